@@ -1,0 +1,153 @@
+//! The instruction set as data [RFC 9669].
+
+/// One 64-bit instruction slot. A 64-bit immediate load takes two slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Insn {
+    /// Class, operation and source bit.
+    pub code: u8,
+    /// Destination register.
+    pub dst: u8,
+    /// Source register, or what a 64-bit immediate means.
+    pub src: u8,
+    /// Jump distance in slots, or memory offset in bytes.
+    pub off: i16,
+    /// Immediate value.
+    pub imm: i32,
+}
+
+/// Instruction classes, the low three bits of [`Insn::code`] [RFC 9669 3].
+pub mod class {
+    pub const LD: u8 = 0;
+    pub const LDX: u8 = 1;
+    pub const ST: u8 = 2;
+    pub const STX: u8 = 3;
+    pub const ALU: u8 = 4;
+    pub const JMP: u8 = 5;
+    pub const JMP32: u8 = 6;
+    pub const ALU64: u8 = 7;
+}
+
+/// Arithmetic operations, the high four bits of [`Insn::code`] [RFC 9669 4.1].
+pub mod alu {
+    pub const ADD: u8 = 0x00;
+    pub const SUB: u8 = 0x10;
+    pub const MUL: u8 = 0x20;
+    pub const DIV: u8 = 0x30;
+    pub const OR: u8 = 0x40;
+    pub const AND: u8 = 0x50;
+    pub const LSH: u8 = 0x60;
+    pub const RSH: u8 = 0x70;
+    pub const NEG: u8 = 0x80;
+    pub const MOD: u8 = 0x90;
+    pub const XOR: u8 = 0xa0;
+    pub const MOV: u8 = 0xb0;
+    pub const ARSH: u8 = 0xc0;
+    pub const END: u8 = 0xd0;
+}
+
+/// Jump operations, the high four bits of [`Insn::code`] [RFC 9669 4.3].
+pub mod jmp {
+    pub const JA: u8 = 0x00;
+    pub const JEQ: u8 = 0x10;
+    pub const JGT: u8 = 0x20;
+    pub const JGE: u8 = 0x30;
+    pub const JSET: u8 = 0x40;
+    pub const JNE: u8 = 0x50;
+    pub const JSGT: u8 = 0x60;
+    pub const JSGE: u8 = 0x70;
+    pub const CALL: u8 = 0x80;
+    pub const EXIT: u8 = 0x90;
+    pub const JLT: u8 = 0xa0;
+    pub const JLE: u8 = 0xb0;
+    pub const JSLT: u8 = 0xc0;
+    pub const JSLE: u8 = 0xd0;
+}
+
+/// Access sizes, bits 3 and 4 of a load or store [RFC 9669 5].
+pub mod size {
+    pub const W: u8 = 0x00;
+    pub const H: u8 = 0x08;
+    pub const B: u8 = 0x10;
+    pub const DW: u8 = 0x18;
+}
+
+/// Access modes, the high three bits of a load or store [RFC 9669 5].
+pub mod mode {
+    pub const IMM: u8 = 0x00;
+    pub const MEM: u8 = 0x60;
+    pub const MEMSX: u8 = 0x80;
+    pub const ATOMIC: u8 = 0xc0;
+}
+
+/// The source bit: operand is a register.
+pub const SRC_REG: u8 = 0x08;
+
+/// What the source field of a 64-bit immediate load means [RFC 9669 5.4].
+pub mod imm64 {
+    /// A plain number.
+    pub const NUMBER: u8 = 0;
+    /// A map; in a [`crate::Program`] the immediate is the index into its maps.
+    pub const MAP: u8 = 1;
+    /// An address inside the only value of a map: index in this slot, byte offset in the next.
+    pub const MAP_VALUE: u8 = 2;
+    /// The address of a function of the program (a callback): distance in slots.
+    pub const FUNC: u8 = 4;
+}
+
+/// Source field of a call: helper by number, or function of the program by distance.
+pub mod call {
+    pub const HELPER: u8 = 0;
+    pub const LOCAL: u8 = 1;
+}
+
+/// Helper numbers, as in the kernel's `bpf.h`.
+pub mod helper {
+    pub const MAP_LOOKUP_ELEM: i32 = 1;
+    pub const MAP_UPDATE_ELEM: i32 = 2;
+    pub const MAP_DELETE_ELEM: i32 = 3;
+    pub const KTIME_GET_NS: i32 = 5;
+    pub const GET_PRANDOM_U32: i32 = 7;
+    pub const GET_SMP_PROCESSOR_ID: i32 = 8;
+    pub const REDIRECT: i32 = 23;
+    pub const REDIRECT_MAP: i32 = 51;
+}
+
+impl Insn {
+    /// The class of the instruction.
+    pub const fn class(self) -> u8 {
+        self.code & 0x07
+    }
+
+    /// The operation of an arithmetic or jump instruction.
+    pub const fn op(self) -> u8 {
+        self.code & 0xf0
+    }
+
+    /// Whether this is the first slot of a 64-bit immediate load.
+    pub const fn is_wide(self) -> bool {
+        self.code == class::LD | mode::IMM | size::DW
+    }
+
+    /// Slots the instruction takes: 1 or 2.
+    pub const fn slots(self) -> usize {
+        if self.is_wide() { 2 } else { 1 }
+    }
+
+    /// The eight bytes of the slot, little endian.
+    pub fn to_bytes(self) -> [u8; 8] {
+        let [o0, o1] = self.off.to_le_bytes();
+        let [i0, i1, i2, i3] = self.imm.to_le_bytes();
+        [self.code, self.src << 4 | self.dst & 0x0f, o0, o1, i0, i1, i2, i3]
+    }
+
+    /// The slot in eight little-endian bytes.
+    pub fn from_bytes(b: [u8; 8]) -> Insn {
+        Insn {
+            code: b[0],
+            dst: b[1] & 0x0f,
+            src: b[1] >> 4,
+            off: i16::from_le_bytes([b[2], b[3]]),
+            imm: i32::from_le_bytes([b[4], b[5], b[6], b[7]]),
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! eBPF: the narrow waist of Flowloom [RFC 9669].
+//!
+//! ```text
+//!  prog.o ──elf::read──► Program ──Interpreter──► verdicts, bytes, maps   (this defines what is right)
+//!  lowering ───────────►    │
+//!                           └──elf::write──► an object that `bpftool`, `ip link` and the kernel take
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod insn;
+mod program;
+
+pub use insn::Insn;
+pub use program::{
+    BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, ContextLayout, LayoutField, LineInfo, MapDef, MapKind, Program,
+};

@@ -1,0 +1,40 @@
+//! What an engine may choose for itself, written down.
+
+use crate::outcome::Verdict;
+
+/// How many random 32-bit words a packet can draw before they repeat.
+pub const RANDOM_WORDS: usize = 8;
+
+/// The choices behind one packet: given the same ones, every engine must come to the same outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choices {
+    /// The arrival time, in nanoseconds; never smaller than that of an earlier packet of the run.
+    pub now_ns: u64,
+    /// The random values that the function draws, in order, from the first again when they are used up.
+    pub random: [u32; RANDOM_WORDS],
+    /// The CPU that the function sees.
+    pub cpu: u32,
+}
+
+impl Choices {
+    /// The choices of packet number `index` of a run with `seed`: the random values are a function of the two alone.
+    pub fn seeded(now_ns: u64, seed: u64, index: u64) -> Choices {
+        // SplitMix64: every output is a function of its position, so any packet can be repeated alone.
+        let mut state = seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let random = std::array::from_fn(|_| {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((z ^ (z >> 31)) >> 32) as u32
+        });
+        Choices { now_ns, random, cpu: 0 }
+    }
+}
+
+/// A whole run in its serial order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunRecord {
+    /// For each packet that was run, in serial order: its index in the input, the choices, the verdict.
+    pub entries: Vec<(u64, Choices, Verdict)>,
+}
