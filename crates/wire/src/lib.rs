@@ -1,1 +1,5 @@
-//! Placeholder
+//! Packets as typed views.
+#![forbid(unsafe_code)]
+
+pub mod field;
+pub mod graph;

@@ -1,0 +1,419 @@
+//! The checked model of a function: what the front end makes and the reference machine, the lowering and every other
+//! target start from.
+//!
+//! Nothing here can be wrong in itself: names are resolved to numbers, constants fit, the terminal action of each row is
+//! there. Parameters have become constants.
+//!
+//! # Arithmetic
+//! An expression is computed in its [`Width`]: 32 bits, or 64 where the destination or an operand is wider than 32 (or
+//! where signed and unsigned 32-bit operands meet). Operands are extended by their own signedness, results wrap, and a
+//! destination takes the low bits. Wider operands (addresses) can only be moved and compared for equality.
+
+use std::sync::Arc;
+
+use flowloom_wire::field::FieldId;
+
+/// A network function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// The source it was read from.
+    pub source: Arc<Source>,
+    /// Metadata fields: 0 when the packet arrives, alive as long as the packet.
+    pub metadata: Vec<Variable>,
+    /// The elements in order; a packet enters the first.
+    pub elements: Vec<Element>,
+}
+
+/// A source file.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Its name, as the user gave it.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+}
+
+impl Source {
+    /// Line (from 1), column (from 1) and the text of the line at a byte offset.
+    pub fn locate(&self, offset: usize) -> (u32, u32, &str) {
+        let offset = offset.min(self.text.len());
+        let start = self.text[..offset].rfind('\n').map_or(0, |i| i + 1);
+        let line = self.text[..start].matches('\n').count() as u32 + 1;
+        let text = self.text[start..].lines().next().unwrap_or("");
+        (line, (offset - start) as u32 + 1, text)
+    }
+}
+
+/// Byte offsets in the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Span {
+    /// First byte.
+    pub start: usize,
+    /// One after the last byte.
+    pub end: usize,
+}
+
+/// The type of a register, global or metadata field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Type {
+    /// 8, 16, 32 or 64.
+    pub width_bits: u8,
+    /// Two's complement.
+    pub signed: bool,
+}
+
+/// A register, global register or metadata field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+    /// Its initial value, as the low `width_bits` bits.
+    pub initial: u64,
+    /// Where it is declared.
+    pub span: Span,
+}
+
+/// One element of a function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Element {
+    /// Its name; at most 15 bytes of letters, digits and `_`, since it names the map of the contexts.
+    pub name: String,
+    /// Where it is declared.
+    pub span: Span,
+    /// What picks the context; `None` for a stateless element.
+    pub stateful: Option<Stateful>,
+    /// The rows in priority order.
+    pub rows: Vec<Row>,
+    /// What happens where no row matches or a key field is absent.
+    pub otherwise: Otherwise,
+}
+
+/// The stateful part of an element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stateful {
+    /// The flow key; `None` means one instance for all packets.
+    pub key: Option<Key>,
+    /// How many contexts there may be.
+    pub size: u32,
+    /// How often expired contexts are removed.
+    pub sweep_ns: u64,
+    /// State names; number 0 is the initial one.
+    pub states: Vec<String>,
+    /// Flow registers.
+    pub registers: Vec<Variable>,
+    /// Global registers.
+    pub globals: Vec<Variable>,
+}
+
+/// A flow key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// Both directions of a connection share one context.
+    pub biflow: bool,
+    /// The fields in order.
+    pub fields: Vec<FieldId>,
+}
+
+/// One row of an element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Where it stands.
+    pub span: Span,
+    /// The states it applies to, ascending; empty in a stateless element.
+    pub states: Vec<u16>,
+    /// What must hold, all of it.
+    pub conditions: Vec<Condition>,
+    /// The next state.
+    pub next: NextState,
+    /// New register values, in parallel; at most one for each destination.
+    pub updates: Vec<Update>,
+    /// What happens to the packet.
+    pub actions: Actions,
+}
+
+/// What happens where no row matches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Otherwise {
+    /// Where it stands; the element's place where it is not written.
+    pub span: Span,
+    /// Metadata writes of constants and the terminal action; never writes a header.
+    pub actions: Actions,
+}
+
+/// The next state of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NextState {
+    /// State and deadlines stay; also what stateless elements have.
+    Stay,
+    /// A transition: old deadlines are gone, these are set.
+    To {
+        /// The next state.
+        state: u16,
+        /// Idle timeout.
+        idle_ns: Option<u64>,
+        /// Hard timeout.
+        hard_ns: Option<u64>,
+    },
+}
+
+/// The width in which an expression is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Width {
+    /// 32 bits.
+    W32,
+    /// 64 bits.
+    W64,
+}
+
+impl Width {
+    /// The number of bits.
+    pub fn bits(self) -> u32 {
+        match self {
+            Width::W32 => 32,
+            Width::W64 => 64,
+        }
+    }
+}
+
+/// An enabling condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Condition {
+    /// A comparison of numbers.
+    Compare {
+        /// Left operand.
+        left: Expr,
+        /// The relation.
+        relation: Relation,
+        /// Right operand.
+        right: Expr,
+        /// The width both sides are computed in.
+        width: Width,
+        /// Whether order is that of two's complement.
+        signed: bool,
+    },
+    /// Serial-number order: `left before right` where the sign of left - right, in `serial_bits`, is negative;
+    /// `left after right` where left - right is positive.
+    Serial {
+        /// Left operand.
+        left: Expr,
+        /// Right operand.
+        right: Expr,
+        /// `after` instead of `before`.
+        after: bool,
+        /// Holds where the relation does not.
+        negated: bool,
+        /// Width of the sequence space: 8, 16, 32 or 64.
+        serial_bits: u8,
+    },
+    /// `field & mask == value`: exact match of addresses and prefixes; also of any other field.
+    Masked {
+        /// The field.
+        field: FieldId,
+        /// The bits that count.
+        mask: u128,
+        /// Their value.
+        value: u128,
+        /// Holds where the match does not.
+        negated: bool,
+    },
+    /// `low <= field <= high`, unsigned.
+    Range {
+        /// The field, at most 64 bits wide.
+        field: FieldId,
+        /// Least value.
+        low: u64,
+        /// Largest value.
+        high: u64,
+        /// Holds where the range does not.
+        negated: bool,
+    },
+    /// Two fields of one width above 64 bits are equal.
+    SameField {
+        /// Left field.
+        left: FieldId,
+        /// Right field.
+        right: FieldId,
+        /// Holds where they differ.
+        negated: bool,
+    },
+}
+
+/// How two numbers are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Relation {
+    /// `==`
+    Equal,
+    /// `!=`
+    NotEqual,
+    /// `<`
+    Less,
+    /// `<=`
+    LessEqual,
+    /// `>`
+    Greater,
+    /// `>=`
+    GreaterEqual,
+}
+
+/// An arithmetic expression.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expr {
+    /// A constant, two's complement in 64 bits.
+    Constant(u64),
+    /// A flow register of this element.
+    Register(u16),
+    /// A global register of this element.
+    Global(u16),
+    /// A metadata field.
+    Metadata(u16),
+    /// A packet field of at most 64 bits, as it was when the packet reached this element.
+    Field(FieldId),
+    /// The packet's time, in units of `unit_ns` (rounded down).
+    Now {
+        /// Nanoseconds in a unit.
+        unit_ns: u64,
+    },
+    /// The number of the state that was matched.
+    State,
+    /// All bits inverted.
+    Not(Box<Expr>),
+    /// Two operands.
+    Binary(BinaryOp, Box<Expr>, Box<Expr>),
+    /// `left` rotated right by `right` in `rotate_bits` (8, 16, 32 or 64), the width of `left`'s own type.
+    RotateRight {
+        /// What is rotated.
+        left: Box<Expr>,
+        /// By how many bits, modulo the width.
+        right: Box<Expr>,
+        /// Width of the rotation.
+        rotate_bits: u8,
+    },
+    /// The smaller or larger of two values.
+    Extreme {
+        /// The larger instead of the smaller.
+        max: bool,
+        /// Compare in two's complement.
+        signed: bool,
+        /// One value.
+        left: Box<Expr>,
+        /// The other value.
+        right: Box<Expr>,
+    },
+    /// `average + ((sample - average) >> shift)`, the shift arithmetic; a shift by the width or more gives 0.
+    Ewma {
+        /// The average so far.
+        average: Box<Expr>,
+        /// The new sample.
+        sample: Box<Expr>,
+        /// The weight as a shift.
+        shift: u8,
+    },
+}
+
+/// Operations on two operands; all wrap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BinaryOp {
+    /// `+`
+    Add,
+    /// `-`
+    Sub,
+    /// `&`
+    And,
+    /// `|`
+    Or,
+    /// `^`
+    Xor,
+    /// `<<`: by the width or more gives 0. The amount is the operand's value, unsigned in the width.
+    ShiftLeft,
+    /// `>>`, logical: by the width or more gives 0.
+    ShiftRight,
+}
+
+/// A register that an update writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Destination {
+    /// A flow register.
+    Register(u16),
+    /// A global register.
+    Global(u16),
+}
+
+/// A new value for a register; reads the values from before the packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Update {
+    /// What is written.
+    pub destination: Destination,
+    /// The new value.
+    pub value: Expr,
+    /// The width it is computed in.
+    pub width: Width,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// The packet actions of a row: they read registers after the updates, and fields and metadata from before the row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Actions {
+    /// Writes of fields and metadata, in parallel; at most one for each destination.
+    pub writes: Vec<Write>,
+    /// What becomes of the packet.
+    pub terminal: Terminal,
+}
+
+/// A write of a field or of metadata.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    /// What is written.
+    pub target: WriteTarget,
+    /// The value.
+    pub value: WriteValue,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// What a packet action writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WriteTarget {
+    /// A packet field; the row does not match where it is absent.
+    Field(FieldId),
+    /// A metadata field.
+    Metadata(u16),
+}
+
+/// What a packet action writes there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WriteValue {
+    /// A number; the target takes its low bits.
+    Number {
+        /// The value.
+        value: Expr,
+        /// The width it is computed in.
+        width: Width,
+    },
+    /// A constant for a target wider than 64 bits. The front end turns a write of an IPv4 constant to `ip.src` into
+    /// one to `ipv4.src`, so that this is always a full IPv6 address.
+    Wide(u128),
+    /// Another field of the same width, above 64 bits.
+    Copy(FieldId),
+}
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Terminal {
+    /// Dropped.
+    Drop,
+    /// Handed on.
+    Pass,
+    /// Handed on, for a reason: to the slow path or the host.
+    Punt,
+    /// Out of this port.
+    Forward(Expr),
+    /// Out of the port it came in by.
+    Reply,
+    /// Into a later element.
+    Goto(u16),
+}
