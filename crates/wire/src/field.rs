@@ -47,10 +47,93 @@ pub enum Source {
     PacketPort,
 }
 
+/// How many fields there are.
+pub const FIELD_COUNT: usize = FIELDS.len();
+
+/// Of how many fields an `Either` may choose.
+const ALTERNATIVES: usize = 2;
+
+/// What the names inside [`FIELDS`] stand for, looked up by the compiler: a name that does not exist fails the build.
+static LINKS: [Links; FIELD_COUNT] = {
+    let mut links = [Links { alternatives: [FieldId(0); ALTERNATIVES], count: 0, partner: None }; FIELD_COUNT];
+    let mut i = 0;
+    while i < FIELD_COUNT {
+        match FIELDS[i].source {
+            Source::Either(names) => {
+                links[i].count = names.len();
+                let mut n = 0;
+                while n < names.len() {
+                    links[i].alternatives[n] = existing(names[n]);
+                    n += 1;
+                }
+            }
+            Source::Address { v4, v6 } => {
+                links[i].count = 2;
+                links[i].alternatives = [existing(v4), existing(v6)];
+            }
+            _ => {}
+        }
+        if let Some(partner) = FIELDS[i].partner {
+            links[i].partner = Some(existing(partner));
+        }
+        i += 1;
+    }
+    links
+};
+
+#[derive(Clone, Copy)]
+struct Links {
+    alternatives: [FieldId; ALTERNATIVES],
+    count: usize,
+    partner: Option<FieldId>,
+}
+
+#[allow(clippy::panic, reason = "only evaluated at compile time")]
+const fn existing(name: &str) -> FieldId {
+    match FieldId::by_name(name) {
+        Some(id) => id,
+        None => panic!("a field refers to one that does not exist"),
+    }
+}
+
+const fn same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
 impl FieldId {
     /// The field called `name`.
-    pub fn by_name(name: &str) -> Option<FieldId> {
-        FIELDS.iter().position(|f| f.name == name).map(|i| FieldId(i as u16))
+    pub const fn by_name(name: &str) -> Option<FieldId> {
+        let mut i = 0;
+        while i < FIELDS.len() {
+            if same(FIELDS[i].name, name) {
+                return Some(FieldId(i as u16));
+            }
+            i += 1;
+        }
+        None
+    }
+
+    /// All fields, in the catalogue's order.
+    pub fn all() -> impl Iterator<Item = FieldId> {
+        (0..FIELD_COUNT as u16).map(FieldId)
+    }
+
+    /// The fields that this one stands for, whichever is present: `tcp.sport` and `udp.sport` of `l4.sport`, the IPv4 and
+    /// then the IPv6 address of `ip.src`. Empty for a field that is itself concrete.
+    pub fn alternatives(self) -> &'static [FieldId] {
+        let links = &LINKS[self.0 as usize];
+        &links.alternatives[..links.count]
     }
 
     /// The catalogue's entry.
@@ -60,7 +143,7 @@ impl FieldId {
 
     /// The field of the other direction, where there is one.
     pub fn partner(self) -> Option<FieldId> {
-        self.get().partner.and_then(FieldId::by_name)
+        LINKS[self.0 as usize].partner
     }
 
     /// Bytes that the field takes in a flow key.
@@ -73,10 +156,10 @@ impl FieldId {
     pub fn headers(self) -> Vec<Header> {
         match self.get().source {
             Source::Header(header, _) => vec![header],
-            Source::Either(names) => {
-                names.iter().filter_map(|n| FieldId::by_name(n)).flat_map(FieldId::headers).collect()
+            Source::Either(_) | Source::Address { .. } => {
+                self.alternatives().iter().flat_map(|field| field.headers()).collect()
             }
-            Source::Address { .. } | Source::IpProto => vec![Header::Ipv4, Header::Ipv6],
+            Source::IpProto => vec![Header::Ipv4, Header::Ipv6],
             Source::TcpPayloadLen => vec![Header::Tcp],
             Source::PacketLen | Source::PacketPort => Vec::new(),
         }

@@ -3,3 +3,8 @@
 
 pub mod field;
 pub mod graph;
+mod parse;
+
+pub use field::{Field, FieldId};
+pub use graph::Header;
+pub use parse::Layers;

@@ -1,0 +1,200 @@
+//! The reference parser: walks [`NODES`] and knows no protocol.
+//!
+//! A node is valid when its least bytes are present, its checks hold, its length is at least that and wholly present, and
+//! it fits the extent that the headers before it gave. The first invalid node ends the parse; what was before it stays.
+//! The extents that IP headers give may reach beyond the bytes that are present, since captures are cut short: only the
+//! headers themselves must be there.
+
+use crate::field::{FieldId, IPV4_MAPPED, Source};
+use crate::graph::{Check, ETHERNET, Extent, Header, Length, NODES, Node, Slice};
+
+const HEADERS: usize = Header::ALL.len();
+
+/// Which headers a packet has, and where.
+///
+/// # Cost
+/// No allocation; one step for each header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layers {
+    valid: u32,
+    offset_bytes: [u16; HEADERS],
+    len_bytes: [u16; HEADERS],
+    left_bytes: [u16; HEADERS],
+    ip_proto: Option<u8>,
+}
+
+impl Layers {
+    /// Parses a packet from its Ethernet header on. Every packet has a parse; that of an empty one has no valid header.
+    pub fn parse(packet: &[u8]) -> Layers {
+        let mut layers = Layers {
+            valid: 0,
+            offset_bytes: [0; HEADERS],
+            len_bytes: [0; HEADERS],
+            left_bytes: [0; HEADERS],
+            ip_proto: None,
+        };
+        let mut node = &NODES[ETHERNET];
+        let mut offset = 0;
+        let mut left = 0;
+        while let Some((len, left_after)) = measure(node, &packet[offset..], left) {
+            let here = &packet[offset..offset + len];
+            left = left_after;
+            if let Some(header) = node.header {
+                layers.valid |= header.bit();
+                layers.offset_bytes[header as usize] = offset as u16;
+                layers.len_bytes[header as usize] = len as u16;
+                layers.left_bytes[header as usize] = left as u16;
+            }
+            let Some(value) = node.next.selector.and_then(|slice| slice.read(here)) else { break };
+            if node.next.is_ip_proto {
+                layers.ip_proto = Some(value as u8);
+            }
+            if node.next.only_if_zero.and_then(|slice| slice.read(here)).is_some_and(|bits| bits != 0) {
+                break;
+            }
+            let Some(edge) = node.next.edges.iter().find(|edge| u128::from(edge.0) == value) else { break };
+            node = &NODES[edge.1];
+            offset += len;
+        }
+        layers
+    }
+
+    /// The validity bits of all headers, by [`Header::bit`].
+    pub fn valid(&self) -> u32 {
+        self.valid
+    }
+
+    /// Whether the header is there and valid.
+    pub fn has(&self, header: Header) -> bool {
+        self.valid & header.bit() != 0
+    }
+
+    /// Where a header starts, in bytes from the start of the packet.
+    pub fn offset(&self, header: Header) -> Option<usize> {
+        self.has(header).then(|| usize::from(self.offset_bytes[header as usize]))
+    }
+
+    /// How many bytes a header has, its options included.
+    pub fn len(&self, header: Header) -> Option<usize> {
+        self.has(header).then(|| usize::from(self.len_bytes[header as usize]))
+    }
+
+    /// How many bytes belong to the packet after this header, by the IP header's lengths; 0 for a header outside of IP.
+    /// They need not be present.
+    pub fn payload_len(&self, header: Header) -> Option<usize> {
+        self.has(header).then(|| usize::from(self.left_bytes[header as usize]))
+    }
+
+    /// Whether the packet has the field.
+    pub fn is_present(&self, field: FieldId) -> bool {
+        match field.get().source {
+            Source::Header(header, _) => self.has(header),
+            Source::Either(_) | Source::Address { .. } => field.alternatives().iter().any(|&f| self.is_present(f)),
+            Source::IpProto => self.ip_proto.is_some(),
+            Source::TcpPayloadLen => self.has(Header::Tcp),
+            Source::PacketLen | Source::PacketPort => true,
+        }
+    }
+
+    /// The concrete field that a name stands for in this packet: `ipv4.tos` for `ip.tos` where the packet is IPv4.
+    /// `None` where it is absent.
+    pub fn resolve(&self, field: FieldId) -> Option<FieldId> {
+        match field.alternatives() {
+            [] => self.is_present(field).then_some(field),
+            alternatives => alternatives.iter().find_map(|&f| self.resolve(f)),
+        }
+    }
+
+    /// The value of a field; `None` where it is absent.
+    ///
+    /// `packet` is the packet that was parsed, as it is now; `port` the one it arrived by. An IPv4 address read as `ip.src`
+    /// or `ip.dst` has [`IPV4_MAPPED`] before it.
+    pub fn read(&self, packet: &[u8], port: u32, field: FieldId) -> Option<u128> {
+        match field.get().source {
+            Source::Header(header, slice) => slice.read(packet.get(self.offset(header)?..)?),
+            Source::Either(_) => self.read(packet, port, self.resolve(field)?),
+            Source::Address { .. } => {
+                let concrete = self.resolve(field)?;
+                let mapped = if concrete.get().width_bits == 32 { IPV4_MAPPED } else { 0 };
+                Some(mapped | self.read(packet, port, concrete)?)
+            }
+            Source::IpProto => self.ip_proto.map(u128::from),
+            Source::TcpPayloadLen => self.payload_len(Header::Tcp).map(|len| len as u128),
+            Source::PacketLen => Some(packet.len() as u128),
+            Source::PacketPort => Some(u128::from(port)),
+        }
+    }
+}
+
+/// The length of a valid node and the bytes that belong to the packet after it; `None` where it is not valid.
+fn measure(node: &Node, bytes: &[u8], left: usize) -> Option<(usize, usize)> {
+    let min = usize::from(node.min_bytes);
+    let head = bytes.get(..min)?;
+    for check in node.checks {
+        let holds = match *check {
+            Check::Equal(slice, value) => slice.read(head)? == u128::from(value),
+            Check::AtLeast(slice, value) => slice.read(head)? >= u128::from(value),
+        };
+        if !holds {
+            return None;
+        }
+    }
+    let len = match node.length {
+        Length::Fixed => min,
+        Length::Scaled { slice, add, times } => {
+            (slice.read(head)? as usize + usize::from(add)) * usize::from(times)
+        }
+    };
+    if len < min || len > bytes.len() {
+        return None;
+    }
+    let left = match node.extent {
+        Extent::Open => left,
+        Extent::Total(slice) => (slice.read(head)? as usize).checked_sub(len)?,
+        Extent::After(slice) => slice.read(head)? as usize,
+        Extent::Within => left.checked_sub(len)?,
+    };
+    Some((len, left))
+}
+
+impl Slice {
+    /// The value of the slice in a header that starts at `header[0]`; `None` where it is not wholly present.
+    pub fn read(self, header: &[u8]) -> Option<u128> {
+        let (range, shift) = self.span();
+        let value = header.get(range)?.iter().fold(0, |value, &byte| value << 8 | u128::from(byte));
+        Some(value >> shift & self.mask())
+    }
+
+    /// Replaces the slice by the low bits of `value`, leaving its neighbours; `false` and no change where it is not
+    /// wholly present.
+    pub fn write(self, header: &mut [u8], value: u128) -> bool {
+        let (range, shift) = self.span();
+        let Some(bytes) = header.get_mut(range) else { return false };
+        let mut mask = self.mask() << shift;
+        let mut value = (value & self.mask()) << shift;
+        for byte in bytes.iter_mut().rev() {
+            *byte = *byte & !(mask as u8) | value as u8;
+            mask >>= 8;
+            value >>= 8;
+        }
+        true
+    }
+
+    /// The bytes that hold the slice, and the bits after it in the last of them. They fit in 128 bits: a slice wider than
+    /// 120 bits is aligned, which the catalogue's test checks.
+    fn span(self) -> (core::ops::Range<usize>, usize) {
+        let start = usize::from(self.offset_bits);
+        let end = start + usize::from(self.width_bits);
+        (start / 8..end.div_ceil(8), end.wrapping_neg() % 8)
+    }
+
+    fn mask(self) -> u128 {
+        match self.width_bits {
+            0 => 0,
+            width => u128::MAX >> (128 - u32::from(width)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
