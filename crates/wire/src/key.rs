@@ -1,0 +1,205 @@
+//! Flow keys: the bytes that pick a context.
+
+use std::cmp::Ordering;
+
+use crate::field::FieldId;
+use crate::parse::Layers;
+
+/// Fields at least this wide are addresses: they are compared before the others when a `biflow` key picks its direction.
+const ADDRESS_WIDTH_BITS: u8 = 48;
+
+/// Which fields make a key, and how its bytes are laid out.
+///
+/// # Layout
+/// The fields in declared order, each big endian in as many whole bytes as it needs; then zeros up to a multiple of 4.
+///
+/// # Biflow
+/// Both directions of a connection have one key. The fields that stand before their partner make side A, their partners
+/// side B; where A is larger than B (unsigned, addresses compared first, then the rest in declared order), the values of each
+/// pair are swapped. Fields without a partner stay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeySpec {
+    fields: Vec<FieldId>,
+    offsets_bytes: Vec<usize>,
+    pairs: Vec<(usize, usize)>,
+    len_bytes: usize,
+}
+
+/// Why fields do not make a key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// There are no fields.
+    #[error("a key needs at least one field")]
+    Empty,
+    /// A field occurs twice.
+    #[error("field `{field}` occurs twice in the key")]
+    Duplicate {
+        /// The field.
+        field: &'static str,
+    },
+    /// A `biflow` key has one direction of a field only.
+    #[error("`biflow` key has `{field}`, but not its other direction `{partner}`")]
+    NoPartner {
+        /// The field.
+        field: &'static str,
+        /// What is missing.
+        partner: &'static str,
+    },
+    /// A `biflow` key has no field with a direction.
+    #[error("`biflow` key has no field with a direction, such as `ip.src` and `ip.dst`")]
+    NoDirection,
+}
+
+impl KeySpec {
+    /// A key of these fields.
+    ///
+    /// # Errors
+    /// No field, a field twice, or a `biflow` key that is not the same for both directions.
+    pub fn new(fields: &[FieldId], biflow: bool) -> Result<KeySpec, KeyError> {
+        if fields.is_empty() {
+            return Err(KeyError::Empty);
+        }
+        let mut offsets_bytes = Vec::with_capacity(fields.len());
+        let mut end = 0;
+        for (i, &field) in fields.iter().enumerate() {
+            if fields[..i].contains(&field) {
+                return Err(KeyError::Duplicate { field: field.get().name });
+            }
+            offsets_bytes.push(end);
+            end += field.key_bytes();
+        }
+        let mut pairs = Vec::new();
+        if biflow {
+            for (i, &field) in fields.iter().enumerate() {
+                let Some(partner) = field.partner() else { continue };
+                let Some(at) = fields.iter().position(|&f| f == partner) else {
+                    return Err(KeyError::NoPartner { field: field.get().name, partner: partner.get().name });
+                };
+                if i < at {
+                    pairs.push((i, at));
+                }
+            }
+            if pairs.is_empty() {
+                return Err(KeyError::NoDirection);
+            }
+            // Stable: within addresses and within the rest, the declared order stays.
+            pairs.sort_by_key(|&(a, _)| fields[a].get().width_bits < ADDRESS_WIDTH_BITS);
+        }
+        Ok(KeySpec { fields: fields.to_vec(), offsets_bytes, pairs, len_bytes: end.next_multiple_of(4) })
+    }
+
+    /// The fields in declared order.
+    pub fn fields(&self) -> &[FieldId] {
+        &self.fields
+    }
+
+    /// Where each field stands in the key, in bytes, in declared order.
+    pub fn offsets_bytes(&self) -> &[usize] {
+        &self.offsets_bytes
+    }
+
+    /// The pairs of a `biflow` key as places in [`KeySpec::fields`], in the order in which they are compared: the first pair
+    /// that differs decides. Empty for other keys.
+    pub fn pairs(&self) -> &[(usize, usize)] {
+        &self.pairs
+    }
+
+    /// Bytes in a key, a multiple of 4.
+    pub fn key_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// The key of a packet; `None` where it lacks a field.
+    pub fn extract(&self, layers: &Layers, packet: &[u8], port: u32) -> Option<Vec<u8>> {
+        let mut key = vec![0; self.len_bytes];
+        for (&field, &offset) in self.fields.iter().zip(&self.offsets_bytes) {
+            let value = layers.read(packet, port, field)?.to_be_bytes();
+            let len = field.key_bytes();
+            key[offset..offset + len].copy_from_slice(&value[value.len() - len..]);
+        }
+        let order = self.pairs.iter().map(|&(a, b)| key[self.range(a)].cmp(&key[self.range(b)]));
+        if order.fold(Ordering::Equal, Ordering::then) == Ordering::Greater {
+            for &(a, b) in &self.pairs {
+                for (i, j) in self.range(a).zip(self.range(b)) {
+                    key.swap(i, j);
+                }
+            }
+        }
+        Some(key)
+    }
+
+    fn range(&self, field: usize) -> std::ops::Range<usize> {
+        let start = self.offsets_bytes[field];
+        start..start + self.fields[field].key_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::field::FIVE_TUPLE;
+
+    fn ids(names: &[&str]) -> Vec<FieldId> {
+        names.iter().map(|name| FieldId::by_name(name).unwrap()).collect()
+    }
+
+    fn tcp(src: u8, dst: u8, sport: u16, dport: u16) -> Vec<u8> {
+        let mut p = vec![0, 0, 0, 0, 0, dst, 0, 0, 0, 0, 0, src];
+        p.extend([0x08, 0x00, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, src, 10, 0, 0, dst]);
+        p.extend(sport.to_be_bytes());
+        p.extend(dport.to_be_bytes());
+        p.extend([0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0, 0, 0, 0, 0, 0, 0]);
+        p
+    }
+
+    fn key(spec: &KeySpec, packet: &[u8]) -> Option<Vec<u8>> {
+        spec.extract(&Layers::parse(packet), packet, 3)
+    }
+
+    #[test]
+    fn layout_is_declared_order_big_endian_and_padded() {
+        let spec = KeySpec::new(&ids(&["l4.dport", "ip.proto", "pkt.port", "ipv4.src"]), false).unwrap();
+        assert_eq!(spec.offsets_bytes(), [0, 2, 3, 7]);
+        assert_eq!(spec.key_bytes(), 12);
+        assert_eq!(key(&spec, &tcp(1, 2, 1000, 80)).unwrap(), [0, 80, 6, 0, 0, 0, 3, 10, 0, 0, 1, 0]);
+        let spec = KeySpec::new(&ids(&FIVE_TUPLE), false).unwrap();
+        assert_eq!(spec.key_bytes(), 40);
+        assert_eq!(key(&spec, &tcp(1, 2, 1000, 80)).unwrap()[..16], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 1]);
+    }
+
+    #[test]
+    fn absent_fields_make_no_key() {
+        let spec = KeySpec::new(&ids(&["ip.src", "udp.sport"]), false).unwrap();
+        assert_eq!(key(&spec, &tcp(1, 2, 1000, 80)), None);
+        assert_eq!(key(&spec, &[]), None);
+    }
+
+    #[test]
+    fn biflow_joins_both_directions() {
+        let spec = KeySpec::new(&ids(&["l4.sport", "l4.dport", "ip.proto", "ip.src", "ip.dst"]), true).unwrap();
+        assert_eq!(spec.pairs(), [(3, 4), (0, 1)], "addresses decide before ports");
+        for (src, dst, sport, dport) in [(1, 2, 9, 5), (1, 2, 5, 9), (1, 1, 9, 5), (1, 1, 5, 5)] {
+            let forth = key(&spec, &tcp(src, dst, sport, dport)).unwrap();
+            assert_eq!(forth, key(&spec, &tcp(dst, src, dport, sport)).unwrap());
+        }
+        assert_eq!(key(&spec, &tcp(2, 1, 9, 5)).unwrap()[..5], [0, 5, 0, 9, 6], "values of each pair change places");
+        assert_eq!(key(&spec, &tcp(1, 2, 9, 5)).unwrap()[..5], [0, 9, 0, 5, 6]);
+        assert_eq!(key(&spec, &tcp(1, 1, 9, 5)).unwrap()[..5], [0, 5, 0, 9, 6]);
+        assert_ne!(key(&spec, &tcp(1, 2, 9, 5)), key(&spec, &tcp(1, 2, 5, 9)));
+        let reversed = KeySpec::new(&ids(&["eth.dst", "eth.src"]), true).unwrap();
+        assert_eq!(key(&reversed, &tcp(1, 2, 0, 0)).unwrap(), [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2]);
+    }
+
+    #[test]
+    fn errors_name_the_field() {
+        let new = |names: &[&str], biflow| KeySpec::new(&ids(names), biflow).unwrap_err().to_string();
+        assert_eq!(new(&[], false), "a key needs at least one field");
+        assert_eq!(new(&["ip.src", "ip.proto", "ip.src"], false), "field `ip.src` occurs twice in the key");
+        assert_eq!(new(&["ip.src"], true), "`biflow` key has `ip.src`, but not its other direction `ip.dst`");
+        assert_eq!(
+            new(&["ip.proto"], true),
+            "`biflow` key has no field with a direction, such as `ip.src` and `ip.dst`"
+        );
+    }
+}
