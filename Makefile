@@ -1,0 +1,43 @@
+# Everything a person types here. `make help` lists it.
+CARGO ?= cargo
+FLOWLOOM = $(CARGO) run -q --release -p flowloom-cli --
+DEMO = target/demo
+FUNCTION = functions/port_knocking/port_knocking.efsm
+
+.DEFAULT_GOAL := help
+.PHONY: help deps run test evidence soak lint fmt book
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+deps: ## install what the tests need and the machine lacks (apt-get; root or sudo)
+	@scripts/deps
+
+run: ## build, make traffic, run a function on it, compare the engines (no root needed)
+	$(CARGO) build --release -p flowloom-cli
+	@mkdir -p $(DEMO)
+	$(FLOWLOOM) trace gen --function $(FUNCTION) --packets 20000 --seed 1 -w $(DEMO)/knock.pcap
+	$(FLOWLOOM) run $(FUNCTION) -r $(DEMO)/knock.pcap -w $(DEMO)/passed.pcapng
+	$(FLOWLOOM) verify $(FUNCTION) -r $(DEMO)/knock.pcap --targets available
+
+test: ## run every test; ends with `N passed, N failed, N skipped`
+	@scripts/test --self-check
+	@scripts/deps || test $$? -eq 3
+	@scripts/test
+
+evidence: ## run the long proofs, record them in docs/evidence (ONLY=id for one)
+	@scripts/evidence $(ONLY)
+
+soak: ## compare random functions on all engines for FLOWLOOM_SOAK_SECONDS (600)
+	@scripts/evidence --soak
+
+lint: ## formatting and clippy, warnings are errors
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+fmt: ## format the sources
+	$(CARGO) fmt --all
+
+book: ## render docs/book with mdbook, where it is installed
+	@if command -v mdbook >/dev/null; then mdbook build docs/book; \
+	else echo 'mdbook is not installed; the book is plain Markdown: docs/book/src/SUMMARY.md'; fi

@@ -1,0 +1,147 @@
+//! The house keeps its shape: dependency arrows between crates are read from the manifests and compared with a table,
+//! and the table with the one in the book.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+/// Each room and the rooms it may use, lower rooms first. Dev-dependencies may add `testkit` and any room above them in
+/// this table. A room that appears gets a row here and in `docs/book/src/architecture.md`.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("wire", &[]),
+    ("engine", &["wire"]),
+    ("trace", &["wire"]),
+    ("bpf", &["wire", "engine"]),
+    ("efsm", &["wire", "engine", "bpf"]),
+    ("exec", &["engine", "bpf", "wire", "trace"]),
+    ("verify", &["wire", "engine", "trace", "bpf", "efsm", "exec"]),
+    ("testkit", &["wire"]),
+    ("cli", &["wire", "engine", "trace", "bpf", "efsm", "exec", "verify"]),
+];
+
+/// What every manifest takes from the workspace.
+const INHERITED: [&str; 4] = ["edition", "rust-version", "license", "version"];
+
+fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn manifests() -> BTreeMap<String, Table> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(top().join("crates")).unwrap() {
+        let folder = entry.unwrap().path();
+        if let Ok(text) = std::fs::read_to_string(folder.join("Cargo.toml")) {
+            let room = folder.file_name().unwrap().to_string_lossy().into_owned();
+            found.insert(room, text.parse().unwrap_or_else(|e| panic!("{}: {e}", folder.display())));
+        }
+    }
+    found
+}
+
+/// The rooms named in the dependency tables called one of `kinds`, also in those for single platforms.
+fn arrows(manifest: &Table, kinds: &[&str]) -> BTreeSet<String> {
+    let platforms = manifest.get("target").and_then(Value::as_table).into_iter().flatten().filter_map(|(_, t)| t.as_table());
+    std::iter::once(manifest)
+        .chain(platforms)
+        .flat_map(|table| kinds.iter().filter_map(|kind| table.get(*kind).and_then(Value::as_table)))
+        .flat_map(|dependencies| dependencies.iter())
+        .filter_map(|(name, value)| {
+            let package = value.get("package").and_then(Value::as_str).unwrap_or(name);
+            package.strip_prefix("flowloom-").map(str::to_owned)
+        })
+        .collect()
+}
+
+/// Everything that is wrong with the arrows of one manifest.
+fn judge(room: &str, manifest: &Table) -> Vec<String> {
+    let Some(place) = ROOMS.iter().position(|(name, _)| *name == room) else {
+        return vec![format!("`{room}` has no row in the table of rooms")];
+    };
+    let allowed = ROOMS[place].1;
+    let above: Vec<&str> = ROOMS[..place].iter().map(|(name, _)| *name).collect();
+    let normal = arrows(manifest, &["dependencies", "build-dependencies"]);
+    let dev = arrows(manifest, &["dev-dependencies"]);
+    let mut wrong = Vec::new();
+    for to in normal.iter().filter(|to| !allowed.contains(&to.as_str())) {
+        wrong.push(format!("`{room}` may not use `{to}`; it may use {allowed:?}"));
+    }
+    for to in dev.iter().filter(|to| *to != "testkit" && !above.contains(&to.as_str())) {
+        wrong.push(format!("tests of `{room}` may not use `{to}`, which stands below it"));
+    }
+    wrong
+}
+
+#[test]
+fn arrows_point_only_to_allowed_rooms() {
+    let wrong: Vec<String> = manifests().iter().flat_map(|(room, manifest)| judge(room, manifest)).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_row_has_a_crate() {
+    let manifests = manifests();
+    for (room, allowed) in ROOMS {
+        let manifest = manifests.get(*room).unwrap_or_else(|| panic!("`{room}` has a row and no crate"));
+        assert_eq!(manifest["package"]["name"].as_str(), Some(format!("flowloom-{room}").as_str()));
+        for to in *allowed {
+            assert!(ROOMS.iter().any(|(name, _)| name == to), "`{room}` may use `{to}`, which is no room");
+        }
+    }
+}
+
+#[test]
+fn every_crate_inherits_from_the_workspace() {
+    for (room, manifest) in manifests() {
+        for key in INHERITED {
+            let inherited = manifest["package"].get(key).and_then(|v| v.get("workspace")).and_then(Value::as_bool);
+            assert_eq!(inherited, Some(true), "`{room}`: `{key}.workspace = true` is missing");
+        }
+        let lints = manifest.get("lints").and_then(|v| v.get("workspace")).and_then(Value::as_bool);
+        assert_eq!(lints, Some(true), "`{room}`: `[lints] workspace = true` is missing");
+    }
+}
+
+#[test]
+fn the_book_shows_the_same_table() {
+    let text = std::fs::read_to_string(top().join("docs/book/src/architecture.md")).unwrap();
+    let section = text.split("## Rooms").nth(1).expect("the chapter has a section `Rooms`");
+    let section = section.split("\n## ").next().unwrap();
+    let shown: Vec<(String, Vec<String>)> = section
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(|line| {
+            let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+            let uses = cells[2].split(',').map(|u| u.trim().to_owned()).filter(|u| u != "–").collect();
+            (cells[0].trim_matches('`').trim_start_matches("crates/").to_owned(), uses)
+        })
+        .collect();
+    let table: Vec<(String, Vec<String>)> =
+        ROOMS.iter().map(|(room, uses)| (room.to_string(), uses.iter().map(|u| u.to_string()).collect())).collect();
+    assert_eq!(shown, table);
+}
+
+#[test]
+fn wrong_arrows_are_found() {
+    let bad: Table = r#"
+        [dependencies]
+        flowloom-wire.workspace = true
+        flowloom-exec.workspace = true
+        renamed = { package = "flowloom-cli", path = "../cli" }
+        [target.'cfg(unix)'.dependencies]
+        flowloom-testkit.workspace = true
+        [dev-dependencies]
+        flowloom-testkit.workspace = true
+        flowloom-trace.workspace = true
+        flowloom-verify.workspace = true
+    "#
+    .parse()
+    .unwrap();
+    let wrong = judge("bpf", &bad).join("\n");
+    for named in ["use `exec`", "use `cli`", "use `testkit`", "use `verify`"] {
+        assert!(wrong.contains(named), "{named} not found in:\n{wrong}");
+    }
+    assert_eq!(wrong.lines().count(), 4, "{wrong}");
+    assert_eq!(judge("attic", &bad), ["`attic` has no row in the table of rooms"]);
+}
