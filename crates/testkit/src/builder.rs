@@ -1,0 +1,485 @@
+use std::net::IpAddr;
+
+use flowloom_wire::checksum::Sum;
+
+/// An IPv6 extension header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Extension {
+    /// Hop-by-hop options (0) with so many further units of 8 bytes, filled with padding options.
+    HopByHop(u8),
+    /// Destination options (60), likewise.
+    Destination(u8),
+    /// A routing header (43) with no segments left, so that the pseudo header keeps `ipv6.dst`; likewise.
+    Routing(u8),
+    /// A fragment header (44). What follows is the part from `offset_units` times 8 bytes on of all that the later headers and
+    /// the payload make; where `more` follow, without the last bytes, up to a multiple of 8.
+    Fragment {
+        /// In units of 8 bytes.
+        offset_units: u16,
+        /// More fragments follow.
+        more: bool,
+    },
+    /// An authentication header (51) with so many words of 4 bytes after its first 12 bytes.
+    Authentication(u8),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Network {
+    None,
+    Raw(u16),
+    V4 { src: [u8; 4], dst: [u8; 4], options: Vec<u8>, id: u16, dont_fragment: bool, fragment: Option<(u16, bool)> },
+    V6 { src: [u8; 16], dst: [u8; 16], flow_label: u32, extensions: Vec<Extension> },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Transport {
+    None,
+    Raw(u8),
+    Tcp { sport: u16, dport: u16, seq: u32, ack: u32, flags: u8, window: u16, urgent: u16, options: Vec<u8> },
+    Udp { sport: u16, dport: u16, without_checksum: bool },
+    Icmp { kind: u8, code: u8, rest: [u8; 4] },
+}
+
+/// Makes packets with right lengths and checksums.
+///
+/// What is not set has plain values: addresses `02:00:00:00:00:01` to `02:00:00:00:00:02`, time to live 64, a window of
+/// 65535, SYN-less flags (ACK). Later calls of one setter win; a setter of a header that is not there does nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PacketBuilder {
+    eth_src: [u8; 6],
+    eth_dst: [u8; 6],
+    tags: Vec<(u16, u16)>,
+    network: Network,
+    tos: u8,
+    ttl: u8,
+    transport: Transport,
+    payload: Vec<u8>,
+    checksum_error: u16,
+    ip_checksum_error: u16,
+    pad_to_bytes: usize,
+    truncate_to_bytes: usize,
+}
+
+impl Default for PacketBuilder {
+    fn default() -> Self {
+        PacketBuilder::new()
+    }
+}
+
+impl PacketBuilder {
+    /// An Ethernet header and nothing else.
+    pub fn new() -> PacketBuilder {
+        PacketBuilder {
+            eth_src: [2, 0, 0, 0, 0, 1],
+            eth_dst: [2, 0, 0, 0, 0, 2],
+            tags: Vec::new(),
+            network: Network::None,
+            tos: 0,
+            ttl: 64,
+            transport: Transport::None,
+            payload: Vec::new(),
+            checksum_error: 0,
+            ip_checksum_error: 0,
+            pad_to_bytes: 0,
+            truncate_to_bytes: usize::MAX,
+        }
+    }
+
+    /// MAC addresses.
+    #[must_use]
+    pub fn eth(mut self, src: [u8; 6], dst: [u8; 6]) -> Self {
+        (self.eth_src, self.eth_dst) = (src, dst);
+        self
+    }
+
+    /// One more VLAN tag inside those that are there: priority and identifier in 16 bits.
+    #[must_use]
+    pub fn vlan(self, tci: u16) -> Self {
+        self.tag(0x8100, tci)
+    }
+
+    /// One more tag, announced by this EtherType (0x88a8 for a service tag).
+    #[must_use]
+    pub fn tag(mut self, ethertype: u16, tci: u16) -> Self {
+        self.tags.push((ethertype, tci));
+        self
+    }
+
+    /// No IP, but the payload behind this EtherType.
+    #[must_use]
+    pub fn ethertype(mut self, ethertype: u16) -> Self {
+        self.network = Network::Raw(ethertype);
+        self
+    }
+
+    /// IPv4.
+    #[must_use]
+    pub fn ipv4(mut self, src: [u8; 4], dst: [u8; 4]) -> Self {
+        self.network = Network::V4 { src, dst, options: Vec::new(), id: 0, dont_fragment: false, fragment: None };
+        self
+    }
+
+    /// IPv4 options, at most 40 bytes, zero padded to a multiple of 4.
+    #[must_use]
+    pub fn ipv4_options(mut self, bytes: &[u8]) -> Self {
+        if let Network::V4 { options, .. } = &mut self.network {
+            *options = padded(bytes);
+        }
+        self
+    }
+
+    /// IPv4 identification and the don't-fragment bit.
+    #[must_use]
+    pub fn ipv4_id(mut self, new_id: u16, new_dont_fragment: bool) -> Self {
+        if let Network::V4 { id, dont_fragment, .. } = &mut self.network {
+            (*id, *dont_fragment) = (new_id, new_dont_fragment);
+        }
+        self
+    }
+
+    /// A fragment: of IPv4 by its own fields, of IPv6 by one more fragment header. See [`Extension::Fragment`].
+    #[must_use]
+    pub fn fragment(mut self, offset_units: u16, more: bool) -> Self {
+        match &mut self.network {
+            Network::V4 { fragment, .. } => *fragment = Some((offset_units & 0x1fff, more)),
+            Network::V6 { extensions, .. } => extensions.push(Extension::Fragment { offset_units, more }),
+            Network::None | Network::Raw(_) => {}
+        }
+        self
+    }
+
+    /// IPv6.
+    #[must_use]
+    pub fn ipv6(mut self, src: [u8; 16], dst: [u8; 16]) -> Self {
+        self.network = Network::V6 { src, dst, flow_label: 0, extensions: Vec::new() };
+        self
+    }
+
+    /// IPv6 flow label, 20 bits.
+    #[must_use]
+    pub fn flow_label(mut self, label: u32) -> Self {
+        if let Network::V6 { flow_label, .. } = &mut self.network {
+            *flow_label = label & 0xf_ffff;
+        }
+        self
+    }
+
+    /// One more IPv6 extension header after those that are there.
+    #[must_use]
+    pub fn extension(mut self, extension: Extension) -> Self {
+        if let Network::V6 { extensions, .. } = &mut self.network {
+            extensions.push(extension);
+        }
+        self
+    }
+
+    /// IPv4 or IPv6, by the addresses; both of one family.
+    ///
+    /// # Panics
+    /// The families differ.
+    #[must_use]
+    #[allow(clippy::panic, reason = "a mistake in a test")]
+    pub fn ip(self, src: IpAddr, dst: IpAddr) -> Self {
+        match (src, dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => self.ipv4(src.octets(), dst.octets()),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => self.ipv6(src.octets(), dst.octets()),
+            _ => panic!("addresses {src} and {dst} are of different families"),
+        }
+    }
+
+    /// Type of service or traffic class.
+    #[must_use]
+    pub fn tos(mut self, tos: u8) -> Self {
+        self.tos = tos;
+        self
+    }
+
+    /// Time to live or hop limit.
+    #[must_use]
+    pub fn ttl(mut self, ttl: u8) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// TCP.
+    #[must_use]
+    pub fn tcp(mut self, sport: u16, dport: u16) -> Self {
+        self.transport = Transport::Tcp {
+            sport,
+            dport,
+            seq: 0,
+            ack: 0,
+            flags: 0x10,
+            window: 0xffff,
+            urgent: 0,
+            options: Vec::new(),
+        };
+        self
+    }
+
+    /// TCP sequence and acknowledgement numbers.
+    #[must_use]
+    pub fn tcp_seq(mut self, new_seq: u32, new_ack: u32) -> Self {
+        if let Transport::Tcp { seq, ack, .. } = &mut self.transport {
+            (*seq, *ack) = (new_seq, new_ack);
+        }
+        self
+    }
+
+    /// TCP flags, CWR to FIN.
+    #[must_use]
+    pub fn tcp_flags(mut self, new_flags: u8) -> Self {
+        if let Transport::Tcp { flags, .. } = &mut self.transport {
+            *flags = new_flags;
+        }
+        self
+    }
+
+    /// TCP window and urgent pointer.
+    #[must_use]
+    pub fn tcp_window(mut self, new_window: u16, new_urgent: u16) -> Self {
+        if let Transport::Tcp { window, urgent, .. } = &mut self.transport {
+            (*window, *urgent) = (new_window, new_urgent);
+        }
+        self
+    }
+
+    /// TCP options, at most 40 bytes, zero padded to a multiple of 4.
+    #[must_use]
+    pub fn tcp_options(mut self, bytes: &[u8]) -> Self {
+        if let Transport::Tcp { options, .. } = &mut self.transport {
+            *options = padded(bytes);
+        }
+        self
+    }
+
+    /// UDP.
+    #[must_use]
+    pub fn udp(mut self, sport: u16, dport: u16) -> Self {
+        self.transport = Transport::Udp { sport, dport, without_checksum: false };
+        self
+    }
+
+    /// UDP with a checksum of 0: none.
+    #[must_use]
+    pub fn udp_without_checksum(mut self) -> Self {
+        if let Transport::Udp { without_checksum, .. } = &mut self.transport {
+            *without_checksum = true;
+        }
+        self
+    }
+
+    /// ICMP over IPv4, ICMPv6 over IPv6; `id` and `seq` as in an echo (type 8 or 128).
+    #[must_use]
+    pub fn icmp(mut self, kind: u8, code: u8, id: u16, seq: u16) -> Self {
+        let ([a, b], [c, d]) = (id.to_be_bytes(), seq.to_be_bytes());
+        self.transport = Transport::Icmp { kind, code, rest: [a, b, c, d] };
+        self
+    }
+
+    /// Another IP protocol; the payload follows the IP header.
+    #[must_use]
+    pub fn proto(mut self, proto: u8) -> Self {
+        self.transport = Transport::Raw(proto);
+        self
+    }
+
+    /// The payload.
+    #[must_use]
+    pub fn payload(mut self, bytes: &[u8]) -> Self {
+        self.payload = bytes.to_vec();
+        self
+    }
+
+    /// Changes the checksums of the transport header and of IPv4 by these bits; 0 leaves one right.
+    #[must_use]
+    pub fn wrong_checksums(mut self, transport: u16, ipv4: u16) -> Self {
+        (self.checksum_error, self.ip_checksum_error) = (transport, ipv4);
+        self
+    }
+
+    /// Appends zeros behind the IP packet up to this size, as Ethernet pads short frames to 60 bytes.
+    #[must_use]
+    pub fn pad_to(mut self, len_bytes: usize) -> Self {
+        self.pad_to_bytes = len_bytes;
+        self
+    }
+
+    /// Cuts the packet to at most this size, as a capture does: lengths and checksums are those of the whole.
+    #[must_use]
+    pub fn truncated(mut self, len_bytes: usize) -> Self {
+        self.truncate_to_bytes = len_bytes;
+        self
+    }
+
+    /// The packet.
+    ///
+    /// # Panics
+    /// IP or TCP options, extension headers and payload do not fit the length fields.
+    pub fn build(&self) -> Vec<u8> {
+        let mut packet = [self.eth_dst, self.eth_src].concat();
+        for &(ethertype, tci) in &self.tags {
+            packet.extend(ethertype.to_be_bytes());
+            packet.extend(tci.to_be_bytes());
+        }
+        match &self.network {
+            Network::None => {
+                packet.extend([0, 0]);
+                packet.extend(&self.payload);
+            }
+            Network::Raw(ethertype) => {
+                packet.extend(ethertype.to_be_bytes());
+                packet.extend(&self.payload);
+            }
+            Network::V4 { src, dst, options, id, dont_fragment, fragment } => {
+                packet.extend([0x08, 0x00]);
+                let (proto, whole) = self.transport(IpAddr::from(*src), IpAddr::from(*dst));
+                let (offset_units, more) = fragment.unwrap_or((0, false));
+                let body = part(whole, offset_units, more);
+                let header_len = 20 + options.len();
+                assert!(header_len <= 60, "{} bytes of IPv4 options, 40 fit", options.len());
+                let flags = u16::from(*dont_fragment) << 14 | u16::from(more) << 13 | offset_units;
+                let mut header = vec![0x40 | (header_len / 4) as u8, self.tos];
+                header.extend(length_field(header_len + body.len()));
+                header.extend(id.to_be_bytes());
+                header.extend(flags.to_be_bytes());
+                header.extend([self.ttl, proto, 0, 0]);
+                header.extend(src);
+                header.extend(dst);
+                header.extend(options);
+                let checksum = Sum::new().bytes(&header).checksum() ^ self.ip_checksum_error;
+                header[10..12].copy_from_slice(&checksum.to_be_bytes());
+                packet.extend(header);
+                packet.extend(body);
+            }
+            Network::V6 { src, dst, flow_label, extensions } => {
+                packet.extend([0x86, 0xdd]);
+                let (mut next, mut body) = self.transport(IpAddr::from(*src), IpAddr::from(*dst));
+                for extension in extensions.iter().rev() {
+                    (next, body) = extension.around(next, body);
+                }
+                packet.extend((6 << 28 | u32::from(self.tos) << 20 | flow_label).to_be_bytes());
+                packet.extend(length_field(body.len()));
+                packet.extend([next, self.ttl]);
+                packet.extend(src);
+                packet.extend(dst);
+                packet.extend(body);
+            }
+        }
+        if packet.len() < self.pad_to_bytes {
+            packet.resize(self.pad_to_bytes, 0);
+        }
+        packet.truncate(self.truncate_to_bytes);
+        packet
+    }
+
+    /// The IP protocol number, and transport header and payload.
+    fn transport(&self, src: IpAddr, dst: IpAddr) -> (u8, Vec<u8>) {
+        let (proto, mut bytes, checksum_at) = match &self.transport {
+            Transport::None => return (59, self.payload.clone()),
+            Transport::Raw(proto) => return (*proto, self.payload.clone()),
+            Transport::Tcp { sport, dport, seq, ack, flags, window, urgent, options } => {
+                let header_len = 20 + options.len();
+                assert!(header_len <= 60, "{} bytes of TCP options, 40 fit", options.len());
+                let mut header = [sport.to_be_bytes(), dport.to_be_bytes()].concat();
+                header.extend(seq.to_be_bytes());
+                header.extend(ack.to_be_bytes());
+                header.extend([(header_len / 4) as u8 * 16, *flags]);
+                header.extend(window.to_be_bytes());
+                header.extend([0, 0]);
+                header.extend(urgent.to_be_bytes());
+                header.extend(options);
+                (6, header, 16)
+            }
+            Transport::Udp { sport, dport, .. } => {
+                let len = length_field(8 + self.payload.len());
+                (17, [sport.to_be_bytes(), dport.to_be_bytes(), len, [0, 0]].concat(), 6)
+            }
+            Transport::Icmp { kind, code, rest } => {
+                let proto = if src.is_ipv4() { 1 } else { 58 };
+                (proto, [&[*kind, *code, 0, 0], &rest[..]].concat(), 2)
+            }
+        };
+        bytes.extend(&self.payload);
+        let sum = match proto {
+            1 => Sum::new(),
+            _ => Sum::new().pseudo_header(src, dst, proto, bytes.len() as u32),
+        };
+        let mut checksum = sum.bytes(&bytes).checksum();
+        if proto == 17 && checksum == 0 {
+            checksum = 0xffff;
+        }
+        checksum ^= self.checksum_error;
+        if matches!(self.transport, Transport::Udp { without_checksum: true, .. }) {
+            checksum = 0;
+        }
+        bytes[checksum_at..checksum_at + 2].copy_from_slice(&checksum.to_be_bytes());
+        (proto, bytes)
+    }
+}
+
+impl Extension {
+    /// This header, naming what follows, and what follows; and the number by which this header is named.
+    fn around(&self, next: u8, body: Vec<u8>) -> (u8, Vec<u8>) {
+        let options = |units: u8| {
+            // PadN over all of it.
+            let len = 6 + 8 * usize::from(units);
+            let mut header = vec![next, units];
+            let mut left = len;
+            while left > 0 {
+                let one = left.min(257);
+                match one {
+                    1 => header.push(0),
+                    _ => {
+                        header.extend([1, (one - 2) as u8]);
+                        header.resize(header.len() + one - 2, 0);
+                    }
+                }
+                left -= one;
+            }
+            header
+        };
+        match *self {
+            Extension::HopByHop(units) => (0, [options(units), body].concat()),
+            Extension::Destination(units) => (60, [options(units), body].concat()),
+            Extension::Routing(units) => {
+                // Type 253 is for experiments [RFC 3692]; with 0 segments left, a node skips the header.
+                let mut header = vec![next, units, 253, 0];
+                header.resize(8 + 8 * usize::from(units), 0);
+                (43, [header, body].concat())
+            }
+            Extension::Fragment { offset_units, more } => {
+                let [a, b] = ((offset_units & 0x1fff) << 3 | u16::from(more)).to_be_bytes();
+                let body = part(body, offset_units & 0x1fff, more);
+                (44, [vec![next, 0, a, b, 0, 0, 0, 1], body].concat())
+            }
+            Extension::Authentication(words) => {
+                assert!(words < 255, "an authentication header has at most 254 further words");
+                let mut header = vec![next, words + 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1];
+                header.resize(12 + 4 * usize::from(words), 0xaa);
+                (51, [header, body].concat())
+            }
+        }
+    }
+}
+
+/// The fragment of `whole` that starts at this offset.
+fn part(mut whole: Vec<u8>, offset_units: u16, more: bool) -> Vec<u8> {
+    let start = usize::from(offset_units) * 8;
+    let mut body = whole.split_off(start.min(whole.len()));
+    if more {
+        body.truncate(body.len().saturating_sub(1) / 8 * 8);
+    }
+    body
+}
+
+fn padded(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+fn length_field(len: usize) -> [u8; 2] {
+    assert!(len <= 0xffff, "{len} bytes do not fit a length field of 16 bits");
+    (len as u16).to_be_bytes()
+}
