@@ -42,7 +42,8 @@ fn manifests() -> BTreeMap<String, Table> {
 
 /// The rooms named in the dependency tables called one of `kinds`, also in those for single platforms.
 fn arrows(manifest: &Table, kinds: &[&str]) -> BTreeSet<String> {
-    let platforms = manifest.get("target").and_then(Value::as_table).into_iter().flatten().filter_map(|(_, t)| t.as_table());
+    let platforms =
+        manifest.get("target").and_then(Value::as_table).into_iter().flatten().filter_map(|(_, t)| t.as_table());
     std::iter::once(manifest)
         .chain(platforms)
         .flat_map(|table| kinds.iter().filter_map(|kind| table.get(*kind).and_then(Value::as_table)))
