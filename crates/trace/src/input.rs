@@ -1,0 +1,170 @@
+//! A window over the bytes of a capture, which knows where it is.
+//!
+//! Memory stays constant: the window is as large as the largest record asked for, and it grows only as bytes really
+//! arrive, so that a file that lies about a length costs nothing.
+
+use std::io::{self, ErrorKind, Read};
+
+use crate::error::{Place, TraceError};
+
+const WINDOW_BYTES: usize = 128 << 10;
+
+/// A wrong value inside a record, before the reader says where the record is.
+#[derive(Debug)]
+pub(crate) struct Damage {
+    /// Offset of the value in the record.
+    pub(crate) at_bytes: u64,
+    pub(crate) what: &'static str,
+    pub(crate) found: String,
+    pub(crate) expected: String,
+}
+
+/// The bytes of a capture from the place that reading has reached.
+pub(crate) struct Input {
+    name: String,
+    source: Box<dyn Read + Send>,
+    is_unpacked: bool,
+    window: Vec<u8>,
+    start: usize,
+    end: usize,
+    offset_bytes: u64,
+    is_ended: bool,
+    /// Packets read so far, for messages.
+    pub(crate) packets: u64,
+}
+
+impl Input {
+    pub(crate) fn new(name: String, source: Box<dyn Read + Send>, is_unpacked: bool) -> Input {
+        Input {
+            name,
+            source,
+            is_unpacked,
+            window: vec![0; WINDOW_BYTES],
+            start: 0,
+            end: 0,
+            offset_bytes: 0,
+            is_ended: false,
+            packets: 0,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The place that reading has reached.
+    pub(crate) fn place(&self) -> Place {
+        self.place_at(0)
+    }
+
+    fn place_at(&self, at_bytes: u64) -> Place {
+        Place {
+            file: self.name.clone(),
+            offset_bytes: self.offset_bytes + at_bytes,
+            is_unpacked: self.is_unpacked,
+            packets: self.packets,
+        }
+    }
+
+    /// The next `len` bytes without taking them; fewer only where the capture ends.
+    pub(crate) fn peek(&mut self, len: usize) -> Result<&[u8], TraceError> {
+        while self.end - self.start < len && !self.is_ended {
+            self.refill(len)?;
+        }
+        let end = self.end.min(self.start + len);
+        Ok(&self.window[self.start..end])
+    }
+
+    /// Moves on by `len` bytes that were peeked at.
+    pub(crate) fn consume(&mut self, len: usize) {
+        let len = len.min(self.end - self.start);
+        self.start += len;
+        self.offset_bytes += len as u64;
+    }
+
+    /// Moves on by `len` bytes that nobody looks at; says how many there were.
+    pub(crate) fn skip(&mut self, len: u64) -> Result<u64, TraceError> {
+        let mut left = len;
+        while left > 0 {
+            let step = left.min(WINDOW_BYTES as u64) as usize;
+            let found = self.peek(step)?.len();
+            self.consume(found);
+            left -= found as u64;
+            if found < step {
+                break;
+            }
+        }
+        Ok(len - left)
+    }
+
+    fn refill(&mut self, len: usize) -> Result<(), TraceError> {
+        if self.start > 0 && self.start + len > self.window.len() {
+            self.window.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        if self.end == self.window.len() {
+            self.window.resize(self.window.len() * 2, 0);
+        }
+        match self.source.read(&mut self.window[self.end..]) {
+            Ok(0) => self.is_ended = true,
+            Ok(count) => self.end += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(source) => return Err(self.unreadable(source)),
+        }
+        Ok(())
+    }
+
+    fn unreadable(&self, source: io::Error) -> TraceError {
+        TraceError::Read { place: self.place_at((self.end - self.start) as u64), source }
+    }
+
+    pub(crate) fn truncated(&self, what: &'static str, found_bytes: u64, expected_bytes: u64) -> TraceError {
+        TraceError::Truncated { place: self.place(), what, found_bytes, expected_bytes }
+    }
+
+    pub(crate) fn malformed(&self, damage: Damage) -> TraceError {
+        TraceError::Malformed {
+            place: self.place_at(damage.at_bytes),
+            what: damage.what,
+            found: damage.found,
+            expected: damage.expected,
+        }
+    }
+}
+
+/// The byte order of a capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ByteOrder {
+    Little,
+    Big,
+}
+
+impl ByteOrder {
+    /// The number at `at`, which must lie inside of `bytes`.
+    pub(crate) fn u16(self, bytes: &[u8], at: usize) -> u16 {
+        let array = [bytes[at], bytes[at + 1]];
+        match self {
+            ByteOrder::Little => u16::from_le_bytes(array),
+            ByteOrder::Big => u16::from_be_bytes(array),
+        }
+    }
+
+    /// The number at `at`, which must lie inside of `bytes`.
+    pub(crate) fn u32(self, bytes: &[u8], at: usize) -> u32 {
+        let (first, second) = (u32::from(self.u16(bytes, at)), u32::from(self.u16(bytes, at + 2)));
+        match self {
+            ByteOrder::Little => first | second << 16,
+            ByteOrder::Big => first << 16 | second,
+        }
+    }
+
+    /// The number at `at`, which must lie inside of `bytes`.
+    pub(crate) fn u64(self, bytes: &[u8], at: usize) -> u64 {
+        let (first, second) = (u64::from(self.u32(bytes, at)), u64::from(self.u32(bytes, at + 4)));
+        match self {
+            ByteOrder::Little => first | second << 32,
+            ByteOrder::Big => first << 32 | second,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Plain pcap files [pcap 4, 5].
+
+use crate::error::TraceError;
+use crate::input::{ByteOrder, Damage, Input};
+use crate::linktype;
+use crate::reader::{CapturedPacket, FIRST_PORT, LARGEST_PACKET_BYTES, MAX_PACKET_BYTES};
+
+const FILE_HEADER_BYTES: usize = 24;
+const PACKET_HEADER_BYTES: usize = 16;
+const MICROSECONDS: u32 = 0xa1b2_c3d4;
+const NANOSECONDS: u32 = 0xa1b2_3c4d;
+const NS_PER_S: u64 = 1_000_000_000;
+/// The bits above say whether frames carry a check sequence.
+const LINK_TYPE_MASK: u32 = 0x03ff_ffff;
+
+/// How the packets of one file are written down.
+#[derive(Debug)]
+pub(crate) struct Pcap {
+    order: ByteOrder,
+    fraction_ns: u64,
+    limit_bytes: u32,
+}
+
+impl Pcap {
+    /// Whether a file that starts so is a pcap file, and how it is written.
+    pub(crate) fn recognise(start: &[u8]) -> Option<(ByteOrder, u64)> {
+        let start = start.get(..4)?;
+        [ByteOrder::Little, ByteOrder::Big].into_iter().find_map(|order| match order.u32(start, 0) {
+            MICROSECONDS => Some((order, 1000)),
+            NANOSECONDS => Some((order, 1)),
+            _ => None,
+        })
+    }
+
+    /// Reads the file's header, whose first bytes were recognised.
+    pub(crate) fn open(input: &mut Input, order: ByteOrder, fraction_ns: u64) -> Result<Pcap, TraceError> {
+        let header = input.peek(FILE_HEADER_BYTES)?;
+        if header.len() < FILE_HEADER_BYTES {
+            let found = header.len() as u64;
+            return Err(input.truncated("the file's header", found, FILE_HEADER_BYTES as u64));
+        }
+        let version = (order.u16(header, 4), order.u16(header, 6));
+        let snap_bytes = order.u32(header, 16);
+        let link_type = order.u32(header, 20) & LINK_TYPE_MASK;
+        // Before 2.3 the two lengths of a packet stood in the other order.
+        if version.0 != 2 || version.1 < 3 {
+            return Err(input.malformed(Damage {
+                at_bytes: 4,
+                what: "the version",
+                found: format!("{}.{}", version.0, version.1),
+                expected: "2.4".to_owned(),
+            }));
+        }
+        if link_type != linktype::ETHERNET {
+            return Err(TraceError::LinkType { place: input.place(), interface: 0, link_type });
+        }
+        input.consume(FILE_HEADER_BYTES);
+        // Tools that merge or convert captures leave packets longer than the snap length they write.
+        Ok(Pcap { order, fraction_ns, limit_bytes: snap_bytes.clamp(LARGEST_PACKET_BYTES, MAX_PACKET_BYTES) })
+    }
+
+    /// Reads the next packet; says whether there was one.
+    pub(crate) fn next(&mut self, input: &mut Input, packet: &mut CapturedPacket) -> Result<bool, TraceError> {
+        let header = input.peek(PACKET_HEADER_BYTES)?;
+        if header.is_empty() {
+            return Ok(false);
+        }
+        if header.len() < PACKET_HEADER_BYTES {
+            let found = header.len() as u64;
+            return Err(input.truncated("a packet's header", found, PACKET_HEADER_BYTES as u64));
+        }
+        let seconds = u64::from(self.order.u32(header, 0));
+        let fraction = u64::from(self.order.u32(header, 4));
+        let captured_bytes = self.order.u32(header, 8);
+        let original_len_bytes = self.order.u32(header, 12);
+        if captured_bytes > self.limit_bytes {
+            return Err(input.malformed(Damage {
+                at_bytes: 8,
+                what: "the captured length of a packet",
+                found: format!("{captured_bytes} bytes"),
+                expected: format!("at most {} bytes", self.limit_bytes),
+            }));
+        }
+        let record_bytes = PACKET_HEADER_BYTES + captured_bytes as usize;
+        let record = input.peek(record_bytes)?;
+        if record.len() < record_bytes {
+            let found = record.len() as u64;
+            return Err(input.truncated("a packet", found, record_bytes as u64));
+        }
+        packet.bytes.clear();
+        packet.bytes.extend_from_slice(&record[PACKET_HEADER_BYTES..]);
+        // Both factors have 32 bits and fewer, so this cannot overflow; a fraction of a second or more carries over.
+        packet.time_ns = seconds * NS_PER_S + fraction * self.fraction_ns;
+        packet.original_len_bytes = original_len_bytes;
+        packet.interface = 0;
+        packet.port = FIRST_PORT;
+        packet.verdict = None;
+        input.consume(record_bytes);
+        Ok(true)
+    }
+}

@@ -1,0 +1,393 @@
+//! pcapng files [pcapng 3, 4].
+//!
+//! Blocks that hold no packet and describe none are skipped without being kept.
+
+use crate::error::TraceError;
+use crate::input::{ByteOrder, Damage, Input};
+use crate::linktype;
+use crate::reader::{CapturedPacket, FIRST_PORT, MAX_PACKET_BYTES};
+
+/// The type of a section header, the same in both byte orders.
+pub(crate) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+pub(crate) const INTERFACE: u32 = 1;
+const OBSOLETE_PACKET: u32 = 2;
+const SIMPLE_PACKET: u32 = 3;
+pub(crate) const ENHANCED_PACKET: u32 = 6;
+pub(crate) const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+
+pub(crate) const OPTION_IF_NAME: u16 = 2;
+pub(crate) const OPTION_IF_TSRESOL: u16 = 9;
+const OPTION_IF_TSOFFSET: u16 = 14;
+pub(crate) const OPTION_EPB_VERDICT: u16 = 7;
+/// First octet of a verdict: what follows is what an XDP program returned.
+pub(crate) const VERDICT_XDP: u8 = 2;
+/// What [`crate::CaptureWriter`] calls its interfaces, before the port's number.
+pub(crate) const PORT_NAME: &str = "port ";
+
+/// Type, length, and the first word of the body (in a section header the byte order).
+const BLOCK_START_BYTES: usize = 12;
+/// Type and both lengths.
+const FRAME_BYTES: u32 = 12;
+/// Blocks that must be seen whole are not longer than the largest packet with as much again for options.
+const MAX_BLOCK_BYTES: u32 = 2 * MAX_PACKET_BYTES;
+/// Interfaces of one section; memory would grow without bound otherwise.
+const MAX_INTERFACES: usize = 1 << 16;
+
+#[derive(Debug, Clone, Copy)]
+struct Interface {
+    link_type: u32,
+    snap_bytes: u32,
+    port: u32,
+    resolution: Resolution,
+    offset_s: i64,
+}
+
+/// Time stamp units in a second.
+#[derive(Debug, Clone, Copy)]
+enum Resolution {
+    Decimal(u32),
+    Binary(u32),
+}
+
+impl Resolution {
+    fn from_octet(octet: u8) -> Resolution {
+        let exponent = u32::from(octet & 0x7f);
+        if octet & 0x80 == 0 { Resolution::Decimal(exponent) } else { Resolution::Binary(exponent) }
+    }
+
+    /// Whole nanoseconds in `ticks`. Less than 2^64 * 10^9 always, so 128 bits hold every step.
+    fn to_ns(self, ticks: u64) -> u128 {
+        let ticks = u128::from(ticks);
+        match self {
+            Resolution::Decimal(exponent) if exponent <= 9 => ticks * 10u128.pow(9 - exponent),
+            Resolution::Decimal(exponent) => 10u128.checked_pow(exponent - 9).map_or(0, |divisor| ticks / divisor),
+            Resolution::Binary(exponent) => (ticks * 1_000_000_000) >> exponent,
+        }
+    }
+}
+
+/// The state of one file: the current section.
+#[derive(Debug)]
+pub(crate) struct PcapNg {
+    order: ByteOrder,
+    interfaces: Vec<Interface>,
+    /// Time of the packet before, for simple packet blocks, which have none.
+    last_time_ns: u64,
+}
+
+impl PcapNg {
+    /// Whether a file that starts so is a pcapng file.
+    pub(crate) fn recognise(start: &[u8]) -> bool {
+        start.get(..4).is_some_and(|start| ByteOrder::Little.u32(start, 0) == SECTION_HEADER)
+    }
+
+    /// Reads the first section's header.
+    pub(crate) fn open(input: &mut Input) -> Result<PcapNg, TraceError> {
+        let mut file = PcapNg { order: ByteOrder::Little, interfaces: Vec::new(), last_time_ns: 0 };
+        file.block(input, &mut CapturedPacket::default())?;
+        Ok(file)
+    }
+
+    /// Reads the next packet; says whether there was one.
+    pub(crate) fn next(&mut self, input: &mut Input, packet: &mut CapturedPacket) -> Result<bool, TraceError> {
+        loop {
+            match self.block(input, packet)? {
+                Block::Packet => return Ok(true),
+                Block::Other => {}
+                Block::End => return Ok(false),
+            }
+        }
+    }
+
+    /// Reads one block.
+    fn block(&mut self, input: &mut Input, packet: &mut CapturedPacket) -> Result<Block, TraceError> {
+        let start = input.peek(BLOCK_START_BYTES)?;
+        if start.is_empty() {
+            return Ok(Block::End);
+        }
+        if start.len() < BLOCK_START_BYTES {
+            let found = start.len() as u64;
+            return Err(input.truncated("the start of a block", found, BLOCK_START_BYTES as u64));
+        }
+        let kind = self.order.u32(start, 0);
+        if kind == SECTION_HEADER {
+            match section_order(start) {
+                Ok(order) => self.order = order,
+                Err(damage) => return Err(input.malformed(damage)),
+            }
+        }
+        let len_bytes = self.order.u32(start, 4);
+        let (what, min_bytes, max_bytes) = match kind {
+            SECTION_HEADER => ("a section header", 28, MAX_BLOCK_BYTES),
+            INTERFACE => ("an interface description", 20, MAX_BLOCK_BYTES),
+            OBSOLETE_PACKET => ("an obsolete packet block", 32, MAX_BLOCK_BYTES),
+            SIMPLE_PACKET => ("a simple packet block", 16, MAX_BLOCK_BYTES),
+            ENHANCED_PACKET => ("an enhanced packet block", 32, MAX_BLOCK_BYTES),
+            _ => ("a block", FRAME_BYTES, u32::MAX),
+        };
+        if !len_bytes.is_multiple_of(4) || len_bytes < min_bytes || len_bytes > max_bytes {
+            return Err(input.malformed(Damage {
+                at_bytes: 4,
+                what: "the length of a block",
+                found: format!("{len_bytes} bytes"),
+                expected: format!("a multiple of 4 from {min_bytes} to {max_bytes} for {what} (type {kind:#x})"),
+            }));
+        }
+        if max_bytes == u32::MAX {
+            return self.skip(input, len_bytes);
+        }
+        let block = input.peek(len_bytes as usize)?;
+        if block.len() < len_bytes as usize {
+            let found = block.len() as u64;
+            return Err(input.truncated(what, found, u64::from(len_bytes)));
+        }
+        let trailer = self.order.u32(block, len_bytes as usize - 4);
+        if trailer != len_bytes {
+            return Err(input.malformed(wrong_trailer(len_bytes, trailer)));
+        }
+        let body = &block[..len_bytes as usize - 4];
+        let parsed = match kind {
+            SECTION_HEADER => self.section(body),
+            INTERFACE => self.interface(body),
+            SIMPLE_PACKET => self.simple_packet(body, packet),
+            _ => self.packet(body, kind, packet),
+        };
+        match parsed {
+            Ok(parsed) => {
+                input.consume(len_bytes as usize);
+                Ok(parsed)
+            }
+            Err(Refused::Damage(damage)) => Err(input.malformed(damage)),
+            Err(Refused::LinkType(interface, link_type)) => {
+                Err(TraceError::LinkType { place: input.place(), interface, link_type })
+            }
+        }
+    }
+
+    fn skip(&self, input: &mut Input, len_bytes: u32) -> Result<Block, TraceError> {
+        let start = input.place();
+        let found = input.skip(u64::from(len_bytes) - 4)?;
+        let trailer = input.peek(4)?;
+        if trailer.len() < 4 {
+            let found_bytes = found + trailer.len() as u64;
+            let expected_bytes = u64::from(len_bytes);
+            return Err(TraceError::Truncated { place: start, what: "a block", found_bytes, expected_bytes });
+        }
+        let trailer = self.order.u32(trailer, 0);
+        if trailer != len_bytes {
+            let damage = Damage { at_bytes: 0, ..wrong_trailer(len_bytes, trailer) };
+            return Err(input.malformed(damage));
+        }
+        input.consume(4);
+        Ok(Block::Other)
+    }
+
+    fn section(&mut self, body: &[u8]) -> Result<Block, Refused> {
+        let (major, minor) = (self.order.u16(body, 12), self.order.u16(body, 14));
+        if major != 1 {
+            return Err(Refused::Damage(Damage {
+                at_bytes: 12,
+                what: "the version of a section",
+                found: format!("{major}.{minor}"),
+                expected: "1.0".to_owned(),
+            }));
+        }
+        self.interfaces.clear();
+        Ok(Block::Other)
+    }
+
+    fn interface(&mut self, body: &[u8]) -> Result<Block, Refused> {
+        if self.interfaces.len() == MAX_INTERFACES {
+            return Err(Refused::Damage(Damage {
+                at_bytes: 0,
+                what: "the number of interfaces in a section",
+                found: format!("{}", MAX_INTERFACES + 1),
+                expected: format!("at most {MAX_INTERFACES}"),
+            }));
+        }
+        let mut interface = Interface {
+            link_type: u32::from(self.order.u16(body, 8)),
+            snap_bytes: self.order.u32(body, 12),
+            port: self.interfaces.len() as u32 + FIRST_PORT,
+            resolution: Resolution::Decimal(6),
+            offset_s: 0,
+        };
+        for option in (Options { order: self.order, body, at: 16 }) {
+            let (at, code, value) = option?;
+            match (code, value.len()) {
+                (OPTION_IF_TSRESOL, 1) => interface.resolution = Resolution::from_octet(value[0]),
+                (OPTION_IF_TSOFFSET, 8) => interface.offset_s = self.order.u64(value, 0) as i64,
+                (OPTION_IF_TSRESOL, len) => return Err(wrong_option_len(at, "`if_tsresol`", len, 1)),
+                (OPTION_IF_TSOFFSET, len) => return Err(wrong_option_len(at, "`if_tsoffset`", len, 8)),
+                (OPTION_IF_NAME, _) => interface.port = named_port(value).unwrap_or(interface.port),
+                _ => {}
+            }
+        }
+        self.interfaces.push(interface);
+        Ok(Block::Other)
+    }
+
+    /// An enhanced packet block, or the obsolete one, which differs in how it gives the interface.
+    fn packet(&mut self, body: &[u8], kind: u32, packet: &mut CapturedPacket) -> Result<Block, Refused> {
+        let id = if kind == OBSOLETE_PACKET { u32::from(self.order.u16(body, 8)) } else { self.order.u32(body, 8) };
+        let interface = self.interface_of(id)?;
+        let ticks = u64::from(self.order.u32(body, 12)) << 32 | u64::from(self.order.u32(body, 16));
+        let captured_bytes = self.order.u32(body, 20);
+        let data = &body[28..];
+        check_captured(20, captured_bytes, data.len())?;
+        let time_ns = interface.resolution.to_ns(ticks) as i128 + i128::from(interface.offset_s) * 1_000_000_000;
+        let Ok(time_ns) = u64::try_from(time_ns) else {
+            return Err(Refused::Damage(Damage {
+                at_bytes: 12,
+                what: "the time of a packet",
+                found: format!("{time_ns} ns since 1970"),
+                expected: format!("0 to {} ns", u64::MAX),
+            }));
+        };
+        let padded_bytes = captured_bytes.next_multiple_of(4) as usize;
+        let mut verdict = None;
+        for option in (Options { order: self.order, body, at: 28 + padded_bytes }) {
+            let (_, code, value) = option?;
+            // The obsolete block numbers its options otherwise.
+            if kind == ENHANCED_PACKET && code == OPTION_EPB_VERDICT && value.len() == 9 && value[0] == VERDICT_XDP {
+                verdict = u32::try_from(self.order.u64(value, 1)).ok();
+            }
+        }
+        packet.bytes.clear();
+        packet.bytes.extend_from_slice(&data[..captured_bytes as usize]);
+        packet.time_ns = time_ns;
+        packet.original_len_bytes = self.order.u32(body, 24);
+        packet.interface = id;
+        packet.port = interface.port;
+        packet.verdict = verdict;
+        self.last_time_ns = time_ns;
+        Ok(Block::Packet)
+    }
+
+    /// A simple packet block: of interface 0, cut at its snap length, without a time.
+    fn simple_packet(&mut self, body: &[u8], packet: &mut CapturedPacket) -> Result<Block, Refused> {
+        let interface = self.interface_of(0)?;
+        let original_len_bytes = self.order.u32(body, 8);
+        let captured_bytes = match interface.snap_bytes {
+            0 => original_len_bytes,
+            snap_bytes => original_len_bytes.min(snap_bytes),
+        };
+        let data = &body[12..];
+        check_captured(8, captured_bytes, data.len())?;
+        packet.bytes.clear();
+        packet.bytes.extend_from_slice(&data[..captured_bytes as usize]);
+        packet.time_ns = self.last_time_ns;
+        packet.original_len_bytes = original_len_bytes;
+        packet.interface = 0;
+        packet.port = interface.port;
+        packet.verdict = None;
+        Ok(Block::Packet)
+    }
+
+    fn interface_of(&self, id: u32) -> Result<Interface, Refused> {
+        let Some(interface) = self.interfaces.get(id as usize) else {
+            return Err(Refused::Damage(Damage {
+                at_bytes: 8,
+                what: "the interface of a packet",
+                found: id.to_string(),
+                expected: format!("one of the {} interfaces that the section describes", self.interfaces.len()),
+            }));
+        };
+        if interface.link_type != linktype::ETHERNET {
+            return Err(Refused::LinkType(id, interface.link_type));
+        }
+        Ok(*interface)
+    }
+}
+
+/// What a block was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Block {
+    Packet,
+    Other,
+    End,
+}
+
+/// Why a block is refused.
+#[derive(Debug)]
+enum Refused {
+    Damage(Damage),
+    LinkType(u32, u32),
+}
+
+fn section_order(start: &[u8]) -> Result<ByteOrder, Damage> {
+    [ByteOrder::Little, ByteOrder::Big].into_iter().find(|order| order.u32(start, 8) == BYTE_ORDER_MAGIC).ok_or_else(
+        || Damage {
+            at_bytes: 8,
+            what: "the byte-order magic of a section",
+            found: format!("{:#010x}", ByteOrder::Big.u32(start, 8)),
+            expected: format!("{BYTE_ORDER_MAGIC:#010x} in either order"),
+        },
+    )
+}
+
+fn wrong_trailer(len_bytes: u32, trailer: u32) -> Damage {
+    Damage {
+        at_bytes: u64::from(len_bytes) - 4,
+        what: "the length at the end of a block",
+        found: format!("{trailer} bytes"),
+        expected: format!("{len_bytes} bytes as at its start"),
+    }
+}
+
+fn check_captured(at_bytes: u64, captured_bytes: u32, room_bytes: usize) -> Result<(), Refused> {
+    if captured_bytes as usize <= room_bytes && captured_bytes <= MAX_PACKET_BYTES {
+        return Ok(());
+    }
+    Err(Refused::Damage(Damage {
+        at_bytes,
+        what: "the captured length of a packet",
+        found: format!("{captured_bytes} bytes"),
+        expected: format!("at most {} bytes", room_bytes.min(MAX_PACKET_BYTES as usize)),
+    }))
+}
+
+fn wrong_option_len(at: usize, what: &'static str, len: usize, expected: usize) -> Refused {
+    Refused::Damage(Damage {
+        at_bytes: at as u64,
+        what,
+        found: format!("{len} bytes long"),
+        expected: format!("{expected} bytes"),
+    })
+}
+
+fn named_port(name: &[u8]) -> Option<u32> {
+    std::str::from_utf8(name).ok()?.strip_prefix(PORT_NAME)?.parse().ok()
+}
+
+/// The options at the end of a block's body: place, code and value.
+struct Options<'a> {
+    order: ByteOrder,
+    body: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Iterator for Options<'a> {
+    type Item = Result<(usize, u16, &'a [u8]), Refused>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let at = self.at;
+        // Blocks and values are multiples of 4 bytes long, so that an option's header is whole or absent.
+        let rest = self.body.get(at..).filter(|rest| rest.len() >= 4)?;
+        let (code, len) = (self.order.u16(rest, 0), usize::from(self.order.u16(rest, 2)));
+        if code == 0 {
+            return None;
+        }
+        let Some(value) = rest.get(4..4 + len) else {
+            self.at = self.body.len();
+            return Some(Err(Refused::Damage(Damage {
+                at_bytes: at as u64 + 2,
+                what: "the length of an option",
+                found: format!("{len} bytes"),
+                expected: format!("at most {} bytes", rest.len() - 4),
+            })));
+        };
+        self.at = at + 4 + len.next_multiple_of(4);
+        Some(Ok((at, code, value)))
+    }
+}

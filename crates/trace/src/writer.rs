@@ -1,0 +1,266 @@
+//! Writing captures.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use lzma_rust2::{XzOptions, XzWriter};
+
+use crate::error::TraceError;
+use crate::linktype;
+use crate::pcapng;
+use crate::reader::LARGEST_PACKET_BYTES;
+
+const NS_PER_S: u64 = 1_000_000_000;
+const XZ_PRESET: u32 = 3;
+const BUFFER_BYTES: usize = 128 << 10;
+
+/// Extensions of compressions that are read and written by other tools only.
+const COMPRESSIONS: [&str; 5] = ["gz", "zst", "bz2", "lz4", "lzma"];
+
+/// How a capture is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// pcap in nanoseconds. Ports and verdicts are not kept.
+    Pcap,
+    /// pcapng: one interface a port, verdicts as `epb_verdict`.
+    PcapNg,
+}
+
+/// Writes a capture, packet by packet: little endian, nanoseconds, snap length 262144.
+///
+/// In pcapng every port is an interface called `port N`, described before its first packet, so that
+/// [`crate::CaptureReader`] finds the same ports again; a verdict is what an XDP program returned.
+///
+/// Call [`CaptureWriter::finish`]: only then it is known that everything is written.
+pub struct CaptureWriter {
+    name: String,
+    format: Format,
+    sink: Sink,
+    interfaces: BTreeMap<u32, u32>,
+    packets: u64,
+    block: Vec<u8>,
+}
+
+enum Sink {
+    Plain(Box<dyn Write + Send>),
+    Xz(Box<XzWriter<Box<dyn Write + Send>>>),
+}
+
+impl Sink {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Sink::Plain(writer) => writer.write_all(bytes),
+            Sink::Xz(writer) => writer.write_all(bytes),
+        }
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Sink::Plain(mut writer) => writer.flush(),
+            Sink::Xz(writer) => writer.finish()?.flush(),
+        }
+    }
+}
+
+impl CaptureWriter {
+    /// Creates a file: pcapng where its name ends in `.pcapng`, otherwise pcap; packed where `.xz` follows.
+    ///
+    /// # Errors
+    /// Where the file cannot be created, or its name asks for a compression that is not written.
+    pub fn create(path: impl AsRef<Path>) -> Result<CaptureWriter, TraceError> {
+        let path = path.as_ref();
+        let extension = |path: &Path| path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
+        let outer = extension(path).unwrap_or_default();
+        if COMPRESSIONS.contains(&outer.as_str()) {
+            return Err(TraceError::Compression { path: path.to_owned(), extension: outer });
+        }
+        let is_packed = outer == "xz";
+        let inner = if is_packed { extension(&path.with_extension("")).unwrap_or_default() } else { outer };
+        let format = if inner == "pcapng" { Format::PcapNg } else { Format::Pcap };
+        let file = File::create(path).map_err(|source| TraceError::Create { path: path.to_owned(), source })?;
+        let file: Box<dyn Write + Send> = Box::new(BufWriter::with_capacity(BUFFER_BYTES, file));
+        let sink = if is_packed {
+            let packed = XzWriter::new(file, XzOptions::with_preset(XZ_PRESET));
+            Sink::Xz(Box::new(packed.map_err(|source| TraceError::Create { path: path.to_owned(), source })?))
+        } else {
+            Sink::Plain(file)
+        };
+        CaptureWriter::start(path.display().to_string(), format, sink)
+    }
+
+    /// Writes to anything; `name` is what messages call it. Nothing is buffered here.
+    ///
+    /// # Errors
+    /// Where the header cannot be written.
+    pub fn to_writer(
+        name: &str,
+        format: Format,
+        writer: impl Write + Send + 'static,
+    ) -> Result<CaptureWriter, TraceError> {
+        CaptureWriter::start(name.to_owned(), format, Sink::Plain(Box::new(writer)))
+    }
+
+    fn start(name: String, format: Format, sink: Sink) -> Result<CaptureWriter, TraceError> {
+        let mut writer =
+            CaptureWriter { name, format, sink, interfaces: BTreeMap::new(), packets: 0, block: Vec::new() };
+        match format {
+            Format::Pcap => writer.pcap_header(),
+            Format::PcapNg => writer.section_header(),
+        }
+        writer.put()?;
+        Ok(writer)
+    }
+
+    /// How it is written.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Packets written so far.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Appends a packet.
+    ///
+    /// `verdict` is an XDP program's return value. Time stamps may be in any order.
+    ///
+    /// # Errors
+    /// Where writing fails, the packet has more than 262144 bytes, or a pcap file cannot hold its time (after
+    /// 2106-02-07).
+    pub fn write(
+        &mut self,
+        time_ns: u64,
+        port: u32,
+        original_len_bytes: u32,
+        verdict: Option<u32>,
+        bytes: &[u8],
+    ) -> Result<(), TraceError> {
+        self.check("its length in bytes", bytes.len() as u64, u64::from(LARGEST_PACKET_BYTES))?;
+        match self.format {
+            Format::Pcap => {
+                let seconds = time_ns / NS_PER_S;
+                self.check("its time in seconds", seconds, u64::from(u32::MAX))?;
+                for word in [seconds as u32, (time_ns % NS_PER_S) as u32, bytes.len() as u32, original_len_bytes] {
+                    self.block.extend_from_slice(&word.to_le_bytes());
+                }
+                self.block.extend_from_slice(bytes);
+            }
+            Format::PcapNg => self.enhanced_packet(time_ns, port, original_len_bytes, verdict, bytes),
+        }
+        self.put()?;
+        self.packets += 1;
+        Ok(())
+    }
+
+    /// Writes what is buffered and ends the file.
+    ///
+    /// # Errors
+    /// Where writing fails.
+    pub fn finish(self) -> Result<(), TraceError> {
+        let CaptureWriter { name, packets, sink, .. } = self;
+        sink.finish().map_err(|source| TraceError::Write { file: name, packets, source })
+    }
+
+    fn check(&self, what: &'static str, found: u64, limit: u64) -> Result<(), TraceError> {
+        if found <= limit {
+            return Ok(());
+        }
+        Err(TraceError::Unwritable { file: self.name.clone(), packet: self.packets + 1, what, found, limit })
+    }
+
+    /// Hands on what stands in `block`.
+    fn put(&mut self) -> Result<(), TraceError> {
+        let written = self.sink.write_all(&self.block);
+        self.block.clear();
+        written.map_err(|source| TraceError::Write { file: self.name.clone(), packets: self.packets, source })
+    }
+
+    fn pcap_header(&mut self) {
+        self.block.extend_from_slice(&0xa1b2_3c4d_u32.to_le_bytes());
+        self.block.extend_from_slice(&2u16.to_le_bytes());
+        self.block.extend_from_slice(&4u16.to_le_bytes());
+        for word in [0, 0, LARGEST_PACKET_BYTES, linktype::ETHERNET] {
+            self.block.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+
+    fn section_header(&mut self) {
+        let start = self.open_block(pcapng::SECTION_HEADER);
+        self.block.extend_from_slice(&pcapng::BYTE_ORDER_MAGIC.to_le_bytes());
+        self.block.extend_from_slice(&1u16.to_le_bytes());
+        self.block.extend_from_slice(&0u16.to_le_bytes());
+        // The section's length is not known while it is streamed.
+        self.block.extend_from_slice(&u64::MAX.to_le_bytes());
+        self.close_block(start);
+    }
+
+    fn enhanced_packet(
+        &mut self,
+        time_ns: u64,
+        port: u32,
+        original_len_bytes: u32,
+        verdict: Option<u32>,
+        bytes: &[u8],
+    ) {
+        let described = self.interfaces.len() as u32;
+        let interface = *self.interfaces.entry(port).or_insert(described);
+        if interface == described {
+            self.interface_description(port);
+        }
+        let start = self.open_block(pcapng::ENHANCED_PACKET);
+        let (high, low) = ((time_ns >> 32) as u32, time_ns as u32);
+        for word in [interface, high, low, bytes.len() as u32, original_len_bytes] {
+            self.block.extend_from_slice(&word.to_le_bytes());
+        }
+        self.block.extend_from_slice(bytes);
+        self.pad(start);
+        if let Some(verdict) = verdict {
+            let mut value = [pcapng::VERDICT_XDP, 0, 0, 0, 0, 0, 0, 0, 0];
+            value[1..].copy_from_slice(&u64::from(verdict).to_le_bytes());
+            self.option(start, pcapng::OPTION_EPB_VERDICT, &value);
+            self.option(start, 0, &[]);
+        }
+        self.close_block(start);
+    }
+
+    fn interface_description(&mut self, port: u32) {
+        let start = self.open_block(pcapng::INTERFACE);
+        self.block.extend_from_slice(&(linktype::ETHERNET as u16).to_le_bytes());
+        self.block.extend_from_slice(&0u16.to_le_bytes());
+        self.block.extend_from_slice(&LARGEST_PACKET_BYTES.to_le_bytes());
+        let name = format!("{}{port}", pcapng::PORT_NAME);
+        self.option(start, pcapng::OPTION_IF_NAME, name.as_bytes());
+        self.option(start, pcapng::OPTION_IF_TSRESOL, &[9]);
+        self.option(start, 0, &[]);
+        self.close_block(start);
+    }
+
+    fn open_block(&mut self, kind: u32) -> usize {
+        let start = self.block.len();
+        self.block.extend_from_slice(&kind.to_le_bytes());
+        // The length, set when the block is closed.
+        self.block.extend_from_slice(&[0; 4]);
+        start
+    }
+
+    fn close_block(&mut self, start: usize) {
+        let len_bytes = ((self.block.len() - start + 4) as u32).to_le_bytes();
+        self.block.extend_from_slice(&len_bytes);
+        self.block[start + 4..start + 8].copy_from_slice(&len_bytes);
+    }
+
+    fn option(&mut self, start: usize, code: u16, value: &[u8]) {
+        self.block.extend_from_slice(&code.to_le_bytes());
+        self.block.extend_from_slice(&(value.len() as u16).to_le_bytes());
+        self.block.extend_from_slice(value);
+        self.pad(start);
+    }
+
+    fn pad(&mut self, start: usize) {
+        let len = (self.block.len() - start).next_multiple_of(4);
+        self.block.resize(start + len, 0);
+    }
+}
