@@ -51,8 +51,10 @@ fn random_ipv4(rng: &mut Rng, builder: PacketBuilder, src: u8, dst: u8) -> Packe
     let id = rng.next_u64() as u16;
     let mut builder = builder.ipv4([10, 0, 0, src], [10, 0, 0, dst]).ipv4_id(id, rng.chance(1, 2));
     if rng.chance(1, 4) {
-        // Router alert, and no-operations.
-        builder = builder.ipv4_options(rng.pick(&[&[0x94, 4, 0, 0][..], &[1; 40], &[1, 1, 1, 1, 1, 0]]));
+        // Router alert, no-operations, no-operations and an end.
+        let choices: [&[u8]; 3] = [&[0x94, 4, 0, 0], &[1; 40], &[1, 1, 1, 1, 1, 0]];
+        let options = rng.pick(&choices);
+        builder = builder.ipv4_options(options);
     }
     if rng.chance(1, 8) {
         let offset_units = rng.below(3) as u16;
