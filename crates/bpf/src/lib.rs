@@ -7,6 +7,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod btf;
+pub mod elf;
 pub mod insn;
 mod program;
 

@@ -1,0 +1,152 @@
+//! `.BTF.ext`: which function and which source line an instruction belongs to.
+
+use super::parse::{Cursor, header_len, part};
+use super::{BtfError, MAGIC, Name, TypeId};
+
+/// Records of one kind that belong to one ELF section.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExtSection<R> {
+    /// Name of the ELF section.
+    pub section: Name,
+    /// The records, in the order of the file.
+    pub records: Vec<R>,
+}
+
+/// A function begins here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FuncRecord {
+    /// Byte offset in the section.
+    pub offset_bytes: u32,
+    /// Its [`super::Type::Func`].
+    pub func: TypeId,
+}
+
+/// A source line begins here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LineRecord {
+    /// Byte offset in the section.
+    pub offset_bytes: u32,
+    /// Source file.
+    pub file: Name,
+    /// Text of the line.
+    pub text: Name,
+    /// Line number, below 2^22.
+    pub line: u32,
+    /// Column, below 2^10; 0 if not known.
+    pub column: u32,
+}
+
+/// The contents of `.BTF.ext`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ext {
+    /// Functions.
+    pub funcs: Vec<ExtSection<FuncRecord>>,
+    /// Source lines.
+    pub lines: Vec<ExtSection<LineRecord>>,
+    /// Byte offsets of the instructions that a loader is to adapt to its kernel (CO-RE).
+    pub adaptations: Vec<ExtSection<u32>>,
+}
+
+impl Ext {
+    /// Reads the contents of a `.BTF.ext` section. Names are offsets into the string table of `.BTF`.
+    ///
+    /// # Errors
+    /// What is wrong and where; every offset and length is checked.
+    pub fn parse(bytes: &[u8]) -> Result<Ext, BtfError> {
+        let header = header_len(bytes, "header", 24)?;
+        let mut cursor = Cursor::new(bytes);
+        cursor.at = 8;
+        let mut parts = [(0, 0); 3];
+        for (i, range) in parts.iter_mut().enumerate() {
+            // Old compilers write a header without the third part.
+            if header as usize >= 16 + 8 * i {
+                *range = (cursor.u32("header")?, cursor.u32("header")?);
+            }
+        }
+        let [funcs, lines, adaptations] = parts;
+        Ok(Ext {
+            funcs: sections(part(bytes, "function information", header, funcs.0, funcs.1)?, "function", 8, |c| {
+                Ok(FuncRecord { offset_bytes: c.u32("function record")?, func: TypeId(c.u32("function record")?) })
+            })?,
+            lines: sections(part(bytes, "line information", header, lines.0, lines.1)?, "line", 16, |c| {
+                let offset_bytes = c.u32("line record")?;
+                let (file, text) = (Name(c.u32("line record")?), Name(c.u32("line record")?));
+                let place = c.u32("line record")?;
+                Ok(LineRecord { offset_bytes, file, text, line: place >> 10, column: place & 0x3ff })
+            })?,
+            adaptations: sections(
+                part(bytes, "adaptation information", header, adaptations.0, adaptations.1)?,
+                "adaptation",
+                16,
+                |c| c.u32("adaptation record"),
+            )?,
+        })
+    }
+
+    /// The contents of a `.BTF.ext` section with functions and lines.
+    ///
+    /// # Errors
+    /// [`BtfError::TooLarge`] if there are more than 4 GiB of them. Adaptations are not written.
+    pub fn emit(&self) -> Result<Vec<u8>, BtfError> {
+        let funcs = emit_sections(&self.funcs, 8, |out, f| {
+            out.extend([f.offset_bytes, f.func.0]);
+        });
+        let lines = emit_sections(&self.lines, 16, |out, l| {
+            out.extend([l.offset_bytes, l.file.0, l.text.0, l.line << 10 | l.column & 0x3ff]);
+        });
+        let total = (funcs.len() + lines.len()) * 4;
+        if total > u32::MAX as usize {
+            return Err(BtfError::TooLarge { what: "lines", found: total, limit: u32::MAX as usize });
+        }
+        let (funcs_len, lines_len) = (funcs.len() as u32 * 4, lines.len() as u32 * 4);
+        let mut out = Vec::with_capacity(32 + total);
+        out.extend_from_slice(&MAGIC.to_le_bytes());
+        out.extend_from_slice(&[1, 0]);
+        let header = [32, 0, funcs_len, funcs_len, lines_len, funcs_len + lines_len, 0];
+        for word in header.into_iter().chain(funcs).chain(lines) {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        Ok(out)
+    }
+}
+
+fn emit_sections<R>(sections: &[ExtSection<R>], size: u32, emit: impl Fn(&mut Vec<u32>, &R)) -> Vec<u32> {
+    let mut out = vec![size];
+    for section in sections.iter().filter(|s| !s.records.is_empty()) {
+        out.extend([section.section.0, section.records.len() as u32]);
+        for record in &section.records {
+            emit(&mut out, record);
+        }
+    }
+    // Nothing at all is said by an empty part; a lone record size makes loaders complain.
+    if out.len() == 1 { Vec::new() } else { out }
+}
+
+fn sections<R>(
+    bytes: &[u8],
+    what: &'static str,
+    least: u32,
+    read: impl Fn(&mut Cursor<'_>) -> Result<R, BtfError>,
+) -> Result<Vec<ExtSection<R>>, BtfError> {
+    if bytes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut cursor = Cursor::new(bytes);
+    let size = cursor.u32(what)?;
+    if size < least || !size.is_multiple_of(4) {
+        return Err(BtfError::RecordSize { what, found: size, expected: least });
+    }
+    let mut out = Vec::new();
+    while !cursor.is_done() {
+        let section = Name(cursor.u32(what)?);
+        let count = cursor.u32(what)?;
+        let mut records = Vec::new();
+        for _ in 0..count {
+            // A newer compiler's records may be longer: what is behind ours is skipped.
+            let record = cursor.take(what, size as usize)?;
+            records.push(read(&mut Cursor::new(record))?);
+        }
+        out.push(ExtSection { section, records });
+    }
+    Ok(out)
+}

@@ -1,0 +1,288 @@
+//! BTF: the type information beside a program [Linux Documentation/bpf/btf.rst].
+//!
+//! ```text
+//!  .BTF bytes ──Btf::parse──► Btf { types, strings } ──Btf::emit──► .BTF bytes
+//!  Builder::{string, add} ──►
+//! ```
+//!
+//! Names stay offsets into the string table, as in the file: a table may be shared by a million types, and a copy for
+//! each would let a small file take all memory. All kinds are understood; reserved bits and references that lead nowhere
+//! are refused at parsing, so that what is in a [`Btf`] can be followed without further checks of its ids.
+
+mod emit;
+mod ext;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+pub use emit::Builder;
+pub use ext::{Ext, ExtSection, FuncRecord, LineRecord};
+
+/// The magic number that `.BTF` and `.BTF.ext` begin with.
+pub(crate) const MAGIC: u16 = 0xeb9f;
+/// Names lie below this offset of the string table, as the kernel has it.
+pub(crate) const MAX_NAME_OFFSET: usize = 0x00ff_ffff;
+/// How many references are followed from a type before it is called endless.
+const MAX_DEPTH: usize = 64;
+
+/// Number of a type; 0 is `void`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct TypeId(pub u32);
+
+/// Offset of a name in the string table; 0 is no name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Name(pub u32);
+
+/// One type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Type {
+    /// An integer.
+    Int {
+        name: Name,
+        size_bytes: u32,
+        /// 1 signed, 2 character, 4 boolean.
+        encoding: u8,
+        offset_bits: u8,
+        bits: u8,
+    },
+    /// A pointer to a type.
+    Ptr(TypeId),
+    /// `count` times `element`.
+    Array { element: TypeId, index: TypeId, count: u32 },
+    /// A structure.
+    Struct(Composite),
+    /// A union.
+    Union(Composite),
+    /// An enumeration of up to 32 bits.
+    Enum { name: Name, size_bytes: u32, signed: bool, values: Vec<(Name, i32)> },
+    /// A structure (or union) that is declared only.
+    Fwd { name: Name, union: bool },
+    /// Another name of a type.
+    Typedef { name: Name, to: TypeId },
+    /// `volatile`.
+    Volatile(TypeId),
+    /// `const`.
+    Const(TypeId),
+    /// `restrict`.
+    Restrict(TypeId),
+    /// A function: its prototype and linkage.
+    Func { name: Name, proto: TypeId, linkage: Linkage },
+    /// What a function takes and gives back.
+    FuncProto { ret: TypeId, params: Vec<(Name, TypeId)> },
+    /// A variable.
+    Var { name: Name, of: TypeId, linkage: Linkage },
+    /// The variables of a section.
+    DataSec { name: Name, size_bytes: u32, vars: Vec<SecVar> },
+    /// A floating-point number.
+    Float { name: Name, size_bytes: u32 },
+    /// `btf_decl_tag` of a type, or of one of its members or parameters.
+    DeclTag { name: Name, of: TypeId, component: i32 },
+    /// `btf_type_tag`. `attribute` is the kind flag: any attribute rather than a tag.
+    TypeTag { name: Name, to: TypeId, attribute: bool },
+    /// An enumeration of up to 64 bits.
+    Enum64 { name: Name, size_bytes: u32, signed: bool, values: Vec<(Name, u64)> },
+}
+
+/// A structure or union.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Composite {
+    /// Its name, if any.
+    pub name: Name,
+    /// Its length.
+    pub size_bytes: u32,
+    /// Whether members say how many bits they take (the kind flag).
+    pub bitfields: bool,
+    /// Its members.
+    pub members: Vec<Member>,
+}
+
+/// A member of a structure or union.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// Its name, if any.
+    pub name: Name,
+    /// Its type.
+    pub of: TypeId,
+    /// Where it begins.
+    pub offset_bits: u32,
+    /// Its width if it is a bit field, else 0.
+    pub width_bits: u8,
+}
+
+/// A variable in a section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SecVar {
+    /// The variable.
+    pub var: TypeId,
+    /// Where it begins; clang leaves it 0 for the linker.
+    pub offset_bytes: u32,
+    /// Its length.
+    pub size_bytes: u32,
+}
+
+/// Who sees a function or variable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Linkage {
+    /// This object only.
+    Static,
+    /// Everybody.
+    Global,
+    /// It is defined elsewhere.
+    Extern,
+}
+
+impl Linkage {
+    fn number(self) -> u32 {
+        match self {
+            Linkage::Static => 0,
+            Linkage::Global => 1,
+            Linkage::Extern => 2,
+        }
+    }
+
+    fn from_number(number: u32) -> Option<Linkage> {
+        [Linkage::Static, Linkage::Global, Linkage::Extern].into_iter().find(|l| l.number() == number)
+    }
+}
+
+/// Types with their names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Btf {
+    /// All but `void`: type `n` stands at `n - 1`.
+    types: Vec<Type>,
+    /// Names, each ended by a zero byte; begins with one.
+    strings: Vec<u8>,
+}
+
+/// What is wrong with type information.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BtfError {
+    /// The first bytes are not those of little-endian BTF.
+    #[error("magic number is {found:#06x}, expected {MAGIC:#06x} (big-endian BTF is not read)")]
+    Magic { found: u16 },
+    /// A version that is not ours.
+    #[error("version is {found}, expected 1")]
+    Version { found: u8 },
+    /// Something reaches beyond the bytes that hold it.
+    #[error("{what} at byte {offset} takes {needed} bytes, {available} are there")]
+    Truncated { what: &'static str, offset: usize, needed: usize, available: usize },
+    /// The string table does not begin and end with a zero byte.
+    #[error("string table of {len} bytes does not begin and end with a zero byte")]
+    Strings { len: usize },
+    /// A kind that is not known.
+    #[error("type {id} at byte {offset} is of unknown kind {kind}")]
+    Kind { id: u32, offset: usize, kind: u32 },
+    /// A field of a type has a value that means nothing.
+    #[error("type {id} at byte {offset}: {what} is {found:#x}")]
+    Field { id: u32, offset: usize, what: &'static str, found: u32 },
+    /// A name that is not in the string table.
+    #[error("{what} is named by offset {offset}, the string table has {len} bytes")]
+    NameOffset { what: &'static str, offset: u32, len: usize },
+    /// A name that is not text.
+    #[error("name at offset {offset} of the string table is not UTF-8")]
+    NameText { offset: u32 },
+    /// A reference to a type that is not there.
+    #[error("type {id} refers to type {target}, the last one is {last}")]
+    Reference { id: u32, target: u32, last: u32 },
+    /// A type that has no size, or whose references have no end.
+    #[error("type {id} has no size: {why}")]
+    NoSize { id: u32, why: &'static str },
+    /// Records of `.BTF.ext` of a wrong length.
+    #[error("{what} records are {found} bytes, expected at least {expected} and a multiple of 4")]
+    RecordSize { what: &'static str, found: u32, expected: u32 },
+    /// More than the format can number.
+    #[error("{what} take {found} bytes, at most {limit} can be addressed")]
+    TooLarge { what: &'static str, found: usize, limit: usize },
+}
+
+impl Btf {
+    /// The type with this number; `None` for `void` and numbers that are not used.
+    pub fn get(&self, id: TypeId) -> Option<&Type> {
+        let index = usize::try_from(id.0).ok()?.checked_sub(1)?;
+        self.types.get(index)
+    }
+
+    /// All types with their numbers, in the order of the file.
+    pub fn types(&self) -> impl Iterator<Item = (TypeId, &Type)> {
+        self.types.iter().zip(1..).map(|(t, id)| (TypeId(id), t))
+    }
+
+    /// The bytes of a name without the zero that ends it.
+    ///
+    /// # Errors
+    /// [`BtfError::NameOffset`] if it begins outside of the string table.
+    pub fn name_bytes(&self, name: Name) -> Result<&[u8], BtfError> {
+        let tail = usize::try_from(name.0).ok().and_then(|at| self.strings.get(at..)).filter(|tail| !tail.is_empty());
+        let tail =
+            tail.ok_or(BtfError::NameOffset { what: "a string", offset: name.0, len: self.strings.len() })?;
+        let end = tail.iter().position(|b| *b == 0).unwrap_or(tail.len());
+        Ok(&tail[..end])
+    }
+
+    /// A name as text.
+    ///
+    /// # Errors
+    /// As [`Btf::name_bytes`], and [`BtfError::NameText`].
+    pub fn name(&self, name: Name) -> Result<&str, BtfError> {
+        std::str::from_utf8(self.name_bytes(name)?).map_err(|_| BtfError::NameText { offset: name.0 })
+    }
+
+    /// The type behind typedefs, qualifiers and tags.
+    ///
+    /// # Errors
+    /// [`BtfError::NoSize`] if they have no end.
+    pub fn resolve(&self, id: TypeId) -> Result<TypeId, BtfError> {
+        let mut at = id;
+        for _ in 0..MAX_DEPTH {
+            at = match self.get(at) {
+                Some(
+                    Type::Typedef { to, .. }
+                    | Type::Volatile(to)
+                    | Type::Const(to)
+                    | Type::Restrict(to)
+                    | Type::TypeTag { to, .. },
+                ) => *to,
+                _ => return Ok(at),
+            };
+        }
+        Err(BtfError::NoSize { id: id.0, why: "its references have no end" })
+    }
+
+    /// Length of a value of the type.
+    ///
+    /// # Errors
+    /// [`BtfError::NoSize`] for `void`, functions, declarations without definition, endless types and arrays that do
+    /// not fit 32 bits.
+    pub fn size_bytes(&self, id: TypeId) -> Result<u32, BtfError> {
+        let fail = |why| BtfError::NoSize { id: id.0, why };
+        let mut at = id;
+        let mut times: u32 = 1;
+        for _ in 0..MAX_DEPTH {
+            at = self.resolve(at)?;
+            let one = match self.get(at) {
+                None => return Err(fail("it is `void`")),
+                Some(Type::Array { element, count, .. }) => {
+                    times = times.checked_mul(*count).ok_or(fail("the array has more than 4 GiB"))?;
+                    at = *element;
+                    continue;
+                }
+                Some(Type::Ptr(_)) => 8,
+                Some(Type::Struct(c) | Type::Union(c)) => c.size_bytes,
+                Some(
+                    Type::Int { size_bytes, .. }
+                    | Type::Enum { size_bytes, .. }
+                    | Type::Enum64 { size_bytes, .. }
+                    | Type::Float { size_bytes, .. }
+                    | Type::DataSec { size_bytes, .. },
+                ) => *size_bytes,
+                Some(Type::Var { of, .. }) => {
+                    at = *of;
+                    continue;
+                }
+                Some(_) => return Err(fail("it is a function or a declaration")),
+            };
+            return times.checked_mul(one).ok_or(fail("the array has more than 4 GiB"));
+        }
+        Err(fail("its references have no end"))
+    }
+}

@@ -1,0 +1,5 @@
+//! Objects in and out, with clang, the kernel and its tools as judges.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod loading;
+mod samples;

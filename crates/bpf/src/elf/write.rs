@@ -1,0 +1,474 @@
+//! A program to an object.
+//!
+//! Goal: what loaders expect of clang, from a [`Program`]. Steps: check the program and split it into functions; make the
+//! types; put sections and symbols; turn indices of maps and distances of calls into relocations; attach the lines.
+
+mod types;
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use object::write::{Object, Relocation, SectionId, Symbol, SymbolId, SymbolSection};
+use object::{Architecture, BinaryFormat, Endianness, RelocationFlags, SectionKind, SymbolFlags, SymbolKind, SymbolScope};
+
+use super::code::{self, CodeError};
+use super::sidecar::Sidecar;
+use super::{DataKind, MAX_COLUMN, MAX_LINE, names};
+use crate::btf::{BtfError, Ext, ExtSection, FuncRecord, LineRecord};
+use crate::insn::{Insn, imm64};
+use crate::program::{BPF_F_MMAPABLE, BPF_F_RDONLY_PROG, LineInfo, MapDef, MapKind, Program};
+use types::{Definition, Types};
+
+/// Why a program cannot become an object.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// A name that an object or its type information cannot carry.
+    #[error("{what} `{name}` cannot be written: {why}")]
+    Name { what: &'static str, name: String, why: &'static str },
+    /// Two symbols of one name.
+    #[error("{what} `{name}` has the name of another symbol of the object")]
+    Duplicate { what: &'static str, name: String },
+    /// The instructions do not form functions.
+    #[error("program `{program}`: {source}")]
+    Code { program: String, source: CodeError },
+    /// A 64-bit load that no relocation can express.
+    #[error("program `{program}`, instruction {at}: {why}")]
+    Load { program: String, at: usize, why: String },
+    /// A map that its section cannot express.
+    #[error("map `{map}`: {what} is {found}, expected {expected}")]
+    Map { map: String, what: &'static str, found: String, expected: String },
+    /// A field of a context table that lies outside of the record or over another field.
+    #[error("map `{map}`: field `{field}` of {size_bytes} bytes at {offset_bytes}: {why}")]
+    Field { map: String, field: String, offset_bytes: u32, size_bytes: u32, why: &'static str },
+    /// Line information that cannot be written.
+    #[error("program `{program}`, line information {index}: {what} is {found}, expected {expected}")]
+    Line { program: String, index: usize, what: &'static str, found: usize, expected: String },
+    /// Type information that does not fit its format.
+    #[error("type information: {0}")]
+    Btf(#[from] BtfError),
+    /// The description of the maps cannot be put in words.
+    #[error("section `{section}`: {why}")]
+    Section { section: &'static str, why: String },
+}
+
+/// Writes an object that `bpftool prog load`, `ip link set … xdp obj`, `xdp-loader load` and `aya` take.
+///
+/// # Layout
+/// As the module says. Functions that the program calls become static functions `NAME_1`, `NAME_2`, … of `.text`.
+///
+/// # Errors
+/// Everything that would not come back from [`super::read()`] as it was, see [`WriteError`].
+///
+/// # Source
+/// [Linux Documentation/bpf/btf.rst], [LLVM BPF ELF relocations: R_BPF_64_64, R_BPF_64_32]
+pub fn write(program: &Program) -> Result<Vec<u8>, WriteError> {
+    let functions = code::split(&program.insns)
+        .map_err(|source| WriteError::Code { program: program.name.clone(), source })?;
+    check_names(program)?;
+    let mut types = Types::default();
+    let mut out = Writer::new(program, functions, &mut types)?;
+    out.maps(&mut types)?;
+    out.code()?;
+    out.license();
+    out.lines(&mut types)?;
+    out.finish(types)
+}
+
+fn check_names(program: &Program) -> Result<(), WriteError> {
+    let bad = |what, name: &str, why| Err(WriteError::Name { what, name: name.to_owned(), why });
+    if program.name.is_empty() || program.name.contains('\0') {
+        return bad("program", &program.name, "a symbol needs a name without zero bytes");
+    }
+    let section = program.section.as_str();
+    let taken = [
+        names::TEXT,
+        names::MAPS,
+        names::LEGACY_MAPS,
+        names::LICENSE,
+        names::BTF,
+        names::BTF_EXT,
+        names::SIDECAR,
+        "version",
+        ".symtab",
+        ".strtab",
+        ".shstrtab",
+    ];
+    if section.is_empty() || section.contains('\0') {
+        return bad("section", section, "a section needs a name without zero bytes");
+    }
+    if taken.contains(&section) || DataKind::of(section).is_some() || section.starts_with(".rel") {
+        return bad("section", section, "the name has another meaning in objects");
+    }
+    if program.license.contains('\0') {
+        return bad("licence", &program.license, "it holds a zero byte");
+    }
+    Ok(())
+}
+
+/// How an instruction finds a map: its symbol and whether it is a data section.
+struct MapSymbol {
+    symbol: SymbolId,
+    is_data: bool,
+}
+
+struct Writer<'p> {
+    program: &'p Program,
+    functions: Vec<Range<usize>>,
+    object: Object<'static>,
+    /// The program's section, and `.text` if it calls functions.
+    main: SectionId,
+    text: Option<SectionId>,
+    function_symbols: Vec<SymbolId>,
+    map_symbols: Vec<MapSymbol>,
+    taken: HashSet<String>,
+    ext: Ext,
+}
+
+impl<'p> Writer<'p> {
+    fn new(program: &'p Program, functions: Vec<Range<usize>>, types: &mut Types) -> Result<Self, WriteError> {
+        let mut object = Object::new(BinaryFormat::Elf, Architecture::Bpf, Endianness::Little);
+        let mut add = |name: &str| object.add_section(Vec::new(), name.as_bytes().to_vec(), SectionKind::Text);
+        let main = add(&program.section);
+        let text = (functions.len() > 1).then(|| add(names::TEXT));
+        let mut out = Writer {
+            program,
+            functions,
+            object,
+            main,
+            text,
+            function_symbols: Vec::new(),
+            map_symbols: Vec::new(),
+            taken: HashSet::new(),
+            ext: Ext::default(),
+        };
+        let mut records = [Vec::new(), Vec::new()];
+        for number in 0..out.functions.len() {
+            let slots = out.functions[number].len() as u64;
+            let (section, start) = out.place(number);
+            let called = number > 0;
+            let name = if called { format!("{}_{number}", program.name) } else { program.name.clone() };
+            out.claim("function", &name)?;
+            let scope = if called { SymbolScope::Compilation } else { SymbolScope::Dynamic };
+            let symbol = out.symbol(&name, start, slots * 8, SymbolKind::Text, scope, section);
+            out.function_symbols.push(symbol);
+            let func = types.function(&name, &program.section, called)?;
+            records[usize::from(called)].push(FuncRecord { offset_bytes: start as u32, func });
+        }
+        for (section, records) in [program.section.as_str(), names::TEXT].into_iter().zip(records) {
+            out.ext.funcs.push(ExtSection { section: types.string(section)?, records });
+        }
+        Ok(out)
+    }
+
+    /// Section and byte offset of a function.
+    fn place(&self, number: usize) -> (SectionId, u64) {
+        match self.text {
+            Some(text) if number > 0 => {
+                (text, (self.functions[number].start - self.functions[1].start) as u64 * 8)
+            }
+            _ => (self.main, 0),
+        }
+    }
+
+    fn claim(&mut self, what: &'static str, name: &str) -> Result<(), WriteError> {
+        if self.taken.insert(name.to_owned()) {
+            Ok(())
+        } else {
+            Err(WriteError::Duplicate { what, name: name.to_owned() })
+        }
+    }
+
+    fn symbol(
+        &mut self,
+        name: &str,
+        value: u64,
+        size: u64,
+        kind: SymbolKind,
+        scope: SymbolScope,
+        section: SectionId,
+    ) -> SymbolId {
+        self.object.add_symbol(Symbol {
+            name: name.as_bytes().to_vec(),
+            value,
+            size,
+            kind,
+            scope,
+            weak: false,
+            section: SymbolSection::Section(section),
+            flags: SymbolFlags::None,
+        })
+    }
+
+    fn section(&mut self, name: &str, kind: SectionKind, data: &[u8], align: u64) -> SectionId {
+        let id = self.object.add_section(Vec::new(), name.as_bytes().to_vec(), kind);
+        self.object.append_section_data(id, data, align);
+        id
+    }
+
+    /// `.maps`, data sections, their symbols and types.
+    fn maps(&mut self, types: &mut Types) -> Result<(), WriteError> {
+        let program = self.program;
+        let mut definitions = Vec::new();
+        let mut maps_section = None;
+        for map in &program.maps {
+            let symbol = match &map.initial {
+                Some(initial) => self.data_section(map, initial, types)?,
+                None => {
+                    check_map(map)?;
+                    self.claim("map", &map.name)?;
+                    let section = match maps_section {
+                        Some(section) => section,
+                        None => *maps_section.insert(self.section(names::MAPS, SectionKind::Data, &[], 8)),
+                    };
+                    let Definition { var, size_bytes } = types.map(map)?;
+                    let offset = self.object.append_section_data(section, &vec![0; size_bytes as usize], 8);
+                    definitions.push((var, offset as u32, size_bytes));
+                    let scope = SymbolScope::Dynamic;
+                    self.symbol(&map.name, offset, size_bytes.into(), SymbolKind::Data, scope, section)
+                }
+            };
+            self.map_symbols.push(MapSymbol { symbol, is_data: map.initial.is_some() });
+        }
+        if !definitions.is_empty() {
+            types.data_section(names::MAPS, &definitions)?;
+        }
+        Ok(())
+    }
+
+    fn data_section(&mut self, map: &MapDef, initial: &[u8], types: &mut Types) -> Result<SymbolId, WriteError> {
+        let kind = check_data(map, initial)?;
+        self.claim("section", &map.name)?;
+        // Loaders let user space map the section if one of its variables is global.
+        let shared = map.flags & BPF_F_MMAPABLE != 0;
+        let variable = format!("fl_{}", types::identifier(map.name.trim_start_matches('.')));
+        self.claim("variable", &variable)?;
+        let size = map.value_bytes;
+        let section = match kind {
+            DataKind::Data => self.section(&map.name, SectionKind::Data, initial, 8),
+            DataKind::ReadOnly => self.section(&map.name, SectionKind::ReadOnlyData, initial, 8),
+            DataKind::Zero => {
+                let name = map.name.as_bytes().to_vec();
+                let id = self.object.add_section(Vec::new(), name, SectionKind::UninitializedData);
+                self.object.append_section_bss(id, size.into(), 8);
+                id
+            }
+        };
+        let var = types.data_variable(&variable, size, shared)?;
+        types.data_section(&map.name, &[(var, 0, size)])?;
+        let scope = if shared { SymbolScope::Dynamic } else { SymbolScope::Compilation };
+        Ok(self.symbol(&variable, 0, size.into(), SymbolKind::Data, scope, section))
+    }
+
+    /// The instructions, with relocations for what only a loader knows.
+    fn code(&mut self) -> Result<(), WriteError> {
+        let program = self.program;
+        for number in 0..self.functions.len() {
+            let function = self.functions[number].clone();
+            let (section, start) = self.place(number);
+            let mut insns = program.insns[function.clone()].to_vec();
+            let mut relocations = Vec::new();
+            for (at, insn) in code::instructions(&program.insns[function.clone()]) {
+                if let Some((symbol, r_type)) = self.relocate(&mut insns, at, insn, function.start)? {
+                    relocations.push((start + at as u64 * 8, symbol, r_type));
+                }
+            }
+            let bytes: Vec<u8> = insns.iter().flat_map(|insn| insn.to_bytes()).collect();
+            self.object.append_section_data(section, &bytes, 8);
+            for (offset, symbol, r_type) in relocations {
+                let flags = RelocationFlags::Elf { r_type };
+                let relocation = Relocation { offset, symbol, addend: 0, flags };
+                self.object
+                    .add_relocation(section, relocation)
+                    .map_err(|e| WriteError::Section { section: names::TEXT, why: e.to_string() })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the instruction at `at` (in `insns`, which begin at slot `base`) what clang would have written.
+    fn relocate(
+        &self,
+        insns: &mut [Insn],
+        at: usize,
+        insn: Insn,
+        base: usize,
+    ) -> Result<Option<(SymbolId, object::elf::RelocationType)>, WriteError> {
+        let fail = |why: String| WriteError::Load { program: self.program.name.clone(), at: base + at, why };
+        if let Some(target) = code::callee(insn, base + at) {
+            // Splitting has checked that a function begins there.
+            let number = self.functions.partition_point(|f| (f.start as i64) < target);
+            let symbol = *self.function_symbols.get(number).ok_or_else(|| fail(format!("no function at {target}")))?;
+            if insn.is_wide() {
+                if insns[at + 1] != Insn::default() {
+                    return Err(fail("the second half of a function's address is not zero".to_owned()));
+                }
+                insns[at].src = imm64::NUMBER;
+                insns[at].imm = 0;
+                return Ok(Some((symbol, object::elf::R_BPF_64_64)));
+            }
+            if base > 0 {
+                // Within `.text` the distance stays what it is.
+                return Ok(None);
+            }
+            insns[at].imm = -1;
+            return Ok(Some((symbol, object::elf::R_BPF_64_32)));
+        }
+        if !insn.is_wide() || insn.src == imm64::NUMBER {
+            return Ok(None);
+        }
+        let is_value = match insn.src {
+            imm64::MAP => false,
+            imm64::MAP_VALUE => true,
+            other => return Err(fail(format!("source field {other} of a 64-bit load is not known"))),
+        };
+        let map = usize::try_from(insn.imm).ok().and_then(|i| self.map_symbols.get(i));
+        let map = map.ok_or_else(|| {
+            fail(format!("the load names map {}, the program has {}", insn.imm, self.map_symbols.len()))
+        })?;
+        if map.is_data != is_value {
+            let kind = if map.is_data { "a data section" } else { "not a data section" };
+            return Err(fail(format!("map {} is {kind}, objects cannot express this load of it", insn.imm)));
+        }
+        let second = Insn { imm: insns[at + 1].imm, ..Insn::default() };
+        if insns[at + 1] != second || (!is_value && second.imm != 0) {
+            return Err(fail("the second half of the load has more than an offset".to_owned()));
+        }
+        insns[at].src = imm64::NUMBER;
+        insns[at].imm = second.imm;
+        insns[at + 1].imm = 0;
+        Ok(Some((map.symbol, object::elf::R_BPF_64_64)))
+    }
+
+    fn license(&mut self) {
+        if !self.program.license.is_empty() {
+            let mut text = self.program.license.clone().into_bytes();
+            text.push(0);
+            self.section(names::LICENSE, SectionKind::Data, &text, 1);
+        }
+    }
+
+    /// Line records of both sections; each function begins with one.
+    fn lines(&mut self, types: &mut Types) -> Result<(), WriteError> {
+        let program = self.program;
+        check_lines(program)?;
+        let Some(first) = program.lines.first() else { return Ok(()) };
+        let mut records = [Vec::new(), Vec::new()];
+        for (number, function) in self.functions.iter().enumerate() {
+            let (_, start) = self.place(number);
+            let from = program.lines.partition_point(|line| line.insn < function.start);
+            let to = program.lines.partition_point(|line| line.insn < function.end);
+            let lines = &program.lines[from..to];
+            let mut put = |slot: usize, line: &LineInfo| -> Result<(), WriteError> {
+                records[usize::from(number > 0)].push(LineRecord {
+                    offset_bytes: (start as usize + (slot - function.start) * 8) as u32,
+                    file: types.string(&line.file)?,
+                    text: types.string(&line.text)?,
+                    line: line.line,
+                    column: if line.column > MAX_COLUMN { 0 } else { line.column },
+                });
+                Ok(())
+            };
+            if lines.first().is_none_or(|line| line.insn > function.start) {
+                put(function.start, program.line_of(function.start).unwrap_or(first))?;
+            }
+            for line in lines {
+                put(line.insn, line)?;
+            }
+        }
+        for (section, records) in [program.section.as_str(), names::TEXT].into_iter().zip(records) {
+            self.ext.lines.push(ExtSection { section: types.string(section)?, records });
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, types: Types) -> Result<Vec<u8>, WriteError> {
+        self.section(names::BTF, SectionKind::Other, &types.finish().emit()?, 4);
+        let ext = self.ext.emit()?;
+        self.section(names::BTF_EXT, SectionKind::Other, &ext, 4);
+        let fail = |section, why: String| WriteError::Section { section, why };
+        let sidecar = Sidecar::of(&self.program.maps).emit().map_err(|e| fail(names::SIDECAR, e.to_string()))?;
+        self.section(names::SIDECAR, SectionKind::Other, &sidecar, 1);
+        self.object.write().map_err(|e| fail(names::TEXT, e.to_string()))
+    }
+}
+
+fn check_map(map: &MapDef) -> Result<(), WriteError> {
+    let fail = |what, found: u32, expected: &str| {
+        Err(WriteError::Map { map: map.name.clone(), what, found: found.to_string(), expected: expected.to_owned() })
+    };
+    if !types::is_identifier(&map.name) {
+        let why = "type information takes 1 to 127 letters, digits, `_` and `.`, no digit first";
+        return Err(WriteError::Name { what: "map", name: map.name.clone(), why });
+    }
+    if DataKind::of(&map.name).is_some() {
+        let why = "it is the name of a data section, and the map has no initial contents";
+        return Err(WriteError::Name { what: "map", name: map.name.clone(), why });
+    }
+    if map.key_bytes == 0 {
+        return fail("length of a key", 0, "at least 1 byte");
+    }
+    if map.value_bytes == 0 {
+        return fail("length of a value", 0, "at least 1 byte");
+    }
+    Ok(())
+}
+
+/// A data section's map is fixed by the section; anything else could not come back.
+fn check_data(map: &MapDef, initial: &[u8]) -> Result<DataKind, WriteError> {
+    let fail = |what, found: String, expected: String| {
+        Err(WriteError::Map { map: map.name.clone(), what, found, expected })
+    };
+    let Some(kind) = DataKind::of(&map.name).filter(|_| !map.name.contains('\0')) else {
+        let why = "a map with initial contents is called `.data`, `.rodata` or `.bss`, or one of these and `.NAME`";
+        return Err(WriteError::Name { what: "map", name: map.name.clone(), why });
+    };
+    if (map.kind, map.key_bytes, map.max_entries) != (MapKind::Array, 4, 1) {
+        let found = format!("{:?} of {} keys of {} bytes", map.kind, map.max_entries, map.key_bytes);
+        return fail("kind of a data section", found, "Array of 1 keys of 4 bytes".to_owned());
+    }
+    if initial.is_empty() || initial.len() != map.value_bytes as usize {
+        let expected = format!("{} bytes, at least 1", map.value_bytes);
+        return fail("length of the initial contents", format!("{} bytes", initial.len()), expected);
+    }
+    let read_only = if kind == DataKind::ReadOnly { BPF_F_RDONLY_PROG } else { 0 };
+    if map.flags & !BPF_F_MMAPABLE != read_only {
+        let expected = format!("{read_only:#x} with or without {BPF_F_MMAPABLE:#x}");
+        return fail("flags of a data section", format!("{:#x}", map.flags), expected);
+    }
+    if kind == DataKind::Zero && initial.iter().any(|b| *b != 0) {
+        return fail("initial contents", "not zero".to_owned(), "zeros".to_owned());
+    }
+    if map.layout.is_some() {
+        return fail("layout", "present".to_owned(), "none for a data section".to_owned());
+    }
+    Ok(kind)
+}
+
+fn check_lines(program: &Program) -> Result<(), WriteError> {
+    let mut starts = vec![false; program.insns.len()];
+    for (at, _) in code::instructions(&program.insns) {
+        starts[at] = true;
+    }
+    let mut next = 0;
+    for (index, line) in program.lines.iter().enumerate() {
+        let fail = |what, found, expected: String| {
+            Err(WriteError::Line { program: program.name.clone(), index, what, found, expected })
+        };
+        if line.insn < next {
+            return fail("instruction", line.insn, format!("at least {next}: ascending, one line each"));
+        }
+        if starts.get(line.insn) != Some(&true) {
+            return fail("instruction", line.insn, format!("a first slot below {}", program.insns.len()));
+        }
+        if line.line > MAX_LINE {
+            return fail("line number", line.line as usize, format!("at most {MAX_LINE}"));
+        }
+        for (what, text) in [("zero byte in the file name", &line.file), ("zero byte in the text", &line.text)] {
+            if let Some(at) = text.find('\0') {
+                return fail(what, at, "none".to_owned());
+            }
+        }
+        next = line.insn + 1;
+    }
+    Ok(())
+}

@@ -1,0 +1,266 @@
+//! The types of an object: what its maps hold, what its functions take.
+
+use super::WriteError;
+use crate::btf::{Btf, BtfError, Builder, Composite, Linkage, Member, Name, SecVar, Type, TypeId};
+use crate::program::{ContextLayout, LayoutField, MapDef, MapKind};
+
+/// Longest name in type information; the kernel takes more, `bpftool` prints less.
+const MAX_IDENTIFIER: usize = 127;
+
+/// Whether type information takes `name` as it is.
+pub(super) fn is_identifier(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+    (1..=MAX_IDENTIFIER).contains(&name.len())
+        && name.chars().all(fits)
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// `name` made fit for type information: what it does not take becomes `_`.
+pub(super) fn identifier(name: &str) -> String {
+    let fit = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
+    let digit = if name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() { "_" } else { "" };
+    digit.chars().chain(name.chars().map(fit)).take(MAX_IDENTIFIER).collect()
+}
+
+/// A variable of `.maps`.
+pub(super) struct Definition {
+    pub(super) var: TypeId,
+    pub(super) size_bytes: u32,
+}
+
+/// Types under construction.
+#[derive(Default)]
+pub(super) struct Types {
+    builder: Builder,
+    int: Option<TypeId>,
+    index: Option<TypeId>,
+    unsigned: [Option<TypeId>; 4],
+    signed: [Option<TypeId>; 4],
+    packet: Option<TypeId>,
+}
+
+impl Types {
+    pub(super) fn finish(self) -> Btf {
+        self.builder.finish()
+    }
+
+    pub(super) fn string(&mut self, text: &str) -> Result<Name, BtfError> {
+        self.builder.string(text)
+    }
+
+    fn integer(&mut self, name: &str, size_bytes: u32, encoding: u8) -> Result<TypeId, BtfError> {
+        let name = self.string(name)?;
+        let bits = size_bytes as u8 * 8;
+        Ok(self.builder.add(Type::Int { name, size_bytes, encoding, offset_bits: 0, bits }))
+    }
+
+    fn int(&mut self) -> Result<TypeId, BtfError> {
+        match self.int {
+            Some(id) => Ok(id),
+            None => {
+                let id = self.integer("int", 4, 1)?;
+                Ok(*self.int.insert(id))
+            }
+        }
+    }
+
+    /// The integer of 1, 2, 4 or 8 bytes.
+    fn sized(&mut self, size_bytes: u32, signed: bool) -> Result<TypeId, BtfError> {
+        let slot = size_bytes.trailing_zeros() as usize & 3;
+        let known = if signed { self.signed[slot] } else { self.unsigned[slot] };
+        if let Some(id) = known {
+            return Ok(id);
+        }
+        let name = match (size_bytes, signed) {
+            (1, false) => "__u8",
+            (2, false) => "__u16",
+            (4, false) => "__u32",
+            (_, false) => "__u64",
+            (1, true) => "__s8",
+            (2, true) => "__s16",
+            (4, true) => "__s32",
+            (_, true) => "__s64",
+        };
+        let id = self.integer(name, size_bytes, u8::from(signed))?;
+        let cache = if signed { &mut self.signed } else { &mut self.unsigned };
+        cache[slot] = Some(id);
+        Ok(id)
+    }
+
+    fn array(&mut self, element: TypeId, count: u32) -> Result<TypeId, BtfError> {
+        let index = match self.index {
+            Some(id) => id,
+            None => {
+                let id = self.integer("__ARRAY_SIZE_TYPE__", 4, 0)?;
+                *self.index.insert(id)
+            }
+        };
+        Ok(self.builder.add(Type::Array { element, index, count }))
+    }
+
+    fn bytes(&mut self, count: u32) -> Result<TypeId, BtfError> {
+        let byte = self.sized(1, false)?;
+        self.array(byte, count)
+    }
+
+    fn composite(
+        &mut self,
+        name: &str,
+        size_bytes: u32,
+        members: &[(String, TypeId, u32)],
+    ) -> Result<TypeId, BtfError> {
+        let name = self.string(name)?;
+        let mut list = Vec::with_capacity(members.len());
+        for (member, of, offset_bytes) in members {
+            let name = self.string(member)?;
+            list.push(Member { name, of: *of, offset_bits: offset_bytes * 8, width_bits: 0 });
+        }
+        Ok(self.builder.add(Type::Struct(Composite { name, size_bytes, bitfields: false, members: list })))
+    }
+
+    /// The pointer that a program of the section gets.
+    fn context(&mut self, section: &str) -> Result<TypeId, BtfError> {
+        if let Some(id) = self.packet {
+            return Ok(id);
+        }
+        let kind = section.split(['/', '.']).next().unwrap_or_default();
+        let target = if kind == "xdp" {
+            let word = self.sized(4, false)?;
+            let names = ["data", "data_end", "data_meta", "ingress_ifindex", "rx_queue_index", "egress_ifindex"];
+            let members: Vec<_> =
+                names.iter().zip(0..).map(|(name, i)| ((*name).to_owned(), word, i * 4)).collect();
+            self.composite("xdp_md", 24, &members)?
+        } else {
+            // Another kind of program: its context has no layout that we know.
+            TypeId(0)
+        };
+        let id = self.builder.add(Type::Ptr(target));
+        Ok(*self.packet.insert(id))
+    }
+
+    /// The program's function, or one that it calls.
+    ///
+    /// What a called function takes is not known, and a static function need not say: the kernel looks at its
+    /// instructions instead.
+    pub(super) fn function(&mut self, name: &str, section: &str, called: bool) -> Result<TypeId, BtfError> {
+        let ret = self.int()?;
+        let (params, linkage) = if called {
+            (Vec::new(), Linkage::Static)
+        } else {
+            (vec![(self.string("ctx")?, self.context(section)?)], Linkage::Global)
+        };
+        let proto = self.builder.add(Type::FuncProto { ret, params });
+        let name = self.string(&identifier(name))?;
+        Ok(self.builder.add(Type::Func { name, proto, linkage }))
+    }
+
+    /// `int (*)[number]`: how a definition carries a number.
+    fn number(&mut self, number: u32) -> Result<TypeId, BtfError> {
+        let int = self.int()?;
+        let array = self.array(int, number)?;
+        Ok(self.builder.add(Type::Ptr(array)))
+    }
+
+    /// The variable that defines a map.
+    pub(super) fn map(&mut self, map: &MapDef) -> Result<Definition, WriteError> {
+        let mut members = vec![
+            ("type", self.number(map.kind.number())?),
+            ("max_entries", self.number(map.max_entries)?),
+            ("map_flags", self.number(map.flags)?),
+        ];
+        if map.kind == MapKind::Devmap && map.layout.is_none() {
+            // The kernel takes no types for these.
+            members.push(("key_size", self.number(map.key_bytes)?));
+            members.push(("value_size", self.number(map.value_bytes)?));
+        } else {
+            let key = match map.kind {
+                // The kernel wants the index of an array to be an integer.
+                MapKind::Array | MapKind::Devmap if map.key_bytes == 4 => self.sized(4, false)?,
+                _ => self.bytes(map.key_bytes)?,
+            };
+            let value = match &map.layout {
+                Some(layout) => self.record(map, layout)?,
+                None if matches!(map.value_bytes, 1 | 2 | 4 | 8) => self.sized(map.value_bytes, false)?,
+                None => self.bytes(map.value_bytes)?,
+            };
+            members.push(("key", self.builder.add(Type::Ptr(key))));
+            members.push(("value", self.builder.add(Type::Ptr(value))));
+        }
+        let size_bytes = members.len() as u32 * 8;
+        let members: Vec<_> =
+            members.into_iter().zip(0..).map(|((name, of), i)| (name.to_owned(), of, i * 8)).collect();
+        let of = self.composite("", size_bytes, &members)?;
+        let name = self.string(&map.name)?;
+        let var = self.builder.add(Type::Var { name, of, linkage: Linkage::Global });
+        Ok(Definition { var, size_bytes })
+    }
+
+    /// The record of a context table: its fields where they are, and arrays of bytes between them.
+    fn record(&mut self, map: &MapDef, layout: &ContextLayout) -> Result<TypeId, WriteError> {
+        if map.value_bytes > u32::MAX / 8 {
+            let (found, expected) = (map.value_bytes.to_string(), format!("at most {}", u32::MAX / 8));
+            return Err(WriteError::Map { map: map.name.clone(), what: "length of a record", found, expected });
+        }
+        let mut fields: Vec<&LayoutField> = layout.fields.iter().collect();
+        fields.sort_by_key(|field| field.offset_bytes);
+        let mut members = Vec::new();
+        let mut end: u32 = 0;
+        for field in fields {
+            let fail = |why| WriteError::Field {
+                map: map.name.clone(),
+                field: field.name.clone(),
+                offset_bytes: field.offset_bytes,
+                size_bytes: field.size_bytes,
+                why,
+            };
+            if !matches!(field.size_bytes, 1 | 2 | 4 | 8) {
+                return Err(fail("a field takes 1, 2, 4 or 8 bytes"));
+            }
+            if field.offset_bytes < end {
+                return Err(fail("it lies over the field before it"));
+            }
+            if field.offset_bytes.checked_add(field.size_bytes).is_none_or(|e| e > map.value_bytes) {
+                return Err(fail("it reaches beyond the end of the record"));
+            }
+            self.pad(&mut members, end, field.offset_bytes)?;
+            let of = self.sized(field.size_bytes, field.signed)?;
+            members.push((identifier(&field.name), of, field.offset_bytes));
+            end = field.offset_bytes + field.size_bytes;
+        }
+        self.pad(&mut members, end, map.value_bytes)?;
+        let name = identifier(&format!("{}_context", layout.element));
+        Ok(self.composite(&name, map.value_bytes, &members)?)
+    }
+
+    fn pad(&mut self, members: &mut Vec<(String, TypeId, u32)>, from: u32, to: u32) -> Result<(), BtfError> {
+        if from < to {
+            let of = self.bytes(to - from)?;
+            members.push((format!("pad_{from}"), of, from));
+        }
+        Ok(())
+    }
+
+    /// The variable that is a whole data section.
+    pub(super) fn data_variable(&mut self, name: &str, size_bytes: u32, shared: bool) -> Result<TypeId, BtfError> {
+        let of = self.bytes(size_bytes)?;
+        let name = self.string(name)?;
+        let linkage = if shared { Linkage::Global } else { Linkage::Static };
+        Ok(self.builder.add(Type::Var { name, of, linkage }))
+    }
+
+    /// A section with its variables: id, offset, length.
+    pub(super) fn data_section(&mut self, name: &str, vars: &[(TypeId, u32, u32)]) -> Result<(), BtfError> {
+        let name = self.string(name)?;
+        let size_bytes = vars.iter().map(|(_, offset, size)| offset + size).max().unwrap_or(0);
+        let vars = vars
+            .iter()
+            .map(|(var, offset_bytes, size_bytes)| SecVar {
+                var: *var,
+                offset_bytes: *offset_bytes,
+                size_bytes: *size_bytes,
+            })
+            .collect();
+        self.builder.add(Type::DataSec { name, size_bytes, vars });
+        Ok(())
+    }
+}
