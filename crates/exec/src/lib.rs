@@ -1,1 +1,14 @@
-//! x
+//! Running on a CPU: the loop that feeds packets to an engine, and the engine that is the Linux kernel.
+//!
+//! ```text
+//!  captures ──► run ──► Datapath::process ──► outcome ──► capture
+//!                │            ▲
+//!   SweepClock ──┘            │
+//!                     KernelEngine:  Program ──rewrite──► elf::write ──► aya ──► verifier, BPF_PROG_TEST_RUN
+//! ```
+//!
+//! [`run`](run()) works for every engine. [`KernelEngine`] runs a program as XDP in the kernel, one packet a call; because
+//! the kernel has a clock, random numbers and ports of its own, [`rewrite`](rewrite::rewrite) first makes the program
+//! take them from a record that the engine writes. [`KernelEngine::available`] says whether this system lets us.
+
+pub mod rewrite;

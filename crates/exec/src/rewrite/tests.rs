@@ -1,0 +1,294 @@
+//! The shape of rewritten code; that it behaves alike is tested where there are engines.
+
+use flowloom_bpf::MapDef;
+
+use super::*;
+
+fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> Insn {
+    Insn { code, dst, src, off, imm }
+}
+
+fn mov(dst: u8, imm: i32) -> Insn {
+    insn(class::ALU64 | alu::MOV, dst, 0, 0, imm)
+}
+
+fn copy(dst: u8, src: u8) -> Insn {
+    insn(class::ALU64 | alu::MOV | SRC_REG, dst, src, 0, 0)
+}
+
+fn load(bytes: u8, dst: u8, src: u8, off: i16) -> Insn {
+    insn(class::LDX | mode::MEM | bytes, dst, src, off, 0)
+}
+
+fn store(bytes: u8, dst: u8, off: i16, src: u8) -> Insn {
+    insn(class::STX | mode::MEM | bytes, dst, src, off, 0)
+}
+
+fn call_helper(number: i32) -> Insn {
+    insn(class::JMP | jmp::CALL, 0, call::HELPER, 0, number)
+}
+
+fn call_local(distance: i32) -> Insn {
+    insn(class::JMP | jmp::CALL, 0, call::LOCAL, 0, distance)
+}
+
+fn exit() -> Insn {
+    insn(class::JMP | jmp::EXIT, 0, 0, 0, 0)
+}
+
+fn goto(off: i16) -> Insn {
+    insn(class::JMP | jmp::JA, 0, 0, off, 0)
+}
+
+fn if_zero(dst: u8, off: i16) -> Insn {
+    insn(class::JMP | jmp::JEQ, dst, 0, off, 0)
+}
+
+fn wide(dst: u8, src: u8, imm: i32) -> [Insn; 2] {
+    [insn(class::LD | mode::IMM | size::DW, dst, src, 0, imm), Insn::default()]
+}
+
+fn map(name: &str, kind: MapKind) -> MapDef {
+    let (name, initial, layout) = (name.to_owned(), None, None);
+    MapDef { name, kind, key_bytes: 4, value_bytes: 4, max_entries: 7, flags: 0, initial, layout }
+}
+
+fn program(insns: impl IntoIterator<Item = Insn>) -> Program {
+    let maps = vec![map("ports", MapKind::Devmap), map("other_ports", MapKind::Devmap), map("table", MapKind::Hash)];
+    let (name, section, license) = ("f".to_owned(), "xdp".to_owned(), "GPL".to_owned());
+    Program { name, section, insns: insns.into_iter().collect(), maps, lines: Vec::new(), license }
+}
+
+fn rewritten(insns: impl IntoIterator<Item = Insn>) -> Rewritten {
+    rewrite(&program(insns)).expect("can be rewritten")
+}
+
+fn refused(insns: impl IntoIterator<Item = Insn>) -> RewriteError {
+    rewrite(&program(insns)).expect_err("cannot be rewritten")
+}
+
+/// Whether the instruction at `at` was replaced by a load of the ingress port.
+fn is_ingress(insns: impl IntoIterator<Item = Insn>, at: usize) -> bool {
+    let out = rewritten(insns);
+    let Some(start) = out.origin.iter().position(|old| *old == at) else { panic!("{at} is gone") };
+    let code = &out.program.insns[start..];
+    code[0].is_wide() && code[0].src == imm64::MAP_VALUE && code[2].off == record::INGRESS_PORT
+}
+
+#[test]
+fn program_without_environment_is_left_alone() {
+    let before = program([mov(0, 2), exit()]);
+    let after = rewrite(&before).expect("nothing to do");
+    assert_eq!(after, Rewritten { program: before, record_map: None, origin: vec![0, 1] });
+}
+
+#[test]
+fn jumps_and_lines_move_with_the_code() {
+    let mut before = program([
+        /* 0 */ load(size::W, 6, 1, 0),
+        /* 1 */ if_zero(6, 2),
+        /* 2 */ call_helper(helper::KTIME_GET_NS),
+        /* 3 */ if_zero(0, -2),
+        /* 4 */ goto(-5),
+    ]);
+    before.lines = [(0, 1), (2, 2), (3, 3)]
+        .map(|(insn, line)| LineInfo { insn, file: "f".into(), text: "t".into(), line, column: 0 })
+        .to_vec();
+    let after = rewrite(&before).expect("can be rewritten");
+    assert_eq!(after.origin, [0, 1, 2, 2, 2, 3, 4]);
+    let offsets: Vec<i16> = after.program.insns.iter().map(|i| i.off).collect();
+    // 1 jumps over the call forward, 3 over it back to 2, 4 over all of it back to 0.
+    assert_eq!(offsets, [0, 4, 0, 0, record::NOW, -4, -7]);
+    assert_eq!(after.program.lines.iter().map(|l| l.insn).collect::<Vec<_>>(), [0, 2, 5]);
+    assert_eq!(after.record_map, Some(3));
+    assert_eq!(after.program.maps[3].name, RECORD_MAP);
+}
+
+#[test]
+fn calls_and_callbacks_move_with_the_code() {
+    let [w0, w1] = wide(2, imm64::FUNC, 4);
+    let code = [
+        /* 0 */ w0,
+        w1,
+        /* 2 */ call_helper(helper::GET_SMP_PROCESSOR_ID),
+        /* 3 */ call_local(1),
+        /* 4 */ exit(),
+        /* 5: function and callback */ call_helper(helper::GET_PRANDOM_U32),
+        /* 6 */ exit(),
+    ];
+    let after = rewritten(code);
+    let target = |at: usize| jump_target(at, after.program.insns[at], after.program.insns.len());
+    let function = after.origin.iter().position(|old| *old == 5).expect("still there");
+    assert_eq!(target(0), Ok(function));
+    assert_eq!(target(after.origin.iter().position(|old| *old == 3).expect("still there")), Ok(function));
+}
+
+#[test]
+fn long_jumps_keep_their_32_bits() {
+    let gotol = insn(class::JMP32 | jmp::JA, 0, 0, 0, 1);
+    let after = rewritten([gotol, call_helper(helper::KTIME_GET_NS), exit()]);
+    assert_eq!(after.program.insns[0].imm, 1, "the call is not reached, so it is not rewritten");
+    let code = [if_zero(1, 1), gotol, call_helper(helper::KTIME_GET_NS), exit()];
+    assert_eq!(rewritten(code).program.insns[1].imm, 3);
+}
+
+#[test]
+fn jump_that_no_longer_fits_is_refused() {
+    let mut code = vec![if_zero(1, i16::MAX - 1)];
+    code.extend(std::iter::repeat_n(call_helper(helper::KTIME_GET_NS), i16::MAX as usize));
+    code.push(exit());
+    let distance = 3 * (i64::from(i16::MAX) - 1);
+    assert_eq!(refused(code), RewriteError::JumpTooFar { insn: 0, distance, limit: 32767 });
+}
+
+#[test]
+fn jump_out_of_the_program_is_refused() {
+    let outside = |target| RewriteError::JumpOutside { insn: 0, target, slots: 2 };
+    assert_eq!(refused([goto(1), exit()]), outside(2));
+    assert_eq!(refused([goto(-2), exit()]), outside(-1));
+    assert_eq!(refused([call_local(i32::MAX), exit()]), outside(1 + i64::from(i32::MAX)));
+}
+
+#[test]
+fn ingress_is_found_through_registers_and_the_stack() {
+    assert!(is_ingress([load(size::W, 0, 1, 12), exit()], 0));
+    assert!(is_ingress([copy(7, 1), mov(1, 0), load(size::W, 0, 7, 12), exit()], 2));
+    assert!(is_ingress([store(size::DW, 10, -16, 1), load(size::DW, 3, 10, -16), load(size::W, 0, 3, 12), exit()], 2));
+    let add4 = insn(class::ALU64 | alu::ADD, 2, 0, 0, 4);
+    assert!(is_ingress([copy(2, 1), add4, load(size::W, 0, 2, 8), exit()], 2));
+    // Through a second pointer to the frame.
+    let to_slot = [copy(2, 10), insn(class::ALU64 | alu::ADD, 2, 0, 0, -8), store(size::DW, 2, 0, 1)];
+    let back = [load(size::DW, 4, 10, -8), load(size::W, 0, 4, 12), exit()];
+    assert!(is_ingress(to_slot.into_iter().chain(back), 4));
+    // As an argument, and back as a result.
+    assert!(is_ingress([call_local(1), exit(), load(size::W, 0, 1, 12), exit()], 2));
+    let through = [call_local(2), load(size::W, 0, 0, 12), exit(), copy(0, 1), exit()];
+    assert!(is_ingress(through, 1));
+}
+
+#[test]
+fn other_loads_at_12_stay() {
+    // From packet data: the pointer comes from the context, but is not it.
+    let code = [load(size::W, 2, 1, 0), load(size::W, 0, 2, 12), exit()];
+    assert_eq!(rewritten(code).record_map, None);
+    // From a slot that was overwritten.
+    let code = [
+        store(size::DW, 10, -8, 1),
+        store(size::W, 10, -8, 1),
+        load(size::DW, 2, 10, -8),
+        load(size::W, 0, 2, 12),
+        exit(),
+    ];
+    assert_eq!(rewritten(code).record_map, None);
+    // A neighbour in the context.
+    assert_eq!(rewritten([load(size::W, 0, 1, 16), exit()]).record_map, None);
+}
+
+#[test]
+fn ambiguous_loads_are_refused() {
+    // r2 is the context on one path, a packet pointer on the other.
+    let code = [load(size::W, 2, 1, 0), if_zero(2, 1), copy(2, 1), load(size::W, 0, 2, 12), exit()];
+    assert_eq!(refused(code), RewriteError::PerhapsContext { insn: 3, register: 2 });
+    // Found only on the second round of a loop.
+    let code = [load(size::W, 2, 1, 0), load(size::W, 0, 2, 12), copy(2, 1), if_zero(0, -3), exit()];
+    assert_eq!(refused(code), RewriteError::PerhapsContext { insn: 1, register: 2 });
+    // A callee that finds the context in its caller's frame.
+    let [w0, w1] = wide(5, imm64::NUMBER, 9);
+    let code = [
+        /* 0 */ w0,
+        w1,
+        /* 2 */ store(size::DW, 10, -8, 1),
+        /* 3 */ copy(1, 10),
+        /* 4 */ call_local(1),
+        /* 5 */ exit(),
+        /* 6 */ load(size::DW, 2, 1, -8),
+        /* 7 */ load(size::W, 0, 2, 12),
+        /* 8 */ exit(),
+    ];
+    assert_eq!(refused(code), RewriteError::PerhapsContext { insn: 7, register: 2 });
+    // A callee that writes the context into its caller's frame.
+    let code = [
+        /* 0 */ copy(2, 10),
+        /* 1 */ call_local(3),
+        /* 2 */ load(size::DW, 3, 10, -8),
+        /* 3 */ load(size::W, 0, 3, 12),
+        /* 4 */ exit(),
+        /* 5 */ store(size::DW, 2, -8, 1),
+        /* 6 */ mov(0, 0),
+        /* 7 */ exit(),
+    ];
+    assert_eq!(refused(code), RewriteError::PerhapsContext { insn: 3, register: 3 });
+}
+
+#[test]
+fn part_of_ingress_is_refused() {
+    let part = |found, offset| RewriteError::PartOfIngress { insn: 0, found, offset };
+    assert_eq!(refused([load(size::H, 0, 1, 12), exit()]), part(2, 12));
+    assert_eq!(refused([load(size::B, 0, 1, 15), exit()]), part(1, 15));
+    assert_eq!(refused([load(size::DW, 0, 1, 8), exit()]), part(8, 8));
+}
+
+#[test]
+fn redirect_map_knows_its_map() {
+    let redirect = |maps: &[Insn]| {
+        maps.iter()
+            .copied()
+            .chain([mov(2, 3), mov(3, 0), call_helper(helper::REDIRECT_MAP), exit()])
+            .collect::<Vec<_>>()
+    };
+    let after = rewritten(redirect(&wide(1, imm64::MAP, 0)));
+    let compare = after.program.insns.iter().find(|i| i.class() == class::JMP32).expect("compares the key");
+    assert_eq!((compare.dst, compare.imm, compare.op()), (2, 7, jmp::JGE));
+    assert_eq!(refused(redirect(&wide(1, imm64::MAP, 2))), RewriteError::NotDevmap { insn: 4, map: "table".into() });
+    assert_eq!(refused(redirect(&wide(1, imm64::MAP, 9))), RewriteError::UnknownDevmap { insn: 4 });
+    let [a0, a1] = wide(1, imm64::MAP, 0);
+    let [b0, b1] = wide(1, imm64::MAP, 1);
+    assert_eq!(refused(redirect(&[a0, a1, if_zero(0, 2), b0, b1])), RewriteError::UnknownDevmap { insn: 7 });
+    assert_eq!(refused(redirect(&[mov(1, 0)])), RewriteError::UnknownDevmap { insn: 3 });
+}
+
+#[test]
+fn name_of_the_record_is_ours() {
+    let mut taken = program([exit()]);
+    taken.maps.push(map(RECORD_MAP, MapKind::Array));
+    assert_eq!(rewrite(&taken), Err(RewriteError::NameTaken));
+}
+
+#[test]
+fn any_code_is_rewritten_or_refused() {
+    let seed = std::env::var("FLOWLOOM_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1_u64);
+    eprintln!("FLOWLOOM_SEED={seed}");
+    let mut state = seed;
+    let mut draw = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb).to_le_bytes()
+    };
+    let mut taken = 0;
+    for _ in 0..20_000 {
+        let slots = 1 + usize::from(draw()[0] % 24);
+        let insns: Vec<Insn> = (0..slots)
+            .map(|_| {
+                let mut insn = Insn::from_bytes(draw());
+                // Near jumps, so that most programs get past them.
+                insn.off %= 8;
+                insn.imm %= 64;
+                insn
+            })
+            .collect();
+        if let Ok(after) = rewrite(&program(insns)) {
+            taken += 1;
+            assert_eq!(after.program.insns.len(), after.origin.len());
+        }
+    }
+    assert!(taken > 1000, "only {taken} programs were rewritten");
+}
+
+#[test]
+fn record_there_and_back() {
+    use flowloom_engine::{Choices, Port};
+    let record = Record::new(Port(9), &Choices { now_ns: 7, random: [1, 2, 3, 4, 5, 6, 7, 8], cpu: 3 });
+    assert_eq!((record.redirect(), record.random_drawn()), (None, 0));
+    assert_eq!(record.0[..16], [7, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 3, 0, 0, 0]);
+    assert_eq!(record.0[44..48], [8, 0, 0, 0]);
+}
