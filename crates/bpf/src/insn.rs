@@ -74,6 +74,10 @@ pub mod size {
 /// Access modes, the high three bits of a load or store [RFC 9669 5].
 pub mod mode {
     pub const IMM: u8 = 0x00;
+    /// Classic packet access at a fixed offset; not for XDP.
+    pub const ABS: u8 = 0x20;
+    /// Classic packet access at a register's offset; not for XDP.
+    pub const IND: u8 = 0x40;
     pub const MEM: u8 = 0x60;
     pub const MEMSX: u8 = 0x80;
     pub const ATOMIC: u8 = 0xc0;
@@ -90,14 +94,22 @@ pub mod imm64 {
     pub const MAP: u8 = 1;
     /// An address inside the only value of a map: index in this slot, byte offset in the next.
     pub const MAP_VALUE: u8 = 2;
+    /// A variable of the platform, by number.
+    pub const VAR: u8 = 3;
     /// The address of a function of the program (a callback): distance in slots.
     pub const FUNC: u8 = 4;
+    /// A map, by index in a list that the loader is given.
+    pub const MAP_IDX: u8 = 5;
+    /// As [`MAP_VALUE`], with the map as in [`MAP_IDX`].
+    pub const MAP_IDX_VALUE: u8 = 6;
 }
 
 /// Source field of a call: helper by number, or function of the program by distance.
 pub mod call {
     pub const HELPER: u8 = 0;
     pub const LOCAL: u8 = 1;
+    /// Function of the kernel, by BTF number.
+    pub const KFUNC: u8 = 2;
 }
 
 /// Helper numbers, as in the kernel's `bpf.h`.

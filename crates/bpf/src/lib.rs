@@ -7,12 +7,19 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod asm;
 pub mod btf;
+pub mod disasm;
 pub mod elf;
+pub mod helpers;
 pub mod insn;
+pub mod op;
+#[cfg(test)]
+mod op_gen;
 mod program;
 
 pub use insn::Insn;
 pub use program::{
-    BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, ContextLayout, LayoutField, LineInfo, MapDef, MapKind, Program,
+    BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, ContextLayout, LayoutField, LineInfo, MapDef, MapKind,
+    Program,
 };

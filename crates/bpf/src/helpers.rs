@@ -1,0 +1,81 @@
+//! Helpers by number and name: what assembler, disassembler, program check and engines agree on.
+
+use crate::insn::helper;
+
+/// One helper of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HelperInfo {
+    /// Its number in the kernel's `bpf.h`.
+    pub number: i32,
+    /// Its name without `bpf_`.
+    pub name: &'static str,
+    /// How many of `r1` to `r5` it reads.
+    pub args: usize,
+}
+
+const fn info(number: i32, name: &'static str, args: usize) -> HelperInfo {
+    HelperInfo { number, name, args }
+}
+
+/// The helpers that Flowloom runs, ascending by number.
+pub const HELPERS: [HelperInfo; 8] = [
+    info(helper::MAP_LOOKUP_ELEM, "map_lookup_elem", 2),
+    info(helper::MAP_UPDATE_ELEM, "map_update_elem", 4),
+    info(helper::MAP_DELETE_ELEM, "map_delete_elem", 2),
+    info(helper::KTIME_GET_NS, "ktime_get_ns", 0),
+    info(helper::GET_PRANDOM_U32, "get_prandom_u32", 0),
+    info(helper::GET_SMP_PROCESSOR_ID, "get_smp_processor_id", 0),
+    info(helper::REDIRECT, "redirect", 2),
+    info(helper::REDIRECT_MAP, "redirect_map", 3),
+];
+
+/// Names of helpers that programs in the wild call and Flowloom does not run, for diagnostics [Linux uapi/bpf.h].
+const FOREIGN: [(i32, &str); 30] = [
+    (4, "probe_read"),
+    (6, "trace_printk"),
+    (10, "l3_csum_replace"),
+    (11, "l4_csum_replace"),
+    (12, "tail_call"),
+    (25, "perf_event_output"),
+    (28, "csum_diff"),
+    (44, "xdp_adjust_head"),
+    (45, "probe_read_str"),
+    (54, "xdp_adjust_meta"),
+    (65, "xdp_adjust_tail"),
+    (69, "fib_lookup"),
+    (84, "sk_lookup_tcp"),
+    (85, "sk_lookup_udp"),
+    (86, "sk_release"),
+    (87, "map_push_elem"),
+    (88, "map_pop_elem"),
+    (89, "map_peek_elem"),
+    (93, "spin_lock"),
+    (94, "spin_unlock"),
+    (100, "tcp_check_syncookie"),
+    (110, "tcp_gen_syncookie"),
+    (121, "xdp_output"),
+    (125, "ktime_get_boot_ns"),
+    (130, "ringbuf_output"),
+    (131, "ringbuf_reserve"),
+    (132, "ringbuf_submit"),
+    (181, "loop"),
+    (188, "xdp_get_buff_len"),
+    (189, "xdp_load_bytes"),
+];
+
+/// What is known of the helper with this number, if Flowloom runs it.
+pub fn by_number(number: i32) -> Option<&'static HelperInfo> {
+    HELPERS.iter().find(|h| h.number == number)
+}
+
+/// The name of a helper, whether Flowloom runs it or not.
+pub fn name_of(number: i32) -> Option<&'static str> {
+    by_number(number).map(|h| h.name).or_else(|| FOREIGN.iter().find(|f| f.0 == number).map(|f| f.1))
+}
+
+/// The number of the helper with this name, with or without `bpf_` before it.
+pub fn number_of(name: &str) -> Option<i32> {
+    let name = name.strip_prefix("bpf_").unwrap_or(name);
+    let ours = HELPERS.iter().find(|h| h.name == name).map(|h| h.number);
+    ours.or_else(|| FOREIGN.iter().find(|f| f.1 == name).map(|f| f.0))
+}
