@@ -29,6 +29,7 @@
 
 mod error;
 mod folder;
+mod info;
 mod input;
 mod linktype;
 mod merge;
@@ -39,6 +40,7 @@ mod writer;
 
 pub use error::{Place, TraceError};
 pub use folder::traces_from_env;
+pub use info::{Census, FlowCount, PacketCount, TraceInfo};
 pub use merge::{MergedReader, PortBy};
 pub use reader::{CaptureReader, CapturedPacket};
 pub use writer::{CaptureWriter, Format};

@@ -1,9 +1,11 @@
 //! What is written reads as it was, in every format and byte order.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 mod common;
 
-use common::{Order, any_packet, block, enhanced, interface, obsolete, option, pcap, read_all, runner, section, simple};
+use common::{
+    Order, any_packet, block, enhanced, interface, obsolete, option, pcap, read_all, runner, section, simple,
+};
 use flowloom_trace::{CaptureReader, CaptureWriter, CapturedPacket};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -27,7 +29,7 @@ fn read_file(path: &std::path::Path) -> Vec<CapturedPacket> {
 fn written_captures_read_as_they_were() {
     let folder = tempfile::tempdir().unwrap();
     let with_ports = (any_packet(), any::<u32>(), 0..6u32, proptest::option::of(any::<u32>()));
-    let mut runner = runner("written_captures_read_as_they_were", 48);
+    let mut runner = runner(48);
     runner
         .run(&vec(with_ports, 0..40), |drawn| {
             let mut next_interface = Vec::new();
@@ -61,15 +63,13 @@ fn written_captures_read_as_they_were() {
 
 #[test]
 fn pcap_of_both_byte_orders_and_resolutions() {
-    let mut runner = runner("pcap_of_both_byte_orders_and_resolutions", 128);
+    let mut runner = runner(128);
     runner
         .run(&vec(any_packet(), 0..30), |packets| {
             for order in ORDERS {
                 prop_assert_eq!(&read_all("ns", &pcap(order, true, &packets)), &packets);
-                let coarse: Vec<_> = packets
-                    .iter()
-                    .map(|p| CapturedPacket { time_ns: p.time_ns / 1000 * 1000, ..p.clone() })
-                    .collect();
+                let coarse: Vec<_> =
+                    packets.iter().map(|p| CapturedPacket { time_ns: p.time_ns / 1000 * 1000, ..p.clone() }).collect();
                 prop_assert_eq!(&read_all("us", &pcap(order, false, &packets)), &coarse);
             }
             Ok(())
@@ -123,7 +123,7 @@ fn expected_ns(ticks: u64, resolution: u8, offset_s: i64) -> Option<u64> {
 
 #[test]
 fn pcapng_with_sections_interfaces_and_all_packet_blocks() {
-    let mut runner = runner("pcapng_with_sections_interfaces_and_all_packet_blocks", 400);
+    let mut runner = runner(400);
     let packets = std::cell::Cell::new([0u64; 3]);
     let count = |kind: u8| {
         let mut counts = packets.get();

@@ -1,23 +1,19 @@
 //! Captures by hand, in every variant of the formats, and what they should read as.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::io::Cursor;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use flowloom_testkit::Rng;
 use flowloom_trace::{CaptureReader, CapturedPacket, TraceError};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 /// A runner whose seed is printed, or taken from `FLOWLOOM_SEED`.
-pub(crate) fn runner(test: &str, cases: u32) -> TestRunner {
-    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-    let seed = std::env::var("FLOWLOOM_SEED").map_or_else(|_| clock(), |seed| seed.parse().unwrap());
-    eprintln!("{test}: FLOWLOOM_SEED={seed}");
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+pub(crate) fn runner(cases: u32) -> TestRunner {
+    let mut rng = Rng::from_env(0x7ace);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
-    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &rng.bytes(32)))
 }
 
 /// Reads a capture to its end or its first error.
@@ -168,25 +164,20 @@ pub(crate) fn verdict(order: Order, number: u64) -> Vec<u8> {
 
 /// A packet of the given bytes.
 pub(crate) fn packet(time_ns: u64, interface: u32, original_len_bytes: u32, bytes: &[u8]) -> CapturedPacket {
-    CapturedPacket {
-        time_ns,
-        bytes: bytes.to_vec(),
-        original_len_bytes,
-        interface,
-        port: interface + 1,
-        verdict: None,
-    }
+    CapturedPacket { time_ns, bytes: bytes.to_vec(), original_len_bytes, interface, port: interface + 1, verdict: None }
 }
 
 /// Any packet that pcap can hold, on interface 0 without a verdict.
 pub(crate) fn any_packet() -> impl Strategy<Value = CapturedPacket> {
     let len = prop_oneof![8 => 0..200usize, 1 => 1400..1600usize, 1 => Just(9000usize), 1 => Just(70_000usize)];
-    let bytes = len.prop_flat_map(|len| vec(any::<u8>(), len.min(64)).prop_map(move |head| {
-        let mut bytes = head.clone();
-        // Long packets repeat their head: that many random bytes would tell no more.
-        bytes.extend(head.iter().cycle().take(len - head.len()));
-        bytes
-    }));
+    let bytes = len.prop_flat_map(|len| {
+        vec(any::<u8>(), len.min(64)).prop_map(move |head| {
+            let mut bytes = head.clone();
+            // Long packets repeat their head: that many random bytes would tell no more.
+            bytes.extend(head.iter().cycle().take(len - head.len()));
+            bytes
+        })
+    });
     let time = prop_oneof![0..=4_294_967_295_999_999_999u64, Just(0), Just(4_294_967_295_999_999_999)];
     let original = prop_oneof![Just(None), any::<u32>().prop_map(Some)];
     (time, bytes, original).prop_map(|(time_ns, bytes, original)| {

@@ -1,0 +1,75 @@
+//! Real captures, where `FLOWLOOM_TRACES` names a folder of them.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use flowloom_trace::{CaptureReader, CaptureWriter, CapturedPacket, MergedReader, TraceInfo, traces_from_env};
+
+/// The captures, or a line that says why there are none.
+fn captures(test: &str) -> Vec<PathBuf> {
+    let captures = traces_from_env().unwrap_or_else(|error| panic!("{error}"));
+    captures.unwrap_or_else(|| {
+        flowloom_testkit::skip(test, "`FLOWLOOM_TRACES` is not set");
+        Vec::new()
+    })
+}
+
+fn packets(path: &Path) -> impl Iterator<Item = CapturedPacket> {
+    let fail = |error| -> CapturedPacket { panic!("{error}") };
+    CaptureReader::open(path).unwrap().map(move |packet| packet.unwrap_or_else(fail))
+}
+
+/// Packets by the folder's own table: `| name | packets | flows | mean size | what |`.
+fn stated_packets(folder: &Path) -> HashMap<String, u64> {
+    let readme = std::fs::read_to_string(folder.join("README.md")).unwrap_or_default();
+    let row = |line: &str| {
+        let mut cells = line.split('|').map(str::trim).skip(1);
+        Some((cells.next()?.to_owned(), cells.next()?.parse().ok()?))
+    };
+    readme.lines().filter_map(row).collect()
+}
+
+#[test]
+fn every_capture_reads_to_its_end() {
+    let mut total = 0;
+    for path in captures("every_capture_reads_to_its_end") {
+        let count = packets(&path).count() as u64;
+        let stem = path.file_name().unwrap().to_string_lossy().split('.').next().unwrap().to_owned();
+        if let Some(stated) = stated_packets(path.parent().unwrap()).get(&stem) {
+            assert_eq!(count, *stated, "{}", path.display());
+        }
+        eprintln!("{}: {count} packets", path.display());
+        total += count;
+    }
+    eprintln!("{total} packets read");
+}
+
+#[test]
+fn every_capture_is_written_as_it_was_read() {
+    let folder = tempfile::tempdir().unwrap();
+    for path in captures("every_capture_is_written_as_it_was_read") {
+        for name in ["copy.pcap", "copy.pcapng"] {
+            let copy = folder.path().join(name);
+            let mut writer = CaptureWriter::create(&copy).unwrap();
+            for packet in packets(&path) {
+                writer.write(packet.time_ns, packet.port, packet.original_len_bytes, Some(2), &packet.bytes).unwrap();
+            }
+            writer.finish().unwrap();
+            assert!(packets(&path).eq(packets(&copy).map(|copy| CapturedPacket { verdict: None, ..copy })));
+        }
+    }
+}
+
+#[test]
+fn every_capture_has_an_info() {
+    for path in captures("every_capture_has_an_info") {
+        let started = std::time::Instant::now();
+        let info = TraceInfo::read(&mut MergedReader::open(&[&path]).unwrap()).unwrap();
+        eprintln!("{}: {:?}: {info:#?}", path.display(), started.elapsed());
+        let flows = &info.flows[2];
+        assert!(flows.both_ways.unwrap() <= flows.one_way && flows.one_way <= flows.packets);
+        assert!(flows.packets <= info.packets && info.max_new_flows_per_ms <= flows.one_way);
+        assert!(info.captured_bytes <= info.wire_bytes || info.cut_packets == 0);
+    }
+}
