@@ -11,6 +11,8 @@ use crate::merge::MergedReader;
 use crate::reader::CapturedPacket;
 
 const NS_PER_MS: u64 = 1_000_000;
+/// What stands in the place of an EtherType and is smaller is a length [IEEE 802.3 3.2.6].
+const FIRST_ETHERTYPE: u16 = 0x0600;
 
 /// What one pass over a capture finds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -37,7 +39,8 @@ pub struct TraceInfo {
     pub ports: BTreeMap<u32, u64>,
     /// Packets that have a header, by its name, for all headers of the parse graph; then what the graph does not know:
     /// `ethertype 0x0806` for packets without IP, `ip.proto 47` for packets without a known header after IP (later
-    /// fragments among them), `no ethernet` for packets too short for it.
+    /// fragments among them), `ieee 802.3` where a length stands in the place of the EtherType, `no ethernet` for packets
+    /// too short for it.
     pub protocols: Vec<PacketCount>,
     /// Distinct flows by key.
     pub flows: Vec<FlowCount>,
@@ -108,6 +111,7 @@ pub struct Census {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Other {
     NoEthernet,
+    Ieee8023,
     EtherType(u16),
     IpProto(u8),
 }
@@ -190,7 +194,8 @@ impl Census {
             let is_known = [Header::Tcp, Header::Udp, Header::Icmp, Header::Icmp6].iter().any(|h| layers.has(*h));
             (!is_known).then_some(Other::IpProto(protocol as u8))
         } else {
-            self.ethertypes.iter().find_map(|field| read(*field)).map(|value| Other::EtherType(value as u16))
+            let ethertype = self.ethertypes.iter().find_map(|field| read(*field)).map(|value| value as u16);
+            ethertype.map(|value| if value < FIRST_ETHERTYPE { Other::Ieee8023 } else { Other::EtherType(value) })
         };
         if let Some(other) = other {
             *self.others.entry(other).or_insert(0) += 1;
@@ -233,6 +238,7 @@ impl Other {
     fn name(self) -> String {
         match self {
             Other::NoEthernet => "no ethernet".to_owned(),
+            Other::Ieee8023 => "ieee 802.3".to_owned(),
             Other::EtherType(number) => format!("ethertype {number:#06x}"),
             Other::IpProto(number) => format!("ip.proto {number}"),
         }

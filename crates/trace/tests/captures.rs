@@ -66,7 +66,16 @@ fn every_capture_has_an_info() {
     for path in captures("every_capture_has_an_info") {
         let started = std::time::Instant::now();
         let info = TraceInfo::read(&mut MergedReader::open(&[&path]).unwrap()).unwrap();
-        eprintln!("{}: {:?}: {info:#?}", path.display(), started.elapsed());
+        let by_key: Vec<_> = info.flows.iter().map(|flows| (flows.one_way, flows.both_ways)).collect();
+        eprintln!(
+            "{}: {} packets of {:.0} bytes in {} ms, flows {by_key:?}, at most {} new a ms, read in {} ms",
+            path.display(),
+            info.packets,
+            info.mean_len_bytes,
+            info.duration_ns / 1_000_000,
+            info.max_new_flows_per_ms,
+            started.elapsed().as_millis()
+        );
         let flows = &info.flows[2];
         assert!(flows.both_ways.unwrap() <= flows.one_way && flows.one_way <= flows.packets);
         assert!(flows.packets <= info.packets && info.max_new_flows_per_ms <= flows.one_way);
