@@ -10,7 +10,8 @@ impl PacketBuilder {
         let mac = |host: u8| [2, 0, 0, 0, 0, host];
         let (src, dst) = (1 + rng.below(hosts) as u8, 1 + rng.below(hosts) as u8);
         let (sport, dport) = (1000 + rng.below(hosts) as u16, 1000 + rng.below(hosts) as u16);
-        let mut builder = PacketBuilder::new().eth(mac(src), mac(dst)).tos(rng.next_u64() as u8).ttl(1 + rng.below(255) as u8);
+        let mut builder =
+            PacketBuilder::new().eth(mac(src), mac(dst)).tos(rng.next_u64() as u8).ttl(1 + rng.below(255) as u8);
         if rng.chance(1, 4) {
             for _ in 0..=rng.below(2) {
                 let ethertype = *rng.pick(&[0x8100, 0x88a8]);

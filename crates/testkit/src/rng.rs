@@ -18,7 +18,11 @@ impl Rng {
     ///
     /// # Panics
     /// `FLOWLOOM_SEED` is set to something else.
-    #[allow(clippy::print_stderr, clippy::panic, reason = "tests speak on stderr, and a wrong seed must not pass for another")]
+    #[allow(
+        clippy::print_stderr,
+        clippy::panic,
+        reason = "tests speak on stderr, and a wrong seed must not pass for another"
+    )]
     pub fn from_env(default: u64) -> Rng {
         let seed = match std::env::var("FLOWLOOM_SEED") {
             Ok(text) => match parse_seed(&text) {

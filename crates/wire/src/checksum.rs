@@ -146,7 +146,9 @@ pub fn rewrite(packet: &mut [u8], layers: &Layers, writes: &[(FieldId, u128)]) {
         }
     }
     for (sum, checksum) in sums.into_iter().zip(&CHECKSUMS) {
-        let Some(sum) = sum.and_then(|sum| add_words(sum, packet, layers, checksum, &touched, |new| new)) else { continue };
+        let Some(sum) = sum.and_then(|sum| add_words(sum, packet, layers, checksum, &touched, |new| new)) else {
+            continue;
+        };
         let new = match sum.checksum() {
             0 if checksum.zero_is_none => 0xffff,
             new => new,

@@ -192,14 +192,27 @@ pub static CHECKSUMS: [Checksum; 5] = [
 ];
 
 const fn fixed(name: &'static str, header: Header, slice: Slice, meaning: &'static str) -> Field {
-    Field { name, width_bits: slice.width_bits, source: Source::Header(header, slice), writable: false, partner: None, meaning }
+    Field {
+        name,
+        width_bits: slice.width_bits,
+        source: Source::Header(header, slice),
+        writable: false,
+        partner: None,
+        meaning,
+    }
 }
 
 const fn field(name: &'static str, header: Header, slice: Slice, meaning: &'static str) -> Field {
     Field { writable: true, ..fixed(name, header, slice, meaning) }
 }
 
-const fn paired(name: &'static str, header: Header, slice: Slice, partner: &'static str, meaning: &'static str) -> Field {
+const fn paired(
+    name: &'static str,
+    header: Header,
+    slice: Slice,
+    partner: &'static str,
+    meaning: &'static str,
+) -> Field {
     Field { partner: Some(partner), ..field(name, header, slice, meaning) }
 }
 
@@ -316,3 +329,6 @@ pub static FIELDS: &[Field] = {
 
 /// What `5-tuple` stands for in a key.
 pub const FIVE_TUPLE: [&str; 5] = ["ip.src", "ip.dst", "ip.proto", "l4.sport", "l4.dport"];
+
+#[cfg(test)]
+mod tests;

@@ -165,7 +165,10 @@ mod tests {
         assert_eq!(key(&spec, &tcp(1, 2, 1000, 80)).unwrap(), [0, 80, 6, 0, 0, 0, 3, 10, 0, 0, 1, 0]);
         let spec = KeySpec::new(&ids(&FIVE_TUPLE), false).unwrap();
         assert_eq!(spec.key_bytes(), 40);
-        assert_eq!(key(&spec, &tcp(1, 2, 1000, 80)).unwrap()[..16], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 1]);
+        assert_eq!(
+            key(&spec, &tcp(1, 2, 1000, 80)).unwrap()[..16],
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 1]
+        );
     }
 
     #[test]

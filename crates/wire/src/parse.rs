@@ -141,9 +141,7 @@ fn measure(node: &Node, bytes: &[u8], left: usize) -> Option<(usize, usize)> {
     }
     let len = match node.length {
         Length::Fixed => min,
-        Length::Scaled { slice, add, times } => {
-            (slice.read(head)? as usize + usize::from(add)) * usize::from(times)
-        }
+        Length::Scaled { slice, add, times } => (slice.read(head)? as usize + usize::from(add)) * usize::from(times),
     };
     if len < min || len > bytes.len() {
         return None;

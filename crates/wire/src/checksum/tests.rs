@@ -78,7 +78,10 @@ fn only_covered_writes_count() {
     let p = rewritten(udp(0xffff, 0x1111), &[("ipv4.ttl", 64)]);
     assert_eq!(ip_checksum(&p), 0, "written with its old value");
     assert_eq!(udp_checksum(&p), 0x1111, "the pseudo header has no time to live");
-    let p = rewritten(udp(1, 0x1111), &[("tcp.sport", 1), ("ipv6.src", 1), ("ip.proto", 6), ("udp.len", 0), ("pkt.port", 4)]);
+    let p = rewritten(
+        udp(1, 0x1111),
+        &[("tcp.sport", 1), ("ipv6.src", 1), ("ip.proto", 6), ("udp.len", 0), ("pkt.port", 4)],
+    );
     assert_eq!(p, udp(1, 0x1111), "absent or fixed");
 }
 

@@ -1,0 +1,193 @@
+//! `etherparse` as an independent judge of what the reference parser finds, on packets of all kinds, whole and broken.
+#![allow(clippy::unwrap_used)]
+
+use etherparse::{LinkExtSlice, NetSlice, SlicedPacket, TransportSlice};
+use flowloom_testkit::{PacketBuilder, Rng, mutate};
+use flowloom_wire::field::IPV4_MAPPED;
+use flowloom_wire::{FieldId, Header, Layers};
+
+struct Reader<'a> {
+    packet: &'a [u8],
+    layers: Layers,
+}
+
+impl Reader<'_> {
+    #[track_caller]
+    fn expect(&self, name: &str, value: Option<u128>) {
+        let found = self.layers.read(self.packet, 0, FieldId::by_name(name).unwrap());
+        assert_eq!(found, value, "{name} of {:02x?}", self.packet);
+    }
+}
+
+#[derive(Default, Debug)]
+struct Counts {
+    compared: usize,
+    refused: usize,
+    tcp: usize,
+    udp: usize,
+    icmp: usize,
+    fragments: usize,
+    extensions: usize,
+    tags: usize,
+}
+
+fn address(octets: &[u8]) -> u128 {
+    octets.iter().fold(0, |value, &byte| value << 8 | u128::from(byte))
+}
+
+/// Compares where the judge accepts the whole packet: it wants every byte that the lengths promise.
+fn compare(packet: &[u8], counts: &mut Counts) {
+    let reader = Reader { packet, layers: Layers::parse(packet) };
+    let Ok(judged) = SlicedPacket::from_ethernet(packet) else {
+        counts.refused += 1;
+        return;
+    };
+    counts.compared += 1;
+    let tags: Vec<_> = judged
+        .link_exts
+        .iter()
+        .map_while(|ext| match ext {
+            LinkExtSlice::Vlan(tag) => Some(u128::from(tag.vlan_identifier().value())),
+            _ => None,
+        })
+        .collect();
+    counts.tags += tags.len();
+    if tags.len() < judged.link_exts.len() || (0..=tags.len()).any(|i| packet[12 + 4 * i..].starts_with(&[0x91, 0])) {
+        return; // MACsec, and the EtherType of double tags before 802.1ad, which the graph does not follow.
+    }
+    reader.expect("vlan.id", tags.first().copied());
+    reader.expect("vlan2.id", tags.get(1).copied());
+    let followed = match &judged.net {
+        _ if tags.len() > 2 => {
+            reader.expect("ip.src", None);
+            return;
+        }
+        Some(NetSlice::Ipv4(ip)) => {
+            let header = ip.header();
+            reader.expect("ip.src", Some(IPV4_MAPPED | address(&header.source())));
+            reader.expect("ipv4.dst", Some(address(&header.destination())));
+            reader.expect("ipv4.ihl", Some(header.ihl().into()));
+            reader.expect("ipv4.len", Some(header.total_len().into()));
+            reader.expect("ipv4.dscp", Some(header.dcp().value().into()));
+            reader.expect("ipv4.ecn", Some(header.ecn().value().into()));
+            reader.expect("ipv4.id", Some(header.identification().into()));
+            reader.expect("ipv4.df", Some(header.dont_fragment().into()));
+            reader.expect("ipv4.mf", Some(header.more_fragments().into()));
+            reader.expect("ipv4.frag", Some(header.fragments_offset().value().into()));
+            reader.expect("ip.ttl", Some(header.ttl().into()));
+            reader.expect("ip.proto", Some(header.protocol().0.into()));
+            reader.expect("ipv4.checksum", Some(header.header_checksum().into()));
+            if header.fragments_offset().value() > 0 {
+                reader.expect("l4.sport", None);
+            }
+            // An authentication header over IPv4, which the graph does not follow.
+            ip.extensions().is_empty() && !ip.payload().fragmented
+        }
+        Some(NetSlice::Ipv6(ip)) => {
+            let header = ip.header();
+            reader.expect("ip.src", Some(address(&header.source())));
+            reader.expect("ipv6.dst", Some(address(&header.destination())));
+            reader.expect("ipv6.tc", Some(header.traffic_class().into()));
+            reader.expect("ipv6.flow_label", Some(header.flow_label().value().into()));
+            reader.expect("ipv6.next", Some(header.next_header().0.into()));
+            reader.expect("ip.ttl", Some(header.hop_limit().into()));
+            let extensions = ip.extensions().clone().into_iter().count();
+            counts.extensions += extensions;
+            let jumbo = header.payload_length() == 0; // taken for a jumbogram by the judge
+            if extensions <= 4 && !ip.payload().fragmented && !jumbo {
+                reader.expect("ip.proto", Some(ip.payload().ip_number.0.into()));
+            }
+            if extensions > 4 {
+                reader.expect("l4.sport", None);
+            }
+            extensions <= 4 && !ip.payload().fragmented && !jumbo
+        }
+        Some(NetSlice::Arp(_)) | None => {
+            reader.expect("ip.proto", None);
+            return;
+        }
+    };
+    if !followed {
+        counts.fragments += 1;
+        return;
+    }
+    let start = packet.as_ptr() as usize;
+    let place = |header: Header, slice: &[u8]| {
+        assert_eq!(reader.layers.offset(header), Some(slice.as_ptr() as usize - start), "{packet:02x?}");
+    };
+    match &judged.transport {
+        Some(TransportSlice::Tcp(tcp)) => {
+            counts.tcp += 1;
+            place(Header::Tcp, tcp.slice());
+            assert_eq!(reader.layers.len(Header::Tcp), Some(tcp.header_slice().len()));
+            reader.expect("l4.sport", Some(tcp.source_port().into()));
+            reader.expect("tcp.dport", Some(tcp.destination_port().into()));
+            reader.expect("tcp.seq", Some(tcp.sequence_number().into()));
+            reader.expect("tcp.ack", Some(tcp.acknowledgment_number().into()));
+            reader.expect("tcp.is_syn", Some(tcp.syn().into()));
+            reader.expect("tcp.is_ack", Some(tcp.ack().into()));
+            reader.expect("tcp.is_fin", Some(tcp.fin().into()));
+            reader.expect("tcp.is_rst", Some(tcp.rst().into()));
+            reader.expect("tcp.is_psh", Some(tcp.psh().into()));
+            reader.expect("tcp.is_urg", Some(tcp.urg().into()));
+            reader.expect("tcp.is_ece", Some(tcp.ece().into()));
+            reader.expect("tcp.is_cwr", Some(tcp.cwr().into()));
+            reader.expect("tcp.window", Some(tcp.window_size().into()));
+            reader.expect("tcp.urgent", Some(tcp.urgent_pointer().into()));
+            reader.expect("tcp.payload_len", Some(tcp.payload().len() as u128));
+        }
+        Some(TransportSlice::Udp(udp)) if udp.length() >= 8 => {
+            counts.udp += 1;
+            place(Header::Udp, udp.slice());
+            reader.expect("l4.sport", Some(udp.source_port().into()));
+            reader.expect("l4.dport", Some(udp.destination_port().into()));
+            reader.expect("udp.len", Some(udp.length().into()));
+            reader.expect("tcp.payload_len", None);
+        }
+        Some(TransportSlice::Icmpv4(icmp)) if reader.layers.has(Header::Ipv4) => {
+            counts.icmp += 1;
+            place(Header::Icmp, icmp.slice());
+            reader.expect("icmp.type", Some(icmp.type_u8().into()));
+            reader.expect("icmp.code", Some(icmp.code_u8().into()));
+        }
+        Some(TransportSlice::Icmpv6(icmp)) if reader.layers.has(Header::Ipv6) => {
+            counts.icmp += 1;
+            place(Header::Icmp6, icmp.slice());
+            reader.expect("icmp6.type", Some(icmp.type_u8().into()));
+            reader.expect("icmp6.checksum", Some(icmp.checksum().into()));
+        }
+        _ => {
+            for name in ["tcp.sport", "udp.sport", "icmp.type", "icmp6.type"] {
+                reader.expect(name, None);
+            }
+        }
+    }
+}
+
+#[test]
+fn parses_agree_on_whole_packets() {
+    let mut rng = Rng::from_env(0x11);
+    let mut counts = Counts::default();
+    for _ in 0..50_000 {
+        compare(&PacketBuilder::random(&mut rng, 20).build(), &mut counts);
+    }
+    eprintln!("{counts:?}");
+    assert!(
+        counts.compared > 45_000 && counts.tcp > 10_000 && counts.udp > 10_000 && counts.icmp > 3_000,
+        "{counts:?}"
+    );
+    assert!(counts.fragments > 2_000 && counts.extensions > 2_000 && counts.tags > 10_000, "{counts:?}");
+}
+
+#[test]
+fn parses_agree_on_broken_packets() {
+    let mut rng = Rng::from_env(0x12);
+    let mut counts = Counts::default();
+    for _ in 0..100_000 {
+        let mut packet = PacketBuilder::random(&mut rng, 20).build();
+        mutate(&mut rng, &mut packet);
+        compare(&packet, &mut counts);
+    }
+    eprintln!("{counts:?}");
+    assert!(counts.compared > 30_000 && counts.refused > 10_000, "{counts:?}");
+}
