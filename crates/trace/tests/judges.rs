@@ -1,0 +1,271 @@
+//! What others read in our files, and what we read in files that others judge: `tshark`, `capinfos`, `xz` where they are
+//! installed, and the crate `pcap-parser`.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::process::Command;
+
+use common::{Order, block, enhanced, interface, obsolete, option, pcap, read_all, section, simple, verdict};
+use flowloom_testkit::{PacketBuilder, Rng, skip};
+use flowloom_trace::{CaptureReader, CaptureWriter, CapturedPacket, MergedReader, TraceInfo, traces_from_env};
+use pcap_parser::traits::PcapNGPacketBlock;
+use pcap_parser::{Block, PcapBlockOwned, PcapError};
+
+/// What the tool prints, or `None` with a line that says that it is not there.
+fn run(test: &str, tool: &str, arguments: &[&str], path: &Path) -> Option<String> {
+    if Command::new(tool).arg("--version").output().is_err() {
+        skip(test, &format!("`{tool}` is not installed"));
+        return None;
+    }
+    let output = Command::new(tool).args(arguments).arg(path).env("TZ", "UTC").output().unwrap();
+    assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+fn random_packets(rng: &mut Rng, count: usize) -> Vec<CapturedPacket> {
+    let mut time_ns = 1_700_000_000_000_000_000;
+    (0..count)
+        .map(|_| {
+            time_ns += rng.next_u64() % 5_000_000;
+            let bytes = PacketBuilder::random(rng, 8).build();
+            let original_len_bytes = bytes.len() as u32 + if rng.chance(1, 4) { 100 } else { 0 };
+            let verdict = rng.chance(3, 4).then(|| rng.below(5) as u32);
+            CapturedPacket { time_ns, original_len_bytes, port: 1 + rng.below(4) as u32, verdict, bytes, interface: 0 }
+        })
+        .collect()
+}
+
+fn write(path: &Path, packets: &[CapturedPacket]) {
+    let mut writer = CaptureWriter::create(path).unwrap();
+    for packet in packets {
+        writer.write(packet.time_ns, packet.port, packet.original_len_bytes, packet.verdict, &packet.bytes).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// Time, both lengths, interface name and verdict as tshark prints them.
+const FIELDS: [&str; 13] = [
+    "-n",
+    "-T",
+    "fields",
+    "-e",
+    "frame.time_epoch",
+    "-e",
+    "frame.cap_len",
+    "-e",
+    "frame.len",
+    "-e",
+    "frame.interface_name",
+    "-e",
+    "frame.verdict.ebpf_xdp",
+];
+
+fn tshark(test: &str, path: &Path) -> Option<Vec<String>> {
+    let arguments: Vec<_> = FIELDS.iter().copied().chain(["-r"]).collect();
+    Some(run(test, "tshark", &arguments, path)?.lines().map(str::to_owned).collect())
+}
+
+fn line(packet: &CapturedPacket, name: &str, has_verdict: bool) -> String {
+    let (seconds, ns) = (packet.time_ns / 1_000_000_000, packet.time_ns % 1_000_000_000);
+    let verdict = packet.verdict.filter(|_| has_verdict).map_or(String::new(), |verdict| verdict.to_string());
+    format!("{seconds}.{ns:09}\t{}\t{}\t{name}\t{verdict}", packet.bytes.len(), packet.original_len_bytes)
+}
+
+#[test]
+fn tshark_reads_what_is_written() {
+    let test = "tshark_reads_what_is_written";
+    let packets = random_packets(&mut Rng::from_env(0x5a), 400);
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.pcapng", "a.pcap"] {
+        let path = folder.path().join(name);
+        write(&path, &packets);
+        let Some(lines) = tshark(test, &path) else { return };
+        let is_pcapng = name == "a.pcapng";
+        let port = |packet: &CapturedPacket| if is_pcapng { format!("port {}", packet.port) } else { String::new() };
+        let expected: Vec<_> = packets.iter().map(|packet| line(packet, &port(packet), is_pcapng)).collect();
+        assert_eq!(lines, expected, "{name}");
+    }
+}
+
+#[test]
+fn tshark_reads_the_same_in_captures_made_by_hand() {
+    let test = "tshark_reads_the_same_in_captures_made_by_hand";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hand");
+    let mut packets = random_packets(&mut Rng::from_env(0x5b), 40);
+    for packet in &mut packets {
+        packet.verdict = None;
+    }
+    for (order, is_ns) in [(Order::Little, true), (Order::Little, false), (Order::Big, true), (Order::Big, false)] {
+        let bytes = pcap(order, is_ns, &packets);
+        std::fs::write(&path, &bytes).unwrap();
+        let Some(lines) = tshark(test, &path) else { return };
+        let digits = if is_ns { 9 } else { 6 };
+        let read = read_all("hand", &bytes);
+        assert_eq!(lines.len(), read.len());
+        for (found, packet) in lines.iter().zip(&read) {
+            assert_eq!(&found[..11 + digits], &line(packet, "", false)[..11 + digits], "{order:?} {is_ns}");
+            assert_eq!(found.split_once('\t').unwrap().1, line(packet, "", false).split_once('\t').unwrap().1);
+        }
+    }
+    for (first, second) in [(Order::Little, Order::Big), (Order::Big, Order::Little)] {
+        let mut bytes = Vec::new();
+        for order in [first, second] {
+            bytes.extend(section(order));
+            // Ticks of a nanosecond, a millisecond, 2^-20 s and a second, and a year behind.
+            for (id, resolution, offset_s) in
+                [(0, 9, 0i64), (1, 3, 0), (2, 0x80 | 20, 0), (3, 0, 0), (4, 6, -31_536_000)]
+            {
+                let name = option(order, 2, format!("eth{id}").as_bytes());
+                let options = [name, option(order, 9, &[resolution]), option(order, 14, &order.u64(offset_s as u64))];
+                bytes.extend(interface(order, 1, 0, &options));
+            }
+            // Interface statistics: tshark would show a block of an unknown type as a packet.
+            bytes.extend(block(order, 5, &order.words(&[0, 0, 0])));
+            for (id, per_s) in [(0, 1_000_000_000), (1, 1000), (2, 1 << 20), (3, 1), (4, 1_000_000)] {
+                let ticks = 1_700_000_000 * per_s + per_s / 7;
+                bytes.extend(enhanced(order, id, ticks, 80, &packets[id as usize].bytes[..14], &[verdict(order, 3)]));
+                bytes.extend(obsolete(order, id as u16, ticks + 1, 80, &packets[id as usize].bytes[..13]));
+            }
+        }
+        std::fs::write(&path, &bytes).unwrap();
+        let Some(lines) = tshark(test, &path) else { return };
+        let read = read_all("hand", &bytes);
+        assert_eq!(lines.len(), read.len());
+        for (found, packet) in lines.iter().zip(&read) {
+            let (time, rest) = found.split_once('\t').unwrap();
+            let expected = line(packet, &format!("eth{}", packet.interface), true);
+            let (expected_time, expected_rest) = expected.split_once('\t').unwrap();
+            assert!(expected_time.starts_with(time), "{found} for {expected}");
+            assert_eq!(rest, expected_rest);
+        }
+        // tshark has no time for a simple packet block, but it has the lengths.
+        bytes.extend(simple(second, 60, &[0; 60]));
+        std::fs::write(&path, &bytes).unwrap();
+        let Some(lines) = tshark(test, &path) else { return };
+        assert!(lines.last().unwrap().contains("\t60\t60\t"), "{lines:?}");
+        assert_eq!(read_all("hand", &bytes).len(), lines.len());
+    }
+}
+
+#[test]
+fn capinfos_counts_the_same() {
+    let test = "capinfos_counts_the_same";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pcapng");
+    write(&path, &random_packets(&mut Rng::from_env(0x5c), 500));
+    let info = TraceInfo::read(&mut MergedReader::open(&[&path]).unwrap()).unwrap();
+    let arguments = ["-T", "-r", "-M", "-c", "-d", "-u", "-o", "-z"];
+    let Some(text) = run(test, "capinfos", &arguments, &path) else { return };
+    let cells: Vec<_> = text.trim().split('\t').skip(1).collect();
+    let (seconds, ns) = (info.duration_ns / 1_000_000_000, info.duration_ns % 1_000_000_000);
+    let expected = [
+        info.packets.to_string(),
+        info.wire_bytes.to_string(),
+        format!("{seconds}.{ns:09}"),
+        format!("{:.2}", info.mean_len_bytes),
+        "True".to_owned(),
+    ];
+    assert_eq!(cells, expected);
+    assert_eq!(info.steps_back_in_time, 0);
+    assert_eq!(info.ports.values().sum::<u64>(), info.packets);
+    assert_eq!(info.ports.len(), 4);
+}
+
+#[test]
+fn xz_unpacks_what_is_packed_and_packs_what_is_unpacked() {
+    let test = "xz_unpacks_what_is_packed_and_packs_what_is_unpacked";
+    let packets = random_packets(&mut Rng::from_env(0x5d), 500);
+    let folder = tempfile::tempdir().unwrap();
+    let (plain, packed) = (folder.path().join("a.pcapng"), folder.path().join("b.pcapng.xz"));
+    write(&plain, &packets);
+    write(&packed, &packets);
+    if run(test, "xz", &["-d"], &packed).is_none() {
+        return;
+    }
+    assert!(std::fs::read(&plain).unwrap() == std::fs::read(folder.path().join("b.pcapng")).unwrap());
+    let expected: Vec<_> = CaptureReader::open(&plain).unwrap().map(Result::unwrap).collect();
+    run(test, "xz", &["-9", "--check=sha256", "--block-size=4096"], &plain);
+    let read: Vec<_> = CaptureReader::open(folder.path().join("a.pcapng.xz")).unwrap().map(Result::unwrap).collect();
+    assert!(read == expected && read.len() == packets.len());
+}
+
+/// Seconds, fraction, captured bytes and original length, by the other crate.
+fn by_pcap_parser(path: &Path) -> Vec<(u64, Vec<u8>, u32, u32)> {
+    let mut reader = pcap_parser::create_reader(1 << 20, std::fs::File::open(path).unwrap()).unwrap();
+    let mut packets = Vec::new();
+    loop {
+        match reader.next() {
+            Ok((len, found)) => {
+                match found {
+                    PcapBlockOwned::Legacy(packet) => {
+                        let time_ns = u64::from(packet.ts_sec) * 1_000_000_000 + u64::from(packet.ts_usec);
+                        packets.push((time_ns, packet.data.to_vec(), packet.origlen, 0));
+                    }
+                    PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
+                        let time_ns = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
+                        packets.push((time_ns, packet.packet_data().to_vec(), packet.origlen, packet.if_id));
+                    }
+                    PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => assert_eq!(interface.if_tsresol, 9),
+                    _ => {}
+                }
+                reader.consume(len);
+            }
+            Err(PcapError::Eof) => return packets,
+            Err(PcapError::Incomplete(_)) => reader.refill().unwrap(),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+#[test]
+fn pcap_parser_reads_what_is_written() {
+    let packets = random_packets(&mut Rng::from_env(0x5e), 2000);
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.pcap", "a.pcapng"] {
+        let path = folder.path().join(name);
+        write(&path, &packets);
+        let ours = CaptureReader::open(&path).unwrap().map(Result::unwrap);
+        let ours: Vec<_> = ours.map(|p| (p.time_ns, p.bytes, p.original_len_bytes, p.interface)).collect();
+        assert!(by_pcap_parser(&path) == ours, "{name}");
+        assert_eq!(ours.len(), packets.len());
+    }
+}
+
+/// Captures in which every packet is plain TCP or UDP: there tshark's idea of a 5-tuple and ours are the same.
+#[test]
+fn tshark_finds_as_many_flows() {
+    let test = "tshark_finds_as_many_flows";
+    let captures = traces_from_env().unwrap_or_else(|error| panic!("{error}"));
+    let Some(captures) = captures else { return skip(test, "`FLOWLOOM_TRACES` is not set") };
+    let folder = tempfile::tempdir().unwrap();
+    for capture in captures {
+        let info = TraceInfo::read(&mut MergedReader::open(&[&capture]).unwrap()).unwrap();
+        let count = |name: &str| info.protocols.iter().find(|p| p.name == name).map_or(0, |p| p.packets);
+        if count("tcp") + count("udp") != info.packets {
+            continue;
+        }
+        let plain = folder.path().join("plain.pcap");
+        let packets: Vec<_> = CaptureReader::open(&capture).unwrap().map(Result::unwrap).collect();
+        write(&plain, &packets);
+        let fields = "ip.src ipv6.src tcp.srcport udp.srcport ip.dst ipv6.dst tcp.dstport udp.dstport";
+        let mut arguments =
+            vec!["-n", "-o", "ip.defragment:FALSE", "--disable-protocol", "gtp", "-T", "fields", "-E", "occurrence=f"];
+        arguments.extend(fields.split(' ').flat_map(|field| ["-e", field]));
+        arguments.push("-r");
+        let Some(text) = run(test, "tshark", &arguments, &plain) else { return };
+        let (mut one_way, mut both_ways) = (HashSet::new(), HashSet::new());
+        for line in text.lines() {
+            let cells: Vec<_> = line.split('\t').collect();
+            let (from, to) = cells.split_at(4);
+            one_way.insert(line);
+            both_ways.insert((from.min(to).to_vec(), from.max(to).to_vec()));
+        }
+        let flows = &info.flows[2];
+        eprintln!("{}: {} flows one way, {} both ways", capture.display(), one_way.len(), both_ways.len());
+        assert_eq!((flows.one_way, flows.both_ways), (one_way.len() as u64, Some(both_ways.len() as u64)));
+    }
+}
