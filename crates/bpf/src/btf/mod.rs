@@ -213,7 +213,8 @@ impl Btf {
     /// [`BtfError::NameOffset`] if it begins outside of the string table.
     pub fn name_bytes(&self, name: Name) -> Result<&[u8], BtfError> {
         let tail = usize::try_from(name.0).ok().and_then(|at| self.strings.get(at..)).filter(|tail| !tail.is_empty());
-        let tail = tail.ok_or(BtfError::NameOffset { what: "a string", offset: name.0, len: self.strings.len() })?;
+        let tail =
+            tail.ok_or(BtfError::NameOffset { what: "a string", offset: name.0, len: self.strings.len() })?;
         let end = tail.iter().position(|b| *b == 0).unwrap_or(tail.len());
         Ok(&tail[..end])
     }

@@ -230,7 +230,11 @@ impl Parser<'_> {
             15 => {
                 let mut vars = Vec::new();
                 for _ in 0..count {
-                    vars.push(SecVar { var: self.reference()?, offset_bytes: self.word()?, size_bytes: self.word()? });
+                    vars.push(SecVar {
+                        var: self.reference()?,
+                        offset_bytes: self.word()?,
+                        size_bytes: self.word()?,
+                    });
                 }
                 Type::DataSec { name, size_bytes: last, vars }
             }
@@ -260,7 +264,13 @@ impl Parser<'_> {
         Ok(self.refer(target))
     }
 
-    fn composite(&mut self, name: Name, size_bytes: u32, count: usize, bitfields: bool) -> Result<Composite, BtfError> {
+    fn composite(
+        &mut self,
+        name: Name,
+        size_bytes: u32,
+        count: usize,
+        bitfields: bool,
+    ) -> Result<Composite, BtfError> {
         let mut members = Vec::new();
         for _ in 0..count {
             let (name, of, place) = (self.named()?, self.reference()?, self.word()?);

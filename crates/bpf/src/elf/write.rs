@@ -9,9 +9,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use object::write::{Object, Relocation, SectionId, Symbol, SymbolId, SymbolSection};
-use object::{
-    Architecture, BinaryFormat, Endianness, RelocationFlags, SectionKind, SymbolFlags, SymbolKind, SymbolScope,
-};
+use object::{Architecture, BinaryFormat, Endianness, RelocationFlags, SectionKind, SymbolFlags, SymbolKind, SymbolScope};
 
 use super::code::{self, CodeError};
 use super::sidecar::Sidecar;
@@ -64,8 +62,8 @@ pub enum WriteError {
 /// # Source
 /// [Linux Documentation/bpf/btf.rst], [LLVM BPF ELF relocations: R_BPF_64_64, R_BPF_64_32]
 pub fn write(program: &Program) -> Result<Vec<u8>, WriteError> {
-    let functions =
-        code::split(&program.insns).map_err(|source| WriteError::Code { program: program.name.clone(), source })?;
+    let functions = code::split(&program.insns)
+        .map_err(|source| WriteError::Code { program: program.name.clone(), source })?;
     check_names(program)?;
     let mut types = Types::default();
     let mut out = Writer::new(program, functions, &mut types)?;
@@ -165,7 +163,9 @@ impl<'p> Writer<'p> {
     /// Section and byte offset of a function.
     fn place(&self, number: usize) -> (SectionId, u64) {
         match self.text {
-            Some(text) if number > 0 => (text, (self.functions[number].start - self.functions[1].start) as u64 * 8),
+            Some(text) if number > 0 => {
+                (text, (self.functions[number].start - self.functions[1].start) as u64 * 8)
+            }
             _ => (self.main, 0),
         }
     }
@@ -415,8 +415,9 @@ fn check_map(map: &MapDef) -> Result<(), WriteError> {
 
 /// A data section's map is fixed by the section; anything else could not come back.
 fn check_data(map: &MapDef, initial: &[u8]) -> Result<DataKind, WriteError> {
-    let fail =
-        |what, found: String, expected: String| Err(WriteError::Map { map: map.name.clone(), what, found, expected });
+    let fail = |what, found: String, expected: String| {
+        Err(WriteError::Map { map: map.name.clone(), what, found, expected })
+    };
     let Some(kind) = DataKind::of(&map.name).filter(|_| !map.name.contains('\0')) else {
         let why = "a map with initial contents is called `.data`, `.rodata` or `.bss`, or one of these and `.NAME`";
         return Err(WriteError::Name { what: "map", name: map.name.clone(), why });
