@@ -11,4 +11,13 @@
 //! the kernel has a clock, random numbers and ports of its own, [`rewrite`](rewrite::rewrite) first makes the program
 //! take them from a record that the engine writes. [`KernelEngine::available`] says whether this system lets us.
 
+mod error;
+mod kernel;
 pub mod rewrite;
+mod run;
+#[cfg(test)]
+mod testcode;
+
+pub use error::{ExecError, Refused};
+pub use kernel::{KernelEngine, MAX_FRAME_BYTES, MIN_FRAME_BYTES, Reason};
+pub use run::{PacketClock, RunOptions, RunSummary, SweepClock, run};

@@ -141,7 +141,7 @@ impl RawMap {
                 Ok(()) => false,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => true,
                 // A hash map hands out whole buckets: this one does not fit, so ask again with more room.
-                Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && attr.count == 0 || attr.count > capacity => {
+                Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {
                     capacity = capacity.checked_mul(2).ok_or(error)?;
                     keys.resize(capacity as usize * self.key_bytes, 0);
                     values.resize(capacity as usize * self.value_bytes, 0);

@@ -1,63 +1,7 @@
 //! The shape of rewritten code; that it behaves alike is tested where there are engines.
 
-use flowloom_bpf::MapDef;
-
 use super::*;
-
-fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> Insn {
-    Insn { code, dst, src, off, imm }
-}
-
-fn mov(dst: u8, imm: i32) -> Insn {
-    insn(class::ALU64 | alu::MOV, dst, 0, 0, imm)
-}
-
-fn copy(dst: u8, src: u8) -> Insn {
-    insn(class::ALU64 | alu::MOV | SRC_REG, dst, src, 0, 0)
-}
-
-fn load(bytes: u8, dst: u8, src: u8, off: i16) -> Insn {
-    insn(class::LDX | mode::MEM | bytes, dst, src, off, 0)
-}
-
-fn store(bytes: u8, dst: u8, off: i16, src: u8) -> Insn {
-    insn(class::STX | mode::MEM | bytes, dst, src, off, 0)
-}
-
-fn call_helper(number: i32) -> Insn {
-    insn(class::JMP | jmp::CALL, 0, call::HELPER, 0, number)
-}
-
-fn call_local(distance: i32) -> Insn {
-    insn(class::JMP | jmp::CALL, 0, call::LOCAL, 0, distance)
-}
-
-fn exit() -> Insn {
-    insn(class::JMP | jmp::EXIT, 0, 0, 0, 0)
-}
-
-fn goto(off: i16) -> Insn {
-    insn(class::JMP | jmp::JA, 0, 0, off, 0)
-}
-
-fn if_zero(dst: u8, off: i16) -> Insn {
-    insn(class::JMP | jmp::JEQ, dst, 0, off, 0)
-}
-
-fn wide(dst: u8, src: u8, imm: i32) -> [Insn; 2] {
-    [insn(class::LD | mode::IMM | size::DW, dst, src, 0, imm), Insn::default()]
-}
-
-fn map(name: &str, kind: MapKind) -> MapDef {
-    let (name, initial, layout) = (name.to_owned(), None, None);
-    MapDef { name, kind, key_bytes: 4, value_bytes: 4, max_entries: 7, flags: 0, initial, layout }
-}
-
-fn program(insns: impl IntoIterator<Item = Insn>) -> Program {
-    let maps = vec![map("ports", MapKind::Devmap), map("other_ports", MapKind::Devmap), map("table", MapKind::Hash)];
-    let (name, section, license) = ("f".to_owned(), "xdp".to_owned(), "GPL".to_owned());
-    Program { name, section, insns: insns.into_iter().collect(), maps, lines: Vec::new(), license }
-}
+use crate::testcode::*;
 
 fn rewritten(insns: impl IntoIterator<Item = Insn>) -> Rewritten {
     rewrite(&program(insns)).expect("can be rewritten")

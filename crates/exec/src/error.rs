@@ -1,0 +1,107 @@
+//! What can go wrong between a program and its first packet, and in the loop.
+
+use flowloom_bpf::LineInfo;
+use flowloom_bpf::elf::WriteError;
+use flowloom_engine::EngineError;
+use flowloom_trace::TraceError;
+
+use crate::kernel::Reason;
+use crate::rewrite::RewriteError;
+
+/// How many of the last lines of a verifier's log a message shows.
+const LOG_LINES_SHOWN: usize = 40;
+
+/// A failure of this crate.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecError {
+    /// The kernel cannot be used here.
+    #[error("engine `kernel` is not available: {0}")]
+    Unavailable(#[from] Reason),
+    /// The program cannot be made to tell what it does.
+    #[error("program `{program}` cannot be run in the kernel: {source}{}", place(line.as_deref()))]
+    Rewrite {
+        /// The program.
+        program: String,
+        /// The source line, where the program has lines.
+        line: Option<Box<LineInfo>>,
+        /// What is in the way.
+        source: RewriteError,
+    },
+    /// The program cannot be written as an object.
+    #[error("program `{program}` cannot be written as an object: {source}")]
+    Object {
+        /// The program.
+        program: String,
+        /// Why.
+        source: Box<WriteError>,
+    },
+    /// The kernel's verifier refuses the program.
+    #[error(transparent)]
+    Refused(Box<Refused>),
+    /// The object, its maps or its types could not be loaded.
+    #[error("program `{program}` could not be loaded into the kernel: {source}")]
+    Load {
+        /// The program.
+        program: String,
+        /// What happened.
+        source: Box<aya::EbpfError>,
+    },
+    /// What was loaded is not what was meant.
+    #[error("program `{program}` in the kernel: {what} is {found}, expected {expected}")]
+    Loaded {
+        /// The program.
+        program: String,
+        /// What differs.
+        what: String,
+        /// What the kernel has.
+        found: String,
+        /// What the program has.
+        expected: String,
+    },
+    /// The input or the output failed.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The engine failed on a packet, a sweep or its state.
+    #[error("packet {packet}: {source}")]
+    Engine {
+        /// The packet's number in the input, from 0.
+        packet: u64,
+        /// What happened.
+        source: EngineError,
+    },
+}
+
+/// A program that the kernel's verifier refused.
+#[derive(Debug, thiserror::Error)]
+#[error("the kernel's verifier refuses program `{program}`{}{}: {reason}\n{}", at(*insn), place(line.as_ref()), tail(log))]
+pub struct Refused {
+    /// The program.
+    pub program: String,
+    /// The instruction that the verifier was looking at, by its index in the program as it was given.
+    pub insn: Option<usize>,
+    /// The source line of that instruction.
+    pub line: Option<LineInfo>,
+    /// The verifier's last word.
+    pub reason: String,
+    /// Its log; lines that begin with `;` are source lines.
+    pub log: String,
+    /// The system's answer.
+    #[source]
+    pub source: std::io::Error,
+}
+
+fn at(insn: Option<usize>) -> String {
+    insn.map_or_else(String::new, |insn| format!(" at instruction {insn}"))
+}
+
+fn place(line: Option<&LineInfo>) -> String {
+    line.map_or_else(String::new, |line| format!(" ({}:{}: `{}`)", line.file, line.line, line.text.trim()))
+}
+
+/// The end of a log, which is where the reason stands.
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    let hidden = lines.len().saturating_sub(LOG_LINES_SHOWN);
+    let shown = lines[hidden..].join("\n");
+    if hidden == 0 { shown } else { format!("[{hidden} lines before]\n{shown}") }
+}

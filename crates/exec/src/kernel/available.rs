@@ -1,0 +1,121 @@
+//! Whether the kernel can be used as an engine here.
+
+use std::fs;
+use std::io;
+
+use aya::EbpfError;
+use aya::maps::MapError;
+use aya::programs::ProgramError;
+use flowloom_bpf::insn::{alu, class, jmp};
+use flowloom_bpf::{Insn, Program};
+use flowloom_engine::{Choices, Datapath, Packet, Port, Verdict};
+
+use super::{KernelEngine, MIN_FRAME_BYTES};
+use crate::error::ExecError;
+
+/// Capabilities that loading XDP needs, with their numbers in the kernel's `capability.h`.
+const NEEDED: [(&str, u32); 3] = [("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
+/// Has all of them in it.
+const CAP_SYS_ADMIN: u32 = 21;
+
+/// Why the kernel cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Reason {
+    /// The process lacks the right.
+    #[error("loading XDP programs needs root or the capabilities {}; missing: {}", needed(), missing.join(", "))]
+    NotPermitted {
+        /// The capabilities that are missing.
+        missing: Vec<&'static str>,
+    },
+    /// The process has the capabilities, and yet the kernel says no.
+    #[error(
+        "the kernel denies bpf(2) to this process although it has the capabilities (lockdown, a sandbox or seccomp)"
+    )]
+    Denied,
+    /// The kernel has no bpf(2), or no XDP.
+    #[error("this kernel was built without XDP (it needs CONFIG_BPF_SYSCALL and CONFIG_NET)")]
+    NotBuilt,
+    /// Something else failed.
+    #[error("a program of two instructions could not be run: {0}")]
+    Other(String),
+}
+
+fn needed() -> String {
+    NEEDED.map(|(name, _)| name).join(", ")
+}
+
+/// Runs the smallest program on the smallest frame.
+pub(super) fn probe() -> Result<(), Reason> {
+    let insn = |code, imm| Insn { code, imm, ..Insn::default() };
+    let pass = Verdict::Pass.number() as i32;
+    let program = Program {
+        name: "fl_probe".to_owned(),
+        section: "xdp".to_owned(),
+        insns: vec![insn(class::ALU64 | alu::MOV, pass), insn(class::JMP | jmp::EXIT, 0)],
+        license: "GPL".to_owned(),
+        ..Program::default()
+    };
+    let mut engine = KernelEngine::load(&program).map_err(|error| reason(&error))?;
+    let packet = Packet { bytes: &[0; MIN_FRAME_BYTES], port: Port(0) };
+    match engine.process(&packet, &Choices::seeded(0, 0, 0)) {
+        Ok(outcome) if outcome.verdict == Verdict::Pass => Ok(()),
+        Ok(outcome) => Err(Reason::Other(format!("its verdict was {}, expected PASS", outcome.verdict))),
+        Err(error) => Err(Reason::Other(error.to_string())),
+    }
+}
+
+fn reason(error: &ExecError) -> Reason {
+    let io = match error {
+        ExecError::Refused(refused) => Some(&refused.source),
+        ExecError::Load { source, .. } => match source.as_ref() {
+            EbpfError::MapError(MapError::CreateError { io_error, .. })
+            | EbpfError::ProgramError(ProgramError::LoadError { io_error, .. }) => Some(io_error),
+            EbpfError::MapError(MapError::SyscallError(error))
+            | EbpfError::ProgramError(ProgramError::SyscallError(error)) => Some(&error.io_error),
+            _ => None,
+        },
+        _ => None,
+    };
+    match io {
+        Some(io) if io.kind() == io::ErrorKind::PermissionDenied => denied(),
+        Some(io) if matches!(io.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL)) => Reason::NotBuilt,
+        _ => Reason::Other(error.to_string()),
+    }
+}
+
+fn denied() -> Reason {
+    let effective = fs::read_to_string("/proc/self/status").ok().and_then(|status| {
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+        u64::from_str_radix(line.trim(), 16).ok()
+    });
+    let missing = missing(effective.unwrap_or(0));
+    if missing.is_empty() { Reason::Denied } else { Reason::NotPermitted { missing } }
+}
+
+fn missing(effective: u64) -> Vec<&'static str> {
+    let has = |capability: u32| effective >> capability & 1 != 0;
+    // CAP_NET_ADMIN is not part of CAP_SYS_ADMIN for networking programs.
+    NEEDED
+        .into_iter()
+        .filter(|(name, number)| !has(*number) && (*name == "CAP_NET_ADMIN" || !has(CAP_SYS_ADMIN)))
+        .map(|(name, _)| name)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_capabilities_are_named() {
+        assert_eq!(missing(0), ["CAP_NET_ADMIN", "CAP_PERFMON", "CAP_BPF"]);
+        assert_eq!(missing(1 << 12 | 1 << 39), ["CAP_PERFMON"]);
+        assert_eq!(missing(1 << 12 | 1 << 21), [] as [&str; 0]);
+        let text = Reason::NotPermitted { missing: missing(1 << 21) }.to_string();
+        assert_eq!(
+            text,
+            "loading XDP programs needs root or the capabilities CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF; \
+             missing: CAP_NET_ADMIN"
+        );
+    }
+}

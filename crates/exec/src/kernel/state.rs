@@ -1,0 +1,145 @@
+//! The state of a program in the kernel: its hash maps, arrays and data sections.
+
+use flowloom_bpf::{BPF_F_RDONLY_PROG, MapDef, MapKind};
+use flowloom_engine::{EngineError, MapState, Snapshot, SnapshotError};
+
+use super::sys::RawMap;
+use super::system;
+
+/// One map that holds state.
+#[derive(Debug)]
+pub(super) struct KernelMap {
+    def: MapDef,
+    raw: RawMap,
+}
+
+impl KernelMap {
+    pub(super) fn new(def: MapDef, raw: RawMap) -> KernelMap {
+        KernelMap { def, raw }
+    }
+
+    /// Whether a map belongs to the state: programs cannot change the others.
+    pub(super) fn is_state(def: &MapDef) -> bool {
+        def.kind != MapKind::Devmap && def.flags & BPF_F_RDONLY_PROG == 0
+    }
+
+    fn fails(&self, action: &str) -> impl Fn(std::io::Error) -> EngineError {
+        let action = format!("{action} map `{}`", self.def.name);
+        move |source| system(action.clone(), source)
+    }
+
+    /// Removes the entries that have a deadline at or before `now_ns`.
+    pub(super) fn sweep(&self, now_ns: u64) -> Result<(), EngineError> {
+        let Some(layout) = &self.def.layout else { return Ok(()) };
+        let offsets = &layout.deadline_offsets;
+        if offsets.is_empty() || self.def.kind != MapKind::Hash {
+            return Ok(());
+        }
+        let mut expired = Vec::new();
+        self.raw
+            .entries(|key, value| {
+                if offsets.iter().any(|offset| deadline(value, *offset).is_some_and(|at| at <= now_ns)) {
+                    expired.push(key.to_vec());
+                }
+            })
+            .map_err(self.fails("read"))?;
+        for key in expired {
+            self.raw.delete(&key).map_err(self.fails("remove an entry of"))?;
+        }
+        Ok(())
+    }
+
+    fn contents(&self) -> Result<MapState, EngineError> {
+        let mut entries = MapState::new();
+        // An array's keys are numbers of this machine; in a snapshot they are little endian everywhere.
+        let swap = self.def.kind == MapKind::Array && cfg!(target_endian = "big");
+        let put = |key: &[u8], value: &[u8]| {
+            let mut key = key.to_vec();
+            if swap {
+                key.reverse();
+            }
+            entries.insert(key, value.to_vec());
+        };
+        self.raw.entries(put).map_err(self.fails("read"))?;
+        Ok(entries)
+    }
+
+    /// What `wanted` gives it, checked.
+    fn check(&self, wanted: &MapState) -> Result<(), SnapshotError> {
+        let map = &self.def.name;
+        for (key, value) in wanted {
+            let parts = [("key", key.len(), self.def.key_bytes), ("value", value.len(), self.def.value_bytes)];
+            for (part, found, expected) in parts {
+                let expected = expected as usize;
+                if found != expected {
+                    return Err(SnapshotError::Size { map: map.clone(), part, found, expected });
+                }
+            }
+        }
+        let expected = self.def.max_entries as usize;
+        if wanted.len() > expected {
+            return Err(SnapshotError::TooMany { map: map.clone(), found: wanted.len(), expected });
+        }
+        if self.def.kind == MapKind::Array {
+            let outside = wanted.keys().find(|key| index(key).is_none_or(|i| i >= self.def.max_entries));
+            if let Some(key) = outside {
+                let found = index(key).map_or_else(|| format!("{key:02x?}"), |i| format!("index {i}"));
+                let expected = "indices below the size of the array";
+                return Err(SnapshotError::Form { map: map.clone(), expected, found });
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&self, wanted: &MapState) -> Result<(), EngineError> {
+        if self.def.kind == MapKind::Array {
+            let zeros = vec![0; self.def.value_bytes as usize];
+            let initial = self.def.initial.as_ref().unwrap_or(&zeros);
+            for index in 0..self.def.max_entries {
+                let key = index.to_le_bytes();
+                let value = wanted.get(&key[..]).unwrap_or(initial);
+                self.raw.update(&index.to_ne_bytes(), value).map_err(self.fails("write"))?;
+            }
+            return Ok(());
+        }
+        for key in self.contents()?.keys() {
+            self.raw.delete(key).map_err(self.fails("clear"))?;
+        }
+        for (key, value) in wanted {
+            self.raw.update(key, value).map_err(self.fails("write"))?;
+        }
+        Ok(())
+    }
+}
+
+fn index(key: &[u8]) -> Option<u32> {
+    key.try_into().ok().map(u32::from_le_bytes)
+}
+
+fn deadline(value: &[u8], offset: u32) -> Option<u64> {
+    let bytes = value.get(offset as usize..)?.first_chunk::<8>()?;
+    Some(u64::from_le_bytes(*bytes))
+}
+
+/// The contents of all maps.
+pub(super) fn snapshot(maps: &[KernelMap]) -> Result<Snapshot, EngineError> {
+    let mut snapshot = Snapshot::default();
+    for map in maps {
+        snapshot.maps.insert(map.def.name.clone(), map.contents()?);
+    }
+    Ok(snapshot)
+}
+
+/// Makes `state` the contents of all maps; nothing is changed unless all of it fits.
+pub(super) fn restore(maps: &[KernelMap], state: &Snapshot) -> Result<(), EngineError> {
+    for (name, wanted) in &state.maps {
+        let Some(map) = maps.iter().find(|map| map.def.name == *name) else {
+            let names: Vec<String> = maps.iter().map(|map| format!("`{}`", map.def.name)).collect();
+            let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Err(SnapshotError::UnknownMap { map: name.clone(), known }.into());
+        };
+        map.check(wanted)?;
+    }
+    let nothing = MapState::new();
+    maps.iter().try_for_each(|map| map.set(state.maps.get(&map.def.name).unwrap_or(&nothing)))
+}

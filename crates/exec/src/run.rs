@@ -1,0 +1,193 @@
+//! The loop that feeds packets to an engine.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use flowloom_bpf::ContextLayout;
+use flowloom_engine::{Choices, Datapath, Packet, Port, Refusal, Verdict};
+use flowloom_trace::{CaptureWriter, CapturedPacket, TraceError};
+
+use crate::error::ExecError;
+
+/// Packets between two looks at the clock.
+const PACKETS_BETWEEN_LOOKS: u64 = 1024;
+/// Time between two reports of progress.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// Says when expired contexts are to be swept: before the first packet whose time has reached the next multiple of the
+/// period. However many periods went by between two packets, there is one sweep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SweepClock {
+    period_ns: u64,
+    next_ns: u64,
+}
+
+impl SweepClock {
+    /// A clock of this period; 0 is never.
+    pub fn new(period_ns: u64) -> SweepClock {
+        SweepClock { period_ns, next_ns: if period_ns == 0 { u64::MAX } else { period_ns } }
+    }
+
+    /// The clock of a function with these tables: the smallest of their periods.
+    pub fn of<'a>(layouts: impl IntoIterator<Item = &'a ContextLayout>) -> SweepClock {
+        let swept = layouts.into_iter().filter(|layout| !layout.deadline_offsets.is_empty());
+        SweepClock::new(swept.map(|layout| layout.sweep_ns).filter(|period| *period != 0).min().unwrap_or(0))
+    }
+
+    /// Whether a sweep is due before a packet at `now_ns`; times never run backwards.
+    pub fn is_due(&mut self, now_ns: u64) -> bool {
+        if self.period_ns == 0 || now_ns < self.next_ns {
+            return false;
+        }
+        self.next_ns = (now_ns / self.period_ns + 1).saturating_mul(self.period_ns);
+        true
+    }
+}
+
+/// The time of packets as functions see it: the largest so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PacketClock {
+    now_ns: u64,
+}
+
+impl PacketClock {
+    /// The time of a packet that was captured at `time_ns`.
+    pub fn at(&mut self, time_ns: u64) -> u64 {
+        self.now_ns = self.now_ns.max(time_ns);
+        self.now_ns
+    }
+}
+
+/// How to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunOptions {
+    /// Seed of the random values that the function draws.
+    pub seed: u64,
+    /// Stop after this many packets.
+    pub count: Option<u64>,
+    /// When to sweep.
+    pub sweep: SweepClock,
+}
+
+impl Default for RunOptions {
+    fn default() -> RunOptions {
+        RunOptions { seed: 0, count: None, sweep: SweepClock::new(0) }
+    }
+}
+
+/// What a run did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RunSummary {
+    /// Packets read, with those that the engine refused.
+    pub packets: u64,
+    /// Their bytes, as far as they were captured.
+    pub bytes: u64,
+    /// Packets by verdict, in the order of [`Verdict::ALL`].
+    pub verdicts: [u64; 5],
+    /// Packets that the engine cannot take, by reason.
+    pub refused: BTreeMap<Refusal, u64>,
+    /// Packets that left.
+    pub outputs: u64,
+    /// Bytes that left.
+    pub output_bytes: u64,
+    /// Sweeps made.
+    pub sweeps: u64,
+    /// Arrival time of the first packet and of the last, on the function's clock.
+    pub times_ns: Option<(u64, u64)>,
+    /// How long it took, reading and writing included.
+    pub elapsed: Duration,
+}
+
+impl RunSummary {
+    /// Packets that came to `verdict`.
+    pub fn count(&self, verdict: Verdict) -> u64 {
+        self.verdicts[verdict.number() as usize]
+    }
+
+    /// Packets that the engine ran.
+    pub fn run(&self) -> u64 {
+        self.verdicts.iter().sum()
+    }
+
+    /// Packets a second; 0 where no time passed.
+    pub fn packets_per_second(&self) -> f64 {
+        let seconds = self.elapsed.as_secs_f64();
+        if seconds > 0.0 { self.packets as f64 / seconds } else { 0.0 }
+    }
+}
+
+/// Runs every packet of `input` through `datapath`, in order, and writes what leaves to `output`.
+///
+/// A packet's time is the largest so far; its random values depend on the seed and its number in the input alone, so a
+/// packet that one engine refuses changes nothing for the others. Outputs keep the time of the packet in the capture; the
+/// length on the wire changes by what the bytes changed by. `progress` is called about ten times a second.
+///
+/// # Errors
+/// Input, output or engine fail. What was read before an input's error has been run and written.
+///
+/// # Cost
+/// Constant memory beside the engine's state.
+pub fn run(
+    datapath: &mut dyn Datapath,
+    input: &mut dyn Iterator<Item = Result<CapturedPacket, TraceError>>,
+    mut output: Option<&mut CaptureWriter>,
+    options: RunOptions,
+    progress: &mut dyn FnMut(&RunSummary),
+) -> Result<RunSummary, ExecError> {
+    let start = Instant::now();
+    let mut reported = Duration::ZERO;
+    let mut summary = RunSummary::default();
+    let mut clock = PacketClock::default();
+    let mut sweep = options.sweep;
+    while options.count.is_none_or(|count| summary.packets < count) {
+        let Some(captured) = input.next().transpose()? else { break };
+        let index = summary.packets;
+        let fails = |source| ExecError::Engine { packet: index, source };
+        let now_ns = clock.at(captured.time_ns);
+        summary.packets += 1;
+        summary.bytes += captured.bytes.len() as u64;
+        summary.times_ns = Some((summary.times_ns.map_or(now_ns, |(first, _)| first), now_ns));
+        if sweep.is_due(now_ns) {
+            datapath.sweep(now_ns).map_err(fails)?;
+            summary.sweeps += 1;
+        }
+
+        let packet = Packet { bytes: &captured.bytes, port: Port(captured.port) };
+        if let Some(refusal) = datapath.refuses(&packet) {
+            *summary.refused.entry(refusal).or_default() += 1;
+        } else {
+            let outcome = datapath.process(&packet, &Choices::seeded(now_ns, options.seed, index)).map_err(fails)?;
+            summary.verdicts[outcome.verdict.number() as usize] += 1;
+            for sent in &outcome.outputs {
+                summary.outputs += 1;
+                summary.output_bytes += sent.bytes.len() as u64;
+                if let Some(writer) = output.as_deref_mut() {
+                    let original = original_len(&captured, sent.bytes.len());
+                    let verdict = Some(outcome.verdict.number());
+                    writer.write(captured.time_ns, sent.port.0, original, verdict, &sent.bytes)?;
+                }
+            }
+        }
+
+        if summary.packets.is_multiple_of(PACKETS_BETWEEN_LOOKS) {
+            summary.elapsed = start.elapsed();
+            if summary.elapsed - reported >= PROGRESS_EVERY {
+                reported = summary.elapsed;
+                progress(&summary);
+            }
+        }
+    }
+    summary.elapsed = start.elapsed();
+    Ok(summary)
+}
+
+/// The length on the wire of a packet that came as `captured` and leaves with `sent_bytes`.
+fn original_len(captured: &CapturedPacket, sent_bytes: usize) -> u32 {
+    let change = sent_bytes as i64 - captured.bytes.len() as i64;
+    let length = i64::from(captured.original_len_bytes) + change;
+    // A capture may claim less than it holds; nobody leaves with less on the wire than in the file.
+    length.clamp(0, u32::MAX.into()).max(sent_bytes as i64) as u32
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use flowloom_engine::{EngineError, Outcome, Output, Snapshot};
+use flowloom_trace::{CaptureReader, Format};
+
+use super::*;
+
+/// Drops frames of even length, sends the others twice to port 5 with one byte more, fails on those that begin with 0xee,
+/// and remembers what it was asked.
+#[derive(Default)]
+struct Recorder {
+    seen: Vec<(u64, Choices)>,
+    sweeps: Vec<(usize, u64)>,
+}
+
+impl Datapath for Recorder {
+    fn name(&self) -> &str {
+        "recorder"
+    }
+
+    fn refuses(&self, packet: &Packet<'_>) -> Option<Refusal> {
+        (packet.bytes.len() < 3).then_some(Refusal::TooShort { min_bytes: 3 })
+    }
+
+    fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
+        if packet.bytes[0] == 0xee {
+            return Err(EngineError::Fault { engine: "recorder", insn: 7, what: "read".into() });
+        }
+        self.seen.push((packet.bytes.len() as u64, *choices));
+        if packet.bytes.len() % 2 == 0 {
+            return Ok(Outcome::gone(Verdict::Drop));
+        }
+        let mut bytes = packet.bytes.to_vec();
+        bytes.push(0xff);
+        let outputs = vec![Output { port: Port(5), bytes }; 2];
+        Ok(Outcome { verdict: Verdict::Redirect, outputs })
+    }
+
+    fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
+        self.sweeps.push((self.seen.len(), now_ns));
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
+        Ok(Snapshot::default())
+    }
+
+    fn restore(&mut self, _state: &Snapshot) -> Result<(), EngineError> {
+        Ok(())
+    }
+}
+
+fn captured(time_ns: u64, len: usize) -> Result<CapturedPacket, TraceError> {
+    let original_len_bytes = len as u32 + 100;
+    Ok(CapturedPacket { time_ns, bytes: vec![1; len], original_len_bytes, port: 2, ..CapturedPacket::default() })
+}
+
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().map_err(|_| std::io::ErrorKind::Other)?.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn packets_are_counted_timed_and_written() {
+    let mut engine = Recorder::default();
+    let mut input = [captured(50, 4), captured(20, 5), captured(70, 2), captured(60, 7)].into_iter();
+    let shared = Shared::default();
+    let mut writer = CaptureWriter::to_writer("out", Format::PcapNg, shared.clone()).expect("header");
+    let options = RunOptions { seed: 9, ..RunOptions::default() };
+    let summary = run(&mut engine, &mut input, Some(&mut writer), options, &mut |_| ()).expect("runs");
+    writer.finish().expect("finishes");
+
+    assert_eq!((summary.packets, summary.bytes, summary.run()), (4, 18, 3));
+    assert_eq!((summary.count(Verdict::Drop), summary.count(Verdict::Redirect)), (1, 2));
+    assert_eq!(summary.refused, BTreeMap::from([(Refusal::TooShort { min_bytes: 3 }, 1)]));
+    assert_eq!((summary.outputs, summary.output_bytes), (4, 28));
+    assert_eq!(summary.times_ns, Some((50, 70)));
+    // Time never runs backwards; random values go with the number in the input, refused packets included.
+    let expected = [(4, 50, 0), (5, 50, 1), (7, 70, 3)].map(|(len, now, index)| (len, Choices::seeded(now, 9, index)));
+    assert_eq!(engine.seen, expected);
+
+    let written = shared.0.lock().expect("not poisoned").clone();
+    let read: Vec<CapturedPacket> = CaptureReader::from_reader("out", std::io::Cursor::new(written))
+        .expect("header")
+        .map(|packet| packet.expect("packet"))
+        .collect();
+    let seen: Vec<_> =
+        read.iter().map(|p| (p.time_ns, p.port, p.bytes.len(), p.original_len_bytes, p.verdict)).collect();
+    // Time of the capture, length on the wire changed by the byte that was added.
+    let (first, second) = ((20, 5, 6, 106, Some(4)), (60, 5, 8, 108, Some(4)));
+    assert_eq!(seen, [first, first, second, second]);
+}
+
+#[test]
+fn count_stops_the_run() {
+    let mut engine = Recorder::default();
+    let mut input = (0..10).map(|time| captured(time, 4));
+    let options = RunOptions { count: Some(3), ..RunOptions::default() };
+    let summary = run(&mut engine, &mut input, None, options, &mut |_| ()).expect("runs");
+    assert_eq!((summary.packets, engine.seen.len()), (3, 3));
+    assert_eq!(input.count(), 7, "nothing is read that is not run");
+}
+
+#[test]
+fn failures_name_the_packet() {
+    let mut broken = captured(1, 4);
+    if let Ok(packet) = &mut broken {
+        packet.bytes[0] = 0xee;
+    }
+    let mut input = [captured(0, 4), broken].into_iter();
+    let error = run(&mut Recorder::default(), &mut input, None, RunOptions::default(), &mut |_| ());
+    assert_eq!(
+        error.expect_err("fails on the second").to_string(),
+        "packet 1: engine `recorder` stopped at instruction 7: read"
+    );
+}
+
+#[test]
+fn sweeps_come_before_the_packet_that_reaches_the_next_multiple() {
+    let mut engine = Recorder::default();
+    let times = [3, 9, 10, 19, 20, 55, 59, 55, 60];
+    let mut input = times.into_iter().map(|time| captured(time, 4));
+    let options = RunOptions { sweep: SweepClock::new(10), ..RunOptions::default() };
+    let summary = run(&mut engine, &mut input, None, options, &mut |_| ()).expect("runs");
+    // (packets run before, time)
+    assert_eq!(engine.sweeps, [(2, 10), (4, 20), (5, 55), (8, 60)]);
+    assert_eq!(summary.sweeps, 4);
+}
+
+#[test]
+fn smallest_period_of_tables_with_deadlines_counts() {
+    let layout = |sweep_ns, deadlines: &[u32]| ContextLayout {
+        sweep_ns,
+        deadline_offsets: deadlines.to_vec(),
+        ..ContextLayout::default()
+    };
+    let layouts = [layout(5, &[]), layout(30, &[8]), layout(20, &[8, 16]), layout(0, &[8])];
+    assert_eq!(SweepClock::of(&layouts), SweepClock::new(20));
+    let mut never = SweepClock::of(&layouts[..1]);
+    assert!(!never.is_due(u64::MAX));
+    let mut end = SweepClock::new(u64::MAX / 2);
+    assert_eq!([u64::MAX - 1, u64::MAX, u64::MAX].map(|now| end.is_due(now)), [true, true, true]);
+}
+
+#[test]
+fn length_on_the_wire_never_falls_below_the_bytes() {
+    let mut packet = captured(0, 10).expect("made");
+    assert_eq!(original_len(&packet, 6), 106);
+    packet.original_len_bytes = 4;
+    assert_eq!(original_len(&packet, 12), 12);
+    packet.original_len_bytes = u32::MAX;
+    assert_eq!(original_len(&packet, 12), u32::MAX);
+}
