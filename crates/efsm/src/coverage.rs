@@ -78,12 +78,11 @@ impl Coverage {
 
     /// Reads the counters that a function lowered with them has left; `None` where it was lowered without.
     pub fn from_snapshot(function: &Function, snapshot: &Snapshot) -> Option<Coverage> {
-        let hits = snapshot.maps.get(HITS_MAP)?;
+        let hits = snapshot.maps.get(HITS_MAP)?.values().next()?;
         let table = CounterTable::of(function);
         let read = |element, counter| {
-            let key = table.index(element, counter).to_le_bytes();
-            let value = hits.get(key.as_slice())?;
-            Some(u64::from_le_bytes(value.as_slice().try_into().ok()?))
+            let at = table.index(element, counter) as usize * 8;
+            Some(u64::from_le_bytes(hits.get(at..at + 8)?.try_into().ok()?))
         };
         let mut coverage = Coverage::empty(function);
         for (i, e) in coverage.elements.iter_mut().enumerate() {

@@ -190,7 +190,7 @@ pub enum Counter {
     Rejected,
 }
 
-/// Numbers the counters of a function: their indices in [`HITS_MAP`].
+/// Numbers the counters of a function: the only value of [`HITS_MAP`] is an array of u64 in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CounterTable {
     elements: Vec<ElementCounters>,

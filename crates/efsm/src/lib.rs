@@ -3,9 +3,11 @@
 
 mod coverage;
 pub mod layout;
+mod lower;
 mod machine;
 pub mod model;
 mod reads;
 
 pub use coverage::{Coverage, ElementCoverage};
+pub use lower::{LowerError, LowerOptions, lower};
 pub use machine::{Context, Machine};
