@@ -704,7 +704,7 @@ fn positive(condition: &Condition) -> (Condition, bool) {
                 Relation::NotEqual => (Relation::Equal, false),
                 Relation::GreaterEqual => (Relation::Less, false),
                 Relation::Greater => (Relation::LessEqual, false),
-                same => (*same, true),
+                _ => (*relation, true),
             };
             *relation = positive;
             polarity

@@ -288,8 +288,8 @@ impl Lowering<'_> {
 fn fold_bound(largest: u64) -> u64 {
     if largest <= 0xffff {
         largest
-    } else if largest < 0x1fffe {
-        // 0x1fffe itself folds to 0xffff; above 0xffff the low half is smaller than it.
+    } else if largest <= 0x1fffe {
+        // The carry is 1, and the low half below 0xffff.
         0xffff
     } else {
         0xffff + (largest >> 16)

@@ -160,7 +160,7 @@ impl Machine {
         let function = Arc::clone(&self.function);
         let element = &function.elements[index];
         let Some(stateful) = &element.stateful else {
-            let scope = self.scope(None, bytes, layers, packet, choices, metadata, &[], &[], 0);
+            let scope = Scope { packet: bytes, ..outer(&function, layers, packet, choices, metadata) };
             let row = self.matching_row(index, element, &scope, None);
             return match row {
                 None => self.otherwise(index, element, Counter::NoMatch, metadata),
@@ -177,9 +177,14 @@ impl Machine {
         };
         let globals = self.globals(index).to_vec();
         let before = &found.context;
-        let scope = self.scope(
-            Some(stateful), bytes, layers, packet, choices, metadata, &before.registers, &globals, before.state,
-        );
+        let scope = Scope {
+            packet: bytes,
+            stateful: Some(stateful),
+            registers: &before.registers,
+            globals: &globals,
+            state: before.state,
+            ..outer(&function, layers, packet, choices, metadata)
+        };
         let Some(row) = self.matching_row(index, element, &scope, Some(before.state)) else {
             if found.stored {
                 self.store(index, &found.key, found.context);
@@ -200,7 +205,7 @@ impl Machine {
             *slot = low_bits(value, ty.width_bits.into());
         }
         if let NextState::To { state, idle_ns, hard_ns } = row.next {
-            let deadline = |timeout: Option<u64>| timeout.map_or(NO_DEADLINE, |t| choices.now_ns.saturating_add(t));
+            let deadline = |timeout: Option<u64>| timeout.map_or(NO_DEADLINE, |t| choices.now_ns.wrapping_add(t));
             after.state = state;
             after.idle_ns = idle_ns.unwrap_or(0);
             after.idle_deadline_ns = deadline(idle_ns);
@@ -227,9 +232,14 @@ impl Machine {
             table.globals.clone_from(&globals_after);
         }
 
-        let scope = self.scope(
-            Some(stateful), bytes, layers, packet, choices, metadata, &after.registers, &globals_after, found.context.state,
-        );
+        let scope = Scope {
+            packet: bytes,
+            stateful: Some(stateful),
+            registers: &after.registers,
+            globals: &globals_after,
+            state: found.context.state,
+            ..outer(&function, layers, packet, choices, metadata)
+        };
         Effects::of(&row.actions, &scope).apply(&function.metadata, bytes, layers, metadata)
     }
 
@@ -265,7 +275,7 @@ impl Machine {
             None => Found { key, context: Context::initial(stateful), stored: false },
             Some(mut context) => {
                 if context.idle_ns != 0 {
-                    context.idle_deadline_ns = now_ns.saturating_add(context.idle_ns);
+                    context.idle_deadline_ns = now_ns.wrapping_add(context.idle_ns);
                 }
                 Found { key, context, stored: true }
             }
@@ -310,32 +320,27 @@ impl Machine {
         };
         Effects::of(&element.otherwise.actions, &scope).apply(&function.metadata, &mut [], &layers, metadata)
     }
+}
 
-    #[allow(clippy::too_many_arguments)] // one call for each thing an expression can read
-    fn scope<'a>(
-        &'a self,
-        stateful: Option<&'a Stateful>,
-        bytes: &'a [u8],
-        layers: &'a Layers,
-        packet: &Packet<'_>,
-        choices: &Choices,
-        metadata: &'a [u64],
-        registers: &'a [u64],
-        globals: &'a [u64],
-        state: u16,
-    ) -> Scope<'a> {
-        Scope {
-            packet: bytes,
-            layers,
-            port: packet.port.0,
-            now_ns: choices.now_ns,
-            metadata_types: &self.function.metadata,
-            metadata,
-            stateful,
-            registers,
-            globals,
-            state,
-        }
+/// What an expression can read outside an element.
+fn outer<'a>(
+    function: &'a Function,
+    layers: &'a Layers,
+    packet: &Packet<'_>,
+    choices: &Choices,
+    metadata: &'a [u64],
+) -> Scope<'a> {
+    Scope {
+        packet: &[],
+        layers,
+        port: packet.port.0,
+        now_ns: choices.now_ns,
+        metadata_types: &function.metadata,
+        metadata,
+        stateful: None,
+        registers: &[],
+        globals: &[],
+        state: 0,
     }
 }
 
