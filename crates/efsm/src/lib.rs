@@ -1,13 +1,10 @@
 //! Extended finite state machines over packets [FlowBlaze 3].
 #![forbid(unsafe_code)]
 
-mod coverage;
-pub mod layout;
-mod lower;
-mod machine;
+mod check;
+pub mod diagnostic;
 pub mod model;
-mod reads;
+mod syntax;
 
-pub use coverage::{Coverage, ElementCoverage};
-pub use lower::{LowerError, LowerOptions, lower};
-pub use machine::{Context, Machine};
+pub use check::compile;
+pub use diagnostic::{Diagnostic, Diagnostics};

@@ -231,8 +231,9 @@ impl<'a> Pass<'a> {
                 self.work.insert(at);
             }
             Some(Some(known)) => {
-                let changed = known.join(state);
-                self.work.extend(changed.then_some(at));
+                if known.join(state) {
+                    self.work.insert(at);
+                }
             }
         }
     }

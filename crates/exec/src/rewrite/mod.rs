@@ -362,5 +362,4 @@ impl Code {
 }
 
 #[cfg(test)]
-#[allow(clippy::panic, clippy::print_stderr)]
 mod tests;

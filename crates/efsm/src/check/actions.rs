@@ -1,0 +1,403 @@
+//! Blocks: updates, writes and the terminal action.
+
+use flowloom_wire::field::{FieldId, Source};
+
+use crate::diagnostic::{Code, did_you_mean, list_names};
+use crate::model::{
+    Actions, BinaryOp, Destination, Expr, Span, Terminal, Type, Update, Width, Write, WriteTarget, WriteValue,
+};
+use crate::syntax::ast::{self, Block, Expr as Tree, ExprKind, Name, Statement};
+
+use super::Checker;
+use super::address::is_either_family;
+use super::constant::{Constant, type_name, type_range};
+use super::names::Symbol;
+use super::numeric::{Arithmetic, Facts};
+use super::operand::{Leaf, Operand, OperandKind};
+
+/// What a block does.
+#[derive(Debug)]
+pub(super) struct Effects {
+    pub(super) updates: Vec<Update>,
+    pub(super) actions: Actions,
+}
+
+/// What an assignment writes.
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    Update(Destination),
+    Write(WriteTarget),
+}
+
+/// A value's destination: how wide, and how it is called in messages.
+struct Slot {
+    ty: Type,
+    unit_ns: Option<u64>,
+    leaf: Leaf,
+    name: String,
+}
+
+impl<'s> Checker<'s, '_> {
+    /// The block of a row in element number `element`.
+    pub(super) fn block(&mut self, block: &Block<'s>, element: usize) -> Effects {
+        let mut effects =
+            Effects { updates: Vec::new(), actions: Actions { writes: Vec::new(), terminal: Terminal::Drop } };
+        let mut terminal: Option<Span> = None;
+        let mut targets: Vec<(Target, Span)> = Vec::new();
+        for statement in &block.statements {
+            let span = match statement {
+                Statement::Assign { span, .. } | Statement::Terminal { span, .. } => *span,
+            };
+            if let Some(before) = terminal {
+                self.sink
+                    .error(Code::AfterTerminal, span, "an action after the terminal action", "never reached")
+                    .also(before, "the packet leaves here")
+                    .help("the terminal action is the last of a block, and there is one");
+            }
+            match statement {
+                Statement::Assign { target, op, value, span } => {
+                    self.assign(*target, *op, value, *span, &mut effects, &mut targets);
+                }
+                Statement::Terminal { span, kind } => {
+                    if let Some(checked) = self.terminal(kind, element, *span) {
+                        effects.actions.terminal = checked;
+                    }
+                    terminal = terminal.or(Some(*span));
+                }
+            }
+        }
+        if terminal.is_none() && !block.is_damaged {
+            let end = block.span.end;
+            let place = Span { start: end.saturating_sub(1), end };
+            self.sink
+                .error(Code::NoTerminal, place, "the block does not say what becomes of the packet", "a terminal action is missing before this")
+                .help("end the block with `drop;`, `pass;`, `punt;`, `forward;`, `forward(port);`, `reply;` or `goto ELEMENT;`");
+        }
+        effects
+    }
+
+    fn assign(
+        &mut self,
+        name: Name<'s>,
+        op: Option<BinaryOp>,
+        tree: &Tree<'s>,
+        span: Span,
+        effects: &mut Effects,
+        targets: &mut Vec<(Target, Span)>,
+    ) -> Option<()> {
+        let target = self.target(name);
+        if target.is_none() {
+            self.operand(tree); // what is wrong in it is reported all the same, and its names count as used
+        }
+        let target = target?;
+        if let Some((_, first)) = targets.iter().find(|(other, _)| overlap(*other, target)) {
+            self.sink
+                .error(Code::WrittenTwice, span, format!("`{}` is written twice in one row", name.text), "written again")
+                .also(*first, "first written here")
+                .help("all writes of a row happen at once, so each destination, and each bit of a field, has one");
+            return None;
+        }
+        targets.push((target, span));
+        if let Target::Write(WriteTarget::Field(field)) = target
+            && field.get().width_bits > 64
+        {
+            let write = self.write_address(field, name, op, tree, span)?;
+            effects.actions.writes.push(write);
+            return Some(());
+        }
+        let slot = self.slot(target, name);
+        let value = self.narrow_for(tree, target, name)?;
+        let value = match op {
+            None => value,
+            Some(op) => {
+                let old = Operand { span: name.span, kind: OperandKind::Leaf(slot.leaf) };
+                Operand { span, kind: OperandKind::Binary(op, Box::new(old), Box::new(value)) }
+            }
+        };
+        let (value, width) = self.value(&value, &slot)?;
+        match target {
+            Target::Update(destination) => effects.updates.push(Update { destination, value, width, span }),
+            Target::Write(target) => {
+                effects.actions.writes.push(Write { target, value: WriteValue::Number { value, width }, span });
+            }
+        }
+        Some(())
+    }
+
+    /// A value for a destination of at most 64 bits.
+    fn narrow_for(&mut self, tree: &Tree<'s>, target: Target, name: Name<'s>) -> Option<Operand> {
+        let operand = self.operand(tree)?;
+        let wide = match operand.kind {
+            OperandKind::Wide(field) => format!("`{}`", field.get().name),
+            OperandKind::Constant(Constant::Ipv6(_)) => "an IPv6 address".to_owned(),
+            _ => return Some(operand),
+        };
+        let help = match (&operand.kind, target) {
+            (OperandKind::Wide(field), _) if is_either_family(*field) => {
+                format!("write `{}`, which has 32 bits, for IPv4 packets", field.alternatives()[0].get().name)
+            }
+            (_, Target::Write(WriteTarget::Field(field))) if field.get().name.starts_with("ipv4.") => {
+                format!("write to `{}`", field.get().name.replace("ipv4.", "ipv6."))
+            }
+            _ => "a value of 128 bits can only be written to an address field".to_owned(),
+        };
+        self.sink
+            .error(Code::WidthMismatch, operand.span, format!("{wide} has 128 bits and does not fit in `{}`", name.text), "128 bits")
+            .help(help);
+        None
+    }
+
+    /// What `name` is as a destination; `None` where it is none, which was reported.
+    fn target(&mut self, name: Name<'s>) -> Option<Target> {
+        if name.text.contains('.') {
+            let field = self.field(name)?;
+            if !field.get().writable {
+                self.report_read_only(field, name.span);
+                return None;
+            }
+            return Some(Target::Write(WriteTarget::Field(field)));
+        }
+        if matches!(name.text, "now" | "state") {
+            let help = if name.text == "state" { "the next state stands before the block: `-> STATE`" } else { "time comes with the packet" };
+            self.sink
+                .error(Code::NotWritable, name.span, format!("`{}` cannot be written", name.text), "read only")
+                .help(help);
+            return None;
+        }
+        match self.names.look_up(name.text) {
+            Some((Symbol::Register(i), _)) => Some(Target::Update(Destination::Register(i))),
+            Some((Symbol::Global(i), _)) => Some(Target::Update(Destination::Global(i))),
+            Some((Symbol::Metadata(i), _)) => Some(Target::Write(WriteTarget::Metadata(i))),
+            Some((Symbol::Constant(_) | Symbol::UnsetPort, what)) => {
+                self.sink
+                    .error(Code::NotWritable, name.span, format!("{what} `{}` cannot be written", name.text), "constant")
+                    .help("write to a register, a global register, metadata or a packet field");
+                None
+            }
+            Some((Symbol::Broken, _)) => None,
+            None => {
+                self.unknown_name(name);
+                None
+            }
+        }
+    }
+
+    fn report_read_only(&mut self, field: FieldId, span: Span) {
+        let name = field.get().name;
+        let last = name.split('.').nth(1).unwrap_or_default();
+        let (why, help) = match (field.get().source, last) {
+            (Source::PacketPort, _) => ("it is where the packet came from", "choose the way out with `forward(port);`"),
+            (_, "checksum") => ("checksums follow every write by themselves", "remove the write"),
+            (_, "len") => ("lengths follow from the bytes of the packet", "remove the write"),
+            (Source::TcpPayloadLen, _) => ("it is computed from the lengths of the headers", "remove the write"),
+            (_, "type" | "proto" | "next") => ("it says which header follows", "headers cannot be changed into others"),
+            (_, "version" | "ihl" | "doff") => ("it says how the header is to be read", "headers cannot be changed into others"),
+            (_, "df" | "mf" | "frag") => ("it says how the packet was cut into fragments", "remove the write"),
+            _ => ("it is not part of the bytes that rows may change", "remove the write"),
+        };
+        self.sink
+            .error(Code::ReadOnlyField, span, format!("`{name}` cannot be written: {why}"), "read only")
+            .help(format!("{help}; `flowloom fields` shows what can be written"));
+    }
+
+    fn slot(&self, target: Target, name: Name<'s>) -> Slot {
+        let leaf = match target {
+            Target::Update(Destination::Register(i)) => Leaf::Register(i),
+            Target::Update(Destination::Global(i)) => Leaf::Global(i),
+            Target::Write(WriteTarget::Metadata(i)) => Leaf::Metadata(i),
+            Target::Write(WriteTarget::Field(field)) => Leaf::Field(field),
+        };
+        let info = self.leaf(leaf);
+        let ty = Type { width_bits: info.width_bits, signed: info.signed };
+        Slot { ty, unit_ns: info.unit_ns, leaf, name: name.text.to_owned() }
+    }
+
+    /// An expression for a destination, and the width it is computed in.
+    fn value(&mut self, value: &Operand, slot: &Slot) -> Option<(Expr, Width)> {
+        let mut facts = Facts::default();
+        self.gather(value, &mut facts)?;
+        if let Some(unit_ns) = slot.unit_ns {
+            self.gather_unit(unit_ns, slot.ty.width_bits, value.span, &mut facts)?;
+        }
+        let how = self.arithmetic(&facts, slot.ty.width_bits, false)?;
+        self.check_clock(&facts, slot.ty.width_bits.into(), value.span)?;
+        if let OperandKind::Constant(constant) = value.kind {
+            self.check_fits(constant, how.unit_ns, slot.ty, &slot.name, value.span)?;
+        }
+        Some((self.build(value, how)?, how.width))
+    }
+
+    /// Checks that a constant is a value of a type.
+    pub(super) fn check_fits(&mut self, constant: Constant, unit_ns: u64, ty: Type, name: &str, span: Span) -> Option<u64> {
+        let number = self.number(constant, unit_ns, span)?;
+        let (low, high) = type_range(ty.width_bits, ty.signed);
+        if number < low || number > high {
+            let what = if matches!(ty.width_bits, 8 | 16 | 32 | 64) { type_name(ty) } else { format!("{} bits", ty.width_bits) };
+            self.sink
+                .error(Code::OutOfRange, span, format!("{number} does not fit in `{name}`"), "out of range")
+                .help(format!("`{name}` ({what}) holds {low} to {high}"));
+            return None;
+        }
+        let bits = u32::from(ty.width_bits);
+        Some(if bits >= 64 { number as u64 } else { number as u64 & ((1 << bits) - 1) })
+    }
+
+    /// A write to a field of 128 bits.
+    fn write_address(
+        &mut self,
+        field: FieldId,
+        name: Name<'s>,
+        op: Option<BinaryOp>,
+        tree: &Tree<'s>,
+        span: Span,
+    ) -> Option<Write> {
+        let operand = self.operand(tree)?;
+        let write = |field, value| Some(Write { target: WriteTarget::Field(field), value, span });
+        match (op, operand.kind, field.alternatives()) {
+            (None, OperandKind::Constant(Constant::Ipv4(address)), [v4, _]) => {
+                write(*v4, WriteValue::Number { value: Expr::Constant(address.into()), width: Width::W32 })
+            }
+            (None, OperandKind::Constant(Constant::Ipv6(address)), [_, v6]) => write(*v6, WriteValue::Wide(address)),
+            (None, OperandKind::Constant(Constant::Ipv6(address)), _) => write(field, WriteValue::Wide(address)),
+            (None, OperandKind::Wide(from), _) => write(field, WriteValue::Copy(from)),
+            (_, _, alternatives) => {
+                let help = match alternatives.first() {
+                    Some(v4) => format!("numbers are written to `{}`, which has 32 bits", v4.get().name),
+                    None => "write an IPv6 address or another address field".to_owned(),
+                };
+                self.sink
+                    .error(
+                        Code::WidthMismatch,
+                        operand.span,
+                        format!("`{}` has 128 bits and takes an address, not a number", name.text),
+                        "expected an address or an address field",
+                    )
+                    .help(help);
+                None
+            }
+        }
+    }
+
+    fn terminal(&mut self, terminal: &ast::Terminal<'s>, element: usize, span: Span) -> Option<Terminal> {
+        Some(match terminal {
+            ast::Terminal::Drop => Terminal::Drop,
+            ast::Terminal::Pass => Terminal::Pass,
+            ast::Terminal::Punt => Terminal::Punt,
+            ast::Terminal::Reply => Terminal::Reply,
+            ast::Terminal::Forward(None) => match self.names.look_up("out") {
+                Some((Symbol::Constant(port), _)) => {
+                    let port = self.check_fits(port, 1, PORT, "out", span)?;
+                    Terminal::Forward(Expr::Constant(port))
+                }
+                _ => Terminal::Pass,
+            },
+            ast::Terminal::Forward(Some(port)) => {
+                if let ExprKind::Name(name) = port.kind
+                    && let Some((Symbol::UnsetPort, _)) = self.names.look_up(name)
+                {
+                    return Some(Terminal::Pass);
+                }
+                let operand = self.narrow(port)?;
+                Terminal::Forward(self.port(&operand)?)
+            }
+            ast::Terminal::Goto(name) => Terminal::Goto(self.goto(*name, element)?),
+        })
+    }
+
+    /// The port of `forward`, which is computed in 32 bits.
+    fn port(&mut self, operand: &Operand) -> Option<Expr> {
+        if let OperandKind::Constant(constant) = operand.kind {
+            let port = self.check_fits(constant, 1, PORT, "forward", operand.span)?;
+            return Some(Expr::Constant(port));
+        }
+        let mut facts = Facts::default();
+        self.gather(operand, &mut facts)?;
+        let wide = facts.width_bits.max(facts.now_bits()) > 32;
+        if wide && !is_modular(operand) {
+            self.sink
+                .error(Code::WidthMismatch, operand.span, "a port is computed in 32 bits, but an operand has 64", "64 bits")
+                .help("compute it into metadata in an element before this, or declare the operand as `u32`");
+            return None;
+        }
+        let unit_ns = facts.unit.map_or(1, |(unit_ns, _)| unit_ns);
+        self.build(operand, Arithmetic { width: Width::W32, signed: facts.signed.is_some(), unit_ns })
+    }
+
+    fn goto(&mut self, name: Name<'s>, element: usize) -> Option<u16> {
+        let count = self.elements.len();
+        if name.text == "next" {
+            if element + 1 < count {
+                return u16::try_from(element + 1).ok();
+            }
+            self.sink
+                .error(Code::UnknownElement, name.span, "`goto next` in the last element", "nothing follows")
+                .help("end the row with `pass;`, `drop;` or `forward;`");
+            return None;
+        }
+        let Some(to) = self.elements.iter().position(|e| e.text == name.text) else {
+            if self.names.is_damaged {
+                return None;
+            }
+            let later: Vec<&str> = self.elements[element + 1..].iter().map(|e| e.text).collect();
+            let help = match did_you_mean(name.text, later.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None if later.is_empty() => "this is the last element; end the row with `pass;`, `drop;` or `forward;`".to_owned(),
+                None => format!("after this element there are {}", list_names(later, 12)),
+            };
+            self.sink
+                .error(Code::UnknownElement, name.span, format!("there is no element `{}`", name.text), "unknown")
+                .help(help);
+            return None;
+        };
+        if to <= element {
+            let target = self.elements[to].span;
+            let place = if to == element { "itself" } else { "an earlier element" };
+            self.sink
+                .error(Code::BackwardGoto, name.span, format!("`goto` to {place}"), "must lead forward")
+                .also(target, format!("`{}` stands here", name.text))
+                .help("a packet goes through the elements in their order, so that it always comes to an end; move the element down");
+            return None;
+        }
+        u16::try_from(to).ok()
+    }
+}
+
+/// The type of a port number.
+pub(super) const PORT: Type = Type { width_bits: 32, signed: false };
+
+/// Whether the low bits of the result depend on the low bits of the operands only.
+fn is_modular(operand: &Operand) -> bool {
+    match &operand.kind {
+        OperandKind::Constant(_) | OperandKind::Leaf(_) => true,
+        OperandKind::Invert(inner) => is_modular(inner),
+        OperandKind::Binary(BinaryOp::ShiftRight, ..) => false,
+        OperandKind::Binary(BinaryOp::ShiftLeft, left, right) => {
+            is_modular(left) && matches!(right.kind, OperandKind::Constant(Constant::Number(0..=31)))
+        }
+        OperandKind::Binary(_, left, right) => is_modular(left) && is_modular(right),
+        _ => false,
+    }
+}
+
+/// Whether two destinations share bits.
+fn overlap(a: Target, b: Target) -> bool {
+    match (a, b) {
+        (Target::Update(a), Target::Update(b)) => a == b,
+        (Target::Write(WriteTarget::Metadata(a)), Target::Write(WriteTarget::Metadata(b))) => a == b,
+        (Target::Write(WriteTarget::Field(a)), Target::Write(WriteTarget::Field(b))) => {
+            let leaves = |field: FieldId| if field.alternatives().is_empty() { vec![field] } else { field.alternatives().to_vec() };
+            leaves(a).iter().any(|a| leaves(b).iter().any(|b| share_bits(*a, *b)))
+        }
+        _ => false,
+    }
+}
+
+fn share_bits(a: FieldId, b: FieldId) -> bool {
+    match (a.get().source, b.get().source) {
+        (Source::Header(header, x), Source::Header(other, y)) => {
+            let end = |s: flowloom_wire::graph::Slice| s.offset_bits + u16::from(s.width_bits);
+            header == other && x.offset_bits < end(y) && y.offset_bits < end(x)
+        }
+        _ => a == b,
+    }
+}

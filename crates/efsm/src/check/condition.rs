@@ -1,0 +1,373 @@
+//! Conditions of numbers. Conditions of addresses and prefixes stand in [`super::address`].
+
+use flowloom_wire::field::FieldId;
+
+use crate::diagnostic::Code;
+use crate::model::{BinaryOp, Condition, Expr, Relation, Span, Width};
+use crate::syntax::ast::{Expr as Tree, ExprKind};
+
+use super::Checker;
+use super::constant::{Constant, type_range};
+use super::numeric::{Arithmetic, Facts};
+use super::operand::{Leaf, Operand, OperandKind};
+
+impl<'s> Checker<'s, '_> {
+    /// Adds what one condition of a row means to `conditions`; `None` where it is wrong, which was reported.
+    pub(super) fn condition(&mut self, tree: &Tree<'s>, negated: bool, conditions: &mut Vec<Condition>) -> Option<()> {
+        match &tree.kind {
+            ExprKind::Not(inner) => self.condition(inner, !negated, conditions),
+            ExprKind::And(left, right) => {
+                if negated {
+                    self.sink
+                        .error(Code::BadCondition, tree.span, "`!` of several conditions", "more than one condition")
+                        .help("`!` stands before a single condition; write one row for each case that is not both");
+                    return None;
+                }
+                let left = self.condition(left, false, conditions);
+                self.condition(right, false, conditions).and(left)
+            }
+            ExprKind::Compare(relation, left, right) => {
+                let (left, right) = (self.operand(left), self.operand(right));
+                let (left, right) = (left?, right?);
+                let condition = if is_wide(&left) || is_wide(&right) {
+                    self.compare_addresses(*relation, &left, &right, negated, tree.span)?
+                } else {
+                    let relation = if negated { inverse(*relation) } else { *relation };
+                    self.compare_numbers(relation, &left, &right, tree.span)?
+                };
+                conditions.push(condition);
+                Some(())
+            }
+            ExprKind::Serial { after, left, right } => {
+                let (left, right) = (self.narrow(left), self.narrow(right));
+                let condition = self.serial(*after, negated, &left?, &right?, tree.span)?;
+                conditions.push(condition);
+                Some(())
+            }
+            ExprKind::InPrefix(left, address, length) => {
+                let condition = self.in_prefix(left, address, length, negated, tree.span)?;
+                conditions.push(condition);
+                Some(())
+            }
+            ExprKind::InRange(left, low, high) => self.in_range(left, low, high, negated, tree.span, conditions),
+            _ => {
+                let condition = self.flag(tree, negated)?;
+                conditions.push(condition);
+                Some(())
+            }
+        }
+    }
+
+    /// A bare field of one bit.
+    fn flag(&mut self, tree: &Tree<'s>, negated: bool) -> Option<Condition> {
+        let operand = self.operand(tree)?;
+        if let OperandKind::Leaf(Leaf::Field(field)) = operand.kind
+            && field.get().width_bits == 1
+        {
+            return Some(Condition::Masked { field, mask: 1, value: 1, negated });
+        }
+        let text = self.text(tree.span).to_owned();
+        let help = match operand.kind {
+            _ if text.contains(char::is_whitespace) => "compare it, as in `a + b > 3`".to_owned(),
+            OperandKind::Wide(_) => format!("compare it, as in `{text} in 10.0.0.0/8`"),
+            _ => format!("compare it, as in `{text} != 0`; only fields of one bit, such as `tcp.is_syn`, stand alone"),
+        };
+        self.sink
+            .error(Code::BadCondition, tree.span, "expected a condition, found a value", "neither true nor false")
+            .help(help);
+        None
+    }
+
+    fn compare_numbers(&mut self, relation: Relation, left: &Operand, right: &Operand, span: Span) -> Option<Condition> {
+        if let (OperandKind::Constant(a), OperandKind::Constant(b)) = (&left.kind, &right.kind) {
+            let holds = self.compare_constants(relation, *a, *b, span)?;
+            let (left, right) = (Expr::Constant(holds.into()), Expr::Constant(1));
+            return Some(Condition::Compare { left, relation: Relation::Equal, right, width: Width::W32, signed: false });
+        }
+        if let Some(condition) = self.masked(relation, left, right) {
+            return condition;
+        }
+        let mut facts = Facts::default();
+        self.gather(left, &mut facts)?;
+        self.gather(right, &mut facts)?;
+        let how = self.arithmetic(&facts, 0, true)?;
+        self.check_clock(&facts, how.width.bits(), span)?;
+        self.check_reach(relation, left, right, how, span)?;
+        self.check_reach(mirror(relation), right, left, how, span)?;
+        if !matches!(relation, Relation::Equal | Relation::NotEqual) {
+            self.warn_wrapping_clock(&facts, left, right, span);
+        }
+        let (left, right) = (self.build(left, how)?, self.build(right, how)?);
+        Some(Condition::Compare { left, relation, right, width: how.width, signed: how.signed })
+    }
+
+    fn compare_constants(&mut self, relation: Relation, a: Constant, b: Constant, span: Span) -> Option<bool> {
+        let is_time = |c| matches!(c, Constant::Time(_));
+        let numbers = (a.number(1), b.number(1));
+        let (Some(a), Some(b), true) = (numbers.0, numbers.1, is_time(a) == is_time(b)) else {
+            self.sink
+                .error(
+                    Code::WrongKind,
+                    span,
+                    format!("{} is compared with {}", a.kind(), b.kind()),
+                    "two constants of different kinds",
+                )
+                .help("compare a field, a register or metadata with a constant");
+            return None;
+        };
+        Some(holds(relation, a.cmp(&b)))
+    }
+
+    /// Reports a constant on the right that the left side can never reach, and warns where its edge decides alone.
+    fn check_reach(
+        &mut self,
+        relation: Relation,
+        left: &Operand,
+        right: &Operand,
+        how: Arithmetic,
+        span: Span,
+    ) -> Option<()> {
+        let OperandKind::Constant(constant) = right.kind else { return Some(()) };
+        let number = self.number(constant, how.unit_ns, right.span)?;
+        let (low, high) = self.range(left, how);
+        let outcomes = (holds(relation, low.cmp(&number)), holds(relation, high.cmp(&number)));
+        let is_order = !matches!(relation, Relation::Equal | Relation::NotEqual);
+        if number < low || number > high {
+            let always = if outcomes.0 { "always" } else { "never" };
+            let text = self.text(left.span).to_owned();
+            self.sink
+                .error(
+                    Code::OutOfRange,
+                    right.span,
+                    format!("{} is outside of what it is compared with, so the condition {always} holds", constant.render()),
+                    "out of range",
+                )
+                .also(left.span, format!("from {low} to {high}"))
+                .help(format!("compare `{text}` with a value from {low} to {high}, or remove the condition"));
+            return None;
+        }
+        if is_order && outcomes.0 == outcomes.1 {
+            let always = if outcomes.0 { "always" } else { "never" };
+            self.sink
+                .warning(Code::Constant, span, format!("the condition {always} holds"), format!("{always} true"))
+                .also(left.span, format!("from {low} to {high}"))
+                .help("change the constant, or remove the condition");
+        }
+        Some(())
+    }
+
+    /// Reports arithmetic on `now` that would not wrap where the register beside it does.
+    pub(super) fn check_clock(&mut self, facts: &Facts, computed_bits: u32, span: Span) -> Option<()> {
+        if let (Some(now), Some((bits, clock))) = (facts.now, facts.clock)
+            && u32::from(bits) < computed_bits
+        {
+            self.sink
+                .error(
+                    Code::TimeUnit,
+                    span,
+                    format!("a clock of {bits} bits meets `now` in arithmetic of {computed_bits} bits, which wraps later"),
+                    "",
+                )
+                .also(clock, format!("wraps after {bits} bits"))
+                .also(now, format!("would wrap after {computed_bits} bits"))
+                .help("compare times with `before` and `after`, or declare all of them with the same wider type");
+            return None;
+        }
+        Some(())
+    }
+
+    fn warn_wrapping_clock(&mut self, facts: &Facts, left: &Operand, right: &Operand, span: Span) {
+        let is_now = |o: &Operand| matches!(o.kind, OperandKind::Leaf(Leaf::Now));
+        if let Some((bits, clock)) = facts.clock
+            && bits < 64
+            && (is_now(left) || is_now(right))
+        {
+            self.sink
+                .warning(Code::TimeUnit, span, "clock values that wrap are compared as numbers", "wrong around each wrap")
+                .also(clock, format!("wraps after {bits} bits"))
+                .help("write `now after t` instead of `now > t`, and `now before t` instead of `now < t`");
+        }
+    }
+
+    /// `field & mask == value`; `None` where it is something else.
+    fn masked(&mut self, relation: Relation, left: &Operand, right: &Operand) -> Option<Option<Condition>> {
+        let negated = match relation {
+            Relation::Equal => false,
+            Relation::NotEqual => true,
+            _ => return None,
+        };
+        let (pattern, value) = match (&left.kind, &right.kind) {
+            (_, OperandKind::Constant(value)) => (left, (*value, right.span)),
+            (OperandKind::Constant(value), _) => (right, (*value, left.span)),
+            _ => return None,
+        };
+        let OperandKind::Binary(BinaryOp::And, a, b) = &pattern.kind else { return None };
+        let (field, mask) = match (&a.kind, &b.kind) {
+            (OperandKind::Leaf(Leaf::Field(field)), OperandKind::Constant(mask)) => (*field, (*mask, b.span)),
+            (OperandKind::Constant(mask), OperandKind::Leaf(Leaf::Field(field))) => (*field, (*mask, a.span)),
+            _ => return None,
+        };
+        Some(self.masked_field(field, mask, value, negated))
+    }
+
+    fn masked_field(
+        &mut self,
+        field: FieldId,
+        (mask, mask_at): (Constant, Span),
+        (value, value_at): (Constant, Span),
+        negated: bool,
+    ) -> Option<Condition> {
+        let mask = self.field_constant(field, mask, mask_at)?;
+        let value = self.field_constant(field, value, value_at)?;
+        if value & !mask != 0 {
+            let outcome = if negated { "always" } else { "never" };
+            self.sink
+                .error(
+                    Code::OutOfRange,
+                    value_at,
+                    format!("{value:#x} has bits that the mask {mask:#x} takes away, so the condition {outcome} holds"),
+                    "bits outside of the mask",
+                )
+                .also(mask_at, "the mask")
+                .help("add the bits to the mask, or take them away from the value");
+            return None;
+        }
+        Some(Condition::Masked { field, mask: mask.into(), value: value.into(), negated })
+    }
+
+    /// A constant that a field of at most 64 bits can have.
+    pub(super) fn field_constant(&mut self, field: FieldId, constant: Constant, span: Span) -> Option<u64> {
+        let number = self.number(constant, 1, span)?;
+        let (low, high) = type_range(field.get().width_bits, false);
+        if number < low || number > high {
+            self.sink
+                .error(
+                    Code::OutOfRange,
+                    span,
+                    format!("{} does not fit in `{}`", constant.render(), field.get().name),
+                    "out of range",
+                )
+                .help(format!("`{}` has {} bits: {low} to {high}", field.get().name, field.get().width_bits));
+            return None;
+        }
+        Some(number as u64)
+    }
+
+    fn serial(&mut self, after: bool, negated: bool, left: &Operand, right: &Operand, span: Span) -> Option<Condition> {
+        let mut facts = Facts::default();
+        self.gather(left, &mut facts)?;
+        self.gather(right, &mut facts)?;
+        let widest = facts.width_bits.max(facts.now_bits());
+        let serial_bits = match widest {
+            0 => {
+                self.sink
+                    .error(Code::BadCondition, span, "serial order of two constants", "nothing here changes")
+                    .help("`before` and `after` compare sequence numbers or times that wrap around");
+                return None;
+            }
+            1..=8 => 8,
+            9..=16 => 16,
+            17..=32 => 32,
+            _ => 64,
+        };
+        let unit_ns = facts.unit.map_or(1, |(unit_ns, _)| unit_ns);
+        for &(constant, place) in &facts.constants {
+            let number = self.number(constant, unit_ns, place)?;
+            let (low, high) = (type_range(serial_bits, true).0, type_range(serial_bits, false).1);
+            if number < low || number > high {
+                self.sink
+                    .error(
+                        Code::OutOfRange,
+                        place,
+                        format!("{} does not fit in {serial_bits} bits", constant.render()),
+                        "out of range",
+                    )
+                    .help(format!("serial order is computed here in {serial_bits} bits, the width of the widest operand"));
+                return None;
+            }
+        }
+        let width = if serial_bits == 64 { Width::W64 } else { Width::W32 };
+        let how = Arithmetic { width, signed: false, unit_ns };
+        let (left, right) = (self.build(left, how)?, self.build(right, how)?);
+        Some(Condition::Serial { left, right, after, negated, serial_bits })
+    }
+
+    fn in_range(
+        &mut self,
+        left: &Tree<'s>,
+        low_tree: &Tree<'s>,
+        high_tree: &Tree<'s>,
+        negated: bool,
+        span: Span,
+        conditions: &mut Vec<Condition>,
+    ) -> Option<()> {
+        let operand = self.narrow(left)?;
+        let low = self.constant(low_tree, "the start of a range");
+        let high = self.constant(high_tree, "the end of a range");
+        let (low, high) = (low?, high?);
+        if let (Some(a), Some(b)) = (low.number(1), high.number(1))
+            && a > b
+        {
+            self.sink
+                .error(Code::OutOfRange, span, format!("the range {}..{} is empty", low.render(), high.render()), "")
+                .help("the smaller value stands first; both ends belong to the range");
+            return None;
+        }
+        if let OperandKind::Leaf(Leaf::Field(field)) = operand.kind {
+            let low = self.field_constant(field, low, low_tree.span)?;
+            let high = self.field_constant(field, high, high_tree.span)?;
+            conditions.push(Condition::Range { field, low, high, negated });
+            return Some(());
+        }
+        if negated {
+            self.sink
+                .error(Code::BadCondition, span, "`!` of a range of something that is not a packet field", "")
+                .help("write one row for what is below the range and one for what is above");
+            return None;
+        }
+        let low = Operand { span: low_tree.span, kind: OperandKind::Constant(low) };
+        let high = Operand { span: high_tree.span, kind: OperandKind::Constant(high) };
+        let above = self.compare_numbers(Relation::GreaterEqual, &operand, &low, span)?;
+        let below = self.compare_numbers(Relation::LessEqual, &operand, &high, span)?;
+        conditions.extend([above, below]);
+        Some(())
+    }
+}
+
+fn is_wide(operand: &Operand) -> bool {
+    matches!(operand.kind, OperandKind::Wide(_) | OperandKind::Constant(Constant::Ipv6(_)))
+}
+
+/// The relation that holds where this one does not.
+fn inverse(relation: Relation) -> Relation {
+    match relation {
+        Relation::Equal => Relation::NotEqual,
+        Relation::NotEqual => Relation::Equal,
+        Relation::Less => Relation::GreaterEqual,
+        Relation::LessEqual => Relation::Greater,
+        Relation::Greater => Relation::LessEqual,
+        Relation::GreaterEqual => Relation::Less,
+    }
+}
+
+/// The relation with its sides exchanged.
+fn mirror(relation: Relation) -> Relation {
+    match relation {
+        Relation::Equal | Relation::NotEqual => relation,
+        Relation::Less => Relation::Greater,
+        Relation::LessEqual => Relation::GreaterEqual,
+        Relation::Greater => Relation::Less,
+        Relation::GreaterEqual => Relation::LessEqual,
+    }
+}
+
+fn holds(relation: Relation, order: std::cmp::Ordering) -> bool {
+    match relation {
+        Relation::Equal => order.is_eq(),
+        Relation::NotEqual => order.is_ne(),
+        Relation::Less => order.is_lt(),
+        Relation::LessEqual => order.is_le(),
+        Relation::Greater => order.is_gt(),
+        Relation::GreaterEqual => order.is_ge(),
+    }
+}

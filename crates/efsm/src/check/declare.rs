@@ -1,0 +1,234 @@
+//! Parameters, constants, metadata and registers.
+
+use std::collections::BTreeMap;
+
+use crate::diagnostic::{Code, did_you_mean, list_names};
+use crate::model::{Span, Type, Variable};
+use crate::syntax::ast::{self, Name};
+use crate::syntax::read_value;
+
+use super::Checker;
+use super::actions::PORT;
+use super::constant::{Constant, type_by_name};
+use super::names::{Symbol, VariableInfo};
+
+/// What a parameter can be.
+#[derive(Debug, Clone, Copy)]
+enum ParamType {
+    Port,
+    Number(Type),
+    Ipv4,
+    Ipv6,
+    Mac,
+    Time,
+}
+
+const PARAM_TYPES: &str = "`port`, `u8`, `u16`, `u32`, `u64`, `i8`, `i16`, `i32`, `i64`, `ipv4`, `ipv6`, `mac` and `time`";
+const TYPE_NAMES: [&str; 8] = ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"];
+
+impl<'s> Checker<'s, '_> {
+    pub(super) fn params(&mut self, declared: &[ast::Param<'s>], given: &[(String, String)]) {
+        let mut values: BTreeMap<&str, &str> = BTreeMap::new();
+        for (name, value) in given {
+            if values.insert(name, value).is_some() {
+                self.sink
+                    .outside(Code::BadParameter, format!("parameter `{name}` is given twice"))
+                    .help("give each parameter one value");
+            }
+            if !declared.iter().any(|p| p.name.text == name) && !self.names.is_damaged {
+                let names = || declared.iter().map(|p| p.name.text);
+                let help = match did_you_mean(name, names()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None if declared.is_empty() => "the function has no parameters".to_owned(),
+                    None => format!("the function has {}", list_names(names(), 20)),
+                };
+                self.sink.outside(Code::UnknownParameter, format!("there is no parameter `{name}`")).help(help);
+            }
+        }
+        for param in declared {
+            // Declared before its default is read: a default that names its own parameter finds it broken.
+            if !self.names.declare(param.name, "parameter", Symbol::Broken, self.sink) {
+                continue;
+            }
+            let symbol = self.param(param, values.get(param.name.text).copied()).unwrap_or(Symbol::Broken);
+            self.names.set(param.name.text, symbol);
+        }
+    }
+
+    fn param(&mut self, param: &ast::Param<'s>, given: Option<&str>) -> Option<Symbol> {
+        let ty = self.param_type(param.ty);
+        let default = param.default.as_ref().map(|tree| (tree.span, self.constant(tree, "the default of a parameter")));
+        let ty = ty?;
+        let name = param.name.text;
+        // The default is checked even where it is not used.
+        let default = match default {
+            Some((span, constant)) => Some(self.param_value(ty, name, constant?, span, "")?),
+            None => None,
+        };
+        if let Some(text) = given {
+            let constant = match read_value(text) {
+                Ok((negative, literal)) => match Constant::from(literal) {
+                    Constant::Number(n) if negative => Constant::Number(-n),
+                    constant => constant,
+                },
+                Err(bad) => {
+                    self.sink
+                        .error(Code::BadParameter, param.name.span, format!("the value given to `{name}`: {}", bad.message), "declared here")
+                        .help(bad.help);
+                    return None;
+                }
+            };
+            return self.param_value(ty, name, constant, param.name.span, "the value given: ").map(Symbol::Constant);
+        }
+        match (default, ty) {
+            (Some(constant), _) => Some(Symbol::Constant(constant)),
+            (None, ParamType::Port) => Some(Symbol::UnsetPort),
+            (None, _) => {
+                self.sink
+                    .error(Code::UnsetParameter, param.name.span, format!("parameter `{name}` has no value"), "has no default")
+                    .help(format!("give it one when the function is used, as in `-p {name}=VALUE`, or write a default: `= VALUE`"));
+                None
+            }
+        }
+    }
+
+    fn param_type(&mut self, name: Name<'s>) -> Option<ParamType> {
+        Some(match name.text {
+            "port" => ParamType::Port,
+            "ipv4" => ParamType::Ipv4,
+            "ipv6" => ParamType::Ipv6,
+            "mac" => ParamType::Mac,
+            "time" => ParamType::Time,
+            text => match type_by_name(text) {
+                Some(ty) => ParamType::Number(ty),
+                None => {
+                    let names = TYPE_NAMES.into_iter().chain(["port", "ipv4", "ipv6", "mac", "time"]);
+                    let help = match did_you_mean(text, names) {
+                        Some(near) => format!("did you mean `{near}`? There are {PARAM_TYPES}"),
+                        None => format!("there are {PARAM_TYPES}"),
+                    };
+                    self.sink
+                        .error(Code::UnknownType, name.span, format!("`{text}` is no type of a parameter"), "unknown type")
+                        .help(help);
+                    return None;
+                }
+            },
+        })
+    }
+
+    /// A constant as the value of a parameter of type `ty`.
+    fn param_value(&mut self, ty: ParamType, name: &str, value: Constant, span: Span, prefix: &str) -> Option<Constant> {
+        let (expected, example) = match (ty, value) {
+            (ParamType::Ipv4, Constant::Ipv4(_))
+            | (ParamType::Ipv6, Constant::Ipv6(_))
+            | (ParamType::Mac, Constant::Mac(_))
+            | (ParamType::Time, Constant::Time(_)) => return Some(value),
+            (ParamType::Number(ty), Constant::Number(_)) => return self.check_fits(value, 1, ty, name, span).map(|_| value),
+            (ParamType::Port, Constant::Number(_)) => return self.check_fits(value, 1, PORT, name, span).map(|_| value),
+            (ParamType::Port, _) => ("the number of a port", "1"),
+            (ParamType::Number(_), _) => ("a number", "100"),
+            (ParamType::Ipv4, _) => ("an IPv4 address", "192.0.2.1"),
+            (ParamType::Ipv6, _) => ("an IPv6 address", "2001:db8::1"),
+            (ParamType::Mac, _) => ("a MAC address", "02:00:00:00:00:01"),
+            (ParamType::Time, _) => ("a time with its unit", "10s"),
+        };
+        self.sink
+            .error(
+                Code::WrongKind,
+                span,
+                format!("{prefix}`{name}` expects {expected}, found {} ({})", value.kind(), value.render()),
+                format!("expected {expected}"),
+            )
+            .help(format!("as in `{example}`"));
+        None
+    }
+
+    pub(super) fn constants(&mut self, constants: &[ast::Constant<'s>]) {
+        for constant in constants {
+            let value = self.constant(&constant.value, "a `const`");
+            let symbol = value.map_or(Symbol::Broken, Symbol::Constant);
+            self.names.declare(constant.name, "constant", symbol, self.sink);
+        }
+    }
+
+    pub(super) fn metadata(&mut self, metadata: &[ast::Variable<'s>]) -> Vec<Variable> {
+        let mut variables = Vec::new();
+        for tree in metadata {
+            let (variable, info) = self.variable(tree);
+            if let Some(initial) = tree.initial.as_ref().filter(|_| variable.initial != 0) {
+                self.sink
+                    .error(Code::NotWritable, initial.span, "metadata has no initial value", "not 0")
+                    .help("metadata is 0 when a packet arrives; write it in the first element");
+            }
+            let symbol = Symbol::Metadata(variables.len() as u16);
+            if self.names.declare(tree.name, "metadata field", symbol, self.sink) {
+                variables.push(variable);
+                self.names.metadata.push(info);
+            }
+        }
+        variables
+    }
+
+    /// Type, clock unit and initial value of a register, global register or metadata field.
+    pub(super) fn variable(&mut self, tree: &ast::Variable<'s>) -> (Variable, VariableInfo) {
+        let mut ty = Type { width_bits: 64, signed: false };
+        if let Some(name) = tree.ty {
+            match type_by_name(name.text) {
+                Some(known) => ty = known,
+                None => {
+                    let help = match (name.text, did_you_mean(name.text, TYPE_NAMES)) {
+                        ("ipv4", _) => "an IPv4 address fits in `u32`".to_owned(),
+                        ("mac", _) => "a MAC address fits in `u64`".to_owned(),
+                        ("ipv6", _) => "an IPv6 address takes two `u64`; only keys hold 128 bits in one piece".to_owned(),
+                        ("time", _) => "times are numbers with a clock unit, as in `u32 time(1us)`".to_owned(),
+                        ("port", _) => "port numbers fit in `u32`".to_owned(),
+                        (_, Some(near)) => format!("did you mean `{near}`?"),
+                        (_, None) => format!("there are {}", list_names(TYPE_NAMES, 8)),
+                    };
+                    self.sink
+                        .error(Code::UnknownType, name.span, format!("`{}` is no type of a variable", name.text), "unknown type")
+                        .help(help);
+                }
+            }
+        }
+        let unit_ns = match &tree.unit {
+            Some(unit) => self.time(unit, "the unit of a clock"),
+            None => None,
+        };
+        let initial = match &tree.initial {
+            Some(value) => self
+                .constant(value, "an initial value")
+                .and_then(|c| self.check_fits(c, unit_ns.unwrap_or(1), ty, tree.name.text, value.span))
+                .unwrap_or(0),
+            None => 0,
+        };
+        let variable = Variable { name: tree.name.text.to_owned(), ty, initial, span: tree.name.span };
+        (variable, VariableInfo { ty, unit_ns })
+    }
+
+    /// A constant time of more than 0 and less than 2^62 ns.
+    pub(super) fn time(&mut self, tree: &ast::Expr<'s>, what: &str) -> Option<u64> {
+        match self.constant(tree, what)? {
+            Constant::Time(ns) if ns > 0 && ns < 1 << 62 => Some(ns),
+            Constant::Time(ns) => {
+                let found = if ns == 0 { "0" } else { "too long" };
+                self.sink
+                    .error(Code::BadTime, tree.span, format!("{what} is {found}"), "expected more than 0 and less than 2^62 ns")
+                    .help("2^62 ns are about 146 years");
+                None
+            }
+            Constant::Number(n) => {
+                self.sink
+                    .error(Code::BadTime, tree.span, format!("{what} has no unit"), "expected a time")
+                    .help(format!("write `{n}ns`, `{n}us`, `{n}ms`, `{n}s` or `{n}m`"));
+                None
+            }
+            other => {
+                self.sink
+                    .error(Code::WrongKind, tree.span, format!("{what} is {}", other.kind()), "expected a time")
+                    .help("times are written as `10ms` or `2s`");
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Elements: their names, clauses, rows and `otherwise`.
+
+use std::collections::BTreeMap;
+
+use crate::diagnostic::Code;
+use crate::model::{Actions, Element, Key, Otherwise, Span, Stateful, Terminal, Variable, WriteTarget, WriteValue};
+use crate::syntax::ast::{self, ClauseKind, Name, Program};
+
+use super::Checker;
+use super::names::{Symbol, check_name, warn_unused};
+
+/// Bytes in the name of an element: it names a map, and the kernel keeps 15 bytes of a map's name.
+const MOST_NAME_BYTES: usize = 15;
+const DEFAULT_SIZE: u32 = 65536;
+const DEFAULT_SWEEP_NS: u64 = 1_000_000_000;
+
+impl<'s> Checker<'s, '_> {
+    /// Notes the names of all elements, and whose registers are where.
+    pub(super) fn element_names(&mut self, program: &Program<'s>) {
+        let mut first: BTreeMap<&str, Span> = BTreeMap::new();
+        for element in &program.elements {
+            let name = element.name;
+            self.elements.push(name);
+            if name.text.is_empty() {
+                continue;
+            }
+            check_name(name, "element", self.sink);
+            if name.text.len() > MOST_NAME_BYTES {
+                self.sink
+                    .error(
+                        Code::BadName,
+                        name.span,
+                        format!("the name of the element has {} bytes, at most {MOST_NAME_BYTES} are allowed", name.text.len()),
+                        "too long",
+                    )
+                    .help("it also names the table of the contexts, and the kernel keeps 15 bytes of such a name");
+            }
+            if let Some(place) = first.insert(name.text, name.span) {
+                self.sink
+                    .error(Code::Duplicate, name.span, format!("two elements are called `{}`", name.text), "this one")
+                    .also(place, "and this one")
+                    .help("give one of them another name");
+            }
+            for clause in &element.clauses {
+                if let ClauseKind::Register(v) | ClauseKind::Global(v) = &clause.kind {
+                    self.names.foreign.push((v.name.text, name.text));
+                }
+            }
+        }
+        if program.elements.is_empty() && !program.is_damaged {
+            let place = program.name.map_or_else(Span::default, |n| n.span);
+            self.sink
+                .error(Code::Missing, place, "the function has no element", "does nothing")
+                .help("add `stateless name { always { pass; } }` or a `stateful` element");
+        }
+    }
+
+    pub(super) fn element(&mut self, index: usize, tree: &ast::Element<'s>, is_damaged: bool) -> Element {
+        self.names.is_damaged = is_damaged || tree.is_damaged;
+        self.names.is_stateful = tree.is_stateful;
+        let stateful = if tree.is_stateful {
+            Some(self.stateful(tree))
+        } else {
+            self.refuse_clauses(tree);
+            None
+        };
+        let rows: Vec<_> = tree.rows.iter().filter_map(|row| self.row(row, index, tree)).collect();
+        if rows.is_empty() && tree.rows.is_empty() && tree.otherwise.is_empty() && !tree.lost_rows && !tree.is_damaged {
+            self.sink
+                .error(Code::Missing, tree.name.span, format!("element `{}` has no rows", tree.name.text), "drops everything")
+                .help(if tree.is_stateful { "add a row, as `on any { pass; }`" } else { "add a row, as `always { pass; }`" });
+        }
+        let otherwise = self.otherwise(tree, index);
+        let names = self.names.leave_element();
+        if !tree.lost_rows {
+            warn_unused(&names, self.sink);
+        }
+        self.names.is_damaged = is_damaged;
+        Element { name: tree.name.text.to_owned(), span: tree.name.span, stateful, rows, otherwise }
+    }
+
+    fn refuse_clauses(&mut self, tree: &ast::Element<'s>) {
+        for clause in &tree.clauses {
+            if let ClauseKind::Register(v) | ClauseKind::Global(v) = &clause.kind {
+                // The name is kept from being reported again wherever it is used.
+                self.names.declare_local(v.name, "register", Symbol::Broken, self.sink);
+                self.names.look_up(v.name.text);
+            }
+            self.sink
+                .error(
+                    Code::WrongElement,
+                    clause.word.span,
+                    format!("`{}` in a stateless element", clause.word.text),
+                    "only stateful elements have this",
+                )
+                .also(tree.name.span, "declared `stateless`")
+                .help("declare the element as `stateful`");
+        }
+    }
+
+    fn stateful(&mut self, tree: &ast::Element<'s>) -> Stateful {
+        let mut stateful = Stateful {
+            key: None,
+            size: DEFAULT_SIZE,
+            sweep_ns: DEFAULT_SWEEP_NS,
+            states: Vec::new(),
+            registers: Vec::new(),
+            globals: Vec::new(),
+        };
+        let mut seen: BTreeMap<&str, Name<'s>> = BTreeMap::new();
+        for clause in &tree.clauses {
+            let repeats = !matches!(clause.kind, ClauseKind::Register(_) | ClauseKind::Global(_));
+            if repeats && let Some(first) = seen.insert(clause.word.text, clause.word) {
+                self.sink
+                    .error(Code::Duplicate, clause.word.span, format!("a second `{}`", clause.word.text), "again")
+                    .also(first.span, "first here")
+                    .help("an element has each of them once");
+                continue;
+            }
+            match &clause.kind {
+                ClauseKind::Key(key) => stateful.key = self.key(key),
+                ClauseKind::Size(size) => stateful.size = self.size(size).unwrap_or(DEFAULT_SIZE),
+                ClauseKind::Sweep(sweep) => {
+                    stateful.sweep_ns = self.time(sweep, "the sweep period").unwrap_or(DEFAULT_SWEEP_NS);
+                }
+                ClauseKind::Full => {}
+                ClauseKind::States(states) => self.states(states),
+                ClauseKind::Register(v) => {
+                    let symbol = Symbol::Register(stateful.registers.len() as u16);
+                    self.register(v, "register", symbol, &mut stateful.registers);
+                }
+                ClauseKind::Global(v) => {
+                    let symbol = Symbol::Global(stateful.globals.len() as u16);
+                    self.register(v, "global register", symbol, &mut stateful.globals);
+                }
+            }
+        }
+        if !self.names.is_damaged {
+            self.require(tree, &seen, "key", "what picks a context", "as `key 5-tuple;`, or `key none;` for one context for all packets");
+            self.require(tree, &seen, "states", "the states", "as `states idle_flow, busy;`; the first is the initial one");
+        }
+        stateful.states = self.names.states.iter().map(|s| s.text.to_owned()).collect();
+        self.warn_size_without_key(tree, &stateful.key, &seen);
+        stateful
+    }
+
+    fn require(&mut self, tree: &ast::Element<'s>, seen: &BTreeMap<&str, Name<'s>>, word: &str, what: &str, how: &str) {
+        if !seen.contains_key(word) {
+            self.sink
+                .error(
+                    Code::Missing,
+                    tree.name.span,
+                    format!("stateful element `{}` does not say {what}", tree.name.text),
+                    format!("`{word}` is missing"),
+                )
+                .help(format!("add it {how}"));
+        }
+    }
+
+    fn warn_size_without_key(&mut self, tree: &ast::Element<'s>, key: &Option<Key>, seen: &BTreeMap<&str, Name<'s>>) {
+        if let (None, Some(size), Some(_)) = (key, seen.get("size"), seen.get("key")) {
+            self.sink
+                .warning(Code::Unused, size.span, format!("`size` of `{}`, which has one context", tree.name.text), "has no effect")
+                .help("an element with `key none` always has one context; remove `size`");
+        }
+    }
+
+    fn size(&mut self, tree: &ast::Expr<'s>) -> Option<u32> {
+        let constant = self.constant(tree, "the size")?;
+        let size = constant.number(1).and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
+        if size.is_none() {
+            self.sink
+                .error(Code::OutOfRange, tree.span, format!("a table of {} contexts", constant.render()), "out of range")
+                .help("the size is the number of contexts, from 1 to 4294967295");
+        }
+        size
+    }
+
+    fn states(&mut self, states: &[Name<'s>]) {
+        for state in states {
+            if let Some(first) = self.names.states.iter().find(|s| s.text == state.text) {
+                self.sink
+                    .error(Code::Duplicate, state.span, format!("two states are called `{}`", state.text), "again")
+                    .also(first.span, "first here")
+                    .help("give one of them another name");
+                continue;
+            }
+            check_name(*state, "state", self.sink);
+            if self.names.states.len() == usize::from(u16::MAX) {
+                self.sink
+                    .error(Code::OutOfRange, state.span, "more than 65535 states", "one too many")
+                    .help("keep numbers in registers instead of states");
+                return;
+            }
+            self.names.states.push(*state);
+        }
+    }
+
+    fn register(&mut self, tree: &ast::Variable<'s>, what: &'static str, symbol: Symbol, list: &mut Vec<Variable>) {
+        let (variable, info) = self.variable(tree);
+        if self.names.declare_local(tree.name, what, symbol, self.sink) {
+            list.push(variable);
+            match symbol {
+                Symbol::Global(_) => self.names.globals.push(info),
+                _ => self.names.registers.push(info),
+            }
+        }
+    }
+
+    fn otherwise(&mut self, tree: &ast::Element<'s>, index: usize) -> Otherwise {
+        let Some(first) = tree.otherwise.first() else {
+            let actions = Actions { writes: Vec::new(), terminal: Terminal::Drop };
+            return Otherwise { span: tree.name.span, actions };
+        };
+        for other in &tree.otherwise[1..] {
+            self.sink
+                .error(Code::Duplicate, other.word.span, "a second `otherwise`", "again")
+                .also(first.word.span, "first here")
+                .help("an element has one `otherwise`, as its last part");
+        }
+        let effects = self.block(&first.block, index);
+        let help = "a packet comes here when no row matches or a key field is absent, so `otherwise` writes constants to \
+                    metadata only; add a last row for the rest";
+        for update in &effects.updates {
+            self.sink
+                .error(Code::BadOtherwise, update.span, "`otherwise` cannot write registers", "a register")
+                .help(help);
+        }
+        for write in &effects.actions.writes {
+            let found = match (&write.target, &write.value) {
+                (WriteTarget::Field(_), _) => "`otherwise` cannot write packet fields",
+                (_, WriteValue::Number { value, .. }) if is_constant(value) => continue,
+                _ => "`otherwise` can write constants only",
+            };
+            self.sink.error(Code::BadOtherwise, write.span, found, "not possible here").help(help);
+        }
+        if let Terminal::Forward(port) = &effects.actions.terminal
+            && !is_constant(port)
+        {
+            self.sink
+                .error(Code::BadOtherwise, first.block.span, "`otherwise` can forward to a constant port only", "computed port")
+                .help(help);
+        }
+        Otherwise { span: first.word.span, actions: effects.actions }
+    }
+}
+
+fn is_constant(expr: &crate::model::Expr) -> bool {
+    matches!(expr, crate::model::Expr::Constant(_))
+}

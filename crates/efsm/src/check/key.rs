@@ -1,0 +1,105 @@
+//! Flow keys.
+
+use flowloom_wire::field::{FIVE_TUPLE, FieldId};
+
+use crate::diagnostic::Code;
+use crate::model::{Key, Span};
+use crate::syntax::ast::{self, Name};
+
+use super::Checker;
+use super::names::Symbol;
+
+impl<'s> Checker<'s, '_> {
+    /// The key of an element; `None` where it has none, or a wrong one, which was reported.
+    pub(super) fn key(&mut self, tree: &ast::Key<'s>) -> Option<Key> {
+        if tree.fields.is_empty() {
+            return None;
+        }
+        let mut fields: Vec<(FieldId, Span)> = Vec::new();
+        let mut is_ok = true;
+        for name in &tree.fields {
+            let Some(found) = self.key_fields(*name) else {
+                is_ok = false;
+                continue;
+            };
+            for field in found {
+                if let Some((_, first)) = fields.iter().find(|(other, _)| *other == field) {
+                    self.sink
+                        .error(Code::BadKey, name.span, format!("`{}` is twice in the key", field.get().name), "again")
+                        .also(*first, "first here")
+                        .help("name each field once");
+                    is_ok = false;
+                } else {
+                    fields.push((field, name.span));
+                }
+            }
+        }
+        if !is_ok {
+            return None;
+        }
+        if tree.biflow {
+            self.check_partners(tree, &fields)?;
+        }
+        Some(Key { biflow: tree.biflow, fields: fields.into_iter().map(|(field, _)| field).collect() })
+    }
+
+    fn key_fields(&mut self, name: Name<'s>) -> Option<Vec<FieldId>> {
+        if name.text == "5-tuple" {
+            return Some(FIVE_TUPLE.iter().filter_map(|n| FieldId::by_name(n)).collect());
+        }
+        if name.text.contains('.') {
+            return self.field(name).map(|field| vec![field]);
+        }
+        match self.names.look_up(name.text) {
+            Some((Symbol::Metadata(_), _)) => {
+                self.sink
+                    .error(Code::NotAvailable, name.span, "metadata in a key is not available in this version", "of a later version")
+                    .help("key the element by packet fields");
+            }
+            Some((_, what)) => {
+                self.sink
+                    .error(Code::BadKey, name.span, format!("{what} `{}` cannot be in a key", name.text), "not a packet field")
+                    .help("a key is made of packet fields, as in `key ip.src;`");
+            }
+            None => {
+                let help = match name.text {
+                    "any" | "all" | "global" => "one context for all packets is written `key none;`",
+                    "flow" | "tuple" | "five_tuple" => "the five fields of a connection are written `key 5-tuple;`",
+                    _ => "a key is made of packet fields, as in `key ip.src;`; `flowloom fields` lists them",
+                };
+                self.sink
+                    .error(Code::BadKey, name.span, format!("there is no packet field `{}`", name.text), "not a packet field")
+                    .help(help);
+            }
+        }
+        None
+    }
+
+    fn check_partners(&mut self, tree: &ast::Key<'s>, fields: &[(FieldId, Span)]) -> Option<()> {
+        let has = |field: FieldId| fields.iter().any(|(other, _)| *other == field);
+        let mut is_ok = true;
+        for (field, span) in fields {
+            if let Some(partner) = field.partner()
+                && !has(partner)
+            {
+                let (name, missing) = (field.get().name, partner.get().name);
+                self.sink
+                    .error(
+                        Code::BadKey,
+                        *span,
+                        format!("a `biflow` key with `{name}` needs `{missing}` too"),
+                        "the other direction is missing",
+                    )
+                    .help(format!("add `{missing}`, or leave out `biflow`"));
+                is_ok = false;
+            }
+        }
+        if is_ok && !fields.iter().any(|(field, _)| field.partner().is_some()) {
+            self.sink
+                .error(Code::BadKey, tree.span, "a `biflow` key without any field that has a direction", "same both ways")
+                .help("add a pair such as `ip.src, ip.dst`, or leave out `biflow`");
+            is_ok = false;
+        }
+        is_ok.then_some(())
+    }
+}

@@ -1,0 +1,97 @@
+//! Syntax tree to model: names resolved, widths chosen, everything checked.
+//!
+//! Every part of a program is checked as far as it can be, whatever is wrong elsewhere. A function returns `None` where it
+//! has reported an error, so that nothing is said twice.
+
+mod actions;
+mod address;
+mod condition;
+mod constant;
+mod declare;
+mod element;
+mod key;
+mod lint;
+mod names;
+mod numeric;
+mod operand;
+mod row;
+
+use std::sync::Arc;
+
+use crate::diagnostic::{Code, Diagnostic, Diagnostics, Sink};
+use crate::model::{Function, Source, Span};
+use crate::syntax::ast::{Name, Program};
+use crate::syntax::parse;
+
+use names::Names;
+
+/// Reads and checks a function: `text` is its source, `name` what the source is called in messages, `params` the values
+/// given to its parameters. The diagnostics that come with a function are warnings.
+///
+/// # Errors
+/// All errors of the source, in its order.
+pub fn compile(
+    name: &str,
+    text: &str,
+    params: &[(String, String)],
+) -> Result<(Function, Vec<Diagnostic>), Diagnostics> {
+    let source = Arc::new(Source { name: name.to_owned(), text: text.to_owned() });
+    let mut sink = Sink::new(Arc::clone(&source));
+    let program = parse(text, &mut sink);
+    let mut checker =
+        Checker { sink: &mut sink, source: Arc::clone(&source), names: Names::default(), elements: Vec::new() };
+    let function = checker.program(&program, params);
+    let failed = sink.has_errors();
+    let mut list = sink.finish();
+    if failed {
+        list.retain(|d| !d.is_warning);
+        return Err(Diagnostics { name: name.to_owned(), list });
+    }
+    Ok((function, list))
+}
+
+/// Checks one program.
+struct Checker<'s, 'k> {
+    sink: &'k mut Sink,
+    source: Arc<Source>,
+    names: Names<'s>,
+    /// The names of all elements, in order.
+    elements: Vec<Name<'s>>,
+}
+
+impl<'s> Checker<'s, '_> {
+    fn program(&mut self, program: &Program<'s>, params: &[(String, String)]) -> Function {
+        self.names.is_damaged = program.is_damaged;
+        self.name_of_function(program);
+        self.params(&program.params, params);
+        self.constants(&program.constants);
+        let metadata = self.metadata(&program.metadata);
+        self.element_names(program);
+        let elements: Vec<_> =
+            program.elements.iter().enumerate().map(|(i, tree)| self.element(i, tree, program.is_damaged)).collect();
+        if !self.sink.has_errors() {
+            lint::warn(&elements, self.sink);
+        }
+        names::warn_unused(&self.names.leave_function(), self.sink);
+        let name = program.name.map_or_else(String::new, |n| n.text.to_owned());
+        Function { name, source: Arc::clone(&self.source), metadata, elements }
+    }
+
+    fn name_of_function(&mut self, program: &Program<'s>) {
+        match program.name {
+            Some(name) => names::check_name(name, "function", self.sink),
+            None if program.is_damaged => {}
+            None => {
+                let start = Span { start: 0, end: 0 };
+                self.sink
+                    .error(Code::Missing, start, "the function has no name", "`function NAME;` is missing")
+                    .help("start the file with `function my_function;`");
+            }
+        }
+    }
+
+    /// The source between two places.
+    fn text(&self, span: Span) -> &str {
+        self.source.text.get(span.start..span.end).unwrap_or_default()
+    }
+}

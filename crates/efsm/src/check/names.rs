@@ -1,0 +1,156 @@
+//! What names stand for, and which of them are used.
+
+use std::collections::BTreeMap;
+
+use crate::diagnostic::{Code, Sink};
+use crate::model::{Span, Type};
+use crate::syntax::ast::Name;
+use crate::syntax::words;
+
+use super::constant::Constant;
+
+/// What a declared name stands for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Symbol {
+    Constant(Constant),
+    /// A port parameter without a value.
+    UnsetPort,
+    /// Its declaration is wrong, which was reported.
+    Broken,
+    Metadata(u16),
+    Register(u16),
+    Global(u16),
+}
+
+#[derive(Debug)]
+pub(super) struct Entry<'s> {
+    pub(super) name: Name<'s>,
+    pub(super) what: &'static str,
+    pub(super) symbol: Symbol,
+    pub(super) is_used: bool,
+}
+
+/// A register, global register or metadata field.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct VariableInfo {
+    pub(super) ty: Type,
+    pub(super) unit_ns: Option<u64>,
+}
+
+/// The names that the place at hand can see.
+#[derive(Debug, Default)]
+pub(super) struct Names<'s> {
+    function: BTreeMap<&'s str, Entry<'s>>,
+    element: BTreeMap<&'s str, Entry<'s>>,
+    pub(super) metadata: Vec<VariableInfo>,
+    pub(super) registers: Vec<VariableInfo>,
+    pub(super) globals: Vec<VariableInfo>,
+    pub(super) states: Vec<Name<'s>>,
+    /// Whether the element at hand is stateful; only then are there registers and a state.
+    pub(super) is_stateful: bool,
+    /// Declarations could not be read: unknown names are no surprise.
+    pub(super) is_damaged: bool,
+    /// Registers of all elements with the element's name, for hints.
+    pub(super) foreign: Vec<(&'s str, &'s str)>,
+}
+
+impl<'s> Names<'s> {
+    /// What `name` stands for, which counts as a use.
+    pub(super) fn look_up(&mut self, name: &str) -> Option<(Symbol, &'static str)> {
+        let entry = match self.element.get_mut(name) {
+            Some(entry) => entry,
+            None => self.function.get_mut(name)?,
+        };
+        entry.is_used = true;
+        Some((entry.symbol, entry.what))
+    }
+
+    /// All names that can be seen.
+    pub(super) fn visible(&self) -> impl Iterator<Item = &'s str> {
+        self.element.keys().chain(self.function.keys()).copied()
+    }
+
+    /// Declares a parameter, constant or metadata field.
+    pub(super) fn declare(&mut self, name: Name<'s>, what: &'static str, symbol: Symbol, sink: &mut Sink) -> bool {
+        let is_new = self.insert(name, what, symbol, false, sink);
+        if is_new {
+            check_name(name, what, sink);
+        }
+        is_new
+    }
+
+    /// Declares a register or global register of the element at hand.
+    pub(super) fn declare_local(&mut self, name: Name<'s>, what: &'static str, symbol: Symbol, sink: &mut Sink) -> bool {
+        let is_new = self.insert(name, what, symbol, true, sink);
+        if is_new {
+            check_name(name, what, sink);
+        }
+        is_new
+    }
+
+    fn insert(&mut self, name: Name<'s>, what: &'static str, symbol: Symbol, local: bool, sink: &mut Sink) -> bool {
+        if let Some(first) = self.element.get(name.text).or_else(|| self.function.get(name.text)) {
+            sink.error(Code::Duplicate, name.span, format!("`{}` is declared twice", name.text), format!("this {what}"))
+                .also(first.name.span, format!("{} of the same name", first.what))
+                .help("give one of them another name");
+            return false;
+        }
+        let entry = Entry { name, what, symbol, is_used: false };
+        let map = if local { &mut self.element } else { &mut self.function };
+        map.insert(name.text, entry);
+        true
+    }
+
+    /// Changes what a parameter or constant stands for.
+    pub(super) fn set(&mut self, name: &str, symbol: Symbol) {
+        if let Some(entry) = self.function.get_mut(name) {
+            entry.symbol = symbol;
+        }
+    }
+
+    /// Leaves the element at hand and gives back its names.
+    pub(super) fn leave_element(&mut self) -> BTreeMap<&'s str, Entry<'s>> {
+        self.registers.clear();
+        self.globals.clear();
+        self.states.clear();
+        std::mem::take(&mut self.element)
+    }
+
+    /// The names of the whole function.
+    pub(super) fn leave_function(&mut self) -> BTreeMap<&'s str, Entry<'s>> {
+        std::mem::take(&mut self.function)
+    }
+}
+
+/// Checks that `name` may be declared.
+pub(super) fn check_name(name: Name<'_>, what: &str, sink: &mut Sink) {
+    if words::RESERVED.contains(&name.text) {
+        sink.error(
+            Code::ReservedName,
+            name.span,
+            format!("`{}` is a word of the language and cannot name a {what}", name.text),
+            "reserved",
+        )
+        .help(format!("choose another name, such as `my_{}`", name.text));
+    } else if name.text.contains('.') {
+        sink.error(
+            Code::BadName,
+            name.span,
+            format!("the name of a {what} cannot have a dot: `{}`", name.text),
+            "names with dots are packet fields",
+        )
+        .help(format!("write `{}`", name.text.replace('.', "_")));
+    }
+}
+
+/// Reports names that nothing used.
+pub(super) fn warn_unused<'s>(entries: &BTreeMap<&'s str, Entry<'s>>, sink: &mut Sink) {
+    for entry in entries.values().filter(|e| !e.is_used) {
+        warn_unused_one(entry.name.span, entry.what, entry.name.text, sink);
+    }
+}
+
+fn warn_unused_one(span: Span, what: &str, name: &str, sink: &mut Sink) {
+    sink.warning(Code::Unused, span, format!("{what} `{name}` is never used"), "declared here")
+        .help("remove the declaration, or use it");
+}

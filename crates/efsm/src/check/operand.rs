@@ -1,0 +1,379 @@
+//! Arithmetic: from the syntax tree to operands with resolved names, and from there, once the width and the clock unit
+//! are known, to the model's expressions.
+
+use flowloom_wire::field::{FIELDS, FieldId};
+
+use crate::diagnostic::{Code, did_you_mean, list_names};
+use crate::model::{BinaryOp, Span};
+use crate::syntax::ast::{Expr as Tree, ExprKind, Name};
+use crate::syntax::words;
+
+use super::Checker;
+use super::constant::{Constant, ConstantOp, Mismatch, combine};
+use super::names::Symbol;
+
+/// An expression with resolved names.
+#[derive(Debug, Clone)]
+pub(super) struct Operand {
+    pub(super) span: Span,
+    pub(super) kind: OperandKind,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum OperandKind {
+    Constant(Constant),
+    Leaf(Leaf),
+    /// A field of more than 64 bits, which arithmetic cannot take.
+    Wide(FieldId),
+    Invert(Box<Operand>),
+    Binary(BinaryOp, Box<Operand>, Box<Operand>),
+    Rotate(Box<Operand>, Box<Operand>),
+    Extreme { max: bool, left: Box<Operand>, right: Box<Operand> },
+    Ewma { average: Box<Operand>, sample: Box<Operand>, shift: u8 },
+}
+
+/// A value that the packet or the context brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leaf {
+    Register(u16),
+    Global(u16),
+    Metadata(u16),
+    Field(FieldId),
+    Now,
+    State,
+}
+
+impl<'s> Checker<'s, '_> {
+    /// Resolves an expression; `None` where it is wrong, which was reported.
+    pub(super) fn operand(&mut self, tree: &Tree<'s>) -> Option<Operand> {
+        let span = tree.span;
+        let kind = match &tree.kind {
+            ExprKind::Literal(literal) => OperandKind::Constant((*literal).into()),
+            ExprKind::Name(name) => self.name(Name { text: name, span })?,
+            ExprKind::Invert(inner) => OperandKind::Invert(Box::new(self.narrow(inner)?)),
+            ExprKind::Negate(inner) => {
+                let zero = Operand { span, kind: OperandKind::Constant(Constant::Number(0)) };
+                let inner = self.narrow(inner)?;
+                self.binary(BinaryOp::Sub, zero, inner, span)?
+            }
+            ExprKind::Binary(op, left, right) => {
+                let (left, right) = (self.narrow(left), self.narrow(right));
+                self.binary(*op, left?, right?, span)?
+            }
+            ExprKind::Multiply(left, right) => {
+                let (left, right) = (self.narrow(left)?, self.narrow(right)?);
+                match (&left.kind, &right.kind) {
+                    (OperandKind::Constant(a), OperandKind::Constant(b)) => {
+                        self.fold(ConstantOp::Multiply, *a, *b, span)?
+                    }
+                    _ => {
+                        self.sink
+                            .error(Code::UnknownOperator, span, "`*` multiplies constants only", "not a constant")
+                            .help("multiply by a power of two with `<< n`");
+                        return None;
+                    }
+                }
+            }
+            ExprKind::Call(name, arguments) => self.call(*name, arguments, span)?,
+            ExprKind::Compare(..)
+            | ExprKind::Serial { .. }
+            | ExprKind::InPrefix(..)
+            | ExprKind::InRange(..)
+            | ExprKind::Not(_)
+            | ExprKind::And(..) => {
+                self.sink
+                    .error(Code::WrongKind, span, "expected a value, found a condition", "true or false, not a number")
+                    .help("conditions stand behind `when`; write a row for each case");
+                return None;
+            }
+        };
+        Some(Operand { span, kind })
+    }
+
+    /// As [`Checker::operand`], for a place where numbers are computed: no address of 128 bits.
+    pub(super) fn narrow(&mut self, tree: &Tree<'s>) -> Option<Operand> {
+        let operand = self.operand(tree)?;
+        match operand.kind {
+            OperandKind::Wide(field) => {
+                let name = field.get().name;
+                let help = match field.alternatives().first() {
+                    Some(v4) => format!("`{}` is a number of 32 bits that can be computed with", v4.get().name),
+                    None => "compare it with `==`, `!=` or `in address/length`, or copy it to another address".to_owned(),
+                };
+                self.sink
+                    .error(
+                        Code::WidthMismatch,
+                        operand.span,
+                        format!("`{name}` is {} bits wide; arithmetic goes up to 64 bits", field.get().width_bits),
+                        "too wide for arithmetic",
+                    )
+                    .help(help);
+                None
+            }
+            OperandKind::Constant(Constant::Ipv6(_)) => {
+                self.sink
+                    .error(Code::WidthMismatch, operand.span, "an IPv6 address is too wide for arithmetic", "128 bits")
+                    .help("compare an address with `==`, `!=` or `in address/length`, or write it to an address field");
+                None
+            }
+            _ => Some(operand),
+        }
+    }
+
+    /// Resolves an expression that must be constant; `what` says what it is for.
+    pub(super) fn constant(&mut self, tree: &Tree<'s>, what: &str) -> Option<Constant> {
+        let operand = self.operand(tree)?;
+        if let OperandKind::Constant(constant) = operand.kind {
+            return Some(constant);
+        }
+        if let Some(number) = evaluate(&operand) {
+            return Some(Constant::Number(number));
+        }
+        self.sink
+            .error(Code::WrongKind, tree.span, format!("{what} must be a constant"), "known only when a packet is there")
+            .help("use a number, a `const` or a `param`");
+        None
+    }
+
+    fn binary(&mut self, op: BinaryOp, left: Operand, right: Operand, span: Span) -> Option<OperandKind> {
+        match (&left.kind, &right.kind) {
+            (OperandKind::Constant(a), OperandKind::Constant(b)) => self.fold(ConstantOp::Binary(op), *a, *b, span),
+            _ => Some(OperandKind::Binary(op, Box::new(left), Box::new(right))),
+        }
+    }
+
+    fn fold(&mut self, op: ConstantOp, a: Constant, b: Constant, span: Span) -> Option<OperandKind> {
+        let mismatch = match combine(op, a, b) {
+            Ok(constant) => return Some(OperandKind::Constant(constant)),
+            Err(mismatch) => mismatch,
+        };
+        let (code, message, help) = match mismatch {
+            Mismatch::Kinds => (
+                Code::WrongKind,
+                format!("{} and {} cannot be combined like this", a.kind(), b.kind()),
+                "times are added to times and multiplied by numbers",
+            ),
+            Mismatch::Overflow => (
+                Code::OutOfRange,
+                format!("the result of {} and {} does not fit", a.render(), b.render()),
+                "constants lie between -2^63 and 2^64 - 1, times between 0 and 2^64 - 1 ns",
+            ),
+            Mismatch::NegativeShift => (
+                Code::OutOfRange,
+                "`>>` of or by a negative constant".to_owned(),
+                "`>>` shifts in zeros, so its result would depend on a width that a constant does not have; write the result",
+            ),
+        };
+        self.sink.error(code, span, message, "here").help(help);
+        None
+    }
+
+    fn call(&mut self, name: Name<'s>, arguments: &[Tree<'s>], span: Span) -> Option<OperandKind> {
+        let expected: &[&str] = match name.text {
+            "min" | "max" => &["a", "b"],
+            "ror" => &["value", "bits"],
+            "ewma" => &["average", "sample", "shift"],
+            _ => {
+                let near = did_you_mean(name.text, ["min", "max", "ror", "ewma"]);
+                let help = match near {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => "there are `min(a, b)`, `max(a, b)`, `ror(value, bits)` and `ewma(average, sample, shift)`".to_owned(),
+                };
+                self.sink
+                    .error(Code::UnknownName, name.span, format!("there is no function `{}`", name.text), "unknown")
+                    .help(help);
+                return None;
+            }
+        };
+        if arguments.len() != expected.len() {
+            self.sink
+                .error(
+                    Code::WrongKind,
+                    span,
+                    format!("`{}` takes {} arguments, found {}", name.text, expected.len(), arguments.len()),
+                    "called here",
+                )
+                .help(format!("write `{}({})`", name.text, expected.join(", ")));
+            return None;
+        }
+        let left = self.narrow(&arguments[0]);
+        let right = self.narrow(&arguments[1]);
+        let (left, right) = (left?, right?);
+        let constants = match (&left.kind, &right.kind) {
+            (OperandKind::Constant(a), OperandKind::Constant(b)) => Some((*a, *b)),
+            _ => None,
+        };
+        Some(match (name.text, constants) {
+            ("min", Some((a, b))) => self.fold(ConstantOp::Min, a, b, span)?,
+            ("max", Some((a, b))) => self.fold(ConstantOp::Max, a, b, span)?,
+            ("min" | "max", None) => {
+                OperandKind::Extreme { max: name.text == "max", left: Box::new(left), right: Box::new(right) }
+            }
+            ("ror", _) => {
+                if self.rotate_bits(&left).is_none() {
+                    return None;
+                }
+                OperandKind::Rotate(Box::new(left), Box::new(right))
+            }
+            _ => {
+                let shift = self.constant(&arguments[2], "the shift of `ewma`")?;
+                let Some(shift) = shift.number(1).filter(|s| (0..64).contains(s)) else {
+                    self.sink
+                        .error(
+                            Code::OutOfRange,
+                            arguments[2].span,
+                            format!("the shift of `ewma` is {}", shift.render()),
+                            "expected 0 to 63",
+                        )
+                        .help("the new sample counts 1/2^shift; 3 or 4 are usual");
+                    return None;
+                };
+                OperandKind::Ewma { average: Box::new(left), sample: Box::new(right), shift: shift as u8 }
+            }
+        })
+    }
+
+    /// The width in which `ror` rotates this operand.
+    fn rotate_bits(&mut self, operand: &Operand) -> Option<u8> {
+        let found = match operand.kind {
+            OperandKind::Leaf(leaf) => {
+                let info = self.leaf(leaf);
+                match (info.signed, info.width_bits) {
+                    (false, bits @ (8 | 16 | 32 | 64)) => return Some(bits),
+                    (true, _) => "a signed value".to_owned(),
+                    (false, bits) => format!("a field of {bits} bits"),
+                }
+            }
+            _ => "an expression or a constant".to_owned(),
+        };
+        self.sink
+            .error(Code::WidthMismatch, operand.span, format!("`ror` cannot rotate {found}"), "its width is not clear")
+            .help("rotate an unsigned register, metadata field or packet field of 8, 16, 32 or 64 bits");
+        None
+    }
+
+    fn name(&mut self, name: Name<'s>) -> Option<OperandKind> {
+        match name.text {
+            "now" => return Some(OperandKind::Leaf(Leaf::Now)),
+            "state" => {
+                if !self.names.is_stateful {
+                    self.sink
+                        .error(Code::WrongElement, name.span, "a stateless element has no `state`", "no state here")
+                        .help("put the state into metadata in the stateful element before, with `mark = state;`");
+                    return None;
+                }
+                return Some(OperandKind::Leaf(Leaf::State));
+            }
+            "full" => {
+                self.sink
+                    .error(Code::NotAvailable, name.span, "`full` as a condition is not available in this version", "of a later version")
+                    .help("give the element a `size` that holds all flows; `full reject;` counts what it refuses");
+                return None;
+            }
+            _ => {}
+        }
+        if name.text.contains('.') {
+            let field = self.field(name)?;
+            return Some(if field.get().width_bits > 64 { OperandKind::Wide(field) } else { OperandKind::Leaf(Leaf::Field(field)) });
+        }
+        match self.names.look_up(name.text) {
+            Some((symbol, _)) => match symbol {
+                Symbol::Constant(constant) => Some(OperandKind::Constant(constant)),
+                Symbol::Metadata(i) => Some(OperandKind::Leaf(Leaf::Metadata(i))),
+                Symbol::Register(i) => Some(OperandKind::Leaf(Leaf::Register(i))),
+                Symbol::Global(i) => Some(OperandKind::Leaf(Leaf::Global(i))),
+                Symbol::Broken => None,
+                Symbol::UnsetPort => {
+                    self.sink
+                        .error(Code::UnsetParameter, name.span, format!("parameter `{}` has no value", name.text), "needed here")
+                        .help(format!(
+                            "set it when the function is used, as in `-p {0}=1`, or give it a default; only `forward` does without",
+                            name.text
+                        ));
+                    None
+                }
+            },
+            None => {
+                self.unknown_name(name);
+                None
+            }
+        }
+    }
+
+    /// Reports a name that nothing has.
+    pub(super) fn unknown_name(&mut self, name: Name<'s>) {
+        if self.names.is_damaged {
+            return;
+        }
+        let foreign = self.names.foreign.iter().find(|(register, _)| *register == name.text).map(|(_, element)| *element);
+        let field = FIELDS.iter().find(|f| f.name.split('.').nth(1) == Some(name.text));
+        let help = if let Some(element) = foreign {
+            format!("element `{element}` has a register of this name; other elements see it through metadata only")
+        } else if self.names.states.iter().any(|s| s.text == name.text) {
+            "states are matched with `on STATE`; inside of expressions `state` is the number of the state".to_owned()
+        } else if let Some(near) = did_you_mean(name.text, self.names.visible().chain(["now", "state"])) {
+            format!("did you mean `{near}`?")
+        } else if let Some(field) = field {
+            format!("packet fields are written with their header, as `{}`", field.name)
+        } else {
+            let visible: Vec<&str> = self.names.visible().collect();
+            if visible.is_empty() {
+                "nothing is declared; declare it with `param`, `const`, `meta`, `reg` or `global`".to_owned()
+            } else {
+                format!("declared are {}", list_names(visible, 12))
+            }
+        };
+        self.sink
+            .error(Code::UnknownName, name.span, format!("there is no `{}`", name.text), "not declared")
+            .help(help);
+    }
+
+    /// The packet field called `name`.
+    pub(super) fn field(&mut self, name: Name<'s>) -> Option<FieldId> {
+        if let Some(field) = FieldId::by_name(name.text) {
+            return Some(field);
+        }
+        let (header, rest) = name.text.split_once('.').unwrap_or((name.text, ""));
+        if words::FUTURE_FIELDS.contains(&header) {
+            self.sink
+                .error(
+                    Code::NotAvailable,
+                    name.span,
+                    format!("fields of `{header}` are not available in this version"),
+                    "of a later version",
+                )
+                .help("`flowloom fields` lists the fields of this version");
+            return None;
+        }
+        let of_header: Vec<&str> = FIELDS.iter().map(|f| f.name).filter(|n| n.split('.').next() == Some(header)).collect();
+        let flag = format!("{header}.is_{}", rest.to_ascii_lowercase());
+        let help = if of_header.contains(&flag.as_str()) {
+            format!("did you mean `{flag}`?")
+        } else if let Some(near) = did_you_mean(name.text, FIELDS.iter().map(|f| f.name)) {
+            format!("did you mean `{near}`? `flowloom fields` lists all fields")
+        } else if of_header.is_empty() {
+            let mut headers: Vec<&str> = FIELDS.iter().filter_map(|f| f.name.split('.').next()).collect();
+            headers.dedup();
+            format!("there are fields of {}; `flowloom fields` lists all", list_names(headers, 20))
+        } else {
+            format!("`{header}` has {}", list_names(of_header, 24))
+        };
+        self.sink
+            .error(Code::UnknownField, name.span, format!("there is no packet field `{}`", name.text), "unknown field")
+            .help(help);
+        None
+    }
+}
+
+/// The exact value of an operand without leaves.
+fn evaluate(operand: &Operand) -> Option<i128> {
+    match &operand.kind {
+        OperandKind::Constant(constant @ (Constant::Number(_) | Constant::Ipv4(_) | Constant::Mac(_))) => constant.number(1),
+        OperandKind::Invert(inner) => Some(!evaluate(inner)?),
+        OperandKind::Binary(op, left, right) => {
+            let (left, right) = (Constant::Number(evaluate(left)?), Constant::Number(evaluate(right)?));
+            combine(ConstantOp::Binary(*op), left, right).ok()?.number(1)
+        }
+        _ => None,
+    }
+}

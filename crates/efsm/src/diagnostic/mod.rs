@@ -1,0 +1,222 @@
+//! What the front end says about a program: stable codes, places in the source, and help that can be acted on.
+//!
+//! A library prints nothing: [`Diagnostics`] is a [`miette::Diagnostic`], and whoever holds the terminal renders it.
+
+mod suggest;
+
+use std::fmt;
+use std::sync::Arc;
+
+use miette::{LabeledSpan, MietteError, MietteSpanContents, Severity, SourceCode, SourceSpan, SpanContents};
+
+use crate::model::{Source, Span};
+
+pub use code::Code;
+pub(crate) use suggest::{did_you_mean, list_names};
+
+mod code;
+
+/// One thing the front end has to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// The kind of finding; stable between versions.
+    pub code: Code,
+    /// Whether it only warns.
+    pub is_warning: bool,
+    /// What was found and what was expected.
+    pub message: String,
+    /// The places it speaks of, the main one first; none where the cause is not in the source.
+    pub labels: Vec<Label>,
+    /// What to do about it.
+    pub help: Option<String>,
+    /// The source the labels point into.
+    pub source: Arc<Source>,
+}
+
+/// A place in the source and what is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label {
+    /// The place.
+    pub span: Span,
+    /// What is there.
+    pub text: String,
+}
+
+impl Diagnostic {
+    /// Line and column (from 1) of the main place; `None` where the cause is not in the source.
+    pub fn position(&self) -> Option<(u32, u32)> {
+        let (line, column, _) = self.source.locate(self.labels.first()?.span.start);
+        Some((line, column))
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Diagnostic {}
+
+impl miette::Diagnostic for Diagnostic {
+    fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        Some(Box::new(self.code))
+    }
+
+    fn severity(&self) -> Option<Severity> {
+        Some(if self.is_warning { Severity::Warning } else { Severity::Error })
+    }
+
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        if self.labels.is_empty() { None } else { Some(self.source.as_ref()) }
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        Some(Box::new(self.labels.iter().enumerate().map(|(i, label)| {
+            let length = label.span.end.saturating_sub(label.span.start);
+            let place = SourceSpan::new(label.span.start.into(), length);
+            let text = Some(label.text.clone()).filter(|t| !t.is_empty());
+            if i == 0 { LabeledSpan::new_primary_with_span(text, place) } else { LabeledSpan::new_with_span(text, place) }
+        })))
+    }
+}
+
+impl SourceCode for Source {
+    fn read_span<'a>(
+        &'a self,
+        span: &SourceSpan,
+        context_lines_before: usize,
+        context_lines_after: usize,
+    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        let contents = self.text.as_str().read_span(span, context_lines_before, context_lines_after)?;
+        Ok(Box::new(MietteSpanContents::new_named(
+            self.name.clone(),
+            contents.data(),
+            *contents.span(),
+            contents.line(),
+            contents.column(),
+            contents.line_count(),
+        )))
+    }
+}
+
+/// All that is wrong with a program, in the order of the source; at least one error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostics {
+    /// Name of the source.
+    pub name: String,
+    /// The findings.
+    pub list: Vec<Diagnostic>,
+}
+
+impl Diagnostics {
+    /// How many of them are errors.
+    pub fn error_count(&self) -> usize {
+        self.list.iter().filter(|d| !d.is_warning).count()
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let errors = self.error_count();
+        write!(f, "`{}` has {errors} error{}", self.name, if errors == 1 { "" } else { "s" })
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+impl miette::Diagnostic for Diagnostics {
+    fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn miette::Diagnostic> + 'a>> {
+        Some(Box::new(self.list.iter().map(|d| d as &dyn miette::Diagnostic)))
+    }
+}
+
+/// Collects findings while a source is read.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    source: Arc<Source>,
+    list: Vec<Diagnostic>,
+}
+
+impl Sink {
+    pub(crate) fn new(source: Arc<Source>) -> Sink {
+        Sink { source, list: Vec::new() }
+    }
+
+    /// Adds an error at `span`; the label may be empty.
+    pub(crate) fn error(
+        &mut self,
+        code: Code,
+        span: Span,
+        message: impl Into<String>,
+        label: impl Into<String>,
+    ) -> Draft<'_> {
+        let source = Arc::clone(&self.source);
+        let labels = vec![Label { span: self.clamp(span), text: label.into() }];
+        self.push(Diagnostic { code, is_warning: false, message: message.into(), labels, help: None, source })
+    }
+
+    /// Adds a warning at `span`.
+    pub(crate) fn warning(
+        &mut self,
+        code: Code,
+        span: Span,
+        message: impl Into<String>,
+        label: impl Into<String>,
+    ) -> Draft<'_> {
+        let source = Arc::clone(&self.source);
+        let labels = vec![Label { span: self.clamp(span), text: label.into() }];
+        self.push(Diagnostic { code, is_warning: true, message: message.into(), labels, help: None, source })
+    }
+
+    /// Adds an error whose cause is outside of the source.
+    pub(crate) fn outside(&mut self, code: Code, message: impl Into<String>) -> Draft<'_> {
+        let source = Arc::clone(&self.source);
+        self.push(Diagnostic { code, is_warning: false, message: message.into(), labels: Vec::new(), help: None, source })
+    }
+
+    pub(crate) fn has_errors(&self) -> bool {
+        self.list.iter().any(|d| !d.is_warning)
+    }
+
+    /// What was collected, by place in the source.
+    pub(crate) fn finish(mut self) -> Vec<Diagnostic> {
+        self.list.sort_by_key(|d| d.labels.first().map_or(0, |l| l.span.start));
+        self.list
+    }
+
+    fn push(&mut self, diagnostic: Diagnostic) -> Draft<'_> {
+        self.list.push(diagnostic);
+        let at = self.list.len() - 1;
+        Draft { sink: self, at }
+    }
+
+    fn clamp(&self, span: Span) -> Span {
+        let end = span.end.min(self.source.text.len());
+        Span { start: span.start.min(end), end }
+    }
+}
+
+/// A diagnostic that was just added and can be said more about.
+pub(crate) struct Draft<'a> {
+    sink: &'a mut Sink,
+    at: usize,
+}
+
+impl Draft<'_> {
+    pub(crate) fn help(self, help: impl Into<String>) -> Self {
+        self.sink.list[self.at].help = Some(help.into());
+        self
+    }
+
+    /// One more place.
+    pub(crate) fn also(self, span: Span, text: impl Into<String>) -> Self {
+        let span = self.sink.clamp(span);
+        self.sink.list[self.at].labels.push(Label { span, text: text.into() });
+        self
+    }
+}

@@ -1,0 +1,187 @@
+//! The syntax tree: what was written, with its places, nothing resolved.
+
+use crate::model::{BinaryOp, Relation, Span};
+
+use super::Literal;
+
+/// A word and its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Name<'s> {
+    pub(crate) text: &'s str,
+    pub(crate) span: Span,
+}
+
+/// A source file.
+#[derive(Debug, Default)]
+pub(crate) struct Program<'s> {
+    pub(crate) name: Option<Name<'s>>,
+    pub(crate) params: Vec<Param<'s>>,
+    pub(crate) constants: Vec<Constant<'s>>,
+    pub(crate) metadata: Vec<Variable<'s>>,
+    pub(crate) elements: Vec<Element<'s>>,
+    /// A declaration could not be read, so that names may be missing.
+    pub(crate) is_damaged: bool,
+}
+
+/// `param name: type = default;`
+#[derive(Debug)]
+pub(crate) struct Param<'s> {
+    pub(crate) name: Name<'s>,
+    pub(crate) ty: Name<'s>,
+    pub(crate) default: Option<Expr<'s>>,
+}
+
+/// `const name = value;`
+#[derive(Debug)]
+pub(crate) struct Constant<'s> {
+    pub(crate) name: Name<'s>,
+    pub(crate) value: Expr<'s>,
+}
+
+/// `meta`, `reg` and `global`: `name: type time(unit) = initial;`
+#[derive(Debug)]
+pub(crate) struct Variable<'s> {
+    pub(crate) name: Name<'s>,
+    pub(crate) ty: Option<Name<'s>>,
+    pub(crate) unit: Option<Expr<'s>>,
+    pub(crate) initial: Option<Expr<'s>>,
+}
+
+/// `stateful name { ... }` or `stateless name { ... }`.
+#[derive(Debug)]
+pub(crate) struct Element<'s> {
+    pub(crate) name: Name<'s>,
+    pub(crate) is_stateful: bool,
+    pub(crate) clauses: Vec<Clause<'s>>,
+    pub(crate) rows: Vec<Row<'s>>,
+    pub(crate) otherwise: Vec<Otherwise<'s>>,
+    /// A clause could not be read, so that names may be missing.
+    pub(crate) is_damaged: bool,
+    /// A row could not be read, so that transitions may be missing.
+    pub(crate) lost_rows: bool,
+}
+
+/// A declaration in an element.
+#[derive(Debug)]
+pub(crate) struct Clause<'s> {
+    /// Its keyword.
+    pub(crate) word: Name<'s>,
+    pub(crate) kind: ClauseKind<'s>,
+}
+
+#[derive(Debug)]
+pub(crate) enum ClauseKind<'s> {
+    Key(Key<'s>),
+    Size(Expr<'s>),
+    Sweep(Expr<'s>),
+    Full,
+    States(Vec<Name<'s>>),
+    Register(Variable<'s>),
+    Global(Variable<'s>),
+}
+
+/// A flow key as written.
+#[derive(Debug)]
+pub(crate) struct Key<'s> {
+    pub(crate) span: Span,
+    pub(crate) biflow: bool,
+    /// Empty for `none`.
+    pub(crate) fields: Vec<Name<'s>>,
+}
+
+/// A row.
+#[derive(Debug)]
+pub(crate) struct Row<'s> {
+    /// Its first word up to before its block.
+    pub(crate) head: Span,
+    pub(crate) states: States<'s>,
+    pub(crate) conditions: Vec<Expr<'s>>,
+    pub(crate) next: Next<'s>,
+    pub(crate) block: Block<'s>,
+}
+
+#[derive(Debug)]
+pub(crate) enum States<'s> {
+    /// No `on`: the row of a stateless element.
+    Absent,
+    Any,
+    Listed(Vec<Name<'s>>),
+}
+
+#[derive(Debug)]
+pub(crate) enum Next<'s> {
+    Absent,
+    Stay,
+    To { state: Name<'s>, span: Span, timers: Vec<Timer<'s>> },
+}
+
+/// `idle T` or `hard T`.
+#[derive(Debug)]
+pub(crate) struct Timer<'s> {
+    pub(crate) word: Name<'s>,
+    pub(crate) value: Expr<'s>,
+}
+
+/// `otherwise { ... }`
+#[derive(Debug)]
+pub(crate) struct Otherwise<'s> {
+    pub(crate) word: Name<'s>,
+    pub(crate) block: Block<'s>,
+}
+
+/// `{ ... }`
+#[derive(Debug)]
+pub(crate) struct Block<'s> {
+    pub(crate) span: Span,
+    pub(crate) statements: Vec<Statement<'s>>,
+    /// A statement could not be read.
+    pub(crate) is_damaged: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum Statement<'s> {
+    Assign { target: Name<'s>, op: Option<BinaryOp>, value: Expr<'s>, span: Span },
+    Terminal { span: Span, kind: Terminal<'s> },
+}
+
+#[derive(Debug)]
+pub(crate) enum Terminal<'s> {
+    Drop,
+    Pass,
+    Punt,
+    Forward(Option<Expr<'s>>),
+    Reply,
+    Goto(Name<'s>),
+}
+
+/// An expression or a condition; which of them is where is for the checker to say.
+#[derive(Debug)]
+pub(crate) struct Expr<'s> {
+    pub(crate) span: Span,
+    pub(crate) kind: ExprKind<'s>,
+}
+
+#[derive(Debug)]
+pub(crate) enum ExprKind<'s> {
+    Literal(Literal),
+    Name(&'s str),
+    /// `~x`
+    Invert(Box<Expr<'s>>),
+    /// `-x`
+    Negate(Box<Expr<'s>>),
+    Binary(BinaryOp, Box<Expr<'s>>, Box<Expr<'s>>),
+    /// `a * b`, of constants only.
+    Multiply(Box<Expr<'s>>, Box<Expr<'s>>),
+    Call(Name<'s>, Vec<Expr<'s>>),
+    Compare(Relation, Box<Expr<'s>>, Box<Expr<'s>>),
+    /// `a before b`, `a after b`
+    Serial { after: bool, left: Box<Expr<'s>>, right: Box<Expr<'s>> },
+    /// `a in address/length`
+    InPrefix(Box<Expr<'s>>, Box<Expr<'s>>, Box<Expr<'s>>),
+    /// `a in low..high`
+    InRange(Box<Expr<'s>>, Box<Expr<'s>>, Box<Expr<'s>>),
+    /// `!x`
+    Not(Box<Expr<'s>>),
+    /// `a && b`
+    And(Box<Expr<'s>>, Box<Expr<'s>>),
+}

@@ -1,0 +1,175 @@
+//! The parser's place in the words, and how it goes on after a mistake.
+
+use crate::diagnostic::{Code, Draft, Sink};
+use crate::model::Span;
+
+use super::ast::Name;
+use super::token::{Kind, Token};
+
+/// A construct could not be read; what is wrong was reported.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Failed;
+
+pub(super) type Parsed<T> = Result<T, Failed>;
+
+/// Reads words from left to right.
+pub(super) struct Parser<'s, 'k> {
+    pub(super) text: &'s str,
+    tokens: Vec<Token>,
+    at: usize,
+    pub(super) sink: &'k mut Sink,
+    /// Operators that the expression at hand may still have; bounds the depth of the tree.
+    pub(super) budget: u32,
+}
+
+impl<'s, 'k> Parser<'s, 'k> {
+    /// `tokens` ends with [`Kind::End`].
+    pub(super) fn new(text: &'s str, tokens: Vec<Token>, sink: &'k mut Sink) -> Parser<'s, 'k> {
+        Parser { text, tokens, at: 0, sink, budget: 0 }
+    }
+
+    pub(super) fn peek(&self) -> Token {
+        self.peek_at(0)
+    }
+
+    pub(super) fn peek_at(&self, ahead: usize) -> Token {
+        let last = self.tokens.len() - 1;
+        self.tokens[(self.at + ahead).min(last)]
+    }
+
+    pub(super) fn is(&self, kind: Kind) -> bool {
+        self.peek().kind == kind
+    }
+
+    /// The text of the next word.
+    pub(super) fn word(&self) -> &'s str {
+        self.text_of(self.peek().span)
+    }
+
+    pub(super) fn text_of(&self, span: Span) -> &'s str {
+        &self.text[span.start..span.end]
+    }
+
+    /// Whether the next word is the name `word`.
+    pub(super) fn is_word(&self, word: &str) -> bool {
+        self.is(Kind::Name) && self.word() == word
+    }
+
+    /// Takes the next word; [`Kind::End`] stays.
+    pub(super) fn bump(&mut self) -> Token {
+        let token = self.peek();
+        if token.kind != Kind::End {
+            self.at += 1;
+        }
+        token
+    }
+
+    /// Takes the next word if it is of this kind.
+    pub(super) fn eat(&mut self, kind: Kind) -> Option<Token> {
+        if self.is(kind) { Some(self.bump()) } else { None }
+    }
+
+    /// Takes the next word if it is this name.
+    pub(super) fn eat_word(&mut self, word: &str) -> Option<Token> {
+        if self.is_word(word) { Some(self.bump()) } else { None }
+    }
+
+    /// Where the last word that was taken ends.
+    pub(super) fn last_end(&self) -> usize {
+        self.at.checked_sub(1).map_or(0, |i| self.tokens[i].span.end)
+    }
+
+    /// From `start` to the end of the last word taken.
+    pub(super) fn span_from(&self, start: usize) -> Span {
+        Span { start, end: self.last_end().max(start) }
+    }
+
+    /// What stands at the cursor, for messages.
+    pub(super) fn found(&self) -> String {
+        match self.peek().kind {
+            Kind::End => "the end of the file".to_owned(),
+            _ => format!("`{}`", self.word()),
+        }
+    }
+
+    /// Reports that something else was expected here.
+    pub(super) fn unexpected(&mut self, expected: &str) -> Draft<'_> {
+        let (span, found) = (self.peek().span, self.found());
+        self.sink.error(
+            Code::UnexpectedToken,
+            span,
+            format!("expected {expected}, found {found}"),
+            format!("expected {expected}"),
+        )
+    }
+
+    pub(super) fn expect(&mut self, kind: Kind, expected: &str) -> Parsed<Token> {
+        match self.eat(kind) {
+            Some(token) => Ok(token),
+            None => {
+                self.unexpected(expected);
+                Err(Failed)
+            }
+        }
+    }
+
+    /// Takes the `;` that ends what `of` names. Where it is missing the place after the last word is shown, and reading
+    /// goes on if the next line starts something new.
+    pub(super) fn semicolon(&mut self, of: &str) -> Parsed<()> {
+        if self.eat(Kind::Semicolon).is_some() {
+            return Ok(());
+        }
+        let end = self.last_end();
+        let next = self.peek();
+        let is_new_line = self.text[end..next.span.start].contains('\n');
+        let ends_block = matches!(next.kind, Kind::CloseBrace | Kind::End);
+        if is_new_line || ends_block {
+            let place = Span { start: end.saturating_sub(1), end };
+            let place = if self.text.is_char_boundary(place.start) { place } else { Span { start: end, end } };
+            self.sink
+                .error(Code::UnexpectedToken, place, format!("{of} does not end with `;`"), "`;` is missing after this")
+                .help("add `;`");
+            return Ok(());
+        }
+        self.unexpected(&format!("`;` after {of}"));
+        Err(Failed)
+    }
+
+    /// A name, whatever it is.
+    pub(super) fn name(&mut self, expected: &str) -> Parsed<Name<'s>> {
+        let token = self.expect(Kind::Name, expected)?;
+        Ok(Name { text: self.text_of(token.span), span: token.span })
+    }
+
+    /// Takes words up to and with the next `;` or block of this level, or up to before the `}` that ends the level or a
+    /// line that starts with one of `stops`.
+    pub(super) fn skip_statement(&mut self, stops: &[&str]) {
+        let mut depth = 0_u32;
+        loop {
+            match self.peek().kind {
+                Kind::End => return,
+                Kind::Semicolon if depth == 0 => {
+                    self.bump();
+                    return;
+                }
+                Kind::CloseBrace if depth == 0 => return,
+                Kind::OpenBrace => depth += 1,
+                Kind::CloseBrace => {
+                    depth -= 1;
+                    if depth == 0 {
+                        self.bump();
+                        return;
+                    }
+                }
+                Kind::Name if self.starts_line() && stops.contains(&self.word()) => return,
+                _ => {}
+            }
+            self.bump();
+        }
+    }
+
+    /// Whether the next word is the first of its line.
+    pub(super) fn starts_line(&self) -> bool {
+        self.at == 0 || self.text[self.last_end()..self.peek().span.start].contains('\n')
+    }
+}

@@ -1,0 +1,284 @@
+//! Expressions and conditions.
+//!
+//! From loosest to tightest: `&&` · comparisons, `before`, `after`, `in` · `|` · `^` · `&` · `<< >>` · `+ -` · `*` ·
+//! `~ - !`. Unlike in C a comparison is looser than `&`, so that `field & mask == value` means what it seems to.
+
+use crate::diagnostic::Code;
+use crate::model::{BinaryOp, Relation};
+
+use super::ast::{Expr, ExprKind, Name};
+use super::cursor::{Failed, Parsed, Parser};
+use super::literal::{BadLiteral, Literal, read_colons, read_dotted, read_number};
+use super::token::Kind;
+
+/// Operators, calls and parentheses that one expression may have.
+const MOST_OPERATORS: u32 = 200;
+
+/// Binary arithmetic operators of one level.
+type Level = &'static [(Kind, Option<BinaryOp>)];
+
+const LEVELS: [Level; 6] = [
+    &[(Kind::Or, Some(BinaryOp::Or))],
+    &[(Kind::Xor, Some(BinaryOp::Xor))],
+    &[(Kind::And, Some(BinaryOp::And))],
+    &[(Kind::ShiftLeft, Some(BinaryOp::ShiftLeft)), (Kind::ShiftRight, Some(BinaryOp::ShiftRight))],
+    &[(Kind::Plus, Some(BinaryOp::Add)), (Kind::Minus, Some(BinaryOp::Sub))],
+    &[(Kind::Star, None)],
+];
+
+impl<'s> Parser<'s, '_> {
+    /// Conditions joined by `&&`.
+    pub(super) fn conditions(&mut self) -> Parsed<Vec<Expr<'s>>> {
+        let mut conditions = Vec::new();
+        loop {
+            self.budget = MOST_OPERATORS;
+            conditions.push(self.comparison()?);
+            if self.eat(Kind::AndAnd).is_some() {
+                continue;
+            }
+            self.refuse_or()?;
+            return Ok(conditions);
+        }
+    }
+
+    /// A value.
+    pub(super) fn expr(&mut self) -> Parsed<Expr<'s>> {
+        self.budget = MOST_OPERATORS;
+        let expr = self.comparison()?;
+        if matches!(self.peek().kind, Kind::Slash | Kind::Percent) {
+            self.refuse_division();
+            return Err(Failed);
+        }
+        Ok(expr)
+    }
+
+    /// Counts one more operator.
+    fn spend(&mut self) -> Parsed<()> {
+        match self.budget.checked_sub(1) {
+            Some(budget) => {
+                self.budget = budget;
+                Ok(())
+            }
+            None => {
+                let span = self.peek().span;
+                self.sink
+                    .error(
+                        Code::TooDeep,
+                        span,
+                        format!("the expression has more than {MOST_OPERATORS} operators and parentheses"),
+                        "one too many",
+                    )
+                    .help("keep a part of it in a metadata field, written by an element before this");
+                Err(Failed)
+            }
+        }
+    }
+
+    fn refuse_or(&mut self) -> Parsed<()> {
+        if !self.is(Kind::OrOr) {
+            return Ok(());
+        }
+        let span = self.peek().span;
+        self.sink
+            .error(Code::UnknownOperator, span, "there is no `||`", "not an operator of the language")
+            .help("write one row for each alternative; rows are tried from top to bottom");
+        Err(Failed)
+    }
+
+    fn refuse_division(&mut self) {
+        let span = self.peek().span;
+        let found = self.word();
+        let help = match found {
+            "/" => "divide by a power of two with `>> n`; a prefix such as `10.0.0.0/8` stands behind `in`",
+            _ => "the remainder of a power of two is `x & (2^n - 1)`, as in `x & 7` for 8",
+        };
+        self.sink
+            .error(Code::UnknownOperator, span, format!("there is no `{found}`"), "not an operator of the language")
+            .help(help);
+    }
+
+    fn conjunction(&mut self) -> Parsed<Expr<'s>> {
+        let mut left = self.comparison()?;
+        while self.eat(Kind::AndAnd).is_some() {
+            self.spend()?;
+            let right = self.comparison()?;
+            left = self.node(left, right, ExprKind::And);
+        }
+        self.refuse_or()?;
+        Ok(left)
+    }
+
+    fn node(
+        &self,
+        left: Expr<'s>,
+        right: Expr<'s>,
+        make: impl FnOnce(Box<Expr<'s>>, Box<Expr<'s>>) -> ExprKind<'s>,
+    ) -> Expr<'s> {
+        let span = self.span_from(left.span.start);
+        Expr { span, kind: make(Box::new(left), Box::new(right)) }
+    }
+
+    fn comparison(&mut self) -> Parsed<Expr<'s>> {
+        let left = self.arithmetic(0)?;
+        let relation = match self.peek().kind {
+            Kind::EqualEqual => Relation::Equal,
+            Kind::NotEqual => Relation::NotEqual,
+            Kind::Less => Relation::Less,
+            Kind::LessEqual => Relation::LessEqual,
+            Kind::Greater => Relation::Greater,
+            Kind::GreaterEqual => Relation::GreaterEqual,
+            Kind::Name if self.word() == "before" || self.word() == "after" => {
+                let after = self.word() == "after";
+                self.bump();
+                self.spend()?;
+                let right = self.arithmetic(0)?;
+                return Ok(self.node(left, right, |left, right| ExprKind::Serial { after, left, right }));
+            }
+            Kind::Name if self.word() == "in" => {
+                self.bump();
+                self.spend()?;
+                return self.membership(left);
+            }
+            Kind::Slash | Kind::Percent => {
+                self.refuse_division();
+                return Err(Failed);
+            }
+            _ => return Ok(left),
+        };
+        self.bump();
+        self.spend()?;
+        let right = self.arithmetic(0)?;
+        let compared = self.node(left, right, |left, right| ExprKind::Compare(relation, left, right));
+        if matches!(
+            self.peek().kind,
+            Kind::EqualEqual | Kind::NotEqual | Kind::Less | Kind::LessEqual | Kind::Greater | Kind::GreaterEqual
+        ) {
+            self.unexpected("the end of the comparison")
+                .help("comparisons do not chain; join two with `&&`, or write `field in low..high`");
+            return Err(Failed);
+        }
+        Ok(compared)
+    }
+
+    /// What stands behind `in`.
+    fn membership(&mut self, left: Expr<'s>) -> Parsed<Expr<'s>> {
+        if self.is(Kind::OpenBrace) {
+            let span = self.peek().span;
+            self.sink
+                .error(Code::NotAvailable, span, "sets of values are not available in this version", "of a later version")
+                .help("write one row for each value, or a range `low..high`, or a prefix `10.0.0.0/8`");
+            return Err(Failed);
+        }
+        let first = self.arithmetic(4)?;
+        let start = left.span.start;
+        if self.eat(Kind::Slash).is_some() {
+            let length = self.unary()?;
+            let kind = ExprKind::InPrefix(Box::new(left), Box::new(first), Box::new(length));
+            return Ok(Expr { span: self.span_from(start), kind });
+        }
+        if self.eat(Kind::DotDot).is_some() {
+            self.eat(Kind::Equal);
+            let high = self.arithmetic(4)?;
+            let kind = ExprKind::InRange(Box::new(left), Box::new(first), Box::new(high));
+            return Ok(Expr { span: self.span_from(start), kind });
+        }
+        self.unexpected("`/` and a prefix length, or `..` and the end of a range")
+            .help("as in `ip.src in 10.0.0.0/8` or `l4.dport in 1024..65535`; a single value is compared with `==`");
+        Err(Failed)
+    }
+
+    fn arithmetic(&mut self, level: usize) -> Parsed<Expr<'s>> {
+        let Some(operators) = LEVELS.get(level) else { return self.unary() };
+        let mut left = self.arithmetic(level + 1)?;
+        while let Some((_, op)) = operators.iter().find(|(kind, _)| self.is(*kind)) {
+            self.bump();
+            self.spend()?;
+            let right = self.arithmetic(level + 1)?;
+            left = match op {
+                Some(op) => self.node(left, right, |left, right| ExprKind::Binary(*op, left, right)),
+                None => self.node(left, right, ExprKind::Multiply),
+            };
+        }
+        Ok(left)
+    }
+
+    fn unary(&mut self) -> Parsed<Expr<'s>> {
+        let token = self.peek();
+        let make: fn(Box<Expr<'s>>) -> ExprKind<'s> = match token.kind {
+            Kind::Tilde => ExprKind::Invert,
+            Kind::Minus => ExprKind::Negate,
+            Kind::Bang => ExprKind::Not,
+            _ => return self.primary(),
+        };
+        self.bump();
+        self.spend()?;
+        let inner = self.unary()?;
+        let span = self.span_from(token.span.start);
+        Ok(Expr { span, kind: make(Box::new(inner)) })
+    }
+
+    fn primary(&mut self) -> Parsed<Expr<'s>> {
+        let token = self.peek();
+        let word = self.word();
+        let read: fn(&str) -> Result<Literal, BadLiteral> = match token.kind {
+            Kind::Number => read_number,
+            Kind::Dotted => read_dotted,
+            Kind::Colons => read_colons,
+            Kind::Name => return self.name_or_call(),
+            Kind::OpenParen => {
+                self.bump();
+                self.spend()?;
+                let inner = self.conjunction()?;
+                if matches!(self.peek().kind, Kind::Slash | Kind::Percent) {
+                    self.refuse_division();
+                    return Err(Failed);
+                }
+                if self.eat(Kind::CloseParen).is_none() {
+                    let found = self.found();
+                    let here = self.peek().span;
+                    self.sink
+                        .error(Code::Unclosed, here, format!("expected `)`, found {found}"), "expected `)`")
+                        .also(token.span, "opened here");
+                    return Err(Failed);
+                }
+                return Ok(Expr { span: self.span_from(token.span.start), kind: inner.kind });
+            }
+            Kind::FiveTuple => {
+                self.unexpected("a value").help("`5-tuple` stands for five fields in a `key`; a row names one field, as `ip.src`");
+                return Err(Failed);
+            }
+            _ => {
+                self.unexpected("a value").help("a value is a number, a time, an address, a field, a register or metadata");
+                return Err(Failed);
+            }
+        };
+        self.bump();
+        match read(word) {
+            Ok(literal) => Ok(Expr { span: token.span, kind: ExprKind::Literal(literal) }),
+            Err(BadLiteral { message, help }) => {
+                self.sink.error(Code::BadLiteral, token.span, message, "found here").help(help);
+                Err(Failed)
+            }
+        }
+    }
+
+    fn name_or_call(&mut self) -> Parsed<Expr<'s>> {
+        let token = self.bump();
+        let name = Name { text: self.text_of(token.span), span: token.span };
+        if self.eat(Kind::OpenParen).is_none() {
+            return Ok(Expr { span: token.span, kind: ExprKind::Name(name.text) });
+        }
+        let mut arguments = Vec::new();
+        if !self.is(Kind::CloseParen) {
+            loop {
+                self.spend()?;
+                arguments.push(self.comparison()?);
+                if self.eat(Kind::Comma).is_none() {
+                    break;
+                }
+            }
+        }
+        self.expect(Kind::CloseParen, "`,` or `)`")?;
+        Ok(Expr { span: self.span_from(token.span.start), kind: ExprKind::Call(name, arguments) })
+    }
+}

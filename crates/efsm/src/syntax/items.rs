@@ -1,0 +1,337 @@
+//! Declarations: the function's name, parameters, constants, metadata, elements and their clauses.
+
+use crate::diagnostic::{Code, did_you_mean};
+use crate::model::Span;
+
+use super::ast::{Clause, ClauseKind, Constant, Element, Key, Name, Param, Program, Variable};
+use super::cursor::{Failed, Parsed, Parser};
+use super::token::Kind;
+use super::words;
+
+/// Words that start a top-level item.
+const ITEMS: &[&str] = &["function", "param", "const", "meta", "stateful", "stateless", "header"];
+/// Words that start a clause of an element.
+const CLAUSES: &[&str] = &["key", "size", "sweep", "full", "states", "reg", "global"];
+/// Words that start a row.
+pub(super) const ROWS: &[&str] = &["on", "when", "always", "otherwise"];
+/// Words after which an element cannot still be open.
+const NEXT_ITEM: &[&str] = &["function", "param", "const", "meta", "stateful", "stateless"];
+/// Words at the start of a line where reading goes on inside of an element.
+const RESUME: &[&str] = &[
+    "key", "size", "sweep", "full", "states", "reg", "global", "on", "when", "always", "otherwise", "function", "param",
+    "const", "meta", "stateful", "stateless",
+];
+
+impl<'s> Parser<'s, '_> {
+    /// The whole source.
+    pub(crate) fn program(mut self) -> Program<'s> {
+        let mut program = Program::default();
+        while !self.is(Kind::End) {
+            let before = self.peek();
+            if self.item(&mut program).is_err() {
+                program.is_damaged = true;
+                self.skip_statement(ITEMS);
+            }
+            if self.peek() == before {
+                self.bump();
+            }
+        }
+        program
+    }
+
+    fn item(&mut self, program: &mut Program<'s>) -> Parsed<()> {
+        let start = self.peek();
+        if start.kind == Kind::Name {
+            match self.word() {
+                "function" => return self.function(program),
+                "param" => {
+                    let param = self.param()?;
+                    program.params.push(param);
+                    return Ok(());
+                }
+                "const" => {
+                    let constant = self.constant()?;
+                    program.constants.push(constant);
+                    return Ok(());
+                }
+                "meta" => {
+                    self.bump();
+                    let variable = self.variable("metadata")?;
+                    program.metadata.push(variable);
+                    return Ok(());
+                }
+                "stateful" => return self.element(program, true),
+                "stateless" => return self.element(program, false),
+                word => {
+                    if let Some((what, instead)) = words::future_item(word) {
+                        self.sink
+                            .error(
+                                Code::NotAvailable,
+                                start.span,
+                                format!("`{word}`, which {what}, is not available in this version"),
+                                "of a later version",
+                            )
+                            .help(instead);
+                        return Err(Failed);
+                    }
+                }
+            }
+        }
+        let word = self.word();
+        let help = match word {
+            _ if CLAUSES.contains(&word) || ROWS.contains(&word) => {
+                format!("`{word}` stands inside of an element: `stateful name {{ ... }}` or `stateless name {{ ... }}`")
+            }
+            "}" => "there is one `}` too many, or an element was closed before this".to_owned(),
+            _ => match did_you_mean(word, ITEMS.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "a function is made of `param`, `const`, `meta`, `stateful` and `stateless`".to_owned(),
+            },
+        };
+        self.unexpected("a declaration").help(help);
+        Err(Failed)
+    }
+
+    fn function(&mut self, program: &mut Program<'s>) -> Parsed<()> {
+        let start = self.bump();
+        let name = self.name("the name of the function")?;
+        self.semicolon("the name of the function")?;
+        match program.name {
+            Some(first) => {
+                self.sink
+                    .error(Code::Duplicate, self.span_of(start.span, name.span), "a second `function`", "named again")
+                    .also(first.span, "named here")
+                    .help("a file holds one function; move the other to a file of its own");
+            }
+            None => program.name = Some(name),
+        }
+        Ok(())
+    }
+
+    fn span_of(&self, first: Span, last: Span) -> Span {
+        Span { start: first.start, end: last.end }
+    }
+
+    fn param(&mut self) -> Parsed<Param<'s>> {
+        self.bump();
+        let name = self.name("the name of the parameter")?;
+        if !self.is(Kind::Colon) {
+            self.unexpected("`:` and a type").help(format!("as in `param {}: u16 = 1;`", name.text));
+            return Err(Failed);
+        }
+        self.bump();
+        let ty = self.name("a type")?;
+        let default = match self.eat(Kind::Equal) {
+            Some(_) => Some(self.expr()?),
+            None => None,
+        };
+        self.semicolon("the parameter")?;
+        Ok(Param { name, ty, default })
+    }
+
+    fn constant(&mut self) -> Parsed<Constant<'s>> {
+        self.bump();
+        let name = self.name("the name of the constant")?;
+        self.expect(Kind::Equal, "`=` and a value")?;
+        let value = self.expr()?;
+        self.semicolon("the constant")?;
+        Ok(Constant { name, value })
+    }
+
+    /// `name: type time(unit) = initial;`, the keyword taken already.
+    fn variable(&mut self, what: &str) -> Parsed<Variable<'s>> {
+        let name = self.name(&format!("the name of the {what}"))?;
+        let ty = match self.eat(Kind::Colon) {
+            Some(_) => Some(self.name("a type")?),
+            None => None,
+        };
+        let unit = match self.eat_word("time") {
+            Some(_) => {
+                self.expect(Kind::OpenParen, "`(` and the unit of the clock, as in `time(1us)`")?;
+                let unit = self.expr()?;
+                self.expect(Kind::CloseParen, "`)`")?;
+                Some(unit)
+            }
+            None => None,
+        };
+        let initial = match self.eat(Kind::Equal) {
+            Some(_) => Some(self.expr()?),
+            None => None,
+        };
+        self.semicolon(&format!("the {what}"))?;
+        Ok(Variable { name, ty, unit, initial })
+    }
+
+    fn element(&mut self, program: &mut Program<'s>, is_stateful: bool) -> Parsed<()> {
+        self.bump();
+        let name = match self.name("the name of the element") {
+            Ok(name) => name,
+            Err(Failed) if self.is(Kind::OpenBrace) => Name { text: "", span: self.peek().span },
+            Err(Failed) => return Err(Failed),
+        };
+        let mut element = Element {
+            name,
+            is_stateful,
+            clauses: Vec::new(),
+            rows: Vec::new(),
+            otherwise: Vec::new(),
+            is_damaged: false,
+            lost_rows: false,
+        };
+        let open = self.expect(Kind::OpenBrace, "`{`")?;
+        loop {
+            let before = self.peek();
+            if self.eat(Kind::CloseBrace).is_some() {
+                break;
+            }
+            if self.is(Kind::End) || (self.is(Kind::Name) && NEXT_ITEM.contains(&self.word())) {
+                let here = self.peek().span;
+                self.sink
+                    .error(Code::Unclosed, open.span, format!("element `{}` is not closed", name.text), "opened here")
+                    .also(here, "still open here")
+                    .help("add `}` after the last row of the element");
+                break;
+            }
+            let is_row = ROWS.contains(&self.word());
+            let result = if is_row { self.row(&mut element) } else { self.clause(&mut element) };
+            if result.is_err() {
+                element.lost_rows |= is_row;
+                element.is_damaged |= !is_row;
+                self.skip_statement(RESUME);
+            }
+            if self.peek() == before {
+                self.bump();
+            }
+        }
+        program.elements.push(element);
+        Ok(())
+    }
+
+    fn clause(&mut self, element: &mut Element<'s>) -> Parsed<()> {
+        let token = self.peek();
+        let word = Name { text: self.word(), span: token.span };
+        if !CLAUSES.contains(&word.text) {
+            let help = if words::future_statement(word.text).is_some() || self.peek_at(1).kind == Kind::Equal {
+                "actions stand in the block of a row: `on STATE when CONDITION { ... }`".to_owned()
+            } else if matches!(word.text, "state" | "register" | "registers") {
+                format!("did you mean `{}`?", if word.text == "state" { "states" } else { "reg" })
+            } else {
+                match did_you_mean(word.text, CLAUSES.iter().chain(ROWS).copied()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => "an element has `key`, `size`, `sweep`, `full`, `states`, `reg`, `global`, then rows that start \
+                             with `on`, `when` or `always`, then `otherwise`"
+                        .to_owned(),
+                }
+            };
+            self.unexpected("a clause or a row").help(help);
+            return Err(Failed);
+        }
+        self.bump();
+        let kind = match word.text {
+            "key" => ClauseKind::Key(self.key()?),
+            "size" => {
+                let size = self.expr()?;
+                self.semicolon("the size")?;
+                ClauseKind::Size(size)
+            }
+            "sweep" => {
+                let sweep = self.expr()?;
+                self.semicolon("the sweep period")?;
+                ClauseKind::Sweep(sweep)
+            }
+            "full" => {
+                self.policy()?;
+                ClauseKind::Full
+            }
+            "states" => ClauseKind::States(self.states()?),
+            "reg" => ClauseKind::Register(self.variable("register")?),
+            _ => ClauseKind::Global(self.variable("global register")?),
+        };
+        element.clauses.push(Clause { word, kind });
+        Ok(())
+    }
+
+    fn policy(&mut self) -> Parsed<()> {
+        if self.is_word("evict") {
+            let span = self.peek().span;
+            self.sink
+                .error(
+                    Code::NotAvailable,
+                    span,
+                    "the policy `evict` is not available in this version",
+                    "of a later version",
+                )
+                .help("write `full reject;` and give the element a `size` that holds all flows");
+            self.skip_statement(RESUME);
+            return Ok(());
+        }
+        if self.eat_word("reject").is_none() {
+            self.unexpected("`reject`").help("`full reject;` leaves a full table as it is and counts what it refuses");
+            return Err(Failed);
+        }
+        self.semicolon("the policy")
+    }
+
+    fn states(&mut self) -> Parsed<Vec<Name<'s>>> {
+        let mut states = Vec::new();
+        loop {
+            states.push(self.name("the name of a state")?);
+            if self.is(Kind::Arrow) || self.is_word("then") {
+                let span = self.peek().span;
+                self.sink
+                    .error(
+                        Code::NotAvailable,
+                        span,
+                        "successors of states are not available in this version",
+                        "a state that expires goes back to the initial one",
+                    )
+                    .help("name the states only, separated by commas");
+                while !matches!(self.peek().kind, Kind::Comma | Kind::Semicolon | Kind::CloseBrace | Kind::End) {
+                    self.bump();
+                }
+            }
+            if self.eat(Kind::Comma).is_none() {
+                break;
+            }
+        }
+        self.semicolon("the list of states")?;
+        Ok(states)
+    }
+
+    fn key(&mut self) -> Parsed<Key<'s>> {
+        let start = self.peek().span.start;
+        let mut key = Key { span: Span::default(), biflow: false, fields: Vec::new() };
+        if self.eat_word("none").is_none() {
+            key.biflow = self.eat_word("biflow").is_some();
+            let open = if key.biflow {
+                Some(self.expect(Kind::OpenParen, "`(` and the fields of the key")?)
+            } else {
+                self.eat(Kind::OpenParen)
+            };
+            loop {
+                let field = match self.eat(Kind::FiveTuple) {
+                    Some(token) => Name { text: self.text_of(token.span), span: token.span },
+                    None => match self.eat(Kind::Name) {
+                        Some(token) => Name { text: self.text_of(token.span), span: token.span },
+                        None => {
+                            self.unexpected("a packet field").help(
+                                "as in `key ip.src;`, `key 5-tuple;`, `key biflow(5-tuple);`; `key none;` keeps one context for all packets",
+                            );
+                            return Err(Failed);
+                        }
+                    },
+                };
+                key.fields.push(field);
+                if self.eat(Kind::Comma).is_none() {
+                    break;
+                }
+            }
+            if open.is_some() {
+                self.expect(Kind::CloseParen, "`,` or `)`")?;
+            }
+        }
+        key.span = self.span_from(start);
+        self.semicolon("the key")?;
+        Ok(key)
+    }
+}

@@ -1,0 +1,236 @@
+//! Rows, `otherwise` and the statements in their blocks.
+
+use crate::diagnostic::{Code, did_you_mean};
+use crate::model::BinaryOp;
+
+use super::ast::{Block, Element, Name, Next, Otherwise, Row, Statement, States, Terminal, Timer};
+use super::cursor::{Failed, Parsed, Parser};
+use super::items::ROWS;
+use super::token::{Kind, Token};
+use super::words;
+
+const TERMINALS: &[&str] = &["drop", "pass", "punt", "forward", "reply", "goto"];
+
+impl<'s> Parser<'s, '_> {
+    /// A row or `otherwise`, at its first word.
+    pub(super) fn row(&mut self, element: &mut Element<'s>) -> Parsed<()> {
+        let first = self.bump();
+        let word = Name { text: self.text_of(first.span), span: first.span };
+        if word.text == "otherwise" {
+            let block = self.block()?;
+            element.otherwise.push(Otherwise { word, block });
+            return Ok(());
+        }
+        if let Some(last) = element.otherwise.last() {
+            let otherwise = last.word.span;
+            self.sink
+                .error(Code::UnexpectedToken, word.span, "a row after `otherwise`", "this row")
+                .also(otherwise, "`otherwise` is the last of an element")
+                .help("move `otherwise` behind all rows");
+        }
+        let mut states = States::Absent;
+        let mut conditions = Vec::new();
+        match word.text {
+            "on" => {
+                states = self.row_states()?;
+                if self.eat_word("when").is_some() {
+                    conditions = self.conditions()?;
+                }
+            }
+            "when" => conditions = self.conditions()?,
+            _ => {}
+        }
+        let next = self.next_state()?;
+        let head = self.span_from(first.span.start);
+        if !self.is(Kind::OpenBrace) {
+            let help = match self.peek().kind {
+                Kind::Name if self.is_word("when") => "conditions stand before `stay` or `->`",
+                Kind::AndAnd => "conditions start with `when`",
+                Kind::Equal => "a comparison for equality is written `==`",
+                _ => "a row is `on STATES [when CONDITIONS] [stay | -> STATE (timers)] { ... }`",
+            };
+            self.unexpected("`{` and the actions of the row").help(help);
+            return Err(Failed);
+        }
+        let block = self.block()?;
+        element.rows.push(Row { head, states, conditions, next, block });
+        Ok(())
+    }
+
+    fn row_states(&mut self) -> Parsed<States<'s>> {
+        if self.eat_word("any").is_some() {
+            return Ok(States::Any);
+        }
+        let mut states = vec![self.name("the name of a state, or `any`")?];
+        while self.eat(Kind::Comma).is_some() {
+            states.push(self.name("the name of a state")?);
+        }
+        Ok(States::Listed(states))
+    }
+
+    fn next_state(&mut self) -> Parsed<Next<'s>> {
+        if self.eat_word("stay").is_some() {
+            if self.is(Kind::OpenParen) {
+                self.unexpected("`{`").help("`stay` keeps the timers as they are; to set new ones write `-> STATE (idle 1s)`");
+                return Err(Failed);
+            }
+            return Ok(Next::Stay);
+        }
+        let Some(arrow) = self.eat(Kind::Arrow) else { return Ok(Next::Absent) };
+        let state = self.name("the name of the next state")?;
+        let mut timers = Vec::new();
+        if self.eat(Kind::OpenParen).is_some() {
+            loop {
+                if !(self.is_word("idle") || self.is_word("hard")) {
+                    self.unexpected("`idle` or `hard`").help(
+                        "`idle 10s` runs out 10 s after the last packet of the flow, `hard 10s` 10 s from now",
+                    );
+                    return Err(Failed);
+                }
+                let token = self.bump();
+                let word = Name { text: self.text_of(token.span), span: token.span };
+                timers.push(Timer { word, value: self.expr()? });
+                if self.eat(Kind::Comma).is_none() {
+                    break;
+                }
+            }
+            self.expect(Kind::CloseParen, "`,` or `)` after the timer")?;
+        }
+        Ok(Next::To { state, span: self.span_from(arrow.span.start), timers })
+    }
+
+    /// `{ statements }`. Fails only where there is no `{`.
+    fn block(&mut self) -> Parsed<Block<'s>> {
+        let open = self.expect(Kind::OpenBrace, "`{`")?;
+        let mut block = Block { span: open.span, statements: Vec::new(), is_damaged: false };
+        loop {
+            if self.eat(Kind::CloseBrace).is_some() {
+                break;
+            }
+            let starts_row = self.is(Kind::Name) && (ROWS.contains(&self.word()) || is_element(self.word()));
+            if self.is(Kind::End) || starts_row {
+                let here = self.peek().span;
+                self.sink
+                    .error(Code::Unclosed, open.span, "the block is not closed", "opened here")
+                    .also(here, "still open here")
+                    .help("add `}` after the last action");
+                block.is_damaged = true;
+                break;
+            }
+            let before = self.peek();
+            if self.statement(&mut block).is_err() {
+                block.is_damaged = true;
+                self.skip_statement(&["on", "when", "always", "otherwise", "stateful", "stateless"]);
+            }
+            if self.peek() == before {
+                self.bump();
+            }
+        }
+        block.span = self.span_from(open.span.start);
+        Ok(block)
+    }
+
+    fn statement(&mut self, block: &mut Block<'s>) -> Parsed<()> {
+        let start = self.peek();
+        if start.kind != Kind::Name {
+            if self.eat(Kind::Semicolon).is_some() {
+                return Ok(());
+            }
+            self.unexpected("an action").help(
+                "actions are `field = value;`, `register += value;` and, last, one of `drop`, `pass`, `punt`, `forward`, \
+                 `reply`, `goto`",
+            );
+            return Err(Failed);
+        }
+        let word = self.word();
+        if let Some(op) = assignment(self.peek_at(1).kind) {
+            let target = self.name("a destination")?;
+            self.bump();
+            let value = self.expr()?;
+            let span = self.span_from(start.span.start);
+            self.semicolon("the assignment")?;
+            block.statements.push(Statement::Assign { target, op, value, span });
+            return Ok(());
+        }
+        if TERMINALS.contains(&word) {
+            let kind = self.terminal()?;
+            let span = self.span_from(start.span.start);
+            self.semicolon(&format!("`{word}`"))?;
+            block.statements.push(Statement::Terminal { span, kind });
+            return Ok(());
+        }
+        self.report_unknown_action(start);
+        Err(Failed)
+    }
+
+    fn terminal(&mut self) -> Parsed<Terminal<'s>> {
+        let word = self.bump();
+        Ok(match self.text_of(word.span) {
+            "drop" => Terminal::Drop,
+            "pass" => Terminal::Pass,
+            "punt" => Terminal::Punt,
+            "reply" => Terminal::Reply,
+            "forward" => Terminal::Forward(match self.eat(Kind::OpenParen) {
+                Some(_) if self.eat(Kind::CloseParen).is_some() => None,
+                Some(_) => {
+                    let port = self.expr()?;
+                    self.expect(Kind::CloseParen, "`)` after the port")?;
+                    Some(port)
+                }
+                None => None,
+            }),
+            _ => Terminal::Goto(self.name("the name of an element")?),
+        })
+    }
+
+    fn report_unknown_action(&mut self, start: Token) {
+        let word = self.word();
+        if let Some((what, instead)) = words::future_statement(word) {
+            self.sink
+                .error(
+                    Code::NotAvailable,
+                    start.span,
+                    format!("`{word}`, which {what}, is not available in this version"),
+                    "of a later version",
+                )
+                .help(instead);
+            return;
+        }
+        if self.peek_at(1).kind == Kind::EqualEqual {
+            self.bump();
+            self.unexpected("`=`").help("`==` compares; a value is given with `=`");
+            return;
+        }
+        let help = match word {
+            "if" | "else" => "rows are the branches: write a row with `when` for each case, tried from top to bottom".to_owned(),
+            "accept" | "allow" | "permit" => "did you mean `pass`?".to_owned(),
+            "deny" | "reject" | "discard" => "did you mean `drop`?".to_owned(),
+            "output" | "send" | "redirect" => "did you mean `forward`?".to_owned(),
+            _ => match did_you_mean(word, TERMINALS.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "actions are `destination = value;` and, last, one of `drop`, `pass`, `punt`, `forward`, `reply`, `goto`"
+                    .to_owned(),
+            },
+        };
+        self.unexpected("an action").help(help);
+    }
+}
+
+fn is_element(word: &str) -> bool {
+    matches!(word, "stateful" | "stateless")
+}
+
+/// The operator of an assignment; `Some(None)` for a plain one.
+fn assignment(kind: Kind) -> Option<Option<BinaryOp>> {
+    Some(match kind {
+        Kind::Equal => None,
+        Kind::AddEqual => Some(BinaryOp::Add),
+        Kind::SubEqual => Some(BinaryOp::Sub),
+        Kind::AndEqual => Some(BinaryOp::And),
+        Kind::OrEqual => Some(BinaryOp::Or),
+        Kind::XorEqual => Some(BinaryOp::Xor),
+        Kind::ShiftLeftEqual => Some(BinaryOp::ShiftLeft),
+        Kind::ShiftRightEqual => Some(BinaryOp::ShiftRight),
+        _ => return None,
+    })
+}

@@ -1,0 +1,152 @@
+//! The words of the language.
+
+use logos::Logos;
+
+use crate::diagnostic::{Code, Sink};
+use crate::model::Span;
+
+/// A word of the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Token {
+    pub(super) kind: Kind,
+    pub(super) span: Span,
+}
+
+/// What sort of word it is. Keywords are names: they mean something only where one is expected.
+#[derive(Logos, Debug, Clone, Copy, PartialEq, Eq)]
+#[logos(skip r"[ \t\r\n\x0c]+")]
+#[logos(skip(r"#[^\n]*", allow_greedy = true))]
+pub(super) enum Kind {
+    #[regex(r"//[^\n]*", allow_greedy = true)]
+    SlashComment,
+    #[token("5-tuple")]
+    FiveTuple,
+    #[regex(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")]
+    Name,
+    /// Digits and letters that start with a digit: a number or a time.
+    #[regex(r"[0-9][0-9A-Za-z_]*")]
+    Number,
+    /// Digits with dots: an IPv4 address, or a fraction, which the language does not have.
+    #[regex(r"[0-9]+(\.[0-9]+)+[A-Za-z]*")]
+    Dotted,
+    /// Digits with at least two colons: an IPv6 or a MAC address.
+    #[regex(r"[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:]*(\.[0-9]+)*")]
+    Colons,
+    #[token("->")]
+    Arrow,
+    #[token("==")]
+    EqualEqual,
+    #[token("!=")]
+    NotEqual,
+    #[token("<=")]
+    LessEqual,
+    #[token(">=")]
+    GreaterEqual,
+    #[token("<")]
+    Less,
+    #[token(">")]
+    Greater,
+    #[token("&&")]
+    AndAnd,
+    #[token("||")]
+    OrOr,
+    #[token("!")]
+    Bang,
+    #[token("=")]
+    Equal,
+    #[token("+=")]
+    AddEqual,
+    #[token("-=")]
+    SubEqual,
+    #[token("&=")]
+    AndEqual,
+    #[token("|=")]
+    OrEqual,
+    #[token("^=")]
+    XorEqual,
+    #[token("<<=")]
+    ShiftLeftEqual,
+    #[token(">>=")]
+    ShiftRightEqual,
+    #[token("<<")]
+    ShiftLeft,
+    #[token(">>")]
+    ShiftRight,
+    #[token("+")]
+    Plus,
+    #[token("-")]
+    Minus,
+    #[token("*")]
+    Star,
+    #[token("%")]
+    Percent,
+    #[token("&")]
+    And,
+    #[token("|")]
+    Or,
+    #[token("^")]
+    Xor,
+    #[token("~")]
+    Tilde,
+    #[token("(")]
+    OpenParen,
+    #[token(")")]
+    CloseParen,
+    #[token("{")]
+    OpenBrace,
+    #[token("}")]
+    CloseBrace,
+    #[token(",")]
+    Comma,
+    #[token(";")]
+    Semicolon,
+    #[token(":")]
+    Colon,
+    #[token("..")]
+    DotDot,
+    #[token("/")]
+    Slash,
+    /// After the last word; its span is empty.
+    End,
+}
+
+/// Splits `text` into words, the last of which is [`Kind::End`]. Characters that start no word are reported, neighbours
+/// together, and left out.
+pub(super) fn tokenize(text: &str, sink: &mut Sink) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut unknown: Option<Span> = None;
+    for (result, range) in Kind::lexer(text).spanned() {
+        let span = Span { start: range.start, end: range.end };
+        match result {
+            Ok(Kind::SlashComment) => {
+                sink.error(Code::UnknownOperator, span, "`//` does not start a comment", "skipped")
+                    .help("comments start with `#` and end with the line");
+            }
+            Ok(kind) => tokens.push(Token { kind, span }),
+            Err(()) => match &mut unknown {
+                Some(previous) if previous.end == span.start => previous.end = span.end,
+                _ => {
+                    report_unknown(text, unknown.replace(span), sink);
+                }
+            },
+        }
+    }
+    report_unknown(text, unknown, sink);
+    let end = Span { start: text.len(), end: text.len() };
+    tokens.push(Token { kind: Kind::End, span: end });
+    tokens
+}
+
+fn report_unknown(text: &str, span: Option<Span>, sink: &mut Sink) {
+    let Some(span) = span else { return };
+    let found = text.get(span.start..span.end).unwrap_or_default();
+    let shown: String = found.chars().take(20).flat_map(char::escape_debug).collect();
+    let help = match found.chars().next() {
+        Some('"' | '\'' | '`') => "the language has no strings; names, numbers and addresses are written bare",
+        Some('[' | ']') => "the language has no brackets; sets of bits are written `field & mask == value`",
+        Some('.') => "a dot stands inside of a field name such as `ip.src`; a range is `low..high`",
+        Some('@' | '$' | '?' | '\\') => "remove it",
+        _ => "outside of comments only ASCII letters, digits and operators may be used",
+    };
+    sink.error(Code::UnknownCharacter, span, format!("`{shown}` is not part of the language"), "found here").help(help);
+}
