@@ -2,9 +2,17 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod coverage;
 pub mod diagnostic;
+pub mod layout;
+mod lower;
+mod machine;
 pub mod model;
+mod reads;
 mod syntax;
 
 pub use check::compile;
+pub use coverage::{Coverage, ElementCoverage};
 pub use diagnostic::{Diagnostic, Diagnostics};
+pub use lower::{LowerError, LowerOptions, lower};
+pub use machine::{Context, Machine};

@@ -117,6 +117,9 @@ impl Checksum {
 ///   (which no right sender makes, but means the same as 0) therefore becomes 0 even where nothing changes;
 /// - 0 stays 0 where it means that there is none, and a computed 0 is then sent as 0xffff.
 ///
+/// Only what the parse reached is kept: a transport header behind a fifth IPv6 extension header, or a protocol that is not in
+/// the parse graph, does not follow its addresses.
+///
 /// Deviation: under a routing header with segments left, the pseudo header holds the last segment and not `ipv6.dst`
 /// [RFC 8200 8.1]; the checksum follows a write of `ipv6.dst` all the same.
 ///

@@ -1,5 +1,5 @@
 //! `etherparse` as an independent judge of what the reference parser finds, on packets of all kinds, whole and broken.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use etherparse::{LinkExtSlice, NetSlice, SlicedPacket, TransportSlice};
 use flowloom_testkit::{PacketBuilder, Rng, mutate};

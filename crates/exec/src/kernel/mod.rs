@@ -22,14 +22,14 @@ use aya::maps::Map;
 use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 use flowloom_bpf::{MapKind, Program, elf};
-use flowloom_engine::{Choices, Datapath, EngineError, Outcome, Packet, Refusal, Snapshot, Verdict};
+use flowloom_engine::{Choices, Datapath, EngineError, Outcome, Packet, Port, Refusal, Snapshot, Verdict};
 
 pub use available::Reason;
 use state::KernelMap;
 use sys::RawMap;
 
 use crate::error::ExecError;
-use crate::rewrite::{Record, rewrite};
+use crate::rewrite::{RECORD_BYTES, Record, rewrite};
 
 /// The shortest frame that test runs take: an Ethernet header.
 pub const MIN_FRAME_BYTES: usize = 14;
@@ -48,8 +48,8 @@ thread_local! {
 /// A program in the kernel, run by test runs.
 ///
 /// # Cost
-/// Two system calls on the run record and one test run a packet; one test run where the program asks the kernel for
-/// nothing.
+/// A test run a packet; before it a write of the run record where the program asks the kernel for anything, after it a
+/// read where it redirected.
 #[derive(Debug)]
 pub struct KernelEngine {
     name: String,
@@ -96,6 +96,14 @@ impl KernelEngine {
             }
         }
         Ok(KernelEngine { name: program.name.clone(), ebpf, maps, record, output: vec![0; OUTPUT_BYTES] })
+    }
+
+    /// Where the packet that was run last asked to go.
+    fn redirected(&self) -> Result<Option<Port>, EngineError> {
+        let Some(map) = &self.record else { return Ok(None) };
+        let mut record = Record([0; RECORD_BYTES]);
+        map.lookup(&[0; 4], &mut record.0).map_err(|e| system("read the run record", e))?;
+        Ok(record.redirect())
     }
 
     fn xdp(&self) -> Result<&Xdp, EngineError> {
@@ -197,8 +205,8 @@ impl Datapath for KernelEngine {
             let source = io::Error::new(io::ErrorKind::InvalidInput, refusal.to_string());
             return Err(system(format!("take a frame of {} bytes", packet.bytes.len()), source));
         }
-        let mut record = Record::new(packet.port, choices);
         if let Some(map) = &self.record {
+            let record = Record::new(packet.port, choices);
             map.update(&[0; 4], &record.0).map_err(|e| system("write the run record", e))?;
         }
         let mut output = std::mem::take(&mut self.output);
@@ -207,9 +215,6 @@ impl Datapath for KernelEngine {
         let result = self.xdp().map(|xdp| xdp.test_run(options));
         self.output = output;
         let result = result?.map_err(|e| system("run the program", into_io(e)))?;
-        if let Some(map) = &self.record {
-            map.lookup(&[0; 4], &mut record.0).map_err(|e| system("read the run record", e))?;
-        }
         let bytes = || {
             let found = self.output.get(..result.data_size_out as usize);
             found.map(<[u8]>::to_vec).ok_or_else(|| {
@@ -219,7 +224,7 @@ impl Datapath for KernelEngine {
         };
         Ok(match Verdict::from_number(result.return_value) {
             verdict @ (Verdict::Pass | Verdict::Tx) => Outcome::sent(verdict, packet.port, bytes()?),
-            Verdict::Redirect => match record.redirect() {
+            Verdict::Redirect => match self.redirected()? {
                 Some(port) => Outcome::sent(Verdict::Redirect, port, bytes()?),
                 // REDIRECT without a port to go to: the kernel drops such a packet.
                 None => Outcome::gone(Verdict::Redirect),
@@ -249,4 +254,5 @@ fn into_io(error: ProgramError) -> io::Error {
 }
 
 #[cfg(test)]
+#[allow(clippy::panic, clippy::print_stderr)]
 mod tests;

@@ -231,9 +231,8 @@ impl<'a> Pass<'a> {
                 self.work.insert(at);
             }
             Some(Some(known)) => {
-                if known.join(state) {
-                    self.work.insert(at);
-                }
+                let changed = known.join(state);
+                self.work.extend(changed.then_some(at));
             }
         }
     }

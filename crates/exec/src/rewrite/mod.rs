@@ -362,4 +362,5 @@ impl Code {
 }
 
 #[cfg(test)]
+#[allow(clippy::panic, clippy::print_stderr)]
 mod tests;

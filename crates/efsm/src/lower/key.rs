@@ -1,0 +1,331 @@
+//! The flow key on the stack.
+
+use flowloom_bpf::insn::{alu, jmp};
+use flowloom_wire::KeySpec;
+use flowloom_wire::field::{FieldId, Source};
+use flowloom_wire::graph::{Header, Slice};
+
+use super::Lowering;
+use super::asm::{FP, Op, Operand, Reg, Size};
+use super::parse::mask_of;
+use crate::layout;
+
+/// `::ffff:0:0`'s bytes 8 to 11, as a little-endian word.
+const MAPPED_WORD: i32 = 0xffff_0000_u32 as i32;
+
+/// Bytes of the key that stand together in the packet too, for each header they can come from.
+#[derive(Debug, Clone)]
+struct Piece {
+    at: u32,
+    bytes: u32,
+    places: Vec<(Header, Slice)>,
+    /// A value that the parse left in a register.
+    register: Option<Reg>,
+}
+
+/// Aligned accesses that together cover `bytes` bytes from each of the offsets.
+fn chunks(offsets: &[u32], bytes: u32) -> Vec<(u32, Size)> {
+    let mut done = 0;
+    let mut out = Vec::new();
+    while done < bytes {
+        let size = [8, 4, 2, 1]
+            .into_iter()
+            .find(|&s| s <= bytes - done && offsets.iter().all(|o| (o + done) % s == 0))
+            .unwrap_or(1);
+        out.push((done, Size::of(size).unwrap_or(Size::B1)));
+        done += size;
+    }
+    out
+}
+
+impl Lowering<'_> {
+    /// Whether a packet with these valid headers has all key fields of the element.
+    pub(super) fn key_is_present(&self, element: usize, mask: u32) -> bool {
+        self.key_masks(element).iter().all(|&any| mask & any != 0)
+    }
+
+    /// For each key field of the element the headers of which one must be valid.
+    pub(super) fn key_masks(&self, element: usize) -> Vec<u32> {
+        let key = self.function.elements[element].stateful.as_ref().and_then(|s| s.key.as_ref());
+        key.map_or(Vec::new(), |key| key.fields.iter().map(|&f| mask_of(f)).filter(|&m| m != 0).collect())
+    }
+
+    /// Writes the key of the element's flow to its slot; all key fields are present.
+    pub(super) fn emit_key(&mut self, element: usize) {
+        let slot = self.plans[element].key_slot;
+        let Some(spec) = self.function.elements[element].stateful.as_ref().and_then(layout::key_spec) else {
+            self.builder.store(Size::B4, FP, slot, Operand::Imm(0));
+            return;
+        };
+        let len = spec.key_bytes() as u32;
+        let (addresses, pieces) = self.pieces(&spec);
+        if let Some((first, _)) = addresses.first() {
+            let places = Lowering::places(*first);
+            self.for_each_place(&places, |this, header, slice| {
+                for &(field, at) in &addresses {
+                    let Some(&(_, place)) = Lowering::places(field).iter().find(|(h, _)| *h == header) else { continue };
+                    this.store_address(header, slice.width_bits, place, slot, at);
+                }
+            });
+        }
+        let used: u32 = pieces.iter().map(|p| p.bytes).sum::<u32>() + 16 * addresses.len() as u32;
+        let padding = (used < len).then(|| Piece { at: used, bytes: len - used, places: Vec::new(), register: None });
+        let mut word = 0;
+        while word < len {
+            let size = if len - word >= 8 { 8 } else { 4 };
+            let inside: Vec<&Piece> = pieces
+                .iter()
+                .chain(&padding)
+                .filter(|p| p.at < word + size && p.at + p.bytes > word)
+                .collect();
+            let covered: u32 = inside.iter().map(|p| p.bytes).sum();
+            let padding_only = inside.iter().filter(|p| p.register.is_none() && p.places.is_empty()).count();
+            let data_fits = inside
+                .iter()
+                .filter(|p| p.register.is_some() || !p.places.is_empty())
+                .all(|p| p.at >= word && p.at + p.bytes <= word + size && Size::of(p.bytes).is_some());
+            let misaligned = inside
+                .iter()
+                .any(|p| (p.register.is_some() || !p.places.is_empty()) && p.at % p.bytes.next_power_of_two() != 0);
+            if covered == size && data_fits && misaligned && padding_only <= 1 {
+                let inside: Vec<Piece> = inside.into_iter().cloned().collect();
+                self.compose_word(&inside, word, size, slot);
+            } else {
+                let starting: Vec<Piece> = inside.into_iter().filter(|p| p.at >= word).cloned().collect();
+                for piece in &starting {
+                    self.store_piece(piece, slot);
+                }
+            }
+            word += size;
+        }
+        if !spec.pairs().is_empty() {
+            self.order_pairs(&spec, slot);
+        }
+    }
+
+    /// The key's addresses (with their offsets), and all other fields, neighbours in the packet as one piece.
+    fn pieces(&self, spec: &KeySpec) -> (Vec<(FieldId, u32)>, Vec<Piece>) {
+        let mut addresses = Vec::new();
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut at = 0;
+        for &field in spec.fields() {
+            let bytes = field.key_bytes() as u32;
+            let register = match field.get().source {
+                Source::Address { .. } => {
+                    addresses.push((field, at));
+                    at += bytes;
+                    continue;
+                }
+                Source::IpProto => Some(self.ip_proto),
+                Source::TcpPayloadLen => Some(self.payload_len),
+                Source::PacketLen => Some(self.packet_len),
+                Source::PacketPort => Some(self.port),
+                Source::Header(..) | Source::Either(_) => None,
+            };
+            let places = Lowering::places(field);
+            let follows = |last: &Piece| {
+                last.at + last.bytes == at
+                    && register.is_none()
+                    && last.register.is_none()
+                    && Size::of(last.bytes + bytes).is_some()
+                    && last.places.len() == places.len()
+                    && last.places.iter().zip(&places).all(|((h, s), (g, t))| {
+                        h == g
+                            && s.offset_bits % 8 == 0
+                            && s.width_bits % 8 == 0
+                            && t.width_bits % 8 == 0
+                            && s.offset_bits + u16::from(s.width_bits) == t.offset_bits
+                    })
+            };
+            match pieces.last_mut() {
+                Some(last) if follows(last) => {
+                    last.bytes += bytes;
+                    for ((_, slice), (_, more)) in last.places.iter_mut().zip(&places) {
+                        slice.width_bits += more.width_bits;
+                    }
+                }
+                _ => pieces.push(Piece { at, bytes, places, register }),
+            }
+            at += bytes;
+        }
+        (addresses, pieces)
+    }
+
+    fn store_address(&mut self, header: Header, width_bits: u8, place: Slice, slot: i16, at: u32) {
+        let base = self.pointers[&header];
+        let offset = (place.offset_bits / 8) as i16;
+        let key = |at: u32| slot + at as i16;
+        let b = &mut self.builder;
+        if width_bits == 128 {
+            for (done, size) in chunks(&[at], 16) {
+                let value = b.reg();
+                b.load(size, value, base, offset + done as i16);
+                b.store(size, FP, key(at + done), Operand::Reg(value));
+            }
+        } else if at.is_multiple_of(8) {
+            b.store(Size::B8, FP, key(at), Operand::Imm(0));
+            b.store(Size::B4, FP, key(at + 8), Operand::Imm(MAPPED_WORD));
+            let value = b.reg();
+            b.load(Size::B4, value, base, offset);
+            b.store(Size::B4, FP, key(at + 12), Operand::Reg(value));
+        } else {
+            for i in 0..12 {
+                let byte = if i < 10 { 0 } else { 0xff };
+                b.store(Size::B1, FP, key(at + i), Operand::Imm(byte));
+            }
+            for (done, size) in chunks(&[at + 12], 4) {
+                let value = b.reg();
+                b.load(size, value, base, offset + done as i16);
+                b.store(size, FP, key(at + 12 + done), Operand::Reg(value));
+            }
+        }
+    }
+
+    /// The bytes of the piece as they stand in memory, at most 8, in a new register.
+    fn load_raw(&mut self, piece: &Piece) -> Reg {
+        let value = self.builder.reg();
+        if let Some(register) = piece.register {
+            self.builder.copy(value, register);
+            self.to_memory_order(value, piece.bytes);
+            return value;
+        }
+        let bytes = piece.bytes;
+        let places = piece.places.clone();
+        self.for_each_place(&places, |this, header, slice| {
+            let base = this.pointers[&header];
+            let whole = slice.offset_bits % 8 == 0 && u32::from(slice.width_bits) == bytes * 8;
+            match Size::of(bytes) {
+                Some(size) if whole => this.builder.load(size, value, base, (slice.offset_bits / 8) as i16),
+                _ => {
+                    this.load_slice(value, base, slice, super::parse::min_bytes(header));
+                    this.to_memory_order(value, bytes);
+                }
+            }
+        });
+        value
+    }
+
+    /// A number of `bytes` bytes to what a little-endian store of that many bytes makes big endian.
+    fn to_memory_order(&mut self, value: Reg, bytes: u32) {
+        let b = &mut self.builder;
+        match bytes {
+            1 => {}
+            2 | 4 | 8 => b.push(Op::FromBe { dst: value, bits: bytes as i32 * 8 }),
+            _ => {
+                b.push(Op::FromBe { dst: value, bits: 64 });
+                b.alu64(alu::RSH, value, Operand::Imm(64 - bytes as i32 * 8));
+            }
+        }
+    }
+
+    /// Several pieces of one word, put together in a register.
+    fn compose_word(&mut self, inside: &[Piece], word: u32, size: u32, slot: i16) {
+        let mut composed: Option<Reg> = None;
+        for piece in inside {
+            if piece.register.is_none() && piece.places.is_empty() {
+                continue;
+            }
+            let value = self.load_raw(piece);
+            let b = &mut self.builder;
+            if piece.at > word {
+                b.alu64(alu::LSH, value, Operand::Imm((piece.at - word) as i32 * 8));
+            }
+            match composed {
+                None => composed = Some(value),
+                Some(all) => b.alu64(alu::OR, all, Operand::Reg(value)),
+            }
+        }
+        if let (Some(all), Some(size)) = (composed, Size::of(size)) {
+            self.builder.store(size, FP, slot + word as i16, Operand::Reg(all));
+        }
+    }
+
+    fn store_piece(&mut self, piece: &Piece, slot: i16) {
+        if piece.register.is_none() && piece.places.is_empty() {
+            for (done, size) in chunks(&[piece.at], piece.bytes) {
+                self.builder.store(size, FP, slot + (piece.at + done) as i16, Operand::Imm(0));
+            }
+            return;
+        }
+        if piece.bytes > 8 {
+            let (bytes, at, places) = (piece.bytes, piece.at, piece.places.clone());
+            self.for_each_place(&places, |this, header, slice| {
+                let base = this.pointers[&header];
+                for (done, size) in chunks(&[at], bytes) {
+                    let value = this.builder.reg();
+                    this.builder.load(size, value, base, (slice.offset_bits / 8) as i16 + done as i16);
+                    this.builder.store(size, FP, slot + (at + done) as i16, Operand::Reg(value));
+                }
+            });
+            return;
+        }
+        let value = self.load_raw(piece);
+        let b = &mut self.builder;
+        let chunks = chunks(&[piece.at], piece.bytes);
+        let last = chunks.len() - 1;
+        for (i, (done, size)) in chunks.into_iter().enumerate() {
+            b.store(size, FP, slot + (piece.at + done) as i16, Operand::Reg(value));
+            if i < last {
+                let bytes = match size {
+                    Size::B1 => 1,
+                    Size::B2 => 2,
+                    Size::B4 => 4,
+                    Size::B8 => 8,
+                };
+                b.alu64(alu::RSH, value, Operand::Imm(bytes * 8));
+            }
+        }
+    }
+
+    /// Puts the smaller end of the connection first: compares the two sides in the key and swaps them where needed.
+    fn order_pairs(&mut self, spec: &KeySpec, slot: i16) {
+        let offsets: Vec<u32> = spec
+            .fields()
+            .iter()
+            .scan(0, |at, field| {
+                let here = *at;
+                *at += field.key_bytes() as u32;
+                Some(here)
+            })
+            .collect();
+        let (swap, done) = (self.builder.label(), self.builder.label());
+        let pairs: Vec<(u32, u32, u32)> = spec
+            .pairs()
+            .iter()
+            .map(|&(a, b)| (offsets[a], offsets[b], spec.fields()[a].key_bytes() as u32))
+            .collect();
+        for &(a, b, bytes) in &pairs {
+            for (at, size) in chunks(&[a, b], bytes) {
+                let [left, right] = [a, b].map(|offset| {
+                    let value = self.builder.reg();
+                    self.builder.load(size, value, FP, slot + (offset + at) as i16);
+                    let bits = match size {
+                        Size::B1 => 0,
+                        Size::B2 => 16,
+                        Size::B4 => 32,
+                        Size::B8 => 64,
+                    };
+                    if bits > 0 {
+                        self.builder.push(Op::FromBe { dst: value, bits });
+                    }
+                    value
+                });
+                self.builder.jump64(jmp::JLT, left, Operand::Reg(right), done);
+                self.builder.jump64(jmp::JGT, left, Operand::Reg(right), swap);
+            }
+        }
+        self.builder.goto(done);
+        self.builder.place(swap);
+        for &(a, b, bytes) in &pairs {
+            for (at, size) in chunks(&[a, b], bytes) {
+                let (left, right) = (self.builder.reg(), self.builder.reg());
+                let (a, b) = (slot + (a + at) as i16, slot + (b + at) as i16);
+                self.builder.load(size, left, FP, a);
+                self.builder.load(size, right, FP, b);
+                self.builder.store(size, FP, a, Operand::Reg(right));
+                self.builder.store(size, FP, b, Operand::Reg(left));
+            }
+        }
+        self.builder.place(done);
+    }
+}

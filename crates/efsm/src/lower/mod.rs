@@ -1,0 +1,399 @@
+//! Lowering: a function to eBPF that the kernel accepts.
+//!
+//! Goal: the program that a careful person would write by hand for this one function, with the effect that the reference
+//! machine defines.
+//!
+//! ```text
+//!  before: the model                       after:
+//!    key ip.src                              parse: only the headers that the function needs
+//!    on a when l4.dport == 5123 -> b {..}    element: key on the stack, lookup, expiry, jump by state,
+//!                                                     tests in row order, body (update, store, write, verdict)
+//! ```
+//!
+//! Steps: [`parse`] walks the parse graph and splits it by which headers are valid, so that every way out of the parse
+//! knows them; [`key`] builds the flow key; [`rows`] makes of the rows of a state a decision tree that tests nothing twice,
+//! and of each row a body, apart for stored and absent contexts (the registers of an absent one are constants); [`value`]
+//! computes expressions; [`write`] rewrites headers with their checksums; [`regalloc`] assigns registers.
+//!
+//! Holds before: the model is checked. Holds after: the program terminates without loops, touches only checked packet
+//! bytes, and leaves maps and packet as the machine does.
+//!
+//! Limits: contexts of one flow must be handled by one CPU at a time (`docs/adr/0008-one-cpu-a-flow.md`); 512 bytes of
+//! stack bound the key, the record and what registers cannot hold.
+
+mod asm;
+mod key;
+mod parse;
+mod regalloc;
+mod rows;
+mod value;
+mod write;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flowloom_bpf::insn::{helper, jmp};
+use flowloom_bpf::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, MapDef, MapKind, Program};
+use flowloom_engine::Verdict;
+use flowloom_wire::field::FieldId;
+use flowloom_wire::graph::Header;
+
+use crate::layout::{self, Counter, CounterTable, RecordLayout};
+use crate::machine::capacity;
+use crate::model::{Function, Row, Terminal, WriteTarget, WriteValue};
+use asm::{Builder, FP, Label, Op, Operand, R0, R1, R2, R3, R4, Reg, Size};
+use rows::Facts;
+
+/// The section of programs that are lowered.
+const SECTION: &str = "xdp";
+/// A licence that lets the program use every helper.
+const LICENSE: &str = "Dual MIT/GPL";
+/// How many flows the map behind "flows looked up" remembers.
+const SEEN_ENTRIES: u32 = 1 << 20;
+const BPF_ANY: i32 = 0;
+const BPF_NOEXIST: i32 = 1;
+
+/// How to lower.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LowerOptions {
+    /// Count hits of rows, expiries and flows in maps of their own ([`crate::Coverage::from_snapshot`] reads them).
+    pub counters: bool,
+}
+
+/// A function that cannot be lowered to eBPF.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LowerError {
+    /// Keys, records and values do not fit the frame.
+    #[error("the program needs {found} bytes of stack, eBPF has {limit}: shorten keys or contexts")]
+    Stack {
+        /// Bytes needed.
+        found: u32,
+        /// Bytes there are.
+        limit: u32,
+    },
+    /// A jump is too far.
+    #[error("the program has {found} instructions and a jump farther than {limit}: split the function's rows")]
+    TooLong {
+        /// Instructions.
+        found: usize,
+        /// Longest jump.
+        limit: usize,
+    },
+}
+
+/// Lowers `function`.
+///
+/// # Errors
+/// The program would not fit eBPF's frame or jumps.
+pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, LowerError> {
+    let mut lowering = Lowering::new(function, *options);
+    lowering.emit();
+    let Lowering { builder, maps, .. } = lowering;
+    if builder.stack_bytes > regalloc::STACK_BYTES {
+        return Err(LowerError::Stack { found: builder.stack_bytes, limit: regalloc::STACK_BYTES });
+    }
+    let (insns, lines) = regalloc::finish(builder, &function.source)?;
+    Ok(Program {
+        name: function.name.clone(),
+        section: SECTION.to_owned(),
+        insns,
+        maps,
+        lines,
+        license: LICENSE.to_owned(),
+    })
+}
+
+/// What is fixed about one element.
+#[derive(Debug, Clone)]
+struct ElementPlan {
+    entry: Label,
+    no_key: Label,
+    map: Option<u32>,
+    layout: Option<RecordLayout>,
+    key_slot: i16,
+    record_slot: i16,
+    /// Offsets of its global registers in the data section.
+    globals: Vec<u32>,
+    seen: Option<u32>,
+}
+
+/// A function being lowered.
+struct Lowering<'a> {
+    function: &'a Function,
+    builder: Builder,
+    maps: Vec<MapDef>,
+    plans: Vec<ElementPlan>,
+    counters: Option<(u32, CounterTable)>,
+    globals_map: Option<u32>,
+    ports_map: Option<u32>,
+    /// Every combination of valid headers that a parse can end with, seen through `tracked`.
+    masks: Vec<u32>,
+    /// Headers whose validity the code may ask for.
+    tracked: u32,
+    needs_ip_proto: bool,
+    data: Reg,
+    data_end: Reg,
+    valid: Reg,
+    /// Where each header starts; headers that exclude each other share a register.
+    pointers: BTreeMap<Header, Reg>,
+    now: Reg,
+    port: Reg,
+    packet_len: Reg,
+    ip_proto: Reg,
+    payload_len: Reg,
+    metadata: Vec<Reg>,
+    fields: BTreeMap<(usize, FieldId), (Reg, Reg)>,
+    registers: BTreeMap<(usize, u16), Reg>,
+    globals: BTreeMap<(usize, u16), Reg>,
+    path: Facts,
+}
+
+impl<'a> Lowering<'a> {
+    fn new(function: &'a Function, options: LowerOptions) -> Lowering<'a> {
+        let mut builder = Builder::new();
+        let mut maps = Vec::new();
+        let mut add_map = |map: MapDef| {
+            maps.push(map);
+            maps.len() as u32 - 1
+        };
+        let (global_offsets, data) = layout::globals(function);
+        let mut plans: Vec<ElementPlan> = Vec::new();
+        for (element, globals) in function.elements.iter().zip(global_offsets) {
+            let mut plan = ElementPlan {
+                entry: builder.label(),
+                no_key: builder.label(),
+                map: None,
+                layout: None,
+                key_slot: 0,
+                record_slot: 0,
+                globals,
+                seen: None,
+            };
+            if let Some(stateful) = &element.stateful {
+                let record = RecordLayout::of(element, stateful);
+                let key_bytes = key_bytes(stateful);
+                plan.key_slot = builder.stack(key_bytes);
+                plan.record_slot = builder.stack(record.len_bytes);
+                plan.map = Some(add_map(MapDef {
+                    name: element.name.clone(),
+                    kind: MapKind::Hash,
+                    key_bytes,
+                    value_bytes: record.len_bytes,
+                    max_entries: capacity(stateful) as u32,
+                    flags: BPF_F_NO_PREALLOC,
+                    initial: None,
+                    layout: Some(record.describe(element, stateful)),
+                }));
+                plan.layout = Some(record);
+            }
+            plans.push(plan);
+        }
+        let globals_map = (!data.is_empty()).then(|| {
+            add_map(MapDef {
+                name: layout::GLOBALS_MAP.to_owned(),
+                kind: MapKind::Array,
+                key_bytes: 4,
+                value_bytes: data.len() as u32,
+                max_entries: 1,
+                flags: BPF_F_MMAPABLE,
+                initial: Some(data),
+                layout: None,
+            })
+        });
+        let forwards = |terminal: &Terminal| matches!(terminal, Terminal::Forward(_));
+        let ports_map = function
+            .elements
+            .iter()
+            .any(|e| forwards(&e.otherwise.actions.terminal) || e.rows.iter().any(|r| forwards(&r.actions.terminal)))
+            .then(|| add_map(plain_map(layout::PORTS_MAP, MapKind::Devmap, 4, 4, layout::PORT_COUNT, 0)));
+        let counters = options.counters.then(|| {
+            let table = CounterTable::of(function);
+            for (i, (element, plan)) in function.elements.iter().zip(&mut plans).enumerate() {
+                if let Some(stateful) = &element.stateful {
+                    let name = layout::seen_map(i);
+                    let map =
+                        plain_map(&name, MapKind::Hash, key_bytes(stateful), 4, SEEN_ENTRIES, BPF_F_NO_PREALLOC);
+                    plan.seen = Some(add_map(map));
+                }
+            }
+            (add_map(plain_map(layout::HITS_MAP, MapKind::Array, 4, table.len() * 8, 1, 0)), table)
+        });
+
+        let shape = parse::Shape::of(function);
+        let mut pointers: BTreeMap<Header, Reg> = BTreeMap::new();
+        for header in Header::ALL {
+            let excludes = |other: Header| !shape.masks.iter().any(|m| m & header.bit() != 0 && m & other.bit() != 0);
+            let shared = pointers.values().copied().find(|&reg| {
+                pointers.iter().filter(|&(_, &r)| r == reg).all(|(&other, _)| excludes(other))
+            });
+            let reg = shared.unwrap_or_else(|| builder.reg());
+            pointers.insert(header, reg);
+        }
+        let metadata = function.metadata.iter().map(|_| builder.reg()).collect();
+        Lowering {
+            function,
+            maps,
+            plans,
+            counters,
+            globals_map,
+            ports_map,
+            masks: shape.masks.iter().map(|m| m & shape.needed).collect::<BTreeSet<_>>().into_iter().collect(),
+            tracked: shape.needed,
+            needs_ip_proto: shape.needs_ip_proto,
+            data: builder.reg(),
+            data_end: builder.reg(),
+            valid: builder.reg(),
+            pointers,
+            now: builder.reg(),
+            port: builder.reg(),
+            packet_len: builder.reg(),
+            ip_proto: builder.reg(),
+            payload_len: builder.reg(),
+            metadata,
+            fields: BTreeMap::new(),
+            registers: BTreeMap::new(),
+            globals: BTreeMap::new(),
+            path: Facts::default(),
+            builder,
+        }
+    }
+
+    fn emit(&mut self) {
+        self.emit_parse();
+        for element in 0..self.function.elements.len() {
+            self.emit_element(element);
+        }
+    }
+
+    fn count(&mut self, element: usize, counter: Counter) {
+        let Some((map, table)) = &self.counters else { return };
+        let (map, offset) = (*map, table.index(element, counter) * 8);
+        let b = &mut self.builder;
+        let address = b.reg();
+        b.push(Op::MapValue { dst: address, map, offset });
+        let value = b.reg();
+        b.load(Size::B8, value, address, 0);
+        b.alu64(flowloom_bpf::insn::alu::ADD, value, Operand::Imm(1));
+        b.store(Size::B8, address, 0, Operand::Reg(value));
+    }
+
+    /// Puts the map and the address of the key into the argument registers.
+    fn map_arguments(&mut self, map: u32, key_slot: i16) {
+        let b = &mut self.builder;
+        b.push(Op::Map { dst: R1, map });
+        b.copy(R2, FP);
+        b.alu64(flowloom_bpf::insn::alu::ADD, R2, Operand::Imm(key_slot.into()));
+    }
+
+    fn delete_context(&mut self, element: usize) {
+        let plan = &self.plans[element];
+        if let Some(map) = plan.map {
+            let slot = plan.key_slot;
+            self.map_arguments(map, slot);
+            self.builder.call(helper::MAP_DELETE_ELEM, 2);
+        }
+    }
+
+    /// Makes the packet's time known on the rest of this path.
+    fn ensure_now(&mut self) {
+        if self.path.now_is_known {
+            return;
+        }
+        let b = &mut self.builder;
+        let known = b.label();
+        if self.path.now_may_be_known {
+            b.jump64(jmp::JNE, self.now, Operand::Imm(0), known);
+        }
+        b.call(helper::KTIME_GET_NS, 0);
+        b.copy(self.now, R0);
+        b.place(known);
+        self.path.now_is_known = true;
+    }
+
+    fn exit(&mut self, verdict: Verdict) {
+        self.builder.exit_with(verdict.number());
+    }
+
+    /// The terminal action; `port` is its computed port.
+    fn emit_terminal(&mut self, terminal: &Terminal, port: Option<Operand>) {
+        match terminal {
+            Terminal::Drop => self.exit(Verdict::Drop),
+            Terminal::Pass | Terminal::Punt => self.exit(Verdict::Pass),
+            Terminal::Reply => self.exit(Verdict::Tx),
+            Terminal::Goto(element) => {
+                let entry = self.plans[usize::from(*element)].entry;
+                self.builder.goto(entry);
+            }
+            Terminal::Forward(_) => {
+                let (Some(map), Some(port)) = (self.ports_map, port) else { return };
+                let b = &mut self.builder;
+                match port {
+                    Operand::Reg(reg) => b.copy(R2, reg),
+                    Operand::Imm(imm) => b.set(R2, u64::from(imm as u32)),
+                }
+                b.push(Op::Map { dst: R1, map });
+                b.set(R3, 0);
+                b.call(helper::REDIRECT_MAP, 3);
+                b.push(Op::Exit);
+            }
+        }
+    }
+
+    /// Inserts the record at the element's slot; falls through with the result in r0.
+    fn insert_context(&mut self, element: usize) {
+        let plan = self.plans[element].clone();
+        let Some(map) = plan.map else { return };
+        self.map_arguments(map, plan.key_slot);
+        let b = &mut self.builder;
+        b.copy(R3, FP);
+        b.alu64(flowloom_bpf::insn::alu::ADD, R3, Operand::Imm(plan.record_slot.into()));
+        b.set(R4, BPF_NOEXIST as u64);
+        b.call(helper::MAP_UPDATE_ELEM, 4);
+    }
+
+    /// Remembers the key among the flows that were looked up; the value does not matter, so the key serves for it.
+    fn mark_seen(&mut self, element: usize) {
+        let plan = self.plans[element].clone();
+        let Some(map) = plan.seen else { return };
+        self.map_arguments(map, plan.key_slot);
+        let b = &mut self.builder;
+        b.copy(R3, R2);
+        b.set(R4, BPF_ANY as u64);
+        b.call(helper::MAP_UPDATE_ELEM, 4);
+    }
+}
+
+fn plain_map(name: &str, kind: MapKind, key_bytes: u32, value_bytes: u32, max_entries: u32, flags: u32) -> MapDef {
+    MapDef { name: name.to_owned(), kind, key_bytes, value_bytes, max_entries, flags, initial: None, layout: None }
+}
+
+fn key_bytes(stateful: &crate::model::Stateful) -> u32 {
+    layout::key_spec(stateful).map_or(layout::SINGLE_KEY_BYTES, |spec| spec.key_bytes()) as u32
+}
+
+/// Every field that some row, key or action of the function reads or writes.
+fn fields_used(function: &Function) -> BTreeSet<FieldId> {
+    let mut used = BTreeSet::new();
+    for element in &function.elements {
+        used.extend(element.rows.iter().flat_map(Row::fields));
+        if let Some(key) = element.stateful.as_ref().and_then(|s| s.key.as_ref()) {
+            used.extend(key.fields.iter().copied());
+        }
+    }
+    used
+}
+
+/// Every field that some row writes.
+fn fields_written(function: &Function) -> BTreeSet<FieldId> {
+    function.elements.iter().flat_map(|e| &e.rows).flat_map(|row| row.actions.fields_written()).collect()
+}
+
+/// The metadata writes of the action block of `otherwise`: constants only.
+fn constant_metadata(writes: &[crate::model::Write]) -> Vec<(u16, u64)> {
+    writes
+        .iter()
+        .filter_map(|write| match (write.target, &write.value) {
+            (WriteTarget::Metadata(i), WriteValue::Number { value: crate::model::Expr::Constant(c), .. }) => Some((i, *c)),
+            _ => None,
+        })
+        .collect()
+}

@@ -1,0 +1,559 @@
+//! Register allocation and final layout: virtual code to instructions.
+//!
+//! Goal: the fewest instructions on every path; copies and spills are the only ones this pass adds or removes.
+//!
+//! ```text
+//!  before:  v12 = v11          after:  (nothing: v11 and v12 share r6)
+//!           v12 += 14                  r6 += 14
+//!           call 1                     call 1        (r6 survives, r1-r5 would not)
+//!           use v12                    use r6
+//! ```
+//!
+//! Steps: thread jumps and drop unreachable code; drop pure instructions whose result is dead; build the interference
+//! graph from liveness; merge the two sides of a copy where that cannot make the graph harder to colour (Briggs' and
+//! George's tests); colour with ten registers (r0-r9), optimistically; what finds no colour gets a slot of the stack and
+//! the steps start again. Afterwards copies onto themselves disappear, and labels become distances.
+//!
+//! Holds before: every use is reached by a definition on the paths that the program takes. Holds after: only the
+//! machine's registers, a frame of at most 512 bytes.
+//!
+//! Limits: no splitting of live ranges; a spilled register lives in memory everywhere.
+
+use std::collections::{BTreeSet, HashMap};
+
+use flowloom_bpf::insn::{SRC_REG, alu, call, class, imm64, jmp, mode, size};
+use flowloom_bpf::{Insn, LineInfo};
+
+use super::LowerError;
+use super::asm::{Builder, FIRST_VIRTUAL, FP, Label, Op, Operand, Reg, Size, alu_class, inverse, jump_class};
+use crate::model::{Source, Span};
+
+/// The registers that can hold a value: r0 to r9.
+const COLOURS: usize = 10;
+/// The kernel's frame.
+pub(crate) const STACK_BYTES: u32 = 512;
+
+/// A set of registers as bits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RegSet(Vec<u64>);
+
+impl RegSet {
+    fn new(len: usize) -> RegSet {
+        RegSet(vec![0; len.div_ceil(64)])
+    }
+    fn insert(&mut self, r: usize) {
+        self.0[r / 64] |= 1 << (r % 64);
+    }
+    fn remove(&mut self, r: usize) {
+        self.0[r / 64] &= !(1 << (r % 64));
+    }
+    fn contains(&self, r: usize) -> bool {
+        self.0[r / 64] >> (r % 64) & 1 == 1
+    }
+    /// Adds all of `other`; whether that changed anything.
+    fn union(&mut self, other: &RegSet) -> bool {
+        let mut changed = false;
+        for (a, b) in self.0.iter_mut().zip(&other.0) {
+            changed |= *b & !*a != 0;
+            *a |= b;
+        }
+        changed
+    }
+    fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().enumerate().flat_map(|(i, &word)| {
+            let mut word = word;
+            std::iter::from_fn(move || {
+                (word != 0).then(|| {
+                    let bit = word.trailing_zeros() as usize;
+                    word &= word - 1;
+                    i * 64 + bit
+                })
+            })
+        })
+    }
+}
+
+/// Turns virtual code into instructions with their source lines.
+pub(crate) fn finish(mut builder: Builder, source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), LowerError> {
+    let mut ops = std::mem::take(&mut builder.ops);
+    simplify_jumps(&mut ops);
+    remove_dead(&mut ops, &builder);
+    simplify_jumps(&mut ops);
+    let first_temporary = builder.reg_count();
+    loop {
+        match colour(&ops, &builder, first_temporary) {
+            Ok(colours) => {
+                for op in &mut ops {
+                    op.map_registers(|r| if r == FP { r } else { Reg(colours[r.0 as usize]) });
+                }
+                ops.retain(|op| !matches!(op, Op::Copy { dst, src } if dst == src));
+                simplify_jumps(&mut ops);
+                return encode(&ops, source);
+            }
+            Err(spilled) => {
+                ops = spill(ops, &spilled, &mut builder);
+                if builder.stack_bytes > STACK_BYTES {
+                    return Err(LowerError::Stack { found: builder.stack_bytes, limit: STACK_BYTES });
+                }
+            }
+        }
+    }
+}
+
+/// Follows jumps to jumps, drops what no path reaches and jumps to the next instruction.
+fn simplify_jumps(ops: &mut Vec<Op>) {
+    loop {
+        let before = ops.len();
+        let mut position = HashMap::new();
+        for (i, op) in ops.iter().enumerate() {
+            if let Op::Label(label) = op {
+                position.insert(*label, i);
+            }
+        }
+        let first_real = |mut i: usize| {
+            while matches!(ops.get(i), Some(Op::Label(_) | Op::Line(_))) {
+                i += 1;
+            }
+            i
+        };
+        let thread = |mut label: Label| {
+            for _ in 0..ops.len() {
+                match ops.get(first_real(position[&label])) {
+                    Some(Op::Goto(next)) if *next != label => label = *next,
+                    _ => break,
+                }
+            }
+            label
+        };
+        let mut threaded = ops.clone();
+        for op in &mut threaded {
+            match op {
+                Op::Goto(target) | Op::Jump { target, .. } => *target = thread(*target),
+                _ => {}
+            }
+        }
+        // `if c goto A; goto B; A:` is `if !c goto B; A:`.
+        for i in 0..threaded.len() {
+            if let Op::Jump { wide, op, left, right, target } = threaded[i]
+                && let Some(Op::Goto(other)) = threaded.get(i + 1).copied()
+                && let Some(op) = inverse(op)
+                && first_real(i + 2) == first_real(position[&target])
+            {
+                threaded[i] = Op::Jump { wide, op, left, right, target: other };
+                threaded[i + 1] = Op::Goto(target);
+            }
+        }
+        let used: BTreeSet<Label> = threaded
+            .iter()
+            .filter_map(|op| match op {
+                Op::Goto(target) | Op::Jump { target, .. } => Some(*target),
+                _ => None,
+            })
+            .collect();
+        let mut kept = Vec::with_capacity(threaded.len());
+        let mut reachable = true;
+        let mut pending_line = None;
+        for (i, op) in threaded.iter().enumerate() {
+            match op {
+                Op::Label(label) if !used.contains(label) => continue,
+                Op::Label(_) => reachable = true,
+                Op::Line(_) if !reachable => {
+                    pending_line = Some(*op);
+                    continue;
+                }
+                _ if !reachable => continue,
+                Op::Goto(target) | Op::Jump { target, .. } if first_real(i + 1) == first_real(position[target]) => {
+                    continue;
+                }
+                Op::Goto(_) | Op::Exit => reachable = false,
+                _ => {}
+            }
+            kept.push(*op);
+            if let (Op::Label(_), Some(line)) = (op, pending_line.take()) {
+                kept.push(line);
+            }
+        }
+        *ops = kept;
+        if ops.len() == before {
+            return;
+        }
+    }
+}
+
+/// Liveness: for each instruction, calls `visit(index, op, live_after)` in reverse order.
+fn for_each_live(ops: &[Op], regs: usize, mut visit: impl FnMut(usize, &Op, &RegSet)) {
+    let mut starts = vec![0];
+    for (i, op) in ops.iter().enumerate() {
+        match op {
+            Op::Label(_) if i != 0 => starts.push(i),
+            Op::Jump { .. } | Op::Goto(_) | Op::Exit => starts.push(i + 1),
+            _ => {}
+        }
+    }
+    starts.push(ops.len());
+    starts.sort_unstable();
+    starts.dedup();
+    let blocks: Vec<std::ops::Range<usize>> =
+        starts.windows(2).filter(|w| w[0] < w[1]).map(|w| w[0]..w[1]).collect();
+    let mut block_of = HashMap::new();
+    for (b, range) in blocks.iter().enumerate() {
+        for op in &ops[range.clone()] {
+            match op {
+                Op::Label(label) => {
+                    block_of.insert(*label, b);
+                }
+                Op::Line(_) => {}
+                _ => break,
+            }
+        }
+    }
+    let successors: Vec<Vec<usize>> = blocks
+        .iter()
+        .enumerate()
+        .map(|(b, range)| match &ops[range.end - 1] {
+            Op::Goto(target) => vec![block_of[target]],
+            Op::Jump { target, .. } => vec![block_of[target], b + 1],
+            Op::Exit => Vec::new(),
+            _ => vec![b + 1],
+        })
+        .map(|next| next.into_iter().filter(|&n| n < blocks.len()).collect())
+        .collect();
+    let step = |op: &Op, live: &mut RegSet| {
+        if let Op::Call { .. } = op {
+            (0..6).for_each(|r| live.remove(r));
+        }
+        if let Some(def) = op.def() {
+            live.remove(def.0 as usize);
+        }
+        op.uses(|r| live.insert(r.0 as usize));
+    };
+    let mut live_in = vec![RegSet::new(regs); blocks.len()];
+    let live_out = |b: usize, live_in: &[RegSet]| {
+        let mut live = RegSet::new(regs);
+        for &next in &successors[b] {
+            live.union(&live_in[next]);
+        }
+        live
+    };
+    loop {
+        let mut changed = false;
+        for b in (0..blocks.len()).rev() {
+            let mut live = live_out(b, &live_in);
+            for op in ops[blocks[b].clone()].iter().rev() {
+                step(op, &mut live);
+            }
+            changed |= live_in[b].union(&live);
+        }
+        if !changed {
+            break;
+        }
+    }
+    for b in (0..blocks.len()).rev() {
+        let mut live = live_out(b, &live_in);
+        for i in blocks[b].clone().rev() {
+            visit(i, &ops[i], &live);
+            step(&ops[i], &mut live);
+        }
+    }
+}
+
+fn remove_dead(ops: &mut Vec<Op>, builder: &Builder) {
+    loop {
+        let mut dead = vec![false; ops.len()];
+        for_each_live(ops, builder.reg_count() as usize, |i, op, live| {
+            dead[i] = op.is_pure() && op.def().is_some_and(|d| !live.contains(d.0 as usize));
+        });
+        let before = ops.len();
+        let mut i = 0;
+        ops.retain(|_| {
+            i += 1;
+            !dead[i - 1]
+        });
+        if ops.len() == before {
+            return;
+        }
+    }
+}
+
+/// The interference graph with merged nodes.
+struct Graph {
+    neighbours: Vec<BTreeSet<usize>>,
+    alias: Vec<usize>,
+    present: Vec<bool>,
+}
+
+impl Graph {
+    fn find(&self, mut r: usize) -> usize {
+        while self.alias[r] != r {
+            r = self.alias[r];
+        }
+        r
+    }
+
+    fn add_edge(&mut self, a: usize, b: usize) {
+        if a != b {
+            self.neighbours[a].insert(b);
+            self.neighbours[b].insert(a);
+        }
+    }
+
+    fn degree(&self, r: usize) -> usize {
+        if r < COLOURS { usize::MAX } else { self.neighbours[r].len() }
+    }
+
+    /// Whether merging `a` and `b` leaves the graph as easy to colour as it was.
+    fn can_merge(&self, a: usize, b: usize) -> bool {
+        if a < COLOURS {
+            // George: each neighbour of b already interferes with a, or does not matter.
+            self.neighbours[b]
+                .iter()
+                .all(|&n| n < COLOURS || self.degree(n) < COLOURS || self.neighbours[a].contains(&n))
+        } else {
+            // Briggs: fewer than COLOURS neighbours of significant degree.
+            let union: BTreeSet<usize> = self.neighbours[a].union(&self.neighbours[b]).copied().collect();
+            union.iter().filter(|&&n| self.degree(n) >= COLOURS).count() < COLOURS
+        }
+    }
+
+    fn merge(&mut self, a: usize, b: usize) {
+        self.alias[b] = a;
+        self.present[b] = false;
+        for n in std::mem::take(&mut self.neighbours[b]) {
+            self.neighbours[n].remove(&b);
+            self.add_edge(a, n);
+        }
+    }
+}
+
+/// A machine register for every register, or the registers that must go to the stack.
+fn colour(ops: &[Op], builder: &Builder, first_temporary: u32) -> Result<Vec<u32>, Vec<Reg>> {
+    let regs = builder.reg_count() as usize;
+    let mut graph =
+        Graph { neighbours: vec![BTreeSet::new(); regs], alias: (0..regs).collect(), present: vec![false; regs] };
+    let mut cost = vec![0u32; regs];
+    let mut copies = Vec::new();
+    for_each_live(ops, regs, |_, op, live| {
+        if let Op::Call { .. } = op {
+            for r in 0..6 {
+                for l in live.iter().filter(|&l| l >= 6 && l != FP.0 as usize) {
+                    graph.add_edge(r, l);
+                }
+            }
+        }
+        if let Some(def) = op.def() {
+            let except = match op {
+                Op::Copy { src, .. } => Some(src.0 as usize),
+                _ => None,
+            };
+            for l in live.iter().filter(|&l| Some(l) != except && l != FP.0 as usize) {
+                graph.add_edge(def.0 as usize, l);
+            }
+            cost[def.0 as usize] += 1;
+            graph.present[def.0 as usize] = true;
+        }
+        op.uses(|r| {
+            cost[r.0 as usize] += 1;
+            graph.present[r.0 as usize] = true;
+        });
+        if let Op::Copy { dst, src } = op
+            && *src != FP
+        {
+            copies.push((dst.0 as usize, src.0 as usize));
+        }
+    });
+    // What a spill made is short-lived already: spilling it again would not help.
+    cost[first_temporary as usize..].fill(u32::MAX);
+    for a in 0..COLOURS {
+        for b in 0..a {
+            graph.add_edge(a, b);
+        }
+    }
+    copies.reverse();
+    loop {
+        let mut merged = false;
+        for &(dst, src) in &copies {
+            let (mut a, mut b) = (graph.find(dst), graph.find(src));
+            if b < a {
+                std::mem::swap(&mut a, &mut b);
+            }
+            if a != b && b >= FIRST_VIRTUAL as usize && !graph.neighbours[a].contains(&b) && graph.can_merge(a, b) {
+                graph.merge(a, b);
+                cost[a] = cost[a].saturating_add(cost[b]);
+                merged = true;
+            }
+        }
+        if !merged {
+            break;
+        }
+    }
+
+    // Simplify: take out what is easy to colour, otherwise the cheapest by cost per edge, and hope.
+    let mut degrees: Vec<usize> = graph.neighbours.iter().map(BTreeSet::len).collect();
+    let mut left: BTreeSet<usize> = (FIRST_VIRTUAL as usize..regs).filter(|&r| graph.present[r]).collect();
+    let mut stack = Vec::with_capacity(left.len());
+    while !left.is_empty() {
+        let easy = left.iter().copied().find(|&r| degrees[r] < COLOURS);
+        let cheapest = || left.iter().copied().min_by_key(|&r| (u64::from(cost[r]) << 20) / degrees[r].max(1) as u64);
+        let Some(r) = easy.or_else(cheapest) else { break };
+        left.remove(&r);
+        stack.push(r);
+        for &n in &graph.neighbours[r] {
+            degrees[n] -= 1;
+        }
+    }
+    let mut colours: Vec<Option<u32>> = (0..regs).map(|r| (r < COLOURS).then_some(r as u32)).collect();
+    let mut failed = Vec::new();
+    while let Some(r) = stack.pop() {
+        let taken: Vec<u32> = graph.neighbours[r].iter().filter_map(|&n| colours[n]).collect();
+        let hint = copies.iter().find_map(|&(d, s)| {
+            let (d, s) = (graph.find(d), graph.find(s));
+            let other = if d == r { s } else if s == r { d } else { return None };
+            colours[other].filter(|c| !taken.contains(c))
+        });
+        colours[r] = hint.or_else(|| (0..COLOURS as u32).find(|c| !taken.contains(c)));
+        if colours[r].is_none() {
+            failed.push(Reg(r as u32));
+        }
+    }
+    if !failed.is_empty() {
+        let spilled: BTreeSet<usize> = failed.iter().map(|r| r.0 as usize).collect();
+        return Err((0..regs).filter(|&r| spilled.contains(&graph.find(r))).map(|r| Reg(r as u32)).collect());
+    }
+    Ok((0..regs).map(|r| colours[graph.find(r)].unwrap_or(0)).collect())
+}
+
+/// Gives each spilled register a slot: a load before each use, a store after each definition.
+fn spill(ops: Vec<Op>, spilled: &[Reg], builder: &mut Builder) -> Vec<Op> {
+    let slots: HashMap<Reg, i16> = spilled.iter().map(|&r| (r, builder.stack(8))).collect();
+    let mut out = Vec::with_capacity(ops.len() * 2);
+    for mut op in ops {
+        let mut loads = Vec::new();
+        op.uses(|r| {
+            if let Some(&slot) = slots.get(&r)
+                && !loads.iter().any(|&(l, _)| l == r)
+            {
+                loads.push((r, slot));
+            }
+        });
+        let store = op.def().and_then(|def| slots.get(&def).map(|&slot| (def, slot)));
+        let mut fresh = HashMap::new();
+        for &(r, slot) in &loads {
+            let temporary = builder.reg();
+            fresh.insert(r, temporary);
+            out.push(Op::Load { size: Size::B8, dst: temporary, base: FP, offset: slot });
+        }
+        if let Some((def, _)) = store {
+            fresh.entry(def).or_insert_with(|| builder.reg());
+        }
+        op.map_registers(|r| fresh.get(&r).copied().unwrap_or(r));
+        out.push(op);
+        if let Some((def, slot)) = store {
+            out.push(Op::Store { size: Size::B8, base: FP, offset: slot, src: Operand::Reg(fresh[&def]) });
+        }
+    }
+    out
+}
+
+fn size_bits(of: Size) -> u8 {
+    match of {
+        Size::B1 => size::B,
+        Size::B2 => size::H,
+        Size::B4 => size::W,
+        Size::B8 => size::DW,
+    }
+}
+
+/// Distances for labels, bytes for operations.
+fn encode(ops: &[Op], source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), LowerError> {
+    let mut places = HashMap::new();
+    let mut at = 0usize;
+    for op in ops {
+        match op {
+            Op::Label(label) => {
+                places.insert(*label, at);
+            }
+            Op::Line(_) => {}
+            Op::Imm64 { .. } | Op::Map { .. } | Op::MapValue { .. } => at += 2,
+            _ => at += 1,
+        }
+    }
+    let mut insns: Vec<Insn> = Vec::with_capacity(at);
+    let mut lines: Vec<LineInfo> = Vec::new();
+    let mut span: Option<Span> = None;
+    for op in ops {
+        let here = insns.len();
+        let distance = |target: &Label| {
+            let distance = places[target] as i64 - here as i64 - 1;
+            i16::try_from(distance).map_err(|_| LowerError::TooLong { found: at, limit: i16::MAX as usize })
+        };
+        let with_source = |code: u8, src: Operand| match src {
+            Operand::Reg(r) => (code | SRC_REG, r.0 as u8, 0),
+            Operand::Imm(imm) => (code, 0, imm),
+        };
+        let wide = |dst: Reg, src: u8, low: u32, high: u32| {
+            let first = Insn { code: class::LD | mode::IMM | size::DW, dst: dst.0 as u8, src, off: 0, imm: low as i32 };
+            [first, Insn { imm: high as i32, ..Insn::default() }]
+        };
+        match *op {
+            Op::Label(_) => continue,
+            Op::Line(s) => {
+                span = Some(s);
+                continue;
+            }
+            Op::Copy { dst, src } => insns.push(Insn {
+                code: class::ALU64 | alu::MOV | SRC_REG,
+                dst: dst.0 as u8,
+                src: src.0 as u8,
+                ..Insn::default()
+            }),
+            Op::Alu { wide, op, dst, src } => {
+                let (code, src, imm) = with_source(alu_class(wide) | op, src);
+                insns.push(Insn { code, dst: dst.0 as u8, src, off: 0, imm });
+            }
+            Op::FromBe { dst, bits } => insns.push(Insn {
+                code: class::ALU | alu::END | SRC_REG,
+                dst: dst.0 as u8,
+                imm: bits,
+                ..Insn::default()
+            }),
+            Op::Imm64 { dst, value } => insns.extend(wide(dst, imm64::NUMBER, value as u32, (value >> 32) as u32)),
+            Op::Map { dst, map } => insns.extend(wide(dst, imm64::MAP, map, 0)),
+            Op::MapValue { dst, map, offset } => insns.extend(wide(dst, imm64::MAP_VALUE, map, offset)),
+            Op::Load { size, dst, base, offset } => insns.push(Insn {
+                code: class::LDX | mode::MEM | size_bits(size),
+                dst: dst.0 as u8,
+                src: base.0 as u8,
+                off: offset,
+                imm: 0,
+            }),
+            Op::Store { size, base, offset, src } => {
+                let (code, src, imm) = match src {
+                    Operand::Reg(r) => (class::STX, r.0 as u8, 0),
+                    Operand::Imm(imm) => (class::ST, 0, imm),
+                };
+                insns.push(Insn { code: code | mode::MEM | size_bits(size), dst: base.0 as u8, src, off: offset, imm });
+            }
+            Op::Jump { wide, op, left, right, target } => {
+                let (code, src, imm) = with_source(jump_class(wide) | op, right);
+                insns.push(Insn { code, dst: left.0 as u8, src, off: distance(&target)?, imm });
+            }
+            Op::Goto(target) => {
+                insns.push(Insn { code: class::JMP | jmp::JA, off: distance(&target)?, ..Insn::default() });
+            }
+            Op::Call { helper, .. } => insns.push(Insn {
+                code: class::JMP | jmp::CALL,
+                src: call::HELPER,
+                imm: helper,
+                ..Insn::default()
+            }),
+            Op::Exit => insns.push(Insn { code: class::JMP | jmp::EXIT, ..Insn::default() }),
+        }
+        if let Some(span) = span {
+            let (line, column, text) = source.locate(span.start);
+            if lines.last().is_none_or(|last| (last.line, last.column) != (line, column)) {
+                lines.push(LineInfo { insn: here, file: source.name.clone(), text: text.trim().to_owned(), line, column });
+            }
+        }
+    }
+    Ok((insns, lines))
+}

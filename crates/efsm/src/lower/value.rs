@@ -1,0 +1,613 @@
+//! Expressions and conditions as code.
+//!
+//! A value of width 32 is held zero-extended, so that 64-bit instructions read it right.
+
+use std::collections::BTreeSet;
+
+use flowloom_bpf::insn::{alu, jmp};
+use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
+use flowloom_wire::graph::{Header, Slice};
+
+use super::Lowering;
+use super::asm::{Label, Op, Operand, Reg, Size};
+use super::parse::{mask_of, min_bytes};
+use crate::layout::size_bytes;
+use crate::model::{BinaryOp, Condition, Destination, Expr, Relation, Stateful, Type, Width};
+
+/// A value that is known now or at run time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Value {
+    Const(u64),
+    Reg(Reg),
+}
+
+/// Something that a path has loaded into its register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Item {
+    Field(FieldId),
+    Register(u16),
+    Global(u16),
+}
+
+/// What an expression reads its registers from.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Env {
+    pub(super) element: usize,
+    /// The state that was matched.
+    pub(super) state: u16,
+    /// Where the stored context is; `None` means the default one.
+    pub(super) context: Option<Reg>,
+    /// Values that stand for registers instead of what is stored: those after the updates.
+    pub(super) after: Vec<(Destination, Value)>,
+}
+
+pub(super) fn low_bits(value: u64, bits: u32) -> u64 {
+    if bits >= 64 { value } else { value & ((1 << bits) - 1) }
+}
+
+fn sign_extend(value: u64, bits: u32) -> u64 {
+    let shift = 64 - bits.min(64);
+    (((value << shift) as i64) >> shift) as u64
+}
+
+impl Lowering<'_> {
+    fn stateful(&self, element: usize) -> Option<&Stateful> {
+        self.function.elements[element].stateful.as_ref()
+    }
+
+    /// An operand for `value`; registers are read only.
+    pub(super) fn operand_of(&mut self, value: Value) -> Operand {
+        match value {
+            Value::Const(c) => self.builder.operand(c),
+            Value::Reg(r) => Operand::Reg(r),
+        }
+    }
+
+    /// A register with `value` that may be changed.
+    fn own(&mut self, value: Value) -> Reg {
+        let reg = self.builder.reg();
+        match value {
+            Value::Const(c) => self.builder.set(reg, c),
+            Value::Reg(r) => self.builder.copy(reg, r),
+        }
+        reg
+    }
+
+    /// The low `bits` of a value of width `width`.
+    pub(super) fn truncate(&mut self, value: Value, width: Width, bits: u32) -> Value {
+        match value {
+            Value::Const(c) => Value::Const(low_bits(c, bits)),
+            Value::Reg(_) if bits >= width.bits() => value,
+            Value::Reg(r) => {
+                let low = self.builder.reg();
+                if bits == 32 {
+                    self.builder.alu32(alu::MOV, low, Operand::Reg(r));
+                } else {
+                    self.builder.copy(low, r);
+                    let mask = self.builder.operand(low_bits(u64::MAX, bits));
+                    self.builder.alu64(alu::AND, low, mask);
+                }
+                Value::Reg(low)
+            }
+        }
+    }
+
+    /// A value of type `ty`, extended to `width`.
+    fn extend(&mut self, value: Value, ty: Type, width: Width) -> Value {
+        let (bits, target) = (u32::from(ty.width_bits), width.bits());
+        match value {
+            Value::Const(c) => {
+                let c = if ty.signed { sign_extend(c, bits) } else { low_bits(c, bits) };
+                Value::Const(low_bits(c, target))
+            }
+            Value::Reg(r) if bits > target => {
+                let low = self.builder.reg();
+                self.builder.alu32(alu::MOV, low, Operand::Reg(r));
+                Value::Reg(low)
+            }
+            Value::Reg(r) if ty.signed && bits < target => {
+                let wide = self.builder.dup(r);
+                let shift = Operand::Imm((target - bits) as i32);
+                for op in [alu::LSH, alu::ARSH] {
+                    self.alu(width, op, wide, shift);
+                }
+                Value::Reg(wide)
+            }
+            Value::Reg(_) => value,
+        }
+    }
+
+    fn alu(&mut self, width: Width, op: u8, dst: Reg, src: Operand) {
+        match width {
+            Width::W64 => self.builder.alu64(op, dst, src),
+            Width::W32 => {
+                // In 32 bits any constant is an immediate.
+                self.builder.alu32(op, dst, src);
+            }
+        }
+    }
+
+    /// An operand for arithmetic in `width`.
+    fn operand_in(&mut self, width: Width, value: Value) -> Operand {
+        match (width, value) {
+            (Width::W32, Value::Const(c)) => Operand::Imm(c as u32 as i32),
+            _ => self.operand_of(value),
+        }
+    }
+
+    /// The raw value of a register or global register, zero-extended.
+    pub(super) fn variable(&mut self, env: &Env, destination: Destination) -> (Value, Type) {
+        let ty = match (destination, self.stateful(env.element)) {
+            (Destination::Register(i), Some(s)) => s.registers[usize::from(i)].ty,
+            (Destination::Global(i), Some(s)) => s.globals[usize::from(i)].ty,
+            _ => Type { width_bits: 64, signed: false },
+        };
+        if let Some((_, value)) = env.after.iter().find(|(d, _)| *d == destination) {
+            return (*value, ty);
+        }
+        let value = match destination {
+            Destination::Register(i) => match env.context {
+                None => Value::Const(self.stateful(env.element).map_or(0, |s| s.registers[usize::from(i)].initial)),
+                Some(context) => Value::Reg(self.load_register(env.element, i, context)),
+            },
+            Destination::Global(i) => Value::Reg(self.load_global(env.element, i)),
+        };
+        (value, ty)
+    }
+
+    fn load_register(&mut self, element: usize, i: u16, context: Reg) -> Reg {
+        let b = &mut self.builder;
+        let reg = *self.registers.entry((element, i)).or_insert_with(|| b.reg());
+        if self.path.loaded.insert(Item::Register(i))
+            && let (Some(layout), Some(stateful)) = (&self.plans[element].layout, self.stateful(element))
+        {
+            let size = Size::of(size_bytes(&stateful.registers[usize::from(i)])).unwrap_or(Size::B8);
+            let offset = layout.registers[usize::from(i)] as i16;
+            self.builder.load(size, reg, context, offset);
+        }
+        reg
+    }
+
+    fn load_global(&mut self, element: usize, i: u16) -> Reg {
+        let b = &mut self.builder;
+        let reg = *self.globals.entry((element, i)).or_insert_with(|| b.reg());
+        if self.path.loaded.insert(Item::Global(i)) {
+            let (address, size) = self.global_address(element, i);
+            self.builder.load(size, reg, address, 0);
+        }
+        reg
+    }
+
+    /// The address of a global register.
+    pub(super) fn global_address(&mut self, element: usize, i: u16) -> (Reg, Size) {
+        let offset = self.plans[element].globals[usize::from(i)];
+        let size = self
+            .stateful(element)
+            .and_then(|s| Size::of(size_bytes(&s.globals[usize::from(i)])))
+            .unwrap_or(Size::B8);
+        let address = self.builder.reg();
+        let map = self.globals_map.unwrap_or(0);
+        self.builder.push(Op::MapValue { dst: address, map, offset });
+        (address, size)
+    }
+
+    /// The places a field can be read from, one for each header that has it.
+    pub(super) fn places(field: FieldId) -> Vec<(Header, Slice)> {
+        match field.get().source {
+            Source::Header(header, slice) => vec![(header, slice)],
+            Source::Either(names) => {
+                names.iter().filter_map(|n| FieldId::by_name(n)).flat_map(Lowering::places).collect()
+            }
+            Source::Address { v4, v6 } => {
+                [v4, v6].iter().filter_map(|n| FieldId::by_name(n)).flat_map(Lowering::places).collect()
+            }
+            Source::IpProto | Source::TcpPayloadLen | Source::PacketLen | Source::PacketPort => Vec::new(),
+        }
+    }
+
+    /// Emits `body` once for each place that is possible on this path, each reached only where its header is valid.
+    /// Places of the same slice behind one pointer are one.
+    pub(super) fn for_each_place(
+        &mut self,
+        places: &[(Header, Slice)],
+        mut body: impl FnMut(&mut Self, Header, Slice),
+    ) {
+        let mut groups: Vec<(u32, Header, Slice)> = Vec::new();
+        for &(header, slice) in places {
+            if !self.path.masks.iter().any(|m| m & header.bit() != 0) {
+                continue;
+            }
+            match groups.iter_mut().find(|(_, h, s)| *s == slice && self.pointers[h] == self.pointers[&header]) {
+                Some((mask, ..)) => *mask |= header.bit(),
+                None => groups.push((header.bit(), header, slice)),
+            }
+        }
+        let join = self.builder.label();
+        let masks = self.path.masks.clone();
+        let count = groups.len();
+        for (i, (mask, header, slice)) in groups.into_iter().enumerate() {
+            let next = self.builder.label();
+            if i + 1 < count {
+                let here = self.builder.label();
+                let valid = self.valid;
+                self.builder.jump64(jmp::JSET, valid, Operand::Imm(mask as i32), here);
+                self.builder.goto(next);
+                self.builder.place(here);
+            }
+            self.path.masks = masks.iter().copied().filter(|m| m & mask != 0).collect();
+            body(self, header, slice);
+            self.builder.goto(join);
+            self.builder.place(next);
+        }
+        self.path.masks = masks;
+        self.builder.place(join);
+    }
+
+    /// A field of at most 64 bits, as a number in the register that holds it on this path.
+    pub(super) fn load_field(&mut self, element: usize, field: FieldId) -> Reg {
+        match field.get().source {
+            Source::IpProto => return self.ip_proto,
+            Source::TcpPayloadLen => return self.payload_len,
+            Source::PacketLen => return self.packet_len,
+            Source::PacketPort => return self.port,
+            _ => {}
+        }
+        let (reg, _) = self.field_registers(element, field);
+        if self.path.loaded.insert(Item::Field(field)) {
+            self.for_each_place(&Lowering::places(field), |this, header, slice| {
+                let base = this.pointers[&header];
+                this.load_slice(reg, base, slice, min_bytes(header));
+            });
+        }
+        reg
+    }
+
+    fn field_registers(&mut self, element: usize, field: FieldId) -> (Reg, Reg) {
+        let b = &mut self.builder;
+        *self.fields.entry((element, field)).or_insert_with(|| (b.reg(), b.reg()))
+    }
+
+    /// A field wider than 64 bits, as its high and low half.
+    pub(super) fn load_wide(&mut self, element: usize, field: FieldId) -> (Reg, Reg) {
+        let (high, low) = self.field_registers(element, field);
+        if self.path.loaded.insert(Item::Field(field)) {
+            self.for_each_place(&Lowering::places(field), |this, header, slice| {
+                let base = this.pointers[&header];
+                let offset = (slice.offset_bits / 8) as i16;
+                let b = &mut this.builder;
+                if slice.width_bits == 128 {
+                    for (reg, at) in [(high, offset), (low, offset + 8)] {
+                        b.load(Size::B8, reg, base, at);
+                        b.push(Op::FromBe { dst: reg, bits: 64 });
+                    }
+                } else {
+                    b.set(high, 0);
+                    b.load(Size::B4, low, base, offset);
+                    b.push(Op::FromBe { dst: low, bits: 32 });
+                    let mapped = b.operand(IPV4_MAPPED as u64);
+                    b.alu64(alu::OR, low, mapped);
+                }
+            });
+        }
+        (high, low)
+    }
+
+    /// Computes `expr` in `width`.
+    pub(super) fn eval(&mut self, expr: &Expr, width: Width, env: &Env) -> Value {
+        let bits = width.bits();
+        let unsigned = |width_bits| Type { width_bits, signed: false };
+        match expr {
+            Expr::Constant(c) => Value::Const(low_bits(*c, bits)),
+            Expr::State => Value::Const(env.state.into()),
+            Expr::Register(i) => {
+                let (value, ty) = self.variable(env, Destination::Register(*i));
+                self.extend(value, ty, width)
+            }
+            Expr::Global(i) => {
+                let (value, ty) = self.variable(env, Destination::Global(*i));
+                self.extend(value, ty, width)
+            }
+            Expr::Metadata(i) => {
+                let ty = self.function.metadata[usize::from(*i)].ty;
+                let value = Value::Reg(self.metadata[usize::from(*i)]);
+                self.extend(value, ty, width)
+            }
+            Expr::Field(field) => {
+                let value = Value::Reg(self.load_field(env.element, *field));
+                self.extend(value, unsigned(field.get().width_bits.min(64)), width)
+            }
+            Expr::Now { unit_ns } => {
+                self.ensure_now();
+                let mut now = self.now;
+                if *unit_ns != 1 {
+                    now = self.builder.dup(now);
+                    let unit = self.builder.operand(*unit_ns);
+                    self.builder.alu64(alu::DIV, now, unit);
+                }
+                self.extend(Value::Reg(now), unsigned(64), width)
+            }
+            Expr::Not(inner) => match self.eval(inner, width, env) {
+                Value::Const(c) => Value::Const(low_bits(!c, bits)),
+                value => {
+                    let reg = self.own(value);
+                    self.alu(width, alu::XOR, reg, Operand::Imm(-1));
+                    Value::Reg(reg)
+                }
+            },
+            Expr::Binary(op, left, right) => {
+                let left = self.eval(left, width, env);
+                let right = self.eval(right, width, env);
+                self.binary(*op, left, right, width)
+            }
+            Expr::RotateRight { left, right, rotate_bits } => {
+                let value = self.eval(left, width, env);
+                let amount = self.eval(right, width, env);
+                self.rotate(value, amount, width, (*rotate_bits).into())
+            }
+            Expr::Extreme { max, signed, left, right } => {
+                let left = self.eval(left, width, env);
+                let right = self.eval(right, width, env);
+                let result = self.own(left);
+                let right = self.operand_in(width, right);
+                let keep = self.builder.label();
+                let op = match (max, signed) {
+                    (true, false) => jmp::JGE,
+                    (false, false) => jmp::JLE,
+                    (true, true) => jmp::JSGE,
+                    (false, true) => jmp::JSLE,
+                };
+                self.builder.push(Op::Jump { wide: width == Width::W64, op, left: result, right, target: keep });
+                self.alu(width, alu::MOV, result, right);
+                self.builder.place(keep);
+                Value::Reg(result)
+            }
+            Expr::Ewma { average, sample, shift } => {
+                let average = self.eval(average, width, env);
+                let sample = self.eval(sample, width, env);
+                if u32::from(*shift) >= bits {
+                    return average;
+                }
+                let step = self.own(sample);
+                let subtract = self.operand_in(width, average);
+                self.alu(width, alu::SUB, step, subtract);
+                if *shift > 0 {
+                    self.alu(width, alu::ARSH, step, Operand::Imm((*shift).into()));
+                }
+                self.alu(width, alu::ADD, step, subtract);
+                Value::Reg(step)
+            }
+        }
+    }
+
+    fn binary(&mut self, op: BinaryOp, left: Value, right: Value, width: Width) -> Value {
+        let bits = width.bits();
+        if let (Value::Const(a), Value::Const(b)) = (left, right) {
+            let is_over = b >= u64::from(bits);
+            return Value::Const(low_bits(
+                match op {
+                    BinaryOp::Add => a.wrapping_add(b),
+                    BinaryOp::Sub => a.wrapping_sub(b),
+                    BinaryOp::And => a & b,
+                    BinaryOp::Or => a | b,
+                    BinaryOp::Xor => a ^ b,
+                    BinaryOp::ShiftLeft | BinaryOp::ShiftRight if is_over => 0,
+                    BinaryOp::ShiftLeft => a << b,
+                    BinaryOp::ShiftRight => a >> b,
+                },
+                bits,
+            ));
+        }
+        let code = match op {
+            BinaryOp::Add => alu::ADD,
+            BinaryOp::Sub => alu::SUB,
+            BinaryOp::And => alu::AND,
+            BinaryOp::Or => alu::OR,
+            BinaryOp::Xor => alu::XOR,
+            BinaryOp::ShiftLeft => alu::LSH,
+            BinaryOp::ShiftRight => alu::RSH,
+        };
+        let is_shift = matches!(op, BinaryOp::ShiftLeft | BinaryOp::ShiftRight);
+        match right {
+            Value::Const(by) if is_shift && by >= u64::from(bits) => Value::Const(0),
+            // eBPF masks the amount; by the width or more must give 0.
+            Value::Reg(by) if is_shift => {
+                let result = self.own(left);
+                let (fits, done) = (self.builder.label(), self.builder.label());
+                let wide = width == Width::W64;
+                let limit = Operand::Imm(bits as i32);
+                self.builder.push(Op::Jump { wide, op: jmp::JLT, left: by, right: limit, target: fits });
+                self.builder.set(result, 0);
+                self.builder.goto(done);
+                self.builder.place(fits);
+                self.alu(width, code, result, Operand::Reg(by));
+                self.builder.place(done);
+                Value::Reg(result)
+            }
+            _ => {
+                let result = self.own(left);
+                let right = self.operand_in(width, right);
+                self.alu(width, code, result, right);
+                Value::Reg(result)
+            }
+        }
+    }
+
+    fn rotate(&mut self, value: Value, amount: Value, width: Width, n: u32) -> Value {
+        let value = match self.truncate(value, width, n) {
+            // A 32-bit value can be rotated in 64 bits only where it has been.
+            Value::Const(c) => Value::Const(low_bits(c, n)),
+            reg => reg,
+        };
+        let by = self.own(amount);
+        let b = &mut self.builder;
+        b.alu64(alu::AND, by, Operand::Imm(n as i32 - 1));
+        let right = self.own(value);
+        self.builder.alu64(alu::RSH, right, Operand::Reg(by));
+        let left = self.own(value);
+        let b = &mut self.builder;
+        // n - by is n where by is 0: taken modulo n, the two halves are the same value.
+        b.alu64(alu::XOR, by, Operand::Imm(-1));
+        b.alu64(alu::ADD, by, Operand::Imm(1));
+        b.alu64(alu::AND, by, Operand::Imm(n as i32 - 1));
+        b.alu64(alu::LSH, left, Operand::Reg(by));
+        b.alu64(alu::OR, left, Operand::Reg(right));
+        let rotated = self.truncate(Value::Reg(left), Width::W64, n);
+        self.truncate(rotated, Width::W64, width.bits())
+    }
+
+    /// Falls through where `condition` holds, otherwise jumps to `fails`; `None` where it is known to hold or (`Some`)
+    /// known to fail before running.
+    pub(super) fn branch(&mut self, condition: &Condition, env: &Env, fails: Label) -> Option<bool> {
+        match condition {
+            Condition::Compare { left, relation, right, width, signed } => {
+                let left = self.eval(left, *width, env);
+                let right = self.eval(right, *width, env);
+                self.compare(left, *relation, right, *width, *signed, fails)
+            }
+            Condition::Serial { left, right, after, negated, serial_bits } => {
+                let width = if *serial_bits == 64 { Width::W64 } else { Width::W32 };
+                let left = self.eval(left, width, env);
+                let right = self.eval(right, width, env);
+                let difference = self.own(left);
+                let subtract = self.operand_in(width, right);
+                self.alu(width, alu::SUB, difference, subtract);
+                let spare = width.bits() - u32::from(*serial_bits);
+                if spare > 0 {
+                    self.alu(width, alu::LSH, difference, Operand::Imm(spare as i32));
+                }
+                let op = match (after, negated) {
+                    (true, false) => jmp::JSLE,
+                    (true, true) => jmp::JSGT,
+                    (false, false) => jmp::JSGE,
+                    (false, true) => jmp::JSLT,
+                };
+                let wide = width == Width::W64;
+                self.builder.push(Op::Jump { wide, op, left: difference, right: Operand::Imm(0), target: fails });
+                None
+            }
+            Condition::Masked { field, mask, value, negated } => {
+                let holds = self.builder.label();
+                let differs = if *negated { holds } else { fails };
+                if field.get().width_bits > 64 {
+                    let (high, low) = self.load_wide(env.element, *field);
+                    self.match_half(high, (mask >> 64) as u64, (value >> 64) as u64, differs);
+                    self.match_half(low, *mask as u64, *value as u64, differs);
+                } else {
+                    let reg = self.load_field(env.element, *field);
+                    let all = low_bits(u64::MAX, field.get().width_bits.into());
+                    let mask = if *mask as u64 & all == all { u64::MAX } else { *mask as u64 };
+                    self.match_half(reg, mask, *value as u64, differs);
+                }
+                if *negated {
+                    self.builder.goto(fails);
+                }
+                self.builder.place(holds);
+                None
+            }
+            Condition::Range { field, low, high, negated } => {
+                let reg = self.load_field(env.element, *field);
+                let holds = self.builder.label();
+                let outside = if *negated { holds } else { fails };
+                if *low > 0 {
+                    let low = self.builder.operand(*low);
+                    self.builder.jump64(jmp::JLT, reg, low, outside);
+                }
+                let high = self.builder.operand(*high);
+                self.builder.jump64(jmp::JGT, reg, high, outside);
+                if *negated {
+                    self.builder.goto(fails);
+                }
+                self.builder.place(holds);
+                None
+            }
+            Condition::SameField { left, right, negated } => {
+                let (left_high, left_low) = self.load_wide(env.element, *left);
+                let (right_high, right_low) = self.load_wide(env.element, *right);
+                let holds = self.builder.label();
+                let differs = if *negated { holds } else { fails };
+                self.builder.jump64(jmp::JNE, left_high, Operand::Reg(right_high), differs);
+                self.builder.jump64(jmp::JNE, left_low, Operand::Reg(right_low), differs);
+                if *negated {
+                    self.builder.goto(fails);
+                }
+                self.builder.place(holds);
+                None
+            }
+        }
+    }
+
+    /// To `differs` where `reg & mask != value`.
+    fn match_half(&mut self, reg: Reg, mask: u64, value: u64, differs: Label) {
+        let compared = match mask {
+            0 if value == 0 => return,
+            u64::MAX => reg,
+            _ => {
+                let masked = self.builder.dup(reg);
+                let mask = self.builder.operand(mask);
+                self.builder.alu64(alu::AND, masked, mask);
+                masked
+            }
+        };
+        let value = self.builder.operand(value);
+        self.builder.jump64(jmp::JNE, compared, value, differs);
+    }
+
+    fn compare(
+        &mut self,
+        left: Value,
+        relation: Relation,
+        right: Value,
+        width: Width,
+        signed: bool,
+        fails: Label,
+    ) -> Option<bool> {
+        let (left, relation, right) = match (left, right) {
+            (Value::Const(a), Value::Const(b)) => {
+                let order = if signed {
+                    (sign_extend(a, width.bits()) as i64).cmp(&(sign_extend(b, width.bits()) as i64))
+                } else {
+                    a.cmp(&b)
+                };
+                return Some(match relation {
+                    Relation::Equal => order.is_eq(),
+                    Relation::NotEqual => order.is_ne(),
+                    Relation::Less => order.is_lt(),
+                    Relation::LessEqual => order.is_le(),
+                    Relation::Greater => order.is_gt(),
+                    Relation::GreaterEqual => order.is_ge(),
+                });
+            }
+            (Value::Const(_), Value::Reg(r)) => {
+                let turned = match relation {
+                    Relation::Less => Relation::Greater,
+                    Relation::LessEqual => Relation::GreaterEqual,
+                    Relation::Greater => Relation::Less,
+                    Relation::GreaterEqual => Relation::LessEqual,
+                    same => same,
+                };
+                (r, turned, left)
+            }
+            (Value::Reg(r), _) => (r, relation, right),
+        };
+        let op = match (relation, signed) {
+            (Relation::Equal, _) => jmp::JNE,
+            (Relation::NotEqual, _) => jmp::JEQ,
+            (Relation::Less, false) => jmp::JGE,
+            (Relation::LessEqual, false) => jmp::JGT,
+            (Relation::Greater, false) => jmp::JLE,
+            (Relation::GreaterEqual, false) => jmp::JLT,
+            (Relation::Less, true) => jmp::JSGE,
+            (Relation::LessEqual, true) => jmp::JSGT,
+            (Relation::Greater, true) => jmp::JSLE,
+            (Relation::GreaterEqual, true) => jmp::JSLT,
+        };
+        let right = self.operand_in(width, right);
+        self.builder.push(Op::Jump { wide: width == Width::W64, op, left, right, target: fails });
+        None
+    }
+
+    /// The fields among `items` that are loaded from headers.
+    pub(super) fn loadable(fields: impl IntoIterator<Item = FieldId>) -> BTreeSet<Item> {
+        fields.into_iter().filter(|&f| mask_of(f) != 0).map(Item::Field).collect()
+    }
+}

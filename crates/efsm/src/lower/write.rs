@@ -1,0 +1,306 @@
+//! Header writes with their checksums [RFC 1624 equation 3].
+//!
+//! The code is split by which headers are valid as far as the writes and their checksums depend on it. In each case the
+//! words that are about to change are added up inverted, the fields written, the same words added up again, and the sum
+//! folded into each checksum that covers them. Words are read as they stand in memory: a one's complement sum does not
+//! depend on byte order.
+
+use std::collections::BTreeMap;
+
+use flowloom_bpf::insn::{alu, jmp};
+use flowloom_wire::field::{CHECKSUMS, Checksum, FieldId};
+use flowloom_wire::graph::{Header, Slice};
+
+use super::Lowering;
+use super::asm::{Op, Operand, Reg, Size};
+use super::parse::{Window, min_bytes};
+use super::value::Value;
+
+/// Where a written value comes from.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Source {
+    /// A number; the field takes its low bits.
+    Number(Value),
+    /// A constant wider than 64 bits.
+    Wide(u128),
+    /// High and low half.
+    Halves((Reg, Reg)),
+}
+
+/// Bytes of a header that are read at once for a checksum: 2 or 4, at an even offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Unit {
+    offset: u16,
+    size: Size,
+}
+
+impl Lowering<'_> {
+    /// Writes the fields, in parallel, and keeps the checksums.
+    pub(super) fn emit_writes(&mut self, writes: &[(FieldId, Source)]) {
+        if writes.is_empty() {
+            return;
+        }
+        // Which headers the code below depends on.
+        let mut involved = 0;
+        for &(field, _) in writes {
+            let headers = field.headers();
+            involved |= headers.iter().map(|h| h.bit()).fold(0, |a, b| a | b);
+        }
+        let written = involved;
+        for checksum in &CHECKSUMS {
+            if covers_any(checksum, written) {
+                involved |= checksum.header.bit();
+            }
+        }
+        let mut cases: Vec<u32> = self.path.masks.iter().map(|m| m & involved).collect();
+        cases.sort_unstable();
+        cases.dedup();
+        let done = self.builder.label();
+        self.split(&cases, involved, &mut |this, case| {
+            this.write_case(writes, case);
+            this.builder.goto(done);
+        });
+        self.builder.place(done);
+    }
+
+    /// Emits `body` for each case, reached where exactly these of the involved headers are valid.
+    fn split(&mut self, cases: &[u32], involved: u32, body: &mut dyn FnMut(&mut Self, u32)) {
+        let undecided = Header::ALL.into_iter().map(Header::bit).find(|bit| {
+            involved & bit != 0 && cases.iter().any(|c| c & bit != 0) && cases.iter().any(|c| c & bit == 0)
+        });
+        let Some(bit) = undecided else {
+            if let Some(&case) = cases.first() {
+                body(self, case);
+            }
+            return;
+        };
+        let (with, without): (Vec<u32>, Vec<u32>) = cases.iter().partition(|&&c| c & bit != 0);
+        let valid_label = self.builder.label();
+        let valid = self.valid;
+        self.builder.jump64(jmp::JSET, valid, Operand::Imm(bit as i32), valid_label);
+        self.split(&without, involved & !bit, body);
+        self.builder.place(valid_label);
+        self.split(&with, involved & !bit, body);
+    }
+
+    fn write_case(&mut self, writes: &[(FieldId, Source)], case: u32) {
+        let concrete: Vec<(Header, Slice, Source)> = writes
+            .iter()
+            .filter_map(|&(field, source)| {
+                let place = Lowering::places(field).into_iter().find(|(h, _)| case & h.bit() != 0)?;
+                Some((place.0, place.1, source))
+            })
+            .collect();
+        let mut touched: BTreeMap<Header, Vec<bool>> = BTreeMap::new();
+        for &(header, slice, _) in &concrete {
+            let words = touched.entry(header).or_insert_with(|| vec![false; min_bytes(header) as usize / 2]);
+            let first = usize::from(slice.offset_bits) / 16;
+            let last = (usize::from(slice.offset_bits) + usize::from(slice.width_bits) - 1) / 16;
+            words[first..=last].fill(true);
+        }
+        let checksums: Vec<&Checksum> = CHECKSUMS
+            .iter()
+            .filter(|c| case & c.header.bit() != 0 && touched.keys().any(|h| !self.covered_units(c, *h, &touched).is_empty()))
+            .collect();
+        let mut sums: Vec<((Header, Unit), Reg)> = Vec::new();
+        for checksum in &checksums {
+            for &header in touched.keys() {
+                for unit in self.covered_units(checksum, header, &touched) {
+                    if !sums.iter().any(|(key, _)| *key == (header, unit)) {
+                        let sum = self.load_unit(header, unit);
+                        self.builder.alu32(alu::XOR, sum, Operand::Imm(inverting(unit)));
+                        sums.push(((header, unit), sum));
+                    }
+                }
+            }
+        }
+        for &(header, slice, source) in &concrete {
+            self.write_slice(header, slice, source);
+        }
+        for &((header, unit), sum) in &sums {
+            let new = self.load_unit(header, unit);
+            self.builder.alu64(alu::ADD, sum, Operand::Reg(new));
+        }
+        for checksum in checksums {
+            let mut covered = Vec::new();
+            for &header in touched.keys() {
+                for unit in self.covered_units(checksum, header, &touched) {
+                    covered.extend(sums.iter().find(|(key, _)| *key == (header, unit)).map(|&(_, sum)| (unit, sum)));
+                }
+            }
+            self.apply(checksum, &covered);
+        }
+    }
+
+    /// The touched words of `header` that `checksum` covers, in pairs where they make an aligned 4-byte unit.
+    fn covered_units(&self, checksum: &Checksum, header: Header, touched: &BTreeMap<Header, Vec<bool>>) -> Vec<Unit> {
+        let Some(words) = touched.get(&header) else { return Vec::new() };
+        let is_covered = |word: usize| {
+            let own = header == checksum.header;
+            // The addresses are the pseudo header's part that can change.
+            let pseudo = checksum.pseudo_header
+                && match header {
+                    Header::Ipv4 => (6..10).contains(&word),
+                    Header::Ipv6 => (4..20).contains(&word),
+                    _ => false,
+                };
+            words.get(word).copied().unwrap_or(false) && (own || pseudo)
+        };
+        let mut units = Vec::new();
+        let mut word = 0;
+        while word < words.len() {
+            let pair = word % 2 == 0 && is_covered(word) && is_covered(word + 1);
+            if pair {
+                units.push(Unit { offset: word as u16 * 2, size: Size::B4 });
+                word += 2;
+            } else {
+                if is_covered(word) {
+                    units.push(Unit { offset: word as u16 * 2, size: Size::B2 });
+                }
+                word += 1;
+            }
+        }
+        units
+    }
+
+    fn load_unit(&mut self, header: Header, unit: Unit) -> Reg {
+        let value = self.builder.reg();
+        let base = self.pointers[&header];
+        self.builder.load(unit.size, value, base, unit.offset as i16);
+        value
+    }
+
+    fn write_slice(&mut self, header: Header, slice: Slice, source: Source) {
+        let base = self.pointers[&header];
+        let offset = (slice.offset_bits / 8) as i16;
+        let value = match source {
+            Source::Number(value) => value,
+            Source::Wide(wide) if slice.width_bits == 128 => {
+                for (half, at) in [((wide >> 64) as u64, offset), (wide as u64, offset + 8)] {
+                    let half = self.builder.operand(half.swap_bytes());
+                    self.builder.store(Size::B8, base, at, half);
+                }
+                return;
+            }
+            Source::Wide(wide) => Value::Const(wide as u64),
+            Source::Halves((high, low)) if slice.width_bits == 128 => {
+                for (half, at) in [(high, offset), (low, offset + 8)] {
+                    let swapped = self.builder.dup(half);
+                    self.builder.push(Op::FromBe { dst: swapped, bits: 64 });
+                    self.builder.store(Size::B8, base, at, Operand::Reg(swapped));
+                }
+                return;
+            }
+            Source::Halves((_, low)) => Value::Reg(low),
+        };
+        let Some(window) = Window::of(slice, min_bytes(header)) else { return };
+        if window.width_bits == window.size_bits {
+            let swapped = self.swapped(value, window.size_bits);
+            self.builder.store(window.size, base, window.offset, swapped);
+            return;
+        }
+        // Part of the window: read, replace, write back, as numbers.
+        let mask = ((1u64 << window.width_bits) - 1) << window.shift;
+        let all = if window.size_bits == 64 { u64::MAX } else { (1 << window.size_bits) - 1 };
+        let b = &mut self.builder;
+        let old = b.reg();
+        b.load(window.size, old, base, window.offset);
+        let to_number = |b: &mut super::asm::Builder, reg| {
+            if window.size_bits > 8 {
+                b.push(Op::FromBe { dst: reg, bits: window.size_bits as i32 });
+            }
+        };
+        to_number(b, old);
+        let keep = b.operand(!mask & all);
+        b.alu64(alu::AND, old, keep);
+        match value {
+            Value::Const(c) => {
+                let bits = b.operand(c << window.shift & mask);
+                b.alu64(alu::OR, old, bits);
+            }
+            Value::Reg(reg) => {
+                let new = b.dup(reg);
+                if window.shift > 0 {
+                    b.alu64(alu::LSH, new, Operand::Imm(window.shift as i32));
+                }
+                let bits = b.operand(mask);
+                b.alu64(alu::AND, new, bits);
+                b.alu64(alu::OR, old, Operand::Reg(new));
+            }
+        }
+        to_number(b, old);
+        b.store(window.size, base, window.offset, Operand::Reg(old));
+    }
+
+    /// `value` as a store of `bits` bits needs it to stand big endian in memory.
+    fn swapped(&mut self, value: Value, bits: u32) -> Operand {
+        match value {
+            Value::Const(c) => {
+                let swapped = c.swap_bytes() >> (64 - bits);
+                if bits == 64 { self.builder.operand(swapped) } else { Operand::Imm(swapped as u32 as i32) }
+            }
+            Value::Reg(reg) if bits == 8 => Operand::Reg(reg),
+            Value::Reg(reg) => {
+                let swapped = self.builder.dup(reg);
+                self.builder.push(Op::FromBe { dst: swapped, bits: bits as i32 });
+                Operand::Reg(swapped)
+            }
+        }
+    }
+
+    /// Folds the sums of the changed units into a checksum.
+    fn apply(&mut self, checksum: &Checksum, covered: &[(Unit, Reg)]) {
+        let base = self.pointers[&checksum.header];
+        let offset = checksum.offset_bytes as i16;
+        let none = self.builder.label();
+        let b = &mut self.builder;
+        let sum = b.reg();
+        b.load(Size::B2, sum, base, offset);
+        if checksum.zero_is_none {
+            b.jump64(jmp::JEQ, sum, Operand::Imm(0), none);
+        }
+        b.alu64(alu::XOR, sum, Operand::Imm(0xffff));
+        let mut largest: u64 = 0xffff;
+        for &(unit, changed) in covered {
+            b.alu64(alu::ADD, sum, Operand::Reg(changed));
+            largest += 2 * if unit.size == Size::B4 { u64::from(u32::MAX) } else { 0xffff };
+        }
+        while largest > 0xffff {
+            let high = b.dup(sum);
+            b.alu64(alu::RSH, high, Operand::Imm(16));
+            b.alu64(alu::AND, sum, Operand::Imm(0xffff));
+            b.alu64(alu::ADD, sum, Operand::Reg(high));
+            largest = fold_bound(largest);
+        }
+        b.alu64(alu::XOR, sum, Operand::Imm(0xffff));
+        if checksum.zero_is_none {
+            let some = b.label();
+            b.jump64(jmp::JNE, sum, Operand::Imm(0), some);
+            b.set(sum, 0xffff);
+            b.place(some);
+        }
+        b.store(Size::B2, base, offset, Operand::Reg(sum));
+        b.place(none);
+    }
+}
+
+/// The largest value after a fold of a value of at most `largest`.
+fn fold_bound(largest: u64) -> u64 {
+    if largest <= 0xffff {
+        largest
+    } else if largest <= 0x1fffe {
+        // The carry is 1, and the low half below 0xffff.
+        0xffff
+    } else {
+        0xffff + (largest >> 16)
+    }
+}
+
+fn inverting(unit: Unit) -> i32 {
+    if unit.size == Size::B4 { -1 } else { 0xffff }
+}
+
+fn covers_any(checksum: &Checksum, written: u32) -> bool {
+    let ip = Header::Ipv4.bit() | Header::Ipv6.bit();
+    written & (checksum.header.bit() | if checksum.pseudo_header { ip } else { 0 }) != 0
+}

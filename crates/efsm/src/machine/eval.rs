@@ -1,0 +1,129 @@
+//! Expressions and conditions, evaluated by the book (see "Arithmetic" in [`crate::model`]).
+
+use flowloom_wire::Layers;
+use flowloom_wire::field::FieldId;
+
+use crate::model::{BinaryOp, Condition, Expr, Relation, Stateful, Type, Variable, Width};
+
+/// All values that expressions can read.
+pub(crate) struct Scope<'a> {
+    pub(crate) packet: &'a [u8],
+    pub(crate) layers: &'a Layers,
+    pub(crate) port: u32,
+    pub(crate) now_ns: u64,
+    pub(crate) metadata_types: &'a [Variable],
+    pub(crate) metadata: &'a [u64],
+    pub(crate) stateful: Option<&'a Stateful>,
+    pub(crate) registers: &'a [u64],
+    pub(crate) globals: &'a [u64],
+    pub(crate) state: u16,
+}
+
+/// The low bits of `value`.
+pub(crate) fn low_bits(value: u64, width_bits: u32) -> u64 {
+    if width_bits >= 64 { value } else { value & ((1 << width_bits) - 1) }
+}
+
+/// The low `width_bits` of `value` as two's complement.
+fn signed(value: u64, width_bits: u32) -> i64 {
+    let shift = 64 - width_bits.min(64);
+    ((value << shift) as i64) >> shift
+}
+
+/// A stored value of type `ty`, extended to 64 bits by its signedness.
+fn extend(value: u64, ty: Type) -> u64 {
+    if ty.signed { signed(value, ty.width_bits.into()) as u64 } else { low_bits(value, ty.width_bits.into()) }
+}
+
+impl Scope<'_> {
+    /// A field of any width; 0 where it is absent, which no matched row reads.
+    pub(crate) fn field(&self, field: FieldId) -> u128 {
+        self.layers.read(self.packet, self.port, field).unwrap_or(0)
+    }
+
+    /// The value of `expr` in `width`.
+    pub(crate) fn eval(&self, expr: &Expr, width: Width) -> u64 {
+        let bits = width.bits();
+        let sub = |e: &Expr| self.eval(e, width);
+        let variable = |values: &[u64], types: &[Variable], i: u16| {
+            let i = usize::from(i);
+            extend(values[i], types[i].ty)
+        };
+        let value = match expr {
+            Expr::Constant(value) => *value,
+            Expr::Register(i) => variable(self.registers, self.stateful.map_or(&[], |s| &s.registers), *i),
+            Expr::Global(i) => variable(self.globals, self.stateful.map_or(&[], |s| &s.globals), *i),
+            Expr::Metadata(i) => variable(self.metadata, self.metadata_types, *i),
+            Expr::Field(field) => self.field(*field) as u64,
+            Expr::Now { unit_ns } => self.now_ns / unit_ns,
+            Expr::State => self.state.into(),
+            Expr::Not(inner) => !sub(inner),
+            Expr::Binary(op, left, right) => {
+                let (left, right) = (sub(left), sub(right));
+                match op {
+                    BinaryOp::Add => left.wrapping_add(right),
+                    BinaryOp::Sub => left.wrapping_sub(right),
+                    BinaryOp::And => left & right,
+                    BinaryOp::Or => left | right,
+                    BinaryOp::Xor => left ^ right,
+                    BinaryOp::ShiftLeft | BinaryOp::ShiftRight if right >= u64::from(bits) => 0,
+                    BinaryOp::ShiftLeft => left << right,
+                    BinaryOp::ShiftRight => left >> right,
+                }
+            }
+            Expr::RotateRight { left, right, rotate_bits } => {
+                let n = u32::from(*rotate_bits);
+                let value = low_bits(sub(left), n);
+                match (sub(right) % u64::from(n)) as u32 {
+                    0 => value,
+                    by => low_bits(value >> by | value << (n - by), n),
+                }
+            }
+            Expr::Extreme { max, signed: is_signed, left, right } => {
+                let (left, right) = (sub(left), sub(right));
+                let left_is_less = if *is_signed { signed(left, bits) < signed(right, bits) } else { left < right };
+                if left_is_less == *max { right } else { left }
+            }
+            Expr::Ewma { average, sample, shift } => {
+                let average = sub(average);
+                let difference = signed(sub(sample).wrapping_sub(average), bits);
+                let step = if u32::from(*shift) >= bits { 0 } else { difference >> shift };
+                average.wrapping_add(step as u64)
+            }
+        };
+        low_bits(value, bits)
+    }
+
+    /// Whether `condition` holds.
+    pub(crate) fn holds(&self, condition: &Condition) -> bool {
+        match condition {
+            Condition::Compare { left, relation, right, width, signed: is_signed } => {
+                let (left, right) = (self.eval(left, *width), self.eval(right, *width));
+                let order = if *is_signed {
+                    signed(left, width.bits()).cmp(&signed(right, width.bits()))
+                } else {
+                    left.cmp(&right)
+                };
+                match relation {
+                    Relation::Equal => order.is_eq(),
+                    Relation::NotEqual => order.is_ne(),
+                    Relation::Less => order.is_lt(),
+                    Relation::LessEqual => order.is_le(),
+                    Relation::Greater => order.is_gt(),
+                    Relation::GreaterEqual => order.is_ge(),
+                }
+            }
+            Condition::Serial { left, right, after, negated, serial_bits } => {
+                let width = if *serial_bits == 64 { Width::W64 } else { Width::W32 };
+                let difference = self.eval(left, width).wrapping_sub(self.eval(right, width));
+                let difference = signed(difference, u32::from(*serial_bits));
+                (if *after { difference > 0 } else { difference < 0 }) != *negated
+            }
+            Condition::Masked { field, mask, value, negated } => (self.field(*field) & mask == *value) != *negated,
+            Condition::Range { field, low, high, negated } => {
+                (*low..=*high).contains(&(self.field(*field) as u64)) != *negated
+            }
+            Condition::SameField { left, right, negated } => (self.field(*left) == self.field(*right)) != *negated,
+        }
+    }
+}

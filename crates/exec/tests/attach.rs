@@ -1,0 +1,117 @@
+//! Objects that we write, attached to a device by `ip link` in a network namespace of their own.
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use flowloom_bpf::{MapDef, MapKind, Program, asm, elf};
+use flowloom_exec::KernelEngine;
+
+/// Counts packets of each first byte, redirects those of port 1 through the devmap, passes the others.
+const CODE: &str = "
+        r6 = r1
+        r1 = *(u32 *)(r6 + 12)
+        r2 = *(u32 *)(r6 + 0)
+        r3 = *(u32 *)(r6 + 4)
+        r4 = r2
+        r4 += 14
+        if r4 > r3 goto out
+        r5 = *(u8 *)(r2 + 0)
+        *(u32 *)(r10 - 4) = r5
+        *(u64 *)(r10 - 16) = r1
+        r1 = map[seen] ll
+        r2 = r10
+        r2 += -4
+        r3 = r10
+        r3 += -16
+        r4 = 0
+        call map_update_elem
+        call ktime_get_ns
+        if r0 == 0 goto out
+        r1 = *(u64 *)(r10 - 16)
+        if r1 != 1 goto out
+        r1 = map[ports] ll
+        r2 = 0
+        r3 = 2
+        call redirect_map
+        exit
+out:    r0 = 2
+        exit
+";
+
+fn map(name: &str, kind: MapKind, value_bytes: u32) -> MapDef {
+    let (name, initial, layout) = (name.to_owned(), None, None);
+    MapDef { name, kind, key_bytes: 4, value_bytes, max_entries: 16, flags: 0, initial, layout }
+}
+
+/// A namespace and a file that go away with the test.
+struct Place {
+    namespace: String,
+    object: PathBuf,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "delete", &self.namespace]).output();
+        let _ = std::fs::remove_file(&self.object);
+    }
+}
+
+fn ip(arguments: &[&str]) -> std::io::Result<Output> {
+    Command::new("ip").args(arguments).output()
+}
+
+fn must(arguments: &[&str]) -> String {
+    let output = ip(arguments).expect("ip runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "ip {}: {}", arguments.join(" "), text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn ip_link_attaches_an_object_of_ours() {
+    const TEST: &str = "ip_link_attaches_an_object_of_ours";
+    if let Err(reason) = KernelEngine::available() {
+        eprintln!("SKIP {TEST}: {reason}");
+        return;
+    }
+    let id = std::process::id();
+    let place = Place {
+        namespace: format!("flowloom-attach-{id}"),
+        object: std::env::temp_dir().join(format!("flowloom-attach-{id}.o")),
+    };
+    match ip(&["netns", "add", &place.namespace]) {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            eprintln!("SKIP {TEST}: `ip netns add` says: {}", String::from_utf8_lossy(&output.stderr).trim());
+            return;
+        }
+        Err(error) => {
+            eprintln!("SKIP {TEST}: `ip` of iproute2 does not run: {error}");
+            return;
+        }
+    }
+    let maps = vec![map("seen", MapKind::Hash, 8), map("ports", MapKind::Devmap, 4)];
+    let program = Program {
+        name: "attached".to_owned(),
+        section: "xdp".to_owned(),
+        insns: asm::assemble(CODE, &maps).unwrap_or_else(|errors| panic!("{errors}")),
+        maps,
+        license: "GPL".to_owned(),
+        ..Program::default()
+    };
+    // What the engine takes, a device takes.
+    KernelEngine::load(&program).unwrap_or_else(|error| panic!("{error}"));
+    std::fs::write(&place.object, elf::write(&program).expect("writable")).expect("written");
+
+    let object = place.object.to_str().expect("a path of ours");
+    let inside = ["-n", place.namespace.as_str()];
+    let run = |arguments: &[&str]| must(&[&inside[..], arguments].concat());
+    run(&["link", "add", "fl0", "type", "veth", "peer", "name", "fl1"]);
+    for mode in ["xdp", "xdpgeneric"] {
+        run(&["link", "set", "dev", "fl0", mode, "object", object, "section", "xdp"]);
+        let shown = run(&["-details", "link", "show", "dev", "fl0"]);
+        assert!(shown.contains(&format!(" {mode} ")) && shown.contains("name attached"), "{shown}");
+        run(&["link", "set", "dev", "fl0", mode, "off"]);
+    }
+}

@@ -1,0 +1,209 @@
+//! What the compared packets reached: every row in every state, every timeout, every default action.
+//!
+//! A comparison that nothing exercised is no evidence. [`Reached`] adds up the reference's coverage over several traces
+//! and lists what was reached how often, so that a gap can be made a finding.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use flowloom_efsm::Coverage;
+use flowloom_efsm::model::{Condition, Element, Function, NextState, Relation, Row};
+use flowloom_wire::FieldId;
+
+/// Something of a function that packets can reach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Point {
+    /// The element's name.
+    pub element: String,
+    /// What it is.
+    pub what: What,
+    /// The state's name, where it has to do with one.
+    pub state: Option<String>,
+    /// Line in the source, from 1.
+    pub line: u32,
+    /// The text of that line; empty for what has no line.
+    pub text: String,
+    /// How many packets reached it.
+    pub hits: u64,
+}
+
+/// What packets can reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// This row, from 0, in one state.
+    Row(usize),
+    /// The idle timeout of a state.
+    IdleTimeout,
+    /// The hard timeout of a state.
+    HardTimeout,
+    /// The default action because no row matches.
+    NoMatch,
+    /// The default action because a key field is absent.
+    NoKey,
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            What::Row(i) => f.pad(&format!("row {}", i + 1)),
+            What::IdleTimeout => f.pad("idle timeout"),
+            What::HardTimeout => f.pad("hard timeout"),
+            What::NoMatch => f.pad("no match"),
+            What::NoKey => f.pad("no key"),
+        }
+    }
+}
+
+/// Coverage added up over runs.
+#[derive(Debug, Clone)]
+pub struct Reached<'f> {
+    function: &'f Function,
+    total: Coverage,
+}
+
+impl<'f> Reached<'f> {
+    /// Nothing reached yet.
+    pub fn new(function: &'f Function) -> Reached<'f> {
+        Reached { function, total: Coverage::empty(function) }
+    }
+
+    /// Adds what one run reached.
+    pub fn add(&mut self, run: &Coverage) {
+        for (total, run) in self.total.elements.iter_mut().zip(&run.elements) {
+            for (total, run) in total.rows.iter_mut().zip(&run.rows) {
+                for (&state, &hits) in run {
+                    *total.entry(state).or_default() += hits;
+                }
+            }
+            for (total, run) in
+                [(&mut total.idle_expired, &run.idle_expired), (&mut total.hard_expired, &run.hard_expired)]
+            {
+                for (&state, &hits) in run {
+                    *total.entry(state).or_default() += hits;
+                }
+            }
+            total.no_match += run.no_match;
+            total.no_key += run.no_key;
+            total.created += run.created;
+            total.removed += run.removed;
+            total.rejected += run.rejected;
+            total.flows_looked_up += run.flows_looked_up;
+        }
+    }
+
+    /// The sum of all runs; flows looked up are summed too, not united.
+    pub fn total(&self) -> &Coverage {
+        &self.total
+    }
+
+    /// Everything that packets can reach, in the order of the source, with its hits.
+    pub fn points(&self) -> Vec<Point> {
+        let mut points = Vec::new();
+        for (element, reached) in self.function.elements.iter().zip(&self.total.elements) {
+            let states = element.stateful.as_ref().map(|s| s.states.as_slice());
+            let state_name = |state: u16| states.and_then(|names| names.get(usize::from(state))).cloned();
+            let mut push = |what, state, offset, hits| {
+                let (line, _, text) = self.function.source.locate(offset);
+                let text = text.trim().to_owned();
+                points.push(Point { element: element.name.clone(), what, state, line, text, hits });
+            };
+            for (i, (row, hits)) in element.rows.iter().zip(&reached.rows).enumerate() {
+                for (&state, &hits) in hits {
+                    push(What::Row(i), state_name(state), row.span.start, hits);
+                }
+            }
+            for state in states_with(element, |next| matches!(next, NextState::To { idle_ns: Some(_), .. })) {
+                let hits = reached.idle_expired.get(&state).copied().unwrap_or(0);
+                push(What::IdleTimeout, state_name(state), element.span.start, hits);
+            }
+            for state in states_with(element, |next| matches!(next, NextState::To { hard_ns: Some(_), .. })) {
+                let hits = reached.hard_expired.get(&state).copied().unwrap_or(0);
+                push(What::HardTimeout, state_name(state), element.span.start, hits);
+            }
+            if can_miss(element) {
+                push(What::NoMatch, None, element.otherwise.span.start, reached.no_match);
+            }
+            let key = element.stateful.as_ref().and_then(|s| s.key.as_ref());
+            if key.is_some_and(|key| key.fields.iter().any(|field| !field.headers().is_empty())) {
+                push(What::NoKey, None, element.otherwise.span.start, reached.no_key);
+            }
+        }
+        points
+    }
+
+    /// The points with fewer than `min` hits.
+    pub fn gaps(&self, min: u64) -> Vec<Point> {
+        self.points().into_iter().filter(|point| point.hits < min).collect()
+    }
+
+    /// The points as a table for people.
+    pub fn render(&self) -> String {
+        let points = self.points();
+        let width = |header: &str, texts: &mut dyn Iterator<Item = usize>| texts.fold(header.len(), usize::max);
+        let element = width("element", &mut points.iter().map(|p| p.element.len()));
+        let state = width("state", &mut points.iter().map(|p| p.state.as_ref().map_or(0, String::len)));
+        let mut text = format!("{:element$}  {:12}  {:state$}  {:>10}  source\n", "element", "what", "state", "hits");
+        for p in &points {
+            let place = if p.text.is_empty() { String::new() } else { format!("{}: {}", p.line, p.text) };
+            let line = format!(
+                "{:element$}  {:12}  {:state$}  {:>10}  {place}",
+                p.element,
+                p.what,
+                p.state.as_deref().unwrap_or("-"),
+                p.hits
+            );
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// The states that a row enters with such a timer.
+fn states_with(element: &Element, timer: fn(&NextState) -> bool) -> BTreeSet<u16> {
+    let entered = element.rows.iter().filter(|row| timer(&row.next));
+    entered
+        .filter_map(|row| match row.next {
+            NextState::To { state, .. } => Some(state),
+            NextState::Stay => None,
+        })
+        .collect()
+}
+
+/// Whether a packet with a key can match no row: not where in every state some row always matches, or two rows that differ
+/// in one comparison only, which the one wants and the other does not.
+fn can_miss(element: &Element) -> bool {
+    let key = element.stateful.as_ref().and_then(|s| s.key.as_ref()).map_or(&[][..], |k| &k.fields);
+    let is_there = |field: &FieldId| {
+        let headers = field.headers();
+        headers.is_empty()
+            || key.iter().any(|k| !k.headers().is_empty() && k.headers().iter().all(|h| headers.contains(h)))
+    };
+    let reads_only_what_is_there = |row: &&Row| row.fields().iter().all(is_there);
+    let states = element.stateful.as_ref().map_or(1, |s| s.states.len() as u16);
+    (0..states).any(|state| {
+        let here = element.rows.iter().filter(|row| row.states.is_empty() || row.states.contains(&state));
+        let rows: Vec<&Row> = here.filter(reads_only_what_is_there).collect();
+        let single: Vec<&Condition> =
+            rows.iter().filter_map(|row| if let [one] = &row.conditions[..] { Some(one) } else { None }).collect();
+        let always = rows.iter().any(|row| row.conditions.is_empty());
+        !always && !single.iter().any(|one| single.iter().any(|other| are_opposite(one, other)))
+    })
+}
+
+/// Whether exactly one of two comparisons holds.
+fn are_opposite(one: &Condition, other: &Condition) -> bool {
+    let (
+        Condition::Compare { left, relation, right, width, signed },
+        Condition::Compare { left: l, relation: other, right: r, width: w, signed: s },
+    ) = (one, other)
+    else {
+        return false;
+    };
+    let pairs = [
+        (Relation::Equal, Relation::NotEqual),
+        (Relation::Less, Relation::GreaterEqual),
+        (Relation::Greater, Relation::LessEqual),
+    ];
+    (left, right, width, signed) == (l, r, w, s) && pairs.contains(&(*relation, *other))
+}

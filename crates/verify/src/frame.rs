@@ -1,0 +1,418 @@
+//! Frames to order: the headers that are needed, the field values that are wanted, the rest at random.
+//!
+//! A frame is laid out from a [`Shape`], then values are written into its fields by the catalogue, then lengths and
+//! checksums are made right (now and then wrong on purpose).
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use flowloom_wire::checksum::Sum;
+use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
+use flowloom_wire::{Header, Layers};
+
+use crate::rng::Rng;
+
+/// Which headers a frame has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) tags: u8,
+    pub(crate) network: Network,
+    pub(crate) transport: Transport,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Network {
+    None,
+    V4,
+    V6,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    None,
+    Tcp,
+    Udp,
+    Icmp,
+}
+
+/// A field and the value it should have.
+pub(crate) type Wish = (FieldId, u128);
+
+impl Shape {
+    /// Every shape.
+    pub(crate) fn all() -> impl Iterator<Item = Shape> {
+        (0..3).flat_map(|tags| {
+            [Network::None, Network::V4, Network::V6].into_iter().flat_map(move |network| {
+                [Transport::None, Transport::Tcp, Transport::Udp, Transport::Icmp]
+                    .into_iter()
+                    .filter(move |&t| network != Network::None || t == Transport::None)
+                    .map(move |transport| Shape { tags, network, transport })
+            })
+        })
+    }
+
+    fn headers(self) -> u32 {
+        let mut bits = Header::Ethernet.bit();
+        if self.tags > 0 {
+            bits |= Header::Vlan.bit();
+        }
+        if self.tags > 1 {
+            bits |= Header::Vlan2.bit();
+        }
+        bits |= match self.network {
+            Network::None => 0,
+            Network::V4 => Header::Ipv4.bit(),
+            Network::V6 => Header::Ipv6.bit(),
+        };
+        bits | match (self.transport, self.network) {
+            (Transport::None, _) => 0,
+            (Transport::Tcp, _) => Header::Tcp.bit(),
+            (Transport::Udp, _) => Header::Udp.bit(),
+            (Transport::Icmp, Network::V6) => Header::Icmp6.bit(),
+            (Transport::Icmp, _) => Header::Icmp.bit(),
+        }
+    }
+
+    /// The IP protocol number; `None` where it is free.
+    fn proto(self) -> Option<u8> {
+        match (self.transport, self.network) {
+            (Transport::None, _) => None,
+            (Transport::Tcp, _) => Some(6),
+            (Transport::Udp, _) => Some(17),
+            (Transport::Icmp, Network::V6) => Some(58),
+            (Transport::Icmp, _) => Some(1),
+        }
+    }
+
+    fn ethertype(self) -> u16 {
+        match self.network {
+            Network::None => 0x88b5,
+            Network::V4 => 0x0800,
+            Network::V6 => 0x86dd,
+        }
+    }
+
+    /// Whether a frame of this shape has all of `fields`.
+    pub(crate) fn has(self, fields: &[FieldId]) -> bool {
+        let bits = self.headers();
+        fields.iter().all(|field| {
+            let any_of = field.headers();
+            any_of.is_empty() || any_of.iter().any(|header| bits & header.bit() != 0)
+        })
+    }
+
+    /// Whether a frame of this shape can have this value in this field.
+    pub(crate) fn allows(self, (field, value): Wish) -> bool {
+        if !self.has(&[field]) {
+            return false;
+        }
+        match field.get().name {
+            "ip.proto" => match self.proto() {
+                Some(proto) => value == u128::from(proto),
+                None => !matches!(value, 1 | 6 | 17 | 58 | 0 | 43 | 44 | 51 | 60),
+            },
+            "ipv4.proto" | "ipv6.next" => self.proto().is_none_or(|proto| value == u128::from(proto)),
+            "ip.version" => value == if self.network == Network::V4 { 4 } else { 6 },
+            "ipv4.version" => value == 4,
+            "ipv6.version" => value == 6,
+            "eth.type" => {
+                if self.tags == 0 {
+                    self.is_type(value)
+                } else {
+                    matches!(value, 0x8100 | 0x88a8)
+                }
+            }
+            "vlan.type" => {
+                if self.tags == 1 {
+                    self.is_type(value)
+                } else {
+                    matches!(value, 0x8100 | 0x88a8)
+                }
+            }
+            "vlan2.type" => self.is_type(value),
+            _ => match field.get().source {
+                Source::Address { .. } => (value >> 32 == IPV4_MAPPED >> 32) == (self.network == Network::V4),
+                _ => true,
+            },
+        }
+    }
+
+    fn is_type(self, value: u128) -> bool {
+        match self.network {
+            Network::None => !matches!(value, 0x0800 | 0x86dd | 0x8100 | 0x88a8),
+            _ => value == u128::from(self.ethertype()),
+        }
+    }
+}
+
+/// Builds a frame of `shape` with as many of the wishes as a frame can have.
+pub(crate) fn build(rng: &mut Rng, shape: Shape, wishes: &[Wish]) -> Vec<u8> {
+    let wish = |name: &str| wishes.iter().find(|(field, _)| field.get().name == name).map(|&(_, value)| value);
+    let mut frame: Vec<u8> = (0..12).map(|i| if i % 6 == 0 { 2 } else { rng.below(4) as u8 }).collect();
+    for tag in 0..shape.tags {
+        let name = if tag == 0 { "eth.type" } else { "vlan.type" };
+        let ethertype = wish(name).map_or_else(|| if rng.chance(80) { 0x8100 } else { 0x88a8 }, |v| v as u16);
+        frame.extend(ethertype.to_be_bytes());
+        frame.extend((rng.next() as u16).to_be_bytes());
+    }
+    let ethertype = match (shape.network, shape.tags) {
+        (Network::None, 0) => wish("eth.type"),
+        (Network::None, 1) => wish("vlan.type"),
+        (Network::None, _) => wish("vlan2.type"),
+        _ => None,
+    };
+    frame.extend(ethertype.map_or(shape.ethertype(), |v| v as u16).to_be_bytes());
+    let payload_len = payload_len(rng, frame.len(), shape, &wish);
+    let mut body = transport(rng, shape, payload_len);
+    body.extend((0..payload_len).map(|_| rng.next() as u8));
+    let free = ["ip.proto", "ipv4.proto", "ipv6.next"].into_iter().find_map(wish).map_or(253, |v| v as u8);
+    let proto = shape.proto().unwrap_or(free);
+    match shape.network {
+        Network::None => {}
+        Network::V4 => {
+            let words = if rng.chance(10) { rng.below(4) as usize } else { 0 };
+            let total = (20 + 4 * words + body.len()) as u16;
+            frame.extend([0x45 + words as u8, rng.next() as u8]);
+            frame.extend(total.to_be_bytes());
+            frame.extend((rng.next() as u16).to_be_bytes());
+            frame.extend([if rng.chance(50) { 0x40 } else { 0 }, 0, 1 + rng.below(255) as u8, proto, 0, 0]);
+            frame.extend((rng.next() as u32 & 0x0303 | 0x0a00_0000).to_be_bytes());
+            frame.extend((rng.next() as u32 & 0x0303 | 0x0a00_0000).to_be_bytes());
+            frame.extend(std::iter::repeat_n(1, 4 * words));
+        }
+        Network::V6 => {
+            let mut chain = Vec::new();
+            let mut next = proto;
+            if rng.chance(10) && wish("ipv6.next").is_none() {
+                // Destination options, no segments to route, or padding hop by hop.
+                let units = rng.below(2) as u8;
+                chain = vec![next, units, 1, 4];
+                chain.resize(8 + 8 * usize::from(units), 0);
+                next = rng.one_of([0, 60]);
+            }
+            frame.extend((6 << 28 | rng.next() as u32 & 0x0fff_ffff).to_be_bytes());
+            frame.extend(((chain.len() + body.len()) as u16).to_be_bytes());
+            frame.extend([next, rng.next() as u8]);
+            for _ in 0..2 {
+                frame.extend((0xfd00_u128 << 112 | u128::from(rng.below(4))).to_be_bytes());
+            }
+            frame.extend(chain);
+        }
+    }
+    frame.extend(body);
+    fill(&mut frame, wishes);
+    let wants_checksum = wishes.iter().any(|(field, _)| field.get().name.ends_with(".checksum"));
+    if !wants_checksum {
+        fix_checksums(&mut frame, rng.chance(90));
+        if shape.transport == Transport::Udp && rng.chance(15) {
+            clear_udp_checksum(&mut frame);
+        }
+    }
+    if frame.len() < 60 && rng.chance(20) && wish("pkt.len").is_none() {
+        frame.resize(60, 0);
+    }
+    frame
+}
+
+fn payload_len(rng: &mut Rng, before: usize, shape: Shape, wish: &dyn Fn(&str) -> Option<u128>) -> usize {
+    let headers = match shape.network {
+        Network::None => 0,
+        Network::V4 => 20,
+        Network::V6 => 40,
+    } + match shape.transport {
+        Transport::None => 0,
+        Transport::Tcp => 20,
+        Transport::Udp | Transport::Icmp => 8,
+    };
+    let wanted = match (wish("pkt.len"), wish("ipv4.len"), wish("ipv6.len"), wish("tcp.payload_len"), wish("udp.len")) {
+        (Some(v), ..) => v.saturating_sub((before + headers) as u128),
+        (_, Some(v), ..) => v.saturating_sub(headers as u128),
+        (_, _, Some(v), ..) => v.saturating_sub(headers as u128 - 40),
+        (_, _, _, Some(v), _) => v,
+        (.., Some(v)) => v.saturating_sub(8),
+        _ => u128::from(if rng.chance(90) { rng.below(12) } else { rng.below(600) }),
+    };
+    wanted.min(1400) as usize
+}
+
+fn transport(rng: &mut Rng, shape: Shape, payload_len: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match shape.transport {
+        Transport::None => {}
+        Transport::Tcp => {
+            let words = if rng.chance(10) { 1 + rng.below(3) as usize } else { 0 };
+            bytes.extend((1024 + rng.below(4) as u16).to_be_bytes());
+            bytes.extend((80 + rng.below(3) as u16).to_be_bytes());
+            bytes.extend(rng.next().to_be_bytes());
+            bytes.extend([0x50 + 0x10 * words as u8, rng.next() as u8]);
+            bytes.extend((rng.next() as u16).to_be_bytes());
+            bytes.extend([0, 0]);
+            bytes.extend((rng.below(3) as u16).to_be_bytes());
+            bytes.extend(std::iter::repeat_n(1, 4 * words));
+        }
+        Transport::Udp => {
+            bytes.extend((1024 + rng.below(4) as u16).to_be_bytes());
+            bytes.extend((53 + rng.below(3) as u16).to_be_bytes());
+            bytes.extend((8 + payload_len as u16).to_be_bytes());
+            bytes.extend([0; 2]);
+        }
+        Transport::Icmp => {
+            bytes.extend([rng.one_of([0, 8, 128, 129]), 0, 0, 0]);
+            bytes.extend((rng.next() as u32 & 0x0007_0007).to_be_bytes());
+        }
+    }
+    bytes
+}
+
+/// Writes values into the fields they are for. What decides about the layout has its value by the shape already.
+pub(crate) fn fill(frame: &mut [u8], wishes: &[Wish]) {
+    let layers = Layers::parse(frame);
+    let keep = ["eth.type", "vlan.type", "vlan2.type", "ip.proto", "ipv4.proto", "ipv6.next", "ipv4.ihl", "tcp.doff"];
+    for &(field, value) in wishes {
+        let Some(concrete) = layers.resolve(field) else { continue };
+        if keep.contains(&concrete.get().name) || concrete.get().name.ends_with(".len") {
+            continue;
+        }
+        if let Source::Header(header, slice) = concrete.get().source
+            && let Some(bytes) = layers.offset(header).and_then(|offset| frame.get_mut(offset..))
+        {
+            slice.write(bytes, value);
+        }
+    }
+}
+
+/// Makes the IPv4 header's checksum right, and the transport's unless `transport` is false.
+pub(crate) fn fix_checksums(frame: &mut [u8], transport: bool) {
+    let layers = Layers::parse(frame);
+    if let (Some(at), Some(len)) = (layers.offset(Header::Ipv4), layers.len(Header::Ipv4)) {
+        frame[at + 10..at + 12].fill(0);
+        let sum = Sum::new().bytes(&frame[at..at + len]).checksum();
+        frame[at + 10..at + 12].copy_from_slice(&sum.to_be_bytes());
+    }
+    if !transport {
+        return;
+    }
+    for (header, offset, proto) in
+        [(Header::Tcp, 16, 6), (Header::Udp, 6, 17), (Header::Icmp, 2, 1), (Header::Icmp6, 2, 58)]
+    {
+        let (Some(at), Some(len), Some(payload)) =
+            (layers.offset(header), layers.len(header), layers.payload_len(header))
+        else {
+            continue;
+        };
+        let end = (at + len + payload).min(frame.len());
+        frame[at + offset..at + offset + 2].fill(0);
+        let sum = match (header, layers.offset(Header::Ipv4), layers.offset(Header::Ipv6)) {
+            (Header::Icmp, ..) => Sum::new(),
+            (_, Some(ip), _) => Sum::new().pseudo_header(
+                Ipv4Addr::from(four(frame, ip + 12)).into(),
+                Ipv4Addr::from(four(frame, ip + 16)).into(),
+                proto,
+                (end - at) as u32,
+            ),
+            (_, _, Some(ip)) => Sum::new().pseudo_header(
+                Ipv6Addr::from(sixteen(frame, ip + 8)).into(),
+                Ipv6Addr::from(sixteen(frame, ip + 24)).into(),
+                proto,
+                (end - at) as u32,
+            ),
+            _ => continue,
+        };
+        let sum = match sum.bytes(&frame[at..end]).checksum() {
+            0 if header == Header::Udp => 0xffff,
+            sum => sum,
+        };
+        frame[at + offset..at + offset + 2].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+fn clear_udp_checksum(frame: &mut [u8]) {
+    if let Some(at) = Layers::parse(frame).offset(Header::Udp) {
+        frame[at + 6..at + 8].fill(0);
+    }
+}
+
+fn four(frame: &[u8], at: usize) -> [u8; 4] {
+    std::array::from_fn(|i| frame[at + i])
+}
+
+fn sixteen(frame: &[u8], at: usize) -> [u8; 16] {
+    std::array::from_fn(|i| frame[at + i])
+}
+
+/// A packet that few functions look at: fragments, chains of extension headers, odd protocols, cut and damaged frames.
+pub(crate) fn odd(rng: &mut Rng, usual: Vec<u8>) -> Vec<u8> {
+    let mut frame = usual;
+    let layers = Layers::parse(&frame);
+    match rng.below(8) {
+        0 => {
+            // A fragment: the first, a middle one or the last.
+            if let Some(at) = layers.offset(Header::Ipv4) {
+                let bits = rng.one_of([0x2000u16, 0x2001, 0x0001, 0x1fff, 0x2010]);
+                frame[at + 6..at + 8].copy_from_slice(&bits.to_be_bytes());
+                fix_checksums(&mut frame, false);
+            }
+        }
+        1 | 2 => {
+            // A chain of extension headers, up to one more than is followed.
+            if let Some(at) = layers.offset(Header::Ipv6) {
+                for _ in 0..1 + rng.below(5) {
+                    let kind = rng.one_of([0u8, 43, 44, 51, 60]);
+                    let mut header = vec![frame[at + 6], 0, 0, 0, 0, 0, 0, 0];
+                    match kind {
+                        44 => {
+                            header[2] = if rng.chance(60) { 0 } else { rng.next() as u8 };
+                            header[3] = rng.one_of([0, 1, 8]);
+                        }
+                        51 => {
+                            header[1] = rng.one_of([1, 2, 4]);
+                            header.resize((usize::from(header[1]) + 2) * 4, 0);
+                        }
+                        _ => {
+                            header[1] = rng.below(3) as u8;
+                            header.resize(8 * (usize::from(header[1]) + 1), 0);
+                        }
+                    }
+                    let len = u16::from_be_bytes([frame[at + 4], frame[at + 5]]).saturating_add(header.len() as u16);
+                    frame[at + 4..at + 6].copy_from_slice(&len.to_be_bytes());
+                    frame[at + 6] = kind;
+                    frame.splice(at + 40..at + 40, header);
+                }
+            }
+        }
+        3 => {
+            let mut arp = vec![0xff; 6];
+            arp.extend([2, 0, 0, 0, 0, 1, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+            arp.resize(42, 0);
+            frame = arp;
+        }
+        4 => frame.truncate(rng.index(frame.len() + 1)),
+        5 => mutate(rng, &mut frame),
+        6 => {
+            frame.truncate(rng.index(frame.len() + 1).max(14));
+            mutate(rng, &mut frame);
+        }
+        _ => {
+            let len = rng.below(120) as usize;
+            frame = (0..len).map(|_| rng.next() as u8).collect();
+        }
+    }
+    frame
+}
+
+/// Changes a few bytes or bits, most often in the headers, where it matters.
+pub(crate) fn mutate(rng: &mut Rng, frame: &mut Vec<u8>) {
+    for _ in 0..1 + rng.below(4) {
+        if frame.is_empty() {
+            return;
+        }
+        let reach = if rng.chance(80) { frame.len().min(80) } else { frame.len() };
+        let at = rng.index(reach);
+        match rng.below(5) {
+            0 => frame[at] ^= 1 << rng.below(8),
+            1 => frame[at] = rng.next() as u8,
+            2 => frame[at] = rng.one_of([0, 1, 0x7f, 0x80, 0xff, 0x45, 0x60]),
+            3 => frame.insert(at, rng.next() as u8),
+            _ => drop(frame.remove(at)),
+        }
+    }
+}

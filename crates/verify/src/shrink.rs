@@ -1,0 +1,247 @@
+//! From a disagreement to the smallest trace that still shows it.
+//!
+//! # Steps
+//! 1. Everything after the packet that showed the disagreement goes.
+//! 2. Delta debugging (ddmin) removes packets: first windows at the end, which is where most culprits sit, then ever
+//!    smaller pieces, until no single packet can go.
+//! 3. What is left is made plain: gaps between packets become 0 or round, payload is cut, bytes become 0.
+//!
+//! The kind of the disagreement is kept as long as that does not cost packets: at the end a second pass takes any kind,
+//! and its result is used only if it is shorter.
+//!
+//! Each trial starts from the state the engines have when loaded, so the result shows the disagreement by itself. The
+//! same input gives the same output; the number of trials is bounded.
+
+use flowloom_engine::{Datapath, EngineError};
+
+use crate::arrival::Arrival;
+use crate::compare::{CompareOptions, Pair, Report, Snapshots, compare};
+use crate::difference::Kind;
+
+/// How far shrinking goes.
+#[derive(Debug, Clone, Copy)]
+pub struct ShrinkOptions {
+    /// Packets that may be run in all trials together, on each engine.
+    pub max_packets: u64,
+    /// Whether times and bytes are made plain too.
+    pub simplify: bool,
+}
+
+impl Default for ShrinkOptions {
+    fn default() -> ShrinkOptions {
+        ShrinkOptions { max_packets: 20_000_000, simplify: true }
+    }
+}
+
+/// How far shrinking has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShrinkProgress {
+    /// Packets that are left.
+    pub packets_left: usize,
+    /// Trials so far.
+    pub trials: u64,
+}
+
+/// A trace that cannot be made smaller.
+#[derive(Debug, Clone)]
+pub struct Shrunk {
+    /// Its packets.
+    pub packets: Vec<Arrival>,
+    /// The comparison of the engines on it.
+    pub report: Report,
+    /// Trials it took.
+    pub trials: u64,
+    /// Whether the bound was met first: the trace may still be larger than it need be.
+    pub bound_met: bool,
+}
+
+/// Shrinks `packets`, on which the engines disagree; `None` where they agree.
+///
+/// # Errors
+/// An engine could not do its work.
+///
+/// # Cost
+/// At most `shrink.max_packets` packets on each engine.
+pub fn shrink(
+    reference: &mut dyn Datapath,
+    target: &mut dyn Datapath,
+    packets: &[Arrival],
+    options: &CompareOptions,
+    shrink: &ShrinkOptions,
+    progress: &mut dyn FnMut(ShrinkProgress),
+) -> Result<Option<Shrunk>, EngineError> {
+    // The first comparison finds the culprit, bisection included.
+    let Some(first) = compare(reference, target, packets, options)?.disagreement else { return Ok(None) };
+    let mut search = Search {
+        pair: Pair { reference, target, options },
+        budget: shrink.max_packets,
+        trials: 0,
+        kind: Some(first.kind),
+        progress,
+    };
+    let culprit = first.position.map_or(0, |p| p + 1);
+    let mut best = search.minimise(packets[..culprit].to_vec())?;
+    if best.len() > 1 {
+        search.kind = None;
+        let other = search.minimise(best.clone())?;
+        if other.len() < best.len() {
+            best = other;
+        } else {
+            search.kind = Some(first.kind);
+        }
+    }
+    if shrink.simplify {
+        search.simplify(&mut best)?;
+    }
+    let (trials, bound_met) = (search.trials, search.budget == 0);
+    let Pair { reference, target, .. } = search.pair;
+    let report = compare(reference, target, &best, options)?;
+    Ok(Some(Shrunk { packets: best, report, trials, bound_met }))
+}
+
+struct Search<'a, 'p> {
+    pair: Pair<'a>,
+    /// Packets that may still be run.
+    budget: u64,
+    trials: u64,
+    /// The kind that must stay; `None` for any.
+    kind: Option<Kind>,
+    progress: &'p mut dyn FnMut(ShrinkProgress),
+}
+
+impl Search<'_, '_> {
+    /// Where `packets` show the disagreement, how many of them it takes.
+    fn shows(&mut self, packets: &[Arrival]) -> Result<Option<usize>, EngineError> {
+        let cost = packets.len() as u64 + 1;
+        if packets.is_empty() || cost > self.budget {
+            // Once a trial is too dear the search ends: smaller ones would make the result depend on their order.
+            if cost > self.budget {
+                self.budget = 0;
+            }
+            return Ok(None);
+        }
+        self.budget -= cost;
+        self.trials += 1;
+        let finding = self.pair.run(packets, Snapshots::AtEnd)?.finding;
+        Ok(finding.filter(|f| self.kind.is_none_or(|kind| kind == f.kind)).and_then(|f| f.position.map(|p| p + 1)))
+    }
+
+    fn tell(&mut self, packets_left: usize) {
+        (self.progress)(ShrinkProgress { packets_left, trials: self.trials });
+    }
+
+    /// ddmin: the result shows the disagreement and no packet of it can go.
+    fn minimise(&mut self, mut packets: Vec<Arrival>) -> Result<Vec<Arrival>, EngineError> {
+        // Most disagreements need the last few packets only.
+        let mut window = 1;
+        while window < packets.len() {
+            let tail = &packets[packets.len() - window..];
+            if let Some(needed) = self.shows(tail)? {
+                packets = tail[..needed].to_vec();
+                break;
+            }
+            window *= 4;
+        }
+        let mut pieces = 2;
+        while packets.len() >= 2 {
+            self.tell(packets.len());
+            let size = packets.len().div_ceil(pieces);
+            let mut smaller = None;
+            // Later pieces go last: the end shows the disagreement, the beginning is most often idle.
+            for start in (0..packets.len()).step_by(size) {
+                let end = (start + size).min(packets.len());
+                let rest: Vec<Arrival> = packets[..start].iter().chain(&packets[end..]).cloned().collect();
+                if let Some(needed) = self.shows(&rest)? {
+                    smaller = Some(rest[..needed].to_vec());
+                    break;
+                }
+            }
+            match smaller {
+                Some(rest) => {
+                    packets = rest;
+                    pieces = pieces.saturating_sub(1).max(2);
+                }
+                None if size == 1 => break,
+                None => pieces = (pieces * 2).min(packets.len()),
+            }
+        }
+        self.tell(packets.len());
+        Ok(packets)
+    }
+
+    /// Takes `trial` for `packets` if it still shows the disagreement with as many packets.
+    fn accept(&mut self, packets: &mut Vec<Arrival>, trial: Vec<Arrival>) -> Result<bool, EngineError> {
+        if trial == *packets {
+            return Ok(false);
+        }
+        let good = self.shows(&trial)? == Some(trial.len());
+        if good {
+            *packets = trial;
+        }
+        Ok(good)
+    }
+
+    fn simplify(&mut self, packets: &mut Vec<Arrival>) -> Result<(), EngineError> {
+        self.simplify_times(packets)?;
+        for i in 0..packets.len() {
+            self.simplify_packet(packets, i)?;
+            self.tell(packets.len());
+        }
+        Ok(())
+    }
+
+    /// The first packet at time 0 and gaps of 0, else round ones.
+    fn simplify_times(&mut self, packets: &mut Vec<Arrival>) -> Result<(), EngineError> {
+        // Times as the engines saw them.
+        let mut now = 0;
+        for packet in packets.iter_mut() {
+            now = packet.time_ns.max(now);
+            packet.time_ns = now;
+        }
+        for i in 0..packets.len() {
+            let before = if i == 0 { 0 } else { packets[i - 1].time_ns };
+            let gap = packets[i].time_ns - before;
+            let rounded = [1_000_000_000, 1_000_000, 1_000].map(|unit| gap - gap % unit);
+            for shorter in [0, 1].into_iter().chain(rounded).filter(|&g| g < gap) {
+                let mut trial = packets.clone();
+                for packet in &mut trial[i..] {
+                    packet.time_ns -= gap - shorter;
+                }
+                if self.accept(packets, trial)? {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Port 0, no more bytes than needed, zeros where they do.
+    fn simplify_packet(&mut self, packets: &mut Vec<Arrival>, i: usize) -> Result<(), EngineError> {
+        let mut trial = packets.clone();
+        trial[i].port.0 = 0;
+        self.accept(packets, trial)?;
+        let mut cut = packets[i].bytes.len() / 2;
+        while cut > 0 {
+            let mut trial = packets.clone();
+            let len = trial[i].bytes.len();
+            if cut < len {
+                trial[i].bytes.truncate(len - cut);
+                if self.accept(packets, trial)? {
+                    continue;
+                }
+            }
+            cut /= 2;
+        }
+        let mut size = packets[i].bytes.len().next_power_of_two();
+        while size > 0 {
+            for start in (0..packets[i].bytes.len()).step_by(size) {
+                let mut trial = packets.clone();
+                let end = (start + size).min(trial[i].bytes.len());
+                trial[i].bytes[start..end].fill(0);
+                self.accept(packets, trial)?;
+            }
+            size /= 2;
+        }
+        Ok(())
+    }
+}

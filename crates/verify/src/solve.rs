@@ -1,0 +1,243 @@
+//! Field values that make a row's conditions hold.
+//!
+//! Most conditions compare one field, perhaps after some arithmetic, with a number that is known once the context is:
+//! then the arithmetic is undone step by step. What cannot be undone is left to chance; the stimulus looks at what comes
+//! out anyway.
+
+use flowloom_efsm::model::{BinaryOp, Condition, Expr, Relation, Row, Width};
+use flowloom_wire::field::FieldId;
+
+use crate::frame::Wish;
+use crate::rng::Rng;
+use crate::walk::{Values, reads_packet, sign_extend};
+
+/// What a row wants of its packet.
+#[derive(Debug, Default)]
+pub(crate) struct Wants {
+    pub(crate) fields: Vec<Wish>,
+    /// The packet's time, in nanoseconds.
+    pub(crate) time_ns: Option<u64>,
+}
+
+/// Whether the conditions of `row` that only read the context hold.
+pub(crate) fn context_fits(row: &Row, values: &Values<'_>) -> bool {
+    row.conditions.iter().all(|condition| match condition {
+        Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } => {
+            reads_packet(left) || reads_packet(right) || values.holds(condition)
+        }
+        Condition::Masked { .. } | Condition::Range { .. } | Condition::SameField { .. } => true,
+    })
+}
+
+/// Values for fields, and a time, that make the conditions hold as far as they can be solved one by one.
+pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>) -> Wants {
+    let mut wants = Wants::default();
+    for condition in conditions {
+        match condition {
+            Condition::Compare { left, relation, right, width, signed } => {
+                let (unknown, known, relation) = match (reads_packet(left), reads_packet(right)) {
+                    (true, false) => (left, right, *relation),
+                    (false, true) => (right, left, mirrored(*relation)),
+                    (true, true) => {
+                        both_unknown(rng, left, right, *relation, *width, values, &mut wants);
+                        continue;
+                    }
+                    (false, false) => continue,
+                };
+                let known = values.eval(known, *width);
+                let target = target(rng, relation, known, *width, *signed);
+                undo(rng, unknown, target, *width, values, &mut wants);
+            }
+            Condition::Serial { left, right, after, negated, serial_bits } => {
+                let width = if *serial_bits > 32 { Width::W64 } else { Width::W32 };
+                let (unknown, known, flip) = match (reads_packet(left), reads_packet(right)) {
+                    (true, _) => (left, right, false),
+                    (false, true) => (right, left, true),
+                    (false, false) => continue,
+                };
+                let known = values.eval(known, width);
+                let step = match (after ^ flip) ^ negated {
+                    _ if *negated && rng.chance(40) => 0,
+                    true => 1 + rng.below(3),
+                    false => (1 + rng.below(3)).wrapping_neg(),
+                };
+                undo(rng, unknown, known.wrapping_add(step), width, values, &mut wants);
+            }
+            Condition::Masked { field, mask, value, negated } => {
+                let free = rng.next_wide() & !mask;
+                let mut wish = value | free;
+                if *negated && *mask != 0 {
+                    let bits: Vec<u32> = (0..128).filter(|bit| mask >> bit & 1 == 1).collect();
+                    wish ^= 1 << rng.pick(&bits).copied().unwrap_or(0);
+                }
+                wants.fields.push((*field, wish & width_mask(*field)));
+            }
+            Condition::Range { field, low, high, negated } => {
+                let inside = low.wrapping_add(rng.below(high.wrapping_sub(*low).saturating_add(1)));
+                let wish = match negated {
+                    true => rng.one_of([low.wrapping_sub(1), high.wrapping_add(1)]),
+                    false => rng.one_of([*low, *high, inside]),
+                };
+                wants.fields.push((*field, u128::from(wish) & width_mask(*field)));
+            }
+            Condition::SameField { left, right, negated } => {
+                let one = address(rng);
+                wants.fields.push((*left, one));
+                wants.fields.push((*right, if *negated { one ^ 1 } else { one }));
+            }
+        }
+    }
+    wants
+}
+
+/// One of a few addresses of either family.
+pub(crate) fn address(rng: &mut Rng) -> u128 {
+    let host = u128::from(rng.below(4));
+    if rng.chance(60) { 0xffff_0a00_0000 | host } else { 0xfd00_u128 << 112 | host }
+}
+
+fn width_mask(field: FieldId) -> u128 {
+    u128::MAX >> (128 - u32::from(field.get().width_bits))
+}
+
+fn mirrored(relation: Relation) -> Relation {
+    match relation {
+        Relation::Less => Relation::Greater,
+        Relation::LessEqual => Relation::GreaterEqual,
+        Relation::Greater => Relation::Less,
+        Relation::GreaterEqual => Relation::LessEqual,
+        same => same,
+    }
+}
+
+/// A number that stands in `relation` to `known`, mostly close by.
+fn target(rng: &mut Rng, relation: Relation, known: u64, width: Width, signed: bool) -> u64 {
+    let near = 1 + if rng.chance(70) { 0 } else { rng.below(1000) };
+    let (least, most) = match (width, signed) {
+        (Width::W32, false) => (0, u64::from(u32::MAX)),
+        (Width::W64, false) => (0, u64::MAX),
+        (Width::W32, true) => (i32::MIN as u64, i32::MAX as u64),
+        (Width::W64, true) => (i64::MIN as u64, i64::MAX as u64),
+    };
+    let bits = width.bits();
+    let value = if signed { sign_extend(known, bits) as u64 } else { known };
+    let below = |by: u64| {
+        if signed {
+            (value as i64).saturating_sub(by as i64).max(least as i64) as u64
+        } else {
+            value.saturating_sub(by)
+        }
+    };
+    let above = |by: u64| {
+        if signed {
+            (value as i64).saturating_add(by as i64).min(most as i64) as u64
+        } else {
+            value.saturating_add(by).min(most)
+        }
+    };
+    match relation {
+        Relation::Equal => value,
+        Relation::NotEqual => {
+            if rng.chance(50) {
+                above(near)
+            } else {
+                below(near)
+            }
+        }
+        Relation::Less => below(near),
+        Relation::LessEqual => {
+            if rng.chance(50) {
+                value
+            } else {
+                below(near)
+            }
+        }
+        Relation::Greater => above(near),
+        Relation::GreaterEqual => {
+            if rng.chance(50) {
+                value
+            } else {
+                above(near)
+            }
+        }
+    }
+}
+
+/// `left` and `right` both read the packet: gives the right one's field a value and solves for the left.
+fn both_unknown(
+    rng: &mut Rng,
+    left: &Expr,
+    right: &Expr,
+    relation: Relation,
+    width: Width,
+    values: &Values<'_>,
+    wants: &mut Wants,
+) {
+    if let Expr::Field(field) = right {
+        let value = rng.below(8) + if rng.chance(50) { 1000 } else { 0 };
+        let value = u128::from(value) & width_mask(*field);
+        wants.fields.push((*field, value));
+        let wanted = target(rng, relation, value as u64, width, false);
+        undo(rng, left, wanted, width, values, wants);
+    } else if let (Expr::Now { unit_ns }, true) = (left, relation == Relation::NotEqual) {
+        wants.time_ns = unit_ns.checked_mul(1);
+    }
+}
+
+/// Undoes the arithmetic of `expr` until one field or `now` is left, which gets the value that makes `expr` be `target`.
+fn undo(rng: &mut Rng, expr: &Expr, target: u64, width: Width, values: &Values<'_>, wants: &mut Wants) {
+    match expr {
+        Expr::Field(field) => wants.fields.push((*field, u128::from(target) & width_mask(*field))),
+        Expr::Now { unit_ns } => {
+            // Only what still lies ahead can be had.
+            wants.time_ns = target.checked_mul(*unit_ns).map(|t| t.saturating_add(rng.below(*unit_ns)));
+        }
+        Expr::Not(inner) => undo(rng, inner, !target, width, values, wants),
+        Expr::Binary(op, left, right) => {
+            let (unknown, known, left_is_unknown) = match (reads_packet(left), reads_packet(right)) {
+                (true, false) => (left, right, true),
+                (false, true) => (right, left, false),
+                (true, true) => {
+                    // Fix the right one if it is a plain field.
+                    let Expr::Field(field) = **right else { return };
+                    let value = rng.below(16);
+                    wants.fields.push((field, u128::from(value) & width_mask(field)));
+                    let before = match op {
+                        BinaryOp::Add => target.wrapping_sub(value),
+                        BinaryOp::Sub => target.wrapping_add(value),
+                        BinaryOp::Xor => target ^ value,
+                        _ => return,
+                    };
+                    return undo(rng, left, before, width, values, wants);
+                }
+                (false, false) => return,
+            };
+            let known = values.eval(known, width);
+            let shift = known as u32 % width.bits();
+            let before = match (op, left_is_unknown) {
+                (BinaryOp::Add, _) => target.wrapping_sub(known),
+                (BinaryOp::Sub, true) => target.wrapping_add(known),
+                (BinaryOp::Sub, false) => known.wrapping_sub(target),
+                (BinaryOp::Xor, _) => target ^ known,
+                (BinaryOp::And, _) => target & known | rng.next() & !known,
+                (BinaryOp::Or, _) => target & !known,
+                (BinaryOp::ShiftLeft, true) => target >> shift,
+                (BinaryOp::ShiftRight, true) => target << shift | rng.below(1 << shift.min(16)),
+                _ => return,
+            };
+            undo(rng, unknown, before, width, values, wants);
+        }
+        Expr::RotateRight { left, right, rotate_bits } if reads_packet(left) && !reads_packet(right) => {
+            let n = u64::from(*rotate_bits);
+            let by = values.eval(right, width) % n;
+            let whole = target & u64::MAX >> (64 - n);
+            let before = if by == 0 { whole } else { (whole << by | whole >> (n - by)) & u64::MAX >> (64 - n) };
+            undo(rng, left, before, width, values, wants);
+        }
+        Expr::Extreme { left, right, .. } => {
+            let inner = if reads_packet(left) { left } else { right };
+            undo(rng, inner, target, width, values, wants);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,556 @@
+//! Packets that go where the function is interesting.
+//!
+//! Random packets would never knock four ports in order. The stimulus keeps a [`Walker`] beside it, so it knows which
+//! contexts live, in which states, with which registers and deadlines. For each packet it does one of these:
+//!
+//! - **aim at a row**: take the row with the fewest hits, a context it applies to (or an absent one), solve its conditions
+//!   for field values, build such a packet and look whether it hits;
+//! - **move on**: where no context is ready for that row, push the one in focus along any row it can take;
+//! - **let time pass**: send a packet of a live context 1 ns before, on or 1 ns after its deadline;
+//! - **be odd**: fragments, extension headers, ICMP, ARP, cut and mutated frames;
+//! - **be usual**: a packet from the pools, whatever it does.
+//!
+//! Keys and values come from small pools: the constants of the function, their neighbours, and a few others. The same
+//! seed gives the same packets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flowloom_efsm::model::{Condition, Expr, Function, Terminal, WriteValue};
+use flowloom_engine::Port;
+use flowloom_wire::Layers;
+use flowloom_wire::field::{FieldId, Source};
+
+use crate::arrival::Arrival;
+use crate::frame::{self, Shape, Wish};
+use crate::hits::{Hits, Timer};
+use crate::rng::Rng;
+use crate::solve::{self, Wants};
+use crate::walk::{Context, Look, Walker};
+
+/// How packets are made.
+#[derive(Debug, Clone)]
+pub struct StimulusOptions {
+    /// Time of the first packet.
+    pub start_ns: u64,
+    /// In how many of 100 packets a row is aimed at.
+    pub aimed_percent: u64,
+    /// In how many of 100 packets a deadline is.
+    pub deadline_percent: u64,
+    /// In how many of 100 packets the frame is odd.
+    pub odd_percent: u64,
+    /// Input ports that packets arrive by, from 0.
+    pub ports: u32,
+    /// How often the engines sweep: sweeps change which tables are full.
+    pub sweep_ns: Option<u64>,
+}
+
+impl StimulusOptions {
+    /// The defaults for `function`.
+    pub fn of(function: &Function) -> StimulusOptions {
+        StimulusOptions {
+            start_ns: 1_000_000_000,
+            aimed_percent: 72,
+            deadline_percent: 10,
+            odd_percent: 8,
+            ports: 4,
+            sweep_ns: sweep_period(function),
+        }
+    }
+}
+
+/// The sweep period of a function: the shortest of its elements.
+pub fn sweep_period(function: &Function) -> Option<u64> {
+    function.elements.iter().filter_map(|e| e.stateful.as_ref()).map(|s| s.sweep_ns).filter(|&ns| ns > 0).min()
+}
+
+/// What became of the packets, as the stimulus foresaw it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StimulusCounts {
+    /// Packets made.
+    pub packets: u64,
+    /// Packets that took a row in some element.
+    pub in_rows: u64,
+    /// Rows that were aimed at.
+    pub aimed: u64,
+    /// Rows that were aimed at and hit.
+    pub aimed_hit: u64,
+}
+
+/// An endless stream of packets for one function.
+#[derive(Debug, Clone)]
+pub struct Stimulus {
+    walker: Walker,
+    options: StimulusOptions,
+    rng: Rng,
+    pools: BTreeMap<FieldId, Vec<u128>>,
+    /// Fields that matter to the function.
+    mentioned: Vec<FieldId>,
+    /// Hits by element, row and state.
+    rows: BTreeMap<(usize, usize, u16), u64>,
+    /// Deadlines that passed, by element and state and timer.
+    expired: BTreeMap<(usize, u16, Timer), u64>,
+    focus: Vec<Option<Vec<u8>>>,
+    shortest_timer_ns: u64,
+    time_ns: u64,
+    counts: StimulusCounts,
+}
+
+impl Stimulus {
+    /// Packets for `function`.
+    pub fn new(function: Arc<Function>, seed: u64, options: StimulusOptions) -> Stimulus {
+        let mut rng = Rng::new(seed);
+        let (pools, mentioned) = pools(&function, &mut rng);
+        let mut rows = BTreeMap::new();
+        for (e, element) in function.elements.iter().enumerate() {
+            for (r, row) in element.rows.iter().enumerate() {
+                let states = if row.states.is_empty() { &[0][..] } else { &row.states };
+                rows.extend(states.iter().map(|&s| ((e, r, s), 0)));
+            }
+        }
+        let focus = vec![None; function.elements.len()];
+        let (shortest_timer_ns, time_ns) = (shortest_timer(&function), options.start_ns);
+        let walker = Walker::new(function, options.sweep_ns);
+        let counts = StimulusCounts::default();
+        let expired = BTreeMap::new();
+        Stimulus { walker, options, rng, pools, mentioned, rows, expired, focus, shortest_timer_ns, time_ns, counts }
+    }
+
+    /// What the packets so far exercised.
+    pub fn hits(&self) -> &Hits {
+        &self.walker.hits
+    }
+
+    /// What became of the packets so far.
+    pub fn counts(&self) -> StimulusCounts {
+        self.counts
+    }
+
+    /// The next `n` packets.
+    pub fn take_packets(&mut self, n: usize) -> Vec<Arrival> {
+        (0..n).map(|_| self.next_packet()).collect()
+    }
+
+    /// The next packet.
+    pub fn next_packet(&mut self) -> Arrival {
+        let step = self.step();
+        self.time_ns = self.time_ns.saturating_add(step);
+        let way = self.rng.below(100);
+        let o = &self.options;
+        let (aimed, deadline, odd) = (
+            o.aimed_percent,
+            o.aimed_percent + o.deadline_percent,
+            o.aimed_percent + o.deadline_percent + o.odd_percent,
+        );
+        let arrival = if way < aimed {
+            self.aim()
+        } else if way < deadline {
+            self.at_deadline().unwrap_or_else(|| self.usual())
+        } else if way < odd {
+            let mut arrival = self.usual();
+            arrival.bytes = frame::odd(&mut self.rng, arrival.bytes);
+            arrival
+        } else {
+            self.usual()
+        };
+        self.send(arrival)
+    }
+
+    fn send(&mut self, arrival: Arrival) -> Arrival {
+        self.time_ns = self.time_ns.max(arrival.time_ns);
+        self.count_deadline(&arrival);
+        let look = self.walker.take(&arrival);
+        self.counts.packets += 1;
+        self.counts.in_rows += u64::from(look.takes_a_row());
+        for visit in &look.visits {
+            if let Some(row) = visit.row {
+                *self.rows.entry((visit.element, row, visit.state)).or_default() += 1;
+            }
+        }
+        arrival
+    }
+
+    /// Counts the contexts whose end `arrival` meets.
+    fn count_deadline(&mut self, arrival: &Arrival) {
+        let look = self.walker.look(arrival);
+        for visit in &look.visits {
+            let Some(table) = &self.walker.tables[visit.element] else { continue };
+            let Some(context) = visit.key.as_ref().and_then(|key| table.contexts.get(key)) else { continue };
+            if let Some((timer, deadline)) = context.deadline()
+                && deadline <= arrival.time_ns
+            {
+                *self.expired.entry((visit.element, context.state, timer)).or_default() += 1;
+            }
+        }
+    }
+
+    /// How much later the next packet comes: mostly a little, so that contexts live long enough to be met again.
+    fn step(&mut self) -> u64 {
+        let longest = self.shortest_timer_ns / 16;
+        match self.rng.below(10) {
+            0..5 => self.rng.below(100.min(longest + 2)),
+            5..9 => self.rng.below(10_000.min(longest / 8 + 2)),
+            _ => self.rng.below(longest + 2),
+        }
+    }
+
+    /// A packet from the pools.
+    fn usual(&mut self) -> Arrival {
+        let shapes: Vec<Shape> = Shape::all().collect();
+        let shape = if self.rng.chance(60) {
+            // What the function speaks about, as far as one packet can have it.
+            let fields: Vec<FieldId> = self.mentioned.iter().copied().filter(|_| self.rng.chance(70)).collect();
+            let fitting: Vec<Shape> = shapes.iter().copied().filter(|s| s.has(&fields)).collect();
+            self.rng.pick(&fitting).or_else(|| shapes.first()).copied()
+        } else {
+            self.rng.pick(&shapes).copied()
+        };
+        let Some(shape) = shape else { return self.frame_of(&[], &Wants::default()) };
+        self.dress(shape, &Wants::default())
+    }
+
+    /// A packet of `shape` with what is wanted and, for the rest, values from the pools.
+    fn dress(&mut self, shape: Shape, wants: &Wants) -> Arrival {
+        let mut wishes: Vec<Wish> = Vec::new();
+        let mut port = None;
+        for i in 0..self.mentioned.len() {
+            let field = self.mentioned[i];
+            if self.rng.chance(85)
+                && let Some(value) = self.pooled(field)
+            {
+                if field.get().source == Source::PacketPort {
+                    port = Some(value as u32);
+                } else if shape.allows((field, value)) {
+                    wishes.push((field, value));
+                }
+            }
+        }
+        for &(field, value) in &wants.fields {
+            if field.get().source == Source::PacketPort {
+                port = Some(value as u32);
+            } else {
+                wishes.retain(|&(other, _)| !overlap(other, field));
+                wishes.push((field, value));
+            }
+        }
+        // Of two wishes for one field the first is written first; the last one stays.
+        let bytes = frame::build(&mut self.rng, shape, &wishes);
+        let ports = u64::from(self.options.ports.max(1));
+        let port = port.unwrap_or_else(|| self.rng.below(ports) as u32);
+        let time_ns = wants.time_ns.filter(|&t| t >= self.time_ns).unwrap_or(self.time_ns);
+        Arrival { time_ns, port: Port(port), bytes }
+    }
+
+    /// A packet that has all of `fields` and what is wanted, of a random shape that allows it.
+    fn frame_of(&mut self, fields: &[FieldId], wants: &Wants) -> Arrival {
+        let fitting = |wishes: &[Wish]| -> Vec<Shape> {
+            Shape::all().filter(|s| s.has(fields) && wishes.iter().all(|&w| s.allows(w))).collect()
+        };
+        let mut shapes = fitting(&wants.fields);
+        if shapes.is_empty() {
+            shapes = fitting(&[]);
+        }
+        if shapes.is_empty() {
+            shapes = Shape::all().collect();
+        }
+        match self.rng.pick(&shapes).copied() {
+            Some(shape) => self.dress(shape, wants),
+            None => Arrival { time_ns: self.time_ns, port: Port(0), bytes: Vec::new() },
+        }
+    }
+
+    fn pooled(&mut self, field: FieldId) -> Option<u128> {
+        self.pools.get(&field).and_then(|pool| self.rng.pick(pool)).copied()
+    }
+
+    /// Aims at the row with the fewest hits, or nearly so; moves a context on where none is ready for it.
+    fn aim(&mut self) -> Arrival {
+        let mut candidates: Vec<((usize, usize, u16), u64)> = self.rows.iter().map(|(&k, &n)| (k, n)).collect();
+        candidates.sort_by_key(|&(_, n)| n);
+        let scope = if self.rng.chance(50) { 2 } else { candidates.len() };
+        let Some(&((element, row, state), _)) = self.rng.pick(&candidates[..scope.min(candidates.len())]) else {
+            return self.usual();
+        };
+        self.counts.aimed += 1;
+        let mut last = None;
+        for _ in 0..4 {
+            let Some(arrival) = self.try_row(element, row, state) else { break };
+            let look = self.walker.look(&arrival);
+            if hit(&look, element, row, state) {
+                self.counts.aimed_hit += 1;
+                return arrival;
+            }
+            last = Some(arrival);
+        }
+        for _ in 0..4 {
+            let Some(arrival) = self.move_on(element) else { break };
+            if self.walker.look(&arrival).visits.iter().any(|v| v.element == element && v.row.is_some()) {
+                return arrival;
+            }
+            last = Some(arrival);
+        }
+        last.unwrap_or_else(|| self.usual())
+    }
+
+    /// A packet that should take `row` in `state`; `None` where no context is ready for it.
+    fn try_row(&mut self, element: usize, row: usize, state: u16) -> Option<Arrival> {
+        let (key, context) = self.ready_context(element, row, state)?;
+        Some(self.packet_for(element, row, key, &context))
+    }
+
+    /// A packet for `row` that meets this context, or an absent one where there is no key.
+    fn packet_for(&mut self, element: usize, row: usize, key: Option<Vec<u8>>, context: &Context) -> Arrival {
+        let function = Arc::clone(&self.walker.function);
+        let mut path = self.path_to(element);
+        path.push((element, row));
+        let no_layers = Layers::parse(&[]);
+        let mut wants = Wants::default();
+        let mut fields: Vec<FieldId> = Vec::new();
+        let sample = key.as_ref().and_then(|key| self.sample(element, key));
+        for field in function.elements[element].stateful.iter().flat_map(|s| &s.key).flat_map(|k| &k.fields) {
+            fields.push(*field);
+            let value = sample.as_ref().and_then(|s| {
+                let layers = Layers::parse(&s.bytes);
+                // The concrete field where the name stands for several, so that the shape follows.
+                layers.read(&s.bytes, s.port.0, *field)
+            });
+            wants.fields.extend(value.map(|v| (*field, v)));
+        }
+        for &(e, r) in &path {
+            let default = self.walker.default_context(e);
+            let at_row = if e == element { context } else { &default };
+            let found = {
+                let values = self.walker.values_of(e, at_row, &no_layers);
+                solve::solve(&mut self.rng, &function.elements[e].rows[r].conditions, &values)
+            };
+            wants.time_ns = wants.time_ns.max(found.time_ns);
+            for wish in found.fields {
+                // The key decides which context is met: it goes first, unless the row cannot hold with it.
+                wants.fields.push(wish);
+            }
+            fields.extend(self.walker.fields_of_row(e, r));
+        }
+        if wants.time_ns.is_some_and(|t| t.saturating_sub(self.time_ns) > 60_000_000_000) {
+            wants.time_ns = None;
+        }
+        self.frame_of(&fields, &wants)
+    }
+
+    /// Rows that lead from the first element to `element`, chosen at random; empty for the first.
+    fn path_to(&mut self, element: usize) -> Vec<(usize, usize)> {
+        let function = Arc::clone(&self.walker.function);
+        let mut path = Vec::new();
+        let mut at = element;
+        while at > 0 {
+            let leads = |t: &Terminal| matches!(t, Terminal::Goto(to) if usize::from(*to) == at);
+            let from: Vec<(usize, usize)> = function.elements[..at]
+                .iter()
+                .enumerate()
+                .flat_map(|(e, el)| el.rows.iter().enumerate().map(move |(r, row)| (e, r, row)))
+                .filter(|(_, _, row)| leads(&row.actions.terminal))
+                .map(|(e, r, _)| (e, r))
+                .collect();
+            let Some(&(e, r)) = self.rng.pick(&from) else { break };
+            path.insert(0, (e, r));
+            at = e;
+        }
+        path
+    }
+
+    fn sample(&self, element: usize, key: &[u8]) -> Option<Arrival> {
+        self.walker.tables[element].as_ref()?.samples.get(key).cloned()
+    }
+
+    /// A context in `state` whose registers let `row` match: one that lives, or in the initial state an absent one.
+    fn ready_context(&mut self, element: usize, row: usize, state: u16) -> Option<(Option<Vec<u8>>, Context)> {
+        let function = Arc::clone(&self.walker.function);
+        let row = &function.elements[element].rows[row];
+        let no_layers = Layers::parse(&[]);
+        let default = self.walker.default_context(element);
+        let ready = |walker: &Walker, context: &Context| {
+            context.state == state && solve::context_fits(row, &walker.values_of(element, context, &no_layers))
+        };
+        let mut found: Vec<(Option<Vec<u8>>, Context)> = Vec::new();
+        if let Some(table) = &self.walker.tables[element] {
+            let live = table.contexts.iter().filter(|(_, c)| c.deadline().is_none_or(|(_, d)| d > self.time_ns));
+            found.extend(live.filter(|(_, c)| ready(&self.walker, c)).map(|(k, c)| (Some(k.clone()), c.clone())));
+        }
+        // The one in focus goes first, so that chains of many packets come to an end.
+        if self.rng.chance(60)
+            && let Some(focus) = &self.focus[element]
+            && let Some(at) = found.iter().position(|(k, _)| k.as_ref() == Some(focus))
+        {
+            return Some(found.swap_remove(at));
+        }
+        if state == 0 && ready(&self.walker, &default) && (found.is_empty() || self.rng.chance(30)) {
+            return Some((None, default));
+        }
+        let at = self.rng.index(found.len());
+        (!found.is_empty()).then(|| found.swap_remove(at))
+    }
+
+    /// Pushes the context in focus along one of the rows that it can take.
+    fn move_on(&mut self, element: usize) -> Option<Arrival> {
+        let function = Arc::clone(&self.walker.function);
+        let table = self.walker.tables[element].as_ref()?;
+        let live: Vec<&Vec<u8>> = table
+            .contexts
+            .iter()
+            .filter(|(_, c)| c.deadline().is_none_or(|(_, d)| d > self.time_ns))
+            .map(|(k, _)| k)
+            .collect();
+        let focus = self.focus[element].clone().filter(|f| live.contains(&f));
+        let focus = focus.or_else(|| self.rng.pick(&live).map(|k| (*k).clone()));
+        let context = focus.as_ref().and_then(|key| table.contexts.get(key)).cloned();
+        let context = context.unwrap_or_else(|| self.walker.default_context(element));
+        self.focus[element].clone_from(&focus);
+        let no_layers = Layers::parse(&[]);
+        let mut rows: Vec<(u64, usize)> = Vec::new();
+        for (i, row) in function.elements[element].rows.iter().enumerate() {
+            let values = self.walker.values_of(element, &context, &no_layers);
+            if row.states.contains(&context.state) && solve::context_fits(row, &values) {
+                rows.push((self.rows.get(&(element, i, context.state)).copied().unwrap_or(0), i));
+            }
+        }
+        let &(_, row) = self.rng.pick(&rows)?;
+        Some(self.packet_for(element, row, focus, &context))
+    }
+
+    /// A packet that meets a live context 1 ns before, on or 1 ns after its deadline: one whose end was seen least.
+    fn at_deadline(&mut self) -> Option<Arrival> {
+        let mut least: Option<(u64, usize, Vec<u8>, u64)> = None;
+        for (element, table) in self.walker.tables.iter().enumerate() {
+            let Some(table) = table else { continue };
+            for (key, context) in &table.contexts {
+                let Some((timer, deadline)) = context.deadline() else { continue };
+                if deadline <= self.time_ns || !table.samples.contains_key(key) {
+                    continue;
+                }
+                let seen = self.expired.get(&(element, context.state, timer)).copied().unwrap_or(0);
+                let seen = seen * 4 + self.rng.below(4);
+                if least.as_ref().is_none_or(|(n, ..)| seen < *n) {
+                    least = Some((seen, element, key.clone(), deadline));
+                }
+            }
+        }
+        let (_, element, key, deadline) = least?;
+        let tick = self.rng.below(3);
+        let mut arrival = self.sample(element, &key)?;
+        arrival.time_ns = (deadline - 1).saturating_add(tick).max(self.time_ns);
+        Some(arrival)
+    }
+}
+
+impl Iterator for Stimulus {
+    type Item = Arrival;
+
+    fn next(&mut self) -> Option<Arrival> {
+        Some(self.next_packet())
+    }
+}
+
+fn hit(look: &Look, element: usize, row: usize, state: u16) -> bool {
+    look.visits.iter().any(|v| v.element == element && v.row == Some(row) && v.state == state)
+}
+
+/// Whether two names can stand for bits of one field.
+fn overlap(a: FieldId, b: FieldId) -> bool {
+    let concrete = |f: FieldId| if f.alternatives().is_empty() { vec![f] } else { f.alternatives().to_vec() };
+    a == b || concrete(a).iter().any(|x| concrete(b).contains(x))
+}
+
+fn shortest_timer(function: &Function) -> u64 {
+    let timers = function.elements.iter().flat_map(|e| &e.rows).flat_map(|row| match row.next {
+        flowloom_efsm::model::NextState::To { idle_ns, hard_ns, .. } => [idle_ns, hard_ns],
+        flowloom_efsm::model::NextState::Stay => [None, None],
+    });
+    timers.flatten().min().unwrap_or(1_000_000_000)
+}
+
+/// Values for each field that the function mentions: its constants, their neighbours and a few others.
+fn pools(function: &Function, rng: &mut Rng) -> (BTreeMap<FieldId, Vec<u128>>, Vec<FieldId>) {
+    let mut pools: BTreeMap<FieldId, Vec<u128>> = BTreeMap::new();
+    let mut constants: Vec<u64> = vec![0, 1, 255];
+    for element in &function.elements {
+        for field in element.stateful.iter().flat_map(|s| &s.key).flat_map(|k| &k.fields) {
+            pools.entry(*field).or_default();
+        }
+        for row in &element.rows {
+            for field in row.fields() {
+                pools.entry(field).or_default();
+            }
+            for expr in row.exprs() {
+                expr.walk(&mut |e| {
+                    if let Expr::Constant(c) = e {
+                        constants.push(*c);
+                    }
+                });
+            }
+            for condition in &row.conditions {
+                match condition {
+                    Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } => {
+                        for (one, other) in [(left, right), (right, left)] {
+                            if let (Expr::Field(field), Expr::Constant(c)) = (one, other) {
+                                let near = [*c, c.wrapping_add(1), c.wrapping_sub(1)].map(u128::from);
+                                pools.entry(*field).or_default().extend(near);
+                            }
+                        }
+                    }
+                    Condition::Masked { field, mask, value, .. } => {
+                        let near = [*value, value | !mask, value ^ (mask & mask.wrapping_neg())];
+                        pools.entry(*field).or_default().extend(near);
+                    }
+                    Condition::Range { field, low, high, .. } => {
+                        let near = [*low, *high, low.wrapping_sub(1), high.wrapping_add(1)].map(u128::from);
+                        pools.entry(*field).or_default().extend(near);
+                    }
+                    Condition::SameField { .. } => {}
+                }
+            }
+            for write in &row.actions.writes {
+                if let (WriteValue::Wide(value), flowloom_efsm::model::WriteTarget::Field(field)) =
+                    (&write.value, write.target)
+                {
+                    pools.entry(field).or_default().push(*value);
+                }
+            }
+        }
+    }
+    // Both directions of a flow draw from one pool, so that they meet.
+    let partners: Vec<(FieldId, Vec<u128>)> =
+        pools.iter().filter_map(|(f, values)| Some((f.partner()?, values.clone()))).collect();
+    for (partner, values) in partners {
+        if let Some(pool) = pools.get_mut(&partner) {
+            pool.extend(values);
+        }
+    }
+    for (field, pool) in &mut pools {
+        let mask = u128::MAX >> (128 - u32::from(field.get().width_bits));
+        let others = if pool.is_empty() { 4 } else { 2 };
+        for i in 0..others {
+            let value = match field.get().source {
+                Source::Address { .. } => solve::address(rng),
+                _ if field.get().width_bits > 64 => 0xfd00_u128 << 112 | i,
+                _ if i == 0 => rng.next_wide(),
+                _ => u128::from(rng.pick(&constants).copied().unwrap_or(0)),
+            };
+            pool.push(value);
+        }
+        match field.get().source {
+            Source::PacketPort => pool.retain(|&port| port < 8),
+            Source::PacketLen | Source::TcpPayloadLen => pool.retain(|&len| len < 1500),
+            _ => {}
+        }
+        if let Source::Address { .. } = field.get().source {
+            // Two hosts of each family whatever the function says.
+            pool.extend([0xffff_0a00_0001, 0xffff_0a00_0002, 0xfd00_u128 << 112 | 1, 0xfd00_u128 << 112 | 2]);
+        }
+        for value in pool.iter_mut() {
+            *value &= mask;
+        }
+        pool.sort_unstable();
+        pool.dedup();
+    }
+    let mentioned = pools.keys().copied().collect();
+    (pools, mentioned)
+}

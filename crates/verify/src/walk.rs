@@ -1,0 +1,625 @@
+//! A second reading of the semantics, instrumented.
+//!
+//! The stimulus needs to know what a packet would do before it is sent, and to count what it exercised on the way. The
+//! [`Walker`] tells both. It never judges: comparisons are made with the reference machine. But it was written from the
+//! same text and shares no code with it, and tests hold the two against each other.
+//!
+//! A packet meets every element at most once, so [`Walker::look`] can say all that will happen without changing anything;
+//! [`Walker::take`] then makes it so.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flowloom_efsm::model::{
+    BinaryOp, Condition, Destination, Element, Expr, Function, NextState, Relation, Row, Stateful, Terminal, Type,
+    Variable, Width, WriteTarget, WriteValue,
+};
+use flowloom_engine::Verdict;
+use flowloom_wire::field::FieldId;
+use flowloom_wire::{KeySpec, Layers, rewrite};
+
+use crate::arrival::{Arrival, Clock};
+use crate::hits::{Hit, Hits, Operator, Place, Tick, Timer};
+
+/// The state of one flow in one element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Context {
+    pub(crate) state: u16,
+    pub(crate) registers: Vec<u64>,
+    pub(crate) idle: Option<Idle>,
+    pub(crate) hard_ns: Option<u64>,
+}
+
+/// A running idle timer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Idle {
+    pub(crate) deadline_ns: u64,
+    pub(crate) period_ns: u64,
+}
+
+impl Context {
+    fn default_of(stateful: &Stateful) -> Context {
+        let registers = stateful.registers.iter().map(|r| r.initial).collect();
+        Context { state: 0, registers, idle: None, hard_ns: None }
+    }
+
+    fn expired(&self, now_ns: u64) -> Option<Timer> {
+        if self.idle.is_some_and(|idle| now_ns >= idle.deadline_ns) {
+            return Some(Timer::Idle);
+        }
+        self.hard_ns.is_some_and(|deadline| now_ns >= deadline).then_some(Timer::Hard)
+    }
+
+    /// The deadline that comes first.
+    pub(crate) fn deadline(&self) -> Option<(Timer, u64)> {
+        match (self.idle, self.hard_ns) {
+            (Some(idle), Some(hard)) if hard < idle.deadline_ns => Some((Timer::Hard, hard)),
+            (Some(idle), _) => Some((Timer::Idle, idle.deadline_ns)),
+            (None, hard) => hard.map(|deadline| (Timer::Hard, deadline)),
+        }
+    }
+}
+
+/// One element's memory.
+#[derive(Debug, Clone)]
+pub(crate) struct Table {
+    key: Option<KeySpec>,
+    pub(crate) contexts: BTreeMap<Vec<u8>, Context>,
+    pub(crate) globals: Vec<u64>,
+    /// A packet that led to each key, as it arrived.
+    pub(crate) samples: BTreeMap<Vec<u8>, Arrival>,
+}
+
+/// What a packet did in one element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Visit {
+    pub(crate) element: usize,
+    pub(crate) state: u16,
+    /// The row that was taken; `None` for `otherwise`.
+    pub(crate) row: Option<usize>,
+    pub(crate) key: Option<Vec<u8>>,
+    /// The context to store, or `None` to remove it; outer `None` for no change.
+    context: Option<Option<Context>>,
+    globals: Option<Vec<u64>>,
+}
+
+/// What a packet would do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Look {
+    pub(crate) visits: Vec<Visit>,
+    pub(crate) verdict: Verdict,
+    pub(crate) port: u32,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Look {
+    /// Whether the packet took a row in some element.
+    pub(crate) fn takes_a_row(&self) -> bool {
+        self.visits.iter().any(|visit| visit.row.is_some())
+    }
+}
+
+/// Predicts what packets do, and counts.
+#[derive(Debug, Clone)]
+pub(crate) struct Walker {
+    pub(crate) function: Arc<Function>,
+    pub(crate) tables: Vec<Option<Table>>,
+    pub(crate) hits: Hits,
+    clock: Clock,
+    pub(crate) now_ns: u64,
+    row_fields: Vec<Vec<Vec<FieldId>>>,
+}
+
+/// Ports that exist: `forward` to another is ABORTED.
+const PORT_COUNT: u32 = 256;
+/// The samples kept for each element: keys that were met long ago are forgotten.
+const MAX_SAMPLES: usize = 64;
+
+impl Walker {
+    pub(crate) fn new(function: Arc<Function>, sweep_ns: Option<u64>) -> Walker {
+        let table = |element: &Element| {
+            let stateful = element.stateful.as_ref()?;
+            Some(Table {
+                key: stateful.key.as_ref().and_then(|key| KeySpec::new(&key.fields, key.biflow).ok()),
+                contexts: BTreeMap::new(),
+                globals: stateful.globals.iter().map(|g| g.initial).collect(),
+                samples: BTreeMap::new(),
+            })
+        };
+        let tables = function.elements.iter().map(table).collect();
+        let row_fields = function.elements.iter().map(|e| e.rows.iter().map(Row::fields).collect()).collect();
+        Walker { function, tables, hits: Hits::default(), clock: Clock::new(sweep_ns), now_ns: 0, row_fields }
+    }
+
+    /// What `arrival` would do now; nothing changes.
+    pub(crate) fn look(&self, arrival: &Arrival) -> Look {
+        let mut clock = self.clock;
+        let (now_ns, swept_ns) = clock.advance(arrival.time_ns);
+        self.walk(arrival, now_ns, swept_ns.unwrap_or(0), None)
+    }
+
+    /// Makes it so.
+    pub(crate) fn take(&mut self, arrival: &Arrival) -> Look {
+        let (now_ns, sweep) = self.clock.advance(arrival.time_ns);
+        self.now_ns = now_ns;
+        if let Some(moment_ns) = sweep {
+            for table in self.tables.iter_mut().flatten() {
+                table.contexts.retain(|_, context| context.expired(moment_ns).is_none());
+            }
+        }
+        let hits = RefCell::new(std::mem::take(&mut self.hits));
+        let look = self.walk(arrival, now_ns, 0, Some(&hits));
+        self.hits = hits.into_inner();
+        for visit in &look.visits {
+            let Some(table) = &mut self.tables[visit.element] else { continue };
+            if let Some(globals) = &visit.globals {
+                table.globals.clone_from(globals);
+            }
+            let Some(key) = &visit.key else { continue };
+            match &visit.context {
+                Some(Some(context)) => drop(table.contexts.insert(key.clone(), context.clone())),
+                Some(None) => drop(table.contexts.remove(key)),
+                None => {}
+            }
+            table.samples.insert(key.clone(), arrival.clone());
+            if table.samples.len() > MAX_SAMPLES.max(2 * table.contexts.len()) {
+                let Table { contexts, samples, .. } = table;
+                samples.retain(|k, _| contexts.contains_key(k));
+            }
+        }
+        look
+    }
+
+    fn walk(&self, arrival: &Arrival, now_ns: u64, swept_ns: u64, hits: Option<&RefCell<Hits>>) -> Look {
+        let count = |hit| {
+            if let Some(hits) = hits {
+                hits.borrow_mut().count(hit);
+            }
+        };
+        let mut bytes = arrival.bytes.clone();
+        let layers = Layers::parse(&bytes);
+        let mut metadata: Vec<u64> = self.function.metadata.iter().map(|m| m.initial).collect();
+        let mut visits = Vec::new();
+        let mut element = 0;
+        let (verdict, port) = loop {
+            let meeting = self.meet(element, &bytes, &layers, arrival.port.0, now_ns, swept_ns, &metadata, hits);
+            let actions = match meeting.visit.row {
+                Some(row) => {
+                    count(Hit::Row);
+                    &self.function.elements[element].rows[row].actions
+                }
+                None => &self.function.elements[element].otherwise.actions,
+            };
+            let stateful = self.function.elements[element].stateful.as_ref();
+            let values = Values {
+                bytes: &bytes,
+                layers: &layers,
+                port: arrival.port.0,
+                now_ns,
+                metadata: &metadata,
+                metadata_vars: &self.function.metadata,
+                registers: &meeting.registers,
+                register_vars: stateful.map_or(&[], |s| &s.registers),
+                globals: &meeting.globals,
+                global_vars: stateful.map_or(&[], |s| &s.globals),
+                state: meeting.visit.state,
+                hits,
+            };
+            let mut fields = Vec::new();
+            let mut after = metadata.clone();
+            for write in &actions.writes {
+                let value = match &write.value {
+                    WriteValue::Number { value, width } => u128::from(values.eval(value, *width)),
+                    WriteValue::Wide(value) => *value,
+                    WriteValue::Copy(from) => values.read(*from),
+                };
+                match write.target {
+                    WriteTarget::Metadata(i) => {
+                        let ty = self.function.metadata[usize::from(i)].ty;
+                        after[usize::from(i)] = cut(value as u64, u32::from(ty.width_bits));
+                    }
+                    WriteTarget::Field(field) => {
+                        count(Hit::FieldWritten(field));
+                        fields.push((field, value));
+                    }
+                }
+            }
+            let end = match &actions.terminal {
+                Terminal::Drop => Some((Verdict::Drop, 0, "drop")),
+                Terminal::Pass => Some((Verdict::Pass, arrival.port.0, "pass")),
+                Terminal::Punt => Some((Verdict::Pass, arrival.port.0, "punt")),
+                Terminal::Reply => Some((Verdict::Tx, arrival.port.0, "reply")),
+                Terminal::Forward(to) => Some((Verdict::Redirect, values.eval(to, Width::W32) as u32, "forward")),
+                Terminal::Goto(next) => {
+                    element = usize::from(*next);
+                    None
+                }
+            };
+            metadata = after;
+            if !fields.is_empty() {
+                rewrite(&mut bytes, &layers, &fields);
+            }
+            visits.push(meeting.visit);
+            let Some((verdict, port, name)) = end else {
+                count(Hit::Goto);
+                continue;
+            };
+            count(Hit::Terminal(name));
+            if verdict == Verdict::Redirect && port >= PORT_COUNT {
+                break (Verdict::Aborted, 0);
+            }
+            break (verdict, port);
+        };
+        if matches!(verdict, Verdict::Drop | Verdict::Aborted) {
+            bytes.clear();
+        }
+        Look { visits, verdict, port, bytes }
+    }
+
+    #[allow(clippy::too_many_arguments)] // all that a packet is at this point
+    fn meet(
+        &self,
+        index: usize,
+        bytes: &[u8],
+        layers: &Layers,
+        port: u32,
+        now_ns: u64,
+        swept_ns: u64,
+        metadata: &[u64],
+        hits: Option<&RefCell<Hits>>,
+    ) -> Meeting {
+        let count = |hit| {
+            if let Some(hits) = hits {
+                hits.borrow_mut().count(hit);
+            }
+        };
+        let element = &self.function.elements[index];
+        let mut values = Values {
+            bytes,
+            layers,
+            port,
+            now_ns,
+            metadata,
+            metadata_vars: &self.function.metadata,
+            registers: &[],
+            register_vars: &[],
+            globals: &[],
+            global_vars: &[],
+            state: 0,
+            hits,
+        };
+        let mut visit = Visit { element: index, state: 0, row: None, key: None, context: None, globals: None };
+        let (Some(stateful), Some(table)) = (&element.stateful, &self.tables[index]) else {
+            visit.row = self.first_match(index, &values, None);
+            if visit.row.is_none() {
+                count(Hit::NoMatch);
+            }
+            return Meeting { visit, registers: Vec::new(), globals: Vec::new() };
+        };
+        let key = match &table.key {
+            None => Some(vec![0; 4]),
+            Some(spec) => spec.extract(layers, bytes, port),
+        };
+        let Some(key) = key else {
+            count(Hit::NoKey);
+            return Meeting { visit, registers: Vec::new(), globals: Vec::new() };
+        };
+        for field in table.key.iter().flat_map(|spec| spec.fields()) {
+            count(Hit::KeyField(*field));
+        }
+        // What a sweep at `swept_ns` would have removed is not there any more.
+        let is_there = |context: &&Context| swept_ns == 0 || context.expired(swept_ns).is_none();
+        let stored = table.contexts.get(&key).filter(is_there);
+        for (timer, deadline) in stored.iter().flat_map(|c| {
+            [c.idle.map(|idle| (Timer::Idle, idle.deadline_ns)), c.hard_ns.map(|d| (Timer::Hard, d))]
+                .into_iter()
+                .flatten()
+        }) {
+            match now_ns as i128 - deadline as i128 {
+                -1 => count(Hit::Tick(timer, Tick::Before)),
+                0 => count(Hit::Tick(timer, Tick::At)),
+                1 => count(Hit::Tick(timer, Tick::After)),
+                _ => {}
+            }
+        }
+        let mut live = stored.cloned();
+        if let Some(timer) = stored.and_then(|context| context.expired(now_ns)) {
+            count(Hit::TimerExpired(timer));
+            live = None;
+            visit.context = Some(None);
+        }
+        let is_live = live.is_some();
+        let mut before = live.unwrap_or_else(|| Context::default_of(stateful));
+        if let Some(idle) = &mut before.idle {
+            idle.deadline_ns = now_ns.saturating_add(idle.period_ns);
+            visit.context = Some(Some(before.clone()));
+            count(Hit::IdleRearmed);
+        }
+        visit.key = Some(key);
+        visit.state = before.state;
+        values.registers = &before.registers;
+        values.register_vars = &stateful.registers;
+        values.globals = &table.globals;
+        values.global_vars = &stateful.globals;
+        values.state = before.state;
+        visit.row = self.first_match(index, &values, Some(before.state));
+        let Some(row) = visit.row else {
+            count(Hit::NoMatch);
+            return Meeting { visit, registers: before.registers, globals: table.globals.clone() };
+        };
+        let row = &element.rows[row];
+        let mut after = before.clone();
+        let mut globals = table.globals.clone();
+        for update in &row.updates {
+            let value = values.eval(&update.value, update.width);
+            match update.destination {
+                Destination::Register(i) => {
+                    let i = usize::from(i);
+                    after.registers[i] = cut(value, u32::from(stateful.registers[i].ty.width_bits));
+                }
+                Destination::Global(i) => {
+                    let i = usize::from(i);
+                    globals[i] = cut(value, u32::from(stateful.globals[i].ty.width_bits));
+                }
+            }
+        }
+        if let NextState::To { state, idle_ns, hard_ns } = row.next {
+            after.state = state;
+            after.idle = idle_ns.map(|period_ns| Idle { deadline_ns: now_ns.saturating_add(period_ns), period_ns });
+            after.hard_ns = hard_ns.map(|ns| now_ns.saturating_add(ns));
+            if idle_ns.is_some() {
+                count(Hit::TimerSet(Timer::Idle));
+            }
+            if hard_ns.is_some() {
+                count(Hit::TimerSet(Timer::Hard));
+            }
+        }
+        let room = if stateful.key.is_some() { stateful.size as usize } else { 1 };
+        let others = table.contexts.iter().filter(|(k, c)| Some(*k) != visit.key.as_ref() && is_there(c)).count();
+        let is_default = after == Context::default_of(stateful);
+        match (is_live, is_default) {
+            (false, true) => {}
+            (false, false) if others >= room => {
+                count(Hit::Rejected);
+                return Meeting { visit, registers: before.registers, globals: table.globals.clone() };
+            }
+            (true, true) => {
+                count(Hit::Removed);
+                visit.context = Some(None);
+            }
+            (_, false) => {
+                if !is_live {
+                    count(Hit::Created);
+                }
+                visit.context = Some(Some(after.clone()));
+            }
+        }
+        visit.globals = Some(globals.clone());
+        Meeting { visit, registers: after.registers, globals }
+    }
+
+    fn first_match(&self, index: usize, values: &Values<'_>, state: Option<u16>) -> Option<usize> {
+        let rows = &self.function.elements[index].rows;
+        (0..rows.len()).find(|&i| self.matches(index, i, values, state))
+    }
+
+    fn matches(&self, index: usize, row: usize, values: &Values<'_>, state: Option<u16>) -> bool {
+        let present = self.row_fields[index][row].iter().all(|&f| values.layers.is_present(f));
+        let row = &self.function.elements[index].rows[row];
+        state.is_none_or(|s| row.states.contains(&s)) && present && row.conditions.iter().all(|c| values.holds(c))
+    }
+
+    /// The fields that row `row` of element `index` cannot do without.
+    pub(crate) fn fields_of_row(&self, index: usize, row: usize) -> &[FieldId] {
+        &self.row_fields[index][row]
+    }
+
+    /// The values that conditions on a context see, without any packet.
+    pub(crate) fn values_of<'a>(&'a self, index: usize, context: &'a Context, no_layers: &'a Layers) -> Values<'a> {
+        let stateful = self.function.elements[index].stateful.as_ref();
+        Values {
+            bytes: &[],
+            layers: no_layers,
+            port: 0,
+            now_ns: self.now_ns,
+            metadata: &[],
+            metadata_vars: &[],
+            registers: &context.registers,
+            register_vars: stateful.map_or(&[], |s| &s.registers),
+            globals: self.tables[index].as_ref().map_or(&[], |t| &t.globals),
+            global_vars: stateful.map_or(&[], |s| &s.globals),
+            state: context.state,
+            hits: None,
+        }
+    }
+
+    /// The default context of element `index`, or one without registers for a stateless one.
+    pub(crate) fn default_context(&self, index: usize) -> Context {
+        match &self.function.elements[index].stateful {
+            Some(stateful) => Context::default_of(stateful),
+            None => Context { state: 0, registers: Vec::new(), idle: None, hard_ns: None },
+        }
+    }
+}
+
+struct Meeting {
+    visit: Visit,
+    registers: Vec<u64>,
+    globals: Vec<u64>,
+}
+
+/// All that expressions can read.
+pub(crate) struct Values<'a> {
+    bytes: &'a [u8],
+    layers: &'a Layers,
+    port: u32,
+    now_ns: u64,
+    metadata: &'a [u64],
+    metadata_vars: &'a [Variable],
+    registers: &'a [u64],
+    register_vars: &'a [Variable],
+    globals: &'a [u64],
+    global_vars: &'a [Variable],
+    state: u16,
+    hits: Option<&'a RefCell<Hits>>,
+}
+
+/// The low bits of a number.
+fn cut(value: u64, width_bits: u32) -> u64 {
+    value & u64::MAX.checked_shr(64 - width_bits).unwrap_or(0)
+}
+
+/// The low bits of a number, read as two's complement.
+pub(crate) fn sign_extend(value: u64, width_bits: u32) -> i64 {
+    let value = cut(value, width_bits);
+    let sign = 1u64 << (width_bits - 1);
+    (value ^ sign).wrapping_sub(sign) as i64
+}
+
+impl Values<'_> {
+    fn count(&self, hit: Hit) {
+        if let Some(hits) = self.hits {
+            hits.borrow_mut().count(hit);
+        }
+    }
+
+    fn read(&self, field: FieldId) -> u128 {
+        self.count(Hit::FieldRead(field));
+        self.layers.read(self.bytes, self.port, field).unwrap_or(0)
+    }
+
+    fn variable(&self, place: Place, values: &[u64], vars: &[Variable], i: u16) -> u64 {
+        // A missing one is metadata where only a context is known.
+        let (Some(&value), Some(variable)) = (values.get(usize::from(i)), vars.get(usize::from(i))) else { return 0 };
+        let Type { width_bits, signed } = variable.ty;
+        self.count(Hit::variable(place, variable.ty));
+        if signed { sign_extend(value, u32::from(width_bits)) as u64 } else { value }
+    }
+
+    pub(crate) fn eval(&self, expr: &Expr, width: Width) -> u64 {
+        let bits = width.bits();
+        let value = match expr {
+            Expr::Constant(c) => *c,
+            Expr::Register(i) => self.variable(Place::Register, self.registers, self.register_vars, *i),
+            Expr::Global(i) => self.variable(Place::Global, self.globals, self.global_vars, *i),
+            Expr::Metadata(i) => self.variable(Place::Metadata, self.metadata, self.metadata_vars, *i),
+            Expr::Field(field) => self.read(*field) as u64,
+            Expr::Now { unit_ns } => {
+                self.count(Hit::Now);
+                self.now_ns.checked_div(*unit_ns).unwrap_or(0)
+            }
+            Expr::State => {
+                self.count(Hit::State);
+                u64::from(self.state)
+            }
+            Expr::Not(inner) => {
+                self.count(Hit::Operator(Operator::Not, bits));
+                self.eval(inner, width) ^ u64::MAX
+            }
+            Expr::Binary(op, left, right) => {
+                self.count(Hit::Operator((*op).into(), bits));
+                let (l, r) = (self.eval(left, width), self.eval(right, width));
+                let by = u32::try_from(r).unwrap_or(u32::MAX);
+                match op {
+                    BinaryOp::Add => l.wrapping_add(r),
+                    BinaryOp::Sub => l.wrapping_sub(r),
+                    BinaryOp::And => l & r,
+                    BinaryOp::Or => l | r,
+                    BinaryOp::Xor => l ^ r,
+                    BinaryOp::ShiftLeft => {
+                        if by < bits {
+                            l << by
+                        } else {
+                            0
+                        }
+                    }
+                    BinaryOp::ShiftRight => {
+                        if by < bits {
+                            l >> by
+                        } else {
+                            0
+                        }
+                    }
+                }
+            }
+            Expr::RotateRight { left, right, rotate_bits } => {
+                self.count(Hit::Operator(Operator::RotateRight, bits));
+                let n = u32::from(*rotate_bits);
+                let mut value = cut(self.eval(left, width), n);
+                for _ in 0..self.eval(right, width) % u64::from(n.max(1)) {
+                    value = value >> 1 | (value & 1) << (n - 1);
+                }
+                value
+            }
+            Expr::Extreme { max, signed, left, right } => {
+                self.count(Hit::Operator(if *max { Operator::Max } else { Operator::Min }, bits));
+                let (l, r) = (self.eval(left, width), self.eval(right, width));
+                match (max, signed) {
+                    (true, false) => l.max(r),
+                    (false, false) => l.min(r),
+                    (true, true) => sign_extend(l, bits).max(sign_extend(r, bits)) as u64,
+                    (false, true) => sign_extend(l, bits).min(sign_extend(r, bits)) as u64,
+                }
+            }
+            Expr::Ewma { average, sample, shift } => {
+                self.count(Hit::Operator(Operator::Ewma, bits));
+                let (average, sample) = (self.eval(average, width), self.eval(sample, width));
+                let distance = sign_extend(sample.wrapping_sub(average), bits);
+                let step = if u32::from(*shift) < bits { distance >> shift } else { 0 };
+                average.wrapping_add(step as u64)
+            }
+        };
+        cut(value, bits)
+    }
+
+    pub(crate) fn holds(&self, condition: &Condition) -> bool {
+        match condition {
+            Condition::Compare { left, relation, right, width, signed } => {
+                self.count(Hit::compare(*relation, *signed, *width));
+                let (l, r) = (self.eval(left, *width), self.eval(right, *width));
+                let bits = width.bits();
+                let (l, r) = if *signed {
+                    (i128::from(sign_extend(l, bits)), i128::from(sign_extend(r, bits)))
+                } else {
+                    (i128::from(l), i128::from(r))
+                };
+                match relation {
+                    Relation::Equal => l == r,
+                    Relation::NotEqual => l != r,
+                    Relation::Less => l < r,
+                    Relation::LessEqual => l <= r,
+                    Relation::Greater => l > r,
+                    Relation::GreaterEqual => l >= r,
+                }
+            }
+            Condition::Serial { left, right, after, negated, serial_bits } => {
+                self.count(Hit::Serial { after: *after, serial_bits: *serial_bits });
+                let width = if *serial_bits > 32 { Width::W64 } else { Width::W32 };
+                let apart = self.eval(left, width).wrapping_sub(self.eval(right, width));
+                let sign = sign_extend(apart, u32::from(*serial_bits)).signum();
+                (sign == if *after { 1 } else { -1 }) ^ negated
+            }
+            Condition::Masked { field, mask, value, negated } => {
+                self.count(Hit::Masked(*negated));
+                ((self.read(*field) ^ value) & mask == 0) ^ negated
+            }
+            Condition::Range { field, low, high, negated } => {
+                self.count(Hit::Range(*negated));
+                let value = self.read(*field) as u64;
+                (value >= *low && value <= *high) ^ negated
+            }
+            Condition::SameField { left, right, negated } => {
+                self.count(Hit::SameField(*negated));
+                (self.read(*left) == self.read(*right)) ^ negated
+            }
+        }
+    }
+}
+
+/// Whether an expression reads the packet, its time or metadata: what a context alone does not tell.
+pub(crate) fn reads_packet(expr: &Expr) -> bool {
+    let mut reads = false;
+    expr.walk(&mut |e| reads |= matches!(e, Expr::Field(_) | Expr::Metadata(_) | Expr::Now { .. }));
+    reads
+}

@@ -1,0 +1,124 @@
+//! Functions that the tests run, as models: these tests do not depend on the language.
+#![allow(dead_code, unreachable_pub, missing_docs, clippy::panic)]
+
+use std::sync::Arc;
+
+use flowloom_efsm::model::{
+    Actions, BinaryOp, Condition, Destination, Element, Expr, Function, Key, NextState, Otherwise, Relation, Row,
+    Source, Span, Stateful, Terminal, Type, Update, Variable, Width, Write, WriteTarget, WriteValue,
+};
+use flowloom_wire::FieldId;
+use flowloom_wire::field::FIVE_TUPLE;
+
+pub const SECOND: u64 = 1_000_000_000;
+
+pub fn field(name: &str) -> FieldId {
+    FieldId::by_name(name).unwrap_or_else(|| panic!("no field {name}"))
+}
+
+pub fn u32_variable(name: &str) -> Variable {
+    Variable { name: name.into(), ty: Type { width_bits: 32, signed: false }, initial: 0, span: Span::default() }
+}
+
+pub fn compare(left: Expr, relation: Relation, right: Expr) -> Condition {
+    Condition::Compare { left, relation, right, width: Width::W32, signed: false }
+}
+
+pub fn field_is(name: &str, value: u64) -> Condition {
+    compare(Expr::Field(field(name)), Relation::Equal, Expr::Constant(value))
+}
+
+pub fn add(register: u16, amount: u64) -> Update {
+    Update {
+        destination: Destination::Register(register),
+        value: Expr::Binary(BinaryOp::Add, Expr::Register(register).into(), Expr::Constant(amount).into()),
+        width: Width::W32,
+        span: Span::default(),
+    }
+}
+
+pub fn write(name: &str, value: Expr) -> Write {
+    Write {
+        target: WriteTarget::Field(field(name)),
+        value: WriteValue::Number { value, width: Width::W32 },
+        span: Span::default(),
+    }
+}
+
+pub fn actions(writes: Vec<Write>, terminal: Terminal) -> Actions {
+    Actions { writes, terminal }
+}
+
+pub fn row(states: &[u16], conditions: Vec<Condition>, next: NextState, updates: Vec<Update>, actions: Actions) -> Row {
+    Row { span: Span::default(), states: states.to_vec(), conditions, next, updates, actions }
+}
+
+pub fn idle(state: u16, seconds: u64) -> NextState {
+    NextState::To { state, idle_ns: Some(seconds * SECOND), hard_ns: None }
+}
+
+pub fn function(name: &str, elements: Vec<Element>) -> Arc<Function> {
+    let source = Source { name: format!("{name}.efsm"), text: format!("{name}\n") };
+    Arc::new(Function { name: name.into(), source: Arc::new(source), metadata: Vec::new(), elements })
+}
+
+pub fn element(
+    name: &str,
+    key: &[&str],
+    states: &[&str],
+    registers: &[&str],
+    rows: Vec<Row>,
+    otherwise: Terminal,
+) -> Element {
+    Element {
+        name: name.into(),
+        span: Span::default(),
+        stateful: Some(Stateful {
+            key: Some(Key { biflow: false, fields: key.iter().map(|n| field(n)).collect() }),
+            size: 64,
+            sweep_ns: SECOND,
+            states: states.iter().map(|s| (*s).to_owned()).collect(),
+            registers: registers.iter().map(|r| u32_variable(r)).collect(),
+            globals: Vec::new(),
+        }),
+        rows,
+        otherwise: Otherwise { span: Span::default(), actions: actions(Vec::new(), otherwise) },
+    }
+}
+
+/// Port knocking: 5123, 6234, 7345, 8456, then port 22 is open.
+pub fn knock() -> Arc<Function> {
+    let drop = || actions(Vec::new(), Terminal::Drop);
+    let knock = |from: u16, port: u64, to: u16, seconds: u64| {
+        row(&[from], vec![field_is("l4.dport", port)], idle(to, seconds), Vec::new(), drop())
+    };
+    let rows = vec![
+        knock(0, 5123, 1, 1),
+        knock(1, 6234, 2, 1),
+        knock(2, 7345, 3, 1),
+        knock(3, 8456, 4, 60),
+        row(
+            &[4],
+            vec![field_is("l4.dport", 22)],
+            NextState::Stay,
+            Vec::new(),
+            actions(Vec::new(), Terminal::Forward(Expr::Constant(2))),
+        ),
+        row(&[1, 2, 3], Vec::new(), NextState::To { state: 0, idle_ns: None, hard_ns: None }, Vec::new(), drop()),
+    ];
+    let states = ["closed", "one", "two", "three", "open"];
+    function("knock", vec![element("knock", &["ip.src"], &states, &[], rows, Terminal::Drop)])
+}
+
+/// Big flow detector: after `threshold` packets of a 5-tuple its packets are marked.
+pub fn big_flow(threshold: u64) -> Arc<Function> {
+    let out = || Terminal::Forward(Expr::Constant(1));
+    let mark = || vec![write("ip.tos", Expr::Constant(1))];
+    let count = |relation| vec![compare(Expr::Register(0), relation, Expr::Constant(threshold))];
+    let rows = vec![
+        row(&[0], count(Relation::Less), NextState::Stay, vec![add(0, 1)], actions(Vec::new(), out())),
+        row(&[0], count(Relation::GreaterEqual), idle(1, 10), vec![add(0, 1)], actions(mark(), out())),
+        row(&[1], Vec::new(), NextState::Stay, Vec::new(), actions(mark(), out())),
+    ];
+    function("bigflow", vec![element("bigflow", &FIVE_TUPLE, &["small", "big"], &["packets"], rows, Terminal::Pass)])
+}

@@ -1,0 +1,132 @@
+//! A malformed packet is a packet: nothing panics, nothing outside of it is read.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+use flowloom_testkit::{PacketBuilder, Rng, mutate};
+use flowloom_wire::field::{FIVE_TUPLE, Source};
+use flowloom_wire::view::{EthernetFrame, IcmpMessage, Ipv4Packet, Ipv6Packet, TcpSegment, UdpDatagram, VlanTag};
+use flowloom_wire::{FieldId, Header, KeySpec, Layers, rewrite};
+
+/// Reads all fields, makes keys and rewrites; what is present lies inside.
+fn exercise(packet: &[u8], rng: &mut Rng) -> Layers {
+    let layers = Layers::parse(packet);
+    let mut end_of_last = 0;
+    for header in Header::ALL {
+        let Some(offset) = layers.offset(header) else {
+            assert_eq!((layers.len(header), layers.payload_len(header)), (None, None));
+            continue;
+        };
+        assert!(offset >= end_of_last, "headers in order");
+        end_of_last = offset + layers.len(header).unwrap();
+        assert!(end_of_last <= packet.len(), "{} reaches beyond the end of {packet:02x?}", header.name());
+    }
+    for field in FieldId::all() {
+        let value = layers.read(packet, 9, field);
+        assert_eq!(value.is_some(), layers.is_present(field), "{}", field.get().name);
+        assert_eq!(value.is_some(), layers.resolve(field).is_some(), "{}", field.get().name);
+        let width = u32::from(field.get().width_bits);
+        assert!(value.is_none_or(|v| width == 128 || v >> width == 0), "{}", field.get().name);
+        if let (Source::Header(header, slice), Some(_)) = (field.get().source, value) {
+            let end =
+                layers.offset(header).unwrap() * 8 + usize::from(slice.offset_bits) + usize::from(slice.width_bits);
+            assert!(end <= packet.len() * 8);
+        }
+    }
+    let five_tuple: Vec<_> = FIVE_TUPLE.iter().map(|name| FieldId::by_name(name).unwrap()).collect();
+    for biflow in [false, true] {
+        let spec = KeySpec::new(&five_tuple, biflow).unwrap();
+        let key = spec.extract(&layers, packet, 9);
+        assert_eq!(key.is_some(), five_tuple.iter().all(|&f| layers.is_present(f)));
+        assert!(key.is_none_or(|key| key.len() == spec.key_bytes()));
+    }
+    let writes: Vec<_> = FieldId::all().map(|field| (field, u128::from(rng.next_u64()) << 64 | 0x55)).collect();
+    let mut rewritten = packet.to_vec();
+    rewrite(&mut rewritten, &layers, &writes);
+    assert_eq!(Layers::parse(&rewritten), layers, "no write changes what is parsed");
+    layers
+}
+
+/// All that the views can do to these bytes, where they accept them.
+fn view(bytes: &[u8]) {
+    let (src, dst) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    let mut copy = bytes.to_vec();
+    if let Ok(mut frame) = EthernetFrame::new_checked(&mut copy[..]) {
+        frame.payload_mut().reverse();
+    }
+    if let Ok(mut tag) = VlanTag::new_checked(&mut copy[..]) {
+        tag.payload_mut().reverse();
+    }
+    copy.copy_from_slice(bytes);
+    if let Ok(mut ip) = Ipv4Packet::new_checked(&mut copy[..]) {
+        assert!(20 + ip.options().len() + ip.payload().len() <= bytes.len());
+        ip.fill_checksum();
+        ip.payload_mut().reverse();
+    }
+    if let Ok(mut ip) = Ipv6Packet::new_checked(&mut copy[..]) {
+        assert!(40 + ip.payload().len() <= bytes.len());
+        ip.payload_mut().reverse();
+    }
+    copy.copy_from_slice(bytes);
+    if let Ok(mut tcp) = TcpSegment::new_checked(&mut copy[..]) {
+        assert_eq!(20 + tcp.options().len() + tcp.payload().len(), bytes.len());
+        tcp.fill_checksum(src, dst);
+    }
+    copy.copy_from_slice(bytes);
+    if let Ok(mut udp) = UdpDatagram::new_checked(&mut copy[..]) {
+        assert!(8 + udp.payload().len() <= bytes.len());
+        assert_eq!(udp.fill_checksum(src, dst), usize::from(udp.len_bytes()) <= bytes.len());
+    }
+    if let Ok(mut icmp) = IcmpMessage::new_checked(&mut copy[..]) {
+        icmp.fill_checksum(None);
+        assert_eq!(8 + icmp.payload().len(), bytes.len());
+    }
+}
+
+#[test]
+fn every_prefix_of_a_packet_is_a_packet() {
+    let mut rng = Rng::from_env(0x31);
+    for _ in 0..300 {
+        let packet = PacketBuilder::random(&mut rng, 20).build();
+        let mut valid = 0;
+        for len in 0..=packet.len().min(400) {
+            let layers = exercise(&packet[..len], &mut rng);
+            assert_eq!(layers.valid() & valid, valid, "one byte more takes nothing away");
+            valid = layers.valid();
+            view(&packet[..len]);
+        }
+    }
+}
+
+#[test]
+fn mutated_packets() {
+    let mut rng = Rng::from_env(0x32);
+    let mut seen = [0; 9];
+    for _ in 0..100_000 {
+        let mut packet = PacketBuilder::random(&mut rng, 20).build();
+        mutate(&mut rng, &mut packet);
+        let layers = exercise(&packet, &mut rng);
+        for header in Header::ALL {
+            seen[header as usize] += usize::from(layers.has(header));
+        }
+        let at = rng.below(packet.len() + 1);
+        view(&packet[at..]);
+    }
+    eprintln!("valid headers: {seen:?}");
+    assert!(seen.iter().all(|&n| n > 1_000), "{seen:?}");
+}
+
+#[test]
+fn random_bytes() {
+    let mut rng = Rng::from_env(0x33);
+    for _ in 0..20_000 {
+        let len = rng.below(120);
+        let mut packet = rng.bytes(len);
+        if let Some(kind) = packet.get_mut(12..14) {
+            kind.copy_from_slice(*rng.pick(&[&[8, 0], &[0x86, 0xdd], &[0x81, 0]]));
+        }
+        if let Some(version) = packet.get_mut(14) {
+            *version = *rng.pick(&[0x45, 0x46, 0x4f, 0x60]);
+        }
+        exercise(&packet, &mut rng);
+        view(&packet);
+    }
+}
