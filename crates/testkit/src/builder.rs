@@ -483,3 +483,54 @@ fn length_field(len: usize) -> [u8; 2] {
     assert!(len <= 0xffff, "{len} bytes do not fit a length field of 16 bits");
     (len as u16).to_be_bytes()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_packet() {
+        // A DNS query; the words of the UDP checksum add up to acff.
+        let packet =
+            PacketBuilder::new().vlan(0x2005).ipv4([10, 0, 0, 1], [10, 0, 0, 2]).udp(0x3039, 53).payload(b"hi");
+        let expected = [
+            2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x81, 0, 0x20, 5, 8, 0, 0x45, 0, 0, 30, 0, 0, 0, 0, 64, 17, 0x66, 0xcd,
+            10, 0, 0, 1, 10, 0, 0, 2, 0x30, 0x39, 0, 53, 0, 10, 0x53, 0, b'h', b'i',
+        ];
+        assert_eq!(packet.build(), expected);
+        assert_eq!(packet.clone().truncated(20).build(), expected[..20]);
+        assert_eq!(packet.clone().pad_to(60).build().len(), 60);
+        assert_eq!(packet.clone().wrong_checksums(0x0100, 1).build()[28..30], [0x66, 0xcc]);
+        assert_eq!(packet.clone().wrong_checksums(0x0100, 1).build()[44..46], [0x52, 0]);
+        assert_eq!(packet.udp_without_checksum().build()[44..46], [0, 0]);
+    }
+
+    #[test]
+    fn fragments_make_the_whole() {
+        let payload: Vec<u8> = (0..27).collect();
+        let v4 = PacketBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2]).udp(1, 2).payload(&payload);
+        let v6 = PacketBuilder::new().ipv6([1; 16], [2; 16]).udp(1, 2).payload(&payload);
+        for (builder, header_len) in [(v4, 34), (v6, 54)] {
+            let whole = builder.build().split_off(header_len);
+            // 35 bytes: 32 and a last fragment of 3.
+            let extra = if header_len == 54 { 8 } else { 0 };
+            let first = builder.clone().fragment(0, true).build().split_off(header_len + extra);
+            let last = builder.fragment(4, false).build().split_off(header_len + extra);
+            assert_eq!((first.len(), last.len()), (32, 3));
+            assert_eq!([first, last].concat(), whole);
+        }
+    }
+
+    #[test]
+    fn extension_headers_have_the_length_they_say() {
+        for units in [0, 1, 31, 32, 33, 255] {
+            let at = |extension: Extension| PacketBuilder::new().ipv6([1; 16], [2; 16]).extension(extension).build();
+            for packet in
+                [at(Extension::HopByHop(units)), at(Extension::Destination(units)), at(Extension::Routing(units))]
+            {
+                assert_eq!(packet.len(), 54 + 8 + 8 * usize::from(units));
+                assert_eq!(packet[54..56], [59, units]);
+            }
+        }
+    }
+}

@@ -132,14 +132,12 @@ pub fn rewrite(packet: &mut [u8], layers: &Layers, writes: &[(FieldId, u128)]) {
             touched[header as usize] |= slice.words();
         }
     }
+    // Where no word counts, the sum gives the old checksum back.
     let mut sums = [None; CHECKSUMS.len()];
     for (sum, checksum) in sums.iter_mut().zip(&CHECKSUMS) {
         *sum = checksum_field(packet, layers, checksum)
             .filter(|&old| old != 0 || !checksum.zero_is_none)
-            .map(|old| Sum::new().word(!old));
-    }
-    for (sum, checksum) in sums.iter_mut().zip(&CHECKSUMS) {
-        *sum = sum.and_then(|sum| add_words(sum, packet, layers, checksum, &touched, |old| !old));
+            .and_then(|old| add_words(Sum::new().word(!old), packet, layers, checksum, &touched, |old| !old));
     }
     for &(field, value) in writes {
         if let Some((header, slice)) = target(layers, field)
@@ -176,7 +174,8 @@ fn checksum_field(packet: &[u8], layers: &Layers, checksum: &Checksum) -> Option
     Some(value as u16)
 }
 
-/// The sum with the touched words that this checksum covers, as `of` makes them; `None` where it covers none of them.
+/// The sum with the touched words that this checksum covers, as `of` makes them; `None` where the packet is not the
+/// one that was parsed.
 fn add_words(
     mut sum: Sum,
     packet: &[u8],
@@ -185,7 +184,6 @@ fn add_words(
     touched: &[u32; HEADERS],
     of: impl Fn(u16) -> u16,
 ) -> Option<Sum> {
-    let mut any = false;
     for header in Header::ALL {
         let mut words = touched[header as usize] & checksum.words_covered(header);
         let Some(offset) = layers.offset(header) else { continue };
@@ -194,10 +192,9 @@ fn add_words(
             words &= words - 1;
             let word = packet.get(at..)?.first_chunk()?;
             sum = sum.word(of(u16::from_be_bytes(*word)));
-            any = true;
         }
     }
-    any.then_some(sum)
+    Some(sum)
 }
 
 impl Checksum {

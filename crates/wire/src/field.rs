@@ -137,6 +137,9 @@ impl FieldId {
     }
 
     /// The catalogue's entry.
+    ///
+    /// # Panics
+    /// The number is not a place in [`FIELDS`]: it was made by hand and not by [`FieldId::by_name`] or [`FieldId::all`].
     pub fn get(self) -> &'static Field {
         &FIELDS[self.0 as usize]
     }

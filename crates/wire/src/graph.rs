@@ -324,6 +324,7 @@ pub static NODES: [Node; EXT + EXT_DEPTH * EXT_KINDS] = [
         name: "udp",
         header: Some(Header::Udp),
         min_bytes: 8,
+        // More than the IP payload holds is no error: the first fragment of a datagram has the length of the whole.
         checks: &[Check::AtLeast(bytes(4, 2), 8)],
         length: Length::Fixed,
         extent: Extent::Within,
