@@ -22,14 +22,14 @@ use aya::maps::Map;
 use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 use flowloom_bpf::{MapKind, Program, elf};
-use flowloom_engine::{Choices, Datapath, EngineError, Outcome, Packet, Port, Refusal, Snapshot, Verdict};
+use flowloom_engine::{Choices, Datapath, EngineError, Outcome, Output, Packet, Port, Refusal, Snapshot, Verdict};
 
 pub use available::Reason;
 use state::KernelMap;
 use sys::RawMap;
 
 use crate::error::ExecError;
-use crate::rewrite::{RECORD_BYTES, Record, rewrite};
+use crate::rewrite::{RECORD_BYTES, Record, Redirect, rewrite};
 
 /// The shortest frame that test runs take: an Ethernet header.
 pub const MIN_FRAME_BYTES: usize = 14;
@@ -56,6 +56,8 @@ pub struct KernelEngine {
     ebpf: Ebpf,
     maps: Vec<KernelMap>,
     record: Option<RawMap>,
+    /// For each map of the program, how many ports it holds.
+    ports: Vec<u32>,
     output: Vec<u8>,
 }
 
@@ -95,11 +97,13 @@ impl KernelEngine {
                 maps.push(KernelMap::new(def.clone(), raw));
             }
         }
-        Ok(KernelEngine { name: program.name.clone(), ebpf, maps, record, output: vec![0; OUTPUT_BYTES] })
+        let ports = program.maps.iter().map(|def| if def.kind == MapKind::Devmap { def.max_entries } else { 0 });
+        let (ports, output) = (ports.collect(), vec![0; OUTPUT_BYTES]);
+        Ok(KernelEngine { name: program.name.clone(), ebpf, maps, record, ports, output })
     }
 
     /// Where the packet that was run last asked to go.
-    fn redirected(&self) -> Result<Option<Port>, EngineError> {
+    fn redirected(&self) -> Result<Option<Redirect>, EngineError> {
         let Some(map) = &self.record else { return Ok(None) };
         let mut record = Record([0; RECORD_BYTES]);
         map.lookup(&[0; 4], &mut record.0).map_err(|e| system("read the run record", e))?;
@@ -225,9 +229,16 @@ impl Datapath for KernelEngine {
         Ok(match Verdict::from_number(result.return_value) {
             verdict @ (Verdict::Pass | Verdict::Tx) => Outcome::sent(verdict, packet.port, bytes()?),
             Verdict::Redirect => match self.redirected()? {
-                Some(port) => Outcome::sent(Verdict::Redirect, port, bytes()?),
-                // REDIRECT without a port to go to: the kernel drops such a packet.
-                None => Outcome::gone(Verdict::Redirect),
+                Some(Redirect::To(port)) => Outcome::sent(Verdict::Redirect, port, bytes()?),
+                Some(Redirect::All { map, but_ingress }) => {
+                    let bytes = bytes()?;
+                    let ports = (0..self.ports.get(map).copied().unwrap_or(0)).map(Port);
+                    let sent = ports.filter(|port| !but_ingress || *port != packet.port);
+                    let outputs = sent.map(|port| Output { port, bytes: bytes.clone() }).collect();
+                    Outcome { verdict: Verdict::Redirect, outputs }
+                }
+                // The verdict without a redirect: there is no port to send to, so the function has failed.
+                None => Outcome::gone(Verdict::Aborted),
             },
             verdict @ (Verdict::Aborted | Verdict::Drop) => Outcome::gone(verdict),
         })

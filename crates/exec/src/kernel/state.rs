@@ -18,9 +18,10 @@ impl KernelMap {
         KernelMap { def, raw }
     }
 
-    /// Whether a map belongs to the state: programs cannot change the others.
+    /// Whether a map belongs to the state: not the ports, and not constants that came with the program.
     pub(super) fn is_state(def: &MapDef) -> bool {
-        def.kind != MapKind::Devmap && def.flags & BPF_F_RDONLY_PROG == 0
+        let is_constant = def.flags & BPF_F_RDONLY_PROG != 0 && def.initial.is_some();
+        def.kind != MapKind::Devmap && !is_constant
     }
 
     fn fails(&self, action: &str) -> impl Fn(std::io::Error) -> EngineError {

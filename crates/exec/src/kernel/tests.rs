@@ -67,7 +67,7 @@ fn every_verdict_comes_back() {
         Outcome::sent(Verdict::Pass, Port(3), frame.clone()),
         Outcome::sent(Verdict::Tx, Port(3), frame.clone()),
         // REDIRECT without a port.
-        Outcome::gone(Verdict::Redirect),
+        Outcome::gone(Verdict::Aborted),
         Outcome::gone(Verdict::Aborted),
     ];
     for (number, expected) in expected.into_iter().enumerate() {
@@ -150,6 +150,20 @@ fn redirect_says_where() {
     let passed = Outcome::sent(Verdict::Pass, Port(1), vec![7; 60]);
     assert_eq!(process(&mut engine(map(0, 7, 2)), &[7; 60], 1), passed);
 
+    // An absent key forgets an earlier redirect.
+    let forget = [mov(1, 5), mov(2, 0), call_helper(helper::REDIRECT)].into_iter().chain(map(0, 7, 0));
+    let mut forget: Vec<Insn> = forget.collect();
+    forget.splice(forget.len() - 1.., [mov(0, 4), exit()]);
+    assert_eq!(process(&mut engine(forget), &[7; 60], 1), Outcome::gone(Verdict::Aborted));
+    // Flags: to all ports, to all but the one it came by, and what nobody knows.
+    let ports = |outcome: Outcome| outcome.outputs.iter().map(|output| output.port.0).collect::<Vec<_>>();
+    assert_eq!(ports(process(&mut engine(map(1, 99, 8)), &[7; 60], 1)), [0, 1, 2, 3, 4, 5, 6]);
+    assert_eq!(ports(process(&mut engine(map(0, 99, 8 | 16 | 2)), &[7; 60], 1)), [0, 2, 3, 4, 5, 6]);
+    assert_eq!(ports(process(&mut engine(map(0, 3, 16)), &[7; 60], 1)), [3]);
+    for flags in [4, 32, 1 << 30, -1] {
+        assert_eq!(process(&mut engine(map(0, 1, flags | 2)), &[7; 60], 1), Outcome::gone(Verdict::Aborted));
+    }
+
     // A redirect that the verdict then takes back, and none left over for the next packet.
     let take_back = with_packet([mov(1, 9), mov(2, 0), call_helper(helper::REDIRECT)]);
     assert_eq!(process(&mut engine(take_back), &[7; 64], 1).verdict, Verdict::Pass);
@@ -164,7 +178,7 @@ fn redirect_says_where() {
     ];
     let mut once = engine(once);
     assert_eq!(process(&mut once, &[1; 64], 1).outputs[0].port, Port(9));
-    assert_eq!(process(&mut once, &[1; 64], 0), Outcome::gone(Verdict::Redirect));
+    assert_eq!(process(&mut once, &[1; 64], 0), Outcome::gone(Verdict::Aborted));
 }
 
 fn hash(name: &str, max_entries: u32, layout: Option<ContextLayout>) -> MapDef {
@@ -365,7 +379,7 @@ fn rewriting_and_writing_fail_with_their_place() {
     }
     let mut bad = program([mov(1, 0), mov(2, 0), mov(3, 0), call_helper(helper::REDIRECT_MAP), exit()]);
     bad.lines = vec![line(0, 3, "forward(pkt.port)")];
-    let Err(error @ ExecError::Rewrite { source: RewriteError::UnknownDevmap { insn: 3 }, .. }) =
+    let Err(error @ ExecError::Rewrite { source: RewriteError::UnknownDevmap { insn: 3, .. }, .. }) =
         KernelEngine::load(&bad)
     else {
         panic!("must be refused")

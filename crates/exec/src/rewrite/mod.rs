@@ -11,10 +11,10 @@
 //!                                   r0 = *(u64 *)(r0 + 0)
 //!   r6 = *(u32 *)(r1 + 12)          r6 = .data.fl_record[0] ll        where r1 is the context
 //!                                   r6 = *(u32 *)(r6 + 8)
-//!   call redirect_map               r0 = r3; r0 &= 3                  where r1 is a devmap of N entries
-//!                                   if w2 >= N goto +5
+//!   call redirect                   r0 = 0
+//!                                   if r2 != 0 goto +5
 //!                                   r3 = .data.fl_record[0] ll
-//!                                   *(u32 *)(r3 + 52) = r2
+//!                                   *(u32 *)(r3 + 52) = r1
 //!                                   *(u32 *)(r3 + 56) = 1
 //!                                   r0 = 4
 //! ```
@@ -26,7 +26,8 @@
 //! What holds after: calls change r0-r5 alone, loads their destination alone; all else is as it was. A replaced call
 //! leaves r1-r5 readable, which a real one does not, so judge the program before it is rewritten.
 //!
-//! Limits: jumps that no longer fit their offset are refused, as is a load that may or may not be from the context.
+//! Limits: looking into a devmap is refused, because the kernel's would have to hold devices that exist; so are jumps
+//! that no longer fit their offset, and a load that may or may not be from the context.
 //!
 //! # Source
 //! [semantics 1].
@@ -35,15 +36,21 @@ mod flow;
 mod record;
 
 use flowloom_bpf::insn::{SRC_REG, alu, call, class, helper, imm64, jmp, mode, size};
-use flowloom_bpf::{Insn, LineInfo, MapKind, Program};
+use flowloom_bpf::{Insn, LineInfo, MapDef, MapKind, Program};
 
 use flow::{Flow, Value, access_bytes};
-pub use record::{RECORD_BYTES, RECORD_MAP, Record};
+pub use record::{RECORD_BYTES, RECORD_MAP, Record, Redirect};
 
 /// Offset of `ingress_ifindex` in `struct xdp_md`.
 const INGRESS_IFINDEX: i64 = 12;
 /// XDP_REDIRECT.
 const REDIRECT: i32 = 4;
+/// `redirect_map`: bits of the flags that are the verdict for an absent key.
+const ACTION_MASK: i32 = 3;
+/// `redirect_map`: to all ports of the map.
+const BPF_F_BROADCAST: i32 = 1 << 3;
+/// `redirect_map` to all ports: but for the one the packet came by; its bit number.
+const EXCLUDE_INGRESS_BIT: i32 = 4;
 
 /// A program that cannot be rewritten.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -86,11 +93,21 @@ pub enum RewriteError {
         /// Its offset in the context.
         offset: i64,
     },
-    /// A redirect through a map that is not known.
-    #[error("instruction {insn} calls `redirect_map` with a map that is not the same on all paths")]
+    /// A redirect or a lookup through a map that is not known.
+    #[error("instruction {insn} calls `{helper}` with a map that is not the same on all paths")]
     UnknownDevmap {
         /// The call.
         insn: usize,
+        /// What it calls.
+        helper: &'static str,
+    },
+    /// A lookup in a map that holds ports.
+    #[error("instruction {insn} looks into devmap `{map}`, which the kernel fills with devices that exist only")]
+    DevmapLookup {
+        /// The call.
+        insn: usize,
+        /// The map.
+        map: String,
     },
     /// A redirect through a map that holds no ports.
     #[error("instruction {insn} calls `redirect_map` with map `{map}`, which is no devmap")]
@@ -113,7 +130,8 @@ impl RewriteError {
             | RewriteError::JumpTooFar { insn, .. }
             | RewriteError::PerhapsContext { insn, .. }
             | RewriteError::PartOfIngress { insn, .. }
-            | RewriteError::UnknownDevmap { insn }
+            | RewriteError::UnknownDevmap { insn, .. }
+            | RewriteError::DevmapLookup { insn, .. }
             | RewriteError::NotDevmap { insn, .. } => Some(insn),
             RewriteError::NameTaken => None,
         }
@@ -261,26 +279,73 @@ fn replacement(program: &Program, flow: &Flow, at: usize, record: usize) -> Resu
             .load(size::W, 0, 1, record::RANDOM),
         helper::REDIRECT => {
             code.imm(alu::MOV, 0, 0);
-            code.unless(class::JMP | jmp::JNE, 2, 0).log_redirect(1)
+            code.skip(class::JMP | jmp::JNE, 2, 0, Code::LOG_SLOTS).record(3).log_redirect(3, 1)
         }
         helper::REDIRECT_MAP => {
-            let ports = devmap_entries(program, flow.before(at, 1), at)?;
-            code.reg(alu::MOV, 0, 3).imm(alu::AND, 0, 3);
-            // The bits of the size, as the 32-bit comparison reads them.
-            code.unless(class::JMP32 | jmp::JGE, 2, ports as i32).log_redirect(2)
+            let Value::Map(index) = flow.before(at, 1) else {
+                return Err(RewriteError::UnknownDevmap { insn: at, helper: "redirect_map" });
+            };
+            redirect_map(&mut code, program, index, at)?
+        }
+        helper::MAP_LOOKUP_ELEM => {
+            let devmap = |map: &&MapDef| map.kind == MapKind::Devmap;
+            let found = match flow.before(at, 1) {
+                Value::Map(index) => program.maps.get(index).filter(devmap),
+                _ if program.maps.iter().any(|map| devmap(&map)) => {
+                    return Err(RewriteError::UnknownDevmap { insn: at, helper: "map_lookup_elem" });
+                }
+                _ => None,
+            };
+            match found {
+                Some(map) => return Err(RewriteError::DevmapLookup { insn: at, map: map.name.clone() }),
+                None => return Ok(None),
+            }
         }
         _ => return Ok(None),
     };
-    Ok(Some(code.insns))
+    Ok(Some(std::mem::take(&mut code.insns)))
 }
 
-fn devmap_entries(program: &Program, value: Value, at: usize) -> Result<u32, RewriteError> {
-    let Value::Map(index) = value else { return Err(RewriteError::UnknownDevmap { insn: at }) };
-    let map = program.maps.get(index).ok_or(RewriteError::UnknownDevmap { insn: at })?;
+/// `redirect_map(r1 = the devmap at index, r2 = key, r3 = flags)`, as `__bpf_xdp_redirect_map` does it, on a devmap in which
+/// every entry is its own number.
+fn redirect_map<'a>(
+    code: &'a mut Code,
+    program: &Program,
+    index: usize,
+    at: usize,
+) -> Result<&'a mut Code, RewriteError> {
+    let map = program.maps.get(index).ok_or(RewriteError::UnknownDevmap { insn: at, helper: "redirect_map" })?;
     if map.kind != MapKind::Devmap {
         return Err(RewriteError::NotDevmap { insn: at, map: map.name.clone() });
     }
-    Ok(map.max_entries)
+    let known = ACTION_MASK | BPF_F_BROADCAST | 1 << EXCLUDE_INGRESS_BIT;
+    let to_one = |code: &mut Code| {
+        // An absent key also forgets an earlier redirect: the last call counts.
+        code.store_imm(5, record::REDIRECT_SET, 0)
+            // The bits of the size, as the 32-bit comparison reads them.
+            .skip(class::JMP32 | jmp::JGE, 2, map.max_entries as i32, Code::LOG_SLOTS - 2)
+            .log_redirect(5, 2);
+    };
+    let one = Code::measure(to_one);
+    let to_all = |code: &mut Code| {
+        code.store_imm(5, record::REDIRECT_PORT, index as i32)
+            .imm(alu::RSH, 3, EXCLUDE_INGRESS_BIT)
+            .imm(alu::AND, 3, 1)
+            .imm(alu::ADD, 3, record::SET_ALL)
+            .store(5, record::REDIRECT_SET, 3)
+            .imm(alu::MOV, 0, REDIRECT)
+            .skip(class::JMP | jmp::JA, 0, 0, one);
+    };
+    let valid = |code: &mut Code| {
+        code.reg(alu::MOV, 0, 3).imm(alu::AND, 0, ACTION_MASK).record(5).reg(alu::MOV, 4, 3);
+        code.imm(alu::AND, 4, BPF_F_BROADCAST).skip(class::JMP | jmp::JEQ, 4, 0, Code::measure(to_all));
+        to_all(code);
+        to_one(code);
+    };
+    code.imm(alu::MOV, 0, 0).reg(alu::MOV, 4, 3).imm(alu::AND, 4, !known);
+    code.skip(class::JMP | jmp::JNE, 4, 0, Code::measure(valid));
+    valid(code);
+    Ok(code)
 }
 
 fn ingress(flow: &Flow, at: usize, insn: Insn, record: usize) -> Result<Option<Vec<Insn>>, RewriteError> {
@@ -307,14 +372,14 @@ fn ingress(flow: &Flow, at: usize, insn: Insn, record: usize) -> Result<Option<V
     }
 }
 
-/// A piece of code in the making.
+/// A piece of code in the making. Builders return themselves; what they build is in `insns`.
 struct Code {
     insns: Vec<Insn>,
     record: usize,
 }
 
 impl Code {
-    /// Slots that [`Code::log_redirect`] takes.
+    /// Slots that an address of the record and [`Code::log_redirect`] take.
     const LOG_SLOTS: i16 = 5;
 
     fn new(record: usize) -> Code {
@@ -349,15 +414,27 @@ impl Code {
         self.push(class::ALU64 | op, dst, 0, 0, imm)
     }
 
-    /// if the comparison holds, jump over the logging that follows
-    fn unless(&mut self, code: u8, dst: u8, imm: i32) -> &mut Code {
-        self.push(code, dst, 0, Code::LOG_SLOTS, imm)
+    /// *(u32 *)(dst + off) = imm
+    fn store_imm(&mut self, dst: u8, off: i16, imm: i32) -> &mut Code {
+        self.push(class::ST | mode::MEM | size::W, dst, 0, off, imm)
     }
 
-    /// Logs the port in `port` (not r3) and returns REDIRECT.
-    fn log_redirect(&mut self, port: u8) -> &mut Code {
-        self.record(3).store(3, record::REDIRECT_PORT, port);
-        self.push(class::ST | mode::MEM | size::W, 3, 0, record::REDIRECT_SET, 1).imm(alu::MOV, 0, REDIRECT)
+    /// if the comparison of dst with imm holds, jump over the next `slots`
+    fn skip(&mut self, code: u8, dst: u8, imm: i32, slots: i16) -> &mut Code {
+        self.push(code, dst, 0, slots, imm)
+    }
+
+    /// Logs the port in `port` to the record whose address is in `record`, and returns REDIRECT.
+    fn log_redirect(&mut self, record: u8, port: u8) -> &mut Code {
+        self.store(record, record::REDIRECT_PORT, port);
+        self.store_imm(record, record::REDIRECT_SET, record::SET_PORT).imm(alu::MOV, 0, REDIRECT)
+    }
+
+    /// How many slots a piece of code takes.
+    fn measure(piece: impl Fn(&mut Code)) -> i16 {
+        let mut code = Code::new(0);
+        piece(&mut code);
+        code.insns.len() as i16
     }
 }
 

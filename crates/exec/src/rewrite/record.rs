@@ -17,11 +17,31 @@ pub(super) const RANDOM_INDEX: i16 = 48;
 pub(super) const REDIRECT_PORT: i16 = 52;
 pub(super) const REDIRECT_SET: i16 = 56;
 
+/// Values of `redirect_set`: no redirect is 0.
+pub(super) const SET_PORT: i32 = 1;
+pub(super) const SET_ALL: i32 = 2;
+pub(super) const SET_ALL_BUT_INGRESS: i32 = 3;
+
+/// Where a packet asked to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Redirect {
+    /// To one port.
+    To(Port),
+    /// To every port of a devmap.
+    All {
+        /// Index of the devmap in the program.
+        map: usize,
+        /// But not to the port that the packet came by.
+        but_ingress: bool,
+    },
+}
+
 /// The record's bytes, in the order of the machine that runs the program.
 ///
 /// # Layout
 /// `now_ns` u64 at 0, `ingress_port` u32 at 8, `cpu` u32 at 12, `random` 8 x u32 at 16, `random_index` u32 at 48,
-/// `redirect_port` u32 at 52, `redirect_set` u32 at 56, 4 bytes of padding.
+/// `redirect_port` u32 at 52, `redirect_set` u32 at 56 (0: none; 1: to the port; 2: to all ports of the devmap with this
+/// index; 3: the same but for the ingress port), 4 bytes of padding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record(pub [u8; RECORD_BYTES]);
 
@@ -38,9 +58,16 @@ impl Record {
         record
     }
 
-    /// The port that the program asked to redirect to, if it did.
-    pub fn redirect(&self) -> Option<Port> {
-        (self.get(REDIRECT_SET) != 0).then(|| Port(self.get(REDIRECT_PORT)))
+    /// What the program asked for by its last redirect, if that did not fail.
+    pub fn redirect(&self) -> Option<Redirect> {
+        let port = self.get(REDIRECT_PORT);
+        match self.get(REDIRECT_SET) as i32 {
+            SET_PORT => Some(Redirect::To(Port(port))),
+            set @ (SET_ALL | SET_ALL_BUT_INGRESS) => {
+                Some(Redirect::All { map: port as usize, but_ingress: set == SET_ALL_BUT_INGRESS })
+            }
+            _ => None,
+        }
     }
 
     /// How many random words the program drew.

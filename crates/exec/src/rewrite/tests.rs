@@ -184,11 +184,32 @@ fn redirect_map_knows_its_map() {
     let compare = after.program.insns.iter().find(|i| i.class() == class::JMP32).expect("compares the key");
     assert_eq!((compare.dst, compare.imm, compare.op()), (2, 7, jmp::JGE));
     assert_eq!(refused(redirect(&wide(1, imm64::MAP, 2))), RewriteError::NotDevmap { insn: 4, map: "table".into() });
-    assert_eq!(refused(redirect(&wide(1, imm64::MAP, 9))), RewriteError::UnknownDevmap { insn: 4 });
+    assert_eq!(
+        refused(redirect(&wide(1, imm64::MAP, 9))),
+        RewriteError::UnknownDevmap { insn: 4, helper: "redirect_map" }
+    );
     let [a0, a1] = wide(1, imm64::MAP, 0);
     let [b0, b1] = wide(1, imm64::MAP, 1);
-    assert_eq!(refused(redirect(&[a0, a1, if_zero(0, 2), b0, b1])), RewriteError::UnknownDevmap { insn: 7 });
-    assert_eq!(refused(redirect(&[mov(1, 0)])), RewriteError::UnknownDevmap { insn: 3 });
+    assert_eq!(
+        refused(redirect(&[a0, a1, if_zero(0, 2), b0, b1])),
+        RewriteError::UnknownDevmap { insn: 7, helper: "redirect_map" }
+    );
+    assert_eq!(refused(redirect(&[mov(1, 0)])), RewriteError::UnknownDevmap { insn: 3, helper: "redirect_map" });
+}
+
+#[test]
+fn looking_into_a_devmap_is_refused() {
+    let lookup = |map| {
+        let start = wide(1, imm64::MAP, map).into_iter();
+        start.chain([copy(2, 10), call_helper(helper::MAP_LOOKUP_ELEM), exit()])
+    };
+    assert_eq!(rewritten(lookup(2)).record_map, None);
+    assert_eq!(refused(lookup(1)), RewriteError::DevmapLookup { insn: 3, map: "other_ports".into() });
+    let unknown = RewriteError::UnknownDevmap { insn: 0, helper: "map_lookup_elem" };
+    assert_eq!(refused([call_helper(helper::MAP_LOOKUP_ELEM), exit()]), unknown);
+    let mut without = program([call_helper(helper::MAP_LOOKUP_ELEM), exit()]);
+    without.maps.retain(|map| map.kind != MapKind::Devmap);
+    assert_eq!(rewrite(&without).map(|after| after.record_map), Ok(None));
 }
 
 #[test]

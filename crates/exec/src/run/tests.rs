@@ -28,7 +28,7 @@ impl Datapath for Recorder {
             return Err(EngineError::Fault { engine: "recorder", insn: 7, what: "read".into() });
         }
         self.seen.push((packet.bytes.len() as u64, *choices));
-        if packet.bytes.len() % 2 == 0 {
+        if packet.bytes.len().is_multiple_of(2) {
             return Ok(Outcome::gone(Verdict::Drop));
         }
         let mut bytes = packet.bytes.to_vec();
