@@ -1,4 +1,5 @@
 //! The instruction set as data [RFC 9669].
+#![allow(missing_docs, reason = "constants bear the standard's names")]
 
 /// One 64-bit instruction slot. A 64-bit immediate load takes two slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

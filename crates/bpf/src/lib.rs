@@ -13,12 +13,14 @@ pub mod disasm;
 pub mod elf;
 pub mod helpers;
 pub mod insn;
+pub mod interp;
 pub mod op;
 #[cfg(test)]
 mod op_gen;
 mod program;
 
 pub use insn::Insn;
+pub use interp::{Interpreter, ProgramError};
 pub use program::{
     BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, ContextLayout, LayoutField, LineInfo, MapDef, MapKind,
     Program,

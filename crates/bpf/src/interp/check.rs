@@ -1,0 +1,374 @@
+//! Judges a program before it runs, and decodes it.
+//!
+//! What holds after: every slot of the code decodes, jumps and calls go to instructions of the same function or to the
+//! beginning of one, no function falls off its end, `r10` is never written, every map and helper that is named exists,
+//! every map can be built. What is not judged: everything that depends on values, which the run finds as a fault.
+
+use std::collections::BTreeSet;
+
+use super::memory::{MAX_MAPS, addressable_values};
+use crate::helpers;
+use crate::op::{DecodeError, Op, Reg};
+use crate::program::{MapDef, MapKind, Program};
+
+/// The longest program that the kernel takes, in slots.
+const MAX_SLOTS: usize = 1_000_000;
+/// What the values of all arrays of a program may take together.
+const MAX_ARRAY_BYTES: u64 = 1 << 30;
+
+/// A program that cannot be run; all that is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramError {
+    /// The section it stands in.
+    pub section: String,
+    /// What is wrong, by instruction; never empty.
+    pub findings: Vec<Finding>,
+}
+
+impl std::fmt::Display for ProgramError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (i, finding) in self.findings.iter().enumerate() {
+            write!(f, "{}section `{}`, {finding}", if i == 0 { "" } else { "\n" }, self.section)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ProgramError {}
+
+/// One thing that is wrong with a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The slot, where it is about one.
+    pub insn: Option<usize>,
+    /// `file:line` of the source that made the instruction, where it is known.
+    pub source: Option<String>,
+    /// What is wrong.
+    pub flaw: Flaw,
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.insn, &self.source) {
+            (Some(insn), Some(source)) => write!(f, "instruction {insn} ({source}): {}", self.flaw),
+            (Some(insn), None) => write!(f, "instruction {insn}: {}", self.flaw),
+            _ => write!(f, "{}", self.flaw),
+        }
+    }
+}
+
+/// The ways in which a program can be wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Flaw {
+    /// The program is empty or too long.
+    #[error("found {found} instruction slots, expected 1 to {MAX_SLOTS}")]
+    Length {
+        /// How many there are.
+        found: usize,
+    },
+    /// The slot is no instruction.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// An instruction of the standard that nothing here can mean.
+    #[error("found {found}, expected {expected}")]
+    Unsupported {
+        /// The instruction, in words.
+        found: &'static str,
+        /// What could stand there.
+        expected: &'static str,
+    },
+    /// A jump or call goes outside the program or into the middle of a 64-bit load.
+    #[error("jump to slot {target}, expected the first slot of an instruction below {slots}")]
+    Target {
+        /// Where it goes.
+        target: i64,
+        /// Length of the program.
+        slots: usize,
+    },
+    /// A jump goes into another function.
+    #[error("jump to slot {target}, expected one within the function, {start} to {last}")]
+    OtherFunction {
+        /// Where it goes.
+        target: usize,
+        /// First slot of the function.
+        start: usize,
+        /// Its last slot.
+        last: usize,
+    },
+    /// A function ends without `exit` or `goto`.
+    #[error("the function beginning at slot {start} falls off its end here, expected `exit` or `goto`")]
+    FallsOff {
+        /// First slot of the function.
+        start: usize,
+    },
+    /// The frame pointer is written.
+    #[error("found a write to `r10`, expected one to `r0` to `r9`")]
+    WritesFramePointer,
+    /// There is no such map.
+    #[error("map {found} does not exist, expected an index below {maps}")]
+    NoSuchMap {
+        /// The index.
+        found: i32,
+        /// How many maps there are.
+        maps: usize,
+    },
+    /// An address in the value of a map that has no such address.
+    #[error("address of byte {off} in map `{map}`, expected {expected}")]
+    NoSuchValue {
+        /// The map.
+        map: String,
+        /// The offset.
+        off: u32,
+        /// What would do.
+        expected: String,
+    },
+    /// The helper is not known.
+    #[error("helper {number}{name} is not supported, expected {known}")]
+    Helper {
+        /// Its number.
+        number: i32,
+        /// Its name in brackets, where it has one.
+        name: String,
+        /// The helpers that are.
+        known: String,
+    },
+    /// A map cannot be built.
+    #[error("map `{map}`: {what} is {found}, expected {expected}")]
+    Map {
+        /// Its name.
+        map: String,
+        /// The property.
+        what: &'static str,
+        /// Its value.
+        found: String,
+        /// What it should be.
+        expected: String,
+    },
+}
+
+/// A slot of checked code: an instruction, or the second half of the one before it.
+pub(super) type Code = Vec<Option<Op>>;
+
+/// Checks a program and decodes it.
+pub(super) fn check(program: &Program) -> Result<Code, ProgramError> {
+    let mut check = Check { program, findings: Vec::new() };
+    check.maps();
+    let code = check.code();
+    check.findings.sort_by_key(|finding| finding.insn);
+    match check.findings.is_empty() {
+        true => Ok(code),
+        false => Err(ProgramError { section: program.section.clone(), findings: check.findings }),
+    }
+}
+
+struct Check<'a> {
+    program: &'a Program,
+    findings: Vec<Finding>,
+}
+
+impl Check<'_> {
+    fn finding(&mut self, insn: impl Into<Option<usize>>, flaw: impl Into<Flaw>) {
+        let insn = insn.into();
+        let line = insn.and_then(|insn| self.program.line_of(insn));
+        let source = line.map(|line| format!("{}:{}", line.file, line.line));
+        self.findings.push(Finding { insn, source, flaw: flaw.into() });
+    }
+
+    fn code(&mut self) -> Code {
+        let insns = &self.program.insns;
+        if insns.is_empty() || insns.len() > MAX_SLOTS {
+            self.finding(None, Flaw::Length { found: insns.len() });
+            return Vec::new();
+        }
+        let mut code: Code = vec![None; insns.len()];
+        let mut undecoded = BTreeSet::new();
+        let mut at = 0;
+        while at < insns.len() {
+            match Op::decode(insns, at) {
+                Ok(op) => {
+                    code[at] = Some(op);
+                    at += op.slots();
+                }
+                Err(error) => {
+                    self.finding(at, error);
+                    undecoded.insert(at);
+                    at += 1;
+                }
+            }
+        }
+        let starts = self.functions(&code, &undecoded);
+        for (at, op) in code.iter().enumerate() {
+            if let Some(op) = op {
+                self.instruction(at, *op);
+                self.jump(at, *op, &code, &undecoded, &starts);
+            }
+        }
+        self.ends(&code, &undecoded, &starts);
+        code
+    }
+
+    /// The target of a jump or call, if an instruction begins there.
+    fn target(&self, at: usize, op: Op, code: &Code, undecoded: &BTreeSet<usize>) -> Option<Result<usize, i64>> {
+        let target = at as i64 + 1 + op.distance()?;
+        let begins = |t: &usize| code.get(*t).is_some_and(Option::is_some) || undecoded.contains(t);
+        Some(usize::try_from(target).ok().filter(begins).ok_or(target))
+    }
+
+    /// Where functions begin: the program itself, and what is called or taken the address of.
+    fn functions(&self, code: &Code, undecoded: &BTreeSet<usize>) -> BTreeSet<usize> {
+        let mut starts = BTreeSet::from([0]);
+        for (at, op) in code.iter().enumerate() {
+            if let Some(op @ (Op::CallLocal { .. } | Op::LoadFunc { .. })) = op
+                && let Some(Ok(target)) = self.target(at, *op, code, undecoded)
+            {
+                starts.insert(target);
+            }
+        }
+        starts
+    }
+
+    fn jump(&mut self, at: usize, op: Op, code: &Code, undecoded: &BTreeSet<usize>, starts: &BTreeSet<usize>) {
+        let target = match self.target(at, op, code, undecoded) {
+            None => return,
+            Some(Ok(target)) => target,
+            Some(Err(target)) => return self.finding(at, Flaw::Target { target, slots: code.len() }),
+        };
+        if matches!(op, Op::CallLocal { .. } | Op::LoadFunc { .. }) {
+            return;
+        }
+        let start = starts.range(..=at).next_back().copied().unwrap_or(0);
+        let end = starts.range(at + 1..).next().copied().unwrap_or(code.len());
+        if !(start..end).contains(&target) {
+            self.finding(at, Flaw::OtherFunction { target, start, last: end - 1 });
+        }
+    }
+
+    fn ends(&mut self, code: &Code, undecoded: &BTreeSet<usize>, starts: &BTreeSet<usize>) {
+        for &start in starts {
+            let end = starts.range(start + 1..).next().copied().unwrap_or(code.len());
+            let last = (start..end).rev().find(|at| code[*at].is_some() || undecoded.contains(at));
+            let Some(last) = last else { continue };
+            match code[last] {
+                None | Some(Op::Exit | Op::Jump { .. } | Op::JumpLong { .. }) => {}
+                Some(_) => self.finding(last, Flaw::FallsOff { start }),
+            }
+        }
+    }
+
+    fn instruction(&mut self, at: usize, op: Op) {
+        const ONE_OF_OURS: &str = "a number, or a map, an address in its value or a function of this program";
+        if op.writes() == Some(Reg::FP) {
+            self.finding(at, Flaw::WritesFramePointer);
+        }
+        let mut unsupported = |found, expected| self.finding(at, Flaw::Unsupported { found, expected });
+        match op {
+            Op::LoadPacket { .. } => {
+                unsupported("classic packet access", "loads from the packet between `data` and `data_end`")
+            }
+            Op::LoadVar { .. } => unsupported("a variable of the platform", ONE_OF_OURS),
+            Op::LoadMapIdx { .. } | Op::LoadMapIdxValue { .. } => {
+                unsupported("a map by its place in a loader's list", ONE_OF_OURS);
+            }
+            Op::CallKfunc { .. } => {
+                unsupported("a call of a kernel function", "a helper or a function of this program")
+            }
+            Op::Call { helper } if helpers::by_number(helper).is_none() => {
+                let name = helpers::name_of(helper).map(|name| format!(" (`{name}`)")).unwrap_or_default();
+                let known: Vec<_> = helpers::HELPERS.iter().map(|h| format!("`{}`", h.name)).collect();
+                self.finding(at, Flaw::Helper { number: helper, name, known: known.join(", ") });
+            }
+            Op::LoadMap { map, .. } => drop(self.map(at, map)),
+            Op::LoadMapValue { map, off, .. } => {
+                let Some(def) = self.map(at, map) else { return };
+                let expected = if def.kind != MapKind::Array || def.max_entries != 1 {
+                    "an array with one entry".to_owned()
+                } else if off >= def.value_bytes {
+                    format!("a byte below {}", def.value_bytes)
+                } else {
+                    return;
+                };
+                self.finding(at, Flaw::NoSuchValue { map: def.name.clone(), off, expected });
+            }
+            _ => {}
+        }
+    }
+
+    fn map(&mut self, at: usize, index: i32) -> Option<MapDef> {
+        let maps = &self.program.maps;
+        let found = usize::try_from(index).ok().and_then(|index| maps.get(index)).cloned();
+        if found.is_none() {
+            self.finding(at, Flaw::NoSuchMap { found: index, maps: maps.len() });
+        }
+        found
+    }
+
+    fn maps(&mut self) {
+        let program = self.program;
+        let mut names = BTreeSet::new();
+        let mut array_bytes = 0;
+        for (index, def) in program.maps.iter().enumerate() {
+            self.map_definition(def);
+            if !names.insert(&def.name) {
+                self.map_flaw(def, "name", "that of another map", "a name of its own");
+            }
+            if index >= MAX_MAPS {
+                self.map_flaw(def, "index", index, format!("below {MAX_MAPS}"));
+                return;
+            }
+            if def.kind != MapKind::Hash {
+                array_bytes += u64::from(def.value_bytes) * u64::from(def.max_entries);
+            }
+            if array_bytes > MAX_ARRAY_BYTES {
+                let found = format!("with the arrays before it {array_bytes} bytes");
+                self.map_flaw(def, "size", found, format!("at most {MAX_ARRAY_BYTES} bytes"));
+                return;
+            }
+        }
+    }
+
+    fn map_flaw(&mut self, def: &MapDef, what: &'static str, found: impl ToString, expected: impl Into<String>) {
+        let (found, expected) = (found.to_string(), expected.into());
+        self.finding(None, Flaw::Map { map: def.name.clone(), what, found, expected });
+    }
+
+    fn map_definition(&mut self, def: &MapDef) {
+        let keys_of_4 = def.kind != MapKind::Hash;
+        if keys_of_4 && def.key_bytes != 4 {
+            self.map_flaw(def, "key length in bytes", def.key_bytes, "4");
+        }
+        // The kernel's bounds: a key has to fit on the stack, a value into one allocation.
+        if !keys_of_4 && !(1..=512).contains(&def.key_bytes) {
+            self.map_flaw(def, "key length in bytes", def.key_bytes, "1 to 512");
+        }
+        if def.value_bytes == 0 || def.value_bytes > MAX_ARRAY_BYTES as u32 {
+            self.map_flaw(def, "value length in bytes", def.value_bytes, format!("1 to {MAX_ARRAY_BYTES}"));
+            return;
+        }
+        if def.kind == MapKind::Devmap && !matches!(def.value_bytes, 4 | 8) {
+            self.map_flaw(def, "value length in bytes", def.value_bytes, "4 or 8");
+        }
+        // Half of the addresses are for entries that are gone, but still held.
+        let most = (addressable_values(def.value_bytes) / 2).min((u32::MAX / 2).into());
+        if def.max_entries == 0 || u64::from(def.max_entries) > most {
+            self.map_flaw(def, "number of entries", def.max_entries, format!("1 to {most}"));
+        }
+        if let Some(initial) = &def.initial {
+            if def.kind != MapKind::Array || def.max_entries != 1 {
+                let found = format!("{:?} with {} entries", def.kind, def.max_entries);
+                self.map_flaw(def, "data section", found, "an array with one entry");
+            } else if initial.len() != def.value_bytes as usize {
+                self.map_flaw(def, "initial contents in bytes", initial.len(), def.value_bytes.to_string());
+            }
+        }
+        let offsets = def.layout.iter().flat_map(|layout| &layout.deadline_offsets);
+        for &offset in offsets {
+            if u64::from(offset) + 8 > def.value_bytes.into() {
+                let expected = format!("8 bytes within the value of {}", def.value_bytes);
+                self.map_flaw(def, "offset of a deadline", offset, expected);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

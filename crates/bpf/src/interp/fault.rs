@@ -1,0 +1,50 @@
+//! What a program did that no verified program does.
+
+use crate::op::Reg;
+
+/// Whether an access reads or writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+    Atomic,
+}
+
+impl std::fmt::Display for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Access::Read => "read",
+            Access::Write => "write",
+            Access::Atomic => "atomic operation",
+        })
+    }
+}
+
+/// The reason why a run stops.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Fault {
+    #[error("`{0}` is read before it is written")]
+    Register(Reg),
+    #[error("{len}-byte {access} at 0x{address:x}, which is no address of the program's memory")]
+    NoAddress { access: Access, len: usize, address: u64 },
+    #[error("{len}-byte {access} at byte {at} of {region}, expected within 0 to {size} bytes")]
+    Bounds { access: Access, len: usize, at: i64, region: String, size: usize },
+    #[error("{len}-byte read at byte {at} of the stack, of which byte {first} was never written")]
+    StackUnwritten { len: usize, at: usize, first: usize },
+    #[error("{len}-byte {access} at byte {at} of the context, expected a 4-byte read of a field of `struct xdp_md`")]
+    Context { access: Access, len: usize, at: i64 },
+    #[error("{access} in map `{map}`, which programs may only read")]
+    ReadOnly { access: Access, map: String },
+    #[error("atomic operation in the packet, expected one on the stack or in a map's value")]
+    AtomicInPacket,
+    #[error("argument 1 of `{helper}` is 0x{found:x}, expected a map")]
+    NoMap { helper: &'static str, found: u64 },
+    #[error("`{helper}` on map `{map}`, expected {expected}")]
+    MapKind { helper: &'static str, map: String, expected: &'static str },
+    #[error("calls are nested more than {limit} deep")]
+    Depth { limit: usize },
+    #[error("more than {limit} instructions for one packet")]
+    Budget { limit: u64 },
+    #[error("found an instruction that cannot be run, expected one that the program's check let through")]
+    Unchecked,
+}

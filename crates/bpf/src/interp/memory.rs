@@ -1,0 +1,310 @@
+//! Everything that has an address.
+//!
+//! An address is a tag in the high 16 bits, which says what is addressed, and 48 bits of place. Nothing starts at place 0
+//! and nothing ends where the next thing begins, so arithmetic that leaves an object meets no other one:
+//!
+//! ```text
+//!  1  context     fields of struct xdp_md
+//!  2  stack       frame << 16 | 0x8000 + byte                     8 frames of 512 bytes
+//!  3  packet      0x1_0000_0000 + byte                            256 bytes of headroom, then the packet
+//!  4  map         index << 8                                      for helpers; has no bytes
+//!  5  function    slot << 8                                       for helpers; has no bytes
+//! 16+ map value   slot << stride_bits | stride / 4 + byte         stride: a power of two, at least twice the value
+//! ```
+
+use super::fault::{Access, Fault};
+use super::maps::Map;
+use crate::op::Size;
+
+/// Bytes of stack that each frame has.
+pub(super) const STACK_BYTES: usize = 512;
+/// How deep functions may be nested, the program itself included.
+pub(super) const MAX_FRAMES: usize = 8;
+/// Room before the packet.
+pub(super) const HEADROOM: usize = 256;
+/// How many maps addresses can tell apart.
+pub(super) const MAX_MAPS: usize = 4096;
+
+const TAG_SHIFT: u32 = 48;
+const PLACE: u64 = (1 << TAG_SHIFT) - 1;
+const CONTEXT: u64 = 1;
+const STACK: u64 = 2;
+const PACKET: u64 = 3;
+const MAP: u64 = 4;
+const FUNCTION: u64 = 5;
+const VALUES: u64 = 16;
+
+const CONTEXT_BASE: u64 = CONTEXT << TAG_SHIFT | 1 << 32;
+const PACKET_BASE: u64 = PACKET << TAG_SHIFT | 1 << 32;
+const FRAME_BASE: u64 = 0x8000;
+
+/// The context as a program gets it in `r1`.
+pub(super) const CONTEXT_ADDRESS: u64 = CONTEXT_BASE;
+
+/// The end of a frame's stack: its `r10`.
+pub(super) fn frame_pointer(frame: usize) -> u64 {
+    STACK << TAG_SHIFT | (frame as u64 + 1) << 16 | (FRAME_BASE + STACK_BYTES as u64)
+}
+
+/// A map as programs hold it.
+pub(super) fn map_address(map: usize) -> u64 {
+    MAP << TAG_SHIFT | (map as u64) << 8
+}
+
+/// The index of a map that a program holds.
+pub(super) fn map_at(address: u64) -> Option<usize> {
+    (address >> TAG_SHIFT == MAP && address & 0xff == 0).then_some(((address & PLACE) >> 8) as usize)
+}
+
+/// A function of the program as it holds it.
+pub(super) fn function_address(slot: usize) -> u64 {
+    FUNCTION << TAG_SHIFT | (slot as u64) << 8
+}
+
+/// How far apart the values of a map are, as a power of two.
+pub(super) fn stride_bits(value_bytes: u32) -> u32 {
+    (u64::from(value_bytes) * 2).next_power_of_two().max(64).trailing_zeros()
+}
+
+/// How many values of a map can be told apart by address.
+pub(super) fn addressable_values(value_bytes: u32) -> u64 {
+    1 << (TAG_SHIFT - stride_bits(value_bytes))
+}
+
+/// The address of a byte of a map's value.
+pub(super) fn value_address(map: usize, value_bytes: u32, slot: u32, at: u32) -> u64 {
+    let bits = stride_bits(value_bytes);
+    (VALUES + map as u64) << TAG_SHIFT | u64::from(slot) << bits | ((1 << (bits - 2)) + u64::from(at))
+}
+
+/// One frame's stack and which of its bytes have been written.
+#[derive(Debug, Clone)]
+struct Frame {
+    bytes: [u8; STACK_BYTES],
+    written: [bool; STACK_BYTES],
+}
+
+/// All memory of a run.
+#[derive(Debug)]
+pub(super) struct Memory {
+    frames: Vec<Frame>,
+    /// The frame that runs; those above it are dead.
+    frame: usize,
+    /// Headroom and packet.
+    packet: Vec<u8>,
+    /// Where `data` and `data_meta` are in `packet`; `data_end` is its length.
+    data: usize,
+    meta: usize,
+    pub(super) ingress: u32,
+    pub(super) maps: Vec<Map>,
+}
+
+impl Memory {
+    pub(super) fn new(maps: Vec<Map>) -> Memory {
+        Memory {
+            frames: vec![Frame { bytes: [0; STACK_BYTES], written: [false; STACK_BYTES] }; MAX_FRAMES],
+            frame: 0,
+            packet: Vec::new(),
+            data: HEADROOM,
+            meta: HEADROOM,
+            ingress: 0,
+            maps,
+        }
+    }
+
+    /// Puts a packet in place and forgets the last one's stack.
+    pub(super) fn start(&mut self, packet: &[u8], ingress: u32) {
+        self.packet.clear();
+        self.packet.resize(HEADROOM, 0);
+        self.packet.extend_from_slice(packet);
+        (self.data, self.meta, self.ingress) = (HEADROOM, HEADROOM, ingress);
+        self.enter(0);
+    }
+
+    /// Makes `frame` the running one, with nothing written on its stack.
+    pub(super) fn enter(&mut self, frame: usize) {
+        self.frame = frame;
+        self.frames[frame].written = [false; STACK_BYTES];
+    }
+
+    /// Goes back to a caller's frame; its stack is as it was left.
+    pub(super) fn leave(&mut self, frame: usize) {
+        self.frame = frame;
+    }
+
+    /// The bytes between `data` and `data_end`.
+    pub(super) fn packet(&self) -> &[u8] {
+        &self.packet[self.data..]
+    }
+
+    /// Reads a number.
+    #[inline]
+    pub(super) fn load(&self, address: u64, size: Size) -> Result<u64, Fault> {
+        if address >> TAG_SHIFT == CONTEXT {
+            return self.load_context(address, size);
+        }
+        Ok(match self.read(address, size.bytes())? {
+            [a] => (*a).into(),
+            [a, b] => u16::from_le_bytes([*a, *b]).into(),
+            [a, b, c, d] => u32::from_le_bytes([*a, *b, *c, *d]).into(),
+            [a, b, c, d, e, f, g, h] => u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]),
+            _ => return Err(Fault::Unchecked),
+        })
+    }
+
+    /// Reads a number that is to be extended by its sign, which fields of the context do not allow.
+    #[inline]
+    pub(super) fn load_signed(&self, address: u64, size: Size) -> Result<u64, Fault> {
+        if address >> TAG_SHIFT == CONTEXT {
+            return Err(self.elsewhere(address, size.bytes(), Access::Read));
+        }
+        self.load(address, size)
+    }
+
+    /// Writes the low bytes of a number.
+    #[inline]
+    pub(super) fn store(&mut self, address: u64, size: Size, value: u64) -> Result<(), Fault> {
+        let len = size.bytes();
+        self.write(address, len, Access::Write)?.copy_from_slice(&value.to_le_bytes()[..len]);
+        Ok(())
+    }
+
+    /// Replaces a number by what `change` makes of it, and gives the old one.
+    pub(super) fn change(&mut self, address: u64, size: Size, change: impl FnOnce(u64) -> u64) -> Result<u64, Fault> {
+        if address >> TAG_SHIFT == PACKET {
+            return Err(Fault::AtomicInPacket);
+        }
+        let len = size.bytes();
+        if address >> TAG_SHIFT == CONTEXT {
+            self.write(address, len, Access::Atomic)?;
+        }
+        let old = self.load(address, size)?;
+        self.write(address, len, Access::Atomic)?.copy_from_slice(&change(old).to_le_bytes()[..len]);
+        Ok(old)
+    }
+
+    /// The fields of `struct xdp_md`; addresses are whole, although the fields are 4 bytes [Linux uapi/bpf.h].
+    fn load_context(&self, address: u64, size: Size) -> Result<u64, Fault> {
+        let at = address.wrapping_sub(CONTEXT_BASE) as i64;
+        let packet = |place: usize| PACKET_BASE + place as u64;
+        match at {
+            _ if size != Size::W => Err(Fault::Context { access: Access::Read, len: size.bytes(), at }),
+            0 => Ok(packet(self.data)),
+            4 => Ok(packet(self.packet.len())),
+            8 => Ok(packet(self.meta)),
+            12 => Ok(self.ingress.into()),
+            // Offline there is one receive queue, and no program of ours runs on a devmap's entry.
+            16 | 20 => Ok(0),
+            _ => Err(Fault::Context { access: Access::Read, len: size.bytes(), at }),
+        }
+    }
+
+    /// Bytes to read.
+    #[inline]
+    pub(super) fn read(&self, address: u64, len: usize) -> Result<&[u8], Fault> {
+        match address >> TAG_SHIFT {
+            STACK => {
+                let (frame, at) = self.stack_place(address, len, Access::Read)?;
+                let frame = &self.frames[frame];
+                match frame.written[at..at + len].iter().position(|written| !written) {
+                    None => Ok(&frame.bytes[at..at + len]),
+                    Some(first) => Err(Fault::StackUnwritten { len, at, first: at + first }),
+                }
+            }
+            PACKET => {
+                let at = self.packet_place(address, len, Access::Read)?;
+                Ok(&self.packet[at..at + len])
+            }
+            tag if tag >= VALUES => {
+                let (map, slot, at) = self.value_place(address, len, Access::Read)?;
+                let value = self.maps[map].value(slot).and_then(|value| value.get(at..at + len));
+                value.ok_or_else(|| self.outside_value(map, at as i64, len, Access::Read))
+            }
+            _ => Err(self.elsewhere(address, len, Access::Read)),
+        }
+    }
+
+    /// Bytes to write; on the stack they count as written from now on.
+    #[inline]
+    fn write(&mut self, address: u64, len: usize, access: Access) -> Result<&mut [u8], Fault> {
+        match address >> TAG_SHIFT {
+            STACK => {
+                let (frame, at) = self.stack_place(address, len, access)?;
+                let frame = &mut self.frames[frame];
+                frame.written[at..at + len].fill(true);
+                Ok(&mut frame.bytes[at..at + len])
+            }
+            PACKET => {
+                let at = self.packet_place(address, len, access)?;
+                Ok(&mut self.packet[at..at + len])
+            }
+            tag if tag >= VALUES => {
+                let (map, slot, at) = self.value_place(address, len, access)?;
+                if !self.maps[map].is_writable() {
+                    return Err(Fault::ReadOnly { access, map: self.maps[map].def().name.clone() });
+                }
+                // Asked twice, because a borrow that is returned cannot also be given up.
+                if self.maps[map].value(slot).is_none() {
+                    return Err(self.outside_value(map, at as i64, len, access));
+                }
+                let value = self.maps[map].value_mut(slot).and_then(|value| value.get_mut(at..at + len));
+                value.ok_or(Fault::Unchecked)
+            }
+            _ => Err(self.elsewhere(address, len, access)),
+        }
+    }
+
+    #[cold]
+    fn elsewhere(&self, address: u64, len: usize, access: Access) -> Fault {
+        if address >> TAG_SHIFT == CONTEXT {
+            return Fault::Context { access, len, at: address.wrapping_sub(CONTEXT_BASE) as i64 };
+        }
+        Fault::NoAddress { access, len, address }
+    }
+
+    #[inline]
+    fn stack_place(&self, address: u64, len: usize, access: Access) -> Result<(usize, usize), Fault> {
+        let frame = ((address & PLACE) >> 16).wrapping_sub(1);
+        if frame > self.frame as u64 {
+            return Err(Fault::NoAddress { access, len, address });
+        }
+        let at = (address & 0xffff) as i64 - FRAME_BASE as i64;
+        if at < 0 || at as usize + len > STACK_BYTES {
+            let region = "the stack".to_owned();
+            return Err(Fault::Bounds { access, len, at, region, size: STACK_BYTES });
+        }
+        Ok((frame as usize, at as usize))
+    }
+
+    #[inline]
+    fn packet_place(&self, address: u64, len: usize, access: Access) -> Result<usize, Fault> {
+        let place = address.wrapping_sub(PACKET_BASE) as i64;
+        if place >= self.meta as i64 && place as usize + len <= self.packet.len() {
+            return Ok(place as usize);
+        }
+        let at = place - self.data as i64;
+        Err(Fault::Bounds { access, len, at, region: "the packet".to_owned(), size: self.packet().len() })
+    }
+
+    /// Map, slot and offset of an address; the offset is inside the value, the slot may not exist.
+    #[inline]
+    fn value_place(&self, address: u64, len: usize, access: Access) -> Result<(usize, u64, usize), Fault> {
+        let map = ((address >> TAG_SHIFT) - VALUES) as usize;
+        let Some(size) = self.maps.get(map).map(|m| m.def().value_bytes) else {
+            return Err(Fault::NoAddress { access, len, address });
+        };
+        let bits = stride_bits(size);
+        let at = (address & ((1 << bits) - 1)) as i64 - (1 << (bits - 2));
+        if at < 0 || at + len as i64 > i64::from(size) {
+            return Err(self.outside_value(map, at, len, access));
+        }
+        Ok((map, (address & PLACE) >> bits, at as usize))
+    }
+
+    #[cold]
+    fn outside_value(&self, map: usize, at: i64, len: usize, access: Access) -> Fault {
+        let def = self.maps[map].def();
+        let region = format!("a value of map `{}`", def.name);
+        Fault::Bounds { access, len, at, region, size: def.value_bytes as usize }
+    }
+}
