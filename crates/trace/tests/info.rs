@@ -1,0 +1,127 @@
+//! What a capture holds, on packets that are easily counted by hand.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::HashSet;
+
+use flowloom_testkit::{PacketBuilder, Rng};
+use flowloom_trace::{CapturedPacket, Census, FlowCount, TraceInfo};
+
+fn packet(time_ns: u64, port: u32, bytes: Vec<u8>) -> CapturedPacket {
+    let original_len_bytes = bytes.len() as u32;
+    CapturedPacket { time_ns, port, original_len_bytes, bytes, ..CapturedPacket::default() }
+}
+
+fn udp(from: (u8, u16), to: (u8, u16)) -> Vec<u8> {
+    PacketBuilder::new().ipv4([10, 0, 0, from.0], [10, 0, 0, to.0]).udp(from.1, to.1).build()
+}
+
+fn census(packets: &[CapturedPacket]) -> TraceInfo {
+    let mut census = Census::new();
+    packets.iter().for_each(|packet| census.add(packet));
+    census.finish()
+}
+
+fn count(info: &TraceInfo, name: &str) -> u64 {
+    info.protocols.iter().find(|protocol| protocol.name == name).map_or(0, |protocol| protocol.packets)
+}
+
+#[test]
+fn an_empty_capture_has_no_times() {
+    let info = census(&[]);
+    assert_eq!((info.packets, info.wire_bytes, info.duration_ns), (0, 0, 0));
+    assert_eq!((info.first_time_ns, info.last_time_ns), (None, None));
+    assert_eq!(info.mean_len_bytes.to_bits(), 0.0f64.to_bits());
+    assert!(info.flows.iter().all(|flows| flows.one_way == 0));
+}
+
+#[test]
+fn packets_are_counted() {
+    let mut arp = vec![0xff; 12];
+    arp.extend([0x08, 0x06]);
+    let mut length = vec![0; 12];
+    length.extend([0x00, 0x32]);
+    let gre = PacketBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2]).proto(47).payload(b"x").build();
+    let tagged_arp = [&arp[..12], &[0x81, 0, 0, 1, 0x08, 0x06]].concat();
+    let cut = CapturedPacket { original_len_bytes: 1000, ..packet(3_000, 2, udp((1, 5), (2, 6))) };
+    let cut_bytes = cut.bytes.len() as u64;
+    let packets = [
+        packet(5_000, 1, arp),
+        cut,
+        packet(4_000, 1, gre),
+        packet(4_000, 1, vec![0; 13]),
+        packet(9_000, 7, length),
+        packet(9_000, 7, tagged_arp),
+    ];
+    let info = census(&packets);
+    assert_eq!(info.packets, 6);
+    assert_eq!(info.captured_bytes, packets.iter().map(|packet| packet.bytes.len() as u64).sum::<u64>());
+    assert_eq!(info.wire_bytes, info.captured_bytes + 1000 - cut_bytes);
+    assert!((info.mean_len_bytes - info.wire_bytes as f64 / 6.0).abs() < 1e-9);
+    assert_eq!((info.first_time_ns, info.last_time_ns, info.duration_ns), (Some(3_000), Some(9_000), 6_000));
+    assert_eq!((info.steps_back_in_time, info.cut_packets), (1, 1));
+    assert_eq!(info.ports.into_iter().collect::<Vec<_>>(), [(1, 3), (2, 1), (7, 2)]);
+    let info = census(&packets);
+    for (name, expected) in [
+        ("eth", 5),
+        ("vlan", 1),
+        ("ipv4", 2),
+        ("udp", 1),
+        ("tcp", 0),
+        ("ip.proto 47", 1),
+        ("ethertype 0x0806", 2),
+        ("ieee 802.3", 1),
+        ("no ethernet", 1),
+    ] {
+        assert_eq!(count(&info, name), expected, "{name}");
+    }
+}
+
+#[test]
+fn flows_are_counted_one_way_and_both_ways() {
+    let (a, b) = ((1, 100), (2, 200));
+    let frames =
+        [udp(a, b), udp(b, a), udp(a, b), udp((1, 100), (2, 201)), udp((1, 200), (2, 100)), udp((3, 100), (2, 200))];
+    let packets: Vec<_> = frames.into_iter().map(|bytes| packet(0, 1, bytes)).collect();
+    let flow = |key, one_way, both_ways| FlowCount { key, packets: 6, one_way, both_ways };
+    assert_eq!(
+        census(&packets).flows,
+        [flow("ip.src", 3, None), flow("ip.src, ip.dst", 3, Some(2)), flow("5-tuple", 5, Some(4))]
+    );
+}
+
+#[test]
+fn new_flows_are_counted_in_any_millisecond() {
+    let frame = |i: u16| udp((1, i), (2, 1));
+    let at = |times: &[u64]| {
+        let packets: Vec<_> = times.iter().zip(1..).map(|(time, i)| packet(*time, 1, frame(i))).collect();
+        census(&packets).max_new_flows_per_ms
+    };
+    assert_eq!(at(&[0]), 1);
+    // The millisecond may start anywhere, and ends before it has passed.
+    assert_eq!(at(&[900_000, 1_100_000, 1_899_999]), 3);
+    assert_eq!(at(&[900_000, 1_100_000, 1_900_000]), 2);
+    assert_eq!(at(&[0, 1_000_000, 2_000_000]), 1);
+    // A known flow is not new.
+    let again: Vec<_> = (0..5).map(|i| packet(i, 1, frame(7))).collect();
+    assert_eq!(census(&again).max_new_flows_per_ms, 1);
+}
+
+#[test]
+fn new_flows_in_a_window_equal_their_count_over_all_windows() {
+    let mut rng = Rng::from_env(0x1f0);
+    for _ in 0..200 {
+        let mut time_ns = 0;
+        let (mut packets, mut starts, mut known) = (Vec::new(), Vec::new(), HashSet::new());
+        for _ in 0..rng.below(200) {
+            time_ns += rng.next_u64() % 120_000;
+            let host = rng.below(150) as u16;
+            packets.push(packet(time_ns, 1, udp((1, host), (2, 1))));
+            if known.insert(host) {
+                starts.push(time_ns);
+            }
+        }
+        let within = |from: u64| starts.iter().filter(|start| (from..from + 1_000_000).contains(*start)).count() as u64;
+        let expected = starts.iter().map(|start| within(*start)).max().unwrap_or(0);
+        assert_eq!(census(&packets).max_new_flows_per_ms, expected);
+    }
+}
