@@ -335,6 +335,12 @@ fn merging_gives_packets_before_damage_and_goes_on() {
     let merged = MergedReader::new(vec![open(&whole[..whole.len() - 1]), open(&other)]);
     let seen: Vec<_> = merged.map(|packet| packet.map(|p| (p.bytes[0], p.port)).ok()).collect();
     assert_eq!(seen, [Some((b'a', 1)), Some((b'b', 2)), Some((b'c', 1)), None, Some((b'd', 2))]);
+
+    // Where several are damaged, the first file is named first.
+    let named = |name| CaptureReader::from_reader(name, Cursor::new(whole[..30].to_vec())).unwrap();
+    let merged = MergedReader::new(vec![named("first"), open(&other), named("last")]);
+    let errors: Vec<_> = merged.filter_map(Result::err).map(|error| error.to_string()).collect();
+    assert!(errors[0].contains("`first`") && errors[1].contains("`last`") && errors.len() == 2, "{errors:?}");
 }
 
 /// Takes this many bytes and then no more.
