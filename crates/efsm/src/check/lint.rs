@@ -1,6 +1,136 @@
-//! Warnings about whole elements.
+//! Warnings about a whole function: what can never be reached or matched.
 
-use crate::diagnostic::Sink;
-use crate::model::Element;
+use std::collections::BTreeSet;
 
-pub(super) fn warn(_elements: &[Element], _sink: &mut Sink) {}
+use flowloom_wire::field::FieldId;
+use flowloom_wire::graph::{ETHERNET, NODES};
+
+use crate::diagnostic::{Code, Sink, list_names};
+use crate::model::{Element, NextState, Row, Terminal};
+
+pub(super) fn warn(elements: &[Element], sink: &mut Sink) {
+    let packets = header_sets();
+    warn_unreachable_elements(elements, sink);
+    for element in elements {
+        warn_unreachable_states(element, sink);
+        let key: Vec<FieldId> = match element.stateful.as_ref().and_then(|s| s.key.as_ref()) {
+            Some(key) => key.fields.clone(),
+            None => Vec::new(),
+        };
+        let needs: Vec<Vec<FieldId>> =
+            element.rows.iter().map(|row| row.fields().into_iter().chain(key.iter().copied()).collect()).collect();
+        for (i, row) in element.rows.iter().enumerate() {
+            if !packets.iter().any(|&headers| has_all(headers, &needs[i])) {
+                warn_impossible(row, &key, sink);
+            } else if let Some(by) = hidden_by(element, i, &needs, &packets) {
+                sink.warning(Code::ShadowedRow, row.span, "the row is never reached", "never reached")
+                    .also(element.rows[by].span, "this row matches before, whenever it would")
+                    .help("move the row up, or change one of the two");
+            }
+        }
+    }
+}
+
+/// The header bits of every packet that there can be, from the parse graph.
+fn header_sets() -> Vec<u32> {
+    let mut sets = BTreeSet::from([0]);
+    let mut open = vec![(ETHERNET, 0_u32)];
+    let mut seen = BTreeSet::new();
+    while let Some((node, before)) = open.pop() {
+        let headers = before | NODES[node].header.map_or(0, |h| h.bit());
+        if seen.insert((node, headers)) {
+            sets.insert(headers);
+            open.extend(NODES[node].next.edges.iter().map(|&(_, to)| (to, headers)));
+        }
+    }
+    sets.into_iter().collect()
+}
+
+/// Whether a packet with these headers has all `fields`.
+fn has_all(headers: u32, fields: &[FieldId]) -> bool {
+    fields.iter().all(|field| {
+        let any_of = field.headers();
+        any_of.is_empty() || any_of.iter().any(|h| headers & h.bit() != 0)
+    })
+}
+
+fn warn_impossible(row: &Row, key: &[FieldId], sink: &mut Sink) {
+    let fields: Vec<&str> = row.fields().iter().map(|f| f.get().name).collect();
+    let mut help = format!("the row uses {}", list_names(fields, 8));
+    if !key.is_empty() {
+        let key: Vec<&str> = key.iter().map(|f| f.get().name).collect();
+        help.push_str(&format!(" and the key {}", list_names(key, 8)));
+    }
+    help.push_str(", and a row matches only packets that have all of them");
+    sink.warning(Code::Constant, row.span, "no packet has all the fields of this row", "never matches").help(help);
+}
+
+/// The last of the earlier rows that together match whenever row `i` would; each state may have its own.
+fn hidden_by(element: &Element, i: usize, needs: &[Vec<FieldId>], packets: &[u32]) -> Option<usize> {
+    let row = &element.rows[i];
+    let covers = |j: &usize, state: Option<u16>| {
+        let earlier = &element.rows[*j];
+        state.is_none_or(|s| earlier.states.contains(&s))
+            && earlier.conditions.iter().all(|c| row.conditions.contains(c))
+            && packets.iter().all(|&headers| !has_all(headers, &needs[i]) || has_all(headers, &needs[*j]))
+    };
+    if row.states.is_empty() {
+        return (0..i).find(|j| covers(j, None));
+    }
+    let mut last = 0;
+    for &state in &row.states {
+        last = last.max((0..i).find(|j| covers(j, Some(state)))?);
+    }
+    Some(last)
+}
+
+fn warn_unreachable_states(element: &Element, sink: &mut Sink) {
+    let Some(stateful) = &element.stateful else { return };
+    let mut reached = BTreeSet::from([0_u16]);
+    let mut open = vec![0_u16];
+    while let Some(state) = open.pop() {
+        for row in element.rows.iter().filter(|row| row.states.contains(&state)) {
+            if let NextState::To { state: next, .. } = row.next
+                && reached.insert(next)
+            {
+                open.push(next);
+            }
+        }
+    }
+    let unreached: Vec<&str> = (0..stateful.states.len() as u16)
+        .filter(|state| !reached.contains(state))
+        .map(|state| stateful.states[usize::from(state)].as_str())
+        .collect();
+    if !unreached.is_empty() {
+        let names = list_names(unreached.iter().copied(), 12);
+        sink.warning(
+            Code::UnreachableState,
+            element.span,
+            format!("no row leads to {names}"),
+            format!("starts in `{}`", stateful.states[0]),
+        )
+        .help("add a row with `-> STATE`, or remove the state; contexts that are loaded beforehand may still have it");
+    }
+}
+
+fn warn_unreachable_elements(elements: &[Element], sink: &mut Sink) {
+    let mut reached = BTreeSet::from([0_usize]);
+    for (i, element) in elements.iter().enumerate() {
+        if !reached.contains(&i) {
+            sink.warning(
+                Code::UnreachableElement,
+                element.span,
+                format!("no packet comes to element `{}`", element.name),
+                "never reached",
+            )
+            .help(format!("end a row of an element before it with `goto {};`", element.name));
+            continue;
+        }
+        let blocks = element.rows.iter().map(|r| &r.actions).chain([&element.otherwise.actions]);
+        for actions in blocks {
+            if let Terminal::Goto(to) = actions.terminal {
+                reached.insert(usize::from(to));
+            }
+        }
+    }
+}
