@@ -192,7 +192,9 @@ impl Check<'_> {
                 Err(error) => {
                     self.finding(at, error);
                     undecoded.insert(at);
-                    at += 1;
+                    // The second half of a load that is wrong is not another error.
+                    let is_pair = insns[at].is_wide() && insns.get(at + 1).is_some_and(|next| next.code == 0);
+                    at += if is_pair { 2 } else { 1 };
                 }
             }
         }
@@ -307,6 +309,7 @@ impl Check<'_> {
         let mut names = BTreeSet::new();
         let mut array_bytes = 0;
         for (index, def) in program.maps.iter().enumerate() {
+            let before = self.findings.len();
             self.map_definition(def);
             if !names.insert(&def.name) {
                 self.map_flaw(def, "name", "that of another map", "a name of its own");
@@ -315,7 +318,7 @@ impl Check<'_> {
                 self.map_flaw(def, "index", index, format!("below {MAX_MAPS}"));
                 return;
             }
-            if def.kind != MapKind::Hash {
+            if def.kind != MapKind::Hash && self.findings.len() == before {
                 array_bytes += u64::from(def.value_bytes) * u64::from(def.max_entries);
             }
             if array_bytes > MAX_ARRAY_BYTES {
