@@ -83,6 +83,20 @@ fn hash_maps_equal_a_model() {
 }
 
 #[test]
+fn slots_are_used_again() {
+    let mut map = Map::new(&super::map("m", MapKind::Hash, 1, 1, 4));
+    for round in 0..100u8 {
+        map.update(&[0], &[round], 0);
+        map.update(&[1], &[round], 0);
+        map.delete(&[1]);
+        map.end_run();
+        map.check_invariants();
+    }
+    // One entry lives, and a run needs at most two more slots.
+    assert_eq!((map.value(2).is_some(), map.value(3)), (true, None));
+}
+
+#[test]
 fn arrays_equal_a_model() {
     let mut rng = Rng::from_env(0x57a7_0002);
     let mut map = Map::new(&super::map("m", MapKind::Array, 4, 3, 5));
