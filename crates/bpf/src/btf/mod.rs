@@ -35,6 +35,7 @@ pub struct Name(pub u32);
 
 /// One type.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "fields are those of the format, by its names")]
 pub enum Type {
     /// An integer.
     Int {
@@ -156,6 +157,7 @@ pub struct Btf {
 
 /// What is wrong with type information.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the message says what each field is")]
 pub enum BtfError {
     /// The first bytes are not those of little-endian BTF.
     #[error("magic number is {found:#06x}, expected {MAGIC:#06x} (big-endian BTF is not read)")]

@@ -6,6 +6,7 @@ use crate::insn::{Insn, call, class, imm64, jmp};
 
 /// What makes a program's functions impossible to tell apart. All places are slots.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the message says what each field is")]
 pub enum CodeError {
     /// No instruction at all.
     #[error("there are no instructions")]

@@ -24,16 +24,23 @@
 //! is refused by [`write()`] already.
 
 mod code;
+mod container;
+mod link;
+mod maps;
+mod read;
 mod sidecar;
 #[cfg(test)]
 mod tests;
 mod write;
 
 pub use code::CodeError;
+pub use read::{Object, ReadError, ReadFault, read};
 pub use write::{WriteError, write};
 
 /// Largest number of slots in a program: what the kernel is ready to look at.
 pub(crate) const MAX_SLOTS: usize = 1_000_000;
+/// Largest number of bytes that an object may unfold to in memory.
+pub(crate) const MAX_UNFOLDED: u64 = 256 << 20;
 /// Largest line number that line information can carry.
 pub(crate) const MAX_LINE: u32 = (1 << 22) - 1;
 /// Largest column that line information can carry.

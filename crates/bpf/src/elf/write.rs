@@ -21,6 +21,7 @@ use types::{Definition, Types};
 
 /// Why a program cannot become an object.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message says what each field is")]
 pub enum WriteError {
     /// A name that an object or its type information cannot carry.
     #[error("{what} `{name}` cannot be written: {why}")]
@@ -37,9 +38,9 @@ pub enum WriteError {
     /// A map that its section cannot express.
     #[error("map `{map}`: {what} is {found}, expected {expected}")]
     Map { map: String, what: &'static str, found: String, expected: String },
-    /// A field of a context table that lies outside of the record or over another field.
-    #[error("map `{map}`: field `{field}` of {size_bytes} bytes at {offset_bytes}: {why}")]
-    Field { map: String, field: String, offset_bytes: u32, size_bytes: u32, why: &'static str },
+    /// A layout that does not describe the records of its table.
+    #[error("map `{map}`: {why}")]
+    Layout { map: String, why: String },
     /// Line information that cannot be written.
     #[error("program `{program}`, line information {index}: {what} is {found}, expected {expected}")]
     Line { program: String, index: usize, what: &'static str, found: usize, expected: String },

@@ -1,5 +1,10 @@
 //! Objects in and out, with clang, the kernel and its tools as judges.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
+mod compiled;
+mod hostile;
 mod loading;
+mod random;
+mod roundtrip;
 mod samples;
+mod scratch;

@@ -115,3 +115,14 @@ pub(super) fn everything() -> Program {
         license: "Dual MIT/GPL".to_owned(),
     }
 }
+
+/// Passes every packet.
+pub(super) fn minimal() -> Program {
+    Program {
+        name: "pass".to_owned(),
+        section: "xdp".to_owned(),
+        insns: vec![mov(0, 2), exit()],
+        license: "GPL".to_owned(),
+        ..Program::default()
+    }
+}

@@ -1,8 +1,9 @@
 //! The types of an object: what its maps hold, what its functions take.
 
 use super::WriteError;
+use crate::elf::sidecar::check_layout;
 use crate::btf::{Btf, BtfError, Builder, Composite, Linkage, Member, Name, SecVar, Type, TypeId};
-use crate::program::{ContextLayout, LayoutField, MapDef, MapKind};
+use crate::program::{ContextLayout, MapDef, MapKind};
 
 /// Longest name in type information; the kernel takes more, `bpftool` prints less.
 const MAX_IDENTIFIER: usize = 127;
@@ -201,27 +202,11 @@ impl Types {
             let (found, expected) = (map.value_bytes.to_string(), format!("at most {}", u32::MAX / 8));
             return Err(WriteError::Map { map: map.name.clone(), what: "length of a record", found, expected });
         }
-        let mut fields: Vec<&LayoutField> = layout.fields.iter().collect();
-        fields.sort_by_key(|field| field.offset_bytes);
+        let fields = check_layout(layout, map.value_bytes)
+            .map_err(|fault| WriteError::Layout { map: map.name.clone(), why: fault.to_string() })?;
         let mut members = Vec::new();
         let mut end: u32 = 0;
         for field in fields {
-            let fail = |why| WriteError::Field {
-                map: map.name.clone(),
-                field: field.name.clone(),
-                offset_bytes: field.offset_bytes,
-                size_bytes: field.size_bytes,
-                why,
-            };
-            if !matches!(field.size_bytes, 1 | 2 | 4 | 8) {
-                return Err(fail("a field takes 1, 2, 4 or 8 bytes"));
-            }
-            if field.offset_bytes < end {
-                return Err(fail("it lies over the field before it"));
-            }
-            if field.offset_bytes.checked_add(field.size_bytes).is_none_or(|e| e > map.value_bytes) {
-                return Err(fail("it reaches beyond the end of the record"));
-            }
             self.pad(&mut members, end, field.offset_bytes)?;
             let of = self.sized(field.size_bytes, field.signed)?;
             members.push((identifier(&field.name), of, field.offset_bytes));

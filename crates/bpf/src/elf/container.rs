@@ -1,0 +1,318 @@
+//! The ELF container: sections, symbols and relocations, each checked once and named from then on.
+
+use std::collections::BTreeMap;
+
+use object::LittleEndian;
+use object::elf;
+use object::read::elf::{FileHeader as _, SectionHeader as _, Sym as _};
+
+use super::read::ReadFault;
+
+const LE: LittleEndian = LittleEndian;
+/// Longest name of a section or symbol; the kernel's own symbols have up to 512 bytes.
+const MAX_NAME: usize = 4096;
+
+/// A section with its contents.
+pub(super) struct Section<'a> {
+    pub(super) name: &'a str,
+    pub(super) kind: SectionKind,
+    /// Its bytes; none for [`SectionKind::Zero`].
+    pub(super) bytes: &'a [u8],
+    /// Its length, also where it takes no bytes of the file.
+    pub(super) len: u64,
+}
+
+/// What a section is, as far as reading programs goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SectionKind {
+    /// Instructions.
+    Code,
+    /// Bytes that are loaded or read.
+    Bytes,
+    /// Zeros without bytes in the file.
+    Zero,
+    /// Tables of the container itself.
+    Other,
+}
+
+/// What a symbol stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SymbolKind {
+    Function,
+    Section,
+    Other,
+}
+
+/// Where a symbol lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the section of this number.
+    Section(usize),
+    /// Elsewhere: it is to be supplied by the loader.
+    Extern,
+    /// A number, not a place.
+    Absolute,
+}
+
+/// A symbol.
+pub(super) struct Symbol<'a> {
+    /// Its name; a section symbol has that of its section.
+    pub(super) name: &'a str,
+    pub(super) kind: SymbolKind,
+    pub(super) local: bool,
+    pub(super) place: Place,
+    pub(super) value: u64,
+    pub(super) len: u64,
+}
+
+/// A relocation of code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Relocation {
+    pub(super) kind: u32,
+    pub(super) symbol: usize,
+}
+
+/// An object taken apart.
+pub(super) struct Container<'a> {
+    /// By their number in the file; the first is the null section.
+    pub(super) sections: Vec<Section<'a>>,
+    pub(super) symbols: Vec<Symbol<'a>>,
+    /// Of code sections, by section and byte offset.
+    pub(super) relocations: BTreeMap<(usize, u64), Relocation>,
+}
+
+/// How much an object may unfold to. Its parts may name the same bytes again and again, so that a small file could ask
+/// for all memory.
+pub(super) struct Budget {
+    left: u64,
+}
+
+impl Budget {
+    pub(super) fn new() -> Budget {
+        Budget { left: super::MAX_UNFOLDED }
+    }
+
+    /// Takes `bytes` off the budget.
+    pub(super) fn charge(&mut self, what: &'static str, bytes: u64) -> Result<(), ReadFault> {
+        match self.left.checked_sub(bytes) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(ReadFault::TooLarge { what, limit: super::MAX_UNFOLDED }),
+        }
+    }
+}
+
+impl<'a> Container<'a> {
+    pub(super) fn parse(bytes: &'a [u8], budget: &mut Budget) -> Result<Container<'a>, ReadFault> {
+        let header = check_header(bytes)?;
+        let fail = |e: object::read::Error| ReadFault::Header { what: "section headers", why: e.to_string() };
+        let headers = header.section_headers(LE, bytes).map_err(fail)?;
+        let names = match headers.len() {
+            0 => &[][..],
+            _ => {
+                let index = header.section_strings_index(LE, bytes).map_err(fail)?;
+                let table = headers.get(index.0).ok_or(ReadFault::Index {
+                    what: "section of section names",
+                    found: index.0 as u64,
+                    count: headers.len(),
+                })?;
+                contents(bytes, "section of section names", table)?
+            }
+        };
+        let mut sections = Vec::with_capacity(headers.len());
+        for (number, header) in headers.iter().enumerate() {
+            sections.push(section(bytes, names, number, header)?);
+        }
+        let mut out = Container { sections, symbols: Vec::new(), relocations: BTreeMap::new() };
+        out.read_symbols(headers)?;
+        out.read_relocations(headers, budget)?;
+        Ok(out)
+    }
+
+    /// The only section with this name, and its number.
+    pub(super) fn named(&self, name: &str) -> Result<Option<(usize, &Section<'a>)>, ReadFault> {
+        let mut found = self.sections.iter().enumerate().filter(|(_, s)| s.name == name && s.kind != SectionKind::Other);
+        let first = found.next();
+        match found.next() {
+            Some(_) => Err(ReadFault::Twice { what: "section", name: name.to_owned() }),
+            None => Ok(first),
+        }
+    }
+
+    fn read_symbols(&mut self, headers: &[elf::SectionHeader64<LittleEndian>]) -> Result<(), ReadFault> {
+        let mut tables = headers.iter().enumerate().filter(|(_, h)| h.sh_type(LE) == elf::SHT_SYMTAB);
+        let Some((number, header)) = tables.next() else { return Ok(()) };
+        if tables.next().is_some() {
+            return Err(ReadFault::Twice { what: "symbol table", name: self.sections[number].name.to_owned() });
+        }
+        let table = table::<elf::Sym64<LittleEndian>>(self.sections[number].bytes, "symbol table")?;
+        let link = header.sh_link(LE);
+        let strings = self.sections.get(link as usize).ok_or(ReadFault::Index {
+            what: "section of symbol names",
+            found: link.into(),
+            count: self.sections.len(),
+        })?;
+        let strings = strings.bytes;
+        let mut symbols = Vec::with_capacity(table.len());
+        for (index, raw) in table.iter().enumerate() {
+            let place = match raw.st_shndx(LE) {
+                elf::SHN_UNDEF => Place::Extern,
+                elf::SHN_ABS => Place::Absolute,
+                number if usize::from(number.0) < self.sections.len() => Place::Section(number.0.into()),
+                number => {
+                    return Err(ReadFault::Index {
+                        what: "section of a symbol",
+                        found: number.0.into(),
+                        count: self.sections.len(),
+                    });
+                }
+            };
+            let kind = match raw.st_type() {
+                elf::STT_FUNC => SymbolKind::Function,
+                elf::STT_SECTION => SymbolKind::Section,
+                _ => SymbolKind::Other,
+            };
+            let name = match (kind, place) {
+                (SymbolKind::Section, Place::Section(number)) => self.sections[number].name,
+                _ => string(strings, raw.st_name(LE), "symbol", index)?,
+            };
+            symbols.push(Symbol {
+                name,
+                kind,
+                local: raw.st_bind() == elf::STB_LOCAL,
+                place,
+                value: raw.st_value(LE),
+                len: raw.st_size(LE),
+            });
+        }
+        self.symbols = symbols;
+        Ok(())
+    }
+
+    fn read_relocations(
+        &mut self,
+        headers: &[elf::SectionHeader64<LittleEndian>],
+        budget: &mut Budget,
+    ) -> Result<(), ReadFault> {
+        for (number, header) in headers.iter().enumerate() {
+            let (is_rel, is_rela) = (header.sh_type(LE) == elf::SHT_REL, header.sh_type(LE) == elf::SHT_RELA);
+            if !is_rel && !is_rela {
+                continue;
+            }
+            let of = header.sh_info(LE) as usize;
+            let section = self.sections[number].name.to_owned();
+            let target = self.sections.get(of).ok_or(ReadFault::Index {
+                what: "section that is relocated",
+                found: of as u64,
+                count: self.sections.len(),
+            })?;
+            // Relocations of type and debug information: their places hold all that is needed.
+            let matters = target.kind == SectionKind::Code || target.name == super::names::MAPS;
+            if !matters && super::DataKind::of(target.name).is_none() {
+                continue;
+            }
+            if is_rela {
+                let what = "relocations with addends (RELA)";
+                return Err(ReadFault::Unsupported { what: what.to_owned(), place: format!("section `{section}`") });
+            }
+            let rels = table::<elf::Rel64<LittleEndian>>(self.sections[number].bytes, "relocations")?;
+            budget.charge("relocations", rels.len() as u64 * 48)?;
+            for rel in rels {
+                let offset = rel.r_offset.get(LE);
+                let (kind, symbol) = (rel.r_type(LE).0, rel.r_sym(LE) as usize);
+                if target.kind != SectionKind::Code {
+                    let what = "pointers in data".to_owned();
+                    return Err(ReadFault::Unsupported {
+                        what,
+                        place: format!("section `{}`, byte {offset}", target.name),
+                    });
+                }
+                if offset >= target.len || !offset.is_multiple_of(8) {
+                    return Err(ReadFault::Offset { section, offset, len: target.len, unit: 8 });
+                }
+                if symbol >= self.symbols.len() {
+                    return Err(ReadFault::Index {
+                        what: "symbol of a relocation",
+                        found: symbol as u64,
+                        count: self.symbols.len(),
+                    });
+                }
+                if self.relocations.insert((of, offset), Relocation { kind, symbol }).is_some() {
+                    let name = format!("byte {offset} of `{}`", target.name);
+                    return Err(ReadFault::Twice { what: "relocation of", name });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_header(bytes: &[u8]) -> Result<&elf::FileHeader64<LittleEndian>, ReadFault> {
+    let expect = |what, at: usize, expected: &[u8], text: &'static str| {
+        let found = bytes.get(at..at + expected.len()).unwrap_or_default();
+        if found == expected { Ok(()) } else { Err(ReadFault::NotBpf { what, found: found.to_vec(), expected: text }) }
+    };
+    expect("magic number", 0, b"\x7fELF", "0x7f `ELF`")?;
+    expect("class", 4, &[2], "2, 64 bits")?;
+    expect("byte order", 5, &[1], "1, little endian")?;
+    expect("kind of file", 16, &[1, 0], "1, relocatable")?;
+    expect("machine", 18, &[247, 0], "247, eBPF")?;
+    elf::FileHeader64::<LittleEndian>::parse(bytes)
+        .map_err(|e| ReadFault::Header { what: "file header", why: e.to_string() })
+}
+
+fn contents<'a>(
+    bytes: &'a [u8],
+    name: &str,
+    header: &elf::SectionHeader64<LittleEndian>,
+) -> Result<&'a [u8], ReadFault> {
+    header.data(LE, bytes).map_err(|_| ReadFault::Contents {
+        section: name.to_owned(),
+        offset: header.sh_offset.get(LE),
+        len: header.sh_size.get(LE),
+        file: bytes.len(),
+    })
+}
+
+fn section<'a>(
+    bytes: &'a [u8],
+    names: &'a [u8],
+    number: usize,
+    header: &elf::SectionHeader64<LittleEndian>,
+) -> Result<Section<'a>, ReadFault> {
+    if number == 0 {
+        // Its fields have other meanings.
+        return Ok(Section { name: "", kind: SectionKind::Other, bytes: &[], len: 0 });
+    }
+    let name = string(names, header.sh_name(LE), "section", number)?;
+    let is_code = header.sh_flags(LE).0 & elf::SHF_EXECINSTR.0 != 0;
+    let kind = match header.sh_type(LE) {
+        elf::SHT_PROGBITS if is_code => SectionKind::Code,
+        elf::SHT_PROGBITS => SectionKind::Bytes,
+        elf::SHT_NOBITS => SectionKind::Zero,
+        _ => SectionKind::Other,
+    };
+    Ok(Section { name, kind, bytes: contents(bytes, name, header)?, len: header.sh_size.get(LE) })
+}
+
+/// A table of records of one size.
+fn table<'a, T: object::Pod>(bytes: &'a [u8], what: &'static str) -> Result<&'a [T], ReadFault> {
+    object::slice_from_all_bytes(bytes).map_err(|()| ReadFault::Header {
+        what,
+        why: format!("{} bytes are not a multiple of {}", bytes.len(), size_of::<T>()),
+    })
+}
+
+/// The name at `offset` of a string table. No more than the longest name is looked at.
+fn string<'a>(table: &'a [u8], offset: u32, what: &'static str, number: usize) -> Result<&'a str, ReadFault> {
+    let fail = |why| ReadFault::Name { what, number, offset, why };
+    if offset == 0 {
+        return Ok("");
+    }
+    let tail = table.get(offset as usize..).ok_or(fail("it begins outside of the string table"))?;
+    let tail = &tail[..tail.len().min(MAX_NAME + 1)];
+    let end = tail.iter().position(|b| *b == 0).ok_or(fail("it has no end within 4096 bytes"))?;
+    std::str::from_utf8(&tail[..end]).map_err(|_| fail("it is not UTF-8"))
+}

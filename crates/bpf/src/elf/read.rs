@@ -1,0 +1,171 @@
+//! An object to programs.
+//!
+//! Goal: what a loader would hand to the kernel, as [`Program`]s. Steps: take the container apart; understand the types;
+//! read the maps; find the functions; link each program with what it calls ([`super::link`]). After it, nothing of a
+//! program depends on the object: maps are numbers, calls are distances. Limits: no adaptation to a kernel (CO-RE), no
+//! externs, no map definitions of the old kind, kinds of maps as far as [`crate::MapKind`] goes; all refused by name.
+
+use super::code::CodeError;
+use super::container::{Budget, Container};
+use super::link::Linker;
+use super::maps::Maps;
+use super::names;
+use crate::btf::{Btf, BtfError, Ext};
+use crate::program::Program;
+
+/// What an object holds.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Object {
+    /// How its user calls it.
+    pub name: String,
+    /// Its programs, in the order of sections and, within one, of functions.
+    ///
+    /// Each has all maps of the object in the same order: programs of an object share them, and a map that only user
+    /// space or another program touches is part of the function too.
+    pub programs: Vec<Program>,
+}
+
+impl Object {
+    /// The program with this function name or, if there is none, in this section.
+    pub fn program(&self, wanted: &str) -> Option<&Program> {
+        let by = |f: fn(&Program) -> &str| self.programs.iter().find(|p| f(p) == wanted);
+        by(|p| &p.name).or_else(|| by(|p| &p.section))
+    }
+}
+
+/// An object that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("object `{object}`: {fault}")]
+pub struct ReadError {
+    /// How its user calls it.
+    pub object: String,
+    /// What is wrong with it.
+    #[source]
+    pub fault: ReadFault,
+}
+
+/// What is wrong with an object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the message says what each field is")]
+pub enum ReadFault {
+    /// It is no little-endian eBPF object.
+    #[error("{what} is {found:x?}, expected {expected}")]
+    NotBpf { what: &'static str, found: Vec<u8>, expected: &'static str },
+    /// A table of the container is damaged.
+    #[error("{what}: {why}")]
+    Header { what: &'static str, why: String },
+    /// A number that counts something that is not there.
+    #[error("{what} is number {found}, there are {count}")]
+    Index { what: &'static str, found: u64, count: usize },
+    /// A section outside of the file.
+    #[error("section `{section}`: {len} bytes at {offset}, the file has {file} bytes")]
+    Contents { section: String, offset: u64, len: u64, file: usize },
+    /// A place outside of a section or between its records.
+    #[error("section `{section}`: offset {offset}, expected a multiple of {unit} below {len}")]
+    Offset { section: String, offset: u64, len: u64, unit: u64 },
+    /// A name that is none.
+    #[error("name of {what} {number}, at {offset} of its string table: {why}")]
+    Name { what: &'static str, number: usize, offset: u32, why: &'static str },
+    /// More than fits memory.
+    #[error("{what}: the object unfolds to more than {limit} bytes")]
+    TooLarge { what: &'static str, limit: u64 },
+    /// More than anyone needs.
+    #[error("{found} {what}, at most {limit} are read")]
+    TooMany { what: &'static str, found: usize, limit: usize },
+    /// Something is there twice.
+    #[error("{what} `{name}` is there twice")]
+    Twice { what: &'static str, name: String },
+    /// Something that is needed is not there.
+    #[error("{what} `{name}` is missing")]
+    Missing { what: &'static str, name: &'static str },
+    /// Valid, but not read by Flowloom.
+    #[error("{what} in {place} is not supported")]
+    Unsupported { what: String, place: String },
+    /// Damaged type information.
+    #[error("section `{section}`: {source}")]
+    Btf { section: &'static str, source: BtfError },
+    /// A section's types list something that is no variable.
+    #[error("section `{section}`: type {id} is no variable")]
+    NoVariable { section: String, id: u32 },
+    /// A variable without a place.
+    #[error("variable `{name}` has no symbol in section `{section}`")]
+    NoSymbol { name: String, section: &'static str },
+    /// A field of a map's definition.
+    #[error("map `{map}`, `{what}`: {why}")]
+    Definition { map: String, what: String, why: String },
+    /// A kind of map that is not supported.
+    #[error("map `{map}` is of kind {number} (`{name}`), supported are hash, array and devmap")]
+    MapKind { map: String, number: u32, name: &'static str },
+    /// `.flowloom` does not fit the object.
+    #[error("section `.flowloom`: {why}")]
+    Sidecar { why: String },
+    /// No function that could be run.
+    #[error("no program: a global function in an executable section other than `.text` is expected")]
+    NoProgram,
+    /// A function outside of its section.
+    #[error("function `{function}` at byte {offset} of `{section}`: {why}")]
+    Function { function: String, section: String, offset: u64, why: String },
+    /// An instruction that needs the loader in a way that is not understood.
+    #[error("section `{section}`, byte {offset}, in function `{function}`: {why}")]
+    Instruction { section: String, offset: u64, function: String, why: String },
+    /// The instructions do not form functions.
+    #[error("program `{program}`: {source}")]
+    Code { program: String, source: CodeError },
+}
+
+impl From<BtfError> for ReadFault {
+    fn from(source: BtfError) -> ReadFault {
+        ReadFault::Btf { section: names::BTF, source }
+    }
+}
+
+/// Reads an object that clang, another compiler or [`super::write()`] made. `name` is what errors call it.
+///
+/// # Errors
+/// What is wrong, and in which section, symbol or byte; everything that is not supported is refused by name. No input
+/// makes it panic or take more than some hundred megabytes.
+///
+/// # Cost
+/// In proportion to the object and to what its programs unfold to.
+///
+/// # Source
+/// [LLVM BPF ELF relocations], [Linux Documentation/bpf/btf.rst], libbpf's conventions for sections
+pub fn read(bytes: &[u8], name: &str) -> Result<Object, ReadError> {
+    match read_programs(bytes) {
+        Ok(programs) => Ok(Object { name: name.to_owned(), programs }),
+        Err(fault) => Err(ReadError { object: name.to_owned(), fault }),
+    }
+}
+
+fn read_programs(bytes: &[u8]) -> Result<Vec<Program>, ReadFault> {
+    let mut budget = Budget::new();
+    let container = Container::parse(bytes, &mut budget)?;
+    let btf = match container.named(names::BTF)? {
+        Some((_, section)) => {
+            // Types in memory take up to this many times their bytes.
+            budget.charge("types", section.bytes.len() as u64 * 8)?;
+            Some(Btf::parse(section.bytes)?)
+        }
+        None => None,
+    };
+    let ext = match (&btf, container.named(names::BTF_EXT)?) {
+        (Some(_), Some((_, section))) => {
+            budget.charge("lines", section.bytes.len() as u64 * 8)?;
+            let fail = |source| ReadFault::Btf { section: names::BTF_EXT, source };
+            Ext::parse(section.bytes).map_err(fail)?
+        }
+        _ => Ext::default(),
+    };
+    let maps = Maps::read(&container, btf.as_ref(), &mut budget)?;
+    let license = license(&container)?;
+    Linker::new(&container, btf.as_ref(), &ext, &maps)?.programs(&license, &mut budget)
+}
+
+fn license(container: &Container<'_>) -> Result<String, ReadFault> {
+    let Some((_, section)) = container.named(names::LICENSE)? else { return Ok(String::new()) };
+    let end = section.bytes.iter().position(|b| *b == 0).unwrap_or(section.bytes.len());
+    let text = std::str::from_utf8(&section.bytes[..end]);
+    let text =
+        text.map_err(|_| ReadFault::Header { what: "section `license`", why: "it is not UTF-8".to_owned() })?;
+    Ok(text.to_owned())
+}
