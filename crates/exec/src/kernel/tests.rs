@@ -359,6 +359,20 @@ fn refusal_names_the_row_and_carries_the_log() {
 }
 
 #[test]
+fn source_lines_that_the_log_cuts_do_no_harm() {
+    if skipped("source_lines_that_the_log_cuts_do_no_harm") {
+        return;
+    }
+    // The verifier cuts lines at 1024 bytes, wherever that is.
+    for text in ["ü".repeat(2000), format!("-{}", "ü".repeat(2000))] {
+        let mut bad = program([mov(0, 2), copy(1, 5), exit()]);
+        bad.lines = vec![line(0, 1, &text)];
+        let Err(ExecError::Refused(refused)) = KernelEngine::load(&bad) else { panic!("must be refused") };
+        assert_eq!(refused.line.map(|line| line.text), Some(text));
+    }
+}
+
+#[test]
 fn program_is_judged_as_it_is() {
     if skipped("program_is_judged_as_it_is") {
         return;
