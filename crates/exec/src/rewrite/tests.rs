@@ -221,20 +221,13 @@ fn name_of_the_record_is_ours() {
 
 #[test]
 fn any_code_is_rewritten_or_refused() {
-    let seed = std::env::var("FLOWLOOM_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1_u64);
-    eprintln!("FLOWLOOM_SEED={seed}");
-    let mut state = seed;
-    let mut draw = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb).to_le_bytes()
-    };
+    let mut rng = flowloom_testkit::Rng::from_env(1);
     let mut taken = 0;
     for _ in 0..20_000 {
-        let slots = 1 + usize::from(draw()[0] % 24);
+        let slots = 1 + rng.below(24);
         let insns: Vec<Insn> = (0..slots)
             .map(|_| {
-                let mut insn = Insn::from_bytes(draw());
+                let mut insn = Insn::from_bytes(rng.next_u64().to_le_bytes());
                 // Near jumps, so that most programs get past them.
                 insn.off %= 8;
                 insn.imm %= 64;
