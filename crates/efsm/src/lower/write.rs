@@ -46,9 +46,9 @@ impl Lowering<'_> {
             let headers = field.headers();
             involved |= headers.iter().map(|h| h.bit()).fold(0, |a, b| a | b);
         }
-        let written = involved;
+        let places: Vec<(Header, Slice)> = writes.iter().flat_map(|&(field, _)| Lowering::places(field)).collect();
         for checksum in &CHECKSUMS {
-            if covers_any(checksum, written) {
+            if places.iter().any(|&(header, slice)| words_of(slice).any(|word| covers(checksum, header, word))) {
                 involved |= checksum.header.bit();
             }
         }
@@ -94,9 +94,7 @@ impl Lowering<'_> {
         let mut touched: BTreeMap<Header, Vec<bool>> = BTreeMap::new();
         for &(header, slice, _) in &concrete {
             let words = touched.entry(header).or_insert_with(|| vec![false; min_bytes(header) as usize / 2]);
-            let first = usize::from(slice.offset_bits) / 16;
-            let last = (usize::from(slice.offset_bits) + usize::from(slice.width_bits) - 1) / 16;
-            words[first..=last].fill(true);
+            words_of(slice).for_each(|word| words[word] = true);
         }
         let checksums: Vec<&Checksum> = CHECKSUMS
             .iter()
@@ -135,17 +133,8 @@ impl Lowering<'_> {
     /// The touched words of `header` that `checksum` covers, in pairs where they make an aligned 4-byte unit.
     fn covered_units(&self, checksum: &Checksum, header: Header, touched: &BTreeMap<Header, Vec<bool>>) -> Vec<Unit> {
         let Some(words) = touched.get(&header) else { return Vec::new() };
-        let is_covered = |word: usize| {
-            let own = header == checksum.header;
-            // The addresses are the pseudo header's part that can change.
-            let pseudo = checksum.pseudo_header
-                && match header {
-                    Header::Ipv4 => (6..10).contains(&word),
-                    Header::Ipv6 => (4..20).contains(&word),
-                    _ => false,
-                };
-            words.get(word).copied().unwrap_or(false) && (own || pseudo)
-        };
+        let is_covered =
+            |word: usize| words.get(word).copied().unwrap_or(false) && covers(checksum, header, word);
         let mut units = Vec::new();
         let mut word = 0;
         while word < words.len() {
@@ -300,7 +289,19 @@ fn inverting(unit: Unit) -> i32 {
     if unit.size == Size::B4 { -1 } else { 0xffff }
 }
 
-fn covers_any(checksum: &Checksum, written: u32) -> bool {
-    let ip = Header::Ipv4.bit() | Header::Ipv6.bit();
-    written & (checksum.header.bit() | if checksum.pseudo_header { ip } else { 0 }) != 0
+/// The 16-bit words of its header that a slice lies in.
+fn words_of(slice: Slice) -> std::ops::RangeInclusive<usize> {
+    let (start, width) = (usize::from(slice.offset_bits), usize::from(slice.width_bits));
+    start / 16..=(start + width - 1) / 16
+}
+
+/// Whether `checksum` covers a word of `header`: its own header's, and of the pseudo header what rows can change, the
+/// addresses.
+fn covers(checksum: &Checksum, header: Header, word: usize) -> bool {
+    let is_address = match header {
+        Header::Ipv4 => (6..10).contains(&word),
+        Header::Ipv6 => (4..20).contains(&word),
+        _ => false,
+    };
+    header == checksum.header || checksum.pseudo_header && is_address
 }
