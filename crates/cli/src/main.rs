@@ -1,1 +1,43 @@
-fn main() {}
+//! The `flowloom` command: reads its arguments, calls one crate, prints.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod build;
+mod check;
+mod engines;
+mod failure;
+mod fields;
+mod load;
+mod output;
+mod port_by;
+mod run;
+mod trace;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, TraceVerb, Verb};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let result = match &args.verb {
+        Verb::Run(verb) => run::run(verb),
+        Verb::Check(verb) => check::check(verb),
+        Verb::Verify(verb) => verify::verify(verb),
+        Verb::Build(verb) => build::build(verb),
+        Verb::Fields(verb) => fields::fields(verb),
+        Verb::Trace { verb: TraceVerb::Info(verb) } => trace::info(verb),
+        Verb::Trace { verb: TraceVerb::Gen(verb) } => trace::generate(verb),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.print();
+            failure.exit_code()
+        }
+    }
+}

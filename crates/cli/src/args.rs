@@ -1,0 +1,229 @@
+//! What users type.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+/// Runs stateful network functions the same way everywhere.
+#[derive(Debug, Parser)]
+#[command(name = "flowloom", version, about, arg_required_else_help = true, after_help = EXIT_CODES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+const EXIT_CODES: &str =
+    "Exit codes: 0 fine, 1 a finding, 2 wrong use or input, 3 the environment lacks something.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Run packets through a function
+    #[command(after_help = "Example:\n  flowloom run functions/port_knocking/port_knocking.efsm -r in.pcap -w out.pcapng")]
+    Run(RunArgs),
+    /// Say what a function is and where it runs, and why not
+    #[command(after_help = "Example:\n  flowloom check functions/big_flow/big_flow.efsm --stats")]
+    Check(CheckArgs),
+    /// Run targets side by side with the reference machine and shrink a disagreement
+    #[command(after_help = "Examples:\n  flowloom verify functions/big_flow/big_flow.efsm -r in.pcap --targets interp,kernel\n  \
+                            flowloom verify functions/big_flow/big_flow.efsm --packets 100000 --require-coverage 100")]
+    Verify(VerifyArgs),
+    /// Build a function for a target
+    #[command(after_help = "Example:\n  flowloom build functions/port_knocking/port_knocking.efsm --target bpf -o out\n  \
+                            ip link set dev eth0 xdp obj out/port_knocking.o sec xdp")]
+    Build(BuildArgs),
+    /// List the packet fields that functions can name
+    #[command(after_help = "Example:\n  flowloom fields tcp")]
+    Fields(FieldsArgs),
+    /// Captures: what is in them, and making them
+    Trace {
+        #[command(subcommand)]
+        verb: TraceVerb,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TraceVerb {
+    /// Say what a capture holds
+    #[command(after_help = "Example:\n  flowloom trace info in.pcap.xz")]
+    Info(TraceInfoArgs),
+    /// Make traffic that reaches every row, timer and default of a function
+    #[command(after_help = "Example:\n  flowloom trace gen --function functions/big_flow/big_flow.efsm --packets 20000 -w big.pcap")]
+    Gen(TraceGenArgs),
+}
+
+/// A function and its parameters.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FunctionArgs {
+    /// The function: an `.efsm` source or an eBPF object
+    #[arg(value_name = "FUNCTION")]
+    pub(crate) path: PathBuf,
+    /// Set a parameter of the function
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param)]
+    pub(crate) params: Vec<(String, String)>,
+    /// The program to take where an object has several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) program: Option<String>,
+}
+
+fn parse_param(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("expected NAME=VALUE, found `{text}`"))?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+/// Where packets come from.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct InputArgs {
+    /// Read packets from this capture (pcap, pcapng, also .xz); several are merged by time
+    #[arg(short = 'r', long = "read", value_name = "CAPTURE")]
+    pub(crate) read: Vec<PathBuf>,
+    /// Take the port of a packet from its fields: 'ip.src in 10.0.0.0/8 -> 1, else 2'
+    #[arg(long, value_name = "RULES")]
+    pub(crate) port_by: Option<String>,
+    /// Stop after this many packets
+    #[arg(short = 'c', long, value_name = "PACKETS")]
+    pub(crate) count: Option<u64>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// What runs the packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EngineName {
+    /// The reference machine
+    Machine,
+    /// The eBPF interpreter
+    Interp,
+    /// The kernel, by test runs
+    Kernel,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) function: FunctionArgs,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// Write what leaves to this capture (.pcapng keeps ports and verdicts, otherwise pcap)
+    #[arg(short = 'w', long = "write", value_name = "CAPTURE")]
+    pub(crate) write: Option<PathBuf>,
+    /// What runs the packets
+    #[arg(long, value_enum, default_value_t = EngineName::Interp)]
+    pub(crate) engine: EngineName,
+    /// Start from this state (as --state-out wrote it)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) state_in: Option<PathBuf>,
+    /// Write the state at the end
+    #[arg(long, value_name = "FILE")]
+    pub(crate) state_out: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print the source line of each row
+    #[arg(short = 'v', long)]
+    pub(crate) verbose: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    pub(crate) function: FunctionArgs,
+    /// Print rows, registers and sizes
+    #[arg(long)]
+    pub(crate) stats: bool,
+    /// Print the eBPF instructions with their source lines
+    #[arg(short = 'v', long)]
+    pub(crate) verbose: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    pub(crate) function: FunctionArgs,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// Without -r: packets to make for the function
+    #[arg(long, default_value_t = 20_000)]
+    pub(crate) packets: u64,
+    /// What to compare with the reference machine: `interp`, `kernel`, or `available` for all that can run here
+    #[arg(long, value_delimiter = ',', default_value = "available")]
+    pub(crate) targets: Vec<String>,
+    /// Make it a finding when a row, timer or default is reached less often
+    #[arg(long, value_name = "HITS", num_args = 0..=1, default_missing_value = "1")]
+    pub(crate) require_coverage: Option<u64>,
+    /// Write the smallest trace that shows a disagreement here
+    #[arg(short = 'w', long = "write", value_name = "CAPTURE")]
+    pub(crate) write: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What a function is built for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Target {
+    /// An eBPF object for XDP
+    Bpf,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct BuildArgs {
+    #[command(flatten)]
+    pub(crate) function: FunctionArgs,
+    /// What to build for
+    #[arg(long, value_enum)]
+    pub(crate) target: Target,
+    /// The folder to build into
+    #[arg(short = 'o', long, default_value = ".", value_name = "FOLDER")]
+    pub(crate) output: PathBuf,
+    /// Count hits of rows, expiries and flows in maps of their own
+    #[arg(long)]
+    pub(crate) counters: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FieldsArgs {
+    /// Only fields whose names begin with this
+    pub(crate) prefix: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TraceInfoArgs {
+    /// The captures; several are merged by time
+    #[arg(required = true, value_name = "CAPTURE")]
+    pub(crate) captures: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TraceGenArgs {
+    /// The function that the traffic is for
+    #[arg(long, value_name = "FUNCTION")]
+    pub(crate) function: PathBuf,
+    /// Set a parameter of the function
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param)]
+    pub(crate) params: Vec<(String, String)>,
+    /// Packets to make
+    #[arg(long, default_value_t = 20_000)]
+    pub(crate) packets: u64,
+    /// Seed of the traffic
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// The capture to write
+    #[arg(short = 'w', long = "write", value_name = "CAPTURE")]
+    pub(crate) write: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

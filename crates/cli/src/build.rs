@@ -1,0 +1,48 @@
+//! `flowloom build`: a function as an object of a target.
+
+use std::fs;
+
+use flowloom_bpf::elf;
+use serde_json::json;
+
+use crate::args::{BuildArgs, Target};
+use crate::failure::Failure;
+use crate::load::Loaded;
+use crate::output::{print, print_json, remark, warn};
+
+pub(crate) fn build(args: &BuildArgs) -> Result<(), Failure> {
+    let Target::Bpf = args.target;
+    let loaded = Loaded::from_args(&args.function)?;
+    if let Loaded::Efsm { warnings, .. } = &loaded {
+        warn(warnings);
+    }
+    let program = loaded.program(args.counters)?;
+    let bytes = elf::write(&program).map_err(|e| Failure::input(&e))?;
+    fs::create_dir_all(&args.output).map_err(|e| Failure::file("created", &args.output, &e))?;
+    let path = args.output.join(format!("{}.o", loaded.name()));
+    fs::write(&path, &bytes).map_err(|e| Failure::file("written", &path, &e))?;
+    if program.maps.iter().any(|m| m.layout.is_some()) {
+        remark(
+            "contexts are not locked in this version: attach the object where all packets of a flow reach one CPU \
+             (one receive queue, or receive hashing no finer than the key)",
+        );
+    }
+    if args.json {
+        return print_json(&json!({
+            "object": path.display().to_string(),
+            "section": program.section,
+            "instructions": program.insns.len(),
+            "bytes": bytes.len(),
+            "maps": program.maps.iter().map(|m| json!({
+                "name": m.name, "key_bytes": m.key_bytes, "value_bytes": m.value_bytes, "max_entries": m.max_entries,
+            })).collect::<Vec<_>>(),
+        }));
+    }
+    print(&format!(
+        "{}: section `{}`, {} instructions, {} maps\n",
+        path.display(),
+        program.section,
+        program.insns.len(),
+        program.maps.len()
+    ))
+}

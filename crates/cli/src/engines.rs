@@ -1,0 +1,91 @@
+//! Engines by name.
+
+use std::sync::Arc;
+
+use flowloom_bpf::Interpreter;
+use flowloom_efsm::Machine;
+use flowloom_engine::Datapath;
+use flowloom_exec::{ExecError, KernelEngine, Reason};
+
+use crate::args::EngineName;
+use crate::failure::{Failure, with_causes};
+use crate::load::Loaded;
+
+/// An engine with the function loaded.
+pub(crate) enum Engine {
+    Machine(Box<Machine>),
+    Interp(Box<Interpreter>),
+    Kernel(Box<KernelEngine>),
+}
+
+impl Engine {
+    /// Loads the function into the engine, with counters of what is reached where it is one of ours.
+    pub(crate) fn load(name: EngineName, loaded: &Loaded, counters: bool) -> Result<Engine, Failure> {
+        match name {
+            EngineName::Machine => match loaded.function() {
+                Some(function) => Ok(Engine::Machine(Box::new(Machine::new(Arc::clone(function))))),
+                None => Err(Failure::Input(
+                    "the reference machine runs `.efsm` sources; run objects with --engine interp or kernel".to_owned(),
+                )),
+            },
+            EngineName::Interp => {
+                let program = loaded.program(counters)?;
+                Interpreter::new(program).map(|i| Engine::Interp(Box::new(i))).map_err(|e| Failure::input(&e))
+            }
+            EngineName::Kernel => {
+                let program = loaded.program(counters)?;
+                KernelEngine::load(&program).map(|k| Engine::Kernel(Box::new(k))).map_err(|e| kernel_failure(&e))
+            }
+        }
+    }
+
+    pub(crate) fn datapath(&mut self) -> &mut dyn Datapath {
+        match self {
+            Engine::Machine(machine) => machine.as_mut(),
+            Engine::Interp(interpreter) => interpreter.as_mut(),
+            Engine::Kernel(kernel) => kernel.as_mut(),
+        }
+    }
+}
+
+fn kernel_failure(error: &ExecError) -> Failure {
+    match error {
+        ExecError::Unavailable(_) => Failure::Environment(with_causes(error)),
+        _ => Failure::Input(with_causes(error)),
+    }
+}
+
+/// The engines that `names` asks for, each with the reason where it cannot run here. `available` asks for all.
+pub(crate) fn targets(names: &[String]) -> Result<Vec<(EngineName, Option<Reason>)>, Failure> {
+    let mut wanted: Vec<(EngineName, bool)> = Vec::new();
+    for name in names {
+        match name.as_str() {
+            "available" => wanted.extend([(EngineName::Interp, false), (EngineName::Kernel, false)]),
+            "interp" => wanted.push((EngineName::Interp, true)),
+            "kernel" => wanted.push((EngineName::Kernel, true)),
+            "machine" => {
+                return Err(Failure::Input(
+                    "the reference machine is what targets are compared with; name `interp`, `kernel` or `available`"
+                        .to_owned(),
+                ));
+            }
+            other => {
+                return Err(Failure::Input(format!("no target `{other}`; there are `interp`, `kernel`, `available`")));
+            }
+        }
+    }
+    let mut found: Vec<(EngineName, Option<Reason>)> = Vec::new();
+    for (name, is_required) in wanted {
+        if found.iter().any(|(other, _)| *other == name) {
+            continue;
+        }
+        let reason = if name == EngineName::Kernel { KernelEngine::available().err() } else { None };
+        match reason {
+            Some(reason) if is_required => {
+                return Err(Failure::Environment(format!("target `kernel` cannot run here: {reason}")));
+            }
+            reason => found.push((name, reason)),
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,68 @@
+//! How the command ends when it does not end well.
+
+use std::error::Error;
+use std::path::Path;
+use std::process::ExitCode;
+
+use flowloom_efsm::diagnostic::Diagnostics;
+
+/// Why the command stops.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// What was looked for was found: a disagreement, a gap, an unfit target. It has been printed.
+    Finding,
+    /// The function has errors.
+    Source(Box<Diagnostics>),
+    /// Wrong use, unreadable or wrong input.
+    Input(String),
+    /// The environment lacks something.
+    Environment(String),
+}
+
+impl Failure {
+    /// A failure of an input, with all its causes.
+    pub(crate) fn input(error: &dyn Error) -> Failure {
+        Failure::Input(with_causes(error))
+    }
+
+    /// A file that cannot be read or written.
+    pub(crate) fn file(action: &str, path: &Path, error: &std::io::Error) -> Failure {
+        Failure::Input(format!("`{}` cannot be {action}: {error}", path.display()))
+    }
+
+    /// Prints it on stderr.
+    #[allow(clippy::print_stderr)] // the one place where errors are shown
+    pub(crate) fn print(&self) {
+        match self {
+            Failure::Finding => {}
+            Failure::Source(diagnostics) => {
+                eprint!("{}", crate::output::render_diagnostic(diagnostics.as_ref()));
+            }
+            Failure::Input(message) | Failure::Environment(message) => eprintln!("flowloom: {message}"),
+        }
+    }
+
+    /// The code the command exits with.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Failure::Finding => 1,
+            Failure::Source(_) | Failure::Input(_) => 2,
+            Failure::Environment(_) => 3,
+        })
+    }
+}
+
+/// The error and what caused it, in one line; a cause that the error already names is not said twice.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let words = inner.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = inner.source();
+    }
+    text
+}

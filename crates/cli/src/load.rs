@@ -1,0 +1,105 @@
+//! From a path to a function: a source is compiled, an object read.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use flowloom_bpf::{Program, elf};
+use flowloom_efsm::diagnostic::Diagnostic;
+use flowloom_efsm::model::Function;
+use flowloom_efsm::{LowerOptions, compile, lower};
+
+use crate::args::FunctionArgs;
+use crate::failure::Failure;
+
+/// The first bytes of every ELF file.
+const ELF_MAGIC: &[u8] = b"\x7fELF";
+
+/// What the user named.
+pub(crate) enum Loaded {
+    /// A function in our language.
+    Efsm {
+        function: Arc<Function>,
+        warnings: Vec<Diagnostic>,
+    },
+    /// A program of an eBPF object.
+    Object(Arc<Program>),
+}
+
+impl Loaded {
+    /// Reads and checks what `args` names.
+    pub(crate) fn from_args(args: &FunctionArgs) -> Result<Loaded, Failure> {
+        let bytes = std::fs::read(&args.path).map_err(|e| Failure::file("read", &args.path, &e))?;
+        if bytes.starts_with(ELF_MAGIC) {
+            return object(&bytes, args).map(|program| Loaded::Object(Arc::new(program)));
+        }
+        if let Some(program) = &args.program {
+            return Err(Failure::Input(format!(
+                "--program {program} picks a program of an object, `{}` is a source",
+                args.path.display()
+            )));
+        }
+        source(&args.path, bytes, &args.params).map(|(function, warnings)| Loaded::Efsm { function, warnings })
+    }
+
+    /// The function's name.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Loaded::Efsm { function, .. } => &function.name,
+            Loaded::Object(program) => &program.name,
+        }
+    }
+
+    /// The function as eBPF.
+    pub(crate) fn program(&self, counters: bool) -> Result<Arc<Program>, Failure> {
+        match self {
+            Loaded::Object(program) => Ok(Arc::clone(program)),
+            Loaded::Efsm { function, .. } => {
+                lower(function, &LowerOptions { counters }).map(Arc::new).map_err(|e| Failure::input(&e))
+            }
+        }
+    }
+
+    /// The function, where it is one in our language.
+    pub(crate) fn function(&self) -> Option<&Arc<Function>> {
+        match self {
+            Loaded::Efsm { function, .. } => Some(function),
+            Loaded::Object(_) => None,
+        }
+    }
+}
+
+/// Compiles a source.
+pub(crate) fn source(
+    path: &Path,
+    bytes: Vec<u8>,
+    params: &[(String, String)],
+) -> Result<(Arc<Function>, Vec<Diagnostic>), Failure> {
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::Input(format!(
+            "`{}` is neither an eBPF object nor a source in UTF-8: the byte at offset {at} is no text",
+            path.display()
+        ))
+    })?;
+    compile(&path.display().to_string(), &text, params)
+        .map(|(function, warnings)| (Arc::new(function), warnings))
+        .map_err(|diagnostics| Failure::Source(Box::new(diagnostics)))
+}
+
+fn object(bytes: &[u8], args: &FunctionArgs) -> Result<Program, Failure> {
+    let path = args.path.display().to_string();
+    if let Some((name, _)) = args.params.first() {
+        return Err(Failure::Input(format!("--param {name} sets a parameter of a source, `{path}` is an object")));
+    }
+    let object = elf::read(bytes, &path).map_err(|e| Failure::input(&e))?;
+    let names = || object.programs.iter().map(|p| format!("`{}`", p.name)).collect::<Vec<_>>().join(", ");
+    match (&args.program, object.programs.as_slice()) {
+        (_, []) => Err(Failure::Input(format!("`{path}` holds no program"))),
+        (Some(wanted), _) => object
+            .program(wanted)
+            .cloned()
+            .ok_or_else(|| Failure::Input(format!("`{path}` has no program `{wanted}`; it has {}", names()))),
+        (None, [only]) => Ok(only.clone()),
+        (None, _) => Err(Failure::Input(format!("`{path}` has several programs: {}; pick one with --program", names()))),
+    }
+}

@@ -1,0 +1,137 @@
+//! Printing: tables, JSON, diagnostics, progress.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// Writes to stdout; a reader that has gone away ends the command quietly.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    match written {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => Err(Failure::Environment(format!("stdout cannot be written: {error}"))),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Prints JSON, indented.
+pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
+    print(&format!("{value:#}\n"))
+}
+
+/// A diagnostic with its source lines; in colour on a terminal.
+pub(crate) fn render_diagnostic(diagnostic: &dyn Diagnostic) -> String {
+    let is_terminal = std::io::stderr().is_terminal();
+    let theme = if is_terminal { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+    let mut text = String::new();
+    let rendered = GraphicalReportHandler::new_themed(theme).with_width(100).render_report(&mut text, diagnostic);
+    if rendered.is_err() {
+        text = format!("{diagnostic}\n");
+    }
+    text
+}
+
+/// Prints warnings on stderr.
+#[allow(clippy::print_stderr)] // warnings must not mix with results
+pub(crate) fn warn(diagnostics: &[flowloom_efsm::diagnostic::Diagnostic]) {
+    for diagnostic in diagnostics {
+        eprint!("{}", render_diagnostic(diagnostic));
+    }
+}
+
+/// A remark on stderr.
+#[allow(clippy::print_stderr)] // remarks must not mix with results
+pub(crate) fn remark(text: &str) {
+    eprintln!("flowloom: {text}");
+}
+
+/// A table with aligned columns: the columns in `right` are numbers.
+pub(crate) fn table(header: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
+    let mut widths: Vec<usize> = header.iter().map(|h| h.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: Vec<&str>| {
+        let mut text = String::new();
+        for (i, (cell, width)) in cells.iter().zip(&widths).enumerate() {
+            let padding = " ".repeat(width - cell.chars().count());
+            if i > 0 {
+                text.push_str("  ");
+            }
+            if right.contains(&i) {
+                text.push_str(&padding);
+                text.push_str(cell);
+            } else {
+                text.push_str(cell);
+                text.push_str(&padding);
+            }
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+        text
+    };
+    let mut text = line(header.to_vec());
+    for row in rows {
+        text.push_str(&line(row.iter().map(String::as_str).collect()));
+    }
+    text
+}
+
+/// Progress on stderr, where that is a terminal.
+pub(crate) fn progress(what: &str, total: Option<u64>) -> ProgressBar {
+    let bar = match total {
+        Some(total) => ProgressBar::new(total),
+        None => ProgressBar::new_spinner(),
+    };
+    let template = match total {
+        Some(_) => "{msg} {bar:30} {human_pos}/{human_len} {per_sec} {eta}",
+        None => "{msg} {spinner} {human_pos} {per_sec}",
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    if std::io::stderr().is_terminal() {
+        bar.enable_steady_tick(Duration::from_millis(200));
+    } else {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    bar.set_message(what.to_owned());
+    bar
+}
+
+/// A number with thousands set apart, for people.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1 000", "1 234 567"]);
+    }
+
+    #[test]
+    fn table_aligns_numbers_right() {
+        let text = table(&["row", "hits"], &[vec!["a".into(), "5".into()], vec!["long".into(), "123".into()]], &[1]);
+        assert_eq!(text, "row   hits\na        5\nlong   123\n");
+    }
+}

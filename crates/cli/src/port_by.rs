@@ -1,0 +1,45 @@
+//! `--port-by 'ip.src in 10.0.0.0/8 -> 1, else 2'`: the port of a packet from its fields.
+//!
+//! The rules become a stateless function of our language, run by the reference machine: conditions mean here what they
+//! mean in a row.
+
+use std::sync::Arc;
+
+use flowloom_efsm::{Machine, compile};
+use flowloom_engine::{Choices, Datapath, Packet, Port};
+
+use crate::failure::Failure;
+
+/// Compiles the rules to a function from packets to ports.
+pub(crate) fn compile_rules(rules: &str) -> Result<Box<dyn FnMut(&[u8]) -> u32 + Send>, Failure> {
+    let usage = |what: String| {
+        Failure::Input(format!("--port-by: {what}; expected rules such as 'ip.src in 10.0.0.0/8 -> 1, else 2'"))
+    };
+    let mut rows = String::new();
+    let mut default = None;
+    for rule in rules.split(',').map(str::trim) {
+        let port = |text: &str| {
+            text.trim().parse::<u8>().map_err(|_| usage(format!("`{}` is no port from 0 to 255", text.trim())))
+        };
+        if default.is_some() {
+            return Err(usage(format!("`{rule}` stands after `else`")));
+        } else if let Some(rest) = rule.strip_prefix("else ") {
+            default = Some(port(rest)?);
+        } else if let Some((condition, to)) = rule.rsplit_once("->") {
+            rows.push_str(&format!("when {} {{ forward({}); }}\n", condition.trim(), port(to)?));
+        } else {
+            return Err(usage(format!("`{rule}` has no `->`")));
+        }
+    }
+    let default = default.ok_or_else(|| usage("there is no `else` for the packets that no rule fits".to_owned()))?;
+    let text =
+        format!("function port_by;\nstateless rules {{\n{rows}always {{ forward({default}); }}\notherwise {{ forward({default}); }}\n}}\n");
+    let (function, _) =
+        compile("--port-by", &text, &[]).map_err(|diagnostics| Failure::Source(Box::new(diagnostics)))?;
+    let mut machine = Machine::new(Arc::new(function));
+    Ok(Box::new(move |bytes| {
+        let packet = Packet { bytes, port: Port(0) };
+        let outcome = machine.process(&packet, &Choices::seeded(0, 0, 0));
+        outcome.ok().and_then(|o| o.outputs.first().map(|sent| sent.port.0)).unwrap_or(default.into())
+    }))
+}
