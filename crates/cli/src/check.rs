@@ -1,0 +1,165 @@
+//! `flowloom check`: what a function is, where it runs, and why not.
+
+use flowloom_bpf::{Interpreter, Program, disasm};
+use flowloom_efsm::layout::{self, RecordLayout};
+use flowloom_efsm::model::Function;
+use flowloom_exec::KernelEngine;
+use serde_json::{Value, json};
+
+use crate::args::CheckArgs;
+use crate::failure::{Failure, with_causes};
+use crate::load::Loaded;
+use crate::output::{print, print_json, table, warn};
+
+/// Whether a function runs on a target.
+struct Fitness {
+    target: &'static str,
+    /// `None`: not tried, for the reason in `why`.
+    runs: Option<bool>,
+    why: String,
+}
+
+pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
+    let loaded = Loaded::from_args(&args.function)?;
+    let program = loaded.program(false)?;
+    let targets = fitness(&loaded, &program);
+    let is_fit = targets.iter().all(|t| t.runs != Some(false));
+    if args.json {
+        print_json(&as_json(&loaded, &program, &targets))?;
+    } else {
+        if let Loaded::Efsm { warnings, .. } = &loaded {
+            warn(warnings);
+        }
+        let mut text = String::new();
+        let rows: Vec<Vec<String>> = targets
+            .iter()
+            .map(|t| {
+                let runs = match t.runs {
+                    Some(true) => "yes",
+                    Some(false) => "no",
+                    None => "not tried",
+                };
+                vec![t.target.to_owned(), runs.to_owned(), t.why.clone()]
+            })
+            .collect();
+        text.push_str(&format!("{}: {} eBPF instructions\n", loaded.name(), program.insns.len()));
+        text.push_str(&table(&["target", "runs", "why"], &rows, &[]));
+        if args.stats {
+            text.push('\n');
+            text.push_str(&stats(&loaded, &program));
+        }
+        if args.verbose {
+            text.push('\n');
+            text.push_str(&listing(&program)?);
+        }
+        print(&text)?;
+    }
+    if is_fit { Ok(()) } else { Err(Failure::Finding) }
+}
+
+fn fitness(loaded: &Loaded, program: &std::sync::Arc<Program>) -> Vec<Fitness> {
+    let mut targets = Vec::new();
+    if loaded.function().is_some() {
+        targets.push(Fitness { target: "machine", runs: Some(true), why: String::new() });
+    }
+    let interp = Interpreter::new(std::sync::Arc::clone(program));
+    targets.push(match interp {
+        Ok(_) => Fitness { target: "interp", runs: Some(true), why: String::new() },
+        Err(error) => Fitness { target: "interp", runs: Some(false), why: with_causes(&error) },
+    });
+    targets.push(match KernelEngine::available() {
+        Err(reason) => Fitness { target: "kernel", runs: None, why: reason.to_string() },
+        Ok(()) => match KernelEngine::load(program) {
+            Ok(_) => Fitness { target: "kernel", runs: Some(true), why: "the verifier accepts it".to_owned() },
+            Err(error) => Fitness { target: "kernel", runs: Some(false), why: with_causes(&error) },
+        },
+    });
+    targets
+}
+
+/// Sizes of one element, in the order of the table's columns.
+fn element_sizes(function: &Function) -> Vec<(String, [u64; 6])> {
+    let sizes = function.elements.iter().map(|element| {
+        let sizes = match &element.stateful {
+            None => [element.rows.len() as u64, 0, 0, 0, 0, 0],
+            Some(stateful) => {
+                let record = RecordLayout::of(element, stateful);
+                let key_bytes = layout::key_spec(stateful).map_or(layout::SINGLE_KEY_BYTES, |spec| spec.key_bytes());
+                [
+                    element.rows.len() as u64,
+                    stateful.registers.len() as u64,
+                    stateful.globals.len() as u64,
+                    key_bytes as u64,
+                    record.len_bytes.into(),
+                    if stateful.key.is_some() { stateful.size.into() } else { 1 },
+                ]
+            }
+        };
+        (element.name.clone(), sizes)
+    });
+    sizes.collect()
+}
+
+fn stats(loaded: &Loaded, program: &Program) -> String {
+    if let Some(function) = loaded.function() {
+        let rows: Vec<Vec<String>> = element_sizes(function)
+            .into_iter()
+            .map(|(name, sizes)| std::iter::once(name).chain(sizes.iter().map(u64::to_string)).collect())
+            .collect();
+        return table(
+            &["element", "rows", "registers", "globals", "key bytes", "record bytes", "contexts"],
+            &rows,
+            &[1, 2, 3, 4, 5, 6],
+        );
+    }
+    let rows: Vec<Vec<String>> = program
+        .maps
+        .iter()
+        .map(|m| {
+            let kind = format!("{:?}", m.kind).to_lowercase();
+            vec![m.name.clone(), kind, m.key_bytes.to_string(), m.value_bytes.to_string(), m.max_entries.to_string()]
+        })
+        .collect();
+    table(&["map", "kind", "key bytes", "value bytes", "entries"], &rows, &[2, 3, 4])
+}
+
+/// The instructions under the source lines that made them.
+fn listing(program: &Program) -> Result<String, Failure> {
+    let code = disasm::disassemble(&program.insns, &program.maps).map_err(|e| Failure::input(&e))?;
+    let mut text = String::new();
+    let mut at = 0;
+    for line in code.lines() {
+        if let Some(source) = program.lines.iter().find(|l| l.insn == at) {
+            text.push_str(&format!("; {}:{}: {}\n", source.file, source.line, source.text));
+        }
+        text.push_str(&format!("{at:6}: {line}\n"));
+        at += program.insns.get(at).map_or(1, |insn| insn.slots());
+    }
+    Ok(text)
+}
+
+fn as_json(loaded: &Loaded, program: &Program, targets: &[Fitness]) -> Value {
+    let targets: Vec<Value> =
+        targets.iter().map(|t| json!({"target": t.target, "runs": t.runs, "why": t.why})).collect();
+    let mut value = json!({
+        "function": loaded.name(),
+        "instructions": program.insns.len(),
+        "targets": targets,
+    });
+    if let Loaded::Efsm { function, warnings } = loaded {
+        let elements: Vec<Value> = element_sizes(function)
+            .into_iter()
+            .map(|(name, [rows, registers, globals, key, record, contexts])| {
+                json!({"name": name, "rows": rows, "registers": registers, "globals": globals,
+                       "key_bytes": key, "record_bytes": record, "contexts": contexts})
+            })
+            .collect();
+        value["elements"] = json!(elements);
+        let warnings: Vec<Value> = warnings
+            .iter()
+            .map(|w| json!({"code": w.code.as_str(), "message": w.message, "position": w.position(), "help": w.help}))
+            .collect();
+        value["warnings"] = json!(warnings);
+    }
+    value
+}

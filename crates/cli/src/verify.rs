@@ -1,0 +1,238 @@
+//! `flowloom verify`: targets side by side with the reference, and the smallest trace of a disagreement.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use flowloom_bpf::Interpreter;
+use flowloom_efsm::Machine;
+use flowloom_engine::{Datapath, Port, Verdict};
+use flowloom_trace::CaptureWriter;
+use flowloom_verify::{
+    Arrival, CompareOptions, Reached, Report, ShrinkOptions, Shrunk, Stimulus, StimulusOptions, compare, shrink,
+};
+use serde_json::{Value, json};
+
+use crate::args::{EngineName, VerifyArgs};
+use crate::engines::{Engine, targets};
+use crate::failure::Failure;
+use crate::load::Loaded;
+use crate::output::{grouped, print, print_json, progress, remark, table, warn};
+use crate::run::open_input;
+
+/// What came of one target.
+struct Judged {
+    report: Report,
+    shrunk: Option<Shrunk>,
+}
+
+pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
+    let loaded = Loaded::from_args(&args.function)?;
+    if let Loaded::Efsm { warnings, .. } = &loaded {
+        warn(warnings);
+    }
+    let targets = targets(&args.targets)?;
+    let packets = packets(args, &loaded)?;
+    let program = loaded.program(false)?;
+    let layouts: BTreeMap<_, _> =
+        program.maps.iter().filter_map(|m| Some((m.name.clone(), m.layout.clone()?))).collect();
+    let sweep_ns = layouts.values().map(|l| l.sweep_ns).filter(|&ns| ns > 0).min();
+    let options = CompareOptions { seed: args.input.seed, sweep_ns, layouts, ..CompareOptions::default() };
+
+    let mut reached = loaded.function().map(|f| Reached::new(f));
+    let mut judged = Vec::new();
+    for (name, reason) in &targets {
+        if let Some(reason) = reason {
+            remark(&format!("target `kernel` is left out: {reason}"));
+            continue;
+        }
+        if *name == EngineName::Interp && loaded.function().is_none() {
+            continue; // the interpreter is the reference of an object
+        }
+        let mut reference = Reference::new(&loaded)?;
+        let mut engine = Engine::load(*name, &loaded, false)?;
+        let bar = progress(&format!("comparing {}", engine.datapath().name()), None);
+        let result = judge(reference.datapath(), engine.datapath(), &packets, &options, &bar);
+        bar.finish_and_clear();
+        let this = result?;
+        // One run is enough to see what the packets reach: all runs take the same.
+        if let (Reference::Machine(machine), Some(reached)) = (&reference, &mut reached)
+            && judged.is_empty()
+            && this.report.agrees()
+        {
+            reached.add(&machine.coverage());
+        }
+        judged.push(this);
+    }
+    if judged.is_empty() {
+        return Err(Failure::Environment("no target can run here, so nothing was compared".to_owned()));
+    }
+    let disagrees = judged.iter().any(|j| !j.report.agrees());
+    if let (Some(path), Some(Judged { shrunk: Some(shrunk), .. })) =
+        (&args.write, judged.iter().find(|j| j.shrunk.is_some()))
+    {
+        write_trace(path, &shrunk.packets)?;
+    }
+    let gaps = match (args.require_coverage, &reached) {
+        (Some(least), Some(reached)) if !disagrees => reached.gaps(least),
+        _ => Vec::new(),
+    };
+    if args.json {
+        print_json(&as_json(&loaded, packets.len(), &judged, reached.as_ref()))?;
+    } else {
+        print(&as_text(&loaded, packets.len(), &judged, reached.as_ref().filter(|_| !disagrees)))?;
+        if let Some(least) = args.require_coverage.filter(|_| !gaps.is_empty()) {
+            let n = gaps.len();
+            print(&format!("{n} of the lines above are reached less than {least} times: --require-coverage wants more\n"))?;
+        }
+    }
+    if disagrees || !gaps.is_empty() { Err(Failure::Finding) } else { Ok(()) }
+}
+
+/// What defines right: the machine for a source, the interpreter for an object.
+enum Reference {
+    Machine(Box<Machine>),
+    Interp(Box<Interpreter>),
+}
+
+impl Reference {
+    fn new(loaded: &Loaded) -> Result<Reference, Failure> {
+        Ok(match loaded.function() {
+            Some(function) => Reference::Machine(Box::new(Machine::new(Arc::clone(function)))),
+            None => {
+                let program = loaded.program(false)?;
+                Reference::Interp(Box::new(Interpreter::new(program).map_err(|e| Failure::input(&e))?))
+            }
+        })
+    }
+
+    fn datapath(&mut self) -> &mut dyn Datapath {
+        match self {
+            Reference::Machine(machine) => machine.as_mut(),
+            Reference::Interp(interpreter) => interpreter.as_mut(),
+        }
+    }
+}
+
+fn judge(
+    reference: &mut dyn Datapath,
+    target: &mut dyn Datapath,
+    packets: &[Arrival],
+    options: &CompareOptions,
+    bar: &indicatif::ProgressBar,
+) -> Result<Judged, Failure> {
+    let report = compare(reference, target, packets, options).map_err(|e| Failure::input(&e))?;
+    if report.agrees() {
+        return Ok(Judged { report, shrunk: None });
+    }
+    bar.set_message("shrinking the disagreement");
+    let shrunk = shrink(reference, target, packets, options, &ShrinkOptions::default(), &mut |so_far| {
+        bar.set_message(format!("shrinking the disagreement: {} packets left, trial", so_far.packets_left));
+        bar.set_position(so_far.trials);
+    })
+    .map_err(|e| Failure::input(&e))?;
+    Ok(Judged { report, shrunk })
+}
+
+/// The packets to compare on: those of the captures, or ones made for the function.
+fn packets(args: &VerifyArgs, loaded: &Loaded) -> Result<Vec<Arrival>, Failure> {
+    if args.input.read.is_empty() {
+        let Some(function) = loaded.function() else {
+            return Err(Failure::Input("packets can be made for `.efsm` sources only: name a capture with -r".to_owned()));
+        };
+        let mut stimulus = Stimulus::new(Arc::clone(function), args.input.seed, StimulusOptions::of(function));
+        return Ok(stimulus.take_packets(args.input.count.unwrap_or(args.packets) as usize));
+    }
+    let mut reader = open_input(&args.input)?;
+    let bar = progress("reading packets", args.input.count);
+    let mut packets = Vec::new();
+    while args.input.count.is_none_or(|count| (packets.len() as u64) < count) {
+        let Some(packet) = reader.next_packet().map_err(|e| Failure::input(&e))? else { break };
+        packets.push(Arrival { time_ns: packet.time_ns, port: Port(packet.port), bytes: packet.bytes });
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(packets)
+}
+
+/// Writes packets as a capture.
+pub(crate) fn write_trace(path: &Path, packets: &[Arrival]) -> Result<(), Failure> {
+    let mut writer = CaptureWriter::create(path).map_err(|e| Failure::input(&e))?;
+    for packet in packets {
+        writer
+            .write(packet.time_ns, packet.port.0, packet.bytes.len() as u32, None, &packet.bytes)
+            .map_err(|e| Failure::input(&e))?;
+    }
+    writer.finish().map_err(|e| Failure::input(&e))
+}
+
+fn as_text(loaded: &Loaded, packets: usize, judged: &[Judged], reached: Option<&Reached<'_>>) -> String {
+    let reference = if loaded.function().is_some() { "machine" } else { "interp" };
+    let mut text =
+        format!("{}: {} packets, compared with `{reference}`\n", loaded.name(), grouped(packets as u64));
+    let rows: Vec<Vec<String>> = judged
+        .iter()
+        .map(|j| {
+            let verdict = if j.report.agrees() { "equal" } else { "DIFFERS" };
+            let refused: Vec<String> =
+                j.report.refused.iter().map(|(why, n)| format!("{} {why}", grouped(*n))).collect();
+            vec![
+                j.report.target.clone(),
+                verdict.to_owned(),
+                grouped(j.report.packets_compared),
+                grouped(j.report.snapshots_compared),
+                if refused.is_empty() { "-".to_owned() } else { refused.join(", ") },
+            ]
+        })
+        .collect();
+    text.push_str(&table(&["target", "result", "packets", "snapshots", "not run"], &rows, &[2, 3]));
+    for j in judged {
+        let Some(disagreement) = &j.report.disagreement else { continue };
+        match &j.shrunk {
+            Some(shrunk) => {
+                text.push_str(&format!("\n`{}` on {} packets:\n", j.report.target, shrunk.packets.len()));
+                let small = shrunk.report.disagreement.as_ref().unwrap_or(disagreement);
+                text.push_str(&format!("{small}\n"));
+            }
+            None => text.push_str(&format!("\n`{}`:\n{disagreement}\n", j.report.target)),
+        }
+    }
+    if let Some(reached) = reached {
+        text.push('\n');
+        text.push_str(&reached.render());
+    }
+    text
+}
+
+fn as_json(loaded: &Loaded, packets: usize, judged: &[Judged], reached: Option<&Reached<'_>>) -> Value {
+    let targets: Vec<Value> = judged
+        .iter()
+        .map(|j| {
+            let refused: BTreeMap<String, u64> =
+                j.report.refused.iter().map(|(why, n)| (why.to_string(), *n)).collect();
+            let verdicts: BTreeMap<&str, u64> =
+                Verdict::ALL.iter().map(|v| (v.name(), j.report.verdicts[v.number() as usize])).collect();
+            let small = j.shrunk.as_ref().and_then(|s| s.report.disagreement.as_ref());
+            json!({
+                "target": j.report.target,
+                "agrees": j.report.agrees(),
+                "packets_compared": j.report.packets_compared,
+                "snapshots_compared": j.report.snapshots_compared,
+                "refused": refused,
+                "verdicts": verdicts,
+                "disagreement": small.or(j.report.disagreement.as_ref()).map(ToString::to_string),
+                "shrunk_packets": j.shrunk.as_ref().map(|s| s.packets.len()),
+            })
+        })
+        .collect();
+    let coverage: Option<Vec<Value>> = reached.map(|reached| {
+        let points = reached.points();
+        points
+            .iter()
+            .map(|p| {
+                json!({"element": p.element, "what": p.what.to_string(), "state": p.state, "line": p.line, "hits": p.hits})
+            })
+            .collect()
+    });
+    json!({"function": loaded.name(), "packets": packets, "targets": targets, "coverage": coverage})
+}
