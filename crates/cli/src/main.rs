@@ -20,7 +20,6 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Args, TraceVerb, Verb};
-use failure::Failure;
 
 fn main() -> ExitCode {
     let args = Args::parse();

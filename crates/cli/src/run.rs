@@ -6,7 +6,7 @@ use std::fs;
 use flowloom_bpf::Program;
 use flowloom_efsm::Coverage;
 use flowloom_efsm::model::Function;
-use flowloom_engine::{Datapath, Snapshot, Verdict};
+use flowloom_engine::{Snapshot, Verdict};
 use flowloom_exec::{RunOptions, RunSummary, SweepClock, run as run_packets};
 use flowloom_trace::{CaptureWriter, MergedReader};
 use serde_json::{Value, json};

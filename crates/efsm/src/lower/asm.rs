@@ -113,7 +113,7 @@ impl Op {
 
     /// Calls `visit` with each register that the instruction reads.
     pub(crate) fn uses(&self, mut visit: impl FnMut(Reg)) {
-        let mut operand = |o: Operand, visit: &mut dyn FnMut(Reg)| {
+        let operand = |o: Operand, visit: &mut dyn FnMut(Reg)| {
             if let Operand::Reg(r) = o {
                 visit(r);
             }
@@ -149,7 +149,7 @@ impl Op {
 
     /// Replaces each register.
     pub(crate) fn map_registers(&mut self, mut to: impl FnMut(Reg) -> Reg) {
-        let mut operand = |o: &mut Operand, to: &mut dyn FnMut(Reg) -> Reg| {
+        let operand = |o: &mut Operand, to: &mut dyn FnMut(Reg) -> Reg| {
             if let Operand::Reg(r) = o {
                 *r = to(*r);
             }
@@ -213,11 +213,6 @@ impl Builder {
     pub(crate) fn label(&mut self) -> Label {
         self.next_label += 1;
         Label(self.next_label - 1)
-    }
-
-    /// How many labels there are.
-    pub(crate) fn label_count(&self) -> u32 {
-        self.next_label
     }
 
     /// Room on the stack, 8-byte aligned; its offset from the frame pointer.

@@ -92,8 +92,13 @@ pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, Low
         return Err(LowerError::Stack { found: builder.stack_bytes, limit: regalloc::STACK_BYTES });
     }
     let (insns, lines) = regalloc::finish(builder, &function.source)?;
+    // Maps and programs share one name space in an object.
+    let mut name = function.name.clone();
+    while maps.iter().any(|map| map.name == name) {
+        name.push_str("_xdp");
+    }
     Ok(Program {
-        name: function.name.clone(),
+        name,
         section: SECTION.to_owned(),
         insns,
         maps,

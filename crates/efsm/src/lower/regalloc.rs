@@ -19,7 +19,7 @@
 //!
 //! Limits: no splitting of live ranges; a spilled register lives in memory everywhere.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use flowloom_bpf::insn::{SRC_REG, alu, call, class, imm64, jmp, mode, size};
 use flowloom_bpf::{Insn, LineInfo};
@@ -325,8 +325,15 @@ impl Graph {
     }
 }
 
+/// A register that goes to the stack.
+struct Spilled {
+    reg: Reg,
+    /// Registers of one group never live at the same time, or hold the same value: they share a slot.
+    group: usize,
+}
+
 /// A machine register for every register, or the registers that must go to the stack.
-fn colour(ops: &[Op], builder: &Builder, first_temporary: u32) -> Result<Vec<u32>, Vec<Reg>> {
+fn colour(ops: &[Op], builder: &Builder, first_temporary: u32) -> Result<Vec<u32>, Vec<Spilled>> {
     let regs = builder.reg_count() as usize;
     let mut graph =
         Graph { neighbours: vec![BTreeSet::new(); regs], alias: (0..regs).collect(), present: vec![false; regs] };
@@ -412,19 +419,34 @@ fn colour(ops: &[Op], builder: &Builder, first_temporary: u32) -> Result<Vec<u32
         });
         colours[r] = hint.or_else(|| (0..COLOURS as u32).find(|c| !taken.contains(c)));
         if colours[r].is_none() {
-            failed.push(Reg(r as u32));
+            failed.push(r);
         }
     }
     if !failed.is_empty() {
-        let spilled: BTreeSet<usize> = failed.iter().map(|r| r.0 as usize).collect();
-        return Err((0..regs).filter(|&r| spilled.contains(&graph.find(r))).map(|r| Reg(r as u32)).collect());
+        let mut groups: BTreeMap<usize, usize> = BTreeMap::new();
+        for reg in failed {
+            let taken: BTreeSet<usize> =
+                graph.neighbours[reg].iter().filter_map(|n| groups.get(n).copied()).collect();
+            let group = (0..).find(|g| !taken.contains(g)).unwrap_or(taken.len());
+            groups.insert(reg, group);
+        }
+        let spilled = (0..regs).filter_map(|r| {
+            let group = *groups.get(&graph.find(r))?;
+            Some(Spilled { reg: Reg(r as u32), group })
+        });
+        return Err(spilled.collect());
     }
     Ok((0..regs).map(|r| colours[graph.find(r)].unwrap_or(0)).collect())
 }
 
-/// Gives each spilled register a slot: a load before each use, a store after each definition.
-fn spill(ops: Vec<Op>, spilled: &[Reg], builder: &mut Builder) -> Vec<Op> {
-    let slots: HashMap<Reg, i16> = spilled.iter().map(|&r| (r, builder.stack(8))).collect();
+/// Gives each group of spilled registers a slot: a load before each use, a store after each definition.
+fn spill(ops: Vec<Op>, spilled: &[Spilled], builder: &mut Builder) -> Vec<Op> {
+    let mut group_slots: BTreeMap<usize, i16> = BTreeMap::new();
+    let mut slots: HashMap<Reg, i16> = HashMap::new();
+    for s in spilled {
+        let slot = *group_slots.entry(s.group).or_insert_with(|| builder.stack(8));
+        slots.insert(s.reg, slot);
+    }
     let mut out = Vec::with_capacity(ops.len() * 2);
     for mut op in ops {
         let mut loads = Vec::new();
