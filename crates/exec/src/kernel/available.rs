@@ -6,7 +6,7 @@ use std::io;
 use aya::EbpfError;
 use aya::maps::MapError;
 use aya::programs::ProgramError;
-use flowloom_bpf::insn::{alu, class, jmp};
+use flowloom_bpf::insn::{alu, class, helper, jmp};
 use flowloom_bpf::{Insn, Program};
 use flowloom_engine::{Choices, Datapath, Packet, Port, Verdict};
 
@@ -15,7 +15,7 @@ use crate::error::ExecError;
 
 /// Capabilities that loading XDP needs, with their numbers in the kernel's `capability.h`.
 const NEEDED: [(&str, u32); 3] = [("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
-/// Has all of them in it.
+/// Has all of them in it for bpf(2).
 const CAP_SYS_ADMIN: u32 = 21;
 
 /// Why the kernel cannot be used.
@@ -36,7 +36,7 @@ pub enum Reason {
     #[error("this kernel was built without XDP (it needs CONFIG_BPF_SYSCALL and CONFIG_NET)")]
     NotBuilt,
     /// Something else failed.
-    #[error("a program of two instructions could not be run: {0}")]
+    #[error("a program of three instructions could not be run: {0}")]
     Other(String),
 }
 
@@ -44,14 +44,19 @@ fn needed() -> String {
     NEEDED.map(|(name, _)| name).join(", ")
 }
 
-/// Runs the smallest program on the smallest frame.
+/// Runs a small program on the smallest frame.
 pub(super) fn probe() -> Result<(), Reason> {
     let insn = |code, imm| Insn { code, imm, ..Insn::default() };
     let pass = Verdict::Pass.number() as i32;
     let program = Program {
         name: "fl_probe".to_owned(),
         section: "xdp".to_owned(),
-        insns: vec![insn(class::ALU64 | alu::MOV, pass), insn(class::JMP | jmp::EXIT, 0)],
+        // Rewritten, the call needs a map and arithmetic on an address, as real programs do.
+        insns: vec![
+            insn(class::JMP | jmp::CALL, helper::GET_PRANDOM_U32),
+            insn(class::ALU64 | alu::MOV, pass),
+            insn(class::JMP | jmp::EXIT, 0),
+        ],
         license: "GPL".to_owned(),
         ..Program::default()
     };
@@ -94,12 +99,8 @@ fn denied() -> Reason {
 
 fn missing(effective: u64) -> Vec<&'static str> {
     let has = |capability: u32| effective >> capability & 1 != 0;
-    // CAP_NET_ADMIN is not part of CAP_SYS_ADMIN for networking programs.
-    NEEDED
-        .into_iter()
-        .filter(|(name, number)| !has(*number) && (*name == "CAP_NET_ADMIN" || !has(CAP_SYS_ADMIN)))
-        .map(|(name, _)| name)
-        .collect()
+    let lacks = |(_, number): &(&str, u32)| !has(*number) && !has(CAP_SYS_ADMIN);
+    NEEDED.into_iter().filter(lacks).map(|(name, _)| name).collect()
 }
 
 #[cfg(test)]
@@ -110,8 +111,8 @@ mod tests {
     fn missing_capabilities_are_named() {
         assert_eq!(missing(0), ["CAP_NET_ADMIN", "CAP_PERFMON", "CAP_BPF"]);
         assert_eq!(missing(1 << 12 | 1 << 39), ["CAP_PERFMON"]);
-        assert_eq!(missing(1 << 12 | 1 << 21), [] as [&str; 0]);
-        let text = Reason::NotPermitted { missing: missing(1 << 21) }.to_string();
+        assert_eq!(missing(1 << 21), [] as [&str; 0]);
+        let text = Reason::NotPermitted { missing: missing(1 << 38 | 1 << 39) }.to_string();
         assert_eq!(
             text,
             "loading XDP programs needs root or the capabilities CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF; \

@@ -19,7 +19,7 @@
 //!                                   r0 = 4
 //! ```
 //!
-//! Steps: find the context and the maps by dataflow ([`flow`]), choose a replacement for each call and load concerned,
+//! Steps: find the context and the maps by dataflow (`flow`), choose a replacement for each call and load concerned,
 //! lay the new program out, relocate jumps, calls of local functions, callbacks and source lines.
 //!
 //! What holds before: nothing; what is no verified program is either refused here or left to the verifier as it is.
