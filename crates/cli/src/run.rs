@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use flowloom_bpf::Program;
-use flowloom_efsm::Coverage;
+use flowloom_efsm::{Coverage, layout};
 use flowloom_efsm::model::Function;
 use flowloom_engine::{Snapshot, Verdict};
 use flowloom_exec::{RunOptions, RunSummary, SweepClock, run as run_packets};
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 
     let snapshot = engine.datapath().snapshot().map_err(|e| Failure::input(&e))?;
     if let Some(path) = &args.state_out {
-        let state = Snapshot { maps: snapshot.maps.clone().into_iter().filter(|(n, _)| !n.starts_with("fl_")).collect() };
+        let state = Snapshot { maps: snapshot.maps.clone().into_iter().filter(|(n, _)| !layout::is_instrument(n)).collect() };
         fs::write(path, state.to_json() + "\n").map_err(|e| Failure::file("written", path, &e))?;
     }
     let coverage = match (&engine, loaded.function()) {

@@ -21,10 +21,15 @@ pub const GLOBALS_MAP: &str = ".data";
 pub const PORTS_MAP: &str = "fl_ports";
 /// The ports that can be bound; `forward` to any other is ABORTED.
 pub const PORT_COUNT: u32 = 256;
-/// The map of counters, where the lowering was asked for them.
-pub const HITS_MAP: &str = "fl_hits";
+/// The map of counters, where the lowering was asked for them: a data section, so that code can address it directly.
+pub const HITS_MAP: &str = ".data.fl_hits";
 /// Length of the key of an element without a key: its one instance.
 pub const SINGLE_KEY_BYTES: usize = 4;
+
+/// Whether a map is an instrument of Flowloom's own, no part of the function's state.
+pub fn is_instrument(map: &str) -> bool {
+    map == HITS_MAP || map.starts_with("fl_")
+}
 
 /// The name of the map that remembers which flows element number `element` looked up.
 pub fn seen_map(element: usize) -> String {

@@ -220,7 +220,9 @@ impl<'a> Lowering<'a> {
                     plan.seen = Some(add_map(map));
                 }
             }
-            (add_map(plain_map(layout::HITS_MAP, MapKind::Array, 4, table.len() * 8, 1, 0)), table)
+            let bytes = table.len() * 8;
+            let hits = plain_map(layout::HITS_MAP, MapKind::Array, 4, bytes, 1, BPF_F_MMAPABLE);
+            (add_map(MapDef { initial: Some(vec![0; bytes as usize]), ..hits }), table)
         });
 
         let shape = parse::Shape::of(function);

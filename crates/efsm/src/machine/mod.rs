@@ -448,7 +448,7 @@ impl Datapath for Machine {
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
         let mut fresh = Machine::new(Arc::clone(&self.function));
         let known = fresh.snapshot()?;
-        if let Some(map) = state.maps.keys().find(|name| !known.maps.contains_key(*name) && !name.starts_with("fl_")) {
+        if let Some(map) = state.maps.keys().find(|name| !known.maps.contains_key(*name) && !layout::is_instrument(name)) {
             let known = known.maps.keys().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ");
             return Err(SnapshotError::UnknownMap { map: map.clone(), known }.into());
         }
