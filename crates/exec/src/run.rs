@@ -14,8 +14,8 @@ const PACKETS_BETWEEN_LOOKS: u64 = 1024;
 /// Time between two reports of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-/// Says when expired contexts are to be swept: before the first packet whose time has reached the next multiple of the
-/// period. However many periods went by between two packets, there is one sweep.
+/// Says when expired contexts are to be swept: at the multiples of the period, as far as a packet's time has reached
+/// them. Of several multiples between two packets only the last matters, so there is one sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweepClock {
     period_ns: u64,
@@ -34,13 +34,14 @@ impl SweepClock {
         SweepClock::new(swept.map(|layout| layout.sweep_ns).filter(|period| *period != 0).min().unwrap_or(0))
     }
 
-    /// Whether a sweep is due before a packet at `now_ns`; times never run backwards.
-    pub fn is_due(&mut self, now_ns: u64) -> bool {
+    /// The moment of the sweep that is due before a packet at `now_ns`; times never run backwards.
+    pub fn due(&mut self, now_ns: u64) -> Option<u64> {
         if self.period_ns == 0 || now_ns < self.next_ns {
-            return false;
+            return None;
         }
-        self.next_ns = (now_ns / self.period_ns + 1).saturating_mul(self.period_ns);
-        true
+        let moment_ns = now_ns / self.period_ns * self.period_ns;
+        self.next_ns = moment_ns.saturating_add(self.period_ns);
+        Some(moment_ns)
     }
 }
 
@@ -147,8 +148,8 @@ pub fn run(
         summary.packets += 1;
         summary.bytes += captured.bytes.len() as u64;
         summary.times_ns = Some((summary.times_ns.map_or(now_ns, |(first, _)| first), now_ns));
-        if sweep.is_due(now_ns) {
-            datapath.sweep(now_ns).map_err(fails)?;
+        if let Some(moment_ns) = sweep.due(now_ns) {
+            datapath.sweep(moment_ns).map_err(fails)?;
             summary.sweeps += 1;
         }
 
