@@ -167,8 +167,8 @@ fn emit_type(out: &mut Vec<u8>, ty: &Type) -> Result<(), BtfError> {
             Ok(())
         }
         Type::Float { name, size_bytes } => head(out, *name, 16, 0, false, *size_bytes),
-        Type::DeclTag { name, of, component } => {
-            head(out, *name, 17, 0, false, of.0)?;
+        Type::DeclTag { name, of, component, attribute } => {
+            head(out, *name, 17, 0, *attribute, of.0)?;
             put(out, *component as u32);
             Ok(())
         }

@@ -140,6 +140,9 @@ fn sections<R>(
     while !cursor.is_done() {
         let section = Name(cursor.u32(what)?);
         let count = cursor.u32(what)?;
+        if count == 0 {
+            return Err(BtfError::NoRecords { what, offset: cursor.at - 8 });
+        }
         let mut records = Vec::new();
         for _ in 0..count {
             // A newer compiler's records may be longer: what is behind ours is skipped.

@@ -22,6 +22,8 @@ pub use ext::{Ext, ExtSection, FuncRecord, LineRecord};
 pub(crate) const MAGIC: u16 = 0xeb9f;
 /// Names lie below this offset of the string table, as the kernel has it.
 pub(crate) const MAX_NAME_OFFSET: usize = 0x00ff_ffff;
+/// Longest name, where a text is not meant; the kernel takes 512 bytes.
+const MAX_NAME: usize = 4096;
 /// How many references are followed from a type before it is called endless.
 const MAX_DEPTH: usize = 64;
 
@@ -77,7 +79,8 @@ pub enum Type {
     /// A floating-point number.
     Float { name: Name, size_bytes: u32 },
     /// `btf_decl_tag` of a type, or of one of its members or parameters.
-    DeclTag { name: Name, of: TypeId, component: i32 },
+    /// `attribute` as for a type tag.
+    DeclTag { name: Name, of: TypeId, component: i32, attribute: bool },
     /// `btf_type_tag`. `attribute` is the kind flag: any attribute rather than a tag.
     TypeTag { name: Name, to: TypeId, attribute: bool },
     /// An enumeration of up to 64 bits.
@@ -180,6 +183,9 @@ pub enum BtfError {
     /// A name that is not in the string table.
     #[error("{what} is named by offset {offset}, the string table has {len} bytes")]
     NameOffset { what: &'static str, offset: u32, len: usize },
+    /// A name without end.
+    #[error("name at offset {offset} of the string table is longer than {limit} bytes")]
+    NameLength { offset: u32, limit: usize },
     /// A name that is not text.
     #[error("name at offset {offset} of the string table is not UTF-8")]
     NameText { offset: u32 },
@@ -192,6 +198,9 @@ pub enum BtfError {
     /// Records of `.BTF.ext` of a wrong length.
     #[error("{what} records are {found} bytes, expected at least {expected} and a multiple of 4")]
     RecordSize { what: &'static str, found: u32, expected: u32 },
+    /// A section of `.BTF.ext` without records.
+    #[error("{what} information at byte {offset} has no records")]
+    NoRecords { what: &'static str, offset: usize },
     /// More than the format can number.
     #[error("{what} take {found} bytes, at most {limit} can be addressed")]
     TooLarge { what: &'static str, found: usize, limit: usize },
@@ -209,16 +218,34 @@ impl Btf {
         self.types.iter().zip(1..).map(|(t, id)| (TypeId(id), t))
     }
 
-    /// The bytes of a name without the zero that ends it.
+    /// The bytes of a text of any length, such as a source line, without the zero that ends it.
     ///
     /// # Errors
     /// [`BtfError::NameOffset`] if it begins outside of the string table.
-    pub fn name_bytes(&self, name: Name) -> Result<&[u8], BtfError> {
-        let tail = usize::try_from(name.0).ok().and_then(|at| self.strings.get(at..)).filter(|tail| !tail.is_empty());
-        let tail =
-            tail.ok_or(BtfError::NameOffset { what: "a string", offset: name.0, len: self.strings.len() })?;
+    ///
+    /// # Cost
+    /// The length of the text; whoever asks often for the same long one pays each time.
+    pub fn text_bytes(&self, name: Name) -> Result<&[u8], BtfError> {
+        let tail = self.tail(name)?;
         let end = tail.iter().position(|b| *b == 0).unwrap_or(tail.len());
         Ok(&tail[..end])
+    }
+
+    /// The bytes of a name without the zero that ends it. No more than the longest name is looked at.
+    ///
+    /// # Errors
+    /// [`BtfError::NameOffset`] if it begins outside of the string table, [`BtfError::NameLength`] if it is longer than
+    /// 4096 bytes.
+    pub fn name_bytes(&self, name: Name) -> Result<&[u8], BtfError> {
+        let tail = self.tail(name)?;
+        let tail = &tail[..tail.len().min(MAX_NAME + 1)];
+        let end = tail.iter().position(|b| *b == 0);
+        end.map(|end| &tail[..end]).ok_or(BtfError::NameLength { offset: name.0, limit: MAX_NAME })
+    }
+
+    fn tail(&self, name: Name) -> Result<&[u8], BtfError> {
+        let tail = usize::try_from(name.0).ok().and_then(|at| self.strings.get(at..)).filter(|tail| !tail.is_empty());
+        tail.ok_or(BtfError::NameOffset { what: "a string", offset: name.0, len: self.strings.len() })
     }
 
     /// A name as text.

@@ -230,21 +230,12 @@ impl Parser<'_> {
             15 => {
                 let mut vars = Vec::new();
                 for _ in 0..count {
-                    vars.push(SecVar {
-                        var: self.reference()?,
-                        offset_bytes: self.word()?,
-                        size_bytes: self.word()?,
-                    });
+                    vars.push(SecVar { var: self.reference()?, offset_bytes: self.word()?, size_bytes: self.word()? });
                 }
                 Type::DataSec { name, size_bytes: last, vars }
             }
             16 => Type::Float { name, size_bytes: last },
-            17 => {
-                if flag {
-                    return Err(self.field("the kind flag of a declaration tag (an attribute)", info));
-                }
-                Type::DeclTag { name, of: self.refer(last), component: self.word()? as i32 }
-            }
+            17 => Type::DeclTag { name, of: self.refer(last), component: self.word()? as i32, attribute: flag },
             18 => Type::TypeTag { name, to: self.refer(last), attribute: flag },
             19 => {
                 let mut values = Vec::new();
@@ -264,13 +255,7 @@ impl Parser<'_> {
         Ok(self.refer(target))
     }
 
-    fn composite(
-        &mut self,
-        name: Name,
-        size_bytes: u32,
-        count: usize,
-        bitfields: bool,
-    ) -> Result<Composite, BtfError> {
+    fn composite(&mut self, name: Name, size_bytes: u32, count: usize, bitfields: bool) -> Result<Composite, BtfError> {
         let mut members = Vec::new();
         for _ in 0..count {
             let (name, of, place) = (self.named()?, self.reference()?, self.word()?);

@@ -115,10 +115,7 @@ fn check_borders(insns: &[Insn], functions: &[Range<usize>], first: &[bool]) -> 
             }
         }
         let (at, insn) = last;
-        let ends = matches!(
-            (insn.class(), insn.op()),
-            (class::JMP, jmp::EXIT) | (class::JMP | class::JMP32, jmp::JA)
-        );
+        let ends = matches!((insn.class(), insn.op()), (class::JMP, jmp::EXIT) | (class::JMP | class::JMP32, jmp::JA));
         if !ends && number + 1 < functions.len() {
             return Err(CodeError::RunsOn { at });
         }

@@ -133,7 +133,8 @@ impl<'a> Container<'a> {
 
     /// The only section with this name, and its number.
     pub(super) fn named(&self, name: &str) -> Result<Option<(usize, &Section<'a>)>, ReadFault> {
-        let mut found = self.sections.iter().enumerate().filter(|(_, s)| s.name == name && s.kind != SectionKind::Other);
+        let mut found =
+            self.sections.iter().enumerate().filter(|(_, s)| s.name == name && s.kind != SectionKind::Other);
         let first = found.next();
         match found.next() {
             Some(_) => Err(ReadFault::Twice { what: "section", name: name.to_owned() }),

@@ -65,15 +65,8 @@ impl<'a> Linker<'a> {
             // Two names of one function: the first stands for both.
             by_place.entry((function.section, function.start)).or_insert(number);
         }
-        let mut out = Linker {
-            container,
-            btf,
-            maps,
-            functions,
-            by_place,
-            lines: HashMap::new(),
-            adaptations: HashMap::new(),
-        };
+        let mut out =
+            Linker { container, btf, maps, functions, by_place, lines: HashMap::new(), adaptations: HashMap::new() };
         if let Some(btf) = btf {
             for section in &ext.lines {
                 let name = btf.name_bytes(section.section)?;
@@ -144,8 +137,7 @@ impl<'a> Linker<'a> {
             lines,
             license: license.to_owned(),
         };
-        code::split(&program.insns)
-            .map_err(|source| ReadFault::Code { program: program.name.clone(), source })?;
+        code::split(&program.insns).map_err(|source| ReadFault::Code { program: program.name.clone(), source })?;
         let mut firsts = vec![false; program.insns.len()];
         for (at, _) in code::instructions(&program.insns) {
             firsts[at] = true;
@@ -216,8 +208,7 @@ impl<'a> Linker<'a> {
                 }
                 Target::Value(index, offset) => {
                     self.check_second_half(number, at, &original, insn)?;
-                    (insns[at].src, insns[at].imm, insns[at + 1].imm) =
-                        (imm64::MAP_VALUE, index as i32, offset as i32);
+                    (insns[at].src, insns[at].imm, insns[at + 1].imm) = (imm64::MAP_VALUE, index as i32, offset as i32);
                 }
                 Target::Function(callee) => {
                     // Reaching went over the same targets, so that each has its place.
@@ -285,7 +276,9 @@ impl<'a> Linker<'a> {
         let fault = |why: String| Err(self.fault(number, at, why));
         let section = match symbol.place {
             Place::Section(section) => section,
-            Place::Extern => return fault(format!("`{}` is not defined in the object, externs are not supported", symbol.name)),
+            Place::Extern => {
+                return fault(format!("`{}` is not defined in the object, externs are not supported", symbol.name));
+            }
             Place::Absolute => return fault(format!("symbol `{}` has no place in the object", symbol.name)),
         };
         let (value, addend) = (symbol.value as i64, i64::from(insn.imm));
@@ -315,7 +308,9 @@ impl<'a> Linker<'a> {
                         }
                     }
                     (Some(_), other) => fault(format!("load of `{}` with source field {other}", symbol.name)),
-                    (None, _) => fault(format!("no map or data at byte {offset} of section `{name}` (symbol `{}`)", symbol.name)),
+                    (None, _) => {
+                        fault(format!("no map or data at byte {offset} of section `{name}` (symbol `{}`)", symbol.name))
+                    }
                 }
             }
             kind => fault(format!(
@@ -326,13 +321,7 @@ impl<'a> Linker<'a> {
         }
     }
 
-    fn function_at(
-        &self,
-        number: usize,
-        at: usize,
-        section: usize,
-        offset: Option<i64>,
-    ) -> Result<Target, ReadFault> {
+    fn function_at(&self, number: usize, at: usize, section: usize, offset: Option<i64>) -> Result<Target, ReadFault> {
         let found = offset
             .and_then(|o| u64::try_from(o).ok())
             .filter(|o| o.is_multiple_of(8))
@@ -372,7 +361,7 @@ impl<'a> Linker<'a> {
                 let len = self.container.sections[function.section].len;
                 return Err(ReadFault::Offset { section, offset, len, unit: 8 });
             }
-            let (file, text) = (btf.name_bytes(record.file)?, btf.name_bytes(record.text)?);
+            let (file, text) = (btf.text_bytes(record.file)?, btf.text_bytes(record.text)?);
             budget.charge("lines", (file.len() + text.len()) as u64 * 3 + size_of::<LineInfo>() as u64)?;
             lines.push(LineInfo {
                 insn: base + (u64::from(record.offset_bytes) / 8 - function.start) as usize,

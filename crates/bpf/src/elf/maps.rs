@@ -12,6 +12,9 @@ use crate::program::{BPF_F_MMAPABLE, BPF_F_RDONLY_PROG, MapDef, MapKind};
 /// Largest number of maps in an object. One program of the kernel uses at most 64.
 const MAX_MAPS: usize = 4096;
 
+/// Largest number of fields in the definition of a map; the conventions know eleven.
+const MAX_FIELDS: usize = 64;
+
 /// What a relocation finds at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
@@ -36,11 +39,7 @@ impl Maps {
     ///
     /// # Errors
     /// Definitions that cannot be understood or not be honoured.
-    pub(super) fn read(
-        container: &Container<'_>,
-        btf: Option<&Btf>,
-        budget: &mut Budget,
-    ) -> Result<Maps, ReadFault> {
+    pub(super) fn read(container: &Container<'_>, btf: Option<&Btf>, budget: &mut Budget) -> Result<Maps, ReadFault> {
         let legacy = |s: &&super::container::Section<'_>| {
             s.kind != SectionKind::Other && (s.name == names::LEGACY_MAPS || s.name.starts_with("maps/"))
         };
@@ -50,9 +49,10 @@ impl Maps {
                 place: format!("section `{}`", section.name),
             });
         }
+        let variables = variables(btf)?;
         let mut maps = Maps::default();
-        maps.read_definitions(container, btf)?;
-        maps.read_data(container, btf, budget)?;
+        maps.read_definitions(container, btf, &variables)?;
+        maps.read_data(container, btf, &variables, budget)?;
         let mut seen = HashSet::new();
         if let Some(twice) = maps.defs.iter().find(|m| !seen.insert(m.name.as_str())) {
             return Err(ReadFault::Twice { what: "map", name: twice.name.clone() });
@@ -69,14 +69,22 @@ impl Maps {
         self.definitions.get(&(section, offset)).map(|index| Found::Map(*index))
     }
 
-    fn read_definitions(&mut self, container: &Container<'_>, btf: Option<&Btf>) -> Result<(), ReadFault> {
+    fn read_definitions(
+        &mut self,
+        container: &Container<'_>,
+        btf: Option<&Btf>,
+        variables: &Variables<'_>,
+    ) -> Result<(), ReadFault> {
         let Some((number, section)) = container.named(names::MAPS)? else { return Ok(()) };
         if section.len == 0 {
             return Ok(());
         }
-        let missing = || ReadFault::Missing { what: "type information (`.BTF`) with the variables of section", name: names::MAPS };
+        let missing = || ReadFault::Missing {
+            what: "type information (`.BTF`) with the variables of section",
+            name: names::MAPS,
+        };
         let btf = btf.ok_or_else(missing)?;
-        let vars = variables(btf, names::MAPS)?.ok_or_else(missing)?;
+        let vars = *variables.get(names::MAPS.as_bytes()).ok_or_else(missing)?;
         if vars.len() > MAX_MAPS {
             return Err(ReadFault::TooMany { what: "maps", found: vars.len(), limit: MAX_MAPS });
         }
@@ -115,6 +123,7 @@ impl Maps {
         &mut self,
         container: &Container<'_>,
         btf: Option<&Btf>,
+        variables: &Variables<'_>,
         budget: &mut Budget,
     ) -> Result<(), ReadFault> {
         for (number, section) in container.sections.iter().enumerate() {
@@ -136,7 +145,7 @@ impl Maps {
             }
             let mut flags = if kind == DataKind::ReadOnly { BPF_F_RDONLY_PROG } else { 0 };
             if let Some(btf) = btf
-                && let Some(vars) = variables(btf, section.name)?
+                && let Some(vars) = variables.get(section.name.as_bytes())
             {
                 let shared = |v: &SecVar| match btf.get(v.var) {
                     Some(Type::Var { linkage, .. }) => *linkage != Linkage::Static,
@@ -197,16 +206,21 @@ impl Maps {
     }
 }
 
-/// The variables of the section called `name`.
-fn variables<'b>(btf: &'b Btf, name: &str) -> Result<Option<&'b [SecVar]>, ReadFault> {
+/// Variables by the name of their section.
+type Variables<'b> = HashMap<&'b [u8], &'b [SecVar]>;
+
+fn variables(btf: Option<&Btf>) -> Result<Variables<'_>, ReadFault> {
+    let mut out = Variables::new();
+    let Some(btf) = btf else { return Ok(out) };
     for (_, ty) in btf.types() {
-        if let Type::DataSec { name: section, vars, .. } = ty
-            && btf.name_bytes(*section)? == name.as_bytes()
-        {
-            return Ok(Some(vars));
+        let Type::DataSec { name, vars, .. } = ty else { continue };
+        let section = btf.name_bytes(*name)?;
+        if out.insert(section, vars).is_some() {
+            let name = String::from_utf8_lossy(section).into_owned();
+            return Err(ReadFault::Twice { what: "type of section", name });
         }
     }
-    Ok(None)
+    Ok(out)
 }
 
 /// Reads `struct { __uint(type, …); __type(key, …); … } NAME SEC(".maps")`.
@@ -219,6 +233,9 @@ fn definition(btf: &Btf, map: &str, of: TypeId) -> Result<MapDef, ReadFault> {
     let Some(Type::Struct(fields)) = btf.get(btf.resolve(of)?) else {
         return Err(fail("its type", "it is not a struct"));
     };
+    if fields.members.len() > MAX_FIELDS {
+        return Err(fail("its type", "it has more than 64 fields"));
+    }
     let (mut kind, mut max_entries, mut flags) = (None, 0, 0);
     let (mut key, mut value) = (Size::default(), Size::default());
     for member in &fields.members {

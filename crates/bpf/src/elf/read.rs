@@ -165,7 +165,6 @@ fn license(container: &Container<'_>) -> Result<String, ReadFault> {
     let Some((_, section)) = container.named(names::LICENSE)? else { return Ok(String::new()) };
     let end = section.bytes.iter().position(|b| *b == 0).unwrap_or(section.bytes.len());
     let text = std::str::from_utf8(&section.bytes[..end]);
-    let text =
-        text.map_err(|_| ReadFault::Header { what: "section `license`", why: "it is not UTF-8".to_owned() })?;
+    let text = text.map_err(|_| ReadFault::Header { what: "section `license`", why: "it is not UTF-8".to_owned() })?;
     Ok(text.to_owned())
 }

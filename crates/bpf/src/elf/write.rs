@@ -9,7 +9,9 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use object::write::{Object, Relocation, SectionId, Symbol, SymbolId, SymbolSection};
-use object::{Architecture, BinaryFormat, Endianness, RelocationFlags, SectionKind, SymbolFlags, SymbolKind, SymbolScope};
+use object::{
+    Architecture, BinaryFormat, Endianness, RelocationFlags, SectionKind, SymbolFlags, SymbolKind, SymbolScope,
+};
 
 use super::code::{self, CodeError};
 use super::sidecar::Sidecar;
@@ -63,8 +65,8 @@ pub enum WriteError {
 /// # Source
 /// [Linux Documentation/bpf/btf.rst], [LLVM BPF ELF relocations: R_BPF_64_64, R_BPF_64_32]
 pub fn write(program: &Program) -> Result<Vec<u8>, WriteError> {
-    let functions = code::split(&program.insns)
-        .map_err(|source| WriteError::Code { program: program.name.clone(), source })?;
+    let functions =
+        code::split(&program.insns).map_err(|source| WriteError::Code { program: program.name.clone(), source })?;
     check_names(program)?;
     let mut types = Types::default();
     let mut out = Writer::new(program, functions, &mut types)?;
@@ -164,9 +166,7 @@ impl<'p> Writer<'p> {
     /// Section and byte offset of a function.
     fn place(&self, number: usize) -> (SectionId, u64) {
         match self.text {
-            Some(text) if number > 0 => {
-                (text, (self.functions[number].start - self.functions[1].start) as u64 * 8)
-            }
+            Some(text) if number > 0 => (text, (self.functions[number].start - self.functions[1].start) as u64 * 8),
             _ => (self.main, 0),
         }
     }
@@ -288,13 +288,14 @@ impl<'p> Writer<'p> {
 
     /// Makes the instruction at `at` (in `insns`, which begin at slot `base`) what clang would have written.
     fn relocate(
-        &self,
+        &mut self,
         insns: &mut [Insn],
         at: usize,
         insn: Insn,
         base: usize,
     ) -> Result<Option<(SymbolId, object::elf::RelocationType)>, WriteError> {
-        let fail = |why: String| WriteError::Load { program: self.program.name.clone(), at: base + at, why };
+        let program = self.program;
+        let fail = |why: String| WriteError::Load { program: program.name.clone(), at: base + at, why };
         if let Some(target) = code::callee(insn, base + at) {
             // Splitting has checked that a function begins there.
             let number = self.functions.partition_point(|f| (f.start as i64) < target);
@@ -303,9 +304,11 @@ impl<'p> Writer<'p> {
                 if insns[at + 1] != Insn::default() {
                     return Err(fail("the second half of a function's address is not zero".to_owned()));
                 }
+                // libbpf takes the address of a static function by the symbol of `.text` alone.
+                let (section, start) = self.place(number);
                 insns[at].src = imm64::NUMBER;
-                insns[at].imm = 0;
-                return Ok(Some((symbol, object::elf::R_BPF_64_64)));
+                insns[at].imm = start as i32;
+                return Ok(Some((self.object.section_symbol(section), object::elf::R_BPF_64_64)));
             }
             if base > 0 {
                 // Within `.text` the distance stays what it is.
@@ -416,9 +419,8 @@ fn check_map(map: &MapDef) -> Result<(), WriteError> {
 
 /// A data section's map is fixed by the section; anything else could not come back.
 fn check_data(map: &MapDef, initial: &[u8]) -> Result<DataKind, WriteError> {
-    let fail = |what, found: String, expected: String| {
-        Err(WriteError::Map { map: map.name.clone(), what, found, expected })
-    };
+    let fail =
+        |what, found: String, expected: String| Err(WriteError::Map { map: map.name.clone(), what, found, expected });
     let Some(kind) = DataKind::of(&map.name).filter(|_| !map.name.contains('\0')) else {
         let why = "a map with initial contents is called `.data`, `.rodata` or `.bss`, or one of these and `.NAME`";
         return Err(WriteError::Name { what: "map", name: map.name.clone(), why });

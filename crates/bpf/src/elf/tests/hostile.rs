@@ -1,0 +1,135 @@
+//! Damaged objects: an error that says something, or a program; never a panic.
+
+use std::collections::BTreeMap;
+
+use flowloom_testkit::Rng;
+
+use super::random;
+use super::samples::everything;
+use crate::elf::{read, write};
+
+/// What reading comes to, without the numbers: to see how deep the damage reached.
+fn outcome(bytes: &[u8]) -> String {
+    match read(bytes, "x") {
+        Err(error) => {
+            let text = format!("{:?}", error.fault);
+            let end = text.find([' ', '{', '(']).unwrap_or(text.len());
+            let inner = text.split("source: ").nth(1).map_or("", |s| s.split([' ', '{']).next().unwrap_or(""));
+            assert!(!error.to_string().is_empty());
+            format!("{} {inner}", &text[..end])
+        }
+        Ok(object) => {
+            for program in &object.programs {
+                // What was read can be written or is refused, and what was written comes back.
+                let Ok(bytes) = write(program) else { continue };
+                let back = read(&bytes, "x").unwrap_or_else(|e| panic!("{e}\n{program:?}"));
+                let [back] = &back.programs[..] else { panic!("one program") };
+                assert_eq!((&back.insns, &back.maps, &back.license), (&program.insns, &program.maps, &program.license));
+                let again = write(back).unwrap();
+                assert_eq!(
+                    read(&again, "x").unwrap().programs,
+                    std::slice::from_ref(back),
+                    "the normal form is not stable"
+                );
+            }
+            "read".to_owned()
+        }
+    }
+}
+
+/// Cuts `bytes` at `cuts` places (all, if there are no more) and changes it `changes` times.
+pub(super) fn torture(bytes: &[u8], cuts: usize, changes: usize, rng: &mut Rng) -> BTreeMap<String, usize> {
+    let step = (bytes.len() / cuts).max(1);
+    let mut outcomes = BTreeMap::new();
+    for end in (0..bytes.len()).step_by(step) {
+        let result = outcome(&bytes[..end]);
+        assert_ne!(result, "read", "cut at byte {end} of {}, it is still read", bytes.len());
+        *outcomes.entry(result).or_insert(0) += 1;
+    }
+    for _ in 0..changes {
+        let mut damaged = bytes.to_vec();
+        for _ in 0..1 + rng.below(4) {
+            damage(&mut damaged, rng);
+        }
+        *outcomes.entry(outcome(&damaged)).or_insert(0) += 1;
+    }
+    outcomes
+}
+
+fn damage(bytes: &mut [u8], rng: &mut Rng) {
+    let at = rng.below(bytes.len().max(1));
+    match rng.below(6) {
+        0 | 1 => {
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte ^= 1 << rng.below(8);
+            }
+        }
+        2 => {
+            // A word of the kind that breaks arithmetic.
+            let words: [u32; 7] = [0, 1, 7, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0xffff_fff8];
+            let word = rng.pick(&words).to_le_bytes();
+            let at = at & !3;
+            if let Some(place) = bytes.get_mut(at..at + 4) {
+                place.copy_from_slice(&word);
+            }
+        }
+        3 => {
+            // A small number changed by little: an index, a count, a kind.
+            if let Some(byte) = bytes.get_mut(at & !3) {
+                *byte = byte.wrapping_add(rng.below(5) as u8).wrapping_sub(2);
+            }
+        }
+        4 => {
+            let (from, len) = (rng.below(bytes.len().max(1)), rng.below(32));
+            let piece: Vec<u8> = bytes.iter().skip(from).take(len).copied().collect();
+            for (place, byte) in bytes.iter_mut().skip(at).zip(piece) {
+                *place = byte;
+            }
+        }
+        _ => {
+            // The tables of sections and symbols are at the end and rarely hit by chance.
+            let back = rng.below(bytes.len().min(1400)) + 1;
+            let at = bytes.len() - back;
+            bytes[at] = rng.next_u64() as u8;
+        }
+    }
+}
+
+#[test]
+fn every_truncation_is_refused() {
+    let bytes = write(&everything()).unwrap();
+    let outcomes = torture(&bytes, usize::MAX, 0, &mut Rng::new(0));
+    assert_eq!(outcomes.values().sum::<usize>(), bytes.len());
+}
+
+#[test]
+fn damaged_objects_do_not_panic() {
+    let mut rng = Rng::from_env(2);
+    let mut outcomes = BTreeMap::new();
+    for round in 0..40 {
+        let program = if round == 0 { everything() } else { random::program(&mut rng) };
+        let changes = if round == 0 { 12_000 } else { 400 };
+        for (key, count) in torture(&write(&program).unwrap(), 60, changes, &mut rng) {
+            *outcomes.entry(key).or_insert(0) += count;
+        }
+    }
+    eprintln!("{outcomes:#?}");
+    // Damage must reach all layers, or the test says little.
+    for layer in ["read", "Contents ", "Btf Truncated", "Btf Kind", "Btf Reference", "Instruction ", "Definition "] {
+        assert!(outcomes.contains_key(layer), "nothing ended in `{layer}`: {outcomes:#?}");
+    }
+    assert!(outcomes.len() >= 25, "{} kinds of outcomes: {outcomes:#?}", outcomes.len());
+}
+
+#[test]
+fn small_files_cannot_ask_for_all_memory() {
+    let bytes = write(&everything()).unwrap();
+    let table = u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize;
+    let count = usize::from(u16::from_le_bytes(bytes[60..62].try_into().unwrap()));
+    // The section without bytes in the file (`.bss`) claims 2^40 of them.
+    let mut huge = bytes.clone();
+    let header = (0..count).map(|i| table + i * 64).find(|at| bytes[at + 4] == 8).unwrap();
+    huge[header + 32..header + 40].copy_from_slice(&(1_u64 << 40).to_le_bytes());
+    let error = read(&huge, "x").unwrap_err().to_string();
+    assert!(error.contains("unfolds to more than"), "{error}");
+}

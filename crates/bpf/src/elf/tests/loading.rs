@@ -1,5 +1,7 @@
 //! What we write, loaded by the kernel with other people's loaders.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use aya::programs::Xdp;
 use flowloom_testkit::{Rng, skip};
 use serde_json::Value;
@@ -93,9 +95,10 @@ struct Pair {
 
 impl Pair {
     fn new(test: &str) -> Option<Pair> {
-        let id = std::process::id() % 100_000;
-        let tag = test.len() % 10;
-        let names = [format!("fle{tag}{id}a"), format!("fle{tag}{id}b")];
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let (id, tag) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        // Names of interfaces have at most 15 bytes.
+        let names = [format!("fle{tag}{id:x}a"), format!("fle{tag}{id:x}b")];
         let made = run("ip", &["link", "add", &names[0], "type", "veth", "peer", "name", &names[1]]);
         match made {
             Ok(out) if out.status.success() => Some(Pair { names }),

@@ -9,7 +9,8 @@ use crate::program::{
     Program,
 };
 
-const TEXTS: [&str; 8] = ["", "x", "  in idle when a < b", "\tif (x) {", "größer ≥ 3", "\"quoted\\\"", "\u{1}\u{7f}", "}"];
+const TEXTS: [&str; 8] =
+    ["", "x", "  in idle when a < b", "\tif (x) {", "größer ≥ 3", "\"quoted\\\"", "\u{1}\u{7f}", "}"];
 
 fn text(rng: &mut Rng) -> String {
     let mut out = (*rng.pick(&TEXTS)).to_owned();

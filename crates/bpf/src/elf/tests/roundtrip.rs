@@ -38,13 +38,8 @@ fn random_programs_come_back() {
 
 #[test]
 fn lines_are_repeated_where_functions_begin_and_wide_columns_are_dropped() {
-    let line = |insn, line, column| LineInfo {
-        insn,
-        file: "f.efsm".to_owned(),
-        text: format!("line {line}"),
-        line,
-        column,
-    };
+    let line =
+        |insn, line, column| LineInfo { insn, file: "f.efsm".to_owned(), text: format!("line {line}"), line, column };
     let mut program = minimal();
     program.insns = vec![mov(1, 0), call_local(1), exit(), mov(0, 2), exit()];
     program.lines = vec![line(1, 7, 1024)];

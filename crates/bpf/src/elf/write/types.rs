@@ -1,8 +1,8 @@
 //! The types of an object: what its maps hold, what its functions take.
 
 use super::WriteError;
-use crate::elf::sidecar::check_layout;
 use crate::btf::{Btf, BtfError, Builder, Composite, Linkage, Member, Name, SecVar, Type, TypeId};
+use crate::elf::sidecar::check_layout;
 use crate::program::{ContextLayout, MapDef, MapKind};
 
 /// Longest name in type information; the kernel takes more, `bpftool` prints less.
@@ -128,8 +128,7 @@ impl Types {
         let target = if kind == "xdp" {
             let word = self.sized(4, false)?;
             let names = ["data", "data_end", "data_meta", "ingress_ifindex", "rx_queue_index", "egress_ifindex"];
-            let members: Vec<_> =
-                names.iter().zip(0..).map(|(name, i)| ((*name).to_owned(), word, i * 4)).collect();
+            let members: Vec<_> = names.iter().zip(0..).map(|(name, i)| ((*name).to_owned(), word, i * 4)).collect();
             self.composite("xdp_md", 24, &members)?
         } else {
             // Another kind of program: its context has no layout that we know.
