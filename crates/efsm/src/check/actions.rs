@@ -43,12 +43,14 @@ impl<'s> Checker<'s, '_> {
         let mut effects =
             Effects { updates: Vec::new(), actions: Actions { writes: Vec::new(), terminal: Terminal::Drop } };
         let mut terminal: Option<Span> = None;
+        let mut is_reported = false;
         let mut targets: Vec<(Target, Span)> = Vec::new();
         for statement in &block.statements {
             let span = match statement {
                 Statement::Assign { span, .. } | Statement::Terminal { span, .. } => *span,
             };
-            if let Some(before) = terminal {
+            if let Some(before) = terminal.filter(|_| !is_reported) {
+                is_reported = true;
                 self.sink
                     .error(Code::AfterTerminal, span, "an action after the terminal action", "never reached")
                     .also(before, "the packet leaves here")

@@ -182,7 +182,7 @@ impl<'s> Checker<'s, '_> {
                         ("ipv6", _) => "an IPv6 address takes two `u64`; only keys hold 128 bits in one piece".to_owned(),
                         ("time", _) => "times are numbers with a clock unit, as in `u32 time(1us)`".to_owned(),
                         ("port", _) => "port numbers fit in `u32`".to_owned(),
-                        (_, Some(near)) => format!("did you mean `{near}`?"),
+                        (_, Some(near)) => format!("did you mean `{near}`? There are {}", list_names(TYPE_NAMES, 8)),
                         (_, None) => format!("there are {}", list_names(TYPE_NAMES, 8)),
                     };
                     self.sink

@@ -189,9 +189,14 @@ impl Sink {
         self.list
     }
 
+    /// Says nothing, where the mistake was reported before.
+    pub(crate) fn silent(&mut self) -> Draft<'_> {
+        Draft { sink: self, at: None }
+    }
+
     fn push(&mut self, diagnostic: Diagnostic) -> Draft<'_> {
         self.list.push(diagnostic);
-        let at = self.list.len() - 1;
+        let at = Some(self.list.len() - 1);
         Draft { sink: self, at }
     }
 
@@ -204,19 +209,23 @@ impl Sink {
 /// A diagnostic that was just added and can be said more about.
 pub(crate) struct Draft<'a> {
     sink: &'a mut Sink,
-    at: usize,
+    at: Option<usize>,
 }
 
 impl Draft<'_> {
     pub(crate) fn help(self, help: impl Into<String>) -> Self {
-        self.sink.list[self.at].help = Some(help.into());
+        if let Some(at) = self.at {
+            self.sink.list[at].help = Some(help.into());
+        }
         self
     }
 
     /// One more place.
     pub(crate) fn also(self, span: Span, text: impl Into<String>) -> Self {
         let span = self.sink.clamp(span);
-        self.sink.list[self.at].labels.push(Label { span, text: text.into() });
+        if let Some(at) = self.at {
+            self.sink.list[at].labels.push(Label { span, text: text.into() });
+        }
         self
     }
 }

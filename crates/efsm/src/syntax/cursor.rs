@@ -92,8 +92,11 @@ impl<'s, 'k> Parser<'s, 'k> {
         }
     }
 
-    /// Reports that something else was expected here.
+    /// Reports that something else was expected here; characters that start no word were reported already.
     pub(super) fn unexpected(&mut self, expected: &str) -> Draft<'_> {
+        if self.is(Kind::Unknown) {
+            return self.sink.silent();
+        }
         let (span, found) = (self.peek().span, self.found());
         self.sink.error(
             Code::UnexpectedToken,
@@ -107,7 +110,15 @@ impl<'s, 'k> Parser<'s, 'k> {
         match self.eat(kind) {
             Some(token) => Ok(token),
             None => {
-                self.unexpected(expected);
+                let help = match kind {
+                    Kind::Name => "names start with a letter and go on with letters, digits and `_`",
+                    Kind::OpenBrace => "elements and the actions of rows stand in braces: `{ ... }`",
+                    Kind::CloseParen => "every `(` is closed by a `)`",
+                    Kind::OpenParen => "what is in question stands in parentheses",
+                    Kind::Equal => "a value is given with `=`",
+                    _ => "see \"The language\" in the book",
+                };
+                self.unexpected(expected).help(help);
                 Err(Failed)
             }
         }
@@ -131,7 +142,13 @@ impl<'s, 'k> Parser<'s, 'k> {
                 .help("add `;`");
             return Ok(());
         }
-        self.unexpected(&format!("`;` after {of}"));
+        let help = match next.kind {
+            Kind::Name | Kind::Number if self.text_of(next.span).starts_with(['u', 'i']) => "a type stands behind `:`, as in `name: u32`",
+            Kind::Name => "declarations and actions end with `;`, each before the next",
+            Kind::OpenParen => "only `forward` and the functions `min`, `max`, `ror` and `ewma` take something in parentheses",
+            _ => "declarations and actions end with `;`",
+        };
+        self.unexpected(&format!("`;` after {of}")).help(help);
         Err(Failed)
     }
 

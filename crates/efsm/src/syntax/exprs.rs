@@ -234,11 +234,15 @@ impl<'s> Parser<'s, '_> {
                     return Err(Failed);
                 }
                 if self.eat(Kind::CloseParen).is_none() {
+                    if self.is(Kind::Unknown) {
+                        return Err(Failed);
+                    }
                     let found = self.found();
                     let here = self.peek().span;
                     self.sink
                         .error(Code::Unclosed, here, format!("expected `)`, found {found}"), "expected `)`")
-                        .also(token.span, "opened here");
+                        .also(token.span, "opened here")
+                        .help("every `(` is closed by a `)`");
                     return Err(Failed);
                 }
                 return Ok(Expr { span: self.span_from(token.span.start), kind: inner.kind });

@@ -45,6 +45,7 @@ impl<'s> Parser<'s, '_> {
         if !self.is(Kind::OpenBrace) {
             let help = match self.peek().kind {
                 Kind::Name if self.is_word("when") => "conditions stand before `stay` or `->`",
+                Kind::Name if matches!(self.word(), "if" | "where" | "with") => "conditions start with `when`",
                 Kind::AndAnd => "conditions start with `when`",
                 Kind::Equal => "a comparison for equality is written `==`",
                 _ => "a row is `on STATES [when CONDITIONS] [stay | -> STATE (timers)] { ... }`",

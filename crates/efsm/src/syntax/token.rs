@@ -19,6 +19,11 @@ pub(super) struct Token {
 pub(super) enum Kind {
     #[regex(r"//[^\n]*", allow_greedy = true)]
     SlashComment,
+    /// A string, which the language does not have.
+    #[regex(r#""[^"\n]*"?"#)]
+    Text,
+    /// Characters that start no word; reported by the lexer.
+    Unknown,
     #[token("5-tuple")]
     FiveTuple,
     #[regex(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")]
@@ -111,10 +116,9 @@ pub(super) enum Kind {
 }
 
 /// Splits `text` into words, the last of which is [`Kind::End`]. Characters that start no word are reported, neighbours
-/// together, and left out.
+/// together, and become [`Kind::Unknown`].
 pub(super) fn tokenize(text: &str, sink: &mut Sink) -> Vec<Token> {
-    let mut tokens = Vec::new();
-    let mut unknown: Option<Span> = None;
+    let mut tokens: Vec<Token> = Vec::new();
     for (result, range) in Kind::lexer(text).spanned() {
         let span = Span { start: range.start, end: range.end };
         match result {
@@ -122,28 +126,32 @@ pub(super) fn tokenize(text: &str, sink: &mut Sink) -> Vec<Token> {
                 sink.error(Code::UnknownOperator, span, "`//` does not start a comment", "skipped")
                     .help("comments start with `#` and end with the line");
             }
+            Ok(Kind::Text) => tokens.push(Token { kind: Kind::Unknown, span }),
             Ok(kind) => tokens.push(Token { kind, span }),
-            Err(()) => match &mut unknown {
-                Some(previous) if previous.end == span.start => previous.end = span.end,
-                _ => {
-                    report_unknown(text, unknown.replace(span), sink);
-                }
+            Err(()) => match tokens.last_mut() {
+                Some(last) if last.kind == Kind::Unknown && last.span.end == span.start => last.span.end = span.end,
+                _ => tokens.push(Token { kind: Kind::Unknown, span }),
             },
         }
     }
-    report_unknown(text, unknown, sink);
+    for token in tokens.iter().filter(|t| t.kind == Kind::Unknown) {
+        report_unknown(text, token.span, sink);
+    }
     let end = Span { start: text.len(), end: text.len() };
     tokens.push(Token { kind: Kind::End, span: end });
     tokens
 }
 
-fn report_unknown(text: &str, span: Option<Span>, sink: &mut Sink) {
-    let Some(span) = span else { return };
+fn report_unknown(text: &str, span: Span, sink: &mut Sink) {
     let found = text.get(span.start..span.end).unwrap_or_default();
-    let shown: String = found.chars().take(20).flat_map(char::escape_debug).collect();
+    let mut shown: String =
+        found.chars().take(20).map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
+    if found.chars().count() > 20 {
+        shown.push('…');
+    }
     let help = match found.chars().next() {
         Some('"' | '\'' | '`') => "the language has no strings; names, numbers and addresses are written bare",
-        Some('[' | ']') => "the language has no brackets; sets of bits are written `field & mask == value`",
+        Some('[' | ']') => "the language has no brackets; some bits of a field are compared with `field & mask == value`",
         Some('.') => "a dot stands inside of a field name such as `ip.src`; a range is `low..high`",
         Some('@' | '$' | '?' | '\\') => "remove it",
         _ => "outside of comments only ASCII letters, digits and operators may be used",

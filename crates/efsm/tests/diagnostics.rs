@@ -1,0 +1,87 @@
+//! Wrong programs and what is said about them: each `diagnostics/NAME.efsm` has a golden `NAME.txt`, as a terminal
+//! without colours shows it. `FLOWLOOM_BLESS=1` writes them anew.
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+
+use flowloom_efsm::{Diagnostic, compile};
+use flowloom_testkit::golden;
+use miette::{GraphicalReportHandler, GraphicalTheme};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/diagnostics")
+}
+
+/// As a terminal without colours shows it.
+fn render(diagnostic: &dyn miette::Diagnostic) -> String {
+    let mut text = String::new();
+    GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor())
+        .with_width(110)
+        .with_links(false)
+        .render_report(&mut text, diagnostic)
+        .unwrap();
+    // Lines that end in blanks are nobody's intention.
+    text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Everything that is said about a source.
+fn judge(name: &str, text: &str, params: &[(&str, &str)]) -> (String, Vec<Diagnostic>) {
+    let params: Vec<(String, String)> = params.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    match compile(name, text, &params) {
+        Ok((_, warnings)) => (warnings.iter().map(|w| render(w)).collect(), warnings),
+        Err(errors) => (render(&errors), errors.list),
+    }
+}
+
+fn sources() -> Vec<PathBuf> {
+    let mut sources: Vec<PathBuf> =
+        std::fs::read_dir(folder()).unwrap().map(|e| e.unwrap().path()).filter(|p| p.extension() == Some("efsm".as_ref())).collect();
+    sources.sort();
+    sources
+}
+
+#[test]
+fn wrong_programs_are_explained() {
+    let sources = sources();
+    assert!(sources.len() >= 20, "only {} wrong programs", sources.len());
+    let mut codes = std::collections::BTreeSet::new();
+    let mut count = 0;
+    for path in &sources {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let (text, list) = judge(name, &std::fs::read_to_string(path).unwrap(), &[]);
+        assert!(!list.is_empty(), "{name} is accepted without a word");
+        for diagnostic in &list {
+            assert!(diagnostic.help.is_some(), "{name}: no help for `{diagnostic}`");
+            codes.insert(diagnostic.code);
+        }
+        count += list.len();
+        golden(path.with_extension("txt"), &text);
+    }
+    println!("{count} diagnostics of {} codes in {} programs", codes.len(), sources.len());
+}
+
+#[test]
+fn parameters_from_outside_are_judged() {
+    let text = "function f;\nparam limit: u16 = 5;\nparam server: ipv4 = 10.0.0.1;\nparam gap: time = 1s;\nparam out: port;\n\
+                stateful s {\n    key ip.src;\n    states a, b;\n    on a when l4.dport == limit && ip.dst == server -> b (idle gap) { forward; }\n    \
+                on b { drop; }\n}\n";
+    let wrong = [
+        ("limit", "70000"),
+        ("limit", "ten"),
+        ("limit", "10s"),
+        ("server", "10.0.0"),
+        ("gap", "5"),
+        ("out", "-1"),
+        ("gab", "1s"),
+        ("nothing", "1"),
+    ];
+    let mut all = String::new();
+    for param in wrong {
+        let (text, list) = judge("f.efsm", text, &[param]);
+        assert_eq!(list.iter().filter(|d| !d.is_warning).count(), 1, "{param:?}: {text}");
+        all += &format!("# {}={}\n{text}\n", param.0, param.1);
+    }
+    golden(folder().join("given_parameters.txt"), &all);
+    let (text, list) = judge("f.efsm", text, &[("limit", "0x10"), ("server", "192.0.2.1"), ("gap", "250ms"), ("out", "3")]);
+    assert!(list.is_empty(), "{text}");
+}
