@@ -1,6 +1,6 @@
 //! Wrong programs and what is said about them: each `diagnostics/NAME.efsm` has a golden `NAME.txt`, as a terminal
 //! without colours shows it. `FLOWLOOM_BLESS=1` writes them anew.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::path::{Path, PathBuf};
 
@@ -34,8 +34,11 @@ fn judge(name: &str, text: &str, params: &[(&str, &str)]) -> (String, Vec<Diagno
 }
 
 fn sources() -> Vec<PathBuf> {
-    let mut sources: Vec<PathBuf> =
-        std::fs::read_dir(folder()).unwrap().map(|e| e.unwrap().path()).filter(|p| p.extension() == Some("efsm".as_ref())).collect();
+    let mut sources: Vec<PathBuf> = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| p.extension() == Some("efsm".as_ref()))
+        .collect();
     sources.sort();
     sources
 }
@@ -82,6 +85,7 @@ fn parameters_from_outside_are_judged() {
         all += &format!("# {}={}\n{text}\n", param.0, param.1);
     }
     golden(folder().join("given_parameters.txt"), &all);
-    let (text, list) = judge("f.efsm", text, &[("limit", "0x10"), ("server", "192.0.2.1"), ("gap", "250ms"), ("out", "3")]);
+    let (text, list) =
+        judge("f.efsm", text, &[("limit", "0x10"), ("server", "192.0.2.1"), ("gap", "250ms"), ("out", "3")]);
     assert!(list.is_empty(), "{text}");
 }

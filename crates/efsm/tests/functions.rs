@@ -1,21 +1,115 @@
-//! The functions that ship, as the front end reads them.
-#![allow(clippy::unwrap_used)]
+//! The functions that ship, as the front end reads them: `models/NAME.txt` shows each, `FLOWLOOM_BLESS=1` writes it anew.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::path::{Path, PathBuf};
+mod common;
+
+use std::fmt::Write as _;
+use std::path::Path;
 
 use flowloom_efsm::compile;
+use flowloom_efsm::model::{Function, Terminal, Variable};
+use flowloom_testkit::golden;
+use flowloom_wire::field::FieldId;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+use common::{check_model, shipped};
+
+/// A function as text: one line for each declaration and row, fields by their names, no places.
+fn show(function: &Function) -> String {
+    let mut text = format!("function {}\n", function.name);
+    let variables = |text: &mut String, what: &str, list: &[Variable]| {
+        for v in list {
+            let sign = if v.ty.signed { 'i' } else { 'u' };
+            writeln!(text, "  {what} {}: {sign}{} = {:#x}", v.name, v.ty.width_bits, v.initial).unwrap();
+        }
+    };
+    variables(&mut text, "meta", &function.metadata);
+    for element in &function.elements {
+        writeln!(text, "\nelement {}", element.name).unwrap();
+        if let Some(s) = &element.stateful {
+            writeln!(text, "  key {:?}", s.key).unwrap();
+            writeln!(text, "  size {}, sweep {} ns, states {}", s.size, s.sweep_ns, s.states.join(", ")).unwrap();
+            variables(&mut text, "reg", &s.registers);
+            variables(&mut text, "global", &s.globals);
+        }
+        for (i, row) in element.rows.iter().enumerate() {
+            let (line, _, source) = function.source.locate(row.span.start);
+            writeln!(text, "\n  row {i}, line {line}: {}", source.trim()).unwrap();
+            writeln!(text, "    states {:?}, next {:?}", row.states, row.next).unwrap();
+            for condition in &row.conditions {
+                writeln!(text, "    {condition:?}").unwrap();
+            }
+            for update in &row.updates {
+                writeln!(text, "    {:?} = {:?} in {:?}", update.destination, update.value, update.width).unwrap();
+            }
+            for write in &row.actions.writes {
+                writeln!(text, "    {:?} = {:?}", write.target, write.value).unwrap();
+            }
+            writeln!(text, "    {:?}", row.actions.terminal).unwrap();
+        }
+        writeln!(text, "\n  otherwise").unwrap();
+        for write in &element.otherwise.actions.writes {
+            writeln!(text, "    {:?} = {:?}", write.target, write.value).unwrap();
+        }
+        writeln!(text, "    {:?}", element.otherwise.actions.terminal).unwrap();
+    }
+    for id in FieldId::all() {
+        text = text.replace(&format!("{id:?}"), id.get().name);
+    }
+    text
+}
+
+fn given(params: &[(&str, &str)]) -> Vec<(String, String)> {
+    params.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
 }
 
 #[test]
-fn smoke() {
-    for f in ["functions/port_knocking/port_knocking.efsm", "functions/big_flow/big_flow.efsm", "corpus/rewrite.efsm", "corpus/udp_flows.efsm", "corpus/pass_all.efsm"] {
-        let text = std::fs::read_to_string(root().join(f)).unwrap();
-        match compile(f, &text, &[]) {
-            Ok((function, warnings)) => { for w in warnings { eprintln!("{w} {:?}", w.position()); } }
-            Err(e) => { for d in &e.list { eprintln!("{} {:?} {}", d.code, d.position(), d) } eprintln!("{e}") }
-        }
+fn shipped_functions_compile_without_a_word() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models");
+    for (name, text) in shipped() {
+        let (function, warnings) = compile(&name, &text, &[]).unwrap();
+        assert!(warnings.is_empty(), "{name}: {warnings:?}");
+        check_model(&function);
+        golden(folder.join(&name).with_extension("txt"), &show(&function));
+    }
+}
+
+#[test]
+fn entries_and_registers_are_those_of_the_papers() {
+    for (name, entries, registers) in [("port_knocking.efsm", 6, 0), ("big_flow.efsm", 3, 1)] {
+        let (_, text) = shipped().into_iter().find(|(n, _)| n == name).unwrap();
+        let (function, _) = compile(name, &text, &[]).unwrap();
+        let [element] = function.elements.as_slice() else { panic!("{name}: one element expected") };
+        let stateful = element.stateful.as_ref().unwrap();
+        assert_eq!(element.rows.len(), entries, "{name}");
+        assert_eq!(stateful.registers.len() + stateful.globals.len(), registers, "{name}");
+    }
+}
+
+#[test]
+fn forward_goes_to_out_where_it_is_set_and_passes_where_it_is_not() {
+    for (name, text) in shipped().into_iter().filter(|(_, text)| text.contains("param out: port")) {
+        let terminals = |params: &[(&str, &str)]| {
+            let (function, _) = compile(&name, &text, &given(params)).unwrap();
+            let rows = function.elements.into_iter().flat_map(|e| e.rows);
+            rows.map(|r| r.actions.terminal).collect::<Vec<_>>()
+        };
+        let to_7 = |t: &Terminal| *t == Terminal::Forward(flowloom_efsm::model::Expr::Constant(7));
+        assert!(!terminals(&[]).iter().any(to_7), "{name}");
+        let (unset, set) = (terminals(&[]), terminals(&[("out", "7")]));
+        let changed = unset.iter().zip(&set).filter(|(a, b)| a != b).inspect(|(a, b)| {
+            assert_eq!(**a, Terminal::Pass, "{name}");
+            assert!(to_7(b), "{name}: {b:?}");
+        });
+        assert!(changed.count() > 0, "{name}");
+    }
+}
+
+#[test]
+fn parameters_become_constants() {
+    let (_, text) = shipped().into_iter().find(|(n, _)| n == "big_flow.efsm").unwrap();
+    let (function, _) = compile("f", &text, &given(&[("threshold", "7"), ("quiet", "3ms"), ("mark", "0x20")])).unwrap();
+    let shown = show(&function);
+    for part in ["Constant(7)", "idle_ns: Some(3000000)", "Constant(32)"] {
+        assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
 }

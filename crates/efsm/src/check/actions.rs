@@ -94,7 +94,12 @@ impl<'s> Checker<'s, '_> {
         let target = target?;
         if let Some((_, first)) = targets.iter().find(|(other, _)| overlap(*other, target)) {
             self.sink
-                .error(Code::WrittenTwice, span, format!("`{}` is written twice in one row", name.text), "written again")
+                .error(
+                    Code::WrittenTwice,
+                    span,
+                    format!("`{}` is written twice in one row", name.text),
+                    "written again",
+                )
                 .also(*first, "first written here")
                 .help("all writes of a row happen at once, so each destination, and each bit of a field, has one");
             return None;
@@ -144,7 +149,12 @@ impl<'s> Checker<'s, '_> {
             _ => "a value of 128 bits can only be written to an address field".to_owned(),
         };
         self.sink
-            .error(Code::WidthMismatch, operand.span, format!("{wide} has 128 bits and does not fit in `{}`", name.text), "128 bits")
+            .error(
+                Code::WidthMismatch,
+                operand.span,
+                format!("{wide} has 128 bits and does not fit in `{}`", name.text),
+                "128 bits",
+            )
             .help(help);
         None
     }
@@ -160,7 +170,11 @@ impl<'s> Checker<'s, '_> {
             return Some(Target::Write(WriteTarget::Field(field)));
         }
         if matches!(name.text, "now" | "state") {
-            let help = if name.text == "state" { "the next state stands before the block: `-> STATE`" } else { "time comes with the packet" };
+            let help = if name.text == "state" {
+                "the next state stands before the block: `-> STATE`"
+            } else {
+                "time comes with the packet"
+            };
             self.sink
                 .error(Code::NotWritable, name.span, format!("`{}` cannot be written", name.text), "read only")
                 .help(help);
@@ -172,7 +186,12 @@ impl<'s> Checker<'s, '_> {
             Some((Symbol::Metadata(i), _)) => Some(Target::Write(WriteTarget::Metadata(i))),
             Some((Symbol::Constant(_) | Symbol::UnsetPort, what)) => {
                 self.sink
-                    .error(Code::NotWritable, name.span, format!("{what} `{}` cannot be written", name.text), "constant")
+                    .error(
+                        Code::NotWritable,
+                        name.span,
+                        format!("{what} `{}` cannot be written", name.text),
+                        "constant",
+                    )
                     .help("write to a register, a global register, metadata or a packet field");
                 None
             }
@@ -193,7 +212,9 @@ impl<'s> Checker<'s, '_> {
             (_, "len") => ("lengths follow from the bytes of the packet", "remove the write"),
             (Source::TcpPayloadLen, _) => ("it is computed from the lengths of the headers", "remove the write"),
             (_, "type" | "proto" | "next") => ("it says which header follows", "headers cannot be changed into others"),
-            (_, "version" | "ihl" | "doff") => ("it says how the header is to be read", "headers cannot be changed into others"),
+            (_, "version" | "ihl" | "doff") => {
+                ("it says how the header is to be read", "headers cannot be changed into others")
+            }
             (_, "df" | "mf" | "frag") => ("it says how the packet was cut into fragments", "remove the write"),
             _ => ("it is not part of the bytes that rows may change", "remove the write"),
         };
@@ -230,11 +251,22 @@ impl<'s> Checker<'s, '_> {
     }
 
     /// Checks that a constant is a value of a type.
-    pub(super) fn check_fits(&mut self, constant: Constant, unit_ns: u64, ty: Type, name: &str, span: Span) -> Option<u64> {
+    pub(super) fn check_fits(
+        &mut self,
+        constant: Constant,
+        unit_ns: u64,
+        ty: Type,
+        name: &str,
+        span: Span,
+    ) -> Option<u64> {
         let number = self.number(constant, unit_ns, span)?;
         let (low, high) = type_range(ty.width_bits, ty.signed);
         if number < low || number > high {
-            let what = if matches!(ty.width_bits, 8 | 16 | 32 | 64) { type_name(ty) } else { format!("{} bits", ty.width_bits) };
+            let what = if matches!(ty.width_bits, 8 | 16 | 32 | 64) {
+                type_name(ty)
+            } else {
+                format!("{} bits", ty.width_bits)
+            };
             self.sink
                 .error(Code::OutOfRange, span, format!("{number} does not fit in `{name}`"), "out of range")
                 .help(format!("`{name}` ({what}) holds {low} to {high}"));
@@ -317,7 +349,12 @@ impl<'s> Checker<'s, '_> {
         let wide = facts.width_bits.max(facts.now_bits()) > 32;
         if wide && !is_modular(operand) {
             self.sink
-                .error(Code::WidthMismatch, operand.span, "a port is computed in 32 bits, but an operand has 64", "64 bits")
+                .error(
+                    Code::WidthMismatch,
+                    operand.span,
+                    "a port is computed in 32 bits, but an operand has 64",
+                    "64 bits",
+                )
                 .help("compute it into metadata in an element before this, or declare the operand as `u32`");
             return None;
         }
@@ -340,10 +377,12 @@ impl<'s> Checker<'s, '_> {
             if self.names.is_damaged {
                 return None;
             }
-            let later: Vec<&str> = self.elements[element + 1..].iter().map(|e| e.text).collect();
+            let later: Vec<&str> = self.elements.iter().skip(element + 1).map(|e| e.text).collect();
             let help = match did_you_mean(name.text, later.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None if later.is_empty() => "this is the last element; end the row with `pass;`, `drop;` or `forward;`".to_owned(),
+                None if later.is_empty() => {
+                    "this is the last element; end the row with `pass;`, `drop;` or `forward;`".to_owned()
+                }
                 None => format!("after this element there are {}", list_names(later, 12)),
             };
             self.sink
@@ -387,7 +426,9 @@ fn overlap(a: Target, b: Target) -> bool {
         (Target::Update(a), Target::Update(b)) => a == b,
         (Target::Write(WriteTarget::Metadata(a)), Target::Write(WriteTarget::Metadata(b))) => a == b,
         (Target::Write(WriteTarget::Field(a)), Target::Write(WriteTarget::Field(b))) => {
-            let leaves = |field: FieldId| if field.alternatives().is_empty() { vec![field] } else { field.alternatives().to_vec() };
+            let leaves = |field: FieldId| {
+                if field.alternatives().is_empty() { vec![field] } else { field.alternatives().to_vec() }
+            };
             leaves(a).iter().any(|a| leaves(b).iter().any(|b| share_bits(*a, *b)))
         }
         _ => false,

@@ -39,10 +39,16 @@ impl<'s> Checker<'s, '_> {
             (OperandKind::Wide(field), _) => (*field, right),
             (_, OperandKind::Wide(field)) => (*field, left),
             _ => {
-                let (constant, other) = if matches!(left.kind, OperandKind::Constant(_)) { (left, right) } else { (right, left) };
+                let (constant, other) =
+                    if matches!(left.kind, OperandKind::Constant(_)) { (left, right) } else { (right, left) };
                 let text = self.text(other.span).to_owned();
                 self.sink
-                    .error(Code::WidthMismatch, constant.span, "an IPv6 address meets a value of at most 64 bits", "128 bits")
+                    .error(
+                        Code::WidthMismatch,
+                        constant.span,
+                        "an IPv6 address meets a value of at most 64 bits",
+                        "128 bits",
+                    )
                     .also(other.span, "at most 64 bits")
                     .help(match text.strip_prefix("ipv4.") {
                         Some(rest) => format!("write `ip.{rest}` or `ipv6.{rest}`"),
@@ -74,7 +80,10 @@ impl<'s> Checker<'s, '_> {
                     .error(
                         Code::WidthMismatch,
                         span,
-                        format!("`{name}` has {} bits and is compared with a value of at most 64", field.get().width_bits),
+                        format!(
+                            "`{name}` has {} bits and is compared with a value of at most 64",
+                            field.get().width_bits
+                        ),
                         "widths differ",
                     )
                     .help(help);
@@ -156,7 +165,12 @@ impl<'s> Checker<'s, '_> {
         };
         let Some(length) = length.number(1).filter(|l| (0..=i128::from(address_bits)).contains(l)) else {
             self.sink
-                .error(Code::OutOfRange, length_tree.span, format!("a prefix of {} bits", length.render()), "out of range")
+                .error(
+                    Code::OutOfRange,
+                    length_tree.span,
+                    format!("a prefix of {} bits", length.render()),
+                    "out of range",
+                )
                 .help(format!("{} has a prefix of 0 to {address_bits} bits", address.kind()));
             return None;
         };

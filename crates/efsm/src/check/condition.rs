@@ -78,11 +78,23 @@ impl<'s> Checker<'s, '_> {
         None
     }
 
-    fn compare_numbers(&mut self, relation: Relation, left: &Operand, right: &Operand, span: Span) -> Option<Condition> {
+    fn compare_numbers(
+        &mut self,
+        relation: Relation,
+        left: &Operand,
+        right: &Operand,
+        span: Span,
+    ) -> Option<Condition> {
         if let (OperandKind::Constant(a), OperandKind::Constant(b)) = (&left.kind, &right.kind) {
             let holds = self.compare_constants(relation, *a, *b, span)?;
             let (left, right) = (Expr::Constant(holds.into()), Expr::Constant(1));
-            return Some(Condition::Compare { left, relation: Relation::Equal, right, width: Width::W32, signed: false });
+            return Some(Condition::Compare {
+                left,
+                relation: Relation::Equal,
+                right,
+                width: Width::W32,
+                signed: false,
+            });
         }
         if let Some(condition) = self.masked(relation, left, right) {
             return condition;
@@ -139,7 +151,10 @@ impl<'s> Checker<'s, '_> {
                 .error(
                     Code::OutOfRange,
                     right.span,
-                    format!("{} is outside of what it is compared with, so the condition {always} holds", constant.render()),
+                    format!(
+                        "{} is outside of what it is compared with, so the condition {always} holds",
+                        constant.render()
+                    ),
                     "out of range",
                 )
                 .also(left.span, format!("from {low} to {high}"))
@@ -165,7 +180,9 @@ impl<'s> Checker<'s, '_> {
                 .error(
                     Code::TimeUnit,
                     span,
-                    format!("a clock of {bits} bits meets `now` in arithmetic of {computed_bits} bits, which wraps later"),
+                    format!(
+                        "a clock of {bits} bits meets `now` in arithmetic of {computed_bits} bits, which wraps later"
+                    ),
                     "",
                 )
                 .also(clock, format!("wraps after {bits} bits"))
@@ -183,7 +200,12 @@ impl<'s> Checker<'s, '_> {
             && (is_now(left) || is_now(right))
         {
             self.sink
-                .warning(Code::TimeUnit, span, "clock values that wrap are compared as numbers", "wrong around each wrap")
+                .warning(
+                    Code::TimeUnit,
+                    span,
+                    "clock values that wrap are compared as numbers",
+                    "wrong around each wrap",
+                )
                 .also(clock, format!("wraps after {bits} bits"))
                 .help("write `now after t` instead of `now > t`, and `now before t` instead of `now < t`");
         }
@@ -282,7 +304,9 @@ impl<'s> Checker<'s, '_> {
                         format!("{} does not fit in {serial_bits} bits", constant.render()),
                         "out of range",
                     )
-                    .help(format!("serial order is computed here in {serial_bits} bits, the width of the widest operand"));
+                    .help(format!(
+                        "serial order is computed here in {serial_bits} bits, the width of the widest operand"
+                    ));
                 return None;
             }
         }

@@ -71,7 +71,7 @@ impl Constant {
 /// A time in its largest whole unit.
 pub(super) fn render_time(ns: u64) -> String {
     let units = [("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
-    match units.iter().find(|(_, unit)| ns != 0 && ns % unit == 0) {
+    match units.iter().find(|(_, unit)| ns != 0 && ns.is_multiple_of(*unit)) {
         Some((name, unit)) => format!("{}{name}", ns / unit),
         None => format!("{ns}ns"),
     }
@@ -135,7 +135,13 @@ pub(super) fn combine(op: ConstantOp, left: Constant, right: Constant) -> Result
             BinaryOp::ShiftLeft if (0..64).contains(&b) => a.checked_mul(1 << b).ok_or(Mismatch::Overflow)?,
             BinaryOp::ShiftLeft => return Err(Mismatch::Overflow),
             BinaryOp::ShiftRight if a < 0 || b < 0 => return Err(Mismatch::NegativeShift),
-            BinaryOp::ShiftRight => if b >= 64 { 0 } else { a >> b },
+            BinaryOp::ShiftRight => {
+                if b >= 64 {
+                    0
+                } else {
+                    a >> b
+                }
+            }
         },
     };
     if gives_time {

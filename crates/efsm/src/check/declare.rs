@@ -10,7 +10,7 @@ use crate::syntax::read_value;
 use super::Checker;
 use super::actions::PORT;
 use super::constant::{Constant, type_by_name};
-use super::names::{Symbol, VariableInfo};
+use super::names::{Symbol, VariableInfo, is_too_many};
 
 /// What a parameter can be.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +23,8 @@ enum ParamType {
     Time,
 }
 
-const PARAM_TYPES: &str = "`port`, `u8`, `u16`, `u32`, `u64`, `i8`, `i16`, `i32`, `i64`, `ipv4`, `ipv6`, `mac` and `time`";
+const PARAM_TYPES: &str =
+    "`port`, `u8`, `u16`, `u32`, `u64`, `i8`, `i16`, `i32`, `i64`, `ipv4`, `ipv6`, `mac` and `time`";
 const TYPE_NAMES: [&str; 8] = ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"];
 
 impl<'s> Checker<'s, '_> {
@@ -73,7 +74,12 @@ impl<'s> Checker<'s, '_> {
                 },
                 Err(bad) => {
                     self.sink
-                        .error(Code::BadParameter, param.name.span, format!("the value given to `{name}`: {}", bad.message), "declared here")
+                        .error(
+                            Code::BadParameter,
+                            param.name.span,
+                            format!("the value given to `{name}`: {}", bad.message),
+                            "declared here",
+                        )
                         .help(bad.help);
                     return None;
                 }
@@ -85,8 +91,15 @@ impl<'s> Checker<'s, '_> {
             (None, ParamType::Port) => Some(Symbol::UnsetPort),
             (None, _) => {
                 self.sink
-                    .error(Code::UnsetParameter, param.name.span, format!("parameter `{name}` has no value"), "has no default")
-                    .help(format!("give it one when the function is used, as in `-p {name}=VALUE`, or write a default: `= VALUE`"));
+                    .error(
+                        Code::UnsetParameter,
+                        param.name.span,
+                        format!("parameter `{name}` has no value"),
+                        "has no default",
+                    )
+                    .help(format!(
+                        "give it one when the function is used, as in `-p {name}=VALUE`, or write a default: `= VALUE`"
+                    ));
                 None
             }
         }
@@ -108,7 +121,12 @@ impl<'s> Checker<'s, '_> {
                         None => format!("there are {PARAM_TYPES}"),
                     };
                     self.sink
-                        .error(Code::UnknownType, name.span, format!("`{text}` is no type of a parameter"), "unknown type")
+                        .error(
+                            Code::UnknownType,
+                            name.span,
+                            format!("`{text}` is no type of a parameter"),
+                            "unknown type",
+                        )
                         .help(help);
                     return None;
                 }
@@ -117,14 +135,25 @@ impl<'s> Checker<'s, '_> {
     }
 
     /// A constant as the value of a parameter of type `ty`.
-    fn param_value(&mut self, ty: ParamType, name: &str, value: Constant, span: Span, prefix: &str) -> Option<Constant> {
+    fn param_value(
+        &mut self,
+        ty: ParamType,
+        name: &str,
+        value: Constant,
+        span: Span,
+        prefix: &str,
+    ) -> Option<Constant> {
         let (expected, example) = match (ty, value) {
             (ParamType::Ipv4, Constant::Ipv4(_))
             | (ParamType::Ipv6, Constant::Ipv6(_))
             | (ParamType::Mac, Constant::Mac(_))
             | (ParamType::Time, Constant::Time(_)) => return Some(value),
-            (ParamType::Number(ty), Constant::Number(_)) => return self.check_fits(value, 1, ty, name, span).map(|_| value),
-            (ParamType::Port, Constant::Number(_)) => return self.check_fits(value, 1, PORT, name, span).map(|_| value),
+            (ParamType::Number(ty), Constant::Number(_)) => {
+                return self.check_fits(value, 1, ty, name, span).map(|_| value);
+            }
+            (ParamType::Port, Constant::Number(_)) => {
+                return self.check_fits(value, 1, PORT, name, span).map(|_| value);
+            }
             (ParamType::Port, _) => ("the number of a port", "1"),
             (ParamType::Number(_), _) => ("a number", "100"),
             (ParamType::Ipv4, _) => ("an IPv4 address", "192.0.2.1"),
@@ -160,6 +189,9 @@ impl<'s> Checker<'s, '_> {
                     .error(Code::NotWritable, initial.span, "metadata has no initial value", "not 0")
                     .help("metadata is 0 when a packet arrives; write it in the first element");
             }
+            if is_too_many(variables.len(), "metadata fields", tree.name.span, self.sink) {
+                break;
+            }
             let symbol = Symbol::Metadata(variables.len() as u16);
             if self.names.declare(tree.name, "metadata field", symbol, self.sink) {
                 variables.push(variable);
@@ -179,14 +211,21 @@ impl<'s> Checker<'s, '_> {
                     let help = match (name.text, did_you_mean(name.text, TYPE_NAMES)) {
                         ("ipv4", _) => "an IPv4 address fits in `u32`".to_owned(),
                         ("mac", _) => "a MAC address fits in `u64`".to_owned(),
-                        ("ipv6", _) => "an IPv6 address takes two `u64`; only keys hold 128 bits in one piece".to_owned(),
+                        ("ipv6", _) => {
+                            "an IPv6 address takes two `u64`; only keys hold 128 bits in one piece".to_owned()
+                        }
                         ("time", _) => "times are numbers with a clock unit, as in `u32 time(1us)`".to_owned(),
                         ("port", _) => "port numbers fit in `u32`".to_owned(),
                         (_, Some(near)) => format!("did you mean `{near}`? There are {}", list_names(TYPE_NAMES, 8)),
                         (_, None) => format!("there are {}", list_names(TYPE_NAMES, 8)),
                     };
                     self.sink
-                        .error(Code::UnknownType, name.span, format!("`{}` is no type of a variable", name.text), "unknown type")
+                        .error(
+                            Code::UnknownType,
+                            name.span,
+                            format!("`{}` is no type of a variable", name.text),
+                            "unknown type",
+                        )
                         .help(help);
                 }
             }
@@ -213,7 +252,12 @@ impl<'s> Checker<'s, '_> {
             Constant::Time(ns) => {
                 let found = if ns == 0 { "0" } else { "too long" };
                 self.sink
-                    .error(Code::BadTime, tree.span, format!("{what} is {found}"), "expected more than 0 and less than 2^62 ns")
+                    .error(
+                        Code::BadTime,
+                        tree.span,
+                        format!("{what} is {found}"),
+                        "expected more than 0 and less than 2^62 ns",
+                    )
                     .help("2^62 ns are about 146 years");
                 None
             }

@@ -7,7 +7,7 @@ use crate::model::{Actions, Element, Key, Otherwise, Span, Stateful, Terminal, V
 use crate::syntax::ast::{self, ClauseKind, Name, Program};
 
 use super::Checker;
-use super::names::{Symbol, check_name, warn_unused};
+use super::names::{Symbol, check_name, is_too_many, warn_unused};
 
 /// Bytes in the name of an element: it names a map, and the kernel keeps 15 bytes of a map's name.
 const MOST_NAME_BYTES: usize = 15;
@@ -20,6 +20,9 @@ impl<'s> Checker<'s, '_> {
         let mut first: BTreeMap<&str, Span> = BTreeMap::new();
         for element in &program.elements {
             let name = element.name;
+            if is_too_many(self.elements.len(), "elements", name.span, self.sink) {
+                break;
+            }
             self.elements.push(name);
             if name.text.is_empty() {
                 continue;
@@ -30,7 +33,10 @@ impl<'s> Checker<'s, '_> {
                     .error(
                         Code::BadName,
                         name.span,
-                        format!("the name of the element has {} bytes, at most {MOST_NAME_BYTES} are allowed", name.text.len()),
+                        format!(
+                            "the name of the element has {} bytes, at most {MOST_NAME_BYTES} are allowed",
+                            name.text.len()
+                        ),
                         "too long",
                     )
                     .help("it also names the table of the contexts, and the kernel keeps 15 bytes of such a name");
@@ -67,8 +73,17 @@ impl<'s> Checker<'s, '_> {
         let rows: Vec<_> = tree.rows.iter().filter_map(|row| self.row(row, index, tree)).collect();
         if rows.is_empty() && tree.rows.is_empty() && tree.otherwise.is_empty() && !tree.lost_rows && !tree.is_damaged {
             self.sink
-                .error(Code::Missing, tree.name.span, format!("element `{}` has no rows", tree.name.text), "drops everything")
-                .help(if tree.is_stateful { "add a row, as `on any { pass; }`" } else { "add a row, as `always { pass; }`" });
+                .error(
+                    Code::Missing,
+                    tree.name.span,
+                    format!("element `{}` has no rows", tree.name.text),
+                    "drops everything",
+                )
+                .help(if tree.is_stateful {
+                    "add a row, as `on any { pass; }`"
+                } else {
+                    "add a row, as `always { pass; }`"
+                });
         }
         let otherwise = self.otherwise(tree, index);
         let names = self.names.leave_element();
@@ -136,8 +151,20 @@ impl<'s> Checker<'s, '_> {
             }
         }
         if !self.names.is_damaged {
-            self.require(tree, &seen, "key", "what picks a context", "as `key 5-tuple;`, or `key none;` for one context for all packets");
-            self.require(tree, &seen, "states", "the states", "as `states idle_flow, busy;`; the first is the initial one");
+            self.require(
+                tree,
+                &seen,
+                "key",
+                "what picks a context",
+                "as `key 5-tuple;`, or `key none;` for one context for all packets",
+            );
+            self.require(
+                tree,
+                &seen,
+                "states",
+                "the states",
+                "as `states idle_flow, busy;`; the first is the initial one",
+            );
         }
         stateful.states = self.names.states.iter().map(|s| s.text.to_owned()).collect();
         self.warn_size_without_key(tree, &stateful.key, &seen);
@@ -160,7 +187,12 @@ impl<'s> Checker<'s, '_> {
     fn warn_size_without_key(&mut self, tree: &ast::Element<'s>, key: &Option<Key>, seen: &BTreeMap<&str, Name<'s>>) {
         if let (None, Some(size), Some(_)) = (key, seen.get("size"), seen.get("key")) {
             self.sink
-                .warning(Code::Unused, size.span, format!("`size` of `{}`, which has one context", tree.name.text), "has no effect")
+                .warning(
+                    Code::Unused,
+                    size.span,
+                    format!("`size` of `{}`, which has one context", tree.name.text),
+                    "has no effect",
+                )
                 .help("an element with `key none` always has one context; remove `size`");
         }
     }
@@ -170,7 +202,12 @@ impl<'s> Checker<'s, '_> {
         let size = constant.number(1).and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
         if size.is_none() {
             self.sink
-                .error(Code::OutOfRange, tree.span, format!("a table of {} contexts", constant.render()), "out of range")
+                .error(
+                    Code::OutOfRange,
+                    tree.span,
+                    format!("a table of {} contexts", constant.render()),
+                    "out of range",
+                )
                 .help("the size is the number of contexts, from 1 to 4294967295");
         }
         size
@@ -186,10 +223,7 @@ impl<'s> Checker<'s, '_> {
                 continue;
             }
             check_name(*state, "state", self.sink);
-            if self.names.states.len() == usize::from(u16::MAX) {
-                self.sink
-                    .error(Code::OutOfRange, state.span, "more than 65535 states", "one too many")
-                    .help("keep numbers in registers instead of states");
+            if is_too_many(self.names.states.len(), "states", state.span, self.sink) {
                 return;
             }
             self.names.states.push(*state);
@@ -197,6 +231,9 @@ impl<'s> Checker<'s, '_> {
     }
 
     fn register(&mut self, tree: &ast::Variable<'s>, what: &'static str, symbol: Symbol, list: &mut Vec<Variable>) {
+        if is_too_many(list.len(), "registers", tree.name.span, self.sink) {
+            return;
+        }
         let (variable, info) = self.variable(tree);
         if self.names.declare_local(tree.name, what, symbol, self.sink) {
             list.push(variable);
@@ -238,7 +275,12 @@ impl<'s> Checker<'s, '_> {
             && !is_constant(port)
         {
             self.sink
-                .error(Code::BadOtherwise, first.block.span, "`otherwise` can forward to a constant port only", "computed port")
+                .error(
+                    Code::BadOtherwise,
+                    first.block.span,
+                    "`otherwise` can forward to a constant port only",
+                    "computed port",
+                )
                 .help(help);
         }
         Otherwise { span: first.word.span, actions: effects.actions }

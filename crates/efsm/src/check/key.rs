@@ -53,12 +53,22 @@ impl<'s> Checker<'s, '_> {
         match self.names.look_up(name.text) {
             Some((Symbol::Metadata(_), _)) => {
                 self.sink
-                    .error(Code::NotAvailable, name.span, "metadata in a key is not available in this version", "of a later version")
+                    .error(
+                        Code::NotAvailable,
+                        name.span,
+                        "metadata in a key is not available in this version",
+                        "of a later version",
+                    )
                     .help("key the element by packet fields");
             }
             Some((_, what)) => {
                 self.sink
-                    .error(Code::BadKey, name.span, format!("{what} `{}` cannot be in a key", name.text), "not a packet field")
+                    .error(
+                        Code::BadKey,
+                        name.span,
+                        format!("{what} `{}` cannot be in a key", name.text),
+                        "not a packet field",
+                    )
                     .help("a key is made of packet fields, as in `key ip.src;`");
             }
             None => {
@@ -68,7 +78,12 @@ impl<'s> Checker<'s, '_> {
                     _ => "a key is made of packet fields, as in `key ip.src;`; `flowloom fields` lists them",
                 };
                 self.sink
-                    .error(Code::BadKey, name.span, format!("there is no packet field `{}`", name.text), "not a packet field")
+                    .error(
+                        Code::BadKey,
+                        name.span,
+                        format!("there is no packet field `{}`", name.text),
+                        "not a packet field",
+                    )
                     .help(help);
             }
         }
@@ -96,7 +111,12 @@ impl<'s> Checker<'s, '_> {
         }
         if is_ok && !fields.iter().any(|(field, _)| field.partner().is_some()) {
             self.sink
-                .error(Code::BadKey, tree.span, "a `biflow` key without any field that has a direction", "same both ways")
+                .error(
+                    Code::BadKey,
+                    tree.span,
+                    "a `biflow` key without any field that has a direction",
+                    "same both ways",
+                )
                 .help("add a pair such as `ip.src, ip.dst`, or leave out `biflow`");
             is_ok = false;
         }

@@ -42,12 +42,26 @@ pub fn compile(
         Checker { sink: &mut sink, source: Arc::clone(&source), names: Names::default(), elements: Vec::new() };
     let function = checker.program(&program, params);
     let failed = sink.has_errors();
+    debug_assert!(failed || is_complete(&program, &function), "a part of `{name}` was lost without an error");
     let mut list = sink.finish();
     if failed {
         list.retain(|d| !d.is_warning);
         return Err(Diagnostics { name: name.to_owned(), list });
     }
     Ok((function, list))
+}
+
+/// Whether every row and statement of the source is in the function.
+fn is_complete(program: &Program<'_>, function: &Function) -> bool {
+    program.elements.len() == function.elements.len()
+        && program.elements.iter().zip(&function.elements).all(|(tree, element)| {
+            tree.rows.len() == element.rows.len()
+                && tree.rows.iter().zip(&element.rows).all(|(tree, row)| {
+                    // One statement is the terminal action.
+                    tree.block.statements.len() == row.updates.len() + row.actions.writes.len() + 1
+                        && tree.conditions.len() <= row.conditions.len()
+                })
+        })
 }
 
 /// Checks one program.

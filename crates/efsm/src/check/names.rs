@@ -80,7 +80,13 @@ impl<'s> Names<'s> {
     }
 
     /// Declares a register or global register of the element at hand.
-    pub(super) fn declare_local(&mut self, name: Name<'s>, what: &'static str, symbol: Symbol, sink: &mut Sink) -> bool {
+    pub(super) fn declare_local(
+        &mut self,
+        name: Name<'s>,
+        what: &'static str,
+        symbol: Symbol,
+        sink: &mut Sink,
+    ) -> bool {
         let is_new = self.insert(name, what, symbol, true, sink);
         if is_new {
             check_name(name, what, sink);
@@ -90,9 +96,14 @@ impl<'s> Names<'s> {
 
     fn insert(&mut self, name: Name<'s>, what: &'static str, symbol: Symbol, local: bool, sink: &mut Sink) -> bool {
         if let Some(first) = self.element.get(name.text).or_else(|| self.function.get(name.text)) {
-            sink.error(Code::Duplicate, name.span, format!("`{}` is declared twice", name.text), format!("this {what}"))
-                .also(first.name.span, format!("{} of the same name", first.what))
-                .help("give one of them another name");
+            sink.error(
+                Code::Duplicate,
+                name.span,
+                format!("`{}` is declared twice", name.text),
+                format!("this {what}"),
+            )
+            .also(first.name.span, format!("{} of the same name", first.what))
+            .help("give one of them another name");
             return false;
         }
         let entry = Entry { name, what, symbol, is_used: false };
@@ -141,6 +152,16 @@ pub(super) fn check_name(name: Name<'_>, what: &str, sink: &mut Sink) {
         )
         .help(format!("write `{}`", name.text.replace('.', "_")));
     }
+}
+
+/// Reports that there are already as many of something as numbers for them, which are 16 bits wide.
+pub(super) fn is_too_many(count: usize, what: &str, span: Span, sink: &mut Sink) -> bool {
+    let is_too_many = count >= usize::from(u16::MAX);
+    if is_too_many {
+        sink.error(Code::OutOfRange, span, format!("more than {} {what}", u16::MAX), "one too many")
+            .help("split the function");
+    }
+    is_too_many
 }
 
 /// Reports names that nothing used.

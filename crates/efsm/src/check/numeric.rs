@@ -156,7 +156,12 @@ impl Checker<'_, '_> {
             }
             if signed && is_comparison && number > i128::from(i64::MAX) {
                 self.sink
-                    .error(Code::OutOfRange, span, format!("{number} does not fit in a signed comparison"), "above 2^63 - 1")
+                    .error(
+                        Code::OutOfRange,
+                        span,
+                        format!("{number} does not fit in a signed comparison"),
+                        "above 2^63 - 1",
+                    )
                     .help("compare unsigned values, or take a smaller constant");
                 is_ok = false;
             }
@@ -190,7 +195,10 @@ impl Checker<'_, '_> {
                         format!("{} is no whole number of units of {}", render_time(ns), render_time(unit_ns)),
                         format!("the clock here counts in units of {}", render_time(unit_ns)),
                     )
-                    .help(format!("take a multiple of {}, or declare the register with a finer `time(unit)`", render_time(unit_ns)));
+                    .help(format!(
+                        "take a multiple of {}, or declare the register with a finer `time(unit)`",
+                        render_time(unit_ns)
+                    ));
             }
             _ => {
                 self.sink

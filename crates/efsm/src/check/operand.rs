@@ -28,8 +28,16 @@ pub(super) enum OperandKind {
     Invert(Box<Operand>),
     Binary(BinaryOp, Box<Operand>, Box<Operand>),
     Rotate(Box<Operand>, Box<Operand>),
-    Extreme { max: bool, left: Box<Operand>, right: Box<Operand> },
-    Ewma { average: Box<Operand>, sample: Box<Operand>, shift: u8 },
+    Extreme {
+        max: bool,
+        left: Box<Operand>,
+        right: Box<Operand>,
+    },
+    Ewma {
+        average: Box<Operand>,
+        sample: Box<Operand>,
+        shift: u8,
+    },
 }
 
 /// A value that the packet or the context brings.
@@ -98,7 +106,9 @@ impl<'s> Checker<'s, '_> {
                 let name = field.get().name;
                 let help = match field.alternatives().first() {
                     Some(v4) => format!("`{}` is a number of 32 bits that can be computed with", v4.get().name),
-                    None => "compare it with `==`, `!=` or `in address/length`, or copy it to another address".to_owned(),
+                    None => {
+                        "compare it with `==`, `!=` or `in address/length`, or copy it to another address".to_owned()
+                    }
                 };
                 self.sink
                     .error(
@@ -130,7 +140,12 @@ impl<'s> Checker<'s, '_> {
             return Some(Constant::Number(number));
         }
         self.sink
-            .error(Code::WrongKind, tree.span, format!("{what} must be a constant"), "known only when a packet is there")
+            .error(
+                Code::WrongKind,
+                tree.span,
+                format!("{what} must be a constant"),
+                "known only when a packet is there",
+            )
             .help("use a number, a `const` or a `param`");
         None
     }
@@ -177,7 +192,8 @@ impl<'s> Checker<'s, '_> {
                 let near = did_you_mean(name.text, ["min", "max", "ror", "ewma"]);
                 let help = match near {
                     Some(near) => format!("did you mean `{near}`?"),
-                    None => "there are `min(a, b)`, `max(a, b)`, `ror(value, bits)` and `ewma(average, sample, shift)`".to_owned(),
+                    None => "there are `min(a, b)`, `max(a, b)`, `ror(value, bits)` and `ewma(average, sample, shift)`"
+                        .to_owned(),
                 };
                 self.sink
                     .error(Code::UnknownName, name.span, format!("there is no function `{}`", name.text), "unknown")
@@ -210,9 +226,7 @@ impl<'s> Checker<'s, '_> {
                 OperandKind::Extreme { max: name.text == "max", left: Box::new(left), right: Box::new(right) }
             }
             ("ror", _) => {
-                if self.rotate_bits(&left).is_none() {
-                    return None;
-                }
+                self.check_rotate(&left)?;
                 OperandKind::Rotate(Box::new(left), Box::new(right))
             }
             _ => {
@@ -233,13 +247,13 @@ impl<'s> Checker<'s, '_> {
         })
     }
 
-    /// The width in which `ror` rotates this operand.
-    fn rotate_bits(&mut self, operand: &Operand) -> Option<u8> {
+    /// Reports what `ror` cannot rotate.
+    fn check_rotate(&mut self, operand: &Operand) -> Option<()> {
         let found = match operand.kind {
             OperandKind::Leaf(leaf) => {
                 let info = self.leaf(leaf);
                 match (info.signed, info.width_bits) {
-                    (false, bits @ (8 | 16 | 32 | 64)) => return Some(bits),
+                    (false, 8 | 16 | 32 | 64) => return Some(()),
                     (true, _) => "a signed value".to_owned(),
                     (false, bits) => format!("a field of {bits} bits"),
                 }
@@ -266,7 +280,12 @@ impl<'s> Checker<'s, '_> {
             }
             "full" => {
                 self.sink
-                    .error(Code::NotAvailable, name.span, "`full` as a condition is not available in this version", "of a later version")
+                    .error(
+                        Code::NotAvailable,
+                        name.span,
+                        "`full` as a condition is not available in this version",
+                        "of a later version",
+                    )
                     .help("give the element a `size` that holds all flows; `full reject;` counts what it refuses");
                 return None;
             }
@@ -274,7 +293,11 @@ impl<'s> Checker<'s, '_> {
         }
         if name.text.contains('.') {
             let field = self.field(name)?;
-            return Some(if field.get().width_bits > 64 { OperandKind::Wide(field) } else { OperandKind::Leaf(Leaf::Field(field)) });
+            return Some(if field.get().width_bits > 64 {
+                OperandKind::Wide(field)
+            } else {
+                OperandKind::Leaf(Leaf::Field(field))
+            });
         }
         match self.names.look_up(name.text) {
             Some((symbol, _)) => match symbol {
@@ -305,7 +328,8 @@ impl<'s> Checker<'s, '_> {
         if self.names.is_damaged {
             return;
         }
-        let foreign = self.names.foreign.iter().find(|(register, _)| *register == name.text).map(|(_, element)| *element);
+        let foreign =
+            self.names.foreign.iter().find(|(register, _)| *register == name.text).map(|(_, element)| *element);
         let field = FIELDS.iter().find(|f| f.name.split('.').nth(1) == Some(name.text));
         let help = if let Some(element) = foreign {
             format!("element `{element}` has a register of this name; other elements see it through metadata only")
@@ -345,7 +369,8 @@ impl<'s> Checker<'s, '_> {
                 .help("`flowloom fields` lists the fields of this version");
             return None;
         }
-        let of_header: Vec<&str> = FIELDS.iter().map(|f| f.name).filter(|n| n.split('.').next() == Some(header)).collect();
+        let of_header: Vec<&str> =
+            FIELDS.iter().map(|f| f.name).filter(|n| n.split('.').next() == Some(header)).collect();
         let flag = format!("{header}.is_{}", rest.to_ascii_lowercase());
         let help = if of_header.contains(&flag.as_str()) {
             format!("did you mean `{flag}`?")
@@ -368,7 +393,9 @@ impl<'s> Checker<'s, '_> {
 /// The exact value of an operand without leaves.
 fn evaluate(operand: &Operand) -> Option<i128> {
     match &operand.kind {
-        OperandKind::Constant(constant @ (Constant::Number(_) | Constant::Ipv4(_) | Constant::Mac(_))) => constant.number(1),
+        OperandKind::Constant(constant @ (Constant::Number(_) | Constant::Ipv4(_) | Constant::Mac(_))) => {
+            constant.number(1)
+        }
         OperandKind::Invert(inner) => Some(!evaluate(inner)?),
         OperandKind::Binary(op, left, right) => {
             let (left, right) = (Constant::Number(evaluate(left)?), Constant::Number(evaluate(right)?));

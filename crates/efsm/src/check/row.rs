@@ -21,7 +21,14 @@ impl<'s> Checker<'s, '_> {
         if !is_ok {
             return None;
         }
-        Some(Row { span: tree.head, states: states?, conditions, next: next?, updates: effects.updates, actions: effects.actions })
+        Some(Row {
+            span: tree.head,
+            states: states?,
+            conditions,
+            next: next?,
+            updates: effects.updates,
+            actions: effects.actions,
+        })
     }
 
     fn row_states(&mut self, tree: &ast::Row<'s>, element: &ast::Element<'s>) -> Option<Vec<u16>> {
@@ -34,13 +41,23 @@ impl<'s> Checker<'s, '_> {
                 let instead = if first == "always" { "on any" } else { "on any when" };
                 let state = self.first_state();
                 self.sink
-                    .error(Code::WrongElement, word, format!("a row with `{first}` in a stateful element"), "does not name states")
+                    .error(
+                        Code::WrongElement,
+                        word,
+                        format!("a row with `{first}` in a stateful element"),
+                        "does not name states",
+                    )
                     .help(format!("write `{instead}`, or name states, as in `on {state}`"));
                 None
             }
             (States::Any | States::Listed(_), false) => {
                 self.sink
-                    .error(Code::WrongElement, word, "a row with `on` in a stateless element", "there are no states here")
+                    .error(
+                        Code::WrongElement,
+                        word,
+                        "a row with `on` in a stateless element",
+                        "there are no states here",
+                    )
                     .also(element.name.span, "declared `stateless`")
                     .help("write `when CONDITION { ... }` or `always { ... }`");
                 None
@@ -53,7 +70,12 @@ impl<'s> Checker<'s, '_> {
                     match self.state(*name) {
                         Some(state) if states.contains(&state) => {
                             self.sink
-                                .error(Code::Duplicate, name.span, format!("state `{}` is twice in one row", name.text), "again")
+                                .error(
+                                    Code::Duplicate,
+                                    name.span,
+                                    format!("state `{}` is twice in one row", name.text),
+                                    "again",
+                                )
                                 .help("name each state once");
                             is_ok = false;
                         }
@@ -136,7 +158,10 @@ impl<'s> Checker<'s, '_> {
                 .error(
                     Code::BadTime,
                     span,
-                    format!("the timeout of {} is not below half of the time after which a register's clock wraps", render_time(timeout_ns)),
+                    format!(
+                        "the timeout of {} is not below half of the time after which a register's clock wraps",
+                        render_time(timeout_ns)
+                    ),
                     format!("must be below {}", render_time(limit)),
                 )
                 .help("declare the register with a wider type or a coarser `time(unit)`, or shorten the timeout");

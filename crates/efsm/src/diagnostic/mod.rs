@@ -80,7 +80,11 @@ impl miette::Diagnostic for Diagnostic {
             let length = label.span.end.saturating_sub(label.span.start);
             let place = SourceSpan::new(label.span.start.into(), length);
             let text = Some(label.text.clone()).filter(|t| !t.is_empty());
-            if i == 0 { LabeledSpan::new_primary_with_span(text, place) } else { LabeledSpan::new_with_span(text, place) }
+            if i == 0 {
+                LabeledSpan::new_primary_with_span(text, place)
+            } else {
+                LabeledSpan::new_with_span(text, place)
+            }
         })))
     }
 }
@@ -176,7 +180,14 @@ impl Sink {
     /// Adds an error whose cause is outside of the source.
     pub(crate) fn outside(&mut self, code: Code, message: impl Into<String>) -> Draft<'_> {
         let source = Arc::clone(&self.source);
-        self.push(Diagnostic { code, is_warning: false, message: message.into(), labels: Vec::new(), help: None, source })
+        self.push(Diagnostic {
+            code,
+            is_warning: false,
+            message: message.into(),
+            labels: Vec::new(),
+            help: None,
+            source,
+        })
     }
 
     pub(crate) fn has_errors(&self) -> bool {

@@ -59,7 +59,9 @@ mod tests {
 
     #[test]
     fn distance_counts_edits() {
-        for (a, b, expected) in [("", "", 0), ("abc", "abc", 0), ("abc", "acb", 1), ("kitten", "sitting", 3), ("", "ab", 2)] {
+        for (a, b, expected) in
+            [("", "", 0), ("abc", "abc", 0), ("abc", "acb", 1), ("kitten", "sitting", 3), ("", "ab", 2)]
+        {
             assert_eq!(distance(a, b), expected, "{a} to {b}");
             assert_eq!(distance(b, a), expected, "{b} to {a}");
         }

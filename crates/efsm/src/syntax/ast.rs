@@ -175,7 +175,11 @@ pub(crate) enum ExprKind<'s> {
     Call(Name<'s>, Vec<Expr<'s>>),
     Compare(Relation, Box<Expr<'s>>, Box<Expr<'s>>),
     /// `a before b`, `a after b`
-    Serial { after: bool, left: Box<Expr<'s>>, right: Box<Expr<'s>> },
+    Serial {
+        after: bool,
+        left: Box<Expr<'s>>,
+        right: Box<Expr<'s>>,
+    },
     /// `a in address/length`
     InPrefix(Box<Expr<'s>>, Box<Expr<'s>>, Box<Expr<'s>>),
     /// `a in low..high`

@@ -143,9 +143,13 @@ impl<'s, 'k> Parser<'s, 'k> {
             return Ok(());
         }
         let help = match next.kind {
-            Kind::Name | Kind::Number if self.text_of(next.span).starts_with(['u', 'i']) => "a type stands behind `:`, as in `name: u32`",
+            Kind::Name | Kind::Number if self.text_of(next.span).starts_with(['u', 'i']) => {
+                "a type stands behind `:`, as in `name: u32`"
+            }
             Kind::Name => "declarations and actions end with `;`, each before the next",
-            Kind::OpenParen => "only `forward` and the functions `min`, `max`, `ror` and `ewma` take something in parentheses",
+            Kind::OpenParen => {
+                "only `forward` and the functions `min`, `max`, `ror` and `ewma` take something in parentheses"
+            }
             _ => "declarations and actions end with `;`",
         };
         self.unexpected(&format!("`;` after {of}")).help(help);

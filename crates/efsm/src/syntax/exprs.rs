@@ -165,8 +165,15 @@ impl<'s> Parser<'s, '_> {
         if self.is(Kind::OpenBrace) {
             let span = self.peek().span;
             self.sink
-                .error(Code::NotAvailable, span, "sets of values are not available in this version", "of a later version")
+                .error(
+                    Code::NotAvailable,
+                    span,
+                    "sets of values are not available in this version",
+                    "of a later version",
+                )
                 .help("write one row for each value, or a range `low..high`, or a prefix `10.0.0.0/8`");
+            // Its braces must not be taken for the block of the row.
+            while !matches!(self.bump().kind, Kind::CloseBrace | Kind::Semicolon | Kind::End) {}
             return Err(Failed);
         }
         let first = self.arithmetic(4)?;
@@ -248,11 +255,13 @@ impl<'s> Parser<'s, '_> {
                 return Ok(Expr { span: self.span_from(token.span.start), kind: inner.kind });
             }
             Kind::FiveTuple => {
-                self.unexpected("a value").help("`5-tuple` stands for five fields in a `key`; a row names one field, as `ip.src`");
+                self.unexpected("a value")
+                    .help("`5-tuple` stands for five fields in a `key`; a row names one field, as `ip.src`");
                 return Err(Failed);
             }
             _ => {
-                self.unexpected("a value").help("a value is a number, a time, an address, a field, a register or metadata");
+                self.unexpected("a value")
+                    .help("a value is a number, a time, an address, a field, a register or metadata");
                 return Err(Failed);
             }
         };

@@ -18,8 +18,23 @@ pub(super) const ROWS: &[&str] = &["on", "when", "always", "otherwise"];
 const NEXT_ITEM: &[&str] = &["function", "param", "const", "meta", "stateful", "stateless"];
 /// Words at the start of a line where reading goes on inside of an element.
 const RESUME: &[&str] = &[
-    "key", "size", "sweep", "full", "states", "reg", "global", "on", "when", "always", "otherwise", "function", "param",
-    "const", "meta", "stateful", "stateless",
+    "key",
+    "size",
+    "sweep",
+    "full",
+    "states",
+    "reg",
+    "global",
+    "on",
+    "when",
+    "always",
+    "otherwise",
+    "function",
+    "param",
+    "const",
+    "meta",
+    "stateful",
+    "stateless",
 ];
 
 impl<'s> Parser<'s, '_> {
@@ -72,6 +87,7 @@ impl<'s> Parser<'s, '_> {
                                 "of a later version",
                             )
                             .help(instead);
+                        self.bump();
                         return Err(Failed);
                     }
                 }

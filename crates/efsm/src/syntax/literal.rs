@@ -30,7 +30,9 @@ fn bad<T>(message: String, help: &str) -> Result<T, BadLiteral> {
 
 /// Reads a word that starts with a digit.
 pub(super) fn read_number(word: &str) -> Result<Literal, BadLiteral> {
-    for (prefix, radix, what) in [("0x", 16, "hexadecimal"), ("0X", 16, "hexadecimal"), ("0b", 2, "binary"), ("0B", 2, "binary")] {
+    for (prefix, radix, what) in
+        [("0x", 16, "hexadecimal"), ("0X", 16, "hexadecimal"), ("0b", 2, "binary"), ("0B", 2, "binary")]
+    {
         if let Some(digits) = word.strip_prefix(prefix) {
             return read_digits(word, digits, radix, what).map(Literal::Number);
         }
@@ -73,7 +75,9 @@ fn read_digits(word: &str, digits: &str, radix: u32, what: &str) -> Result<u64, 
     }
     match u64::from_str_radix(&digits, radix) {
         Ok(number) => Ok(number),
-        Err(_) => bad(format!("`{word}` does not fit in 64 bits"), "the largest number is 18446744073709551615 (2^64 - 1)"),
+        Err(_) => {
+            bad(format!("`{word}` does not fit in 64 bits"), "the largest number is 18446744073709551615 (2^64 - 1)")
+        }
     }
 }
 

@@ -72,7 +72,8 @@ impl<'s> Parser<'s, '_> {
     fn next_state(&mut self) -> Parsed<Next<'s>> {
         if self.eat_word("stay").is_some() {
             if self.is(Kind::OpenParen) {
-                self.unexpected("`{`").help("`stay` keeps the timers as they are; to set new ones write `-> STATE (idle 1s)`");
+                self.unexpected("`{`")
+                    .help("`stay` keeps the timers as they are; to set new ones write `-> STATE (idle 1s)`");
                 return Err(Failed);
             }
             return Ok(Next::Stay);
@@ -83,9 +84,8 @@ impl<'s> Parser<'s, '_> {
         if self.eat(Kind::OpenParen).is_some() {
             loop {
                 if !(self.is_word("idle") || self.is_word("hard")) {
-                    self.unexpected("`idle` or `hard`").help(
-                        "`idle 10s` runs out 10 s after the last packet of the flow, `hard 10s` 10 s from now",
-                    );
+                    self.unexpected("`idle` or `hard`")
+                        .help("`idle 10s` runs out 10 s after the last packet of the flow, `hard 10s` 10 s from now");
                     return Err(Failed);
                 }
                 let token = self.bump();

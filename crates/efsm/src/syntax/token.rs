@@ -151,7 +151,9 @@ fn report_unknown(text: &str, span: Span, sink: &mut Sink) {
     }
     let help = match found.chars().next() {
         Some('"' | '\'' | '`') => "the language has no strings; names, numbers and addresses are written bare",
-        Some('[' | ']') => "the language has no brackets; some bits of a field are compared with `field & mask == value`",
+        Some('[' | ']') => {
+            "the language has no brackets; some bits of a field are compared with `field & mask == value`"
+        }
         Some('.') => "a dot stands inside of a field name such as `ip.src`; a range is `low..high`",
         Some('@' | '$' | '?' | '\\') => "remove it",
         _ => "outside of comments only ASCII letters, digits and operators may be used",

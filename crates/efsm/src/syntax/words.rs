@@ -2,17 +2,78 @@
 
 /// Words that no declaration may take as its name.
 pub(crate) const RESERVED: &[&str] = &[
-    "function", "param", "const", "meta", "stateful", "stateless", "key", "size", "sweep", "full", "states", "reg", "global",
-    "on", "any", "when", "always", "otherwise", "stay", "idle", "hard", "drop", "pass", "punt", "forward", "reply", "goto",
-    "next", "in", "before", "after", "now", "state", "min", "max", "ror", "ewma", "biflow", "none", "reject", "evict", "time",
-    "port", "ipv4", "ipv6", "mac", "u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "flood", "clone", "push", "pop",
-    "emit", "slow", "header", "then", "if", "else",
+    "function",
+    "param",
+    "const",
+    "meta",
+    "stateful",
+    "stateless",
+    "key",
+    "size",
+    "sweep",
+    "full",
+    "states",
+    "reg",
+    "global",
+    "on",
+    "any",
+    "when",
+    "always",
+    "otherwise",
+    "stay",
+    "idle",
+    "hard",
+    "drop",
+    "pass",
+    "punt",
+    "forward",
+    "reply",
+    "goto",
+    "next",
+    "in",
+    "before",
+    "after",
+    "now",
+    "state",
+    "min",
+    "max",
+    "ror",
+    "ewma",
+    "biflow",
+    "none",
+    "reject",
+    "evict",
+    "time",
+    "port",
+    "ipv4",
+    "ipv6",
+    "mac",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "flood",
+    "clone",
+    "push",
+    "pop",
+    "emit",
+    "slow",
+    "header",
+    "then",
+    "if",
+    "else",
 ];
 
 /// What a word of a later version does, and what to write until then; `None` for a word that is none.
 pub(crate) fn future_statement(word: &str) -> Option<(&'static str, &'static str)> {
     Some(match word {
-        "flood" => ("sends a copy out of every other port", "send to one port with `forward(port)`, or `pass` to the host"),
+        "flood" => {
+            ("sends a copy out of every other port", "send to one port with `forward(port)`, or `pass` to the host")
+        }
         "clone" => ("makes a copy of the packet", "let each packet leave once, with `forward`, `pass` or `reply`"),
         "emit" => ("sends a packet of its own", "answer with the packet itself: rewrite its fields and `reply`"),
         "push" | "encap" => ("adds a header", "hand the packet to software that adds the header, with `punt`"),
@@ -25,14 +86,14 @@ pub(crate) fn future_statement(word: &str) -> Option<(&'static str, &'static str
 /// What a top-level word of a later version does, and what to write until then.
 pub(crate) fn future_item(word: &str) -> Option<(&'static str, &'static str)> {
     Some(match word {
-        "header" | "headers" => (
-            "declares a header of one's own",
-            "use the built-in fields; `flowloom fields` lists them",
-        ),
+        "header" | "headers" => {
+            ("declares a header of one's own", "use the built-in fields; `flowloom fields` lists them")
+        }
         "import" | "include" | "use" => ("reads another file", "write the function in one file"),
         _ => return None,
     })
 }
 
 /// Protocols whose fields come in a later version, by the first part of the name.
-pub(crate) const FUTURE_FIELDS: &[&str] = &["inner", "outer", "mpls", "mpls2", "mpls3", "mpls4", "gtpu", "gtp", "vxlan", "gre", "arp"];
+pub(crate) const FUTURE_FIELDS: &[&str] =
+    &["inner", "outer", "mpls", "mpls2", "mpls3", "mpls4", "gtpu", "gtp", "vxlan", "gre", "arp"];

@@ -1,0 +1,201 @@
+//! No source makes the front end panic, and whatever it says can be shown: every truncation of every function that ships,
+//! mutations of them and of the wrong programs, and random words. `FLOWLOOM_SEED` replaces the seed.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod common;
+
+use flowloom_efsm::{Diagnostic, compile};
+use flowloom_testkit::Rng;
+use miette::{GraphicalReportHandler, GraphicalTheme};
+
+use common::{check_model, shipped};
+
+/// What became of a source.
+#[derive(Debug, Default)]
+struct Tally {
+    accepted: usize,
+    refused: usize,
+    diagnostics: usize,
+}
+
+impl Tally {
+    /// Compiles `text` and checks what comes back; shows it as a terminal would where `shown`.
+    fn judge(&mut self, text: &str, shown: bool) {
+        let said = match compile("random.efsm", text, &[]) {
+            Ok((function, warnings)) => {
+                self.accepted += 1;
+                check_model(&function);
+                assert!(warnings.iter().all(|w| w.is_warning), "{text}");
+                warnings
+            }
+            Err(errors) => {
+                self.refused += 1;
+                assert!(errors.error_count() > 0 && errors.error_count() == errors.list.len(), "{text}");
+                errors.list
+            }
+        };
+        self.diagnostics += said.len();
+        for diagnostic in &said {
+            assert!(diagnostic.help.is_some(), "no help: {diagnostic}\n{text}");
+            for label in &diagnostic.labels {
+                let span = label.span;
+                assert!(text.get(span.start..span.end).is_some(), "{diagnostic}: {span:?} cuts a character of\n{text}");
+            }
+        }
+        if shown {
+            said.iter().for_each(show);
+        }
+    }
+}
+
+fn show(diagnostic: &Diagnostic) {
+    let mut text = String::new();
+    GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).render_report(&mut text, diagnostic).unwrap();
+    assert!(text.contains(diagnostic.code.as_str()), "{text}");
+}
+
+fn sources() -> Vec<String> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/diagnostics");
+    let wrong = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
+    let mut wrong: Vec<_> = wrong.filter(|p| p.extension() == Some("efsm".as_ref())).collect();
+    wrong.sort();
+    let texts = shipped().into_iter().map(|(_, text)| text);
+    texts.chain(wrong.into_iter().map(|p| std::fs::read_to_string(p).unwrap())).collect()
+}
+
+/// Words, numbers, signs and blanks of a text, in order.
+fn split(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    let class = |c: char| {
+        if c.is_alphanumeric() || c == '_' || c == '.' {
+            0
+        } else if c.is_whitespace() {
+            1
+        } else {
+            2
+        }
+    };
+    let mut last = None;
+    for (i, c) in text.char_indices() {
+        if last.is_some_and(|l| l != class(c) || l == 2) {
+            parts.push(&text[start..i]);
+            start = i;
+        }
+        last = Some(class(c));
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
+#[test]
+fn every_truncation_is_judged() {
+    let mut tally = Tally::default();
+    for (_, text) in shipped() {
+        for end in (0..=text.len()).filter(|&i| text.is_char_boundary(i)) {
+            tally.judge(&text[..end], end % 16 == 0);
+        }
+    }
+    println!("{tally:?}");
+    assert!(tally.accepted >= 5 && tally.refused > 5000, "{tally:?}");
+}
+
+#[test]
+fn mutated_sources_are_judged() {
+    let mut rng = Rng::from_env(0x6c61_6e67);
+    let sources = sources();
+    let pool: Vec<&str> = sources.iter().flat_map(|s| split(s)).collect();
+    let mut tally = Tally::default();
+    for round in 0..6000 {
+        let mut parts = split(rng.pick::<String>(&sources));
+        for _ in 0..=rng.below(4) {
+            let at = rng.below(parts.len());
+            match rng.below(6) {
+                0 => drop(parts.remove(at)),
+                1 => parts.insert(at, *rng.pick(&pool)),
+                2 => parts[at] = *rng.pick(&pool),
+                3 => {
+                    let other = rng.below(parts.len());
+                    parts.swap(at, other);
+                }
+                4 => {
+                    let end = (at + 1 + rng.below(12)).min(parts.len());
+                    drop(parts.drain(at..end));
+                }
+                _ => {
+                    let end = (at + 1 + rng.below(12)).min(parts.len());
+                    let copy = parts[at..end].to_vec();
+                    let to = rng.below(parts.len());
+                    parts.splice(to..to, copy);
+                }
+            }
+            if parts.is_empty() {
+                parts.push("");
+            }
+        }
+        tally.judge(&parts.concat(), round % 8 == 0);
+    }
+    println!("{tally:?}");
+    assert!(tally.accepted > 100 && tally.refused > 2000, "{tally:?}");
+}
+
+#[test]
+fn mutated_bytes_are_judged() {
+    let mut rng = Rng::from_env(0x6279_7465);
+    let sources = sources();
+    let mut tally = Tally::default();
+    for round in 0..3000 {
+        let mut bytes = rng.pick(&sources).clone().into_bytes();
+        for _ in 0..=rng.below(6) {
+            if bytes.is_empty() {
+                break;
+            }
+            let at = rng.below(bytes.len());
+            bytes[at] = rng.next_u64() as u8;
+        }
+        tally.judge(&String::from_utf8_lossy(&bytes), round % 4 == 0);
+    }
+    println!("{tally:?}");
+    assert!(tally.refused > 1000, "{tally:?}");
+}
+
+#[test]
+fn random_words_are_judged() {
+    let mut rng = Rng::from_env(0x776f_7264);
+    let sources = sources();
+    let pool: Vec<&str> =
+        sources.iter().flat_map(|s| split(s)).chain(["\u{0}", "é", "🧵", "\r\n", "..", "::", "0x", "-"]).collect();
+    let mut tally = Tally::default();
+    for round in 0..3000 {
+        let mut text = String::new();
+        if rng.chance(1, 2) {
+            text.push_str("function f;\nstateful s { key ip.src; states a, b; reg r: u32; on a when ");
+        }
+        for _ in 0..rng.below(60) {
+            text.push_str(rng.pick::<&str>(&pool));
+            if rng.chance(1, 3) {
+                text.push(' ');
+            }
+        }
+        tally.judge(&text, round % 4 == 0);
+    }
+    println!("{tally:?}");
+    assert!(tally.refused > 2000, "{tally:?}");
+}
+
+#[test]
+fn long_and_deep_sources_are_judged() {
+    let mut tally = Tally::default();
+    for (open, close) in
+        [("(", ")"), ("!", ""), ("~", ""), ("-", ""), ("min(1, ", ")"), ("ip.ttl + ", ""), ("{", "}"), ("a, ", "")]
+    {
+        for place in ["", "const c = ", "stateless s { when ", "stateful s { states ", "stateless s { always { x = "] {
+            let text = format!("function f; {place}{}1{}", open.repeat(50_000), close.repeat(50_000));
+            tally.judge(&text, false);
+        }
+    }
+    let many = (0..70_000).map(|i| format!("meta m{i}: u8;\n")).collect::<String>();
+    tally.judge(&format!("function f; {many} stateless s {{ always {{ pass; }} }}"), false);
+    println!("{tally:?}");
+    assert_eq!(tally.accepted, 0, "{tally:?}");
+}
