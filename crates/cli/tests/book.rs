@@ -1,0 +1,93 @@
+//! The README and the book can be followed: commands and examples are what the program takes.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// All Markdown files of the repository's documentation and their texts.
+fn pages() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![top().join("docs"), top().join("functions")];
+    for page in ["README.md", "CHANGELOG.md"] {
+        found.push(top().join(page));
+    }
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "md") {
+                found.push(path);
+            }
+        }
+    }
+    found.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()
+}
+
+/// The fenced blocks of a page in this language.
+fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
+    let fence = format!("```{language}\n");
+    text.split(fence.as_str()).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
+}
+
+fn flowloom(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_flowloom")).args(arguments).current_dir(top()).output().unwrap()
+}
+
+#[test]
+fn examples_are_accepted() {
+    let mut examples = 0;
+    for (page, text) in pages() {
+        for (number, source) in blocks(&text, "efsm").into_iter().enumerate() {
+            let name = format!("{}, example {number}", page.display());
+            match flowloom_efsm::compile(&name, source, &[]) {
+                Ok((_, warnings)) if warnings.is_empty() => {}
+                Ok((_, warnings)) => {
+                    panic!("{}", warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+                }
+                Err(errors) => panic!("{errors}"),
+            }
+            examples += 1;
+        }
+    }
+    assert!(examples >= 2, "the README and the quick start have an example each, found {examples}");
+}
+
+/// Words of a command line up to a comment: `flowloom trace gen -w x  # y`.
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().take_while(|word| !word.starts_with('#')).collect()
+}
+
+#[test]
+fn commands_and_options_exist() {
+    let mut commands = 0;
+    let mut wrong = Vec::new();
+    for (page, text) in pages() {
+        for line in blocks(&text, "sh").into_iter().flat_map(str::lines) {
+            let words = words(line);
+            if words.first() != Some(&"flowloom") {
+                continue;
+            }
+            let verb = if words[1] == "trace" { &words[1..3] } else { &words[1..2] };
+            let output = flowloom(&[verb, &["--help"]].concat());
+            if !output.status.success() {
+                wrong.push(format!("{}: no verb `{}`", page.display(), verb.join(" ")));
+                continue;
+            }
+            let help = String::from_utf8(output.stdout).unwrap();
+            let known: Vec<&str> = help.split(|c: char| !(c.is_alphanumeric() || c == '-')).collect();
+            for option in words.iter().filter(|word| word.starts_with('-')) {
+                if !known.contains(option) {
+                    wrong.push(format!("{}: `{}` has no `{option}`", page.display(), verb.join(" ")));
+                }
+            }
+            commands += 1;
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(commands >= 8, "only {commands} commands found in the documentation");
+}
