@@ -66,6 +66,8 @@ impl<'a> Lowering<'a> {
         }
         self.path.masks = keyed(self);
         match &element.stateful {
+            // No packet has all fields of the key: what follows would read headers that are not there.
+            _ if self.path.masks.is_empty() => self.builder.goto(plan.no_key),
             None => {
                 let env = Env { element: index, ..Env::default() };
                 self.emit_tree(index, element, None, 0, env);
