@@ -189,6 +189,9 @@ pub(crate) struct Builder {
     pub(crate) ops: Vec<Op>,
     next_reg: u32,
     next_label: u32,
+    /// Registers that may not be r1: they are set on some ways only, and on the others r1 is still the context. Whoever
+    /// follows the context through the program without following what the branches know could not tell the two apart.
+    pub(crate) never_context: Vec<Reg>,
     /// Bytes of stack handed out.
     pub(crate) stack_bytes: u32,
 }

@@ -235,6 +235,7 @@ impl<'a> Lowering<'a> {
             let reg = shared.unwrap_or_else(|| builder.reg());
             pointers.insert(header, reg);
         }
+        builder.never_context = pointers.values().copied().collect();
         let metadata = function.metadata.iter().map(|_| builder.reg()).collect();
         Lowering {
             function,

@@ -25,7 +25,7 @@ use flowloom_bpf::insn::{SRC_REG, alu, call, class, imm64, jmp, mode, size};
 use flowloom_bpf::{Insn, LineInfo};
 
 use super::LowerError;
-use super::asm::{Builder, FIRST_VIRTUAL, FP, Label, Op, Operand, Reg, Size, alu_class, inverse, jump_class};
+use super::asm::{Builder, FIRST_VIRTUAL, FP, R1, Label, Op, Operand, Reg, Size, alu_class, inverse, jump_class};
 use crate::model::{Source, Span};
 
 /// The registers that can hold a value: r0 to r9.
@@ -374,6 +374,9 @@ fn colour(ops: &[Op], builder: &Builder, first_temporary: u32) -> Result<Vec<u32
         for b in 0..a {
             graph.add_edge(a, b);
         }
+    }
+    for r in &builder.never_context {
+        graph.add_edge(R1.0 as usize, r.0 as usize);
     }
     copies.reverse();
     loop {
