@@ -226,7 +226,7 @@ fn payload_len(rng: &mut Rng, before: usize, shape: Shape, wish: &dyn Fn(&str) -
     let wanted = match (wish("pkt.len"), wish("ipv4.len"), wish("ipv6.len"), wish("tcp.payload_len"), wish("udp.len")) {
         (Some(v), ..) => v.saturating_sub((before + headers) as u128),
         (_, Some(v), ..) => v.saturating_sub(headers as u128),
-        (_, _, Some(v), ..) => v.saturating_sub(headers as u128 - 40),
+        (_, _, Some(v), ..) => v.saturating_sub((headers as u128).saturating_sub(40)),
         (_, _, _, Some(v), _) => v,
         (.., Some(v)) => v.saturating_sub(8),
         _ => u128::from(if rng.chance(90) { rng.below(12) } else { rng.below(600) }),

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flowloom_efsm::model::{Condition, Expr, Function, Terminal, WriteValue};
-use flowloom_engine::Port;
+use flowloom_engine::{Outcome, Port, Verdict};
 use flowloom_wire::Layers;
 use flowloom_wire::field::{FieldId, Source};
 
@@ -77,6 +77,13 @@ pub struct StimulusCounts {
     pub aimed_hit: u64,
 }
 
+/// How often a row was hit, and aimed at.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tried {
+    hits: u64,
+    tries: u64,
+}
+
 /// An endless stream of packets for one function.
 #[derive(Debug, Clone)]
 pub struct Stimulus {
@@ -86,8 +93,8 @@ pub struct Stimulus {
     pools: BTreeMap<FieldId, Vec<u128>>,
     /// Fields that matter to the function.
     mentioned: Vec<FieldId>,
-    /// Hits by element, row and state.
-    rows: BTreeMap<(usize, usize, u16), u64>,
+    /// By element, row and state.
+    rows: BTreeMap<(usize, usize, u16), Tried>,
     /// Deadlines that passed, by element and state and timer.
     expired: BTreeMap<(usize, u16, Timer), u64>,
     focus: Vec<Option<Vec<u8>>>,
@@ -105,7 +112,7 @@ impl Stimulus {
         for (e, element) in function.elements.iter().enumerate() {
             for (r, row) in element.rows.iter().enumerate() {
                 let states = if row.states.is_empty() { &[0][..] } else { &row.states };
-                rows.extend(states.iter().map(|&s| ((e, r, s), 0)));
+                rows.extend(states.iter().map(|&s| ((e, r, s), Tried::default())));
             }
         }
         let focus = vec![None; function.elements.len()];
@@ -133,6 +140,11 @@ impl Stimulus {
 
     /// The next packet.
     pub fn next_packet(&mut self) -> Arrival {
+        self.next_foreseen().0
+    }
+
+    /// The next packet, with the outcome that the stimulus foresees for it: a judge of the reference machine in tests.
+    pub fn next_foreseen(&mut self) -> (Arrival, Outcome) {
         let step = self.step();
         self.time_ns = self.time_ns.saturating_add(step);
         let way = self.rng.below(100);
@@ -153,21 +165,26 @@ impl Stimulus {
         } else {
             self.usual()
         };
-        self.send(arrival)
+        let look = self.send(&arrival);
+        let outcome = match look.verdict {
+            Verdict::Drop | Verdict::Aborted => Outcome::gone(look.verdict),
+            verdict => Outcome::sent(verdict, Port(look.port), look.bytes),
+        };
+        (arrival, outcome)
     }
 
-    fn send(&mut self, arrival: Arrival) -> Arrival {
+    fn send(&mut self, arrival: &Arrival) -> Look {
         self.time_ns = self.time_ns.max(arrival.time_ns);
-        self.count_deadline(&arrival);
-        let look = self.walker.take(&arrival);
+        self.count_deadline(arrival);
+        let look = self.walker.take(arrival);
         self.counts.packets += 1;
         self.counts.in_rows += u64::from(look.takes_a_row());
         for visit in &look.visits {
             if let Some(row) = visit.row {
-                *self.rows.entry((visit.element, row, visit.state)).or_default() += 1;
+                self.rows.entry((visit.element, row, visit.state)).or_default().hits += 1;
             }
         }
-        arrival
+        look
     }
 
     /// Counts the contexts whose end `arrival` meets.
@@ -263,33 +280,52 @@ impl Stimulus {
         self.pools.get(&field).and_then(|pool| self.rng.pick(pool)).copied()
     }
 
-    /// Aims at the row with the fewest hits, or nearly so; moves a context on where none is ready for it.
+    /// Aims at the row that was hit least for how often it was aimed at; where that fails, moves a context on, and where that
+    /// fails too, takes what comes as long as it takes some row.
     fn aim(&mut self) -> Arrival {
-        let mut candidates: Vec<((usize, usize, u16), u64)> = self.rows.iter().map(|(&k, &n)| (k, n)).collect();
+        let mut candidates: Vec<((usize, usize, u16), u64)> =
+            self.rows.iter().map(|(&k, n)| (k, n.hits + n.tries / 4)).collect();
         candidates.sort_by_key(|&(_, n)| n);
         let scope = if self.rng.chance(50) { 2 } else { candidates.len() };
         let Some(&((element, row, state), _)) = self.rng.pick(&candidates[..scope.min(candidates.len())]) else {
             return self.usual();
         };
         self.counts.aimed += 1;
+        if let Some(n) = self.rows.get_mut(&(element, row, state)) {
+            n.tries += 1;
+        }
         let mut last = None;
-        for _ in 0..4 {
+        for _ in 0..3 {
             let Some(arrival) = self.try_row(element, row, state) else { break };
             let look = self.walker.look(&arrival);
             if hit(&look, element, row, state) {
                 self.counts.aimed_hit += 1;
                 return arrival;
             }
-            last = Some(arrival);
+            if look.takes_a_row() {
+                last = Some(arrival);
+            }
         }
-        for _ in 0..4 {
+        for _ in 0..3 {
             let Some(arrival) = self.move_on(element) else { break };
-            if self.walker.look(&arrival).visits.iter().any(|v| v.element == element && v.row.is_some()) {
+            let look = self.walker.look(&arrival);
+            if look.visits.iter().any(|v| v.element == element && v.row.is_some()) {
                 return arrival;
             }
-            last = Some(arrival);
+            if look.takes_a_row() {
+                last = Some(arrival);
+            }
         }
-        last.unwrap_or_else(|| self.usual())
+        if let Some(arrival) = last {
+            return arrival;
+        }
+        for _ in 0..4 {
+            let arrival = self.usual();
+            if self.walker.look(&arrival).takes_a_row() {
+                return arrival;
+            }
+        }
+        self.usual()
     }
 
     /// A packet that should take `row` in `state`; `None` where no context is ready for it.
@@ -405,14 +441,14 @@ impl Stimulus {
         let context = context.unwrap_or_else(|| self.walker.default_context(element));
         self.focus[element].clone_from(&focus);
         let no_layers = Layers::parse(&[]);
-        let mut rows: Vec<(u64, usize)> = Vec::new();
+        let mut rows: Vec<usize> = Vec::new();
         for (i, row) in function.elements[element].rows.iter().enumerate() {
             let values = self.walker.values_of(element, &context, &no_layers);
             if row.states.contains(&context.state) && solve::context_fits(row, &values) {
-                rows.push((self.rows.get(&(element, i, context.state)).copied().unwrap_or(0), i));
+                rows.push(i);
             }
         }
-        let &(_, row) = self.rng.pick(&rows)?;
+        let &row = self.rng.pick(&rows)?;
         Some(self.packet_for(element, row, focus, &context))
     }
 
@@ -438,6 +474,16 @@ impl Stimulus {
         let mut arrival = self.sample(element, &key)?;
         arrival.time_ns = (deadline - 1).saturating_add(tick).max(self.time_ns);
         Some(arrival)
+    }
+}
+
+impl StimulusCounts {
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: StimulusCounts) {
+        self.packets += other.packets;
+        self.in_rows += other.in_rows;
+        self.aimed += other.aimed;
+        self.aimed_hit += other.aimed_hit;
     }
 }
 

@@ -1,6 +1,9 @@
 //! Functions that the tests run, as models: these tests do not depend on the language.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::panic)]
 
+pub mod engines;
+pub mod random;
+
 use std::sync::Arc;
 
 use flowloom_efsm::model::{
@@ -107,7 +110,7 @@ pub fn knock() -> Arc<Function> {
         row(&[1, 2, 3], Vec::new(), NextState::To { state: 0, idle_ns: None, hard_ns: None }, Vec::new(), drop()),
     ];
     let states = ["closed", "one", "two", "three", "open"];
-    function("knock", vec![element("knock", &["ip.src"], &states, &[], rows, Terminal::Drop)])
+    function("knock", vec![element("knocks", &["ip.src"], &states, &[], rows, Terminal::Drop)])
 }
 
 /// Big flow detector: after `threshold` packets of a 5-tuple its packets are marked.
@@ -120,5 +123,128 @@ pub fn big_flow(threshold: u64) -> Arc<Function> {
         row(&[0], count(Relation::GreaterEqual), idle(1, 10), vec![add(0, 1)], actions(mark(), out())),
         row(&[1], Vec::new(), NextState::Stay, Vec::new(), actions(mark(), out())),
     ];
-    function("bigflow", vec![element("bigflow", &FIVE_TUPLE, &["small", "big"], &["packets"], rows, Terminal::Pass)])
+    function("bigflow", vec![element("flows", &FIVE_TUPLE, &["small", "big"], &["packets"], rows, Terminal::Pass)])
+}
+
+/// Something of everything: two elements, `biflow`, both timers, globals, signed registers, metadata, header writes, a
+/// small table.
+pub fn many_things() -> Arc<Function> {
+    let register = |i| Expr::Register(i);
+    let signed = |name: &str| Variable { ty: Type { width_bits: 32, signed: true }, ..u32_variable(name) };
+    let meta = |value: Expr| Write {
+        target: WriteTarget::Metadata(0),
+        value: WriteValue::Number { value, width: Width::W32 },
+        span: Span::default(),
+    };
+    let set = |destination, value| Update { destination, value, width: Width::W32, span: Span::default() };
+    let to = |state, idle_ns: Option<u64>, hard_ns: Option<u64>| NextState::To { state, idle_ns, hard_ns };
+    let out = || Terminal::Goto(1);
+    let minus_len = || Expr::Binary(BinaryOp::Sub, register(2).into(), Expr::Field(field("pkt.len")).into());
+    let below = |limit: i64| Condition::Compare {
+        left: register(2),
+        relation: Relation::Less,
+        right: Expr::Constant(limit as u64),
+        width: Width::W32,
+        signed: true,
+    };
+    let private =
+        |negated| Condition::Masked { field: field("ipv4.src"), mask: 0xff00_0000, value: 0x0a00_0000, negated };
+    let ports = Condition::Range { field: field("l4.dport"), low: 53, high: 81, negated: false };
+    let rows = vec![
+        // An inner host opens; a second register takes the port, a global counts flows.
+        row(
+            &[0],
+            vec![field_is("tcp.is_syn", 1), private(false)],
+            to(1, Some(1_000_000), None),
+            vec![
+                set(Destination::Register(0), Expr::Constant(1)),
+                set(Destination::Register(1), Expr::Field(field("l4.dport"))),
+                set(
+                    Destination::Global(0),
+                    Expr::Binary(BinaryOp::Add, Expr::Global(0).into(), Expr::Constant(1).into()),
+                ),
+            ],
+            actions(vec![meta(Expr::Constant(1))], out()),
+        ),
+        // The second register keeps the count from before.
+        row(
+            &[1],
+            vec![compare(register(0), Relation::Less, Expr::Constant(3))],
+            NextState::Stay,
+            vec![add(0, 1), set(Destination::Register(1), register(0)), set(Destination::Register(2), minus_len())],
+            actions(vec![meta(register(0))], out()),
+        ),
+        row(
+            &[1],
+            vec![compare(register(0), Relation::GreaterEqual, Expr::Constant(3))],
+            to(2, None, Some(2_000_000)),
+            vec![set(Destination::Register(2), minus_len())],
+            actions(vec![meta(Expr::Constant(2))], out()),
+        ),
+        row(
+            &[2],
+            vec![below(-400)],
+            to(0, None, None),
+            vec![
+                set(Destination::Register(0), Expr::Constant(0)),
+                set(Destination::Register(1), Expr::Constant(0)),
+                set(Destination::Register(2), Expr::Constant(0)),
+            ],
+            actions(Vec::new(), Terminal::Drop),
+        ),
+        row(
+            &[2],
+            Vec::new(),
+            NextState::Stay,
+            vec![set(Destination::Register(2), minus_len())],
+            actions(Vec::new(), Terminal::Reply),
+        ),
+        row(
+            &[0],
+            vec![ports, private(true)],
+            to(2, Some(3_000_000), Some(5_000_000)),
+            Vec::new(),
+            actions(vec![meta(Expr::Constant(2))], out()),
+        ),
+    ];
+    let mut gate = element("gate", &FIVE_TUPLE, &["new", "open", "closing"], &["count", "last"], rows, Terminal::Pass);
+    if let Some(stateful) = &mut gate.stateful {
+        stateful.key = Some(Key { biflow: true, fields: FIVE_TUPLE.iter().map(|n| field(n)).collect() });
+        stateful.size = 4;
+        stateful.sweep_ns = 4_000_000;
+        stateful.registers.push(signed("credit"));
+        stateful.globals.push(u32_variable("flows"));
+    }
+    let ttl = || Expr::Binary(BinaryOp::Sub, Expr::Field(field("ip.ttl")).into(), Expr::Constant(1).into());
+    let metadata_is = |value| vec![compare(Expr::Metadata(0), Relation::Equal, Expr::Constant(value))];
+    let rewrite = Element {
+        name: "rewrite".into(),
+        span: Span::default(),
+        stateful: None,
+        rows: vec![
+            row(
+                &[],
+                metadata_is(1),
+                NextState::Stay,
+                Vec::new(),
+                actions(
+                    vec![write("ipv4.src", Expr::Constant(0xcb00_7101)), write("ip.ttl", ttl())],
+                    Terminal::Forward(Expr::Constant(2)),
+                ),
+            ),
+            row(
+                &[],
+                metadata_is(2),
+                NextState::Stay,
+                Vec::new(),
+                actions(
+                    vec![write("ip.tos", Expr::Metadata(0)), write("l4.dport", Expr::Constant(8080))],
+                    Terminal::Forward(Expr::Metadata(0)),
+                ),
+            ),
+        ],
+        otherwise: Otherwise { span: Span::default(), actions: actions(Vec::new(), Terminal::Drop) },
+    };
+    let base = function("many", vec![gate, rewrite]);
+    Arc::new(Function { metadata: vec![u32_variable("way")], ..Function::clone(&base) })
 }

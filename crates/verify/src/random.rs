@@ -1,0 +1,487 @@
+//! Random functions: models with everything in them, small enough that packets reach it.
+//!
+//! What a front end guarantees of a model holds here too: widths follow the rule of [`flowloom_efsm::model`], constants
+//! and ranges fit, `goto` leads forward, keys are keys, nothing is written twice. Everything else is free: any operator on
+//! any type, rows that hide others, timers of a few nanoseconds, tables of one entry.
+
+use std::sync::Arc;
+
+use flowloom_efsm::model::{
+    Actions, BinaryOp, Condition, Destination, Element, Expr, Function, Key, NextState, Otherwise, Relation, Row,
+    Source, Span, Stateful, Terminal, Type, Update, Variable, Width, Write, WriteTarget, WriteValue,
+};
+use flowloom_wire::KeySpec;
+use flowloom_wire::field::{FIVE_TUPLE, FieldId, Source as FieldSource};
+
+use crate::frame::{Network, Shape};
+use crate::render;
+use crate::rng::Rng;
+use crate::solve;
+
+/// An endless stream of functions; the same seed gives the same ones.
+#[derive(Debug, Clone)]
+pub struct RandomFunctions {
+    seed: u64,
+    number: u64,
+}
+
+impl RandomFunctions {
+    /// Functions from `seed` on.
+    pub fn new(seed: u64) -> RandomFunctions {
+        RandomFunctions { seed, number: 0 }
+    }
+
+    /// Function number `number` of `seed`.
+    pub fn nth(seed: u64, number: u64) -> Arc<Function> {
+        let rng = Rng::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number));
+        Maker { rng, metadata: Vec::new(), together: Vec::new(), focus: Vec::new() }.function(number)
+    }
+}
+
+impl Iterator for RandomFunctions {
+    type Item = Arc<Function>;
+
+    fn next(&mut self) -> Option<Arc<Function>> {
+        self.number += 1;
+        Some(RandomFunctions::nth(self.seed, self.number - 1))
+    }
+}
+
+struct Maker {
+    rng: Rng,
+    metadata: Vec<Variable>,
+    /// Fields that one packet can have together.
+    together: Vec<FieldId>,
+    /// Fields that this function speaks about: few, so that its rows meet in one packet.
+    focus: Vec<FieldId>,
+}
+
+/// What expressions of a row can read.
+struct Scope<'a> {
+    registers: &'a [Variable],
+    globals: &'a [Variable],
+    is_stateful: bool,
+}
+
+/// What the width rule wants to know of an expression.
+#[derive(Debug, Clone, Copy, Default)]
+struct Widths {
+    /// A part of it is wider than 32 bits.
+    is_wide: bool,
+    /// It has a signed operand of 32 bits.
+    has_signed: bool,
+    /// It has an unsigned operand of 32 bits.
+    has_unsigned: bool,
+}
+
+impl Widths {
+    fn of(width_bits: u8, signed: bool) -> Widths {
+        let is_word = width_bits == 32;
+        Widths { is_wide: width_bits > 32, has_signed: is_word && signed, has_unsigned: is_word && !signed }
+    }
+
+    fn and(self, other: Widths) -> Widths {
+        Widths {
+            is_wide: self.is_wide || other.is_wide,
+            has_signed: self.has_signed || other.has_signed,
+            has_unsigned: self.has_unsigned || other.has_unsigned,
+        }
+    }
+
+    fn width(self, destination_bits: u8) -> Width {
+        let is_mixed = self.has_signed && self.has_unsigned;
+        if self.is_wide || is_mixed || destination_bits > 32 { Width::W64 } else { Width::W32 }
+    }
+}
+
+type Typed = (Expr, Widths);
+
+const STATE_NAMES: [&str; 4] = ["idle", "first", "second", "third"];
+
+impl Maker {
+    fn function(&mut self, number: u64) -> Arc<Function> {
+        // Most of what a function speaks about can be in one packet, so that its rows can match.
+        let shapes: Vec<Shape> = Shape::all().filter(|s| s.network != Network::None).collect();
+        let shape = self.rng.pick(&shapes).copied();
+        let together = |f: &FieldId| shape.is_none_or(|s| s.has(&[*f]));
+        self.together = FieldId::all().filter(together).collect();
+        for _ in 0..2 + self.rng.below(5) {
+            let field = self.field_where(|_| true);
+            self.focus.push(field);
+        }
+        self.metadata =
+            (0..self.rng.below(4)).map(|i| Variable { initial: 0, ..self.variable(&format!("m{i}")) }).collect();
+        let count = self.rng.one_of([1, 1, 2, 2, 3]);
+        let elements = (0..count).map(|i| self.element(i, count)).collect();
+        let name = format!("random{number}");
+        let source = Source { name: format!("{name}.efsm"), text: String::new() };
+        let mut function = Function { name, source: Arc::new(source), metadata: self.metadata.clone(), elements };
+        render::attach_source(&mut function);
+        Arc::new(function)
+    }
+
+    fn ty(&mut self) -> Type {
+        Type { width_bits: self.rng.one_of([8, 16, 32, 32, 64]), signed: self.rng.chance(40) }
+    }
+
+    fn variable(&mut self, name: &str) -> Variable {
+        let ty = self.ty();
+        let initial = if self.rng.chance(30) { self.number() & mask(ty.width_bits) } else { 0 };
+        Variable { name: name.to_owned(), ty, initial, span: Span::default() }
+    }
+
+    fn element(&mut self, index: u16, count: u16) -> Element {
+        let stateful = self.rng.chance(80).then(|| self.stateful(index));
+        let states = stateful.as_ref().map_or(0, |s| s.states.len() as u16);
+        let rows = (0..1 + self.rng.below(6)).map(|_| self.row(stateful.as_ref(), states, index, count)).collect();
+        let otherwise = Otherwise { span: Span::default(), actions: self.otherwise(index, count) };
+        Element { name: format!("e{index}"), span: Span::default(), stateful, rows, otherwise }
+    }
+
+    fn stateful(&mut self, index: u16) -> Stateful {
+        let states = 1 + self.rng.index(STATE_NAMES.len());
+        Stateful {
+            key: self.key(),
+            size: 1 + self.rng.below(8) as u32,
+            sweep_ns: self.rng.one_of([500, 20_000, 1_000_000, 1_000_000_000]),
+            states: STATE_NAMES[..states].iter().map(|s| (*s).to_owned()).collect(),
+            registers: (0..self.rng.below(4)).map(|i| self.variable(&format!("r{index}{i}"))).collect(),
+            globals: (0..self.rng.below(3)).map(|i| self.variable(&format!("g{index}{i}"))).collect(),
+        }
+    }
+
+    fn key(&mut self) -> Option<Key> {
+        let named = |names: &[&str]| names.iter().filter_map(|n| FieldId::by_name(n)).collect::<Vec<_>>();
+        let (biflow, fields) = match self.rng.below(10) {
+            0 => return None,
+            1 | 2 => (false, named(&FIVE_TUPLE)),
+            3 => (true, named(&FIVE_TUPLE)),
+            4 => (
+                true,
+                named(self.rng.one_of([
+                    &["ip.src", "ip.dst"][..],
+                    &["eth.src", "vlan.id", "eth.dst"],
+                    &["ipv4.dst", "ipv4.src", "udp.dport", "udp.sport"],
+                    &["l4.sport", "l4.dport", "ip.src", "ip.dst"],
+                    &["ipv6.src", "tcp.sport", "tcp.dport", "ipv6.dst"],
+                ])),
+            ),
+            5 => (false, named(&["ip.src"])),
+            6 => (false, named(&["ip.dst", "l4.dport"])),
+            7 => (false, self.focus.first().copied().into_iter().collect()),
+            _ => {
+                let mut fields: Vec<FieldId> = FieldId::all().collect();
+                let picked =
+                    (0..1 + self.rng.below(3)).map(|_| fields.swap_remove(self.rng.index(fields.len()))).collect();
+                (false, picked)
+            }
+        };
+        let key = Key { biflow, fields };
+        KeySpec::new(&key.fields, key.biflow).is_ok().then_some(key)
+    }
+
+    fn row(&mut self, stateful: Option<&Stateful>, states: u16, index: u16, count: u16) -> Row {
+        let (registers, globals) = stateful.map_or((&[][..], &[][..]), |s| (&s.registers, &s.globals));
+        let scope = Scope { registers, globals, is_stateful: stateful.is_some() };
+        let in_states = if stateful.is_some() { self.states(states) } else { Vec::new() };
+        let conditions = (0..self.rng.one_of([0, 1, 1, 1, 2, 2, 3])).map(|_| self.condition(&scope)).collect();
+        let next = if stateful.is_some() && self.rng.chance(55) { self.transition(states) } else { NextState::Stay };
+        let mut updates = Vec::new();
+        let destinations = (0..registers.len())
+            .map(|i| (Destination::Register(i as u16), registers[i].ty))
+            .chain((0..globals.len()).map(|i| (Destination::Global(i as u16), globals[i].ty)));
+        for (destination, ty) in destinations {
+            if self.rng.chance(45) {
+                let (value, widths) = self.expr(&scope, 2);
+                let width = widths.width(ty.width_bits);
+                updates.push(Update { destination, value, width, span: Span::default() });
+            }
+        }
+        let writes = self.writes(&scope);
+        let terminal = self.terminal(Some(&scope), index, count);
+        Row {
+            span: Span::default(),
+            states: in_states,
+            conditions,
+            next,
+            updates,
+            actions: Actions { writes, terminal },
+        }
+    }
+
+    fn states(&mut self, states: u16) -> Vec<u16> {
+        let mut picked: Vec<u16> = (0..states).filter(|_| self.rng.chance(60)).collect();
+        if picked.is_empty() {
+            picked.push(self.rng.below(u64::from(states)) as u16);
+        }
+        picked
+    }
+
+    fn transition(&mut self, states: u16) -> NextState {
+        let state = self.rng.below(u64::from(states)) as u16;
+        let mut timer = |percent| {
+            self.rng.chance(percent).then(|| self.rng.one_of([1, 2, 7, 300, 5_000, 1_000_000, 3_000_000_000]))
+        };
+        NextState::To { state, idle_ns: timer(45), hard_ns: timer(35) }
+    }
+
+    fn number(&mut self) -> u64 {
+        match self.rng.below(8) {
+            0..4 => self.rng.below(6),
+            4 => self.rng.one_of([0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0xffff, 0x7fff_ffff, 0x8000_0000]),
+            5 => self.rng.below(70),
+            6 => self.rng.next() & 0xffff_ffff,
+            _ => (1 + self.rng.below(3)).wrapping_neg(),
+        }
+    }
+
+    /// A field that this function speaks about, else one that can be in its packets, now and then any.
+    fn field_where(&mut self, fits: impl Fn(&FieldId) -> bool) -> FieldId {
+        let all: Vec<FieldId> = FieldId::all().collect();
+        for (percent, from) in [(75, self.focus.clone()), (94, self.together.clone()), (100, all)] {
+            let from: Vec<FieldId> = from.into_iter().filter(&fits).collect();
+            if self.rng.chance(percent)
+                && let Some(&field) = self.rng.pick(&from)
+            {
+                return field;
+            }
+        }
+        FieldId(0)
+    }
+
+    fn narrow_field(&mut self) -> FieldId {
+        self.field_where(|f| f.get().width_bits <= 64)
+    }
+
+    fn leaf(&mut self, scope: &Scope<'_>) -> Typed {
+        let pick = |variables: &[Variable], rng: &mut Rng| {
+            let i = rng.index(variables.len());
+            variables.get(i).map(|v| (i as u16, v.ty))
+        };
+        let of = |ty: Type| Widths::of(ty.width_bits, ty.signed);
+        for _ in 0..6 {
+            match self.rng.below(11) {
+                0..3 => {
+                    if let Some((i, ty)) = pick(scope.registers, &mut self.rng) {
+                        return (Expr::Register(i), of(ty));
+                    }
+                }
+                3 => {
+                    if let Some((i, ty)) = pick(scope.globals, &mut self.rng) {
+                        return (Expr::Global(i), of(ty));
+                    }
+                }
+                4 => {
+                    if let Some((i, ty)) = pick(&self.metadata, &mut self.rng) {
+                        return (Expr::Metadata(i), of(ty));
+                    }
+                }
+                5..7 => {
+                    let field = self.narrow_field();
+                    return (Expr::Field(field), Widths::of(field.get().width_bits, false));
+                }
+                7 => {
+                    // The clock of a register has the register's width; read for itself it has 64 bits.
+                    let width_bits = self.rng.one_of([32, 64]);
+                    let unit_ns = self.rng.one_of([1, 1000, 1_000_000, 777]);
+                    return (Expr::Now { unit_ns }, Widths::of(width_bits, false));
+                }
+                8 if scope.is_stateful => return (Expr::State, Widths::of(16, false)),
+                _ => break,
+            }
+        }
+        (Expr::Constant(self.number()), Widths::default())
+    }
+
+    fn expr(&mut self, scope: &Scope<'_>, depth: u32) -> Typed {
+        if depth == 0 || self.rng.chance(25) {
+            return self.leaf(scope);
+        }
+        let (left, widths) = self.expr(scope, depth - 1);
+        match self.rng.below(14) {
+            0 => (Expr::Not(left.into()), widths),
+            1 | 2 => {
+                // Rotation is that of the left operand's own type.
+                let (left, widths) = self.leaf(scope);
+                let Some(rotate_bits) = self.rotation_of(&left, scope) else { return (left, widths) };
+                let (right, others) = self.leaf(scope);
+                (Expr::RotateRight { left: left.into(), right: right.into(), rotate_bits }, widths.and(others))
+            }
+            3 | 4 => {
+                let (right, others) = self.expr(scope, depth - 1);
+                let (max, signed) = (self.rng.chance(50), self.rng.chance(40));
+                (Expr::Extreme { max, signed, left: left.into(), right: right.into() }, widths.and(others))
+            }
+            5 => {
+                let (right, others) = self.expr(scope, depth - 1);
+                let shift = self.rng.one_of([0, 1, 2, 3, 7, 31, 32, 40, 63]);
+                (Expr::Ewma { average: left.into(), sample: right.into(), shift }, widths.and(others))
+            }
+            _ => {
+                let op = self.rng.one_of([
+                    BinaryOp::Add,
+                    BinaryOp::Add,
+                    BinaryOp::Sub,
+                    BinaryOp::And,
+                    BinaryOp::Or,
+                    BinaryOp::Xor,
+                    BinaryOp::ShiftLeft,
+                    BinaryOp::ShiftRight,
+                ]);
+                let (right, others) = self.expr(scope, depth - 1);
+                (Expr::Binary(op, left.into(), right.into()), widths.and(others))
+            }
+        }
+    }
+
+    /// The width that a leaf rotates in: its type's, where that is one of the four.
+    fn rotation_of(&self, leaf: &Expr, scope: &Scope<'_>) -> Option<u8> {
+        let width_bits = match leaf {
+            Expr::Register(i) => scope.registers.get(usize::from(*i))?.ty.width_bits,
+            Expr::Global(i) => scope.globals.get(usize::from(*i))?.ty.width_bits,
+            Expr::Metadata(i) => self.metadata.get(usize::from(*i))?.ty.width_bits,
+            Expr::Field(field) => field.get().width_bits,
+            _ => return None,
+        };
+        matches!(width_bits, 8 | 16 | 32 | 64).then_some(width_bits)
+    }
+
+    fn condition(&mut self, scope: &Scope<'_>) -> Condition {
+        match self.rng.below(12) {
+            0 | 1 => {
+                let field = self.field_where(|_| true);
+                let width = u32::from(field.get().width_bits);
+                let all = u128::MAX >> (128 - width);
+                let mask = match self.rng.below(4) {
+                    0 => all,
+                    1 | 2 => all & !(all >> self.rng.below(u64::from(width) + 1).min(127)),
+                    _ => self.rng.next_wide() & self.rng.next_wide() & all,
+                };
+                let value = match field.get().source {
+                    FieldSource::Address { .. } => solve::address(&mut self.rng),
+                    _ => self.rng.next_wide(),
+                };
+                Condition::Masked { field, mask, value: value & mask, negated: self.rng.chance(40) }
+            }
+            2 | 3 => {
+                let field = self.narrow_field();
+                let all = u64::MAX >> (64 - u32::from(field.get().width_bits));
+                let (a, b) = (self.number() & all, self.rng.next() & all);
+                Condition::Range { field, low: a.min(b), high: a.max(b), negated: self.rng.chance(40) }
+            }
+            4 => {
+                let pair = self.rng.one_of([
+                    ["ip.src", "ip.dst"],
+                    ["ipv6.src", "ipv6.dst"],
+                    ["ip.dst", "ipv6.dst"],
+                    ["ip.src", "ip.dst"],
+                ]);
+                let [Some(left), Some(right)] = pair.map(FieldId::by_name) else { return self.condition(scope) };
+                if ![left, right].iter().all(|f| self.together.contains(f)) && self.rng.chance(90) {
+                    return self.condition(scope);
+                }
+                Condition::SameField { left, right, negated: self.rng.chance(50) }
+            }
+            5 | 6 => {
+                let (left, _) = self.expr(scope, 1);
+                let (right, _) = self.leaf(scope);
+                let serial_bits = self.rng.one_of([8, 16, 32, 32, 64]);
+                Condition::Serial { left, right, after: self.rng.chance(50), negated: self.rng.chance(40), serial_bits }
+            }
+            _ => {
+                let (left, widths) = self.expr(scope, 2);
+                let (right, others) = if self.rng.chance(60) {
+                    (Expr::Constant(self.number()), Widths::default())
+                } else {
+                    self.expr(scope, 1)
+                };
+                let relation = self.rng.one_of([
+                    Relation::Equal,
+                    Relation::NotEqual,
+                    Relation::Less,
+                    Relation::LessEqual,
+                    Relation::Greater,
+                    Relation::GreaterEqual,
+                ]);
+                let width = widths.and(others).width(8);
+                Condition::Compare { left, relation, right, width, signed: self.rng.chance(40) }
+            }
+        }
+    }
+
+    fn writes(&mut self, scope: &Scope<'_>) -> Vec<Write> {
+        let mut writes: Vec<Write> = Vec::new();
+        for _ in 0..self.rng.one_of([0, 0, 1, 1, 2, 3]) {
+            let target = self.target();
+            let Some(target) = target.filter(|t| writes.iter().all(|w| w.target != *t)) else { continue };
+            let width_bits = match target {
+                WriteTarget::Field(field) => field.get().width_bits,
+                WriteTarget::Metadata(i) => self.metadata[usize::from(i)].ty.width_bits,
+            };
+            let value = if width_bits > 64 {
+                self.wide_value(target)
+            } else {
+                let (value, widths) = self.expr(scope, 2);
+                WriteValue::Number { value, width: widths.width(width_bits) }
+            };
+            writes.push(Write { target, value, span: Span::default() });
+        }
+        writes
+    }
+
+    fn target(&mut self) -> Option<WriteTarget> {
+        if self.rng.chance(40) && !self.metadata.is_empty() {
+            return Some(WriteTarget::Metadata(self.rng.index(self.metadata.len()) as u16));
+        }
+        Some(WriteTarget::Field(self.field_where(|f| f.get().writable)))
+    }
+
+    fn wide_value(&mut self, target: WriteTarget) -> WriteValue {
+        let is_v6 = matches!(target, WriteTarget::Field(f) if matches!(f.get().source, FieldSource::Header(..)));
+        let sources = ["ip.src", "ip.dst", "ipv6.src", "ipv6.dst"].into_iter().filter_map(FieldId::by_name);
+        // A constant is always an IPv6 address, and so is for an IPv6 packet.
+        if is_v6 && self.rng.chance(60) {
+            return WriteValue::Wide(0xfd00_u128 << 112 | u128::from(self.rng.next()));
+        }
+        let sources: Vec<FieldId> = sources.collect();
+        self.rng.pick(&sources).map_or(WriteValue::Wide(0), |&from| WriteValue::Copy(from))
+    }
+
+    fn terminal(&mut self, scope: Option<&Scope<'_>>, index: u16, count: u16) -> Terminal {
+        if index + 1 < count && self.rng.chance(65) {
+            return Terminal::Goto(index + 1 + self.rng.below(u64::from(count - index - 1)) as u16);
+        }
+        match self.rng.below(8) {
+            0 => Terminal::Drop,
+            1 | 2 => Terminal::Pass,
+            3 => Terminal::Punt,
+            4 => Terminal::Reply,
+            _ => match scope {
+                Some(scope) if self.rng.chance(40) => {
+                    let (port, _) = self.leaf(scope);
+                    Terminal::Forward(Expr::Binary(BinaryOp::And, port.into(), Expr::Constant(3).into()))
+                }
+                Some(scope) if self.rng.chance(15) => Terminal::Forward(self.leaf(scope).0),
+                _ => Terminal::Forward(Expr::Constant(self.rng.below(8))),
+            },
+        }
+    }
+
+    fn otherwise(&mut self, index: u16, count: u16) -> Actions {
+        let mut writes = Vec::new();
+        for i in 0..self.metadata.len() {
+            if self.rng.chance(25) {
+                let ty = self.metadata[i].ty;
+                let value = Expr::Constant(self.number());
+                let width = if ty.width_bits > 32 { Width::W64 } else { Width::W32 };
+                let value = WriteValue::Number { value, width };
+                writes.push(Write { target: WriteTarget::Metadata(i as u16), value, span: Span::default() });
+            }
+        }
+        Actions { writes, terminal: self.terminal(None, index, count) }
+    }
+}
+
+fn mask(width_bits: u8) -> u64 {
+    u64::MAX >> (64 - u32::from(width_bits))
+}

@@ -1,0 +1,233 @@
+//! A model as text, for reports about functions that nobody wrote.
+//!
+//! The notation is the language's as far as it goes. What a model can say and the language cannot is shown in words of
+//! its own: the clock's unit (`now/1000`), the sign of a comparison (`<s`), the width of an expression of 64 bits (`:64`).
+
+use std::sync::Arc;
+
+use flowloom_efsm::model::{
+    Actions, BinaryOp, Condition, Destination, Element, Expr, Function, NextState, Row, Source, Span, Stateful,
+    Terminal, Type, Variable, Width, WriteTarget, WriteValue,
+};
+
+use crate::hits::relation_text;
+
+/// Renders `function`, makes the text its source and points its rows to their lines.
+pub(crate) fn attach_source(function: &mut Function) {
+    let mut text = format!("function {};\n", function.name);
+    for m in &function.metadata {
+        text.push_str(&format!("meta {};\n", variable(m)));
+    }
+    let copy = function.clone();
+    for element in &mut function.elements {
+        element.span = line(&mut text, &head(element));
+        if let Some(stateful) = &element.stateful {
+            text.push_str(&clauses(stateful));
+        }
+        let names = Names { function: &copy, stateful: element.stateful.clone() };
+        for row in &mut element.rows {
+            row.span = line(&mut text, &format!("    {}", names.row(row)));
+        }
+        let otherwise = format!("    otherwise {}", names.actions(&element.otherwise.actions, &[]));
+        element.otherwise.span = line(&mut text, &otherwise);
+        text.push_str("}\n");
+    }
+    let name = function.source.name.clone();
+    function.source = Arc::new(Source { name, text });
+}
+
+fn line(text: &mut String, line: &str) -> Span {
+    let indent = line.len() - line.trim_start().len();
+    let start = text.len() + indent;
+    text.push_str(line);
+    let end = text.len();
+    text.push('\n');
+    Span { start, end }
+}
+
+fn head(element: &Element) -> String {
+    format!("{} {} {{", if element.stateful.is_some() { "stateful" } else { "stateless" }, element.name)
+}
+
+fn ty(ty: Type) -> String {
+    format!("{}{}", if ty.signed { 'i' } else { 'u' }, ty.width_bits)
+}
+
+fn variable(v: &Variable) -> String {
+    let initial = if v.initial == 0 { String::new() } else { format!(" = {:#x}", v.initial) };
+    format!("{}: {}{initial}", v.name, ty(v.ty))
+}
+
+fn clauses(stateful: &Stateful) -> String {
+    let key = stateful.key.as_ref().map_or("none".to_owned(), |key| {
+        let fields: Vec<&str> = key.fields.iter().map(|f| f.get().name).collect();
+        format!("{}({})", if key.biflow { "biflow" } else { "" }, fields.join(", "))
+    });
+    let mut text = format!(
+        "    key {key}; size {}; sweep {}ns; states {};\n",
+        stateful.size,
+        stateful.sweep_ns,
+        stateful.states.join(", ")
+    );
+    let registers = stateful.registers.iter().map(|r| format!("    reg {};\n", variable(r)));
+    let globals = stateful.globals.iter().map(|g| format!("    global {};\n", variable(g)));
+    text.extend(registers.chain(globals));
+    text
+}
+
+struct Names<'f> {
+    function: &'f Function,
+    stateful: Option<Stateful>,
+}
+
+impl Names<'_> {
+    fn named(variables: Option<&Vec<Variable>>, i: u16) -> String {
+        variables.and_then(|v| v.get(usize::from(i))).map_or_else(|| format!("?{i}"), |v| v.name.clone())
+    }
+
+    fn register(&self, i: u16) -> String {
+        Self::named(self.stateful.as_ref().map(|s| &s.registers), i)
+    }
+
+    fn global(&self, i: u16) -> String {
+        Self::named(self.stateful.as_ref().map(|s| &s.globals), i)
+    }
+
+    fn state(&self, i: u16) -> String {
+        let name = self.stateful.as_ref().and_then(|s| s.states.get(usize::from(i)));
+        name.map_or_else(|| format!("?{i}"), String::clone)
+    }
+
+    fn row(&self, row: &Row) -> String {
+        let conditions: Vec<String> = row.conditions.iter().map(|c| self.condition(c)).collect();
+        let states: Vec<String> = row.states.iter().map(|&s| self.state(s)).collect();
+        let mut text = match (states.is_empty(), conditions.is_empty()) {
+            (true, true) => "always".to_owned(),
+            (true, false) => "when ".to_owned(),
+            (false, true) => format!("on {}", states.join(", ")),
+            (false, false) => format!("on {} when ", states.join(", ")),
+        };
+        text.push_str(&conditions.join(" && "));
+        if let NextState::To { state, idle_ns, hard_ns } = row.next {
+            text.push_str(&format!(" -> {}", self.state(state)));
+            let timers: Vec<String> = [("idle", idle_ns), ("hard", hard_ns)]
+                .into_iter()
+                .filter_map(|(name, ns)| ns.map(|ns| format!("{name} {ns}ns")))
+                .collect();
+            if !timers.is_empty() {
+                text.push_str(&format!(" ({})", timers.join(", ")));
+            }
+        } else if !row.states.is_empty() {
+            text.push_str(" stay");
+        }
+        let updates: Vec<String> = row
+            .updates
+            .iter()
+            .map(|u| {
+                let name = match u.destination {
+                    Destination::Register(i) => self.register(i),
+                    Destination::Global(i) => self.global(i),
+                };
+                format!("{name} = {}", self.wide(&u.value, u.width))
+            })
+            .collect();
+        format!("{text} {}", self.actions(&row.actions, &updates))
+    }
+
+    fn wide(&self, expr: &Expr, width: Width) -> String {
+        format!("{}{}", self.expr(expr), if width == Width::W64 { ":64" } else { "" })
+    }
+
+    fn actions(&self, actions: &Actions, updates: &[String]) -> String {
+        let writes = actions.writes.iter().map(|write| {
+            let target = match write.target {
+                WriteTarget::Field(field) => field.get().name.to_owned(),
+                WriteTarget::Metadata(i) => Self::named(Some(&self.function.metadata), i),
+            };
+            let value = match &write.value {
+                WriteValue::Number { value, width } => self.wide(value, *width),
+                WriteValue::Wide(value) => format!("{value:#x}"),
+                WriteValue::Copy(from) => from.get().name.to_owned(),
+            };
+            format!("{target} = {value}")
+        });
+        let terminal = match &actions.terminal {
+            Terminal::Drop => "drop".to_owned(),
+            Terminal::Pass => "pass".to_owned(),
+            Terminal::Punt => "punt".to_owned(),
+            Terminal::Forward(port) => format!("forward({})", self.expr(port)),
+            Terminal::Reply => "reply".to_owned(),
+            Terminal::Goto(i) => {
+                let element = self.function.elements.get(usize::from(*i));
+                format!("goto {}", element.map_or("?", |e| &e.name))
+            }
+        };
+        let all: Vec<String> = updates.iter().cloned().chain(writes).chain([terminal]).collect();
+        format!("{{ {}; }}", all.join("; "))
+    }
+
+    fn condition(&self, condition: &Condition) -> String {
+        let not = |negated: &bool| if *negated { "!" } else { "" };
+        match condition {
+            Condition::Compare { left, relation, right, width, signed } => format!(
+                "{} {}{}{} {}",
+                self.expr(left),
+                relation_text(*relation),
+                if *signed { "s" } else { "" },
+                if *width == Width::W64 { ":64" } else { "" },
+                self.expr(right)
+            ),
+            Condition::Serial { left, right, after, negated, serial_bits } => {
+                let word = if *after { "after" } else { "before" };
+                format!("{}({} {word}:{serial_bits} {})", not(negated), self.expr(left), self.expr(right))
+            }
+            Condition::Masked { field, mask, value, negated } => {
+                format!("{}({} & {mask:#x} == {value:#x})", not(negated), field.get().name)
+            }
+            Condition::Range { field, low, high, negated } => {
+                format!("{}({} in {low:#x}..{high:#x})", not(negated), field.get().name)
+            }
+            Condition::SameField { left, right, negated } => {
+                format!("{} {}= {}", left.get().name, if *negated { "!" } else { "=" }, right.get().name)
+            }
+        }
+    }
+
+    fn expr(&self, expr: &Expr) -> String {
+        match expr {
+            Expr::Constant(c) if (*c as i64) < 0 => (*c as i64).to_string(),
+            Expr::Constant(c) if *c < 1000 => c.to_string(),
+            Expr::Constant(c) => format!("{c:#x}"),
+            Expr::Register(i) => self.register(*i),
+            Expr::Global(i) => self.global(*i),
+            Expr::Metadata(i) => Self::named(Some(&self.function.metadata), *i),
+            Expr::Field(field) => field.get().name.to_owned(),
+            Expr::Now { unit_ns: 1 } => "now".to_owned(),
+            Expr::Now { unit_ns } => format!("now/{unit_ns}"),
+            Expr::State => "state".to_owned(),
+            Expr::Not(inner) => format!("~{}", self.expr(inner)),
+            Expr::Binary(op, left, right) => {
+                let op = match op {
+                    BinaryOp::Add => "+",
+                    BinaryOp::Sub => "-",
+                    BinaryOp::And => "&",
+                    BinaryOp::Or => "|",
+                    BinaryOp::Xor => "^",
+                    BinaryOp::ShiftLeft => "<<",
+                    BinaryOp::ShiftRight => ">>",
+                };
+                format!("({} {op} {})", self.expr(left), self.expr(right))
+            }
+            Expr::RotateRight { left, right, rotate_bits } => {
+                format!("ror{rotate_bits}({}, {})", self.expr(left), self.expr(right))
+            }
+            Expr::Extreme { max, signed, left, right } => {
+                let name = if *max { "max" } else { "min" };
+                format!("{name}{}({}, {})", if *signed { "s" } else { "" }, self.expr(left), self.expr(right))
+            }
+            Expr::Ewma { average, sample, shift } => {
+                format!("ewma({}, {}, {shift})", self.expr(average), self.expr(sample))
+            }
+        }
+    }
+}

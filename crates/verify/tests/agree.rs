@@ -1,0 +1,55 @@
+//! Engines agree on functions with packets that reach them.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::random;
+use flowloom_efsm::Machine;
+use flowloom_engine::{Choices, Datapath};
+use flowloom_verify::{RandomFunctions, Stimulus, StimulusOptions};
+
+/// Packets that each random function runs.
+const PACKETS: usize = 120;
+
+#[test]
+fn two_readings_of_the_semantics_agree() {
+    // The stimulus carries its own reading of the semantics; what it foresees is what the reference machine does.
+    let seed = random::seed(1);
+    for number in 0..random::count(400) {
+        let function = RandomFunctions::nth(seed, number);
+        let mut machine = Machine::new(Arc::clone(&function));
+        let options = StimulusOptions { sweep_ns: None, ..StimulusOptions::of(&function) };
+        let mut stimulus = Stimulus::new(Arc::clone(&function), number, options);
+        for i in 0..PACKETS {
+            let (arrival, foreseen) = stimulus.next_foreseen();
+            let outcome =
+                machine.process(&arrival.packet(), &Choices::seeded(arrival.time_ns, 0, i as u64)).expect("runs");
+            machine.check_invariants();
+            assert_eq!(outcome, foreseen, "function {number}, packet {i}: {arrival:?}\n{}", function.source.text);
+        }
+    }
+}
+
+#[test]
+fn random_functions_agree() {
+    let seed = random::seed(2);
+    let kernel = random::is_kernel_there("random_functions_agree");
+    let tally = random::run(seed, 0..random::count(250), PACKETS, kernel);
+    assert!(tally.disagreements.is_empty(), "{}", tally.disagreements.join("\n"));
+    assert!(tally.counts.in_rows * 2 >= tally.counts.packets, "{:?}", tally.counts);
+}
+
+#[test]
+fn functions_agree() {
+    let kernel = random::is_kernel_there("functions_agree");
+    for function in [common::knock(), common::big_flow(100), common::many_things()] {
+        let packets = Stimulus::new(Arc::clone(&function), 1, StimulusOptions::of(&function)).take_packets(20_000);
+        for (name, report) in random::compare_all(&function, &packets, kernel) {
+            let report = report.unwrap_or_else(|error| panic!("{} on {name}: {error}", function.name));
+            if let Some(disagreement) = report.disagreement {
+                panic!("{} on {name}: {disagreement}", function.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The engines that are held against the reference machine.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flowloom_bpf::{ContextLayout, Interpreter, Program};
+use flowloom_efsm::model::Function;
+use flowloom_efsm::{LowerOptions, lower};
+use flowloom_engine::Datapath;
+use flowloom_exec::KernelEngine;
+use flowloom_verify::{CompareOptions, sweep_period};
+
+/// Why the kernel cannot be asked here.
+pub fn no_kernel() -> Option<String> {
+    KernelEngine::available().err().map(|reason| reason.to_string())
+}
+
+pub fn program(function: &Function) -> Program {
+    lower(function, &LowerOptions { counters: false })
+        .unwrap_or_else(|e| panic!("{} does not lower: {e}", function.name))
+}
+
+pub fn layouts(program: &Program) -> BTreeMap<String, ContextLayout> {
+    program.maps.iter().filter_map(|m| Some((m.name.clone(), m.layout.clone()?))).collect()
+}
+
+pub fn options(function: &Arc<Function>, program: &Program) -> CompareOptions {
+    CompareOptions { sweep_ns: sweep_period(function), layouts: layouts(program), ..CompareOptions::default() }
+}
+
+/// The engines beside the reference machine, by name; an engine that does not take the program says why.
+pub fn targets(program: &Program, with_kernel: bool) -> Vec<(&'static str, Result<Box<dyn Datapath>, String>)> {
+    let interpreter = Interpreter::new(Arc::new(program.clone()));
+    let mut targets: Vec<(&'static str, Result<Box<dyn Datapath>, String>)> =
+        vec![("interp", interpreter.map(|i| Box::new(i) as Box<dyn Datapath>).map_err(|e| e.to_string()))];
+    if with_kernel {
+        let kernel = KernelEngine::load(program);
+        targets.push(("kernel", kernel.map(|k| Box::new(k) as Box<dyn Datapath>).map_err(|e| e.to_string())));
+    }
+    targets
+}

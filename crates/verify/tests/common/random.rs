@@ -1,0 +1,147 @@
+//! Many random functions on all engines.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use flowloom_efsm::model::Function;
+use flowloom_efsm::{LowerOptions, Machine, lower};
+use flowloom_verify::{
+    Arrival, Hits, RandomFunctions, Report, ShrinkOptions, Stimulus, StimulusCounts, StimulusOptions, compare, shrink,
+};
+
+use super::engines;
+
+fn from_env(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+/// The seed of a test, from the environment or `default`; printed, so that a failure can be repeated.
+pub fn seed(default: u64) -> u64 {
+    let seed = from_env("FLOWLOOM_SEED", default);
+    eprintln!("seed {seed} (FLOWLOOM_SEED)");
+    seed
+}
+
+/// How much of a test is to be done, from the environment or `default`.
+pub fn count(default: u64) -> u64 {
+    from_env("FLOWLOOM_COUNT", default)
+}
+
+/// Whether the kernel takes part; says so where it does not.
+pub fn is_kernel_there(test: &str) -> bool {
+    let reason = engines::no_kernel();
+    if let Some(reason) = &reason {
+        eprintln!("SKIP {test}: without the kernel: {reason}");
+    }
+    reason.is_none()
+}
+
+/// What a run over many functions came to.
+#[derive(Default)]
+pub struct Tally {
+    pub functions: u64,
+    pub counts: StimulusCounts,
+    pub hits: Hits,
+    /// Packets compared, by engine.
+    pub compared: std::collections::BTreeMap<String, u64>,
+    pub refused: std::collections::BTreeMap<String, u64>,
+    pub disagreements: Vec<String>,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: Tally) {
+        self.functions += other.functions;
+        self.counts.add(other.counts);
+        self.hits.add(&other.hits);
+        for (name, n) in other.compared {
+            *self.compared.entry(name).or_default() += n;
+        }
+        for (name, n) in other.refused {
+            *self.refused.entry(name).or_default() += n;
+        }
+        self.disagreements.extend(other.disagreements);
+    }
+}
+
+/// Compares every engine with the reference machine on `packets`. An engine that does not take the function is an error
+/// in words.
+pub fn compare_all(
+    function: &Arc<Function>,
+    packets: &[Arrival],
+    kernel: bool,
+) -> Vec<(&'static str, Result<Report, String>)> {
+    let program = match lower(function, &LowerOptions { counters: false }) {
+        Ok(program) => program,
+        Err(error) => return vec![("lower", Err(error.to_string()))],
+    };
+    let options = engines::options(function, &program);
+    let mut reports = Vec::new();
+    for (name, engine) in engines::targets(&program, kernel) {
+        let mut machine = Machine::new(Arc::clone(function));
+        let report = engine.and_then(|mut engine| {
+            compare(&mut machine, engine.as_mut(), packets, &options).map_err(|error| error.to_string())
+        });
+        reports.push((name, report));
+    }
+    reports
+}
+
+/// Runs functions `numbers` of `seed`, `packets` packets each; stops after the third disagreement.
+pub fn run(seed: u64, numbers: Range<u64>, packets: usize, kernel: bool) -> Tally {
+    let mut tally = Tally::default();
+    for number in numbers {
+        let function = RandomFunctions::nth(seed, number);
+        let mut stimulus = Stimulus::new(Arc::clone(&function), number, StimulusOptions::of(&function));
+        let packets = stimulus.take_packets(packets);
+        tally.functions += 1;
+        tally.counts.add(stimulus.counts());
+        tally.hits.add(stimulus.hits());
+        for (name, report) in compare_all(&function, &packets, kernel) {
+            match report {
+                Ok(report) => {
+                    *tally.compared.entry(name.to_owned()).or_default() += report.packets_compared;
+                    *tally.refused.entry(name.to_owned()).or_default() += report.packets_refused();
+                    if report.disagreement.is_some() {
+                        tally.disagreements.push(smallest(&function, &packets, name, seed, number));
+                    }
+                }
+                Err(error) => {
+                    let text = &function.source.text;
+                    tally
+                        .disagreements
+                        .push(format!("{name} cannot run function {number} of seed {seed}: {error}\n{text}"));
+                }
+            }
+        }
+        if tally.disagreements.len() >= from_env("FLOWLOOM_STOP", 3) as usize {
+            break;
+        }
+    }
+    tally
+}
+
+/// A disagreement as one wants to read it.
+fn smallest(function: &Arc<Function>, packets: &[Arrival], name: &str, seed: u64, number: u64) -> String {
+    let program = engines::program(function);
+    let options = engines::options(function, &program);
+    let targets = engines::targets(&program, name == "kernel");
+    let Some((_, Ok(mut engine))) = targets.into_iter().find(|(n, _)| *n == name) else {
+        return format!("{name} is gone");
+    };
+    let mut machine = Machine::new(Arc::clone(function));
+    let shrunk = shrink(&mut machine, engine.as_mut(), packets, &options, &ShrinkOptions::default(), &mut |_| ());
+    let mut text = format!("{name} differs on function {number} of seed {seed}\n{}", function.source.text);
+    match shrunk {
+        Ok(Some(shrunk)) => {
+            for packet in &shrunk.packets {
+                text.push_str(&format!("{} ns, port {}: {:02x?}\n", packet.time_ns, packet.port, packet.bytes));
+            }
+            if let Some(disagreement) = shrunk.report.disagreement {
+                text.push_str(&disagreement.to_string());
+            }
+        }
+        Ok(None) => text.push_str("not seen again\n"),
+        Err(error) => text.push_str(&format!("not shrunk: {error}\n")),
+    }
+    text
+}
