@@ -272,7 +272,8 @@ pub enum Expr {
     Metadata(u16),
     /// A packet field of at most 64 bits, as it was when the packet reached this element.
     Field(FieldId),
-    /// The packet's time, in units of `unit_ns` (rounded down).
+    /// The packet's time, in units of `unit_ns` (rounded down); its low bits where the width is 32, so that it wraps with
+    /// a register of 32 bits beside it.
     Now {
         /// Nanoseconds in a unit.
         unit_ns: u64,
@@ -410,7 +411,7 @@ pub enum Terminal {
     Pass,
     /// Handed on, for a reason: to the slow path or the host.
     Punt,
-    /// Out of this port.
+    /// Out of this port, computed in 32 bits.
     Forward(Expr),
     /// Out of the port it came in by.
     Reply,

@@ -1,10 +1,8 @@
 //! Parameters, constants, metadata and registers.
 
-use std::collections::BTreeMap;
-
 use crate::diagnostic::{Code, did_you_mean, list_names};
 use crate::model::{Span, Type, Variable};
-use crate::syntax::ast::{self, Name};
+use crate::syntax::ast::{self, Name, Program};
 use crate::syntax::read_value;
 
 use super::Checker;
@@ -28,32 +26,48 @@ const PARAM_TYPES: &str =
 const TYPE_NAMES: [&str; 8] = ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"];
 
 impl<'s> Checker<'s, '_> {
-    pub(super) fn params(&mut self, declared: &[ast::Param<'s>], given: &[(String, String)]) {
-        let mut values: BTreeMap<&str, &str> = BTreeMap::new();
-        for (name, value) in given {
-            if values.insert(name, value).is_some() {
+    /// Reports values that are given to parameters that do not exist, or twice.
+    pub(super) fn check_given(&mut self, declared: &[ast::Param<'s>], given: &[(String, String)]) {
+        for (i, (name, _)) in given.iter().enumerate() {
+            if given[..i].iter().any(|(other, _)| other == name) {
                 self.sink
                     .outside(Code::BadParameter, format!("parameter `{name}` is given twice"))
                     .help("give each parameter one value");
-            }
-            if !declared.iter().any(|p| p.name.text == name) && !self.names.is_damaged {
-                let names = || declared.iter().map(|p| p.name.text);
-                let help = match did_you_mean(name, names()) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None if declared.is_empty() => "the function has no parameters".to_owned(),
-                    None => format!("the function has {}", list_names(names(), 20)),
-                };
-                self.sink.outside(Code::UnknownParameter, format!("there is no parameter `{name}`")).help(help);
-            }
-        }
-        for param in declared {
-            // Declared before its default is read: a default that names its own parameter finds it broken.
-            if !self.names.declare(param.name, "parameter", Symbol::Broken, self.sink) {
                 continue;
             }
-            let symbol = self.param(param, values.get(param.name.text).copied()).unwrap_or(Symbol::Broken);
-            self.names.set(param.name.text, symbol);
+            if declared.iter().any(|p| p.name.text == name) || self.names.is_damaged {
+                continue;
+            }
+            let names = || declared.iter().map(|p| p.name.text);
+            let help = match did_you_mean(name, names()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None if declared.is_empty() => "the function has no parameters".to_owned(),
+                None => format!("the function has {}", list_names(names(), 20)),
+            };
+            self.sink.outside(Code::UnknownParameter, format!("there is no parameter `{name}`")).help(help);
         }
+    }
+
+    /// Parameters and constants in the order of the source, so that each can use those before it.
+    pub(super) fn params_and_constants(&mut self, program: &Program<'s>, given: &[(String, String)]) {
+        let mut constants = program.constants.iter().peekable();
+        for param in &program.params {
+            while let Some(constant) = constants.next_if(|c| c.name.span.start < param.name.span.start) {
+                self.declare_constant(constant);
+            }
+            let value = given.iter().find(|(name, _)| name == param.name.text).map(|(_, value)| value.as_str());
+            let symbol = self.param(param, value).unwrap_or(Symbol::Broken);
+            self.names.declare(param.name, "parameter", symbol, self.sink);
+        }
+        for constant in constants {
+            self.declare_constant(constant);
+        }
+    }
+
+    fn declare_constant(&mut self, constant: &ast::Constant<'s>) {
+        let value = self.constant(&constant.value, "a `const`");
+        let symbol = value.map_or(Symbol::Broken, Symbol::Constant);
+        self.names.declare(constant.name, "constant", symbol, self.sink);
     }
 
     fn param(&mut self, param: &ast::Param<'s>, given: Option<&str>) -> Option<Symbol> {
@@ -98,7 +112,7 @@ impl<'s> Checker<'s, '_> {
                         "has no default",
                     )
                     .help(format!(
-                        "give it one when the function is used, as in `-p {name}=VALUE`, or write a default: `= VALUE`"
+                        "give it one when the function is used, as in `--param {name}=VALUE`, or write a default: `= VALUE`"
                     ));
                 None
             }
@@ -170,14 +184,6 @@ impl<'s> Checker<'s, '_> {
             )
             .help(format!("as in `{example}`"));
         None
-    }
-
-    pub(super) fn constants(&mut self, constants: &[ast::Constant<'s>]) {
-        for constant in constants {
-            let value = self.constant(&constant.value, "a `const`");
-            let symbol = value.map_or(Symbol::Broken, Symbol::Constant);
-            self.names.declare(constant.name, "constant", symbol, self.sink);
-        }
     }
 
     pub(super) fn metadata(&mut self, metadata: &[ast::Variable<'s>]) -> Vec<Variable> {

@@ -77,8 +77,8 @@ impl<'s> Checker<'s, '_> {
     fn program(&mut self, program: &Program<'s>, params: &[(String, String)]) -> Function {
         self.names.is_damaged = program.is_damaged;
         self.name_of_function(program);
-        self.params(&program.params, params);
-        self.constants(&program.constants);
+        self.check_given(&program.params, params);
+        self.params_and_constants(program, params);
         let metadata = self.metadata(&program.metadata);
         self.element_names(program);
         let elements: Vec<_> =

@@ -112,13 +112,6 @@ impl<'s> Names<'s> {
         true
     }
 
-    /// Changes what a parameter or constant stands for.
-    pub(super) fn set(&mut self, name: &str, symbol: Symbol) {
-        if let Some(entry) = self.function.get_mut(name) {
-            entry.symbol = symbol;
-        }
-    }
-
     /// Leaves the element at hand and gives back its names.
     pub(super) fn leave_element(&mut self) -> BTreeMap<&'s str, Entry<'s>> {
         self.registers.clear();

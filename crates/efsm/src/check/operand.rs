@@ -310,7 +310,7 @@ impl<'s> Checker<'s, '_> {
                     self.sink
                         .error(Code::UnsetParameter, name.span, format!("parameter `{}` has no value", name.text), "needed here")
                         .help(format!(
-                            "set it when the function is used, as in `-p {0}=1`, or give it a default; only `forward` does without",
+                            "set it when the function is used, as in `--param {0}=1`, or give it a default; only `forward` does without",
                             name.text
                         ));
                     None
