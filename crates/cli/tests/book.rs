@@ -1,4 +1,4 @@
-//! The README and the book can be followed: commands and examples are what the program takes.
+//! The README and the book can be followed: links lead somewhere, commands and examples are what the program takes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
@@ -36,6 +36,20 @@ fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
 
 fn flowloom(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_flowloom")).args(arguments).current_dir(top()).output().unwrap()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut wrong = Vec::new();
+    for (page, text) in pages() {
+        for rest in text.split("](").skip(1) {
+            let target = rest.split([')', '#']).next().unwrap();
+            if !target.is_empty() && !target.contains("://") && !page.parent().unwrap().join(target).exists() {
+                wrong.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
