@@ -2,34 +2,42 @@
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
+
+/// The most packets that `verify` makes: it holds them all, to shrink a disagreement.
+const MADE_PACKETS: u64 = 10_000_000;
 
 /// Runs stateful network functions the same way everywhere.
 #[derive(Debug, Parser)]
-#[command(name = "flowloom", version, about, arg_required_else_help = true, after_help = EXIT_CODES)]
+#[command(name = "flowloom", version, arg_required_else_help = true, after_help = EXIT_CODES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
 
-const EXIT_CODES: &str =
-    "Exit codes: 0 fine, 1 a finding, 2 wrong use or input, 3 the environment lacks something.";
+const EXIT_CODES: &str = "Exit codes: 0 fine, 1 a finding, 2 wrong use or input, 3 the environment lacks something.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Run packets through a function
-    #[command(after_help = "Example:\n  flowloom run functions/port_knocking/port_knocking.efsm -r in.pcap -w out.pcapng")]
+    #[command(
+        after_help = "Example:\n  flowloom run functions/port_knocking/port_knocking.efsm -r in.pcap -w out.pcapng"
+    )]
     Run(RunArgs),
     /// Say what a function is and where it runs, and why not
     #[command(after_help = "Example:\n  flowloom check functions/big_flow/big_flow.efsm --stats")]
     Check(CheckArgs),
     /// Run targets side by side with the reference machine and shrink a disagreement
-    #[command(after_help = "Examples:\n  flowloom verify functions/big_flow/big_flow.efsm -r in.pcap --targets interp,kernel\n  \
-                            flowloom verify functions/big_flow/big_flow.efsm --packets 100000 --require-coverage 100")]
+    #[command(
+        after_help = "Examples:\n  flowloom verify functions/big_flow/big_flow.efsm -r in.pcap --targets interp,kernel\n  \
+                            flowloom verify functions/big_flow/big_flow.efsm --packets 100000 --require-coverage 100"
+    )]
     Verify(VerifyArgs),
     /// Build a function for a target
-    #[command(after_help = "Example:\n  flowloom build functions/port_knocking/port_knocking.efsm --target bpf -o out\n  \
-                            ip link set dev eth0 xdp obj out/port_knocking.o sec xdp")]
+    #[command(
+        after_help = "Example:\n  flowloom build functions/port_knocking/port_knocking.efsm --target bpf -o out\n  \
+                            ip link set dev eth0 xdp obj out/port_knocking.o sec xdp"
+    )]
     Build(BuildArgs),
     /// List the packet fields that functions can name
     #[command(after_help = "Example:\n  flowloom fields tcp")]
@@ -47,7 +55,9 @@ pub(crate) enum TraceVerb {
     #[command(after_help = "Example:\n  flowloom trace info in.pcap.xz")]
     Info(TraceInfoArgs),
     /// Make traffic that reaches every row, timer and default of a function
-    #[command(after_help = "Example:\n  flowloom trace gen --function functions/big_flow/big_flow.efsm --packets 20000 -w big.pcap")]
+    #[command(
+        after_help = "Example:\n  flowloom trace gen --function functions/big_flow/big_flow.efsm --packets 20000 -w big.pcap"
+    )]
     Gen(TraceGenArgs),
 }
 
@@ -77,10 +87,10 @@ pub(crate) struct InputArgs {
     #[arg(short = 'r', long = "read", value_name = "CAPTURE")]
     pub(crate) read: Vec<PathBuf>,
     /// Take the port of a packet from its fields: 'ip.src in 10.0.0.0/8 -> 1, else 2'
-    #[arg(long, value_name = "RULES")]
+    #[arg(long, value_name = "RULES", requires = "read")]
     pub(crate) port_by: Option<String>,
     /// Stop after this many packets
-    #[arg(short = 'c', long, value_name = "PACKETS")]
+    #[arg(short = 'c', long, value_name = "PACKETS", requires = "read")]
     pub(crate) count: Option<u64>,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
@@ -146,7 +156,7 @@ pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
     /// Without -r: packets to make for the function
-    #[arg(long, default_value_t = 20_000)]
+    #[arg(long, default_value_t = 20_000, conflicts_with_all = ["read", "count", "port_by"], value_parser = value_parser!(u64).range(1..=MADE_PACKETS))]
     pub(crate) packets: u64,
     /// What to compare with the reference machine: `interp`, `kernel`, or `available` for all that can run here
     #[arg(long, value_delimiter = ',', default_value = "available")]

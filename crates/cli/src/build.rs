@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::args::{BuildArgs, Target};
 use crate::failure::Failure;
 use crate::load::Loaded;
-use crate::output::{print, print_json, remark, warn};
+use crate::output::{counted, print, print_json, remark, warn};
 
 pub(crate) fn build(args: &BuildArgs) -> Result<(), Failure> {
     let Target::Bpf = args.target;
@@ -39,10 +39,10 @@ pub(crate) fn build(args: &BuildArgs) -> Result<(), Failure> {
         }));
     }
     print(&format!(
-        "{}: section `{}`, {} instructions, {} maps\n",
+        "{}: section `{}`, {}, {}\n",
         path.display(),
         program.section,
-        program.insns.len(),
-        program.maps.len()
+        counted(program.insns.len(), "instruction"),
+        counted(program.maps.len(), "map")
     ))
 }

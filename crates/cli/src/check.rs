@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::args::CheckArgs;
 use crate::failure::{Failure, with_causes};
 use crate::load::Loaded;
-use crate::output::{print, print_json, table, warn};
+use crate::output::{counted, print, print_json, table, warn};
 
 /// Whether a function runs on a target.
 struct Fitness {
@@ -42,7 +42,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
                 vec![t.target.to_owned(), runs.to_owned(), t.why.clone()]
             })
             .collect();
-        text.push_str(&format!("{}: {} eBPF instructions\n", loaded.name(), program.insns.len()));
+        text.push_str(&format!("{}: {}\n", loaded.name(), counted(program.insns.len(), "eBPF instruction")));
         text.push_str(&table(&["target", "runs", "why"], &rows, &[]));
         if args.stats {
             text.push('\n');

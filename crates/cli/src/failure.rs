@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use flowloom_efsm::diagnostic::Diagnostics;
 
+use crate::output::{complain, remark, render_diagnostic};
+
 /// Why the command stops.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -31,14 +33,11 @@ impl Failure {
     }
 
     /// Prints it on stderr.
-    #[allow(clippy::print_stderr)] // the one place where errors are shown
     pub(crate) fn print(&self) {
         match self {
             Failure::Finding => {}
-            Failure::Source(diagnostics) => {
-                eprint!("{}", crate::output::render_diagnostic(diagnostics.as_ref()));
-            }
-            Failure::Input(message) | Failure::Environment(message) => eprintln!("flowloom: {message}"),
+            Failure::Source(diagnostics) => complain(&render_diagnostic(diagnostics.as_ref())),
+            Failure::Input(message) | Failure::Environment(message) => remark(message),
         }
     }
 

@@ -12,15 +12,12 @@ use crate::args::FunctionArgs;
 use crate::failure::Failure;
 
 /// The first bytes of every ELF file.
-const ELF_MAGIC: &[u8] = b"\x7fELF";
+pub(crate) const ELF_MAGIC: &[u8] = b"\x7fELF";
 
 /// What the user named.
 pub(crate) enum Loaded {
     /// A function in our language.
-    Efsm {
-        function: Arc<Function>,
-        warnings: Vec<Diagnostic>,
-    },
+    Efsm { function: Arc<Function>, warnings: Vec<Diagnostic> },
     /// A program of an eBPF object.
     Object(Arc<Program>),
 }
@@ -100,6 +97,8 @@ fn object(bytes: &[u8], args: &FunctionArgs) -> Result<Program, Failure> {
             .cloned()
             .ok_or_else(|| Failure::Input(format!("`{path}` has no program `{wanted}`; it has {}", names()))),
         (None, [only]) => Ok(only.clone()),
-        (None, _) => Err(Failure::Input(format!("`{path}` has several programs: {}; pick one with --program", names()))),
+        (None, _) => {
+            Err(Failure::Input(format!("`{path}` has several programs: {}; pick one with --program", names())))
+        }
     }
 }

@@ -37,18 +37,22 @@ pub(crate) fn render_diagnostic(diagnostic: &dyn Diagnostic) -> String {
     text
 }
 
+/// Writes to stderr: what is said there must not mix with results. Where nobody listens, nothing is said; `eprint!` would
+/// panic.
+pub(crate) fn complain(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
 /// Prints warnings on stderr.
-#[allow(clippy::print_stderr)] // warnings must not mix with results
 pub(crate) fn warn(diagnostics: &[flowloom_efsm::diagnostic::Diagnostic]) {
     for diagnostic in diagnostics {
-        eprint!("{}", render_diagnostic(diagnostic));
+        complain(&render_diagnostic(diagnostic));
     }
 }
 
 /// A remark on stderr.
-#[allow(clippy::print_stderr)] // remarks must not mix with results
 pub(crate) fn remark(text: &str) {
-    eprintln!("flowloom: {text}");
+    complain(&format!("flowloom: {text}\n"));
 }
 
 /// A table with aligned columns: the columns in `right` are numbers.
@@ -105,6 +109,12 @@ pub(crate) fn progress(what: &str, total: Option<u64>) -> ProgressBar {
     }
     bar.set_message(what.to_owned());
     bar
+}
+
+/// `1 map`, `2 maps`.
+pub(crate) fn counted(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", grouped(number as u64))
 }
 
 /// A number with thousands set apart, for people.

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use flowloom_efsm::{Machine, compile};
 use flowloom_engine::{Choices, Datapath, Packet, Port};
+use flowloom_trace::PortBy;
 
 use crate::failure::Failure;
 
 /// Compiles the rules to a function from packets to ports.
-pub(crate) fn compile_rules(rules: &str) -> Result<Box<dyn FnMut(&[u8]) -> u32 + Send>, Failure> {
+pub(crate) fn compile_rules(rules: &str) -> Result<PortBy, Failure> {
     let usage = |what: String| {
         Failure::Input(format!("--port-by: {what}; expected rules such as 'ip.src in 10.0.0.0/8 -> 1, else 2'"))
     };
@@ -32,8 +33,9 @@ pub(crate) fn compile_rules(rules: &str) -> Result<Box<dyn FnMut(&[u8]) -> u32 +
         }
     }
     let default = default.ok_or_else(|| usage("there is no `else` for the packets that no rule fits".to_owned()))?;
-    let text =
-        format!("function port_by;\nstateless rules {{\n{rows}always {{ forward({default}); }}\notherwise {{ forward({default}); }}\n}}\n");
+    let text = format!(
+        "function port_by;\nstateless rules {{\n{rows}always {{ forward({default}); }}\notherwise {{ forward({default}); }}\n}}\n"
+    );
     let (function, _) =
         compile("--port-by", &text, &[]).map_err(|diagnostics| Failure::Source(Box::new(diagnostics)))?;
     let mut machine = Machine::new(Arc::new(function));

@@ -1,19 +1,22 @@
 //! `flowloom run`: packets through a function, and what became of them.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use flowloom_bpf::Program;
-use flowloom_efsm::{Coverage, layout};
 use flowloom_efsm::model::Function;
-use flowloom_engine::{Snapshot, Verdict};
+use flowloom_efsm::{Coverage, layout};
+use flowloom_engine::{Snapshot, SnapshotError, Verdict};
 use flowloom_exec::{RunOptions, RunSummary, SweepClock, run as run_packets};
 use flowloom_trace::{CaptureWriter, MergedReader};
 use serde_json::{Value, json};
 
 use crate::args::{EngineName, InputArgs, RunArgs};
 use crate::engines::Engine;
-use crate::failure::Failure;
+use crate::failure::{Failure, with_causes};
 use crate::load::Loaded;
 use crate::output::{grouped, print, print_json, progress, table, warn};
 use crate::port_by;
@@ -30,19 +33,45 @@ pub(crate) fn open_input(args: &InputArgs) -> Result<MergedReader, Failure> {
     }
 }
 
+/// Refuses to write to a file that is still to be read.
+pub(crate) fn refuse_overwriting(read: &[PathBuf], write: &Path) -> Result<(), Failure> {
+    let identity = |path: &Path| {
+        let file = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+        Some((file.dev(), file.ino()))
+    };
+    let Some(target) = identity(write) else { return Ok(()) };
+    match read.iter().find(|path| identity(path) == Some(target)) {
+        None => Ok(()),
+        Some(path) => Err(Failure::Input(format!(
+            "-w `{}` would overwrite the capture that -r `{}` reads; write to another file",
+            write.display(),
+            path.display()
+        ))),
+    }
+}
+
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let loaded = Loaded::from_args(&args.function)?;
     if let Loaded::Efsm { warnings, .. } = &loaded {
         warn(warnings);
     }
     let mut input = open_input(&args.input)?;
+    if let Some(path) = &args.write {
+        refuse_overwriting(&args.input.read, path)?;
+    }
     let program = loaded.program(false)?;
     let mut engine = Engine::load(args.engine, &loaded, true)?;
     if let Some(path) = &args.state_in {
+        let wrong = |e: &dyn Error| Failure::Input(format!("`{}`: {}", path.display(), with_causes(e)));
         let text = fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
-        let state = Snapshot::from_json(&text)
-            .map_err(|e| Failure::Input(format!("`{}`: {e}", path.display())))?;
-        engine.datapath().restore(&state).map_err(|e| Failure::Input(format!("`{}`: {e}", path.display())))?;
+        let state = Snapshot::from_json(&text).map_err(|e| wrong(&e))?;
+        // The engine also has maps that count; they are no state of the function.
+        if let Some(map) = state.maps.keys().find(|name| program.maps.iter().all(|m| m.name != **name)) {
+            let known: Vec<String> = program.maps.iter().map(|m| format!("`{}`", m.name)).collect();
+            let known = if known.is_empty() { "no maps".to_owned() } else { known.join(", ") };
+            return Err(wrong(&SnapshotError::UnknownMap { map: map.clone(), known }));
+        }
+        engine.datapath().restore(&state).map_err(|e| wrong(&e))?;
     }
     let mut writer = args.write.as_ref().map(CaptureWriter::create).transpose().map_err(|e| Failure::input(&e))?;
     let sweep = SweepClock::of(program.maps.iter().filter_map(|m| m.layout.as_ref()));
@@ -60,7 +89,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 
     let snapshot = engine.datapath().snapshot().map_err(|e| Failure::input(&e))?;
     if let Some(path) = &args.state_out {
-        let state = Snapshot { maps: snapshot.maps.clone().into_iter().filter(|(n, _)| !layout::is_instrument(n)).collect() };
+        let state =
+            Snapshot { maps: snapshot.maps.clone().into_iter().filter(|(n, _)| !layout::is_instrument(n)).collect() };
         fs::write(path, state.to_json() + "\n").map_err(|e| Failure::file("written", path, &e))?;
     }
     let coverage = match (&engine, loaded.function()) {

@@ -1,17 +1,24 @@
 //! `flowloom trace`: what captures hold, and traffic made for a function.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
-use flowloom_trace::{Census, MergedReader};
+use flowloom_trace::{Census, MergedReader, PacketCount};
 use flowloom_verify::{Stimulus, StimulusOptions};
 use serde_json::json;
 
 use crate::args::{TraceGenArgs, TraceInfoArgs};
 use crate::failure::Failure;
-use crate::load::source;
+use crate::load::{ELF_MAGIC, source};
 use crate::output::{grouped, print, print_json, progress, table, warn};
 use crate::verify::write_trace;
+
+/// How the names of numbers begin that belong to no header that is parsed.
+const UNKNOWN: [&str; 2] = ["ethertype", "ip.proto"];
+/// How many of each are shown.
+const SHOWN_UNKNOWN: usize = 6;
 
 pub(crate) fn info(args: &TraceInfoArgs) -> Result<(), Failure> {
     let mut reader = MergedReader::open(&args.captures).map_err(|e| Failure::input(&e))?;
@@ -41,8 +48,7 @@ pub(crate) fn info(args: &TraceInfoArgs) -> Result<(), Failure> {
         grouped(info.steps_back_in_time),
         grouped(info.max_new_flows_per_ms),
     ));
-    let rows: Vec<Vec<String>> = info.protocols.iter().map(|p| vec![p.name.clone(), grouped(p.packets)]).collect();
-    text.push_str(&table(&["header", "packets"], &rows, &[1]));
+    text.push_str(&table(&["header", "packets"], &protocols(&info.protocols), &[1]));
     text.push('\n');
     let rows: Vec<Vec<String>> = info
         .flows
@@ -56,13 +62,46 @@ pub(crate) fn info(args: &TraceInfoArgs) -> Result<(), Failure> {
     print(&text)
 }
 
+/// Headers with their packets. Of the numbers that name no header that we know there may be hundreds: people see the most
+/// frequent, `--json` has all.
+fn protocols(counts: &[PacketCount]) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    let mut unknown: BTreeMap<&str, Vec<&PacketCount>> = BTreeMap::new();
+    for count in counts {
+        match UNKNOWN.iter().find(|kind| count.name.starts_with(**kind)) {
+            Some(kind) => unknown.entry(kind).or_default().push(count),
+            None => rows.push(vec![count.name.clone(), grouped(count.packets)]),
+        }
+    }
+    for (kind, mut numbers) in unknown {
+        numbers.sort_by_key(|count| Reverse(count.packets));
+        // One that would stand alone behind `other` is shown itself.
+        let shown = if numbers.len() <= SHOWN_UNKNOWN + 1 { numbers.len() } else { SHOWN_UNKNOWN };
+        let (shown, others) = numbers.split_at(shown);
+        rows.extend(shown.iter().map(|count| vec![count.name.clone(), grouped(count.packets)]));
+        if !others.is_empty() {
+            let packets = others.iter().map(|count| count.packets).sum();
+            rows.push(vec![format!("{} other {kind}s", others.len()), grouped(packets)]);
+        }
+    }
+    rows
+}
+
 pub(crate) fn generate(args: &TraceGenArgs) -> Result<(), Failure> {
     let bytes = fs::read(&args.function).map_err(|e| Failure::file("read", &args.function, &e))?;
+    if bytes.starts_with(ELF_MAGIC) {
+        return Err(Failure::Input(format!(
+            "`{}` is an object: traffic is made for `.efsm` sources",
+            args.function.display()
+        )));
+    }
     let (function, warnings) = source(&args.function, bytes, &args.params)?;
     warn(&warnings);
     let mut stimulus = Stimulus::new(Arc::clone(&function), args.seed, StimulusOptions::of(&function));
-    let packets = stimulus.take_packets(args.packets as usize);
-    write_trace(&args.write, &packets)?;
+    let bar = progress("packets", Some(args.packets));
+    let packets = (0..args.packets).map(|_| stimulus.next_packet());
+    write_trace(&args.write, packets.inspect(|_| bar.inc(1)))?;
+    bar.finish_and_clear();
     let counts = stimulus.counts();
     if args.json {
         return print_json(&json!({

@@ -18,7 +18,7 @@ use crate::engines::{Engine, targets};
 use crate::failure::Failure;
 use crate::load::Loaded;
 use crate::output::{grouped, print, print_json, progress, remark, table, warn};
-use crate::run::open_input;
+use crate::run::{open_input, refuse_overwriting};
 
 /// What came of one target.
 struct Judged {
@@ -32,6 +32,21 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
         warn(warnings);
     }
     let targets = targets(&args.targets)?;
+    if loaded.function().is_none() {
+        if args.require_coverage.is_some() {
+            return Err(Failure::Input(
+                "--require-coverage counts rows, timers and defaults of a source; an object has none".to_owned(),
+            ));
+        }
+        if targets.iter().all(|(name, _)| *name == EngineName::Interp) {
+            return Err(Failure::Input(
+                "the interpreter is what an object is compared with; name the target `kernel`".to_owned(),
+            ));
+        }
+    }
+    if let Some(path) = &args.write {
+        refuse_overwriting(&args.input.read, path)?;
+    }
     let packets = packets(args, &loaded)?;
     let program = loaded.program(false)?;
     let layouts: BTreeMap<_, _> =
@@ -71,7 +86,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     if let (Some(path), Some(Judged { shrunk: Some(shrunk), .. })) =
         (&args.write, judged.iter().find(|j| j.shrunk.is_some()))
     {
-        write_trace(path, &shrunk.packets)?;
+        write_trace(path, shrunk.packets.iter().cloned())?;
     }
     let gaps = match (args.require_coverage, &reached) {
         (Some(least), Some(reached)) if !disagrees => reached.gaps(least),
@@ -83,7 +98,9 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
         print(&as_text(&loaded, packets.len(), &judged, reached.as_ref().filter(|_| !disagrees)))?;
         if let Some(least) = args.require_coverage.filter(|_| !gaps.is_empty()) {
             let n = gaps.len();
-            print(&format!("{n} of the lines above are reached less than {least} times: --require-coverage wants more\n"))?;
+            print(&format!(
+                "{n} of the lines above are reached less than {least} times: --require-coverage wants more\n"
+            ))?;
         }
     }
     if disagrees || !gaps.is_empty() { Err(Failure::Finding) } else { Ok(()) }
@@ -138,10 +155,12 @@ fn judge(
 fn packets(args: &VerifyArgs, loaded: &Loaded) -> Result<Vec<Arrival>, Failure> {
     if args.input.read.is_empty() {
         let Some(function) = loaded.function() else {
-            return Err(Failure::Input("packets can be made for `.efsm` sources only: name a capture with -r".to_owned()));
+            return Err(Failure::Input(
+                "packets can be made for `.efsm` sources only: name a capture with -r".to_owned(),
+            ));
         };
         let mut stimulus = Stimulus::new(Arc::clone(function), args.input.seed, StimulusOptions::of(function));
-        return Ok(stimulus.take_packets(args.input.count.unwrap_or(args.packets) as usize));
+        return Ok(stimulus.take_packets(args.packets as usize));
     }
     let mut reader = open_input(&args.input)?;
     let bar = progress("reading packets", args.input.count);
@@ -152,11 +171,14 @@ fn packets(args: &VerifyArgs, loaded: &Loaded) -> Result<Vec<Arrival>, Failure> 
         bar.inc(1);
     }
     bar.finish_and_clear();
+    if packets.is_empty() {
+        return Err(Failure::Input("no packets: there is nothing to compare".to_owned()));
+    }
     Ok(packets)
 }
 
 /// Writes packets as a capture.
-pub(crate) fn write_trace(path: &Path, packets: &[Arrival]) -> Result<(), Failure> {
+pub(crate) fn write_trace(path: &Path, packets: impl IntoIterator<Item = Arrival>) -> Result<(), Failure> {
     let mut writer = CaptureWriter::create(path).map_err(|e| Failure::input(&e))?;
     for packet in packets {
         writer
@@ -168,8 +190,7 @@ pub(crate) fn write_trace(path: &Path, packets: &[Arrival]) -> Result<(), Failur
 
 fn as_text(loaded: &Loaded, packets: usize, judged: &[Judged], reached: Option<&Reached<'_>>) -> String {
     let reference = if loaded.function().is_some() { "machine" } else { "interp" };
-    let mut text =
-        format!("{}: {} packets, compared with `{reference}`\n", loaded.name(), grouped(packets as u64));
+    let mut text = format!("{}: {} packets, compared with `{reference}`\n", loaded.name(), grouped(packets as u64));
     let rows: Vec<Vec<String>> = judged
         .iter()
         .map(|j| {

@@ -1,0 +1,127 @@
+//! The command as users start it, what it prints, and the tools that judge it.
+#![allow(dead_code)] // each test binary uses a part
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use flowloom_exec::KernelEngine;
+use flowloom_testkit::skip;
+use flowloom_trace::{CaptureReader, CaptureWriter, CapturedPacket, traces_from_env};
+use serde_json::Value;
+
+pub const PORT_KNOCKING: &str = "functions/port_knocking/port_knocking.efsm";
+pub const BIG_FLOW: &str = "functions/big_flow/big_flow.efsm";
+pub const REWRITE: &str = "corpus/rewrite.efsm";
+pub const UDP_FLOWS: &str = "corpus/udp_flows.efsm";
+pub const PASS_ALL: &str = "corpus/pass_all.efsm";
+
+/// Engines that run everywhere.
+pub const EVERYWHERE: [&str; 2] = ["machine", "interp"];
+
+pub fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The command, started in the repository's top folder.
+pub fn flowloom() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flowloom"));
+    command.current_dir(top()).stdin(Stdio::null());
+    command
+}
+
+/// What a run of the command said, and how it ended.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Ran {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the command prints UTF-8");
+        Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+pub fn run<S: AsRef<OsStr>>(arguments: &[S]) -> Ran {
+    let ran = Ran::from(flowloom().args(arguments).output().unwrap());
+    assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+    ran
+}
+
+/// Runs what must succeed; what it printed.
+pub fn ok<S: AsRef<OsStr> + std::fmt::Debug>(arguments: &[S]) -> String {
+    let ran = run(arguments);
+    assert_eq!(ran.code, Some(0), "flowloom {arguments:?}:\n{}{}", ran.stdout, ran.stderr);
+    ran.stdout
+}
+
+/// Runs what must succeed and print JSON.
+pub fn json<S: AsRef<OsStr> + std::fmt::Debug>(arguments: &[S]) -> Value {
+    let text = ok(arguments);
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("flowloom {arguments:?}: {error}:\n{text}"))
+}
+
+/// A path of ours as an argument.
+pub fn name(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Whether the kernel engine runs here; says why not.
+pub fn kernel(test: &str) -> bool {
+    match KernelEngine::available() {
+        Ok(()) => true,
+        Err(reason) => {
+            skip(test, &reason.to_string());
+            false
+        }
+    }
+}
+
+/// What a tool printed on stdout; `None`, and a line that says so, where it is not installed.
+pub fn tool(test: &str, tool: &str, arguments: &[&str]) -> Option<String> {
+    if Command::new(tool).arg("--version").output().is_err() {
+        skip(test, &format!("`{tool}` is not installed"));
+        return None;
+    }
+    let output = Command::new(tool).args(arguments).env("TZ", "UTC").output().unwrap();
+    assert!(output.status.success(), "{tool} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+/// The captures that `FLOWLOOM_TRACES` names; none, and a line that says so, where it is not set.
+pub fn captures(test: &str) -> Vec<PathBuf> {
+    let captures = traces_from_env().unwrap_or_else(|error| panic!("{error}"));
+    captures.unwrap_or_else(|| {
+        skip(test, "`FLOWLOOM_TRACES` is not set");
+        Vec::new()
+    })
+}
+
+/// The name of a capture without `.pcap.xz` and the like.
+pub fn stem(capture: &Path) -> String {
+    capture.file_name().unwrap().to_string_lossy().split('.').next().unwrap().to_owned()
+}
+
+pub fn read(path: &Path) -> Vec<CapturedPacket> {
+    let packets = CaptureReader::open(path).unwrap_or_else(|error| panic!("{error}"));
+    packets.map(|packet| packet.unwrap_or_else(|error| panic!("{error}"))).collect()
+}
+
+pub fn write(path: &Path, packets: &[CapturedPacket]) {
+    let mut writer = CaptureWriter::create(path).unwrap();
+    for packet in packets {
+        writer.write(packet.time_ns, packet.port, packet.original_len_bytes, None, &packet.bytes).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// Packets made for a function by `flowloom trace gen`.
+pub fn generated(folder: &Path, function: &str, packets: usize, seed: u64) -> PathBuf {
+    let path = folder.join(format!("generated-{seed}.pcapng"));
+    let (packets, seed) = (packets.to_string(), seed.to_string());
+    ok(&["trace", "gen", "--function", function, "--packets", &packets, "--seed", &seed, "-w", name(&path)]);
+    path
+}
