@@ -113,3 +113,11 @@ fn parameters_become_constants() {
         assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
 }
+
+#[test]
+fn states_of_a_row_stand_in_their_order() {
+    let text = "function f; stateful s { key ip.src; states a, b, c; on c, a -> b { drop; } on any -> c { pass; } }";
+    let (function, _) = compile("f", text, &[]).unwrap();
+    let states: Vec<_> = function.elements[0].rows.iter().map(|r| r.states.clone()).collect();
+    assert_eq!(states, [vec![0, 2], vec![0, 1, 2]]);
+}
