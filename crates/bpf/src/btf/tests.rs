@@ -77,7 +77,10 @@ fn endless_and_vast_types_have_no_size() {
     let int = b.add(Type::Int { name, size_bytes: 8, encoding: 0, offset_bits: 0, bits: 64 });
     let vast = b.add(Type::Array { element: int, index: int, count: 1 << 29 });
     b.add(Type::Array { element: vast, index: int, count: 1 << 3 });
+    let row = b.add(Type::Array { element: int, index: int, count: 7 });
+    let table = b.add(Type::Array { element: row, index: int, count: 3 });
     let btf = Btf::parse(&b.finish().emit().unwrap()).unwrap();
+    assert_eq!(btf.size_bytes(table), Ok(7 * 3 * 8));
     for id in [1, 2, 3, 5, 6] {
         assert!(matches!(btf.size_bytes(TypeId(id)), Err(BtfError::NoSize { .. })), "type {id}");
     }

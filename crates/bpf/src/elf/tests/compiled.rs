@@ -183,6 +183,26 @@ fn maps_programs_and_lines_are_those_of_the_source() {
     }
 }
 
+#[test]
+fn maps_come_in_the_order_of_their_places() {
+    let test = "maps_come_in_the_order_of_their_places";
+    let Some((scratch, bytes)) = compiled(test, RICH) else { return };
+    let symbols = match run("llvm-readelf", &["-s", name(&scratch.path("program.o"))]) {
+        Ok(out) => text(&out),
+        Err(reason) => return skip(test, &reason),
+    };
+    let mut places: Vec<(u64, &str)> = Vec::new();
+    for map in ["counters", "flows", "ports"] {
+        let line = symbols.lines().find(|l| l.ends_with(&format!(" {map}"))).unwrap();
+        places.push((u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap(), map));
+    }
+    places.sort_unstable();
+    let expected: Vec<&str> = places.iter().map(|(_, map)| *map).collect();
+    let object = open(&bytes);
+    let found: Vec<&str> = object.programs[0].maps.iter().take(3).map(|m| m.name.as_str()).collect();
+    assert_eq!(found, expected);
+}
+
 /// Runs a pinned program over a frame: what it returns and the frame after.
 fn test_run(scratch: &Scratch, pin: &str, frame: &[u8]) -> (u32, Vec<u8>) {
     let (input, result) = (scratch.put("frame", frame), scratch.path("after"));

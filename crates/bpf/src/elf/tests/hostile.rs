@@ -122,6 +122,39 @@ fn damaged_objects_do_not_panic() {
 }
 
 #[test]
+fn a_relocation_outside_of_its_section_is_refused() {
+    let mut bytes = write(&everything()).unwrap();
+    // The first relocation of the program: byte 32 of its section, kind 1.
+    let entry: Vec<u8> = [32_u64.to_le_bytes(), (6_u64 << 32 | 1).to_le_bytes()].concat();
+    let at = bytes.windows(16).position(|w| w[..12] == entry[..12]).expect("a relocation");
+    for (offset, wanted) in [(168_u64, "offset 168"), (33, "offset 33"), (u64::MAX - 7, "offset 18446744073709551608")]
+    {
+        bytes[at..at + 8].copy_from_slice(&offset.to_le_bytes());
+        let error = read(&bytes, "x").unwrap_err().to_string();
+        assert!(error.contains("section `.relxdp`") && error.contains(wanted), "{error}");
+    }
+}
+
+#[test]
+fn without_our_section_maps_come_by_place_and_data_behind_them() {
+    let mut bytes = write(&everything()).unwrap();
+    let at = bytes.windows(10).position(|w| w == b".flowloom\0").expect("its name");
+    bytes[at + 1] = b'F';
+    // Symbols of `knock_ctx` and `counters`: 40 bytes at 0 and 80 of `.maps`, which is section 5.
+    let symbol = |value: u64| [&[5_u8, 0][..], &value.to_le_bytes(), &40_u64.to_le_bytes()].concat();
+    let place = |bytes: &[u8], value| bytes.windows(18).position(|w| w == symbol(value)).expect("a symbol");
+    let (first, third) = (place(&bytes, 0), place(&bytes, 80));
+    bytes[first..first + 18].copy_from_slice(&symbol(80));
+    bytes[third..third + 18].copy_from_slice(&symbol(0));
+    let program = read(&bytes, "x").unwrap().programs.remove(0);
+    let names: Vec<_> = program.maps.iter().map(|m| m.name.as_str()).collect();
+    assert_eq!(names, ["counters", "ports", "knock_ctx", "blob", ".data", ".rodata.k", ".bss"]);
+    assert!(program.maps.iter().all(|m| m.layout.is_none()));
+    // Loads follow the symbols.
+    assert_eq!((program.insns[4].imm, program.insns[9].imm, program.insns[12].imm), (2, 5, 6));
+}
+
+#[test]
 fn small_files_cannot_ask_for_all_memory() {
     let bytes = write(&everything()).unwrap();
     let table = u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize;
