@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use flowloom_bpf::Program;
 use flowloom_efsm::model::Function;
-use flowloom_efsm::{Coverage, layout};
+use flowloom_efsm::{Coverage, ElementCoverage, layout};
 use flowloom_engine::{Snapshot, SnapshotError, Verdict};
 use flowloom_exec::{RunOptions, RunSummary, SweepClock, run as run_packets};
 use flowloom_trace::{CaptureWriter, MergedReader};
@@ -73,6 +73,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         }
         engine.datapath().restore(&state).map_err(|e| wrong(&e))?;
     }
+    let before = engine.datapath().snapshot().map_err(|e| Failure::input(&e))?;
     let mut writer = args.write.as_ref().map(CaptureWriter::create).transpose().map_err(|e| Failure::input(&e))?;
     let sweep = SweepClock::of(program.maps.iter().filter_map(|m| m.layout.as_ref()));
     let options = RunOptions { seed: args.input.seed, count: args.input.count, sweep };
@@ -98,24 +99,42 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         (_, Some(function)) => Coverage::from_snapshot(function, &snapshot),
         (_, None) => None,
     };
-    let alive = alive(&program, &snapshot, summary.times_ns.map_or(0, |(_, last)| last));
-    let report = Report { args, loaded: &loaded, summary: &summary, coverage, alive, snapshot: &snapshot };
+    let contexts = contexts(&program, &before, &snapshot, summary.times_ns.map_or(0, |(_, last)| last));
+    let report = Report { args, loaded: &loaded, summary: &summary, coverage, contexts, snapshot: &snapshot };
     if args.json { print_json(&report.json()) } else { print(&report.text()) }
 }
 
-/// Contexts by map that have not expired at `now_ns`.
-fn alive(program: &Program, snapshot: &Snapshot, now_ns: u64) -> BTreeMap<String, usize> {
-    let mut alive = BTreeMap::new();
+/// How many contexts a table held.
+#[derive(Debug, Clone, Copy, Default)]
+struct Contexts {
+    /// When the run began.
+    before: u64,
+    /// At its end, without those that have expired.
+    alive: u64,
+}
+
+impl Contexts {
+    /// Contexts whose time ran out, whether a packet met them or a sweep: all that came and neither went nor are there.
+    fn timed_out(self, reached: &ElementCoverage) -> u64 {
+        (self.before + reached.created).saturating_sub(reached.removed + self.alive)
+    }
+}
+
+/// The contexts of each table, by map.
+fn contexts(program: &Program, before: &Snapshot, after: &Snapshot, now_ns: u64) -> BTreeMap<String, Contexts> {
+    let mut contexts = BTreeMap::new();
     for map in &program.maps {
-        let (Some(layout), Some(entries)) = (&map.layout, snapshot.maps.get(&map.name)) else { continue };
+        let (Some(layout), Some(entries)) = (&map.layout, after.maps.get(&map.name)) else { continue };
         let deadline = |record: &[u8], offset: u32| {
             let at = offset as usize;
             record.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(u64::MAX, u64::from_le_bytes)
         };
         let is_alive = |record: &&Vec<u8>| layout.deadline_offsets.iter().all(|&o| deadline(record, o) > now_ns);
-        alive.insert(map.name.clone(), entries.values().filter(is_alive).count());
+        let before = before.maps.get(&map.name).map_or(0, |entries| entries.len() as u64);
+        let alive = entries.values().filter(is_alive).count() as u64;
+        contexts.insert(map.name.clone(), Contexts { before, alive });
     }
-    alive
+    contexts
 }
 
 struct Report<'a> {
@@ -123,7 +142,7 @@ struct Report<'a> {
     loaded: &'a Loaded,
     summary: &'a RunSummary,
     coverage: Option<Coverage>,
-    alive: BTreeMap<String, usize>,
+    contexts: BTreeMap<String, Contexts>,
     snapshot: &'a Snapshot,
 }
 
@@ -195,7 +214,7 @@ impl Report<'_> {
             if element.stateful.as_ref().is_some_and(|s| s.key.is_some()) {
                 special("otherwise: no key", reached.no_key);
             }
-            for (what, expired) in [("idle timeout", &reached.idle_expired), ("hard timeout", &reached.hard_expired)] {
+            for (what, expired) in [("met after idle timeout", &reached.idle_expired), ("met after hard timeout", &reached.hard_expired)] {
                 for (&state, &n) in expired {
                     rows.push(vec![state_name(state), what.to_owned(), grouped(n)]);
                 }
@@ -204,13 +223,15 @@ impl Report<'_> {
                 if self.args.verbose { &["state", "row", "hits", "source"] } else { &["state", "row", "hits"] };
             text.push_str(&table(header, &rows, &[2]));
             if element.stateful.is_some() {
+                let contexts = self.contexts.get(&element.name).copied().unwrap_or_default();
                 text.push_str(&format!(
-                    "flows looked up {}, contexts created {}, removed {}, rejected {}, alive {}\n",
+                    "flows looked up {}, contexts created {}, removed {}, timed out {}, rejected {}, alive {}\n",
                     grouped(reached.flows_looked_up),
                     grouped(reached.created),
                     grouped(reached.removed),
+                    grouped(contexts.timed_out(reached)),
                     grouped(reached.rejected),
-                    grouped(self.alive.get(&element.name).copied().unwrap_or(0) as u64),
+                    grouped(contexts.alive),
                 ));
             }
         }
@@ -235,7 +256,7 @@ impl Report<'_> {
             "packets_per_s": summary.packets_per_second(),
         });
         if let (Some(function), Some(coverage)) = (self.loaded.function(), &self.coverage) {
-            value["elements"] = elements_json(function, coverage, &self.alive);
+            value["elements"] = elements_json(function, coverage, &self.contexts);
         } else {
             let maps: BTreeMap<&String, usize> = self.snapshot.maps.iter().map(|(n, m)| (n, m.len())).collect();
             value["maps"] = json!(maps);
@@ -244,7 +265,7 @@ impl Report<'_> {
     }
 }
 
-fn elements_json(function: &Function, coverage: &Coverage, alive: &BTreeMap<String, usize>) -> Value {
+fn elements_json(function: &Function, coverage: &Coverage, contexts: &BTreeMap<String, Contexts>) -> Value {
     let elements = function.elements.iter().zip(&coverage.elements).map(|(element, reached)| {
         let name = |state: u16| element.stateful.as_ref().map(|s| s.states[usize::from(state)].clone());
         let by_state = |counts: &BTreeMap<u16, u64>| -> Value {
@@ -259,6 +280,7 @@ fn elements_json(function: &Function, coverage: &Coverage, alive: &BTreeMap<Stri
                 json!({"line": line, "source": source.trim(), "states": by_state(hits)})
             })
             .collect();
+        let own = contexts.get(&element.name);
         json!({
             "name": element.name,
             "rows": rows,
@@ -270,7 +292,8 @@ fn elements_json(function: &Function, coverage: &Coverage, alive: &BTreeMap<Stri
             "contexts_created": reached.created,
             "contexts_removed": reached.removed,
             "contexts_rejected": reached.rejected,
-            "contexts_alive": alive.get(&element.name),
+            "contexts_timed_out": own.map(|c| c.timed_out(reached)),
+            "contexts_alive": own.map(|c| c.alive),
         })
     });
     elements.collect()

@@ -26,7 +26,10 @@ use crate::frame::{self, Shape, Wish};
 use crate::hits::{Hits, Timer};
 use crate::rng::Rng;
 use crate::solve::{self, Wants};
-use crate::walk::{Context, Look, Walker};
+use crate::walk::{Context, Look, Table, Walker};
+
+/// How many contexts of a table are looked at for one packet.
+const MAX_LOOKED_AT: usize = 128;
 
 /// How packets are made.
 #[derive(Debug, Clone)]
@@ -408,7 +411,8 @@ impl Stimulus {
         };
         let mut found: Vec<(Option<Vec<u8>>, Context)> = Vec::new();
         if let Some(table) = &self.walker.tables[element] {
-            let live = table.contexts.iter().filter(|(_, c)| c.deadline().is_none_or(|(_, d)| d > self.time_ns));
+            let live = some_contexts(table, self.focus[element].as_ref(), &mut self.rng)
+                .filter(|(_, c)| c.deadline().is_none_or(|(_, d)| d > self.time_ns));
             found.extend(live.filter(|(_, c)| ready(&self.walker, c)).map(|(k, c)| (Some(k.clone()), c.clone())));
         }
         // The one in focus goes first, so that chains of many packets come to an end.
@@ -429,9 +433,7 @@ impl Stimulus {
     fn move_on(&mut self, element: usize) -> Option<Arrival> {
         let function = Arc::clone(&self.walker.function);
         let table = self.walker.tables[element].as_ref()?;
-        let live: Vec<&Vec<u8>> = table
-            .contexts
-            .iter()
+        let live: Vec<&Vec<u8>> = some_contexts(table, self.focus[element].as_ref(), &mut self.rng)
             .filter(|(_, c)| c.deadline().is_none_or(|(_, d)| d > self.time_ns))
             .map(|(k, _)| k)
             .collect();
@@ -457,7 +459,8 @@ impl Stimulus {
         let mut least: Option<(u64, usize, Vec<u8>, u64)> = None;
         for (element, table) in self.walker.tables.iter().enumerate() {
             let Some(table) = table else { continue };
-            for (key, context) in &table.contexts {
+            let some: Vec<_> = some_contexts(table, self.focus[element].as_ref(), &mut self.rng).collect();
+            for (key, context) in some {
                 let Some((timer, deadline)) = context.deadline() else { continue };
                 if deadline <= self.time_ns || !table.samples.contains_key(key) {
                     continue;
@@ -475,6 +478,22 @@ impl Stimulus {
         arrival.time_ns = (deadline - 1).saturating_add(tick).max(self.time_ns);
         Some(arrival)
     }
+}
+
+/// At most [`MAX_LOOKED_AT`] contexts of a table, from a key on that is drawn, and the one in focus: a choice among them is
+/// as good as one among all, and costs the same however large the table grows.
+fn some_contexts<'t>(
+    table: &'t Table,
+    focus: Option<&Vec<u8>>,
+    rng: &mut Rng,
+) -> impl Iterator<Item = (&'t Vec<u8>, &'t Context)> {
+    let start = match table.contexts.first_key_value() {
+        Some((key, _)) if table.contexts.len() > MAX_LOOKED_AT => key.iter().map(|_| rng.below(256) as u8).collect(),
+        _ => Vec::new(),
+    };
+    let focus = focus.and_then(|key| table.contexts.get_key_value(key)).filter(|(key, _)| **key < start);
+    let (after, before) = (table.contexts.range(start.clone()..), table.contexts.range(..start));
+    focus.into_iter().chain(after.chain(before).take(MAX_LOOKED_AT))
 }
 
 impl StimulusCounts {

@@ -134,7 +134,7 @@ impl Walker {
 
     /// What `arrival` would do now; nothing changes.
     pub(crate) fn look(&self, arrival: &Arrival) -> Look {
-        let mut clock = self.clock;
+        let mut clock = self.clock.clone();
         let (now_ns, swept_ns) = clock.advance(arrival.time_ns);
         self.walk(arrival, now_ns, swept_ns.unwrap_or(0), None)
     }
@@ -376,7 +376,12 @@ impl Walker {
             }
         }
         let room = if stateful.key.is_some() { stateful.size as usize } else { 1 };
-        let others = table.contexts.iter().filter(|(k, c)| Some(*k) != visit.key.as_ref() && is_there(c)).count();
+        // Counted only where it can matter: most tables never fill.
+        let others = if table.contexts.len() < room {
+            0
+        } else {
+            table.contexts.iter().filter(|(k, c)| Some(*k) != visit.key.as_ref() && is_there(c)).count()
+        };
         let is_default = after == Context::default_of(stateful);
         match (is_live, is_default) {
             (false, true) => {}
