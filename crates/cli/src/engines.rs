@@ -10,6 +10,7 @@ use flowloom_exec::{ExecError, KernelEngine, Reason};
 use crate::args::EngineName;
 use crate::failure::{Failure, with_causes};
 use crate::load::Loaded;
+use crate::output::remark;
 
 /// An engine with the function loaded.
 pub(crate) enum Engine {
@@ -32,10 +33,7 @@ impl Engine {
                 let program = loaded.program(counters)?;
                 Interpreter::new(program).map(|i| Engine::Interp(Box::new(i))).map_err(|e| Failure::input(&e))
             }
-            EngineName::Kernel => {
-                let program = loaded.program(counters)?;
-                KernelEngine::load(&program).map(|k| Engine::Kernel(Box::new(k))).map_err(|e| kernel_failure(&e))
-            }
+            EngineName::Kernel => kernel(loaded, counters).map(|k| Engine::Kernel(Box::new(k))),
         }
     }
 
@@ -46,6 +44,21 @@ impl Engine {
             Engine::Kernel(kernel) => kernel.as_mut(),
         }
     }
+}
+
+/// Loads the function into the kernel. Counters make a program larger: a function whose program the verifier takes only
+/// without them runs without, and that is said.
+fn kernel(loaded: &Loaded, counters: bool) -> Result<KernelEngine, Failure> {
+    let refused = match KernelEngine::load(&*loaded.program(counters)?) {
+        Err(ExecError::Refused(refused)) if counters && loaded.function().is_some() => refused,
+        result => return result.map_err(|e| kernel_failure(&e)),
+    };
+    let engine = KernelEngine::load(&*loaded.program(false)?).map_err(|e| kernel_failure(&e))?;
+    remark(&format!(
+        "hits of rows and flows are not counted: with counters, the kernel's verifier refuses the program ({})",
+        refused.reason
+    ));
+    Ok(engine)
 }
 
 fn kernel_failure(error: &ExecError) -> Failure {
