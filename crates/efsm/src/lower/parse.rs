@@ -20,6 +20,14 @@ mod xdp_md {
     pub(super) const INGRESS_IFINDEX: i16 = 12;
 }
 
+/// Above the distance of any header that a parse can reach: the longest is 14 + 2 * 4 + 40 + 4 * 2048 bytes away.
+const MAX_DISTANCE: i32 = 0x3fff;
+
+/// Whether a node's successors can be reached over many ways: those of tags and extension headers.
+fn is_joined(node: &Node) -> bool {
+    node.header.is_none() || (node.extent == Extent::Open && *node != NODES[ETHERNET])
+}
+
 /// Which part of the parse graph a function needs.
 pub(super) struct Shape {
     /// Headers that are needed.
@@ -304,6 +312,9 @@ impl Lowering<'_> {
             }
         }
         self.builder.alu64(alu::ADD, cursor, len);
+        if is_joined(node) {
+            self.forget_way(cursor);
+        }
         for &&(constant, to) in edges {
             let label = *labels.entry((to, after)).or_insert_with(|| {
                 todo.push((to, after));
@@ -312,6 +323,20 @@ impl Lowering<'_> {
             let constant = if swapped { u32::from((constant as u16).swap_bytes()) } else { constant };
             self.builder.jump64(jmp::JEQ, value, Operand::Imm(constant as i32), label);
         }
+    }
+
+    /// Recomputes the cursor from its distance to the packet's start.
+    ///
+    /// The value stays what it is, but the kernel's verifier, which follows every way to a header by itself, no longer
+    /// tells the ways apart: what it has proved for one serves for all.
+    fn forget_way(&mut self, cursor: Reg) {
+        let data = self.data;
+        let b = &mut self.builder;
+        let distance = b.dup(cursor);
+        b.alu64(alu::SUB, distance, Operand::Reg(data));
+        b.alu64(alu::AND, distance, Operand::Imm(MAX_DISTANCE));
+        b.copy(cursor, data);
+        b.alu64(alu::ADD, cursor, Operand::Reg(distance));
     }
 
     /// The parse is over with these headers valid: into the first element.
