@@ -9,6 +9,7 @@ use flowloom_wire::checksum::Sum;
 use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
 use flowloom_wire::{Header, Layers};
 
+use crate::arrival::Arrival;
 use crate::rng::Rng;
 
 /// Which headers a frame has.
@@ -397,6 +398,19 @@ pub(crate) fn odd(rng: &mut Rng, usual: Vec<u8>) -> Vec<u8> {
         }
     }
     frame
+}
+
+/// Every packet changed in a few bytes or cut short; times and ports stay. The same seed gives the same packets.
+pub fn mutated(packets: Vec<Arrival>, seed: u64) -> Vec<Arrival> {
+    let mut rng = Rng::new(seed);
+    let change = |mut packet: Arrival| {
+        mutate(&mut rng, &mut packet.bytes);
+        if rng.chance(20) {
+            packet.bytes.truncate(rng.index(packet.bytes.len() + 1));
+        }
+        packet
+    };
+    packets.into_iter().map(change).collect()
 }
 
 /// Changes a few bytes or bits, most often in the headers, where it matters.

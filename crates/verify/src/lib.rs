@@ -12,7 +12,7 @@
 //! - [`compare()`] runs a reference and a target by run record and finds the first packet on which they part.
 //! - [`shrink()`] makes the smallest trace that still shows it.
 //! - [`Reached`] tells what the packets reached: a comparison that nothing exercised is no evidence.
-//! - [`Stimulus`] makes packets that reach it; `RandomFunctions` makes functions; `fault` breaks engines on purpose,
+//! - [`Stimulus`] makes packets that reach it; [`RandomFunctions`] makes functions; [`fault`] breaks engines on purpose,
 //!   to show that the comparison would have seen it.
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ mod arrival;
 mod compare;
 mod coverage;
 mod difference;
+pub mod fault;
 mod frame;
 mod hits;
 mod random;
@@ -34,6 +35,7 @@ pub use arrival::Arrival;
 pub use compare::{CompareOptions, Report, compare};
 pub use coverage::{Point, Reached, What};
 pub use difference::{Disagreement, INSTRUMENT_PREFIX, Kind, Record, StateDifference, decode};
+pub use frame::mutated;
 pub use hits::{Hit, Hits, Operator, Place, Tick, Timer};
 pub use random::RandomFunctions;
 pub use shrink::{ShrinkOptions, ShrinkProgress, Shrunk, shrink};

@@ -4,7 +4,7 @@
 //! then the arithmetic is undone step by step. What cannot be undone is left to chance; the stimulus looks at what comes
 //! out anyway.
 
-use flowloom_efsm::model::{BinaryOp, Condition, Expr, Relation, Row, Width};
+use flowloom_efsm::model::{BinaryOp, Condition, Expr, Relation, Row, Variable, Width, Write, WriteTarget, WriteValue};
 use flowloom_wire::field::FieldId;
 
 use crate::frame::Wish;
@@ -19,9 +19,27 @@ pub(crate) struct Wants {
     pub(crate) time_ns: Option<u64>,
 }
 
+impl Wants {
+    /// Adds what another row on the way wants; of two wishes for one field the later one counts.
+    pub(crate) fn add(&mut self, other: Wants) {
+        self.fields.extend(other.fields);
+        self.time_ns = self.time_ns.max(other.time_ns);
+    }
+}
+
 /// Whether the conditions of `row` that only read the context hold.
 pub(crate) fn context_fits(row: &Row, values: &Values<'_>) -> bool {
-    row.conditions.iter().all(|condition| match condition {
+    conditions_fit(&row.conditions, values)
+}
+
+/// Whether those of the row's conditions that only read the context and the time hold.
+pub(crate) fn time_fits(row: &Row, values: &Values<'_>) -> bool {
+    row.conditions.iter().all(|condition| !reads_only_time(condition) || values.holds(condition))
+}
+
+/// Whether those of the conditions that only read the context hold.
+pub(crate) fn conditions_fit(conditions: &[Condition], values: &Values<'_>) -> bool {
+    conditions.iter().all(|condition| match condition {
         Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } => {
             reads_packet(left) || reads_packet(right) || values.holds(condition)
         }
@@ -29,10 +47,56 @@ pub(crate) fn context_fits(row: &Row, values: &Values<'_>) -> bool {
     })
 }
 
+/// Puts what `writes` write into metadata in the place of the metadata.
+pub(crate) fn substitute(condition: &mut Condition, writes: &[Write]) {
+    replace_metadata(condition, &|i| {
+        let write = writes.iter().find(|w| w.target == WriteTarget::Metadata(i))?;
+        let WriteValue::Number { value, .. } = &write.value else { return None };
+        // Registers are those of the element that writes: no use in another one.
+        let mut is_foreign = false;
+        value.walk(&mut |e| is_foreign |= matches!(e, Expr::Register(_) | Expr::Global(_) | Expr::State));
+        (!is_foreign).then(|| value.clone())
+    });
+}
+
+/// Puts the values that metadata starts with in the place of the metadata.
+pub(crate) fn start(condition: &mut Condition, metadata: &[Variable]) {
+    replace_metadata(condition, &|i| metadata.get(usize::from(i)).map(|m| Expr::Constant(m.initial)));
+}
+
+fn replace_metadata(condition: &mut Condition, with: &dyn Fn(u16) -> Option<Expr>) {
+    fn replace(expr: &mut Expr, with: &dyn Fn(u16) -> Option<Expr>) {
+        match expr {
+            Expr::Metadata(i) => {
+                if let Some(value) = with(*i) {
+                    *expr = value;
+                }
+            }
+            Expr::Not(inner) => replace(inner, with),
+            Expr::Binary(_, left, right)
+            | Expr::RotateRight { left, right, .. }
+            | Expr::Extreme { left, right, .. }
+            | Expr::Ewma { average: left, sample: right, .. } => {
+                replace(left, with);
+                replace(right, with);
+            }
+            _ => {}
+        }
+    }
+    if let Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } = condition {
+        replace(left, with);
+        replace(right, with);
+    }
+}
+
 /// Values for fields, and a time, that make the conditions hold as far as they can be solved one by one.
 pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>) -> Wants {
     let mut wants = Wants::default();
     for condition in conditions {
+        // A jump in time ends other contexts: not where the time is right already.
+        if reads_only_time(condition) && values.holds(condition) && rng.chance(97) {
+            continue;
+        }
         match condition {
             Condition::Compare { left, relation, right, width, signed } => {
                 let (unknown, known, relation) = match (reads_packet(left), reads_packet(right)) {
@@ -88,6 +152,18 @@ pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>
         }
     }
     wants
+}
+
+/// Whether all that the condition reads of the packet is its time.
+fn reads_only_time(condition: &Condition) -> bool {
+    let (mut time, mut other) = (false, false);
+    for expr in condition.exprs() {
+        expr.walk(&mut |e| {
+            time |= matches!(e, Expr::Now { .. });
+            other |= matches!(e, Expr::Field(_) | Expr::Metadata(_));
+        });
+    }
+    time && !other
 }
 
 /// One of a few addresses of either family.

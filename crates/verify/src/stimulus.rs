@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use flowloom_efsm::model::{Condition, Expr, Function, Terminal, WriteValue};
+use flowloom_efsm::model::{Actions, Condition, Expr, Function, Terminal, WriteValue};
 use flowloom_engine::{Outcome, Port, Verdict};
 use flowloom_wire::Layers;
 use flowloom_wire::field::{FieldId, Source};
@@ -28,8 +28,8 @@ use crate::rng::Rng;
 use crate::solve::{self, Wants};
 use crate::walk::{Context, Look, Table, Walker};
 
-/// How many contexts of a table are looked at for one packet.
-const MAX_LOOKED_AT: usize = 128;
+/// Contexts of a table that are looked at for one packet.
+const MAX_LOOKED_AT: usize = 48;
 
 /// How packets are made.
 #[derive(Debug, Clone)]
@@ -78,6 +78,15 @@ pub struct StimulusCounts {
     pub aimed: u64,
     /// Rows that were aimed at and hit.
     pub aimed_hit: u64,
+}
+
+/// A way through the elements.
+#[derive(Debug, Default)]
+struct Way {
+    /// The rows before the last, from the last to the first.
+    rows: Vec<(usize, usize)>,
+    /// The conditions of the last row, without metadata as far as it is known.
+    conditions: Vec<Condition>,
 }
 
 /// How often a row was hit, and aimed at.
@@ -287,19 +296,24 @@ impl Stimulus {
     /// fails too, takes what comes as long as it takes some row.
     fn aim(&mut self) -> Arrival {
         let mut candidates: Vec<((usize, usize, u16), u64)> =
-            self.rows.iter().map(|(&k, n)| (k, n.hits + n.tries / 4)).collect();
+            self.rows.iter().map(|(&k, n)| (k, n.hits + n.tries / if n.hits == 0 { 4 } else { 16 })).collect();
         candidates.sort_by_key(|&(_, n)| n);
-        let scope = if self.rng.chance(50) { 2 } else { candidates.len() };
-        let Some(&((element, row, state), _)) = self.rng.pick(&candidates[..scope.min(candidates.len())]) else {
-            return self.usual();
+        // Now and then the rarest row that some context is ready for: such moments pass.
+        let ready = if self.rng.chance(40) {
+            candidates.iter().map(|&(k, _)| k).take(8).find(|&(e, r, s)| self.ready_context(e, r, s).is_some())
+        } else {
+            None
         };
+        let scope = if self.rng.chance(50) { 2 } else { candidates.len() };
+        let any = self.rng.pick(&candidates[..scope.min(candidates.len())]).map(|&(k, _)| k);
+        let Some((element, row, state)) = ready.or(any) else { return self.usual() };
         self.counts.aimed += 1;
-        if let Some(n) = self.rows.get_mut(&(element, row, state)) {
-            n.tries += 1;
-        }
         let mut last = None;
         for _ in 0..3 {
             let Some(arrival) = self.try_row(element, row, state) else { break };
+            if let Some(n) = self.rows.get_mut(&(element, row, state)) {
+                n.tries += 1;
+            }
             let look = self.walker.look(&arrival);
             if hit(&look, element, row, state) {
                 self.counts.aimed_hit += 1;
@@ -310,7 +324,7 @@ impl Stimulus {
             }
         }
         for _ in 0..3 {
-            let Some(arrival) = self.move_on(element) else { break };
+            let Some(arrival) = self.move_on(element, row) else { break };
             let look = self.walker.look(&arrival);
             if look.visits.iter().any(|v| v.element == element && v.row.is_some()) {
                 return arrival;
@@ -334,66 +348,91 @@ impl Stimulus {
     /// A packet that should take `row` in `state`; `None` where no context is ready for it.
     fn try_row(&mut self, element: usize, row: usize, state: u16) -> Option<Arrival> {
         let (key, context) = self.ready_context(element, row, state)?;
-        Some(self.packet_for(element, row, key, &context))
+        Some(self.packet_for(element, row, key, &context, &[]))
     }
 
-    /// A packet for `row` that meets this context, or an absent one where there is no key.
-    fn packet_for(&mut self, element: usize, row: usize, key: Option<Vec<u8>>, context: &Context) -> Arrival {
+    /// A packet for `row` that meets this context, or an absent one where there is no key; with the `extra` fields too.
+    fn packet_for(
+        &mut self,
+        element: usize,
+        row: usize,
+        key: Option<Vec<u8>>,
+        context: &Context,
+        extra: &[FieldId],
+    ) -> Arrival {
         let function = Arc::clone(&self.walker.function);
-        let mut path = self.path_to(element);
-        path.push((element, row));
         let no_layers = Layers::parse(&[]);
+        let target = &function.elements[element].rows[row];
+        let mut way = Way::default();
+        for _ in 0..6 {
+            way = self.way_to(element, &target.conditions);
+            let values = self.walker.values_of(element, context, &no_layers);
+            if solve::conditions_fit(&way.conditions, &values) {
+                break;
+            }
+        }
         let mut wants = Wants::default();
-        let mut fields: Vec<FieldId> = Vec::new();
+        let mut fields: Vec<FieldId> = extra.to_vec();
         let sample = key.as_ref().and_then(|key| self.sample(element, key));
         for field in function.elements[element].stateful.iter().flat_map(|s| &s.key).flat_map(|k| &k.fields) {
             fields.push(*field);
-            let value = sample.as_ref().and_then(|s| {
-                let layers = Layers::parse(&s.bytes);
-                // The concrete field where the name stands for several, so that the shape follows.
-                layers.read(&s.bytes, s.port.0, *field)
-            });
+            let value = sample.as_ref().and_then(|s| Layers::parse(&s.bytes).read(&s.bytes, s.port.0, *field));
             wants.fields.extend(value.map(|v| (*field, v)));
         }
-        for &(e, r) in &path {
+        for &(e, r) in &way.rows {
             let default = self.walker.default_context(e);
-            let at_row = if e == element { context } else { &default };
-            let found = {
-                let values = self.walker.values_of(e, at_row, &no_layers);
-                solve::solve(&mut self.rng, &function.elements[e].rows[r].conditions, &values)
-            };
-            wants.time_ns = wants.time_ns.max(found.time_ns);
-            for wish in found.fields {
-                // The key decides which context is met: it goes first, unless the row cannot hold with it.
-                wants.fields.push(wish);
-            }
+            let values = self.walker.values_of(e, &default, &no_layers);
+            let found = solve::solve(&mut self.rng, &function.elements[e].rows[r].conditions, &values);
+            wants.add(found);
             fields.extend(self.walker.fields_of_row(e, r));
         }
-        if wants.time_ns.is_some_and(|t| t.saturating_sub(self.time_ns) > 60_000_000_000) {
+        let values = self.walker.values_of(element, context, &no_layers);
+        wants.add(solve::solve(&mut self.rng, &way.conditions, &values));
+        fields.extend(self.walker.fields_of_row(element, row));
+        // A long jump is the end of most contexts: rarely, and never for ever.
+        let jump = wants.time_ns.map_or(0, |t| t.saturating_sub(self.time_ns));
+        if jump > 60_000_000_000 || (jump > self.shortest_timer_ns && self.rng.chance(90)) {
             wants.time_ns = None;
+        }
+        // A context that would end on the way there is kept alive by a packet just before.
+        if let (Some(time), Some((Timer::Idle, deadline))) = (wants.time_ns, context.deadline())
+            && deadline > self.time_ns
+        {
+            wants.time_ns = Some(time.min(deadline - 1));
         }
         self.frame_of(&fields, &wants)
     }
 
-    /// Rows that lead from the first element to `element`, chosen at random; empty for the first.
-    fn path_to(&mut self, element: usize) -> Vec<(usize, usize)> {
+    /// A way from the first element to `element`, chosen at random, and what is left of `conditions` when the metadata that
+    /// is written on the way is put into them.
+    fn way_to(&mut self, element: usize, conditions: &[Condition]) -> Way {
         let function = Arc::clone(&self.walker.function);
-        let mut path = Vec::new();
+        let mut way = Way { rows: Vec::new(), conditions: conditions.to_vec() };
         let mut at = element;
         while at > 0 {
-            let leads = |t: &Terminal| matches!(t, Terminal::Goto(to) if usize::from(*to) == at);
-            let from: Vec<(usize, usize)> = function.elements[..at]
-                .iter()
-                .enumerate()
-                .flat_map(|(e, el)| el.rows.iter().enumerate().map(move |(r, row)| (e, r, row)))
-                .filter(|(_, _, row)| leads(&row.actions.terminal))
-                .map(|(e, r, _)| (e, r))
-                .collect();
+            let leads = |actions: &Actions| matches!(actions.terminal, Terminal::Goto(to) if usize::from(to) == at);
+            let mut from: Vec<(usize, Option<usize>)> = Vec::new();
+            for (e, before) in function.elements[..at].iter().enumerate() {
+                let rows = before.rows.iter().enumerate().filter(|(_, row)| leads(&row.actions));
+                from.extend(rows.map(|(r, _)| (e, Some(r))));
+                if leads(&before.otherwise.actions) {
+                    from.push((e, None));
+                }
+            }
             let Some(&(e, r)) = self.rng.pick(&from) else { break };
-            path.insert(0, (e, r));
+            let before = &function.elements[e];
+            let actions = r.map_or(&before.otherwise.actions, |r| &before.rows[r].actions);
+            for condition in &mut way.conditions {
+                solve::substitute(condition, &actions.writes);
+            }
+            way.rows.extend(r.map(|r| (e, r)));
             at = e;
         }
-        path
+        // What nobody wrote is as it was at the start.
+        for condition in &mut way.conditions {
+            solve::start(condition, &function.metadata);
+        }
+        way
     }
 
     fn sample(&self, element: usize, key: &[u8]) -> Option<Arrival> {
@@ -401,9 +440,9 @@ impl Stimulus {
     }
 
     /// A context in `state` whose registers let `row` match: one that lives, or in the initial state an absent one.
-    fn ready_context(&mut self, element: usize, row: usize, state: u16) -> Option<(Option<Vec<u8>>, Context)> {
+    fn ready_context(&mut self, element: usize, row_index: usize, state: u16) -> Option<(Option<Vec<u8>>, Context)> {
         let function = Arc::clone(&self.walker.function);
-        let row = &function.elements[element].rows[row];
+        let row = &function.elements[element].rows[row_index];
         let no_layers = Layers::parse(&[]);
         let default = self.walker.default_context(element);
         let ready = |walker: &Walker, context: &Context| {
@@ -411,9 +450,28 @@ impl Stimulus {
         };
         let mut found: Vec<(Option<Vec<u8>>, Context)> = Vec::new();
         if let Some(table) = &self.walker.tables[element] {
-            let live = some_contexts(table, self.focus[element].as_ref(), &mut self.rng)
-                .filter(|(_, c)| c.deadline().is_none_or(|(_, d)| d > self.time_ns));
-            found.extend(live.filter(|(_, c)| ready(&self.walker, c)).map(|(k, c)| (Some(k.clone()), c.clone())));
+            let live = |(_, c): &(&Vec<u8>, &Context)| c.deadline().is_none_or(|(_, d)| d > self.time_ns);
+            let part = some_contexts(table, self.focus[element].as_ref(), &mut self.rng).filter(live);
+            let fitting = part.filter(|(_, c)| ready(&self.walker, c));
+            found.extend(fitting.map(|(k, c)| (Some(k.clone()), c.clone())));
+            // The key may say what headers there are: better one whose packets have what the row reads.
+            let fields = self.walker.fields_of_row(element, row_index);
+            let has_all = |key: &Option<Vec<u8>>| {
+                let sample = key.as_ref().and_then(|key| table.samples.get(key));
+                sample.is_some_and(|s| {
+                    let layers = Layers::parse(&s.bytes);
+                    fields.iter().all(|&f| layers.is_present(f))
+                })
+            };
+            if found.iter().any(|(key, _)| has_all(key)) {
+                found.retain(|(key, _)| has_all(key));
+            }
+            let is_time = |(_, context): &(Option<Vec<u8>>, Context)| {
+                solve::time_fits(row, &self.walker.values_of(element, context, &no_layers))
+            };
+            if found.iter().any(is_time) {
+                found.retain(is_time);
+            }
         }
         // The one in focus goes first, so that chains of many packets come to an end.
         if self.rng.chance(60)
@@ -429,16 +487,28 @@ impl Stimulus {
         (!found.is_empty()).then(|| found.swap_remove(at))
     }
 
-    /// Pushes the context in focus along one of the rows that it can take.
-    fn move_on(&mut self, element: usize) -> Option<Arrival> {
+    /// Pushes the context in focus along one of the rows that it can take. It is one whose packets have what `goal` reads, or
+    /// a new one of such packets, so that the goal comes nearer.
+    fn move_on(&mut self, element: usize, goal: usize) -> Option<Arrival> {
         let function = Arc::clone(&self.walker.function);
         let table = self.walker.tables[element].as_ref()?;
-        let live: Vec<&Vec<u8>> = some_contexts(table, self.focus[element].as_ref(), &mut self.rng)
-            .filter(|(_, c)| c.deadline().is_none_or(|(_, d)| d > self.time_ns))
-            .map(|(k, _)| k)
-            .collect();
-        let focus = self.focus[element].clone().filter(|f| live.contains(&f));
-        let focus = focus.or_else(|| self.rng.pick(&live).map(|k| (*k).clone()));
+        let needed = self.walker.fields_of_row(element, goal).to_vec();
+        let live = |c: &Context| c.deadline().is_none_or(|(_, d)| d > self.time_ns);
+        let has_all = |key: &Vec<u8>| {
+            table.samples.get(key).is_some_and(|s| {
+                let layers = Layers::parse(&s.bytes);
+                needed.iter().all(|&f| layers.is_present(f))
+            })
+        };
+        let old = self.focus[element].clone();
+        let old = old.filter(|key| table.contexts.get(key).is_some_and(live) && has_all(key));
+        let focus = old.or_else(|| {
+            let some = some_contexts(table, None, &mut self.rng);
+            let part = some.filter(|(k, c)| live(c) && has_all(k));
+            let keys: Vec<&Vec<u8>> = part.map(|(k, _)| k).collect();
+            // Now and then a new one, lest all be stuck.
+            if self.rng.chance(15) { None } else { self.rng.pick(&keys).map(|k| (*k).clone()) }
+        });
         let context = focus.as_ref().and_then(|key| table.contexts.get(key)).cloned();
         let context = context.unwrap_or_else(|| self.walker.default_context(element));
         self.focus[element].clone_from(&focus);
@@ -451,7 +521,8 @@ impl Stimulus {
             }
         }
         let &row = self.rng.pick(&rows)?;
-        Some(self.packet_for(element, row, focus, &context))
+        let extra = if self.rng.chance(70) { &needed[..] } else { &[] };
+        Some(self.packet_for(element, row, focus, &context, extra))
     }
 
     /// A packet that meets a live context 1 ns before, on or 1 ns after its deadline: one whose end was seen least.
@@ -487,8 +558,12 @@ fn some_contexts<'t>(
     focus: Option<&Vec<u8>>,
     rng: &mut Rng,
 ) -> impl Iterator<Item = (&'t Vec<u8>, &'t Context)> {
-    let start = match table.contexts.first_key_value() {
-        Some((key, _)) if table.contexts.len() > MAX_LOOKED_AT => key.iter().map(|_| rng.below(256) as u8).collect(),
+    let start = match table.contexts.last_key_value() {
+        // Keys have long beginnings in common: a random tail behind a known head falls among them.
+        Some((last, _)) if table.contexts.len() > MAX_LOOKED_AT => {
+            let head = rng.index(last.len());
+            last.iter().enumerate().map(|(i, &b)| if i < head { b } else { rng.below(256) as u8 }).collect()
+        }
         _ => Vec::new(),
     };
     let focus = focus.and_then(|key| table.contexts.get_key_value(key)).filter(|(key, _)| **key < start);

@@ -1,4 +1,5 @@
 //! Engines agree on functions with packets that reach them.
+#![allow(clippy::panic)]
 
 mod common;
 

@@ -28,10 +28,13 @@ pub fn options(function: &Arc<Function>, program: &Program) -> CompareOptions {
     CompareOptions { sweep_ns: sweep_period(function), layouts: layouts(program), ..CompareOptions::default() }
 }
 
+/// An engine, or why there is none.
+pub type Engine = Result<Box<dyn Datapath>, String>;
+
 /// The engines beside the reference machine, by name; an engine that does not take the program says why.
-pub fn targets(program: &Program, with_kernel: bool) -> Vec<(&'static str, Result<Box<dyn Datapath>, String>)> {
+pub fn targets(program: &Program, with_kernel: bool) -> Vec<(&'static str, Engine)> {
     let interpreter = Interpreter::new(Arc::new(program.clone()));
-    let mut targets: Vec<(&'static str, Result<Box<dyn Datapath>, String>)> =
+    let mut targets: Vec<(&'static str, Engine)> =
         vec![("interp", interpreter.map(|i| Box::new(i) as Box<dyn Datapath>).map_err(|e| e.to_string()))];
     if with_kernel {
         let kernel = KernelEngine::load(program);

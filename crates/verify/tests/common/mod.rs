@@ -1,7 +1,8 @@
 //! Functions that the tests run, as models: these tests do not depend on the language.
-#![allow(dead_code, unreachable_pub, missing_docs, clippy::panic)]
+#![allow(dead_code, unreachable_pub, missing_docs, clippy::panic, clippy::print_stderr)]
 
 pub mod engines;
+pub mod faulty;
 pub mod random;
 
 use std::sync::Arc;
@@ -183,7 +184,7 @@ pub fn many_things() -> Arc<Function> {
         ),
         row(
             &[2],
-            vec![below(-400)],
+            vec![below(-100)],
             to(0, None, None),
             vec![
                 set(Destination::Register(0), Expr::Constant(0)),
@@ -247,4 +248,25 @@ pub fn many_things() -> Arc<Function> {
     };
     let base = function("many", vec![gate, rewrite]);
     Arc::new(Function { metadata: vec![u32_variable("way")], ..Function::clone(&base) })
+}
+
+/// The functions of the repository: those for people and those of the corpus, with their parameters' defaults and port 2
+/// to leave by.
+pub fn repository() -> Vec<Arc<Function>> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let names = [
+        "functions/port_knocking/port_knocking.efsm",
+        "functions/big_flow/big_flow.efsm",
+        "corpus/rewrite.efsm",
+        "corpus/udp_flows.efsm",
+        "corpus/pass_all.efsm",
+    ];
+    let compile = |name: &str| {
+        let text = std::fs::read_to_string(format!("{root}/{name}")).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let out = [("out".to_owned(), "2".to_owned())];
+        let params = if text.contains("param out") { &out[..] } else { &[] };
+        let (function, _) = flowloom_efsm::compile(name, &text, params).unwrap_or_else(|e| panic!("{name}: {e}"));
+        Arc::new(function)
+    };
+    names.into_iter().map(compile).collect()
 }

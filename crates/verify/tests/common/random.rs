@@ -45,7 +45,14 @@ pub struct Tally {
     /// Packets compared, by engine.
     pub compared: std::collections::BTreeMap<String, u64>,
     pub refused: std::collections::BTreeMap<String, u64>,
+    /// Functions that an engine refuses because they are too large for it, by engine.
+    pub too_large: std::collections::BTreeMap<String, u64>,
     pub disagreements: Vec<String>,
+}
+
+/// Whether an engine refused a function for its size: that is its right, and said so.
+pub fn is_too_large(error: &str) -> bool {
+    error.contains("bytes of stack, eBPF has 512") || error.contains("a jump farther than")
 }
 
 impl Tally {
@@ -58,6 +65,9 @@ impl Tally {
         }
         for (name, n) in other.refused {
             *self.refused.entry(name).or_default() += n;
+        }
+        for (name, n) in other.too_large {
+            *self.too_large.entry(name).or_default() += n;
         }
         self.disagreements.extend(other.disagreements);
     }
@@ -105,6 +115,7 @@ pub fn run(seed: u64, numbers: Range<u64>, packets: usize, kernel: bool) -> Tall
                         tally.disagreements.push(smallest(&function, &packets, name, seed, number));
                     }
                 }
+                Err(error) if is_too_large(&error) => *tally.too_large.entry(name.to_owned()).or_default() += 1,
                 Err(error) => {
                     let text = &function.source.text;
                     tally

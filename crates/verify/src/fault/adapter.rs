@@ -1,0 +1,242 @@
+//! Engines that go wrong.
+
+use flowloom_engine::{Choices, Datapath, EngineError, Outcome, Packet, Refusal, Snapshot, Verdict};
+use flowloom_wire::{Header, Layers};
+
+use crate::difference::INSTRUMENT_PREFIX;
+
+/// A fault of an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AdapterFault {
+    /// An update of an existing context is lost: the packet leaves, the context stays as it was.
+    StaleContext,
+    /// A context that should go stays.
+    ContextStays,
+    /// A new context is lost.
+    ContextLost,
+    /// The least key of a table goes when a fourth context comes.
+    ContextEvicted,
+    /// Each packet takes effect twice.
+    AppliedTwice,
+    /// The IPv4 checksum is not kept when a packet is rewritten.
+    Ipv4ChecksumStale,
+    /// The transport checksum is not kept when a packet is rewritten.
+    TransportChecksumStale,
+    /// A UDP checksum of 0, which means none, is computed all the same.
+    UdpZeroFilled,
+    /// Dropped packets pass.
+    DropPasses,
+    /// A packet that should go back goes on.
+    TxPasses,
+    /// Packets that are redirected leave by the next port.
+    WrongPort,
+    /// The packet's time is 1 ns late.
+    TimeLate,
+    /// The packet's time is known to the microsecond only.
+    TimeCoarse,
+    /// Expired contexts are never swept.
+    SweepIgnored,
+    /// Sweeps take contexts that have up to 1 ms to live.
+    SweepEarly,
+    /// The last byte of a packet that leaves is missing.
+    Truncated,
+    /// A packet that leaves has a byte more.
+    ByteBeyond,
+    /// Packets below 60 bytes are padded.
+    Padded,
+    /// One bit of a packet that leaves is wrong.
+    BitFlipped,
+    /// The engine reads beyond the packet's end where the packet is of odd length.
+    ReadBeyond,
+}
+
+impl AdapterFault {
+    /// All of them.
+    pub const ALL: [AdapterFault; 20] = [
+        AdapterFault::StaleContext,
+        AdapterFault::ContextStays,
+        AdapterFault::ContextLost,
+        AdapterFault::ContextEvicted,
+        AdapterFault::AppliedTwice,
+        AdapterFault::Ipv4ChecksumStale,
+        AdapterFault::TransportChecksumStale,
+        AdapterFault::UdpZeroFilled,
+        AdapterFault::DropPasses,
+        AdapterFault::TxPasses,
+        AdapterFault::WrongPort,
+        AdapterFault::TimeLate,
+        AdapterFault::TimeCoarse,
+        AdapterFault::SweepIgnored,
+        AdapterFault::SweepEarly,
+        AdapterFault::Truncated,
+        AdapterFault::ByteBeyond,
+        AdapterFault::Padded,
+        AdapterFault::BitFlipped,
+        AdapterFault::ReadBeyond,
+    ];
+
+    fn is_of_state(self) -> bool {
+        matches!(
+            self,
+            AdapterFault::StaleContext
+                | AdapterFault::ContextStays
+                | AdapterFault::ContextLost
+                | AdapterFault::ContextEvicted
+        )
+    }
+}
+
+/// An engine with a fault.
+pub struct Faulty<'a> {
+    inner: &'a mut dyn Datapath,
+    fault: AdapterFault,
+}
+
+impl<'a> Faulty<'a> {
+    /// `inner` with `fault`.
+    pub fn new(inner: &'a mut dyn Datapath, fault: AdapterFault) -> Faulty<'a> {
+        Faulty { inner, fault }
+    }
+
+    /// Puts back what the fault keeps of the state before.
+    fn spoil_state(&mut self, before: &Snapshot) -> Result<(), EngineError> {
+        let mut after = self.inner.snapshot()?;
+        let mut spoilt = false;
+        for (name, map) in &mut after.maps {
+            if name.starts_with(INSTRUMENT_PREFIX) || name.starts_with('.') {
+                continue;
+            }
+            let Some(old) = before.maps.get(name) else { continue };
+            match self.fault {
+                AdapterFault::StaleContext => {
+                    for (key, value) in map.iter_mut() {
+                        if let Some(was) = old.get(key).filter(|was| *was != value) {
+                            value.clone_from(was);
+                            spoilt = true;
+                        }
+                    }
+                }
+                AdapterFault::ContextStays => {
+                    for (key, was) in old {
+                        if !map.contains_key(key) {
+                            map.insert(key.clone(), was.clone());
+                            spoilt = true;
+                        }
+                    }
+                }
+                AdapterFault::ContextLost => {
+                    let len = map.len();
+                    map.retain(|key, _| old.contains_key(key));
+                    spoilt |= map.len() != len;
+                }
+                _ => {
+                    if map.len() >= 4 && old.len() < map.len() {
+                        map.pop_first();
+                        spoilt = true;
+                    }
+                }
+            }
+        }
+        if spoilt { self.inner.restore(&after) } else { Ok(()) }
+    }
+
+    fn spoil_outcome(&self, packet: &Packet<'_>, outcome: &mut Outcome) {
+        match self.fault {
+            AdapterFault::DropPasses if outcome.verdict == Verdict::Drop => {
+                *outcome = Outcome::sent(Verdict::Pass, packet.port, packet.bytes.to_vec());
+            }
+            AdapterFault::TxPasses if outcome.verdict == Verdict::Tx => outcome.verdict = Verdict::Pass,
+            AdapterFault::WrongPort if outcome.verdict == Verdict::Redirect => {
+                for output in &mut outcome.outputs {
+                    output.port.0 += 1;
+                }
+            }
+            _ => {}
+        }
+        let layers = Layers::parse(packet.bytes);
+        for output in &mut outcome.outputs {
+            let bytes = &mut output.bytes;
+            let mut put_back = |header, offset: usize| {
+                if let Some(at) = layers.offset(header)
+                    && let (Some(to), Some(from)) =
+                        (bytes.get_mut(at + offset..at + offset + 2), packet.bytes.get(at + offset..at + offset + 2))
+                {
+                    to.copy_from_slice(from);
+                }
+            };
+            match self.fault {
+                AdapterFault::Ipv4ChecksumStale => put_back(Header::Ipv4, 10),
+                AdapterFault::TransportChecksumStale => {
+                    put_back(Header::Tcp, 16);
+                    put_back(Header::Udp, 6);
+                }
+                AdapterFault::UdpZeroFilled => {
+                    if let Some(at) = layers.offset(Header::Udp)
+                        && let Some(checksum) = bytes.get_mut(at + 6..at + 8)
+                        && checksum == [0, 0]
+                    {
+                        checksum.fill(0xff);
+                    }
+                }
+                AdapterFault::Truncated => drop(bytes.pop()),
+                AdapterFault::ByteBeyond => bytes.push(0),
+                AdapterFault::Padded if bytes.len() < 60 => bytes.resize(60, 0),
+                AdapterFault::BitFlipped => {
+                    if let Some(last) = bytes.last_mut() {
+                        *last ^= 1;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Datapath for Faulty<'_> {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn refuses(&self, packet: &Packet<'_>) -> Option<Refusal> {
+        self.inner.refuses(packet)
+    }
+
+    fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
+        if self.fault == AdapterFault::ReadBeyond && packet.bytes.len() % 2 == 1 {
+            let what = format!("2-byte read at byte {} of a packet of {}", packet.bytes.len() - 1, packet.bytes.len());
+            return Err(EngineError::Fault { engine: "faulty", insn: 0, what });
+        }
+        let now_ns = match self.fault {
+            AdapterFault::TimeLate => choices.now_ns + 1,
+            AdapterFault::TimeCoarse => choices.now_ns / 1000 * 1000,
+            _ => choices.now_ns,
+        };
+        let choices = &Choices { now_ns, ..*choices };
+        let before = if self.fault.is_of_state() { Some(self.inner.snapshot()?) } else { None };
+        if self.fault == AdapterFault::AppliedTwice {
+            self.inner.process(packet, choices)?;
+        }
+        let mut outcome = self.inner.process(packet, choices)?;
+        if let Some(before) = before {
+            self.spoil_state(&before)?;
+        }
+        self.spoil_outcome(packet, &mut outcome);
+        Ok(outcome)
+    }
+
+    fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
+        match self.fault {
+            AdapterFault::SweepIgnored => Ok(()),
+            AdapterFault::SweepEarly => self.inner.sweep(now_ns.saturating_add(1_000_000)),
+            _ => self.inner.sweep(now_ns),
+        }
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
+        self.inner.snapshot()
+    }
+
+    fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
+        self.inner.restore(state)
+    }
+}

@@ -1,0 +1,128 @@
+//! Faults injected one by one into one engine.
+
+use std::sync::Arc;
+
+use flowloom_efsm::model::Function;
+use flowloom_efsm::{LowerOptions, Machine, lower};
+use flowloom_engine::Datapath;
+use flowloom_verify::fault::{AdapterFault, Faulty, ModelFault};
+use flowloom_verify::{Arrival, CompareOptions, ShrinkOptions, Shrunk, Stimulus, StimulusOptions, compare, shrink};
+
+use super::engines;
+
+/// Packets of each trace.
+const PACKETS: usize = 4000;
+
+/// What became of one fault.
+pub struct Found {
+    pub engine: &'static str,
+    pub fault: String,
+    /// The function and the place in it where the fault was seen first.
+    pub place: String,
+    pub shrunk: Option<Shrunk>,
+    /// The packet of the trace where it was seen, from 1.
+    pub at: usize,
+}
+
+struct Case {
+    function: Arc<Function>,
+    packets: Vec<Arrival>,
+    options: CompareOptions,
+}
+
+/// Makes an engine for a function, which is the faulty one for model faults.
+fn engine(name: &str, function: &Arc<Function>) -> Option<Box<dyn Datapath>> {
+    if name == "machine" {
+        return Some(Box::new(Machine::new(Arc::clone(function))));
+    }
+    let program = lower(function, &LowerOptions { counters: false }).ok()?;
+    engines::targets(&program, name == "kernel").into_iter().find(|(n, _)| *n == name)?.1.ok()
+}
+
+fn cases() -> Vec<Case> {
+    [super::many_things(), super::knock(), super::big_flow(2)]
+        .into_iter()
+        .map(|function| {
+            let packets = Stimulus::new(Arc::clone(&function), 5, StimulusOptions::of(&function)).take_packets(PACKETS);
+            let program = engines::program(&function);
+            // A context that is wrong lives for a few milliseconds: often enough to meet it.
+            let options = CompareOptions { snapshot_every: 50, ..engines::options(&function, &program) };
+            Case { function, packets, options }
+        })
+        .collect()
+}
+
+fn try_one(case: &Case, target: &mut dyn Datapath) -> Option<(Shrunk, usize)> {
+    let mut machine = Machine::new(Arc::clone(&case.function));
+    let report = compare(&mut machine, target, &case.packets, &case.options).expect("engines run");
+    let position = report.disagreement?.position.unwrap_or(0);
+    let options = ShrinkOptions::default();
+    let shrunk =
+        shrink(&mut machine, target, &case.packets, &case.options, &options, &mut |_| ()).expect("engines run");
+    Some((shrunk?, position + 1))
+}
+
+/// Injects every fault into the engine called `name`; each at the first place where a trace shows it.
+pub fn inject_all(name: &'static str) -> Vec<Found> {
+    let cases = cases();
+    let mut all = Vec::new();
+    for fault in ModelFault::ALL {
+        let mut found = Found { engine: name, fault: format!("{fault:?}"), place: String::new(), shrunk: None, at: 0 };
+        'places: for case in &cases {
+            for site in 0..fault.sites(&case.function) {
+                let Some(faulty) = fault.apply(&case.function, site) else { continue };
+                let Some(mut target) = engine(name, &Arc::new(faulty)) else { continue };
+                if let Some((shrunk, at)) = try_one(case, target.as_mut()) {
+                    found.place = format!("{} {}", case.function.name, site + 1);
+                    (found.shrunk, found.at) = (Some(shrunk), at);
+                    break 'places;
+                }
+            }
+        }
+        all.push(found);
+    }
+    for fault in AdapterFault::ALL {
+        let mut found = Found { engine: name, fault: format!("{fault:?}"), place: String::new(), shrunk: None, at: 0 };
+        for case in &cases {
+            let Some(mut inner) = engine(name, &case.function) else { continue };
+            if let Some((shrunk, at)) = try_one(case, &mut Faulty::new(inner.as_mut(), fault)) {
+                found.place.clone_from(&case.function.name);
+                (found.shrunk, found.at) = (Some(shrunk), at);
+                break;
+            }
+        }
+        all.push(found);
+    }
+    all
+}
+
+/// The results as a table, and what is missing from a clean one.
+pub fn judge(all: &[Found]) -> (String, Vec<String>) {
+    let mut table = format!(
+        "{:8} {:24} {:14} {:>7} {:24} {:>7} {:>7}\n",
+        "engine", "fault", "place", "packet", "seen as", "shrunk", "trials"
+    );
+    let mut bad = Vec::new();
+    for found in all {
+        let Some(shrunk) = &found.shrunk else {
+            bad.push(format!("{} {} was not found", found.engine, found.fault));
+            table.push_str(&format!("{:8} {:24} not found\n", found.engine, found.fault));
+            continue;
+        };
+        let kind = shrunk.report.disagreement.as_ref().map_or(String::new(), |d| d.kind.to_string());
+        table.push_str(&format!(
+            "{:8} {:24} {:14} {:>7} {:24} {:>7} {:>7}\n",
+            found.engine,
+            found.fault,
+            found.place,
+            found.at,
+            kind,
+            shrunk.packets.len(),
+            shrunk.trials
+        ));
+        if shrunk.packets.len() > 5 || shrunk.report.disagreement.is_none() {
+            bad.push(format!("{} {} was shrunk to {} packets", found.engine, found.fault, shrunk.packets.len()));
+        }
+    }
+    (table, bad)
+}

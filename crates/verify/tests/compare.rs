@@ -1,0 +1,188 @@
+//! The comparison and the shrinking, on engines made to differ.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use flowloom_engine::{Choices, Datapath, EngineError, MapState, Outcome, Packet, Port, Refusal, Snapshot, Verdict};
+use flowloom_verify::{Arrival, CompareOptions, Kind, ShrinkOptions, compare, shrink};
+
+/// An engine that counts the packets of each first byte, and then goes wrong.
+#[derive(Default)]
+struct Counting {
+    counts: BTreeMap<u8, u64>,
+    fault: Fault,
+}
+
+#[derive(Default, Clone, Copy, PartialEq)]
+enum Fault {
+    #[default]
+    None,
+    /// Bit 0 of byte 3 is wrong in packets that begin with 7 when 3 such packets came before.
+    OneBit,
+    /// The count of 9 skips one after the 200th packet in all.
+    State,
+    /// The state is wrong for a while only.
+    Passing,
+    /// Frames below 4 bytes are refused.
+    Refuses,
+    /// What no verified program does, at packets that begin with 5.
+    Fault,
+}
+
+impl Datapath for Counting {
+    fn name(&self) -> &str {
+        "counting"
+    }
+
+    fn refuses(&self, packet: &Packet<'_>) -> Option<Refusal> {
+        (self.fault == Fault::Refuses && packet.bytes.len() < 4).then_some(Refusal::TooShort { min_bytes: 4 })
+    }
+
+    fn process(&mut self, packet: &Packet<'_>, _choices: &Choices) -> Result<Outcome, EngineError> {
+        let kind = packet.bytes.first().copied().unwrap_or(0);
+        *self.counts.entry(kind).or_default() += 1;
+        let total: u64 = self.counts.values().sum();
+        let mut bytes = packet.bytes.to_vec();
+        match self.fault {
+            Fault::OneBit if kind == 7 && self.counts[&7] > 3 => bytes.iter_mut().skip(3).take(1).for_each(|b| *b ^= 1),
+            Fault::State if kind == 9 && total > 200 => *self.counts.entry(9).or_default() += 1,
+            Fault::Passing if total == 300 => *self.counts.entry(kind).or_default() += 5,
+            Fault::Fault if kind == 5 => {
+                return Err(EngineError::Fault { engine: "counting", insn: 3, what: "read at byte 9 of 8".into() });
+            }
+            _ => {}
+        }
+        Ok(Outcome::sent(Verdict::Pass, packet.port, bytes))
+    }
+
+    fn sweep(&mut self, _now_ns: u64) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
+        let entries: MapState = self.counts.iter().map(|(k, n)| (vec![*k], n.to_le_bytes().to_vec())).collect();
+        let noise = MapState::from([(vec![0], vec![u8::from(self.fault == Fault::None)])]);
+        Ok(Snapshot { maps: BTreeMap::from([("counts".into(), entries), ("fl_noise".into(), noise)]) })
+    }
+
+    fn restore(&mut self, _state: &Snapshot) -> Result<(), EngineError> {
+        self.counts.clear();
+        Ok(())
+    }
+}
+
+fn packets(n: u64) -> Vec<Arrival> {
+    (0..n)
+        .map(|i| {
+            let bytes = vec![(i % 11) as u8, 1, 2, 3, 4, 5, 6, i as u8];
+            Arrival { time_ns: 1_000_000_007 + 1_234_567 * i, port: Port(3), bytes }
+        })
+        .collect()
+}
+
+fn engine(fault: Fault) -> Counting {
+    Counting { fault, ..Counting::default() }
+}
+
+#[test]
+fn equal_engines_agree_and_instruments_are_not_compared() {
+    let options = CompareOptions { snapshot_every: 100, ..CompareOptions::default() };
+    let report = compare(&mut engine(Fault::None), &mut engine(Fault::None), &packets(1000), &options).expect("runs");
+    assert!(report.agrees());
+    assert_eq!((report.packets_compared, report.snapshots_compared), (1000, 10));
+    assert_eq!(report.verdicts, [0, 0, 1000, 0, 0]);
+    assert_eq!(report.record.entries.len(), 1000);
+    // `fl_noise` differs between a right and a refusing engine.
+    let report = compare(&mut engine(Fault::None), &mut engine(Fault::Refuses), &packets(10), &options).expect("runs");
+    assert!(report.agrees());
+}
+
+#[test]
+fn a_single_bit_is_found_and_shrunk() {
+    let options = CompareOptions::default();
+    let (mut right, mut wrong) = (engine(Fault::None), engine(Fault::OneBit));
+    let report = compare(&mut right, &mut wrong, &packets(1000), &options).expect("runs");
+    let disagreement = report.disagreement.expect("they differ");
+    assert_eq!((disagreement.kind, disagreement.position), (Kind::Bytes, Some(40)));
+    assert!(disagreement.state.is_empty());
+    let text = disagreement.to_string();
+    assert!(text.starts_with("bytes differs at packet 41 "), "{text}");
+
+    let mut last = usize::MAX;
+    let progress = &mut |p: flowloom_verify::ShrinkProgress| last = p.packets_left;
+    let shrunk = shrink(&mut right, &mut wrong, &packets(1000), &options, &ShrinkOptions::default(), progress);
+    let shrunk = shrunk.expect("runs").expect("they differ");
+    assert_eq!(shrunk.packets.len(), 4);
+    assert_eq!(last, 4);
+    assert!(!shrunk.bound_met);
+    for packet in &shrunk.packets {
+        assert_eq!((packet.time_ns, packet.port), (0, Port(0)));
+        assert_eq!(packet.bytes[0], 7, "what the disagreement needs stays");
+        assert!(packet.bytes[1..].iter().all(|&b| b == 0), "the rest is zero: {:?}", packet.bytes);
+    }
+    assert_eq!(shrunk.packets[3].bytes.len(), 4, "byte 3 is the last one needed");
+    assert_eq!(shrunk.packets[0].bytes.len(), 1);
+}
+
+#[test]
+fn a_difference_of_state_is_bisected_to_its_packet() {
+    for snapshot_every in [1, 7, 64, 100_000] {
+        let options = CompareOptions { snapshot_every, ..CompareOptions::default() };
+        let (mut right, mut wrong) = (engine(Fault::None), engine(Fault::State));
+        let report = compare(&mut right, &mut wrong, &packets(1000), &options).expect("runs");
+        let disagreement = report.disagreement.expect("they differ");
+        // The first packet above 200 that begins with 9.
+        assert_eq!((disagreement.kind, disagreement.position), (Kind::State, Some(207)), "{snapshot_every}");
+        assert_eq!(disagreement.state.len(), 1);
+        assert_eq!(disagreement.state[0].key, [9]);
+        assert_eq!(report.packets_compared, 208);
+        assert_eq!(report.verdicts[2], 208);
+    }
+}
+
+#[test]
+fn a_difference_that_passes_is_seen_where_snapshots_are_taken() {
+    // Wrong by 5 from packet 300 on: still wrong at the end, and found to the packet.
+    let options = CompareOptions { snapshot_every: 250, ..CompareOptions::default() };
+    let report = compare(&mut engine(Fault::None), &mut engine(Fault::Passing), &packets(600), &options).expect("runs");
+    assert_eq!(report.disagreement.expect("they differ").position, Some(299));
+}
+
+#[test]
+fn refused_frames_are_counted_and_given_to_neither() {
+    let mut trace = packets(20);
+    trace[3].bytes.truncate(2);
+    trace[9].bytes.clear();
+    let options = CompareOptions::default();
+    let report = compare(&mut engine(Fault::None), &mut engine(Fault::Refuses), &trace, &options).expect("runs");
+    assert!(report.agrees());
+    assert_eq!(report.packets_compared, 18);
+    assert_eq!(report.packets_refused(), 2);
+    assert_eq!(report.refused.get(&Refusal::TooShort { min_bytes: 4 }), Some(&2));
+    let indices: Vec<u64> = report.record.entries.iter().map(|e| e.0).collect();
+    assert!(!indices.contains(&3) && !indices.contains(&9));
+}
+
+#[test]
+fn a_fault_of_the_target_is_a_disagreement() {
+    let options = CompareOptions::default();
+    let report = compare(&mut engine(Fault::None), &mut engine(Fault::Fault), &packets(20), &options).expect("runs");
+    let disagreement = report.disagreement.expect("it stopped");
+    assert_eq!((disagreement.kind, disagreement.position), (Kind::Fault, Some(5)));
+    assert!(disagreement.fault.expect("text").contains("read at byte 9"));
+}
+
+#[test]
+fn shrinking_what_agrees_gives_nothing_and_the_bound_holds() {
+    let options = CompareOptions::default();
+    let shrinking = ShrinkOptions { max_packets: 3, ..ShrinkOptions::default() };
+    let same =
+        shrink(&mut engine(Fault::None), &mut engine(Fault::None), &packets(9), &options, &shrinking, &mut |_| ());
+    assert!(same.expect("runs").is_none());
+    let bounded =
+        shrink(&mut engine(Fault::None), &mut engine(Fault::OneBit), &packets(99), &options, &shrinking, &mut |_| ());
+    let bounded = bounded.expect("runs").expect("they differ");
+    assert!(bounded.bound_met);
+    assert!(bounded.report.disagreement.is_some(), "what is left shows the disagreement all the same");
+}

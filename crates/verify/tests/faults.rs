@@ -1,0 +1,26 @@
+//! Faults injected one by one are all found, and shrunk to five packets or fewer.
+
+mod common;
+
+use common::{faulty, random};
+
+#[test]
+fn faults_of_the_machine_are_found() {
+    let (table, bad) = faulty::judge(&faulty::inject_all("machine"));
+    assert!(bad.is_empty(), "{bad:#?}\n{table}");
+}
+
+#[test]
+fn faults_of_the_interpreter_are_found() {
+    let (table, bad) = faulty::judge(&faulty::inject_all("interp"));
+    assert!(bad.is_empty(), "{bad:#?}\n{table}");
+}
+
+#[test]
+fn faults_of_the_kernel_are_found() {
+    if !random::is_kernel_there("faults_of_the_kernel_are_found") {
+        return;
+    }
+    let (table, bad) = faulty::judge(&faulty::inject_all("kernel"));
+    assert!(bad.is_empty(), "{bad:#?}\n{table}");
+}
