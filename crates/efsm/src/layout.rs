@@ -13,7 +13,7 @@ use flowloom_wire::KeySpec;
 
 use crate::model::{Element, Function, NextState, Stateful, Variable};
 
-/// The deadline of a timer that does not run.
+/// The deadline of a timer that does not run. No time of a packet should reach it: at that moment every timer has run out.
 pub const NO_DEADLINE: u64 = u64::MAX;
 /// The map of the global registers: the object's data section.
 pub const GLOBALS_MAP: &str = ".data";
@@ -212,14 +212,15 @@ struct ElementCounters {
 impl CounterTable {
     /// The table of `function`.
     pub fn of(function: &Function) -> CounterTable {
-        let mut len = 0;
+        let mut len: u32 = 0;
         let elements = function
             .elements
             .iter()
             .map(|element| {
                 let states = element.stateful.as_ref().map_or(1, |s| s.states.len() as u32);
                 let counters = ElementCounters { base: len, states, rows: element.rows.len() as u32 };
-                len += (counters.rows + 2) * states + 5;
+                // Far above what a program can be; the lowering says so before it counts.
+                len = (counters.rows + 2).saturating_mul(states).saturating_add(5).saturating_add(len);
                 counters
             })
             .collect();

@@ -48,10 +48,6 @@ impl Context {
             hard_deadline_ns: NO_DEADLINE,
         }
     }
-
-    fn is_expired(&self, now_ns: u64) -> bool {
-        self.idle_deadline_ns <= now_ns || self.hard_deadline_ns <= now_ns
-    }
 }
 
 #[derive(Debug, Clone)]
@@ -61,6 +57,24 @@ struct Table {
     contexts: BTreeMap<Vec<u8>, Context>,
     globals: Vec<u64>,
     looked_up: BTreeSet<Vec<u8>>,
+    /// How many default contexts were preloaded; the machine itself never stores one.
+    preloaded_defaults: usize,
+}
+
+impl Table {
+    /// The timer of a context that has run out, as what is counted; the idle timer where both have.
+    ///
+    /// A timer that is not set has [`NO_DEADLINE`]: where rows of the element set that timer, it too runs out at the last
+    /// moment that the clock can show.
+    fn run_out(&self, context: &Context, now_ns: u64) -> Option<Counter> {
+        if self.layout.idle.is_some() && context.idle_deadline_ns <= now_ns {
+            Some(Counter::IdleExpired(context.state))
+        } else if self.layout.hard_deadline.is_some() && context.hard_deadline_ns <= now_ns {
+            Some(Counter::HardExpired(context.state))
+        } else {
+            None
+        }
+    }
 }
 
 /// Runs a function by its definition.
@@ -99,6 +113,7 @@ impl Machine {
                     contexts: BTreeMap::new(),
                     globals: stateful.globals.iter().map(|g| g.initial).collect(),
                     looked_up: BTreeSet::new(),
+                    preloaded_defaults: 0,
                 })
             })
             .collect();
@@ -130,16 +145,19 @@ impl Machine {
         self.tables[element].as_ref().map_or(&[], |t| &t.globals)
     }
 
-    /// Checks what must always hold: no table above its size, no default context stored, values within their types.
+    /// Checks what must always hold: no table above its size, no default context stored but preloaded ones, values within
+    /// their types.
     ///
     /// # Panics
-    /// When one of them does not hold: the machine itself is wrong.
+    /// When one of them does not hold: the machine itself is wrong, or it has set a hard timer that runs out at the very last
+    /// moment of the clock, which looks like none.
     pub fn check_invariants(&self) {
         for (element, table) in self.function.elements.iter().zip(&self.tables) {
             let (Some(stateful), Some(table)) = (&element.stateful, table) else { continue };
             assert!(table.contexts.len() <= capacity(stateful), "table `{}` above its size", element.name);
+            let defaults = table.contexts.values().filter(|c| **c == Context::initial(stateful)).count();
+            assert!(defaults <= table.preloaded_defaults, "default context stored in `{}`", element.name);
             for context in table.contexts.values() {
-                assert_ne!(*context, Context::initial(stateful), "default context stored in `{}`", element.name);
                 assert!(usize::from(context.state) < stateful.states.len(), "unknown state in `{}`", element.name);
                 for (value, register) in context.registers.iter().zip(&stateful.registers) {
                     assert_eq!(*value, low_bits(*value, register.ty.width_bits.into()), "`{}` too wide", register.name);
@@ -199,7 +217,9 @@ impl Machine {
         for update in &row.updates {
             let value = scope.eval(&update.value, update.width);
             let (slot, ty) = match update.destination {
-                Destination::Register(i) => (&mut after.registers[usize::from(i)], stateful.registers[usize::from(i)].ty),
+                Destination::Register(i) => {
+                    (&mut after.registers[usize::from(i)], stateful.registers[usize::from(i)].ty)
+                }
                 Destination::Global(i) => (&mut globals_after[usize::from(i)], stateful.globals[usize::from(i)].ty),
             };
             *slot = low_bits(value, ty.width_bits.into());
@@ -212,8 +232,8 @@ impl Machine {
             after.hard_deadline_ns = deadline(hard_ns);
         }
 
-        let is_default = after == Context::initial(stateful);
-        let is_full = self.contexts(index).count() >= capacity(stateful);
+        let is_default = is_default(row, &after, stateful, found.stored);
+        let is_full = self.tables[index].as_ref().is_some_and(|t| t.contexts.len() >= capacity(stateful));
         if !found.stored && !is_default && is_full {
             // The policy `reject`: the row's updates and its transition are dropped, its packet actions are not.
             self.coverage.count(index, Counter::Rejected);
@@ -263,12 +283,9 @@ impl Machine {
             table.looked_up.insert(key.clone());
         }
         let stored = table.contexts.get(&key).cloned();
-        if let Some(context) = &stored
-            && context.is_expired(now_ns)
-        {
+        if let Some(counter) = stored.as_ref().and_then(|context| table.run_out(context, now_ns)) {
             table.contexts.remove(&key);
-            let counter = if context.idle_deadline_ns <= now_ns { Counter::IdleExpired } else { Counter::HardExpired };
-            self.coverage.count(index, counter(context.state));
+            self.coverage.count(index, counter);
             return Some(Found { key, context: Context::initial(stateful), stored: false });
         }
         Some(match stored {
@@ -320,6 +337,18 @@ impl Machine {
         };
         Effects::of(&element.otherwise.actions, &scope).apply(&function.metadata, &mut [], &layers, metadata)
     }
+}
+
+/// Whether a row leads to the default context, so that nothing is stored.
+///
+/// A row that sets a timer never does. A stored context is removed by a row that changes it back; a preloaded one that was
+/// the default one all along stays where a row changes nothing.
+fn is_default(row: &Row, after: &Context, stateful: &Stateful, is_stored: bool) -> bool {
+    let may_be = match row.next {
+        NextState::To { idle_ns, hard_ns, .. } => idle_ns.is_none() && hard_ns.is_none(),
+        NextState::Stay => !is_stored || row.updates.iter().any(|u| matches!(u.destination, Destination::Register(_))),
+    };
+    may_be && *after == Context::initial(stateful)
 }
 
 /// What an expression can read outside an element.
@@ -423,7 +452,9 @@ impl Datapath for Machine {
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
         for table in self.tables.iter_mut().flatten() {
-            table.contexts.retain(|_, context| !context.is_expired(now_ns));
+            let mut contexts = std::mem::take(&mut table.contexts);
+            contexts.retain(|_, context| table.run_out(context, now_ns).is_none());
+            table.contexts = contexts;
         }
         Ok(())
     }
@@ -448,7 +479,9 @@ impl Datapath for Machine {
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
         let mut fresh = Machine::new(Arc::clone(&self.function));
         let known = fresh.snapshot()?;
-        if let Some(map) = state.maps.keys().find(|name| !known.maps.contains_key(*name) && !layout::is_instrument(name)) {
+        if let Some(map) =
+            state.maps.keys().find(|name| !known.maps.contains_key(*name) && !layout::is_instrument(name))
+        {
             let known = known.maps.keys().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ");
             return Err(SnapshotError::UnknownMap { map: map.clone(), known }.into());
         }
@@ -470,6 +503,15 @@ impl Datapath for Machine {
                 check_size(&element.name, "key", key.len(), key_bytes)?;
                 check_size(&element.name, "value", value.len(), table.layout.len_bytes as usize)?;
                 let context = decode(value, stateful, &table.layout);
+                if encode(&context, stateful, &table.layout) != *value {
+                    return Err(SnapshotError::Form {
+                        map: element.name.clone(),
+                        expected: "zeros in the flags and at the end of a record",
+                        found: value.iter().map(|b| format!("{b:02x}")).collect(),
+                    }
+                    .into());
+                }
+                table.preloaded_defaults += usize::from(context == Context::initial(stateful));
                 if usize::from(context.state) >= stateful.states.len() {
                     return Err(SnapshotError::Form {
                         map: element.name.clone(),
@@ -481,7 +523,7 @@ impl Datapath for Machine {
                 table.contexts.insert(key.clone(), context);
             }
         }
-        self.tables = fresh.tables;
+        (self.tables, self.coverage) = (fresh.tables, fresh.coverage);
         Ok(())
     }
 }
