@@ -28,6 +28,16 @@ impl<'s> Checker<'s, '_> {
                 continue;
             }
             check_name(name, "element", self.sink);
+            if crate::layout::is_instrument(name.text) {
+                self.sink
+                    .error(
+                        Code::ReservedName,
+                        name.span,
+                        format!("`{}` cannot name an element: names of the form `fl_...` are those of Flowloom's own tables", name.text),
+                        "reserved",
+                    )
+                    .help("an element also names the table of its contexts; choose another name");
+            }
             if name.text.len() > MOST_NAME_BYTES {
                 self.sink
                     .error(
