@@ -138,12 +138,7 @@ impl Op {
             }
             Op::Call { arguments, .. } => (1..=arguments).for_each(|r| visit(Reg(r))),
             Op::Exit => visit(R0),
-            Op::Imm64 { .. }
-            | Op::Map { .. }
-            | Op::MapValue { .. }
-            | Op::Goto(_)
-            | Op::Label(_)
-            | Op::Line(_) => {}
+            Op::Imm64 { .. } | Op::Map { .. } | Op::MapValue { .. } | Op::Goto(_) | Op::Label(_) | Op::Line(_) => {}
         }
     }
 
@@ -218,10 +213,11 @@ impl Builder {
         Label(self.next_label - 1)
     }
 
-    /// Room on the stack, 8-byte aligned; its offset from the frame pointer.
+    /// Room on the stack, 8-byte aligned; its offset from the frame pointer. Where `stack_bytes` has become more than the
+    /// frame, the offset means nothing and the program is given up.
     pub(crate) fn stack(&mut self, bytes: u32) -> i16 {
-        self.stack_bytes += bytes.next_multiple_of(8);
-        -(self.stack_bytes as i16)
+        self.stack_bytes = self.stack_bytes.saturating_add(bytes.next_multiple_of(8));
+        i16::try_from(self.stack_bytes).map_or(0, |offset| -offset)
     }
 
     pub(crate) fn push(&mut self, op: Op) {

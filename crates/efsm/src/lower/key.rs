@@ -63,7 +63,9 @@ impl Lowering<'_> {
             let places = Lowering::places(*first);
             self.for_each_place(&places, |this, header, slice| {
                 for &(field, at) in &addresses {
-                    let Some(&(_, place)) = Lowering::places(field).iter().find(|(h, _)| *h == header) else { continue };
+                    let Some(&(_, place)) = Lowering::places(field).iter().find(|(h, _)| *h == header) else {
+                        continue;
+                    };
                     this.store_address(header, slice.width_bits, place, slot, at);
                 }
             });
@@ -73,11 +75,8 @@ impl Lowering<'_> {
         let mut word = 0;
         while word < len {
             let size = if len - word >= 8 { 8 } else { 4 };
-            let inside: Vec<&Piece> = pieces
-                .iter()
-                .chain(&padding)
-                .filter(|p| p.at < word + size && p.at + p.bytes > word)
-                .collect();
+            let inside: Vec<&Piece> =
+                pieces.iter().chain(&padding).filter(|p| p.at < word + size && p.at + p.bytes > word).collect();
             let covered: u32 = inside.iter().map(|p| p.bytes).sum();
             let padding_only = inside.iter().filter(|p| p.register.is_none() && p.places.is_empty()).count();
             let data_fits = inside
@@ -289,11 +288,8 @@ impl Lowering<'_> {
             })
             .collect();
         let (swap, done) = (self.builder.label(), self.builder.label());
-        let pairs: Vec<(u32, u32, u32)> = spec
-            .pairs()
-            .iter()
-            .map(|&(a, b)| (offsets[a], offsets[b], spec.fields()[a].key_bytes() as u32))
-            .collect();
+        let pairs: Vec<(u32, u32, u32)> =
+            spec.pairs().iter().map(|&(a, b)| (offsets[a], offsets[b], spec.fields()[a].key_bytes() as u32)).collect();
         for &(a, b, bytes) in &pairs {
             for (at, size) in chunks(&[a, b], bytes) {
                 let [left, right] = [a, b].map(|offset| {

@@ -49,6 +49,10 @@ const SECTION: &str = "xdp";
 const LICENSE: &str = "Dual MIT/GPL";
 /// How many flows the map behind "flows looked up" remembers.
 const SEEN_ENTRIES: u32 = 1 << 20;
+/// Above this much virtual code some jump is too far, in all likelihood; allocating registers for it would take minutes.
+const MOST_OPS: usize = 200_000;
+/// What fits in the largest value of a map in the kernel, 4 MiB.
+const MOST_COUNTERS: u32 = 1 << 19;
 const BPF_ANY: i32 = 0;
 const BPF_NOEXIST: i32 = 1;
 
@@ -70,26 +74,41 @@ pub enum LowerError {
         /// Bytes there are.
         limit: u32,
     },
-    /// A jump is too far.
-    #[error("the program has {found} instructions and a jump farther than {limit}: split the function's rows")]
+    /// A jump is too far, or would be.
+    #[error("the program has {found} instructions, and a jump reaches {limit}: take fewer states or split the rows")]
     TooLong {
         /// Instructions.
         found: usize,
-        /// Longest jump.
+        /// How many instructions a jump can pass over.
         limit: usize,
+    },
+    /// There are more counters than a map holds.
+    #[error("the function has {found} counters of states and rows, a map holds {limit}: lower it without them")]
+    Counters {
+        /// Counters needed.
+        found: u32,
+        /// Counters that fit.
+        limit: u32,
     },
 }
 
 /// Lowers `function`.
 ///
 /// # Errors
-/// The program would not fit eBPF's frame or jumps.
+/// The program would not fit eBPF's frame, jumps or maps.
 pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, LowerError> {
+    let counters = if options.counters { CounterTable::of(function).len() } else { 0 };
+    if counters > MOST_COUNTERS {
+        return Err(LowerError::Counters { found: counters, limit: MOST_COUNTERS });
+    }
     let mut lowering = Lowering::new(function, *options);
+    if lowering.builder.stack_bytes > regalloc::STACK_BYTES {
+        return Err(LowerError::Stack { found: lowering.builder.stack_bytes, limit: regalloc::STACK_BYTES });
+    }
     lowering.emit();
     let Lowering { builder, maps, .. } = lowering;
-    if builder.stack_bytes > regalloc::STACK_BYTES {
-        return Err(LowerError::Stack { found: builder.stack_bytes, limit: regalloc::STACK_BYTES });
+    if builder.ops.len() > MOST_OPS {
+        return Err(LowerError::TooLong { found: builder.ops.len(), limit: i16::MAX as usize });
     }
     let (insns, lines) = regalloc::finish(builder, &function.source)?;
     // Maps and programs share one name space in an object.
@@ -97,14 +116,7 @@ pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, Low
     while maps.iter().any(|map| map.name == name) {
         name.push_str("_xdp");
     }
-    Ok(Program {
-        name,
-        section: SECTION.to_owned(),
-        insns,
-        maps,
-        lines,
-        license: LICENSE.to_owned(),
-    })
+    Ok(Program { name, section: SECTION.to_owned(), insns, maps, lines, license: LICENSE.to_owned() })
 }
 
 /// What is fixed about one element.
@@ -215,8 +227,7 @@ impl<'a> Lowering<'a> {
             for (i, (element, plan)) in function.elements.iter().zip(&mut plans).enumerate() {
                 if let Some(stateful) = &element.stateful {
                     let name = layout::seen_map(i);
-                    let map =
-                        plain_map(&name, MapKind::Hash, key_bytes(stateful), 4, SEEN_ENTRIES, BPF_F_NO_PREALLOC);
+                    let map = plain_map(&name, MapKind::Hash, key_bytes(stateful), 4, SEEN_ENTRIES, BPF_F_NO_PREALLOC);
                     plan.seen = Some(add_map(map));
                 }
             }
@@ -229,9 +240,10 @@ impl<'a> Lowering<'a> {
         let mut pointers: BTreeMap<Header, Reg> = BTreeMap::new();
         for header in Header::ALL {
             let excludes = |other: Header| !shape.masks.iter().any(|m| m & header.bit() != 0 && m & other.bit() != 0);
-            let shared = pointers.values().copied().find(|&reg| {
-                pointers.iter().filter(|&(_, &r)| r == reg).all(|(&other, _)| excludes(other))
-            });
+            let shared = pointers
+                .values()
+                .copied()
+                .find(|&reg| pointers.iter().filter(|&(_, &r)| r == reg).all(|(&other, _)| excludes(other)));
             let reg = shared.unwrap_or_else(|| builder.reg());
             pointers.insert(header, reg);
         }
@@ -400,7 +412,9 @@ fn constant_metadata(writes: &[crate::model::Write]) -> Vec<(u16, u64)> {
     writes
         .iter()
         .filter_map(|write| match (write.target, &write.value) {
-            (WriteTarget::Metadata(i), WriteValue::Number { value: crate::model::Expr::Constant(c), .. }) => Some((i, *c)),
+            (WriteTarget::Metadata(i), WriteValue::Number { value: crate::model::Expr::Constant(c), .. }) => {
+                Some((i, *c))
+            }
             _ => None,
         })
         .collect()

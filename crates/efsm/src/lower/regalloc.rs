@@ -25,7 +25,7 @@ use flowloom_bpf::insn::{SRC_REG, alu, call, class, imm64, jmp, mode, size};
 use flowloom_bpf::{Insn, LineInfo};
 
 use super::LowerError;
-use super::asm::{Builder, FIRST_VIRTUAL, FP, R1, Label, Op, Operand, Reg, Size, alu_class, inverse, jump_class};
+use super::asm::{Builder, FIRST_VIRTUAL, FP, Label, Op, Operand, R1, Reg, Size, alu_class, inverse, jump_class};
 use crate::model::{Source, Span};
 
 /// The registers that can hold a value: r0 to r9.
@@ -193,8 +193,7 @@ fn for_each_live(ops: &[Op], regs: usize, mut visit: impl FnMut(usize, &Op, &Reg
     starts.push(ops.len());
     starts.sort_unstable();
     starts.dedup();
-    let blocks: Vec<std::ops::Range<usize>> =
-        starts.windows(2).filter(|w| w[0] < w[1]).map(|w| w[0]..w[1]).collect();
+    let blocks: Vec<std::ops::Range<usize>> = starts.windows(2).filter(|w| w[0] < w[1]).map(|w| w[0]..w[1]).collect();
     let mut block_of = HashMap::new();
     for (b, range) in blocks.iter().enumerate() {
         for op in &ops[range.clone()] {
@@ -417,7 +416,13 @@ fn colour(ops: &[Op], builder: &Builder, first_temporary: u32) -> Result<Vec<u32
         let taken: Vec<u32> = graph.neighbours[r].iter().filter_map(|&n| colours[n]).collect();
         let hint = copies.iter().find_map(|&(d, s)| {
             let (d, s) = (graph.find(d), graph.find(s));
-            let other = if d == r { s } else if s == r { d } else { return None };
+            let other = if d == r {
+                s
+            } else if s == r {
+                d
+            } else {
+                return None;
+            };
             colours[other].filter(|c| !taken.contains(c))
         });
         colours[r] = hint.or_else(|| (0..COLOURS as u32).find(|c| !taken.contains(c)));
@@ -428,8 +433,7 @@ fn colour(ops: &[Op], builder: &Builder, first_temporary: u32) -> Result<Vec<u32
     if !failed.is_empty() {
         let mut groups: BTreeMap<usize, usize> = BTreeMap::new();
         for reg in failed {
-            let taken: BTreeSet<usize> =
-                graph.neighbours[reg].iter().filter_map(|n| groups.get(n).copied()).collect();
+            let taken: BTreeSet<usize> = graph.neighbours[reg].iter().filter_map(|n| groups.get(n).copied()).collect();
             let group = (0..).find(|g| !taken.contains(g)).unwrap_or(taken.len());
             groups.insert(reg, group);
         }
@@ -565,18 +569,21 @@ fn encode(ops: &[Op], source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), Low
             Op::Goto(target) => {
                 insns.push(Insn { code: class::JMP | jmp::JA, off: distance(&target)?, ..Insn::default() });
             }
-            Op::Call { helper, .. } => insns.push(Insn {
-                code: class::JMP | jmp::CALL,
-                src: call::HELPER,
-                imm: helper,
-                ..Insn::default()
-            }),
+            Op::Call { helper, .. } => {
+                insns.push(Insn { code: class::JMP | jmp::CALL, src: call::HELPER, imm: helper, ..Insn::default() })
+            }
             Op::Exit => insns.push(Insn { code: class::JMP | jmp::EXIT, ..Insn::default() }),
         }
         if let Some(span) = span {
             let (line, column, text) = source.locate(span.start);
             if lines.last().is_none_or(|last| (last.line, last.column) != (line, column)) {
-                lines.push(LineInfo { insn: here, file: source.name.clone(), text: text.trim().to_owned(), line, column });
+                lines.push(LineInfo {
+                    insn: here,
+                    file: source.name.clone(),
+                    text: text.trim().to_owned(),
+                    line,
+                    column,
+                });
             }
         }
     }

@@ -61,7 +61,10 @@ impl<'a> Lowering<'a> {
         if index > 0 {
             for any in self.key_masks(index) {
                 let no_key = plan.no_key;
-                self.require(any, |_| no_key);
+                if !self.require(any, |_| no_key) {
+                    // No packet has all the fields: what follows is never reached.
+                    self.builder.goto(no_key);
+                }
             }
         }
         self.path.masks = keyed(self);
@@ -305,7 +308,8 @@ impl<'a> Lowering<'a> {
         self.count(index, Counter::Row { row: row_index, state: env.state });
         if let Some(stateful) = tree.stateful {
             // Time first: a call would push what is computed out of its registers.
-            let sets_timer = matches!(row.next, NextState::To { idle_ns, hard_ns, .. } if idle_ns.or(hard_ns).is_some());
+            let sets_timer =
+                matches!(row.next, NextState::To { idle_ns, hard_ns, .. } if idle_ns.or(hard_ns).is_some());
             if sets_timer || row.exprs().into_iter().any(reads_now) {
                 self.ensure_now();
             }

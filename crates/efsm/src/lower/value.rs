@@ -181,10 +181,8 @@ impl Lowering<'_> {
     /// The address of a global register.
     pub(super) fn global_address(&mut self, element: usize, i: u16) -> (Reg, Size) {
         let offset = self.plans[element].globals[usize::from(i)];
-        let size = self
-            .stateful(element)
-            .and_then(|s| Size::of(size_bytes(&s.globals[usize::from(i)])))
-            .unwrap_or(Size::B8);
+        let size =
+            self.stateful(element).and_then(|s| Size::of(size_bytes(&s.globals[usize::from(i)]))).unwrap_or(Size::B8);
         let address = self.builder.reg();
         let map = self.globals_map.unwrap_or(0);
         self.builder.push(Op::MapValue { dst: address, map, offset });

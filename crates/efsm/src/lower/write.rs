@@ -98,7 +98,9 @@ impl Lowering<'_> {
         }
         let checksums: Vec<&Checksum> = CHECKSUMS
             .iter()
-            .filter(|c| case & c.header.bit() != 0 && touched.keys().any(|h| !self.covered_units(c, *h, &touched).is_empty()))
+            .filter(|c| {
+                case & c.header.bit() != 0 && touched.keys().any(|h| !self.covered_units(c, *h, &touched).is_empty())
+            })
             .collect();
         let mut sums: Vec<((Header, Unit), Reg)> = Vec::new();
         for checksum in &checksums {
@@ -133,8 +135,7 @@ impl Lowering<'_> {
     /// The touched words of `header` that `checksum` covers, in pairs where they make an aligned 4-byte unit.
     fn covered_units(&self, checksum: &Checksum, header: Header, touched: &BTreeMap<Header, Vec<bool>>) -> Vec<Unit> {
         let Some(words) = touched.get(&header) else { return Vec::new() };
-        let is_covered =
-            |word: usize| words.get(word).copied().unwrap_or(false) && covers(checksum, header, word);
+        let is_covered = |word: usize| words.get(word).copied().unwrap_or(false) && covers(checksum, header, word);
         let mut units = Vec::new();
         let mut word = 0;
         while word < words.len() {
