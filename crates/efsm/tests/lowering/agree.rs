@@ -1,0 +1,116 @@
+//! Two engines side by side.
+
+use std::sync::Arc;
+
+use flowloom_bpf::Interpreter;
+use flowloom_efsm::model::Function;
+use flowloom_efsm::{Coverage, LowerOptions, Machine, compile, layout, lower};
+use flowloom_engine::{Choices, Datapath, Packet, Port, Snapshot};
+use flowloom_testkit::{PacketBuilder, Rng, mutate};
+
+/// One packet on its way in.
+#[derive(Debug, Clone)]
+pub(crate) struct Step {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) port: u32,
+    pub(crate) now_ns: u64,
+}
+
+/// Compiles a source that must be right.
+pub(crate) fn function(text: &str) -> Arc<Function> {
+    match compile("test.efsm", text, &[]) {
+        Ok((function, _)) => Arc::new(function),
+        Err(errors) => {
+            let list: Vec<String> = errors.list.iter().map(|d| format!("{:?} {d}", d.position())).collect();
+            panic!("{}\n{text}", list.join("\n"))
+        }
+    }
+}
+
+/// The state of a function, without what only counts.
+fn state(engine: &mut dyn Datapath) -> Snapshot {
+    let mut snapshot = engine.snapshot().unwrap();
+    snapshot.maps.retain(|name, _| !layout::is_instrument(name));
+    snapshot
+}
+
+/// Runs the steps on the machine and on the lowered program, with a sweep wherever the time reaches a multiple of
+/// `sweep_ns`, and gives back what was reached.
+///
+/// # Panics
+/// They differ.
+#[track_caller]
+pub(crate) fn agree(function: &Arc<Function>, steps: &[Step], sweep_ns: u64, start: Option<&Snapshot>) -> Coverage {
+    let [mut without, mut with] = [false, true].map(|counters| {
+        let program = lower(function, &LowerOptions { counters }).unwrap_or_else(|e| panic!("{e}\n{}", text(function)));
+        Interpreter::new(Arc::new(program)).unwrap_or_else(|e| panic!("{e}\n{}", text(function)))
+    });
+    let mut machine = Machine::new(Arc::clone(function));
+    if let Some(start) = start {
+        machine.restore(start).unwrap();
+        without.restore(start).unwrap();
+        with.restore(start).unwrap();
+    }
+    let mut swept = steps.first().map_or(0, |s| s.now_ns / sweep_ns);
+    for (i, step) in steps.iter().enumerate() {
+        let choices = Choices::seeded(step.now_ns, 1, i as u64);
+        let packet = Packet { bytes: &step.bytes, port: Port(step.port) };
+        let place = |what: &str| format!("{what} {i} of {}: {step:x?}\n{}", steps.len(), text(function));
+        if step.now_ns / sweep_ns > swept {
+            swept = step.now_ns / sweep_ns;
+            for engine in [&mut machine as &mut dyn Datapath, &mut without, &mut with] {
+                engine.sweep(swept * sweep_ns).unwrap();
+            }
+        }
+        let expected = machine.process(&packet, &choices).unwrap();
+        for (engine, what) in [(&mut without, "packet"), (&mut with, "packet, with counters,")] {
+            let found = engine.process(&packet, &choices).unwrap_or_else(|e| panic!("{e}: {}", place(what)));
+            assert_eq!(found, expected, "found, expected: {}", place(what));
+        }
+        if i % 16 == 0 || i + 1 == steps.len() {
+            // At the end of the clock a hard timer can have the deadline that stands for none.
+            if step.now_ns < 1 << 63 {
+                machine.check_invariants();
+            }
+            let expected = state(&mut machine);
+            assert_eq!(state(&mut without), expected, "found, expected: {}", place("state after packet"));
+            assert_eq!(state(&mut with), expected, "found, expected: {}", place("state with counters after packet"));
+        }
+    }
+    let counted = Coverage::from_snapshot(function, &with.snapshot().unwrap()).unwrap();
+    assert_eq!(counted, machine.coverage(), "found, expected: {}", text(function));
+    counted
+}
+
+fn text(function: &Function) -> &str {
+    &function.source.text
+}
+
+/// So many random packets between few hosts, one in eight of them broken, at times that grow by one of `gaps_ns`.
+pub(crate) fn random_steps(rng: &mut Rng, count: usize, hosts: usize, gaps_ns: &[u64]) -> Vec<Step> {
+    let mut now_ns = 1 << 40;
+    let mut steps = Vec::with_capacity(count);
+    for _ in 0..count {
+        now_ns += *rng.pick(gaps_ns);
+        let mut bytes = PacketBuilder::random(rng, hosts).build();
+        if rng.chance(1, 8) {
+            mutate(rng, &mut bytes);
+        }
+        steps.push(Step { bytes, port: 1 + rng.below(4) as u32, now_ns });
+    }
+    steps
+}
+
+/// Every row that nothing reached, by its line; the rows of elements without any packet are left out where `may_idle`.
+pub(crate) fn unreached(function: &Function, coverage: &Coverage) -> Vec<String> {
+    let mut out = Vec::new();
+    for (element, reached) in function.elements.iter().zip(&coverage.elements) {
+        for (row, hits) in element.rows.iter().zip(&reached.rows) {
+            if hits.values().all(|n| *n == 0) {
+                let (line, _, text) = function.source.locate(row.span.start);
+                out.push(format!("`{}` line {line}: {}", element.name, text.trim()));
+            }
+        }
+    }
+    out
+}

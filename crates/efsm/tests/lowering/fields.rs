@@ -1,0 +1,150 @@
+//! Every field of the catalogue in a key, a condition, an update and a write, and random keys of several.
+
+use std::fmt::Write as _;
+
+use flowloom_testkit::Rng;
+use flowloom_wire::KeySpec;
+use flowloom_wire::field::FieldId;
+
+use super::agree::{agree, function, random_steps};
+
+const GAPS_NS: [u64; 6] = [0, 0, 1, 4, 5, 6];
+
+/// A function that does everything that can be done with one field.
+fn about(field: FieldId) -> String {
+    let f = field.get();
+    let name = f.name;
+    let mut text =
+        format!("function f;\nmeta m;\nstateful e {{\n key {name};\n size 8;\n states a, b;\n reg n;\n reg k: u8;\n");
+    if f.width_bits <= 64 {
+        let most = if f.width_bits == 64 { u64::MAX } else { (1 << f.width_bits) - 1 };
+        let half = most / 2;
+        writeln!(
+            text,
+            " on a when {name} > {half} && pkt.len & 1 == 0 -> b (idle 5ns) {{ n = {name}; m = {name}; goto w; }}"
+        )
+        .unwrap();
+        writeln!(text, " on a when {name} in 0..{half} stay {{ n += {name}; k ^= 1; forward(n & 0x7f); }}").unwrap();
+        writeln!(text, " on b when {name} & 1 == 1 stay {{ n = {name} << 1; m = n ^ {name}; goto w; }}").unwrap();
+        writeln!(text, " on b stay {{ n = ~{name}; forward(n & 0xff); }}").unwrap();
+    } else {
+        let near = if name.starts_with("ip.") { "10.0.0.2/31" } else { "2001:db8::2/127" };
+        writeln!(text, " on a when {name} in {near} -> b (idle 5ns) {{ n += 1; goto w; }}").unwrap();
+        writeln!(text, " on a when {name} != 2001:db8::1 stay {{ n += 1; pass; }}").unwrap();
+        writeln!(text, " on b when {name} == 2001:db8::3 stay {{ n += 2; goto w; }}").unwrap();
+        writeln!(text, " on b when !({name} in 2001::/16) -> a {{ n = 0; goto w; }}").unwrap();
+    }
+    text.push_str(" otherwise { m = 3; goto w; }\n}\nstateless w {\n");
+    match (f.writable, f.width_bits) {
+        (false, _) => {}
+        (true, 65..) => {
+            let other = f.partner.unwrap_or(name);
+            writeln!(text, " when pkt.len & 6 == 0 {{ {name} = {other}; {other} = {name}; forward(1); }}").unwrap();
+            writeln!(text, " when pkt.len & 2 == 0 {{ {name} = fffe::1:0:ffff; forward(2); }}").unwrap();
+            if name.starts_with("ip.") {
+                writeln!(text, " when pkt.len & 1 == 0 {{ {name} = 255.254.0.1; forward(3); }}").unwrap();
+            }
+        }
+        (true, _) => {
+            writeln!(text, " when pkt.len & 6 == 0 {{ {name} = m; forward(1); }}").unwrap();
+            writeln!(text, " when pkt.len & 6 == 2 {{ {name} = ~{name}; forward(2); }}").unwrap();
+            writeln!(text, " when pkt.len & 6 == 4 {{ {name} = 0; forward(3); }}").unwrap();
+            writeln!(text, " when pkt.len & 1 == 0 {{ {name} -= 1; forward(4); }}").unwrap();
+        }
+    }
+    text.push_str(" always { forward(m & 0xff); }\n}\n");
+    text
+}
+
+#[test]
+fn every_field_in_every_role() {
+    let mut rng = Rng::from_env(0x6669_656c);
+    for field in FieldId::all() {
+        let function = function(&about(field));
+        let steps = random_steps(&mut rng, 400, 4, &GAPS_NS);
+        let coverage = agree(&function, &steps, 5, None);
+        // Lengths and types fill half of their range at most.
+        let reached = coverage.elements[0].rows.iter().flat_map(|r| r.values()).filter(|n| **n > 0).count();
+        assert!(reached >= 1, "{}: nothing matches", field.get().name);
+    }
+}
+
+#[test]
+fn random_keys_are_the_same_bytes() {
+    let mut rng = Rng::from_env(0x6b65_7973);
+    let all: Vec<FieldId> = FieldId::all().collect();
+    // Fields that many packets have together, so that keys are not always absent.
+    let common: Vec<FieldId> = [
+        "ip.src",
+        "ip.dst",
+        "ip.proto",
+        "l4.sport",
+        "l4.dport",
+        "ip.tos",
+        "ip.ttl",
+        "ip.version",
+        "eth.src",
+        "eth.dst",
+        "eth.type",
+        "pkt.port",
+        "pkt.len",
+        "tcp.payload_len",
+        "tcp.seq",
+        "tcp.is_syn",
+        "tcp.flags",
+        "ipv6.flow_label",
+        "ipv6.src",
+        "ipv6.dst",
+        "ipv4.src",
+        "ipv4.dst",
+        "ipv4.frag",
+        "vlan.id",
+        "vlan.pcp",
+        "udp.sport",
+        "udp.dport",
+        "tcp.doff",
+    ]
+    .iter()
+    .map(|n| FieldId::by_name(n).unwrap())
+    .collect();
+    let (mut keyed, mut biflows, mut longest) = (0, 0, 0);
+    for round in 0..400 {
+        let pool = if rng.chance(1, 8) { &all } else { &common };
+        let mut fields: Vec<FieldId> = Vec::new();
+        let most = if rng.chance(1, 8) { 14 } else { 5 };
+        for _ in 0..=rng.below(most) {
+            let field = *rng.pick(pool);
+            if !fields.contains(&field) {
+                fields.push(field);
+            }
+        }
+        let mut biflow = rng.chance(1, 3);
+        if biflow {
+            for partner in fields.clone().into_iter().filter_map(FieldId::partner) {
+                if !fields.contains(&partner) {
+                    fields.insert(rng.below(fields.len() + 1), partner);
+                }
+            }
+            biflow = KeySpec::new(&fields, true).is_ok();
+        }
+        let names: Vec<&str> = fields.iter().map(|f| f.get().name).collect();
+        let names = names.join(", ");
+        let key = if biflow { format!("biflow({names})") } else { names };
+        // At times behind another element, where the headers are not known at the entry.
+        let first = if rng.chance(1, 2) { "stateless first { always { goto e; } }" } else { "" };
+        let text = format!(
+            "function f; {first} stateful e {{ key {key}; size 40; states a, b; reg n: u8; \
+             on a -> b {{ n += 1; forward(n); }} on b when n < 5 stay {{ n += 1; forward(n); }} on b -> a {{ n = 0; pass; }} \
+             otherwise {{ forward(200); }} }}"
+        );
+        let function = function(&text);
+        let steps = random_steps(&mut rng, 120, 1 + round % 3, &GAPS_NS);
+        let coverage = agree(&function, &steps, 1000, None);
+        let e = coverage.elements.last().unwrap();
+        keyed += u64::from(e.flows_looked_up > 0);
+        biflows += u64::from(biflow);
+        longest = longest.max(KeySpec::new(&fields, biflow).unwrap().key_bytes());
+    }
+    println!("{keyed} of 400 keys were found in packets, {biflows} of both directions, the longest of {longest} bytes");
+    assert!(keyed > 250 && biflows > 40 && longest > 64, "{keyed} {biflows} {longest}");
+}

@@ -1,0 +1,181 @@
+//! Many states, many rows, corners of time, preloaded contexts, and what does not fit.
+
+use std::fmt::Write as _;
+use std::time::Instant;
+
+use flowloom_efsm::{LowerError, LowerOptions, compile, lower};
+use flowloom_engine::Snapshot;
+use flowloom_testkit::{PacketBuilder, Rng};
+
+use super::agree::{Step, agree, function, random_steps};
+
+fn udp(host: u8, dport: u16) -> Vec<u8> {
+    PacketBuilder::new().ipv4([10, 0, 0, host], [10, 0, 0, 9]).udp(7, dport).build()
+}
+
+fn step(now_ns: u64, bytes: Vec<u8>) -> Step {
+    Step { bytes, port: 1, now_ns }
+}
+
+#[test]
+fn three_hundred_states() {
+    let names: Vec<String> = (0..300).map(|i| format!("s{i}")).collect();
+    let mut text = format!("function f; stateful e {{ key ip.src; states {}; reg n: u16;\n", names.join(", "));
+    for i in 0..300 {
+        let next = (i + 1) % 300;
+        writeln!(text, " on s{i} when udp.dport == 1 -> s{next} {{ n = state; forward(n & 0xff); }}").unwrap();
+    }
+    text.push_str(
+        " on any when udp.dport == 2 stay { n += 1; forward(state & 0xff); }\n otherwise { forward(state0); } }",
+    );
+    let text = text.replace("forward(state0)", "forward(7)");
+    let function = function(&text);
+    let mut rng = Rng::from_env(300);
+    let steps: Vec<Step> = (0..2000)
+        .map(|i| step(i, udp(1 + rng.below(2) as u8, if rng.chance(5, 6) { 1 } else { 1 + rng.below(3) as u16 })))
+        .collect();
+    let coverage = agree(&function, &steps, 1000, None);
+    assert!(coverage.elements[0].rows.iter().all(|row| row.values().sum::<u64>() > 0));
+}
+
+#[test]
+fn hundreds_of_rows_stay_small_and_right() {
+    let mut rng = Rng::from_env(0x726f_7773);
+    let mut text = "function f; stateful e { key ip.src; states a, b; reg n: u16; reg m: u16;\n".to_owned();
+    let fields = ["l4.sport", "l4.dport", "ip.ttl", "ip.tos", "tcp.window", "icmp.id", "vlan.id", "n", "m"];
+    for i in 0..100 {
+        let mut conditions = Vec::new();
+        for _ in 0..=rng.below(3) {
+            let (field, bits) = (*rng.pick(&fields), 1 << rng.below(6));
+            let relation = *rng.pick(&["==", "!="]);
+            conditions.push(format!("{field} & {bits} {relation} 0"));
+        }
+        let states = *rng.pick(&["a", "b", "any"]);
+        let next = *rng.pick(&["stay", "-> a", "-> b", "-> b (idle 5ns)"]);
+        writeln!(
+            text,
+            " on {states} when {} {next} {{ n += {i}; m ^= n; forward({}); }}",
+            conditions.join(" && "),
+            i & 0xff
+        )
+        .unwrap();
+    }
+    text.push_str(" otherwise { pass; } }");
+    let function = function(&text);
+    let start = Instant::now();
+    let program = lower(&function, &LowerOptions::default()).unwrap();
+    println!("100 rows: {} instructions in {:?}", program.insns.len(), start.elapsed());
+    let steps = random_steps(&mut rng, 3000, 4, &[0, 1, 5]);
+    agree(&function, &steps, 50, None);
+}
+
+#[test]
+fn the_last_moment_and_around_it() {
+    let text = "function f; stateful e { key udp.dport; states a, b; reg n: u8; \
+        on a when ip.ttl == 64 && udp.dport == 1 -> b { n = 1; forward(1); } \
+        on a when udp.dport == 2 -> b (idle 10ns) { forward(2); } \
+        on a when udp.dport == 3 -> a (hard 10ns) { forward(3); } \
+        on a when udp.dport == 4 -> a (idle 10ns) { forward(4); } \
+        on a stay { n += 1; forward(5); } \
+        on b stay { n += 1; forward(6); } }";
+    let timed = function(text);
+    let untimed = function(&text.replace(" (idle 10ns)", "").replace(" (hard 10ns)", ""));
+    let mut rng = Rng::from_env(0x656e_6421);
+    for first in [0, u64::MAX - 30, u64::MAX - 11, u64::MAX - 10, u64::MAX] {
+        for function in [&timed, &untimed] {
+            let mut now_ns = first;
+            let steps: Vec<Step> = (0..200)
+                .map(|_| {
+                    now_ns = now_ns.saturating_add(*rng.pick(&[0, 0, 0, 1, 1, 3]));
+                    step(now_ns, udp(1, 1 + rng.below(6) as u16))
+                })
+                .collect();
+            agree(function, &steps, 1 << 60, None);
+        }
+    }
+}
+
+#[test]
+fn preloaded_contexts_are_taken_as_they_are() {
+    let function = function(
+        "function f; stateful e { key udp.dport; size 4; states a, b; reg n: u16 = 7; global g: u32; \
+        on a when ip.ttl == 64 && n == 7 stay { forward(1); } \
+        on a when n == 8 stay { n = 7; forward(2); } \
+        on a when n == 9 -> a { n = 7; g += 1; forward(3); } \
+        on b when n == 7 stay { n = 8; forward(4); } \
+        on b -> a (idle 5ns) { forward(5); } \
+        on a -> b (hard 9ns) { forward(6); } }",
+    );
+    // Deadline, period, deadline of the hard timer, register, state.
+    let record = |idle: u64, period: u64, hard: u64, n: u16, state: u16| {
+        let mut bytes: Vec<u8> = [idle, period, hard].iter().flat_map(|v| v.to_le_bytes()).collect();
+        bytes.extend([n.to_le_bytes(), state.to_le_bytes(), [0; 2], [0; 2]].concat());
+        bytes
+    };
+    const NONE: u64 = u64::MAX;
+    let records = [
+        record(NONE, 0, NONE, 7, 0),
+        record(NONE, 0, NONE, 8, 0),
+        record(5, 5, NONE, 8, 0),
+        record(9, 0, NONE, 8, 0),
+        record(NONE, 0, 7, 8, 0),
+        record(NONE, 0, NONE, 9, 0),
+        record(3, 3, 8, 9, 0),
+        record(NONE, 0, 6, 7, 1),
+        record(NONE, 4, NONE, 7, 1),
+    ];
+    let mut rng = Rng::from_env(0x7072_656c);
+    for _ in 0..60 {
+        let mut start = Snapshot::default();
+        let contexts = start.maps.entry("e".to_owned()).or_default();
+        for port in 1..=rng.below(5) as u8 {
+            contexts.insert(vec![0, port, 0, 0], rng.pick(&records).clone());
+        }
+        start.maps.entry(".data".to_owned()).or_default().insert(vec![0; 4], vec![9, 0, 0, 0, 0, 0, 0, 0]);
+        let mut now_ns = 0;
+        let steps: Vec<Step> = (0..60)
+            .map(|_| {
+                now_ns += *rng.pick(&[0, 0, 1, 2, 4]);
+                step(now_ns, udp(1, 1 + rng.below(5) as u16))
+            })
+            .collect();
+        agree(&function, &steps, 10, Some(&start));
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_by_name() {
+    let keys = "ip.src, ip.dst, ipv6.src, ipv6.dst, eth.src, eth.dst";
+    let mut text = "function f;".to_owned();
+    for i in 0..400 {
+        let registers: String = (0..70).map(|r| format!("reg r{r}; ")).collect();
+        writeln!(text, "stateful e{i} {{ key {keys}; states a; {registers} on a stay {{ r0 += 1; pass; }} }}").unwrap();
+    }
+    let error = lower(&function(&text), &LowerOptions::default()).unwrap_err();
+    assert!(matches!(error, LowerError::Stack { found, limit: 512 } if found > 512), "{error}");
+
+    let states: Vec<String> = (0..4000).map(|i| format!("s{i}")).collect();
+    let text = format!(
+        "function f; stateful e {{ key ip.src; states {}; reg n; on any when n < 5 stay {{ n += l4.dport; ip.ttl -= 1; pass; }} }}",
+        states.join(", ")
+    );
+    let start = Instant::now();
+    let error = lower(&function(&text), &LowerOptions::default()).unwrap_err();
+    println!("refused in {:?}: {error}", start.elapsed());
+    assert!(matches!(error, LowerError::TooLong { found, limit: 32767 } if found > 32767), "{error}");
+
+    let rows: String = (0..200).map(|i| format!("on any when n == {i} stay {{ pass; }} ")).collect();
+    let text = text.replace("on any when n < 5", &format!("{rows}on any when n < 5"));
+    let error = lower(&function(&text), &LowerOptions { counters: true }).unwrap_err();
+    assert!(matches!(error, LowerError::Counters { found, .. } if found > 1 << 19), "{error}");
+}
+
+#[test]
+fn elements_cannot_hide_among_the_instruments() {
+    for name in ["fl_ports", "fl_seen_0", "fl_mine"] {
+        let text =
+            format!("function f; stateful {name} {{ key ip.src; states a; reg n; on a stay {{ n += 1; pass; }} }}");
+        let errors = compile("f", &text, &[]).unwrap_err();
+        assert!(errors.list.len() == 1 && errors.list[0].to_string().contains(name), "{errors}");
+    }
+}

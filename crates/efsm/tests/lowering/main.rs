@@ -1,0 +1,10 @@
+//! The lowering judged by the reference machine: on crafted and random packets a function does the same as the machine
+//! and as its lowered program in the interpreter, with counters and without, packet by packet and in the state it leaves.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
+
+mod agree;
+mod fields;
+mod golden;
+mod limits;
+mod random;
+mod sources;

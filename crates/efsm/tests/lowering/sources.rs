@@ -1,0 +1,46 @@
+//! Small functions, one for each corner; every row of each is reached.
+
+use std::path::Path;
+
+use flowloom_testkit::Rng;
+
+use super::agree::{agree, function, random_steps, unreached};
+
+/// Gaps around the timers that the functions set, so that packets meet deadlines before, at and after their tick.
+const GAPS_NS: [u64; 10] = [0, 0, 0, 1, 1, 2, 4, 5, 6, 11];
+
+/// The functions in this folder, by name.
+pub(crate) fn sources() -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lowering");
+    let files = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
+    let mut files: Vec<_> = files.filter(|p| p.extension() == Some("efsm".as_ref())).collect();
+    files.sort();
+    let name = |p: &Path| p.file_stem().unwrap().to_str().unwrap().to_owned();
+    files.iter().map(|p| (name(p), std::fs::read_to_string(p).unwrap())).collect()
+}
+
+#[test]
+fn machine_and_lowered_program_agree_on_every_row() {
+    let mut rng = Rng::from_env(0x6c6f_7765);
+    let sources = sources();
+    assert!(sources.len() >= 9, "{}", sources.len());
+    for (name, text) in sources {
+        let function = function(&text);
+        let steps = random_steps(&mut rng, 6000, 4, &GAPS_NS);
+        let coverage = agree(&function, &steps, 7, None);
+        let missing: Vec<String> =
+            unreached(&function, &coverage).into_iter().filter(|row| !row.contains("never:")).collect();
+        assert!(missing.is_empty(), "{name}: not reached\n{}", missing.join("\n"));
+        let sum = |pick: fn(&flowloom_efsm::ElementCoverage) -> u64| coverage.elements.iter().map(pick).sum::<u64>();
+        println!(
+            "{name}: {} created, {} removed, {} rejected, {} idle and {} hard timers, {} without match, {} without key",
+            sum(|e| e.created),
+            sum(|e| e.removed),
+            sum(|e| e.rejected),
+            sum(|e| e.idle_expired.values().sum()),
+            sum(|e| e.hard_expired.values().sum()),
+            sum(|e| e.no_match),
+            sum(|e| e.no_key),
+        );
+    }
+}
