@@ -214,7 +214,9 @@ impl Report<'_> {
             if element.stateful.as_ref().is_some_and(|s| s.key.is_some()) {
                 special("otherwise: no key", reached.no_key);
             }
-            for (what, expired) in [("met after idle timeout", &reached.idle_expired), ("met after hard timeout", &reached.hard_expired)] {
+            for (what, expired) in
+                [("met after idle timeout", &reached.idle_expired), ("met after hard timeout", &reached.hard_expired)]
+            {
                 for (&state, &n) in expired {
                     rows.push(vec![state_name(state), what.to_owned(), grouped(n)]);
                 }

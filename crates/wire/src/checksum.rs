@@ -121,7 +121,8 @@ impl Checksum {
 /// the parse graph, does not follow its addresses.
 ///
 /// Deviation: under a routing header with segments left, the pseudo header holds the last segment and not `ipv6.dst`
-/// [RFC 8200 8.1]; the checksum follows a write of `ipv6.dst` all the same.
+/// [RFC 8200 8.1], and under a home address option that address and not `ipv6.src` [RFC 6275 6.3]; the checksum follows a write
+/// of `ipv6.dst` or `ipv6.src` all the same.
 ///
 /// # Source
 /// [RFC 1624 3]

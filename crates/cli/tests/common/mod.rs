@@ -1,5 +1,8 @@
 //! The command as users start it, what it prints, and the tools that judge it.
-#![allow(dead_code)] // each test binary uses a part
+// Each test binary uses a part.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+pub mod tshark;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

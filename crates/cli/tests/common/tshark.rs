@@ -1,0 +1,198 @@
+//! What `tshark` thinks of packets, and how its opinions of what goes into the rewriting function and of what comes out are
+//! compared.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use flowloom_trace::CapturedPacket;
+
+use super::{REWRITE, name, ok, read, tool, write};
+
+/// The protocols that `tshark` is to look at. Others would be guessed from ports, which the function rewrites.
+const DISSECTED: [&str; 16] = [
+    "frame",
+    "eth",
+    "ethertype",
+    "vlan",
+    "ieee8021ad",
+    "ip",
+    "ipv6",
+    "ipv6.hopopts",
+    "ipv6.dstopts",
+    "ipv6.routing",
+    "ipv6.fraghdr",
+    "ah",
+    "tcp",
+    "udp",
+    "icmp",
+    "icmpv6",
+];
+const SETTINGS: [&str; 6] = [
+    "ip.check_checksum:TRUE",
+    "tcp.check_checksum:TRUE",
+    "udp.check_checksum:TRUE",
+    "ip.defragment:FALSE",
+    "ipv6.defragment:FALSE",
+    "tcp.desegment_tcp_streams:FALSE",
+];
+pub const CHECKSUMS: [&str; 5] = [
+    "ip.checksum.status",
+    "tcp.checksum.status",
+    "udp.checksum.status",
+    "icmp.checksum.status",
+    "icmpv6.checksum.status",
+];
+
+/// `tshark`'s numbers: bad, good, not verified, not present, illegal (a UDP checksum of 0 over IPv6).
+pub const BAD: [&str; 2] = ["0", "4"];
+pub const GOOD: &str = "1";
+pub const NOT_PRESENT: &str = "3";
+
+/// These fields of each packet, in order.
+pub fn fields(test: &str, capture: &Path, fields: &[&str]) -> Option<Vec<Vec<String>>> {
+    let mut arguments = vec!["-n", "--disable-protocol", "ALL"];
+    arguments.extend(DISSECTED.iter().flat_map(|protocol| ["--enable-protocol", protocol]));
+    arguments.extend(SETTINGS.iter().flat_map(|setting| ["-o", setting]));
+    arguments.extend(["-T", "fields"]);
+    arguments.extend(fields.iter().flat_map(|field| ["-e", field]));
+    arguments.extend(["-r", name(capture)]);
+    let text = tool(test, "tshark", &arguments)?;
+    Some(text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
+}
+
+/// What `tshark` thinks of a packet: its headers, and for each kind of checksum its status, of several headers several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opinion {
+    protocols: String,
+    /// The length fields of authentication headers: 4-byte units after the first 8 bytes.
+    ah_units: String,
+    /// Segments left of routing headers.
+    segments_left: String,
+    home_address: String,
+    status: [String; 5],
+}
+
+impl Opinion {
+    pub fn bad(&self) -> usize {
+        self.status.iter().flat_map(|s| s.split(',')).filter(|s| BAD.contains(s)).count()
+    }
+
+    /// Whether it has headers that lie beyond what is parsed, so that a checksum there is not kept; or whether its checksum
+    /// covers other addresses than those of the IPv6 header: that of the last segment of a routing header, or a home address.
+    pub fn is_out_of_reach(&self) -> bool {
+        let headers: Vec<&str> = self.protocols.split(':').collect();
+        let extensions = headers.iter().filter(|h| h.starts_with("ipv6.") || **h == "ah").count();
+        let tags = headers.iter().filter(|h| ["vlan", "ieee8021ad"].contains(h)).count();
+        // An authentication header has at least 12 bytes; `tshark` goes on behind one of 8.
+        let is_ah_short = self.ah_units.split(',').any(|units| units == "0");
+        let is_elsewhere =
+            self.segments_left.split(',').any(|left| !["", "0"].contains(&left)) || !self.home_address.is_empty();
+        extensions > 4 || tags > 2 || is_ah_short || is_elsewhere || headers.windows(2).any(|two| two == ["ip", "ah"])
+    }
+}
+
+/// Opinions by time stamp, which must be unique.
+pub fn opinions(test: &str, capture: &Path) -> Option<HashMap<String, Opinion>> {
+    let mut wanted =
+        vec!["frame.time_epoch", "frame.protocols", "ah.length", "ipv6.routing.segleft", "ipv6.opt.mipv6.home_address"];
+    wanted.extend(CHECKSUMS);
+    let rows = fields(test, capture, &wanted)?;
+    let count = rows.len();
+    let opinions: HashMap<String, Opinion> = rows
+        .into_iter()
+        .map(|row| {
+            let status = std::array::from_fn(|i| row[i + 5].clone());
+            let [protocols, ah_units, segments_left, home_address] = std::array::from_fn(|i| row[i + 1].clone());
+            (row[0].clone(), Opinion { protocols, ah_units, segments_left, home_address, status })
+        })
+        .collect();
+    assert_eq!(opinions.len(), count, "time stamps of {} are not unique", capture.display());
+    Some(opinions)
+}
+
+/// Gives every packet a time stamp of its own, later than the one before, at most moved by as many nanoseconds as there are
+/// packets at one time.
+fn with_unique_times(mut packets: Vec<CapturedPacket>) -> Vec<CapturedPacket> {
+    let mut least_ns = 0;
+    for packet in &mut packets {
+        packet.time_ns = packet.time_ns.max(least_ns);
+        least_ns = packet.time_ns + 1;
+    }
+    packets
+}
+
+/// What became of packets that the rewriting function took.
+#[derive(Debug, Default)]
+pub struct Judged {
+    pub packets: usize,
+    /// Not judged: see [`Opinion::is_out_of_reach`].
+    pub out_of_reach: usize,
+    pub outputs: usize,
+    pub rewritten: usize,
+    /// Among the rewritten: kind of checksum and its status.
+    pub status: BTreeMap<(&'static str, String), usize>,
+}
+
+impl Judged {
+    /// Rewritten packets in which a checksum of this kind has this status.
+    pub fn count(&self, what: &str, status: &str) -> usize {
+        self.status.iter().filter(|((w, s), _)| *w == what && s == status).map(|(_, n)| n).sum()
+    }
+}
+
+/// Runs the rewriting function on packets and compares the opinions of what comes out with those of what went in.
+/// `exactly`: each status stays what it was; otherwise no checksum becomes bad.
+pub fn judge_rewriting(
+    test: &str,
+    what: &str,
+    packets: Vec<CapturedPacket>,
+    engines: &[&str],
+    exactly: bool,
+) -> Option<Vec<Judged>> {
+    let folder = tempfile::tempdir().unwrap();
+    let (given, left) = (folder.path().join("given.pcapng"), folder.path().join("left.pcapng"));
+    let packets = with_unique_times(packets);
+    write(&given, &packets);
+    let before = opinions(test, &given)?;
+    let within_reach: Vec<CapturedPacket> =
+        packets.into_iter().filter(|p| !before[&epoch(p.time_ns)].is_out_of_reach()).collect();
+    // What is sorted out must be rare, or nothing would be judged.
+    assert!(within_reach.len() * 20 >= before.len() * 19, "{} of {} packets", within_reach.len(), before.len());
+    write(&given, &within_reach);
+    let originals: HashMap<u64, &[u8]> = within_reach.iter().map(|p| (p.time_ns, p.bytes.as_slice())).collect();
+    let judge = |engine: &&str| {
+        ok(&["run", REWRITE, "--engine", engine, "-r", name(&given), "-w", name(&left)]);
+        let after = opinions(test, &left)?;
+        let packets = before.len();
+        let mut judged = Judged { packets, out_of_reach: packets - within_reach.len(), ..Judged::default() };
+        let mut last_ns = 0;
+        for sent in read(&left) {
+            let at = epoch(sent.time_ns);
+            let (old, new) = (&before[&at], &after[&at]);
+            assert!(last_ns < sent.time_ns, "outputs are out of order at {at}");
+            last_ns = sent.time_ns;
+            let original = originals[&sent.time_ns];
+            let describe = || {
+                format!("{what} on {engine}, packet at {at}:\n{old:?}\n{original:02x?}\n{new:?}\n{:02x?}", sent.bytes)
+            };
+            assert!(new.bad() <= old.bad(), "a checksum became bad: {}", describe());
+            if exactly {
+                assert_eq!(new.status, old.status, "a checksum changed its status: {}", describe());
+            }
+            judged.outputs += 1;
+            if original != sent.bytes {
+                judged.rewritten += 1;
+                for (what, status) in CHECKSUMS.into_iter().zip(&new.status).filter(|(_, status)| !status.is_empty()) {
+                    *judged.status.entry((what, status.clone())).or_default() += 1;
+                }
+            }
+        }
+        Some(judged)
+    };
+    engines.iter().map(judge).collect()
+}
+
+/// `tshark`'s way to write a time.
+pub fn epoch(time_ns: u64) -> String {
+    format!("{}.{:09}", time_ns / 1_000_000_000, time_ns % 1_000_000_000)
+}

@@ -1,0 +1,27 @@
+//! The long proofs of this crate: `make evidence` runs and records them.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
+
+mod common;
+
+use common::tshark::judge_rewriting;
+use common::{EVERYWHERE, captures, kernel, read, stem};
+
+/// The rewriting function makes no checksum bad in any packet of the captures that `FLOWLOOM_TRACES` names, on any engine;
+/// `tshark` judges.
+#[test]
+#[ignore = "a proof"]
+fn evidence_checksums() {
+    let test = "evidence_checksums";
+    let mut engines = EVERYWHERE.to_vec();
+    if kernel(test) {
+        engines.push("kernel");
+    }
+    println!("capture                  engine   packets  not judged  outputs  rewritten  became bad");
+    for capture in captures(test) {
+        let Some(judged) = judge_rewriting(test, &stem(&capture), read(&capture), &engines, false) else { return };
+        for (engine, j) in engines.iter().zip(judged) {
+            let (name, packets, apart) = (stem(&capture), j.packets, j.out_of_reach);
+            println!("{name:23}  {engine:7}  {packets:7}  {apart:10}  {:7}  {:9}           0", j.outputs, j.rewritten);
+        }
+    }
+}
