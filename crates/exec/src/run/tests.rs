@@ -150,9 +150,10 @@ fn smallest_period_of_tables_with_deadlines_counts() {
     assert_eq!(never.due(u64::MAX), None);
     let mut end = SweepClock::new(u64::MAX / 2);
     // Beyond the last multiple that fits, the clock stays at it: a second sweep there changes nothing.
-    assert_eq!([u64::MAX - 2, u64::MAX - 1, u64::MAX].map(|now| end.due(now)), [
-        Some(u64::MAX / 2), Some(u64::MAX - 1), Some(u64::MAX - 1),
-    ]);
+    assert_eq!(
+        [u64::MAX - 2, u64::MAX - 1, u64::MAX].map(|now| end.due(now)),
+        [Some(u64::MAX / 2), Some(u64::MAX - 1), Some(u64::MAX - 1),]
+    );
 }
 
 #[test]
