@@ -173,6 +173,11 @@ impl<'a> Lowering<'a> {
             maps.len() as u32 - 1
         };
         let (global_offsets, data) = layout::globals(function);
+        // A packet is in one element at a time, so all elements share the room for key and record.
+        let stateful = || function.elements.iter().filter_map(|e| Some((e, e.stateful.as_ref()?)));
+        let key_slot = builder.stack(stateful().map(|(_, s)| key_bytes(s)).max().unwrap_or(0));
+        let record_bytes = stateful().map(|(e, s)| RecordLayout::of(e, s).len_bytes).max();
+        let record_slot = builder.stack(record_bytes.unwrap_or(0));
         let mut plans: Vec<ElementPlan> = Vec::new();
         for (element, globals) in function.elements.iter().zip(global_offsets) {
             let mut plan = ElementPlan {
@@ -180,16 +185,14 @@ impl<'a> Lowering<'a> {
                 no_key: builder.label(),
                 map: None,
                 layout: None,
-                key_slot: 0,
-                record_slot: 0,
+                key_slot,
+                record_slot,
                 globals,
                 seen: None,
             };
             if let Some(stateful) = &element.stateful {
                 let record = RecordLayout::of(element, stateful);
                 let key_bytes = key_bytes(stateful);
-                plan.key_slot = builder.stack(key_bytes);
-                plan.record_slot = builder.stack(record.len_bytes);
                 plan.map = Some(add_map(MapDef {
                     name: element.name.clone(),
                     kind: MapKind::Hash,
