@@ -148,6 +148,7 @@ impl<'a> Lowering<'a> {
 
         if !deadlines.is_empty() {
             self.builder.place(expired);
+            self.builder.push(Op::Line(element.span));
             self.path = live;
             self.count_expiry(index, &states, context, &layout);
             self.delete_context(index);
