@@ -589,3 +589,6 @@ fn encode(ops: &[Op], source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), Low
     }
     Ok((insns, lines))
 }
+
+#[cfg(test)]
+mod tests;
