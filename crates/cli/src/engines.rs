@@ -49,6 +49,8 @@ impl Engine {
 /// Loads the function into the kernel. Counters make a program larger: a function whose program the verifier takes only
 /// without them runs without, and that is said.
 fn kernel(loaded: &Loaded, counters: bool) -> Result<KernelEngine, Failure> {
+    // Asked first: without the right to load, the reason would be some step of loading.
+    KernelEngine::available().map_err(|reason| kernel_failure(&ExecError::Unavailable(reason)))?;
     let refused = match KernelEngine::load(&*loaded.program(counters)?) {
         Err(ExecError::Refused(refused)) if counters && loaded.function().is_some() => refused,
         result => return result.map_err(|e| kernel_failure(&e)),

@@ -1,0 +1,275 @@
+//! Wrong use and wrong input of every kind: exit code 2 (or 3), nothing on stdout, and on stderr where it is, what was
+//! found, what was expected and what helps.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use common::{BIG_FLOW, PASS_ALL, PORT_KNOCKING, Ran, flowloom, generated, kernel, name, ok, run, top};
+
+/// A folder of right and wrong inputs.
+struct Inputs {
+    folder: tempfile::TempDir,
+}
+
+impl Inputs {
+    fn new() -> Inputs {
+        let inputs = Inputs { folder: tempfile::tempdir().unwrap() };
+        let capture = generated(inputs.folder.path(), PORT_KNOCKING, 50, 1);
+        ok(&["run", PASS_ALL, "-r", name(&capture), "-w", &inputs.path("good.pcap")]);
+        ok(&["build", PORT_KNOCKING, "--target", "bpf", "-o", name(inputs.folder.path())]);
+        let good = std::fs::read(inputs.path("good.pcap")).unwrap();
+        inputs.put("cut.pcap", &good[..good.len() - 10]);
+        inputs.put("cooked.pcap", &[&good[..20], &[113, 0, 0, 0], &good[24..]].concat());
+        inputs.put("old.pcap", &[&good[..4], &[1, 0, 2, 0], &good[8..]].concat());
+        inputs.put("huge.pcap", &[&good[..32], &[0xff; 4], &good[36..]].concat());
+        inputs.put("packed.pcap.gz", &[0x1f, 0x8b, 8, 0]);
+        inputs.put("empty", b"");
+        inputs.put("latin.efsm", b"function x; # caf\xe9\n");
+        inputs.put("two_errors.efsm", b"function x;\nstateful s {\n  key ip.scr;\n  states a;\n  on b { pass; }\n}\n");
+        let object = std::fs::read(inputs.path("port_knocking.o")).unwrap();
+        inputs.put("cut.o", &object[..object.len() / 2]);
+        inputs.put("not.json", b"hello");
+        inputs.put("list.json", b"[1]");
+        inputs.put("other_map.json", br#"{"flows": []}"#);
+        inputs.put("short_key.json", br#"{"knock": [{"key": ["0x01"], "value": ["0x01"]}]}"#);
+        inputs.put("no_hex.json", br#"{"knock": [{"key": [7], "value": []}]}"#);
+        inputs
+    }
+
+    fn path(&self, file: &str) -> String {
+        name(&self.folder.path().join(file)).to_owned()
+    }
+
+    fn put(&self, file: &str, bytes: &[u8]) {
+        std::fs::write(self.path(file), bytes).unwrap();
+    }
+}
+
+/// A command line, in which `@file` is a file of the inputs, and what stderr must say.
+type Case = (&'static str, &'static [&'static str]);
+
+const WRONG_FUNCTIONS: &[Case] = &[
+    ("check @missing.efsm", &["`@missing.efsm`", "No such file"]),
+    ("check .", &["`.`", "Is a directory"]),
+    ("check @latin.efsm", &["`@latin.efsm`", "neither an eBPF object nor a source in UTF-8", "offset 17"]),
+    ("check @empty", &["@empty", "no name", "start the file with `function", "no element", "add `stateless"]),
+    (
+        "check @two_errors.efsm",
+        &["2 errors", "two_errors.efsm:3:", "`ip.scr`", "`ip.src`", "two_errors.efsm:5:", "`b`"],
+    ),
+    ("check @cut.o", &["`@cut.o`"]),
+    ("check @port_knocking.o --program nix", &["no program `nix`", "`port_knocking`"]),
+    ("check {} --program nix", &["--program nix picks a program of an object", "is a source"]),
+    ("check {} --param gpa=1", &["no parameter `gpa`", "`gap`"]),
+    ("check {} --param gap", &["expected NAME=VALUE, found `gap`"]),
+    ("check {} --param gap=soon", &["`gap`", "`soon`", "declared here", "help:"]),
+    ("check {} --param knock1=70000", &["`knock1`", "70000"]),
+    ("check {} --param knock1=1 --param knock1=2", &["`knock1`"]),
+    ("check @port_knocking.o --param gap=1s", &["--param gap sets a parameter of a source", "is an object"]),
+    ("build {} --target fpga", &["'fpga'", "bpf"]),
+    ("build {}", &["--target <TARGET>"]),
+    ("build {} --target bpf -o @empty", &["`@empty`", "File exists"]),
+    ("trace gen --function @port_knocking.o -w @x.pcap", &["`@port_knocking.o` is an object", "`.efsm` sources"]),
+    ("trace gen --function {}", &["--write <CAPTURE>"]),
+];
+
+const WRONG_CAPTURES: &[Case] = &[
+    ("run {}", &["no packets", "-r"]),
+    ("run {} -r @missing.pcap", &["cannot open `@missing.pcap`", "No such file"]),
+    ("run {} -r .", &["`.`", "Is a directory"]),
+    ("run {} -r @latin.efsm", &["`@latin.efsm` starts with `66 75 6e 63`", "expected a pcap or pcapng capture"]),
+    ("run {} -r @empty", &["`@empty`", "it is empty", "expected a pcap or pcapng capture"]),
+    ("run {} -r @packed.pcap.gz", &["`@packed.pcap.gz` is compressed with gzip", "expected a pcap or pcapng capture"]),
+    ("run {} -r @cut.pcap", &["`@cut.pcap` at byte", "after 49 packets", "ends within a packet", "found", "bytes of"]),
+    ("run {} -r @cooked.pcap", &["link type LINKTYPE_LINUX_SLL (113)", "expected LINKTYPE_ETHERNET (1)"]),
+    ("run {} -r @old.pcap", &["`@old.pcap` at byte 4", "the version is 1.2, expected 2.4"]),
+    ("run {} -r @huge.pcap", &["the captured length of a packet is 4294967295 bytes", "expected at most"]),
+    ("run {} -r @good.pcap -r @missing.pcap", &["`@missing.pcap`"]),
+    ("run {} -r @good.pcap -w @no/out.pcap", &["cannot create `@no/out.pcap`", "No such file"]),
+    ("run {} -r @good.pcap -w @out.pcap.gz", &["compression `.gz` is not written", "expected `.pcap`"]),
+    ("run {} -r @good.pcap -w @good.pcap", &["-w `@good.pcap` would overwrite", "write to another file"]),
+    ("verify {} -r @good.pcap -w @good.pcap", &["-w `@good.pcap` would overwrite", "write to another file"]),
+    ("trace info @missing.pcap", &["`@missing.pcap`"]),
+    ("trace info", &["<CAPTURE>"]),
+];
+
+const WRONG_OPTIONS: &[Case] = &[
+    ("frobnicate", &["unrecognized subcommand 'frobnicate'"]),
+    ("run {} -r @good.pcap --engine jit", &["'jit'", "machine, interp, kernel"]),
+    ("run @port_knocking.o -r @good.pcap --engine machine", &["`.efsm` sources", "--engine interp or kernel"]),
+    ("run {} -r @good.pcap -c many", &["'many'", "-c"]),
+    ("run {} -r @good.pcap --port-by out", &["--port-by: `out` has no `->`", "expected rules such as"]),
+    ("run {} -r @good.pcap --port-by ip.src==10.0.0.1->1", &["no `else`", "expected rules such as"]),
+    ("run {} -r @good.pcap --port-by vlan.id==1->999,else_2", &["`999` is no port from 0 to 255"]),
+    ("run {} -r @good.pcap --port-by else_1,vlan.id==1->2", &["stands after `else`"]),
+    ("run {} -r @good.pcap --port-by vlan.ix==1->1,else_2", &["no packet field `vlan.ix`", "flowloom fields"]),
+    ("run {} -r @good.pcap --state-in @missing.json", &["`@missing.json` cannot be read"]),
+    ("run {} -r @good.pcap --state-in @not.json", &["`@not.json`", "not JSON"]),
+    ("run {} -r @good.pcap --state-in @list.json", &["`@list.json`", "expected an object of maps", "found `[1]`"]),
+    ("run {} -r @good.pcap --state-in @other_map.json", &["names map `flows`; the function has `knock`\n"]),
+    ("run {} -r @good.pcap --state-in @short_key.json", &["key is 1 bytes, map `knock` expects 16"]),
+    ("run {} -r @good.pcap --state-in @no_hex.json", &["map `knock`", "[\"0x0a\",\"0xff\"]", "found `7`"]),
+    ("run {} -r @good.pcap --state-out @no/state.json", &["`@no/state.json` cannot be written"]),
+    ("verify {} --targets fpga", &["no target `fpga`", "`interp`", "`kernel`", "`available`"]),
+    ("verify {} --targets machine", &["the reference machine is what targets are compared with"]),
+    ("verify @port_knocking.o", &["`.efsm` sources", "name a capture with -r"]),
+    ("verify @port_knocking.o -r @good.pcap --targets interp", &["interpreter is what an object is compared with"]),
+    ("verify @port_knocking.o -r @good.pcap --require-coverage", &["--require-coverage", "a source"]),
+    ("verify {} -r @good.pcap --packets 5", &["--packets <PACKETS>", "cannot be used with", "--read <CAPTURE>"]),
+    ("verify {} -c 5", &["--read <CAPTURE>"]),
+    ("verify {} --packets 0", &["'0'", "1..="]),
+    ("verify {} -r @good.pcap -c 0", &["no packets"]),
+    ("fields zip", &["no field begins with `zip`", "tcp", "icmp6"]),
+];
+
+/// Runs each case and gives back what is wrong with the answers.
+fn wrong_answers(cases: &[Case], function: &str) -> Vec<String> {
+    let inputs = Inputs::new();
+    let folder = inputs.path("");
+    let mut wrong = Vec::new();
+    for (line, expected) in cases {
+        let words = line.split(' ').map(|word| match word {
+            "{}" => function.to_owned(),
+            _ => word.replace('@', &folder).replace("else_", "else "),
+        });
+        let Ran { code, stdout, stderr } = run(&words.collect::<Vec<_>>());
+        // Diagnostics are wrapped at 100 columns.
+        let said = |text: &&&str| {
+            let text = text.replace('@', &folder);
+            stderr.contains(&text) || stderr.replace("\n  │ ", "").contains(&text)
+        };
+        let unsaid: Vec<_> = expected.iter().filter(|text| !said(text)).collect();
+        if code != Some(2) || !stdout.is_empty() || !unsaid.is_empty() {
+            wrong.push(format!("{line}\n  exit {code:?}, stdout `{stdout}`, unsaid {unsaid:?}\n{stderr}"));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn wrong_functions_are_refused_with_reasons() {
+    let wrong = wrong_answers(WRONG_FUNCTIONS, PORT_KNOCKING);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn wrong_captures_are_refused_with_reasons() {
+    let wrong = wrong_answers(WRONG_CAPTURES, PORT_KNOCKING);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn wrong_options_are_refused_with_reasons() {
+    let wrong = wrong_answers(WRONG_OPTIONS, PORT_KNOCKING);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn an_input_that_would_be_overwritten_stays() {
+    let inputs = Inputs::new();
+    let before = std::fs::read(inputs.path("good.pcap")).unwrap();
+    let link = inputs.folder.path().join("link.pcap");
+    std::os::unix::fs::symlink(inputs.path("good.pcap"), &link).unwrap();
+    let ran = run(&["run", PASS_ALL, "-r", name(&link), "-w", &inputs.path("good.pcap")]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(std::fs::read(inputs.path("good.pcap")).unwrap() == before, "the input is gone");
+}
+
+#[test]
+fn what_stands_before_damage_is_run_and_written() {
+    let inputs = Inputs::new();
+    let left = inputs.path("left.pcap");
+    let ran = run(&["run", PASS_ALL, "-r", &inputs.path("cut.pcap"), "-w", &left]);
+    assert_eq!(ran.code, Some(2));
+    assert_eq!(common::read(&PathBuf::from(left)).len(), 49);
+}
+
+#[test]
+fn findings_end_with_1() {
+    let gap = run(&["verify", BIG_FLOW, "--packets", "20", "--targets", "interp", "--require-coverage", "1000000"]);
+    assert_eq!(gap.code, Some(1), "{gap:?}");
+    assert!(gap.stdout.contains("less than 1000000 times"), "{gap:?}");
+    assert_eq!(gap.stderr, "");
+}
+
+#[test]
+fn what_the_environment_lacks_ends_with_3() {
+    let test = "what_the_environment_lacks_ends_with_3";
+    // As nobody, without any right to load a program.
+    if !kernel(test) {
+        return;
+    }
+    let inputs = Inputs::new();
+    let binary = inputs.path("flowloom");
+    std::fs::copy(env!("CARGO_BIN_EXE_flowloom"), &binary).unwrap();
+    std::fs::copy(top().join(PASS_ALL), inputs.path("pass_all.efsm")).unwrap();
+    let open = Command::new("chmod").args(["-R", "a+rX", &inputs.path("")]).status().unwrap();
+    assert!(open.success());
+    let as_nobody = |arguments: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", &binary]);
+        command.args(arguments).current_dir(inputs.folder.path()).stdin(Stdio::null()).output()
+    };
+    match as_nobody(&["fields", "tcp"]) {
+        Ok(output) if output.status.success() => {}
+        other => return flowloom_testkit::skip(test, &format!("`setpriv` cannot become nobody: {other:?}")),
+    }
+    for arguments in [
+        &["run", "pass_all.efsm", "-r", "good.pcap", "--engine", "kernel"][..],
+        &["verify", "pass_all.efsm", "-r", "good.pcap", "--targets", "kernel"],
+    ] {
+        let ran = Ran::from(as_nobody(arguments).unwrap());
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(3), ""), "{ran:?}");
+        assert!(ran.stderr.contains("root or the capabilities"), "{ran:?}");
+    }
+    // What is left out is said, and the rest is compared.
+    let ran = Ran::from(as_nobody(&["verify", "pass_all.efsm", "-r", "good.pcap"]).unwrap());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stderr.contains("`kernel` is left out") && ran.stdout.contains("interp"), "{ran:?}");
+    let ran = Ran::from(as_nobody(&["check", "pass_all.efsm"]).unwrap());
+    assert!(ran.code == Some(0) && ran.stdout.contains("not tried"), "{ran:?}");
+}
+
+#[test]
+fn every_verb_has_help_with_an_example() {
+    let verbs = ["run", "check", "verify", "build", "fields", "trace info", "trace gen"];
+    let overview = ok(&["--help"]);
+    for verb in verbs {
+        assert!(overview.contains(&format!("  {} ", verb.split(' ').next().unwrap())), "{verb}: {overview}");
+        let mut words: Vec<&str> = verb.split(' ').collect();
+        words.push("--help");
+        let help = ok(&words);
+        let (_, examples) = help.split_once("\nExample").unwrap_or_else(|| panic!("{verb} has no example:\n{help}"));
+        assert!(examples.contains(&format!("\n  flowloom {verb} ")), "{verb}:\n{help}");
+    }
+    assert!(overview.contains("Exit codes: 0"), "{overview}");
+    assert!(ok(&["--version"]).starts_with("flowloom 0."));
+}
+
+#[test]
+fn readers_that_go_away_end_it_quietly() {
+    for arguments in [&["fields"][..], &["fields", "--json"], &["check", PORT_KNOCKING, "-v"], &["--help"]] {
+        let mut child = flowloom().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take()); // before anything is written, or in the middle of it
+        let ran = Ran::from(child.wait_with_output().unwrap());
+        assert!(ran.code == Some(0) && ran.stderr.is_empty(), "{arguments:?}: {ran:?}");
+    }
+    // Nobody reads the messages either.
+    let mut child = flowloom().args(["check", "missing"]).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take());
+    assert_eq!(child.wait().unwrap().code(), Some(2));
+}
+
+#[test]
+fn a_full_disk_is_said() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let ran = Ran::from(flowloom().arg("fields").stdout(full).output().unwrap());
+    assert_eq!(ran.code, Some(3));
+    assert!(ran.stderr.contains("stdout cannot be written"), "{ran:?}");
+    let inputs = Inputs::new();
+    let ran = run(&["run", PASS_ALL, "-r", &inputs.path("good.pcap"), "-w", "/dev/full"]);
+    assert!(ran.code != Some(0) && ran.stderr.contains("`/dev/full`"), "{ran:?}");
+}
