@@ -1,0 +1,52 @@
+//! How the lowered functions compare with hand-written C.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod twin;
+
+use twin::{CPUS, Clang, Costs, DEFAULTS, captures, side_by_side, stimulus};
+
+/// Most instructions that a lowered function may take for one of its twin's.
+const MAX_RATIO: f64 = 1.5;
+
+/// Lowered port knocking and big flow execute at most 1.5 times the instructions of their hand-written C twins, and call
+/// as many helpers, on packets that reach every row and on each capture of `FLOWLOOM_TRACES`.
+#[test]
+#[ignore = "a proof: run by `make evidence`"]
+fn evidence_instruction_ratio() {
+    let Some(clang) = Clang::find("evidence_instruction_ratio") else { return };
+    let captures = captures("evidence_instruction_ratio");
+    println!("instructions and helper calls a packet; the twin by clang -O2 for two versions of the instruction set");
+    println!(
+        "{:14} {:34} {:>8} {:>8} {:>8} {:>8} {:>6} {:>8} {:>8}",
+        "function", "packets of", "packets", "lowered", "clang", "twin", "ratio", "calls", "twin's"
+    );
+    let mut findings = Vec::new();
+    for variant in &DEFAULTS {
+        let stimulus = ("every row".to_owned(), stimulus(&variant.compile(), 1, 100_000));
+        for (name, packets) in std::iter::once(&stimulus).chain(&captures) {
+            for cpu in CPUS {
+                let costs = side_by_side(variant.function, variant.lowered(), variant.twin(&clang, cpu), packets);
+                let Costs { lowered, twin, .. } = costs;
+                let each = |total: u64| total as f64 / costs.packets as f64;
+                println!(
+                    "{:14} {name:34} {:8} {:8.2} {cpu:>8} {:8.2} {:6.3} {:8.3} {:8.3}",
+                    variant.function,
+                    costs.packets,
+                    each(lowered.instructions),
+                    each(twin.instructions),
+                    costs.ratio(),
+                    each(lowered.calls),
+                    each(twin.calls)
+                );
+                let title = format!("{} on {name}, {cpu}", variant.function);
+                if costs.ratio() > MAX_RATIO {
+                    findings.push(format!("{title}: ratio {:.3} above {MAX_RATIO}", costs.ratio()));
+                }
+                if lowered.calls != twin.calls {
+                    findings.push(format!("{title}: {} helper calls, the twin makes {}", lowered.calls, twin.calls));
+                }
+            }
+        }
+    }
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}

@@ -1,0 +1,226 @@
+//! The hand-written C twins of the functions that ship: compiled, and run beside what the functions are lowered to.
+#![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used, clippy::panic)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use flowloom_bpf::{Interpreter, Program, elf};
+use flowloom_efsm::model::Function;
+use flowloom_efsm::{LowerOptions, Machine, compile, lower};
+use flowloom_engine::{Choices, Datapath, MapState, Port};
+use flowloom_testkit::skip;
+use flowloom_trace::{CaptureReader, traces_from_env};
+use flowloom_verify::{Arrival, Reached, Stimulus, StimulusOptions};
+
+/// A function with values for its parameters, and the macros that give its twin the same values.
+pub struct Variant {
+    pub function: &'static str,
+    params: &'static [(&'static str, &'static str)],
+    macros: &'static [&'static str],
+}
+
+/// Versions of the instruction set: what clang 14 takes unless told otherwise, and the newest that it knows, with 32-bit
+/// arithmetic.
+pub const CPUS: [&str; 2] = ["generic", "v3"];
+
+pub const DEFAULTS: [Variant; 2] = [
+    Variant { function: "port_knocking", params: &[], macros: &[] },
+    Variant { function: "big_flow", params: &[], macros: &[] },
+];
+
+pub const CHANGED: [Variant; 2] = [
+    Variant {
+        function: "port_knocking",
+        params: &[("out", "2"), ("knock1", "7"), ("knock3", "65535"), ("protected", "443"), ("admitted", "2s")],
+        macros: &["OUT=2", "KNOCK1=7", "KNOCK3=65535", "PROTECTED=443", "ADMITTED_NS=2000000000ULL"],
+    },
+    Variant {
+        function: "big_flow",
+        params: &[("out", "3"), ("threshold", "1"), ("quiet", "1s"), ("mark", "184")],
+        macros: &["OUT=3", "THRESHOLD=1", "QUIET_NS=1000000000ULL", "MARK=184"],
+    },
+];
+
+impl Variant {
+    pub fn title(&self) -> String {
+        let params: Vec<String> = self.params.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+        format!("{}{}", self.function, params.concat())
+    }
+
+    fn path(&self, ending: &str) -> PathBuf {
+        let functions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions");
+        functions.join(self.function).join(format!("{}{ending}", self.function))
+    }
+
+    pub fn compile(&self) -> Arc<Function> {
+        let path = self.path(".efsm");
+        let params: Vec<_> = self.params.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        match compile(&path.to_string_lossy(), &std::fs::read_to_string(&path).unwrap(), &params) {
+            Ok((function, _)) => Arc::new(function),
+            Err(diagnostics) => panic!("{diagnostics}"),
+        }
+    }
+
+    pub fn lowered(&self) -> Program {
+        lower(&self.compile(), &LowerOptions::default()).unwrap()
+    }
+
+    /// The object that clang makes of the twin, for one of [`CPUS`].
+    pub fn twin_object(&self, clang: &Clang, cpu: &str) -> Vec<u8> {
+        let mut more = vec![format!("-mcpu={cpu}")];
+        more.extend(self.macros.iter().map(|define| format!("-D{define}")));
+        clang.compile(&self.path(".bpf.c"), &more).unwrap_or_else(|why| panic!("{}: {why}", self.title()))
+    }
+
+    pub fn twin(&self, clang: &Clang, cpu: &str) -> Program {
+        let object = elf::read(&self.twin_object(clang, cpu), &format!("{}.bpf.c", self.function)).unwrap();
+        object.program(self.function).unwrap().clone()
+    }
+}
+
+/// A directory of this test's own.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("flowloom-twins-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A compiler with the headers that the twins need.
+pub struct Clang {
+    command: &'static str,
+    scratch: Scratch,
+}
+
+impl Clang {
+    /// The compiler, where it and the headers are installed; otherwise the test is skipped.
+    pub fn find(test: &str) -> Option<Clang> {
+        let mut reason = String::new();
+        for command in ["clang-14", "clang"] {
+            let clang = Clang { command, scratch: Scratch::new(test) };
+            let probe = clang.scratch.0.join("probe.c");
+            std::fs::write(&probe, "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n").unwrap();
+            match clang.compile(&probe, &[]) {
+                Ok(_) => return Some(clang),
+                Err(why) => reason = why,
+            }
+        }
+        skip(test, reason.lines().next().unwrap_or("clang does not work"));
+        None
+    }
+
+    fn compile(&self, source: &Path, more: &[String]) -> Result<Vec<u8>, String> {
+        let object = self.scratch.0.join("object.o");
+        let mut clang = Command::new(self.command);
+        clang.args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf"]);
+        // Debian keeps the headers of the architecture apart; clang does not look there for this target.
+        clang.arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH));
+        clang.args(more).arg("-c").arg(source).arg("-o").arg(&object);
+        let out = clang.output().map_err(|e| format!("`{}` does not start: {e}", self.command))?;
+        if out.status.success() { Ok(std::fs::read(&object).unwrap()) } else { Err(text(&out)) }
+    }
+}
+
+/// All that a tool said.
+pub fn text(out: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)).trim().to_owned()
+}
+
+/// Packets that reach every row, timeout and default action of the function at least 100 times.
+pub fn stimulus(function: &Arc<Function>, seed: u64, packets: usize) -> Vec<Arrival> {
+    // A twin's table cannot be swept: only its own code knows what its entries mean.
+    let options = StimulusOptions { sweep_ns: None, ..StimulusOptions::of(function) };
+    let packets = Stimulus::new(Arc::clone(function), seed, options).take_packets(packets);
+    let mut machine = Machine::new(Arc::clone(function));
+    for (arrival, choices) in timed(&packets) {
+        machine.process(&arrival.packet(), &choices).unwrap();
+    }
+    let mut reached = Reached::new(function);
+    reached.add(&machine.coverage());
+    assert!(reached.gaps(100).is_empty(), "seed {seed} leaves gaps in {}:\n{}", function.name, reached.render());
+    packets
+}
+
+/// The packets of each capture in the folder that `FLOWLOOM_TRACES` names; none where it is not set.
+pub fn captures(test: &str) -> Vec<(String, Vec<Arrival>)> {
+    let Some(paths) = traces_from_env().unwrap() else {
+        skip(test, "`FLOWLOOM_TRACES` is not set, so captures are left out");
+        return Vec::new();
+    };
+    let read = |path: PathBuf| {
+        let mut reader = CaptureReader::open(&path).unwrap();
+        let mut packets = Vec::new();
+        // Some captures are damaged on purpose: what stands before the damage counts.
+        while let Ok(Some(packet)) = reader.next_packet() {
+            packets.push(Arrival { time_ns: packet.time_ns, port: Port(0), bytes: packet.bytes });
+        }
+        (path.file_name().unwrap().to_string_lossy().into_owned(), packets)
+    };
+    paths.into_iter().map(read).collect()
+}
+
+/// Each packet with its choices; time never runs backwards.
+fn timed(packets: &[Arrival]) -> impl Iterator<Item = (&Arrival, Choices)> {
+    let mut now_ns = 0;
+    packets.iter().enumerate().map(move |(i, arrival)| {
+        now_ns = now_ns.max(arrival.time_ns);
+        (arrival, Choices::seeded(now_ns, 0, i as u64))
+    })
+}
+
+/// What it took to run some packets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cost {
+    pub instructions: u64,
+    pub calls: u64,
+}
+
+/// What it took the lowered function and its twin.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Costs {
+    pub packets: u64,
+    pub lowered: Cost,
+    pub twin: Cost,
+}
+
+impl Costs {
+    /// Instructions of the lowered function for one of the twin's.
+    pub fn ratio(&self) -> f64 {
+        self.lowered.instructions as f64 / self.twin.instructions as f64
+    }
+}
+
+/// Runs both on the same packets.
+///
+/// # Panics
+/// Where they part: in a verdict, an output, or in how many contexts they keep.
+pub fn side_by_side(title: &str, lowered: Program, twin: Program, packets: &[Arrival]) -> Costs {
+    let mut lowered = Interpreter::new(Arc::new(lowered)).unwrap();
+    let mut twin = Interpreter::new(Arc::new(twin)).unwrap();
+    for (i, (arrival, choices)) in timed(packets).enumerate() {
+        let expected = lowered.process(&arrival.packet(), &choices).unwrap();
+        let found = twin.process(&arrival.packet(), &choices).unwrap();
+        assert_eq!(found, expected, "{title}: the twin parts at packet {i}, {arrival:02x?}");
+        if i % 4096 == 0 {
+            assert_eq!(contexts(&mut twin), contexts(&mut lowered), "{title}: contexts after packet {i}");
+        }
+    }
+    assert_eq!(contexts(&mut twin), contexts(&mut lowered), "{title}: contexts at the end");
+    let cost = |engine: &Interpreter| Cost { instructions: engine.executed(), calls: engine.calls() };
+    Costs { packets: packets.len() as u64, lowered: cost(&lowered), twin: cost(&twin) }
+}
+
+/// How many contexts an engine keeps; each function has one table.
+fn contexts(engine: &mut Interpreter) -> usize {
+    engine.snapshot().unwrap().maps.values().map(MapState::len).sum()
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Big flow detector, the hand-written twin of big_flow.efsm: counts the packets of each connection and marks those of a
+ * connection that has had THRESHOLD of them, until it is silent for QUIET_NS.
+ *
+ *   clang -O2 -g -target bpf -c big_flow.bpf.c [-DOUT=1 -DTHRESHOLD=10 ...]
+ */
+#include "../parse.bpf.h"
+
+/* OUT is the port where packets leave; without it they are passed on. */
+#ifndef THRESHOLD
+#define THRESHOLD 100
+#endif
+#ifndef QUIET_NS
+#define QUIET_NS 10000000000ULL
+#endif
+#ifndef MARK
+#define MARK 1
+#endif
+
+_Static_assert(THRESHOLD > 0, "the first packet of a connection is never marked");
+
+struct flow_key {
+	struct in6_addr src;
+	struct in6_addr dst;
+	union l4_ports ports;
+	__u8 proto;
+	__u8 padding[3];
+};
+
+struct flow {
+	__u64 deadline;		/* when it is forgotten; 0 while it is small */
+	__u32 packets;		/* counted while it is small */
+	__u32 is_big;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct flow_key);
+	__type(value, struct flow);
+} flows SEC(".maps");
+
+#ifdef OUT
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 256);
+	__type(key, __u32);
+	__type(value, __u32);
+} out_ports SEC(".maps");
+#endif
+
+static __always_inline int forward(void)
+{
+#ifdef OUT
+	return bpf_redirect_map(&out_ports, OUT, XDP_ABORTED);
+#else
+	return XDP_PASS;
+#endif
+}
+
+/* Rewrites the type of service and mends the checksum by RFC 1624, equation 3: a wrong one stays wrong. */
+static __always_inline void set_tos(struct iphdr *ip, __u8 tos)
+{
+	__u32 sum = (__u16)~ip->check + (__u16)~bpf_htons(ip->tos) + bpf_htons(tos);
+
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	ip->check = ~sum;
+	ip->tos = tos;
+}
+
+/* The traffic class lies across two bytes: version (4 bits), traffic class (8), flow label (20). */
+static __always_inline void set_traffic_class(struct ipv6hdr *ip, __u8 class)
+{
+	__be16 *start = (__be16 *)ip;
+
+	*start = (*start & bpf_htons(0xf00f)) | bpf_htons(class << 4);
+}
+
+SEC("xdp")
+int big_flow(struct xdp_md *ctx)
+{
+	struct headers h = parse(ctx);
+	struct flow_key key = {};
+	struct flow *flow;
+	__u64 now = 0;
+
+	if (!h.ports)
+		return forward();
+	if (h.ip4) {
+		key.src = v4_mapped(h.ip4->saddr);
+		key.dst = v4_mapped(h.ip4->daddr);
+	} else {
+		key.src = h.ip6->saddr;
+		key.dst = h.ip6->daddr;
+	}
+	key.ports.both = h.ports->both;
+	key.proto = h.proto;
+
+	flow = bpf_map_lookup_elem(&flows, &key);
+	if (flow && flow->is_big) {
+		now = bpf_ktime_get_ns();
+		if (now >= flow->deadline) {
+			bpf_map_delete_elem(&flows, &key);
+			flow = NULL;
+		}
+	}
+	if (!flow) {
+		struct flow first = { .packets = 1 };
+
+		bpf_map_update_elem(&flows, &key, &first, BPF_NOEXIST);
+		return forward();
+	}
+	if (!flow->is_big) {
+		if (flow->packets++ < THRESHOLD)
+			return forward();
+		flow->is_big = true;
+		now = bpf_ktime_get_ns();
+	}
+	flow->deadline = now + QUIET_NS;
+
+	if (h.ip4)
+		set_tos(h.ip4, MARK);
+	else
+		set_traffic_class(h.ip6, MARK);
+	return forward();
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
