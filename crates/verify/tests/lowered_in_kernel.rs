@@ -1,0 +1,92 @@
+//! Every function that ships, and every small function of the lowering's tests, in the kernel: the verifier takes the
+//! program with counters and without, and it does there what the machine does.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flowloom_efsm::{LowerOptions, Machine, compile, layout, lower};
+use flowloom_engine::{Choices, Datapath, Packet, Port, Snapshot};
+use flowloom_exec::KernelEngine;
+use flowloom_testkit::{PacketBuilder, Rng, mutate};
+
+/// Sources in the folder, and in the folders in it.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for path in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension() == Some("efsm".as_ref()) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn state(engine: &mut dyn Datapath) -> Snapshot {
+    let mut snapshot = engine.snapshot().unwrap();
+    snapshot.maps.retain(|name, _| !layout::is_instrument(name));
+    snapshot
+}
+
+#[test]
+fn the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine() {
+    if let Err(reason) = KernelEngine::available() {
+        eprintln!("SKIP the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine: {reason}");
+        return;
+    }
+    let mut rng = Rng::from_env(0x6b65_726e);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folders = ["functions", "corpus", "crates/efsm/tests/lowering"];
+    let files: Vec<PathBuf> = folders.iter().flat_map(|f| sources(&root.join(f))).collect();
+    assert!(files.len() >= 14, "{files:?}");
+    let mut refused = Vec::new();
+    for file in files {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        for out in [None, Some("2")] {
+            let params: Vec<(String, String)> = out.iter().map(|p| ("out".to_owned(), (*p).to_owned())).collect();
+            // A function without the parameter has been seen when it was not given.
+            let Ok((function, _)) = compile(name, &text, &params) else { continue };
+            let function = Arc::new(function);
+            for counters in [false, true] {
+                let program = lower(&function, &LowerOptions { counters }).unwrap();
+                let what = format!(
+                    "{name}{}{}: {} slots",
+                    if out.is_some() { " to a port" } else { "" },
+                    if counters { " with counters" } else { "" },
+                    program.insns.len(),
+                );
+                let mut kernel = match KernelEngine::load(&program) {
+                    Ok(kernel) => kernel,
+                    Err(error) => {
+                        refused.push(format!("{what}: {error}"));
+                        continue;
+                    }
+                };
+                let mut machine = Machine::new(Arc::clone(&function));
+                let mut now_ns = 1 << 40;
+                let mut run = 0;
+                for i in 0..300 {
+                    now_ns += *rng.pick(&[0, 0, 1, 2, 5, 1 << 30]);
+                    let mut bytes = PacketBuilder::random(&mut rng, 3).build();
+                    if rng.chance(1, 8) {
+                        mutate(&mut rng, &mut bytes);
+                    }
+                    let packet = Packet { bytes: &bytes, port: Port(1 + rng.below(4) as u32) };
+                    if kernel.refuses(&packet).is_some() {
+                        continue;
+                    }
+                    run += 1;
+                    let choices = Choices::seeded(now_ns, 1, i);
+                    let expected = machine.process(&packet, &choices).unwrap();
+                    assert_eq!(kernel.process(&packet, &choices).unwrap(), expected, "{what}, packet {i}: {packet:x?}");
+                }
+                assert!(state(&mut kernel) == state(&mut machine), "{what}: state differs");
+                println!("{what}, {run} packets alike");
+            }
+        }
+    }
+    assert!(refused.is_empty(), "refused:\n{}", refused.join("\n"));
+}
