@@ -1,0 +1,284 @@
+//! What the verbs print for programs, and what a run leaves: JSON, states, ports, hits of rows.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use common::{
+    BIG_FLOW, EVERYWHERE, PASS_ALL, PORT_KNOCKING, REWRITE, UDP_FLOWS, generated, json, kernel, name, ok, read, write,
+};
+use flowloom_testkit::PacketBuilder;
+use flowloom_trace::{CaptureReader, CapturedPacket};
+use serde_json::Value;
+
+const FUNCTIONS: [&str; 5] = [PORT_KNOCKING, BIG_FLOW, REWRITE, UDP_FLOWS, PASS_ALL];
+
+/// The keys of an object, joined.
+fn keys(value: &Value) -> String {
+    let object = value.as_object().unwrap_or_else(|| panic!("no object: {value}"));
+    object.keys().map(String::as_str).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn json_of_run_has_its_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = generated(folder.path(), REWRITE, 500, 1);
+    let report = json(&["run", REWRITE, "-r", name(&capture), "--json"]);
+    let expected = "bytes elapsed_s elements engine first_time_ns function last_time_ns output_bytes outputs packets \
+                    packets_per_s refused verdicts";
+    assert_eq!(keys(&report), expected);
+    assert_eq!(keys(&report["verdicts"]), "ABORTED DROP PASS REDIRECT TX");
+    assert_eq!((&report["function"], &report["engine"]), (&"rewrite".into(), &"interp".into()));
+    assert_eq!(report["packets"], 500);
+    let verdicts: u64 = report["verdicts"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
+    assert_eq!(verdicts, 500);
+    let elements = report["elements"].as_array().unwrap();
+    assert_eq!(elements.len(), 3);
+    for element in elements {
+        let expected = "contexts_alive contexts_created contexts_rejected contexts_removed contexts_timed_out flows_looked_up \
+                        hard_expired idle_expired name no_key no_match rows";
+        assert_eq!(keys(element), expected);
+        for row in element["rows"].as_array().unwrap() {
+            assert_eq!(keys(row), "line source states");
+        }
+    }
+    let total: u64 = elements[0]["rows"].as_array().unwrap().iter().map(hits).sum();
+    assert_eq!(total + elements[0]["no_match"].as_u64().unwrap(), 500, "each packet enters the first element once");
+    // An object has maps and no rows.
+    ok(&["build", REWRITE, "--target", "bpf", "-o", name(folder.path())]);
+    let object = folder.path().join("rewrite.o");
+    let report = json(&["run", name(&object), "-r", name(&capture), "--json"]);
+    assert!(report["maps"]["rewrite"].as_u64().unwrap() > 0, "{report}");
+    assert!(report.get("elements").is_none());
+}
+
+fn hits(row: &Value) -> u64 {
+    row["states"].as_array().unwrap().iter().map(|state| state["hits"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn json_of_the_other_verbs_has_its_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("made.pcap");
+    let packets = ["--packets", "300", "-w", name(&capture), "--json"];
+    let made = json(&[&["trace", "gen", "--function", BIG_FLOW][..], &packets].concat());
+    assert_eq!(keys(&made), "capture in_rows packets seed");
+    let info = json(&["trace", "info", name(&capture), "--json"]);
+    assert_eq!(info["packets"], 300);
+    for key in ["wire_bytes", "captured_bytes", "duration_ns", "protocols", "flows"] {
+        assert!(!info[key].is_null(), "`{key}` is missing: {info}");
+    }
+    let fields = json(&["fields", "--json"]);
+    for field in fields.as_array().unwrap() {
+        assert_eq!(keys(field), "meaning name partner width_bits writable");
+    }
+    let built = json(&["build", BIG_FLOW, "--target", "bpf", "-o", name(folder.path()), "--json"]);
+    assert_eq!(keys(&built), "bytes instructions maps object section");
+    assert!(Path::new(built["object"].as_str().unwrap()).is_file());
+    assert_eq!(built["maps"][0]["name"], "flows");
+    let checked = json(&["check", BIG_FLOW, "--json"]);
+    assert_eq!(keys(&checked), "elements function instructions targets warnings");
+    assert_eq!(checked["instructions"], built["instructions"]);
+    assert_eq!(keys(&checked["targets"][0]), "runs target why");
+    let verified = json(&["verify", BIG_FLOW, "-r", name(&capture), "--targets", "interp", "--json"]);
+    assert_eq!(keys(&verified), "coverage function packets targets");
+    let target = &verified["targets"][0];
+    assert_eq!((&target["target"], &target["agrees"]), (&"interp".into(), &true.into()));
+    assert_eq!(target["packets_compared"], 300);
+    assert_eq!(keys(&verified["coverage"][0]), "element hits line state what");
+}
+
+/// Reports of a run without what depends on the engine and the clock.
+fn essence(mut report: Value) -> Value {
+    for key in ["engine", "elapsed_s", "packets_per_s"] {
+        report.as_object_mut().unwrap().remove(key);
+    }
+    report
+}
+
+fn hits_are_those_of_the_machine(engine: &str, shortest_bytes: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    for function in FUNCTIONS {
+        let capture = folder.path().join("packets.pcapng");
+        let mut packets = read(&generated(folder.path(), function, 4000, 5));
+        packets.retain(|p| p.bytes.len() >= shortest_bytes);
+        write(&capture, &packets);
+        let report = |engine: &str| {
+            let state = folder.path().join(format!("{engine}.json"));
+            let left = folder.path().join(format!("{engine}.pcapng"));
+            let arguments = ["-r", name(&capture), "-w", name(&left), "--state-out", name(&state), "--json"];
+            let report = json(&[&["run", function, "--engine", engine][..], &arguments].concat());
+            let state: Value = serde_json::from_str(&std::fs::read_to_string(state).unwrap()).unwrap();
+            (essence(report), state, std::fs::read(left).unwrap())
+        };
+        let (expected, found) = (report("machine"), report(engine));
+        assert_eq!(expected.0, found.0, "{function} on {engine}");
+        assert_eq!(expected.1, found.1, "{function} on {engine}: states");
+        assert!(expected.2 == found.2, "{function} on {engine}: other packets left");
+    }
+}
+
+#[test]
+fn the_interpreter_reports_what_the_machine_reports() {
+    hits_are_those_of_the_machine("interp", 0);
+}
+
+#[test]
+fn the_kernel_reports_what_the_machine_reports() {
+    if kernel("the_kernel_reports_what_the_machine_reports") {
+        hits_are_those_of_the_machine("kernel", 14);
+    }
+}
+
+#[test]
+fn rows_are_printed_with_their_hits_and_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = generated(folder.path(), PORT_KNOCKING, 3000, 2);
+    let report = json(&["run", PORT_KNOCKING, "-r", name(&capture), "--json"]);
+    let text = ok(&["run", PORT_KNOCKING, "-r", name(&capture), "-v"]);
+    let mut rows = 0;
+    for (i, row) in report["elements"][0]["rows"].as_array().unwrap().iter().enumerate() {
+        for state in row["states"].as_array().unwrap() {
+            let cells = [
+                state["state"].as_str().unwrap().to_owned(),
+                format!("row {} (line {})", i + 1, row["line"]),
+                row["source"].as_str().unwrap().to_owned(),
+            ];
+            let n = state["hits"].as_u64().unwrap();
+            assert!(n > 0, "the traffic reaches every row: {row}");
+            let line = text.lines().find(|line| line.starts_with(&cells[0]) && line.contains(&cells[1])).unwrap();
+            assert!(line.ends_with(&cells[2]), "{line}");
+            assert!(
+                line.replace(' ', "").contains(&format!("{}{n}{}", &cells[1], &cells[2]).replace(' ', "")),
+                "{line}"
+            );
+            rows += 1;
+        }
+    }
+    assert_eq!(rows, 8);
+    assert!(text.starts_with("port_knocking on interp: 3 000 packets, "), "{text}");
+}
+
+/// Where to cut packets in two: in the middle half, where the next packet comes soonest, so that contexts are alive, and
+/// where time does not go back behind the cut, for the clock of a run starts with its first packet.
+fn cuts(packets: &[CapturedPacket]) -> Vec<usize> {
+    let mut latest_ns = 0;
+    let latest: Vec<u64> = packets
+        .iter()
+        .map(|p| {
+            latest_ns = p.time_ns.max(latest_ns);
+            latest_ns
+        })
+        .collect();
+    let mut earliest_ns = u64::MAX;
+    let mut cuts: Vec<(u64, usize)> = Vec::new();
+    for i in (1..packets.len()).rev() {
+        earliest_ns = earliest_ns.min(packets[i].time_ns);
+        if latest[i - 1] <= earliest_ns && (packets.len() / 4..packets.len() * 3 / 4).contains(&i) {
+            cuts.push((earliest_ns - latest[i - 1], i));
+        }
+    }
+    cuts.sort_unstable();
+    cuts.into_iter().map(|(_, i)| i).collect()
+}
+
+/// A run cut in two, the second with the state of the first, leaves what one run leaves.
+fn a_run_goes_on(engine: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |file: &str| folder.path().join(file);
+    for function in FUNCTIONS {
+        let packets = read(&generated(folder.path(), function, 3000, 9));
+        let go = |packets: &[CapturedPacket], state_in: Option<&str>| {
+            let (given, left) = (path("given.pcapng"), path("left.pcapng"));
+            let (begin, state) = (path("in.json"), path("out.json"));
+            write(&given, packets);
+            let mut arguments = vec!["run", function, "--engine", engine, "-r", name(&given), "-w", name(&left)];
+            arguments.extend(["--state-out", name(&state)]);
+            if let Some(state) = state_in {
+                std::fs::write(&begin, state).unwrap();
+                arguments.extend(["--state-in", name(&begin)]);
+            }
+            ok(&arguments);
+            let left = read(&left).into_iter().map(|p| (p.time_ns, p.port, p.verdict, p.bytes)).collect::<Vec<_>>();
+            (left, std::fs::read_to_string(state).unwrap())
+        };
+        let (expected, end) = go(&packets, None);
+        let mut handed_over = 0;
+        // Each run loads the function anew, which takes the kernel a while.
+        let tries = if engine == "kernel" { 1 } else { 3 };
+        for cut in cuts(&packets).into_iter().take(tries) {
+            let (mut found, middle) = go(&packets[..cut], None);
+            let (rest, found_end) = go(&packets[cut..], Some(&middle));
+            found.extend(rest);
+            assert!(found == expected, "{function} on {engine}, cut at {cut}: other packets left");
+            assert_eq!(found_end, end, "{function} on {engine}, cut at {cut}: another state at the end");
+            handed_over += usize::from(middle.contains("\"key\""));
+        }
+        assert!(handed_over > 0 || function == PASS_ALL, "{function}: no state was handed over");
+    }
+}
+
+#[test]
+fn a_run_goes_on_from_a_state() {
+    for engine in EVERYWHERE {
+        a_run_goes_on(engine);
+    }
+}
+
+#[test]
+fn a_run_in_the_kernel_goes_on_from_a_state() {
+    if kernel("a_run_in_the_kernel_goes_on_from_a_state") {
+        a_run_goes_on("kernel");
+    }
+}
+
+fn udp(src: [u8; 4], dst: [u8; 4], vlan: Option<u16>, time_ns: u64) -> CapturedPacket {
+    let builder = PacketBuilder::new().ipv4(src, dst).udp(1, 2);
+    let bytes = vlan.into_iter().fold(builder, PacketBuilder::vlan).build();
+    let original_len_bytes = bytes.len() as u32;
+    CapturedPacket { time_ns, bytes, original_len_bytes, port: 1, ..CapturedPacket::default() }
+}
+
+#[test]
+fn ports_are_taken_from_fields_and_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |file: &str| folder.path().join(file);
+    // Sends every packet back, so that the output port is the input port.
+    std::fs::write(path("back.efsm"), "function back;\nstateless back { always { reply; } }\n").unwrap();
+    let inside = [udp([10, 1, 2, 3], [8, 8, 8, 8], None, 1), udp([10, 0, 0, 1], [8, 8, 8, 8], Some(7), 4)];
+    let outside = [udp([8, 8, 8, 8], [10, 1, 2, 3], None, 2), udp([9, 9, 9, 9], [10, 0, 0, 1], Some(9), 3)];
+    write(&path("inside.pcap"), &inside);
+    write(&path("outside.pcap"), &outside);
+    let ports = |options: &[&str]| -> Vec<u32> {
+        let (function, left) = (path("back.efsm"), path("left.pcapng"));
+        let (inside, outside) = (path("inside.pcap"), path("outside.pcap"));
+        let mut arguments = vec!["run", name(&function), "-r", name(&inside), "-r", name(&outside), "-w", name(&left)];
+        arguments.extend(options);
+        ok(&arguments);
+        let packets: Vec<_> = CaptureReader::open(&left).unwrap().map(Result::unwrap).collect();
+        assert!(packets.iter().all(|p| p.verdict == Some(3)), "XDP_TX is 3");
+        packets.iter().map(|p| p.port).collect()
+    };
+    assert_eq!(ports(&[]), [1, 2, 2, 1], "position of the file");
+    assert_eq!(ports(&["--port-by", "ip.src in 10.0.0.0/8 -> 5, else 6"]), [5, 6, 6, 5]);
+    assert_eq!(ports(&["--port-by", "vlan.id == 7 -> 3, vlan.id > 0 -> 4, else 0"]), [0, 0, 4, 3]);
+    assert_eq!(ports(&["--port-by", "else 255"]), [255; 4]);
+    assert_eq!(ports(&["-c", "3"]), [1, 2, 2]);
+}
+
+#[test]
+fn parameters_change_what_a_function_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("flow.pcap");
+    let packets: Vec<_> = (0..10).map(|i| udp([10, 0, 0, 1], [10, 0, 0, 2], None, 1000 + i)).collect();
+    write(&capture, &packets);
+    let marked = |threshold: &str| {
+        let left = folder.path().join("left.pcap");
+        let threshold = format!("threshold={threshold}");
+        ok(&["run", BIG_FLOW, "--param", &threshold, "--param", "mark=8", "-r", name(&capture), "-w", name(&left)]);
+        read(&left).iter().filter(|p| p.bytes[15] == 8).count()
+    };
+    assert_eq!([marked("0"), marked("4"), marked("10"), marked("100")], [10, 6, 0, 0]);
+}
