@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use flowloom_bpf::ContextLayout;
+use flowloom_efsm::layout::is_instrument;
 use flowloom_engine::{Outcome, Snapshot};
 
 use crate::arrival::{Arrival, hex_dump};
-
-/// Maps of instruments, not of the function: never compared.
-pub const INSTRUMENT_PREFIX: &str = "fl_";
 
 const NO_DEADLINE: u64 = u64::MAX;
 
@@ -103,7 +101,7 @@ pub(crate) fn outcome_kind(expected: &Outcome, found: &Outcome) -> Option<Kind> 
 
 /// Whether a map takes part in comparisons: instruments and constants do not.
 fn is_compared(map: &str) -> bool {
-    !map.starts_with(INSTRUMENT_PREFIX) && !map.starts_with(".rodata")
+    !is_instrument(map) && !map.starts_with(".rodata")
 }
 
 /// Every entry that differs. A map that is missing is one without entries.

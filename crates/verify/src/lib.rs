@@ -34,7 +34,7 @@ mod walk;
 pub use arrival::Arrival;
 pub use compare::{CompareOptions, Report, compare};
 pub use coverage::{Point, Reached, What};
-pub use difference::{Disagreement, INSTRUMENT_PREFIX, Kind, Record, StateDifference, decode};
+pub use difference::{Disagreement, Kind, Record, StateDifference, decode};
 pub use frame::mutated;
 pub use hits::{Hit, Hits, Operator, Place, Tick, Timer};
 pub use random::RandomFunctions;

@@ -13,7 +13,7 @@ use flowloom_efsm::model::{
 use flowloom_wire::KeySpec;
 use flowloom_wire::field::{FIVE_TUPLE, FieldId, Source as FieldSource};
 
-use crate::frame::{Network, Shape};
+use crate::frame::{Network, Shape, Transport};
 use crate::render;
 use crate::rng::Rng;
 use crate::solve;
@@ -101,12 +101,17 @@ const STATE_NAMES: [&str; 4] = ["idle", "first", "second", "third"];
 impl Maker {
     fn function(&mut self, number: u64) -> Arc<Function> {
         // Most of what a function speaks about can be in one packet, so that its rows can match.
-        let shapes: Vec<Shape> = Shape::all().filter(|s| s.network != Network::None).collect();
+        // ICMP has as many fields as TCP and fewer names that are of other headers too: it comes more often.
+        let is_icmp = self.rng.chance(40);
+        let fits = |s: &Shape| s.network != Network::None && (!is_icmp || s.transport == Transport::Icmp);
+        let shapes: Vec<Shape> = Shape::all().filter(fits).collect();
         let shape = self.rng.pick(&shapes).copied();
         let together = |f: &FieldId| shape.is_none_or(|s| s.has(&[*f]));
         self.together = FieldId::all().filter(together).collect();
+        let without = shape.map(|s| Shape { transport: Transport::None, ..s });
         for _ in 0..2 + self.rng.below(5) {
-            let field = self.field_where(|_| true);
+            let is_transport = self.rng.chance(50);
+            let field = self.field_where(|f| !is_transport || without.is_none_or(|s| !s.has(&[*f])));
             self.focus.push(field);
         }
         self.metadata =
@@ -152,7 +157,7 @@ impl Maker {
 
     fn key(&mut self) -> Option<Key> {
         let named = |names: &[&str]| names.iter().filter_map(|n| FieldId::by_name(n)).collect::<Vec<_>>();
-        let (biflow, fields) = match self.rng.below(10) {
+        let (biflow, fields) = match self.rng.below(14) {
             0 => return None,
             1 | 2 => (false, named(&FIVE_TUPLE)),
             3 => (true, named(&FIVE_TUPLE)),
@@ -168,7 +173,7 @@ impl Maker {
             ),
             5 => (false, named(&["ip.src"])),
             6 => (false, named(&["ip.dst", "l4.dport"])),
-            7 => (false, self.focus.first().copied().into_iter().collect()),
+            7 | 8 => (false, self.focus.first().copied().into_iter().collect()),
             _ => {
                 let mut fields: Vec<FieldId> = FieldId::all().collect();
                 let picked =

@@ -5,10 +5,11 @@ mod common;
 
 use std::sync::Arc;
 
-use common::random;
-use flowloom_efsm::Machine;
+use common::{engines, random};
+use flowloom_bpf::Interpreter;
+use flowloom_efsm::{Coverage, LowerOptions, Machine, lower};
 use flowloom_engine::{Choices, Datapath};
-use flowloom_verify::{RandomFunctions, Stimulus, StimulusOptions};
+use flowloom_verify::{RandomFunctions, Stimulus, StimulusOptions, compare};
 
 /// Packets that each random function runs.
 const PACKETS: usize = 120;
@@ -52,5 +53,23 @@ fn functions_agree() {
                 panic!("{} on {name}: {disagreement}", function.name);
             }
         }
+    }
+}
+
+#[test]
+fn counters_are_the_coverage_of_the_reference_machine() {
+    let seed = random::seed(4);
+    let mut functions = common::repository();
+    functions.extend((0..random::count(60)).map(|number| RandomFunctions::nth(seed, number)));
+    for function in functions {
+        let packets = Stimulus::new(Arc::clone(&function), 9, StimulusOptions::of(&function)).take_packets(600);
+        let Ok(program) = lower(&function, &LowerOptions { counters: true }) else { continue };
+        let options = engines::options(&function, &program);
+        let mut machine = Machine::new(Arc::clone(&function));
+        let mut interpreter = Interpreter::new(Arc::new(program)).expect("a program of ours");
+        let report = compare(&mut machine, &mut interpreter, &packets, &options).expect("engines run");
+        assert!(report.agrees(), "{}: {:?}\n{}", function.name, report.disagreement, function.source.text);
+        let counted = Coverage::from_snapshot(&function, &interpreter.snapshot().expect("has maps"));
+        assert_eq!(counted, Some(machine.coverage()), "{}\n{}", function.name, function.source.text);
     }
 }

@@ -15,6 +15,7 @@ struct Counting {
 }
 
 #[derive(Default, Clone, Copy, PartialEq)]
+#[allow(clippy::enum_variant_names)] // the fault called `Fault` is the kind of that name
 enum Fault {
     #[default]
     None,

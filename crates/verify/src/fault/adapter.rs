@@ -1,9 +1,8 @@
 //! Engines that go wrong.
 
+use flowloom_efsm::layout::is_instrument;
 use flowloom_engine::{Choices, Datapath, EngineError, Outcome, Packet, Refusal, Snapshot, Verdict};
 use flowloom_wire::{Header, Layers};
-
-use crate::difference::INSTRUMENT_PREFIX;
 
 /// A fault of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,7 +102,7 @@ impl<'a> Faulty<'a> {
         let mut after = self.inner.snapshot()?;
         let mut spoilt = false;
         for (name, map) in &mut after.maps {
-            if name.starts_with(INSTRUMENT_PREFIX) || name.starts_with('.') {
+            if is_instrument(name) || name.starts_with('.') {
                 continue;
             }
             let Some(old) = before.maps.get(name) else { continue };
