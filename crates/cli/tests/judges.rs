@@ -21,13 +21,13 @@ fn packet(time_ns: u64, bytes: Vec<u8>) -> CapturedPacket {
     CapturedPacket { time_ns, bytes, original_len_bytes, port: 1, ..CapturedPacket::default() }
 }
 
-/// Packets of every kind, each eighth with wrong checksums. At most 2 tags and 4 extension headers are parsed; those with
+/// Packets of every kind between so many hosts, each eighth with wrong checksums. At most 2 tags and 4 extension headers are parsed; those with
 /// more are sorted out by `Opinion::is_out_of_reach`.
-fn random_packets(rng: &mut Rng, count: usize) -> Vec<CapturedPacket> {
+fn random_packets(rng: &mut Rng, count: usize, hosts: usize) -> Vec<CapturedPacket> {
     let mut time_ns = BEGIN_NS;
     let mut next = || {
         time_ns += 1000 * (1 + rng.below(2000) as u64);
-        let mut builder = PacketBuilder::random(rng, 60);
+        let mut builder = PacketBuilder::random(rng, hosts);
         if rng.chance(1, 8) {
             builder = builder.wrong_checksums(rng.below(3) as u16 * 77, rng.below(3) as u16 * 99);
         }
@@ -41,7 +41,7 @@ fn rewriting_traffic() -> Vec<CapturedPacket> {
     let folder = tempfile::tempdir().unwrap();
     let mut packets = read(&generated(folder.path(), REWRITE, 6000, 3));
     let end_ns = packets.iter().map(|p| p.time_ns).max().unwrap();
-    for mut packet in random_packets(&mut Rng::from_env(0x7e), 6000) {
+    for mut packet in random_packets(&mut Rng::from_env(0x7e), 6000, 60) {
         packet.time_ns = packet.time_ns - BEGIN_NS + end_ns;
         packets.push(packet);
     }
@@ -146,7 +146,7 @@ impl Written {
 
 /// Packets of all sizes, each fourth cut short, some at one time and one that goes back in time.
 fn frames(rng: &mut Rng) -> Vec<CapturedPacket> {
-    let mut packets = random_packets(rng, 1500);
+    let mut packets = random_packets(rng, 1500, 60);
     for (i, p) in packets.iter_mut().enumerate() {
         if i % 50 == 0 {
             p.bytes = rng.bytes([0, 1, 13, 14, 15, 1514, 9000, 65535][i / 50 % 8]);
@@ -284,10 +284,10 @@ fn flows_looked_up(capture: &Path, engine: &str) -> u64 {
     report["elements"][0]["flows_looked_up"].as_u64().unwrap_or_else(|| panic!("{report}"))
 }
 
-/// Packets of UDP conversations in both directions, beside other traffic.
+/// Packets of UDP conversations between few hosts, so that many have both directions, beside other traffic.
 fn conversation_traffic(folder: &Path) -> PathBuf {
     let mut rng = Rng::from_env(0xc0);
-    let mut packets = random_packets(&mut rng, 4000);
+    let mut packets = random_packets(&mut rng, 4000, 5);
     packets.retain(|p| p.bytes.len() >= 14);
     let path = folder.join("conversations.pcap");
     write(&path, &packets);
