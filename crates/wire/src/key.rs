@@ -6,7 +6,7 @@ use crate::field::FieldId;
 use crate::parse::Layers;
 
 /// Fields at least this wide are addresses: they are compared before the others when a `biflow` key picks its direction.
-const ADDRESS_WIDTH_BITS: u8 = 48;
+const ADDRESS_WIDTH_BITS: u8 = 32;
 
 /// Which fields make a key, and how its bytes are laid out.
 ///
@@ -190,6 +190,10 @@ mod tests {
         assert_eq!(key(&spec, &tcp(1, 2, 9, 5)).unwrap()[..5], [0, 9, 0, 5, 6]);
         assert_eq!(key(&spec, &tcp(1, 1, 9, 5)).unwrap()[..5], [0, 5, 0, 9, 6]);
         assert_ne!(key(&spec, &tcp(1, 2, 9, 5)), key(&spec, &tcp(1, 2, 5, 9)));
+        for addresses in [["ipv4.src", "ipv4.dst"], ["ipv6.src", "ipv6.dst"], ["eth.src", "eth.dst"]] {
+            let fields = ids(&[&["tcp.sport", "tcp.dport"], &addresses[..]].concat());
+            assert_eq!(KeySpec::new(&fields, true).unwrap().pairs(), [(2, 3), (0, 1)], "{addresses:?}");
+        }
         let reversed = KeySpec::new(&ids(&["eth.dst", "eth.src"]), true).unwrap();
         assert_eq!(key(&reversed, &tcp(1, 2, 0, 0)).unwrap(), [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2]);
     }
