@@ -570,3 +570,6 @@ fn decode(record: &[u8], stateful: &Stateful, layout: &RecordLayout) -> Context 
         hard_deadline_ns: layout.hard_deadline.map_or(NO_DEADLINE, |offset| get(record, offset, 8)),
     }
 }
+
+#[cfg(test)]
+mod tests;
