@@ -185,7 +185,7 @@ impl Lowering<'_> {
         let value = self.builder.reg();
         if let Some(register) = piece.register {
             self.builder.copy(value, register);
-            self.to_memory_order(value, piece.bytes);
+            self.put_in_memory_order(value, piece.bytes);
             return value;
         }
         let bytes = piece.bytes;
@@ -197,7 +197,7 @@ impl Lowering<'_> {
                 Some(size) if whole => this.builder.load(size, value, base, (slice.offset_bits / 8) as i16),
                 _ => {
                     this.load_slice(value, base, slice, super::parse::min_bytes(header));
-                    this.to_memory_order(value, bytes);
+                    this.put_in_memory_order(value, bytes);
                 }
             }
         });
@@ -205,7 +205,7 @@ impl Lowering<'_> {
     }
 
     /// A number of `bytes` bytes to what a little-endian store of that many bytes makes big endian.
-    fn to_memory_order(&mut self, value: Reg, bytes: u32) {
+    fn put_in_memory_order(&mut self, value: Reg, bytes: u32) {
         let b = &mut self.builder;
         match bytes {
             1 => {}
