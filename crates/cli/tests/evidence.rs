@@ -16,12 +16,16 @@ fn evidence_checksums() {
     if kernel(test) {
         engines.push("kernel");
     }
-    println!("capture                  engine   packets  not judged  outputs  rewritten  became bad");
+    println!("capture                  engine   packets  not judged  outputs  rewritten");
+    let mut outputs = 0;
     for capture in captures(test) {
         let Some(judged) = judge_rewriting(test, &stem(&capture), read(&capture), &engines, false) else { return };
         for (engine, j) in engines.iter().zip(judged) {
             let (name, packets, apart) = (stem(&capture), j.packets, j.out_of_reach);
-            println!("{name:23}  {engine:7}  {packets:7}  {apart:10}  {:7}  {:9}           0", j.outputs, j.rewritten);
+            println!("{name:23}  {engine:7}  {packets:7}  {apart:10}  {:7}  {:9}", j.outputs, j.rewritten);
+            outputs += j.outputs;
         }
     }
+    // Each was compared: the first with a checksum that became bad would have ended the test.
+    println!("in {outputs} packets that left, no checksum is bad that was not bad before");
 }
