@@ -61,10 +61,7 @@ impl<'a> Lowering<'a> {
         if index > 0 {
             for any in self.key_masks(index) {
                 let no_key = plan.no_key;
-                if !self.require(any, |_| no_key) {
-                    // No packet has all the fields: what follows is never reached.
-                    self.builder.goto(no_key);
-                }
+                self.require(any, |_| no_key);
             }
         }
         self.path.masks = keyed(self);

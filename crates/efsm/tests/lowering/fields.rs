@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use flowloom_testkit::Rng;
+use flowloom_testkit::{PacketBuilder, Rng};
 use flowloom_wire::KeySpec;
 use flowloom_wire::field::FieldId;
 
-use super::agree::{agree, function, random_steps};
+use super::agree::{Step, agree, function, random_steps};
 
 const GAPS_NS: [u64; 6] = [0, 0, 1, 4, 5, 6];
 
@@ -147,4 +147,41 @@ fn random_keys_are_the_same_bytes() {
     }
     println!("{keyed} of 400 keys were found in packets, {biflows} of both directions, the longest of {longest} bytes");
     assert!(keyed > 250 && biflows > 40 && longest > 64, "{keyed} {biflows} {longest}");
+}
+
+#[test]
+fn ends_of_a_connection_are_compared_as_big_endian_numbers() {
+    let function = function(
+        "function f; stateful e { key biflow(l4.sport, l4.dport, ip.src, ip.dst, eth.src, eth.dst); states a; reg n: u8; \
+         on a stay { n += 1; forward(n); } }",
+    );
+    // Bytes that stand the other way round, in one place after the other.
+    let mut ends: Vec<(u16, [u8; 16], [u8; 6])> = Vec::new();
+    let (port, address, mac) = (0x0100, [1; 16], [2; 6]);
+    ends.extend([0x0100, 0x00ff, 0xff00, 0x01ff].map(|p| (p, address, mac)));
+    for at in 0..16 {
+        let mut other = address;
+        other[at] = if at % 2 == 0 { 0 } else { 0xff };
+        other[(at + 1) % 16] = 1 ^ other[at];
+        ends.push((port, other, mac));
+    }
+    for at in 0..6 {
+        let mut other = mac;
+        (other[at], other[(at + 1) % 6]) = (at as u8, 0xf0);
+        ends.push((port, address, other));
+    }
+    let mut steps = Vec::new();
+    for a in &ends {
+        for b in &ends {
+            let builder = PacketBuilder::new().eth(a.2, b.2);
+            let v6 = builder.clone().ipv6(a.1, b.1).udp(a.0, b.0).build();
+            let v4 = |address: [u8; 16]| [address[0], address[5], address[10], address[15]];
+            let v4 = builder.ipv4(v4(a.1), v4(b.1)).udp(a.0, b.0).build();
+            steps.extend([v4, v6].map(|bytes| Step { bytes, port: 1, now_ns: 0 }));
+        }
+    }
+    let coverage = agree(&function, &steps, 1, None);
+    let pairs = (ends.len() * (ends.len() + 1) / 2) as u64;
+    println!("{} flows of {} packets", coverage.elements[0].flows_looked_up, steps.len());
+    assert!((pairs..2 * pairs).contains(&coverage.elements[0].flows_looked_up));
 }

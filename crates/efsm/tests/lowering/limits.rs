@@ -179,3 +179,30 @@ fn elements_cannot_hide_among_the_instruments() {
         assert!(errors.list.len() == 1 && errors.list[0].to_string().contains(name), "{errors}");
     }
 }
+
+#[test]
+fn every_checksum_follows_a_write() {
+    let function = function(
+        "function f; stateless e { when ip.src != ip.dst { ip.src = ip.dst; ip.ttl -= 1; udp.sport = 0xfedc; pass; } \
+         when icmp.id == 0xffff { icmp.id = 0; pass; } }",
+    );
+    // Right ones and wrong ones: all 65536, so that every carry of the sum is met.
+    let packets = [
+        (udp(1, 9), vec![24, 40]),
+        (PacketBuilder::new().ipv6([0xfe; 16], [0x57; 16]).udp(1, 2).payload(&[3; 5]).build(), vec![60]),
+        // From one zero to the other: where the checksum is 0xffff the sum is nothing but zeros.
+        (PacketBuilder::new().ipv4([1; 4], [2; 4]).icmp(8, 0, 0xffff, 7).build(), vec![36]),
+    ];
+    for (bytes, checksums) in packets {
+        let steps: Vec<Step> = (0..=u16::MAX)
+            .map(|sum| {
+                let mut bytes = bytes.clone();
+                for &at in &checksums {
+                    bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+                }
+                step(0, bytes)
+            })
+            .collect();
+        agree(&function, &steps, 1, None);
+    }
+}

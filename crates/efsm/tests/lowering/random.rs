@@ -24,7 +24,7 @@ const REGISTERS: [(&str, &str, i64); 9] = [
     ("clock", "u32 time(1ns)", 0),
 ];
 const GLOBALS: [(&str, &str, i64); 3] = [("g16", "u16", 9), ("g64", "i64", -7), ("g8", "u8", 0)];
-const METADATA: [(&str, &str); 4] = [("m", "u64"), ("mb", "u8"), ("mc", "i16"), ("md", "u32")];
+const METADATA: [(&str, &str); 5] = [("m", "u64"), ("mb", "u8"), ("mc", "i16"), ("md", "u32"), ("me", "u64")];
 /// Fields that a packet can have together; a row takes from one list.
 const FIELDS: [&[&str]; 7] = [
     &["ip.ttl", "ip.tos", "ip.proto", "ip.version", "eth.src", "eth.dst", "eth.type", "pkt.len", "pkt.port"],
