@@ -3,6 +3,7 @@
 use std::fs;
 
 use flowloom_bpf::elf;
+use flowloom_efsm::layout;
 use serde_json::json;
 
 use crate::args::{BuildArgs, Target};
@@ -21,6 +22,17 @@ pub(crate) fn build(args: &BuildArgs) -> Result<(), Failure> {
     fs::create_dir_all(&args.output).map_err(|e| Failure::file("created", &args.output, &e))?;
     let path = args.output.join(format!("{}.o", loaded.name()));
     fs::write(&path, &bytes).map_err(|e| Failure::file("written", &path, &e))?;
+    if program.maps.iter().any(|m| m.name == layout::PORTS_MAP) {
+        remark(
+            "the function forwards to ports: fill its map `fl_ports` (port number to interface index) once it is attached; \
+             a packet to a port without an entry is ABORTED",
+        );
+    }
+    if program.maps.iter().any(|m| m.layout.as_ref().is_some_and(|l| !l.deadline_offsets.is_empty())) {
+        remark(
+            "nobody sweeps an attached object in this version: expired contexts keep their place until their flow returns",
+        );
+    }
     if program.maps.iter().any(|m| m.layout.is_some()) {
         remark(
             "contexts are not locked in this version: attach the object where all packets of a flow reach one CPU \

@@ -51,7 +51,8 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     let program = loaded.program(false)?;
     let layouts: BTreeMap<_, _> =
         program.maps.iter().filter_map(|m| Some((m.name.clone(), m.layout.clone()?))).collect();
-    let sweep_ns = layouts.values().map(|l| l.sweep_ns).filter(|&ns| ns > 0).min();
+    let swept = layouts.values().filter(|l| !l.deadline_offsets.is_empty());
+    let sweep_ns = swept.map(|l| l.sweep_ns).filter(|&ns| ns > 0).min();
     let options = CompareOptions { seed: args.input.seed, sweep_ns, layouts, ..CompareOptions::default() };
 
     let mut reached = loaded.function().map(|f| Reached::new(f));
@@ -99,7 +100,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
         if let Some(least) = args.require_coverage.filter(|_| !gaps.is_empty()) {
             let n = gaps.len();
             print(&format!(
-                "{n} of the lines above are reached less than {least} times: --require-coverage wants more\n"
+                "{n} of the lines above are reached fewer than {least} times, which --require-coverage asks for\n"
             ))?;
         }
     }

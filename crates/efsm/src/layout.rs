@@ -23,6 +23,8 @@ pub const PORTS_MAP: &str = "fl_ports";
 pub const PORT_COUNT: u32 = 256;
 /// The map of counters, where the lowering was asked for them: a data section, so that code can address it directly.
 pub const HITS_MAP: &str = ".data.fl_hits";
+/// How many flows the map behind "flows looked up" remembers.
+pub const SEEN_ENTRIES: u32 = 1 << 20;
 /// Length of the key of an element without a key: its one instance.
 pub const SINGLE_KEY_BYTES: usize = 4;
 

@@ -118,7 +118,14 @@ impl Snapshot {
             })?;
             let mut entries = MapState::new();
             for item in list {
-                entries.insert(parse_hex_list(name, &item["key"])?, parse_hex_list(name, &item["value"])?);
+                let key = parse_hex_list(name, &item["key"])?;
+                if entries.insert(key, parse_hex_list(name, &item["value"])?).is_some() {
+                    return Err(SnapshotError::Form {
+                        map: name.clone(),
+                        expected: "each key once",
+                        found: item["key"].to_string(),
+                    });
+                }
             }
             snapshot.maps.insert(name.clone(), entries);
         }

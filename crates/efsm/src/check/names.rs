@@ -132,7 +132,7 @@ pub(super) fn check_name(name: Name<'_>, what: &str, sink: &mut Sink) {
         sink.error(
             Code::ReservedName,
             name.span,
-            format!("`{}` is a word of the language and cannot name a {what}", name.text),
+            format!("`{}` is a word of the language and no name for a {what}", name.text),
             "reserved",
         )
         .help(format!("choose another name, such as `my_{}`", name.text));

@@ -47,8 +47,6 @@ use rows::Facts;
 const SECTION: &str = "xdp";
 /// A licence that lets the program use every helper.
 const LICENSE: &str = "Dual MIT/GPL";
-/// How many flows the map behind "flows looked up" remembers.
-const SEEN_ENTRIES: u32 = 1 << 20;
 /// Above this much virtual code some jump is too far, in all likelihood; allocating registers for it would take minutes.
 const MOST_OPS: usize = 200_000;
 /// What fits in the largest value of a map in the kernel, 4 MiB.
@@ -230,7 +228,14 @@ impl<'a> Lowering<'a> {
             for (i, (element, plan)) in function.elements.iter().zip(&mut plans).enumerate() {
                 if let Some(stateful) = &element.stateful {
                     let name = layout::seen_map(i);
-                    let map = plain_map(&name, MapKind::Hash, key_bytes(stateful), 4, SEEN_ENTRIES, BPF_F_NO_PREALLOC);
+                    let map = plain_map(
+                        &name,
+                        MapKind::Hash,
+                        key_bytes(stateful),
+                        4,
+                        layout::SEEN_ENTRIES,
+                        BPF_F_NO_PREALLOC,
+                    );
                     plan.seen = Some(add_map(map));
                 }
             }
