@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use flowloom_efsm::{Coverage, ElementCoverage};
 use flowloom_testkit::Rng;
 
 use super::agree::{agree, function, random_steps, unreached};
@@ -26,12 +27,21 @@ fn machine_and_lowered_program_agree_on_every_row() {
     assert!(sources.len() >= 9, "{}", sources.len());
     for (name, text) in sources {
         let function = function(&text);
-        let steps = random_steps(&mut rng, 6000, 4, &GAPS_NS);
-        let coverage = agree(&function, &steps, 7, None);
-        let missing: Vec<String> =
-            unreached(&function, &coverage).into_iter().filter(|row| !row.contains("never:")).collect();
+        // Rare rows take another round.
+        let mut missing: Option<Vec<String>> = None;
+        let mut coverage = Coverage::default();
+        for _ in 0..8 {
+            let steps = random_steps(&mut rng, 6000, 4, &GAPS_NS);
+            coverage = agree(&function, &steps, 7, None);
+            let now = unreached(&function, &coverage).into_iter().filter(|row| !row.contains("never:"));
+            let still = now.filter(|row| missing.as_ref().is_none_or(|before| before.contains(row))).collect();
+            if missing.insert(still).is_empty() {
+                break;
+            }
+        }
+        let missing = missing.unwrap_or_default();
         assert!(missing.is_empty(), "{name}: not reached\n{}", missing.join("\n"));
-        let sum = |pick: fn(&flowloom_efsm::ElementCoverage) -> u64| coverage.elements.iter().map(pick).sum::<u64>();
+        let sum = |pick: fn(&ElementCoverage) -> u64| coverage.elements.iter().map(pick).sum::<u64>();
         println!(
             "{name}: {} created, {} removed, {} rejected, {} idle and {} hard timers, {} without match, {} without key",
             sum(|e| e.created),
