@@ -5,6 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use flowloom_bpf::Program;
+use flowloom_bpf::insn::class;
 use flowloom_efsm::{LowerOptions, Machine, compile, layout, lower};
 use flowloom_engine::{Choices, Datapath, Packet, Port, Snapshot};
 use flowloom_exec::KernelEngine;
@@ -30,6 +32,12 @@ fn state(engine: &mut dyn Datapath) -> Snapshot {
     snapshot
 }
 
+/// The deepest byte of the frame that the program stores to.
+fn stack_bytes(program: &Program) -> i16 {
+    let stores = program.insns.iter().filter(|i| matches!(i.class(), class::ST | class::STX) && i.dst == 10);
+    stores.map(|i| -i.off).max().unwrap_or(0)
+}
+
 #[test]
 fn the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine() {
     if let Err(reason) = KernelEngine::available() {
@@ -53,10 +61,11 @@ fn the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine() {
             for counters in [false, true] {
                 let program = lower(&function, &LowerOptions { counters }).unwrap();
                 let what = format!(
-                    "{name}{}{}: {} slots",
+                    "{name}{}{}: {} slots, {} bytes of stack",
                     if out.is_some() { " to a port" } else { "" },
                     if counters { " with counters" } else { "" },
                     program.insns.len(),
+                    stack_bytes(&program),
                 );
                 let mut kernel = match KernelEngine::load(&program) {
                     Ok(kernel) => kernel,
