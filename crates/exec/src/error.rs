@@ -38,13 +38,15 @@ pub enum ExecError {
     /// The kernel's verifier refuses the program.
     #[error(transparent)]
     Refused(Box<Refused>),
-    /// The object, its maps or its types could not be loaded.
-    #[error("program `{program}` could not be loaded into the kernel: {source}")]
+    /// The program, its maps or its types could not be loaded.
+    #[error("program `{program}`: the kernel could not {action}: {source}")]
     Load {
         /// The program.
         program: String,
-        /// What happened.
-        source: Box<aya::EbpfError>,
+        /// What it was to do.
+        action: String,
+        /// The system's answer.
+        source: std::io::Error,
     },
     /// What was loaded is not what was meant.
     #[error("program `{program}` in the kernel: {what} is {found}, expected {expected}")]

@@ -4,7 +4,7 @@
 //!  captures ──► run ──► Datapath::process ──► outcome ──► capture
 //!                │            ▲
 //!   SweepClock ──┘            │
-//!                     KernelEngine:  Program ──rewrite──► elf::write ──► aya ──► verifier, BPF_PROG_TEST_RUN
+//!                     KernelEngine:  Program ──rewrite──► load ──► verifier, BPF_PROG_TEST_RUN
 //! ```
 //!
 //! [`run`](run()) works for every engine. [`KernelEngine`] runs a program as XDP in the kernel, one packet a call; because
@@ -15,6 +15,7 @@ mod error;
 mod kernel;
 pub mod rewrite;
 mod run;
+mod sys;
 #[cfg(test)]
 mod testcode;
 

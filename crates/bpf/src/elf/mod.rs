@@ -3,6 +3,7 @@
 //! ```text
 //!   .o bytes ──read──► Object { programs } ──► interpreter, kernel, hardware
 //!   Program ──write──► .o bytes ──► bpftool prog load · ip link set … xdp obj · xdp-loader · aya · read
+//!      └─kernel_types──► types, lines ──► bpf(2), for a loader of our own
 //! ```
 //!
 //! # Layout
@@ -35,7 +36,7 @@ mod write;
 
 pub use code::CodeError;
 pub use read::{Object, ReadError, ReadFault, read};
-pub use write::{WriteError, write};
+pub use write::{KernelTypes, WriteError, kernel_types, write};
 
 /// Largest number of slots in a program: what the kernel is ready to look at.
 pub(crate) const MAX_SLOTS: usize = 1_000_000;

@@ -3,6 +3,7 @@
 //! Goal: what loaders expect of clang, from a [`Program`]. Steps: check the program and split it into functions; make the
 //! types; put sections and symbols; turn indices of maps and distances of calls into relocations; attach the lines.
 
+mod kernel;
 mod types;
 
 use std::collections::HashSet;
@@ -19,6 +20,7 @@ use super::{DataKind, MAX_COLUMN, MAX_LINE, names};
 use crate::btf::{BtfError, Ext, ExtSection, FuncRecord, LineRecord};
 use crate::insn::{Insn, imm64};
 use crate::program::{BPF_F_MMAPABLE, BPF_F_RDONLY_PROG, LineInfo, MapDef, MapKind, Program};
+pub use kernel::{KernelTypes, kernel_types};
 use types::{Definition, Types};
 
 /// Why a program cannot become an object.
@@ -355,28 +357,20 @@ impl<'p> Writer<'p> {
     fn lines(&mut self, types: &mut Types) -> Result<(), WriteError> {
         let program = self.program;
         check_lines(program)?;
-        let Some(first) = program.lines.first() else { return Ok(()) };
+        if program.lines.is_empty() {
+            return Ok(());
+        }
         let mut records = [Vec::new(), Vec::new()];
         for (number, function) in self.functions.iter().enumerate() {
             let (_, start) = self.place(number);
-            let from = program.lines.partition_point(|line| line.insn < function.start);
-            let to = program.lines.partition_point(|line| line.insn < function.end);
-            let lines = &program.lines[from..to];
-            let mut put = |slot: usize, line: &LineInfo| -> Result<(), WriteError> {
+            for (slot, line) in line_records(program, function) {
                 records[usize::from(number > 0)].push(LineRecord {
                     offset_bytes: (start as usize + (slot - function.start) * 8) as u32,
                     file: types.string(&line.file)?,
                     text: types.string(&line.text)?,
                     line: line.line,
-                    column: if line.column > MAX_COLUMN { 0 } else { line.column },
+                    column: column(line),
                 });
-                Ok(())
-            };
-            if lines.first().is_none_or(|line| line.insn > function.start) {
-                put(function.start, program.line_of(function.start).unwrap_or(first))?;
-            }
-            for line in lines {
-                put(line.insn, line)?;
             }
         }
         for (section, records) in [program.section.as_str(), names::TEXT].into_iter().zip(records) {
@@ -394,6 +388,22 @@ impl<'p> Writer<'p> {
         self.section(names::SIDECAR, SectionKind::Other, &sidecar, 1);
         self.object.write().map_err(|e| fail(names::TEXT, e.to_string()))
     }
+}
+
+/// The lines of one function by their slots. It begins with one, as the kernel wants it: the line in force there.
+fn line_records<'p>(program: &'p Program, function: &Range<usize>) -> impl Iterator<Item = (usize, &'p LineInfo)> {
+    let from = program.lines.partition_point(|line| line.insn < function.start);
+    let to = program.lines.partition_point(|line| line.insn < function.end);
+    let lines = &program.lines[from..to];
+    let begins = lines.first().is_some_and(|line| line.insn == function.start);
+    let in_force = program.line_of(function.start).or(program.lines.first()).filter(|_| !begins);
+    let start = function.start;
+    in_force.map(|line| (start, line)).into_iter().chain(lines.iter().map(|line| (line.insn, line)))
+}
+
+/// The column as the format carries it.
+fn column(line: &LineInfo) -> u32 {
+    if line.column > MAX_COLUMN { 0 } else { line.column }
 }
 
 fn check_map(map: &MapDef) -> Result<(), WriteError> {

@@ -3,9 +3,6 @@
 use std::fs;
 use std::io;
 
-use aya::EbpfError;
-use aya::maps::MapError;
-use aya::programs::ProgramError;
 use flowloom_bpf::insn::{alu, class, helper, jmp};
 use flowloom_bpf::{Insn, Program};
 use flowloom_engine::{Choices, Datapath, Packet, Port, Verdict};
@@ -72,13 +69,7 @@ pub(super) fn probe() -> Result<(), Reason> {
 fn reason(error: &ExecError) -> Reason {
     let io = match error {
         ExecError::Refused(refused) => Some(&refused.source),
-        ExecError::Load { source, .. } => match source.as_ref() {
-            EbpfError::MapError(MapError::CreateError { io_error, .. })
-            | EbpfError::ProgramError(ProgramError::LoadError { io_error, .. }) => Some(io_error),
-            EbpfError::MapError(MapError::SyscallError(error))
-            | EbpfError::ProgramError(ProgramError::SyscallError(error)) => Some(&error.io_error),
-            _ => None,
-        },
+        ExecError::Load { source, .. } => Some(source),
         _ => None,
     };
     match io {

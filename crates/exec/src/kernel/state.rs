@@ -3,23 +3,23 @@
 use flowloom_bpf::{BPF_F_RDONLY_PROG, MapDef, MapKind};
 use flowloom_engine::{EngineError, MapState, Snapshot, SnapshotError};
 
-use super::sys::RawMap;
 use super::system;
+use crate::sys::RawMap;
 
 /// One map that holds state.
 #[derive(Debug)]
-pub(super) struct KernelMap {
+pub(crate) struct KernelMap {
     def: MapDef,
     raw: RawMap,
 }
 
 impl KernelMap {
-    pub(super) fn new(def: MapDef, raw: RawMap) -> KernelMap {
+    pub(crate) fn new(def: MapDef, raw: RawMap) -> KernelMap {
         KernelMap { def, raw }
     }
 
     /// Whether a map belongs to the state: not the ports, and not constants that came with the program.
-    pub(super) fn is_state(def: &MapDef) -> bool {
+    pub(crate) fn is_state(def: &MapDef) -> bool {
         let is_constant = def.flags & BPF_F_RDONLY_PROG != 0 && def.initial.is_some();
         def.kind != MapKind::Devmap && !is_constant
     }
@@ -30,7 +30,7 @@ impl KernelMap {
     }
 
     /// Removes the entries that have a deadline at or before `now_ns`.
-    pub(super) fn sweep(&self, now_ns: u64) -> Result<(), EngineError> {
+    pub(crate) fn sweep(&self, now_ns: u64) -> Result<(), EngineError> {
         let Some(layout) = &self.def.layout else { return Ok(()) };
         let offsets = &layout.deadline_offsets;
         if offsets.is_empty() || self.def.kind != MapKind::Hash {
@@ -123,7 +123,7 @@ fn deadline(value: &[u8], offset: u32) -> Option<u64> {
 }
 
 /// The contents of all maps.
-pub(super) fn snapshot(maps: &[KernelMap]) -> Result<Snapshot, EngineError> {
+pub(crate) fn snapshot(maps: &[KernelMap]) -> Result<Snapshot, EngineError> {
     let mut snapshot = Snapshot::default();
     for map in maps {
         snapshot.maps.insert(map.def.name.clone(), map.contents()?);
@@ -132,7 +132,7 @@ pub(super) fn snapshot(maps: &[KernelMap]) -> Result<Snapshot, EngineError> {
 }
 
 /// Makes `state` the contents of all maps; nothing is changed unless all of it fits.
-pub(super) fn restore(maps: &[KernelMap], state: &Snapshot) -> Result<(), EngineError> {
+pub(crate) fn restore(maps: &[KernelMap], state: &Snapshot) -> Result<(), EngineError> {
     for (name, wanted) in &state.maps {
         let Some(map) = maps.iter().find(|map| map.def.name == *name) else {
             let names: Vec<String> = maps.iter().map(|map| format!("`{}`", map.def.name)).collect();

@@ -173,16 +173,7 @@ impl Types {
             members.push(("key_size", self.number(map.key_bytes)?));
             members.push(("value_size", self.number(map.value_bytes)?));
         } else {
-            let key = match map.kind {
-                // The kernel wants the index of an array to be an integer.
-                MapKind::Array | MapKind::Devmap if map.key_bytes == 4 => self.sized(4, false)?,
-                _ => self.bytes(map.key_bytes)?,
-            };
-            let value = match &map.layout {
-                Some(layout) => self.record(map, layout)?,
-                None if matches!(map.value_bytes, 1 | 2 | 4 | 8) => self.sized(map.value_bytes, false)?,
-                None => self.bytes(map.value_bytes)?,
-            };
+            let (key, value) = self.key_and_value(map)?;
             members.push(("key", self.builder.add(Type::Ptr(key))));
             members.push(("value", self.builder.add(Type::Ptr(value))));
         }
@@ -193,6 +184,21 @@ impl Types {
         let name = self.string(&map.name)?;
         let var = self.builder.add(Type::Var { name, of, linkage: Linkage::Global });
         Ok(Definition { var, size_bytes })
+    }
+
+    /// The types of a map's keys and values.
+    pub(super) fn key_and_value(&mut self, map: &MapDef) -> Result<(TypeId, TypeId), WriteError> {
+        let key = match map.kind {
+            // The kernel wants the index of an array to be an integer.
+            MapKind::Array | MapKind::Devmap if map.key_bytes == 4 => self.sized(4, false)?,
+            _ => self.bytes(map.key_bytes)?,
+        };
+        let value = match &map.layout {
+            Some(layout) => self.record(map, layout)?,
+            None if matches!(map.value_bytes, 1 | 2 | 4 | 8) => self.sized(map.value_bytes, false)?,
+            None => self.bytes(map.value_bytes)?,
+        };
+        Ok((key, value))
     }
 
     /// The record of a context table: its fields where they are, and arrays of bytes between them.

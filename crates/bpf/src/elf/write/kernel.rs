@@ -1,0 +1,56 @@
+//! The types of a program as bpf(2) takes them from a loader of our own, without an object between.
+//!
+//! Goal: what libbpf makes of `.BTF` and `.BTF.ext` before it asks the kernel: one blob of types, the type of each function
+//! and each map, a source line for each place, all counted in instructions.
+
+use super::types::Types;
+use super::{WriteError, check_data, check_lines, check_map, line_records};
+use crate::btf::TypeId;
+use crate::elf::code;
+use crate::program::{MapKind, Program};
+
+/// The types of a program and its maps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelTypes {
+    /// What BPF_BTF_LOAD takes.
+    pub btf: Vec<u8>,
+    /// First instruction and type of each function.
+    pub functions: Vec<(u32, TypeId)>,
+    /// `struct bpf_line_info` of each source line: instruction, offset of the file's name, offset of the text, line and
+    /// column. Empty where the program has no lines.
+    pub lines: Vec<[u32; 4]>,
+    /// Types of key and value of each map; none for maps for which the kernel takes none.
+    pub maps: Vec<Option<(TypeId, TypeId)>>,
+}
+
+/// The types of `program`, for BPF_BTF_LOAD, BPF_MAP_CREATE and BPF_PROG_LOAD.
+///
+/// # Errors
+/// Those of [`super::write()`]: what an object cannot say, the kernel is not told either.
+pub fn kernel_types(program: &Program) -> Result<KernelTypes, WriteError> {
+    let ranges =
+        code::split(&program.insns).map_err(|source| WriteError::Code { program: program.name.clone(), source })?;
+    super::check_names(program)?;
+    check_lines(program)?;
+    let mut types = Types::default();
+    let mut functions = Vec::with_capacity(ranges.len());
+    let mut lines = Vec::new();
+    for (number, range) in ranges.iter().enumerate() {
+        let name = if number > 0 { format!("{}_{number}", program.name) } else { program.name.clone() };
+        functions.push((range.start as u32, types.function(&name, &program.section, number > 0)?));
+        for (at, line) in line_records(program, range) {
+            let [file, text] = [types.string(&line.file)?, types.string(&line.text)?];
+            lines.push([at as u32, file.0, text.0, line.line << 10 | super::column(line)]);
+        }
+    }
+    let mut maps = Vec::with_capacity(program.maps.len());
+    for map in &program.maps {
+        match &map.initial {
+            Some(initial) => drop(check_data(map, initial)?),
+            None => check_map(map)?,
+        }
+        let is_typed = map.kind != MapKind::Devmap || map.layout.is_some();
+        maps.push(if is_typed { Some(types.key_and_value(map)?) } else { None });
+    }
+    Ok(KernelTypes { btf: types.finish().emit()?, functions, lines, maps })
+}

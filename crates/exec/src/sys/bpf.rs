@@ -1,0 +1,142 @@
+//! The system call and its attributes.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// Numbers of the commands.
+pub(super) const MAP_CREATE: libc::c_int = 0;
+pub(super) const MAP_LOOKUP_ELEM: libc::c_int = 1;
+pub(super) const MAP_UPDATE_ELEM: libc::c_int = 2;
+pub(super) const MAP_DELETE_ELEM: libc::c_int = 3;
+pub(super) const PROG_LOAD: libc::c_int = 5;
+pub(super) const PROG_TEST_RUN: libc::c_int = 10;
+pub(super) const BTF_LOAD: libc::c_int = 18;
+pub(super) const MAP_FREEZE: libc::c_int = 22;
+pub(super) const MAP_LOOKUP_BATCH: libc::c_int = 24;
+
+// The kernel looks at every byte of what it is given, so padding has to be a field.
+
+/// `bpf_attr` of MAP_CREATE.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct MapCreate {
+    pub(super) kind: u32,
+    pub(super) key_bytes: u32,
+    pub(super) value_bytes: u32,
+    pub(super) max_entries: u32,
+    pub(super) flags: u32,
+    pub(super) inner_fd: u32,
+    pub(super) numa_node: u32,
+    pub(super) name: [u8; 16],
+    pub(super) ifindex: u32,
+    pub(super) btf_fd: u32,
+    pub(super) key_type: u32,
+    pub(super) value_type: u32,
+}
+
+/// `bpf_attr` of the commands on one entry.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct Element {
+    pub(super) map_fd: u32,
+    pub(super) padding: u32,
+    pub(super) key: u64,
+    pub(super) value: u64,
+    pub(super) flags: u64,
+}
+
+/// `bpf_attr` of the commands on many entries.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) in_batch: u64,
+    pub(super) out_batch: u64,
+    pub(super) keys: u64,
+    pub(super) values: u64,
+    pub(super) count: u32,
+    pub(super) map_fd: u32,
+    pub(super) elem_flags: u64,
+    pub(super) flags: u64,
+}
+
+/// `bpf_attr` of BTF_LOAD.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct BtfLoad {
+    pub(super) btf: u64,
+    pub(super) log: u64,
+    pub(super) btf_bytes: u32,
+    pub(super) log_bytes: u32,
+    pub(super) log_level: u32,
+    pub(super) padding: u32,
+}
+
+/// `bpf_attr` of PROG_LOAD, as far as we use it.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct ProgLoad {
+    pub(super) kind: u32,
+    pub(super) insns_len: u32,
+    pub(super) insns: u64,
+    pub(super) license: u64,
+    pub(super) log_level: u32,
+    pub(super) log_bytes: u32,
+    pub(super) log: u64,
+    pub(super) kernel_version: u32,
+    pub(super) flags: u32,
+    pub(super) name: [u8; 16],
+    pub(super) ifindex: u32,
+    pub(super) attach_type: u32,
+    pub(super) btf_fd: u32,
+    pub(super) func_bytes: u32,
+    pub(super) funcs: u64,
+    pub(super) funcs_len: u32,
+    pub(super) line_bytes: u32,
+    pub(super) lines: u64,
+    pub(super) lines_len: u32,
+    pub(super) attach_btf: u32,
+}
+
+/// `bpf_attr` of PROG_TEST_RUN.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct TestRun {
+    pub(super) prog_fd: u32,
+    pub(super) verdict: u32,
+    pub(super) in_bytes: u32,
+    pub(super) out_bytes: u32,
+    pub(super) input: u64,
+    pub(super) output: u64,
+    pub(super) repeat: u32,
+    pub(super) duration_ns: u32,
+    pub(super) context_in_bytes: u32,
+    pub(super) context_out_bytes: u32,
+    pub(super) context_in: u64,
+    pub(super) context_out: u64,
+    pub(super) flags: u32,
+    pub(super) cpu: u32,
+    pub(super) batch: u32,
+    pub(super) padding: u32,
+}
+
+/// Calls bpf(2); what it answers where that is no error.
+///
+/// # Safety
+/// `attr` is the `bpf_attr` of the command, and each address in it that the command reads or writes is that of live memory
+/// of the length that the command takes, mutable where it writes.
+pub(super) unsafe fn call<A>(command: libc::c_int, attr: &mut A) -> io::Result<i64> {
+    // SAFETY: a structure of the size given; the rest is the caller's promise.
+    let answer = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<A>()) };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
+}
+
+/// Calls a command that answers with a file descriptor.
+///
+/// # Safety
+/// As for [`call`].
+pub(super) unsafe fn open<A>(command: libc::c_int, attr: &mut A) -> io::Result<OwnedFd> {
+    // SAFETY: the caller's promise.
+    let fd = unsafe { call(command, attr)? };
+    // SAFETY: the command made this descriptor for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}

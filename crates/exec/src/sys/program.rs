@@ -1,0 +1,147 @@
+//! Types, programs and test runs.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use flowloom_bpf::Insn;
+use flowloom_bpf::elf::KernelTypes;
+
+use super::{bpf, object_name, too_long};
+
+/// BPF_PROG_TYPE_XDP.
+const XDP: u32 = 6;
+/// BPF_XDP, how programs of this type are attached.
+pub(super) const ATTACH_XDP: u32 = 37;
+/// Length of `struct bpf_func_info`.
+const FUNC_BYTES: u32 = 8;
+/// Length of `struct bpf_line_info`.
+const LINE_BYTES: u32 = 16;
+/// The first log asked for, and the largest that every kernel gives.
+const LOG_BYTES: [usize; 2] = [1 << 16, (1 << 24) - 1];
+
+/// Hands the types to the kernel.
+///
+/// # Errors
+/// The kernel's, with what it says about the types in the text.
+pub(crate) fn load_btf(btf: &[u8]) -> io::Result<OwnedFd> {
+    let btf_bytes = u32::try_from(btf.len()).map_err(|_| too_long("types", btf.len()))?;
+    let mut attr = bpf::BtfLoad { btf: btf.as_ptr() as u64, btf_bytes, ..bpf::BtfLoad::default() };
+    // SAFETY: `btf` lives, and its length is the one given; there is no log yet.
+    let error = match unsafe { bpf::open(bpf::BTF_LOAD, &mut attr) } {
+        Ok(fd) => return Ok(fd),
+        Err(error) => error,
+    };
+    let mut log = vec![0; LOG_BYTES[0]];
+    (attr.log, attr.log_bytes, attr.log_level) = (log.as_mut_ptr() as u64, log.len() as u32, 1);
+    // SAFETY: the same, and `log` has the length given.
+    if unsafe { bpf::open(bpf::BTF_LOAD, &mut attr) }.is_ok() || error.kind() == io::ErrorKind::PermissionDenied {
+        return Err(error);
+    }
+    let text = text(&log);
+    let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    Err(io::Error::new(error.kind(), format!("{error}: {}", last.trim())))
+}
+
+/// What a log holds, up to its end.
+fn text(log: &[u8]) -> String {
+    let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
+    String::from_utf8_lossy(&log[..end]).into_owned()
+}
+
+/// A program that the kernel refused: its answer and the verifier's log.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) error: io::Error,
+    pub(crate) log: String,
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Refusal {
+        Refusal { error, log: String::new() }
+    }
+}
+
+/// Loads an XDP program; its instructions name maps by file descriptors already.
+///
+/// # Errors
+/// The kernel's; the log is empty where it is not the verifier that refuses.
+pub(crate) fn load(
+    name: &str,
+    license: &str,
+    insns: &[Insn],
+    types: &KernelTypes,
+    btf: BorrowedFd<'_>,
+) -> Result<RawProgram, Refusal> {
+    let license = CString::new(license).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+    let code: Vec<u64> = insns.iter().map(|insn| u64::from_ne_bytes(insn.to_bytes())).collect();
+    let funcs: Vec<[u32; 2]> = types.functions.iter().map(|(at, ty)| [*at, ty.0]).collect();
+    let length = |what: &str, found: usize| u32::try_from(found).map_err(|_| too_long(what, found));
+    let mut attr = bpf::ProgLoad {
+        kind: XDP,
+        insns_len: length("instructions", code.len())?,
+        insns: code.as_ptr() as u64,
+        license: license.as_ptr() as u64,
+        name: object_name(name),
+        attach_type: ATTACH_XDP,
+        btf_fd: btf.as_raw_fd() as u32,
+        func_bytes: FUNC_BYTES,
+        funcs: funcs.as_ptr() as u64,
+        funcs_len: length("functions", funcs.len())?,
+        line_bytes: LINE_BYTES,
+        lines: types.lines.as_ptr() as u64,
+        lines_len: length("lines", types.lines.len())?,
+        ..bpf::ProgLoad::default()
+    };
+    // SAFETY: code, licence (ended by a zero byte), functions and lines live and have the lengths given.
+    let error = match unsafe { bpf::open(bpf::PROG_LOAD, &mut attr) } {
+        Ok(fd) => return Ok(RawProgram { fd }),
+        Err(error) => error,
+    };
+    // Only now is the log worth its making; a large one is cut by old kernels, which say so.
+    for bytes in LOG_BYTES {
+        let mut log = vec![0; bytes];
+        (attr.log, attr.log_bytes, attr.log_level) = (log.as_mut_ptr() as u64, bytes as u32, 1);
+        // SAFETY: the same, and `log` has the length given.
+        match unsafe { bpf::open(bpf::PROG_LOAD, &mut attr) } {
+            Ok(fd) => return Ok(RawProgram { fd }),
+            Err(again) if again.raw_os_error() == Some(libc::ENOSPC) && bytes != LOG_BYTES[1] => {}
+            Err(_) => return Err(Refusal { error, log: text(&log) }),
+        }
+    }
+    Err(error.into())
+}
+
+/// What a test run gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ran {
+    /// What the program returned.
+    pub(crate) verdict: u32,
+    /// Length of the packet afterwards.
+    pub(crate) bytes: usize,
+}
+
+/// An XDP program in the kernel.
+#[derive(Debug)]
+pub(crate) struct RawProgram {
+    fd: OwnedFd,
+}
+
+impl RawProgram {
+    /// Runs it on `packet`, `repeat` times on the same bytes; the packet afterwards goes to `output`, as far as it fits.
+    pub(crate) fn test_run(&self, packet: &[u8], output: &mut [u8], repeat: u32) -> io::Result<Ran> {
+        let length = |found: usize| u32::try_from(found).map_err(|_| too_long("a packet", found));
+        let mut attr = bpf::TestRun {
+            prog_fd: self.fd.as_raw_fd() as u32,
+            in_bytes: length(packet.len())?,
+            out_bytes: length(output.len())?,
+            input: packet.as_ptr() as u64,
+            output: output.as_mut_ptr() as u64,
+            repeat,
+            ..bpf::TestRun::default()
+        };
+        // SAFETY: input and output have the lengths given, the output is mutable, and there is no context.
+        unsafe { bpf::call(bpf::PROG_TEST_RUN, &mut attr)? };
+        Ok(Ran { verdict: attr.verdict, bytes: attr.out_bytes as usize })
+    }
+}
