@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
-use flowloom_trace::{Census, MergedReader, PacketCount};
+use flowloom_trace::{Census, MergedReader, PacketCount, SizeCount};
 use flowloom_verify::{Stimulus, StimulusOptions};
 use serde_json::json;
 
@@ -43,10 +43,9 @@ pub(crate) fn info(args: &TraceInfoArgs) -> Result<(), Failure> {
         info.mean_len_bytes,
     );
     text.push_str(&format!(
-        "{} packets cut short, {} steps back in time, at most {} new flows in a millisecond\n\n",
+        "{} packets cut short, {} steps back in time\n\n",
         grouped(info.cut_packets),
         grouped(info.steps_back_in_time),
-        grouped(info.max_new_flows_per_ms),
     ));
     text.push_str(&table(&["header", "packets"], &protocols(&info.protocols), &[1]));
     text.push('\n');
@@ -55,11 +54,32 @@ pub(crate) fn info(args: &TraceInfoArgs) -> Result<(), Failure> {
         .iter()
         .map(|f| {
             let both = f.both_ways.map_or_else(|| "-".to_owned(), grouped);
-            vec![f.key.to_owned(), grouped(f.packets), grouped(f.one_way), both]
+            let numbers = [f.packets, f.one_way].map(grouped).into_iter().chain([both]);
+            let most = [f.max_active_in_10s, f.max_new_per_ms].map(grouped);
+            std::iter::once(f.key.to_owned()).chain(numbers).chain(most).collect()
         })
         .collect();
-    text.push_str(&table(&["flow key", "packets", "flows", "both ways as one"], &rows, &[1, 2, 3]));
+    let header = ["flow key", "packets", "flows", "both ways as one", "most in 10 s", "most new in 1 ms"];
+    text.push_str(&table(&header, &rows, &[1, 2, 3, 4, 5]));
+    text.push('\n');
+    let rows: Vec<Vec<String>> = info
+        .sizes
+        .iter()
+        .map(|class| {
+            let share = 100.0 * info.share(class.from_bytes, class.below_bytes);
+            vec![lengths(class), grouped(class.packets), format!("{share:.1}%")]
+        })
+        .collect();
+    text.push_str(&table(&["length", "packets", "share"], &rows, &[1, 2]));
     print(&text)
+}
+
+/// A class of lengths in words.
+fn lengths(class: &SizeCount) -> String {
+    match class.below_bytes {
+        Some(below) => format!("{} to {} B", class.from_bytes, below - 1),
+        None => format!("{} B and more", class.from_bytes),
+    }
 }
 
 /// Headers with their packets. Of the numbers that name no header that we know there may be hundreds: people see the most

@@ -1,18 +1,20 @@
 //! What a capture holds.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::BTreeMap;
 
 use flowloom_wire::field::FIVE_TUPLE;
-use flowloom_wire::{FieldId, Header, KeySpec, Layers};
+use flowloom_wire::{FieldId, Header, Layers};
 use serde::Serialize;
 
 use crate::error::TraceError;
+use crate::flows::{FlowCount, Flows};
 use crate::merge::MergedReader;
 use crate::reader::CapturedPacket;
 
-const NS_PER_MS: u64 = 1_000_000;
 /// What stands in the place of an EtherType and is smaller is a length [IEEE 802.3 3.2.6].
 const FIRST_ETHERTYPE: u16 = 0x0600;
+/// Where the classes of lengths begin: those that the papers describe traffic by.
+const SIZE_CLASSES_BYTES: [u32; 6] = [0, 80, 100, 300, 600, 1400];
 
 /// What one pass over a capture finds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -42,10 +44,10 @@ pub struct TraceInfo {
     /// fragments among them), `ieee 802.3` where a length stands in the place of the EtherType, `no ethernet` for packets
     /// too short for it.
     pub protocols: Vec<PacketCount>,
-    /// Distinct flows by key.
+    /// Packets by their length on the wire, in ascending classes.
+    pub sizes: Vec<SizeCount>,
+    /// Flows by key: the source address, the pair of addresses, the 5-tuple [FlowBlaze table 6].
     pub flows: Vec<FlowCount>,
-    /// The largest number of 5-tuples seen for the first time within any millisecond.
-    pub max_new_flows_per_ms: u64,
 }
 
 /// Packets of one kind.
@@ -57,17 +59,15 @@ pub struct PacketCount {
     pub packets: u64,
 }
 
-/// Distinct flows by one key.
+/// Packets of one class of lengths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct FlowCount {
-    /// Its fields.
-    pub key: &'static str,
-    /// Packets that have all of them.
+pub struct SizeCount {
+    /// The smallest length of the class.
+    pub from_bytes: u32,
+    /// The first length beyond it; `None` for the last class.
+    pub below_bytes: Option<u32>,
+    /// How many.
     pub packets: u64,
-    /// Flows with each direction by itself.
-    pub one_way: u64,
-    /// Flows with both directions together (`biflow`); `None` for a key that has no directions.
-    pub both_ways: Option<u64>,
 }
 
 impl TraceInfo {
@@ -85,6 +85,16 @@ impl TraceInfo {
         }
         Ok(census.finish())
     }
+
+    /// The share of packets, from 0 to 1, whose length lies in a range that begins and ends where classes do.
+    pub fn share(&self, from_bytes: u32, below_bytes: Option<u32>) -> f64 {
+        let is_inside = |class: &&SizeCount| {
+            let ends_inside = below_bytes.is_none_or(|end| class.below_bytes.is_some_and(|below| below <= end));
+            class.from_bytes >= from_bytes && ends_inside
+        };
+        let packets: u64 = self.sizes.iter().filter(is_inside).map(|class| class.packets).sum();
+        if self.packets == 0 { 0.0 } else { packets as f64 / self.packets as f64 }
+    }
 }
 
 /// Counts packets for a [`TraceInfo`], for callers that do something else with them too.
@@ -100,10 +110,8 @@ pub struct Census {
     ports: BTreeMap<u32, u64>,
     headers: [u64; Header::ALL.len()],
     others: BTreeMap<Other, u64>,
+    sizes: [u64; SIZE_CLASSES_BYTES.len()],
     flows: [Flows; 3],
-    /// First arrivals of 5-tuples within the last millisecond.
-    new_flows_ns: VecDeque<u64>,
-    max_new_flows_per_ms: u64,
     ethertypes: Vec<FieldId>,
     ip_proto: FieldId,
 }
@@ -114,14 +122,6 @@ enum Other {
     Ieee8023,
     EtherType(u16),
     IpProto(u8),
-}
-
-#[derive(Debug)]
-struct Flows {
-    name: &'static str,
-    packets: u64,
-    one_way: (KeySpec, HashSet<Vec<u8>>),
-    both_ways: Option<(KeySpec, HashSet<Vec<u8>>)>,
 }
 
 impl Default for Census {
@@ -144,13 +144,12 @@ impl Census {
             ports: BTreeMap::new(),
             headers: [0; Header::ALL.len()],
             others: BTreeMap::new(),
+            sizes: [0; SIZE_CLASSES_BYTES.len()],
             flows: [
-                Flows::new("ip.src", &["ip.src"], false),
-                Flows::new("ip.src, ip.dst", &["ip.src", "ip.dst"], true),
-                Flows::new("5-tuple", &FIVE_TUPLE, true),
+                Flows::new("ip.src", &["ip.src"].map(catalogued), false),
+                Flows::new("ip.src, ip.dst", &["ip.src", "ip.dst"].map(catalogued), true),
+                Flows::new("5-tuple", &FIVE_TUPLE.map(catalogued), true),
             ],
-            new_flows_ns: VecDeque::new(),
-            max_new_flows_per_ms: 0,
             ethertypes: ["vlan2.type", "vlan.type", "eth.type"].map(catalogued).to_vec(),
             ip_proto: catalogued("ip.proto"),
         }
@@ -170,16 +169,13 @@ impl Census {
         self.captured_bytes += packet.bytes.len() as u64;
         self.cut_packets += u64::from(packet.is_cut());
         *self.ports.entry(packet.port).or_insert(0) += 1;
+        let class = SIZE_CLASSES_BYTES.partition_point(|&from_bytes| from_bytes <= packet.original_len_bytes);
+        self.sizes[class - 1] += 1;
 
         let layers = Layers::parse(&packet.bytes);
         self.add_protocols(&layers, packet);
-        let mut is_new = false;
         for flows in &mut self.flows {
-            // The last key is the 5-tuple.
-            is_new = flows.add(&layers, packet);
-        }
-        if is_new {
-            self.add_new_flow(last.max(time_ns));
+            flows.add(&layers, packet, last.max(time_ns));
         }
     }
 
@@ -202,15 +198,6 @@ impl Census {
         }
     }
 
-    /// Counts a 5-tuple whose first packet arrives now, the largest time so far.
-    fn add_new_flow(&mut self, now_ns: u64) {
-        while self.new_flows_ns.front().is_some_and(|&then_ns| now_ns - then_ns >= NS_PER_MS) {
-            self.new_flows_ns.pop_front();
-        }
-        self.new_flows_ns.push_back(now_ns);
-        self.max_new_flows_per_ms = self.max_new_flows_per_ms.max(self.new_flows_ns.len() as u64);
-    }
-
     /// What was counted.
     pub fn finish(self) -> TraceInfo {
         let named = |name: String, packets: u64| PacketCount { name, packets };
@@ -228,8 +215,8 @@ impl Census {
             cut_packets: self.cut_packets,
             protocols: headers.chain(others).collect(),
             ports: self.ports,
+            sizes: size_counts(&self.sizes),
             flows: self.flows.iter().map(Flows::count).collect(),
-            max_new_flows_per_ms: self.max_new_flows_per_ms,
         }
     }
 }
@@ -245,35 +232,12 @@ impl Other {
     }
 }
 
-impl Flows {
-    fn new(name: &'static str, fields: &[&'static str], has_directions: bool) -> Flows {
-        let fields: Vec<_> = fields.iter().copied().map(catalogued).collect();
-        let table = |biflow| (KeySpec::new(&fields, biflow).expect("fixed fields make a key"), HashSet::new());
-        Flows { name, packets: 0, one_way: table(false), both_ways: has_directions.then(|| table(true)) }
-    }
-
-    /// Counts the packet; says whether its flow, one way, is new.
-    fn add(&mut self, layers: &Layers, packet: &CapturedPacket) -> bool {
-        let Some(key) = self.one_way.0.extract(layers, &packet.bytes, packet.port) else { return false };
-        self.packets += 1;
-        // A flow known one way is known both ways.
-        if !self.one_way.1.insert(key) {
-            return false;
-        }
-        if let Some((spec, seen)) = &mut self.both_ways {
-            seen.extend(spec.extract(layers, &packet.bytes, packet.port));
-        }
-        true
-    }
-
-    fn count(&self) -> FlowCount {
-        FlowCount {
-            key: self.name,
-            packets: self.packets,
-            one_way: self.one_way.1.len() as u64,
-            both_ways: self.both_ways.as_ref().map(|(_, seen)| seen.len() as u64),
-        }
-    }
+fn size_counts(packets: &[u64]) -> Vec<SizeCount> {
+    let ends = SIZE_CLASSES_BYTES.iter().skip(1).map(|end| Some(*end)).chain([None]);
+    let classes = SIZE_CLASSES_BYTES.iter().zip(ends).zip(packets);
+    classes
+        .map(|((from, below_bytes), packets)| SizeCount { from_bytes: *from, below_bytes, packets: *packets })
+        .collect()
 }
 
 fn catalogued(name: &str) -> FieldId {

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod flows;
 mod folder;
 mod info;
 mod input;
@@ -39,8 +40,9 @@ mod reader;
 mod writer;
 
 pub use error::{Place, TraceError};
+pub use flows::{ACTIVE_WINDOW_NS, FlowCount, NEW_WINDOW_NS};
 pub use folder::traces_from_env;
-pub use info::{Census, FlowCount, PacketCount, TraceInfo};
+pub use info::{Census, PacketCount, SizeCount, TraceInfo};
 pub use merge::{MergedReader, PortBy};
 pub use reader::{CaptureReader, CapturedPacket};
 pub use writer::{CaptureWriter, Format};

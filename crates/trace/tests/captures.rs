@@ -73,12 +73,14 @@ fn every_capture_has_an_info() {
             info.packets,
             info.mean_len_bytes,
             info.duration_ns / 1_000_000,
-            info.max_new_flows_per_ms,
+            info.flows[2].max_new_per_ms,
             started.elapsed().as_millis()
         );
         let flows = &info.flows[2];
         assert!(flows.both_ways.unwrap() <= flows.one_way && flows.one_way <= flows.packets);
-        assert!(flows.packets <= info.packets && info.max_new_flows_per_ms <= flows.one_way);
+        assert!(flows.packets <= info.packets && flows.max_new_per_ms <= flows.max_active_in_10s);
+        assert!(flows.max_active_in_10s <= flows.one_way);
+        assert_eq!(info.sizes.iter().map(|class| class.packets).sum::<u64>(), info.packets);
         assert!(info.captured_bytes <= info.wire_bytes || info.cut_packets == 0);
     }
 }

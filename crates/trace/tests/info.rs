@@ -82,10 +82,32 @@ fn flows_are_counted_one_way_and_both_ways() {
     let frames =
         [udp(a, b), udp(b, a), udp(a, b), udp((1, 100), (2, 201)), udp((1, 200), (2, 100)), udp((3, 100), (2, 200))];
     let packets: Vec<_> = frames.into_iter().map(|bytes| packet(0, 1, bytes)).collect();
-    let flow = |key, one_way, both_ways| FlowCount { key, packets: 6, one_way, both_ways };
+    // All at one time: each is active, and each is new.
+    let flow = |key, one_way, both_ways| FlowCount {
+        key,
+        packets: 6,
+        one_way,
+        both_ways,
+        max_active_in_10s: one_way,
+        max_new_per_ms: one_way,
+    };
     assert_eq!(
         census(&packets).flows,
         [flow("ip.src", 3, None), flow("ip.src, ip.dst", 3, Some(2)), flow("5-tuple", 5, Some(4))]
+    );
+}
+
+#[test]
+fn lengths_are_counted_by_class() {
+    let of = |len: u32| CapturedPacket { original_len_bytes: len, ..packet(0, 1, udp((1, 1), (2, 2))) };
+    let info = census(&[0, 79, 80, 99, 100, 299, 300, 599, 600, 1399, 1400, 1_000_000].map(of));
+    assert_eq!(info.sizes.iter().map(|class| class.packets).collect::<Vec<_>>(), [2; 6]);
+    let bounds: Vec<_> = info.sizes.iter().map(|class| (class.from_bytes, class.below_bytes)).collect();
+    assert_eq!((bounds[0], bounds[5]), ((0, Some(80)), (1400, None)));
+    assert!(bounds.windows(2).all(|pair| pair[0].1 == Some(pair[1].0)));
+    let shares = [(0, Some(80)), (80, Some(300)), (1400, None), (0, None)].map(|(from, below)| info.share(from, below));
+    assert!(
+        shares.iter().zip([2, 4, 2, 12]).all(|(share, twelfths)| (share - f64::from(twelfths) / 12.0).abs() < 1e-9)
     );
 }
 
@@ -94,7 +116,7 @@ fn new_flows_are_counted_in_any_millisecond() {
     let frame = |i: u16| udp((1, i), (2, 1));
     let at = |times: &[u64]| {
         let packets: Vec<_> = times.iter().zip(1..).map(|(time, i)| packet(*time, 1, frame(i))).collect();
-        census(&packets).max_new_flows_per_ms
+        census(&packets).flows[2].max_new_per_ms
     };
     assert_eq!(at(&[0]), 1);
     // The millisecond may start anywhere, and ends before it has passed.
@@ -103,25 +125,59 @@ fn new_flows_are_counted_in_any_millisecond() {
     assert_eq!(at(&[0, 1_000_000, 2_000_000]), 1);
     // A known flow is not new.
     let again: Vec<_> = (0..5).map(|i| packet(i, 1, frame(7))).collect();
-    assert_eq!(census(&again).max_new_flows_per_ms, 1);
+    assert_eq!(census(&again).flows[2].max_new_per_ms, 1);
 }
 
 #[test]
-fn new_flows_in_a_window_equal_their_count_over_all_windows() {
+fn flows_are_active_in_any_ten_seconds() {
+    const S: u64 = 1_000_000_000;
+    let at = |packets: &[(u64, u16)]| {
+        let packets: Vec<_> = packets.iter().map(|(time, port)| packet(*time, 1, udp((1, *port), (2, 1)))).collect();
+        census(&packets).flows[2].max_active_in_10s
+    };
+    assert_eq!(at(&[(0, 1), (9 * S, 2)]), 2);
+    assert_eq!(at(&[(0, 1), (10 * S - 1, 2)]), 2);
+    assert_eq!(at(&[(0, 1), (10 * S, 2)]), 1);
+    // A flow that goes on is active; one that comes back is again.
+    assert_eq!(at(&[(0, 1), (5 * S, 1), (14 * S, 2)]), 2);
+    assert_eq!(at(&[(0, 1), (30 * S, 2), (31 * S, 1), (32 * S, 3)]), 3);
+}
+
+/// For each key, the most flows within a window that may begin with any packet: all of them, or those first seen in it.
+fn by_hand(packets: &[(u64, u16, u16)], window_ns: u64, is_first_only: bool) -> [u64; 3] {
+    [0, 1, 2].map(|number| {
+        let key = |a: u16, b: u16| [(a >> 3, 0), (a >> 3, b >> 3), (a, b)][number];
+        let mut seen = HashSet::new();
+        let events: Vec<_> = packets
+            .iter()
+            .filter_map(|&(time, a, b)| (seen.insert(key(a, b)) || !is_first_only).then_some((time, key(a, b))))
+            .collect();
+        let within = |from: u64| {
+            let inside = events.iter().filter(|(time, _)| (from..from + window_ns).contains(time));
+            inside.map(|(_, key)| key).collect::<HashSet<_>>().len() as u64
+        };
+        events.iter().map(|(time, _)| within(*time)).max().unwrap_or(0)
+    })
+}
+
+#[test]
+fn windows_equal_their_count_over_all_windows() {
     let mut rng = Rng::from_env(0x1f0);
-    for _ in 0..200 {
-        let mut time_ns = 0;
-        let (mut packets, mut starts, mut known) = (Vec::new(), Vec::new(), HashSet::new());
-        for _ in 0..rng.below(200) {
-            time_ns += rng.next_u64() % 120_000;
-            let host = rng.below(150) as u16;
-            packets.push(packet(time_ns, 1, udp((1, host), (2, 1))));
-            if known.insert(host) {
-                starts.push(time_ns);
-            }
+    for _ in 0..150 {
+        let step_ns = *rng.pick(&[120_000, 300_000_000, 2_000_000_000]);
+        let (mut time_ns, mut drawn) = (0, Vec::new());
+        for _ in 0..rng.below(150) {
+            time_ns += rng.next_u64() % step_ns;
+            drawn.push((time_ns, rng.below(60) as u16, rng.below(30) as u16));
         }
-        let within = |from: u64| starts.iter().filter(|start| (from..from + 1_000_000).contains(*start)).count() as u64;
-        let expected = starts.iter().map(|start| within(*start)).max().unwrap_or(0);
-        assert_eq!(census(&packets).max_new_flows_per_ms, expected);
+        // Eight ports a host.
+        let packets: Vec<_> = drawn
+            .iter()
+            .map(|&(time, a, b)| packet(time, 1, udp(((a >> 3) as u8, a & 7), (100 + (b >> 3) as u8, b & 7))))
+            .collect();
+        let info = census(&packets);
+        let counted = |what: fn(&FlowCount) -> u64| [0, 1, 2].map(|key| what(&info.flows[key]));
+        assert_eq!(counted(|flows| flows.max_active_in_10s), by_hand(&drawn, 10_000_000_000, false));
+        assert_eq!(counted(|flows| flows.max_new_per_ms), by_hand(&drawn, 1_000_000, true));
     }
 }
