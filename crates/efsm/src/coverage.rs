@@ -35,6 +35,8 @@ pub struct ElementCoverage {
     pub removed: u64,
     /// Contexts not created because the table was full.
     pub rejected: u64,
+    /// Contexts that made room for others.
+    pub evicted: u64,
     /// Distinct keys looked up.
     pub flows_looked_up: u64,
 }
@@ -73,6 +75,7 @@ impl Coverage {
             Counter::Created => &mut e.created,
             Counter::Removed => &mut e.removed,
             Counter::Rejected => &mut e.rejected,
+            Counter::Evicted => &mut e.evicted,
         } += 1;
     }
 
@@ -96,6 +99,7 @@ impl Coverage {
             e.created = read(i, Counter::Created)?;
             e.removed = read(i, Counter::Removed)?;
             e.rejected = read(i, Counter::Rejected)?;
+            e.evicted = read(i, Counter::Evicted)?;
             let states = function.elements[i].stateful.as_ref().map_or(0, |s| s.states.len() as u16);
             for state in 0..states {
                 let nonzero = |n: u64| (n > 0).then_some((state, n));

@@ -2,16 +2,19 @@
 //! sweepers and `map dump` read.
 //!
 //! # Layout
-//! A context record is little endian: `idle_deadline` and `idle_ns` (only where a row of the element sets an idle timer),
-//! `hard_deadline` (only where one sets a hard timer), the registers from wide to narrow, `state`, `flags` (reserved, 0),
-//! zeros up to a multiple of 8. A deadline that is not set is [`NO_DEADLINE`].
+//! A context record is little endian: `idle_deadline` and `idle_ns` (only where a row or a successor of the element sets an
+//! idle timer), `hard_deadline` (only where one sets a hard timer), `touched` (only where the oldest context is evicted: when a
+//! packet last found it), the registers from wide to narrow, `state`, `flags` (reserved, 0), zeros up to a multiple of 8. A
+//! deadline that is not set is [`NO_DEADLINE`].
 //!
 //! The global registers of all elements stand one after the other in the data section [`GLOBALS_MAP`].
 
 use flowloom_bpf::{ContextLayout, LayoutField};
 use flowloom_wire::KeySpec;
 
-use crate::model::{Element, Function, NextState, Stateful, Variable};
+use crate::model::{Element, Function, NextState, Policy, Stateful, Variable};
+
+pub use flowloom_engine::PORT_COUNT;
 
 /// The deadline of a timer that does not run. No time of a packet should reach it: at that moment every timer has run out.
 pub const NO_DEADLINE: u64 = u64::MAX;
@@ -19,8 +22,6 @@ pub const NO_DEADLINE: u64 = u64::MAX;
 pub const GLOBALS_MAP: &str = ".data";
 /// The map of ports to redirect to.
 pub const PORTS_MAP: &str = "fl_ports";
-/// The ports that can be bound; `forward` to any other is ABORTED.
-pub const PORT_COUNT: u32 = 256;
 /// The map of counters, where the lowering was asked for them: a data section, so that code can address it directly.
 pub const HITS_MAP: &str = ".data.fl_hits";
 /// How many flows the map behind "flows looked up" remembers.
@@ -45,6 +46,8 @@ pub struct RecordLayout {
     pub idle: Option<IdleOffsets>,
     /// Offset of the deadline of the hard timer, where the element has one.
     pub hard_deadline: Option<u32>,
+    /// Offset of the time at which a packet last found the context, where the element evicts the oldest.
+    pub touched: Option<u32>,
     /// Offset of each register, in declared order.
     pub registers: Vec<u32>,
     /// Offset of the state, two bytes.
@@ -65,17 +68,17 @@ pub struct IdleOffsets {
 impl RecordLayout {
     /// The layout of the contexts of `element`.
     pub fn of(element: &Element, stateful: &Stateful) -> RecordLayout {
-        let sets = |pick: fn(&NextState) -> bool| element.rows.iter().any(|row| pick(&row.next));
         let mut at = 0;
         let mut take = |bytes: u32| {
             at += bytes;
             at - bytes
         };
-        let idle = sets(|next| matches!(next, NextState::To { idle_ns: Some(_), .. }))
-            .then(|| IdleOffsets { deadline: take(8), period: take(8) });
-        let hard_deadline = sets(|next| matches!(next, NextState::To { hard_ns: Some(_), .. })).then(|| take(8));
+        let timers = Timers::of(element, stateful);
+        let idle = timers.idle.then(|| IdleOffsets { deadline: take(8), period: take(8) });
+        let hard_deadline = timers.hard.then(|| take(8));
+        let touched = (stateful.policy == Policy::EvictOldest).then(|| take(8));
         let mut registers = vec![0; stateful.registers.len()];
-        for bytes in [8, 4, 2] {
+        for bytes in [16, 8, 4, 2] {
             for (offset, register) in registers.iter_mut().zip(&stateful.registers) {
                 if size_bytes(register) == bytes {
                     *offset = take(bytes);
@@ -89,7 +92,7 @@ impl RecordLayout {
                 *offset = take(1);
             }
         }
-        RecordLayout { idle, hard_deadline, registers, state, len_bytes: at.next_multiple_of(8) }
+        RecordLayout { idle, hard_deadline, touched, registers, state, len_bytes: at.next_multiple_of(8) }
     }
 
     /// The layout as objects carry it.
@@ -111,6 +114,7 @@ impl RecordLayout {
             fields.push(number("hard_deadline", offset, 8));
             deadline_offsets.push(offset);
         }
+        fields.extend(self.touched.map(|offset| number("touched", offset, 8)));
         for (register, &offset_bytes) in stateful.registers.iter().zip(&self.registers) {
             fields.push(LayoutField {
                 name: register.name.clone(),
@@ -129,6 +133,26 @@ impl RecordLayout {
             deadline_offsets,
             sweep_ns: stateful.sweep_ns,
         }
+    }
+}
+
+/// Which timers contexts of an element can have.
+struct Timers {
+    idle: bool,
+    hard: bool,
+}
+
+impl Timers {
+    fn of(element: &Element, stateful: &Stateful) -> Timers {
+        let rows = element.rows.iter().filter_map(|row| match row.next {
+            NextState::To { idle_ns, hard_ns, .. } => Some((idle_ns, hard_ns)),
+            NextState::Stay => None,
+        });
+        let set = rows.chain(stateful.successors.iter().flatten().map(|next| (next.idle_ns, next.hard_ns)));
+        set.fold(Timers { idle: false, hard: false }, |timers, (idle_ns, hard_ns)| Timers {
+            idle: timers.idle || idle_ns.is_some(),
+            hard: timers.hard || hard_ns.is_some(),
+        })
     }
 }
 
@@ -168,7 +192,8 @@ pub fn globals(function: &Function) -> (Vec<Vec<u32>>, Vec<u8>) {
 #[allow(clippy::expect_used)]
 pub fn key_spec(stateful: &Stateful) -> Option<KeySpec> {
     let key = stateful.key.as_ref()?;
-    Some(KeySpec::new(&key.fields, key.biflow).expect("the front end checked the key"))
+    let fields: Vec<_> = key.fields().collect();
+    Some(KeySpec::new(&fields, key.biflow).expect("the front end checked the key"))
 }
 
 /// What is counted about an element.
@@ -195,6 +220,8 @@ pub enum Counter {
     Removed,
     /// A context could not be created, the table being full.
     Rejected,
+    /// A context made room for another.
+    Evicted,
 }
 
 /// Numbers the counters of a function: the only value of [`HITS_MAP`] is an array of u64 in this order.
@@ -222,7 +249,7 @@ impl CounterTable {
                 let states = element.stateful.as_ref().map_or(1, |s| s.states.len() as u32);
                 let counters = ElementCounters { base: len, states, rows: element.rows.len() as u32 };
                 // Far above what a program can be; the lowering says so before it counts.
-                len = (counters.rows + 2).saturating_mul(states).saturating_add(5).saturating_add(len);
+                len = (counters.rows + 2).saturating_mul(states).saturating_add(6).saturating_add(len);
                 counters
             })
             .collect();
@@ -252,6 +279,7 @@ impl CounterTable {
             Counter::Created => tail + 2,
             Counter::Removed => tail + 3,
             Counter::Rejected => tail + 4,
+            Counter::Evicted => tail + 5,
         }
     }
 }

@@ -7,10 +7,12 @@
 //! # Arithmetic
 //! An expression is computed in its [`Width`]: 32 bits, or 64 where the destination or an operand is wider than 32 (or
 //! where signed and unsigned 32-bit operands meet). Operands are extended by their own signedness, results wrap, and a
-//! destination takes the low bits. Wider operands (addresses) can only be moved and compared for equality.
+//! destination takes the low bits. Values of 128 bits (addresses) are [`Wide`]: they can only be moved and compared for
+//! equality.
 
 use std::sync::Arc;
 
+use flowloom_wire::Header;
 use flowloom_wire::field::FieldId;
 
 /// A network function.
@@ -58,10 +60,17 @@ pub struct Span {
 /// The type of a register, global or metadata field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Type {
-    /// 8, 16, 32 or 64.
+    /// 8, 16, 32 or 64; 128 for addresses, which are never signed.
     pub width_bits: u8,
     /// Two's complement.
     pub signed: bool,
+}
+
+impl Type {
+    /// Whether values of it are [`Wide`].
+    pub fn is_wide(self) -> bool {
+        self.width_bits > 64
+    }
 }
 
 /// A register, global register or metadata field.
@@ -72,7 +81,7 @@ pub struct Variable {
     /// Its type.
     pub ty: Type,
     /// Its initial value, as the low `width_bits` bits.
-    pub initial: u64,
+    pub initial: u128,
     /// Where it is declared.
     pub span: Span,
 }
@@ -101,12 +110,54 @@ pub struct Stateful {
     pub size: u32,
     /// How often expired contexts are removed.
     pub sweep_ns: u64,
+    /// What happens to a context too many.
+    pub policy: Policy,
     /// State names; number 0 is the initial one.
     pub states: Vec<String>,
+    /// For each state, what follows when a timer of it runs out; `None` means the default context. A successor has no
+    /// successor itself.
+    pub successors: Vec<Option<Successor>>,
     /// Flow registers.
     pub registers: Vec<Variable>,
     /// Global registers.
     pub globals: Vec<Variable>,
+    /// Contexts that are there from the start, at most `size`, each key once.
+    pub preloaded: Vec<Preloaded>,
+}
+
+/// What happens where a row would store one context more than there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// The row's updates and its transition are dropped.
+    Reject,
+    /// The context with the smallest value of this register goes, of several the one with the smallest key.
+    EvictLowest(u16),
+    /// The context with the largest value of this register goes, of several the one with the smallest key.
+    EvictHighest(u16),
+    /// The context goes that packets have not found for the longest time, of several the one with the smallest key.
+    EvictOldest,
+}
+
+/// The state that a context enters at the deadline of a timer, its registers kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Successor {
+    /// The state.
+    pub state: u16,
+    /// Its idle timeout, counted from the deadline.
+    pub idle_ns: Option<u64>,
+    /// Its hard timeout, counted from the deadline.
+    pub hard_ns: Option<u64>,
+}
+
+/// A context that is there from the start, without timers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Preloaded {
+    /// The bytes of its key.
+    pub key: Vec<u8>,
+    /// Its state.
+    pub state: u16,
+    /// Its registers, in declared order.
+    pub registers: Vec<u128>,
 }
 
 /// A flow key.
@@ -114,8 +165,27 @@ pub struct Stateful {
 pub struct Key {
     /// Both directions of a connection share one context.
     pub biflow: bool,
-    /// The fields in order.
-    pub fields: Vec<FieldId>,
+    /// Its parts in order.
+    pub parts: Vec<KeyPart>,
+}
+
+/// A part of a flow key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum KeyPart {
+    /// A packet field.
+    Field(FieldId),
+    /// A metadata field.
+    Metadata(u16),
+}
+
+impl Key {
+    /// The packet fields of the key.
+    pub fn fields(&self) -> impl Iterator<Item = FieldId> {
+        self.parts.iter().filter_map(|part| match part {
+            KeyPart::Field(field) => Some(*field),
+            KeyPart::Metadata(_) => None,
+        })
+    }
 }
 
 /// One row of an element.
@@ -209,10 +279,10 @@ pub enum Condition {
         /// Width of the sequence space: 8, 16, 32 or 64.
         serial_bits: u8,
     },
-    /// `field & mask == value`: exact match of addresses and prefixes; also of any other field.
+    /// `operand & mask == value`: exact match of addresses and prefixes; also of any field.
     Masked {
-        /// The field.
-        field: FieldId,
+        /// What is compared.
+        operand: Wide,
         /// The bits that count.
         mask: u128,
         /// Their value.
@@ -231,15 +301,46 @@ pub enum Condition {
         /// Holds where the range does not.
         negated: bool,
     },
-    /// Two fields of one width above 64 bits are equal.
-    SameField {
-        /// Left field.
-        left: FieldId,
-        /// Right field.
-        right: FieldId,
+    /// A number is one of a set.
+    OneOf {
+        /// The number.
+        operand: Expr,
+        /// The set, ascending; each value within `width`.
+        values: Vec<u64>,
+        /// The width it is computed in.
+        width: Width,
+        /// Holds where it is none of them.
+        negated: bool,
+    },
+    /// Two values above 64 bits are equal.
+    Same {
+        /// Left value.
+        left: Wide,
+        /// Right value.
+        right: Wide,
         /// Holds where they differ.
         negated: bool,
     },
+    /// The packet's key has no context, and the table holds as many as it may.
+    Full {
+        /// Holds where that is not so.
+        negated: bool,
+    },
+}
+
+/// A value that is moved and compared for equality as a whole; those above 64 bits can be nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Wide {
+    /// A constant.
+    Constant(u128),
+    /// A packet field, as it was when the packet reached this element.
+    Field(FieldId),
+    /// A flow register of this element.
+    Register(u16),
+    /// A global register of this element.
+    Global(u16),
+    /// A metadata field.
+    Metadata(u16),
 }
 
 /// How two numbers are compared.
@@ -349,11 +450,24 @@ pub struct Update {
     /// What is written.
     pub destination: Destination,
     /// The new value.
-    pub value: Expr,
-    /// The width it is computed in.
-    pub width: Width,
+    pub value: NewValue,
     /// Where it stands.
     pub span: Span,
+}
+
+/// A value that is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NewValue {
+    /// A number; the target takes its low bits.
+    Number {
+        /// The value.
+        value: Expr,
+        /// The width it is computed in.
+        width: Width,
+    },
+    /// For a target wider than 64 bits, a value of the same width. The front end turns a write of an IPv4 constant to
+    /// `ip.src` into one to `ipv4.src`, so that a constant for a field is always a full IPv6 address.
+    Wide(Wide),
 }
 
 /// The packet actions of a row: they read registers after the updates, and fields and metadata from before the row.
@@ -361,6 +475,8 @@ pub struct Update {
 pub struct Actions {
     /// Writes of fields and metadata, in parallel; at most one for each destination.
     pub writes: Vec<Write>,
+    /// Changes of the frame as a whole and packets that leave besides it, in order, after the writes.
+    pub steps: Vec<Step>,
     /// What becomes of the packet.
     pub terminal: Terminal,
 }
@@ -371,7 +487,7 @@ pub struct Write {
     /// What is written.
     pub target: WriteTarget,
     /// The value.
-    pub value: WriteValue,
+    pub value: NewValue,
     /// Where it stands.
     pub span: Span,
 }
@@ -385,21 +501,44 @@ pub enum WriteTarget {
     Metadata(u16),
 }
 
-/// What a packet action writes there.
+/// One step of a row's actions; its values are those of the row's writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WriteValue {
-    /// A number; the target takes its low bits.
-    Number {
-        /// The value.
-        value: Expr,
-        /// The width it is computed in.
-        width: Width,
+pub struct Step {
+    /// What is done.
+    pub kind: StepKind,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StepKind {
+    /// A VLAN tag or an MPLS label becomes the outermost one.
+    Push(HeaderTemplate),
+    /// The outermost VLAN tag or MPLS label goes; the row does not match where there is none.
+    Pop(Header),
+    /// These headers come between the link layer and the outermost IP header; the row does not match where there is none.
+    Encapsulate(Vec<HeaderTemplate>),
+    /// Everything from the outermost IP header up to the inner one goes; the row does not match where there is none.
+    Decapsulate,
+    /// A copy of the frame as it is now leaves by this port, computed in 32 bits.
+    Clone(Expr),
+    /// A packet made of these headers leaves by a port.
+    Emit {
+        /// The port, computed in 32 bits.
+        port: Expr,
+        /// Its headers, from the outermost.
+        headers: Vec<HeaderTemplate>,
     },
-    /// A constant for a target wider than 64 bits. The front end turns a write of an IPv4 constant to `ip.src` into
-    /// one to `ipv4.src`, so that this is always a full IPv6 address.
-    Wide(u128),
-    /// Another field of the same width, above 64 bits.
-    Copy(FieldId),
+}
+
+/// A header that is made, what is not given taken from its defaults.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderTemplate {
+    /// Which header.
+    pub header: Header,
+    /// Fields of it, by their names in an outermost header, and their values; each field once.
+    pub values: Vec<(FieldId, NewValue)>,
 }
 
 /// What becomes of a packet.
@@ -415,6 +554,8 @@ pub enum Terminal {
     Forward(Expr),
     /// Out of the port it came in by.
     Reply,
+    /// A copy out of every bound port but the one it came in by.
+    Flood,
     /// Into a later element.
     Goto(u16),
 }

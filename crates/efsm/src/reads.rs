@@ -2,7 +2,11 @@
 
 use flowloom_wire::field::FieldId;
 
-use crate::model::{Actions, Condition, Expr, Row, Terminal, WriteTarget, WriteValue};
+use flowloom_wire::Header;
+
+use crate::model::{
+    Actions, Condition, Expr, HeaderTemplate, NewValue, Row, Step, StepKind, Terminal, Wide, WriteTarget,
+};
 
 impl Expr {
     /// Calls `visit` for this expression and everything in it.
@@ -28,59 +32,147 @@ impl Expr {
     }
 }
 
+impl NewValue {
+    /// The numeric expression, where it is one.
+    pub fn expr(&self) -> Option<&Expr> {
+        match self {
+            NewValue::Number { value, .. } => Some(value),
+            NewValue::Wide(_) => None,
+        }
+    }
+
+    /// The wide value, where it is one.
+    pub fn wide(&self) -> Option<Wide> {
+        match self {
+            NewValue::Number { .. } => None,
+            NewValue::Wide(wide) => Some(*wide),
+        }
+    }
+
+    fn fields(&self, fields: &mut Vec<FieldId>) {
+        match self {
+            NewValue::Number { value, .. } => value.walk(&mut |e| fields.extend(field_of(e))),
+            NewValue::Wide(wide) => fields.extend(wide.field()),
+        }
+    }
+}
+
+impl Wide {
+    /// The packet field that is read, where it is one.
+    pub fn field(self) -> Option<FieldId> {
+        match self {
+            Wide::Field(field) => Some(field),
+            Wide::Constant(_) | Wide::Register(_) | Wide::Global(_) | Wide::Metadata(_) => None,
+        }
+    }
+}
+
 impl Condition {
     /// The numeric expressions of the condition.
     pub fn exprs(&self) -> Vec<&Expr> {
         match self {
             Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } => vec![left, right],
-            Condition::Masked { .. } | Condition::Range { .. } | Condition::SameField { .. } => Vec::new(),
+            Condition::OneOf { operand, .. } => vec![operand],
+            Condition::Masked { .. } | Condition::Range { .. } | Condition::Same { .. } | Condition::Full { .. } => {
+                Vec::new()
+            }
+        }
+    }
+
+    /// The wide values of the condition.
+    pub fn wides(&self) -> Vec<Wide> {
+        match self {
+            Condition::Masked { operand, .. } => vec![*operand],
+            Condition::Same { left, right, .. } => vec![*left, *right],
+            Condition::Compare { .. }
+            | Condition::Serial { .. }
+            | Condition::OneOf { .. }
+            | Condition::Range { .. }
+            | Condition::Full { .. } => Vec::new(),
         }
     }
 
     /// The fields that the condition reads.
     pub fn fields(&self) -> Vec<FieldId> {
-        match self {
-            Condition::Compare { .. } | Condition::Serial { .. } => {
-                let mut fields = Vec::new();
-                for expr in self.exprs() {
-                    expr.walk(&mut |e| fields.extend(field_of(e)));
-                }
-                fields
-            }
-            Condition::Masked { field, .. } | Condition::Range { field, .. } => vec![*field],
-            Condition::SameField { left, right, .. } => vec![*left, *right],
+        let mut fields: Vec<FieldId> = self.wides().into_iter().filter_map(Wide::field).collect();
+        if let Condition::Range { field, .. } = self {
+            fields.push(*field);
         }
+        for expr in self.exprs() {
+            expr.walk(&mut |e| fields.extend(field_of(e)));
+        }
+        fields
+    }
+}
+
+impl Step {
+    /// The headers that the step makes.
+    pub fn headers(&self) -> &[HeaderTemplate] {
+        match &self.kind {
+            StepKind::Push(header) => std::slice::from_ref(header),
+            StepKind::Encapsulate(headers) | StepKind::Emit { headers, .. } => headers,
+            StepKind::Pop(_) | StepKind::Decapsulate | StepKind::Clone(_) => &[],
+        }
+    }
+
+    /// The port that a packet leaves by.
+    pub fn port(&self) -> Option<&Expr> {
+        match &self.kind {
+            StepKind::Clone(port) | StepKind::Emit { port, .. } => Some(port),
+            StepKind::Push(_) | StepKind::Pop(_) | StepKind::Encapsulate(_) | StepKind::Decapsulate => None,
+        }
+    }
+
+    /// Whether the frame is another one afterwards.
+    pub fn changes_frame(&self) -> bool {
+        match &self.kind {
+            StepKind::Push(_) | StepKind::Pop(_) | StepKind::Encapsulate(_) | StepKind::Decapsulate => true,
+            StepKind::Clone(_) | StepKind::Emit { .. } => false,
+        }
+    }
+
+    /// A field that is there exactly where the frame has what the step changes.
+    fn needs(&self) -> Option<FieldId> {
+        FieldId::by_name(match &self.kind {
+            StepKind::Push(_) => "eth.type",
+            StepKind::Pop(Header::Vlan) => "vlan.id",
+            StepKind::Pop(_) => "mpls.label",
+            StepKind::Encapsulate(_) => "ip.version",
+            StepKind::Decapsulate => "inner.ip.version",
+            StepKind::Clone(_) | StepKind::Emit { .. } => return None,
+        })
     }
 }
 
 impl Actions {
+    /// Every value that the actions compute, but for ports.
+    pub fn values(&self) -> impl Iterator<Item = &NewValue> {
+        let templates = self.steps.iter().flat_map(Step::headers).flat_map(|header| &header.values);
+        self.writes.iter().map(|write| &write.value).chain(templates.map(|(_, value)| value))
+    }
+
     /// The numeric expressions of the actions.
     pub fn exprs(&self) -> Vec<&Expr> {
-        let mut exprs: Vec<&Expr> = self
-            .writes
-            .iter()
-            .filter_map(|write| match &write.value {
-                WriteValue::Number { value, .. } => Some(value),
-                WriteValue::Wide(_) | WriteValue::Copy(_) => None,
-            })
-            .collect();
+        let mut exprs: Vec<&Expr> = self.values().filter_map(NewValue::expr).collect();
+        exprs.extend(self.steps.iter().filter_map(Step::port));
         if let Terminal::Forward(port) = &self.terminal {
             exprs.push(port);
         }
         exprs
     }
 
-    /// The fields that the actions read.
+    /// The wide values of the actions.
+    pub fn wides(&self) -> Vec<Wide> {
+        self.values().filter_map(NewValue::wide).collect()
+    }
+
+    /// The fields that the actions read, or that say that what they change is there.
     pub fn fields_read(&self) -> Vec<FieldId> {
-        let mut fields = Vec::new();
+        let mut fields: Vec<FieldId> = self.steps.iter().filter_map(Step::needs).collect();
         for expr in self.exprs() {
             expr.walk(&mut |e| fields.extend(field_of(e)));
         }
-        for write in &self.writes {
-            if let WriteValue::Copy(from) = write.value {
-                fields.push(from);
-            }
-        }
+        fields.extend(self.wides().into_iter().filter_map(Wide::field));
         fields
     }
 
@@ -94,22 +186,35 @@ impl Actions {
             })
             .collect()
     }
+
+    /// Whether a step makes another frame of the packet's.
+    pub fn changes_frame(&self) -> bool {
+        self.steps.iter().any(Step::changes_frame)
+    }
 }
 
 impl Row {
     /// Every numeric expression of the row.
     pub fn exprs(&self) -> Vec<&Expr> {
         let mut exprs: Vec<&Expr> = self.conditions.iter().flat_map(Condition::exprs).collect();
-        exprs.extend(self.updates.iter().map(|update| &update.value));
+        exprs.extend(self.updates.iter().filter_map(|update| update.value.expr()));
         exprs.extend(self.actions.exprs());
         exprs
+    }
+
+    /// Every wide value of the row.
+    pub fn wides(&self) -> Vec<Wide> {
+        let mut wides: Vec<Wide> = self.conditions.iter().flat_map(Condition::wides).collect();
+        wides.extend(self.updates.iter().filter_map(|update| update.value.wide()));
+        wides.extend(self.actions.wides());
+        wides
     }
 
     /// The fields that must be present for the row to match, each once, in the order of the catalogue.
     pub fn fields(&self) -> Vec<FieldId> {
         let mut fields: Vec<FieldId> = self.conditions.iter().flat_map(Condition::fields).collect();
         for update in &self.updates {
-            update.value.walk(&mut |e| fields.extend(field_of(e)));
+            update.value.fields(&mut fields);
         }
         fields.extend(self.actions.fields_read());
         fields.extend(self.actions.fields_written());

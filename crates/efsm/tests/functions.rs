@@ -39,7 +39,7 @@ fn show(function: &Function) -> String {
                 writeln!(text, "    {condition:?}").unwrap();
             }
             for update in &row.updates {
-                writeln!(text, "    {:?} = {:?} in {:?}", update.destination, update.value, update.width).unwrap();
+                writeln!(text, "    {:?} = {:?}", update.destination, update.value).unwrap();
             }
             for write in &row.actions.writes {
                 writeln!(text, "    {:?} = {:?}", write.target, write.value).unwrap();

@@ -1,6 +1,6 @@
 //! What every engine looks like from outside.
 
-use crate::{Choices, Outcome, Packet, Snapshot, SnapshotError};
+use crate::{Choices, Outcome, Packet, Ports, Snapshot, SnapshotError};
 
 /// Runs packets through one loaded function.
 ///
@@ -13,6 +13,9 @@ pub trait Datapath {
     fn refuses(&self, _packet: &Packet<'_>) -> Option<Refusal> {
         None
     }
+
+    /// Says which ports there are from now on; until then it is [`Ports::default`].
+    fn bind_ports(&mut self, ports: &Ports);
 
     /// Runs one packet.
     ///

@@ -16,10 +16,12 @@
 
 mod datapath;
 mod outcome;
+mod ports;
 mod record;
 mod snapshot;
 
 pub use datapath::{Datapath, EngineError, Refusal};
 pub use outcome::{Outcome, Output, Packet, Port, Verdict};
+pub use ports::{PORT_COUNT, Ports};
 pub use record::{Choices, RANDOM_WORDS, RunRecord};
 pub use snapshot::{MapState, Snapshot, SnapshotError};

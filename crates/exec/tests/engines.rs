@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use flowloom_bpf::{Interpreter, MapDef, MapKind, Program, asm};
-use flowloom_engine::{Choices, Datapath, MapState, Outcome, Packet, Port, Snapshot, Verdict};
+use flowloom_engine::{Choices, Datapath, MapState, Outcome, PORT_COUNT, Packet, Port, Ports, Snapshot, Verdict};
 use flowloom_exec::KernelEngine;
 use flowloom_exec::rewrite::{RECORD_BYTES, RECORD_MAP, Record, Redirect, rewrite};
 use flowloom_testkit::Rng;
@@ -122,7 +122,7 @@ impl Rewritten {
         match (outcome.verdict, Record(bytes).redirect()) {
             (Verdict::Pass | Verdict::Tx, _) => outcome.outputs[0].port = packet.port,
             // To the interpreter, a rewritten program has not redirected; bytes are compared by other verdicts.
-            (Verdict::Aborted, Some(Redirect::To(port))) => {
+            (Verdict::Aborted, Some(Redirect::To(port))) if all_ports().is_bound(port) => {
                 outcome = Outcome::sent(Verdict::Redirect, port, Vec::new());
             }
             (Verdict::Aborted, Some(Redirect::All { map: 0, but_ingress })) => {
@@ -143,7 +143,13 @@ impl Rewritten {
 }
 
 fn interpreter(program: &Program) -> Interpreter {
-    Interpreter::new(Arc::new(program.clone())).unwrap_or_else(|error| panic!("{error}"))
+    let mut interp = Interpreter::new(Arc::new(program.clone())).unwrap_or_else(|error| panic!("{error}"));
+    interp.bind_ports(&all_ports());
+    interp
+}
+
+fn all_ports() -> Ports {
+    Ports::bound((0..PORT_COUNT).map(Port))
 }
 
 fn ports(outcome: &Outcome) -> (Verdict, Vec<Port>) {
@@ -179,7 +185,10 @@ fn rewritten_programs_do_what_they_did() {
             let rewritten = rewrite(&program).unwrap_or_else(|error| panic!("{error}\n{text}"));
             let mut rewritten = Rewritten { interp: interpreter(&rewritten.program), ports: PORTS };
             let mut kernel = with_kernel.then(|| {
-                KernelEngine::load(&program).unwrap_or_else(|error| panic!("program {number}: {error}\n{text}"))
+                let mut kernel =
+                    KernelEngine::load(&program).unwrap_or_else(|error| panic!("program {number}: {error}\n{text}"));
+                kernel.bind_ports(&all_ports());
+                kernel
             });
             for index in 0..PACKETS as u64 {
                 let bytes = Rng::new(seed ^ index).bytes(if index == 3 { 13 } else { 60 });

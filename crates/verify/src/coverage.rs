@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use flowloom_efsm::Coverage;
-use flowloom_efsm::model::{Condition, Element, Function, NextState, Relation, Row};
+use flowloom_efsm::model::{Condition, Element, Function, Key, NextState, Relation, Row};
 use flowloom_wire::FieldId;
 
 /// Something of a function that packets can reach.
@@ -124,7 +124,7 @@ impl<'f> Reached<'f> {
                 push(What::NoMatch, None, element.otherwise.span.start, reached.no_match);
             }
             let key = element.stateful.as_ref().and_then(|s| s.key.as_ref());
-            if key.is_some_and(|key| key.fields.iter().any(|field| !field.headers().is_empty())) {
+            if key.is_some_and(|key| key.fields().any(|field| !field.headers().is_empty())) {
                 push(What::NoKey, None, element.otherwise.span.start, reached.no_key);
             }
         }
@@ -173,7 +173,7 @@ fn states_with(element: &Element, timer: fn(&NextState) -> bool) -> BTreeSet<u16
 /// Whether a packet with a key can match no row: not where in every state some row always matches, or two rows that differ
 /// in one comparison only, which the one wants and the other does not.
 fn can_miss(element: &Element) -> bool {
-    let key = element.stateful.as_ref().and_then(|s| s.key.as_ref()).map_or(&[][..], |k| &k.fields);
+    let key: Vec<FieldId> = element.stateful.iter().flat_map(|s| &s.key).flat_map(Key::fields).collect();
     let is_there = |field: &FieldId| {
         let headers = field.headers();
         headers.is_empty()

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use flowloom_efsm::model::{
-    Actions, BinaryOp, Condition, Destination, Element, Expr, Function, Key, NextState, Otherwise, Relation, Row,
-    Source, Span, Stateful, Terminal, Type, Update, Variable, Width, Write, WriteTarget, WriteValue,
+    Actions, BinaryOp, Condition, Destination, Element, Expr, Function, Key, KeyPart, NewValue, NextState, Otherwise,
+    Policy, Relation, Row, Source, Span, Stateful, Terminal, Type, Update, Variable, Wide, Width, Write, WriteTarget,
 };
 use flowloom_wire::KeySpec;
 use flowloom_wire::field::{FIVE_TUPLE, FieldId, Source as FieldSource};
@@ -132,7 +132,7 @@ impl Maker {
     fn variable(&mut self, name: &str) -> Variable {
         let ty = self.ty();
         let initial = if self.rng.chance(30) { self.number() & mask(ty.width_bits) } else { 0 };
-        Variable { name: name.to_owned(), ty, initial, span: Span::default() }
+        Variable { name: name.to_owned(), ty, initial: initial.into(), span: Span::default() }
     }
 
     fn element(&mut self, index: u16, count: u16) -> Element {
@@ -149,9 +149,12 @@ impl Maker {
             key: self.key(),
             size: 1 + self.rng.below(8) as u32,
             sweep_ns: self.rng.one_of([500, 20_000, 1_000_000, 1_000_000_000]),
+            policy: Policy::Reject,
             states: STATE_NAMES[..states].iter().map(|s| (*s).to_owned()).collect(),
+            successors: vec![None; states],
             registers: (0..self.rng.below(4)).map(|i| self.variable(&format!("r{index}{i}"))).collect(),
             globals: (0..self.rng.below(3)).map(|i| self.variable(&format!("g{index}{i}"))).collect(),
+            preloaded: Vec::new(),
         }
     }
 
@@ -181,8 +184,8 @@ impl Maker {
                 (false, picked)
             }
         };
-        let key = Key { biflow, fields };
-        KeySpec::new(&key.fields, key.biflow).is_ok().then_some(key)
+        KeySpec::new(&fields, biflow).ok()?;
+        Some(Key { biflow, parts: fields.into_iter().map(KeyPart::Field).collect() })
     }
 
     fn row(&mut self, stateful: Option<&Stateful>, states: u16, index: u16, count: u16) -> Row {
@@ -199,7 +202,7 @@ impl Maker {
             if self.rng.chance(45) {
                 let (value, widths) = self.expr(&scope, 2);
                 let width = widths.width(ty.width_bits);
-                updates.push(Update { destination, value, width, span: Span::default() });
+                updates.push(Update { destination, value: NewValue::Number { value, width }, span: Span::default() });
             }
         }
         let writes = self.writes(&scope);
@@ -210,7 +213,7 @@ impl Maker {
             conditions,
             next,
             updates,
-            actions: Actions { writes, terminal },
+            actions: Actions { writes, steps: Vec::new(), terminal },
         }
     }
 
@@ -366,7 +369,12 @@ impl Maker {
                     FieldSource::Address { .. } => solve::address(&mut self.rng),
                     _ => self.rng.next_wide(),
                 };
-                Condition::Masked { field, mask, value: value & mask, negated: self.rng.chance(40) }
+                Condition::Masked {
+                    operand: Wide::Field(field),
+                    mask,
+                    value: value & mask,
+                    negated: self.rng.chance(40),
+                }
             }
             2 | 3 => {
                 let field = self.narrow_field();
@@ -385,7 +393,7 @@ impl Maker {
                 if ![left, right].iter().all(|f| self.together.contains(f)) && self.rng.chance(90) {
                     return self.condition(scope);
                 }
-                Condition::SameField { left, right, negated: self.rng.chance(50) }
+                Condition::Same { left: Wide::Field(left), right: Wide::Field(right), negated: self.rng.chance(50) }
             }
             5 | 6 => {
                 let (left, _) = self.expr(scope, 1);
@@ -427,7 +435,7 @@ impl Maker {
                 self.wide_value(target)
             } else {
                 let (value, widths) = self.expr(scope, 2);
-                WriteValue::Number { value, width: widths.width(width_bits) }
+                NewValue::Number { value, width: widths.width(width_bits) }
             };
             writes.push(Write { target, value, span: Span::default() });
         }
@@ -441,15 +449,15 @@ impl Maker {
         Some(WriteTarget::Field(self.field_where(|f| f.get().writable)))
     }
 
-    fn wide_value(&mut self, target: WriteTarget) -> WriteValue {
+    fn wide_value(&mut self, target: WriteTarget) -> NewValue {
         let is_v6 = matches!(target, WriteTarget::Field(f) if matches!(f.get().source, FieldSource::Header(..)));
         let sources = ["ip.src", "ip.dst", "ipv6.src", "ipv6.dst"].into_iter().filter_map(FieldId::by_name);
         // A constant is always an IPv6 address, and so is for an IPv6 packet.
         if is_v6 && self.rng.chance(60) {
-            return WriteValue::Wide(0xfd00_u128 << 112 | u128::from(self.rng.next()));
+            return NewValue::Wide(Wide::Constant(0xfd00_u128 << 112 | u128::from(self.rng.next())));
         }
         let sources: Vec<FieldId> = sources.collect();
-        self.rng.pick(&sources).map_or(WriteValue::Wide(0), |&from| WriteValue::Copy(from))
+        self.rng.pick(&sources).map_or(NewValue::Wide(Wide::Constant(0)), |&from| NewValue::Wide(Wide::Field(from)))
     }
 
     fn terminal(&mut self, scope: Option<&Scope<'_>>, index: u16, count: u16) -> Terminal {
@@ -479,11 +487,11 @@ impl Maker {
                 let ty = self.metadata[i].ty;
                 let value = Expr::Constant(self.number());
                 let width = if ty.width_bits > 32 { Width::W64 } else { Width::W32 };
-                let value = WriteValue::Number { value, width };
+                let value = NewValue::Number { value, width };
                 writes.push(Write { target: WriteTarget::Metadata(i as u16), value, span: Span::default() });
             }
         }
-        Actions { writes, terminal: self.terminal(None, index, count) }
+        Actions { writes, steps: Vec::new(), terminal: self.terminal(None, index, count) }
     }
 }
 

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use flowloom_efsm::model::{
-    Actions, BinaryOp, Condition, Destination, Element, Expr, Function, NextState, Row, Source, Span, Stateful,
-    Terminal, Type, Variable, Width, WriteTarget, WriteValue,
+    Actions, BinaryOp, Condition, Destination, Element, Expr, Function, NewValue, NextState, Row, Source, Span,
+    Stateful, Terminal, Type, Variable, Wide, Width, WriteTarget,
 };
 
 use crate::hits::relation_text;
@@ -60,7 +60,7 @@ fn variable(v: &Variable) -> String {
 
 fn clauses(stateful: &Stateful) -> String {
     let key = stateful.key.as_ref().map_or("none".to_owned(), |key| {
-        let fields: Vec<&str> = key.fields.iter().map(|f| f.get().name).collect();
+        let fields: Vec<&str> = key.fields().map(|f| f.get().name).collect();
         format!("{}({})", if key.biflow { "biflow" } else { "" }, fields.join(", "))
     });
     let mut text = format!(
@@ -128,14 +128,29 @@ impl Names<'_> {
                     Destination::Register(i) => self.register(i),
                     Destination::Global(i) => self.global(i),
                 };
-                format!("{name} = {}", self.wide(&u.value, u.width))
+                format!("{name} = {}", self.new_value(&u.value))
             })
             .collect();
         format!("{text} {}", self.actions(&row.actions, &updates))
     }
 
-    fn wide(&self, expr: &Expr, width: Width) -> String {
-        format!("{}{}", self.expr(expr), if width == Width::W64 { ":64" } else { "" })
+    fn new_value(&self, value: &NewValue) -> String {
+        match value {
+            NewValue::Number { value, width } => {
+                format!("{}{}", self.expr(value), if *width == Width::W64 { ":64" } else { "" })
+            }
+            NewValue::Wide(wide) => self.wide(*wide),
+        }
+    }
+
+    fn wide(&self, wide: Wide) -> String {
+        match wide {
+            Wide::Constant(value) => format!("{value:#x}"),
+            Wide::Field(field) => field.get().name.to_owned(),
+            Wide::Register(i) => self.register(i),
+            Wide::Global(i) => self.global(i),
+            Wide::Metadata(i) => Self::named(Some(&self.function.metadata), i),
+        }
     }
 
     fn actions(&self, actions: &Actions, updates: &[String]) -> String {
@@ -144,15 +159,11 @@ impl Names<'_> {
                 WriteTarget::Field(field) => field.get().name.to_owned(),
                 WriteTarget::Metadata(i) => Self::named(Some(&self.function.metadata), i),
             };
-            let value = match &write.value {
-                WriteValue::Number { value, width } => self.wide(value, *width),
-                WriteValue::Wide(value) => format!("{value:#x}"),
-                WriteValue::Copy(from) => from.get().name.to_owned(),
-            };
-            format!("{target} = {value}")
+            format!("{target} = {}", self.new_value(&write.value))
         });
         let terminal = match &actions.terminal {
             Terminal::Drop => "drop".to_owned(),
+            Terminal::Flood => "flood".to_owned(),
             Terminal::Pass => "pass".to_owned(),
             Terminal::Punt => "punt".to_owned(),
             Terminal::Forward(port) => format!("forward({})", self.expr(port)),
@@ -181,15 +192,20 @@ impl Names<'_> {
                 let word = if *after { "after" } else { "before" };
                 format!("{}({} {word}:{serial_bits} {})", not(negated), self.expr(left), self.expr(right))
             }
-            Condition::Masked { field, mask, value, negated } => {
-                format!("{}({} & {mask:#x} == {value:#x})", not(negated), field.get().name)
+            Condition::Masked { operand, mask, value, negated } => {
+                format!("{}({} & {mask:#x} == {value:#x})", not(negated), self.wide(*operand))
             }
             Condition::Range { field, low, high, negated } => {
                 format!("{}({} in {low:#x}..{high:#x})", not(negated), field.get().name)
             }
-            Condition::SameField { left, right, negated } => {
-                format!("{} {}= {}", left.get().name, if *negated { "!" } else { "=" }, right.get().name)
+            Condition::Same { left, right, negated } => {
+                format!("{} {}= {}", self.wide(*left), if *negated { "!" } else { "=" }, self.wide(*right))
             }
+            Condition::OneOf { operand, values, negated, .. } => {
+                let values: Vec<String> = values.iter().map(|value| format!("{value:#x}")).collect();
+                format!("{}({} in {{{}}})", not(negated), self.expr(operand), values.join(", "))
+            }
+            Condition::Full { negated } => format!("{}full", not(negated)),
         }
     }
 

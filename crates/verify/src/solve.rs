@@ -4,7 +4,9 @@
 //! then the arithmetic is undone step by step. What cannot be undone is left to chance; the stimulus looks at what comes
 //! out anyway.
 
-use flowloom_efsm::model::{BinaryOp, Condition, Expr, Relation, Row, Variable, Width, Write, WriteTarget, WriteValue};
+use flowloom_efsm::model::{
+    BinaryOp, Condition, Expr, NewValue, Relation, Row, Variable, Wide, Width, Write, WriteTarget,
+};
 use flowloom_wire::field::FieldId;
 
 use crate::frame::Wish;
@@ -43,7 +45,8 @@ pub(crate) fn conditions_fit(conditions: &[Condition], values: &Values<'_>) -> b
         Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } => {
             reads_packet(left) || reads_packet(right) || values.holds(condition)
         }
-        Condition::Masked { .. } | Condition::Range { .. } | Condition::SameField { .. } => true,
+        Condition::OneOf { operand, .. } => reads_packet(operand) || values.holds(condition),
+        Condition::Masked { .. } | Condition::Range { .. } | Condition::Same { .. } | Condition::Full { .. } => true,
     })
 }
 
@@ -51,7 +54,7 @@ pub(crate) fn conditions_fit(conditions: &[Condition], values: &Values<'_>) -> b
 pub(crate) fn substitute(condition: &mut Condition, writes: &[Write]) {
     replace_metadata(condition, &|i| {
         let write = writes.iter().find(|w| w.target == WriteTarget::Metadata(i))?;
-        let WriteValue::Number { value, .. } = &write.value else { return None };
+        let NewValue::Number { value, .. } = &write.value else { return None };
         // Registers are those of the element that writes: no use in another one.
         let mut is_foreign = false;
         value.walk(&mut |e| is_foreign |= matches!(e, Expr::Register(_) | Expr::Global(_) | Expr::State));
@@ -61,7 +64,7 @@ pub(crate) fn substitute(condition: &mut Condition, writes: &[Write]) {
 
 /// Puts the values that metadata starts with in the place of the metadata.
 pub(crate) fn start(condition: &mut Condition, metadata: &[Variable]) {
-    replace_metadata(condition, &|i| metadata.get(usize::from(i)).map(|m| Expr::Constant(m.initial)));
+    replace_metadata(condition, &|i| metadata.get(usize::from(i)).map(|m| Expr::Constant(m.initial as u64)));
 }
 
 fn replace_metadata(condition: &mut Condition, with: &dyn Fn(u16) -> Option<Expr>) {
@@ -127,7 +130,7 @@ pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>
                 };
                 undo(rng, unknown, known.wrapping_add(step), width, values, &mut wants);
             }
-            Condition::Masked { field, mask, value, negated } => {
+            Condition::Masked { operand: Wide::Field(field), mask, value, negated } => {
                 let free = rng.next_wide() & !mask;
                 let mut wish = value | free;
                 if *negated && *mask != 0 {
@@ -144,11 +147,12 @@ pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>
                 };
                 wants.fields.push((*field, u128::from(wish) & width_mask(*field)));
             }
-            Condition::SameField { left, right, negated } => {
+            Condition::Same { left: Wide::Field(left), right: Wide::Field(right), negated } => {
                 let one = address(rng);
                 wants.fields.push((*left, one));
                 wants.fields.push((*right, if *negated { one ^ 1 } else { one }));
             }
+            Condition::Masked { .. } | Condition::Same { .. } | Condition::OneOf { .. } | Condition::Full { .. } => {}
         }
     }
     wants

@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use flowloom_efsm::model::{Actions, Condition, Expr, Function, Terminal, WriteValue};
+use flowloom_efsm::model::{Actions, Condition, Expr, Function, NewValue, Terminal, Wide};
 use flowloom_engine::{Outcome, Port, Verdict};
 use flowloom_wire::Layers;
 use flowloom_wire::field::{FieldId, Source};
@@ -374,10 +374,10 @@ impl Stimulus {
         let mut wants = Wants::default();
         let mut fields: Vec<FieldId> = extra.to_vec();
         let sample = key.as_ref().and_then(|key| self.sample(element, key));
-        for field in function.elements[element].stateful.iter().flat_map(|s| &s.key).flat_map(|k| &k.fields) {
-            fields.push(*field);
-            let value = sample.as_ref().and_then(|s| Layers::parse(&s.bytes).read(&s.bytes, s.port.0, *field));
-            wants.fields.extend(value.map(|v| (*field, v)));
+        for field in function.elements[element].stateful.iter().flat_map(|s| &s.key).flat_map(|k| k.fields()) {
+            fields.push(field);
+            let value = sample.as_ref().and_then(|s| Layers::parse(&s.bytes).read(&s.bytes, s.port.0, field));
+            wants.fields.extend(value.map(|v| (field, v)));
         }
         for &(e, r) in &way.rows {
             let default = self.walker.default_context(e);
@@ -612,8 +612,8 @@ fn pools(function: &Function, rng: &mut Rng) -> (BTreeMap<FieldId, Vec<u128>>, V
     let mut pools: BTreeMap<FieldId, Vec<u128>> = BTreeMap::new();
     let mut constants: Vec<u64> = vec![0, 1, 255];
     for element in &function.elements {
-        for field in element.stateful.iter().flat_map(|s| &s.key).flat_map(|k| &k.fields) {
-            pools.entry(*field).or_default();
+        for field in element.stateful.iter().flat_map(|s| &s.key).flat_map(|k| k.fields()) {
+            pools.entry(field).or_default();
         }
         for row in &element.rows {
             for field in row.fields() {
@@ -636,7 +636,7 @@ fn pools(function: &Function, rng: &mut Rng) -> (BTreeMap<FieldId, Vec<u128>>, V
                             }
                         }
                     }
-                    Condition::Masked { field, mask, value, .. } => {
+                    Condition::Masked { operand: Wide::Field(field), mask, value, .. } => {
                         let near = [*value, value | !mask, value ^ (mask & mask.wrapping_neg())];
                         pools.entry(*field).or_default().extend(near);
                     }
@@ -644,11 +644,14 @@ fn pools(function: &Function, rng: &mut Rng) -> (BTreeMap<FieldId, Vec<u128>>, V
                         let near = [*low, *high, low.wrapping_sub(1), high.wrapping_add(1)].map(u128::from);
                         pools.entry(*field).or_default().extend(near);
                     }
-                    Condition::SameField { .. } => {}
+                    Condition::Masked { .. }
+                    | Condition::Same { .. }
+                    | Condition::OneOf { .. }
+                    | Condition::Full { .. } => {}
                 }
             }
             for write in &row.actions.writes {
-                if let (WriteValue::Wide(value), flowloom_efsm::model::WriteTarget::Field(field)) =
+                if let (NewValue::Wide(Wide::Constant(value)), flowloom_efsm::model::WriteTarget::Field(field)) =
                     (&write.value, write.target)
                 {
                     pools.entry(field).or_default().push(*value);

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flowloom_efsm::model::{
-    BinaryOp, Condition, Destination, Element, Expr, Function, NextState, Relation, Row, Stateful, Terminal, Type,
-    Variable, Width, WriteTarget, WriteValue,
+    BinaryOp, Condition, Destination, Element, Expr, Function, NewValue, NextState, Relation, Row, Stateful, Terminal,
+    Type, Variable, Wide, Width, WriteTarget,
 };
 use flowloom_engine::Verdict;
 use flowloom_wire::field::FieldId;
@@ -40,7 +40,7 @@ pub(crate) struct Idle {
 
 impl Context {
     fn default_of(stateful: &Stateful) -> Context {
-        let registers = stateful.registers.iter().map(|r| r.initial).collect();
+        let registers = stateful.registers.iter().map(|r| r.initial as u64).collect();
         Context { state: 0, registers, idle: None, hard_ns: None }
     }
 
@@ -121,9 +121,12 @@ impl Walker {
         let table = |element: &Element| {
             let stateful = element.stateful.as_ref()?;
             Some(Table {
-                key: stateful.key.as_ref().and_then(|key| KeySpec::new(&key.fields, key.biflow).ok()),
+                key: stateful
+                    .key
+                    .as_ref()
+                    .and_then(|key| KeySpec::new(&key.fields().collect::<Vec<_>>(), key.biflow).ok()),
                 contexts: BTreeMap::new(),
-                globals: stateful.globals.iter().map(|g| g.initial).collect(),
+                globals: stateful.globals.iter().map(|g| g.initial as u64).collect(),
                 samples: BTreeMap::new(),
             })
         };
@@ -179,7 +182,7 @@ impl Walker {
         };
         let mut bytes = arrival.bytes.clone();
         let layers = Layers::parse(&bytes);
-        let mut metadata: Vec<u64> = self.function.metadata.iter().map(|m| m.initial).collect();
+        let mut metadata: Vec<u64> = self.function.metadata.iter().map(|m| m.initial as u64).collect();
         let mut visits = Vec::new();
         let mut element = 0;
         let (verdict, port) = loop {
@@ -209,11 +212,7 @@ impl Walker {
             let mut fields = Vec::new();
             let mut after = metadata.clone();
             for write in &actions.writes {
-                let value = match &write.value {
-                    WriteValue::Number { value, width } => u128::from(values.eval(value, *width)),
-                    WriteValue::Wide(value) => *value,
-                    WriteValue::Copy(from) => values.read(*from),
-                };
+                let value = values.new_value(&write.value);
                 match write.target {
                     WriteTarget::Metadata(i) => {
                         let ty = self.function.metadata[usize::from(i)].ty;
@@ -231,6 +230,7 @@ impl Walker {
                 Terminal::Punt => Some((Verdict::Pass, arrival.port.0, "punt")),
                 Terminal::Reply => Some((Verdict::Tx, arrival.port.0, "reply")),
                 Terminal::Forward(to) => Some((Verdict::Redirect, values.eval(to, Width::W32) as u32, "forward")),
+                Terminal::Flood => Some((Verdict::Redirect, 0, "flood")),
                 Terminal::Goto(next) => {
                     element = usize::from(*next);
                     None
@@ -352,7 +352,7 @@ impl Walker {
         let mut after = before.clone();
         let mut globals = table.globals.clone();
         for update in &row.updates {
-            let value = values.eval(&update.value, update.width);
+            let value = values.new_value(&update.value) as u64;
             match update.destination {
                 Destination::Register(i) => {
                     let i = usize::from(i);
@@ -578,6 +578,23 @@ impl Values<'_> {
         cut(value, bits)
     }
 
+    fn wide(&self, wide: Wide) -> u128 {
+        match wide {
+            Wide::Constant(value) => value,
+            Wide::Field(field) => self.read(field),
+            Wide::Register(i) => self.registers[usize::from(i)].into(),
+            Wide::Global(i) => self.globals[usize::from(i)].into(),
+            Wide::Metadata(i) => self.metadata[usize::from(i)].into(),
+        }
+    }
+
+    fn new_value(&self, value: &NewValue) -> u128 {
+        match value {
+            NewValue::Number { value, width } => self.eval(value, *width).into(),
+            NewValue::Wide(wide) => self.wide(*wide),
+        }
+    }
+
     pub(crate) fn holds(&self, condition: &Condition) -> bool {
         match condition {
             Condition::Compare { left, relation, right, width, signed } => {
@@ -605,19 +622,24 @@ impl Values<'_> {
                 let sign = sign_extend(apart, u32::from(*serial_bits)).signum();
                 (sign == if *after { 1 } else { -1 }) ^ negated
             }
-            Condition::Masked { field, mask, value, negated } => {
+            Condition::Masked { operand, mask, value, negated } => {
                 self.count(Hit::Masked(*negated));
-                ((self.read(*field) ^ value) & mask == 0) ^ negated
+                ((self.wide(*operand) ^ value) & mask == 0) ^ negated
             }
             Condition::Range { field, low, high, negated } => {
                 self.count(Hit::Range(*negated));
                 let value = self.read(*field) as u64;
                 (value >= *low && value <= *high) ^ negated
             }
-            Condition::SameField { left, right, negated } => {
+            Condition::Same { left, right, negated } => {
                 self.count(Hit::SameField(*negated));
-                (self.read(*left) == self.read(*right)) ^ negated
+                (self.wide(*left) == self.wide(*right)) ^ negated
             }
+            Condition::OneOf { operand, values, width, negated } => {
+                let value = self.eval(operand, *width);
+                values.iter().any(|one| *one == value) ^ negated
+            }
+            Condition::Full { negated } => *negated,
         }
     }
 }

@@ -4,7 +4,9 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use flowloom_engine::{Choices, Datapath, EngineError, MapState, Outcome, Packet, Port, Refusal, Snapshot, Verdict};
+use flowloom_engine::{
+    Choices, Datapath, EngineError, MapState, Outcome, Packet, Port, Ports, Refusal, Snapshot, Verdict,
+};
 use flowloom_verify::{Arrival, CompareOptions, Kind, ShrinkOptions, compare, shrink};
 
 /// An engine that counts the packets of each first byte, and then goes wrong.
@@ -39,6 +41,8 @@ impl Datapath for Counting {
     fn refuses(&self, packet: &Packet<'_>) -> Option<Refusal> {
         (self.fault == Fault::Refuses && packet.bytes.len() < 4).then_some(Refusal::TooShort { min_bytes: 4 })
     }
+
+    fn bind_ports(&mut self, _: &Ports) {}
 
     fn process(&mut self, packet: &Packet<'_>, _choices: &Choices) -> Result<Outcome, EngineError> {
         let kind = packet.bytes.first().copied().unwrap_or(0);

@@ -20,7 +20,7 @@ const BPF_F_EXCLUDE_INGRESS: u64 = 1 << 4;
 pub(super) enum Redirect {
     /// To one port.
     To(Port),
-    /// To every port of a devmap.
+    /// To every bound port of a devmap.
     All { map: usize, but_ingress: bool },
 }
 

@@ -21,7 +21,7 @@ mod run;
 use std::sync::Arc;
 
 use flowloom_engine::{
-    Choices, Datapath, EngineError, Outcome, Output, Packet, Port, Snapshot, SnapshotError, Verdict,
+    Choices, Datapath, EngineError, Outcome, Output, Packet, Port, Ports, Snapshot, SnapshotError, Verdict,
 };
 
 use crate::helpers::HELPERS;
@@ -62,6 +62,7 @@ pub struct Interpreter {
     counters: Counters,
     /// How often each slot was run.
     profile: Option<Vec<u64>>,
+    ports: Ports,
 }
 
 impl std::fmt::Debug for Interpreter {
@@ -94,6 +95,7 @@ impl Interpreter {
             budget: DEFAULT_BUDGET,
             counters: Counters::default(),
             profile: None,
+            ports: Ports::default(),
         })
     }
 
@@ -150,14 +152,14 @@ impl Interpreter {
         }
     }
 
-    /// The packets that a redirect sends.
-    fn redirected(&self, redirect: Redirect, ingress: Port) -> Vec<Output> {
-        let output = |port| Output { port, bytes: self.memory.packet().to_vec() };
+    /// The ports that a redirect reaches; empty where none is bound.
+    fn redirected(&self, redirect: Redirect, ingress: Port) -> Vec<Port> {
         match redirect {
-            Redirect::To(port) => vec![output(port)],
+            Redirect::To(port) => Some(port).filter(|port| self.ports.is_bound(*port)).into_iter().collect(),
             Redirect::All { map, but_ingress } => {
-                let ports = (0..self.program.maps[map].max_entries).map(Port);
-                ports.filter(|port| !but_ingress || *port != ingress).map(output).collect()
+                let mut ports = self.ports.broadcast(but_ingress.then_some(ingress));
+                ports.retain(|port| port.0 < self.program.maps[map].max_entries);
+                ports
             }
         }
     }
@@ -168,17 +170,30 @@ impl Datapath for Interpreter {
         NAME
     }
 
+    fn bind_ports(&mut self, ports: &Ports) {
+        self.ports = ports.clone();
+    }
+
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
         self.memory.start(packet.bytes, packet.port.0);
         let (r0, redirect) = self.run(choices)?;
         let verdict = Verdict::from_number(r0 as u32);
-        Ok(match (verdict, redirect) {
-            (Verdict::Pass | Verdict::Tx, _) => Outcome::sent(verdict, packet.port, self.memory.packet().to_vec()),
-            (Verdict::Redirect, Some(redirect)) => Outcome { verdict, outputs: self.redirected(redirect, packet.port) },
+        let (verdict, ports) = match (verdict, redirect) {
+            (Verdict::Pass | Verdict::Tx, _) => (verdict, vec![packet.port]),
+            (Verdict::Redirect, Some(redirect @ Redirect::All { .. })) => {
+                (verdict, self.redirected(redirect, packet.port))
+            }
+            (Verdict::Redirect, Some(redirect)) => match self.redirected(redirect, packet.port) {
+                // A port that nothing is bound to: the packet is lost, as behind an empty entry of a devmap.
+                ports if ports.is_empty() => (Verdict::Aborted, ports),
+                ports => (verdict, ports),
+            },
             // The verdict without a redirect: there is no port to send to, so the function has failed.
-            (Verdict::Redirect, None) => Outcome::gone(Verdict::Aborted),
-            (Verdict::Aborted | Verdict::Drop, _) => Outcome::gone(verdict),
-        })
+            (Verdict::Redirect, None) => (Verdict::Aborted, Vec::new()),
+            (Verdict::Aborted | Verdict::Drop, _) => (verdict, Vec::new()),
+        };
+        let bytes = self.memory.packet();
+        Ok(Outcome { verdict, outputs: ports.into_iter().map(|port| Output { port, bytes: bytes.to_vec() }).collect() })
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {

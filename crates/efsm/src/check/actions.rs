@@ -4,7 +4,7 @@ use flowloom_wire::field::{FieldId, Source};
 
 use crate::diagnostic::{Code, did_you_mean, list_names};
 use crate::model::{
-    Actions, BinaryOp, Destination, Expr, Span, Terminal, Type, Update, Width, Write, WriteTarget, WriteValue,
+    Actions, BinaryOp, Destination, Expr, NewValue, Span, Terminal, Type, Update, Wide, Width, Write, WriteTarget,
 };
 use crate::syntax::ast::{self, Block, Expr as Tree, ExprKind, Name, Statement};
 
@@ -40,8 +40,10 @@ struct Slot {
 impl<'s> Checker<'s, '_> {
     /// The block of a row in element number `element`.
     pub(super) fn block(&mut self, block: &Block<'s>, element: usize) -> Effects {
-        let mut effects =
-            Effects { updates: Vec::new(), actions: Actions { writes: Vec::new(), terminal: Terminal::Drop } };
+        let mut effects = Effects {
+            updates: Vec::new(),
+            actions: Actions { writes: Vec::new(), steps: Vec::new(), terminal: Terminal::Drop },
+        };
         let mut terminal: Option<Span> = None;
         let mut is_reported = false;
         let mut targets: Vec<(Target, Span)> = Vec::new();
@@ -123,9 +125,11 @@ impl<'s> Checker<'s, '_> {
         };
         let (value, width) = self.value(&value, &slot)?;
         match target {
-            Target::Update(destination) => effects.updates.push(Update { destination, value, width, span }),
+            Target::Update(destination) => {
+                effects.updates.push(Update { destination, value: NewValue::Number { value, width }, span })
+            }
             Target::Write(target) => {
-                effects.actions.writes.push(Write { target, value: WriteValue::Number { value, width }, span });
+                effects.actions.writes.push(Write { target, value: NewValue::Number { value, width }, span });
             }
         }
         Some(())
@@ -289,11 +293,15 @@ impl<'s> Checker<'s, '_> {
         let write = |field, value| Some(Write { target: WriteTarget::Field(field), value, span });
         match (op, operand.kind, field.alternatives()) {
             (None, OperandKind::Constant(Constant::Ipv4(address)), [v4, _]) => {
-                write(*v4, WriteValue::Number { value: Expr::Constant(address.into()), width: Width::W32 })
+                write(*v4, NewValue::Number { value: Expr::Constant(address.into()), width: Width::W32 })
             }
-            (None, OperandKind::Constant(Constant::Ipv6(address)), [_, v6]) => write(*v6, WriteValue::Wide(address)),
-            (None, OperandKind::Constant(Constant::Ipv6(address)), _) => write(field, WriteValue::Wide(address)),
-            (None, OperandKind::Wide(from), _) => write(field, WriteValue::Copy(from)),
+            (None, OperandKind::Constant(Constant::Ipv6(address)), [_, v6]) => {
+                write(*v6, NewValue::Wide(Wide::Constant(address)))
+            }
+            (None, OperandKind::Constant(Constant::Ipv6(address)), _) => {
+                write(field, NewValue::Wide(Wide::Constant(address)))
+            }
+            (None, OperandKind::Wide(from), _) => write(field, NewValue::Wide(Wide::Field(from))),
             (_, _, alternatives) => {
                 let help = match alternatives.first() {
                     Some(v4) => format!("numbers are written to `{}`, which has 32 bits", v4.get().name),

@@ -3,7 +3,7 @@
 use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
 
 use crate::diagnostic::Code;
-use crate::model::{Condition, Relation, Span};
+use crate::model::{Condition, Relation, Span, Wide};
 use crate::syntax::ast::Expr as Tree;
 
 use super::Checker;
@@ -64,10 +64,12 @@ impl<'s> Checker<'s, '_> {
                     .help("compare two different fields");
                 None
             }
-            OperandKind::Wide(other) => Some(Condition::SameField { left: field, right: other, negated }),
+            OperandKind::Wide(other) => {
+                Some(Condition::Same { left: Wide::Field(field), right: Wide::Field(other), negated })
+            }
             OperandKind::Constant(constant) => {
                 let value = self.address_constant(field, constant, other.span)?;
-                Some(Condition::Masked { field, mask: u128::MAX, value, negated })
+                Some(Condition::Masked { operand: Wide::Field(field), mask: u128::MAX, value, negated })
             }
             _ => {
                 let name = field.get().name;
@@ -194,7 +196,7 @@ impl<'s> Checker<'s, '_> {
                 .help(format!("write `{}/{length}`", network.render()));
             return None;
         }
-        Some(Condition::Masked { field, mask, value, negated })
+        Some(Condition::Masked { operand: Wide::Field(field), mask, value, negated })
     }
 }
 

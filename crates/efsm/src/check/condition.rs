@@ -3,7 +3,7 @@
 use flowloom_wire::field::FieldId;
 
 use crate::diagnostic::Code;
-use crate::model::{BinaryOp, Condition, Expr, Relation, Span, Width};
+use crate::model::{BinaryOp, Condition, Expr, Relation, Span, Wide, Width};
 use crate::syntax::ast::{Expr as Tree, ExprKind};
 
 use super::Checker;
@@ -64,7 +64,7 @@ impl<'s> Checker<'s, '_> {
         if let OperandKind::Leaf(Leaf::Field(field)) = operand.kind
             && field.get().width_bits == 1
         {
-            return Some(Condition::Masked { field, mask: 1, value: 1, negated });
+            return Some(Condition::Masked { operand: Wide::Field(field), mask: 1, value: 1, negated });
         }
         let text = self.text(tree.span).to_owned();
         let help = match operand.kind {
@@ -254,7 +254,7 @@ impl<'s> Checker<'s, '_> {
                 .help("add the bits to the mask, or take them away from the value");
             return None;
         }
-        Some(Condition::Masked { field, mask: mask.into(), value: value.into(), negated })
+        Some(Condition::Masked { operand: Wide::Field(field), mask: mask.into(), value: value.into(), negated })
     }
 
     /// A constant that a field of at most 64 bits can have.

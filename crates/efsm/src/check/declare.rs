@@ -247,7 +247,7 @@ impl<'s> Checker<'s, '_> {
                 .unwrap_or(0),
             None => 0,
         };
-        let variable = Variable { name: tree.name.text.to_owned(), ty, initial, span: tree.name.span };
+        let variable = Variable { name: tree.name.text.to_owned(), ty, initial: initial.into(), span: tree.name.span };
         (variable, VariableInfo { ty, unit_ns })
     }
 

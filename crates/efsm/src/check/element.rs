@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::diagnostic::Code;
-use crate::model::{Actions, Element, Key, Otherwise, Span, Stateful, Terminal, Variable, WriteTarget, WriteValue};
+use crate::model::{
+    Actions, Element, Key, NewValue, Otherwise, Policy, Span, Stateful, Terminal, Variable, WriteTarget,
+};
 use crate::syntax::ast::{self, ClauseKind, Name, Program};
 
 use super::Checker;
@@ -128,9 +130,12 @@ impl<'s> Checker<'s, '_> {
             key: None,
             size: DEFAULT_SIZE,
             sweep_ns: DEFAULT_SWEEP_NS,
+            policy: Policy::Reject,
             states: Vec::new(),
+            successors: Vec::new(),
             registers: Vec::new(),
             globals: Vec::new(),
+            preloaded: Vec::new(),
         };
         let mut seen: BTreeMap<&str, Name<'s>> = BTreeMap::new();
         for clause in &tree.clauses {
@@ -175,6 +180,7 @@ impl<'s> Checker<'s, '_> {
                 "the states",
                 "as `states idle_flow, busy;`; the first is the initial one",
             );
+            stateful.successors = vec![None; stateful.states.len()];
         }
         stateful.states = self.names.states.iter().map(|s| s.text.to_owned()).collect();
         self.warn_size_without_key(tree, &stateful.key, &seen);
@@ -256,7 +262,7 @@ impl<'s> Checker<'s, '_> {
 
     fn otherwise(&mut self, tree: &ast::Element<'s>, index: usize) -> Otherwise {
         let Some(first) = tree.otherwise.first() else {
-            let actions = Actions { writes: Vec::new(), terminal: Terminal::Drop };
+            let actions = Actions { writes: Vec::new(), steps: Vec::new(), terminal: Terminal::Drop };
             return Otherwise { span: tree.name.span, actions };
         };
         for other in &tree.otherwise[1..] {
@@ -276,7 +282,7 @@ impl<'s> Checker<'s, '_> {
         for write in &effects.actions.writes {
             let found = match (&write.target, &write.value) {
                 (WriteTarget::Field(_), _) => "`otherwise` cannot write packet fields",
-                (_, WriteValue::Number { value, .. }) if is_constant(value) => continue,
+                (_, NewValue::Number { value, .. }) if is_constant(value) => continue,
                 _ => "`otherwise` can write constants only",
             };
             self.sink.error(Code::BadOtherwise, write.span, found, "not possible here").help(help);

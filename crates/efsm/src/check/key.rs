@@ -3,7 +3,7 @@
 use flowloom_wire::field::{FIVE_TUPLE, FieldId};
 
 use crate::diagnostic::Code;
-use crate::model::{Key, Span};
+use crate::model::{Key, KeyPart, Span};
 use crate::syntax::ast::{self, Name};
 
 use super::Checker;
@@ -40,7 +40,7 @@ impl<'s> Checker<'s, '_> {
         if tree.biflow {
             self.check_partners(tree, &fields)?;
         }
-        Some(Key { biflow: tree.biflow, fields: fields.into_iter().map(|(field, _)| field).collect() })
+        Some(Key { biflow: tree.biflow, parts: fields.into_iter().map(|(field, _)| KeyPart::Field(field)).collect() })
     }
 
     fn key_fields(&mut self, name: Name<'s>) -> Option<Vec<FieldId>> {

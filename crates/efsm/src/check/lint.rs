@@ -14,7 +14,7 @@ pub(super) fn warn(elements: &[Element], sink: &mut Sink) {
     for element in elements {
         warn_unreachable_states(element, sink);
         let key: Vec<FieldId> = match element.stateful.as_ref().and_then(|s| s.key.as_ref()) {
-            Some(key) => key.fields.clone(),
+            Some(key) => key.fields().collect(),
             None => Vec::new(),
         };
         let needs: Vec<Vec<FieldId>> =

@@ -47,7 +47,7 @@ impl Lowering<'_> {
     /// For each key field of the element the headers of which one must be valid.
     pub(super) fn key_masks(&self, element: usize) -> Vec<u32> {
         let key = self.function.elements[element].stateful.as_ref().and_then(|s| s.key.as_ref());
-        key.map_or(Vec::new(), |key| key.fields.iter().map(|&f| mask_of(f)).filter(|&m| m != 0).collect())
+        key.map_or(Vec::new(), |key| key.fields().map(mask_of).filter(|&m| m != 0).collect())
     }
 
     /// Writes the key of the element's flow to its slot; all key fields are present.

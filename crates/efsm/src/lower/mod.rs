@@ -39,7 +39,7 @@ use flowloom_wire::graph::Header;
 
 use crate::layout::{self, Counter, CounterTable, RecordLayout};
 use crate::machine::capacity;
-use crate::model::{Function, Row, Terminal, WriteTarget, WriteValue};
+use crate::model::{Condition, Function, KeyPart, NewValue, Policy, Row, Terminal, Variable, WriteTarget};
 use asm::{Builder, FP, Label, Op, Operand, R0, R1, R2, R3, R4, Reg, Size};
 use rows::Facts;
 
@@ -80,6 +80,12 @@ pub enum LowerError {
         /// How many instructions a jump can pass over.
         limit: usize,
     },
+    /// The function does what cannot be lowered.
+    #[error("{what} cannot be lowered to eBPF")]
+    NotAvailable {
+        /// What it does.
+        what: &'static str,
+    },
     /// There are more counters than a map holds.
     #[error("the function has {found} counters of states and rows, a map holds {limit}: lower it without them")]
     Counters {
@@ -95,6 +101,9 @@ pub enum LowerError {
 /// # Errors
 /// The program would not fit eBPF's frame, jumps or maps.
 pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, LowerError> {
+    if let Some(what) = not_available(function) {
+        return Err(LowerError::NotAvailable { what });
+    }
     let counters = if options.counters { CounterTable::of(function).len() } else { 0 };
     if counters > MOST_COUNTERS {
         return Err(LowerError::Counters { found: counters, limit: MOST_COUNTERS });
@@ -115,6 +124,42 @@ pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, Low
         name.push_str("_xdp");
     }
     Ok(Program { name, section: SECTION.to_owned(), insns, maps, lines, license: LICENSE.to_owned() })
+}
+
+/// What the function does that cannot be lowered.
+fn not_available(function: &Function) -> Option<&'static str> {
+    let wide = |variables: &[Variable]| variables.iter().any(|v| v.ty.is_wide());
+    if wide(&function.metadata) {
+        return Some("a value of 128 bits");
+    }
+    function.elements.iter().find_map(|element| {
+        if let Some(stateful) = &element.stateful {
+            if wide(&stateful.registers) || wide(&stateful.globals) {
+                return Some("a value of 128 bits");
+            }
+            if stateful.policy != Policy::Reject {
+                return Some("an eviction policy");
+            }
+            if stateful.successors.iter().any(Option::is_some) {
+                return Some("a successor");
+            }
+            if !stateful.preloaded.is_empty() {
+                return Some("a preloaded context");
+            }
+            if stateful.key.iter().flat_map(|key| &key.parts).any(|part| matches!(part, KeyPart::Metadata(_))) {
+                return Some("metadata in a key");
+            }
+        }
+        element.rows.iter().find_map(|row| {
+            let conditions = row.conditions.iter();
+            let odd = |c: &Condition| matches!(c, Condition::OneOf { .. } | Condition::Full { .. });
+            let terminal = [&row.actions.terminal, &element.otherwise.actions.terminal].contains(&&Terminal::Flood);
+            (conditions.clone().any(odd))
+                .then_some("a set or `full`")
+                .or((!row.actions.steps.is_empty()).then_some("a step"))
+                .or(terminal.then_some("`flood`"))
+        })
+    })
 }
 
 /// What is fixed about one element.
@@ -347,6 +392,7 @@ impl<'a> Lowering<'a> {
             Terminal::Drop => self.exit(Verdict::Drop),
             Terminal::Pass | Terminal::Punt => self.exit(Verdict::Pass),
             Terminal::Reply => self.exit(Verdict::Tx),
+            Terminal::Flood => {}
             Terminal::Goto(element) => {
                 let entry = self.plans[usize::from(*element)].entry;
                 self.builder.goto(entry);
@@ -404,7 +450,7 @@ fn fields_used(function: &Function) -> BTreeSet<FieldId> {
     for element in &function.elements {
         used.extend(element.rows.iter().flat_map(Row::fields));
         if let Some(key) = element.stateful.as_ref().and_then(|s| s.key.as_ref()) {
-            used.extend(key.fields.iter().copied());
+            used.extend(key.fields());
         }
     }
     used
@@ -420,7 +466,7 @@ fn constant_metadata(writes: &[crate::model::Write]) -> Vec<(u16, u64)> {
     writes
         .iter()
         .filter_map(|write| match (write.target, &write.value) {
-            (WriteTarget::Metadata(i), WriteValue::Number { value: crate::model::Expr::Constant(c), .. }) => {
+            (WriteTarget::Metadata(i), NewValue::Number { value: crate::model::Expr::Constant(c), .. }) => {
                 Some((i, *c))
             }
             _ => None,

@@ -144,7 +144,7 @@ impl Lowering<'_> {
         }
         b.set(self.now, 0);
         for (reg, variable) in self.metadata.iter().zip(&function.metadata) {
-            b.set(*reg, variable.initial);
+            b.set(*reg, variable.initial as u64);
         }
         if self.tracked == 0 && !self.needs_ip_proto {
             self.leave_parse(0);

@@ -13,8 +13,8 @@ use super::value::{Env, Item, Value};
 use super::{Lowering, constant_metadata};
 use crate::layout::{Counter, NO_DEADLINE, RecordLayout, size_bytes};
 use crate::model::{
-    Condition, Destination, Element, Expr, NextState, Relation, Row, Stateful, Terminal, Update, Width, WriteTarget,
-    WriteValue,
+    Condition, Destination, Element, Expr, NewValue, NextState, Relation, Row, Stateful, Terminal, Update, Wide, Width,
+    WriteTarget,
 };
 
 /// Above this many nodes a tree forgets what it tested, so that its size stays linear.
@@ -328,12 +328,15 @@ impl<'a> Lowering<'a> {
         updates
             .iter()
             .map(|update| {
-                let value = self.eval(&update.value, update.width, env);
+                let NewValue::Number { value, width } = &update.value else {
+                    return (update.destination, Value::Const(0));
+                };
+                let value = self.eval(value, *width, env);
                 let ty = match update.destination {
                     Destination::Register(i) => stateful.registers[usize::from(i)].ty,
                     Destination::Global(i) => stateful.globals[usize::from(i)].ty,
                 };
-                (update.destination, self.truncate(value, update.width, ty.width_bits.into()))
+                (update.destination, self.truncate(value, *width, ty.width_bits.into()))
             })
             .collect()
     }
@@ -475,10 +478,10 @@ impl<'a> Lowering<'a> {
         for (i, register) in stateful.registers.iter().enumerate() {
             let (value, _) = self.variable(env, Destination::Register(i as u16));
             match value {
-                Value::Const(c) if c != register.initial => return false,
+                Value::Const(c) if c != register.initial as u64 => return false,
                 Value::Const(_) => {}
                 Value::Reg(reg) => {
-                    let initial = self.builder.operand(register.initial);
+                    let initial = self.builder.operand(register.initial as u64);
                     self.builder.jump64(jmp::JNE, reg, initial, differs);
                 }
             }
@@ -583,7 +586,7 @@ impl<'a> Lowering<'a> {
         }
         for (i, register) in stateful.registers.iter().enumerate() {
             let updated = after.iter().find(|(d, _)| *d == Destination::Register(i as u16));
-            let value = updated.map_or(Value::Const(register.initial), |&(_, value)| value);
+            let value = updated.map_or(Value::Const(register.initial as u64), |&(_, value)| value);
             fields.push((layout.registers[i], size_bytes(register), value));
         }
         let mut image = vec![0u8; layout.len_bytes as usize];
@@ -627,23 +630,23 @@ impl<'a> Lowering<'a> {
         let mut fields = Vec::new();
         for write in &actions.writes {
             match (write.target, &write.value) {
-                (WriteTarget::Metadata(i), WriteValue::Number { value, width }) => {
+                (WriteTarget::Metadata(i), NewValue::Number { value, width }) => {
                     let bits = self.function.metadata[usize::from(i)].ty.width_bits.into();
                     let value = self.eval(value, *width, env);
                     metadata.push((i, self.truncate(value, *width, bits)));
                 }
-                (WriteTarget::Field(field), WriteValue::Number { value, width }) => {
+                (WriteTarget::Field(field), NewValue::Number { value, width }) => {
                     let value = self.eval(value, *width, env);
                     fields.push((field, super::write::Source::Number(value)));
                 }
-                (WriteTarget::Field(field), WriteValue::Wide(value)) => {
+                (WriteTarget::Field(field), NewValue::Wide(Wide::Constant(value))) => {
                     fields.push((field, super::write::Source::Wide(*value)));
                 }
-                (WriteTarget::Field(field), WriteValue::Copy(from)) => {
+                (WriteTarget::Field(field), NewValue::Wide(Wide::Field(from))) => {
                     let halves = self.load_wide(env.element, *from);
                     fields.push((field, super::write::Source::Halves(halves)));
                 }
-                (WriteTarget::Metadata(_), WriteValue::Wide(_) | WriteValue::Copy(_)) => {}
+                (_, NewValue::Wide(_)) => {}
             }
         }
         // A value may be the register of another metadata field that is about to change.
@@ -716,7 +719,9 @@ fn positive(condition: &Condition) -> (Condition, bool) {
         Condition::Serial { negated, .. }
         | Condition::Masked { negated, .. }
         | Condition::Range { negated, .. }
-        | Condition::SameField { negated, .. } => !std::mem::replace(negated, false),
+        | Condition::OneOf { negated, .. }
+        | Condition::Same { negated, .. }
+        | Condition::Full { negated } => !std::mem::replace(negated, false),
     };
     (base, polarity)
 }

@@ -12,7 +12,7 @@ use super::Lowering;
 use super::asm::{Label, Op, Operand, Reg, Size};
 use super::parse::{mask_of, min_bytes};
 use crate::layout::size_bytes;
-use crate::model::{BinaryOp, Condition, Destination, Expr, Relation, Stateful, Type, Width};
+use crate::model::{BinaryOp, Condition, Destination, Expr, Relation, Stateful, Type, Wide, Width};
 
 /// A value that is known now or at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,7 +147,9 @@ impl Lowering<'_> {
         }
         let value = match destination {
             Destination::Register(i) => match env.context {
-                None => Value::Const(self.stateful(env.element).map_or(0, |s| s.registers[usize::from(i)].initial)),
+                None => {
+                    Value::Const(self.stateful(env.element).map_or(0, |s| s.registers[usize::from(i)].initial as u64))
+                }
                 Some(context) => Value::Reg(self.load_register(env.element, i, context)),
             },
             Destination::Global(i) => Value::Reg(self.load_global(env.element, i)),
@@ -483,7 +485,7 @@ impl Lowering<'_> {
                 self.builder.push(Op::Jump { wide, op, left: difference, right: Operand::Imm(0), target: fails });
                 None
             }
-            Condition::Masked { field, mask, value, negated } => {
+            Condition::Masked { operand: Wide::Field(field), mask, value, negated } => {
                 let holds = self.builder.label();
                 let differs = if *negated { holds } else { fails };
                 if field.get().width_bits > 64 {
@@ -518,7 +520,7 @@ impl Lowering<'_> {
                 self.builder.place(holds);
                 None
             }
-            Condition::SameField { left, right, negated } => {
+            Condition::Same { left: Wide::Field(left), right: Wide::Field(right), negated } => {
                 let (left_high, left_low) = self.load_wide(env.element, *left);
                 let (right_high, right_low) = self.load_wide(env.element, *right);
                 let holds = self.builder.label();
@@ -530,6 +532,9 @@ impl Lowering<'_> {
                 }
                 self.builder.place(holds);
                 None
+            }
+            Condition::Masked { .. } | Condition::OneOf { .. } | Condition::Same { .. } | Condition::Full { .. } => {
+                Some(false)
             }
         }
     }

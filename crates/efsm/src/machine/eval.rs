@@ -3,7 +3,7 @@
 use flowloom_wire::Layers;
 use flowloom_wire::field::FieldId;
 
-use crate::model::{BinaryOp, Condition, Expr, Relation, Stateful, Type, Variable, Width};
+use crate::model::{BinaryOp, Condition, Expr, NewValue, Relation, Stateful, Type, Variable, Wide, Width};
 
 /// All values that expressions can read.
 pub(crate) struct Scope<'a> {
@@ -12,16 +12,23 @@ pub(crate) struct Scope<'a> {
     pub(crate) port: u32,
     pub(crate) now_ns: u64,
     pub(crate) metadata_types: &'a [Variable],
-    pub(crate) metadata: &'a [u64],
+    pub(crate) metadata: &'a [u128],
     pub(crate) stateful: Option<&'a Stateful>,
-    pub(crate) registers: &'a [u64],
-    pub(crate) globals: &'a [u64],
+    pub(crate) registers: &'a [u128],
+    pub(crate) globals: &'a [u128],
     pub(crate) state: u16,
+    /// The key has no context, and the table holds as many as it may.
+    pub(crate) is_full: bool,
 }
 
 /// The low bits of `value`.
 pub(crate) fn low_bits(value: u64, width_bits: u32) -> u64 {
     if width_bits >= 64 { value } else { value & ((1 << width_bits) - 1) }
+}
+
+/// `value` as a variable of `ty` holds it.
+pub(crate) fn stored(value: u128, ty: Type) -> u128 {
+    if ty.width_bits >= 128 { value } else { value & ((1 << ty.width_bits) - 1) }
 }
 
 /// The low `width_bits` of `value` as two's complement.
@@ -41,13 +48,32 @@ impl Scope<'_> {
         self.layers.read(self.packet, self.port, field).unwrap_or(0)
     }
 
+    /// A value that is only moved and compared.
+    pub(crate) fn wide(&self, wide: Wide) -> u128 {
+        match wide {
+            Wide::Constant(value) => value,
+            Wide::Field(field) => self.field(field),
+            Wide::Register(i) => self.registers[usize::from(i)],
+            Wide::Global(i) => self.globals[usize::from(i)],
+            Wide::Metadata(i) => self.metadata[usize::from(i)],
+        }
+    }
+
+    /// A value that is to be written; the target takes its low bits.
+    pub(crate) fn new_value(&self, value: &NewValue) -> u128 {
+        match value {
+            NewValue::Number { value, width } => u128::from(self.eval(value, *width)),
+            NewValue::Wide(wide) => self.wide(*wide),
+        }
+    }
+
     /// The value of `expr` in `width`.
     pub(crate) fn eval(&self, expr: &Expr, width: Width) -> u64 {
         let bits = width.bits();
         let sub = |e: &Expr| self.eval(e, width);
-        let variable = |values: &[u64], types: &[Variable], i: u16| {
+        let variable = |values: &[u128], types: &[Variable], i: u16| {
             let i = usize::from(i);
-            extend(values[i], types[i].ty)
+            extend(values[i] as u64, types[i].ty)
         };
         let value = match expr {
             Expr::Constant(value) => *value,
@@ -119,11 +145,15 @@ impl Scope<'_> {
                 let difference = signed(difference, u32::from(*serial_bits));
                 (if *after { difference > 0 } else { difference < 0 }) != *negated
             }
-            Condition::Masked { field, mask, value, negated } => (self.field(*field) & mask == *value) != *negated,
+            Condition::Masked { operand, mask, value, negated } => (self.wide(*operand) & mask == *value) != *negated,
             Condition::Range { field, low, high, negated } => {
                 (*low..=*high).contains(&(self.field(*field) as u64)) != *negated
             }
-            Condition::SameField { left, right, negated } => (self.field(*left) == self.field(*right)) != *negated,
+            Condition::OneOf { operand, values, width, negated } => {
+                values.contains(&self.eval(operand, *width)) != *negated
+            }
+            Condition::Same { left, right, negated } => (self.wide(*left) == self.wide(*right)) != *negated,
+            Condition::Full { negated } => self.is_full != *negated,
         }
     }
 }

@@ -3,77 +3,69 @@
 //! It follows `docs/book/src/language.md` word by word, on plain ordered maps with exact capacity, and is not built for
 //! speed. Every other target is compared with it.
 
+mod context;
+mod effects;
 mod eval;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use flowloom_engine::{
-    Choices, Datapath, EngineError, MapState, Outcome, Packet, Port, Snapshot, SnapshotError, Verdict,
+    Choices, Datapath, EngineError, MapState, Outcome, Output, Packet, Port, Ports, Snapshot, SnapshotError, Verdict,
 };
 use flowloom_wire::field::FieldId;
-use flowloom_wire::{KeySpec, Layers, rewrite};
+use flowloom_wire::{KeySpec, Layers};
 
 use crate::coverage::Coverage;
-use crate::layout::{self, Counter, NO_DEADLINE, RecordLayout};
-use crate::model::{
-    Actions, Destination, Element, Expr, Function, NextState, Row, Stateful, Terminal, Variable, Width, WriteTarget,
-    WriteValue,
-};
-use eval::{Scope, low_bits};
-
-/// The state of one flow in one element.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Context {
-    /// Number of the state.
-    pub state: u16,
-    /// The registers, each as its low bits.
-    pub registers: Vec<u64>,
-    /// When the idle timer runs out; [`NO_DEADLINE`] where none runs.
-    pub idle_deadline_ns: u64,
-    /// The idle timer's period, 0 where none runs.
-    pub idle_ns: u64,
-    /// When the hard timer runs out; [`NO_DEADLINE`] where none runs.
-    pub hard_deadline_ns: u64,
-}
-
-impl Context {
-    /// The default context: what an absent one counts as.
-    pub fn initial(stateful: &Stateful) -> Context {
-        Context {
-            state: 0,
-            registers: stateful.registers.iter().map(|r| r.initial).collect(),
-            idle_deadline_ns: NO_DEADLINE,
-            idle_ns: 0,
-            hard_deadline_ns: NO_DEADLINE,
-        }
-    }
-}
+use crate::layout::{self, Counter, RecordLayout};
+use crate::model::{Destination, Element, Function, NextState, Row, Stateful};
+pub use context::Context;
+use context::{Aged, get, put};
+use effects::{Effects, Frame, Then};
+use eval::{Scope, stored};
 
 #[derive(Debug, Clone)]
 struct Table {
     key: Option<KeySpec>,
     layout: RecordLayout,
     contexts: BTreeMap<Vec<u8>, Context>,
-    globals: Vec<u64>,
+    globals: Vec<u128>,
     looked_up: BTreeSet<Vec<u8>>,
     /// How many default contexts were preloaded; the machine itself never stores one.
     preloaded_defaults: usize,
 }
 
 impl Table {
-    /// The timer of a context that has run out, as what is counted; the idle timer where both have.
-    ///
-    /// A timer that is not set has [`NO_DEADLINE`]: where rows of the element set that timer, it too runs out at the last
-    /// moment that the clock can show.
-    fn run_out(&self, context: &Context, now_ns: u64) -> Option<Counter> {
-        if self.layout.idle.is_some() && context.idle_deadline_ns <= now_ns {
-            Some(Counter::IdleExpired(context.state))
-        } else if self.layout.hard_deadline.is_some() && context.hard_deadline_ns <= now_ns {
-            Some(Counter::HardExpired(context.state))
-        } else {
-            None
+    fn new(element: &Element, stateful: &Stateful) -> Table {
+        let mut table = Table {
+            key: layout::key_spec(stateful),
+            layout: RecordLayout::of(element, stateful),
+            contexts: BTreeMap::new(),
+            globals: stateful.globals.iter().map(|g| g.initial).collect(),
+            looked_up: BTreeSet::new(),
+            preloaded_defaults: 0,
+        };
+        for preloaded in &stateful.preloaded {
+            let registers = preloaded.registers.clone();
+            let context = Context { state: preloaded.state, registers, ..Context::initial(stateful) };
+            table.preload(stateful, preloaded.key.clone(), context);
         }
+        table
+    }
+
+    fn preload(&mut self, stateful: &Stateful, key: Vec<u8>, context: Context) {
+        self.preloaded_defaults += usize::from(context.is_initial(stateful));
+        self.contexts.insert(key, context);
+    }
+
+    fn is_full(&self, stateful: &Stateful) -> bool {
+        self.contexts.len() >= capacity(stateful)
+    }
+
+    /// The key of the context that the policy gives up; none where it gives up none.
+    fn victim(&self, stateful: &Stateful) -> Option<Vec<u8>> {
+        let worth = self.contexts.iter().filter_map(|(key, context)| Some((context.worth(stateful)?, key)));
+        worth.min().map(|(_, key)| key.clone())
     }
 }
 
@@ -84,12 +76,7 @@ pub struct Machine {
     row_fields: Vec<Vec<Vec<FieldId>>>,
     tables: Vec<Option<Table>>,
     coverage: Coverage,
-}
-
-/// Where the packet goes after an element.
-enum Then {
-    Element(usize),
-    Leave(Verdict, Option<u32>),
+    ports: Ports,
 }
 
 /// What a row found: the context as it was, and whether it is stored.
@@ -103,22 +90,9 @@ impl Machine {
     /// A machine without any context.
     pub fn new(function: Arc<Function>) -> Machine {
         let row_fields = function.elements.iter().map(|e| e.rows.iter().map(Row::fields).collect()).collect();
-        let tables = function
-            .elements
-            .iter()
-            .map(|element| {
-                element.stateful.as_ref().map(|stateful| Table {
-                    key: layout::key_spec(stateful),
-                    layout: RecordLayout::of(element, stateful),
-                    contexts: BTreeMap::new(),
-                    globals: stateful.globals.iter().map(|g| g.initial).collect(),
-                    looked_up: BTreeSet::new(),
-                    preloaded_defaults: 0,
-                })
-            })
-            .collect();
+        let tables = function.elements.iter().map(|e| e.stateful.as_ref().map(|s| Table::new(e, s))).collect();
         let coverage = Coverage::empty(&function);
-        Machine { function, row_fields, tables, coverage }
+        Machine { function, row_fields, tables, coverage, ports: Ports::default() }
     }
 
     /// The function that runs.
@@ -141,7 +115,7 @@ impl Machine {
     }
 
     /// The global registers of element number `element`.
-    pub fn globals(&self, element: usize) -> &[u64] {
+    pub fn globals(&self, element: usize) -> &[u128] {
         self.tables[element].as_ref().map_or(&[], |t| &t.globals)
     }
 
@@ -155,59 +129,52 @@ impl Machine {
         for (element, table) in self.function.elements.iter().zip(&self.tables) {
             let (Some(stateful), Some(table)) = (&element.stateful, table) else { continue };
             assert!(table.contexts.len() <= capacity(stateful), "table `{}` above its size", element.name);
-            let defaults = table.contexts.values().filter(|c| **c == Context::initial(stateful)).count();
+            let defaults = table.contexts.values().filter(|c| c.is_initial(stateful)).count();
             assert!(defaults <= table.preloaded_defaults, "default context stored in `{}`", element.name);
             for context in table.contexts.values() {
                 assert!(usize::from(context.state) < stateful.states.len(), "unknown state in `{}`", element.name);
                 for (value, register) in context.registers.iter().zip(&stateful.registers) {
-                    assert_eq!(*value, low_bits(*value, register.ty.width_bits.into()), "`{}` too wide", register.name);
+                    assert_eq!(*value, stored(*value, register.ty), "`{}` too wide", register.name);
                 }
             }
         }
     }
 
-    fn run_element(
-        &mut self,
-        index: usize,
-        bytes: &mut [u8],
-        layers: &Layers,
-        packet: &Packet<'_>,
-        choices: &Choices,
-        metadata: &mut [u64],
-    ) -> Then {
+    fn run_element(&mut self, index: usize, frame: &mut Frame, packet: &Packet<'_>, choices: &Choices) -> Then {
         let function = Arc::clone(&self.function);
         let element = &function.elements[index];
         let Some(stateful) = &element.stateful else {
-            let scope = Scope { packet: bytes, ..outer(&function, layers, packet, choices, metadata) };
+            let scope = outer(&function, frame, packet, choices);
             let row = self.matching_row(index, element, &scope, None);
             return match row {
-                None => self.otherwise(index, element, Counter::NoMatch, metadata),
+                None => self.otherwise(index, element, Counter::NoMatch, frame),
                 Some(row) => {
                     self.coverage.count(index, Counter::Row { row, state: 0 });
                     let effects = Effects::of(&element.rows[row].actions, &scope);
-                    effects.apply(&function.metadata, bytes, layers, metadata)
+                    effects.apply(&function.metadata, frame, &self.ports)
                 }
             };
         };
 
-        let Some(found) = self.find_context(index, stateful, bytes, layers, packet, choices.now_ns) else {
-            return self.otherwise(index, element, Counter::NoKey, metadata);
+        let Some(found) = self.find_context(index, stateful, frame, packet, choices.now_ns) else {
+            return self.otherwise(index, element, Counter::NoKey, frame);
         };
         let globals = self.globals(index).to_vec();
         let before = &found.context;
+        let is_full = !found.stored && self.tables[index].as_ref().is_some_and(|t| t.is_full(stateful));
         let scope = Scope {
-            packet: bytes,
             stateful: Some(stateful),
             registers: &before.registers,
             globals: &globals,
             state: before.state,
-            ..outer(&function, layers, packet, choices, metadata)
+            is_full,
+            ..outer(&function, frame, packet, choices)
         };
         let Some(row) = self.matching_row(index, element, &scope, Some(before.state)) else {
             if found.stored {
                 self.store(index, &found.key, found.context);
             }
-            return self.otherwise(index, element, Counter::NoMatch, metadata);
+            return self.otherwise(index, element, Counter::NoMatch, frame);
         };
         self.coverage.count(index, Counter::Row { row, state: before.state });
         let row = &element.rows[row];
@@ -215,26 +182,22 @@ impl Machine {
         let mut after = before.clone();
         let mut globals_after = globals.clone();
         for update in &row.updates {
-            let value = scope.eval(&update.value, update.width);
+            let value = scope.new_value(&update.value);
             let (slot, ty) = match update.destination {
                 Destination::Register(i) => {
                     (&mut after.registers[usize::from(i)], stateful.registers[usize::from(i)].ty)
                 }
                 Destination::Global(i) => (&mut globals_after[usize::from(i)], stateful.globals[usize::from(i)].ty),
             };
-            *slot = low_bits(value, ty.width_bits.into());
+            *slot = stored(value, ty);
         }
         if let NextState::To { state, idle_ns, hard_ns } = row.next {
-            let deadline = |timeout: Option<u64>| timeout.map_or(NO_DEADLINE, |t| choices.now_ns.wrapping_add(t));
-            after.state = state;
-            after.idle_ns = idle_ns.unwrap_or(0);
-            after.idle_deadline_ns = deadline(idle_ns);
-            after.hard_deadline_ns = deadline(hard_ns);
+            after.enter(state, idle_ns, hard_ns, choices.now_ns);
         }
 
         let is_default = is_default(row, &after, stateful, found.stored);
-        let is_full = self.tables[index].as_ref().is_some_and(|t| t.contexts.len() >= capacity(stateful));
-        if !found.stored && !is_default && is_full {
+        let creates = !found.stored && !is_default;
+        if creates && is_full && !self.make_room(index, stateful) {
             // The policy `reject`: the row's updates and its transition are dropped, its packet actions are not.
             self.coverage.count(index, Counter::Rejected);
             after = before.clone();
@@ -253,50 +216,59 @@ impl Machine {
         }
 
         let scope = Scope {
-            packet: bytes,
             stateful: Some(stateful),
             registers: &after.registers,
             globals: &globals_after,
             state: found.context.state,
-            ..outer(&function, layers, packet, choices, metadata)
+            is_full,
+            ..outer(&function, frame, packet, choices)
         };
-        Effects::of(&row.actions, &scope).apply(&function.metadata, bytes, layers, metadata)
+        Effects::of(&row.actions, &scope).apply(&function.metadata, frame, &self.ports)
     }
 
-    /// Looks the context up; an expired one is removed and counts as absent, a live one has its idle timer re-armed.
-    /// `None` where a key field is absent.
+    /// Looks the context up; an expired one is removed and counts as absent, or is in the successor of its state; one that
+    /// is there has its idle timer started again. `None` where a key field is absent.
     fn find_context(
         &mut self,
         index: usize,
         stateful: &Stateful,
-        bytes: &[u8],
-        layers: &Layers,
+        frame: &Frame,
         packet: &Packet<'_>,
         now_ns: u64,
     ) -> Option<Found> {
         let table = self.tables[index].as_mut()?;
         let key = match &table.key {
             None => vec![0; layout::SINGLE_KEY_BYTES],
-            Some(spec) => spec.extract(layers, bytes, packet.port.0)?,
+            Some(spec) => spec.extract(&frame.layers, &frame.bytes, packet.port.0)?,
         };
         if !table.looked_up.contains(&key) {
             table.looked_up.insert(key.clone());
         }
-        let stored = table.contexts.get(&key).cloned();
-        if let Some(counter) = stored.as_ref().and_then(|context| table.run_out(context, now_ns)) {
-            table.contexts.remove(&key);
-            self.coverage.count(index, counter);
-            return Some(Found { key, context: Context::initial(stateful), stored: false });
-        }
-        Some(match stored {
-            None => Found { key, context: Context::initial(stateful), stored: false },
-            Some(mut context) => {
-                if context.idle_ns != 0 {
-                    context.idle_deadline_ns = now_ns.wrapping_add(context.idle_ns);
-                }
-                Found { key, context, stored: true }
+        let absent = |touched_ns| Context { touched_ns, ..Context::initial(stateful) };
+        let touched_ns = if table.layout.touched.is_some() { now_ns } else { 0 };
+        let Some(mut context) = table.contexts.get(&key).cloned() else {
+            return Some(Found { key, context: absent(touched_ns), stored: false });
+        };
+        match context.age(stateful, &table.layout, now_ns) {
+            Aged::Live => {}
+            Aged::Succeeded(counter) => self.coverage.count(index, counter),
+            Aged::Gone(counters) => {
+                table.contexts.remove(&key);
+                counters.into_iter().for_each(|counter| self.coverage.count(index, counter));
+                return Some(Found { key, context: absent(touched_ns), stored: false });
             }
-        })
+        }
+        context.touch(&table.layout, now_ns);
+        Some(Found { key, context, stored: true })
+    }
+
+    /// Gives up a context of a full table, where the policy says so; whether there is room now.
+    fn make_room(&mut self, index: usize, stateful: &Stateful) -> bool {
+        let Some(table) = &mut self.tables[index] else { return false };
+        let Some(victim) = table.victim(stateful) else { return false };
+        table.contexts.remove(&victim);
+        self.coverage.count(index, Counter::Evicted);
+        true
     }
 
     fn store(&mut self, index: usize, key: &[u8], context: Context) {
@@ -319,23 +291,15 @@ impl Machine {
         })
     }
 
-    fn otherwise(&mut self, index: usize, element: &Element, counter: Counter, metadata: &mut [u64]) -> Then {
+    fn otherwise(&mut self, index: usize, element: &Element, counter: Counter, frame: &mut Frame) -> Then {
         self.coverage.count(index, counter);
         let function = Arc::clone(&self.function);
-        let layers = Layers::parse(&[]);
-        let scope = Scope {
-            packet: &[],
-            layers: &layers,
-            port: 0,
-            now_ns: 0,
-            metadata_types: &function.metadata,
-            metadata,
-            stateful: None,
-            registers: &[],
-            globals: &[],
-            state: 0,
-        };
-        Effects::of(&element.otherwise.actions, &scope).apply(&function.metadata, &mut [], &layers, metadata)
+        // It reads constants only, so an empty packet does.
+        let empty = Frame { bytes: Vec::new(), layers: Layers::parse(&[]), metadata: Vec::new(), outputs: Vec::new() };
+        let nothing = Packet { bytes: &[], port: Port(0) };
+        let effects =
+            Effects::of(&element.otherwise.actions, &outer(&function, &empty, &nothing, &Choices::seeded(0, 0, 0)));
+        effects.apply(&function.metadata, frame, &self.ports)
     }
 }
 
@@ -348,77 +312,24 @@ fn is_default(row: &Row, after: &Context, stateful: &Stateful, is_stored: bool) 
         NextState::To { idle_ns, hard_ns, .. } => idle_ns.is_none() && hard_ns.is_none(),
         NextState::Stay => !is_stored || row.updates.iter().any(|u| matches!(u.destination, Destination::Register(_))),
     };
-    may_be && *after == Context::initial(stateful)
+    may_be && after.is_initial(stateful)
 }
 
 /// What an expression can read outside an element.
-fn outer<'a>(
-    function: &'a Function,
-    layers: &'a Layers,
-    packet: &Packet<'_>,
-    choices: &Choices,
-    metadata: &'a [u64],
-) -> Scope<'a> {
+fn outer<'a>(function: &'a Function, frame: &'a Frame, packet: &Packet<'_>, choices: &Choices) -> Scope<'a> {
     Scope {
-        packet: &[],
-        layers,
+        packet: &frame.bytes,
+        layers: &frame.layers,
         port: packet.port.0,
         now_ns: choices.now_ns,
         metadata_types: &function.metadata,
-        metadata,
+        metadata: &frame.metadata,
         stateful: None,
         registers: &[],
         globals: &[],
         state: 0,
+        is_full: false,
     }
-}
-
-/// What a row does to the packet, all values computed before anything is written.
-struct Effects {
-    fields: Vec<(FieldId, u128)>,
-    metadata: Vec<(usize, u64)>,
-    then: Then,
-}
-
-impl Effects {
-    fn of(actions: &Actions, scope: &Scope<'_>) -> Effects {
-        let mut fields = Vec::new();
-        let mut metadata = Vec::new();
-        for write in &actions.writes {
-            let value = match &write.value {
-                WriteValue::Number { value, width } => u128::from(scope.eval(value, *width)),
-                WriteValue::Wide(value) => *value,
-                WriteValue::Copy(from) => scope.field(*from),
-            };
-            match write.target {
-                WriteTarget::Field(field) => fields.push((field, value)),
-                WriteTarget::Metadata(i) => metadata.push((usize::from(i), value as u64)),
-            }
-        }
-        let then = match &actions.terminal {
-            Terminal::Drop => Then::Leave(Verdict::Drop, None),
-            Terminal::Pass | Terminal::Punt => Then::Leave(Verdict::Pass, None),
-            Terminal::Reply => Then::Leave(Verdict::Tx, None),
-            Terminal::Forward(port) => Then::Leave(Verdict::Redirect, Some(eval_port(scope, port))),
-            Terminal::Goto(element) => Then::Element(usize::from(*element)),
-        };
-        Effects { fields, metadata, then }
-    }
-
-    fn apply(self, types: &[Variable], bytes: &mut [u8], layers: &Layers, metadata: &mut [u64]) -> Then {
-        for (i, value) in self.metadata {
-            metadata[i] = low_bits(value, types[i].ty.width_bits.into());
-        }
-        if !self.fields.is_empty() {
-            rewrite(bytes, layers, &self.fields);
-        }
-        self.then
-    }
-}
-
-/// Ports are 32-bit numbers.
-fn eval_port(scope: &Scope<'_>, port: &Expr) -> u32 {
-    scope.eval(port, Width::W32) as u32
 }
 
 /// How many contexts an element may have: one where it has no key.
@@ -431,30 +342,40 @@ impl Datapath for Machine {
         "machine"
     }
 
+    fn bind_ports(&mut self, ports: &Ports) {
+        self.ports = ports.clone();
+    }
+
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
-        let mut bytes = packet.bytes.to_vec();
+        let bytes = packet.bytes.to_vec();
         let layers = Layers::parse(&bytes);
-        let mut metadata: Vec<u64> = self.function.metadata.iter().map(|m| m.initial).collect();
+        let metadata = self.function.metadata.iter().map(|m| m.initial).collect();
+        let mut frame = Frame { bytes, layers, metadata, outputs: Vec::new() };
         let mut element = 0;
-        loop {
-            match self.run_element(element, &mut bytes, &layers, packet, choices, &mut metadata) {
+        let then = loop {
+            match self.run_element(element, &mut frame, packet, choices) {
                 Then::Element(next) => element = next,
-                Then::Leave(Verdict::Redirect, Some(port)) if port >= layout::PORT_COUNT => {
-                    return Ok(Outcome::gone(Verdict::Aborted));
-                }
-                Then::Leave(verdict @ (Verdict::Drop | Verdict::Aborted), _) => return Ok(Outcome::gone(verdict)),
-                Then::Leave(verdict, port) => {
-                    return Ok(Outcome::sent(verdict, port.map_or(packet.port, Port), bytes));
-                }
+                then => break then,
             }
-        }
+        };
+        let Frame { bytes, mut outputs, .. } = frame;
+        let (verdict, ports) = match then {
+            Then::Leave(Verdict::Redirect, Some(port)) if !self.ports.is_bound(Port(port)) => {
+                (Verdict::Aborted, Vec::new())
+            }
+            Then::Leave(verdict @ (Verdict::Drop | Verdict::Aborted), _) => (verdict, Vec::new()),
+            Then::Leave(verdict, port) => (verdict, vec![port.map_or(packet.port, Port)]),
+            Then::Flood | Then::Element(_) => (Verdict::Redirect, self.ports.flooded(packet.port)),
+        };
+        outputs.extend(ports.into_iter().map(|port| Output { port, bytes: bytes.clone() }));
+        Ok(Outcome { verdict, outputs })
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
-        for table in self.tables.iter_mut().flatten() {
-            let mut contexts = std::mem::take(&mut table.contexts);
-            contexts.retain(|_, context| table.run_out(context, now_ns).is_none());
-            table.contexts = contexts;
+        for (element, table) in self.function.elements.iter().zip(&mut self.tables) {
+            let (Some(stateful), Some(table)) = (&element.stateful, table) else { continue };
+            let layout = &table.layout;
+            table.contexts.retain(|_, context| !matches!(context.age(stateful, layout, now_ns), Aged::Gone(_)));
         }
         Ok(())
     }
@@ -464,7 +385,7 @@ impl Datapath for Machine {
         let (offsets, mut data) = layout::globals(&self.function);
         for (i, (element, table)) in self.function.elements.iter().zip(&self.tables).enumerate() {
             let (Some(stateful), Some(table)) = (&element.stateful, table) else { continue };
-            let entries = table.contexts.iter().map(|(k, c)| (k.clone(), encode(c, stateful, &table.layout))).collect();
+            let entries = table.contexts.iter().map(|(k, c)| (k.clone(), c.encode(stateful, &table.layout))).collect();
             snapshot.maps.insert(element.name.clone(), entries);
             for ((value, global), &offset) in table.globals.iter().zip(&stateful.globals).zip(&offsets[i]) {
                 put(&mut data, offset, layout::size_bytes(global), *value);
@@ -478,6 +399,7 @@ impl Datapath for Machine {
 
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
         let mut fresh = Machine::new(Arc::clone(&self.function));
+        fresh.ports = self.ports.clone();
         let known = fresh.snapshot()?;
         if let Some(map) =
             state.maps.keys().find(|name| !known.maps.contains_key(*name) && !layout::is_instrument(name))
@@ -494,6 +416,8 @@ impl Datapath for Machine {
                 *value = get(globals, offset, layout::size_bytes(global));
             }
             let Some(entries) = state.maps.get(&element.name) else { continue };
+            table.contexts.clear();
+            table.preloaded_defaults = 0;
             if entries.len() > capacity(stateful) {
                 let (found, expected) = (entries.len(), capacity(stateful));
                 return Err(SnapshotError::TooMany { map: element.name.clone(), found, expected }.into());
@@ -502,8 +426,8 @@ impl Datapath for Machine {
             for (key, value) in entries {
                 check_size(&element.name, "key", key.len(), key_bytes)?;
                 check_size(&element.name, "value", value.len(), table.layout.len_bytes as usize)?;
-                let context = decode(value, stateful, &table.layout);
-                if encode(&context, stateful, &table.layout) != *value {
+                let context = Context::decode(value, stateful, &table.layout);
+                if context.encode(stateful, &table.layout) != *value {
                     return Err(SnapshotError::Form {
                         map: element.name.clone(),
                         expected: "zeros in the flags and at the end of a record",
@@ -511,7 +435,6 @@ impl Datapath for Machine {
                     }
                     .into());
                 }
-                table.preloaded_defaults += usize::from(context == Context::initial(stateful));
                 if usize::from(context.state) >= stateful.states.len() {
                     return Err(SnapshotError::Form {
                         map: element.name.clone(),
@@ -520,7 +443,7 @@ impl Datapath for Machine {
                     }
                     .into());
                 }
-                table.contexts.insert(key.clone(), context);
+                table.preload(stateful, key.clone(), context);
             }
         }
         (self.tables, self.coverage) = (fresh.tables, fresh.coverage);
@@ -530,45 +453,6 @@ impl Datapath for Machine {
 
 fn check_size(map: &str, part: &'static str, found: usize, expected: usize) -> Result<(), SnapshotError> {
     if found == expected { Ok(()) } else { Err(SnapshotError::Size { map: map.to_owned(), part, found, expected }) }
-}
-
-fn put(record: &mut [u8], offset: u32, bytes: u32, value: u64) {
-    let (offset, bytes) = (offset as usize, bytes as usize);
-    record[offset..offset + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
-}
-
-fn get(record: &[u8], offset: u32, bytes: u32) -> u64 {
-    let (offset, bytes) = (offset as usize, bytes as usize);
-    let mut value = [0; 8];
-    value[..bytes].copy_from_slice(&record[offset..offset + bytes]);
-    u64::from_le_bytes(value)
-}
-
-fn encode(context: &Context, stateful: &Stateful, layout: &RecordLayout) -> Vec<u8> {
-    let mut record = vec![0; layout.len_bytes as usize];
-    if let Some(idle) = layout.idle {
-        put(&mut record, idle.deadline, 8, context.idle_deadline_ns);
-        put(&mut record, idle.period, 8, context.idle_ns);
-    }
-    if let Some(offset) = layout.hard_deadline {
-        put(&mut record, offset, 8, context.hard_deadline_ns);
-    }
-    for ((value, register), &offset) in context.registers.iter().zip(&stateful.registers).zip(&layout.registers) {
-        put(&mut record, offset, layout::size_bytes(register), *value);
-    }
-    put(&mut record, layout.state, 2, context.state.into());
-    record
-}
-
-fn decode(record: &[u8], stateful: &Stateful, layout: &RecordLayout) -> Context {
-    let registers = stateful.registers.iter().zip(&layout.registers);
-    Context {
-        state: get(record, layout.state, 2) as u16,
-        registers: registers.map(|(r, &offset)| get(record, offset, layout::size_bytes(r))).collect(),
-        idle_deadline_ns: layout.idle.map_or(NO_DEADLINE, |idle| get(record, idle.deadline, 8)),
-        idle_ns: layout.idle.map_or(0, |idle| get(record, idle.period, 8)),
-        hard_deadline_ns: layout.hard_deadline.map_or(NO_DEADLINE, |offset| get(record, offset, 8)),
-    }
 }
 
 #[cfg(test)]

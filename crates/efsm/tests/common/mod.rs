@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use flowloom_efsm::model::{
-    Condition, Destination, Expr, Function, NextState, Terminal, Width, WriteTarget, WriteValue,
+    Condition, Destination, Expr, Function, NewValue, NextState, Terminal, Wide, Width, WriteTarget,
 };
 
 /// The functions that ship, by file name.
@@ -38,7 +38,12 @@ pub(crate) fn check_model(function: &Function) {
         assert!(element.name.len() <= 15 && !element.name.is_empty(), "{place}");
         if let Some(s) = s {
             assert!(s.size > 0 && s.sweep_ns > 0 && !s.states.is_empty(), "{place}");
-            assert!(s.key.as_ref().is_none_or(|k| flowloom_wire::KeySpec::new(&k.fields, k.biflow).is_ok()), "{place}");
+            assert!(
+                s.key
+                    .as_ref()
+                    .is_none_or(|k| flowloom_wire::KeySpec::new(&k.fields().collect::<Vec<_>>(), k.biflow).is_ok()),
+                "{place}"
+            );
             for v in s.registers.iter().chain(&s.globals) {
                 assert!(v.ty.width_bits == 64 || v.initial >> v.ty.width_bits == 0, "{place}: `{}`", v.name);
             }
@@ -79,8 +84,8 @@ pub(crate) fn check_model(function: &Function) {
                         check(left, width);
                         check(right, width);
                     }
-                    Condition::Masked { field, mask, value, .. } => {
-                        let bits = u32::from(field.get().width_bits);
+                    Condition::Masked { operand, mask, value, .. } => {
+                        let bits = operand.field().map_or(128, |field| u32::from(field.get().width_bits));
                         assert!(bits == 128 || mask >> bits == 0, "{place}: {condition:?}");
                         assert_eq!(value & !mask, 0, "{place}: {condition:?}");
                     }
@@ -88,9 +93,18 @@ pub(crate) fn check_model(function: &Function) {
                         let bits = u32::from(field.get().width_bits);
                         assert!(low <= high && (bits == 64 || high >> bits == 0), "{place}: {condition:?}");
                     }
-                    Condition::SameField { left, right, .. } => {
-                        assert_eq!((left.get().width_bits, right.get().width_bits), (128, 128), "{place}");
+                    Condition::Same { left, right, .. } => {
+                        let width = |wide: &Wide| wide.field().map_or(128, |field| field.get().width_bits);
+                        assert_eq!((width(left), width(right)), (128, 128), "{place}");
                     }
+                    Condition::OneOf { operand, values, width, .. } => {
+                        check(operand, *width);
+                        assert!(
+                            values.is_sorted() && *width == Width::W64 || values.iter().all(|v| v >> 32 == 0),
+                            "{place}"
+                        );
+                    }
+                    Condition::Full { .. } => assert!(element.stateful.is_some(), "{place}"),
                 }
             }
             if let NextState::To { state, idle_ns, hard_ns } = row.next {
@@ -101,7 +115,11 @@ pub(crate) fn check_model(function: &Function) {
             written.sort_unstable();
             written.dedup();
             assert_eq!(written.len(), row.updates.len(), "{place}");
-            row.updates.iter().for_each(|u| check(&u.value, u.width));
+            for update in &row.updates {
+                if let NewValue::Number { value, width } = &update.value {
+                    check(value, *width);
+                }
+            }
         }
         let actions = element.rows.iter().map(|r| &r.actions).chain([&element.otherwise.actions]);
         for actions in actions {
@@ -113,9 +131,9 @@ pub(crate) fn check_model(function: &Function) {
                 if let WriteTarget::Field(field) = write.target {
                     assert!(field.get().writable, "{place}");
                     let is_wide = field.get().width_bits > 64;
-                    assert_eq!(is_wide, !matches!(write.value, WriteValue::Number { .. }), "{place}: {write:?}");
+                    assert_eq!(is_wide, !matches!(write.value, NewValue::Number { .. }), "{place}: {write:?}");
                 }
-                if let WriteValue::Number { value, width } = &write.value {
+                if let NewValue::Number { value, width } = &write.value {
                     check(value, *width);
                 }
             }
@@ -125,7 +143,7 @@ pub(crate) fn check_model(function: &Function) {
         }
         for write in &element.otherwise.actions.writes {
             assert!(matches!(write.target, WriteTarget::Metadata(_)), "{place}");
-            assert!(matches!(write.value, WriteValue::Number { value: Expr::Constant(_), .. }), "{place}");
+            assert!(matches!(write.value, NewValue::Number { value: Expr::Constant(_), .. }), "{place}");
         }
     }
 }

@@ -18,7 +18,7 @@ mod verifier;
 use std::io;
 
 use flowloom_bpf::{MapKind, Program};
-use flowloom_engine::{Choices, Datapath, EngineError, Outcome, Output, Packet, Port, Refusal, Snapshot, Verdict};
+use flowloom_engine::{Choices, Datapath, EngineError, Outcome, Output, Packet, Ports, Refusal, Snapshot, Verdict};
 
 pub use available::Reason;
 use load::Maps;
@@ -48,8 +48,9 @@ pub struct KernelEngine {
     program: RawProgram,
     maps: Vec<KernelMap>,
     record: Option<RawMap>,
+    ports: Ports,
     /// For each map of the program, how many ports it holds.
-    ports: Vec<u32>,
+    port_slots: Vec<u32>,
     output: Vec<u8>,
 }
 
@@ -87,9 +88,9 @@ impl KernelEngine {
                 maps.push(KernelMap::new(def.clone(), raw));
             }
         }
-        let ports = program.maps.iter().map(|def| if def.kind == MapKind::Devmap { def.max_entries } else { 0 });
-        let (ports, output) = (ports.collect(), vec![0; OUTPUT_BYTES]);
-        Ok(KernelEngine { program: raw_program, maps, record, ports, output })
+        let slots = program.maps.iter().map(|def| if def.kind == MapKind::Devmap { def.max_entries } else { 0 });
+        let (port_slots, ports, output) = (slots.collect(), Ports::default(), vec![0; OUTPUT_BYTES]);
+        Ok(KernelEngine { program: raw_program, maps, record, ports, port_slots, output })
     }
 
     /// Where the packet that was run last asked to go.
@@ -118,6 +119,10 @@ impl Datapath for KernelEngine {
         }
     }
 
+    fn bind_ports(&mut self, ports: &Ports) {
+        self.ports = ports.clone();
+    }
+
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
         if let Some(refusal) = self.refuses(packet) {
             let source = io::Error::new(io::ErrorKind::InvalidInput, refusal.to_string());
@@ -129,29 +134,30 @@ impl Datapath for KernelEngine {
         }
         let result = self.program.test_run(packet.bytes, &mut self.output, 1);
         let result = result.map_err(|e| system("run the program", e))?;
-        let bytes = || {
-            let found = self.output.get(..result.bytes);
-            found.map(<[u8]>::to_vec).ok_or_else(|| {
-                let message = format!("the packet is {} bytes, expected at most {OUTPUT_BYTES}", result.bytes);
-                system("read the packet", io::Error::new(io::ErrorKind::InvalidData, message))
-            })
-        };
-        Ok(match Verdict::from_number(result.verdict) {
-            verdict @ (Verdict::Pass | Verdict::Tx) => Outcome::sent(verdict, packet.port, bytes()?),
+        let verdict = Verdict::from_number(result.verdict);
+        let (verdict, ports) = match verdict {
+            Verdict::Pass | Verdict::Tx => (verdict, vec![packet.port]),
             Verdict::Redirect => match self.redirected()? {
-                Some(Redirect::To(port)) => Outcome::sent(Verdict::Redirect, port, bytes()?),
+                Some(Redirect::To(port)) if self.ports.is_bound(port) => (verdict, vec![port]),
                 Some(Redirect::All { map, but_ingress }) => {
-                    let bytes = bytes()?;
-                    let ports = (0..self.ports.get(map).copied().unwrap_or(0)).map(Port);
-                    let sent = ports.filter(|port| !but_ingress || *port != packet.port);
-                    let outputs = sent.map(|port| Output { port, bytes: bytes.clone() }).collect();
-                    Outcome { verdict: Verdict::Redirect, outputs }
+                    let slots = self.port_slots.get(map).copied().unwrap_or(0);
+                    let mut ports = self.ports.broadcast(but_ingress.then_some(packet.port));
+                    ports.retain(|port| port.0 < slots);
+                    (verdict, ports)
                 }
-                // The verdict without a redirect: there is no port to send to, so the function has failed.
-                None => Outcome::gone(Verdict::Aborted),
+                // A port that nothing is bound to; or the verdict without a redirect, so that there is no port at all.
+                Some(Redirect::To(_)) | None => (Verdict::Aborted, Vec::new()),
             },
-            verdict @ (Verdict::Aborted | Verdict::Drop) => Outcome::gone(verdict),
-        })
+            Verdict::Aborted | Verdict::Drop => (verdict, Vec::new()),
+        };
+        if ports.is_empty() {
+            return Ok(Outcome::gone(verdict));
+        }
+        let bytes = self.output.get(..result.bytes).ok_or_else(|| {
+            let message = format!("the packet is {} bytes, expected at most {OUTPUT_BYTES}", result.bytes);
+            system("read the packet", io::Error::new(io::ErrorKind::InvalidData, message))
+        })?;
+        Ok(Outcome { verdict, outputs: ports.into_iter().map(|port| Output { port, bytes: bytes.to_vec() }).collect() })
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {

@@ -1,7 +1,7 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use flowloom_engine::{EngineError, Outcome, Output, Snapshot};
+use flowloom_engine::{EngineError, Outcome, Output, Ports, Snapshot};
 use flowloom_trace::{CaptureReader, Format};
 
 use super::*;
@@ -22,6 +22,8 @@ impl Datapath for Recorder {
     fn refuses(&self, packet: &Packet<'_>) -> Option<Refusal> {
         (packet.bytes.len() < 3).then_some(Refusal::TooShort { min_bytes: 3 })
     }
+
+    fn bind_ports(&mut self, _: &Ports) {}
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
         if packet.bytes[0] == 0xee {

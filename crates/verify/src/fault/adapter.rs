@@ -1,7 +1,7 @@
 //! Engines that go wrong.
 
 use flowloom_efsm::layout::is_instrument;
-use flowloom_engine::{Choices, Datapath, EngineError, Outcome, Packet, Refusal, Snapshot, Verdict};
+use flowloom_engine::{Choices, Datapath, EngineError, Outcome, Packet, Ports, Refusal, Snapshot, Verdict};
 use flowloom_wire::{Header, Layers};
 
 /// A fault of an engine.
@@ -198,6 +198,10 @@ impl Datapath for Faulty<'_> {
 
     fn refuses(&self, packet: &Packet<'_>) -> Option<Refusal> {
         self.inner.refuses(packet)
+    }
+
+    fn bind_ports(&mut self, ports: &Ports) {
+        self.inner.bind_ports(ports);
     }
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {

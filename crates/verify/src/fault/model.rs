@@ -1,7 +1,7 @@
 //! Wrong readings of a function.
 
 use flowloom_efsm::model::{
-    BinaryOp, Condition, Destination, Element, Expr, Function, NextState, Relation, Row, Stateful, Terminal,
+    BinaryOp, Condition, Destination, Element, Expr, Function, NewValue, NextState, Relation, Row, Stateful, Terminal,
     WriteTarget,
 };
 
@@ -174,11 +174,11 @@ impl ModelFault {
         match self {
             ModelFault::KeyFieldDropped => {
                 if let Some(key) = &mut stateful.key
-                    && key.fields.len() > 1
+                    && key.parts.len() > 1
                     && !key.biflow
                     && site.is_here()
                 {
-                    key.fields.pop();
+                    key.parts.pop();
                 }
             }
             ModelFault::BiflowIgnored => {
@@ -240,7 +240,10 @@ impl ModelFault {
                 }
             }
             ModelFault::WrongOperator | ModelFault::WrongConstant => {
-                let updates = row.updates.iter_mut().map(|u| &mut u.value);
+                let updates = row.updates.iter_mut().filter_map(|u| match &mut u.value {
+                    NewValue::Number { value, .. } => Some(value),
+                    NewValue::Wide(_) => None,
+                });
                 let conditions = row.conditions.iter_mut().flat_map(|c| match c {
                     Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } => vec![left, right],
                     _ => Vec::new(),
@@ -371,11 +374,12 @@ fn inject_new_value(row: &mut Row, site: &mut Site) {
                 Destination::Register(i) => Expr::Register(i),
                 Destination::Global(i) => Expr::Global(i),
             };
-            let new = row.updates[writer].value.clone();
+            let NewValue::Number { value: new, .. } = row.updates[writer].value.clone() else { continue };
             let mut reads = false;
-            row.updates[reader].value.walk(&mut |e| reads |= *e == old);
+            let NewValue::Number { value, .. } = &mut row.updates[reader].value else { continue };
+            value.walk(&mut |e| reads |= *e == old);
             if reader != writer && reads && site.is_here() {
-                replace(&mut row.updates[reader].value, &old, &new);
+                replace(value, &old, &new);
             }
         }
     }
@@ -405,6 +409,6 @@ fn another(terminal: &Terminal) -> Terminal {
         Terminal::Drop => Terminal::Pass,
         Terminal::Forward(Expr::Constant(port)) => Terminal::Forward(Expr::Constant(port ^ 1)),
         Terminal::Pass | Terminal::Punt | Terminal::Forward(_) | Terminal::Goto(_) => Terminal::Drop,
-        Terminal::Reply => Terminal::Pass,
+        Terminal::Reply | Terminal::Flood => Terminal::Pass,
     }
 }

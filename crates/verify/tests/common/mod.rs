@@ -8,8 +8,8 @@ pub mod random;
 use std::sync::Arc;
 
 use flowloom_efsm::model::{
-    Actions, BinaryOp, Condition, Destination, Element, Expr, Function, Key, NextState, Otherwise, Relation, Row,
-    Source, Span, Stateful, Terminal, Type, Update, Variable, Width, Write, WriteTarget, WriteValue,
+    Actions, BinaryOp, Condition, Destination, Element, Expr, Function, Key, KeyPart, NewValue, NextState, Otherwise,
+    Policy, Relation, Row, Source, Span, Stateful, Terminal, Type, Update, Variable, Wide, Width, Write, WriteTarget,
 };
 use flowloom_wire::FieldId;
 use flowloom_wire::field::FIVE_TUPLE;
@@ -35,8 +35,10 @@ pub fn field_is(name: &str, value: u64) -> Condition {
 pub fn add(register: u16, amount: u64) -> Update {
     Update {
         destination: Destination::Register(register),
-        value: Expr::Binary(BinaryOp::Add, Expr::Register(register).into(), Expr::Constant(amount).into()),
-        width: Width::W32,
+        value: NewValue::Number {
+            value: Expr::Binary(BinaryOp::Add, Expr::Register(register).into(), Expr::Constant(amount).into()),
+            width: Width::W32,
+        },
         span: Span::default(),
     }
 }
@@ -44,13 +46,13 @@ pub fn add(register: u16, amount: u64) -> Update {
 pub fn write(name: &str, value: Expr) -> Write {
     Write {
         target: WriteTarget::Field(field(name)),
-        value: WriteValue::Number { value, width: Width::W32 },
+        value: NewValue::Number { value, width: Width::W32 },
         span: Span::default(),
     }
 }
 
 pub fn actions(writes: Vec<Write>, terminal: Terminal) -> Actions {
-    Actions { writes, terminal }
+    Actions { writes, steps: Vec::new(), terminal }
 }
 
 pub fn row(states: &[u16], conditions: Vec<Condition>, next: NextState, updates: Vec<Update>, actions: Actions) -> Row {
@@ -78,12 +80,15 @@ pub fn element(
         name: name.into(),
         span: Span::default(),
         stateful: Some(Stateful {
-            key: Some(Key { biflow: false, fields: key.iter().map(|n| field(n)).collect() }),
+            key: Some(Key { biflow: false, parts: key.iter().map(|n| KeyPart::Field(field(n))).collect() }),
             size: 64,
             sweep_ns: SECOND,
+            policy: Policy::Reject,
             states: states.iter().map(|s| (*s).to_owned()).collect(),
+            successors: vec![None; states.len()],
             registers: registers.iter().map(|r| u32_variable(r)).collect(),
             globals: Vec::new(),
+            preloaded: Vec::new(),
         }),
         rows,
         otherwise: Otherwise { span: Span::default(), actions: actions(Vec::new(), otherwise) },
@@ -134,10 +139,14 @@ pub fn many_things() -> Arc<Function> {
     let signed = |name: &str| Variable { ty: Type { width_bits: 32, signed: true }, ..u32_variable(name) };
     let meta = |value: Expr| Write {
         target: WriteTarget::Metadata(0),
-        value: WriteValue::Number { value, width: Width::W32 },
+        value: NewValue::Number { value, width: Width::W32 },
         span: Span::default(),
     };
-    let set = |destination, value| Update { destination, value, width: Width::W32, span: Span::default() };
+    let set = |destination, value| Update {
+        destination,
+        value: NewValue::Number { value, width: Width::W32 },
+        span: Span::default(),
+    };
     let to = |state, idle_ns: Option<u64>, hard_ns: Option<u64>| NextState::To { state, idle_ns, hard_ns };
     let out = || Terminal::Goto(1);
     let minus_len = || Expr::Binary(BinaryOp::Sub, register(2).into(), Expr::Field(field("pkt.len")).into());
@@ -148,8 +157,12 @@ pub fn many_things() -> Arc<Function> {
         width: Width::W32,
         signed: true,
     };
-    let private =
-        |negated| Condition::Masked { field: field("ipv4.src"), mask: 0xff00_0000, value: 0x0a00_0000, negated };
+    let private = |negated| Condition::Masked {
+        operand: Wide::Field(field("ipv4.src")),
+        mask: 0xff00_0000,
+        value: 0x0a00_0000,
+        negated,
+    };
     let ports = Condition::Range { field: field("l4.dport"), low: 53, high: 81, negated: false };
     let rows = vec![
         // An inner host opens; a second register takes the port, a global counts flows.
@@ -210,7 +223,7 @@ pub fn many_things() -> Arc<Function> {
     ];
     let mut gate = element("gate", &FIVE_TUPLE, &["new", "open", "closing"], &["count", "last"], rows, Terminal::Pass);
     if let Some(stateful) = &mut gate.stateful {
-        stateful.key = Some(Key { biflow: true, fields: FIVE_TUPLE.iter().map(|n| field(n)).collect() });
+        stateful.key = Some(Key { biflow: true, parts: FIVE_TUPLE.iter().map(|n| KeyPart::Field(field(n))).collect() });
         stateful.size = 4;
         stateful.sweep_ns = 4_000_000;
         stateful.registers.push(signed("credit"));

@@ -1,6 +1,6 @@
 //! Verdicts, outputs, context and helpers, as a network function sees them.
 
-use flowloom_engine::Verdict;
+use flowloom_engine::{Ports, Verdict};
 
 use super::*;
 
@@ -46,10 +46,11 @@ fn redirects() {
     // An absent key forgets what an earlier call asked for.
     assert_eq!(outcome(&(call("9", "0") + &map("5", "0") + "r0 = 4\nexit")), Outcome::gone(Verdict::Aborted));
     let all: Vec<u32> = outcome(&(map("0", "8") + "exit")).outputs.iter().map(|o| o.port.0).collect();
-    assert_eq!(all, [0, 1, 2, 3, 4]);
+    assert_eq!(all, [1, 2]);
     let mut interp = interp(&(map("0", "24") + "exit"));
+    interp.bind_ports(&Ports::bound([0, 2, 3, 4, 5].map(Port)));
     let others = interp.process(&Packet { bytes: &packet, port: Port(2) }, &CHOICES).unwrap();
-    assert_eq!(others.outputs.iter().map(|o| o.port.0).collect::<Vec<_>>(), [0, 1, 3, 4]);
+    assert_eq!(others.outputs.iter().map(|o| o.port.0).collect::<Vec<_>>(), [0, 3, 4], "the map has five entries");
 }
 
 #[test]

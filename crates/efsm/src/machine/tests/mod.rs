@@ -13,7 +13,8 @@ use std::sync::Arc;
 use flowloom_engine::{Choices, Datapath, Packet, Port, Verdict};
 use flowloom_testkit::PacketBuilder;
 
-use super::{Machine, NO_DEADLINE};
+use super::Machine;
+use crate::layout::NO_DEADLINE;
 
 /// A machine with a function, and what tests ask of it.
 struct Scene {

@@ -1,0 +1,161 @@
+//! Contexts: the state of one flow in one element, its timers and its record.
+
+use crate::layout::{self, Counter, NO_DEADLINE, RecordLayout};
+use crate::model::{Policy, Stateful, Successor};
+
+/// The state of one flow in one element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Context {
+    /// Number of the state.
+    pub state: u16,
+    /// The registers, each as its low bits.
+    pub registers: Vec<u128>,
+    /// When the idle timer runs out; [`NO_DEADLINE`] where none runs.
+    pub idle_deadline_ns: u64,
+    /// The idle timer's period, 0 where none runs.
+    pub idle_ns: u64,
+    /// When the hard timer runs out; [`NO_DEADLINE`] where none runs.
+    pub hard_deadline_ns: u64,
+    /// When a packet last found it, where the element evicts the oldest; otherwise 0.
+    pub touched_ns: u64,
+}
+
+/// What time has made of a context.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Aged {
+    /// No timer has run out.
+    Live,
+    /// A timer has run out, and the context has entered the successor of its state.
+    Succeeded(Counter),
+    /// A timer has run out, and the context is gone; also where it entered a successor in between.
+    Gone(Vec<Counter>),
+}
+
+impl Context {
+    /// The default context: what an absent one counts as.
+    pub fn initial(stateful: &Stateful) -> Context {
+        Context {
+            state: 0,
+            registers: stateful.registers.iter().map(|r| r.initial).collect(),
+            idle_deadline_ns: NO_DEADLINE,
+            idle_ns: 0,
+            hard_deadline_ns: NO_DEADLINE,
+            touched_ns: 0,
+        }
+    }
+
+    /// Whether it is the default one, whenever it was last found.
+    pub(super) fn is_initial(&self, stateful: &Stateful) -> bool {
+        Context { touched_ns: 0, ..self.clone() } == Context::initial(stateful)
+    }
+
+    /// Moves the context to `now_ns`: where a timer of a state with a successor has run out, it enters the successor at the
+    /// deadline, and that one's timers run from there.
+    pub(super) fn age(&mut self, stateful: &Stateful, layout: &RecordLayout, now_ns: u64) -> Aged {
+        let Some((first, deadline_ns)) = self.run_out(layout, now_ns) else { return Aged::Live };
+        let Some(Successor { state, idle_ns, hard_ns }) = stateful.successors[usize::from(self.state)] else {
+            return Aged::Gone(vec![first]);
+        };
+        self.enter(state, idle_ns, hard_ns, deadline_ns);
+        match self.run_out(layout, now_ns) {
+            None => Aged::Succeeded(first),
+            Some((second, _)) => Aged::Gone(vec![first, second]),
+        }
+    }
+
+    /// The timer that has run out, as what is counted (the idle timer where both have), and the earliest deadline.
+    ///
+    /// A timer that is not set has [`NO_DEADLINE`]: where rows of the element set that timer, it too runs out at the last
+    /// moment that the clock can show.
+    fn run_out(&self, layout: &RecordLayout, now_ns: u64) -> Option<(Counter, u64)> {
+        let idle = layout.idle.is_some() && self.idle_deadline_ns <= now_ns;
+        let hard = layout.hard_deadline.is_some() && self.hard_deadline_ns <= now_ns;
+        let earliest = self.idle_deadline_ns.min(self.hard_deadline_ns);
+        match (idle, hard) {
+            (true, _) => Some((Counter::IdleExpired(self.state), earliest)),
+            (false, true) => Some((Counter::HardExpired(self.state), earliest)),
+            (false, false) => None,
+        }
+    }
+
+    /// Enters a state at `at_ns`: the old timers are gone, these run.
+    pub(super) fn enter(&mut self, state: u16, idle_ns: Option<u64>, hard_ns: Option<u64>, at_ns: u64) {
+        let deadline = |timeout: Option<u64>| timeout.map_or(NO_DEADLINE, |t| at_ns.wrapping_add(t));
+        self.state = state;
+        self.idle_ns = idle_ns.unwrap_or(0);
+        self.idle_deadline_ns = deadline(idle_ns);
+        self.hard_deadline_ns = deadline(hard_ns);
+    }
+
+    /// A packet has found it: the idle timer starts again.
+    pub(super) fn touch(&mut self, layout: &RecordLayout, now_ns: u64) {
+        if self.idle_ns != 0 {
+            self.idle_deadline_ns = now_ns.wrapping_add(self.idle_ns);
+        }
+        if layout.touched.is_some() {
+            self.touched_ns = now_ns;
+        }
+    }
+
+    /// What a policy goes by: the context with the smallest value is the victim. `None` where nothing is evicted.
+    pub(super) fn worth(&self, stateful: &Stateful) -> Option<i128> {
+        let register = |i: u16| {
+            let value = self.registers[usize::from(i)];
+            let ty = stateful.registers[usize::from(i)].ty;
+            let shift = 128 - u32::from(ty.width_bits);
+            if ty.signed { (value << shift) as i128 >> shift } else { value as i128 }
+        };
+        match stateful.policy {
+            Policy::Reject => None,
+            Policy::EvictLowest(i) => Some(register(i)),
+            Policy::EvictHighest(i) => Some(-register(i)),
+            Policy::EvictOldest => Some(self.touched_ns.into()),
+        }
+    }
+
+    /// Its record.
+    pub(super) fn encode(&self, stateful: &Stateful, layout: &RecordLayout) -> Vec<u8> {
+        let mut record = vec![0; layout.len_bytes as usize];
+        if let Some(idle) = layout.idle {
+            put(&mut record, idle.deadline, 8, self.idle_deadline_ns.into());
+            put(&mut record, idle.period, 8, self.idle_ns.into());
+        }
+        if let Some(offset) = layout.hard_deadline {
+            put(&mut record, offset, 8, self.hard_deadline_ns.into());
+        }
+        if let Some(offset) = layout.touched {
+            put(&mut record, offset, 8, self.touched_ns.into());
+        }
+        for ((value, register), &offset) in self.registers.iter().zip(&stateful.registers).zip(&layout.registers) {
+            put(&mut record, offset, layout::size_bytes(register), *value);
+        }
+        put(&mut record, layout.state, 2, self.state.into());
+        record
+    }
+
+    /// The context of a record of the right length.
+    pub(super) fn decode(record: &[u8], stateful: &Stateful, layout: &RecordLayout) -> Context {
+        let registers = stateful.registers.iter().zip(&layout.registers);
+        let number = |offset| get(record, offset, 8) as u64;
+        Context {
+            state: get(record, layout.state, 2) as u16,
+            registers: registers.map(|(r, &offset)| get(record, offset, layout::size_bytes(r))).collect(),
+            idle_deadline_ns: layout.idle.map_or(NO_DEADLINE, |idle| number(idle.deadline)),
+            idle_ns: layout.idle.map_or(0, |idle| number(idle.period)),
+            hard_deadline_ns: layout.hard_deadline.map_or(NO_DEADLINE, number),
+            touched_ns: layout.touched.map_or(0, number),
+        }
+    }
+}
+
+pub(super) fn put(record: &mut [u8], offset: u32, bytes: u32, value: u128) {
+    let (offset, bytes) = (offset as usize, bytes as usize);
+    record[offset..offset + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
+}
+
+pub(super) fn get(record: &[u8], offset: u32, bytes: u32) -> u128 {
+    let (offset, bytes) = (offset as usize, bytes as usize);
+    let mut value = [0; 16];
+    value[..bytes].copy_from_slice(&record[offset..offset + bytes]);
+    u128::from_le_bytes(value)
+}

@@ -1,0 +1,75 @@
+//! Which ports a run has.
+
+use std::collections::BTreeSet;
+
+use crate::Port;
+
+/// Ports have numbers below this.
+pub const PORT_COUNT: u32 = 256;
+
+/// The ports that are bound to an interface or to an output: what leaves by another one is lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ports {
+    /// The ports that are bound; `None` means all.
+    bound: Option<BTreeSet<Port>>,
+    /// The ports that a flood reaches.
+    flooded: BTreeSet<Port>,
+}
+
+impl Ports {
+    /// Offline, where nothing was said: every port is bound, since no interface can be missing, and a flood reaches the ports
+    /// of `inputs` inputs, but at least 1 and 2.
+    pub fn offline(inputs: u32) -> Ports {
+        Ports { bound: None, flooded: (1..=inputs.clamp(2, PORT_COUNT - 1)).map(Port).collect() }
+    }
+
+    /// Exactly these ports.
+    pub fn bound(ports: impl IntoIterator<Item = Port>) -> Ports {
+        let flooded: BTreeSet<Port> = ports.into_iter().filter(|port| port.0 < PORT_COUNT).collect();
+        Ports { bound: Some(flooded.clone()), flooded }
+    }
+
+    /// Whether what leaves by `port` arrives somewhere.
+    pub fn is_bound(&self, port: Port) -> bool {
+        port.0 < PORT_COUNT && self.bound.as_ref().is_none_or(|bound| bound.contains(&port))
+    }
+
+    /// The ports that a flood of a packet from port `from` reaches, ascending.
+    pub fn flooded(&self, from: Port) -> Vec<Port> {
+        self.broadcast(Some(from))
+    }
+
+    /// The ports that a broadcast reaches, ascending, without `but`.
+    pub fn broadcast(&self, but: Option<Port>) -> Vec<Port> {
+        self.flooded.iter().copied().filter(|&port| Some(port) != but).collect()
+    }
+}
+
+impl Default for Ports {
+    /// As [`Ports::offline`] with one input.
+    fn default() -> Ports {
+        Ports::offline(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_spares_the_port_it_came_by() {
+        assert_eq!(Ports::offline(3).flooded(Port(2)), [Port(1), Port(3)]);
+        assert_eq!(Ports::default().flooded(Port(7)).len(), 2);
+        assert_eq!(Ports::offline(2).broadcast(None).len(), 2);
+        let bound = Ports::bound([Port(4), Port(9), Port(PORT_COUNT)]);
+        assert_eq!(bound.flooded(Port(1)), [Port(4), Port(9)]);
+    }
+
+    #[test]
+    fn bound_ports_are_those_that_were_named() {
+        assert!(Ports::default().is_bound(Port(0)) && Ports::default().is_bound(Port(PORT_COUNT - 1)));
+        assert!(!Ports::default().is_bound(Port(PORT_COUNT)));
+        let bound = Ports::bound([Port(4)]);
+        assert!(bound.is_bound(Port(4)) && !bound.is_bound(Port(1)));
+    }
+}
