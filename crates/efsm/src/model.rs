@@ -114,8 +114,8 @@ pub struct Stateful {
     pub policy: Policy,
     /// State names; number 0 is the initial one.
     pub states: Vec<String>,
-    /// For each state, what follows when a timer of it runs out; `None` means the default context. A successor has no
-    /// successor itself.
+    /// For each state, what follows when a timer of it runs out ([`Stateful::successor`]). A successor has no successor
+    /// itself.
     pub successors: Vec<Option<Successor>>,
     /// Flow registers.
     pub registers: Vec<Variable>,
@@ -123,6 +123,13 @@ pub struct Stateful {
     pub globals: Vec<Variable>,
     /// Contexts that are there from the start, at most `size`, each key once.
     pub preloaded: Vec<Preloaded>,
+}
+
+impl Stateful {
+    /// What follows a state when one of its timers runs out; `None` means the default context.
+    pub fn successor(&self, state: u16) -> Option<Successor> {
+        self.successors.get(usize::from(state)).copied().flatten()
+    }
 }
 
 /// What happens where a row would store one context more than there may be.

@@ -180,9 +180,9 @@ impl<'s> Checker<'s, '_> {
                 "the states",
                 "as `states idle_flow, busy;`; the first is the initial one",
             );
-            stateful.successors = vec![None; stateful.states.len()];
         }
         stateful.states = self.names.states.iter().map(|s| s.text.to_owned()).collect();
+        stateful.successors = vec![None; stateful.states.len()];
         self.warn_size_without_key(tree, &stateful.key, &seen);
         stateful
     }

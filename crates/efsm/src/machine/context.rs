@@ -53,7 +53,7 @@ impl Context {
     /// deadline, and that one's timers run from there.
     pub(super) fn age(&mut self, stateful: &Stateful, layout: &RecordLayout, now_ns: u64) -> Aged {
         let Some((first, deadline_ns)) = self.run_out(layout, now_ns) else { return Aged::Live };
-        let Some(Successor { state, idle_ns, hard_ns }) = stateful.successors[usize::from(self.state)] else {
+        let Some(Successor { state, idle_ns, hard_ns }) = stateful.successor(self.state) else {
             return Aged::Gone(vec![first]);
         };
         self.enter(state, idle_ns, hard_ns, deadline_ns);
