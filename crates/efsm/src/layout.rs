@@ -193,7 +193,7 @@ pub fn globals(function: &Function) -> (Vec<Vec<u32>>, Vec<u8>) {
 pub fn key_spec(stateful: &Stateful) -> Option<KeySpec> {
     let key = stateful.key.as_ref()?;
     let fields: Vec<_> = key.fields().collect();
-    Some(KeySpec::new(&fields, key.biflow).expect("the front end checked the key"))
+    Some(KeySpec::of_fields(&fields, key.biflow).expect("the front end checked the key"))
 }
 
 /// What is counted about an element.

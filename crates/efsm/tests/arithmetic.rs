@@ -158,14 +158,14 @@ fn writes_of_addresses_choose_their_family() {
     let write = |text: &str| {
         let write = row(&format!("on only {{ {text}; drop; }}")).actions.writes[0].clone();
         let WriteTarget::Field(field) = write.target else { panic!("{text}") };
-        (field.get().name, write.value)
+        (field, write.value)
     };
     let v4 = NewValue::Number { value: Expr::Constant(0x0a00_0001), width: Width::W32 };
-    assert_eq!(write("ip.src = 10.0.0.1"), ("ipv4.src", v4.clone()));
-    assert_eq!(write("ipv4.dst = 10.0.0.1"), ("ipv4.dst", v4));
-    assert_eq!(write("ip.dst = ::1"), ("ipv6.dst", NewValue::Wide(Wide::Constant(1))));
-    assert_eq!(write("ipv6.dst = ::1"), ("ipv6.dst", NewValue::Wide(Wide::Constant(1))));
-    assert_eq!(write("ip.dst = ip.src"), ("ip.dst", NewValue::Wide(Wide::Field(field("ip.src")))));
+    assert_eq!(write("ip.src = 10.0.0.1"), (field("ipv4.src"), v4.clone()));
+    assert_eq!(write("ipv4.dst = 10.0.0.1"), (field("ipv4.dst"), v4));
+    assert_eq!(write("ip.dst = ::1"), (field("ipv6.dst"), NewValue::Wide(Wide::Constant(1))));
+    assert_eq!(write("ipv6.dst = ::1"), (field("ipv6.dst"), NewValue::Wide(Wide::Constant(1))));
+    assert_eq!(write("ip.dst = ip.src"), (field("ip.dst"), NewValue::Wide(Wide::Field(field("ip.src")))));
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn show(function: &Function) -> String {
         writeln!(text, "    {:?}", element.otherwise.actions.terminal).unwrap();
     }
     for id in FieldId::all() {
-        text = text.replace(&format!("{id:?}"), id.get().name);
+        text = text.replace(&format!("{id:?}"), &id.name());
     }
     text
 }

@@ -48,7 +48,7 @@ pub(crate) struct Flows {
 impl Flows {
     /// Nothing counted yet.
     pub(crate) fn new(name: &'static str, fields: &[FieldId], has_directions: bool) -> Flows {
-        let spec = |biflow| KeySpec::new(fields, biflow).expect("fixed fields make a key");
+        let spec = |biflow| KeySpec::of_fields(fields, biflow).expect("fixed fields make a key");
         Flows {
             name,
             packets: 0,
@@ -64,7 +64,7 @@ impl Flows {
 
     /// Counts a packet that arrives at `now_ns`, the largest time so far.
     pub(crate) fn add(&mut self, layers: &Layers, packet: &CapturedPacket, now_ns: u64) {
-        let Some(key) = self.spec.extract(layers, &packet.bytes, packet.port) else { return };
+        let Some(key) = self.spec.extract(layers, &packet.bytes, packet.port, &[]) else { return };
         self.packets += 1;
         let next = self.numbers.len() as u32;
         let number = *self.numbers.entry(key).or_insert(next);
@@ -76,7 +76,7 @@ impl Flows {
         }
         // A flow known one way is known both ways.
         if let Some((spec, seen)) = &mut self.both_ways {
-            seen.extend(spec.extract(layers, &packet.bytes, packet.port));
+            seen.extend(spec.extract(layers, &packet.bytes, packet.port, &[]));
         }
         while self.new_ns.front().is_some_and(|&then_ns| now_ns - then_ns >= NEW_WINDOW_NS) {
             self.new_ns.pop_front();

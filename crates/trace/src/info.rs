@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use flowloom_wire::field::FIVE_TUPLE;
-use flowloom_wire::{FieldId, Header, Layers};
+use flowloom_wire::{FieldId, Graph, Header, Layers};
 use serde::Serialize;
 
 use crate::error::TraceError;
@@ -172,7 +172,7 @@ impl Census {
         let class = SIZE_CLASSES_BYTES.partition_point(|&from_bytes| from_bytes <= packet.original_len_bytes);
         self.sizes[class - 1] += 1;
 
-        let layers = Layers::parse(&packet.bytes);
+        let layers = Layers::parse(Graph::standard(), &packet.bytes);
         self.add_protocols(&layers, packet);
         for flows in &mut self.flows {
             flows.add(&layers, packet, last.max(time_ns));
@@ -201,7 +201,8 @@ impl Census {
     /// What was counted.
     pub fn finish(self) -> TraceInfo {
         let named = |name: String, packets: u64| PacketCount { name, packets };
-        let headers = Header::ALL.into_iter().map(|h| named(h.name().to_owned(), self.headers[h as usize]));
+        let known = Header::ALL.into_iter().filter(|&header| Graph::standard().node(header).is_some());
+        let headers = known.map(|h| named(h.name().to_owned(), self.headers[h as usize]));
         let others = self.others.iter().map(|(other, packets)| named(other.name(), *packets));
         TraceInfo {
             packets: self.packets,

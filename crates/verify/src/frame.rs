@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use flowloom_wire::checksum::Sum;
 use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
-use flowloom_wire::{Header, Layers};
+use flowloom_wire::{Graph, Header, Layers};
 
 use crate::arrival::Arrival;
 use crate::rng::Rng;
@@ -106,7 +106,7 @@ impl Shape {
         if !self.has(&[field]) {
             return false;
         }
-        match field.get().name {
+        match &*field.name() {
             "ip.proto" => match self.proto() {
                 Some(proto) => value == u128::from(proto),
                 None => !matches!(value, 1 | 6 | 17 | 58 | 0 | 43 | 44 | 51 | 60),
@@ -130,7 +130,7 @@ impl Shape {
                 }
             }
             "vlan2.type" => self.is_type(value),
-            _ => match field.get().source {
+            _ => match field.source() {
                 Source::Address { .. } => (value >> 32 == IPV4_MAPPED >> 32) == (self.network == Network::V4),
                 _ => true,
             },
@@ -147,7 +147,7 @@ impl Shape {
 
 /// Builds a frame of `shape` with as many of the wishes as a frame can have.
 pub(crate) fn build(rng: &mut Rng, shape: Shape, wishes: &[Wish]) -> Vec<u8> {
-    let wish = |name: &str| wishes.iter().find(|(field, _)| field.get().name == name).map(|&(_, value)| value);
+    let wish = |name: &str| wishes.iter().find(|(field, _)| field.name() == name).map(|&(_, value)| value);
     let mut frame: Vec<u8> = (0..12).map(|i| if i % 6 == 0 { 2 } else { rng.below(4) as u8 }).collect();
     for tag in 0..shape.tags {
         let name = if tag == 0 { "eth.type" } else { "vlan.type" };
@@ -201,7 +201,7 @@ pub(crate) fn build(rng: &mut Rng, shape: Shape, wishes: &[Wish]) -> Vec<u8> {
     }
     frame.extend(body);
     fill(&mut frame, wishes);
-    let wants_checksum = wishes.iter().any(|(field, _)| field.get().name.ends_with(".checksum"));
+    let wants_checksum = wishes.iter().any(|(field, _)| field.name().ends_with(".checksum"));
     if !wants_checksum {
         fix_checksums(&mut frame, rng.chance(90));
         if shape.transport == Transport::Udp && rng.chance(15) {
@@ -266,14 +266,14 @@ fn transport(rng: &mut Rng, shape: Shape, payload_len: usize) -> Vec<u8> {
 
 /// Writes values into the fields they are for. What decides about the layout has its value by the shape already.
 pub(crate) fn fill(frame: &mut [u8], wishes: &[Wish]) {
-    let layers = Layers::parse(frame);
+    let layers = Layers::parse(Graph::standard(), frame);
     let keep = ["eth.type", "vlan.type", "vlan2.type", "ip.proto", "ipv4.proto", "ipv6.next", "ipv4.ihl", "tcp.doff"];
     for &(field, value) in wishes {
         let Some(concrete) = layers.resolve(field) else { continue };
-        if keep.contains(&concrete.get().name) || concrete.get().name.ends_with(".len") {
+        if keep.contains(&&*concrete.name()) || concrete.name().ends_with(".len") {
             continue;
         }
-        if let Source::Header(header, slice) = concrete.get().source
+        if let Source::Header(header, slice) = concrete.source()
             && let Some(bytes) = layers.offset(header).and_then(|offset| frame.get_mut(offset..))
         {
             slice.write(bytes, value);
@@ -283,7 +283,7 @@ pub(crate) fn fill(frame: &mut [u8], wishes: &[Wish]) {
 
 /// Makes the IPv4 header's checksum right, and the transport's unless `transport` is false.
 pub(crate) fn fix_checksums(frame: &mut [u8], transport: bool) {
-    let layers = Layers::parse(frame);
+    let layers = Layers::parse(Graph::standard(), frame);
     if let (Some(at), Some(len)) = (layers.offset(Header::Ipv4), layers.len(Header::Ipv4)) {
         frame[at + 10..at + 12].fill(0);
         let sum = Sum::new().bytes(&frame[at..at + len]).checksum();
@@ -327,7 +327,7 @@ pub(crate) fn fix_checksums(frame: &mut [u8], transport: bool) {
 }
 
 fn clear_udp_checksum(frame: &mut [u8]) {
-    if let Some(at) = Layers::parse(frame).offset(Header::Udp) {
+    if let Some(at) = Layers::parse(Graph::standard(), frame).offset(Header::Udp) {
         frame[at + 6..at + 8].fill(0);
     }
 }
@@ -343,7 +343,7 @@ fn sixteen(frame: &[u8], at: usize) -> [u8; 16] {
 /// A packet that few functions look at: fragments, chains of extension headers, odd protocols, cut and damaged frames.
 pub(crate) fn odd(rng: &mut Rng, usual: Vec<u8>) -> Vec<u8> {
     let mut frame = usual;
-    let layers = Layers::parse(&frame);
+    let layers = Layers::parse(Graph::standard(), &frame);
     match rng.below(8) {
         0 => {
             // A fragment: the first, a middle one or the last.

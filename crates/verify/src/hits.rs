@@ -204,9 +204,9 @@ impl fmt::Display for Hit {
             }
             Hit::Now => f.write_str("read now"),
             Hit::State => f.write_str("read state"),
-            Hit::KeyField(field) => write!(f, "key {}", field.get().name),
-            Hit::FieldRead(field) => write!(f, "read {}", field.get().name),
-            Hit::FieldWritten(field) => write!(f, "write {}", field.get().name),
+            Hit::KeyField(field) => write!(f, "key {}", field.name()),
+            Hit::FieldRead(field) => write!(f, "read {}", field.name()),
+            Hit::FieldWritten(field) => write!(f, "write {}", field.name()),
             Hit::TimerSet(timer) => write!(f, "timer {timer:?} set"),
             Hit::IdleRearmed => f.write_str("timer Idle re-armed"),
             Hit::TimerExpired(timer) => write!(f, "timer {timer:?} expired"),

@@ -184,7 +184,7 @@ impl Maker {
                 (false, picked)
             }
         };
-        KeySpec::new(&fields, biflow).ok()?;
+        KeySpec::of_fields(&fields, biflow).ok()?;
         Some(Key { biflow, parts: fields.into_iter().map(KeyPart::Field).collect() })
     }
 
@@ -254,11 +254,11 @@ impl Maker {
                 return field;
             }
         }
-        FieldId(0)
+        FieldId::PACKET_LEN
     }
 
     fn narrow_field(&mut self) -> FieldId {
-        self.field_where(|f| f.get().width_bits <= 64)
+        self.field_where(|f| f.width_bits() <= 64)
     }
 
     fn leaf(&mut self, scope: &Scope<'_>) -> Typed {
@@ -286,7 +286,7 @@ impl Maker {
                 }
                 5..7 => {
                     let field = self.narrow_field();
-                    return (Expr::Field(field), Widths::of(field.get().width_bits, false));
+                    return (Expr::Field(field), Widths::of(field.width_bits(), false));
                 }
                 7 => {
                     // The clock of a register has the register's width; read for itself it has 64 bits.
@@ -348,7 +348,7 @@ impl Maker {
             Expr::Register(i) => scope.registers.get(usize::from(*i))?.ty.width_bits,
             Expr::Global(i) => scope.globals.get(usize::from(*i))?.ty.width_bits,
             Expr::Metadata(i) => self.metadata.get(usize::from(*i))?.ty.width_bits,
-            Expr::Field(field) => field.get().width_bits,
+            Expr::Field(field) => field.width_bits(),
             _ => return None,
         };
         matches!(width_bits, 8 | 16 | 32 | 64).then_some(width_bits)
@@ -358,14 +358,14 @@ impl Maker {
         match self.rng.below(12) {
             0 | 1 => {
                 let field = self.field_where(|_| true);
-                let width = u32::from(field.get().width_bits);
+                let width = u32::from(field.width_bits());
                 let all = u128::MAX >> (128 - width);
                 let mask = match self.rng.below(4) {
                     0 => all,
                     1 | 2 => all & !(all >> self.rng.below(u64::from(width) + 1).min(127)),
                     _ => self.rng.next_wide() & self.rng.next_wide() & all,
                 };
-                let value = match field.get().source {
+                let value = match field.source() {
                     FieldSource::Address { .. } => solve::address(&mut self.rng),
                     _ => self.rng.next_wide(),
                 };
@@ -378,7 +378,7 @@ impl Maker {
             }
             2 | 3 => {
                 let field = self.narrow_field();
-                let all = u64::MAX >> (64 - u32::from(field.get().width_bits));
+                let all = u64::MAX >> (64 - u32::from(field.width_bits()));
                 let (a, b) = (self.number() & all, self.rng.next() & all);
                 Condition::Range { field, low: a.min(b), high: a.max(b), negated: self.rng.chance(40) }
             }
@@ -428,7 +428,7 @@ impl Maker {
             let target = self.target();
             let Some(target) = target.filter(|t| writes.iter().all(|w| w.target != *t)) else { continue };
             let width_bits = match target {
-                WriteTarget::Field(field) => field.get().width_bits,
+                WriteTarget::Field(field) => field.width_bits(),
                 WriteTarget::Metadata(i) => self.metadata[usize::from(i)].ty.width_bits,
             };
             let value = if width_bits > 64 {
@@ -446,11 +446,11 @@ impl Maker {
         if self.rng.chance(40) && !self.metadata.is_empty() {
             return Some(WriteTarget::Metadata(self.rng.index(self.metadata.len()) as u16));
         }
-        Some(WriteTarget::Field(self.field_where(|f| f.get().writable)))
+        Some(WriteTarget::Field(self.field_where(|f| f.is_writable())))
     }
 
     fn wide_value(&mut self, target: WriteTarget) -> NewValue {
-        let is_v6 = matches!(target, WriteTarget::Field(f) if matches!(f.get().source, FieldSource::Header(..)));
+        let is_v6 = matches!(target, WriteTarget::Field(f) if matches!(f.source(), FieldSource::Header(..)));
         let sources = ["ip.src", "ip.dst", "ipv6.src", "ipv6.dst"].into_iter().filter_map(FieldId::by_name);
         // A constant is always an IPv6 address, and so is for an IPv6 packet.
         if is_v6 && self.rng.chance(60) {

@@ -60,7 +60,7 @@ fn variable(v: &Variable) -> String {
 
 fn clauses(stateful: &Stateful) -> String {
     let key = stateful.key.as_ref().map_or("none".to_owned(), |key| {
-        let fields: Vec<&str> = key.fields().map(|f| f.get().name).collect();
+        let fields: Vec<_> = key.fields().map(|f| f.name()).collect();
         format!("{}({})", if key.biflow { "biflow" } else { "" }, fields.join(", "))
     });
     let mut text = format!(
@@ -146,7 +146,7 @@ impl Names<'_> {
     fn wide(&self, wide: Wide) -> String {
         match wide {
             Wide::Constant(value) => format!("{value:#x}"),
-            Wide::Field(field) => field.get().name.to_owned(),
+            Wide::Field(field) => field.name().into_owned(),
             Wide::Register(i) => self.register(i),
             Wide::Global(i) => self.global(i),
             Wide::Metadata(i) => Self::named(Some(&self.function.metadata), i),
@@ -156,7 +156,7 @@ impl Names<'_> {
     fn actions(&self, actions: &Actions, updates: &[String]) -> String {
         let writes = actions.writes.iter().map(|write| {
             let target = match write.target {
-                WriteTarget::Field(field) => field.get().name.to_owned(),
+                WriteTarget::Field(field) => field.name().into_owned(),
                 WriteTarget::Metadata(i) => Self::named(Some(&self.function.metadata), i),
             };
             format!("{target} = {}", self.new_value(&write.value))
@@ -196,7 +196,7 @@ impl Names<'_> {
                 format!("{}({} & {mask:#x} == {value:#x})", not(negated), self.wide(*operand))
             }
             Condition::Range { field, low, high, negated } => {
-                format!("{}({} in {low:#x}..{high:#x})", not(negated), field.get().name)
+                format!("{}({} in {low:#x}..{high:#x})", not(negated), field.name())
             }
             Condition::Same { left, right, negated } => {
                 format!("{} {}= {}", self.wide(*left), if *negated { "!" } else { "=" }, self.wide(*right))
@@ -217,7 +217,7 @@ impl Names<'_> {
             Expr::Register(i) => self.register(*i),
             Expr::Global(i) => self.global(*i),
             Expr::Metadata(i) => Self::named(Some(&self.function.metadata), *i),
-            Expr::Field(field) => field.get().name.to_owned(),
+            Expr::Field(field) => field.name().into_owned(),
             Expr::Now { unit_ns: 1 } => "now".to_owned(),
             Expr::Now { unit_ns } => format!("now/{unit_ns}"),
             Expr::State => "state".to_owned(),

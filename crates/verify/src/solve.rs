@@ -177,7 +177,7 @@ pub(crate) fn address(rng: &mut Rng) -> u128 {
 }
 
 fn width_mask(field: FieldId) -> u128 {
-    u128::MAX >> (128 - u32::from(field.get().width_bits))
+    u128::MAX >> (128 - u32::from(field.width_bits()))
 }
 
 fn mirrored(relation: Relation) -> Relation {

@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use flowloom_efsm::model::{Actions, Condition, Expr, Function, NewValue, Terminal, Wide};
 use flowloom_engine::{Outcome, Port, Verdict};
-use flowloom_wire::Layers;
 use flowloom_wire::field::{FieldId, Source};
+use flowloom_wire::{Graph, Layers};
 
 use crate::arrival::Arrival;
 use crate::frame::{self, Shape, Wish};
@@ -247,7 +247,7 @@ impl Stimulus {
             if self.rng.chance(85)
                 && let Some(value) = self.pooled(field)
             {
-                if field.get().source == Source::PacketPort {
+                if field.source() == Source::PacketPort {
                     port = Some(value as u32);
                 } else if shape.allows((field, value)) {
                     wishes.push((field, value));
@@ -255,7 +255,7 @@ impl Stimulus {
             }
         }
         for &(field, value) in &wants.fields {
-            if field.get().source == Source::PacketPort {
+            if field.source() == Source::PacketPort {
                 port = Some(value as u32);
             } else {
                 wishes.retain(|&(other, _)| !overlap(other, field));
@@ -361,7 +361,7 @@ impl Stimulus {
         extra: &[FieldId],
     ) -> Arrival {
         let function = Arc::clone(&self.walker.function);
-        let no_layers = Layers::parse(&[]);
+        let no_layers = Layers::parse(Graph::standard(), &[]);
         let target = &function.elements[element].rows[row];
         let mut way = Way::default();
         for _ in 0..6 {
@@ -376,7 +376,9 @@ impl Stimulus {
         let sample = key.as_ref().and_then(|key| self.sample(element, key));
         for field in function.elements[element].stateful.iter().flat_map(|s| &s.key).flat_map(|k| k.fields()) {
             fields.push(field);
-            let value = sample.as_ref().and_then(|s| Layers::parse(&s.bytes).read(&s.bytes, s.port.0, field));
+            let value = sample
+                .as_ref()
+                .and_then(|s| Layers::parse(Graph::standard(), &s.bytes).read(&s.bytes, s.port.0, field));
             wants.fields.extend(value.map(|v| (field, v)));
         }
         for &(e, r) in &way.rows {
@@ -443,7 +445,7 @@ impl Stimulus {
     fn ready_context(&mut self, element: usize, row_index: usize, state: u16) -> Option<(Option<Vec<u8>>, Context)> {
         let function = Arc::clone(&self.walker.function);
         let row = &function.elements[element].rows[row_index];
-        let no_layers = Layers::parse(&[]);
+        let no_layers = Layers::parse(Graph::standard(), &[]);
         let default = self.walker.default_context(element);
         let ready = |walker: &Walker, context: &Context| {
             context.state == state && solve::context_fits(row, &walker.values_of(element, context, &no_layers))
@@ -459,7 +461,7 @@ impl Stimulus {
             let has_all = |key: &Option<Vec<u8>>| {
                 let sample = key.as_ref().and_then(|key| table.samples.get(key));
                 sample.is_some_and(|s| {
-                    let layers = Layers::parse(&s.bytes);
+                    let layers = Layers::parse(Graph::standard(), &s.bytes);
                     fields.iter().all(|&f| layers.is_present(f))
                 })
             };
@@ -496,7 +498,7 @@ impl Stimulus {
         let live = |c: &Context| c.deadline().is_none_or(|(_, d)| d > self.time_ns);
         let has_all = |key: &Vec<u8>| {
             table.samples.get(key).is_some_and(|s| {
-                let layers = Layers::parse(&s.bytes);
+                let layers = Layers::parse(Graph::standard(), &s.bytes);
                 needed.iter().all(|&f| layers.is_present(f))
             })
         };
@@ -512,7 +514,7 @@ impl Stimulus {
         let context = focus.as_ref().and_then(|key| table.contexts.get(key)).cloned();
         let context = context.unwrap_or_else(|| self.walker.default_context(element));
         self.focus[element].clone_from(&focus);
-        let no_layers = Layers::parse(&[]);
+        let no_layers = Layers::parse(Graph::standard(), &[]);
         let mut rows: Vec<usize> = Vec::new();
         for (i, row) in function.elements[element].rows.iter().enumerate() {
             let values = self.walker.values_of(element, &context, &no_layers);
@@ -668,23 +670,23 @@ fn pools(function: &Function, rng: &mut Rng) -> (BTreeMap<FieldId, Vec<u128>>, V
         }
     }
     for (field, pool) in &mut pools {
-        let mask = u128::MAX >> (128 - u32::from(field.get().width_bits));
+        let mask = u128::MAX >> (128 - u32::from(field.width_bits()));
         let others = if pool.is_empty() { 4 } else { 2 };
         for i in 0..others {
-            let value = match field.get().source {
+            let value = match field.source() {
                 Source::Address { .. } => solve::address(rng),
-                _ if field.get().width_bits > 64 => 0xfd00_u128 << 112 | i,
+                _ if field.width_bits() > 64 => 0xfd00_u128 << 112 | i,
                 _ if i == 0 => rng.next_wide(),
                 _ => u128::from(rng.pick(&constants).copied().unwrap_or(0)),
             };
             pool.push(value);
         }
-        match field.get().source {
+        match field.source() {
             Source::PacketPort => pool.retain(|&port| port < 8),
-            Source::PacketLen | Source::TcpPayloadLen => pool.retain(|&len| len < 1500),
+            Source::PacketLen | Source::TcpPayloadLen(_) => pool.retain(|&len| len < 1500),
             _ => {}
         }
-        if let Source::Address { .. } = field.get().source {
+        if let Source::Address { .. } = field.source() {
             // Two hosts of each family whatever the function says.
             pool.extend([0xffff_0a00_0001, 0xffff_0a00_0002, 0xfd00_u128 << 112 | 1, 0xfd00_u128 << 112 | 2]);
         }

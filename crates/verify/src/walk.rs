@@ -17,7 +17,7 @@ use flowloom_efsm::model::{
 };
 use flowloom_engine::Verdict;
 use flowloom_wire::field::FieldId;
-use flowloom_wire::{KeySpec, Layers, rewrite};
+use flowloom_wire::{Graph, KeySpec, Layers, rewrite};
 
 use crate::arrival::{Arrival, Clock};
 use crate::hits::{Hit, Hits, Operator, Place, Tick, Timer};
@@ -124,7 +124,7 @@ impl Walker {
                 key: stateful
                     .key
                     .as_ref()
-                    .and_then(|key| KeySpec::new(&key.fields().collect::<Vec<_>>(), key.biflow).ok()),
+                    .and_then(|key| KeySpec::of_fields(&key.fields().collect::<Vec<_>>(), key.biflow).ok()),
                 contexts: BTreeMap::new(),
                 globals: stateful.globals.iter().map(|g| g.initial as u64).collect(),
                 samples: BTreeMap::new(),
@@ -181,7 +181,7 @@ impl Walker {
             }
         };
         let mut bytes = arrival.bytes.clone();
-        let layers = Layers::parse(&bytes);
+        let layers = Layers::parse(Graph::standard(), &bytes);
         let mut metadata: Vec<u64> = self.function.metadata.iter().map(|m| m.initial as u64).collect();
         let mut visits = Vec::new();
         let mut element = 0;
@@ -299,14 +299,14 @@ impl Walker {
         };
         let key = match &table.key {
             None => Some(vec![0; 4]),
-            Some(spec) => spec.extract(layers, bytes, port),
+            Some(spec) => spec.extract(layers, bytes, port, &[]),
         };
         let Some(key) = key else {
             count(Hit::NoKey);
             return Meeting { visit, registers: Vec::new(), globals: Vec::new() };
         };
-        for field in table.key.iter().flat_map(|spec| spec.fields()) {
-            count(Hit::KeyField(*field));
+        for field in table.key.iter().flat_map(|spec| spec.parts()).filter_map(|part| part.field()) {
+            count(Hit::KeyField(field));
         }
         // What a sweep at `swept_ns` would have removed is not there any more.
         let is_there = |context: &&Context| swept_ns == 0 || context.expired(swept_ns).is_none();

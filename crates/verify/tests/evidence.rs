@@ -123,7 +123,7 @@ fn expected() -> Vec<Hit> {
     hits.extend(["drop", "pass", "punt", "forward", "reply"].map(Hit::Terminal));
     for field in FieldId::all() {
         hits.extend([Hit::FieldRead(field), Hit::KeyField(field)]);
-        hits.extend(field.get().writable.then_some(Hit::FieldWritten(field)));
+        hits.extend(field.is_writable().then_some(Hit::FieldWritten(field)));
     }
     hits
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::field::{CHECKSUMS, Checksum, FIELD_COUNT, FIELDS, FieldId, Source};
+use crate::field::{CHECKSUMS, Checksum, FIELD_COUNT, FIELDS, FieldId, Source, bits_of};
 use crate::graph::{Header, Slice};
 use crate::parse::Layers;
 
@@ -59,7 +59,7 @@ impl Sum {
 }
 
 /// The 16-bit words of a header that hold IP addresses, by header.
-static ADDRESS_WORDS: [u32; HEADERS] = {
+static ADDRESS_WORDS: [u128; HEADERS] = {
     let mut words = [0; HEADERS];
     let mut i = 0;
     while i < FIELD_COUNT {
@@ -67,9 +67,7 @@ static ADDRESS_WORDS: [u32; HEADERS] = {
             let names = [v4, v6];
             let mut n = 0;
             while n < names.len() {
-                if let Some(id) = FieldId::by_name(names[n])
-                    && let Source::Header(header, slice) = FIELDS[id.0 as usize].source
-                {
+                if let Some((header, slice)) = bits_of(names[n]) {
                     words[header as usize] |= slice.words();
                 }
                 n += 1;
@@ -82,20 +80,20 @@ static ADDRESS_WORDS: [u32; HEADERS] = {
 
 impl Slice {
     /// The 16-bit words that the slice touches, counted from the start of the header: bit 0 is the first. The catalogue's
-    /// test checks that 32 words are enough.
-    pub const fn words(self) -> u32 {
+    /// test checks that 128 words are enough.
+    pub const fn words(self) -> u128 {
         let first = self.offset_bits / 16;
         let last = (self.offset_bits + self.width_bits as u16 - 1) / 16;
-        (u32::MAX >> (31 - last)) & (u32::MAX << first)
+        (u128::MAX >> (127 - last)) & (u128::MAX << first)
     }
 }
 
 impl Checksum {
     /// The 16-bit words of `header` that count in this checksum: all of its own header, the addresses of the IP headers
     /// where there is a pseudo header.
-    pub fn words_covered(&self, header: Header) -> u32 {
+    pub fn words_covered(&self, header: Header) -> u128 {
         if header == self.header {
-            u32::MAX
+            u128::MAX
         } else if self.pseudo_header {
             ADDRESS_WORDS[header as usize]
         } else {
@@ -163,8 +161,8 @@ pub fn rewrite(packet: &mut [u8], layers: &Layers, writes: &[(FieldId, u128)]) {
 
 /// The bits that a write of the field changes in this packet.
 fn target(layers: &Layers, field: FieldId) -> Option<(Header, Slice)> {
-    let concrete = layers.resolve(field).filter(|_| field.get().writable)?;
-    match concrete.get().source {
+    let concrete = layers.resolve(field).filter(|_| field.is_writable())?;
+    match concrete.source() {
         Source::Header(header, slice) => Some((header, slice)),
         _ => None,
     }
@@ -182,7 +180,7 @@ fn add_words(
     packet: &[u8],
     layers: &Layers,
     checksum: &Checksum,
-    touched: &[u32; HEADERS],
+    touched: &[u128; HEADERS],
     of: impl Fn(u16) -> u16,
 ) -> Option<Sum> {
     for header in Header::ALL {

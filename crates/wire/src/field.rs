@@ -1,10 +1,27 @@
 //! The field catalogue as data: what rows and keys can name.
 
-use crate::graph::{Header, Slice, bits, bytes};
+use std::borrow::Cow;
+use std::fmt;
 
-/// A field, by its place in [`FIELDS`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FieldId(pub u16);
+use crate::graph::{Header, Scope, Slice, bits, bytes};
+
+/// A field: of the catalogue, by its place in [`FIELDS`], or of a header of one's own, by its bits.
+///
+/// What a field of one's own header is called, only its graph knows ([`crate::Graph::field_name`]).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FieldId(Place);
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Place {
+    Catalogue(u16),
+    User(Header, Slice),
+}
+
+impl fmt::Debug for FieldId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FieldId({})", self.name())
+    }
+}
 
 /// One field of the catalogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,10 +54,10 @@ pub enum Source {
         /// The IPv6 field, 128 bits.
         v6: &'static str,
     },
-    /// The protocol number after the last IP or extension header that was parsed.
-    IpProto,
-    /// Bytes of TCP payload by the IP header's lengths.
-    TcpPayloadLen,
+    /// The protocol number after the last IP or extension header of this packet that was parsed.
+    IpProto(Scope),
+    /// Bytes of payload after this TCP header by the IP header's lengths.
+    TcpPayloadLen(Header),
     /// Bytes of the packet that are present.
     PacketLen,
     /// The port the packet arrived by.
@@ -55,7 +72,8 @@ const ALTERNATIVES: usize = 2;
 
 /// What the names inside [`FIELDS`] stand for, looked up by the compiler: a name that does not exist fails the build.
 static LINKS: [Links; FIELD_COUNT] = {
-    let mut links = [Links { alternatives: [FieldId(0); ALTERNATIVES], count: 0, partner: None }; FIELD_COUNT];
+    let mut links =
+        [Links { alternatives: [FieldId(Place::Catalogue(0)); ALTERNATIVES], count: 0, partner: None }; FIELD_COUNT];
     let mut i = 0;
     while i < FIELD_COUNT {
         match FIELDS[i].source {
@@ -96,6 +114,20 @@ const fn existing(name: &str) -> FieldId {
     }
 }
 
+/// The bits that a concrete field of the catalogue has.
+pub(crate) const fn bits_of(name: &str) -> Option<(Header, Slice)> {
+    let mut i = 0;
+    while i < FIELDS.len() {
+        if let Source::Header(header, slice) = FIELDS[i].source
+            && same(FIELDS[i].name, name)
+        {
+            return Some((header, slice));
+        }
+        i += 1;
+    }
+    None
+}
+
 const fn same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     if a.len() != b.len() {
@@ -112,58 +144,105 @@ const fn same(a: &str, b: &str) -> bool {
 }
 
 impl FieldId {
+    /// `pkt.len`, which every packet has.
+    pub const PACKET_LEN: FieldId = existing("pkt.len");
+
     /// The field called `name`.
     pub const fn by_name(name: &str) -> Option<FieldId> {
         let mut i = 0;
         while i < FIELDS.len() {
             if same(FIELDS[i].name, name) {
-                return Some(FieldId(i as u16));
+                return Some(FieldId(Place::Catalogue(i as u16)));
             }
             i += 1;
         }
         None
     }
 
-    /// All fields, in the catalogue's order.
+    /// All fields of the catalogue, in its order.
     pub fn all() -> impl Iterator<Item = FieldId> {
-        (0..FIELD_COUNT as u16).map(FieldId)
+        (0..FIELD_COUNT as u16).map(|i| FieldId(Place::Catalogue(i)))
+    }
+
+    /// Bits of a header of one's own; `None` for any other header.
+    pub(crate) fn user(header: Header, slice: Slice) -> Option<FieldId> {
+        header.user_index().map(|_| FieldId(Place::User(header, slice)))
+    }
+
+    fn entry(self) -> Option<(&'static Field, &'static Links)> {
+        match self.0 {
+            Place::Catalogue(i) => Some((&FIELDS[usize::from(i)], &LINKS[usize::from(i)])),
+            Place::User(..) => None,
+        }
+    }
+
+    /// The name in the catalogue. A field of one's own header is named by its number and its bits, as in
+    /// `user0[16..32]`.
+    pub fn name(self) -> Cow<'static, str> {
+        match self.0 {
+            Place::Catalogue(i) => Cow::Borrowed(FIELDS[usize::from(i)].name),
+            Place::User(header, Slice { offset_bits, width_bits }) => {
+                Cow::Owned(format!("{}[{offset_bits}..{}]", header.name(), offset_bits + u16::from(width_bits)))
+            }
+        }
+    }
+
+    /// Width in bits.
+    pub fn width_bits(self) -> u8 {
+        match self.0 {
+            Place::Catalogue(i) => FIELDS[usize::from(i)].width_bits,
+            Place::User(_, slice) => slice.width_bits,
+        }
+    }
+
+    /// Where its value comes from.
+    pub fn source(self) -> Source {
+        match self.0 {
+            Place::Catalogue(i) => FIELDS[usize::from(i)].source,
+            Place::User(header, slice) => Source::Header(header, slice),
+        }
+    }
+
+    /// Whether rows may write it.
+    pub fn is_writable(self) -> bool {
+        self.entry().is_none_or(|(field, _)| field.writable)
     }
 
     /// The fields that this one stands for, whichever is present: `tcp.sport` and `udp.sport` of `l4.sport`, the IPv4 and
     /// then the IPv6 address of `ip.src`. Empty for a field that is itself concrete.
     pub fn alternatives(self) -> &'static [FieldId] {
-        let links = &LINKS[self.0 as usize];
-        &links.alternatives[..links.count]
-    }
-
-    /// The catalogue's entry.
-    ///
-    /// # Panics
-    /// The number is not a place in [`FIELDS`]: it was made by hand and not by [`FieldId::by_name`] or [`FieldId::all`].
-    pub fn get(self) -> &'static Field {
-        &FIELDS[self.0 as usize]
+        self.entry().map_or(&[], |(_, links)| &links.alternatives[..links.count])
     }
 
     /// The field of the other direction, where there is one.
     pub fn partner(self) -> Option<FieldId> {
-        LINKS[self.0 as usize].partner
+        self.entry().and_then(|(_, links)| links.partner)
     }
 
     /// Bytes that the field takes in a flow key.
     pub fn key_bytes(self) -> usize {
-        usize::from(self.get().width_bits).div_ceil(8)
+        usize::from(self.width_bits()).div_ceil(8)
+    }
+
+    /// The header that the field is a part of; `None` for one that stands for several or is derived.
+    pub fn header(self) -> Option<Header> {
+        match self.source() {
+            Source::Header(header, _) => Some(header),
+            _ => None,
+        }
     }
 
     /// The single headers whose validity makes the field present: any one of them is enough. Empty where the field is
     /// always present.
     pub fn headers(self) -> Vec<Header> {
-        match self.get().source {
+        match self.source() {
             Source::Header(header, _) => vec![header],
             Source::Either(_) | Source::Address { .. } => {
                 self.alternatives().iter().flat_map(|field| field.headers()).collect()
             }
-            Source::IpProto => vec![Header::Ipv4, Header::Ipv6],
-            Source::TcpPayloadLen => vec![Header::Tcp],
+            Source::IpProto(Scope::Outer) => vec![Header::Ipv4, Header::Ipv6],
+            Source::IpProto(Scope::Inner) => vec![Header::InnerIpv4, Header::InnerIpv6],
+            Source::TcpPayloadLen(header) => vec![header],
             Source::PacketLen | Source::PacketPort => Vec::new(),
         }
     }
@@ -260,7 +339,7 @@ pub static FIELDS: &[Field] = {
             partner: Some("ip.src"),
             meaning: "destination address, IPv4 as ::ffff:a.b.c.d",
         },
-        derived("ip.proto", 8, Source::IpProto, "protocol after the last IP or extension header"),
+        derived("ip.proto", 8, Source::IpProto(Scope::Outer), "protocol after the last IP or extension header"),
         either("ip.tos", 8, &["ipv4.tos", "ipv6.tc"], "type of service or traffic class"),
         either("ip.ttl", 8, &["ipv4.ttl", "ipv6.hop_limit"], "time to live or hop limit"),
         Field { writable: false, ..either("ip.version", 4, &["ipv4.version", "ipv6.version"], "4 or 6") },
@@ -312,7 +391,7 @@ pub static FIELDS: &[Field] = {
         field("tcp.window", Tcp, bytes(14, 2), "receive window, unscaled"),
         fixed("tcp.checksum", Tcp, bytes(16, 2), "checksum"),
         field("tcp.urgent", Tcp, bytes(18, 2), "urgent pointer"),
-        derived("tcp.payload_len", 16, Source::TcpPayloadLen, "bytes of payload by the IP header's lengths"),
+        derived("tcp.payload_len", 16, Source::TcpPayloadLen(Tcp), "bytes of payload by the IP header's lengths"),
         paired("udp.sport", Udp, bytes(0, 2), "udp.dport", "source port"),
         paired("udp.dport", Udp, bytes(2, 2), "udp.sport", "destination port"),
         fixed("udp.len", Udp, bytes(4, 2), "length in bytes, header included"),

@@ -1,8 +1,9 @@
 //! The parse graph as data.
 //!
-//! The reference parser ([`crate::Layers::parse`]), the eBPF lowering and the hardware parser all derive from [`NODES`]:
+//! The reference parser ([`crate::Layers::parse`]), the eBPF lowering and the hardware parser all derive from a [`Graph`]:
 //! none of them knows a protocol by name. A parse starts at [`ETHERNET`] and follows edges until a header is invalid or
-//! no edge fits; what was parsed up to there stays valid.
+//! no edge fits; what was parsed up to there stays valid. [`Graph::standard`] has the headers that everyone knows,
+//! [`Graph::with`] those of a function, too.
 //!
 //! ```text
 //!  ethernet ─► vlan ─► vlan2 ─┬─► ipv4 ───────────────┬─► tcp
@@ -10,66 +11,19 @@
 //!                             └─► ipv6 ─► ext{0..3} ──┴─► icmp / icmp6
 //! ```
 
-/// A header that fields can name. Its number is its validity bit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Header {
-    /// Ethernet II.
-    Ethernet,
-    /// The outermost VLAN tag.
-    Vlan,
-    /// The VLAN tag after the outermost.
-    Vlan2,
-    /// IPv4 with its options.
-    Ipv4,
-    /// IPv6, the 40 fixed bytes.
-    Ipv6,
-    /// TCP with its options.
-    Tcp,
-    /// UDP.
-    Udp,
-    /// ICMP for IPv4.
-    Icmp,
-    /// ICMPv6.
-    Icmp6,
-}
+mod standard;
+mod user;
 
-impl Header {
-    /// All headers, in the order of their validity bits.
-    pub const ALL: [Header; 9] = [
-        Header::Ethernet,
-        Header::Vlan,
-        Header::Vlan2,
-        Header::Ipv4,
-        Header::Ipv6,
-        Header::Tcp,
-        Header::Udp,
-        Header::Icmp,
-        Header::Icmp6,
-    ];
+use std::borrow::Cow;
+use std::sync::LazyLock;
 
-    /// Its name, the prefix of its fields.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Header::Ethernet => "eth",
-            Header::Vlan => "vlan",
-            Header::Vlan2 => "vlan2",
-            Header::Ipv4 => "ipv4",
-            Header::Ipv6 => "ipv6",
-            Header::Tcp => "tcp",
-            Header::Udp => "udp",
-            Header::Icmp => "icmp",
-            Header::Icmp6 => "icmp6",
-        }
-    }
+pub use crate::header::{Header, MOST_USER_HEADERS};
+pub use user::{GraphError, Parent, UserField, UserHeader};
 
-    /// Its validity bit.
-    pub const fn bit(self) -> u32 {
-        1 << self as u32
-    }
-}
+use crate::field::FieldId;
 
 /// Some bits of a header, most significant first, as on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slice {
     /// Offset from the start of the header, in bits.
     pub offset_bits: u16,
@@ -107,9 +61,11 @@ pub enum Length {
         slice: Slice,
         /// Units that the field does not count.
         add: u8,
-        /// Bytes in a unit.
+        /// Bytes in a unit, a power of two.
         times: u8,
     },
+    /// No bytes at all: the node looks at the first `min_bytes` of what follows, to choose how the parse goes on.
+    Peek,
 }
 
 /// What a header says about the number of bytes that belong to the packet after it.
@@ -124,37 +80,64 @@ pub enum Extent {
     /// The header lies in the extent that an outer header gave: invalid where it does not fit, and what is left is its
     /// payload.
     Within,
+    /// As [`Extent::Within`], and then as [`Extent::Total`], where the smaller number counts.
+    TotalWithin(Slice),
+    /// As [`Extent::Within`], and then as [`Extent::After`], where the smaller number counts.
+    AfterWithin(Slice),
+}
+
+/// The IP packet that a protocol number belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// The outermost.
+    Outer,
+    /// The one inside a tunnel.
+    Inner,
 }
 
 /// One edge: this value of the selector leads to that node.
-pub type Edge = (u32, usize);
+pub type Edge = (u64, usize);
 
-/// How a parse goes on after a header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Next {
-    /// The bits that choose; `None` ends the parse.
-    pub selector: Option<Slice>,
-    /// Whether the selector is an IP protocol number, the value of `ip.proto` (that of the last such header).
-    pub is_ip_proto: bool,
-    /// Ends the parse where these bits are not zero: a later fragment has no further headers.
-    pub only_if_zero: Option<Slice>,
-    /// Where to.
-    pub edges: &'static [Edge],
+/// Edges that the same bits choose between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// The bits that choose.
+    pub selector: Slice,
+    /// Where to; each value once.
+    pub edges: Vec<Edge>,
 }
 
-const END: Next = Next { selector: None, is_ip_proto: false, only_if_zero: None, edges: &[] };
+/// How a parse goes on after a header.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Next {
+    /// Tried in order; the first edge that fits is followed.
+    pub choices: Vec<Choice>,
+    /// Where to where no edge fits; `None` ends the parse.
+    pub otherwise: Option<usize>,
+    /// The bits that are an IP protocol number: the value of `ip.proto` or `inner.ip.proto` is that of the last such header.
+    pub ip_proto: Option<(Scope, Slice)>,
+    /// Ends the parse where these bits are not zero: a later fragment has no further headers.
+    pub only_if_zero: Option<Slice>,
+}
+
+impl Next {
+    /// All nodes that can follow.
+    pub fn successors(&self) -> impl Iterator<Item = usize> {
+        self.choices.iter().flat_map(|choice| choice.edges.iter().map(|edge| edge.1)).chain(self.otherwise)
+    }
+}
 
 /// One node of the parse graph.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// Its name, for drawings and messages.
-    pub name: &'static str,
-    /// The header whose validity it sets; extension headers have none.
+    pub name: Cow<'static, str>,
+    /// The header whose validity it sets; extension headers and nodes that only look have none.
     pub header: Option<Header>,
     /// Bytes that must be present before anything of the header is looked at.
     pub min_bytes: u8,
     /// What must hold, in order.
-    pub checks: &'static [Check],
+    pub checks: Vec<Check>,
     /// How long it is; all of it must be present.
     pub length: Length,
     /// What it says about the bytes that follow.
@@ -165,199 +148,83 @@ pub struct Node {
 
 /// The node where every parse starts.
 pub const ETHERNET: usize = 0;
-const VLAN: usize = 1;
-const VLAN2: usize = 2;
-const IPV4: usize = 3;
-const IPV6: usize = 4;
-const TCP: usize = 5;
-const UDP: usize = 6;
-const ICMP: usize = 7;
-const ICMP6: usize = 8;
-const EXT: usize = 9;
 
-const OPTIONS: usize = 0;
-const FRAGMENT: usize = 1;
-const AUTHENTICATION: usize = 2;
-const EXT_KINDS: usize = 3;
-
-/// How many IPv6 extension headers are followed.
-pub const EXT_DEPTH: usize = 4;
-
-const fn ext(depth: usize, kind: usize) -> usize {
-    EXT + depth * EXT_KINDS + kind
+/// A parse graph: the headers that packets may have, and the names of those that a function declares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Graph {
+    nodes: Vec<Node>,
+    users: Vec<UserHeader>,
 }
 
-const fn ipv6_edges(depth: usize) -> [Edge; 8] {
-    [
-        (6, TCP),
-        (17, UDP),
-        (58, ICMP6),
-        (0, ext(depth, OPTIONS)),
-        (43, ext(depth, OPTIONS)),
-        (60, ext(depth, OPTIONS)),
-        (44, ext(depth, FRAGMENT)),
-        (51, ext(depth, AUTHENTICATION)),
-    ]
-}
+impl Graph {
+    /// The headers that everyone knows.
+    pub fn standard() -> &'static Graph {
+        static STANDARD: LazyLock<Graph> = LazyLock::new(|| Graph { nodes: standard::nodes(), users: Vec::new() });
+        &STANDARD
+    }
 
-static IPV6_EDGES: [[Edge; 8]; EXT_DEPTH] = [ipv6_edges(0), ipv6_edges(1), ipv6_edges(2), ipv6_edges(3)];
-static LAST_EXT_EDGES: [Edge; 3] = [(6, TCP), (17, UDP), (58, ICMP6)];
+    /// All nodes; edges are indices into them. A node stands before all that can follow it.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
 
-const fn ext_next(depth: usize, only_if_zero: Option<Slice>) -> Next {
-    Next {
-        selector: Some(bytes(0, 1)),
-        is_ip_proto: true,
-        only_if_zero,
-        edges: if depth + 1 < EXT_DEPTH { &IPV6_EDGES[depth + 1] } else { &LAST_EXT_EDGES },
+    /// The node that sets the validity of a header; `None` for a header of one's own that the graph does not have.
+    pub fn node(&self, header: Header) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.header == Some(header))
+    }
+
+    /// The headers of one's own, in order of declaration: the first is [`Header::User0`].
+    pub fn user_headers(&self) -> &[UserHeader] {
+        &self.users
+    }
+
+    /// The name of a header as its function calls it.
+    pub fn header_name(&self, header: Header) -> &str {
+        header.user_index().and_then(|i| self.users.get(i)).map_or(header.name(), |user| &user.name)
+    }
+
+    /// The header of one's own called `name`.
+    pub fn user_header(&self, name: &str) -> Option<Header> {
+        let index = self.users.iter().position(|user| user.name == name)?;
+        Header::USER.get(index).copied()
+    }
+
+    /// The field called `name`, be it of the catalogue or of a header of one's own.
+    pub fn field(&self, name: &str) -> Option<FieldId> {
+        FieldId::by_name(name).or_else(|| {
+            let (header, field) = name.split_once('.')?;
+            let header = self.user_header(header)?;
+            self.user_fields(header).find(|(_, user)| user.name == field).map(|(id, _)| id)
+        })
+    }
+
+    /// All fields: those of the catalogue, then those of the headers of one's own.
+    pub fn fields(&self) -> impl Iterator<Item = FieldId> {
+        let own = Header::USER.into_iter().take(self.users.len());
+        FieldId::all().chain(own.flat_map(|header| self.user_fields(header).map(|(id, _)| id)))
+    }
+
+    /// The name of a field as rows write it.
+    pub fn field_name(&self, field: FieldId) -> Cow<'static, str> {
+        let name = field.header().and_then(|header| {
+            header.user_index()?;
+            let (_, user) = self.user_fields(header).find(|&(id, _)| id == field)?;
+            Some(Cow::Owned(format!("{}.{}", self.header_name(header), user.name)))
+        });
+        name.unwrap_or_else(|| field.name())
+    }
+
+    /// The fields of a header of one's own, in order.
+    pub fn user_fields(&self, header: Header) -> impl Iterator<Item = (FieldId, &UserField)> {
+        let user = header.user_index().and_then(|i| self.users.get(i));
+        let mut offset_bits = 0;
+        user.map_or(&[][..], |user| &user.fields).iter().filter_map(move |field| {
+            let slice = bits(offset_bits, field.width_bits);
+            offset_bits += u16::from(field.width_bits);
+            Some((FieldId::user(header, slice)?, field))
+        })
     }
 }
 
-const fn ext_node(depth: usize, kind: usize) -> Node {
-    match kind {
-        OPTIONS => Node {
-            name: "ipv6_options",
-            header: None,
-            min_bytes: 8,
-            checks: &[],
-            length: Length::Scaled { slice: bytes(1, 1), add: 1, times: 8 },
-            extent: Extent::Within,
-            next: ext_next(depth, None),
-        },
-        FRAGMENT => Node {
-            name: "ipv6_fragment",
-            header: None,
-            min_bytes: 8,
-            checks: &[],
-            length: Length::Fixed,
-            extent: Extent::Within,
-            next: ext_next(depth, Some(bits(16, 13))),
-        },
-        _ => Node {
-            name: "ipv6_authentication",
-            header: None,
-            min_bytes: 12,
-            checks: &[],
-            length: Length::Scaled { slice: bytes(1, 1), add: 2, times: 4 },
-            extent: Extent::Within,
-            next: ext_next(depth, None),
-        },
-    }
-}
-
-const ETHERTYPE_VLAN: u32 = 0x8100;
-const ETHERTYPE_SERVICE_VLAN: u32 = 0x88a8;
-const ETHERTYPE_IPV4: u32 = 0x0800;
-const ETHERTYPE_IPV6: u32 = 0x86dd;
-
-const fn by_ethertype(offset_bytes: u16, edges: &'static [Edge]) -> Next {
-    Next { selector: Some(bytes(offset_bytes, 2)), is_ip_proto: false, only_if_zero: None, edges }
-}
-
-/// All nodes; edges are indices into this table.
-pub static NODES: [Node; EXT + EXT_DEPTH * EXT_KINDS] = [
-    Node {
-        name: "ethernet",
-        header: Some(Header::Ethernet),
-        min_bytes: 14,
-        checks: &[],
-        length: Length::Fixed,
-        extent: Extent::Open,
-        next: by_ethertype(
-            12,
-            &[(ETHERTYPE_IPV4, IPV4), (ETHERTYPE_IPV6, IPV6), (ETHERTYPE_VLAN, VLAN), (ETHERTYPE_SERVICE_VLAN, VLAN)],
-        ),
-    },
-    Node {
-        name: "vlan",
-        header: Some(Header::Vlan),
-        min_bytes: 4,
-        checks: &[],
-        length: Length::Fixed,
-        extent: Extent::Open,
-        next: by_ethertype(
-            2,
-            &[(ETHERTYPE_IPV4, IPV4), (ETHERTYPE_IPV6, IPV6), (ETHERTYPE_VLAN, VLAN2), (ETHERTYPE_SERVICE_VLAN, VLAN2)],
-        ),
-    },
-    Node {
-        name: "vlan2",
-        header: Some(Header::Vlan2),
-        min_bytes: 4,
-        checks: &[],
-        length: Length::Fixed,
-        extent: Extent::Open,
-        next: by_ethertype(2, &[(ETHERTYPE_IPV4, IPV4), (ETHERTYPE_IPV6, IPV6)]),
-    },
-    Node {
-        name: "ipv4",
-        header: Some(Header::Ipv4),
-        min_bytes: 20,
-        checks: &[Check::Equal(bits(0, 4), 4)],
-        length: Length::Scaled { slice: bits(4, 4), add: 0, times: 4 },
-        extent: Extent::Total(bytes(2, 2)),
-        next: Next {
-            selector: Some(bytes(9, 1)),
-            is_ip_proto: true,
-            only_if_zero: Some(bits(51, 13)),
-            edges: &[(6, TCP), (17, UDP), (1, ICMP)],
-        },
-    },
-    Node {
-        name: "ipv6",
-        header: Some(Header::Ipv6),
-        min_bytes: 40,
-        checks: &[Check::Equal(bits(0, 4), 6)],
-        length: Length::Fixed,
-        extent: Extent::After(bytes(4, 2)),
-        next: Next { selector: Some(bytes(6, 1)), is_ip_proto: true, only_if_zero: None, edges: &IPV6_EDGES[0] },
-    },
-    Node {
-        name: "tcp",
-        header: Some(Header::Tcp),
-        min_bytes: 20,
-        checks: &[],
-        length: Length::Scaled { slice: bits(96, 4), add: 0, times: 4 },
-        extent: Extent::Within,
-        next: END,
-    },
-    Node {
-        name: "udp",
-        header: Some(Header::Udp),
-        min_bytes: 8,
-        // More than the IP payload holds is no error: the first fragment of a datagram has the length of the whole.
-        checks: &[Check::AtLeast(bytes(4, 2), 8)],
-        length: Length::Fixed,
-        extent: Extent::Within,
-        next: END,
-    },
-    Node {
-        name: "icmp",
-        header: Some(Header::Icmp),
-        min_bytes: 8,
-        checks: &[],
-        length: Length::Fixed,
-        extent: Extent::Within,
-        next: END,
-    },
-    Node {
-        name: "icmp6",
-        header: Some(Header::Icmp6),
-        min_bytes: 8,
-        checks: &[],
-        length: Length::Fixed,
-        extent: Extent::Within,
-        next: END,
-    },
-    ext_node(0, OPTIONS),
-    ext_node(0, FRAGMENT),
-    ext_node(0, AUTHENTICATION),
-    ext_node(1, OPTIONS),
-    ext_node(1, FRAGMENT),
-    ext_node(1, AUTHENTICATION),
-    ext_node(2, OPTIONS),
-    ext_node(2, FRAGMENT),
-    ext_node(2, AUTHENTICATION),
-    ext_node(3, OPTIONS),
-    ext_node(3, FRAGMENT),
-    ext_node(3, AUTHENTICATION),
-];
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! Flow keys: the bytes that pick a context.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use crate::field::FieldId;
@@ -8,42 +9,72 @@ use crate::parse::Layers;
 /// Fields at least this wide are addresses: they are compared before the others when a `biflow` key picks its direction.
 const ADDRESS_WIDTH_BITS: u8 = 32;
 
-/// Which fields make a key, and how its bytes are laid out.
+/// A part of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum KeyPart {
+    /// A packet field.
+    Field(FieldId),
+    /// A value that the packet does not hold, given with it.
+    Value {
+        /// Its width.
+        width_bits: u8,
+    },
+}
+
+impl KeyPart {
+    /// Bytes that it takes in a key.
+    pub fn key_bytes(self) -> usize {
+        match self {
+            KeyPart::Field(field) => field.key_bytes(),
+            KeyPart::Value { width_bits } => usize::from(width_bits).div_ceil(8),
+        }
+    }
+
+    /// The packet field, where it is one.
+    pub fn field(self) -> Option<FieldId> {
+        match self {
+            KeyPart::Field(field) => Some(field),
+            KeyPart::Value { .. } => None,
+        }
+    }
+}
+
+/// Which parts make a key, and how its bytes are laid out.
 ///
 /// # Layout
-/// The fields in declared order, each big endian in as many whole bytes as it needs; then zeros up to a multiple of 4.
+/// The parts in declared order, each big endian in as many whole bytes as it needs; then zeros up to a multiple of 4.
 ///
 /// # Biflow
 /// Both directions of a connection have one key. The fields that stand before their partner make side A, their partners
 /// side B; where A is larger than B (unsigned, addresses compared first, then the rest in declared order), the values of each
-/// pair are swapped. Fields without a partner stay.
+/// pair are swapped. Parts without a partner stay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeySpec {
-    fields: Vec<FieldId>,
+    parts: Vec<KeyPart>,
     offsets_bytes: Vec<usize>,
     pairs: Vec<(usize, usize)>,
     len_bytes: usize,
 }
 
-/// Why fields do not make a key.
+/// Why parts do not make a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// There are no fields.
+    /// There are no parts.
     #[error("a key needs at least one field")]
     Empty,
     /// A field occurs twice.
     #[error("field `{field}` occurs twice in the key")]
     Duplicate {
         /// The field.
-        field: &'static str,
+        field: Cow<'static, str>,
     },
     /// A `biflow` key has one direction of a field only.
     #[error("`biflow` key has `{field}`, but not its other direction `{partner}`")]
     NoPartner {
         /// The field.
-        field: &'static str,
+        field: Cow<'static, str>,
         /// What is missing.
-        partner: &'static str,
+        partner: Cow<'static, str>,
     },
     /// A `biflow` key has no field with a direction.
     #[error("`biflow` key has no field with a direction, such as `ip.src` and `ip.dst`")]
@@ -51,29 +82,31 @@ pub enum KeyError {
 }
 
 impl KeySpec {
-    /// A key of these fields.
+    /// A key of these parts.
     ///
     /// # Errors
-    /// No field, a field twice, or a `biflow` key that is not the same for both directions.
-    pub fn new(fields: &[FieldId], biflow: bool) -> Result<KeySpec, KeyError> {
-        if fields.is_empty() {
+    /// No part, a field twice, or a `biflow` key that is not the same for both directions.
+    pub fn new(parts: &[KeyPart], biflow: bool) -> Result<KeySpec, KeyError> {
+        if parts.is_empty() {
             return Err(KeyError::Empty);
         }
-        let mut offsets_bytes = Vec::with_capacity(fields.len());
+        let mut offsets_bytes = Vec::with_capacity(parts.len());
         let mut end = 0;
-        for (i, &field) in fields.iter().enumerate() {
-            if fields[..i].contains(&field) {
-                return Err(KeyError::Duplicate { field: field.get().name });
+        for (i, &part) in parts.iter().enumerate() {
+            if let Some(field) = part.field()
+                && parts[..i].contains(&part)
+            {
+                return Err(KeyError::Duplicate { field: field.name() });
             }
             offsets_bytes.push(end);
-            end += field.key_bytes();
+            end += part.key_bytes();
         }
         let mut pairs = Vec::new();
         if biflow {
-            for (i, &field) in fields.iter().enumerate() {
+            for (i, field) in parts.iter().enumerate().filter_map(|(i, part)| Some((i, part.field()?))) {
                 let Some(partner) = field.partner() else { continue };
-                let Some(at) = fields.iter().position(|&f| f == partner) else {
-                    return Err(KeyError::NoPartner { field: field.get().name, partner: partner.get().name });
+                let Some(at) = parts.iter().position(|&part| part == KeyPart::Field(partner)) else {
+                    return Err(KeyError::NoPartner { field: field.name(), partner: partner.name() });
                 };
                 if i < at {
                     pairs.push((i, at));
@@ -83,22 +116,30 @@ impl KeySpec {
                 return Err(KeyError::NoDirection);
             }
             // Stable: within addresses and within the rest, the declared order stays.
-            pairs.sort_by_key(|&(a, _)| fields[a].get().width_bits < ADDRESS_WIDTH_BITS);
+            pairs.sort_by_key(|&(a, _)| parts[a].field().is_none_or(|field| field.width_bits() < ADDRESS_WIDTH_BITS));
         }
-        Ok(KeySpec { fields: fields.to_vec(), offsets_bytes, pairs, len_bytes: end.next_multiple_of(4) })
+        Ok(KeySpec { parts: parts.to_vec(), offsets_bytes, pairs, len_bytes: end.next_multiple_of(4) })
     }
 
-    /// The fields in declared order.
-    pub fn fields(&self) -> &[FieldId] {
-        &self.fields
+    /// A key of packet fields only.
+    ///
+    /// # Errors
+    /// As [`KeySpec::new`].
+    pub fn of_fields(fields: &[FieldId], biflow: bool) -> Result<KeySpec, KeyError> {
+        KeySpec::new(&fields.iter().copied().map(KeyPart::Field).collect::<Vec<_>>(), biflow)
     }
 
-    /// Where each field stands in the key, in bytes, in declared order.
+    /// The parts in declared order.
+    pub fn parts(&self) -> &[KeyPart] {
+        &self.parts
+    }
+
+    /// Where each part stands in the key, in bytes, in declared order.
     pub fn offsets_bytes(&self) -> &[usize] {
         &self.offsets_bytes
     }
 
-    /// The pairs of a `biflow` key as places in [`KeySpec::fields`], in the order in which they are compared: the first pair
+    /// The pairs of a `biflow` key as places in [`KeySpec::parts`], in the order in which they are compared: the first pair
     /// that differs decides. Empty for other keys.
     pub fn pairs(&self) -> &[(usize, usize)] {
         &self.pairs
@@ -110,11 +151,18 @@ impl KeySpec {
     }
 
     /// The key of a packet; `None` where it lacks a field.
-    pub fn extract(&self, layers: &Layers, packet: &[u8], port: u32) -> Option<Vec<u8>> {
+    ///
+    /// `values` are those of the [`KeyPart::Value`] parts, in order; each counts with its low bits. A value that is not given
+    /// is 0.
+    pub fn extract(&self, layers: &Layers, packet: &[u8], port: u32, values: &[u128]) -> Option<Vec<u8>> {
+        let mut values = values.iter().copied();
         let mut key = vec![0; self.len_bytes];
-        for (&field, &offset) in self.fields.iter().zip(&self.offsets_bytes) {
-            let value = layers.read(packet, port, field)?.to_be_bytes();
-            let len = field.key_bytes();
+        for (&part, &offset) in self.parts.iter().zip(&self.offsets_bytes) {
+            let value = match part {
+                KeyPart::Field(field) => layers.read(packet, port, field)?,
+                KeyPart::Value { .. } => values.next().unwrap_or(0),
+            };
+            let (value, len) = (value.to_be_bytes(), part.key_bytes());
             key[offset..offset + len].copy_from_slice(&value[value.len() - len..]);
         }
         let order = self.pairs.iter().map(|&(a, b)| key[self.range(a)].cmp(&key[self.range(b)]));
@@ -128,9 +176,9 @@ impl KeySpec {
         Some(key)
     }
 
-    fn range(&self, field: usize) -> std::ops::Range<usize> {
-        let start = self.offsets_bytes[field];
-        start..start + self.fields[field].key_bytes()
+    fn range(&self, part: usize) -> std::ops::Range<usize> {
+        let start = self.offsets_bytes[part];
+        start..start + self.parts[part].key_bytes()
     }
 }
 
@@ -139,6 +187,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::field::FIVE_TUPLE;
+    use crate::graph::Graph;
 
     fn ids(names: &[&str]) -> Vec<FieldId> {
         names.iter().map(|name| FieldId::by_name(name).unwrap()).collect()
@@ -154,16 +203,16 @@ mod tests {
     }
 
     fn key(spec: &KeySpec, packet: &[u8]) -> Option<Vec<u8>> {
-        spec.extract(&Layers::parse(packet), packet, 3)
+        spec.extract(&Layers::parse(Graph::standard(), packet), packet, 3, &[])
     }
 
     #[test]
     fn layout_is_declared_order_big_endian_and_padded() {
-        let spec = KeySpec::new(&ids(&["l4.dport", "ip.proto", "pkt.port", "ipv4.src"]), false).unwrap();
+        let spec = KeySpec::of_fields(&ids(&["l4.dport", "ip.proto", "pkt.port", "ipv4.src"]), false).unwrap();
         assert_eq!(spec.offsets_bytes(), [0, 2, 3, 7]);
         assert_eq!(spec.key_bytes(), 12);
         assert_eq!(key(&spec, &tcp(1, 2, 1000, 80)).unwrap(), [0, 80, 6, 0, 0, 0, 3, 10, 0, 0, 1, 0]);
-        let spec = KeySpec::new(&ids(&FIVE_TUPLE), false).unwrap();
+        let spec = KeySpec::of_fields(&ids(&FIVE_TUPLE), false).unwrap();
         assert_eq!(spec.key_bytes(), 40);
         assert_eq!(
             key(&spec, &tcp(1, 2, 1000, 80)).unwrap()[..16],
@@ -172,15 +221,29 @@ mod tests {
     }
 
     #[test]
+    fn values_stand_among_fields() {
+        let value = |width_bits| KeyPart::Value { width_bits };
+        let [port, proto] = [ids(&["l4.dport"])[0], ids(&["ip.proto"])[0]].map(KeyPart::Field);
+        let spec = KeySpec::new(&[value(32), port, value(8), proto, value(8)], false).unwrap();
+        assert_eq!(spec.offsets_bytes(), [0, 4, 6, 7, 8]);
+        let packet = tcp(1, 2, 1000, 80);
+        let layers = Layers::parse(Graph::standard(), &packet);
+        let key = spec.extract(&layers, &packet, 3, &[0x1_0203_0405, 0x106, 9]).unwrap();
+        assert_eq!(key, [2, 3, 4, 5, 0, 80, 6, 6, 9, 0, 0, 0]);
+        assert_eq!(KeySpec::new(&[value(128)], false).unwrap().key_bytes(), 16);
+        assert_eq!(KeySpec::new(&[value(8)], true), Err(KeyError::NoDirection));
+    }
+
+    #[test]
     fn absent_fields_make_no_key() {
-        let spec = KeySpec::new(&ids(&["ip.src", "udp.sport"]), false).unwrap();
+        let spec = KeySpec::of_fields(&ids(&["ip.src", "udp.sport"]), false).unwrap();
         assert_eq!(key(&spec, &tcp(1, 2, 1000, 80)), None);
         assert_eq!(key(&spec, &[]), None);
     }
 
     #[test]
     fn biflow_joins_both_directions() {
-        let spec = KeySpec::new(&ids(&["l4.sport", "l4.dport", "ip.proto", "ip.src", "ip.dst"]), true).unwrap();
+        let spec = KeySpec::of_fields(&ids(&["l4.sport", "l4.dport", "ip.proto", "ip.src", "ip.dst"]), true).unwrap();
         assert_eq!(spec.pairs(), [(3, 4), (0, 1)], "addresses decide before ports");
         for (src, dst, sport, dport) in [(1, 2, 9, 5), (1, 2, 5, 9), (1, 1, 9, 5), (1, 1, 5, 5)] {
             let forth = key(&spec, &tcp(src, dst, sport, dport)).unwrap();
@@ -192,15 +255,15 @@ mod tests {
         assert_ne!(key(&spec, &tcp(1, 2, 9, 5)), key(&spec, &tcp(1, 2, 5, 9)));
         for addresses in [["ipv4.src", "ipv4.dst"], ["ipv6.src", "ipv6.dst"], ["eth.src", "eth.dst"]] {
             let fields = ids(&[&["tcp.sport", "tcp.dport"], &addresses[..]].concat());
-            assert_eq!(KeySpec::new(&fields, true).unwrap().pairs(), [(2, 3), (0, 1)], "{addresses:?}");
+            assert_eq!(KeySpec::of_fields(&fields, true).unwrap().pairs(), [(2, 3), (0, 1)], "{addresses:?}");
         }
-        let reversed = KeySpec::new(&ids(&["eth.dst", "eth.src"]), true).unwrap();
+        let reversed = KeySpec::of_fields(&ids(&["eth.dst", "eth.src"]), true).unwrap();
         assert_eq!(key(&reversed, &tcp(1, 2, 0, 0)).unwrap(), [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2]);
     }
 
     #[test]
     fn errors_name_the_field() {
-        let new = |names: &[&str], biflow| KeySpec::new(&ids(names), biflow).unwrap_err().to_string();
+        let new = |names: &[&str], biflow| KeySpec::of_fields(&ids(names), biflow).unwrap_err().to_string();
         assert_eq!(new(&[], false), "a key needs at least one field");
         assert_eq!(new(&["ip.src", "ip.proto", "ip.src"], false), "field `ip.src` occurs twice in the key");
         assert_eq!(new(&["ip.src"], true), "`biflow` key has `ip.src`, but not its other direction `ip.dst`");

@@ -1,12 +1,12 @@
 //! Headers, fields, keys and checksums: all that Flowloom knows of packets.
 //!
-//! What a packet can hold is data: [`graph::NODES`] says which headers there are, when they are valid and what follows them,
+//! What a packet can hold is data: [`Graph`] says which headers there are, when they are valid and what follows them,
 //! [`field::FIELDS`] which of their bits have names, [`field::CHECKSUMS`] what protects them. Everything that parses derives
 //! from these tables: the reference parser here, the eBPF code of the lowering, the parser in hardware. So all targets agree
 //! on every packet, and a new header is a new row.
 //!
 //! ```text
-//!             graph::NODES          field::FIELDS                     field::CHECKSUMS
+//!             Graph                 field::FIELDS                     field::CHECKSUMS
 //!                  │                     │                                   │
 //!  packet ─► Layers::parse ─► Layers ─► read ─► values ─► KeySpec::extract   │
 //!                                        │                                   ▼
@@ -19,7 +19,7 @@
 //! Code that handles one known protocol, tests and builders above all, uses the typed views in [`view`] instead.
 //!
 //! ```
-//! use flowloom_wire::{FieldId, Header, KeySpec, Layers, rewrite};
+//! use flowloom_wire::{FieldId, Graph, Header, KeySpec, Layers, rewrite};
 //! # let mut packet = [
 //! #     0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 30, 0, 0, 0, 0, 64, 17, 0x66, 0xcd, 10, 0, 0, 1, 10, 0, 0, 2,
 //! #     0, 53, 0x30, 0x39, 0, 10, 0, 0, b'h', b'i',
@@ -27,14 +27,14 @@
 //! let field = |name| FieldId::by_name(name).ok_or("no such field");
 //!
 //! // A DNS answer from 10.0.0.1 to 10.0.0.2.
-//! let layers = Layers::parse(&packet);
+//! let layers = Layers::parse(Graph::standard(), &packet);
 //! assert!(layers.has(Header::Udp));
 //! assert_eq!(layers.read(&packet, 0, field("l4.sport")?), Some(53));
 //! assert_eq!(layers.read(&packet, 0, field("tcp.seq")?), None);
 //!
 //! // Both directions of the conversation have the same key.
-//! let key = KeySpec::new(&[field("ipv4.src")?, field("ipv4.dst")?, field("udp.sport")?, field("udp.dport")?], true)?;
-//! assert_eq!(key.extract(&layers, &packet, 0).as_deref(), Some(&[10, 0, 0, 1, 10, 0, 0, 2, 0, 53, 0x30, 0x39][..]));
+//! let key = KeySpec::of_fields(&[field("ipv4.src")?, field("ipv4.dst")?, field("udp.sport")?, field("udp.dport")?], true)?;
+//! assert_eq!(key.extract(&layers, &packet, 0, &[]).as_deref(), Some(&[10, 0, 0, 1, 10, 0, 0, 2, 0, 53, 0x30, 0x39][..]));
 //!
 //! // A new address, and the checksum of the IPv4 header follows.
 //! rewrite(&mut packet, &layers, &[(field("ip.dst")?, 0x0a00_0003)]);
@@ -46,12 +46,14 @@
 pub mod checksum;
 pub mod field;
 pub mod graph;
+mod header;
 mod key;
 mod parse;
 pub mod view;
 
 pub use checksum::rewrite;
 pub use field::{Field, FieldId};
-pub use graph::Header;
-pub use key::{KeyError, KeySpec};
+pub use graph::Graph;
+pub use header::Header;
+pub use key::{KeyError, KeyPart, KeySpec};
 pub use parse::Layers;

@@ -1,4 +1,4 @@
-//! The reference parser: walks [`NODES`] and knows no protocol.
+//! The reference parser: walks a [`Graph`] and knows no protocol.
 //!
 //! A node is valid when its least bytes are present, its checks hold, its length is at least that and wholly present, and
 //! it fits the extent that the headers before it gave. The first invalid node ends the parse; what was before it stays.
@@ -6,7 +6,7 @@
 //! headers themselves must be there.
 
 use crate::field::{FieldId, IPV4_MAPPED, Source};
-use crate::graph::{Check, ETHERNET, Extent, Header, Length, NODES, Node, Slice};
+use crate::graph::{Check, ETHERNET, Extent, Graph, Header, Length, Next, Node, Slice};
 
 const HEADERS: usize = Header::ALL.len();
 
@@ -14,30 +14,25 @@ const HEADERS: usize = Header::ALL.len();
 ///
 /// # Cost
 /// No allocation; one step for each header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Layers {
     valid: u32,
     offset_bytes: [u16; HEADERS],
     len_bytes: [u16; HEADERS],
     left_bytes: [u16; HEADERS],
-    ip_proto: Option<u8>,
+    ip_proto: [Option<u8>; 2],
 }
 
 impl Layers {
     /// Parses a packet from its Ethernet header on. Every packet has a parse; that of an empty one has no valid header.
-    pub fn parse(packet: &[u8]) -> Layers {
-        let mut layers = Layers {
-            valid: 0,
-            offset_bytes: [0; HEADERS],
-            len_bytes: [0; HEADERS],
-            left_bytes: [0; HEADERS],
-            ip_proto: None,
-        };
-        let mut node = &NODES[ETHERNET];
+    pub fn parse(graph: &Graph, packet: &[u8]) -> Layers {
+        let mut layers = Layers::default();
+        let nodes = graph.nodes();
+        let mut node = &nodes[ETHERNET];
         let mut offset = 0;
         let mut left = 0;
         while let Some((len, left_after)) = measure(node, &packet[offset..], left) {
-            let here = &packet[offset..offset + len];
+            let here = &packet[offset..];
             left = left_after;
             if let Some(header) = node.header {
                 layers.valid |= header.bit();
@@ -45,15 +40,14 @@ impl Layers {
                 layers.len_bytes[header as usize] = len as u16;
                 layers.left_bytes[header as usize] = left as u16;
             }
-            let Some(value) = node.next.selector.and_then(|slice| slice.read(here)) else { break };
-            if node.next.is_ip_proto {
-                layers.ip_proto = Some(value as u8);
+            if let Some((scope, slice)) = node.next.ip_proto {
+                layers.ip_proto[scope as usize] = slice.read(here).map(|proto| proto as u8);
             }
             if node.next.only_if_zero.and_then(|slice| slice.read(here)).is_some_and(|bits| bits != 0) {
                 break;
             }
-            let Some(edge) = node.next.edges.iter().find(|edge| u128::from(edge.0) == value) else { break };
-            node = &NODES[edge.1];
+            let Some(to) = node.next.choose(here) else { break };
+            node = &nodes[to];
             offset += len;
         }
         layers
@@ -87,11 +81,11 @@ impl Layers {
 
     /// Whether the packet has the field.
     pub fn is_present(&self, field: FieldId) -> bool {
-        match field.get().source {
+        match field.source() {
             Source::Header(header, _) => self.has(header),
             Source::Either(_) | Source::Address { .. } => field.alternatives().iter().any(|&f| self.is_present(f)),
-            Source::IpProto => self.ip_proto.is_some(),
-            Source::TcpPayloadLen => self.has(Header::Tcp),
+            Source::IpProto(scope) => self.ip_proto[scope as usize].is_some(),
+            Source::TcpPayloadLen(header) => self.has(header),
             Source::PacketLen | Source::PacketPort => true,
         }
     }
@@ -110,16 +104,16 @@ impl Layers {
     /// `packet` is the packet that was parsed, as it is now; `port` the one it arrived by. An IPv4 address read as `ip.src`
     /// or `ip.dst` has [`IPV4_MAPPED`] before it.
     pub fn read(&self, packet: &[u8], port: u32, field: FieldId) -> Option<u128> {
-        match field.get().source {
+        match field.source() {
             Source::Header(header, slice) => slice.read(packet.get(self.offset(header)?..)?),
             Source::Either(_) => self.read(packet, port, self.resolve(field)?),
             Source::Address { .. } => {
                 let concrete = self.resolve(field)?;
-                let mapped = if concrete.get().width_bits == 32 { IPV4_MAPPED } else { 0 };
+                let mapped = if concrete.width_bits() == 32 { IPV4_MAPPED } else { 0 };
                 Some(mapped | self.read(packet, port, concrete)?)
             }
-            Source::IpProto => self.ip_proto.map(u128::from),
-            Source::TcpPayloadLen => self.payload_len(Header::Tcp).map(|len| len as u128),
+            Source::IpProto(scope) => self.ip_proto[scope as usize].map(u128::from),
+            Source::TcpPayloadLen(header) => self.payload_len(header).map(|len| len as u128),
             Source::PacketLen => Some(packet.len() as u128),
             Source::PacketPort => Some(u128::from(port)),
         }
@@ -130,7 +124,7 @@ impl Layers {
 fn measure(node: &Node, bytes: &[u8], left: usize) -> Option<(usize, usize)> {
     let min = usize::from(node.min_bytes);
     let head = bytes.get(..min)?;
-    for check in node.checks {
+    for check in &node.checks {
         let holds = match *check {
             Check::Equal(slice, value) => slice.read(head)? == u128::from(value),
             Check::AtLeast(slice, value) => slice.read(head)? >= u128::from(value),
@@ -141,18 +135,34 @@ fn measure(node: &Node, bytes: &[u8], left: usize) -> Option<(usize, usize)> {
     }
     let len = match node.length {
         Length::Fixed => min,
+        Length::Peek => 0,
         Length::Scaled { slice, add, times } => (slice.read(head)? as usize + usize::from(add)) * usize::from(times),
     };
-    if len < min || len > bytes.len() {
+    if len > bytes.len() || len < min && node.length != Length::Peek {
         return None;
     }
+    let read = |slice: Slice| slice.read(head).map(|value| value as usize);
+    let within = || left.checked_sub(len);
     let left = match node.extent {
         Extent::Open => left,
-        Extent::Total(slice) => (slice.read(head)? as usize).checked_sub(len)?,
-        Extent::After(slice) => slice.read(head)? as usize,
-        Extent::Within => left.checked_sub(len)?,
+        Extent::Total(slice) => read(slice)?.checked_sub(len)?,
+        Extent::After(slice) => read(slice)?,
+        Extent::Within => within()?,
+        Extent::TotalWithin(slice) => within()?.min(read(slice)?.checked_sub(len)?),
+        Extent::AfterWithin(slice) => within()?.min(read(slice)?),
     };
     Some((len, left))
+}
+
+impl Next {
+    /// Where the parse goes on after a header that starts at `header[0]`.
+    fn choose(&self, header: &[u8]) -> Option<usize> {
+        let edge = self.choices.iter().find_map(|choice| {
+            let value = choice.selector.read(header)?;
+            choice.edges.iter().find(|edge| u128::from(edge.0) == value)
+        });
+        edge.map(|edge| edge.1).or(self.otherwise)
+    }
 }
 
 impl Slice {

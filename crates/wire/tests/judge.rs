@@ -4,7 +4,7 @@
 use etherparse::{LinkExtSlice, NetSlice, SlicedPacket, TransportSlice};
 use flowloom_testkit::{PacketBuilder, Rng, mutate};
 use flowloom_wire::field::IPV4_MAPPED;
-use flowloom_wire::{FieldId, Header, Layers};
+use flowloom_wire::{FieldId, Graph, Header, Layers};
 
 struct Reader<'a> {
     packet: &'a [u8],
@@ -37,7 +37,7 @@ fn address(octets: &[u8]) -> u128 {
 
 /// Compares where the judge accepts the whole packet: it wants every byte that the lengths promise.
 fn compare(packet: &[u8], counts: &mut Counts) {
-    let reader = Reader { packet, layers: Layers::parse(packet) };
+    let reader = Reader { packet, layers: Layers::parse(Graph::standard(), packet) };
     let Ok(judged) = SlicedPacket::from_ethernet(packet) else {
         counts.refused += 1;
         return;

@@ -108,7 +108,7 @@ impl<'s> Checker<'s, '_> {
         }
         targets.push((target, span));
         if let Target::Write(WriteTarget::Field(field)) = target
-            && field.get().width_bits > 64
+            && field.width_bits() > 64
         {
             let write = self.write_address(field, name, op, tree, span)?;
             effects.actions.writes.push(write);
@@ -139,16 +139,16 @@ impl<'s> Checker<'s, '_> {
     fn narrow_for(&mut self, tree: &Tree<'s>, target: Target, name: Name<'s>) -> Option<Operand> {
         let operand = self.operand(tree)?;
         let wide = match operand.kind {
-            OperandKind::Wide(field) => format!("`{}`", field.get().name),
+            OperandKind::Wide(field) => format!("`{}`", field.name()),
             OperandKind::Constant(Constant::Ipv6(_)) => "an IPv6 address".to_owned(),
             _ => return Some(operand),
         };
         let help = match (&operand.kind, target) {
             (OperandKind::Wide(field), _) if is_either_family(*field) => {
-                format!("write `{}`, which has 32 bits, for IPv4 packets", field.alternatives()[0].get().name)
+                format!("write `{}`, which has 32 bits, for IPv4 packets", field.alternatives()[0].name())
             }
-            (_, Target::Write(WriteTarget::Field(field))) if field.get().name.starts_with("ipv4.") => {
-                format!("write to `{}`", field.get().name.replace("ipv4.", "ipv6."))
+            (_, Target::Write(WriteTarget::Field(field))) if field.name().starts_with("ipv4.") => {
+                format!("write to `{}`", field.name().replace("ipv4.", "ipv6."))
             }
             _ => "a value of 128 bits can only be written to an address field".to_owned(),
         };
@@ -167,7 +167,7 @@ impl<'s> Checker<'s, '_> {
     fn target(&mut self, name: Name<'s>) -> Option<Target> {
         if name.text.contains('.') {
             let field = self.field(name)?;
-            if !field.get().writable {
+            if !field.is_writable() {
                 self.report_read_only(field, name.span);
                 return None;
             }
@@ -208,13 +208,13 @@ impl<'s> Checker<'s, '_> {
     }
 
     fn report_read_only(&mut self, field: FieldId, span: Span) {
-        let name = field.get().name;
+        let name = field.name();
         let last = name.split('.').nth(1).unwrap_or_default();
-        let (why, help) = match (field.get().source, last) {
+        let (why, help) = match (field.source(), last) {
             (Source::PacketPort, _) => ("it is where the packet came from", "choose the way out with `forward(port);`"),
             (_, "checksum") => ("checksums follow every write by themselves", "remove the write"),
             (_, "len") => ("lengths follow from the bytes of the packet", "remove the write"),
-            (Source::TcpPayloadLen, _) => ("it is computed from the lengths of the headers", "remove the write"),
+            (Source::TcpPayloadLen(_), _) => ("it is computed from the lengths of the headers", "remove the write"),
             (_, "type" | "proto" | "next") => ("it says which header follows", "headers cannot be changed into others"),
             (_, "version" | "ihl" | "doff") => {
                 ("it says how the header is to be read", "headers cannot be changed into others")
@@ -304,7 +304,7 @@ impl<'s> Checker<'s, '_> {
             (None, OperandKind::Wide(from), _) => write(field, NewValue::Wide(Wide::Field(from))),
             (_, _, alternatives) => {
                 let help = match alternatives.first() {
-                    Some(v4) => format!("numbers are written to `{}`, which has 32 bits", v4.get().name),
+                    Some(v4) => format!("numbers are written to `{}`, which has 32 bits", v4.name()),
                     None => "write an IPv6 address or another address field".to_owned(),
                 };
                 self.sink
@@ -444,7 +444,7 @@ fn overlap(a: Target, b: Target) -> bool {
 }
 
 fn share_bits(a: FieldId, b: FieldId) -> bool {
-    match (a.get().source, b.get().source) {
+    match (a.source(), b.source()) {
         (Source::Header(header, x), Source::Header(other, y)) => {
             let end = |s: flowloom_wire::graph::Slice| s.offset_bits + u16::from(s.width_bits);
             header == other && x.offset_bits < end(y) && y.offset_bits < end(x)

@@ -12,7 +12,7 @@ use super::operand::{Leaf, Operand, OperandKind};
 
 /// Whether IPv4 constants stand for mapped addresses in this field.
 pub(super) fn is_either_family(field: FieldId) -> bool {
-    matches!(field.get().source, Source::Address { .. })
+    matches!(field.source(), Source::Address { .. })
 }
 
 impl<'s> Checker<'s, '_> {
@@ -72,20 +72,17 @@ impl<'s> Checker<'s, '_> {
                 Some(Condition::Masked { operand: Wide::Field(field), mask: u128::MAX, value, negated })
             }
             _ => {
-                let name = field.get().name;
+                let name = field.name();
                 let text = self.text(other.span).to_owned();
                 let mut help = "compare it with an address or with another address field".to_owned();
                 if let Some(v4) = field.alternatives().first() {
-                    help = format!("`{}` can be compared with `{text}`", v4.get().name);
+                    help = format!("`{}` can be compared with `{text}`", v4.name());
                 }
                 self.sink
                     .error(
                         Code::WidthMismatch,
                         span,
-                        format!(
-                            "`{name}` has {} bits and is compared with a value of at most 64",
-                            field.get().width_bits
-                        ),
+                        format!("`{name}` has {} bits and is compared with a value of at most 64", field.width_bits()),
                         "widths differ",
                     )
                     .help(help);
@@ -100,7 +97,7 @@ impl<'s> Checker<'s, '_> {
             Constant::Ipv6(address) => Some(address),
             Constant::Ipv4(address) if is_either_family(field) => Some(IPV4_MAPPED | u128::from(address)),
             _ => {
-                let name = field.get().name;
+                let name = field.name();
                 let expected = if is_either_family(field) { "an IPv4 or IPv6 address" } else { "an IPv6 address" };
                 let help = match (constant, name.strip_prefix("ipv6.")) {
                     (Constant::Ipv4(_), Some(rest)) => format!("IPv4 addresses stand in `ipv4.{rest}` and `ip.{rest}`"),
@@ -141,7 +138,7 @@ impl<'s> Checker<'s, '_> {
                 return None;
             }
         };
-        let width_bits = field.get().width_bits;
+        let width_bits = field.width_bits();
         // Bits of the written address, and how many bits of the field stand above them.
         let (value, address_bits) = match address {
             Constant::Ipv4(address) if is_either_family(field) => (IPV4_MAPPED | u128::from(address), 32),
@@ -153,7 +150,7 @@ impl<'s> Checker<'s, '_> {
                 return None;
             }
             _ => {
-                let name = field.get().name;
+                let name = field.name();
                 self.sink
                     .error(
                         Code::WrongKind,

@@ -62,7 +62,7 @@ impl<'s> Checker<'s, '_> {
     fn flag(&mut self, tree: &Tree<'s>, negated: bool) -> Option<Condition> {
         let operand = self.operand(tree)?;
         if let OperandKind::Leaf(Leaf::Field(field)) = operand.kind
-            && field.get().width_bits == 1
+            && field.width_bits() == 1
         {
             return Some(Condition::Masked { operand: Wide::Field(field), mask: 1, value: 1, negated });
         }
@@ -260,16 +260,16 @@ impl<'s> Checker<'s, '_> {
     /// A constant that a field of at most 64 bits can have.
     pub(super) fn field_constant(&mut self, field: FieldId, constant: Constant, span: Span) -> Option<u64> {
         let number = self.number(constant, 1, span)?;
-        let (low, high) = type_range(field.get().width_bits, false);
+        let (low, high) = type_range(field.width_bits(), false);
         if number < low || number > high {
             self.sink
                 .error(
                     Code::OutOfRange,
                     span,
-                    format!("{} does not fit in `{}`", constant.render(), field.get().name),
+                    format!("{} does not fit in `{}`", constant.render(), field.name()),
                     "out of range",
                 )
-                .help(format!("`{}` has {} bits: {low} to {high}", field.get().name, field.get().width_bits));
+                .help(format!("`{}` has {} bits: {low} to {high}", field.name(), field.width_bits()));
             return None;
         }
         Some(number as u64)

@@ -25,7 +25,7 @@ impl<'s> Checker<'s, '_> {
             for field in found {
                 if let Some((_, first)) = fields.iter().find(|(other, _)| *other == field) {
                     self.sink
-                        .error(Code::BadKey, name.span, format!("`{}` is twice in the key", field.get().name), "again")
+                        .error(Code::BadKey, name.span, format!("`{}` is twice in the key", field.name()), "again")
                         .also(*first, "first here")
                         .help("name each field once");
                     is_ok = false;
@@ -97,7 +97,7 @@ impl<'s> Checker<'s, '_> {
             if let Some(partner) = field.partner()
                 && !has(partner)
             {
-                let (name, missing) = (field.get().name, partner.get().name);
+                let (name, missing) = (field.name(), partner.name());
                 self.sink
                     .error(
                         Code::BadKey,

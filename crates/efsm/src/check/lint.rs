@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use flowloom_wire::field::FieldId;
-use flowloom_wire::graph::{ETHERNET, NODES};
+use flowloom_wire::graph::{ETHERNET, Graph};
 
 use crate::diagnostic::{Code, Sink, list_names};
 use crate::model::{Element, NextState, Row, Terminal};
@@ -36,11 +36,12 @@ fn header_sets() -> Vec<u32> {
     let mut sets = BTreeSet::from([0]);
     let mut open = vec![(ETHERNET, 0_u32)];
     let mut seen = BTreeSet::new();
-    while let Some((node, before)) = open.pop() {
-        let headers = before | NODES[node].header.map_or(0, |h| h.bit());
-        if seen.insert((node, headers)) {
+    while let Some((index, before)) = open.pop() {
+        let node = &Graph::standard().nodes()[index];
+        let headers = before | node.header.map_or(0, |h| h.bit());
+        if seen.insert((index, headers)) {
             sets.insert(headers);
-            open.extend(NODES[node].next.edges.iter().map(|&(_, to)| (to, headers)));
+            open.extend(node.next.successors().map(|to| (to, headers)));
         }
     }
     sets.into_iter().collect()
@@ -55,11 +56,11 @@ fn has_all(headers: u32, fields: &[FieldId]) -> bool {
 }
 
 fn warn_impossible(row: &Row, key: &[FieldId], sink: &mut Sink) {
-    let fields: Vec<&str> = row.fields().iter().map(|f| f.get().name).collect();
-    let mut help = format!("the row uses {}", list_names(fields, 8));
+    let fields: Vec<_> = row.fields().iter().map(|f| f.name()).collect();
+    let mut help = format!("the row uses {}", list_names(fields.iter().map(|name| &**name), 8));
     if !key.is_empty() {
-        let key: Vec<&str> = key.iter().map(|f| f.get().name).collect();
-        help.push_str(&format!(" and the key {}", list_names(key, 8)));
+        let key: Vec<_> = key.iter().map(|f| f.name()).collect();
+        help.push_str(&format!(" and the key {}", list_names(key.iter().map(|name| &**name), 8)));
     }
     help.push_str(", and a row matches only packets that have all of them");
     sink.warning(Code::Constant, row.span, "no packet has all the fields of this row", "never matches").help(help);

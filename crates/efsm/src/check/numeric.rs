@@ -62,7 +62,7 @@ impl Checker<'_, '_> {
             Leaf::Register(i) => of(&self.names.registers, i),
             Leaf::Global(i) => of(&self.names.globals, i),
             Leaf::Metadata(i) => of(&self.names.metadata, i),
-            Leaf::Field(field) => LeafInfo { width_bits: field.get().width_bits, signed: false, unit_ns: None },
+            Leaf::Field(field) => LeafInfo { width_bits: field.width_bits(), signed: false, unit_ns: None },
             Leaf::State => LeafInfo { width_bits: 16, signed: false, unit_ns: None },
             Leaf::Now => LeafInfo { width_bits: 64, signed: false, unit_ns: None },
         }
@@ -225,7 +225,7 @@ impl Checker<'_, '_> {
                 Leaf::State => Expr::State,
             },
             OperandKind::Wide(field) => {
-                let name = field.get().name;
+                let name = field.name();
                 self.sink.error(Code::WidthMismatch, operand.span, format!("`{name}` is not a number"), "128 bits");
                 return None;
             }

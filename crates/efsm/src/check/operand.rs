@@ -103,9 +103,9 @@ impl<'s> Checker<'s, '_> {
         let operand = self.operand(tree)?;
         match operand.kind {
             OperandKind::Wide(field) => {
-                let name = field.get().name;
+                let name = field.name();
                 let help = match field.alternatives().first() {
-                    Some(v4) => format!("`{}` is a number of 32 bits that can be computed with", v4.get().name),
+                    Some(v4) => format!("`{}` is a number of 32 bits that can be computed with", v4.name()),
                     None => {
                         "compare it with `==`, `!=` or `in address/length`, or copy it to another address".to_owned()
                     }
@@ -114,7 +114,7 @@ impl<'s> Checker<'s, '_> {
                     .error(
                         Code::WidthMismatch,
                         operand.span,
-                        format!("`{name}` is {} bits wide; arithmetic goes up to 64 bits", field.get().width_bits),
+                        format!("`{name}` is {} bits wide; arithmetic goes up to 64 bits", field.width_bits()),
                         "too wide for arithmetic",
                     )
                     .help(help);
@@ -293,7 +293,7 @@ impl<'s> Checker<'s, '_> {
         }
         if name.text.contains('.') {
             let field = self.field(name)?;
-            return Some(if field.get().width_bits > 64 {
+            return Some(if field.width_bits() > 64 {
                 OperandKind::Wide(field)
             } else {
                 OperandKind::Leaf(Leaf::Field(field))

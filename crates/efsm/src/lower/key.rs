@@ -107,16 +107,20 @@ impl Lowering<'_> {
         let mut addresses = Vec::new();
         let mut pieces: Vec<Piece> = Vec::new();
         let mut at = 0;
-        for &field in spec.fields() {
-            let bytes = field.key_bytes() as u32;
-            let register = match field.get().source {
+        for part in spec.parts() {
+            let bytes = part.key_bytes() as u32;
+            let Some(field) = part.field() else {
+                at += bytes;
+                continue;
+            };
+            let register = match field.source() {
                 Source::Address { .. } => {
                     addresses.push((field, at));
                     at += bytes;
                     continue;
                 }
-                Source::IpProto => Some(self.ip_proto),
-                Source::TcpPayloadLen => Some(self.payload_len),
+                Source::IpProto(scope) => self.ip_proto.get(&scope).copied(),
+                Source::TcpPayloadLen(header) => self.payload_len.get(&header).copied(),
                 Source::PacketLen => Some(self.packet_len),
                 Source::PacketPort => Some(self.port),
                 Source::Header(..) | Source::Either(_) => None,
@@ -196,7 +200,7 @@ impl Lowering<'_> {
             match Size::of(bytes) {
                 Some(size) if whole => this.builder.load(size, value, base, (slice.offset_bits / 8) as i16),
                 _ => {
-                    this.load_slice(value, base, slice, super::parse::min_bytes(header));
+                    this.load_slice(value, base, slice, this.min_bytes(header));
                     this.put_in_memory_order(value, bytes);
                 }
             }
@@ -279,17 +283,17 @@ impl Lowering<'_> {
     /// Puts the smaller end of the connection first: compares the two sides in the key and swaps them where needed.
     fn order_pairs(&mut self, spec: &KeySpec, slot: i16) {
         let offsets: Vec<u32> = spec
-            .fields()
+            .parts()
             .iter()
-            .scan(0, |at, field| {
+            .scan(0, |at, part| {
                 let here = *at;
-                *at += field.key_bytes() as u32;
+                *at += part.key_bytes() as u32;
                 Some(here)
             })
             .collect();
         let (swap, done) = (self.builder.label(), self.builder.label());
         let pairs: Vec<(u32, u32, u32)> =
-            spec.pairs().iter().map(|&(a, b)| (offsets[a], offsets[b], spec.fields()[a].key_bytes() as u32)).collect();
+            spec.pairs().iter().map(|&(a, b)| (offsets[a], offsets[b], spec.parts()[a].key_bytes() as u32)).collect();
         for &(a, b, bytes) in &pairs {
             for (at, size) in chunks(&[a, b], bytes) {
                 let [left, right] = [a, b].map(|offset| {

@@ -35,7 +35,7 @@ use flowloom_bpf::insn::{helper, jmp};
 use flowloom_bpf::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, MapDef, MapKind, Program};
 use flowloom_engine::Verdict;
 use flowloom_wire::field::FieldId;
-use flowloom_wire::graph::Header;
+use flowloom_wire::graph::{Graph, Header, Scope};
 
 use crate::layout::{self, Counter, CounterTable, RecordLayout};
 use crate::machine::capacity;
@@ -179,6 +179,7 @@ struct ElementPlan {
 /// A function being lowered.
 struct Lowering<'a> {
     function: &'a Function,
+    graph: &'a Graph,
     builder: Builder,
     maps: Vec<MapDef>,
     plans: Vec<ElementPlan>,
@@ -189,7 +190,10 @@ struct Lowering<'a> {
     masks: Vec<u32>,
     /// Headers whose validity the code may ask for.
     tracked: u32,
-    needs_ip_proto: bool,
+    /// Nodes through which the parse must go.
+    relevant: Vec<bool>,
+    /// Nodes after which something asks how many bytes the IP header left.
+    asked: Vec<bool>,
     data: Reg,
     data_end: Reg,
     valid: Reg,
@@ -198,8 +202,10 @@ struct Lowering<'a> {
     now: Reg,
     port: Reg,
     packet_len: Reg,
-    ip_proto: Reg,
-    payload_len: Reg,
+    /// The protocol numbers that are needed.
+    ip_proto: BTreeMap<Scope, Reg>,
+    /// For each TCP header the bytes of its payload.
+    payload_len: BTreeMap<Header, Reg>,
     metadata: Vec<Reg>,
     fields: BTreeMap<(usize, FieldId), (Reg, Reg)>,
     registers: BTreeMap<(usize, u16), Reg>,
@@ -289,7 +295,8 @@ impl<'a> Lowering<'a> {
             (add_map(MapDef { initial: Some(vec![0; bytes as usize]), ..hits }), table)
         });
 
-        let shape = parse::Shape::of(function);
+        let graph = Graph::standard();
+        let shape = parse::Shape::of(function, graph);
         let mut pointers: BTreeMap<Header, Reg> = BTreeMap::new();
         for header in Header::ALL {
             let excludes = |other: Header| !shape.masks.iter().any(|m| m & header.bit() != 0 && m & other.bit() != 0);
@@ -304,14 +311,16 @@ impl<'a> Lowering<'a> {
         let metadata = function.metadata.iter().map(|_| builder.reg()).collect();
         Lowering {
             function,
+            graph,
             maps,
             plans,
             counters,
             globals_map,
             ports_map,
-            masks: shape.masks.iter().map(|m| m & shape.needed).collect::<BTreeSet<_>>().into_iter().collect(),
+            masks: shape.masks.iter().copied().collect(),
             tracked: shape.needed,
-            needs_ip_proto: shape.needs_ip_proto,
+            relevant: shape.relevant,
+            asked: shape.asked,
             data: builder.reg(),
             data_end: builder.reg(),
             valid: builder.reg(),
@@ -319,8 +328,12 @@ impl<'a> Lowering<'a> {
             now: builder.reg(),
             port: builder.reg(),
             packet_len: builder.reg(),
-            ip_proto: builder.reg(),
-            payload_len: builder.reg(),
+            ip_proto: [Scope::Outer, Scope::Inner]
+                .into_iter()
+                .filter(|&scope| shape.ip_proto[scope as usize])
+                .map(|scope| (scope, builder.reg()))
+                .collect(),
+            payload_len: [Header::Tcp, Header::InnerTcp].map(|header| (header, builder.reg())).into(),
             metadata,
             fields: BTreeMap::new(),
             registers: BTreeMap::new(),

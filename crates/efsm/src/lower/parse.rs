@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_bpf::insn::{alu, jmp};
 use flowloom_wire::field::{CHECKSUMS, FieldId, Source};
-use flowloom_wire::graph::{Check, ETHERNET, Extent, Header, Length, NODES, Node, Slice};
+use flowloom_wire::graph::{Check, ETHERNET, Extent, Graph, Header, Length, Node, Slice};
 
-use super::asm::{Label, Op, Operand, R1, Reg, Size};
+use super::asm::{Builder, Label, Op, Operand, R1, Reg, Size};
 use super::{Lowering, fields_used, fields_written};
 use crate::model::{Expr, Function};
 
@@ -24,26 +24,34 @@ mod xdp_md {
 const MAX_DISTANCE: i32 = 0x3fff;
 
 /// Whether a node's successors can be reached over many ways: those of tags and extension headers.
-fn is_joined(node: &Node) -> bool {
-    node.header.is_none() || (node.extent == Extent::Open && *node != NODES[ETHERNET])
+fn is_joined(index: usize, node: &Node) -> bool {
+    let is_on_the_way = node.header.is_none() || node.extent == Extent::Open && index != ETHERNET;
+    is_on_the_way && node.length != Length::Peek
 }
 
 /// Which part of the parse graph a function needs.
 pub(super) struct Shape {
     /// Headers that are needed.
     pub(super) needed: u32,
-    /// Every combination of valid headers with which a parse can end.
+    /// Every combination of needed headers with which a parse can end.
     pub(super) masks: BTreeSet<u32>,
-    pub(super) needs_ip_proto: bool,
+    /// Whether the protocol numbers of the outer and the inner IP packet are needed.
+    pub(super) ip_proto: [bool; 2],
+    /// The nodes through which the parse must go: they, or what they lead to, are needed.
+    pub(super) relevant: Vec<bool>,
+    /// The nodes after which something asks how many bytes the IP header left.
+    pub(super) asked: Vec<bool>,
 }
 
 impl Shape {
-    pub(super) fn of(function: &Function) -> Shape {
+    pub(super) fn of(function: &Function, graph: &Graph) -> Shape {
         let mut needed = 0;
-        let mut needs_ip_proto = false;
+        let mut ip_proto = [false; 2];
         for field in fields_used(function) {
             needed |= mask_of(field);
-            needs_ip_proto |= field.get().source == Source::IpProto;
+            if let Source::IpProto(scope) = field.source() {
+                ip_proto[scope as usize] = true;
+            }
         }
         // A header whose checksum covers a written field is needed to keep it right.
         let written: u32 = fields_written(function).iter().map(|&f| mask_of(f)).fold(0, |a, b| a | b);
@@ -54,19 +62,52 @@ impl Shape {
                 needed |= checksum.header.bit();
             }
         }
-        let mut masks = BTreeSet::new();
+        let nodes = graph.nodes();
+        let (mut relevant, mut asked) = (vec![false; nodes.len()], vec![false; nodes.len()]);
+        // A node stands before all that can follow it.
+        for (index, node) in nodes.iter().enumerate().rev() {
+            relevant[index] = node.header.is_some_and(|header| header.bit() & needed != 0)
+                || node.next.ip_proto.is_some_and(|(scope, _)| ip_proto[scope as usize])
+                || node.next.successors().any(|to| relevant[to]);
+            asked[index] = node.next.successors().filter(|&to| relevant[to]).any(|to| match nodes[to].extent {
+                Extent::Within | Extent::TotalWithin(_) | Extent::AfterWithin(_) => true,
+                Extent::Open => asked[to],
+                Extent::Total(_) | Extent::After(_) => false,
+            });
+        }
+        let mut masks = BTreeSet::from([0]);
         let mut seen = BTreeSet::new();
         let mut todo = vec![(ETHERNET, 0u32)];
         while let Some((index, mask)) = todo.pop() {
             if !seen.insert((index, mask)) {
                 continue;
             }
-            let node = &NODES[index];
-            let after = mask | node.header.map_or(0, Header::bit);
+            let after = mask | nodes[index].header.map_or(0, Header::bit) & needed;
             masks.extend([mask, after]);
-            todo.extend(node.next.edges.iter().map(|&(_, next)| (next, after)));
+            todo.extend(nodes[index].next.successors().filter(|&to| relevant[to]).map(|to| (to, after)));
         }
-        Shape { needed, masks, needs_ip_proto }
+        Shape { needed, masks, ip_proto, relevant, asked }
+    }
+}
+
+/// A walk over the graph that is turned into code.
+struct Walk {
+    /// Where the header starts.
+    cursor: Reg,
+    /// How many bytes the IP header left.
+    remaining: Reg,
+    /// Nodes and the needed headers before them that code was asked for.
+    labels: BTreeMap<(usize, u32), Label>,
+    todo: Vec<(usize, u32)>,
+}
+
+impl Walk {
+    /// Where the code of a node stands that is reached with these headers.
+    fn label(&mut self, builder: &mut Builder, node: usize, mask: u32) -> Label {
+        *self.labels.entry((node, mask)).or_insert_with(|| {
+            self.todo.push((node, mask));
+            builder.label()
+        })
     }
 }
 
@@ -103,15 +144,44 @@ impl Window {
     }
 }
 
-/// Bytes of a header that are always there.
-pub(super) fn min_bytes(header: Header) -> u32 {
-    NODES.iter().find(|node| node.header == Some(header)).map_or(0, |node| node.min_bytes.into())
+/// The slice in parts that a window each covers, the first being the most significant: one where that is possible.
+pub(super) fn windows(slice: Slice, limit_bytes: u32) -> Vec<Window> {
+    let mut windows = Vec::new();
+    let (mut start, end) = (slice.offset_bits, slice.offset_bits + u16::from(slice.width_bits));
+    while start < end {
+        let bytes = (start / 8 + 1..=end / 8).rev().map(|byte| byte * 8);
+        let found = [end].into_iter().chain(bytes).find_map(|until| {
+            let part = Slice { offset_bits: start, width_bits: u8::try_from(until - start).ok()? };
+            Some((Window::of(part, limit_bytes)?, until))
+        });
+        let Some((window, until)) = found else { break };
+        windows.push(window);
+        start = until;
+    }
+    windows
 }
 
 impl Lowering<'_> {
+    /// Bytes of a header that are always there.
+    pub(super) fn min_bytes(&self, header: Header) -> u32 {
+        self.graph.node(header).map_or(0, |node| node.min_bytes.into())
+    }
+
     /// Loads a slice of the header at `base` as a number.
     pub(super) fn load_slice(&mut self, dst: Reg, base: Reg, slice: Slice, limit_bytes: u32) {
-        let Some(window) = Window::of(slice, limit_bytes) else { return };
+        let mut windows = windows(slice, limit_bytes).into_iter();
+        if let Some(first) = windows.next() {
+            self.load_window(dst, base, &first);
+        }
+        for window in windows {
+            let part = self.builder.reg();
+            self.load_window(part, base, &window);
+            self.builder.alu64(alu::LSH, dst, Operand::Imm(window.width_bits as i32));
+            self.builder.alu64(alu::OR, dst, Operand::Reg(part));
+        }
+    }
+
+    fn load_window(&mut self, dst: Reg, base: Reg, window: &Window) {
         let b = &mut self.builder;
         b.load(window.size, dst, base, window.offset);
         if window.size_bits > 8 {
@@ -131,7 +201,7 @@ impl Lowering<'_> {
         if let Some(first) = function.elements.first() {
             self.builder.push(Op::Line(first.span));
         }
-        let reads = |wanted: Source| fields_used(function).iter().any(|f| f.get().source == wanted);
+        let reads = |wanted: Source| fields_used(function).iter().any(|f| f.source() == wanted);
         let b = &mut self.builder;
         b.load(Size::B4, self.data, R1, xdp_md::DATA);
         b.load(Size::B4, self.data_end, R1, xdp_md::DATA_END);
@@ -146,32 +216,30 @@ impl Lowering<'_> {
         for (reg, variable) in self.metadata.iter().zip(&function.metadata) {
             b.set(*reg, variable.initial as u64);
         }
-        if self.tracked == 0 && !self.needs_ip_proto {
+        if self.tracked == 0 && self.ip_proto.values().next().is_none() {
             self.leave_parse(0);
             return;
         }
 
-        let cursor = b.dup(self.data);
-        let remaining = b.reg();
-        let mut labels: BTreeMap<(usize, u32), Label> = BTreeMap::new();
-        let mut todo = vec![(ETHERNET, 0u32)];
-        labels.insert((ETHERNET, 0), self.builder.label());
+        let graph = self.graph;
+        let mut walk = Walk { cursor: b.dup(self.data), remaining: b.reg(), labels: BTreeMap::new(), todo: Vec::new() };
+        walk.label(&mut self.builder, ETHERNET, 0);
         let mut exits: BTreeMap<u32, Label> = BTreeMap::new();
         let mut next = 0;
-        while next < todo.len() {
-            let (index, mask) = todo[next];
+        while next < walk.todo.len() {
+            let (index, mask) = walk.todo[next];
             next += 1;
-            let node = &NODES[index];
-            self.builder.place(labels[&(index, mask)]);
+            let node = &graph.nodes()[index];
+            self.builder.place(walk.labels[&(index, mask)]);
             let invalid = *exits.entry(mask).or_insert_with(|| self.builder.label());
-            let len = self.emit_node(node, cursor, remaining, invalid);
+            let len = self.emit_node(index, node, &walk, invalid);
             let after = mask | node.header.map_or(0, Header::bit) & self.tracked;
             let done = *exits.entry(after).or_insert_with(|| self.builder.label());
-            let edges: Vec<_> = node.next.edges.iter().filter(|&&(_, to)| self.is_relevant(to)).collect();
-            if let (Some(slice), true) = (node.next.selector, !edges.is_empty() || self.takes_ip_proto(node)) {
-                self.emit_selection(node, slice, (cursor, len), done, &edges, after, &mut labels, &mut todo);
+            if node.next.successors().any(|to| self.relevant[to]) {
+                self.emit_selection(index, node, len, done, after, &mut walk);
+            } else {
+                self.builder.goto(done);
             }
-            self.builder.goto(done);
         }
         for (mask, label) in exits {
             self.builder.place(label);
@@ -179,33 +247,23 @@ impl Lowering<'_> {
         }
     }
 
-    fn takes_ip_proto(&self, node: &Node) -> bool {
-        self.needs_ip_proto && node.next.is_ip_proto
-    }
-
-    /// Whether the parse must go through the node: it, or what it leads to, is needed.
-    fn is_relevant(&self, index: usize) -> bool {
-        let node = &NODES[index];
-        node.header.is_some_and(|h| h.bit() & self.tracked != 0)
-            || self.takes_ip_proto(node)
-            || node.next.edges.iter().any(|&(_, to)| self.is_relevant(to))
-    }
-
-    /// Whether a node after this one asks how many bytes the IP header left.
-    fn leads_to_extent(&self, node: &Node) -> bool {
-        node.next.edges.iter().any(|&(_, to)| self.is_relevant(to) && NODES[to].extent == Extent::Within)
+    /// The register of the protocol number that the node gives, where the function asks for it.
+    fn proto_register(&self, node: &Node) -> Option<(Reg, Slice)> {
+        let (scope, slice) = node.next.ip_proto?;
+        Some((*self.ip_proto.get(&scope)?, slice))
     }
 
     /// Presence, checks, length and extent of the header at `cursor`; jumps to `invalid` where the header is not valid.
     /// Returns the header's length.
-    fn emit_node(&mut self, node: &Node, cursor: Reg, remaining: Reg, invalid: Label) -> Operand {
+    fn emit_node(&mut self, index: usize, node: &Node, walk: &Walk, invalid: Label) -> Operand {
+        let (cursor, remaining) = (walk.cursor, walk.remaining);
         let min_bytes = u32::from(node.min_bytes);
         let data_end = self.data_end;
         let b = &mut self.builder;
         let end = b.dup(cursor);
         b.alu64(alu::ADD, end, Operand::Imm(min_bytes as i32));
         b.jump64(jmp::JGT, end, Operand::Reg(data_end), invalid);
-        for check in node.checks {
+        for check in &node.checks {
             let value = self.builder.reg();
             let (slice, op, limit) = match *check {
                 Check::Equal(slice, limit) => (slice, jmp::JNE, limit),
@@ -216,6 +274,7 @@ impl Lowering<'_> {
         }
         let len = match node.length {
             Length::Fixed => Operand::Imm(min_bytes as i32),
+            Length::Peek => Operand::Imm(0),
             Length::Scaled { slice, add, times } => {
                 let len = self.builder.reg();
                 self.load_slice(len, cursor, slice, min_bytes);
@@ -233,96 +292,113 @@ impl Lowering<'_> {
                 Operand::Reg(len)
             }
         };
-        let needs_extent = self.leads_to_extent(node);
+        let is_asked = self.asked[index];
         match node.extent {
             Extent::Open => {}
             Extent::Total(slice) => {
                 self.load_slice(remaining, cursor, slice, min_bytes);
-                match len {
-                    Operand::Reg(len) => {
-                        self.builder.jump64(jmp::JLT, remaining, Operand::Reg(len), invalid);
-                    }
-                    Operand::Imm(len) => self.builder.jump64(jmp::JLT, remaining, Operand::Imm(len), invalid),
-                }
-                if needs_extent {
+                self.builder.jump64(jmp::JLT, remaining, len, invalid);
+                if is_asked {
                     self.builder.alu64(alu::SUB, remaining, len);
                 }
             }
             Extent::After(slice) => {
-                if needs_extent {
+                if is_asked {
                     self.load_slice(remaining, cursor, slice, min_bytes);
                 }
             }
             Extent::Within => {
-                match len {
-                    Operand::Reg(len) => self.builder.jump64(jmp::JLT, remaining, Operand::Reg(len), invalid),
-                    Operand::Imm(len) => self.builder.jump64(jmp::JLT, remaining, Operand::Imm(len), invalid),
-                }
+                self.builder.jump64(jmp::JLT, remaining, len, invalid);
                 self.builder.alu64(alu::SUB, remaining, len);
             }
-        }
-        if let Some(header) = node.header {
-            self.builder.copy(self.pointers[&header], cursor);
-            if header == Header::Tcp {
-                self.builder.copy(self.payload_len, remaining);
+            Extent::TotalWithin(slice) | Extent::AfterWithin(slice) => {
+                self.builder.jump64(jmp::JLT, remaining, len, invalid);
+                self.builder.alu64(alu::SUB, remaining, len);
+                let own = self.builder.reg();
+                self.load_slice(own, cursor, slice, min_bytes);
+                if matches!(node.extent, Extent::TotalWithin(_)) {
+                    self.builder.jump64(jmp::JLT, own, len, invalid);
+                    self.builder.alu64(alu::SUB, own, len);
+                }
+                if is_asked {
+                    let fits = self.builder.label();
+                    self.builder.jump64(jmp::JLE, remaining, Operand::Reg(own), fits);
+                    self.builder.copy(remaining, own);
+                    self.builder.place(fits);
+                }
             }
         }
-        if self.takes_ip_proto(node)
-            && let Some(slice) = node.next.selector
-        {
-            let ip_proto = self.ip_proto;
-            self.load_slice(ip_proto, cursor, slice, min_bytes);
+        if let Some(header) = node.header.filter(|header| header.bit() & self.tracked != 0) {
+            self.builder.copy(self.pointers[&header], cursor);
+            if let Some(&payload_len) = self.payload_len.get(&header) {
+                self.builder.copy(payload_len, remaining);
+            }
+        }
+        if let Some((proto, slice)) = self.proto_register(node) {
+            self.load_slice(proto, cursor, slice, min_bytes);
         }
         len
     }
 
-    /// Follows the edge that the selector picks.
-    #[allow(clippy::too_many_arguments)] // the state of the walk, used nowhere else
-    fn emit_selection(
-        &mut self,
-        node: &Node,
-        selector: Slice,
-        (cursor, len): (Reg, Operand),
-        done: Label,
-        edges: &[&(u32, usize)],
-        after: u32,
-        labels: &mut BTreeMap<(usize, u32), Label>,
-        todo: &mut Vec<(usize, u32)>,
-    ) {
-        if edges.is_empty() {
-            return;
-        }
+    /// Follows the edge that the selectors pick; some edge leads on.
+    fn emit_selection(&mut self, index: usize, node: &Node, len: Operand, done: Label, after: u32, walk: &mut Walk) {
         let min_bytes = u32::from(node.min_bytes);
+        let cursor = walk.cursor;
         if let Some(slice) = node.next.only_if_zero {
             let later = self.builder.reg();
             self.load_slice(later, cursor, slice, min_bytes);
             self.builder.jump64(jmp::JNE, later, Operand::Imm(0), done);
         }
-        // Compared as it stands in memory: swapping the constants costs nothing.
-        let window = Window::of(selector, min_bytes);
-        let value = if self.takes_ip_proto(node) { self.ip_proto } else { self.builder.reg() };
-        let mut swapped = false;
-        if !self.takes_ip_proto(node) {
-            match window {
-                Some(w) if w.shift == 0 && w.width_bits == 16 && w.size_bits == 16 => {
-                    self.builder.load(w.size, value, cursor, w.offset);
-                    swapped = true;
-                }
-                _ => self.load_slice(value, cursor, selector, min_bytes),
+        let leads_on = |to: &usize| self.relevant[*to];
+        let otherwise = node.next.otherwise.filter(leads_on);
+        // An edge that leads nowhere counts where a later choice would lead on.
+        let mut later = otherwise.is_some();
+        let mut choices = Vec::new();
+        for choice in node.next.choices.iter().rev() {
+            let edges: Vec<_> = choice.edges.iter().filter(|(_, to)| later || leads_on(to)).copied().collect();
+            later |= edges.iter().any(|(_, to)| leads_on(to));
+            if !edges.is_empty() {
+                choices.push((choice.selector, edges));
             }
         }
-        self.builder.alu64(alu::ADD, cursor, len);
-        if is_joined(node) {
+        choices.reverse();
+        let mut values = Vec::new();
+        for &(selector, _) in &choices {
+            let value = match self.proto_register(node) {
+                Some((proto, slice)) if slice == selector => (proto, false),
+                _ => {
+                    let value = self.builder.reg();
+                    // Compared as it stands in memory: swapping the constants costs nothing.
+                    match Window::of(selector, min_bytes) {
+                        Some(w) if w.shift == 0 && w.width_bits == 16 && w.size_bits == 16 => {
+                            self.builder.load(w.size, value, cursor, w.offset);
+                            (value, true)
+                        }
+                        _ => {
+                            self.load_slice(value, cursor, selector, min_bytes);
+                            (value, false)
+                        }
+                    }
+                }
+            };
+            values.push(value);
+        }
+        if node.length != Length::Peek {
+            self.builder.alu64(alu::ADD, cursor, len);
+        }
+        if is_joined(index, node) {
             self.forget_way(cursor);
         }
-        for &&(constant, to) in edges {
-            let label = *labels.entry((to, after)).or_insert_with(|| {
-                todo.push((to, after));
-                self.builder.label()
-            });
-            let constant = if swapped { u32::from((constant as u16).swap_bytes()) } else { constant };
-            self.builder.jump64(jmp::JEQ, value, Operand::Imm(constant as i32), label);
+        for ((_, edges), (value, is_swapped)) in choices.into_iter().zip(values) {
+            for (constant, to) in edges {
+                let label = if self.relevant[to] { walk.label(&mut self.builder, to, after) } else { done };
+                let constant = if is_swapped { (constant as u16).swap_bytes().into() } else { constant };
+                let constant = self.builder.operand(constant);
+                self.builder.jump64(jmp::JEQ, value, constant, label);
+            }
         }
+        let rest = otherwise.map_or(done, |to| walk.label(&mut self.builder, to, after));
+        self.builder.goto(rest);
     }
 
     /// Recomputes the cursor from its distance to the packet's start.

@@ -10,7 +10,7 @@ use flowloom_wire::graph::{Header, Slice};
 
 use super::Lowering;
 use super::asm::{Label, Op, Operand, Reg, Size};
-use super::parse::{mask_of, min_bytes};
+use super::parse::mask_of;
 use crate::layout::size_bytes;
 use crate::model::{BinaryOp, Condition, Destination, Expr, Relation, Stateful, Type, Wide, Width};
 
@@ -193,15 +193,12 @@ impl Lowering<'_> {
 
     /// The places a field can be read from, one for each header that has it.
     pub(super) fn places(field: FieldId) -> Vec<(Header, Slice)> {
-        match field.get().source {
+        match field.source() {
             Source::Header(header, slice) => vec![(header, slice)],
-            Source::Either(names) => {
-                names.iter().filter_map(|n| FieldId::by_name(n)).flat_map(Lowering::places).collect()
+            Source::Either(_) | Source::Address { .. } => {
+                field.alternatives().iter().flat_map(|&field| Lowering::places(field)).collect()
             }
-            Source::Address { v4, v6 } => {
-                [v4, v6].iter().filter_map(|n| FieldId::by_name(n)).flat_map(Lowering::places).collect()
-            }
-            Source::IpProto | Source::TcpPayloadLen | Source::PacketLen | Source::PacketPort => Vec::new(),
+            Source::IpProto(_) | Source::TcpPayloadLen(_) | Source::PacketLen | Source::PacketPort => Vec::new(),
         }
     }
 
@@ -245,9 +242,9 @@ impl Lowering<'_> {
 
     /// A field of at most 64 bits, as a number in the register that holds it on this path.
     pub(super) fn load_field(&mut self, element: usize, field: FieldId) -> Reg {
-        match field.get().source {
-            Source::IpProto => return self.ip_proto,
-            Source::TcpPayloadLen => return self.payload_len,
+        match field.source() {
+            Source::IpProto(scope) => return self.ip_proto[&scope],
+            Source::TcpPayloadLen(header) => return self.payload_len[&header],
             Source::PacketLen => return self.packet_len,
             Source::PacketPort => return self.port,
             _ => {}
@@ -256,7 +253,7 @@ impl Lowering<'_> {
         if self.path.loaded.insert(Item::Field(field)) {
             self.for_each_place(&Lowering::places(field), |this, header, slice| {
                 let base = this.pointers[&header];
-                this.load_slice(reg, base, slice, min_bytes(header));
+                this.load_slice(reg, base, slice, this.min_bytes(header));
             });
         }
         reg
@@ -314,7 +311,7 @@ impl Lowering<'_> {
             }
             Expr::Field(field) => {
                 let value = Value::Reg(self.load_field(env.element, *field));
-                self.extend(value, unsigned(field.get().width_bits.min(64)), width)
+                self.extend(value, unsigned(field.width_bits().min(64)), width)
             }
             Expr::Now { unit_ns } => {
                 self.ensure_now();
@@ -488,13 +485,13 @@ impl Lowering<'_> {
             Condition::Masked { operand: Wide::Field(field), mask, value, negated } => {
                 let holds = self.builder.label();
                 let differs = if *negated { holds } else { fails };
-                if field.get().width_bits > 64 {
+                if field.width_bits() > 64 {
                     let (high, low) = self.load_wide(env.element, *field);
                     self.match_half(high, (mask >> 64) as u64, (value >> 64) as u64, differs);
                     self.match_half(low, *mask as u64, *value as u64, differs);
                 } else {
                     let reg = self.load_field(env.element, *field);
-                    let all = low_bits(u64::MAX, field.get().width_bits.into());
+                    let all = low_bits(u64::MAX, field.width_bits().into());
                     let mask = if *mask as u64 & all == all { u64::MAX } else { *mask as u64 };
                     self.match_half(reg, mask, *value as u64, differs);
                 }

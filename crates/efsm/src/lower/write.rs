@@ -13,7 +13,7 @@ use flowloom_wire::graph::{Header, Slice};
 
 use super::Lowering;
 use super::asm::{Op, Operand, Reg, Size};
-use super::parse::{Window, min_bytes};
+use super::parse::Window;
 use super::value::Value;
 
 /// Where a written value comes from.
@@ -93,7 +93,7 @@ impl Lowering<'_> {
             .collect();
         let mut touched: BTreeMap<Header, Vec<bool>> = BTreeMap::new();
         for &(header, slice, _) in &concrete {
-            let words = touched.entry(header).or_insert_with(|| vec![false; min_bytes(header) as usize / 2]);
+            let words = touched.entry(header).or_insert_with(|| vec![false; self.min_bytes(header) as usize / 2]);
             words_of(slice).for_each(|word| words[word] = true);
         }
         let checksums: Vec<&Checksum> = CHECKSUMS
@@ -183,7 +183,7 @@ impl Lowering<'_> {
             }
             Source::Halves((_, low)) => Value::Reg(low),
         };
-        let Some(window) = Window::of(slice, min_bytes(header)) else { return };
+        let Some(window) = Window::of(slice, self.min_bytes(header)) else { return };
         if window.width_bits == window.size_bits {
             let swapped = self.swapped(value, window.size_bits);
             self.builder.store(window.size, base, window.offset, swapped);

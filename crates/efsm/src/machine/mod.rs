@@ -14,7 +14,7 @@ use flowloom_engine::{
     Choices, Datapath, EngineError, MapState, Outcome, Output, Packet, Port, Ports, Snapshot, SnapshotError, Verdict,
 };
 use flowloom_wire::field::FieldId;
-use flowloom_wire::{KeySpec, Layers};
+use flowloom_wire::{Graph, KeySpec, Layers};
 
 use crate::coverage::Coverage;
 use crate::layout::{self, Counter, RecordLayout};
@@ -239,7 +239,7 @@ impl Machine {
         let table = self.tables[index].as_mut()?;
         let key = match &table.key {
             None => vec![0; layout::SINGLE_KEY_BYTES],
-            Some(spec) => spec.extract(&frame.layers, &frame.bytes, packet.port.0)?,
+            Some(spec) => spec.extract(&frame.layers, &frame.bytes, packet.port.0, &[])?,
         };
         if !table.looked_up.contains(&key) {
             table.looked_up.insert(key.clone());
@@ -295,7 +295,12 @@ impl Machine {
         self.coverage.count(index, counter);
         let function = Arc::clone(&self.function);
         // It reads constants only, so an empty packet does.
-        let empty = Frame { bytes: Vec::new(), layers: Layers::parse(&[]), metadata: Vec::new(), outputs: Vec::new() };
+        let empty = Frame {
+            bytes: Vec::new(),
+            layers: Layers::parse(Graph::standard(), &[]),
+            metadata: Vec::new(),
+            outputs: Vec::new(),
+        };
         let nothing = Packet { bytes: &[], port: Port(0) };
         let effects =
             Effects::of(&element.otherwise.actions, &outer(&function, &empty, &nothing, &Choices::seeded(0, 0, 0)));
@@ -348,7 +353,7 @@ impl Datapath for Machine {
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
         let bytes = packet.bytes.to_vec();
-        let layers = Layers::parse(&bytes);
+        let layers = Layers::parse(Graph::standard(), &bytes);
         let metadata = self.function.metadata.iter().map(|m| m.initial).collect();
         let mut frame = Frame { bytes, layers, metadata, outputs: Vec::new() };
         let mut element = 0;

@@ -39,9 +39,11 @@ pub(crate) fn check_model(function: &Function) {
         if let Some(s) = s {
             assert!(s.size > 0 && s.sweep_ns > 0 && !s.states.is_empty(), "{place}");
             assert!(
-                s.key
-                    .as_ref()
-                    .is_none_or(|k| flowloom_wire::KeySpec::new(&k.fields().collect::<Vec<_>>(), k.biflow).is_ok()),
+                s.key.as_ref().is_none_or(|k| flowloom_wire::KeySpec::of_fields(
+                    &k.fields().collect::<Vec<_>>(),
+                    k.biflow
+                )
+                .is_ok()),
                 "{place}"
             );
             for v in s.registers.iter().chain(&s.globals) {
@@ -58,7 +60,7 @@ pub(crate) fn check_model(function: &Function) {
                 Expr::Global(i) => assert!(usize::from(*i) < globals, "{place}"),
                 Expr::Metadata(i) => assert!(usize::from(*i) < function.metadata.len(), "{place}"),
                 Expr::Field(f) => {
-                    assert!(u32::from(f.get().width_bits) <= width.bits(), "{place}: {expr:?} in {width:?}")
+                    assert!(u32::from(f.width_bits()) <= width.bits(), "{place}: {expr:?} in {width:?}")
                 }
                 Expr::Now { unit_ns } => assert!(*unit_ns > 0, "{place}"),
                 Expr::State => assert!(s.is_some(), "{place}"),
@@ -85,16 +87,16 @@ pub(crate) fn check_model(function: &Function) {
                         check(right, width);
                     }
                     Condition::Masked { operand, mask, value, .. } => {
-                        let bits = operand.field().map_or(128, |field| u32::from(field.get().width_bits));
+                        let bits = operand.field().map_or(128, |field| u32::from(field.width_bits()));
                         assert!(bits == 128 || mask >> bits == 0, "{place}: {condition:?}");
                         assert_eq!(value & !mask, 0, "{place}: {condition:?}");
                     }
                     Condition::Range { field, low, high, .. } => {
-                        let bits = u32::from(field.get().width_bits);
+                        let bits = u32::from(field.width_bits());
                         assert!(low <= high && (bits == 64 || high >> bits == 0), "{place}: {condition:?}");
                     }
                     Condition::Same { left, right, .. } => {
-                        let width = |wide: &Wide| wide.field().map_or(128, |field| field.get().width_bits);
+                        let width = |wide: &Wide| wide.field().map_or(128, |field| field.width_bits());
                         assert_eq!((width(left), width(right)), (128, 128), "{place}");
                     }
                     Condition::OneOf { operand, values, width, .. } => {
@@ -129,8 +131,8 @@ pub(crate) fn check_model(function: &Function) {
             assert_eq!(targets.len(), actions.writes.len(), "{place}");
             for write in &actions.writes {
                 if let WriteTarget::Field(field) = write.target {
-                    assert!(field.get().writable, "{place}");
-                    let is_wide = field.get().width_bits > 64;
+                    assert!(field.is_writable(), "{place}");
+                    let is_wide = field.width_bits() > 64;
                     assert_eq!(is_wide, !matches!(write.value, NewValue::Number { .. }), "{place}: {write:?}");
                 }
                 if let NewValue::Number { value, width } = &write.value {

@@ -12,12 +12,11 @@ const GAPS_NS: [u64; 6] = [0, 0, 1, 4, 5, 6];
 
 /// A function that does everything that can be done with one field.
 fn about(field: FieldId) -> String {
-    let f = field.get();
-    let name = f.name;
+    let name = field.name();
     let mut text =
         format!("function f;\nmeta m;\nstateful e {{\n key {name};\n size 8;\n states a, b;\n reg n;\n reg k: u8;\n");
-    if f.width_bits <= 64 {
-        let most = if f.width_bits == 64 { u64::MAX } else { (1 << f.width_bits) - 1 };
+    if field.width_bits() <= 64 {
+        let most = if field.width_bits() == 64 { u64::MAX } else { (1 << field.width_bits()) - 1 };
         let half = most / 2;
         writeln!(
             text,
@@ -35,10 +34,10 @@ fn about(field: FieldId) -> String {
         writeln!(text, " on b when !({name} in 2001::/16) -> a {{ n = 0; goto w; }}").unwrap();
     }
     text.push_str(" otherwise { m = 3; goto w; }\n}\nstateless w {\n");
-    match (f.writable, f.width_bits) {
+    match (field.is_writable(), field.width_bits()) {
         (false, _) => {}
         (true, 65..) => {
-            let other = f.partner.unwrap_or(name);
+            let other = field.partner().map_or_else(|| name.clone(), FieldId::name);
             writeln!(text, " when pkt.len & 6 == 0 {{ {name} = {other}; {other} = {name}; forward(1); }}").unwrap();
             writeln!(text, " when pkt.len & 2 == 0 {{ {name} = fffe::1:0:ffff; forward(2); }}").unwrap();
             if name.starts_with("ip.") {
@@ -65,7 +64,7 @@ fn every_field_in_every_role() {
         let coverage = agree(&function, &steps, 5, None);
         // Lengths and types fill half of their range at most.
         let reached = coverage.elements[0].rows.iter().flat_map(|r| r.values()).filter(|n| **n > 0).count();
-        assert!(reached >= 1, "{}: nothing matches", field.get().name);
+        assert!(reached >= 1, "{}: nothing matches", field.name());
     }
 }
 
@@ -125,9 +124,9 @@ fn random_keys_are_the_same_bytes() {
                     fields.insert(rng.below(fields.len() + 1), partner);
                 }
             }
-            biflow = KeySpec::new(&fields, true).is_ok();
+            biflow = KeySpec::of_fields(&fields, true).is_ok();
         }
-        let names: Vec<&str> = fields.iter().map(|f| f.get().name).collect();
+        let names: Vec<_> = fields.iter().map(|f| f.name()).collect();
         let names = names.join(", ");
         let key = if biflow { format!("biflow({names})") } else { names };
         // At times behind another element, where the headers are not known at the entry.
@@ -143,7 +142,7 @@ fn random_keys_are_the_same_bytes() {
         let e = coverage.elements.last().unwrap();
         keyed += u64::from(e.flows_looked_up > 0);
         biflows += u64::from(biflow);
-        longest = longest.max(KeySpec::new(&fields, biflow).unwrap().key_bytes());
+        longest = longest.max(KeySpec::of_fields(&fields, biflow).unwrap().key_bytes());
     }
     println!("{keyed} of 400 keys were found in packets, {biflows} of both directions, the longest of {longest} bytes");
     assert!(keyed > 250 && biflows > 40 && longest > 64, "{keyed} {biflows} {longest}");

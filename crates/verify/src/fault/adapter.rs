@@ -2,7 +2,7 @@
 
 use flowloom_efsm::layout::is_instrument;
 use flowloom_engine::{Choices, Datapath, EngineError, Outcome, Packet, Ports, Refusal, Snapshot, Verdict};
-use flowloom_wire::{Header, Layers};
+use flowloom_wire::{Graph, Header, Layers};
 
 /// A fault of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -152,7 +152,7 @@ impl<'a> Faulty<'a> {
             }
             _ => {}
         }
-        let layers = Layers::parse(packet.bytes);
+        let layers = Layers::parse(Graph::standard(), packet.bytes);
         for output in &mut outcome.outputs {
             let bytes = &mut output.bytes;
             let mut put_back = |header, offset: usize| {

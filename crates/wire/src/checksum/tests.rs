@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
+use crate::graph::Graph;
 
 fn id(name: &str) -> FieldId {
     FieldId::by_name(name).unwrap()
@@ -24,7 +25,7 @@ fn udp_checksum(p: &[u8]) -> u16 {
 }
 
 fn rewritten(mut p: Vec<u8>, writes: &[(&str, u128)]) -> Vec<u8> {
-    let layers = Layers::parse(&p);
+    let layers = Layers::parse(Graph::standard(), &p);
     let writes: Vec<_> = writes.iter().map(|&(name, value)| (id(name), value)).collect();
     rewrite(&mut p, &layers, &writes);
     p

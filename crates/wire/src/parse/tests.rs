@@ -1,13 +1,13 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::graph::{bits, bytes};
+use crate::graph::{Graph, bits, bytes};
 
 fn id(name: &str) -> FieldId {
     FieldId::by_name(name).unwrap()
 }
 
 fn read(packet: &[u8], name: &str) -> Option<u128> {
-    Layers::parse(packet).read(packet, 7, id(name))
+    Layers::parse(Graph::standard(), packet).read(packet, 7, id(name))
 }
 
 fn ethernet(kind: u16, rest: &[u8]) -> Vec<u8> {
@@ -63,7 +63,7 @@ fn slices_read_and_write_bits() {
 #[test]
 fn ipv4_tcp() {
     let p = ipv4(44, 6, 0x4000, &tcp(6, &[2, 4, 5, 0xb4]));
-    let layers = Layers::parse(&p);
+    let layers = Layers::parse(Graph::standard(), &p);
     assert_eq!(layers.valid(), Header::Ethernet.bit() | Header::Ipv4.bit() | Header::Tcp.bit());
     assert_eq!((layers.offset(Header::Tcp), layers.len(Header::Tcp)), (Some(34), Some(24)));
     assert_eq!(layers.offset(Header::Udp), None);
@@ -98,7 +98,7 @@ fn ipv4_tcp() {
 
 #[test]
 fn lengths_decide_validity() {
-    let l4 = |p: &[u8]| Layers::parse(p).has(Header::Tcp);
+    let l4 = |p: &[u8]| Layers::parse(Graph::standard(), p).has(Header::Tcp);
     assert!(l4(&ipv4(40, 6, 0, &tcp(5, &[]))));
     assert!(!l4(&ipv4(39, 6, 0, &tcp(5, &[]))), "beyond the IP length");
     assert!(!l4(&ipv4(60, 6, 0, &tcp(4, &[]))), "data offset below 5");
@@ -110,15 +110,15 @@ fn lengths_decide_validity() {
     cut.pop();
     assert!(!l4(&cut));
     let mut short_total = ipv4(19, 6, 0, &tcp(5, &[]));
-    assert!(!Layers::parse(&short_total).has(Header::Ipv4));
+    assert!(!Layers::parse(Graph::standard(), &short_total).has(Header::Ipv4));
     assert_eq!(read(&short_total, "ip.proto"), None);
     short_total[14] = 0x65;
-    assert!(!Layers::parse(&short_total).has(Header::Ipv4), "version 6 under the EtherType of IPv4");
+    assert!(!Layers::parse(Graph::standard(), &short_total).has(Header::Ipv4), "version 6 under the EtherType of IPv4");
     let udp = |len: u16| {
         let mut u = vec![0, 53, 0, 54];
         u.extend(len.to_be_bytes());
         u.extend([0, 0]);
-        Layers::parse(&ipv4(28, 17, 0, &u)).has(Header::Udp)
+        Layers::parse(Graph::standard(), &ipv4(28, 17, 0, &u)).has(Header::Udp)
     };
     assert!(udp(8) && udp(9) && !udp(7));
 }
@@ -135,7 +135,7 @@ fn ipv6_extension_headers() {
         ipv6(rest.len() as u16, first, &rest)
     };
     let p = build(&[&hop(60), &hop(51), &auth(44), &frag(6, 0)], 0);
-    assert_eq!(Layers::parse(&p).offset(Header::Tcp), Some(14 + 40 + 8 + 8 + 12 + 8));
+    assert_eq!(Layers::parse(Graph::standard(), &p).offset(Header::Tcp), Some(14 + 40 + 8 + 8 + 12 + 8));
     assert_eq!(read(&p, "tcp.payload_len"), Some(10));
     assert_eq!(read(&p, "ip.proto"), Some(6));
     assert_eq!(read(&p, "ipv6.next"), Some(0));
@@ -174,8 +174,8 @@ fn vlan_tags() {
 
 #[test]
 fn no_bytes_no_headers() {
-    assert_eq!(Layers::parse(&[]).valid(), 0);
+    assert_eq!(Layers::parse(Graph::standard(), &[]).valid(), 0);
     assert_eq!(read(&[], "pkt.len"), Some(0));
-    assert_eq!(Layers::parse(&[0; 13]).valid(), 0);
-    assert_eq!(Layers::parse(&[0; 14]).valid(), Header::Ethernet.bit());
+    assert_eq!(Layers::parse(Graph::standard(), &[0; 13]).valid(), 0);
+    assert_eq!(Layers::parse(Graph::standard(), &[0; 14]).valid(), Header::Ethernet.bit());
 }

@@ -1,0 +1,55 @@
+use std::collections::HashSet;
+
+use super::standard::EXT_DEPTH;
+use super::*;
+
+fn end_bits(slice: Slice) -> u32 {
+    u32::from(slice.offset_bits) + u32::from(slice.width_bits)
+}
+
+#[test]
+fn nodes_are_well_formed() {
+    let graph = Graph::standard();
+    for (index, node) in graph.nodes().iter().enumerate() {
+        let inside = |slice: Slice| end_bits(slice) <= u32::from(node.min_bytes) * 8;
+        for choice in &node.next.choices {
+            let mut values = HashSet::new();
+            for &(value, _) in &choice.edges {
+                assert!(values.insert(value), "{}: two edges for {value}", node.name);
+                assert!(value < 1 << choice.selector.width_bits, "{}", node.name);
+            }
+            assert!(inside(choice.selector), "{}", node.name);
+        }
+        for to in node.next.successors() {
+            assert!(to > index && to < graph.nodes().len(), "{}: before all that can follow", node.name);
+        }
+        let slices = [node.next.only_if_zero, node.next.ip_proto.map(|(_, slice)| slice)];
+        assert!(slices.into_iter().flatten().all(inside), "{}", node.name);
+        for check in &node.checks {
+            let (Check::Equal(slice, _) | Check::AtLeast(slice, _)) = *check;
+            assert!(inside(slice), "{}", node.name);
+        }
+        if let Length::Scaled { slice, times, .. } = node.length {
+            assert!(times.is_power_of_two() && inside(slice), "{}", node.name);
+        }
+    }
+}
+
+#[test]
+fn every_header_has_one_node_at_most() {
+    for (i, header) in Header::ALL.into_iter().enumerate() {
+        assert_eq!(header.bit(), 1 << i);
+        assert!(Graph::standard().nodes().iter().filter(|node| node.header == Some(header)).count() <= 1);
+        assert_eq!(header.user_index().and_then(|i| Header::USER.get(i).copied()), header.user_index().map(|_| header));
+    }
+    assert_eq!(Header::USER.map(|header| header.user_index()), [0, 1, 2, 3, 4, 5, 6, 7].map(Some));
+}
+
+#[test]
+fn every_path_ends() {
+    fn depth(nodes: &[Node], at: usize) -> usize {
+        1 + nodes[at].next.successors().map(|to| depth(nodes, to)).max().unwrap_or(0)
+    }
+    // The longest has all extension headers.
+    assert_eq!(depth(Graph::standard().nodes(), ETHERNET), 3 + 1 + EXT_DEPTH + 1);
+}

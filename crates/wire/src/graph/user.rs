@@ -1,0 +1,319 @@
+//! Headers of one's own.
+
+use std::borrow::Cow;
+
+use super::{Choice, Extent, Graph, Header, Length, MOST_USER_HEADERS, Next, Node, Scope, Slice};
+use crate::field::{FIELDS, FieldId, Source};
+
+/// The longest header of one's own.
+const MOST_BYTES: usize = 254;
+
+/// A header that a function declares: fields one after the other, big endian and without gaps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserHeader {
+    /// Its name, the prefix of its fields.
+    pub name: String,
+    /// What it stands after.
+    pub after: Parent,
+    /// It is there where one of these fields has this value; without any, always.
+    pub when: Vec<(FieldId, u64)>,
+    /// Its fields in order.
+    pub fields: Vec<UserField>,
+}
+
+/// A field of a header of one's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserField {
+    /// Its name, without that of the header.
+    pub name: String,
+    /// Its width: 1 to 64, or 128 at a whole byte.
+    pub width_bits: u8,
+}
+
+/// What a header of one's own stands after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parent {
+    /// The Ethernet header and its tags, by `eth.type`, wherever the EtherType stands.
+    Ethernet,
+    /// The outermost IP header and its extension headers, by `ip.proto`.
+    Ip,
+    /// The outermost UDP header, by its fields.
+    Udp,
+    /// The outermost TCP header and its options, by its fields.
+    Tcp,
+    /// An earlier header of one's own (its place among them), by its fields or always.
+    User(usize),
+}
+
+/// Why headers of one's own do not make a graph.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GraphError {
+    /// There are more than a parse can tell apart.
+    #[error("{found} headers are declared, {limit} can be")]
+    TooMany {
+        /// How many there are.
+        found: usize,
+        /// How many there can be.
+        limit: usize,
+    },
+    /// Fields of this prefix are there already.
+    #[error("there are fields of another header called `{header}`")]
+    Name {
+        /// The header.
+        header: String,
+    },
+    /// A field is there twice.
+    #[error("header `{header}` has two fields called `{field}`")]
+    Duplicate {
+        /// The header.
+        header: String,
+        /// The field.
+        field: String,
+    },
+    /// The header has no whole number of 16-bit words, which checksums count in, or is too long.
+    #[error("header `{header}` has {found_bits} bits; it must have a multiple of 16, from 16 to {limit_bits}")]
+    Length {
+        /// The header.
+        header: String,
+        /// Its length.
+        found_bits: usize,
+        /// The largest length.
+        limit_bits: usize,
+    },
+    /// A field has no bits or too many.
+    #[error("field `{header}.{field}` has {found_bits} bits; it must have 1 to 64, or 128")]
+    Width {
+        /// The header.
+        header: String,
+        /// The field.
+        field: String,
+        /// Its width.
+        found_bits: u8,
+    },
+    /// A field of 128 bits starts within a byte.
+    #[error("field `{header}.{field}` of 128 bits starts at bit {offset_bits}, which is not a whole byte")]
+    Unaligned {
+        /// The header.
+        header: String,
+        /// The field.
+        field: String,
+        /// Where it starts.
+        offset_bits: usize,
+    },
+    /// It stands after a header that is not declared before it.
+    #[error("header `{header}` stands after one that is not declared before it")]
+    Parent {
+        /// The header.
+        header: String,
+    },
+    /// Only headers of one's own can always be followed by another one.
+    #[error("header `{header}` needs a value of `{after}` by which to tell that it is there")]
+    NoSelector {
+        /// The header.
+        header: String,
+        /// The field or header by which it could be told.
+        after: String,
+    },
+    /// A field that does not tell what follows there.
+    #[error("header `{header}` cannot be told by `{field}`: it stands after `{after}`")]
+    Selector {
+        /// The header.
+        header: String,
+        /// The field.
+        field: String,
+        /// What the header stands after.
+        after: String,
+    },
+    /// The field never has this value.
+    #[error("header `{header}` is told by `{field}` being {value:#x}, which {width_bits} bits do not hold")]
+    Value {
+        /// The header.
+        header: String,
+        /// The field.
+        field: String,
+        /// The value.
+        value: u64,
+        /// The field's width.
+        width_bits: u8,
+    },
+    /// Another header is told by the same value.
+    #[error("header `{header}` is told by `{field}` being {value:#x}, which tells `{other}`")]
+    Taken {
+        /// The header.
+        header: String,
+        /// The field.
+        field: String,
+        /// The value.
+        value: u64,
+        /// What the value tells already.
+        other: String,
+    },
+    /// Two headers always follow the same one.
+    #[error("header `{header}` always follows `{after}`, and so does `{other}`")]
+    AlwaysTaken {
+        /// The header.
+        header: String,
+        /// What it stands after.
+        after: String,
+        /// What stands there already.
+        other: String,
+    },
+}
+
+impl Graph {
+    /// The standard graph with headers of one's own. Where a packet fits several, the standard ones come first, then those
+    /// of one's own in order of declaration.
+    ///
+    /// # Errors
+    /// A header that cannot be parsed, or not be told from another one.
+    pub fn with(users: &[UserHeader]) -> Result<Graph, GraphError> {
+        if users.len() > MOST_USER_HEADERS {
+            return Err(GraphError::TooMany { found: users.len(), limit: MOST_USER_HEADERS });
+        }
+        let mut graph = Graph::standard().clone();
+        for (user, header) in users.iter().zip(Header::USER) {
+            graph.add_user(user, header)?;
+        }
+        Ok(graph)
+    }
+
+    fn add_user(&mut self, user: &UserHeader, header: Header) -> Result<(), GraphError> {
+        let len_bits = check_fields(user)?;
+        let own = || user.name.clone();
+        let is_known = |name: &str| name == user.name;
+        if self.users.iter().any(|other| is_known(&other.name))
+            || FIELDS.iter().filter_map(|field| field.name.split('.').next()).any(is_known)
+        {
+            return Err(GraphError::Name { header: own() });
+        }
+        let parents = self.parents(user)?;
+        let after = self.after_name(user.after);
+        let node = self.nodes.len();
+        self.nodes.push(Node {
+            name: Cow::Owned(own()),
+            header: Some(header),
+            min_bytes: (len_bits / 8) as u8,
+            checks: Vec::new(),
+            length: Length::Fixed,
+            extent: match user.after {
+                Parent::Ethernet => Extent::Open,
+                Parent::User(_) => self.nodes[parents[0].0].extent,
+                Parent::Ip | Parent::Udp | Parent::Tcp => Extent::Within,
+            },
+            next: Next::default(),
+        });
+        self.users.push(user.clone());
+        for &(parent, _) in parents.iter().filter(|_| user.when.is_empty()) {
+            if !matches!(user.after, Parent::User(_)) {
+                return Err(GraphError::NoSelector { header: own(), after });
+            }
+            if let Some(other) = self.nodes[parent].next.otherwise {
+                return Err(GraphError::AlwaysTaken {
+                    header: own(),
+                    after,
+                    other: self.nodes[other].name.to_string(),
+                });
+            }
+            self.nodes[parent].next.otherwise = Some(node);
+        }
+        for &(field, value) in &user.when {
+            let name = self.field_name(field).into_owned();
+            for &(parent, selector) in &parents {
+                let selector = match (selector, field.source()) {
+                    // The name stands for these bits of whichever parent it is.
+                    (Some(slice), _) if name == after => slice,
+                    (None, Source::Header(header, slice)) if self.nodes[parent].header == Some(header) => slice,
+                    _ => return Err(GraphError::Selector { header: own(), field: name, after }),
+                };
+                if selector.width_bits > 64 {
+                    return Err(GraphError::Selector { header: own(), field: name, after });
+                }
+                if selector.width_bits < 64 && value >> selector.width_bits != 0 {
+                    let width_bits = selector.width_bits;
+                    return Err(GraphError::Value { header: own(), field: name, value, width_bits });
+                }
+                if let Some(other) = self.nodes[parent].next.add_edge(selector, value, node) {
+                    let other = self.nodes[other].name.to_string();
+                    return Err(GraphError::Taken { header: own(), field: name, value, other });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The nodes that a header of one's own can follow, with the bits that choose where all of them have such.
+    fn parents(&self, user: &UserHeader) -> Result<Vec<(usize, Option<Slice>)>, GraphError> {
+        let of = |header: Header| self.nodes.iter().position(|node| node.header == Some(header));
+        let found: Vec<(usize, Option<Slice>)> = match user.after {
+            Parent::Ethernet => [Header::Ethernet, Header::Vlan, Header::Vlan2]
+                .into_iter()
+                .filter_map(of)
+                .map(|node| (node, self.nodes[node].next.choices.first().map(|choice| choice.selector)))
+                .collect(),
+            Parent::Ip => (0..self.nodes.len())
+                .filter_map(|node| match self.nodes[node].next.ip_proto {
+                    Some((Scope::Outer, slice)) => Some((node, Some(slice))),
+                    _ => None,
+                })
+                .collect(),
+            Parent::Udp => of(Header::Udp).map(|node| (node, None)).into_iter().collect(),
+            Parent::Tcp => of(Header::Tcp).map(|node| (node, None)).into_iter().collect(),
+            Parent::User(index) => {
+                Header::USER.get(index).copied().and_then(of).map(|node| (node, None)).into_iter().collect()
+            }
+        };
+        if found.is_empty() { Err(GraphError::Parent { header: user.name.clone() }) } else { Ok(found) }
+    }
+
+    /// The field that chooses there, or else the header.
+    fn after_name(&self, after: Parent) -> String {
+        match after {
+            Parent::Ethernet => "eth.type".to_owned(),
+            Parent::Ip => "ip.proto".to_owned(),
+            Parent::Udp => "udp".to_owned(),
+            Parent::Tcp => "tcp".to_owned(),
+            Parent::User(index) => self.users.get(index).map_or_else(String::new, |user| user.name.clone()),
+        }
+    }
+}
+
+impl Next {
+    /// One more edge, tried after all others; where the value leads already, if it does.
+    fn add_edge(&mut self, selector: Slice, value: u64, to: usize) -> Option<usize> {
+        let mut same = self.choices.iter().filter(|choice| choice.selector == selector);
+        if let Some(edge) = same.find_map(|choice| choice.edges.iter().find(|edge| edge.0 == value)) {
+            return Some(edge.1);
+        }
+        match self.choices.last_mut() {
+            Some(last) if last.selector == selector => last.edges.push((value, to)),
+            _ => self.choices.push(Choice { selector, edges: vec![(value, to)] }),
+        }
+        None
+    }
+}
+
+/// What the fields must be by themselves; the length of all in bits.
+fn check_fields(user: &UserHeader) -> Result<usize, GraphError> {
+    let header = || user.name.clone();
+    let mut len_bits = 0;
+    for (i, field) in user.fields.iter().enumerate() {
+        if user.fields[..i].iter().any(|other| other.name == field.name) {
+            return Err(GraphError::Duplicate { header: header(), field: field.name.clone() });
+        }
+        let width = field.width_bits;
+        if !matches!(width, 1..=64 | 128) {
+            return Err(GraphError::Width { header: header(), field: field.name.clone(), found_bits: width });
+        }
+        if width == 128 && len_bits % 8 != 0 {
+            return Err(GraphError::Unaligned { header: header(), field: field.name.clone(), offset_bits: len_bits });
+        }
+        len_bits += usize::from(width);
+    }
+    if len_bits == 0 || !len_bits.is_multiple_of(16) || len_bits > MOST_BYTES * 8 {
+        return Err(GraphError::Length { header: header(), found_bits: len_bits, limit_bits: MOST_BYTES * 8 });
+    }
+    Ok(len_bits)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! The headers that fields can name.
+
+/// How many headers of one's own a function may declare.
+pub const MOST_USER_HEADERS: usize = 8;
+
+/// A header that fields can name. Its number is its validity bit.
+///
+/// Names without `Inner` mean the outermost header, `Inner` the one inside a tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Header {
+    /// Ethernet II.
+    Ethernet,
+    /// The outermost VLAN tag.
+    Vlan,
+    /// The VLAN tag after the outermost.
+    Vlan2,
+    /// IPv4 with its options.
+    Ipv4,
+    /// IPv6, the 40 fixed bytes.
+    Ipv6,
+    /// TCP with its options.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// ICMP for IPv4.
+    Icmp,
+    /// ICMPv6.
+    Icmp6,
+    /// The outermost MPLS label.
+    Mpls,
+    /// The MPLS label after the outermost.
+    Mpls2,
+    /// The third MPLS label.
+    Mpls3,
+    /// The fourth MPLS label.
+    Mpls4,
+    /// The mandatory 8 bytes of a GTP-U header.
+    Gtpu,
+    /// IPv4 inside a tunnel.
+    InnerIpv4,
+    /// IPv6 inside a tunnel.
+    InnerIpv6,
+    /// TCP inside a tunnel.
+    InnerTcp,
+    /// UDP inside a tunnel.
+    InnerUdp,
+    /// ICMP inside a tunnel.
+    InnerIcmp,
+    /// ICMPv6 inside a tunnel.
+    InnerIcmp6,
+    /// The window scale option of TCP, 3 bytes.
+    WindowScale,
+    /// The window scale option of TCP inside a tunnel.
+    InnerWindowScale,
+    /// The first header of one's own.
+    User0,
+    /// The second header of one's own.
+    User1,
+    /// The third header of one's own.
+    User2,
+    /// The fourth header of one's own.
+    User3,
+    /// The fifth header of one's own.
+    User4,
+    /// The sixth header of one's own.
+    User5,
+    /// The seventh header of one's own.
+    User6,
+    /// The eighth header of one's own.
+    User7,
+}
+
+impl Header {
+    /// All headers, in the order of their validity bits.
+    pub const ALL: [Header; 30] = [
+        Header::Ethernet,
+        Header::Vlan,
+        Header::Vlan2,
+        Header::Ipv4,
+        Header::Ipv6,
+        Header::Tcp,
+        Header::Udp,
+        Header::Icmp,
+        Header::Icmp6,
+        Header::Mpls,
+        Header::Mpls2,
+        Header::Mpls3,
+        Header::Mpls4,
+        Header::Gtpu,
+        Header::InnerIpv4,
+        Header::InnerIpv6,
+        Header::InnerTcp,
+        Header::InnerUdp,
+        Header::InnerIcmp,
+        Header::InnerIcmp6,
+        Header::WindowScale,
+        Header::InnerWindowScale,
+        Header::User0,
+        Header::User1,
+        Header::User2,
+        Header::User3,
+        Header::User4,
+        Header::User5,
+        Header::User6,
+        Header::User7,
+    ];
+
+    /// The headers of one's own, in order of declaration.
+    pub const USER: [Header; MOST_USER_HEADERS] = [
+        Header::User0,
+        Header::User1,
+        Header::User2,
+        Header::User3,
+        Header::User4,
+        Header::User5,
+        Header::User6,
+        Header::User7,
+    ];
+
+    /// Its name, the prefix of its fields. What a header of one's own is called by its function, says
+    /// [`crate::Graph::header_name`].
+    pub const fn name(self) -> &'static str {
+        match self {
+            Header::Ethernet => "eth",
+            Header::Vlan => "vlan",
+            Header::Vlan2 => "vlan2",
+            Header::Ipv4 => "ipv4",
+            Header::Ipv6 => "ipv6",
+            Header::Tcp => "tcp",
+            Header::Udp => "udp",
+            Header::Icmp => "icmp",
+            Header::Icmp6 => "icmp6",
+            Header::Mpls => "mpls",
+            Header::Mpls2 => "mpls2",
+            Header::Mpls3 => "mpls3",
+            Header::Mpls4 => "mpls4",
+            Header::Gtpu => "gtpu",
+            Header::InnerIpv4 => "inner.ipv4",
+            Header::InnerIpv6 => "inner.ipv6",
+            Header::InnerTcp => "inner.tcp",
+            Header::InnerUdp => "inner.udp",
+            Header::InnerIcmp => "inner.icmp",
+            Header::InnerIcmp6 => "inner.icmp6",
+            Header::WindowScale => "tcp.opt.wscale",
+            Header::InnerWindowScale => "inner.tcp.opt.wscale",
+            Header::User0 => "user0",
+            Header::User1 => "user1",
+            Header::User2 => "user2",
+            Header::User3 => "user3",
+            Header::User4 => "user4",
+            Header::User5 => "user5",
+            Header::User6 => "user6",
+            Header::User7 => "user7",
+        }
+    }
+
+    /// Its validity bit.
+    pub const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+
+    /// The place of a header of one's own among those of its function; `None` for all others.
+    pub const fn user_index(self) -> Option<usize> {
+        (self as usize).checked_sub(Header::User0 as usize)
+    }
+}
