@@ -84,7 +84,8 @@ fn element_sizes(function: &Function) -> Vec<(String, [u64; 6])> {
             None => [element.rows.len() as u64, 0, 0, 0, 0, 0],
             Some(stateful) => {
                 let record = RecordLayout::of(element, stateful);
-                let key_bytes = layout::key_spec(stateful).map_or(layout::SINGLE_KEY_BYTES, |spec| spec.key_bytes());
+                let key_bytes =
+                    layout::key_spec(function, stateful).map_or(layout::SINGLE_KEY_BYTES, |spec| spec.key_bytes());
                 [
                     element.rows.len() as u64,
                     stateful.registers.len() as u64,

@@ -12,7 +12,7 @@
 use flowloom_bpf::{ContextLayout, LayoutField};
 use flowloom_wire::KeySpec;
 
-use crate::model::{Element, Function, NextState, Policy, Stateful, Variable};
+use crate::model::{Element, Function, KeyPart, NextState, Policy, Stateful, Variable};
 
 pub use flowloom_engine::PORT_COUNT;
 
@@ -185,15 +185,24 @@ pub fn globals(function: &Function) -> (Vec<Vec<u32>>, Vec<u8>) {
     (offsets, data)
 }
 
-/// The key that picks a context of `stateful`; `None` for the single instance of an element without a key.
+/// The key that picks a context of `stateful`, an element of `function`; `None` for the single instance of an element without a key.
 ///
 /// # Panics
 /// Never for a checked model: the front end has made the same key.
 #[allow(clippy::expect_used)]
-pub fn key_spec(stateful: &Stateful) -> Option<KeySpec> {
+pub fn key_spec(function: &Function, stateful: &Stateful) -> Option<KeySpec> {
     let key = stateful.key.as_ref()?;
-    let fields: Vec<_> = key.fields().collect();
-    Some(KeySpec::of_fields(&fields, key.biflow).expect("the front end checked the key"))
+    let parts: Vec<_> = key
+        .parts
+        .iter()
+        .map(|part| match part {
+            KeyPart::Field(field) => flowloom_wire::KeyPart::Field(*field),
+            KeyPart::Metadata(i) => {
+                flowloom_wire::KeyPart::Value { width_bits: function.metadata[usize::from(*i)].ty.width_bits }
+            }
+        })
+        .collect();
+    Some(KeySpec::new(&parts, key.biflow).expect("the front end checked the key"))
 }
 
 /// What is counted about an element.

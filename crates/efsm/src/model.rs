@@ -12,8 +12,8 @@
 
 use std::sync::Arc;
 
-use flowloom_wire::Header;
 use flowloom_wire::field::FieldId;
+use flowloom_wire::{Graph, Header};
 
 /// A network function.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct Function {
     pub name: String,
     /// The source it was read from.
     pub source: Arc<Source>,
+    /// The parse graph: the standard one, with the headers that the function declares.
+    pub graph: Arc<Graph>,
     /// Metadata fields: 0 when the packet arrives, alive as long as the packet.
     pub metadata: Vec<Variable>,
     /// The elements in order; a packet enters the first.

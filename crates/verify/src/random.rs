@@ -10,8 +10,8 @@ use flowloom_efsm::model::{
     Actions, BinaryOp, Condition, Destination, Element, Expr, Function, Key, KeyPart, NewValue, NextState, Otherwise,
     Policy, Relation, Row, Source, Span, Stateful, Terminal, Type, Update, Variable, Wide, Width, Write, WriteTarget,
 };
-use flowloom_wire::KeySpec;
 use flowloom_wire::field::{FIVE_TUPLE, FieldId, Source as FieldSource};
+use flowloom_wire::{Graph, KeySpec};
 
 use crate::frame::{Network, Shape, Transport};
 use crate::render;
@@ -120,7 +120,9 @@ impl Maker {
         let elements = (0..count).map(|i| self.element(i, count)).collect();
         let name = format!("random{number}");
         let source = Source { name: format!("{name}.efsm"), text: String::new() };
-        let mut function = Function { name, source: Arc::new(source), metadata: self.metadata.clone(), elements };
+        let graph = Arc::new(Graph::standard().clone());
+        let mut function =
+            Function { name, source: Arc::new(source), graph, metadata: self.metadata.clone(), elements };
         render::attach_source(&mut function);
         Arc::new(function)
     }

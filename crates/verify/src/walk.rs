@@ -17,7 +17,7 @@ use flowloom_efsm::model::{
 };
 use flowloom_engine::Verdict;
 use flowloom_wire::field::FieldId;
-use flowloom_wire::{Graph, KeySpec, Layers, rewrite};
+use flowloom_wire::{KeySpec, Layers, rewrite};
 
 use crate::arrival::{Arrival, Clock};
 use crate::hits::{Hit, Hits, Operator, Place, Tick, Timer};
@@ -181,7 +181,7 @@ impl Walker {
             }
         };
         let mut bytes = arrival.bytes.clone();
-        let layers = Layers::parse(Graph::standard(), &bytes);
+        let layers = Layers::parse(&self.function.graph, &bytes);
         let mut metadata: Vec<u64> = self.function.metadata.iter().map(|m| m.initial as u64).collect();
         let mut visits = Vec::new();
         let mut element = 0;

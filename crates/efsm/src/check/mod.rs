@@ -18,6 +18,8 @@ mod row;
 
 use std::sync::Arc;
 
+use flowloom_wire::Graph;
+
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Sink};
 use crate::model::{Function, Source, Span};
 use crate::syntax::ast::{Name, Program};
@@ -88,7 +90,8 @@ impl<'s> Checker<'s, '_> {
         }
         names::warn_unused(&self.names.leave_function(), self.sink);
         let name = program.name.map_or_else(String::new, |n| n.text.to_owned());
-        Function { name, source: Arc::clone(&self.source), metadata, elements }
+        let graph = Arc::new(Graph::standard().clone());
+        Function { name, source: Arc::clone(&self.source), graph, metadata, elements }
     }
 
     fn name_of_function(&mut self, program: &Program<'s>) {

@@ -53,7 +53,9 @@ impl Lowering<'_> {
     /// Writes the key of the element's flow to its slot; all key fields are present.
     pub(super) fn emit_key(&mut self, element: usize) {
         let slot = self.plans[element].key_slot;
-        let Some(spec) = self.function.elements[element].stateful.as_ref().and_then(layout::key_spec) else {
+        let Some(spec) =
+            self.function.elements[element].stateful.as_ref().and_then(|s| layout::key_spec(self.function, s))
+        else {
             self.builder.store(Size::B4, FP, slot, Operand::Imm(0));
             return;
         };

@@ -224,7 +224,7 @@ impl<'a> Lowering<'a> {
         let (global_offsets, data) = layout::globals(function);
         // A packet is in one element at a time, so all elements share the room for key and record.
         let stateful = || function.elements.iter().filter_map(|e| Some((e, e.stateful.as_ref()?)));
-        let key_slot = builder.stack(stateful().map(|(_, s)| key_bytes(s)).max().unwrap_or(0));
+        let key_slot = builder.stack(stateful().map(|(_, s)| key_bytes(function, s)).max().unwrap_or(0));
         let record_bytes = stateful().map(|(e, s)| RecordLayout::of(e, s).len_bytes).max();
         let record_slot = builder.stack(record_bytes.unwrap_or(0));
         let mut plans: Vec<ElementPlan> = Vec::new();
@@ -241,7 +241,7 @@ impl<'a> Lowering<'a> {
             };
             if let Some(stateful) = &element.stateful {
                 let record = RecordLayout::of(element, stateful);
-                let key_bytes = key_bytes(stateful);
+                let key_bytes = key_bytes(function, stateful);
                 plan.map = Some(add_map(MapDef {
                     name: element.name.clone(),
                     kind: MapKind::Hash,
@@ -282,7 +282,7 @@ impl<'a> Lowering<'a> {
                     let map = plain_map(
                         &name,
                         MapKind::Hash,
-                        key_bytes(stateful),
+                        key_bytes(function, stateful),
                         4,
                         layout::SEEN_ENTRIES,
                         BPF_F_NO_PREALLOC,
@@ -295,7 +295,7 @@ impl<'a> Lowering<'a> {
             (add_map(MapDef { initial: Some(vec![0; bytes as usize]), ..hits }), table)
         });
 
-        let graph = Graph::standard();
+        let graph = &*function.graph;
         let shape = parse::Shape::of(function, graph);
         let mut pointers: BTreeMap<Header, Reg> = BTreeMap::new();
         for header in Header::ALL {
@@ -453,8 +453,8 @@ fn plain_map(name: &str, kind: MapKind, key_bytes: u32, value_bytes: u32, max_en
     MapDef { name: name.to_owned(), kind, key_bytes, value_bytes, max_entries, flags, initial: None, layout: None }
 }
 
-fn key_bytes(stateful: &crate::model::Stateful) -> u32 {
-    layout::key_spec(stateful).map_or(layout::SINGLE_KEY_BYTES, |spec| spec.key_bytes()) as u32
+fn key_bytes(function: &Function, stateful: &crate::model::Stateful) -> u32 {
+    layout::key_spec(function, stateful).map_or(layout::SINGLE_KEY_BYTES, |spec| spec.key_bytes()) as u32
 }
 
 /// Every field that some row, key or action of the function reads or writes.

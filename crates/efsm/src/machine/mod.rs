@@ -14,11 +14,11 @@ use flowloom_engine::{
     Choices, Datapath, EngineError, MapState, Outcome, Output, Packet, Port, Ports, Snapshot, SnapshotError, Verdict,
 };
 use flowloom_wire::field::FieldId;
-use flowloom_wire::{Graph, KeySpec, Layers};
+use flowloom_wire::{KeySpec, Layers};
 
 use crate::coverage::Coverage;
 use crate::layout::{self, Counter, RecordLayout};
-use crate::model::{Destination, Element, Function, NextState, Row, Stateful};
+use crate::model::{Destination, Element, Function, KeyPart, NextState, Row, Stateful};
 pub use context::Context;
 use context::{Aged, get, put};
 use effects::{Effects, Frame, Then};
@@ -36,9 +36,9 @@ struct Table {
 }
 
 impl Table {
-    fn new(element: &Element, stateful: &Stateful) -> Table {
+    fn new(function: &Function, element: &Element, stateful: &Stateful) -> Table {
         let mut table = Table {
-            key: layout::key_spec(stateful),
+            key: layout::key_spec(function, stateful),
             layout: RecordLayout::of(element, stateful),
             contexts: BTreeMap::new(),
             globals: stateful.globals.iter().map(|g| g.initial).collect(),
@@ -90,7 +90,8 @@ impl Machine {
     /// A machine without any context.
     pub fn new(function: Arc<Function>) -> Machine {
         let row_fields = function.elements.iter().map(|e| e.rows.iter().map(Row::fields).collect()).collect();
-        let tables = function.elements.iter().map(|e| e.stateful.as_ref().map(|s| Table::new(e, s))).collect();
+        let tables =
+            function.elements.iter().map(|e| e.stateful.as_ref().map(|s| Table::new(&function, e, s))).collect();
         let coverage = Coverage::empty(&function);
         Machine { function, row_fields, tables, coverage, ports: Ports::default() }
     }
@@ -239,7 +240,16 @@ impl Machine {
         let table = self.tables[index].as_mut()?;
         let key = match &table.key {
             None => vec![0; layout::SINGLE_KEY_BYTES],
-            Some(spec) => spec.extract(&frame.layers, &frame.bytes, packet.port.0, &[])?,
+            Some(spec) => {
+                let parts = stateful.key.iter().flat_map(|key| &key.parts);
+                let values: Vec<u128> = parts
+                    .filter_map(|part| match part {
+                        KeyPart::Field(_) => None,
+                        KeyPart::Metadata(i) => Some(frame.metadata[usize::from(*i)]),
+                    })
+                    .collect();
+                spec.extract(&frame.layers, &frame.bytes, packet.port.0, &values)?
+            }
         };
         if !table.looked_up.contains(&key) {
             table.looked_up.insert(key.clone());
@@ -297,7 +307,7 @@ impl Machine {
         // It reads constants only, so an empty packet does.
         let empty = Frame {
             bytes: Vec::new(),
-            layers: Layers::parse(Graph::standard(), &[]),
+            layers: Layers::parse(&function.graph, &[]),
             metadata: Vec::new(),
             outputs: Vec::new(),
         };
@@ -353,7 +363,7 @@ impl Datapath for Machine {
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
         let bytes = packet.bytes.to_vec();
-        let layers = Layers::parse(Graph::standard(), &bytes);
+        let layers = Layers::parse(&self.function.graph, &bytes);
         let metadata = self.function.metadata.iter().map(|m| m.initial).collect();
         let mut frame = Frame { bytes, layers, metadata, outputs: Vec::new() };
         let mut element = 0;

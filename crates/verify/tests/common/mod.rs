@@ -11,8 +11,8 @@ use flowloom_efsm::model::{
     Actions, BinaryOp, Condition, Destination, Element, Expr, Function, Key, KeyPart, NewValue, NextState, Otherwise,
     Policy, Relation, Row, Source, Span, Stateful, Terminal, Type, Update, Variable, Wide, Width, Write, WriteTarget,
 };
-use flowloom_wire::FieldId;
 use flowloom_wire::field::FIVE_TUPLE;
+use flowloom_wire::{FieldId, Graph};
 
 pub const SECOND: u64 = 1_000_000_000;
 
@@ -65,7 +65,8 @@ pub fn idle(state: u16, seconds: u64) -> NextState {
 
 pub fn function(name: &str, elements: Vec<Element>) -> Arc<Function> {
     let source = Source { name: format!("{name}.efsm"), text: format!("{name}\n") };
-    Arc::new(Function { name: name.into(), source: Arc::new(source), metadata: Vec::new(), elements })
+    let graph = Arc::new(Graph::standard().clone());
+    Arc::new(Function { name: name.into(), source: Arc::new(source), graph, metadata: Vec::new(), elements })
 }
 
 pub fn element(
