@@ -50,9 +50,9 @@ impl Loaded {
     pub(crate) fn program(&self, counters: bool) -> Result<Arc<Program>, Failure> {
         match self {
             Loaded::Object(program) => Ok(Arc::clone(program)),
-            Loaded::Efsm { function, .. } => {
-                lower(function, &LowerOptions { counters }).map(Arc::new).map_err(|e| Failure::input(&e))
-            }
+            Loaded::Efsm { function, .. } => lower(function, &LowerOptions { counters, ..LowerOptions::default() })
+                .map(Arc::new)
+                .map_err(|e| Failure::input(&e)),
         }
     }
 

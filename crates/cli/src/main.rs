@@ -11,6 +11,7 @@ mod fields;
 mod load;
 mod output;
 mod port_by;
+mod report;
 mod run;
 mod trace;
 mod verify;

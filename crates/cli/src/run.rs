@@ -21,6 +21,7 @@ use crate::failure::{Failure, with_causes};
 use crate::load::Loaded;
 use crate::output::{grouped, print, print_json, progress, table, warn};
 use crate::port_by;
+use crate::report::{Contexts, Flows, elements_json, elements_text};
 
 /// Opens the captures that `args` names, merged by time.
 pub(crate) fn open_input(args: &InputArgs) -> Result<MergedReader, Failure> {
@@ -104,29 +105,21 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         (_, Some(function)) => Coverage::from_snapshot(function, &snapshot),
         (_, None) => None,
     };
-    let contexts = contexts(&program, &before, &snapshot, summary.times_ns.map_or(0, |(_, last)| last));
+    let now_ns = summary.times_ns.map_or(0, |(_, last)| last);
+    let contexts = contexts(&program, &before, &snapshot, now_ns, coverage.as_ref());
     let report = Report { args, loaded: &loaded, summary: &summary, coverage, contexts, snapshot: &snapshot };
     if args.json { print_json(&report.json()) } else { print(&report.text()) }
 }
 
-/// How many contexts a table held.
-#[derive(Debug, Clone, Copy, Default)]
-struct Contexts {
-    /// When the run began.
-    before: u64,
-    /// At its end, without those that have expired.
-    alive: u64,
-}
-
-impl Contexts {
-    /// Contexts whose time ran out, whether a packet met them or a sweep: all that came and neither went nor are there.
-    fn timed_out(self, reached: &ElementCoverage) -> u64 {
-        (self.before + reached.created).saturating_sub(reached.removed + self.alive)
-    }
-}
-
-/// The contexts of each table, by map.
-fn contexts(program: &Program, before: &Snapshot, after: &Snapshot, now_ns: u64) -> BTreeMap<String, Contexts> {
+/// The contexts of each table, by map. Timed out are those whose time ran out, whether a packet met them or a sweep: all
+/// that came and neither went nor are there.
+fn contexts(
+    program: &Program,
+    before: &Snapshot,
+    after: &Snapshot,
+    now_ns: u64,
+    coverage: Option<&Coverage>,
+) -> BTreeMap<String, Contexts> {
     let mut contexts = BTreeMap::new();
     for map in &program.maps {
         let (Some(layout), Some(entries)) = (&map.layout, after.maps.get(&map.name)) else { continue };
@@ -137,7 +130,9 @@ fn contexts(program: &Program, before: &Snapshot, after: &Snapshot, now_ns: u64)
         let is_alive = |record: &&Vec<u8>| layout.deadline_offsets.iter().all(|&o| deadline(record, o) > now_ns);
         let before = before.maps.get(&map.name).map_or(0, |entries| entries.len() as u64);
         let alive = entries.values().filter(is_alive).count() as u64;
-        contexts.insert(map.name.clone(), Contexts { before, alive });
+        let reached = coverage.and_then(|c| c.elements.iter().find(|e| e.name == map.name));
+        let timed_out = reached.map_or(0, |r| (before + r.created).saturating_sub(r.removed + r.evicted + alive));
+        contexts.insert(map.name.clone(), Contexts { timed_out, alive });
     }
     contexts
 }
@@ -180,7 +175,10 @@ impl Report<'_> {
             .collect();
         text.push_str(&table(&["verdict", "packets"], &rows, &[1]));
         match (self.loaded.function(), &self.coverage) {
-            (Some(function), Some(coverage)) => self.elements(function, coverage, &mut text),
+            (Some(function), Some(coverage)) => {
+                let flows = if self.args.engine == EngineName::Machine { Flows::All } else { Flows::Remembered };
+                text.push_str(&elements_text(function, coverage, &self.contexts, flows, self.args.verbose));
+            }
             _ => {
                 let rows: Vec<Vec<String>> =
                     self.snapshot.maps.iter().map(|(n, m)| vec![n.clone(), grouped(m.len() as u64)]).collect();
@@ -191,68 +189,6 @@ impl Report<'_> {
             }
         }
         text
-    }
-
-    fn elements(&self, function: &Function, coverage: &Coverage, text: &mut String) {
-        for (element, reached) in function.elements.iter().zip(&coverage.elements) {
-            let kind = if element.stateful.is_some() { "stateful" } else { "stateless" };
-            text.push_str(&format!("\n{} ({kind})\n", element.name));
-            let state_name = |state: u16| match &element.stateful {
-                Some(stateful) => stateful.states[usize::from(state)].clone(),
-                None => "-".to_owned(),
-            };
-            let mut rows = Vec::new();
-            for (i, (row, hits)) in element.rows.iter().zip(&reached.rows).enumerate() {
-                let (line, _, source) = function.source.locate(row.span.start);
-                for (&state, &n) in hits {
-                    let mut cells = vec![state_name(state), format!("row {} (line {line})", i + 1), grouped(n)];
-                    if self.args.verbose {
-                        cells.push(source.trim().to_owned());
-                    }
-                    rows.push(cells);
-                }
-            }
-            let mut special = |what: &str, n: u64| {
-                rows.push(vec!["-".to_owned(), what.to_owned(), grouped(n)]);
-            };
-            special("otherwise: no row matched", reached.no_match);
-            if element.stateful.as_ref().is_some_and(|s| s.key.is_some()) {
-                special("otherwise: no key", reached.no_key);
-            }
-            for (what, expired) in
-                [("met after idle timeout", &reached.idle_expired), ("met after hard timeout", &reached.hard_expired)]
-            {
-                for (&state, &n) in expired {
-                    rows.push(vec![state_name(state), what.to_owned(), grouped(n)]);
-                }
-            }
-            let header: &[&str] =
-                if self.args.verbose { &["state", "row", "hits", "source"] } else { &["state", "row", "hits"] };
-            text.push_str(&table(header, &rows, &[2]));
-            if element.stateful.is_some() {
-                let contexts = self.contexts.get(&element.name).copied().unwrap_or_default();
-                text.push_str(&format!(
-                    "flows looked up {}, contexts created {}, removed {}, timed out {}, rejected {}, alive {}\n",
-                    self.flows_looked_up(reached),
-                    grouped(reached.created),
-                    grouped(reached.removed),
-                    grouped(contexts.timed_out(reached)),
-                    grouped(reached.rejected),
-                    grouped(contexts.alive),
-                ));
-            }
-        }
-    }
-
-    /// Flows looked up: at least so many where the map that remembers them is full.
-    fn flows_looked_up(&self, reached: &ElementCoverage) -> String {
-        let flows = grouped(reached.flows_looked_up);
-        let counts_all = self.args.engine == EngineName::Machine;
-        if counts_all || reached.flows_looked_up < u64::from(layout::SEEN_ENTRIES) {
-            flows
-        } else {
-            format!("at least {flows}")
-        }
     }
 
     fn json(&self) -> Value {
@@ -281,38 +217,4 @@ impl Report<'_> {
         }
         value
     }
-}
-
-fn elements_json(function: &Function, coverage: &Coverage, contexts: &BTreeMap<String, Contexts>) -> Value {
-    let elements = function.elements.iter().zip(&coverage.elements).map(|(element, reached)| {
-        let name = |state: u16| element.stateful.as_ref().map(|s| s.states[usize::from(state)].clone());
-        let by_state = |counts: &BTreeMap<u16, u64>| -> Value {
-            counts.iter().map(|(&s, &n)| json!({"state": name(s), "hits": n})).collect()
-        };
-        let rows: Vec<Value> = element
-            .rows
-            .iter()
-            .zip(&reached.rows)
-            .map(|(row, hits)| {
-                let (line, _, source) = function.source.locate(row.span.start);
-                json!({"line": line, "source": source.trim(), "states": by_state(hits)})
-            })
-            .collect();
-        let own = contexts.get(&element.name);
-        json!({
-            "name": element.name,
-            "rows": rows,
-            "no_match": reached.no_match,
-            "no_key": reached.no_key,
-            "idle_expired": by_state(&reached.idle_expired),
-            "hard_expired": by_state(&reached.hard_expired),
-            "flows_looked_up": reached.flows_looked_up,
-            "contexts_created": reached.created,
-            "contexts_removed": reached.removed,
-            "contexts_rejected": reached.rejected,
-            "contexts_timed_out": own.map(|c| c.timed_out(reached)),
-            "contexts_alive": own.map(|c| c.alive),
-        })
-    });
-    elements.collect()
 }

@@ -37,8 +37,8 @@ fn json_of_run_has_its_keys() {
     let elements = report["elements"].as_array().unwrap();
     assert_eq!(elements.len(), 3);
     for element in elements {
-        let expected = "contexts_alive contexts_created contexts_rejected contexts_removed contexts_timed_out flows_looked_up \
-                        hard_expired idle_expired name no_key no_match rows";
+        let expected = "contexts_alive contexts_created contexts_evicted contexts_rejected contexts_removed contexts_timed_out \
+                        flows_looked_up hard_expired idle_expired name no_key no_match rows";
         assert_eq!(keys(element), expected);
         for row in element["rows"].as_array().unwrap() {
             assert_eq!(keys(row), "line source states");

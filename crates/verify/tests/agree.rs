@@ -63,7 +63,9 @@ fn counters_are_the_coverage_of_the_reference_machine() {
     functions.extend((0..random::count(60)).map(|number| RandomFunctions::nth(seed, number)));
     for function in functions {
         let packets = Stimulus::new(Arc::clone(&function), 9, StimulusOptions::of(&function)).take_packets(600);
-        let Ok(program) = lower(&function, &LowerOptions { counters: true }) else { continue };
+        let Ok(program) = lower(&function, &LowerOptions { counters: true, ..LowerOptions::default() }) else {
+            continue;
+        };
         let options = engines::options(&function, &program);
         let mut machine = Machine::new(Arc::clone(&function));
         let mut interpreter = Interpreter::new(Arc::new(program)).expect("a program of ours");

@@ -59,7 +59,7 @@ fn the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine() {
             let Ok((function, _)) = compile(name, &text, &params) else { continue };
             let function = Arc::new(function);
             for counters in [false, true] {
-                let program = lower(&function, &LowerOptions { counters }).unwrap();
+                let program = lower(&function, &LowerOptions { counters, ..LowerOptions::default() }).unwrap();
                 let what = format!(
                     "{name}{}{}: {} slots, {} bytes of stack",
                     if out.is_some() { " to a port" } else { "" },

@@ -77,6 +77,8 @@ pub(crate) enum Op {
     Load { size: Size, dst: Reg, base: Reg, offset: i16 },
     /// `*(base + offset) = src`.
     Store { size: Size, base: Reg, offset: i16, src: Operand },
+    /// `*(base + offset) += src`, atomically; 4 or 8 bytes.
+    AtomicAdd { size: Size, base: Reg, offset: i16, src: Reg },
     /// To `target` where the relation holds.
     Jump { wide: bool, op: u8, left: Reg, right: Operand, target: Label },
     /// To `target`.
@@ -132,6 +134,10 @@ impl Op {
                 visit(base);
                 operand(src, &mut visit);
             }
+            Op::AtomicAdd { base, src, .. } => {
+                visit(base);
+                visit(src);
+            }
             Op::Jump { left, right, .. } => {
                 visit(left);
                 operand(right, &mut visit);
@@ -168,6 +174,10 @@ impl Op {
             Op::Store { base, src, .. } => {
                 *base = to(*base);
                 operand(src, &mut to);
+            }
+            Op::AtomicAdd { base, src, .. } => {
+                *base = to(*base);
+                *src = to(*src);
             }
             Op::Jump { left, right, .. } => {
                 *left = to(*left);

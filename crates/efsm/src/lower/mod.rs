@@ -59,6 +59,9 @@ const BPF_NOEXIST: i32 = 1;
 pub struct LowerOptions {
     /// Count hits of rows, expiries and flows in maps of their own ([`crate::Coverage::from_snapshot`] reads them).
     pub counters: bool,
+    /// It is to run on interfaces, where several CPUs may run it at once and nobody can remember every flow: counters are
+    /// added to atomically, and flows are not counted.
+    pub attached: bool,
 }
 
 /// A function that cannot be lowered to eBPF.
@@ -184,6 +187,7 @@ struct Lowering<'a> {
     maps: Vec<MapDef>,
     plans: Vec<ElementPlan>,
     counters: Option<(u32, CounterTable)>,
+    is_attached: bool,
     globals_map: Option<u32>,
     ports_map: Option<u32>,
     /// Every combination of valid headers that a parse can end with, seen through `tracked`.
@@ -277,7 +281,7 @@ impl<'a> Lowering<'a> {
         let counters = options.counters.then(|| {
             let table = CounterTable::of(function);
             for (i, (element, plan)) in function.elements.iter().zip(&mut plans).enumerate() {
-                if let Some(stateful) = &element.stateful {
+                if let Some(stateful) = element.stateful.as_ref().filter(|_| !options.attached) {
                     let name = layout::seen_map(i);
                     let map = plain_map(
                         &name,
@@ -315,6 +319,7 @@ impl<'a> Lowering<'a> {
             maps,
             plans,
             counters,
+            is_attached: options.attached,
             globals_map,
             ports_map,
             masks: shape.masks.iter().copied().collect(),
@@ -357,6 +362,11 @@ impl<'a> Lowering<'a> {
         let address = b.reg();
         b.push(Op::MapValue { dst: address, map, offset });
         let value = b.reg();
+        if self.is_attached {
+            b.set(value, 1);
+            b.push(Op::AtomicAdd { size: Size::B8, base: address, offset: 0, src: value });
+            return;
+        }
         b.load(Size::B8, value, address, 0);
         b.alu64(flowloom_bpf::insn::alu::ADD, value, Operand::Imm(1));
         b.store(Size::B8, address, 0, Operand::Reg(value));

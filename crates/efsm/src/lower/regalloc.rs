@@ -562,6 +562,13 @@ fn encode(ops: &[Op], source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), Low
                 };
                 insns.push(Insn { code: code | mode::MEM | size_bits(size), dst: base.0 as u8, src, off: offset, imm });
             }
+            Op::AtomicAdd { size, base, offset, src } => insns.push(Insn {
+                code: class::STX | mode::ATOMIC | size_bits(size),
+                dst: base.0 as u8,
+                src: src.0 as u8,
+                off: offset,
+                imm: alu::ADD.into(),
+            }),
             Op::Jump { wide, op, left, right, target } => {
                 let (code, src, imm) = with_source(jump_class(wide) | op, right);
                 insns.push(Insn { code, dst: left.0 as u8, src, off: distance(&target)?, imm });

@@ -42,7 +42,8 @@ fn state(engine: &mut dyn Datapath) -> Snapshot {
 #[track_caller]
 pub(crate) fn agree(function: &Arc<Function>, steps: &[Step], sweep_ns: u64, start: Option<&Snapshot>) -> Coverage {
     let [mut without, mut with] = [false, true].map(|counters| {
-        let program = lower(function, &LowerOptions { counters }).unwrap_or_else(|e| panic!("{e}\n{}", text(function)));
+        let program = lower(function, &LowerOptions { counters, ..LowerOptions::default() })
+            .unwrap_or_else(|e| panic!("{e}\n{}", text(function)));
         Interpreter::new(Arc::new(program)).unwrap_or_else(|e| panic!("{e}\n{}", text(function)))
     });
     let mut machine = Machine::new(Arc::clone(function));

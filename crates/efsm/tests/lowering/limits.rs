@@ -166,7 +166,7 @@ fn what_does_not_fit_is_refused_by_name() {
 
     let rows: String = (0..200).map(|i| format!("on any when n == {i} stay {{ pass; }} ")).collect();
     let text = text.replace("on any when n < 5", &format!("{rows}on any when n < 5"));
-    let error = lower(&function(&text), &LowerOptions { counters: true }).unwrap_err();
+    let error = lower(&function(&text), &LowerOptions { counters: true, ..LowerOptions::default() }).unwrap_err();
     assert!(matches!(error, LowerError::Counters { found, .. } if found > 1 << 19), "{error}");
 }
 

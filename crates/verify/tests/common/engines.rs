@@ -16,7 +16,7 @@ pub fn no_kernel() -> Option<String> {
 }
 
 pub fn program(function: &Function) -> Program {
-    lower(function, &LowerOptions { counters: false })
+    lower(function, &LowerOptions { counters: false, ..LowerOptions::default() })
         .unwrap_or_else(|e| panic!("{} does not lower: {e}", function.name))
 }
 

@@ -35,7 +35,7 @@ fn engine(name: &str, function: &Arc<Function>) -> Option<Box<dyn Datapath>> {
     if name == "machine" {
         return Some(Box::new(Machine::new(Arc::clone(function))));
     }
-    let program = lower(function, &LowerOptions { counters: false }).ok()?;
+    let program = lower(function, &LowerOptions { counters: false, ..LowerOptions::default() }).ok()?;
     engines::targets(&program, name == "kernel").into_iter().find(|(n, _)| *n == name)?.1.ok()
 }
 

@@ -80,7 +80,7 @@ pub fn compare_all(
     packets: &[Arrival],
     kernel: bool,
 ) -> Vec<(&'static str, Result<Report, String>)> {
-    let program = match lower(function, &LowerOptions { counters: false }) {
+    let program = match lower(function, &LowerOptions { counters: false, ..LowerOptions::default() }) {
         Ok(program) => program,
         Err(error) => return vec![("lower", Err(error.to_string()))],
     };

@@ -156,6 +156,11 @@ pub(super) fn evaluate(ops: &[Op], packet: &[u8], choices: &Choices, map: MapSta
                 s.store(base, offset, bytes_of(size), value);
                 continue;
             }
+            Op::AtomicAdd { size, base, offset, src } => {
+                let value = s.load(base, offset, bytes_of(size)).wrapping_add(s.read(src));
+                s.store(base, offset, bytes_of(size), value);
+                continue;
+            }
             Op::Call { helper, .. } => {
                 let result = match helper {
                     helper::KTIME_GET_NS => choices.now_ns,
