@@ -33,6 +33,10 @@ pub enum Hit {
     Range(bool),
     /// Two wide fields were compared; the flag says whether negated.
     SameField(bool),
+    /// A set was searched; the flag says whether negated.
+    OneOf(bool),
+    /// `full` was evaluated; the flag says whether negated.
+    Full(bool),
     /// A variable of this type was read.
     Variable(Place, u8, bool),
     /// `now` was read.
@@ -59,12 +63,16 @@ pub enum Hit {
     Removed,
     /// A context was not created because the table was full.
     Rejected,
+    /// A context made room for another.
+    Evicted,
     /// A row was taken.
     Row,
     /// No row matched.
     NoMatch,
     /// A key field was absent.
     NoKey,
+    /// A step, by name.
+    Step(&'static str),
     /// A terminal action, by name.
     Terminal(&'static str),
     /// A packet left through `goto` into a further element.
@@ -199,6 +207,8 @@ impl fmt::Display for Hit {
             Hit::Masked(n) => write!(f, "match {}masked", negated(n)),
             Hit::Range(n) => write!(f, "match {}range", negated(n)),
             Hit::SameField(n) => write!(f, "match {}same field", negated(n)),
+            Hit::OneOf(n) => write!(f, "match {}one of a set", negated(n)),
+            Hit::Full(n) => write!(f, "match {}full", negated(n)),
             Hit::Variable(place, bits, signed) => {
                 write!(f, "read {place:?} {}{bits}", if *signed { "i" } else { "u" })
             }
@@ -221,9 +231,11 @@ impl fmt::Display for Hit {
             Hit::Created => f.write_str("context created"),
             Hit::Removed => f.write_str("context removed"),
             Hit::Rejected => f.write_str("context rejected, table full"),
+            Hit::Evicted => f.write_str("context evicted"),
             Hit::Row => f.write_str("packet took a row"),
             Hit::NoMatch => f.write_str("packet matched no row"),
             Hit::NoKey => f.write_str("packet lacks a key field"),
+            Hit::Step(name) => write!(f, "step {name}"),
             Hit::Terminal(name) => write!(f, "action {name}"),
             Hit::Goto => f.write_str("action goto"),
         }

@@ -37,6 +37,6 @@ pub use coverage::{Point, Reached, What};
 pub use difference::{Disagreement, Kind, Record, StateDifference, decode};
 pub use frame::mutated;
 pub use hits::{Hit, Hits, Operator, Place, Tick, Timer};
-pub use random::RandomFunctions;
+pub use random::{RandomFunctions, Reach};
 pub use shrink::{ShrinkOptions, ShrinkProgress, Shrunk, shrink};
 pub use stimulus::{Stimulus, StimulusCounts, StimulusOptions, sweep_period};

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use flowloom_efsm::model::{
     Actions, BinaryOp, Condition, Destination, Element, Expr, Function, Key, KeyPart, NewValue, NextState, Otherwise,
-    Policy, Relation, Row, Source, Span, Stateful, Terminal, Type, Update, Variable, Wide, Width, Write, WriteTarget,
+    Policy, Preloaded, Relation, Row, Source, Span, Stateful, Step, StepKind, Successor, Terminal, Type, Update,
+    Variable, Wide, Width, Write, WriteTarget,
 };
 use flowloom_wire::field::{FIVE_TUPLE, FieldId, Source as FieldSource};
 use flowloom_wire::{Graph, KeySpec};
@@ -18,23 +19,36 @@ use crate::render;
 use crate::rng::Rng;
 use crate::solve;
 
+/// How much of the language random functions use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// Numbers of up to 64 bits, keys of fields, tables that reject.
+    Plain,
+    /// And what every target can do: values of 128 bits, metadata in keys, sets, `full`, successors, preloaded contexts,
+    /// floods.
+    Common,
+    /// And what software alone can do: eviction and clones.
+    Software,
+}
+
 /// An endless stream of functions; the same seed gives the same ones.
 #[derive(Debug, Clone)]
 pub struct RandomFunctions {
+    reach: Reach,
     seed: u64,
     number: u64,
 }
 
 impl RandomFunctions {
     /// Functions from `seed` on.
-    pub fn new(seed: u64) -> RandomFunctions {
-        RandomFunctions { seed, number: 0 }
+    pub fn new(reach: Reach, seed: u64) -> RandomFunctions {
+        RandomFunctions { reach, seed, number: 0 }
     }
 
     /// Function number `number` of `seed`.
-    pub fn nth(seed: u64, number: u64) -> Arc<Function> {
+    pub fn nth(reach: Reach, seed: u64, number: u64) -> Arc<Function> {
         let rng = Rng::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number));
-        Maker { rng, metadata: Vec::new(), together: Vec::new(), focus: Vec::new() }.function(number)
+        Maker { rng, reach, metadata: Vec::new(), together: Vec::new(), focus: Vec::new() }.function(number)
     }
 }
 
@@ -43,12 +57,13 @@ impl Iterator for RandomFunctions {
 
     fn next(&mut self) -> Option<Arc<Function>> {
         self.number += 1;
-        Some(RandomFunctions::nth(self.seed, self.number - 1))
+        Some(RandomFunctions::nth(self.reach, self.seed, self.number - 1))
     }
 }
 
 struct Maker {
     rng: Rng,
+    reach: Reach,
     metadata: Vec<Variable>,
     /// Fields that one packet can have together.
     together: Vec<FieldId>,
@@ -127,14 +142,26 @@ impl Maker {
         Arc::new(function)
     }
 
+    /// A chance that only functions of a wider reach have; the others draw nothing for it.
+    fn chance_of(&mut self, reach: Reach, percent: u64) -> bool {
+        self.reach >= reach && self.rng.chance(percent)
+    }
+
     fn ty(&mut self) -> Type {
+        if self.chance_of(Reach::Common, 15) {
+            return Type { width_bits: 128, signed: false };
+        }
         Type { width_bits: self.rng.one_of([8, 16, 32, 32, 64]), signed: self.rng.chance(40) }
     }
 
     fn variable(&mut self, name: &str) -> Variable {
         let ty = self.ty();
-        let initial = if self.rng.chance(30) { self.number() & mask(ty.width_bits) } else { 0 };
-        Variable { name: name.to_owned(), ty, initial: initial.into(), span: Span::default() }
+        let initial = match self.rng.chance(30) {
+            true if ty.is_wide() => solve::address(&mut self.rng),
+            true => (self.number() & mask(ty.width_bits)).into(),
+            false => 0,
+        };
+        Variable { name: name.to_owned(), ty, initial, span: Span::default() }
     }
 
     fn element(&mut self, index: u16, count: u16) -> Element {
@@ -147,7 +174,7 @@ impl Maker {
 
     fn stateful(&mut self, index: u16) -> Stateful {
         let states = 1 + self.rng.index(STATE_NAMES.len());
-        Stateful {
+        let mut stateful = Stateful {
             key: self.key(),
             size: 1 + self.rng.below(8) as u32,
             sweep_ns: self.rng.one_of([500, 20_000, 1_000_000, 1_000_000_000]),
@@ -157,11 +184,64 @@ impl Maker {
             registers: (0..self.rng.below(4)).map(|i| self.variable(&format!("r{index}{i}"))).collect(),
             globals: (0..self.rng.below(3)).map(|i| self.variable(&format!("g{index}{i}"))).collect(),
             preloaded: Vec::new(),
+        };
+        if self.chance_of(Reach::Software, 40) {
+            stateful.policy = self.policy(&stateful.registers);
+        }
+        if states > 1 && self.chance_of(Reach::Common, 35) {
+            // The last state follows others and has no successor.
+            for state in 0..states - 1 {
+                if self.rng.chance(50) {
+                    let NextState::To { idle_ns, hard_ns, .. } = self.transition(1) else { continue };
+                    stateful.successors[state] = Some(Successor { state: states as u16 - 1, idle_ns, hard_ns });
+                }
+            }
+        }
+        if self.chance_of(Reach::Common, 20) {
+            self.preload(&mut stateful);
+        }
+        stateful
+    }
+
+    fn policy(&mut self, registers: &[Variable]) -> Policy {
+        let numbers: Vec<u16> =
+            (0..registers.len() as u16).filter(|i| !registers[usize::from(*i)].ty.is_wide()).collect();
+        match (self.rng.below(3), self.rng.pick(&numbers)) {
+            (0, Some(&i)) => Policy::EvictLowest(i),
+            (1, Some(&i)) => Policy::EvictHighest(i),
+            _ => Policy::EvictOldest,
+        }
+    }
+
+    fn preload(&mut self, stateful: &mut Stateful) {
+        let Some(parts) = stateful.key.as_ref().map(|key| key.parts.clone()) else { return };
+        let bytes: usize = parts
+            .iter()
+            .map(|part| match part {
+                KeyPart::Field(field) => field.key_bytes(),
+                KeyPart::Metadata(i) => usize::from(self.metadata[usize::from(*i)].ty.width_bits / 8),
+            })
+            .sum();
+        for i in 0..self.rng.below(u64::from(stateful.size) + 1).min(3) {
+            let mut key = vec![0; bytes.next_multiple_of(4)];
+            key[bytes - 1] = i as u8;
+            let registers =
+                stateful.registers.iter().map(|r| self.rng.next_wide() & wide_mask(r.ty.width_bits)).collect();
+            let state = self.rng.below(stateful.states.len() as u64) as u16;
+            stateful.preloaded.push(Preloaded { key, state, registers });
         }
     }
 
     fn key(&mut self) -> Option<Key> {
         let named = |names: &[&str]| names.iter().filter_map(|n| FieldId::by_name(n)).collect::<Vec<_>>();
+        if !self.metadata.is_empty() && self.chance_of(Reach::Common, 20) {
+            let mut parts = vec![KeyPart::Metadata(self.rng.index(self.metadata.len()) as u16)];
+            if self.rng.chance(50) {
+                let field = self.field_where(|_| true);
+                parts.insert(self.rng.index(2), KeyPart::Field(field));
+            }
+            return Some(Key { biflow: false, parts });
+        }
         let (biflow, fields) = match self.rng.below(14) {
             0 => return None,
             1 | 2 => (false, named(&FIVE_TUPLE)),
@@ -202,9 +282,13 @@ impl Maker {
             .chain((0..globals.len()).map(|i| (Destination::Global(i as u16), globals[i].ty)));
         for (destination, ty) in destinations {
             if self.rng.chance(45) {
-                let (value, widths) = self.expr(&scope, 2);
-                let width = widths.width(ty.width_bits);
-                updates.push(Update { destination, value: NewValue::Number { value, width }, span: Span::default() });
+                let value = if ty.is_wide() {
+                    NewValue::Wide(self.wide(&scope))
+                } else {
+                    let (value, widths) = self.expr(&scope, 2);
+                    NewValue::Number { value, width: widths.width(ty.width_bits) }
+                };
+                updates.push(Update { destination, value, span: Span::default() });
             }
         }
         let writes = self.writes(&scope);
@@ -215,8 +299,39 @@ impl Maker {
             conditions,
             next,
             updates,
-            actions: Actions { writes, steps: Vec::new(), terminal },
+            actions: Actions { writes, steps: self.steps(&scope), terminal },
         }
+    }
+
+    fn steps(&mut self, scope: &Scope<'_>) -> Vec<Step> {
+        let mut steps = Vec::new();
+        while self.chance_of(Reach::Software, 12) {
+            steps.push(Step { kind: StepKind::Clone(self.port(scope)), span: Span::default() });
+        }
+        steps
+    }
+
+    /// A value of 128 bits.
+    fn wide(&mut self, scope: &Scope<'_>) -> Wide {
+        let places: [(&[Variable], fn(u16) -> Wide); 3] =
+            [(scope.registers, Wide::Register), (scope.globals, Wide::Global), (&self.metadata, Wide::Metadata)];
+        let mut there = Vec::new();
+        for (variables, place) in places {
+            let wide = variables.iter().enumerate().filter(|(_, v)| v.ty.is_wide());
+            there.extend(wide.map(|(i, _)| place(i as u16)));
+        }
+        let fields = ["ip.src", "ip.dst", "ipv6.src", "ipv6.dst"].into_iter().filter_map(FieldId::by_name);
+        let fields: Vec<FieldId> = fields.collect();
+        match self.rng.below(10) {
+            0..4 => self.rng.pick(&there).copied(),
+            4..8 => {
+                let here: Vec<FieldId> = fields.iter().copied().filter(|f| self.together.contains(f)).collect();
+                self.rng.pick(&here).copied().map(Wide::Field)
+            }
+            8 => self.rng.pick(&fields).copied().map(Wide::Field),
+            _ => None,
+        }
+        .unwrap_or_else(|| Wide::Constant(solve::address(&mut self.rng)))
     }
 
     fn states(&mut self, states: u16) -> Vec<u16> {
@@ -266,7 +381,7 @@ impl Maker {
     fn leaf(&mut self, scope: &Scope<'_>) -> Typed {
         let pick = |variables: &[Variable], rng: &mut Rng| {
             let i = rng.index(variables.len());
-            variables.get(i).map(|v| (i as u16, v.ty))
+            variables.get(i).filter(|v| !v.ty.is_wide()).map(|v| (i as u16, v.ty))
         };
         let of = |ty: Type| Widths::of(ty.width_bits, ty.signed);
         for _ in 0..6 {
@@ -357,6 +472,9 @@ impl Maker {
     }
 
     fn condition(&mut self, scope: &Scope<'_>) -> Condition {
+        if self.chance_of(Reach::Common, 18) {
+            return self.common_condition(scope);
+        }
         match self.rng.below(12) {
             0 | 1 => {
                 let field = self.field_where(|_| true);
@@ -424,6 +542,29 @@ impl Maker {
         }
     }
 
+    /// A condition that plain functions do not have.
+    fn common_condition(&mut self, scope: &Scope<'_>) -> Condition {
+        let negated = self.rng.chance(40);
+        match self.rng.below(5) {
+            0 if scope.is_stateful => Condition::Full { negated },
+            0 | 1 => {
+                let (operand, widths) = self.expr(scope, 1);
+                let width = widths.width(8);
+                let mut values: Vec<u64> =
+                    (0..1 + self.rng.below(5)).map(|_| self.number() & mask(width.bits() as u8)).collect();
+                values.sort_unstable();
+                values.dedup();
+                Condition::OneOf { operand, values, width, negated }
+            }
+            2 => Condition::Same { left: self.wide(scope), right: self.wide(scope), negated },
+            _ => {
+                let operand = self.wide(scope);
+                let mask = u128::MAX << self.rng.one_of([0, 0, 8, 24, 64, 96]);
+                Condition::Masked { operand, mask, value: solve::address(&mut self.rng) & mask, negated }
+            }
+        }
+    }
+
     fn writes(&mut self, scope: &Scope<'_>) -> Vec<Write> {
         let mut writes: Vec<Write> = Vec::new();
         for _ in 0..self.rng.one_of([0, 0, 1, 1, 2, 3]) {
@@ -433,7 +574,12 @@ impl Maker {
                 WriteTarget::Field(field) => field.width_bits(),
                 WriteTarget::Metadata(i) => self.metadata[usize::from(i)].ty.width_bits,
             };
-            let value = if width_bits > 64 {
+            let value = if width_bits > 64
+                && self.reach > Reach::Plain
+                && !matches!(target, WriteTarget::Field(f) if f.width_bits() > 64 && self.rng.chance(30))
+            {
+                NewValue::Wide(self.wide(scope))
+            } else if width_bits > 64 {
                 self.wide_value(target)
             } else {
                 let (value, widths) = self.expr(scope, 2);
@@ -471,21 +617,29 @@ impl Maker {
             1 | 2 => Terminal::Pass,
             3 => Terminal::Punt,
             4 => Terminal::Reply,
+            5 if self.chance_of(Reach::Common, 40) => Terminal::Flood,
             _ => match scope {
-                Some(scope) if self.rng.chance(40) => {
-                    let (port, _) = self.leaf(scope);
-                    Terminal::Forward(Expr::Binary(BinaryOp::And, port.into(), Expr::Constant(3).into()))
-                }
-                Some(scope) if self.rng.chance(15) => Terminal::Forward(self.leaf(scope).0),
-                _ => Terminal::Forward(Expr::Constant(self.rng.below(8))),
+                Some(scope) => Terminal::Forward(self.port(scope)),
+                None => Terminal::Forward(Expr::Constant(self.rng.below(8))),
             },
+        }
+    }
+
+    fn port(&mut self, scope: &Scope<'_>) -> Expr {
+        if self.rng.chance(40) {
+            let (port, _) = self.leaf(scope);
+            Expr::Binary(BinaryOp::And, port.into(), Expr::Constant(3).into())
+        } else if self.rng.chance(15) {
+            self.leaf(scope).0
+        } else {
+            Expr::Constant(self.rng.below(8))
         }
     }
 
     fn otherwise(&mut self, index: u16, count: u16) -> Actions {
         let mut writes = Vec::new();
         for i in 0..self.metadata.len() {
-            if self.rng.chance(25) {
+            if self.rng.chance(25) && !self.metadata[i].ty.is_wide() {
                 let ty = self.metadata[i].ty;
                 let value = Expr::Constant(self.number());
                 let width = if ty.width_bits > 32 { Width::W64 } else { Width::W32 };
@@ -495,6 +649,10 @@ impl Maker {
         }
         Actions { writes, steps: Vec::new(), terminal: self.terminal(None, index, count) }
     }
+}
+
+fn wide_mask(width_bits: u8) -> u128 {
+    u128::MAX >> (128 - u32::from(width_bits))
 }
 
 fn mask(width_bits: u8) -> u64 {

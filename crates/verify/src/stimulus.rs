@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flowloom_efsm::model::{Actions, Condition, Expr, Function, NewValue, Terminal, Wide};
-use flowloom_engine::{Outcome, Port, Verdict};
+use flowloom_engine::{Outcome, Port};
 use flowloom_wire::field::{FieldId, Source};
 use flowloom_wire::{Graph, Layers};
 
@@ -178,10 +178,7 @@ impl Stimulus {
             self.usual()
         };
         let look = self.send(&arrival);
-        let outcome = match look.verdict {
-            Verdict::Drop | Verdict::Aborted => Outcome::gone(look.verdict),
-            verdict => Outcome::sent(verdict, Port(look.port), look.bytes),
-        };
+        let outcome = Outcome { verdict: look.verdict, outputs: look.outputs };
         (arrival, outcome)
     }
 

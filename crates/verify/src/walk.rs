@@ -11,11 +11,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use flowloom_efsm::layout;
 use flowloom_efsm::model::{
-    BinaryOp, Condition, Destination, Element, Expr, Function, NewValue, NextState, Relation, Row, Stateful, Terminal,
-    Type, Variable, Wide, Width, WriteTarget,
+    BinaryOp, Condition, Destination, Element, Expr, Function, KeyPart, NewValue, NextState, Policy, Relation, Row,
+    Stateful, StepKind, Terminal, Type, Variable, Wide, Width, WriteTarget,
 };
-use flowloom_engine::Verdict;
+use flowloom_engine::{Output, Port, Ports, Verdict};
 use flowloom_wire::field::FieldId;
 use flowloom_wire::{KeySpec, Layers, rewrite};
 
@@ -26,9 +27,11 @@ use crate::hits::{Hit, Hits, Operator, Place, Tick, Timer};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Context {
     pub(crate) state: u16,
-    pub(crate) registers: Vec<u64>,
+    pub(crate) registers: Vec<u128>,
     pub(crate) idle: Option<Idle>,
     pub(crate) hard_ns: Option<u64>,
+    /// When a packet last found it.
+    touched_ns: u64,
 }
 
 /// A running idle timer.
@@ -40,8 +43,26 @@ pub(crate) struct Idle {
 
 impl Context {
     fn default_of(stateful: &Stateful) -> Context {
-        let registers = stateful.registers.iter().map(|r| r.initial as u64).collect();
-        Context { state: 0, registers, idle: None, hard_ns: None }
+        let registers = stateful.registers.iter().map(|r| r.initial).collect();
+        Context { state: 0, registers, idle: None, hard_ns: None, touched_ns: 0 }
+    }
+
+    fn is_default(&self, stateful: &Stateful) -> bool {
+        *self == Context { touched_ns: self.touched_ns, ..Context::default_of(stateful) }
+    }
+
+    /// What is left of it at `now_ns`, and the timers that ran out on the way.
+    fn aged(mut self, stateful: &Stateful, now_ns: u64) -> (Option<Context>, Vec<Timer>) {
+        let Some(first) = self.expired(now_ns) else { return (Some(self), Vec::new()) };
+        let next = stateful.successors.get(usize::from(self.state)).copied().flatten();
+        let (Some(next), Some((_, since_ns))) = (next, self.deadline()) else { return (None, vec![first]) };
+        self.state = next.state;
+        self.idle = next.idle_ns.map(|period_ns| Idle { deadline_ns: since_ns.saturating_add(period_ns), period_ns });
+        self.hard_ns = next.hard_ns.map(|ns| since_ns.saturating_add(ns));
+        match self.expired(now_ns) {
+            None => (Some(self), vec![first]),
+            Some(second) => (None, vec![first, second]),
+        }
     }
 
     fn expired(&self, now_ns: u64) -> Option<Timer> {
@@ -66,7 +87,7 @@ impl Context {
 pub(crate) struct Table {
     key: Option<KeySpec>,
     pub(crate) contexts: BTreeMap<Vec<u8>, Context>,
-    pub(crate) globals: Vec<u64>,
+    pub(crate) globals: Vec<u128>,
     /// A packet that led to each key, as it arrived.
     pub(crate) samples: BTreeMap<Vec<u8>, Arrival>,
 }
@@ -81,7 +102,9 @@ pub(crate) struct Visit {
     pub(crate) key: Option<Vec<u8>>,
     /// The context to store, or `None` to remove it; outer `None` for no change.
     context: Option<Option<Context>>,
-    globals: Option<Vec<u64>>,
+    /// The context that made room.
+    evicted: Option<Vec<u8>>,
+    globals: Option<Vec<u128>>,
 }
 
 /// What a packet would do.
@@ -89,8 +112,7 @@ pub(crate) struct Visit {
 pub(crate) struct Look {
     pub(crate) visits: Vec<Visit>,
     pub(crate) verdict: Verdict,
-    pub(crate) port: u32,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) outputs: Vec<Output>,
 }
 
 impl Look {
@@ -109,10 +131,9 @@ pub(crate) struct Walker {
     clock: Clock,
     pub(crate) now_ns: u64,
     row_fields: Vec<Vec<Vec<FieldId>>>,
+    ports: Ports,
 }
 
-/// Ports that exist: `forward` to another is ABORTED.
-const PORT_COUNT: u32 = 256;
 /// The samples kept for each element: keys that were met long ago are forgotten.
 const MAX_SAMPLES: usize = 64;
 
@@ -120,19 +141,28 @@ impl Walker {
     pub(crate) fn new(function: Arc<Function>, sweep_ns: Option<u64>) -> Walker {
         let table = |element: &Element| {
             let stateful = element.stateful.as_ref()?;
+            let loaded = stateful.preloaded.iter().map(|p| {
+                let registers = p.registers.clone();
+                (p.key.clone(), Context { state: p.state, registers, ..Context::default_of(stateful) })
+            });
             Some(Table {
-                key: stateful
-                    .key
-                    .as_ref()
-                    .and_then(|key| KeySpec::of_fields(&key.fields().collect::<Vec<_>>(), key.biflow).ok()),
-                contexts: BTreeMap::new(),
-                globals: stateful.globals.iter().map(|g| g.initial as u64).collect(),
+                key: layout::key_spec(&function, stateful),
+                contexts: loaded.collect(),
+                globals: stateful.globals.iter().map(|g| g.initial).collect(),
                 samples: BTreeMap::new(),
             })
         };
         let tables = function.elements.iter().map(table).collect();
         let row_fields = function.elements.iter().map(|e| e.rows.iter().map(Row::fields).collect()).collect();
-        Walker { function, tables, hits: Hits::default(), clock: Clock::new(sweep_ns), now_ns: 0, row_fields }
+        Walker {
+            function,
+            tables,
+            hits: Hits::default(),
+            clock: Clock::new(sweep_ns),
+            now_ns: 0,
+            row_fields,
+            ports: Ports::default(),
+        }
     }
 
     /// What `arrival` would do now; nothing changes.
@@ -147,8 +177,10 @@ impl Walker {
         let (now_ns, sweep) = self.clock.advance(arrival.time_ns);
         self.now_ns = now_ns;
         if let Some(moment_ns) = sweep {
-            for table in self.tables.iter_mut().flatten() {
-                table.contexts.retain(|_, context| context.expired(moment_ns).is_none());
+            for (element, table) in self.function.elements.iter().zip(&mut self.tables) {
+                let (Some(stateful), Some(table)) = (&element.stateful, table) else { continue };
+                let contexts = std::mem::take(&mut table.contexts).into_iter();
+                table.contexts = contexts.filter_map(|(key, c)| Some((key, c.aged(stateful, moment_ns).0?))).collect();
             }
         }
         let hits = RefCell::new(std::mem::take(&mut self.hits));
@@ -160,6 +192,9 @@ impl Walker {
                 table.globals.clone_from(globals);
             }
             let Some(key) = &visit.key else { continue };
+            if let Some(victim) = &visit.evicted {
+                table.contexts.remove(victim);
+            }
             match &visit.context {
                 Some(Some(context)) => drop(table.contexts.insert(key.clone(), context.clone())),
                 Some(None) => drop(table.contexts.remove(key)),
@@ -182,10 +217,11 @@ impl Walker {
         };
         let mut bytes = arrival.bytes.clone();
         let layers = Layers::parse(&self.function.graph, &bytes);
-        let mut metadata: Vec<u64> = self.function.metadata.iter().map(|m| m.initial as u64).collect();
+        let mut metadata: Vec<u128> = self.function.metadata.iter().map(|m| m.initial).collect();
         let mut visits = Vec::new();
         let mut element = 0;
-        let (verdict, port) = loop {
+        let mut outputs = Vec::new();
+        let verdict = loop {
             let meeting = self.meet(element, &bytes, &layers, arrival.port.0, now_ns, swept_ns, &metadata, hits);
             let actions = match meeting.visit.row {
                 Some(row) => {
@@ -207,6 +243,7 @@ impl Walker {
                 globals: &meeting.globals,
                 global_vars: stateful.map_or(&[], |s| &s.globals),
                 state: meeting.visit.state,
+                is_full: false,
                 hits,
             };
             let mut fields = Vec::new();
@@ -216,7 +253,7 @@ impl Walker {
                 match write.target {
                     WriteTarget::Metadata(i) => {
                         let ty = self.function.metadata[usize::from(i)].ty;
-                        after[usize::from(i)] = cut(value as u64, u32::from(ty.width_bits));
+                        after[usize::from(i)] = cut_wide(value, ty.width_bits);
                     }
                     WriteTarget::Field(field) => {
                         count(Hit::FieldWritten(field));
@@ -224,37 +261,48 @@ impl Walker {
                     }
                 }
             }
-            let end = match &actions.terminal {
-                Terminal::Drop => Some((Verdict::Drop, 0, "drop")),
-                Terminal::Pass => Some((Verdict::Pass, arrival.port.0, "pass")),
-                Terminal::Punt => Some((Verdict::Pass, arrival.port.0, "punt")),
-                Terminal::Reply => Some((Verdict::Tx, arrival.port.0, "reply")),
-                Terminal::Forward(to) => Some((Verdict::Redirect, values.eval(to, Width::W32) as u32, "forward")),
-                Terminal::Flood => Some((Verdict::Redirect, 0, "flood")),
-                Terminal::Goto(next) => {
-                    element = usize::from(*next);
-                    None
-                }
+            let copies: Vec<u32> = actions
+                .steps
+                .iter()
+                .filter_map(|step| match &step.kind {
+                    StepKind::Clone(port) => Some(values.eval(port, Width::W32) as u32),
+                    _ => None,
+                })
+                .collect();
+            let to = match &actions.terminal {
+                Terminal::Forward(to) => values.eval(to, Width::W32) as u32,
+                _ => arrival.port.0,
             };
             metadata = after;
             if !fields.is_empty() {
                 rewrite(&mut bytes, &layers, &fields);
             }
+            for port in copies {
+                count(Hit::Step("clone"));
+                if self.ports.is_bound(Port(port)) {
+                    outputs.push(Output { port: Port(port), bytes: bytes.clone() });
+                }
+            }
             visits.push(meeting.visit);
-            let Some((verdict, port, name)) = end else {
-                count(Hit::Goto);
-                continue;
+            let (name, verdict, ports) = match &actions.terminal {
+                Terminal::Goto(next) => {
+                    count(Hit::Goto);
+                    element = usize::from(*next);
+                    continue;
+                }
+                Terminal::Drop => ("drop", Verdict::Drop, Vec::new()),
+                Terminal::Pass => ("pass", Verdict::Pass, vec![arrival.port]),
+                Terminal::Punt => ("punt", Verdict::Pass, vec![arrival.port]),
+                Terminal::Reply => ("reply", Verdict::Tx, vec![arrival.port]),
+                Terminal::Forward(_) if self.ports.is_bound(Port(to)) => ("forward", Verdict::Redirect, vec![Port(to)]),
+                Terminal::Forward(_) => ("forward", Verdict::Aborted, Vec::new()),
+                Terminal::Flood => ("flood", Verdict::Redirect, self.ports.flooded(arrival.port)),
             };
             count(Hit::Terminal(name));
-            if verdict == Verdict::Redirect && port >= PORT_COUNT {
-                break (Verdict::Aborted, 0);
-            }
-            break (verdict, port);
+            outputs.extend(ports.into_iter().map(|port| Output { port, bytes: bytes.clone() }));
+            break verdict;
         };
-        if matches!(verdict, Verdict::Drop | Verdict::Aborted) {
-            bytes.clear();
-        }
-        Look { visits, verdict, port, bytes }
+        Look { visits, verdict, outputs }
     }
 
     #[allow(clippy::too_many_arguments)] // all that a packet is at this point
@@ -266,7 +314,7 @@ impl Walker {
         port: u32,
         now_ns: u64,
         swept_ns: u64,
-        metadata: &[u64],
+        metadata: &[u128],
         hits: Option<&RefCell<Hits>>,
     ) -> Meeting {
         let count = |hit| {
@@ -287,9 +335,11 @@ impl Walker {
             globals: &[],
             global_vars: &[],
             state: 0,
+            is_full: false,
             hits,
         };
-        let mut visit = Visit { element: index, state: 0, row: None, key: None, context: None, globals: None };
+        let mut visit =
+            Visit { element: index, state: 0, row: None, key: None, context: None, evicted: None, globals: None };
         let (Some(stateful), Some(table)) = (&element.stateful, &self.tables[index]) else {
             visit.row = self.first_match(index, &values, None);
             if visit.row.is_none() {
@@ -299,7 +349,16 @@ impl Walker {
         };
         let key = match &table.key {
             None => Some(vec![0; 4]),
-            Some(spec) => spec.extract(layers, bytes, port, &[]),
+            Some(spec) => {
+                let parts = stateful.key.iter().flat_map(|key| &key.parts);
+                let values: Vec<u128> = parts
+                    .filter_map(|part| match part {
+                        KeyPart::Metadata(i) => Some(metadata[usize::from(*i)]),
+                        KeyPart::Field(_) => None,
+                    })
+                    .collect();
+                spec.extract(layers, bytes, port, &values)
+            }
         };
         let Some(key) = key else {
             count(Hit::NoKey);
@@ -308,9 +367,12 @@ impl Walker {
         for field in table.key.iter().flat_map(|spec| spec.parts()).filter_map(|part| part.field()) {
             count(Hit::KeyField(field));
         }
-        // What a sweep at `swept_ns` would have removed is not there any more.
-        let is_there = |context: &&Context| swept_ns == 0 || context.expired(swept_ns).is_none();
-        let stored = table.contexts.get(&key).filter(is_there);
+        // A sweep at `swept_ns` comes first; 0 is none.
+        let swept = |context: &Context| match swept_ns {
+            0 => Some(context.clone()),
+            _ => context.clone().aged(stateful, swept_ns).0,
+        };
+        let stored = table.contexts.get(&key).and_then(swept);
         for (timer, deadline) in stored.iter().flat_map(|c| {
             [c.idle.map(|idle| (Timer::Idle, idle.deadline_ns)), c.hard_ns.map(|d| (Timer::Hard, d))]
                 .into_iter()
@@ -323,14 +385,27 @@ impl Walker {
                 _ => {}
             }
         }
-        let mut live = stored.cloned();
-        if let Some(timer) = stored.and_then(|context| context.expired(now_ns)) {
+        let (live, run_out) = stored.map_or((None, Vec::new()), |context| context.aged(stateful, now_ns));
+        for timer in run_out {
             count(Hit::TimerExpired(timer));
-            live = None;
-            visit.context = Some(None);
+            visit.context = Some(live.clone());
         }
         let is_live = live.is_some();
         let mut before = live.unwrap_or_else(|| Context::default_of(stateful));
+        if stateful.policy == Policy::EvictOldest {
+            before.touched_ns = now_ns;
+            if is_live {
+                visit.context = Some(Some(before.clone()));
+            }
+        }
+        let room = if stateful.key.is_some() { stateful.size as usize } else { 1 };
+        // Counted only where it can matter: most tables never fill.
+        let others: Vec<(&Vec<u8>, Context)> = if table.contexts.len() < room {
+            Vec::new()
+        } else {
+            table.contexts.iter().filter(|(k, _)| **k != key).filter_map(|(k, c)| Some((k, swept(c)?))).collect()
+        };
+        let is_full = !is_live && others.len() >= room;
         if let Some(idle) = &mut before.idle {
             idle.deadline_ns = now_ns.saturating_add(idle.period_ns);
             visit.context = Some(Some(before.clone()));
@@ -343,6 +418,7 @@ impl Walker {
         values.globals = &table.globals;
         values.global_vars = &stateful.globals;
         values.state = before.state;
+        values.is_full = is_full;
         visit.row = self.first_match(index, &values, Some(before.state));
         let Some(row) = visit.row else {
             count(Hit::NoMatch);
@@ -352,15 +428,15 @@ impl Walker {
         let mut after = before.clone();
         let mut globals = table.globals.clone();
         for update in &row.updates {
-            let value = values.new_value(&update.value) as u64;
+            let value = values.new_value(&update.value);
             match update.destination {
                 Destination::Register(i) => {
                     let i = usize::from(i);
-                    after.registers[i] = cut(value, u32::from(stateful.registers[i].ty.width_bits));
+                    after.registers[i] = cut_wide(value, stateful.registers[i].ty.width_bits);
                 }
                 Destination::Global(i) => {
                     let i = usize::from(i);
-                    globals[i] = cut(value, u32::from(stateful.globals[i].ty.width_bits));
+                    globals[i] = cut_wide(value, stateful.globals[i].ty.width_bits);
                 }
             }
         }
@@ -375,17 +451,10 @@ impl Walker {
                 count(Hit::TimerSet(Timer::Hard));
             }
         }
-        let room = if stateful.key.is_some() { stateful.size as usize } else { 1 };
-        // Counted only where it can matter: most tables never fill.
-        let others = if table.contexts.len() < room {
-            0
-        } else {
-            table.contexts.iter().filter(|(k, c)| Some(*k) != visit.key.as_ref() && is_there(c)).count()
-        };
-        let is_default = after == Context::default_of(stateful);
+        let is_default = after.is_default(stateful);
         match (is_live, is_default) {
             (false, true) => {}
-            (false, false) if others >= room => {
+            (false, false) if is_full && stateful.policy == Policy::Reject => {
                 count(Hit::Rejected);
                 return Meeting { visit, registers: before.registers, globals: table.globals.clone() };
             }
@@ -396,6 +465,10 @@ impl Walker {
             (_, false) => {
                 if !is_live {
                     count(Hit::Created);
+                }
+                if is_full {
+                    count(Hit::Evicted);
+                    visit.evicted = victim(stateful, &others).cloned();
                 }
                 visit.context = Some(Some(after.clone()));
             }
@@ -435,6 +508,7 @@ impl Walker {
             globals: self.tables[index].as_ref().map_or(&[], |t| &t.globals),
             global_vars: stateful.map_or(&[], |s| &s.globals),
             state: context.state,
+            is_full: false,
             hits: None,
         }
     }
@@ -443,15 +517,30 @@ impl Walker {
     pub(crate) fn default_context(&self, index: usize) -> Context {
         match &self.function.elements[index].stateful {
             Some(stateful) => Context::default_of(stateful),
-            None => Context { state: 0, registers: Vec::new(), idle: None, hard_ns: None },
+            None => Context { state: 0, registers: Vec::new(), idle: None, hard_ns: None, touched_ns: 0 },
         }
     }
 }
 
 struct Meeting {
     visit: Visit,
-    registers: Vec<u64>,
-    globals: Vec<u64>,
+    registers: Vec<u128>,
+    globals: Vec<u128>,
+}
+
+/// The context that a full table gives up; of several the first by key.
+fn victim<'a>(stateful: &Stateful, contexts: &[(&'a Vec<u8>, Context)]) -> Option<&'a Vec<u8>> {
+    let number = |context: &Context, i: u16| {
+        let ty = stateful.registers[usize::from(i)].ty;
+        let value = context.registers[usize::from(i)] as u64;
+        if ty.signed { i128::from(sign_extend(value, ty.width_bits.into())) } else { i128::from(value) }
+    };
+    let rank = |context: &Context| match stateful.policy {
+        Policy::Reject | Policy::EvictOldest => i128::from(context.touched_ns),
+        Policy::EvictLowest(i) => number(context, i),
+        Policy::EvictHighest(i) => -number(context, i),
+    };
+    contexts.iter().min_by_key(|(_, context)| rank(context)).map(|(key, _)| *key)
 }
 
 /// All that expressions can read.
@@ -460,19 +549,25 @@ pub(crate) struct Values<'a> {
     layers: &'a Layers,
     port: u32,
     now_ns: u64,
-    metadata: &'a [u64],
+    metadata: &'a [u128],
     metadata_vars: &'a [Variable],
-    registers: &'a [u64],
+    registers: &'a [u128],
     register_vars: &'a [Variable],
-    globals: &'a [u64],
+    globals: &'a [u128],
     global_vars: &'a [Variable],
     state: u16,
+    is_full: bool,
     hits: Option<&'a RefCell<Hits>>,
 }
 
 /// The low bits of a number.
 fn cut(value: u64, width_bits: u32) -> u64 {
     value & u64::MAX.checked_shr(64 - width_bits).unwrap_or(0)
+}
+
+/// The low bits of a value.
+fn cut_wide(value: u128, width_bits: u8) -> u128 {
+    value & u128::MAX.checked_shr(128 - u32::from(width_bits)).unwrap_or(0)
 }
 
 /// The low bits of a number, read as two's complement.
@@ -494,11 +589,12 @@ impl Values<'_> {
         self.layers.read(self.bytes, self.port, field).unwrap_or(0)
     }
 
-    fn variable(&self, place: Place, values: &[u64], vars: &[Variable], i: u16) -> u64 {
+    fn variable(&self, place: Place, values: &[u128], vars: &[Variable], i: u16) -> u64 {
         // A missing one is metadata where only a context is known.
         let (Some(&value), Some(variable)) = (values.get(usize::from(i)), vars.get(usize::from(i))) else { return 0 };
         let Type { width_bits, signed } = variable.ty;
         self.count(Hit::variable(place, variable.ty));
+        let value = value as u64;
         if signed { sign_extend(value, u32::from(width_bits)) as u64 } else { value }
     }
 
@@ -582,10 +678,15 @@ impl Values<'_> {
         match wide {
             Wide::Constant(value) => value,
             Wide::Field(field) => self.read(field),
-            Wide::Register(i) => self.registers[usize::from(i)].into(),
-            Wide::Global(i) => self.globals[usize::from(i)].into(),
-            Wide::Metadata(i) => self.metadata[usize::from(i)].into(),
+            Wide::Register(i) => self.wide_variable(Place::Register, self.registers, i),
+            Wide::Global(i) => self.wide_variable(Place::Global, self.globals, i),
+            Wide::Metadata(i) => self.wide_variable(Place::Metadata, self.metadata, i),
         }
+    }
+
+    fn wide_variable(&self, place: Place, values: &[u128], i: u16) -> u128 {
+        self.count(Hit::Variable(place, 128, false));
+        values.get(usize::from(i)).copied().unwrap_or(0)
     }
 
     fn new_value(&self, value: &NewValue) -> u128 {
@@ -636,10 +737,14 @@ impl Values<'_> {
                 (self.wide(*left) == self.wide(*right)) ^ negated
             }
             Condition::OneOf { operand, values, width, negated } => {
+                self.count(Hit::OneOf(*negated));
                 let value = self.eval(operand, *width);
                 values.iter().any(|one| *one == value) ^ negated
             }
-            Condition::Full { negated } => *negated,
+            Condition::Full { negated } => {
+                self.count(Hit::Full(*negated));
+                self.is_full ^ negated
+            }
         }
     }
 }

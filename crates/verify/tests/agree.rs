@@ -9,7 +9,7 @@ use common::{engines, random};
 use flowloom_bpf::Interpreter;
 use flowloom_efsm::{Coverage, LowerOptions, Machine, lower};
 use flowloom_engine::{Choices, Datapath};
-use flowloom_verify::{RandomFunctions, Stimulus, StimulusOptions, compare};
+use flowloom_verify::{Hit, Hits, Place, RandomFunctions, Reach, Stimulus, StimulusOptions, Timer, compare};
 
 /// Packets that each random function runs.
 const PACKETS: usize = 120;
@@ -18,8 +18,9 @@ const PACKETS: usize = 120;
 fn two_readings_of_the_semantics_agree() {
     // The stimulus carries its own reading of the semantics; what it foresees is what the reference machine does.
     let seed = random::seed(1);
+    let mut hits = Hits::default();
     for number in 0..random::count(400) {
-        let function = RandomFunctions::nth(seed, number);
+        let function = RandomFunctions::nth(Reach::Software, seed, number);
         let mut machine = Machine::new(Arc::clone(&function));
         let options = StimulusOptions { sweep_ns: None, ..StimulusOptions::of(&function) };
         let mut stimulus = Stimulus::new(Arc::clone(&function), number, options);
@@ -30,7 +31,24 @@ fn two_readings_of_the_semantics_agree() {
             machine.check_invariants();
             assert_eq!(outcome, foreseen, "function {number}, packet {i}: {arrival:?}\n{}", function.source.text);
         }
+        hits.add(stimulus.hits());
     }
+    let rare = [
+        Hit::Evicted,
+        Hit::Rejected,
+        Hit::Full(false),
+        Hit::Full(true),
+        Hit::OneOf(false),
+        Hit::OneOf(true),
+        Hit::SameField(false),
+        Hit::Variable(Place::Register, 128, false),
+        Hit::Variable(Place::Metadata, 128, false),
+        Hit::Step("clone"),
+        Hit::Terminal("flood"),
+        Hit::TimerExpired(Timer::Hard),
+    ];
+    let missed: Vec<String> = rare.into_iter().filter(|&hit| hits.get(hit) < 20).map(|hit| hit.to_string()).collect();
+    assert!(missed.is_empty(), "hardly reached: {missed:?}\n{}", hits.render(&rare));
 }
 
 #[test]
@@ -60,7 +78,7 @@ fn functions_agree() {
 fn counters_are_the_coverage_of_the_reference_machine() {
     let seed = random::seed(4);
     let mut functions = common::repository();
-    functions.extend((0..random::count(60)).map(|number| RandomFunctions::nth(seed, number)));
+    functions.extend((0..random::count(60)).map(|number| RandomFunctions::nth(Reach::Plain, seed, number)));
     for function in functions {
         let packets = Stimulus::new(Arc::clone(&function), 9, StimulusOptions::of(&function)).take_packets(600);
         let Ok(program) = lower(&function, &LowerOptions { counters: true, ..LowerOptions::default() }) else {

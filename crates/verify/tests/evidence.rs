@@ -16,7 +16,8 @@ use flowloom_efsm::model::Function;
 use flowloom_engine::Port;
 use flowloom_trace::CaptureReader;
 use flowloom_verify::{
-    Arrival, Hit, Operator, Place, RandomFunctions, Reached, Stimulus, StimulusOptions, Tick, Timer, compare, mutated,
+    Arrival, Hit, Operator, Place, RandomFunctions, Reach, Reached, Stimulus, StimulusOptions, Tick, Timer, compare,
+    mutated,
 };
 use flowloom_wire::FieldId;
 
@@ -222,7 +223,7 @@ fn evidence_mutated() {
     // Mutated packets on functions that read every field.
     let functions = random::count(100_000) / 100;
     for number in 0..functions {
-        let function = RandomFunctions::nth(seed, number);
+        let function = RandomFunctions::nth(Reach::Plain, seed, number);
         let mut stimulus = Stimulus::new(Arc::clone(&function), seed, StimulusOptions::of(&function));
         let packets = mutated(stimulus.take_packets(100), number);
         for (engine, report) in random::compare_all(&function, &packets, kernel) {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use flowloom_efsm::model::Function;
 use flowloom_efsm::{LowerOptions, Machine, lower};
 use flowloom_verify::{
-    Arrival, Hits, RandomFunctions, Report, ShrinkOptions, Stimulus, StimulusCounts, StimulusOptions, compare, shrink,
+    Arrival, Hits, RandomFunctions, Reach, Report, ShrinkOptions, Stimulus, StimulusCounts, StimulusOptions, compare,
+    shrink,
 };
 
 use super::engines;
@@ -100,7 +101,7 @@ pub fn compare_all(
 pub fn run(seed: u64, numbers: Range<u64>, packets: usize, kernel: bool) -> Tally {
     let mut tally = Tally::default();
     for number in numbers {
-        let function = RandomFunctions::nth(seed, number);
+        let function = RandomFunctions::nth(Reach::Plain, seed, number);
         let mut stimulus = Stimulus::new(Arc::clone(&function), number, StimulusOptions::of(&function));
         let packets = stimulus.take_packets(packets);
         tally.functions += 1;
