@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use flowloom_efsm::Coverage;
-use flowloom_efsm::model::{Condition, Element, Function, Key, NextState, Relation, Row};
+use flowloom_efsm::model::{Condition, Element, Function, Key, NextState, Policy, Relation, Row};
 use flowloom_wire::FieldId;
 
 /// Something of a function that packets can reach.
@@ -40,6 +40,10 @@ pub enum What {
     NoMatch,
     /// The default action because a key field is absent.
     NoKey,
+    /// A context made room for another.
+    Eviction,
+    /// A context found no room; only where some packet met that, since most tables never fill.
+    Rejection,
 }
 
 impl fmt::Display for What {
@@ -50,6 +54,8 @@ impl fmt::Display for What {
             What::HardTimeout => f.pad("hard timeout"),
             What::NoMatch => f.pad("no match"),
             What::NoKey => f.pad("no key"),
+            What::Eviction => f.pad("eviction"),
+            What::Rejection => f.pad("rejection"),
         }
     }
 }
@@ -87,6 +93,7 @@ impl<'f> Reached<'f> {
             total.created += run.created;
             total.removed += run.removed;
             total.rejected += run.rejected;
+            total.evicted += run.evicted;
             total.flows_looked_up += run.flows_looked_up;
         }
     }
@@ -112,11 +119,11 @@ impl<'f> Reached<'f> {
                     push(What::Row(i), state_name(state), row.span.start, hits);
                 }
             }
-            for state in states_with(element, |next| matches!(next, NextState::To { idle_ns: Some(_), .. })) {
+            for state in states_with(element, |idle_ns, _| idle_ns.is_some()) {
                 let hits = reached.idle_expired.get(&state).copied().unwrap_or(0);
                 push(What::IdleTimeout, state_name(state), element.span.start, hits);
             }
-            for state in states_with(element, |next| matches!(next, NextState::To { hard_ns: Some(_), .. })) {
+            for state in states_with(element, |_, hard_ns| hard_ns.is_some()) {
                 let hits = reached.hard_expired.get(&state).copied().unwrap_or(0);
                 push(What::HardTimeout, state_name(state), element.span.start, hits);
             }
@@ -126,6 +133,12 @@ impl<'f> Reached<'f> {
             let key = element.stateful.as_ref().and_then(|s| s.key.as_ref());
             if key.is_some_and(|key| key.fields().any(|field| !field.headers().is_empty())) {
                 push(What::NoKey, None, element.otherwise.span.start, reached.no_key);
+            }
+            if element.stateful.as_ref().is_some_and(|s| s.policy != Policy::Reject) {
+                push(What::Eviction, None, element.span.start, reached.evicted);
+            }
+            if reached.rejected > 0 {
+                push(What::Rejection, None, element.span.start, reached.rejected);
             }
         }
         points
@@ -159,14 +172,16 @@ impl<'f> Reached<'f> {
     }
 }
 
-/// The states that a row enters with such a timer.
-fn states_with(element: &Element, timer: fn(&NextState) -> bool) -> BTreeSet<u16> {
-    let entered = element.rows.iter().filter(|row| timer(&row.next));
-    entered
-        .filter_map(|row| match row.next {
-            NextState::To { state, .. } => Some(state),
-            NextState::Stay => None,
-        })
+/// The states that a row or a timeout enters with such a timer.
+fn states_with(element: &Element, timer: fn(Option<u64>, Option<u64>) -> bool) -> BTreeSet<u16> {
+    let rows = element.rows.iter().filter_map(|row| match row.next {
+        NextState::To { state, idle_ns, hard_ns } => Some((state, idle_ns, hard_ns)),
+        NextState::Stay => None,
+    });
+    let successors = element.stateful.iter().flat_map(|s| s.successors.iter().flatten());
+    rows.chain(successors.map(|next| (next.state, next.idle_ns, next.hard_ns)))
+        .filter(|&(_, idle_ns, hard_ns)| timer(idle_ns, hard_ns))
+        .map(|(state, ..)| state)
         .collect()
 }
 

@@ -313,13 +313,13 @@ impl Maker {
 
     /// A value of 128 bits.
     fn wide(&mut self, scope: &Scope<'_>) -> Wide {
-        let places: [(&[Variable], fn(u16) -> Wide); 3] =
-            [(scope.registers, Wide::Register), (scope.globals, Wide::Global), (&self.metadata, Wide::Metadata)];
-        let mut there = Vec::new();
-        for (variables, place) in places {
+        let wide = |variables: &[Variable], place: fn(u16) -> Wide| {
             let wide = variables.iter().enumerate().filter(|(_, v)| v.ty.is_wide());
-            there.extend(wide.map(|(i, _)| place(i as u16)));
-        }
+            wide.map(|(i, _)| place(i as u16)).collect::<Vec<Wide>>()
+        };
+        let mut there = wide(scope.registers, Wide::Register);
+        there.extend(wide(scope.globals, Wide::Global));
+        there.extend(wide(&self.metadata, Wide::Metadata));
         let fields = ["ip.src", "ip.dst", "ipv6.src", "ipv6.dst"].into_iter().filter_map(FieldId::by_name);
         let fields: Vec<FieldId> = fields.collect();
         match self.rng.below(10) {

@@ -739,7 +739,7 @@ impl Values<'_> {
             Condition::OneOf { operand, values, width, negated } => {
                 self.count(Hit::OneOf(*negated));
                 let value = self.eval(operand, *width);
-                values.iter().any(|one| *one == value) ^ negated
+                values.contains(&value) ^ negated
             }
             Condition::Full { negated } => {
                 self.count(Hit::Full(*negated));
