@@ -44,11 +44,13 @@
 #![forbid(unsafe_code)]
 
 pub mod checksum;
+pub mod edit;
 pub mod field;
 pub mod graph;
 mod header;
 mod key;
 mod parse;
+pub mod stack;
 pub mod view;
 
 pub use checksum::rewrite;
@@ -57,3 +59,4 @@ pub use graph::Graph;
 pub use header::Header;
 pub use key::{KeyError, KeyPart, KeySpec};
 pub use parse::Layers;
+pub use stack::{Stack, StackError};

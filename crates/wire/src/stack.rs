@@ -1,0 +1,364 @@
+//! Headers that are made: a template that knows its lengths, its protocol numbers and its checksums.
+//!
+//! What a made header holds without being told comes from the parse graph: the values of its checks and lengths, and what
+//! says which header follows. So whatever a stack makes, a parse finds again.
+//!
+//! ```
+//! use flowloom_wire::{FieldId, Graph, Header, Layers, Stack};
+//! let field = |name| FieldId::by_name(name).ok_or("no such field");
+//!
+//! let stack = Stack::packet(Graph::standard(), &[Header::Ethernet, Header::Ipv4, Header::Udp])?;
+//! let sport = stack.slot(2, field("udp.sport")?).ok_or("no place")?;
+//! let packet = stack.render(&[(sport, 53)], 0);
+//! let layers = Layers::parse(Graph::standard(), &packet);
+//! assert_eq!(layers.read(&packet, 0, field("udp.sport")?), Some(53));
+//! assert_eq!(layers.read(&packet, 0, field("ipv4.len")?), Some(28));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::ops::Range;
+
+use crate::checksum::Sum;
+use crate::field::{CHECKSUMS, FieldId, Source};
+use crate::graph::{Check, Extent, Graph, Header, Length, Node, Slice, bits, bytes};
+
+/// Time to live and hop limit, where not given.
+const DEFAULT_TTL: u128 = 64;
+/// The receive window, where not given.
+const DEFAULT_WINDOW: u128 = 0xffff;
+/// The port of GTP-U, also as source port where not given.
+const PORT_GTPU: u128 = 2152;
+/// The length of a GTP-U packet after its 8 mandatory bytes [3GPP TS 29.281 5.1].
+const GTPU_LENGTH: Slice = bytes(2, 2);
+
+/// A stack of headers to be made, from the outermost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stack {
+    headers: Vec<Header>,
+    offsets_bytes: Vec<usize>,
+    template: Vec<u8>,
+    lengths: Vec<LengthSlot>,
+    checksums: Vec<ChecksumSlot>,
+}
+
+/// A length field of a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LengthSlot {
+    /// Where it stands in the stack, 16 bits.
+    pub offset_bytes: usize,
+    /// Its value is this and the bytes after the stack.
+    pub add_bytes: usize,
+}
+
+/// A checksum of a stack. A stack's checksums are in such an order that none covers a later one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChecksumSlot {
+    /// Where it stands in the stack.
+    pub offset_bytes: usize,
+    /// What it covers of the stack.
+    pub covers: Range<usize>,
+    /// What its pseudo header has, where it has one.
+    pub pseudo: Option<Pseudo>,
+    /// Whether 0 means that there is none, so that a computed 0 is sent as 0xffff.
+    pub zero_is_none: bool,
+}
+
+/// The pseudo header of a transport checksum, but for the length of what is covered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pseudo {
+    /// Where both addresses stand in the stack.
+    pub addresses: Range<usize>,
+    /// The protocol number.
+    pub proto: u8,
+}
+
+/// Why headers do not make a stack.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StackError {
+    /// It starts with another header than it must.
+    #[error("the first header is `{found}`, expected {expected}")]
+    First {
+        /// What is there, `nothing` where there is none.
+        found: String,
+        /// What must be.
+        expected: &'static str,
+    },
+    /// One header cannot follow another.
+    #[error("`{header}` cannot stand after `{after}`")]
+    Follows {
+        /// The header.
+        header: String,
+        /// What it stands after.
+        after: String,
+    },
+    /// It ends with a header that something must follow.
+    #[error("the last header is `{found}`, expected {expected}")]
+    Last {
+        /// What is there.
+        found: String,
+        /// What must be.
+        expected: &'static str,
+    },
+}
+
+impl Stack {
+    /// A packet of one's own: Ethernet first, a transport header or a header of one's own last. A second VLAN tag or MPLS
+    /// label, and what follows GTP-U, may be named as the outermost one is.
+    ///
+    /// # Errors
+    /// The headers do not follow each other like this in a packet.
+    pub fn packet(graph: &Graph, headers: &[Header]) -> Result<Stack, StackError> {
+        let headers = placed(headers);
+        match headers.first() {
+            Some(Header::Ethernet) => {}
+            other => return Err(first(graph, other, "`eth`")),
+        }
+        let last = headers[headers.len() - 1];
+        let is_end =
+            last.user_index().is_some() || crate::field::CHECKSUMS.iter().any(|c| c.header == last) && !is_ip(last);
+        if !is_end {
+            let found = graph.header_name(last).to_owned();
+            return Err(StackError::Last { found, expected: "`tcp`, `udp`, `icmp`, `icmp6` or a header of one's own" });
+        }
+        Stack::new(graph, headers, true)
+    }
+
+    /// What comes before an IP packet to carry it: IP, UDP and GTP-U. The UDP checksum is 0.
+    ///
+    /// # Errors
+    /// The headers are others.
+    pub fn tunnel(graph: &Graph, headers: &[Header]) -> Result<Stack, StackError> {
+        match headers.first() {
+            Some(Header::Ipv4 | Header::Ipv6) => {}
+            other => return Err(first(graph, other, "`ipv4` or `ipv6`")),
+        }
+        match headers.last() {
+            Some(Header::Gtpu) => Stack::new(graph, headers.to_vec(), false),
+            last => {
+                let found = last.map_or_else(String::new, |&last| graph.header_name(last).to_owned());
+                Err(StackError::Last { found, expected: "`gtpu`" })
+            }
+        }
+    }
+
+    fn new(graph: &Graph, headers: Vec<Header>, is_whole: bool) -> Result<Stack, StackError> {
+        let mut stack = Stack {
+            headers,
+            offsets_bytes: Vec::new(),
+            template: Vec::new(),
+            lengths: Vec::new(),
+            checksums: Vec::new(),
+        };
+        let mut nodes: Vec<&Node> = Vec::new();
+        for i in 0..stack.headers.len() {
+            let header = stack.headers[i];
+            let name = |header| graph.header_name(header).to_owned();
+            let misplaced = || StackError::Follows {
+                header: name(header),
+                after: i.checked_sub(1).map_or_else(|| "nothing".to_owned(), |before| name(stack.headers[before])),
+            };
+            let node = graph.node(header).ok_or_else(misplaced)?;
+            let selected = match nodes.last() {
+                Some(before) => Some(edge(graph, before, header).ok_or_else(misplaced)?),
+                None => None,
+            };
+            nodes.push(node);
+            stack.offsets_bytes.push(stack.template.len());
+            stack.template.resize(stack.template.len() + usize::from(node.min_bytes), 0);
+            if let Some((selector, value)) = selected {
+                stack.set(i - 1, selector, value);
+            }
+        }
+        for (i, node) in nodes.iter().enumerate() {
+            stack.fill(i, node);
+        }
+        if let (false, Some(gtpu)) = (is_whole, nodes.iter().position(|node| node.header == Some(Header::Gtpu))) {
+            // No header follows that would say so: a packet of the user, without options.
+            stack.set(gtpu, bits(5, 11), 255);
+        }
+        stack.find_checksums();
+        if !is_whole {
+            // What a tunnel carries is not known here: the UDP checksum stays 0 [RFC 6935].
+            stack.checksums.retain(|checksum| checksum.pseudo.is_none());
+        }
+        Ok(stack)
+    }
+
+    /// What a header holds without being told.
+    fn fill(&mut self, i: usize, node: &Node) {
+        for check in &node.checks {
+            if let Check::Equal(slice, value) = *check {
+                self.set(i, slice, value.into());
+            }
+        }
+        if let Length::Scaled { slice, add, times } = node.length {
+            self.set(i, slice, u128::from(node.min_bytes / times - add));
+        }
+        let (start, end) = (self.offsets_bytes[i], self.template.len());
+        let header_bytes = usize::from(node.min_bytes);
+        let length = match node.extent {
+            Extent::Total(slice) | Extent::TotalWithin(slice) => Some((slice, end - start)),
+            Extent::After(slice) | Extent::AfterWithin(slice) => Some((slice, end - start - header_bytes)),
+            Extent::Open | Extent::Within if self.headers[i] == Header::Gtpu => {
+                Some((GTPU_LENGTH, end - start - header_bytes))
+            }
+            Extent::Open | Extent::Within => None,
+        };
+        if let Some((slice, add_bytes)) = length {
+            let offset_bytes = start + usize::from(slice.offset_bits / 8);
+            self.lengths.push(LengthSlot { offset_bytes, add_bytes });
+        }
+        match self.headers[i] {
+            Header::Ipv4 | Header::InnerIpv4 => self.set(i, bytes(8, 1), DEFAULT_TTL),
+            Header::Ipv6 | Header::InnerIpv6 => self.set(i, bytes(7, 1), DEFAULT_TTL),
+            Header::Tcp | Header::InnerTcp => self.set(i, bytes(14, 2), DEFAULT_WINDOW),
+            Header::Mpls | Header::Mpls2 | Header::Mpls3 | Header::Mpls4 => self.set(i, bytes(3, 1), DEFAULT_TTL),
+            Header::Udp if self.headers.get(i + 1) == Some(&Header::Gtpu) => self.set(i, bytes(0, 2), PORT_GTPU),
+            _ => {}
+        }
+    }
+
+    /// Finds the checksums, from the innermost.
+    fn find_checksums(&mut self) {
+        for i in (0..self.headers.len()).rev() {
+            let header = self.headers[i];
+            let Some(checksum) = CHECKSUMS.iter().find(|c| c.header == header) else { continue };
+            let start = self.offsets_bytes[i];
+            let end = if is_ip(header) { start + 20 } else { self.template.len() };
+            let pseudo = (checksum.pseudo_header && i > 0).then(|| {
+                let ip = self.offsets_bytes[i - 1];
+                let is_v4 = self.template[ip] >> 4 == 4;
+                let proto = self.template[ip + if is_v4 { 9 } else { 6 }];
+                Pseudo { addresses: if is_v4 { ip + 12..ip + 20 } else { ip + 8..ip + 40 }, proto }
+            });
+            self.checksums.push(ChecksumSlot {
+                offset_bytes: start + usize::from(checksum.offset_bytes),
+                covers: start..end,
+                pseudo,
+                zero_is_none: checksum.zero_is_none,
+            });
+        }
+    }
+
+    fn set(&mut self, header: usize, slice: Slice, value: u128) {
+        slice.write(&mut self.template[self.offsets_bytes[header]..], value);
+    }
+
+    /// The headers, as the parse graph calls them.
+    pub fn headers(&self) -> &[Header] {
+        &self.headers
+    }
+
+    /// Its bytes before lengths, checksums and values are filled in.
+    pub fn template(&self) -> &[u8] {
+        &self.template
+    }
+
+    /// Its length fields.
+    pub fn lengths(&self) -> &[LengthSlot] {
+        &self.lengths
+    }
+
+    /// Its checksums; none covers one that comes after it.
+    pub fn checksums(&self) -> &[ChecksumSlot] {
+        &self.checksums
+    }
+
+    /// Where a field of header number `header` stands in the stack; `None` where the header has no such field. Fields of
+    /// an inner header may be named as those of an outermost one.
+    pub fn slot(&self, header: usize, field: FieldId) -> Option<Slice> {
+        let Source::Header(of, slice) = field.source() else { return None };
+        let found = *self.headers.get(header)?;
+        let is_of = of == found || inner(of) == found || of == kind(found);
+        let offset_bits = slice.offset_bits + (self.offsets_bytes[header] * 8) as u16;
+        is_of.then_some(Slice { offset_bits, ..slice })
+    }
+
+    /// The bytes of the stack: `values` at their slots, `payload_bytes` bytes after it. A length of more than 16 bits wraps.
+    pub fn render(&self, values: &[(Slice, u128)], payload_bytes: usize) -> Vec<u8> {
+        let mut out = self.template.clone();
+        for &(slot, value) in values {
+            slot.write(&mut out, value);
+        }
+        for length in &self.lengths {
+            let value = (payload_bytes + length.add_bytes) as u16;
+            out[length.offset_bytes..length.offset_bytes + 2].copy_from_slice(&value.to_be_bytes());
+        }
+        for checksum in &self.checksums {
+            let mut sum = Sum::new().bytes(&out[checksum.covers.clone()]);
+            if let Some(pseudo) = &checksum.pseudo {
+                let len_bytes = checksum.covers.len() as u32;
+                sum =
+                    sum.bytes(&out[pseudo.addresses.clone()]).word(pseudo.proto.into()).bytes(&len_bytes.to_be_bytes());
+            }
+            let value = match sum.checksum() {
+                0 if checksum.zero_is_none => 0xffff,
+                value => value,
+            };
+            out[checksum.offset_bytes..checksum.offset_bytes + 2].copy_from_slice(&value.to_be_bytes());
+        }
+        out
+    }
+}
+
+fn first(graph: &Graph, found: Option<&Header>, expected: &'static str) -> StackError {
+    let found = found.map_or_else(|| "nothing".to_owned(), |&header| graph.header_name(header).to_owned());
+    StackError::First { found, expected }
+}
+
+fn is_ip(header: Header) -> bool {
+    matches!(header, Header::Ipv4 | Header::Ipv6 | Header::InnerIpv4 | Header::InnerIpv6)
+}
+
+/// The header inside a tunnel that has the form of this one.
+fn inner(header: Header) -> Header {
+    match header {
+        Header::Ipv4 => Header::InnerIpv4,
+        Header::Ipv6 => Header::InnerIpv6,
+        Header::Tcp => Header::InnerTcp,
+        Header::Udp => Header::InnerUdp,
+        Header::Icmp => Header::InnerIcmp,
+        Header::Icmp6 => Header::InnerIcmp6,
+        other => other,
+    }
+}
+
+/// The outermost header of this form.
+fn kind(header: Header) -> Header {
+    match header {
+        Header::Vlan2 => Header::Vlan,
+        Header::Mpls2 | Header::Mpls3 | Header::Mpls4 => Header::Mpls,
+        other => other,
+    }
+}
+
+/// The headers as they are called at their places.
+fn placed(headers: &[Header]) -> Vec<Header> {
+    let mut placed: Vec<Header> = Vec::new();
+    for &header in headers {
+        let is_inside = placed.contains(&Header::Gtpu);
+        placed.push(match (header, placed.last()) {
+            (Header::Vlan, Some(Header::Vlan)) => Header::Vlan2,
+            (Header::Mpls, Some(Header::Mpls)) => Header::Mpls2,
+            (Header::Mpls, Some(Header::Mpls2)) => Header::Mpls3,
+            (Header::Mpls, Some(Header::Mpls3)) => Header::Mpls4,
+            _ if is_inside => inner(header),
+            _ => header,
+        });
+    }
+    placed
+}
+
+/// What a header must say so that `header` follows: the bits and their value.
+fn edge(graph: &Graph, node: &Node, header: Header) -> Option<(Slice, u128)> {
+    let leads = |to: usize| {
+        let node = &graph.nodes()[to];
+        node.header == Some(header)
+            || node.length == Length::Peek && node.next.successors().any(|to| graph.nodes()[to].header == Some(header))
+    };
+    let choices = node.next.choices.iter();
+    let found = choices.flat_map(|choice| choice.edges.iter().map(|edge| (choice.selector, edge)));
+    let found = found.filter(|(_, edge)| leads(edge.1)).map(|(selector, edge)| (selector, u128::from(edge.0))).next();
+    // A header that always follows needs to be told by nothing.
+    found.or_else(|| node.next.otherwise.filter(|&to| leads(to)).map(|_| (bits(0, 0), 0)))
+}
