@@ -2,6 +2,8 @@ use std::net::IpAddr;
 
 use flowloom_wire::checksum::Sum;
 
+use crate::gtpu::Gtpu;
+
 /// An IPv6 extension header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Extension {
@@ -49,6 +51,7 @@ pub struct PacketBuilder {
     eth_src: [u8; 6],
     eth_dst: [u8; 6],
     tags: Vec<(u16, u16)>,
+    labels: Vec<(u32, u8, u8)>,
     network: Network,
     tos: u8,
     ttl: u8,
@@ -73,6 +76,7 @@ impl PacketBuilder {
             eth_src: [2, 0, 0, 0, 0, 1],
             eth_dst: [2, 0, 0, 0, 0, 2],
             tags: Vec::new(),
+            labels: Vec::new(),
             network: Network::None,
             tos: 0,
             ttl: 64,
@@ -102,6 +106,14 @@ impl PacketBuilder {
     #[must_use]
     pub fn tag(mut self, ethertype: u16, tci: u16) -> Self {
         self.tags.push((ethertype, tci));
+        self
+    }
+
+    /// One more MPLS label inside those that are there, with its traffic class and time to live; the last one has the
+    /// bottom-of-stack bit.
+    #[must_use]
+    pub fn mpls(mut self, label: u32, tc: u8, ttl: u8) -> Self {
+        self.labels.push((label & 0xf_ffff, tc & 7, ttl));
         self
     }
 
@@ -291,6 +303,22 @@ impl PacketBuilder {
         self
     }
 
+    /// A header of one's own: these bytes stand before the payload that is there by now.
+    #[must_use]
+    pub fn layer(mut self, bytes: &[u8]) -> Self {
+        self.payload.splice(..0, bytes.iter().copied());
+        self
+    }
+
+    /// A tunnel: the payload is a GTP-U header and the IP packet of `inner`. Goes behind [`PacketBuilder::udp`] to port
+    /// 2152.
+    #[must_use]
+    pub fn tunnel(mut self, gtpu: &Gtpu, inner: &PacketBuilder) -> Self {
+        let (_, packet) = inner.network();
+        self.payload = [gtpu.bytes(packet.len()), packet].concat();
+        self
+    }
+
     /// Changes the checksums of the transport header and of IPv4 by these bits; 0 leaves one right.
     #[must_use]
     pub fn wrong_checksums(mut self, transport: u16, ipv4: u16) -> Self {
@@ -322,55 +350,59 @@ impl PacketBuilder {
             packet.extend(ethertype.to_be_bytes());
             packet.extend(tci.to_be_bytes());
         }
+        let (ethertype, network) = self.network();
+        packet.extend(if self.labels.is_empty() { ethertype } else { 0x8847 }.to_be_bytes());
+        for (i, &(label, tc, ttl)) in self.labels.iter().enumerate() {
+            let is_last = i + 1 == self.labels.len();
+            packet.extend((label << 12 | u32::from(tc) << 9 | u32::from(is_last) << 8 | u32::from(ttl)).to_be_bytes());
+        }
+        packet.extend(network);
+        if packet.len() < self.pad_to_bytes {
+            packet.resize(self.pad_to_bytes, 0);
+        }
+        packet.truncate(self.truncate_to_bytes);
+        packet
+    }
+
+    /// The EtherType, and the packet without Ethernet header, tags and labels.
+    fn network(&self) -> (u16, Vec<u8>) {
         match &self.network {
-            Network::None => {
-                packet.extend([0, 0]);
-                packet.extend(&self.payload);
-            }
-            Network::Raw(ethertype) => {
-                packet.extend(ethertype.to_be_bytes());
-                packet.extend(&self.payload);
-            }
+            Network::None => (0, self.payload.clone()),
+            Network::Raw(ethertype) => (*ethertype, self.payload.clone()),
             Network::V4 { src, dst, options, id, dont_fragment, fragment } => {
-                packet.extend([0x08, 0x00]);
                 let (proto, whole) = self.transport(IpAddr::from(*src), IpAddr::from(*dst));
                 let (offset_units, more) = fragment.unwrap_or((0, false));
                 let body = part(whole, offset_units, more);
                 let header_len = 20 + options.len();
                 assert!(header_len <= 60, "{} bytes of IPv4 options, 40 fit", options.len());
                 let flags = u16::from(*dont_fragment) << 14 | u16::from(more) << 13 | offset_units;
-                let mut header = vec![0x40 | (header_len / 4) as u8, self.tos];
-                header.extend(length_field(header_len + body.len()));
-                header.extend(id.to_be_bytes());
-                header.extend(flags.to_be_bytes());
-                header.extend([self.ttl, proto, 0, 0]);
-                header.extend(src);
-                header.extend(dst);
-                header.extend(options);
-                let checksum = Sum::new().bytes(&header).checksum() ^ self.ip_checksum_error;
-                header[10..12].copy_from_slice(&checksum.to_be_bytes());
-                packet.extend(header);
+                let mut packet = vec![0x40 | (header_len / 4) as u8, self.tos];
+                packet.extend(length_field(header_len + body.len()));
+                packet.extend(id.to_be_bytes());
+                packet.extend(flags.to_be_bytes());
+                packet.extend([self.ttl, proto, 0, 0]);
+                packet.extend(src);
+                packet.extend(dst);
+                packet.extend(options);
+                let checksum = Sum::new().bytes(&packet).checksum() ^ self.ip_checksum_error;
+                packet[10..12].copy_from_slice(&checksum.to_be_bytes());
                 packet.extend(body);
+                (0x0800, packet)
             }
             Network::V6 { src, dst, flow_label, extensions } => {
-                packet.extend([0x86, 0xdd]);
                 let (mut next, mut body) = self.transport(IpAddr::from(*src), IpAddr::from(*dst));
                 for extension in extensions.iter().rev() {
                     (next, body) = extension.around(next, body);
                 }
-                packet.extend((6 << 28 | u32::from(self.tos) << 20 | flow_label).to_be_bytes());
+                let mut packet = (6 << 28 | u32::from(self.tos) << 20 | flow_label).to_be_bytes().to_vec();
                 packet.extend(length_field(body.len()));
                 packet.extend([next, self.ttl]);
                 packet.extend(src);
                 packet.extend(dst);
                 packet.extend(body);
+                (0x86dd, packet)
             }
         }
-        if packet.len() < self.pad_to_bytes {
-            packet.resize(self.pad_to_bytes, 0);
-        }
-        packet.truncate(self.truncate_to_bytes);
-        packet
     }
 
     /// The IP protocol number, and transport header and payload.
@@ -479,7 +511,7 @@ fn padded(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn length_field(len: usize) -> [u8; 2] {
+pub(crate) fn length_field(len: usize) -> [u8; 2] {
     assert!(len <= 0xffff, "{len} bytes do not fit a length field of 16 bits");
     (len as u16).to_be_bytes()
 }
@@ -503,6 +535,25 @@ mod tests {
         assert_eq!(packet.clone().wrong_checksums(0x0100, 1).build()[28..30], [0x66, 0xcc]);
         assert_eq!(packet.clone().wrong_checksums(0x0100, 1).build()[44..46], [0x52, 0]);
         assert_eq!(packet.udp_without_checksum().build()[44..46], [0, 0]);
+    }
+
+    #[test]
+    fn labels_tunnels_and_own_layers() {
+        let inner = PacketBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2]).udp(1, 2).payload(b"xy");
+        let plain = inner.build();
+        let labelled = inner.clone().mpls(5, 1, 64).mpls(0xf_ffff, 0, 9).build();
+        assert_eq!(labelled[12..22], [0x88, 0x47, 0, 0, 0x52, 64, 0xff, 0xff, 0xf1, 9]);
+        assert_eq!(labelled[22..], plain[14..]);
+        let outer = PacketBuilder::new().ipv4([1, 0, 0, 1], [1, 0, 0, 2]).udp(2152, 2152);
+        let tunnel = outer.clone().tunnel(&Gtpu::new(0x0102_0304), &inner).build();
+        assert_eq!(tunnel[42..50], [0x30, 255, 0, 30, 1, 2, 3, 4]);
+        assert_eq!(tunnel[50..], plain[14..]);
+        let options = Gtpu { sequence: Some(7), extensions: vec![(0x85, 1), (0xc0, 2)], ..Gtpu::new(1) };
+        let tunnel = outer.tunnel(&options, &inner).build();
+        let rest = [0, 7, 0, 0x85, 1, 0x85, 0x85, 0xc0, 2, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0];
+        assert_eq!(tunnel[42..66], [&[0x36, 255, 0, 46, 0, 0, 0, 1][..], &rest].concat());
+        assert_eq!(tunnel[66..], plain[14..]);
+        assert_eq!(inner.layer(&[1, 2]).build()[42..], [1, 2, b'x', b'y']);
     }
 
     #[test]

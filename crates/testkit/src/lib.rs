@@ -18,12 +18,14 @@
 
 mod builder;
 mod golden;
+mod gtpu;
 mod mutate;
 mod random;
 mod rng;
 
 pub use builder::{Extension, PacketBuilder};
 pub use golden::golden;
+pub use gtpu::Gtpu;
 pub use mutate::mutate;
 pub use rng::Rng;
 

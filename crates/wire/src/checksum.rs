@@ -89,16 +89,24 @@ impl Slice {
 }
 
 impl Checksum {
-    /// The 16-bit words of `header` that count in this checksum: all of its own header, the addresses of the IP headers
-    /// where there is a pseudo header.
+    /// The 16-bit words of `header` that count in this checksum where both headers are there: all of its own header but
+    /// itself, the addresses of the IP headers where there is a pseudo header, and all that can only stand after it where it
+    /// covers that.
     pub fn words_covered(&self, header: Header) -> u128 {
         if header == self.header {
-            u128::MAX
-        } else if self.pseudo_header {
+            !self.slice().words()
+        } else if self.pseudo_header.contains(&header) {
             ADDRESS_WORDS[header as usize]
+        } else if self.covers_payload && header.is_payload() && !self.header.is_payload() {
+            u128::MAX
         } else {
             0
         }
+    }
+
+    /// Its bits in its header.
+    pub fn slice(&self) -> Slice {
+        crate::graph::bytes(self.offset_bytes, 2)
     }
 }
 
@@ -113,7 +121,9 @@ impl Checksum {
 /// - a wrong checksum stays wrong, by the same difference;
 /// - which words count depends on the fields that are written, not on whether their values change. A checksum of 0xffff
 ///   (which no right sender makes, but means the same as 0) therefore becomes 0 even where nothing changes;
-/// - 0 stays 0 where it means that there is none, and a computed 0 is then sent as 0xffff.
+/// - 0 stays 0 where it means that there is none, and a computed 0 is then sent as 0xffff;
+/// - a transport checksum covers all that stands after it: headers of one's own, a tunnel, and the packet in it with its own
+///   checksums, which are kept first.
 ///
 /// Only what the parse reached is kept: a transport header behind a fifth IPv6 extension header, or a protocol that is not in
 /// the parse graph, does not follow its addresses.
@@ -125,18 +135,24 @@ impl Checksum {
 /// # Source
 /// [RFC 1624 3]
 pub fn rewrite(packet: &mut [u8], layers: &Layers, writes: &[(FieldId, u128)]) {
-    let mut touched = [0; HEADERS];
+    let mut touched = Touched { headers: 0, words: [0; HEADERS] };
     for &(field, _) in writes {
         if let Some((header, slice)) = target(layers, field) {
-            touched[header as usize] |= slice.words();
+            touched.add(header, slice);
         }
     }
-    // Where no word counts, the sum gives the old checksum back.
+    // Where no word counts, the checksum stays as it is.
     let mut sums = [None; CHECKSUMS.len()];
     for (sum, checksum) in sums.iter_mut().zip(&CHECKSUMS) {
+        if !touched.is_covered(layers, checksum) {
+            continue;
+        }
         *sum = checksum_field(packet, layers, checksum)
             .filter(|&old| old != 0 || !checksum.zero_is_none)
-            .and_then(|old| add_words(Sum::new().word(!old), packet, layers, checksum, &touched, |old| !old));
+            .and_then(|old| touched.add_words(Sum::new().word(!old), packet, layers, checksum, |old| !old));
+        if sum.is_some() {
+            touched.add(checksum.header, checksum.slice());
+        }
     }
     for &(field, value) in writes {
         if let Some((header, slice)) = target(layers, field)
@@ -146,7 +162,7 @@ pub fn rewrite(packet: &mut [u8], layers: &Layers, writes: &[(FieldId, u128)]) {
         }
     }
     for (sum, checksum) in sums.into_iter().zip(&CHECKSUMS) {
-        let Some(sum) = sum.and_then(|sum| add_words(sum, packet, layers, checksum, &touched, |new| new)) else {
+        let Some(sum) = sum.and_then(|sum| touched.add_words(sum, packet, layers, checksum, |new| new)) else {
             continue;
         };
         let new = match sum.checksum() {
@@ -156,6 +172,56 @@ pub fn rewrite(packet: &mut [u8], layers: &Layers, writes: &[(FieldId, u128)]) {
         if let Some(bytes) = layers.offset(checksum.header).and_then(|offset| packet.get_mut(offset..)) {
             checksum.slice().write(bytes, u128::from(new));
         }
+    }
+}
+
+/// The 16-bit words that change.
+struct Touched {
+    headers: u32,
+    words: [u128; HEADERS],
+}
+
+impl Touched {
+    fn add(&mut self, header: Header, slice: Slice) {
+        self.headers |= header.bit();
+        self.words[header as usize] |= slice.words();
+    }
+
+    /// The headers with words that this checksum covers.
+    fn covered<'a>(&'a self, checksum: &'a Checksum) -> impl Iterator<Item = (Header, u128)> + 'a {
+        let mut headers = self.headers;
+        std::iter::from_fn(move || {
+            let header = Header::ALL.get(headers.trailing_zeros() as usize)?;
+            headers &= headers - 1;
+            Some((*header, self.words[*header as usize] & checksum.words_covered(*header)))
+        })
+        .filter(|&(_, words)| words != 0)
+    }
+
+    fn is_covered(&self, layers: &Layers, checksum: &Checksum) -> bool {
+        layers.has(checksum.header) && self.covered(checksum).next().is_some()
+    }
+
+    /// The sum with the words that this checksum covers, as `of` makes them; `None` where the packet is not the one that was
+    /// parsed.
+    fn add_words(
+        &self,
+        mut sum: Sum,
+        packet: &[u8],
+        layers: &Layers,
+        checksum: &Checksum,
+        of: impl Fn(u16) -> u16,
+    ) -> Option<Sum> {
+        for (header, mut words) in self.covered(checksum) {
+            let offset = layers.offset(header)?;
+            while words != 0 {
+                let at = offset + 2 * words.trailing_zeros() as usize;
+                words &= words - 1;
+                let word = packet.get(at..)?.first_chunk()?;
+                sum = sum.word(of(u16::from_be_bytes(*word)));
+            }
+        }
+        Some(sum)
     }
 }
 
@@ -171,35 +237,6 @@ fn target(layers: &Layers, field: FieldId) -> Option<(Header, Slice)> {
 fn checksum_field(packet: &[u8], layers: &Layers, checksum: &Checksum) -> Option<u16> {
     let value = checksum.slice().read(packet.get(layers.offset(checksum.header)?..)?)?;
     Some(value as u16)
-}
-
-/// The sum with the touched words that this checksum covers, as `of` makes them; `None` where the packet is not the
-/// one that was parsed.
-fn add_words(
-    mut sum: Sum,
-    packet: &[u8],
-    layers: &Layers,
-    checksum: &Checksum,
-    touched: &[u128; HEADERS],
-    of: impl Fn(u16) -> u16,
-) -> Option<Sum> {
-    for header in Header::ALL {
-        let mut words = touched[header as usize] & checksum.words_covered(header);
-        let Some(offset) = layers.offset(header) else { continue };
-        while words != 0 {
-            let at = offset + 2 * words.trailing_zeros() as usize;
-            words &= words - 1;
-            let word = packet.get(at..)?.first_chunk()?;
-            sum = sum.word(of(u16::from_be_bytes(*word)));
-        }
-    }
-    Some(sum)
-}
-
-impl Checksum {
-    fn slice(&self) -> Slice {
-        crate::graph::bytes(self.offset_bytes, 2)
-    }
 }
 
 #[cfg(test)]

@@ -6,9 +6,12 @@
 //! [`Graph::with`] those of a function, too.
 //!
 //! ```text
-//!  ethernet ─► vlan ─► vlan2 ─┬─► ipv4 ───────────────┬─► tcp
-//!      └─────────┴────────────┤                       ├─► udp
-//!                             └─► ipv6 ─► ext{0..3} ──┴─► icmp / icmp6
+//!  ethernet ─► vlan ─► vlan2 ─► mpls{1..4} ─► ip
+//!      └─────────┴───────┴────────────────────┘│
+//!                     ┌────────────────────────┘
+//!                     ├─► ipv4 ────────────────┬─► tcp
+//!                     └─► ipv6 ─► ext{0..3} ───┼─► icmp / icmp6
+//!                                              └─► udp ─► gtpu ─► ext{0..3} ─► inner ipv4 / ipv6 ─► ..
 //! ```
 
 mod standard;
@@ -66,6 +69,23 @@ pub enum Length {
     },
     /// No bytes at all: the node looks at the first `min_bytes` of what follows, to choose how the parse goes on.
     Peek,
+}
+
+/// An option to look for among those that end a header: bytes of kind, length and value, where kind 0 ends the options and
+/// kind 1 is a single byte [RFC 9293 3.1].
+///
+/// The first option of the kind counts where it has the right length. An option that is shorter than 2 bytes or longer than
+/// what is left ends the search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeaderOption {
+    /// What is valid where the option is found; it starts at the option's kind.
+    pub header: Header,
+    /// Where the options begin, in bytes from the start of the header; they end with it.
+    pub start_bytes: u8,
+    /// Its kind.
+    pub kind: u8,
+    /// Its length, at least 3, kind and length included.
+    pub len_bytes: u8,
 }
 
 /// What a header says about the number of bytes that belong to the packet after it.
@@ -140,10 +160,20 @@ pub struct Node {
     pub checks: Vec<Check>,
     /// How long it is; all of it must be present.
     pub length: Length,
+    /// An option in it that fields name.
+    pub option: Option<HeaderOption>,
     /// What it says about the bytes that follow.
     pub extent: Extent,
     /// How the parse goes on.
     pub next: Next,
+}
+
+impl Node {
+    /// The sets of valid headers with which a parse can go on after this node, by [`Header::bit`].
+    pub fn valid_after(&self, before: u32) -> impl Iterator<Item = u32> {
+        let after = before | self.header.map_or(0, Header::bit);
+        [after].into_iter().chain(self.option.map(|option| after | option.header.bit()))
+    }
 }
 
 /// The node where every parse starts.
@@ -171,6 +201,14 @@ impl Graph {
     /// The node that sets the validity of a header; `None` for a header of one's own that the graph does not have.
     pub fn node(&self, header: Header) -> Option<&Node> {
         self.nodes.iter().find(|node| node.header == Some(header))
+    }
+
+    /// Bytes of a header that are there wherever it is valid; `None` for a header that the graph does not have.
+    pub fn min_bytes(&self, header: Header) -> Option<u8> {
+        self.nodes.iter().find_map(|node| match node.option {
+            Some(option) if option.header == header => Some(option.len_bytes),
+            _ => (node.header == Some(header)).then_some(node.min_bytes),
+        })
     }
 
     /// The headers of one's own, in order of declaration: the first is [`Header::User0`].

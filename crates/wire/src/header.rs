@@ -163,4 +163,19 @@ impl Header {
     pub const fn user_index(self) -> Option<usize> {
         (self as usize).checked_sub(Header::User0 as usize)
     }
+
+    /// Whether it stands after a transport header wherever it stands together with one.
+    pub const fn is_payload(self) -> bool {
+        match self {
+            Header::Gtpu
+            | Header::InnerIpv4
+            | Header::InnerIpv6
+            | Header::InnerTcp
+            | Header::InnerUdp
+            | Header::InnerIcmp
+            | Header::InnerIcmp6
+            | Header::InnerWindowScale => true,
+            _ => self.user_index().is_some(),
+        }
+    }
 }

@@ -6,7 +6,7 @@
 //! headers themselves must be there.
 
 use crate::field::{FieldId, IPV4_MAPPED, Source};
-use crate::graph::{Check, ETHERNET, Extent, Graph, Header, Length, Next, Node, Slice};
+use crate::graph::{Check, ETHERNET, Extent, Graph, Header, HeaderOption, Length, Next, Node, Slice};
 
 const HEADERS: usize = Header::ALL.len();
 
@@ -39,6 +39,13 @@ impl Layers {
                 layers.offset_bytes[header as usize] = offset as u16;
                 layers.len_bytes[header as usize] = len as u16;
                 layers.left_bytes[header as usize] = left as u16;
+            }
+            if let Some(option) = node.option
+                && let Some(at) = option.find(&here[..len])
+            {
+                layers.valid |= option.header.bit();
+                layers.offset_bytes[option.header as usize] = (offset + at) as u16;
+                layers.len_bytes[option.header as usize] = option.len_bytes.into();
             }
             if let Some((scope, slice)) = node.next.ip_proto {
                 layers.ip_proto[scope as usize] = slice.read(here).map(|proto| proto as u8);
@@ -152,6 +159,32 @@ fn measure(node: &Node, bytes: &[u8], left: usize) -> Option<(usize, usize)> {
         Extent::AfterWithin(slice) => within()?.min(read(slice)?),
     };
     Some((len, left))
+}
+
+impl HeaderOption {
+    /// Where the option starts in its header.
+    fn find(&self, header: &[u8]) -> Option<usize> {
+        let mut at = usize::from(self.start_bytes);
+        loop {
+            let left = header.get(at..)?;
+            let len = match *left {
+                [0, ..] | [] => return None,
+                [1, ..] => 1,
+                [_] => return None,
+                [kind, len, ..] => {
+                    let len = usize::from(len);
+                    if len < 2 || len > left.len() {
+                        return None;
+                    }
+                    if kind == self.kind {
+                        return (len == usize::from(self.len_bytes)).then_some(at);
+                    }
+                    len
+                }
+            };
+            at += len;
+        }
+    }
 }
 
 impl Next {

@@ -225,7 +225,7 @@ impl Stack {
             let Some(checksum) = CHECKSUMS.iter().find(|c| c.header == header) else { continue };
             let start = self.offsets_bytes[i];
             let end = if is_ip(header) { start + 20 } else { self.template.len() };
-            let pseudo = (checksum.pseudo_header && i > 0).then(|| {
+            let pseudo = (!checksum.pseudo_header.is_empty() && i > 0).then(|| {
                 let ip = self.offsets_bytes[i - 1];
                 let is_v4 = self.template[ip] >> 4 == 4;
                 let proto = self.template[ip + if is_v4 { 9 } else { 6 }];

@@ -6,17 +6,69 @@ use flowloom_testkit::{PacketBuilder, Rng, mutate};
 use flowloom_wire::field::IPV4_MAPPED;
 use flowloom_wire::{FieldId, Graph, Header, Layers};
 
+/// What the catalogue says about one IP packet, and where in the frame that packet stands.
 struct Reader<'a> {
     packet: &'a [u8],
     layers: Layers,
+    is_inner: bool,
+    /// The headers before the IP packet are so much shorter in the frame that the judge sees.
+    shift_bytes: usize,
 }
 
 impl Reader<'_> {
     #[track_caller]
     fn expect(&self, name: &str, value: Option<u128>) {
-        let found = self.layers.read(self.packet, 0, FieldId::by_name(name).unwrap());
+        let name = format!("{}{name}", if self.is_inner { "inner." } else { "" });
+        let found = self.layers.read(self.packet, 0, FieldId::by_name(&name).unwrap());
         assert_eq!(found, value, "{name} of {:02x?}", self.packet);
     }
+
+    fn header(&self, outer: Header, inner: Header) -> Header {
+        if self.is_inner { inner } else { outer }
+    }
+}
+
+/// The frame without MPLS labels, if it has some, and their length; `None` where the labels lead to no IP packet.
+fn without_labels(packet: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let mut at = 12;
+    for _ in 0..2 {
+        if matches!(packet.get(at..at + 2), Some([0x81, 0] | [0x88, 0xa8])) {
+            at += 4;
+        }
+    }
+    if packet.get(at..at + 2) != Some(&[0x88, 0x47]) {
+        return Some((packet.to_vec(), 0));
+    }
+    let label = packet[at + 2..].chunks_exact(4).take(4).position(|label| label[2] & 1 != 0)?;
+    let rest = &packet[at + 2 + 4 * (label + 1)..];
+    let ethertype = match rest.first()? >> 4 {
+        4 => [0x08, 0x00],
+        6 => [0x86, 0xdd],
+        _ => return None,
+    };
+    Some(([&packet[..at], &ethertype, rest].concat(), 4 * (label + 1)))
+}
+
+/// Where the packet in a tunnel starts, in bytes from the start of the GTP-U header.
+fn in_tunnel(gtpu: &[u8]) -> Option<usize> {
+    let flags = gtpu.first()?;
+    if flags >> 4 != 3 || *gtpu.get(1)? != 255 {
+        return None;
+    }
+    let mut at = 8;
+    if flags & 7 != 0 {
+        at = 12;
+        let mut extensions = 0;
+        while flags & 4 != 0 && *gtpu.get(at - 1)? != 0 {
+            extensions += 1;
+            let len = 4 * usize::from(*gtpu.get(at)?);
+            if len == 0 || extensions > 4 {
+                return None;
+            }
+            at += len;
+        }
+    }
+    (at < gtpu.len()).then_some(at)
 }
 
 #[derive(Default, Debug)]
@@ -29,6 +81,8 @@ struct Counts {
     fragments: usize,
     extensions: usize,
     tags: usize,
+    labelled: usize,
+    tunnels: usize,
 }
 
 fn address(octets: &[u8]) -> u128 {
@@ -37,12 +91,19 @@ fn address(octets: &[u8]) -> u128 {
 
 /// Compares where the judge accepts the whole packet: it wants every byte that the lengths promise.
 fn compare(packet: &[u8], counts: &mut Counts) {
-    let reader = Reader { packet, layers: Layers::parse(Graph::standard(), packet) };
-    let Ok(judged) = SlicedPacket::from_ethernet(packet) else {
+    let layers = Layers::parse(Graph::standard(), packet);
+    let mut reader = Reader { packet, layers, is_inner: false, shift_bytes: 0 };
+    let Some((frame, shift_bytes)) = without_labels(packet) else {
+        reader.expect("ip.proto", None);
+        return;
+    };
+    reader.shift_bytes = shift_bytes;
+    let Ok(judged) = SlicedPacket::from_ethernet(&frame) else {
         counts.refused += 1;
         return;
     };
     counts.compared += 1;
+    counts.labelled += usize::from(shift_bytes > 0);
     let tags: Vec<_> = judged
         .link_exts
         .iter()
@@ -57,11 +118,16 @@ fn compare(packet: &[u8], counts: &mut Counts) {
     }
     reader.expect("vlan.id", tags.first().copied());
     reader.expect("vlan2.id", tags.get(1).copied());
+    if tags.len() > 2 {
+        reader.expect("ip.src", None);
+        return;
+    }
+    compare_ip(&reader, &frame, &judged, counts);
+}
+
+fn compare_ip(reader: &Reader<'_>, frame: &[u8], judged: &SlicedPacket<'_>, counts: &mut Counts) {
+    let packet = reader.packet;
     let followed = match &judged.net {
-        _ if tags.len() > 2 => {
-            reader.expect("ip.src", None);
-            return;
-        }
         Some(NetSlice::Ipv4(ip)) => {
             let header = ip.header();
             reader.expect("ip.src", Some(IPV4_MAPPED | address(&header.source())));
@@ -111,15 +177,17 @@ fn compare(packet: &[u8], counts: &mut Counts) {
         counts.fragments += 1;
         return;
     }
-    let start = packet.as_ptr() as usize;
+    let start = frame.as_ptr() as usize;
+    let offset = |slice: &[u8]| slice.as_ptr() as usize - start + reader.shift_bytes;
     let place = |header: Header, slice: &[u8]| {
-        assert_eq!(reader.layers.offset(header), Some(slice.as_ptr() as usize - start), "{packet:02x?}");
+        assert_eq!(reader.layers.offset(header), Some(offset(slice)), "{packet:02x?}");
     };
     match &judged.transport {
         Some(TransportSlice::Tcp(tcp)) => {
             counts.tcp += 1;
-            place(Header::Tcp, tcp.slice());
-            assert_eq!(reader.layers.len(Header::Tcp), Some(tcp.header_slice().len()));
+            let header = reader.header(Header::Tcp, Header::InnerTcp);
+            place(header, tcp.slice());
+            assert_eq!(reader.layers.len(header), Some(tcp.header_slice().len()));
             reader.expect("l4.sport", Some(tcp.source_port().into()));
             reader.expect("tcp.dport", Some(tcp.destination_port().into()));
             reader.expect("tcp.seq", Some(tcp.sequence_number().into()));
@@ -138,21 +206,24 @@ fn compare(packet: &[u8], counts: &mut Counts) {
         }
         Some(TransportSlice::Udp(udp)) if udp.length() >= 8 => {
             counts.udp += 1;
-            place(Header::Udp, udp.slice());
+            place(reader.header(Header::Udp, Header::InnerUdp), udp.slice());
             reader.expect("l4.sport", Some(udp.source_port().into()));
             reader.expect("l4.dport", Some(udp.destination_port().into()));
             reader.expect("udp.len", Some(udp.length().into()));
             reader.expect("tcp.payload_len", None);
+            if !reader.is_inner && udp.destination_port() == 2152 {
+                compare_tunnel(reader, udp.payload(), offset(udp.payload()), counts);
+            }
         }
-        Some(TransportSlice::Icmpv4(icmp)) if reader.layers.has(Header::Ipv4) => {
+        Some(TransportSlice::Icmpv4(icmp)) if reader.layers.has(reader.header(Header::Ipv4, Header::InnerIpv4)) => {
             counts.icmp += 1;
-            place(Header::Icmp, icmp.slice());
+            place(reader.header(Header::Icmp, Header::InnerIcmp), icmp.slice());
             reader.expect("icmp.type", Some(icmp.type_u8().into()));
             reader.expect("icmp.code", Some(icmp.code_u8().into()));
         }
-        Some(TransportSlice::Icmpv6(icmp)) if reader.layers.has(Header::Ipv6) => {
+        Some(TransportSlice::Icmpv6(icmp)) if reader.layers.has(reader.header(Header::Ipv6, Header::InnerIpv6)) => {
             counts.icmp += 1;
-            place(Header::Icmp6, icmp.slice());
+            place(reader.header(Header::Icmp6, Header::InnerIcmp6), icmp.slice());
             reader.expect("icmp6.type", Some(icmp.type_u8().into()));
             reader.expect("icmp6.checksum", Some(icmp.checksum().into()));
         }
@@ -162,6 +233,24 @@ fn compare(packet: &[u8], counts: &mut Counts) {
             }
         }
     }
+}
+
+fn compare_tunnel(outer: &Reader<'_>, gtpu: &[u8], offset: usize, counts: &mut Counts) {
+    let is_gtpu = gtpu.len() >= 8 && gtpu[0] >> 4 == 3;
+    outer.expect("gtpu.teid", is_gtpu.then(|| address(&gtpu[4..8])));
+    outer.expect("gtpu.type", is_gtpu.then(|| gtpu[1].into()));
+    let Some(at) = in_tunnel(gtpu).filter(|_| is_gtpu) else {
+        outer.expect("inner.ip.proto", None);
+        return;
+    };
+    let inner = &gtpu[at..];
+    let ethertype = if inner[0] >> 4 == 6 { [0x86, 0xdd] } else { [0x08, 0x00] };
+    let frame = [&[0; 12][..], &ethertype, inner].concat();
+    let Ok(judged) = SlicedPacket::from_ethernet(&frame) else { return };
+    counts.tunnels += 1;
+    let shift_bytes = offset + at - 14;
+    let reader = Reader { packet: outer.packet, layers: outer.layers, is_inner: true, shift_bytes };
+    compare_ip(&reader, &frame, &judged, counts);
 }
 
 #[test]
@@ -176,6 +265,7 @@ fn parses_agree_on_whole_packets() {
         counts.compared > 45_000 && counts.tcp > 10_000 && counts.udp > 10_000 && counts.icmp > 3_000,
         "{counts:?}"
     );
+    assert!(counts.labelled > 4_000 && counts.tunnels > 4_000, "{counts:?}");
     assert!(counts.fragments > 2_000 && counts.extensions > 2_000 && counts.tags > 10_000, "{counts:?}");
 }
 

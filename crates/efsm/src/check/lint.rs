@@ -8,8 +8,8 @@ use flowloom_wire::graph::{ETHERNET, Graph};
 use crate::diagnostic::{Code, Sink, list_names};
 use crate::model::{Element, NextState, Row, Terminal};
 
-pub(super) fn warn(elements: &[Element], sink: &mut Sink) {
-    let packets = header_sets();
+pub(super) fn warn(elements: &[Element], graph: &Graph, sink: &mut Sink) {
+    let all = header_sets(graph);
     warn_unreachable_elements(elements, sink);
     for element in elements {
         warn_unreachable_states(element, sink);
@@ -17,8 +17,15 @@ pub(super) fn warn(elements: &[Element], sink: &mut Sink) {
             Some(key) => key.fields().collect(),
             None => Vec::new(),
         };
-        let needs: Vec<Vec<FieldId>> =
-            element.rows.iter().map(|row| row.fields().into_iter().chain(key.iter().copied()).collect()).collect();
+        let needs: Vec<Vec<u32>> = element
+            .rows
+            .iter()
+            .map(|row| {
+                row.fields().into_iter().chain(key.iter().copied()).map(any_of).filter(|&any| any != 0).collect()
+            })
+            .collect();
+        let mentioned = needs.iter().flatten().fold(0, |all, any| all | any);
+        let packets: BTreeSet<u32> = all.iter().map(|headers| headers & mentioned).collect();
         for (i, row) in element.rows.iter().enumerate() {
             if !packets.iter().any(|&headers| has_all(headers, &needs[i])) {
                 warn_impossible(row, &key, sink);
@@ -32,27 +39,30 @@ pub(super) fn warn(elements: &[Element], sink: &mut Sink) {
 }
 
 /// The header bits of every packet that there can be, from the parse graph.
-fn header_sets() -> Vec<u32> {
+fn header_sets(graph: &Graph) -> BTreeSet<u32> {
     let mut sets = BTreeSet::from([0]);
     let mut open = vec![(ETHERNET, 0_u32)];
     let mut seen = BTreeSet::new();
     while let Some((index, before)) = open.pop() {
-        let node = &Graph::standard().nodes()[index];
-        let headers = before | node.header.map_or(0, |h| h.bit());
-        if seen.insert((index, headers)) {
-            sets.insert(headers);
-            open.extend(node.next.successors().map(|to| (to, headers)));
+        let node = &graph.nodes()[index];
+        for headers in node.valid_after(before) {
+            if seen.insert((index, headers)) {
+                sets.insert(headers);
+                open.extend(node.next.successors().map(|to| (to, headers)));
+            }
         }
     }
-    sets.into_iter().collect()
+    sets
 }
 
-/// Whether a packet with these headers has all `fields`.
-fn has_all(headers: u32, fields: &[FieldId]) -> bool {
-    fields.iter().all(|field| {
-        let any_of = field.headers();
-        any_of.is_empty() || any_of.iter().any(|h| headers & h.bit() != 0)
-    })
+/// The header bits of which one makes the field present; none where it always is.
+fn any_of(field: FieldId) -> u32 {
+    field.headers().into_iter().fold(0, |bits, header| bits | header.bit())
+}
+
+/// Whether a packet with these headers has all that is needed.
+fn has_all(headers: u32, needs: &[u32]) -> bool {
+    needs.iter().all(|any| headers & any != 0)
 }
 
 fn warn_impossible(row: &Row, key: &[FieldId], sink: &mut Sink) {
@@ -67,7 +77,7 @@ fn warn_impossible(row: &Row, key: &[FieldId], sink: &mut Sink) {
 }
 
 /// The last of the earlier rows that together match whenever row `i` would; each state may have its own.
-fn hidden_by(element: &Element, i: usize, needs: &[Vec<FieldId>], packets: &[u32]) -> Option<usize> {
+fn hidden_by(element: &Element, i: usize, needs: &[Vec<u32>], packets: &BTreeSet<u32>) -> Option<usize> {
     let row = &element.rows[i];
     let covers = |j: &usize, state: Option<u16>| {
         let earlier = &element.rows[*j];

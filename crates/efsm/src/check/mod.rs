@@ -85,12 +85,12 @@ impl<'s> Checker<'s, '_> {
         self.element_names(program);
         let elements: Vec<_> =
             program.elements.iter().enumerate().map(|(i, tree)| self.element(i, tree, program.is_damaged)).collect();
+        let graph = Arc::new(Graph::standard().clone());
         if !self.sink.has_errors() {
-            lint::warn(&elements, self.sink);
+            lint::warn(&elements, &graph, self.sink);
         }
         names::warn_unused(&self.names.leave_function(), self.sink);
         let name = program.name.map_or_else(String::new, |n| n.text.to_owned());
-        let graph = Arc::new(Graph::standard().clone());
         Function { name, source: Arc::clone(&self.source), graph, metadata, elements }
     }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_bpf::insn::{alu, jmp};
 use flowloom_wire::field::{CHECKSUMS, FieldId, Source};
-use flowloom_wire::graph::{Check, ETHERNET, Extent, Graph, Header, Length, Node, Slice};
+use flowloom_wire::graph::{Check, ETHERNET, Extent, Graph, Header, HeaderOption, Length, Node, Slice};
 
 use super::asm::{Builder, Label, Op, Operand, R1, Reg, Size};
 use super::{Lowering, fields_used, fields_written};
@@ -20,13 +20,16 @@ mod xdp_md {
     pub(super) const INGRESS_IFINDEX: i16 = 12;
 }
 
-/// Above the distance of any header that a parse can reach: the longest is 14 + 2 * 4 + 40 + 4 * 2048 bytes away.
-const MAX_DISTANCE: i32 = 0x3fff;
+/// Above the distance of any header that a parse can reach: in the longest way there are IPv6 extension headers of
+/// 4 * 2048 bytes outside and inside of a tunnel, 4 * 1020 bytes of the tunnel's own, and some 400 bytes of all else; headers
+/// of one's own, 8 * 254 bytes at most, never stand together with a tunnel.
+const MAX_DISTANCE: i32 = 0x7fff;
+/// Bytes of the longest TCP header.
+const LONGEST_HEADER: u8 = 60;
 
-/// Whether a node's successors can be reached over many ways: those of tags and extension headers.
-fn is_joined(index: usize, node: &Node) -> bool {
-    let is_on_the_way = node.header.is_none() || node.extent == Extent::Open && index != ETHERNET;
-    is_on_the_way && node.length != Length::Peek
+/// Whether a node's successors can be reached over many ways: those of tags, labels and extension headers.
+fn is_on_the_way(index: usize, node: &Node) -> bool {
+    node.header.is_none() || node.extent == Extent::Open && index != ETHERNET
 }
 
 /// Which part of the parse graph a function needs.
@@ -54,11 +57,10 @@ impl Shape {
             }
         }
         // A header whose checksum covers a written field is needed to keep it right.
-        let written: u32 = fields_written(function).iter().map(|&f| mask_of(f)).fold(0, |a, b| a | b);
+        let written: Vec<(Header, Slice)> = fields_written(function).into_iter().flat_map(Lowering::places).collect();
         for checksum in &CHECKSUMS {
-            let covers = checksum.header.bit()
-                | if checksum.pseudo_header { Header::Ipv4.bit() | Header::Ipv6.bit() } else { 0 };
-            if written & covers != 0 {
+            let covers = |(header, slice): &(Header, Slice)| checksum.words_covered(*header) & slice.words() != 0;
+            if written.iter().any(covers) {
                 needed |= checksum.header.bit();
             }
         }
@@ -66,7 +68,7 @@ impl Shape {
         let (mut relevant, mut asked) = (vec![false; nodes.len()], vec![false; nodes.len()]);
         // A node stands before all that can follow it.
         for (index, node) in nodes.iter().enumerate().rev() {
-            relevant[index] = node.header.is_some_and(|header| header.bit() & needed != 0)
+            relevant[index] = node.valid_after(0).any(|valid| valid & needed != 0)
                 || node.next.ip_proto.is_some_and(|(scope, _)| ip_proto[scope as usize])
                 || node.next.successors().any(|to| relevant[to]);
             asked[index] = node.next.successors().filter(|&to| relevant[to]).any(|to| match nodes[to].extent {
@@ -82,9 +84,11 @@ impl Shape {
             if !seen.insert((index, mask)) {
                 continue;
             }
-            let after = mask | nodes[index].header.map_or(0, Header::bit) & needed;
-            masks.extend([mask, after]);
-            todo.extend(nodes[index].next.successors().filter(|&to| relevant[to]).map(|to| (to, after)));
+            masks.insert(mask);
+            for after in nodes[index].valid_after(mask).map(|valid| valid & needed) {
+                masks.insert(after);
+                todo.extend(nodes[index].next.successors().filter(|&to| relevant[to]).map(|to| (to, after)));
+            }
         }
         Shape { needed, masks, ip_proto, relevant, asked }
     }
@@ -164,7 +168,7 @@ pub(super) fn windows(slice: Slice, limit_bytes: u32) -> Vec<Window> {
 impl Lowering<'_> {
     /// Bytes of a header that are always there.
     pub(super) fn min_bytes(&self, header: Header) -> u32 {
-        self.graph.node(header).map_or(0, |node| node.min_bytes.into())
+        self.graph.min_bytes(header).map_or(0, u32::from)
     }
 
     /// Loads a slice of the header at `base` as a number.
@@ -222,7 +226,8 @@ impl Lowering<'_> {
         }
 
         let graph = self.graph;
-        let mut walk = Walk { cursor: b.dup(self.data), remaining: b.reg(), labels: BTreeMap::new(), todo: Vec::new() };
+        let cursor = b.dup(self.data);
+        let mut walk = Walk { cursor, remaining: b.reg(), labels: BTreeMap::new(), todo: Vec::new() };
         walk.label(&mut self.builder, ETHERNET, 0);
         let mut exits: BTreeMap<u32, Label> = BTreeMap::new();
         let mut next = 0;
@@ -234,11 +239,22 @@ impl Lowering<'_> {
             let invalid = *exits.entry(mask).or_insert_with(|| self.builder.label());
             let len = self.emit_node(index, node, &walk, invalid);
             let after = mask | node.header.map_or(0, Header::bit) & self.tracked;
-            let done = *exits.entry(after).or_insert_with(|| self.builder.label());
-            if node.next.successors().any(|to| self.relevant[to]) {
-                self.emit_selection(index, node, len, done, after, &mut walk);
-            } else {
-                self.builder.goto(done);
+            let option = node.option.filter(|option| option.header.bit() & self.tracked != 0);
+            let found = option.map(|option| {
+                let found = self.builder.label();
+                self.emit_search(option, cursor, len, found);
+                (found, after | option.header.bit())
+            });
+            for (found, after) in [(None, after)].into_iter().chain(found.map(|(found, after)| (Some(found), after))) {
+                if let Some(found) = found {
+                    self.builder.place(found);
+                }
+                let done = *exits.entry(after).or_insert_with(|| self.builder.label());
+                if node.next.successors().any(|to| self.relevant[to]) {
+                    self.emit_selection(index, node, len, done, after, &mut walk);
+                } else {
+                    self.builder.goto(done);
+                }
             }
         }
         for (mask, label) in exits {
@@ -313,14 +329,17 @@ impl Lowering<'_> {
             }
             Extent::TotalWithin(slice) | Extent::AfterWithin(slice) => {
                 self.builder.jump64(jmp::JLT, remaining, len, invalid);
-                self.builder.alu64(alu::SUB, remaining, len);
                 let own = self.builder.reg();
                 self.load_slice(own, cursor, slice, min_bytes);
-                if matches!(node.extent, Extent::TotalWithin(_)) {
+                let is_total = matches!(node.extent, Extent::TotalWithin(_));
+                if is_total {
                     self.builder.jump64(jmp::JLT, own, len, invalid);
-                    self.builder.alu64(alu::SUB, own, len);
                 }
                 if is_asked {
+                    self.builder.alu64(alu::SUB, remaining, len);
+                    if is_total {
+                        self.builder.alu64(alu::SUB, own, len);
+                    }
                     let fits = self.builder.label();
                     self.builder.jump64(jmp::JLE, remaining, Operand::Reg(own), fits);
                     self.builder.copy(remaining, own);
@@ -338,6 +357,52 @@ impl Lowering<'_> {
             self.load_slice(proto, cursor, slice, min_bytes);
         }
         len
+    }
+
+    /// Looks for an option in the header at `cursor`: goes to `found` with the option's pointer set, or falls through.
+    ///
+    /// Step by step, as many as there can be options of a single byte before the one that is looked for.
+    fn emit_search(&mut self, option: HeaderOption, cursor: Reg, len: Operand, found: Label) {
+        let (data, data_end, pointer) = (self.data, self.data_end, self.pointers[&option.header]);
+        let most = u32::from(LONGEST_HEADER - option.start_bytes - option.len_bytes) + 1;
+        let b = &mut self.builder;
+        let absent = b.label();
+        let end = b.dup(cursor);
+        b.alu64(alu::ADD, end, len);
+        let at = b.dup(cursor);
+        b.alu64(alu::ADD, at, Operand::Imm(option.start_bytes.into()));
+        for _ in 0..most {
+            let (this, single, next) = (b.label(), b.label(), b.label());
+            // Nothing shorter than the option that is looked for can come before it any more.
+            let after = b.dup(at);
+            b.alu64(alu::ADD, after, Operand::Imm(option.len_bytes.into()));
+            for limit in [end, data_end] {
+                b.jump64(jmp::JGT, after, Operand::Reg(limit), absent);
+            }
+            let (kind, step) = (b.reg(), b.reg());
+            b.load(Size::B1, kind, at, 0);
+            b.jump64(jmp::JEQ, kind, Operand::Imm(0), absent);
+            b.jump64(jmp::JEQ, kind, Operand::Imm(1), single);
+            b.load(Size::B1, step, at, 1);
+            b.jump64(jmp::JEQ, kind, Operand::Imm(option.kind.into()), this);
+            b.jump64(jmp::JLT, step, Operand::Imm(2), absent);
+            b.goto(next);
+            b.place(this);
+            b.jump64(jmp::JNE, step, Operand::Imm(option.len_bytes.into()), absent);
+            b.copy(pointer, at);
+            b.goto(found);
+            b.place(single);
+            b.set(step, 1);
+            b.place(next);
+            // As in `forget_way`: one proof for all ways to the next option.
+            let distance = b.dup(at);
+            b.alu64(alu::ADD, distance, Operand::Reg(step));
+            b.alu64(alu::SUB, distance, Operand::Reg(data));
+            b.alu64(alu::AND, distance, Operand::Imm(MAX_DISTANCE));
+            b.copy(at, data);
+            b.alu64(alu::ADD, at, Operand::Reg(distance));
+        }
+        b.place(absent);
     }
 
     /// Follows the edge that the selectors pick; some edge leads on.
@@ -386,7 +451,10 @@ impl Lowering<'_> {
         if node.length != Length::Peek {
             self.builder.alu64(alu::ADD, cursor, len);
         }
-        if is_joined(index, node) {
+        // Where only such nodes follow, they do it.
+        let nodes = self.graph.nodes();
+        let mut relevant = node.next.successors().filter(|&to| self.relevant[to]);
+        if is_on_the_way(index, node) && relevant.any(|to| !is_on_the_way(to, &nodes[to])) {
             self.forget_way(cursor);
         }
         for ((_, edges), (value, is_swapped)) in choices.into_iter().zip(values) {

@@ -13,7 +13,7 @@ use flowloom_wire::graph::{Header, Slice};
 
 use super::Lowering;
 use super::asm::{Op, Operand, Reg, Size};
-use super::parse::Window;
+use super::parse::{Window, windows};
 use super::value::Value;
 
 /// Where a written value comes from.
@@ -96,12 +96,17 @@ impl Lowering<'_> {
             let words = touched.entry(header).or_insert_with(|| vec![false; self.min_bytes(header) as usize / 2]);
             words_of(slice).for_each(|word| words[word] = true);
         }
-        let checksums: Vec<&Checksum> = CHECKSUMS
-            .iter()
-            .filter(|c| {
-                case & c.header.bit() != 0 && touched.keys().any(|h| !self.covered_units(c, *h, &touched).is_empty())
-            })
-            .collect();
+        let mut checksums: Vec<&Checksum> = Vec::new();
+        for checksum in CHECKSUMS.iter().filter(|c| case & c.header.bit() != 0) {
+            if touched.keys().any(|h| !self.covered_units(checksum, *h, &touched).is_empty()) {
+                checksums.push(checksum);
+                // It changes too, for the checksum of what it is in.
+                let words = touched
+                    .entry(checksum.header)
+                    .or_insert_with(|| vec![false; self.min_bytes(checksum.header) as usize / 2]);
+                words_of(checksum.slice()).for_each(|word| words[word] = true);
+            }
+        }
         let mut sums: Vec<((Header, Unit), Reg)> = Vec::new();
         for checksum in &checksums {
             for &header in touched.keys() {
@@ -117,15 +122,19 @@ impl Lowering<'_> {
         for &(header, slice, source) in &concrete {
             self.write_slice(header, slice, source);
         }
-        for &((header, unit), sum) in &sums {
-            let new = self.load_unit(header, unit);
-            self.builder.alu64(alu::ADD, sum, Operand::Reg(new));
-        }
+        // Checksums inside of a payload come first, so that they stand there when the one around it is made.
+        let mut complete: Vec<(Header, Unit)> = Vec::new();
         for checksum in checksums {
             let mut covered = Vec::new();
             for &header in touched.keys() {
                 for unit in self.covered_units(checksum, header, &touched) {
-                    covered.extend(sums.iter().find(|(key, _)| *key == (header, unit)).map(|&(_, sum)| (unit, sum)));
+                    let Some(&(_, sum)) = sums.iter().find(|(key, _)| *key == (header, unit)) else { continue };
+                    if !complete.contains(&(header, unit)) {
+                        complete.push((header, unit));
+                        let new = self.load_unit(header, unit);
+                        self.builder.alu64(alu::ADD, sum, Operand::Reg(new));
+                    }
+                    covered.push((unit, sum));
                 }
             }
             self.apply(checksum, &covered);
@@ -183,7 +192,24 @@ impl Lowering<'_> {
             }
             Source::Halves((_, low)) => Value::Reg(low),
         };
-        let Some(window) = Window::of(slice, self.min_bytes(header)) else { return };
+        let mut below = u32::from(slice.width_bits);
+        for window in windows(slice, self.min_bytes(header)) {
+            below -= window.width_bits;
+            let part = match value {
+                _ if below == 0 => value,
+                Value::Const(c) => Value::Const(c >> below),
+                Value::Reg(reg) => {
+                    let part = self.builder.dup(reg);
+                    self.builder.alu64(alu::RSH, part, Operand::Imm(below as i32));
+                    Value::Reg(part)
+                }
+            };
+            self.write_window(base, &window, part);
+        }
+    }
+
+    /// Writes the low bits of a number to one window.
+    fn write_window(&mut self, base: Reg, window: &Window, value: Value) {
         if window.width_bits == window.size_bits {
             let swapped = self.swapped(value, window.size_bits);
             self.builder.store(window.size, base, window.offset, swapped);
@@ -296,13 +322,7 @@ fn words_of(slice: Slice) -> std::ops::RangeInclusive<usize> {
     start / 16..=(start + width - 1) / 16
 }
 
-/// Whether `checksum` covers a word of `header`: its own header's, and of the pseudo header what rows can change, the
-/// addresses.
+/// Whether `checksum` covers a word of `header`.
 fn covers(checksum: &Checksum, header: Header, word: usize) -> bool {
-    let is_address = match header {
-        Header::Ipv4 => (6..10).contains(&word),
-        Header::Ipv6 => (4..20).contains(&word),
-        _ => false,
-    };
-    header == checksum.header || checksum.pseudo_header && is_address
+    checksum.words_covered(header) >> word & 1 != 0
 }

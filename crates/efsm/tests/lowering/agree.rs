@@ -89,17 +89,30 @@ fn text(function: &Function) -> &str {
 
 /// So many random packets between few hosts, one in eight of them broken, at times that grow by one of `gaps_ns`.
 pub(crate) fn random_steps(rng: &mut Rng, count: usize, hosts: usize, gaps_ns: &[u64]) -> Vec<Step> {
-    let mut now_ns = 1 << 40;
-    let mut steps = Vec::with_capacity(count);
-    for _ in 0..count {
-        now_ns += *rng.pick(gaps_ns);
+    steps_of(rng, count, gaps_ns, |rng| {
         let mut bytes = PacketBuilder::random(rng, hosts).build();
         if rng.chance(1, 8) {
             mutate(rng, &mut bytes);
         }
-        steps.push(Step { bytes, port: 1 + rng.below(4) as u32, now_ns });
-    }
-    steps
+        bytes
+    })
+}
+
+/// So many packets, at times that grow by one of `gaps_ns`.
+pub(crate) fn steps_of(
+    rng: &mut Rng,
+    count: usize,
+    gaps_ns: &[u64],
+    mut packet: impl FnMut(&mut Rng) -> Vec<u8>,
+) -> Vec<Step> {
+    let mut now_ns = 1 << 40;
+    (0..count)
+        .map(|_| {
+            now_ns += *rng.pick(gaps_ns);
+            let bytes = packet(rng);
+            Step { bytes, port: 1 + rng.below(4) as u32, now_ns }
+        })
+        .collect()
 }
 
 /// Every row that nothing reached, by its line; the rows of elements without any packet are left out where `may_idle`.

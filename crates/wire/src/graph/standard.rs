@@ -2,15 +2,19 @@
 
 use std::borrow::Cow;
 
-use super::{Check, Choice, Extent, Header, Length, Next, Node, Scope, Slice, bits, bytes};
+use super::{Check, Choice, Extent, Header, HeaderOption, Length, Next, Node, Scope, Slice, bits, bytes};
 
 /// How many IPv6 extension headers are followed.
 pub(super) const EXT_DEPTH: usize = 4;
+/// How many extension headers of GTP-U are followed.
+pub(super) const GTPU_EXT_DEPTH: usize = 4;
 
 const ETHERTYPE_VLAN: u64 = 0x8100;
 const ETHERTYPE_SERVICE_VLAN: u64 = 0x88a8;
 const ETHERTYPE_IPV4: u64 = 0x0800;
 const ETHERTYPE_IPV6: u64 = 0x86dd;
+const ETHERTYPE_MPLS: u64 = 0x8847;
+const PORT_GTPU: u64 = 2152;
 
 /// Nodes under construction: what follows a node is made before it.
 struct Builder {
@@ -24,12 +28,16 @@ struct Made(usize);
 /// The nodes of the standard graph, each before all that can follow it.
 pub(super) fn nodes() -> Vec<Node> {
     let mut builder = Builder { nodes: Vec::new() };
-    let transport = builder.transport(TRANSPORT);
-    let ipv6 = builder.ipv6(transport);
-    let ipv4 = builder.ipv4(transport);
+    let inner = builder.ip(INNER, None);
+    let inner = builder.by_version("inner", inner);
+    let gtpu = builder.gtpu(inner);
+    let [ipv4, ipv6] = builder.ip(OUTER, Some(gtpu));
+    let labelled = builder.by_version("ip", [ipv4, ipv6]);
+    let mpls = builder.mpls(labelled);
     let by_ethertype = |offset_bytes: u16, tag: Option<Made>| {
         let mut edges = vec![(ETHERTYPE_IPV4, ipv4), (ETHERTYPE_IPV6, ipv6)];
         edges.extend(tag.iter().flat_map(|&tag| [(ETHERTYPE_VLAN, tag), (ETHERTYPE_SERVICE_VLAN, tag)]));
+        edges.push((ETHERTYPE_MPLS, mpls));
         next(bytes(offset_bytes, 2), edges)
     };
     let mut tag = None;
@@ -40,21 +48,42 @@ pub(super) fn nodes() -> Vec<Node> {
     builder.finish()
 }
 
-/// The headers after IP, outside or inside of a tunnel.
-struct Transport {
+/// The headers of an IP packet, outside or inside of a tunnel.
+struct Headers {
     scope: Scope,
+    ipv4: Header,
+    ipv6: Header,
     tcp: Header,
+    window_scale: Header,
     udp: Header,
     icmp: Header,
     icmp6: Header,
 }
 
-const TRANSPORT: Transport =
-    Transport { scope: Scope::Outer, tcp: Header::Tcp, udp: Header::Udp, icmp: Header::Icmp, icmp6: Header::Icmp6 };
+const OUTER: Headers = Headers {
+    scope: Scope::Outer,
+    ipv4: Header::Ipv4,
+    ipv6: Header::Ipv6,
+    tcp: Header::Tcp,
+    window_scale: Header::WindowScale,
+    udp: Header::Udp,
+    icmp: Header::Icmp,
+    icmp6: Header::Icmp6,
+};
+
+const INNER: Headers = Headers {
+    scope: Scope::Inner,
+    ipv4: Header::InnerIpv4,
+    ipv6: Header::InnerIpv6,
+    tcp: Header::InnerTcp,
+    window_scale: Header::InnerWindowScale,
+    udp: Header::InnerUdp,
+    icmp: Header::InnerIcmp,
+    icmp6: Header::InnerIcmp6,
+};
 
 #[derive(Clone, Copy)]
-struct MadeTransport {
-    scope: Scope,
+struct Transport {
     tcp: Made,
     udp: Made,
     icmp: Made,
@@ -66,6 +95,20 @@ fn next(selector: Slice, edges: Vec<(u64, Made)>) -> Next {
     Next { choices: vec![Choice { selector, edges }], ..Next::default() }
 }
 
+/// A node of fixed length that sets no validity.
+fn plain(name: &'static str, min_bytes: u8, extent: Extent, next: Next) -> Node {
+    Node {
+        name: Cow::Borrowed(name),
+        header: None,
+        min_bytes,
+        checks: Vec::new(),
+        length: Length::Fixed,
+        option: None,
+        extent,
+        next,
+    }
+}
+
 impl Builder {
     fn push(&mut self, node: Node) -> Made {
         self.nodes.push(node);
@@ -74,61 +117,104 @@ impl Builder {
 
     /// A header of fixed length without checks.
     fn header(&mut self, header: Header, min_bytes: u8, extent: Extent, next: Next) -> Made {
+        self.push(Node { header: Some(header), ..plain(header.name(), min_bytes, extent, next) })
+    }
+
+    /// Looks at the version of the IP header that follows.
+    fn by_version(&mut self, name: &'static str, [ipv4, ipv6]: [Made; 2]) -> Made {
+        let next = next(bits(0, 4), vec![(4, ipv4), (6, ipv6)]);
+        self.push(Node { length: Length::Peek, ..plain(name, 1, Extent::Open, next) })
+    }
+
+    /// Up to 4 labels; the last one has its bottom-of-stack bit set.
+    fn mpls(&mut self, bottom: Made) -> Made {
+        let mut label = bottom;
+        for (depth, header) in [Header::Mpls4, Header::Mpls3, Header::Mpls2, Header::Mpls].into_iter().enumerate() {
+            let Made(deeper) = label;
+            let otherwise = (depth > 0).then_some(deeper);
+            let next = Next { otherwise, ..next(bits(23, 1), vec![(1, bottom)]) };
+            label = self.header(header, 4, Extent::Open, next);
+        }
+        label
+    }
+
+    /// GTP-U with its optional fields and extension headers [3GPP TS 29.281 5]; only G-PDUs carry an IP packet.
+    fn gtpu(&mut self, inner: Made) -> Made {
+        const G_PDU: u64 = 255;
+        let always = |Made(to): Made| Next { otherwise: Some(to), ..Next::default() };
+        let end = self.push(plain("gtpu_end", 1, Extent::Within, always(inner)));
+        // The type of an extension header stands at the end of what is before it.
+        let kind = |this: &mut Self, extension: Option<Made>| {
+            let next = Next { otherwise: extension.map(|Made(to)| to), ..next(bytes(0, 1), vec![(0, end)]) };
+            this.push(Node { length: Length::Peek, ..plain("gtpu_kind", 1, Extent::Open, next) })
+        };
+        let mut first = kind(self, None);
+        for _ in 0..GTPU_EXT_DEPTH {
+            let length = Length::Scaled { slice: bytes(1, 1), add: 0, times: 4 };
+            let extension = Node { length, ..plain("gtpu_extension", 2, Extent::Within, always(first)) };
+            let extension = self.push(extension);
+            first = kind(self, Some(extension));
+        }
+        let options = self.push(plain("gtpu_options", 4, Extent::Within, always(inner)));
+        let sequence = self.push(plain("gtpu_sequence", 3, Extent::Within, always(first)));
+        // The flags for an extension header, a sequence number and an N-PDU number, and the message type.
+        let edges = (0..8).map(|flags: u64| {
+            let to = match flags {
+                0 => inner,
+                1..4 => options,
+                _ => sequence,
+            };
+            (flags << 8 | G_PDU, to)
+        });
+        let next = next(bits(5, 11), edges.collect());
+        let version_and_type = Check::Equal(bits(0, 4), 3);
         self.push(Node {
-            name: Cow::Borrowed(header.name()),
-            header: Some(header),
-            min_bytes,
-            checks: Vec::new(),
-            length: Length::Fixed,
-            extent,
-            next,
+            header: Some(Header::Gtpu),
+            checks: vec![version_and_type],
+            ..plain("gtpu", 8, Extent::Within, next)
         })
     }
 
-    fn transport(&mut self, headers: Transport) -> MadeTransport {
-        let Transport { scope, tcp, udp, icmp, icmp6 } = headers;
-        let [icmp6, icmp] = [icmp6, icmp].map(|header| self.header(header, 8, Extent::Within, Next::default()));
-        let udp = self.push(Node {
-            name: Cow::Borrowed(udp.name()),
-            header: Some(udp),
-            min_bytes: 8,
-            // More than the IP payload holds is no error: the first fragment of a datagram has the length of the whole.
-            checks: vec![Check::AtLeast(bytes(4, 2), 8)],
-            length: Length::Fixed,
-            extent: Extent::Within,
-            next: Next::default(),
-        });
-        let tcp = self.push(Node {
-            name: Cow::Borrowed(tcp.name()),
-            header: Some(tcp),
-            min_bytes: 20,
-            checks: Vec::new(),
-            length: Length::Scaled { slice: bits(96, 4), add: 0, times: 4 },
-            extent: Extent::Within,
-            next: Next::default(),
-        });
-        MadeTransport { scope, tcp, udp, icmp, icmp6 }
+    /// IPv4 and IPv6 with all that follows.
+    fn ip(&mut self, headers: Headers, gtpu: Option<Made>) -> [Made; 2] {
+        let transport = self.transport(&headers, gtpu);
+        let ipv6 = self.ipv6(&headers, transport);
+        [self.ipv4(&headers, transport), ipv6]
     }
 
-    fn ipv4(&mut self, transport: MadeTransport) -> Made {
+    fn transport(&mut self, headers: &Headers, gtpu: Option<Made>) -> Transport {
+        let [icmp6, icmp] =
+            [headers.icmp6, headers.icmp].map(|header| self.header(header, 8, Extent::Within, Next::default()));
+        // A length of more than the IP payload holds is no error: the first fragment of a datagram has that of the whole.
+        let next_after_udp = gtpu.map_or_else(Next::default, |gtpu| next(bytes(2, 2), vec![(PORT_GTPU, gtpu)]));
+        let udp = self.header(headers.udp, 8, Extent::TotalWithin(bytes(4, 2)), next_after_udp);
+        let tcp = self.push(Node {
+            header: Some(headers.tcp),
+            length: Length::Scaled { slice: bits(96, 4), add: 0, times: 4 },
+            option: Some(HeaderOption { header: headers.window_scale, start_bytes: 20, kind: 3, len_bytes: 3 }),
+            ..plain(headers.tcp.name(), 20, Extent::Within, Next::default())
+        });
+        Transport { tcp, udp, icmp, icmp6 }
+    }
+
+    fn ipv4(&mut self, headers: &Headers, transport: Transport) -> Made {
         let proto = bytes(9, 1);
         let edges = vec![(6, transport.tcp), (17, transport.udp), (1, transport.icmp)];
+        let extent = match headers.scope {
+            Scope::Outer => Extent::Total(bytes(2, 2)),
+            Scope::Inner => Extent::TotalWithin(bytes(2, 2)),
+        };
+        let next =
+            Next { ip_proto: Some((headers.scope, proto)), only_if_zero: Some(bits(51, 13)), ..next(proto, edges) };
         self.push(Node {
-            name: Cow::Borrowed("ipv4"),
-            header: Some(Header::Ipv4),
-            min_bytes: 20,
+            header: Some(headers.ipv4),
             checks: vec![Check::Equal(bits(0, 4), 4)],
             length: Length::Scaled { slice: bits(4, 4), add: 0, times: 4 },
-            extent: Extent::Total(bytes(2, 2)),
-            next: Next {
-                ip_proto: Some((transport.scope, proto)),
-                only_if_zero: Some(bits(51, 13)),
-                ..next(proto, edges)
-            },
+            ..plain(headers.ipv4.name(), 20, extent, next)
         })
     }
 
-    fn ipv6(&mut self, transport: MadeTransport) -> Made {
+    fn ipv6(&mut self, headers: &Headers, transport: Transport) -> Made {
         let after = |offset_bytes: u16, extensions: Option<[Made; 3]>| {
             let proto = bytes(offset_bytes, 1);
             let mut edges = vec![(6, transport.tcp), (17, transport.udp), (58, transport.icmp6)];
@@ -136,35 +222,28 @@ impl Builder {
                 edges.extend([0, 43, 60].map(|kind| (kind, options)));
                 edges.extend([(44, fragment), (51, authentication)]);
             }
-            Next { ip_proto: Some((transport.scope, proto)), ..next(proto, edges) }
+            Next { ip_proto: Some((headers.scope, proto)), ..next(proto, edges) }
         };
         let mut extensions = None;
         for _ in 0..EXT_DEPTH {
-            let node = |name: &'static str, min_bytes: u8, length: Length, next: Next| Node {
-                name: Cow::Borrowed(name),
-                header: None,
-                min_bytes,
-                checks: Vec::new(),
-                length,
-                extent: Extent::Within,
-                next,
-            };
             let length = |add: u8, times: u8| Length::Scaled { slice: bytes(1, 1), add, times };
             let next = after(0, extensions);
-            let authentication = self.push(node("ipv6_authentication", 12, length(2, 4), next.clone()));
+            let authentication =
+                Node { length: length(2, 4), ..plain("ipv6_authentication", 12, Extent::Within, next.clone()) };
+            let authentication = self.push(authentication);
             let fragment = Next { only_if_zero: Some(bits(16, 13)), ..next.clone() };
-            let fragment = self.push(node("ipv6_fragment", 8, Length::Fixed, fragment));
-            let options = self.push(node("ipv6_options", 8, length(1, 8), next));
-            extensions = Some([options, fragment, authentication]);
+            let fragment = self.push(plain("ipv6_fragment", 8, Extent::Within, fragment));
+            let options = Node { length: length(1, 8), ..plain("ipv6_options", 8, Extent::Within, next) };
+            extensions = Some([self.push(options), fragment, authentication]);
         }
+        let extent = match headers.scope {
+            Scope::Outer => Extent::After(bytes(4, 2)),
+            Scope::Inner => Extent::AfterWithin(bytes(4, 2)),
+        };
         self.push(Node {
-            name: Cow::Borrowed("ipv6"),
-            header: Some(Header::Ipv6),
-            min_bytes: 40,
+            header: Some(headers.ipv6),
             checks: vec![Check::Equal(bits(0, 4), 6)],
-            length: Length::Fixed,
-            extent: Extent::After(bytes(4, 2)),
-            next: after(6, extensions),
+            ..plain(headers.ipv6.name(), 40, extent, after(6, extensions))
         })
     }
 

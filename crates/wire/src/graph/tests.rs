@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 
-use super::standard::EXT_DEPTH;
+use super::standard::{EXT_DEPTH, GTPU_EXT_DEPTH};
 use super::*;
 
 fn end_bits(slice: Slice) -> u32 {
@@ -29,6 +29,9 @@ fn nodes_are_well_formed() {
             let (Check::Equal(slice, _) | Check::AtLeast(slice, _)) = *check;
             assert!(inside(slice), "{}", node.name);
         }
+        if let Some(option) = node.option {
+            assert!(option.start_bytes == node.min_bytes && option.len_bytes >= 3 && option.kind > 1, "{}", node.name);
+        }
         if let Length::Scaled { slice, times, .. } = node.length {
             assert!(times.is_power_of_two() && inside(slice), "{}", node.name);
         }
@@ -47,9 +50,13 @@ fn every_header_has_one_node_at_most() {
 
 #[test]
 fn every_path_ends() {
-    fn depth(nodes: &[Node], at: usize) -> usize {
-        1 + nodes[at].next.successors().map(|to| depth(nodes, to)).max().unwrap_or(0)
+    let nodes = Graph::standard().nodes();
+    let mut depths = vec![0; nodes.len()];
+    for (index, node) in nodes.iter().enumerate().rev() {
+        depths[index] = 1 + node.next.successors().map(|to| depths[to]).max().unwrap_or(0);
     }
-    // The longest has all extension headers.
-    assert_eq!(depth(Graph::standard().nodes(), ETHERNET), 3 + 1 + EXT_DEPTH + 1);
+    // The longest has all tags and labels, all extension headers outside and inside of a tunnel, and all of the tunnel, where
+    // the kind of each extension header is looked at before.
+    let ip = 1 + EXT_DEPTH + 1;
+    assert_eq!(depths[ETHERNET], 3 + 4 + 1 + ip + 2 + 2 * GTPU_EXT_DEPTH + 2 + 1 + ip);
 }

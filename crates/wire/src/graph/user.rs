@@ -195,6 +195,7 @@ impl Graph {
             min_bytes: (len_bits / 8) as u8,
             checks: Vec::new(),
             length: Length::Fixed,
+            option: None,
             extent: match user.after {
                 Parent::Ethernet => Extent::Open,
                 Parent::User(_) => self.nodes[parents[0].0].extent,
