@@ -9,6 +9,7 @@ mod lower;
 mod machine;
 pub mod model;
 mod reads;
+pub mod steps;
 mod syntax;
 
 pub use check::compile;

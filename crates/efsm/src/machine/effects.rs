@@ -2,10 +2,12 @@
 
 use flowloom_engine::{Output, Port, Ports, Verdict};
 use flowloom_wire::field::FieldId;
-use flowloom_wire::{Layers, rewrite};
+use flowloom_wire::graph::{Graph, Slice};
+use flowloom_wire::{Header, Layers, Stack, edit, rewrite};
 
 use super::eval::{Scope, stored};
-use crate::model::{Actions, Expr, StepKind, Terminal, Variable, Width, WriteTarget};
+use crate::model::{Actions, Expr, Function, StepKind, Terminal, Width, WriteTarget};
+use crate::steps;
 
 /// A packet on its way through the elements.
 #[derive(Debug)]
@@ -35,12 +37,83 @@ pub(super) struct Effects {
 
 /// A step with its values.
 enum Change {
+    /// A tag with this control information becomes the outermost.
+    PushVlan(u16),
+    /// A label entry becomes the outermost.
+    PushMpls(u32),
+    PopVlan,
+    PopMpls,
+    /// The headers, and the values at their slots.
+    Encapsulate(Stack, Vec<(Slice, u128)>),
+    Decapsulate,
     /// A copy leaves by this port.
     Clone(u32),
+    /// These bytes leave by this port.
+    Emit(u32, Vec<u8>),
+}
+
+impl Change {
+    #[allow(clippy::expect_used, reason = "the front end has made the same stacks")]
+    fn of(step: &StepKind, scope: &Scope<'_>, graph: &Graph) -> Change {
+        match step {
+            StepKind::Push(template) => {
+                let mut entry = [0, 0, 0, steps::DEFAULT_LABEL_TTL];
+                for (field, value) in &template.values {
+                    if let Some(slot) = steps::pushed_slot(*field) {
+                        slot.write(&mut entry, scope.new_value(value));
+                    }
+                }
+                match template.header {
+                    Header::Vlan => Change::PushVlan(u16::from_be_bytes([entry[0], entry[1]])),
+                    _ => Change::PushMpls(u32::from_be_bytes(entry)),
+                }
+            }
+            StepKind::Pop(Header::Vlan) => Change::PopVlan,
+            StepKind::Pop(_) => Change::PopMpls,
+            StepKind::Decapsulate => Change::Decapsulate,
+            StepKind::Clone(port) => Change::Clone(eval_port(scope, port)),
+            StepKind::Encapsulate(templates) | StepKind::Emit { headers: templates, .. } => {
+                let stack = steps::stack(graph, step).expect("the front end checked the step").expect("it has headers");
+                let mut values = Vec::new();
+                for (i, template) in templates.iter().enumerate() {
+                    for (field, value) in &template.values {
+                        values.extend(stack.slot(i, *field).map(|slot| (slot, scope.new_value(value))));
+                    }
+                }
+                match step {
+                    StepKind::Emit { port, .. } => Change::Emit(eval_port(scope, port), stack.render(&values, 0)),
+                    _ => Change::Encapsulate(stack, values),
+                }
+            }
+        }
+    }
+
+    fn apply(self, frame: &mut Frame, graph: &Graph, ports: &Ports) {
+        let Frame { bytes, layers, outputs, .. } = frame;
+        let changed = match self {
+            Change::PushVlan(tci) => edit::push_vlan(bytes, layers, tci),
+            Change::PushMpls(entry) => edit::push_mpls(bytes, layers, entry),
+            Change::PopVlan => edit::pop_vlan(bytes, layers),
+            Change::PopMpls => edit::pop_mpls(bytes, layers),
+            Change::Encapsulate(stack, values) => edit::encapsulate(bytes, layers, &stack, &values),
+            Change::Decapsulate => edit::decapsulate(bytes, layers),
+            Change::Clone(port) => {
+                send(bytes.clone(), Port(port), ports, outputs);
+                false
+            }
+            Change::Emit(port, packet) => {
+                send(packet, Port(port), ports, outputs);
+                false
+            }
+        };
+        if changed {
+            *layers = Layers::parse(graph, bytes);
+        }
+    }
 }
 
 impl Effects {
-    pub(super) fn of(actions: &Actions, scope: &Scope<'_>) -> Effects {
+    pub(super) fn of(actions: &Actions, scope: &Scope<'_>, graph: &Graph) -> Effects {
         let mut fields = Vec::new();
         let mut metadata = Vec::new();
         for write in &actions.writes {
@@ -50,14 +123,7 @@ impl Effects {
                 WriteTarget::Metadata(i) => metadata.push((usize::from(i), value)),
             }
         }
-        let steps = actions
-            .steps
-            .iter()
-            .filter_map(|step| match &step.kind {
-                StepKind::Clone(port) => Some(Change::Clone(eval_port(scope, port))),
-                _ => None,
-            })
-            .collect();
+        let steps = actions.steps.iter().map(|step| Change::of(&step.kind, scope, graph)).collect();
         let then = match &actions.terminal {
             Terminal::Drop => Then::Leave(Verdict::Drop, None),
             Terminal::Pass | Terminal::Punt => Then::Leave(Verdict::Pass, None),
@@ -70,17 +136,15 @@ impl Effects {
     }
 
     /// Writes the values, then takes the steps in order; a packet by a port that is not bound is lost.
-    pub(super) fn apply(self, types: &[Variable], frame: &mut Frame, ports: &Ports) -> Then {
+    pub(super) fn apply(self, function: &Function, frame: &mut Frame, ports: &Ports) -> Then {
         for (i, value) in self.metadata {
-            frame.metadata[i] = stored(value, types[i].ty);
+            frame.metadata[i] = stored(value, function.metadata[i].ty);
         }
         if !self.fields.is_empty() {
             rewrite(&mut frame.bytes, &frame.layers, &self.fields);
         }
         for step in self.steps {
-            match step {
-                Change::Clone(port) => send(frame.bytes.clone(), Port(port), ports, &mut frame.outputs),
-            }
+            step.apply(frame, &function.graph, ports);
         }
         self.then
     }

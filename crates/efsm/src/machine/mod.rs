@@ -151,8 +151,8 @@ impl Machine {
                 None => self.otherwise(index, element, Counter::NoMatch, frame),
                 Some(row) => {
                     self.coverage.count(index, Counter::Row { row, state: 0 });
-                    let effects = Effects::of(&element.rows[row].actions, &scope);
-                    effects.apply(&function.metadata, frame, &self.ports)
+                    let effects = Effects::of(&element.rows[row].actions, &scope, &function.graph);
+                    effects.apply(&function, frame, &self.ports)
                 }
             };
         };
@@ -224,7 +224,7 @@ impl Machine {
             is_full,
             ..outer(&function, frame, packet, choices)
         };
-        Effects::of(&row.actions, &scope).apply(&function.metadata, frame, &self.ports)
+        Effects::of(&row.actions, &scope, &function.graph).apply(&function, frame, &self.ports)
     }
 
     /// Looks the context up; an expired one is removed and counts as absent, or is in the successor of its state; one that
@@ -312,9 +312,10 @@ impl Machine {
             outputs: Vec::new(),
         };
         let nothing = Packet { bytes: &[], port: Port(0) };
-        let effects =
-            Effects::of(&element.otherwise.actions, &outer(&function, &empty, &nothing, &Choices::seeded(0, 0, 0)));
-        effects.apply(&function.metadata, frame, &self.ports)
+        let choices = Choices::seeded(0, 0, 0);
+        let scope = outer(&function, &empty, &nothing, &choices);
+        let effects = Effects::of(&element.otherwise.actions, &scope, &function.graph);
+        effects.apply(&function, frame, &self.ports)
     }
 }
 
