@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use flowloom_efsm::model::{
-    Actions, BinaryOp, Condition, Destination, Element, Expr, Function, Key, KeyPart, NewValue, NextState, Otherwise,
-    Policy, Preloaded, Relation, Row, Source, Span, Stateful, Step, StepKind, Successor, Terminal, Type, Update,
-    Variable, Wide, Width, Write, WriteTarget,
+    Actions, BinaryOp, Condition, Destination, Element, Expr, Function, HeaderTemplate, Key, KeyPart, NewValue,
+    NextState, Otherwise, Policy, Preloaded, Relation, Row, Source, Span, Stateful, Step, StepKind, Successor,
+    Terminal, Type, Update, Variable, Wide, Width, Write, WriteTarget,
 };
 use flowloom_wire::field::{FIVE_TUPLE, FieldId, Source as FieldSource};
-use flowloom_wire::{Graph, KeySpec};
+use flowloom_wire::{Graph, Header, KeySpec};
 
 use crate::frame::{Network, Shape, Transport};
 use crate::render;
@@ -305,10 +305,87 @@ impl Maker {
 
     fn steps(&mut self, scope: &Scope<'_>) -> Vec<Step> {
         let mut steps = Vec::new();
-        while self.chance_of(Reach::Software, 12) {
-            steps.push(Step { kind: StepKind::Clone(self.port(scope)), span: Span::default() });
+        while steps.len() < 4 {
+            let kind = if self.chance_of(Reach::Software, 12) {
+                match self.rng.chance(60) {
+                    true => StepKind::Clone(self.port(scope)),
+                    false => StepKind::Emit { port: self.port(scope), headers: self.packet(scope) },
+                }
+            } else if self.chance_of(Reach::Common, 10) {
+                self.frame_change(scope)
+            } else {
+                break;
+            };
+            steps.push(Step { kind, span: Span::default() });
         }
         steps
+    }
+
+    fn frame_change(&mut self, scope: &Scope<'_>) -> StepKind {
+        let tag = |maker: &mut Maker| match maker.rng.chance(50) {
+            true => (Header::Vlan, &["vlan.id", "vlan.pcp", "vlan.dei"][..]),
+            false => (Header::Mpls, &["mpls.label", "mpls.tc", "mpls.ttl"][..]),
+        };
+        match self.rng.below(8) {
+            0..4 => {
+                let (header, names) = tag(self);
+                StepKind::Push(self.header(header, names, scope))
+            }
+            4 | 5 => StepKind::Pop(tag(self).0),
+            6 => {
+                let ip = self.ip_header(scope);
+                let udp = self.header(Header::Udp, &["udp.sport"], scope);
+                let gtpu = self.header(Header::Gtpu, &["gtpu.teid"], scope);
+                StepKind::Encapsulate(vec![ip, udp, gtpu])
+            }
+            _ => StepKind::Decapsulate,
+        }
+    }
+
+    fn packet(&mut self, scope: &Scope<'_>) -> Vec<HeaderTemplate> {
+        let mut headers = vec![self.header(Header::Ethernet, &["eth.dst", "eth.src"], scope)];
+        if self.rng.chance(30) {
+            headers.push(self.header(Header::Vlan, &["vlan.id"], scope));
+        }
+        headers.push(self.ip_header(scope));
+        if self.rng.chance(30) {
+            headers.push(self.header(Header::Udp, &["udp.sport"], scope));
+            headers.push(self.header(Header::Gtpu, &["gtpu.teid"], scope));
+            headers.push(self.ip_header(scope));
+        }
+        let is_v6 = headers.last().is_some_and(|ip| ip.header == Header::Ipv6);
+        headers.push(match self.rng.below(3) {
+            0 => self.header(Header::Udp, &["udp.sport", "udp.dport"], scope),
+            1 => self.header(Header::Tcp, &["tcp.sport", "tcp.seq", "tcp.flags"], scope),
+            _ if is_v6 => self.header(Header::Icmp6, &["icmp6.type", "icmp6.id"], scope),
+            _ => self.header(Header::Icmp, &["icmp.type", "icmp.id"], scope),
+        });
+        headers
+    }
+
+    fn ip_header(&mut self, scope: &Scope<'_>) -> HeaderTemplate {
+        match self.rng.chance(60) {
+            true => self.header(Header::Ipv4, &["ipv4.src", "ipv4.dst", "ipv4.tos", "ipv4.ttl"], scope),
+            false => self.header(Header::Ipv6, &["ipv6.src", "ipv6.dst", "ipv6.hop_limit"], scope),
+        }
+    }
+
+    /// A header with values for some of these fields.
+    fn header(&mut self, header: Header, names: &[&str], scope: &Scope<'_>) -> HeaderTemplate {
+        let mut values = Vec::new();
+        for field in names.iter().filter_map(|name| FieldId::by_name(name)) {
+            if self.rng.chance(30) {
+                continue;
+            }
+            let value = if field.width_bits() > 64 {
+                NewValue::Wide(self.wide(scope))
+            } else {
+                let (value, widths) = self.expr(scope, 1);
+                NewValue::Number { value, width: widths.width(field.width_bits()) }
+            };
+            values.push((field, value));
+        }
+        HeaderTemplate { header, values }
     }
 
     /// A value of 128 bits.

@@ -7,6 +7,8 @@
 //! A packet meets every element at most once, so [`Walker::look`] can say all that will happen without changing anything;
 //! [`Walker::take`] then makes it so.
 
+mod steps;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,13 +16,15 @@ use std::sync::Arc;
 use flowloom_efsm::layout;
 use flowloom_efsm::model::{
     BinaryOp, Condition, Destination, Element, Expr, Function, KeyPart, NewValue, NextState, Policy, Relation, Row,
-    Stateful, StepKind, Terminal, Type, Variable, Wide, Width, WriteTarget,
+    Stateful, Terminal, Type, Variable, Wide, Width, WriteTarget,
 };
 use flowloom_engine::{Output, Port, Ports, Verdict};
 use flowloom_wire::field::FieldId;
 use flowloom_wire::{KeySpec, Layers, rewrite};
 
 use crate::arrival::{Arrival, Clock};
+use steps::{Foreseen, step_name};
+
 use crate::hits::{Hit, Hits, Operator, Place, Tick, Timer};
 
 /// The state of one flow in one element.
@@ -216,7 +220,7 @@ impl Walker {
             }
         };
         let mut bytes = arrival.bytes.clone();
-        let layers = Layers::parse(&self.function.graph, &bytes);
+        let mut layers = Layers::parse(&self.function.graph, &bytes);
         let mut metadata: Vec<u128> = self.function.metadata.iter().map(|m| m.initial).collect();
         let mut visits = Vec::new();
         let mut element = 0;
@@ -261,14 +265,8 @@ impl Walker {
                     }
                 }
             }
-            let copies: Vec<u32> = actions
-                .steps
-                .iter()
-                .filter_map(|step| match &step.kind {
-                    StepKind::Clone(port) => Some(values.eval(port, Width::W32) as u32),
-                    _ => None,
-                })
-                .collect();
+            let steps: Vec<Foreseen> =
+                actions.steps.iter().filter_map(|step| values.foresee(step, &self.function.graph)).collect();
             let to = match &actions.terminal {
                 Terminal::Forward(to) => values.eval(to, Width::W32) as u32,
                 _ => arrival.port.0,
@@ -277,10 +275,12 @@ impl Walker {
             if !fields.is_empty() {
                 rewrite(&mut bytes, &layers, &fields);
             }
-            for port in copies {
-                count(Hit::Step("clone"));
-                if self.ports.is_bound(Port(port)) {
-                    outputs.push(Output { port: Port(port), bytes: bytes.clone() });
+            for (step, foreseen) in actions.steps.iter().zip(steps) {
+                count(Hit::Step(step_name(&step.kind)));
+                let sent = foreseen.take(&mut bytes, &layers);
+                outputs.extend(sent.into_iter().filter(|output| self.ports.is_bound(output.port)));
+                if step.changes_frame() {
+                    layers = Layers::parse(&self.function.graph, &bytes);
                 }
             }
             visits.push(meeting.visit);

@@ -44,6 +44,10 @@ fn two_readings_of_the_semantics_agree() {
         Hit::Variable(Place::Register, 128, false),
         Hit::Variable(Place::Metadata, 128, false),
         Hit::Step("clone"),
+        Hit::Step("push"),
+        Hit::Step("pop"),
+        Hit::Step("encap"),
+        Hit::Step("emit"),
         Hit::Terminal("flood"),
         Hit::TimerExpired(Timer::Hard),
     ];
