@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use flowloom_efsm::compile;
-use flowloom_efsm::model::{Condition, Expr, Function, NewValue, Row, Wide, Width, WriteTarget};
+use flowloom_efsm::model::{BinaryOp, Condition, Expr, Function, NewValue, Relation, Row, Wide, Width, WriteTarget};
 use flowloom_wire::field::FieldId;
 
 /// A function around one row, with a variable of each type.
@@ -175,7 +175,56 @@ fn negation_turns_relations_around() {
         assert_eq!(shown(negated), shown(plain));
     }
     let all = row("on only when (r8 == 1 && r16 == 2) && r32 in 3..4 { drop; }");
-    assert_eq!(all.conditions.len(), 4);
+    assert_eq!(all.conditions.len(), 3);
+}
+
+#[test]
+fn ranges_of_numbers_are_one_comparison() {
+    let constant = |n: i64| Expr::Constant(n as u64);
+    let minus = |left: Expr, right: Expr| Expr::Binary(BinaryOp::Sub, Box::new(left), Box::new(right));
+    let (r8, s16, r64) = (Expr::Register(0), Expr::Register(5), Expr::Register(3));
+    use Relation::{Greater, GreaterEqual, Less, LessEqual};
+    for (text, left, relation, right, width, signed) in [
+        ("r8 in 3..9", minus(r8.clone(), constant(3)), LessEqual, 6, Width::W32, false),
+        ("!(r8 in 3..9)", minus(r8.clone(), constant(3)), Greater, 6, Width::W32, false),
+        ("r8 in 0..9", r8.clone(), LessEqual, 9, Width::W32, false),
+        ("!(r8 in 0..9)", r8.clone(), Greater, 9, Width::W32, false),
+        ("r8 in 9..255", r8.clone(), GreaterEqual, 9, Width::W32, false),
+        ("!(r8 in 9..255)", r8, Less, 9, Width::W32, false),
+        ("s16 in -5..9", minus(s16.clone(), constant(-5)), LessEqual, 14, Width::W32, false),
+        ("s16 in -32768..-9", s16, LessEqual, -9, Width::W32, true),
+        ("r64 in 1..big", minus(r64, constant(1)), LessEqual, 0xffff_ffff, Width::W64, false),
+    ] {
+        let expected = Condition::Compare { left, relation, right: constant(right), width, signed };
+        assert_eq!(condition(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn sets_are_sorted_constants() {
+    let ttl = Expr::Field(field("ip.ttl"));
+    for (text, operand, values, width, negated) in [
+        ("ip.ttl in {64, 1, 64}", ttl.clone(), vec![1, 64], Width::W32, false),
+        ("!(ip.ttl in {64})", ttl, vec![64], Width::W32, true),
+        ("s16 in {5, -1}", Expr::Register(5), vec![5, 0xffff_ffff], Width::W32, false),
+        ("r64 in {big, 3}", Expr::Register(3), vec![3, 0x1_0000_0000], Width::W64, false),
+        ("us in {2ms, 1s}", Expr::Register(8), vec![2000, 1_000_000], Width::W32, false),
+        (
+            "ip.src in {10.0.0.2, 10.0.0.1}",
+            Expr::Field(field("ipv4.src")),
+            vec![0x0a00_0001, 0x0a00_0002],
+            Width::W32,
+            false,
+        ),
+    ] {
+        assert_eq!(condition(text), Condition::OneOf { operand, values, width, negated }, "{text}");
+    }
+    let operand = Wide::Field(field("ip.src"));
+    let masked = |value, negated| Condition::Masked { operand, mask: u128::MAX, value, negated };
+    assert_eq!(condition("ip.src in {2001::1}"), masked(0x2001 << 112 | 1, false));
+    let row = row("on only when !(ip.src in {10.0.0.2, 10.0.0.1, ::1}) { drop; }");
+    let v4 = |last: u128| 0xffff_0a00_0000 | last;
+    assert_eq!(row.conditions, [masked(1, true), masked(v4(1), true), masked(v4(2), true)]);
 }
 
 #[test]
@@ -219,6 +268,7 @@ fn what_is_wrong_has_its_code() {
         ("on only { r64 = max(s8, r64); drop; }", "sign_mismatch"),
         ("on only { r64 = 1s * 1s; drop; }", "wrong_kind"),
         ("on only { r64 = 1 + 1s; drop; }", "wrong_kind"),
+        ("on only { forward(256); }", "out_of_range"),
     ] {
         let errors = compile_row(text).err().unwrap_or_else(|| panic!("{text} is accepted"));
         assert_eq!(errors, [format!("efsm::{code}")], "{text}");

@@ -157,14 +157,34 @@ impl KeySpec {
     pub fn extract(&self, layers: &Layers, packet: &[u8], port: u32, values: &[u128]) -> Option<Vec<u8>> {
         let mut values = values.iter().copied();
         let mut key = vec![0; self.len_bytes];
-        for (&part, &offset) in self.parts.iter().zip(&self.offsets_bytes) {
+        for (i, &part) in self.parts.iter().enumerate() {
             let value = match part {
                 KeyPart::Field(field) => layers.read(packet, port, field)?,
                 KeyPart::Value { .. } => values.next().unwrap_or(0),
             };
-            let (value, len) = (value.to_be_bytes(), part.key_bytes());
-            key[offset..offset + len].copy_from_slice(&value[value.len() - len..]);
+            self.put(&mut key, i, value);
         }
+        self.arrange(&mut key);
+        Some(key)
+    }
+
+    /// The key of these values of all parts, in declared order; each counts with its low bits. A value that is not given is 0.
+    pub fn of_values(&self, values: &[u128]) -> Vec<u8> {
+        let mut key = vec![0; self.len_bytes];
+        for (i, &value) in values.iter().take(self.parts.len()).enumerate() {
+            self.put(&mut key, i, value);
+        }
+        self.arrange(&mut key);
+        key
+    }
+
+    fn put(&self, key: &mut [u8], part: usize, value: u128) {
+        let bytes = &mut key[self.range(part)];
+        bytes.copy_from_slice(&value.to_be_bytes()[16 - bytes.len()..]);
+    }
+
+    /// Puts the smaller side of a `biflow` key first.
+    fn arrange(&self, key: &mut [u8]) {
         let order = self.pairs.iter().map(|&(a, b)| key[self.range(a)].cmp(&key[self.range(b)]));
         if order.fold(Ordering::Equal, Ordering::then) == Ordering::Greater {
             for &(a, b) in &self.pairs {
@@ -173,7 +193,6 @@ impl KeySpec {
                 }
             }
         }
-        Some(key)
     }
 
     fn range(&self, part: usize) -> std::ops::Range<usize> {
@@ -230,6 +249,7 @@ mod tests {
         let layers = Layers::parse(Graph::standard(), &packet);
         let key = spec.extract(&layers, &packet, 3, &[0x1_0203_0405, 0x106, 9]).unwrap();
         assert_eq!(key, [2, 3, 4, 5, 0, 80, 6, 6, 9, 0, 0, 0]);
+        assert_eq!(spec.of_values(&[0x1_0203_0405, 80, 0x106, 6, 9]), key);
         assert_eq!(KeySpec::new(&[value(128)], false).unwrap().key_bytes(), 16);
         assert_eq!(KeySpec::new(&[value(8)], true), Err(KeyError::NoDirection));
     }
@@ -257,6 +277,8 @@ mod tests {
             let fields = ids(&[&["tcp.sport", "tcp.dport"], &addresses[..]].concat());
             assert_eq!(KeySpec::of_fields(&fields, true).unwrap().pairs(), [(2, 3), (0, 1)], "{addresses:?}");
         }
+        let values = [9_u128, 5, 6, 0xffff_0a00_0002, 0xffff_0a00_0001];
+        assert_eq!(spec.of_values(&values), key(&spec, &tcp(2, 1, 9, 5)).unwrap());
         let reversed = KeySpec::of_fields(&ids(&["eth.dst", "eth.src"]), true).unwrap();
         assert_eq!(key(&reversed, &tcp(1, 2, 0, 0)).unwrap(), [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2]);
     }

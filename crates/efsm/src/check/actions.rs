@@ -9,11 +9,11 @@ use crate::model::{
 use crate::syntax::ast::{self, Block, Expr as Tree, ExprKind, Name, Statement};
 
 use super::Checker;
-use super::address::is_either_family;
 use super::constant::{Constant, type_name, type_range};
 use super::names::Symbol;
 use super::numeric::{Arithmetic, Facts};
 use super::operand::{Leaf, Operand, OperandKind};
+use crate::layout::PORT_COUNT;
 
 /// What a block does.
 #[derive(Debug)]
@@ -22,11 +22,32 @@ pub(super) struct Effects {
     pub(super) actions: Actions,
 }
 
+impl Effects {
+    fn push(&mut self, target: Target, value: NewValue, span: Span) {
+        match target {
+            Target::Update(destination) => self.updates.push(Update { destination, value, span }),
+            Target::Write(target) => self.actions.writes.push(Write { target, value, span }),
+        }
+    }
+}
+
 /// What an assignment writes.
 #[derive(Debug, Clone, Copy)]
-enum Target {
+pub(super) enum Target {
     Update(Destination),
     Write(WriteTarget),
+}
+
+impl Target {
+    /// The value that is there now.
+    pub(super) fn wide(self) -> Wide {
+        match self {
+            Target::Update(Destination::Register(i)) => Wide::Register(i),
+            Target::Update(Destination::Global(i)) => Wide::Global(i),
+            Target::Write(WriteTarget::Metadata(i)) => Wide::Metadata(i),
+            Target::Write(WriteTarget::Field(field)) => Wide::Field(field),
+        }
+    }
 }
 
 /// A value's destination: how wide, and how it is called in messages.
@@ -75,7 +96,7 @@ impl<'s> Checker<'s, '_> {
             let place = Span { start: end.saturating_sub(1), end };
             self.sink
                 .error(Code::NoTerminal, place, "the block does not say what becomes of the packet", "a terminal action is missing before this")
-                .help("end the block with `drop;`, `pass;`, `punt;`, `forward;`, `forward(port);`, `reply;` or `goto ELEMENT;`");
+                .help("end the block with `drop;`, `pass;`, `punt;`, `forward;`, `forward(port);`, `reply;`, `flood;` or `goto ELEMENT;`");
         }
         effects
     }
@@ -107,14 +128,12 @@ impl<'s> Checker<'s, '_> {
             return None;
         }
         targets.push((target, span));
-        if let Target::Write(WriteTarget::Field(field)) = target
-            && field.width_bits() > 64
-        {
-            let write = self.write_address(field, name, op, tree, span)?;
-            effects.actions.writes.push(write);
+        let slot = self.slot(target, name);
+        if slot.ty.is_wide() {
+            let (target, value) = self.wide_value(target, name, op, tree)?;
+            effects.push(target, value, span);
             return Some(());
         }
-        let slot = self.slot(target, name);
         let value = self.narrow_for(tree, target, name)?;
         let value = match op {
             None => value,
@@ -124,14 +143,7 @@ impl<'s> Checker<'s, '_> {
             }
         };
         let (value, width) = self.value(&value, &slot)?;
-        match target {
-            Target::Update(destination) => {
-                effects.updates.push(Update { destination, value: NewValue::Number { value, width }, span })
-            }
-            Target::Write(target) => {
-                effects.actions.writes.push(Write { target, value: NewValue::Number { value, width }, span });
-            }
-        }
+        effects.push(target, NewValue::Number { value, width }, span);
         Some(())
     }
 
@@ -139,24 +151,25 @@ impl<'s> Checker<'s, '_> {
     fn narrow_for(&mut self, tree: &Tree<'s>, target: Target, name: Name<'s>) -> Option<Operand> {
         let operand = self.operand(tree)?;
         let wide = match operand.kind {
-            OperandKind::Wide(field) => format!("`{}`", field.name()),
-            OperandKind::Constant(Constant::Ipv6(_)) => "an IPv6 address".to_owned(),
+            OperandKind::Wide(wide) => self.wide(wide),
+            OperandKind::Constant(Constant::Ipv6(_)) => self.wide(Wide::Constant(0)),
             _ => return Some(operand),
         };
-        let help = match (&operand.kind, target) {
-            (OperandKind::Wide(field), _) if is_either_family(*field) => {
-                format!("write `{}`, which has 32 bits, for IPv4 packets", field.alternatives()[0].name())
+        let help = match (wide.v4, target) {
+            (Some(v4), _) => format!("write `{}`, which has 32 bits, for IPv4 packets", v4.name()),
+            (None, Target::Write(WriteTarget::Field(field))) if field.name().starts_with("ipv4.") => {
+                format!("write to `{}`", field.name().replacen("ipv4.", "ip.", 1))
             }
-            (_, Target::Write(WriteTarget::Field(field))) if field.name().starts_with("ipv4.") => {
-                format!("write to `{}`", field.name().replace("ipv4.", "ipv6."))
+            (None, Target::Write(WriteTarget::Field(_))) => {
+                "a value of 128 bits can only be written to an address field or a variable of type `ip`".to_owned()
             }
-            _ => "a value of 128 bits can only be written to an address field".to_owned(),
+            (None, _) => format!("declare `{}` with the type `ip` or `ipv6`", name.text),
         };
         self.sink
             .error(
                 Code::WidthMismatch,
                 operand.span,
-                format!("{wide} has 128 bits and does not fit in `{}`", name.text),
+                format!("{} has 128 bits and does not fit in `{}`", wide.shown(), name.text),
                 "128 bits",
             )
             .help(help);
@@ -164,7 +177,7 @@ impl<'s> Checker<'s, '_> {
     }
 
     /// What `name` is as a destination; `None` where it is none, which was reported.
-    fn target(&mut self, name: Name<'s>) -> Option<Target> {
+    pub(super) fn target(&mut self, name: Name<'s>) -> Option<Target> {
         if name.text.contains('.') {
             let field = self.field(name)?;
             if !field.is_writable() {
@@ -280,57 +293,15 @@ impl<'s> Checker<'s, '_> {
         Some(if bits >= 64 { number as u64 } else { number as u64 & ((1 << bits) - 1) })
     }
 
-    /// A write to a field of 128 bits.
-    fn write_address(
-        &mut self,
-        field: FieldId,
-        name: Name<'s>,
-        op: Option<BinaryOp>,
-        tree: &Tree<'s>,
-        span: Span,
-    ) -> Option<Write> {
-        let operand = self.operand(tree)?;
-        let write = |field, value| Some(Write { target: WriteTarget::Field(field), value, span });
-        match (op, operand.kind, field.alternatives()) {
-            (None, OperandKind::Constant(Constant::Ipv4(address)), [v4, _]) => {
-                write(*v4, NewValue::Number { value: Expr::Constant(address.into()), width: Width::W32 })
-            }
-            (None, OperandKind::Constant(Constant::Ipv6(address)), [_, v6]) => {
-                write(*v6, NewValue::Wide(Wide::Constant(address)))
-            }
-            (None, OperandKind::Constant(Constant::Ipv6(address)), _) => {
-                write(field, NewValue::Wide(Wide::Constant(address)))
-            }
-            (None, OperandKind::Wide(from), _) => write(field, NewValue::Wide(Wide::Field(from))),
-            (_, _, alternatives) => {
-                let help = match alternatives.first() {
-                    Some(v4) => format!("numbers are written to `{}`, which has 32 bits", v4.name()),
-                    None => "write an IPv6 address or another address field".to_owned(),
-                };
-                self.sink
-                    .error(
-                        Code::WidthMismatch,
-                        operand.span,
-                        format!("`{}` has 128 bits and takes an address, not a number", name.text),
-                        "expected an address or an address field",
-                    )
-                    .help(help);
-                None
-            }
-        }
-    }
-
     fn terminal(&mut self, terminal: &ast::Terminal<'s>, element: usize, span: Span) -> Option<Terminal> {
         Some(match terminal {
             ast::Terminal::Drop => Terminal::Drop,
             ast::Terminal::Pass => Terminal::Pass,
             ast::Terminal::Punt => Terminal::Punt,
             ast::Terminal::Reply => Terminal::Reply,
+            ast::Terminal::Flood => Terminal::Flood,
             ast::Terminal::Forward(None) => match self.names.look_up("out") {
-                Some((Symbol::Constant(port), _)) => {
-                    let port = self.check_fits(port, 1, PORT, "out", span)?;
-                    Terminal::Forward(Expr::Constant(port))
-                }
+                Some((Symbol::Constant(port), _)) => Terminal::Forward(Expr::Constant(self.check_port(port, span)?)),
                 _ => Terminal::Pass,
             },
             ast::Terminal::Forward(Some(port)) => {
@@ -346,11 +317,36 @@ impl<'s> Checker<'s, '_> {
         })
     }
 
+    /// Checks that a constant is the number of a port.
+    pub(super) fn check_port(&mut self, constant: Constant, span: Span) -> Option<u64> {
+        let most = PORT_COUNT - 1;
+        let port = match constant {
+            Constant::Number(number) => number,
+            _ => {
+                self.sink
+                    .error(
+                        Code::WrongKind,
+                        span,
+                        format!("{} is no port", constant.kind()),
+                        "expected the number of a port",
+                    )
+                    .help(format!("ports have numbers from 0 to {most}"));
+                return None;
+            }
+        };
+        if port < 0 || port > i128::from(most) {
+            self.sink
+                .error(Code::OutOfRange, span, format!("there is no port {port}"), "out of range")
+                .help(format!("ports have numbers from 0 to {most}"));
+            return None;
+        }
+        Some(port as u64)
+    }
+
     /// The port of `forward`, which is computed in 32 bits.
-    fn port(&mut self, operand: &Operand) -> Option<Expr> {
+    pub(super) fn port(&mut self, operand: &Operand) -> Option<Expr> {
         if let OperandKind::Constant(constant) = operand.kind {
-            let port = self.check_fits(constant, 1, PORT, "forward", operand.span)?;
-            return Some(Expr::Constant(port));
+            return Some(Expr::Constant(self.check_port(constant, operand.span)?));
         }
         let mut facts = Facts::default();
         self.gather(operand, &mut facts)?;
@@ -410,9 +406,6 @@ impl<'s> Checker<'s, '_> {
         u16::try_from(to).ok()
     }
 }
-
-/// The type of a port number.
-pub(super) const PORT: Type = Type { width_bits: 32, signed: false };
 
 /// Whether the low bits of the result depend on the low bits of the operands only.
 fn is_modular(operand: &Operand) -> bool {

@@ -1,12 +1,13 @@
-//! Addresses: what is wider than 64 bits, and prefixes of any address.
+//! Addresses: values wider than 64 bits, which can be moved and compared for equality, and prefixes of any address.
 
 use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
 
 use crate::diagnostic::Code;
-use crate::model::{Condition, Relation, Span, Wide};
-use crate::syntax::ast::Expr as Tree;
+use crate::model::{BinaryOp, Condition, Expr, NewValue, Relation, Span, Type, Wide, Width, WriteTarget};
+use crate::syntax::ast::{Expr as Tree, Name};
 
 use super::Checker;
+use super::actions::Target;
 use super::constant::Constant;
 use super::operand::{Leaf, Operand, OperandKind};
 
@@ -15,7 +16,50 @@ pub(super) fn is_either_family(field: FieldId) -> bool {
     matches!(field.source(), Source::Address { .. })
 }
 
+/// What is known about a value of 128 bits.
+#[derive(Debug, Clone)]
+pub(super) struct WideInfo {
+    /// What it is called.
+    pub(super) name: String,
+    /// It holds addresses of either family, those of IPv4 mapped.
+    pub(super) is_either: bool,
+    /// The field that holds the IPv4 address in 32 bits.
+    pub(super) v4: Option<FieldId>,
+}
+
+impl WideInfo {
+    /// What it is called in messages.
+    pub(super) fn shown(&self) -> String {
+        if self.name.is_empty() { "an IPv6 address".to_owned() } else { format!("`{}`", self.name) }
+    }
+
+    /// The constants that it takes.
+    fn expected(&self) -> &'static str {
+        if self.is_either { "an IPv4 or IPv6 address" } else { "an IPv6 address" }
+    }
+}
+
 impl<'s> Checker<'s, '_> {
+    /// What is known about a value of 128 bits.
+    pub(super) fn wide(&self, wide: Wide) -> WideInfo {
+        let variable = |info: &super::names::VariableInfo<'_>| WideInfo {
+            name: info.name.to_owned(),
+            is_either: info.is_either,
+            v4: None,
+        };
+        match wide {
+            Wide::Constant(_) => WideInfo { name: String::new(), is_either: false, v4: None },
+            Wide::Field(field) => WideInfo {
+                name: self.field_name(field),
+                is_either: is_either_family(field),
+                v4: field.alternatives().first().copied(),
+            },
+            Wide::Register(i) => variable(&self.names.registers[usize::from(i)]),
+            Wide::Global(i) => variable(&self.names.globals[usize::from(i)]),
+            Wide::Metadata(i) => variable(&self.names.metadata[usize::from(i)]),
+        }
+    }
+
     /// `==` and `!=` where one side is wider than 64 bits.
     pub(super) fn compare_addresses(
         &mut self,
@@ -35,9 +79,9 @@ impl<'s> Checker<'s, '_> {
                 return None;
             }
         };
-        let (field, other) = match (&left.kind, &right.kind) {
-            (OperandKind::Wide(field), _) => (*field, right),
-            (_, OperandKind::Wide(field)) => (*field, left),
+        let (wide, other) = match (&left.kind, &right.kind) {
+            (OperandKind::Wide(wide), _) => (*wide, right),
+            (_, OperandKind::Wide(wide)) => (*wide, left),
             _ => {
                 let (constant, other) =
                     if matches!(left.kind, OperandKind::Constant(_)) { (left, right) } else { (right, left) };
@@ -52,37 +96,38 @@ impl<'s> Checker<'s, '_> {
                     .also(other.span, "at most 64 bits")
                     .help(match text.strip_prefix("ipv4.") {
                         Some(rest) => format!("write `ip.{rest}` or `ipv6.{rest}`"),
-                        None => "compare it with `ip.src`, `ip.dst`, `ipv6.src` or `ipv6.dst`".to_owned(),
+                        None => "compare it with `ip.src`, `ip.dst`, `ipv6.src`, `ipv6.dst` or a variable of type `ip`"
+                            .to_owned(),
                     });
                 return None;
             }
         };
         match other.kind {
-            OperandKind::Wide(other) if other == field => {
+            OperandKind::Wide(other) if other == wide => {
                 self.sink
-                    .error(Code::Constant, span, "a field is compared with itself", "always the same")
-                    .help("compare two different fields");
+                    .error(Code::Constant, span, "a value is compared with itself", "always the same")
+                    .help("compare two different values");
                 None
             }
-            OperandKind::Wide(other) => {
-                Some(Condition::Same { left: Wide::Field(field), right: Wide::Field(other), negated })
-            }
+            OperandKind::Wide(other) => Some(Condition::Same { left: wide, right: other, negated }),
             OperandKind::Constant(constant) => {
-                let value = self.address_constant(field, constant, other.span)?;
-                Some(Condition::Masked { operand: Wide::Field(field), mask: u128::MAX, value, negated })
+                let value = self.address_constant(&self.wide(wide), constant, other.span)?;
+                Some(Condition::Masked { operand: wide, mask: u128::MAX, value, negated })
             }
             _ => {
-                let name = field.name();
+                let info = self.wide(wide);
                 let text = self.text(other.span).to_owned();
-                let mut help = "compare it with an address or with another address field".to_owned();
-                if let Some(v4) = field.alternatives().first() {
-                    help = format!("`{}` can be compared with `{text}`", v4.name());
-                }
+                let help = match info.v4 {
+                    Some(v4) => format!("`{}` can be compared with `{text}`", v4.name()),
+                    None => {
+                        "compare it with an address, with an address field or with a variable of type `ip`".to_owned()
+                    }
+                };
                 self.sink
                     .error(
                         Code::WidthMismatch,
                         span,
-                        format!("`{name}` has {} bits and is compared with a value of at most 64", field.width_bits()),
+                        format!("`{}` has 128 bits and is compared with a value of at most 64", info.name),
                         "widths differ",
                     )
                     .help(help);
@@ -91,16 +136,18 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// A constant that a field of 128 bits can have.
-    fn address_constant(&mut self, field: FieldId, constant: Constant, span: Span) -> Option<u128> {
+    /// A constant that a value of 128 bits can have.
+    pub(super) fn address_constant(&mut self, info: &WideInfo, constant: Constant, span: Span) -> Option<u128> {
         match constant {
             Constant::Ipv6(address) => Some(address),
-            Constant::Ipv4(address) if is_either_family(field) => Some(IPV4_MAPPED | u128::from(address)),
+            Constant::Ipv4(address) if info.is_either => Some(IPV4_MAPPED | u128::from(address)),
             _ => {
-                let name = field.name();
-                let expected = if is_either_family(field) { "an IPv4 or IPv6 address" } else { "an IPv6 address" };
+                let (name, expected) = (&info.name, info.expected());
                 let help = match (constant, name.strip_prefix("ipv6.")) {
                     (Constant::Ipv4(_), Some(rest)) => format!("IPv4 addresses stand in `ipv4.{rest}` and `ip.{rest}`"),
+                    (Constant::Ipv4(_), None) if !name.contains('.') => {
+                        format!("declare `{name}` with the type `ip`, which holds addresses of either family")
+                    }
                     _ => "addresses are written as `192.0.2.1` or `2001:db8::1`".to_owned(),
                 };
                 self.sink
@@ -116,7 +163,46 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// `field in address/length`.
+    /// `value in {address, address}` where the value is wider than 64 bits.
+    pub(super) fn address_set(
+        &mut self,
+        wide: Wide,
+        constants: &[(Constant, Span)],
+        negated: bool,
+        span: Span,
+        conditions: &mut Vec<Condition>,
+    ) -> Option<()> {
+        let info = self.wide(wide);
+        let mut values = Vec::new();
+        for &(constant, place) in constants {
+            values.push((self.address_constant(&info, constant, place), place));
+        }
+        let values: Option<Vec<(u128, Span)>> = values.into_iter().map(|(v, place)| Some((v?, place))).collect();
+        let values = self.sorted_set(values?);
+        if negated || values.len() == 1 {
+            let not = |value| Condition::Masked { operand: wide, mask: u128::MAX, value, negated };
+            conditions.extend(values.into_iter().map(not));
+            return Some(());
+        }
+        let all_v4 = values.iter().all(|value| value & !u128::from(u32::MAX) == IPV4_MAPPED);
+        if let (Some(v4), true) = (info.v4, all_v4) {
+            // No IPv6 address is one of these.
+            let values = values.into_iter().map(|value| u64::from(value as u32)).collect();
+            conditions.push(Condition::OneOf { operand: Expr::Field(v4), values, width: Width::W32, negated });
+            return Some(());
+        }
+        self.sink
+            .error(
+                Code::BadCondition,
+                span,
+                format!("`{}` has 128 bits and is compared with several addresses at once", info.name),
+                "only one at a time",
+            )
+            .help("write one row for each address; sets of IPv4 addresses can be compared with packet fields, as `ip.src`");
+        None
+    }
+
+    /// `value in address/length`.
     pub(super) fn in_prefix(
         &mut self,
         left: &Tree<'s>,
@@ -129,28 +215,35 @@ impl<'s> Checker<'s, '_> {
         let address = self.constant(address_tree, "the address of a prefix");
         let length = self.constant(length_tree, "the length of a prefix");
         let (operand, address, length) = (operand?, address?, length?);
-        let field = match operand.kind {
-            OperandKind::Wide(field) | OperandKind::Leaf(Leaf::Field(field)) => field,
-            _ => {
-                self.sink
-                    .error(Code::BadCondition, left.span, "only packet fields can be in a prefix", "not a packet field")
-                    .help("compare a register with a mask: `address & 0xff000000 == 10.0.0.0`");
-                return None;
-            }
-        };
-        let width_bits = field.width_bits();
-        // Bits of the written address, and how many bits of the field stand above them.
+        let (width_bits, is_either) =
+            match operand.kind {
+                OperandKind::Wide(wide) => (128, self.wide(wide).is_either),
+                OperandKind::Leaf(
+                    leaf @ (Leaf::Field(_) | Leaf::Register(_) | Leaf::Global(_) | Leaf::Metadata(_)),
+                ) if !self.leaf(leaf).signed => (self.leaf(leaf).width_bits, false),
+                _ => {
+                    self.sink
+                        .error(
+                            Code::BadCondition,
+                            left.span,
+                            "only fields and unsigned variables can be in a prefix",
+                            "not a packet field or variable",
+                        )
+                        .help("compare it with a mask: `(a + b) & 0xff000000 == 10.0.0.0`");
+                    return None;
+                }
+            };
+        // Bits of the written address, and how many bits of the value stand above them.
         let (value, address_bits) = match address {
-            Constant::Ipv4(address) if is_either_family(field) => (IPV4_MAPPED | u128::from(address), 32),
+            Constant::Ipv4(address) if is_either => (IPV4_MAPPED | u128::from(address), 32),
             Constant::Ipv4(address) if width_bits == 32 => (address.into(), 32),
             Constant::Ipv6(address) if width_bits == 128 => (address, 128),
             Constant::Mac(address) if width_bits == 48 => (address.into(), 48),
-            _ if width_bits == 128 => {
-                self.address_constant(field, address, address_tree.span)?;
-                return None;
-            }
             _ => {
-                let name = field.name();
+                if let OperandKind::Wide(wide) = operand.kind {
+                    self.address_constant(&self.wide(wide), address, address_tree.span)?;
+                }
+                let name = self.text(left.span).to_owned();
                 self.sink
                     .error(
                         Code::WrongKind,
@@ -158,7 +251,7 @@ impl<'s> Checker<'s, '_> {
                         format!("`{name}` has {width_bits} bits and cannot be in a prefix of {}", address.kind()),
                         "not an address of this kind",
                     )
-                    .help("prefixes are for address fields, as `ip.src in 10.0.0.0/8`; other fields take `low..high` or `& mask`");
+                    .help("prefixes are for addresses, as `ip.src in 10.0.0.0/8`; other values take `low..high` or `& mask`");
                 return None;
             }
         };
@@ -193,9 +286,82 @@ impl<'s> Checker<'s, '_> {
                 .help(format!("write `{}/{length}`", network.render()));
             return None;
         }
-        Some(Condition::Masked { operand: Wide::Field(field), mask, value, negated })
+        let wide = match operand.kind {
+            OperandKind::Wide(wide) => wide,
+            OperandKind::Leaf(Leaf::Field(field)) => Wide::Field(field),
+            _ => {
+                // A variable of 32 bits is a number.
+                let constant = |n: u128| Operand { span, kind: OperandKind::Constant(Constant::Number(n as i128)) };
+                let kind = OperandKind::Binary(BinaryOp::And, Box::new(operand), Box::new(constant(mask)));
+                let masked = Operand { span: left.span, kind };
+                let relation = if negated { Relation::NotEqual } else { Relation::Equal };
+                return self.compare_numbers(relation, &masked, &constant(value), span);
+            }
+        };
+        Some(Condition::Masked { operand: wide, mask, value, negated })
+    }
+
+    /// A value for a field or variable of 128 bits, and what it is written to: an address of IPv4 to the field of IPv4.
+    pub(super) fn wide_value(
+        &mut self,
+        target: Target,
+        name: Name<'s>,
+        op: Option<BinaryOp>,
+        tree: &Tree<'s>,
+    ) -> Option<(Target, NewValue)> {
+        let operand = self.operand(tree)?;
+        let info = self.wide(target.wide());
+        let alternatives = match target {
+            Target::Write(WriteTarget::Field(field)) => field.alternatives(),
+            _ => &[],
+        };
+        let to = |field: &FieldId| Target::Write(WriteTarget::Field(*field));
+        if op.is_none() {
+            match (&operand.kind, alternatives) {
+                (&OperandKind::Constant(Constant::Ipv4(address)), [v4, _]) => {
+                    return Some((
+                        to(v4),
+                        NewValue::Number { value: Expr::Constant(address.into()), width: Width::W32 },
+                    ));
+                }
+                (&OperandKind::Constant(Constant::Ipv6(address)), [_, v6]) => {
+                    return Some((to(v6), NewValue::Wide(Wide::Constant(address))));
+                }
+                (&OperandKind::Constant(constant @ (Constant::Ipv4(_) | Constant::Ipv6(_))), _) => {
+                    let value = self.address_constant(&info, constant, operand.span)?;
+                    return Some((target, NewValue::Wide(Wide::Constant(value))));
+                }
+                (&OperandKind::Wide(from), _) => return Some((target, NewValue::Wide(from))),
+                _ => {}
+            }
+        }
+        let help = match (&operand.kind, info.v4) {
+            (OperandKind::Leaf(Leaf::Field(field)), _) if self.field_name(*field).starts_with("ipv4.") => {
+                format!("write `{}`, which has 128 bits", self.field_name(*field).replacen("ipv4.", "ip.", 1))
+            }
+            (_, Some(v4)) => format!("numbers are written to `{}`, which has 32 bits", v4.name()),
+            _ => "write an address, an address field such as `ip.src`, or a variable of type `ip`".to_owned(),
+        };
+        self.sink
+            .error(
+                Code::WidthMismatch,
+                operand.span,
+                format!("`{}` has 128 bits and takes an address, not a number", name.text),
+                "expected an address of 128 bits",
+            )
+            .help(help);
+        None
+    }
+
+    /// The initial value of a variable of 128 bits.
+    pub(super) fn wide_initial(&mut self, name: &str, is_either: bool, value: Constant, span: Span) -> Option<u128> {
+        let info = WideInfo { name: name.to_owned(), is_either, v4: None };
+        self.address_constant(&info, value, span)
     }
 }
+
+/// The type of addresses.
+pub(super) const ADDRESS: Type = Type { width_bits: 128, signed: false };
 
 /// The low `bits` bits.
 fn low_mask(bits: u32) -> u128 {

@@ -50,6 +50,12 @@ impl<'s> Checker<'s, '_> {
                 Some(())
             }
             ExprKind::InRange(left, low, high) => self.in_range(left, low, high, negated, tree.span, conditions),
+            ExprKind::InSet(left, values) => self.in_set(left, values, negated, tree.span, conditions),
+            ExprKind::Name("full") => {
+                let condition = self.full(tree.span, negated)?;
+                conditions.push(condition);
+                Some(())
+            }
             _ => {
                 let condition = self.flag(tree, negated)?;
                 conditions.push(condition);
@@ -78,7 +84,7 @@ impl<'s> Checker<'s, '_> {
         None
     }
 
-    fn compare_numbers(
+    pub(super) fn compare_numbers(
         &mut self,
         relation: Relation,
         left: &Operand,
@@ -343,23 +349,159 @@ impl<'s> Checker<'s, '_> {
             conditions.push(Condition::Range { field, low, high, negated });
             return Some(());
         }
-        if negated {
+        self.number_range(&operand, (low, low_tree.span), (high, high_tree.span), negated, span, conditions)
+    }
+
+    /// A range of something that is computed. Inside and outside are one comparison each: `x - low <= high - low`, where what
+    /// is below `low` wraps to what is above `high`.
+    fn number_range(
+        &mut self,
+        operand: &Operand,
+        (low, low_at): (Constant, Span),
+        (high, high_at): (Constant, Span),
+        negated: bool,
+        span: Span,
+        conditions: &mut Vec<Condition>,
+    ) -> Option<()> {
+        let mut facts = Facts::default();
+        self.gather(operand, &mut facts)?;
+        facts.constants.extend([(low, low_at), (high, high_at)]);
+        let how = self.arithmetic(&facts, 0, true)?;
+        self.check_clock(&facts, how.width.bits(), span)?;
+        let (least, most) = self.range(operand, how);
+        let mut numbers = [0; 2];
+        for (number, (constant, place)) in numbers.iter_mut().zip([(low, low_at), (high, high_at)]) {
+            *number = self.number(constant, how.unit_ns, place)?;
+            self.check_value(*number, constant, place, operand.span, (least, most))?;
+        }
+        let [low, high] = numbers;
+        if (low, high) == (least, most) {
+            let always = if negated { "never" } else { "always" };
             self.sink
-                .error(Code::BadCondition, span, "`!` of a range of something that is not a packet field", "")
-                .help("write one row for what is below the range and one for what is above");
+                .warning(Code::Constant, span, format!("the condition {always} holds"), format!("{always} true"))
+                .also(operand.span, format!("from {least} to {most}"))
+                .help("change the range, or remove the condition");
+        }
+        let left = self.build(operand, how)?;
+        let constant = |number: i128| Expr::Constant(number as u64);
+        let (left, relation, right, signed) = if low == least {
+            (left, Relation::LessEqual, constant(high), how.signed)
+        } else if high == most {
+            (left, Relation::GreaterEqual, constant(low), how.signed)
+        } else {
+            let distance = Expr::Binary(BinaryOp::Sub, Box::new(left), Box::new(constant(low)));
+            (distance, Relation::LessEqual, constant(high - low), false)
+        };
+        let relation = if negated { inverse(relation) } else { relation };
+        conditions.push(Condition::Compare { left, relation, right, width: how.width, signed });
+        Some(())
+    }
+
+    /// Reports a value that what it is compared with never has.
+    fn check_value(
+        &mut self,
+        number: i128,
+        constant: Constant,
+        span: Span,
+        of: Span,
+        (low, high): (i128, i128),
+    ) -> Option<()> {
+        if number >= low && number <= high {
+            return Some(());
+        }
+        let text = self.text(of).to_owned();
+        self.sink
+            .error(Code::OutOfRange, span, format!("`{text}` never is {}", constant.render()), "out of range")
+            .also(of, format!("from {low} to {high}"))
+            .help(format!("compare `{text}` with values from {low} to {high}"));
+        None
+    }
+
+    /// `value in {constant, constant}`.
+    fn in_set(
+        &mut self,
+        left: &Tree<'s>,
+        trees: &[Tree<'s>],
+        negated: bool,
+        span: Span,
+        conditions: &mut Vec<Condition>,
+    ) -> Option<()> {
+        let operand = self.operand(left);
+        let constants: Vec<_> =
+            trees.iter().map(|tree| Some((self.constant(tree, "a value of a set")?, tree.span))).collect();
+        let (operand, constants) = (operand?, constants.into_iter().collect::<Option<Vec<_>>>()?);
+        match operand.kind {
+            OperandKind::Wide(wide) => return self.address_set(wide, &constants, negated, span, conditions),
+            OperandKind::Constant(_) => {
+                self.sink
+                    .error(Code::BadCondition, left.span, "a constant in a set of constants", "nothing here changes")
+                    .help("compare a field, a register or metadata with the set");
+                return None;
+            }
+            _ => {}
+        }
+        let mut facts = Facts::default();
+        self.gather(&operand, &mut facts)?;
+        facts.constants.extend(&constants);
+        let how = self.arithmetic(&facts, 0, true)?;
+        self.check_clock(&facts, how.width.bits(), span)?;
+        let (low, high) = self.range(&operand, how);
+        let mut values = Vec::new();
+        let mut is_ok = true;
+        for &(constant, place) in &constants {
+            let number = self.number(constant, how.unit_ns, place)?;
+            is_ok &= self.check_value(number, constant, place, left.span, (low, high)).is_some();
+            values.push((low_bits(number as u64, how.width), place));
+        }
+        if !is_ok {
             return None;
         }
-        let low = Operand { span: low_tree.span, kind: OperandKind::Constant(low) };
-        let high = Operand { span: high_tree.span, kind: OperandKind::Constant(high) };
-        let above = self.compare_numbers(Relation::GreaterEqual, &operand, &low, span)?;
-        let below = self.compare_numbers(Relation::LessEqual, &operand, &high, span)?;
-        conditions.extend([above, below]);
+        let values = self.sorted_set(values);
+        let operand = self.build(&operand, how)?;
+        conditions.push(Condition::OneOf { operand, values, width: how.width, negated });
         Some(())
+    }
+
+    /// The values of a set in order, each once; warns where one is there twice.
+    pub(super) fn sorted_set<T: Ord + Copy>(&mut self, values: Vec<(T, Span)>) -> Vec<T> {
+        for (i, (value, place)) in values.iter().enumerate() {
+            if let Some((_, first)) = values[..i].iter().find(|(other, _)| other == value) {
+                self.sink
+                    .warning(Code::Duplicate, *place, "a value is twice in the set", "again")
+                    .also(*first, "first here")
+                    .help("name each value once");
+            }
+        }
+        let mut values: Vec<T> = values.into_iter().map(|(value, _)| value).collect();
+        values.sort_unstable();
+        values.dedup();
+        values
+    }
+
+    /// `full`, `!full`.
+    fn full(&mut self, span: Span, negated: bool) -> Option<Condition> {
+        if !self.names.is_stateful {
+            self.sink.error(Code::WrongElement, span, "`full` in a stateless element", "no table here").help(
+                "a stateless element has no contexts; ask in the stateful element, and note the answer in metadata",
+            );
+            return None;
+        }
+        if !self.names.has_key && !self.names.is_damaged {
+            let always = if negated { "always" } else { "never" };
+            self.sink
+                .warning(Code::Constant, span, format!("the condition {always} holds"), format!("{always} true"))
+                .help("an element with `key none` has one context, and room for it");
+        }
+        Some(Condition::Full { negated })
     }
 }
 
 fn is_wide(operand: &Operand) -> bool {
     matches!(operand.kind, OperandKind::Wide(_) | OperandKind::Constant(Constant::Ipv6(_)))
+}
+
+fn low_bits(value: u64, width: Width) -> u64 {
+    if width == Width::W32 { value & 0xffff_ffff } else { value }
 }
 
 /// The relation that holds where this one does not.

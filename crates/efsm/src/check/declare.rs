@@ -6,7 +6,7 @@ use crate::syntax::ast::{self, Name, Program};
 use crate::syntax::read_value;
 
 use super::Checker;
-use super::actions::PORT;
+use super::address::ADDRESS;
 use super::constant::{Constant, type_by_name};
 use super::names::{Symbol, VariableInfo, is_too_many};
 
@@ -15,6 +15,7 @@ use super::names::{Symbol, VariableInfo, is_too_many};
 enum ParamType {
     Port,
     Number(Type),
+    Ip,
     Ipv4,
     Ipv6,
     Mac,
@@ -22,8 +23,9 @@ enum ParamType {
 }
 
 const PARAM_TYPES: &str =
-    "`port`, `u8`, `u16`, `u32`, `u64`, `i8`, `i16`, `i32`, `i64`, `ipv4`, `ipv6`, `mac` and `time`";
-const TYPE_NAMES: [&str; 8] = ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"];
+    "`port`, `u8`, `u16`, `u32`, `u64`, `i8`, `i16`, `i32`, `i64`, `ip`, `ipv4`, `ipv6`, `mac` and `time`";
+const NUMBERS: [&str; 8] = ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"];
+const TYPE_NAMES: [&str; 11] = ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "ip", "ipv4", "ipv6"];
 
 impl<'s> Checker<'s, '_> {
     /// Reports values that are given to parameters that do not exist, or twice.
@@ -122,6 +124,7 @@ impl<'s> Checker<'s, '_> {
     fn param_type(&mut self, name: Name<'s>) -> Option<ParamType> {
         Some(match name.text {
             "port" => ParamType::Port,
+            "ip" => ParamType::Ip,
             "ipv4" => ParamType::Ipv4,
             "ipv6" => ParamType::Ipv6,
             "mac" => ParamType::Mac,
@@ -129,7 +132,7 @@ impl<'s> Checker<'s, '_> {
             text => match type_by_name(text) {
                 Some(ty) => ParamType::Number(ty),
                 None => {
-                    let names = TYPE_NAMES.into_iter().chain(["port", "ipv4", "ipv6", "mac", "time"]);
+                    let names = NUMBERS.into_iter().chain(["port", "ip", "ipv4", "ipv6", "mac", "time"]);
                     let help = match did_you_mean(text, names) {
                         Some(near) => format!("did you mean `{near}`? There are {PARAM_TYPES}"),
                         None => format!("there are {PARAM_TYPES}"),
@@ -158,7 +161,8 @@ impl<'s> Checker<'s, '_> {
         prefix: &str,
     ) -> Option<Constant> {
         let (expected, example) = match (ty, value) {
-            (ParamType::Ipv4, Constant::Ipv4(_))
+            (ParamType::Ip, Constant::Ipv4(_) | Constant::Ipv6(_))
+            | (ParamType::Ipv4, Constant::Ipv4(_))
             | (ParamType::Ipv6, Constant::Ipv6(_))
             | (ParamType::Mac, Constant::Mac(_))
             | (ParamType::Time, Constant::Time(_)) => return Some(value),
@@ -166,8 +170,9 @@ impl<'s> Checker<'s, '_> {
                 return self.check_fits(value, 1, ty, name, span).map(|_| value);
             }
             (ParamType::Port, Constant::Number(_)) => {
-                return self.check_fits(value, 1, PORT, name, span).map(|_| value);
+                return self.check_port(value, span).map(|_| value);
             }
+            (ParamType::Ip, _) => ("an IPv4 or IPv6 address", "192.0.2.1"),
             (ParamType::Port, _) => ("the number of a port", "1"),
             (ParamType::Number(_), _) => ("a number", "100"),
             (ParamType::Ipv4, _) => ("an IPv4 address", "192.0.2.1"),
@@ -208,22 +213,23 @@ impl<'s> Checker<'s, '_> {
     }
 
     /// Type, clock unit and initial value of a register, global register or metadata field.
-    pub(super) fn variable(&mut self, tree: &ast::Variable<'s>) -> (Variable, VariableInfo) {
+    pub(super) fn variable(&mut self, tree: &ast::Variable<'s>) -> (Variable, VariableInfo<'s>) {
         let mut ty = Type { width_bits: 64, signed: false };
         if let Some(name) = tree.ty {
-            match type_by_name(name.text) {
+            let known = match name.text {
+                "ip" | "ipv6" => Some(ADDRESS),
+                "ipv4" => Some(Type { width_bits: 32, signed: false }),
+                text => type_by_name(text),
+            };
+            match known {
                 Some(known) => ty = known,
                 None => {
                     let help = match (name.text, did_you_mean(name.text, TYPE_NAMES)) {
-                        ("ipv4", _) => "an IPv4 address fits in `u32`".to_owned(),
                         ("mac", _) => "a MAC address fits in `u64`".to_owned(),
-                        ("ipv6", _) => {
-                            "an IPv6 address takes two `u64`; only keys hold 128 bits in one piece".to_owned()
-                        }
                         ("time", _) => "times are numbers with a clock unit, as in `u32 time(1us)`".to_owned(),
                         ("port", _) => "port numbers fit in `u32`".to_owned(),
-                        (_, Some(near)) => format!("did you mean `{near}`? There are {}", list_names(TYPE_NAMES, 8)),
-                        (_, None) => format!("there are {}", list_names(TYPE_NAMES, 8)),
+                        (_, Some(near)) => format!("did you mean `{near}`? There are {}", list_names(TYPE_NAMES, 12)),
+                        (_, None) => format!("there are {}", list_names(TYPE_NAMES, 12)),
                     };
                     self.sink
                         .error(
@@ -237,18 +243,30 @@ impl<'s> Checker<'s, '_> {
             }
         }
         let unit_ns = match &tree.unit {
+            Some(unit) if ty.is_wide() => {
+                self.sink
+                    .error(Code::TimeUnit, unit.span, "an address with a clock unit", "no times here")
+                    .help("only numbers hold times, as `u32 time(1us)`");
+                None
+            }
             Some(unit) => self.time(unit, "the unit of a clock"),
             None => None,
         };
+        let is_either = tree.ty.is_some_and(|ty| ty.text == "ip");
         let initial = match &tree.initial {
             Some(value) => self
                 .constant(value, "an initial value")
-                .and_then(|c| self.check_fits(c, unit_ns.unwrap_or(1), ty, tree.name.text, value.span))
+                .and_then(|c| {
+                    if ty.is_wide() {
+                        return self.wide_initial(tree.name.text, is_either, c, value.span);
+                    }
+                    self.check_fits(c, unit_ns.unwrap_or(1), ty, tree.name.text, value.span).map(u128::from)
+                })
                 .unwrap_or(0),
             None => 0,
         };
-        let variable = Variable { name: tree.name.text.to_owned(), ty, initial: initial.into(), span: tree.name.span };
-        (variable, VariableInfo { ty, unit_ns })
+        let variable = Variable { name: tree.name.text.to_owned(), ty, initial, span: tree.name.span };
+        (variable, VariableInfo { name: tree.name.text, ty, unit_ns, is_either })
     }
 
     /// A constant time of more than 0 and less than 2^62 ns.

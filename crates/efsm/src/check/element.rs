@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::diagnostic::Code;
-use crate::model::{
-    Actions, Element, Key, NewValue, Otherwise, Policy, Span, Stateful, Terminal, Variable, WriteTarget,
-};
+use crate::model::{Actions, Element, NewValue, Otherwise, Policy, Span, Stateful, Terminal, Variable, WriteTarget};
 use crate::syntax::ast::{self, ClauseKind, Name, Program};
 
 use super::Checker;
-use super::names::{Symbol, check_name, is_too_many, warn_unused};
+use super::names::{Symbol, check_name, check_register_name, is_too_many, warn_unused};
 
 /// Bytes in the name of an element: it names a map, and the kernel keeps 15 bytes of a map's name.
 const MOST_NAME_BYTES: usize = 15;
@@ -76,6 +74,7 @@ impl<'s> Checker<'s, '_> {
     pub(super) fn element(&mut self, index: usize, tree: &ast::Element<'s>, is_damaged: bool) -> Element {
         self.names.is_damaged = is_damaged || tree.is_damaged;
         self.names.is_stateful = tree.is_stateful;
+        self.names.has_key = false;
         let stateful = if tree.is_stateful {
             Some(self.stateful(tree))
         } else {
@@ -138,9 +137,13 @@ impl<'s> Checker<'s, '_> {
             preloaded: Vec::new(),
         };
         let mut seen: BTreeMap<&str, Name<'s>> = BTreeMap::new();
+        let (mut policy, mut expires, mut preloads) = (None, Vec::new(), Vec::new());
         for clause in &tree.clauses {
-            let repeats = !matches!(clause.kind, ClauseKind::Register(_) | ClauseKind::Global(_));
-            if repeats && let Some(first) = seen.insert(clause.word.text, clause.word) {
+            let repeats = matches!(
+                clause.kind,
+                ClauseKind::Register(_) | ClauseKind::Global(_) | ClauseKind::Expire(_) | ClauseKind::Preload(_)
+            );
+            if !repeats && let Some(first) = seen.insert(clause.word.text, clause.word) {
                 self.sink
                     .error(Code::Duplicate, clause.word.span, format!("a second `{}`", clause.word.text), "again")
                     .also(first.span, "first here")
@@ -148,12 +151,17 @@ impl<'s> Checker<'s, '_> {
                 continue;
             }
             match &clause.kind {
-                ClauseKind::Key(key) => stateful.key = self.key(key),
+                ClauseKind::Key(key) => {
+                    self.names.has_key = !key.fields.is_empty();
+                    stateful.key = self.key(key);
+                }
                 ClauseKind::Size(size) => stateful.size = self.size(size).unwrap_or(DEFAULT_SIZE),
                 ClauseKind::Sweep(sweep) => {
                     stateful.sweep_ns = self.time(sweep, "the sweep period").unwrap_or(DEFAULT_SWEEP_NS);
                 }
-                ClauseKind::Full => {}
+                ClauseKind::Full(tree) => policy = Some(*tree),
+                ClauseKind::Expire(tree) => expires.push(tree),
+                ClauseKind::Preload(tree) => preloads.push(tree),
                 ClauseKind::States(states) => self.states(states),
                 ClauseKind::Register(v) => {
                     let symbol = Symbol::Register(stateful.registers.len() as u16);
@@ -182,8 +190,10 @@ impl<'s> Checker<'s, '_> {
             );
         }
         stateful.states = self.names.states.iter().map(|s| s.text.to_owned()).collect();
-        stateful.successors = vec![None; stateful.states.len()];
-        self.warn_size_without_key(tree, &stateful.key, &seen);
+        stateful.policy = policy.and_then(|policy| self.policy(policy)).unwrap_or(Policy::Reject);
+        stateful.successors = self.successors(&expires);
+        stateful.preloaded = self.preloads(&preloads, stateful.key.as_ref(), &stateful);
+        self.warn_without_key(tree, &seen);
         stateful
     }
 
@@ -200,16 +210,19 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    fn warn_size_without_key(&mut self, tree: &ast::Element<'s>, key: &Option<Key>, seen: &BTreeMap<&str, Name<'s>>) {
-        if let (None, Some(size), Some(_)) = (key, seen.get("size"), seen.get("key")) {
+    fn warn_without_key(&mut self, tree: &ast::Element<'s>, seen: &BTreeMap<&str, Name<'s>>) {
+        if self.names.has_key || !seen.contains_key("key") {
+            return;
+        }
+        for word in ["size", "full"].into_iter().filter_map(|word| seen.get(word)) {
             self.sink
                 .warning(
                     Code::Unused,
-                    size.span,
-                    format!("`size` of `{}`, which has one context", tree.name.text),
+                    word.span,
+                    format!("`{}` of `{}`, which has one context", word.text, tree.name.text),
                     "has no effect",
                 )
-                .help("an element with `key none` always has one context; remove `size`");
+                .help(format!("an element with `key none` always has one context; remove `{}`", word.text));
         }
     }
 
@@ -251,6 +264,9 @@ impl<'s> Checker<'s, '_> {
             return;
         }
         let (variable, info) = self.variable(tree);
+        if matches!(symbol, Symbol::Register(_)) {
+            check_register_name(tree.name, self.sink);
+        }
         if self.names.declare_local(tree.name, what, symbol, self.sink) {
             list.push(variable);
             match symbol {

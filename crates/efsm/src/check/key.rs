@@ -15,22 +15,23 @@ impl<'s> Checker<'s, '_> {
         if tree.fields.is_empty() {
             return None;
         }
-        let mut fields: Vec<(FieldId, Span)> = Vec::new();
+        let mut parts: Vec<(KeyPart, Span)> = Vec::new();
         let mut is_ok = true;
         for name in &tree.fields {
-            let Some(found) = self.key_fields(*name) else {
+            let Some(found) = self.key_parts(*name) else {
                 is_ok = false;
                 continue;
             };
-            for field in found {
-                if let Some((_, first)) = fields.iter().find(|(other, _)| *other == field) {
+            for part in found {
+                if let Some((_, first)) = parts.iter().find(|(other, _)| *other == part) {
+                    let shown = self.part_name(part);
                     self.sink
-                        .error(Code::BadKey, name.span, format!("`{}` is twice in the key", field.name()), "again")
+                        .error(Code::BadKey, name.span, format!("`{shown}` is twice in the key"), "again")
                         .also(*first, "first here")
-                        .help("name each field once");
+                        .help("name each part once");
                     is_ok = false;
                 } else {
-                    fields.push((field, name.span));
+                    parts.push((part, name.span));
                 }
             }
         }
@@ -38,44 +39,45 @@ impl<'s> Checker<'s, '_> {
             return None;
         }
         if tree.biflow {
+            let fields: Vec<(FieldId, Span)> = parts
+                .iter()
+                .filter_map(|(part, span)| match part {
+                    KeyPart::Field(field) => Some((*field, *span)),
+                    KeyPart::Metadata(_) => None,
+                })
+                .collect();
             self.check_partners(tree, &fields)?;
         }
-        Some(Key { biflow: tree.biflow, parts: fields.into_iter().map(|(field, _)| KeyPart::Field(field)).collect() })
+        Some(Key { biflow: tree.biflow, parts: parts.into_iter().map(|(part, _)| part).collect() })
     }
 
-    fn key_fields(&mut self, name: Name<'s>) -> Option<Vec<FieldId>> {
+    fn key_parts(&mut self, name: Name<'s>) -> Option<Vec<KeyPart>> {
         if name.text == "5-tuple" {
-            return Some(FIVE_TUPLE.iter().filter_map(|n| FieldId::by_name(n)).collect());
+            return Some(FIVE_TUPLE.iter().filter_map(|n| FieldId::by_name(n)).map(KeyPart::Field).collect());
         }
         if name.text.contains('.') {
-            return self.field(name).map(|field| vec![field]);
+            return self.field(name).map(|field| vec![KeyPart::Field(field)]);
         }
         match self.names.look_up(name.text) {
-            Some((Symbol::Metadata(_), _)) => {
-                self.sink
-                    .error(
-                        Code::NotAvailable,
-                        name.span,
-                        "metadata in a key is not available in this version",
-                        "of a later version",
-                    )
-                    .help("key the element by packet fields");
-            }
+            Some((Symbol::Metadata(i), _)) => return Some(vec![KeyPart::Metadata(i)]),
+            Some((Symbol::Broken, _)) => {}
             Some((_, what)) => {
                 self.sink
                     .error(
                         Code::BadKey,
                         name.span,
                         format!("{what} `{}` cannot be in a key", name.text),
-                        "not a packet field",
+                        "not a packet field or metadata",
                     )
-                    .help("a key is made of packet fields, as in `key ip.src;`");
+                    .help("a key is made of packet fields and metadata, as in `key ip.src;`");
             }
             None => {
                 let help = match name.text {
                     "any" | "all" | "global" => "one context for all packets is written `key none;`",
                     "flow" | "tuple" | "five_tuple" => "the five fields of a connection are written `key 5-tuple;`",
-                    _ => "a key is made of packet fields, as in `key ip.src;`; `flowloom fields` lists them",
+                    _ => {
+                        "a key is made of packet fields, as in `key ip.src;`, and of metadata; `flowloom fields` lists the fields"
+                    }
                 };
                 self.sink
                     .error(

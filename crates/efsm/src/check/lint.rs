@@ -6,13 +6,15 @@ use flowloom_wire::field::FieldId;
 use flowloom_wire::graph::{ETHERNET, Graph};
 
 use crate::diagnostic::{Code, Sink, list_names};
-use crate::model::{Element, NextState, Row, Terminal};
+use crate::model::{Element, KeyPart, NextState, Row, Terminal, Variable, WriteTarget};
 
-pub(super) fn warn(elements: &[Element], graph: &Graph, sink: &mut Sink) {
+pub(super) fn warn(elements: &[Element], metadata: &[Variable], graph: &Graph, sink: &mut Sink) {
     let all = header_sets(graph);
     warn_unreachable_elements(elements, sink);
-    for element in elements {
+    for (i, element) in elements.iter().enumerate() {
         warn_unreachable_states(element, sink);
+        warn_idle_successors(element, sink);
+        warn_constant_key(elements, i, metadata, sink);
         let key: Vec<FieldId> = match element.stateful.as_ref().and_then(|s| s.key.as_ref()) {
             Some(key) => key.fields().collect(),
             None => Vec::new(),
@@ -97,9 +99,11 @@ fn hidden_by(element: &Element, i: usize, needs: &[Vec<u32>], packets: &BTreeSet
 
 fn warn_unreachable_states(element: &Element, sink: &mut Sink) {
     let Some(stateful) = &element.stateful else { return };
-    let mut reached = BTreeSet::from([0_u16]);
-    let mut open = vec![0_u16];
+    let mut reached: BTreeSet<u16> = stateful.preloaded.iter().map(|context| context.state).chain([0]).collect();
+    let mut open: Vec<u16> = reached.iter().copied().collect();
     while let Some(state) = open.pop() {
+        let successor = stateful.successors[usize::from(state)].map(|successor| successor.state);
+        open.extend(successor.filter(|next| reached.insert(*next)));
         for row in element.rows.iter().filter(|row| row.states.contains(&state)) {
             if let NextState::To { state: next, .. } = row.next
                 && reached.insert(next)
@@ -120,7 +124,51 @@ fn warn_unreachable_states(element: &Element, sink: &mut Sink) {
             format!("no row leads to {names}"),
             format!("starts in `{}`", stateful.states[0]),
         )
-        .help("add a row with `-> STATE`, or remove the state; contexts that are loaded beforehand may still have it");
+        .help("add a row with `-> STATE`, or remove the state; only a state that is handed over may still have it");
+    }
+}
+
+/// Warns of a state with a successor that no context enters with a timer.
+fn warn_idle_successors(element: &Element, sink: &mut Sink) {
+    let Some(stateful) = &element.stateful else { return };
+    for (state, name) in stateful.states.iter().enumerate() {
+        let enters = |row: &Row| match row.next {
+            NextState::To { state: to, idle_ns, hard_ns } => {
+                usize::from(to) == state && (idle_ns.is_some() || hard_ns.is_some())
+            }
+            NextState::Stay => false,
+        };
+        if stateful.successors[state].is_some() && !element.rows.iter().any(enters) {
+            sink.warning(
+                Code::Unused,
+                element.span,
+                format!("the successor of state `{name}` has no effect"),
+                format!("no row enters `{name}` with a timer"),
+            )
+            .help(format!("add a timer, as in `-> {name} (idle 10s)`, or remove the `expire`"));
+        }
+    }
+}
+
+/// Warns of metadata in a key that is 0 for every packet.
+fn warn_constant_key(elements: &[Element], index: usize, metadata: &[Variable], sink: &mut Sink) {
+    let Some(key) = elements[index].stateful.as_ref().and_then(|s| s.key.as_ref()) else { return };
+    let before = elements[..index].iter();
+    let blocks = before.flat_map(|e| e.rows.iter().map(|r| &r.actions).chain([&e.otherwise.actions]));
+    let written: BTreeSet<WriteTarget> = blocks.flat_map(|a| a.writes.iter().map(|w| w.target)).collect();
+    for part in &key.parts {
+        if let KeyPart::Metadata(i) = *part
+            && !written.contains(&WriteTarget::Metadata(i))
+        {
+            let name = &metadata[usize::from(i)].name;
+            sink.warning(
+                Code::Constant,
+                elements[index].span,
+                format!("metadata `{name}` in the key is 0 for every packet"),
+                format!("no element before this writes `{name}`"),
+            )
+            .help("write it in an element before, or leave it out of the key");
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod actions;
 mod address;
+mod clauses;
 mod condition;
 mod constant;
 mod declare;
@@ -87,7 +88,7 @@ impl<'s> Checker<'s, '_> {
             program.elements.iter().enumerate().map(|(i, tree)| self.element(i, tree, program.is_damaged)).collect();
         let graph = Arc::new(Graph::standard().clone());
         if !self.sink.has_errors() {
-            lint::warn(&elements, &graph, self.sink);
+            lint::warn(&elements, &metadata, &graph, self.sink);
         }
         names::warn_unused(&self.names.leave_function(), self.sink);
         let name = program.name.map_or_else(String::new, |n| n.text.to_owned());

@@ -32,9 +32,12 @@ pub(super) struct Entry<'s> {
 
 /// A register, global register or metadata field.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct VariableInfo {
+pub(super) struct VariableInfo<'s> {
+    pub(super) name: &'s str,
     pub(super) ty: Type,
     pub(super) unit_ns: Option<u64>,
+    /// It holds addresses of either family, those of IPv4 mapped.
+    pub(super) is_either: bool,
 }
 
 /// The names that the place at hand can see.
@@ -42,12 +45,14 @@ pub(super) struct VariableInfo {
 pub(super) struct Names<'s> {
     function: BTreeMap<&'s str, Entry<'s>>,
     element: BTreeMap<&'s str, Entry<'s>>,
-    pub(super) metadata: Vec<VariableInfo>,
-    pub(super) registers: Vec<VariableInfo>,
-    pub(super) globals: Vec<VariableInfo>,
+    pub(super) metadata: Vec<VariableInfo<'s>>,
+    pub(super) registers: Vec<VariableInfo<'s>>,
+    pub(super) globals: Vec<VariableInfo<'s>>,
     pub(super) states: Vec<Name<'s>>,
     /// Whether the element at hand is stateful; only then are there registers and a state.
     pub(super) is_stateful: bool,
+    /// Whether the element at hand has a key.
+    pub(super) has_key: bool,
     /// Declarations could not be read: unknown names are no surprise.
     pub(super) is_damaged: bool,
     /// Registers of all elements with the element's name, for hints.
@@ -123,6 +128,26 @@ impl<'s> Names<'s> {
     /// The names of the whole function.
     pub(super) fn leave_function(&mut self) -> BTreeMap<&'s str, Entry<'s>> {
         std::mem::take(&mut self.function)
+    }
+}
+
+/// What a stored context has besides its registers, by the names that a dump of the state shows.
+pub(super) const CONTEXT_PARTS: [&str; 6] = ["idle_deadline", "idle_ns", "hard_deadline", "touched", "state", "flags"];
+
+/// Checks that a register does not have the name of another part of a context.
+pub(super) fn check_register_name(name: Name<'_>, sink: &mut Sink) {
+    // `state` is a word of the language, which is reported with the rest of them.
+    if CONTEXT_PARTS.contains(&name.text) && !words::RESERVED.contains(&name.text) {
+        sink.error(
+            Code::ReservedName,
+            name.span,
+            format!("`{}` is a part of every context and no name for a register", name.text),
+            "reserved",
+        )
+        .help(format!(
+            "a dump of the state shows it beside the registers; choose another name, such as `my_{}`",
+            name.text
+        ));
     }
 }
 

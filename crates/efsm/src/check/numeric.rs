@@ -54,7 +54,7 @@ impl Facts {
 
 impl Checker<'_, '_> {
     pub(super) fn leaf(&self, leaf: Leaf) -> LeafInfo {
-        let of = |variables: &[super::names::VariableInfo], i: u16| {
+        let of = |variables: &[super::names::VariableInfo<'_>], i: u16| {
             let variable = variables[usize::from(i)];
             LeafInfo { width_bits: variable.ty.width_bits, signed: variable.ty.signed, unit_ns: variable.unit_ns }
         };
@@ -224,8 +224,8 @@ impl Checker<'_, '_> {
                 Leaf::Now => Expr::Now { unit_ns: how.unit_ns },
                 Leaf::State => Expr::State,
             },
-            OperandKind::Wide(field) => {
-                let name = field.name();
+            OperandKind::Wide(wide) => {
+                let name = self.wide(*wide).name;
                 self.sink.error(Code::WidthMismatch, operand.span, format!("`{name}` is not a number"), "128 bits");
                 return None;
             }

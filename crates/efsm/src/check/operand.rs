@@ -4,7 +4,7 @@
 use flowloom_wire::field::{FIELDS, FieldId};
 
 use crate::diagnostic::{Code, did_you_mean, list_names};
-use crate::model::{BinaryOp, Span};
+use crate::model::{BinaryOp, Span, Wide};
 use crate::syntax::ast::{Expr as Tree, ExprKind, Name};
 use crate::syntax::words;
 
@@ -23,8 +23,8 @@ pub(super) struct Operand {
 pub(super) enum OperandKind {
     Constant(Constant),
     Leaf(Leaf),
-    /// A field of more than 64 bits, which arithmetic cannot take.
-    Wide(FieldId),
+    /// A value of more than 64 bits, which arithmetic cannot take.
+    Wide(Wide),
     Invert(Box<Operand>),
     Binary(BinaryOp, Box<Operand>, Box<Operand>),
     Rotate(Box<Operand>, Box<Operand>),
@@ -87,6 +87,7 @@ impl<'s> Checker<'s, '_> {
             | ExprKind::Serial { .. }
             | ExprKind::InPrefix(..)
             | ExprKind::InRange(..)
+            | ExprKind::InSet(..)
             | ExprKind::Not(_)
             | ExprKind::And(..) => {
                 self.sink
@@ -102,9 +103,9 @@ impl<'s> Checker<'s, '_> {
     pub(super) fn narrow(&mut self, tree: &Tree<'s>) -> Option<Operand> {
         let operand = self.operand(tree)?;
         match operand.kind {
-            OperandKind::Wide(field) => {
-                let name = field.name();
-                let help = match field.alternatives().first() {
+            OperandKind::Wide(wide) => {
+                let info = self.wide(wide);
+                let help = match info.v4 {
                     Some(v4) => format!("`{}` is a number of 32 bits that can be computed with", v4.name()),
                     None => {
                         "compare it with `==`, `!=` or `in address/length`, or copy it to another address".to_owned()
@@ -114,7 +115,7 @@ impl<'s> Checker<'s, '_> {
                     .error(
                         Code::WidthMismatch,
                         operand.span,
-                        format!("`{name}` is {} bits wide; arithmetic goes up to 64 bits", field.width_bits()),
+                        format!("`{}` is 128 bits wide; arithmetic goes up to 64 bits", info.name),
                         "too wide for arithmetic",
                     )
                     .help(help);
@@ -281,30 +282,26 @@ impl<'s> Checker<'s, '_> {
             "full" => {
                 self.sink
                     .error(
-                        Code::NotAvailable,
+                        Code::WrongKind,
                         name.span,
-                        "`full` as a condition is not available in this version",
-                        "of a later version",
+                        "expected a value, found a condition",
+                        "true or false, not a number",
                     )
-                    .help("give the element a `size` that holds all flows; `full reject;` counts what it refuses");
+                    .help("`full` and `!full` are conditions: `on STATE when full { ... }`");
                 return None;
             }
             _ => {}
         }
         if name.text.contains('.') {
             let field = self.field(name)?;
-            return Some(if field.width_bits() > 64 {
-                OperandKind::Wide(field)
-            } else {
-                OperandKind::Leaf(Leaf::Field(field))
-            });
+            return Some(self.leaf_or_wide(Leaf::Field(field), Wide::Field(field)));
         }
         match self.names.look_up(name.text) {
             Some((symbol, _)) => match symbol {
                 Symbol::Constant(constant) => Some(OperandKind::Constant(constant)),
-                Symbol::Metadata(i) => Some(OperandKind::Leaf(Leaf::Metadata(i))),
-                Symbol::Register(i) => Some(OperandKind::Leaf(Leaf::Register(i))),
-                Symbol::Global(i) => Some(OperandKind::Leaf(Leaf::Global(i))),
+                Symbol::Metadata(i) => Some(self.leaf_or_wide(Leaf::Metadata(i), Wide::Metadata(i))),
+                Symbol::Register(i) => Some(self.leaf_or_wide(Leaf::Register(i), Wide::Register(i))),
+                Symbol::Global(i) => Some(self.leaf_or_wide(Leaf::Global(i), Wide::Global(i))),
                 Symbol::Broken => None,
                 Symbol::UnsetPort => {
                     self.sink
@@ -321,6 +318,15 @@ impl<'s> Checker<'s, '_> {
                 None
             }
         }
+    }
+
+    fn leaf_or_wide(&self, leaf: Leaf, wide: Wide) -> OperandKind {
+        if self.leaf(leaf).width_bits > 64 { OperandKind::Wide(wide) } else { OperandKind::Leaf(leaf) }
+    }
+
+    /// A field as the function calls it.
+    pub(super) fn field_name(&self, field: FieldId) -> String {
+        field.name().into_owned()
     }
 
     /// Reports a name that nothing has.

@@ -93,7 +93,7 @@ impl<'s> Checker<'s, '_> {
         self.names.states.first().map_or("STATE", |s| s.text)
     }
 
-    fn state(&mut self, name: Name<'s>) -> Option<u16> {
+    pub(super) fn state(&mut self, name: Name<'s>) -> Option<u16> {
         let found = self.names.states.iter().position(|s| s.text == name.text);
         if let Some(found) = found {
             return u16::try_from(found).ok();
@@ -125,20 +125,26 @@ impl<'s> Checker<'s, '_> {
             return None;
         }
         let next = self.state(*state);
+        let (idle_ns, hard_ns) = self.timers(timers)?;
+        Some(NextState::To { state: next?, idle_ns, hard_ns })
+    }
+
+    /// The idle and the hard timeout.
+    pub(super) fn timers(&mut self, timers: &[ast::Timer<'s>]) -> Option<(Option<u64>, Option<u64>)> {
         let (mut idle_ns, mut hard_ns) = (None, None);
         for timer in timers {
             let slot = if timer.word.text == "idle" { &mut idle_ns } else { &mut hard_ns };
             if slot.is_some() {
                 self.sink
                     .error(Code::Duplicate, timer.word.span, format!("a second `{}` timer", timer.word.text), "again")
-                    .help("a transition sets at most one `idle` and one `hard` timer");
+                    .help("a state has at most one `idle` and one `hard` timer");
                 continue;
             }
             let time = self.time(&timer.value, "a timeout")?;
             *slot = Some(time);
             self.check_wrap(time, timer.value.span);
         }
-        Some(NextState::To { state: next?, idle_ns, hard_ns })
+        Some((idle_ns, hard_ns))
     }
 
     /// Reports a timeout at which a clock of the element could have wrapped half around.

@@ -74,10 +74,42 @@ pub(crate) enum ClauseKind<'s> {
     Key(Key<'s>),
     Size(Expr<'s>),
     Sweep(Expr<'s>),
-    Full,
+    Full(Policy<'s>),
+    Expire(Expire<'s>),
+    Preload(Preload<'s>),
     States(Vec<Name<'s>>),
     Register(Variable<'s>),
     Global(Variable<'s>),
+}
+
+/// `full reject;` and its kin.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Policy<'s> {
+    Reject,
+    /// `evict lowest register`
+    Lowest(Name<'s>),
+    /// `evict highest register`
+    Highest(Name<'s>),
+    Oldest,
+}
+
+/// `expire state -> successor (timers);`
+#[derive(Debug)]
+pub(crate) struct Expire<'s> {
+    pub(crate) state: Name<'s>,
+    pub(crate) to: Name<'s>,
+    pub(crate) timers: Vec<Timer<'s>>,
+}
+
+/// `preload values -> state { registers }`
+#[derive(Debug)]
+pub(crate) struct Preload<'s> {
+    /// All of it but the registers.
+    pub(crate) span: Span,
+    /// The values of the key's parts.
+    pub(crate) key: Vec<Expr<'s>>,
+    pub(crate) state: Name<'s>,
+    pub(crate) registers: Vec<(Name<'s>, Expr<'s>)>,
 }
 
 /// A flow key as written.
@@ -151,6 +183,7 @@ pub(crate) enum Terminal<'s> {
     Punt,
     Forward(Option<Expr<'s>>),
     Reply,
+    Flood,
     Goto(Name<'s>),
 }
 
@@ -182,6 +215,8 @@ pub(crate) enum ExprKind<'s> {
     },
     /// `a in address/length`
     InPrefix(Box<Expr<'s>>, Box<Expr<'s>>, Box<Expr<'s>>),
+    /// `a in {b, c}`
+    InSet(Box<Expr<'s>>, Vec<Expr<'s>>),
     /// `a in low..high`
     InRange(Box<Expr<'s>>, Box<Expr<'s>>, Box<Expr<'s>>),
     /// `!x`

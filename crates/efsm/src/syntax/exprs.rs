@@ -163,18 +163,7 @@ impl<'s> Parser<'s, '_> {
     /// What stands behind `in`.
     fn membership(&mut self, left: Expr<'s>) -> Parsed<Expr<'s>> {
         if self.is(Kind::OpenBrace) {
-            let span = self.peek().span;
-            self.sink
-                .error(
-                    Code::NotAvailable,
-                    span,
-                    "sets of values are not available in this version",
-                    "of a later version",
-                )
-                .help("write one row for each value, or a range `low..high`, or a prefix `10.0.0.0/8`");
-            // Its braces must not be taken for the block of the row.
-            while !matches!(self.bump().kind, Kind::CloseBrace | Kind::Semicolon | Kind::End) {}
-            return Err(Failed);
+            return self.set(left);
         }
         let first = self.arithmetic(4)?;
         let start = left.span.start;
@@ -189,9 +178,48 @@ impl<'s> Parser<'s, '_> {
             let kind = ExprKind::InRange(Box::new(left), Box::new(first), Box::new(high));
             return Ok(Expr { span: self.span_from(start), kind });
         }
-        self.unexpected("`/` and a prefix length, or `..` and the end of a range")
-            .help("as in `ip.src in 10.0.0.0/8` or `l4.dport in 1024..65535`; a single value is compared with `==`");
+        self.unexpected("`/` and a prefix length, or `..` and the end of a range").help(
+            "as in `ip.src in 10.0.0.0/8`, `l4.dport in 1024..65535` or `l4.dport in {80, 443}`; a single value is \
+                 compared with `==`",
+        );
         Err(Failed)
+    }
+
+    /// `{a, b}` behind `in`, at its brace. Where it cannot be read its braces are taken all the same: they must not pass
+    /// for the block of the row.
+    fn set(&mut self, left: Expr<'s>) -> Parsed<Expr<'s>> {
+        let open = self.bump();
+        let mut values = Vec::new();
+        loop {
+            let value = self.spend().and_then(|()| self.arithmetic(0));
+            let Ok(value) = value else {
+                self.leave_set();
+                return Err(Failed);
+            };
+            values.push(value);
+            if self.eat(Kind::Comma).is_some() {
+                continue;
+            }
+            if self.eat(Kind::CloseBrace).is_some() {
+                let span = self.span_from(left.span.start);
+                return Ok(Expr { span, kind: ExprKind::InSet(Box::new(left), values) });
+            }
+            let help = match self.peek().kind {
+                Kind::DotDot => "a set holds single values; a range stands alone: `x in low..high`",
+                Kind::Slash => "a set holds single values; a prefix stands alone: `ip.src in 10.0.0.0/8`",
+                _ => "the values of a set are separated by commas: `l4.dport in {80, 443}`",
+            };
+            self.unexpected("`,` or `}` after a value of the set").also(open.span, "opened here").help(help);
+            self.leave_set();
+            return Err(Failed);
+        }
+    }
+
+    fn leave_set(&mut self) {
+        while !matches!(self.peek().kind, Kind::CloseBrace | Kind::Semicolon | Kind::OpenBrace | Kind::End) {
+            self.bump();
+        }
+        self.eat(Kind::CloseBrace);
     }
 
     fn arithmetic(&mut self, level: usize) -> Parsed<Expr<'s>> {

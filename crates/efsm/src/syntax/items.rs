@@ -3,7 +3,7 @@
 use crate::diagnostic::{Code, did_you_mean};
 use crate::model::Span;
 
-use super::ast::{Clause, ClauseKind, Constant, Element, Key, Name, Param, Program, Variable};
+use super::ast::{Clause, ClauseKind, Constant, Element, Expire, Key, Name, Param, Policy, Preload, Program, Variable};
 use super::cursor::{Failed, Parsed, Parser};
 use super::token::Kind;
 use super::words;
@@ -11,7 +11,7 @@ use super::words;
 /// Words that start a top-level item.
 const ITEMS: &[&str] = &["function", "param", "const", "meta", "stateful", "stateless", "header"];
 /// Words that start a clause of an element.
-const CLAUSES: &[&str] = &["key", "size", "sweep", "full", "states", "reg", "global"];
+const CLAUSES: &[&str] = &["key", "size", "sweep", "full", "states", "reg", "global", "expire", "preload"];
 /// Words that start a row.
 pub(super) const ROWS: &[&str] = &["on", "when", "always", "otherwise"];
 /// Words after which an element cannot still be open.
@@ -25,6 +25,8 @@ const RESUME: &[&str] = &[
     "states",
     "reg",
     "global",
+    "expire",
+    "preload",
     "on",
     "when",
     "always",
@@ -234,8 +236,8 @@ impl<'s> Parser<'s, '_> {
             } else {
                 match did_you_mean(word.text, CLAUSES.iter().chain(ROWS).copied()) {
                     Some(near) => format!("did you mean `{near}`?"),
-                    None => "an element has `key`, `size`, `sweep`, `full`, `states`, `reg`, `global`, then rows that start \
-                             with `on`, `when` or `always`, then `otherwise`"
+                    None => "an element has `key`, `size`, `sweep`, `full`, `states`, `expire`, `reg`, `global`, `preload`, \
+                             then rows that start with `on`, `when` or `always`, then `otherwise`"
                         .to_owned(),
                 }
             };
@@ -255,10 +257,9 @@ impl<'s> Parser<'s, '_> {
                 self.semicolon("the sweep period")?;
                 ClauseKind::Sweep(sweep)
             }
-            "full" => {
-                self.policy()?;
-                ClauseKind::Full
-            }
+            "full" => ClauseKind::Full(self.policy()?),
+            "expire" => ClauseKind::Expire(self.expire()?),
+            "preload" => ClauseKind::Preload(self.preload(token.span.start)?),
             "states" => ClauseKind::States(self.states()?),
             "reg" => ClauseKind::Register(self.variable("register")?),
             _ => ClauseKind::Global(self.variable("global register")?),
@@ -267,25 +268,32 @@ impl<'s> Parser<'s, '_> {
         Ok(())
     }
 
-    fn policy(&mut self) -> Parsed<()> {
-        if self.is_word("evict") {
-            let span = self.peek().span;
-            self.sink
-                .error(
-                    Code::NotAvailable,
-                    span,
-                    "the policy `evict` is not available in this version",
-                    "of a later version",
-                )
-                .help("write `full reject;` and give the element a `size` that holds all flows");
-            self.skip_statement(RESUME);
-            return Ok(());
-        }
-        if self.eat_word("reject").is_none() {
-            self.unexpected("`reject`").help("`full reject;` leaves a full table as it is and counts what it refuses");
+    fn policy(&mut self) -> Parsed<Policy<'s>> {
+        let policy = if self.eat_word("reject").is_some() {
+            Policy::Reject
+        } else if self.eat_word("evict").is_some() {
+            if self.eat_word("oldest").is_some() {
+                Policy::Oldest
+            } else if self.eat_word("lowest").is_some() {
+                Policy::Lowest(self.name("the name of a register")?)
+            } else if self.eat_word("highest").is_some() {
+                Policy::Highest(self.name("the name of a register")?)
+            } else {
+                self.unexpected("`lowest`, `highest` or `oldest`").help(
+                    "`full evict lowest r;` gives up the context with the smallest value of the register `r`, \
+                     `full evict oldest;` the one that no packet has found for the longest time",
+                );
+                return Err(Failed);
+            }
+        } else {
+            self.unexpected("`reject` or `evict`").help(
+                "`full reject;` leaves a full table as it is and counts what it refuses; `full evict oldest;`, `full evict \
+                 lowest r;` and `full evict highest r;` give up a context",
+            );
             return Err(Failed);
-        }
-        self.semicolon("the policy")
+        };
+        self.semicolon("the policy")?;
+        Ok(policy)
     }
 
     fn states(&mut self) -> Parsed<Vec<Name<'s>>> {
@@ -293,18 +301,10 @@ impl<'s> Parser<'s, '_> {
         loop {
             states.push(self.name("the name of a state")?);
             if self.is(Kind::Arrow) || self.is_word("then") {
-                let span = self.peek().span;
-                self.sink
-                    .error(
-                        Code::NotAvailable,
-                        span,
-                        "successors of states are not available in this version",
-                        "a state that expires goes back to the initial one",
-                    )
-                    .help("name the states only, separated by commas");
-                while !matches!(self.peek().kind, Kind::Comma | Kind::Semicolon | Kind::CloseBrace | Kind::End) {
-                    self.bump();
-                }
+                self.unexpected("`,` or `;`").help(
+                    "what follows a state when its timer runs out is a clause of its own: `expire open -> closing;`",
+                );
+                return Err(Failed);
             }
             if self.eat(Kind::Comma).is_none() {
                 break;
@@ -312,6 +312,60 @@ impl<'s> Parser<'s, '_> {
         }
         self.semicolon("the list of states")?;
         Ok(states)
+    }
+
+    /// `expire state -> successor (timers);`, the keyword taken already.
+    fn expire(&mut self) -> Parsed<Expire<'s>> {
+        let state = self.name("the name of the state whose timer runs out")?;
+        if self.eat(Kind::Arrow).is_none() {
+            self.unexpected("`->` and the state that follows").help("as in `expire open -> closing (idle 5s);`");
+            return Err(Failed);
+        }
+        let to = self.name("the name of the state that follows")?;
+        let timers = self.timers()?;
+        self.semicolon("the successor")?;
+        Ok(Expire { state, to, timers })
+    }
+
+    /// `preload values -> state { registers }`, the keyword at `start` taken already.
+    fn preload(&mut self, start: usize) -> Parsed<Preload<'s>> {
+        let mut key = Vec::new();
+        if self.eat(Kind::OpenParen).is_some() {
+            loop {
+                key.push(self.expr()?);
+                if self.eat(Kind::Comma).is_none() {
+                    break;
+                }
+            }
+            self.expect(Kind::CloseParen, "`,` or `)` after the values of the key")?;
+        } else {
+            key.push(self.expr()?);
+        }
+        if self.eat(Kind::Arrow).is_none() {
+            let help = match self.peek().kind {
+                Kind::Comma => "several values of a key stand in parentheses: `preload (10.0.0.1, 80) -> open;`",
+                _ => {
+                    "as in `preload 10.0.0.1 -> open { credit = 1000; }`: the values of the key, the state, the registers"
+                }
+            };
+            self.unexpected("`->` and the state of the context").help(help);
+            return Err(Failed);
+        }
+        let state = self.name("the name of a state")?;
+        let span = self.span_from(start);
+        let mut registers = Vec::new();
+        if self.eat(Kind::OpenBrace).is_none() {
+            self.semicolon("the context")?;
+            return Ok(Preload { span, key, state, registers });
+        }
+        while self.eat(Kind::CloseBrace).is_none() {
+            let name = self.name("the name of a register, or `}`")?;
+            self.expect(Kind::Equal, "`=` and a value")?;
+            let value = self.expr()?;
+            self.semicolon("the value of the register")?;
+            registers.push((name, value));
+        }
+        Ok(Preload { span, key, state, registers })
     }
 
     fn key(&mut self) -> Parsed<Key<'s>> {

@@ -9,7 +9,7 @@ use super::items::ROWS;
 use super::token::{Kind, Token};
 use super::words;
 
-const TERMINALS: &[&str] = &["drop", "pass", "punt", "forward", "reply", "goto"];
+const TERMINALS: &[&str] = &["drop", "pass", "punt", "forward", "reply", "flood", "goto"];
 
 impl<'s> Parser<'s, '_> {
     /// A row or `otherwise`, at its first word.
@@ -80,6 +80,12 @@ impl<'s> Parser<'s, '_> {
         }
         let Some(arrow) = self.eat(Kind::Arrow) else { return Ok(Next::Absent) };
         let state = self.name("the name of the next state")?;
+        let timers = self.timers()?;
+        Ok(Next::To { state, span: self.span_from(arrow.span.start), timers })
+    }
+
+    /// `(idle T, hard T)`, or nothing.
+    pub(super) fn timers(&mut self) -> Parsed<Vec<Timer<'s>>> {
         let mut timers = Vec::new();
         if self.eat(Kind::OpenParen).is_some() {
             loop {
@@ -97,7 +103,7 @@ impl<'s> Parser<'s, '_> {
             }
             self.expect(Kind::CloseParen, "`,` or `)` after the timer")?;
         }
-        Ok(Next::To { state, span: self.span_from(arrow.span.start), timers })
+        Ok(timers)
     }
 
     /// `{ statements }`. Fails only where there is no `{`.
@@ -139,7 +145,7 @@ impl<'s> Parser<'s, '_> {
             }
             self.unexpected("an action").help(
                 "actions are `field = value;`, `register += value;` and, last, one of `drop`, `pass`, `punt`, `forward`, \
-                 `reply`, `goto`",
+                 `reply`, `flood`, `goto`",
             );
             return Err(Failed);
         }
@@ -171,6 +177,7 @@ impl<'s> Parser<'s, '_> {
             "pass" => Terminal::Pass,
             "punt" => Terminal::Punt,
             "reply" => Terminal::Reply,
+            "flood" => Terminal::Flood,
             "forward" => Terminal::Forward(match self.eat(Kind::OpenParen) {
                 Some(_) if self.eat(Kind::CloseParen).is_some() => None,
                 Some(_) => {
@@ -203,14 +210,20 @@ impl<'s> Parser<'s, '_> {
             return;
         }
         let help = match word {
-            "if" | "else" => "rows are the branches: write a row with `when` for each case, tried from top to bottom".to_owned(),
+            "if" | "else" => {
+                "rows are the branches: write a row with `when` for each case, tried from top to bottom".to_owned()
+            }
             "accept" | "allow" | "permit" => "did you mean `pass`?".to_owned(),
             "deny" | "reject" | "discard" => "did you mean `drop`?".to_owned(),
             "output" | "send" | "redirect" => "did you mean `forward`?".to_owned(),
+            "broadcast" => "did you mean `flood`?".to_owned(),
             _ => match did_you_mean(word, TERMINALS.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => "actions are `destination = value;` and, last, one of `drop`, `pass`, `punt`, `forward`, `reply`, `goto`"
-                    .to_owned(),
+                None => {
+                    "actions are `destination = value;` and, last, one of `drop`, `pass`, `punt`, `forward`, `reply`, \
+                         `flood`, `goto`"
+                        .to_owned()
+                }
             },
         };
         self.unexpected("an action").help(help);

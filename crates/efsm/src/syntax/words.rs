@@ -43,8 +43,11 @@ pub(crate) const RESERVED: &[&str] = &[
     "none",
     "reject",
     "evict",
+    "expire",
+    "preload",
     "time",
     "port",
+    "ip",
     "ipv4",
     "ipv6",
     "mac",
@@ -71,9 +74,6 @@ pub(crate) const RESERVED: &[&str] = &[
 /// What a word of a later version does, and what to write until then; `None` for a word that is none.
 pub(crate) fn future_statement(word: &str) -> Option<(&'static str, &'static str)> {
     Some(match word {
-        "flood" => {
-            ("sends a copy out of every other port", "send to one port with `forward(port)`, or `pass` to the host")
-        }
         "clone" => ("makes a copy of the packet", "let each packet leave once, with `forward`, `pass` or `reply`"),
         "emit" => ("sends a packet of its own", "answer with the packet itself: rewrite its fields and `reply`"),
         "push" | "encap" => ("adds a header", "hand the packet to software that adds the header, with `punt`"),

@@ -1,10 +1,11 @@
 //! What the tests of the front end share.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part")]
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use flowloom_efsm::model::{
-    Condition, Destination, Expr, Function, NewValue, NextState, Terminal, Wide, Width, WriteTarget,
+    Condition, Destination, Expr, Function, NewValue, NextState, Policy, Terminal, Wide, Width, WriteTarget,
 };
 
 /// The functions that ship, by file name.
@@ -24,6 +25,10 @@ pub(crate) fn shipped() -> Vec<(String, String)> {
     files.iter().map(|p| (name(p), std::fs::read_to_string(p).unwrap())).collect()
 }
 
+fn fits(value: u128, width_bits: u8) -> bool {
+    width_bits == 128 || value >> width_bits == 0
+}
+
 /// Checks what the model promises: every number names something, every constant fits, nothing is written twice.
 ///
 /// # Panics
@@ -38,18 +43,39 @@ pub(crate) fn check_model(function: &Function) {
         assert!(element.name.len() <= 15 && !element.name.is_empty(), "{place}");
         if let Some(s) = s {
             assert!(s.size > 0 && s.sweep_ns > 0 && !s.states.is_empty(), "{place}");
-            assert!(
-                s.key.as_ref().is_none_or(|k| flowloom_wire::KeySpec::of_fields(
-                    &k.fields().collect::<Vec<_>>(),
-                    k.biflow
-                )
-                .is_ok()),
-                "{place}"
-            );
+            let spec = flowloom_efsm::layout::key_spec(function, s);
+            assert_eq!(spec.is_none(), s.key.is_none(), "{place}");
+            assert_eq!(s.successors.len(), states, "{place}");
+            for next in s.successors.iter().flatten() {
+                assert!(s.successors[usize::from(next.state)].is_none() && next.state != 0, "{place}");
+            }
+            if let Policy::EvictLowest(i) | Policy::EvictHighest(i) = s.policy {
+                assert!(!s.registers[usize::from(i)].ty.is_wide(), "{place}");
+            }
+            let keys: BTreeSet<&[u8]> = s.preloaded.iter().map(|context| context.key.as_slice()).collect();
+            assert!(keys.len() == s.preloaded.len() && keys.len() <= s.size as usize, "{place}");
+            for context in &s.preloaded {
+                assert_eq!(Some(context.key.len()), spec.as_ref().map(|spec| spec.key_bytes()), "{place}");
+                assert!(usize::from(context.state) < states && context.registers.len() == registers, "{place}");
+                let mut values = context.registers.iter().zip(&s.registers);
+                assert!(values.all(|(value, r)| fits(*value, r.ty.width_bits)), "{place}");
+            }
             for v in s.registers.iter().chain(&s.globals) {
-                assert!(v.ty.width_bits == 64 || v.initial >> v.ty.width_bits == 0, "{place}: `{}`", v.name);
+                assert!(fits(v.initial, v.ty.width_bits), "{place}: `{}`", v.name);
             }
         }
+        let bits_of = |wide: Wide| match wide {
+            Wide::Constant(_) => 128,
+            Wide::Field(field) => field.width_bits(),
+            Wide::Register(i) => s.unwrap().registers[usize::from(i)].ty.width_bits,
+            Wide::Global(i) => s.unwrap().globals[usize::from(i)].ty.width_bits,
+            Wide::Metadata(i) => function.metadata[usize::from(i)].ty.width_bits,
+        };
+        // A value for a target of this width.
+        let check_value = |value: &NewValue, width_bits: u8| match value {
+            NewValue::Number { .. } => assert!(width_bits <= 64, "{place}: {value:?}"),
+            NewValue::Wide(wide) => assert_eq!((bits_of(*wide), width_bits), (128, 128), "{place}: {value:?}"),
+        };
         let check = |expr: &Expr, width: Width| {
             expr.walk(&mut |e| match e {
                 Expr::Register(i) => {
@@ -87,8 +113,7 @@ pub(crate) fn check_model(function: &Function) {
                         check(right, width);
                     }
                     Condition::Masked { operand, mask, value, .. } => {
-                        let bits = operand.field().map_or(128, |field| u32::from(field.width_bits()));
-                        assert!(bits == 128 || mask >> bits == 0, "{place}: {condition:?}");
+                        assert!(fits(*mask, bits_of(*operand)), "{place}: {condition:?}");
                         assert_eq!(value & !mask, 0, "{place}: {condition:?}");
                     }
                     Condition::Range { field, low, high, .. } => {
@@ -96,13 +121,12 @@ pub(crate) fn check_model(function: &Function) {
                         assert!(low <= high && (bits == 64 || high >> bits == 0), "{place}: {condition:?}");
                     }
                     Condition::Same { left, right, .. } => {
-                        let width = |wide: &Wide| wide.field().map_or(128, |field| field.width_bits());
-                        assert_eq!((width(left), width(right)), (128, 128), "{place}");
+                        assert_eq!((bits_of(*left), bits_of(*right)), (128, 128), "{place}");
                     }
                     Condition::OneOf { operand, values, width, .. } => {
                         check(operand, *width);
                         assert!(
-                            values.is_sorted() && *width == Width::W64 || values.iter().all(|v| v >> 32 == 0),
+                            values.is_sorted() && (*width == Width::W64 || values.iter().all(|v| v >> 32 == 0)),
                             "{place}"
                         );
                     }
@@ -118,6 +142,13 @@ pub(crate) fn check_model(function: &Function) {
             written.dedup();
             assert_eq!(written.len(), row.updates.len(), "{place}");
             for update in &row.updates {
+                check_value(
+                    &update.value,
+                    bits_of(match update.destination {
+                        Destination::Register(i) => Wide::Register(i),
+                        Destination::Global(i) => Wide::Global(i),
+                    }),
+                );
                 if let NewValue::Number { value, width } = &update.value {
                     check(value, *width);
                 }
@@ -130,11 +161,14 @@ pub(crate) fn check_model(function: &Function) {
             targets.dedup();
             assert_eq!(targets.len(), actions.writes.len(), "{place}");
             for write in &actions.writes {
-                if let WriteTarget::Field(field) = write.target {
-                    assert!(field.is_writable(), "{place}");
-                    let is_wide = field.width_bits() > 64;
-                    assert_eq!(is_wide, !matches!(write.value, NewValue::Number { .. }), "{place}: {write:?}");
-                }
+                let target = match write.target {
+                    WriteTarget::Field(field) => {
+                        assert!(field.is_writable(), "{place}");
+                        Wide::Field(field)
+                    }
+                    WriteTarget::Metadata(i) => Wide::Metadata(i),
+                };
+                check_value(&write.value, bits_of(target));
                 if let NewValue::Number { value, width } = &write.value {
                     check(value, *width);
                 }
@@ -145,7 +179,12 @@ pub(crate) fn check_model(function: &Function) {
         }
         for write in &element.otherwise.actions.writes {
             assert!(matches!(write.target, WriteTarget::Metadata(_)), "{place}");
-            assert!(matches!(write.value, NewValue::Number { value: Expr::Constant(_), .. }), "{place}");
+            let value = &write.value;
+            assert!(
+                matches!(value, NewValue::Number { value: Expr::Constant(_), .. } | NewValue::Wide(Wide::Constant(_))),
+                "{place}"
+            );
         }
+        assert!(element.otherwise.actions.steps.is_empty(), "{place}");
     }
 }
