@@ -9,6 +9,7 @@
 
 pub mod asm;
 pub mod btf;
+mod context;
 pub mod disasm;
 pub mod elf;
 pub mod helpers;
@@ -19,9 +20,7 @@ pub mod op;
 mod op_gen;
 mod program;
 
+pub use context::{Aged, ContextLayout, LayoutField, NO_DEADLINE, StateSuccessor, Succession};
 pub use insn::Insn;
 pub use interp::{Interpreter, ProgramError};
-pub use program::{
-    BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, ContextLayout, LayoutField, LineInfo, MapDef, MapKind,
-    Program,
-};
+pub use program::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MapDef, MapKind, Program};

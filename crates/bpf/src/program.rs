@@ -1,7 +1,6 @@
 //! A program with its maps: what objects are read into, what the lowering makes, what every engine starts from.
 
-use serde::{Deserialize, Serialize};
-
+use crate::context::ContextLayout;
 use crate::insn::Insn;
 
 /// Kinds of maps, with the kernel's numbers.
@@ -57,34 +56,6 @@ pub struct MapDef {
     pub initial: Option<Vec<u8>>,
     /// For a context table of ours: what its records mean.
     pub layout: Option<ContextLayout>,
-}
-
-/// What the records of a context table mean: for sweepers, `map dump` and `explain`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ContextLayout {
-    /// The element whose contexts these are.
-    pub element: String,
-    /// Names of its states, by number.
-    pub states: Vec<String>,
-    /// All fields of the record.
-    pub fields: Vec<LayoutField>,
-    /// Offsets of the u64 little-endian deadlines: a record is expired at `now` when any of them is <= `now`.
-    pub deadline_offsets: Vec<u32>,
-    /// How often expired records are to be removed.
-    pub sweep_ns: u64,
-}
-
-/// One field of a record.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LayoutField {
-    /// `state`, `idle_deadline`, `hard_deadline`, `idle_ns`, or the register's name.
-    pub name: String,
-    /// Byte offset in the value.
-    pub offset_bytes: u32,
-    /// Length: 1, 2, 4 or 8; little endian.
-    pub size_bytes: u32,
-    /// Whether it is two's complement.
-    pub signed: bool,
 }
 
 /// Where an instruction comes from.

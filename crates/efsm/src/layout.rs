@@ -9,15 +9,15 @@
 //!
 //! The global registers of all elements stand one after the other in the data section [`GLOBALS_MAP`].
 
-use flowloom_bpf::{ContextLayout, LayoutField};
+use flowloom_bpf::{ContextLayout, LayoutField, StateSuccessor, Succession};
 use flowloom_wire::KeySpec;
 
-use crate::model::{Element, Function, KeyPart, NextState, Policy, Stateful, Variable};
+use crate::machine::Context;
+use crate::model::{Element, Function, KeyPart, NextState, Policy, Stateful, Successor, Variable};
 
+pub use flowloom_bpf::NO_DEADLINE;
 pub use flowloom_engine::PORT_COUNT;
 
-/// The deadline of a timer that does not run. No time of a packet should reach it: at that moment every timer has run out.
-pub const NO_DEADLINE: u64 = u64::MAX;
 /// The map of the global registers: the object's data section.
 pub const GLOBALS_MAP: &str = ".data";
 /// The map of ports to redirect to.
@@ -132,7 +132,31 @@ impl RecordLayout {
             fields,
             deadline_offsets,
             sweep_ns: stateful.sweep_ns,
+            succession: self.succession(stateful),
+            preloaded: self.preloaded(stateful),
         }
+    }
+
+    fn succession(&self, stateful: &Stateful) -> Option<Succession> {
+        if stateful.successors.iter().all(Option::is_none) {
+            return None;
+        }
+        let successor =
+            |next: Successor| StateSuccessor { state: next.state, idle_ns: next.idle_ns, hard_ns: next.hard_ns };
+        Some(Succession {
+            state_offset: self.state,
+            idle_offsets: self.idle.map(|idle| (idle.deadline, idle.period)),
+            hard_offset: self.hard_deadline,
+            successors: stateful.successors.iter().map(|next| next.map(successor)).collect(),
+        })
+    }
+
+    /// The keys and records of the contexts that are there from the start.
+    fn preloaded(&self, stateful: &Stateful) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let contexts = stateful.preloaded.iter();
+        contexts
+            .map(|context| (context.key.clone(), Context::preloaded(stateful, context).encode(stateful, self)))
+            .collect()
     }
 }
 

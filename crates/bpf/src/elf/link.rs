@@ -15,6 +15,7 @@ use super::maps::{Found, Maps};
 use super::read::ReadFault;
 use super::{MAX_SLOTS, names};
 use crate::btf::{Btf, Ext, LineRecord};
+use crate::context::StateSuccessor;
 use crate::insn::{Insn, call, class, imm64, jmp};
 use crate::program::{LineInfo, MapDef, Program};
 
@@ -397,6 +398,12 @@ fn memory(map: &MapDef) -> u64 {
             + layout.fields.iter().map(|f| text(&f.name) + 16).sum::<usize>()
             + layout.deadline_offsets.len() * 4
             + layout.element.len()
+            + layout.succession.as_ref().map_or(0, |s| s.successors.len() * size_of::<Option<StateSuccessor>>())
+            + layout
+                .preloaded
+                .iter()
+                .map(|(key, value)| key.len() + value.len() + 2 * size_of::<Vec<u8>>())
+                .sum::<usize>()
     });
     let data = map.initial.as_ref().map_or(0, Vec::len);
     (size_of::<MapDef>() + map.name.len() + data + layout) as u64

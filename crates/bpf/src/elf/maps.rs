@@ -190,8 +190,7 @@ impl Maps {
                 if def.initial.is_some() {
                     return Err(fail(format!("it gives data section `{}` a layout", def.name)));
                 }
-                sidecar::check_layout(layout, def.value_bytes)
-                    .map_err(|fault| fail(format!("map `{}`: {fault}", def.name)))?;
+                sidecar::check_layout(layout, def).map_err(|fault| fail(format!("map `{}`: {fault}", def.name)))?;
                 def.layout = Some(layout.clone());
             }
             order.push(number);

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::memory::{MAX_MAPS, addressable_values};
+use crate::context::ContextLayout;
 use crate::helpers;
 use crate::op::{DecodeError, Op, Reg};
 use crate::program::{MapDef, MapKind, Program};
@@ -363,12 +364,46 @@ impl Check<'_> {
                 self.map_flaw(def, "initial contents in bytes", initial.len(), def.value_bytes.to_string());
             }
         }
-        let offsets = def.layout.iter().flat_map(|layout| &layout.deadline_offsets);
-        for &offset in offsets {
+        if let Some(layout) = &def.layout {
+            self.layout(def, layout);
+        }
+    }
+
+    fn layout(&mut self, def: &MapDef, layout: &ContextLayout) {
+        for &offset in &layout.deadline_offsets {
             if u64::from(offset) + 8 > def.value_bytes.into() {
                 let expected = format!("8 bytes within the value of {}", def.value_bytes);
                 self.map_flaw(def, "offset of a deadline", offset, expected);
             }
+        }
+        let preloaded = &layout.preloaded;
+        if preloaded.is_empty() {
+            return;
+        }
+        if def.kind != MapKind::Hash {
+            self.map_flaw(def, "table of contexts from the start", format!("{:?}", def.kind), "a hash");
+        }
+        if preloaded.len() > def.max_entries as usize {
+            self.map_flaw(
+                def,
+                "number of contexts from the start",
+                preloaded.len(),
+                format!("at most {}", def.max_entries),
+            );
+        }
+        for (key, value) in preloaded {
+            for (what, found, expected) in [
+                ("key length in bytes of a context from the start", key.len(), def.key_bytes),
+                ("value length in bytes of a context from the start", value.len(), def.value_bytes),
+            ] {
+                if found != expected as usize {
+                    self.map_flaw(def, what, found, expected.to_string());
+                }
+            }
+        }
+        let keys: BTreeSet<&Vec<u8>> = preloaded.iter().map(|(key, _)| key).collect();
+        if keys.len() < preloaded.len() {
+            self.map_flaw(def, "key of a context from the start", "that of another", "a key of its own");
         }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use flowloom_engine::{MapState, SnapshotError};
 
+use crate::context::Aged;
 use crate::program::{BPF_F_RDONLY_PROG, MapDef, MapKind};
 
 /// -ENOENT
@@ -52,8 +53,17 @@ enum Table {
 }
 
 impl Map {
-    /// A map with its initial contents. The definition has been checked.
+    /// A map as the program begins with it. The definition has been checked.
     pub(super) fn new(def: &MapDef) -> Map {
+        let mut map = Map::empty(def);
+        for (key, value) in def.layout.iter().flat_map(|layout| &layout.preloaded) {
+            map.update(key, value, 0);
+        }
+        map
+    }
+
+    /// A map without any entry that is not always there.
+    fn empty(def: &MapDef) -> Map {
         let size = def.value_bytes as usize;
         let (table, values) = match def.kind {
             MapKind::Hash => {
@@ -195,21 +205,18 @@ impl Map {
         }
     }
 
-    /// Removes the entries that have a deadline at or before `now_ns`.
+    /// Removes the entries that have run out at `now_ns`, or moves them to their successors.
     pub(super) fn sweep(&mut self, now_ns: u64) {
         let Some(layout) = &self.def.layout else { return };
         let Table::Hash { slots, free, .. } = &mut self.table else { return };
         let size = self.def.value_bytes as usize;
         slots.retain(|_, slot| {
-            let value = &self.values[*slot as usize * size..][..size];
-            let expired = layout.deadline_offsets.iter().any(|offset| {
-                let bytes = value.get(*offset as usize..).and_then(|rest| rest.first_chunk());
-                bytes.is_some_and(|bytes| u64::from_le_bytes(*bytes) <= now_ns)
-            });
-            if expired {
+            let value = &mut self.values[*slot as usize * size..][..size];
+            let gone = layout.age(value, now_ns) == Aged::Gone;
+            if gone {
                 free.push(*slot);
             }
-            !expired
+            !gone
         });
     }
 
@@ -250,7 +257,7 @@ impl Map {
                 expected: def.max_entries as usize,
             });
         }
-        let mut map = Map::new(def);
+        let mut map = Map::empty(def);
         for (key, value) in state {
             if key.len() != def.key_bytes as usize {
                 return Err(size("key", key.len(), def.key_bytes));

@@ -1,7 +1,7 @@
 //! Contexts: the state of one flow in one element, its timers and its record.
 
 use crate::layout::{self, Counter, NO_DEADLINE, RecordLayout};
-use crate::model::{Policy, Stateful, Successor};
+use crate::model::{Policy, Preloaded, Stateful, Successor};
 
 /// The state of one flow in one element.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +44,11 @@ impl Context {
         }
     }
 
+    /// A context that is there from the start.
+    pub(crate) fn preloaded(stateful: &Stateful, preloaded: &Preloaded) -> Context {
+        Context { state: preloaded.state, registers: preloaded.registers.clone(), ..Context::initial(stateful) }
+    }
+
     /// Whether it is the default one, whenever it was last found.
     pub(super) fn is_initial(&self, stateful: &Stateful) -> bool {
         Context { touched_ns: 0, ..self.clone() } == Context::initial(stateful)
@@ -64,12 +69,10 @@ impl Context {
     }
 
     /// The timer that has run out, as what is counted (the idle timer where both have), and the earliest deadline.
-    ///
-    /// A timer that is not set has [`NO_DEADLINE`]: where rows of the element set that timer, it too runs out at the last
-    /// moment that the clock can show.
     fn run_out(&self, layout: &RecordLayout, now_ns: u64) -> Option<(Counter, u64)> {
-        let idle = layout.idle.is_some() && self.idle_deadline_ns <= now_ns;
-        let hard = layout.hard_deadline.is_some() && self.hard_deadline_ns <= now_ns;
+        let has_run_out = |deadline_ns| deadline_ns <= now_ns && deadline_ns != NO_DEADLINE;
+        let idle = layout.idle.is_some() && has_run_out(self.idle_deadline_ns);
+        let hard = layout.hard_deadline.is_some() && has_run_out(self.hard_deadline_ns);
         let earliest = self.idle_deadline_ns.min(self.hard_deadline_ns);
         match (idle, hard) {
             (true, _) => Some((Counter::IdleExpired(self.state), earliest)),
@@ -114,7 +117,7 @@ impl Context {
     }
 
     /// Its record.
-    pub(super) fn encode(&self, stateful: &Stateful, layout: &RecordLayout) -> Vec<u8> {
+    pub(crate) fn encode(&self, stateful: &Stateful, layout: &RecordLayout) -> Vec<u8> {
         let mut record = vec![0; layout.len_bytes as usize];
         if let Some(idle) = layout.idle {
             put(&mut record, idle.deadline, 8, self.idle_deadline_ns.into());

@@ -46,9 +46,7 @@ impl Table {
             preloaded_defaults: 0,
         };
         for preloaded in &stateful.preloaded {
-            let registers = preloaded.registers.clone();
-            let context = Context { state: preloaded.state, registers, ..Context::initial(stateful) };
-            table.preload(stateful, preloaded.key.clone(), context);
+            table.preload(stateful, preloaded.key.clone(), Context::preloaded(stateful, preloaded));
         }
         table
     }

@@ -60,6 +60,9 @@ impl Maps {
                     map.freeze().map_err(fails(program, format!("freeze map `{}`", def.name)))?;
                 }
             }
+            for (key, value) in def.layout.iter().flat_map(|layout| &layout.preloaded) {
+                map.update(key, value).map_err(fails(program, format!("fill map `{}`", def.name)))?;
+            }
             raw.push(map);
         }
         Ok(Maps { raw, types, btf })

@@ -1,6 +1,6 @@
 //! The state of a program in the kernel: its hash maps, arrays and data sections.
 
-use flowloom_bpf::{BPF_F_RDONLY_PROG, MapDef, MapKind};
+use flowloom_bpf::{Aged, BPF_F_RDONLY_PROG, MapDef, MapKind};
 use flowloom_engine::{EngineError, MapState, Snapshot, SnapshotError};
 
 use super::system;
@@ -29,21 +29,27 @@ impl KernelMap {
         move |source| system(action.clone(), source)
     }
 
-    /// Removes the entries that have a deadline at or before `now_ns`.
+    /// Removes the entries that have run out at `now_ns`, or moves them to their successors.
     pub(crate) fn sweep(&self, now_ns: u64) -> Result<(), EngineError> {
         let Some(layout) = &self.def.layout else { return Ok(()) };
-        let offsets = &layout.deadline_offsets;
-        if offsets.is_empty() || self.def.kind != MapKind::Hash {
+        if layout.deadline_offsets.is_empty() || self.def.kind != MapKind::Hash {
             return Ok(());
         }
         let mut expired = Vec::new();
+        let mut succeeded = Vec::new();
         self.raw
             .entries(|key, value| {
-                if offsets.iter().any(|offset| deadline(value, *offset).is_some_and(|at| at <= now_ns)) {
-                    expired.push(key.to_vec());
+                let mut value = value.to_vec();
+                match layout.age(&mut value, now_ns) {
+                    Aged::Live => {}
+                    Aged::Succeeded => succeeded.push((key.to_vec(), value)),
+                    Aged::Gone => expired.push(key.to_vec()),
                 }
             })
             .map_err(self.fails("read"))?;
+        for (key, value) in succeeded {
+            self.raw.update(&key, &value).map_err(self.fails("write"))?;
+        }
         for key in expired {
             self.raw.delete(&key).map_err(self.fails("remove an entry of"))?;
         }
@@ -92,6 +98,11 @@ impl KernelMap {
         Ok(())
     }
 
+    /// What is in it when the program is loaded; nothing of an array, which goes back to its zeros or data by itself.
+    fn preloaded(&self) -> MapState {
+        self.def.layout.iter().flat_map(|layout| layout.preloaded.iter().cloned()).collect()
+    }
+
     fn set(&self, wanted: &MapState) -> Result<(), EngineError> {
         if self.def.kind == MapKind::Array {
             let zeros = vec![0; self.def.value_bytes as usize];
@@ -117,11 +128,6 @@ fn index(key: &[u8]) -> Option<u32> {
     key.try_into().ok().map(u32::from_le_bytes)
 }
 
-fn deadline(value: &[u8], offset: u32) -> Option<u64> {
-    let bytes = value.get(offset as usize..)?.first_chunk::<8>()?;
-    Some(u64::from_le_bytes(*bytes))
-}
-
 /// The contents of all maps.
 pub(crate) fn snapshot(maps: &[KernelMap]) -> Result<Snapshot, EngineError> {
     let mut snapshot = Snapshot::default();
@@ -141,6 +147,8 @@ pub(crate) fn restore(maps: &[KernelMap], state: &Snapshot) -> Result<(), Engine
         };
         map.check(wanted)?;
     }
-    let nothing = MapState::new();
-    maps.iter().try_for_each(|map| map.set(state.maps.get(&map.def.name).unwrap_or(&nothing)))
+    maps.iter().try_for_each(|map| match state.maps.get(&map.def.name) {
+        Some(wanted) => map.set(wanted),
+        None => map.set(&map.preloaded()),
+    })
 }

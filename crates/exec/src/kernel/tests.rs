@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use flowloom_bpf::insn::{alu, class, helper, imm64, jmp, mode, size};
-use flowloom_bpf::{BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, ContextLayout, Insn, LineInfo, MapDef};
+use flowloom_bpf::{
+    BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, ContextLayout, Insn, LineInfo, MapDef, StateSuccessor, Succession,
+};
 use flowloom_engine::{MapState, Port, SnapshotError};
 
 use super::*;
@@ -281,6 +283,41 @@ fn state_is_read_swept_and_restored() {
     assert_eq!(values(&restored.maps["counters"]), [0, 0, 0x0404_0404_0404_0404]);
     engine.restore(&Snapshot::default()).expect("fits");
     assert_eq!(engine.snapshot().expect("readable"), initial);
+}
+
+#[test]
+fn contexts_succeed_and_are_there_from_the_start() {
+    if skipped("contexts_succeed_and_are_there_from_the_start") {
+        return;
+    }
+    let record = |deadline: u64, state: u16| [&deadline.to_le_bytes()[..], &state.to_le_bytes(), &[0; 6]].concat();
+    let succession = Succession {
+        state_offset: 8,
+        hard_offset: Some(0),
+        successors: vec![None, Some(StateSuccessor { state: 2, idle_ns: None, hard_ns: Some(10) })],
+        ..Succession::default()
+    };
+    let preloaded = vec![(vec![1; 3], record(100, 1)), (vec![2; 3], record(100, 2)), (vec![3; 3], record(u64::MAX, 1))];
+    let layout = ContextLayout {
+        deadline_offsets: vec![0],
+        succession: Some(succession),
+        preloaded: preloaded.clone(),
+        ..ContextLayout::default()
+    };
+    let program = Program { maps: vec![hash("contexts", 9, Some(layout))], ..program(vec![mov(0, 2), exit()]) };
+    let mut engine = loaded(&program);
+    let mut contexts = |action: &dyn Fn(&mut KernelEngine)| {
+        action(&mut engine);
+        engine.snapshot().expect("readable").maps["contexts"].clone()
+    };
+    let initial: MapState = preloaded.into_iter().collect();
+    assert_eq!(contexts(&|_| ()), initial);
+    assert_eq!(contexts(&|engine| engine.sweep(99).expect("swept")), initial);
+    let swept = MapState::from([(vec![1; 3], record(110, 2)), (vec![3; 3], record(u64::MAX, 1))]);
+    assert_eq!(contexts(&|engine| engine.sweep(109).expect("swept")), swept);
+    let last = MapState::from([(vec![3; 3], record(u64::MAX, 1))]);
+    assert_eq!(contexts(&|engine| engine.sweep(u64::MAX).expect("swept")), last);
+    assert_eq!(contexts(&|engine| engine.restore(&Snapshot::default()).expect("fits")), initial);
 }
 
 fn values(map: &MapState) -> Vec<u64> {

@@ -6,5 +6,5 @@ mod hostile;
 mod loading;
 mod random;
 mod roundtrip;
-mod samples;
+pub(super) mod samples;
 mod scratch;

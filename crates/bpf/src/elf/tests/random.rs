@@ -1,13 +1,13 @@
 //! Random programs that an object can express.
 
+use std::collections::BTreeSet;
+
 use flowloom_testkit::Rng;
 
 use super::samples::{call_local, data, exit, load64, mov};
+use crate::context::{ContextLayout, LayoutField, StateSuccessor, Succession};
 use crate::insn::{Insn, alu, class, imm64, jmp, mode, size};
-use crate::program::{
-    BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, ContextLayout, LayoutField, LineInfo, MapDef, MapKind,
-    Program,
-};
+use crate::program::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MapDef, MapKind, Program};
 
 const TEXTS: [&str; 8] =
     ["", "x", "  in idle when a < b", "\tif (x) {", "größer ≥ 3", "\"quoted\\\"", "\u{1}\u{7f}", "}"];
@@ -24,7 +24,7 @@ fn layout(rng: &mut Rng, value_bytes: u32) -> ContextLayout {
     let mut fields = Vec::new();
     let mut at = 0;
     loop {
-        let size_bytes = *rng.pick(&[1, 2, 4, 8]);
+        let size_bytes = *rng.pick(&[1, 2, 4, 8, 16]);
         at += rng.below(4) as u32;
         if at + size_bytes > value_bytes {
             break;
@@ -43,6 +43,26 @@ fn layout(rng: &mut Rng, value_bytes: u32) -> ContextLayout {
         fields,
         deadline_offsets,
         sweep_ns: rng.next_u64(),
+        succession: (value_bytes >= 8 && rng.chance(1, 3)).then(|| succession(rng, value_bytes)),
+        preloaded: Vec::new(),
+    }
+}
+
+fn succession(rng: &mut Rng, value_bytes: u32) -> Succession {
+    let timeout = |rng: &mut Rng| rng.chance(1, 2).then(|| rng.next_u64());
+    let offset = |rng: &mut Rng| rng.below(value_bytes as usize - 7) as u32;
+    let successors = (0..rng.below(4)).map(|_| {
+        rng.chance(1, 2).then(|| StateSuccessor {
+            state: rng.below(4) as u16,
+            idle_ns: timeout(rng),
+            hard_ns: timeout(rng),
+        })
+    });
+    Succession {
+        successors: successors.collect(),
+        state_offset: offset(rng),
+        idle_offsets: rng.chance(1, 2).then(|| (offset(rng), offset(rng))),
+        hard_offset: rng.chance(1, 2).then(|| offset(rng)),
     }
 }
 
@@ -56,9 +76,13 @@ pub(super) fn loadable_maps(rng: &mut Rng) -> Vec<MapDef> {
             MapKind::Array => (4, 1 + rng.below(70) as u32, *rng.pick(&[0, BPF_F_MMAPABLE])),
             MapKind::Devmap => (4, *rng.pick(&[4, 8]), 0),
         };
-        let layout = (kind != MapKind::Devmap && rng.chance(1, 2)).then(|| layout(rng, value_bytes));
+        let mut layout = (kind != MapKind::Devmap && rng.chance(1, 2)).then(|| layout(rng, value_bytes));
+        if let (MapKind::Hash, Some(layout)) = (kind, &mut layout) {
+            let keys: BTreeSet<Vec<u8>> = (0..rng.below(3)).map(|_| rng.bytes(key_bytes as usize)).collect();
+            layout.preloaded = keys.into_iter().map(|key| (key, rng.bytes(value_bytes as usize))).collect();
+        }
         let name = format!("{}{number}", rng.pick(&["table", "_t.x", "ports"]));
-        let max_entries = 1 + rng.below(100) as u32;
+        let max_entries = 2 + rng.below(100) as u32;
         maps.push(MapDef { name, kind, key_bytes, value_bytes, max_entries, flags, initial: None, layout });
     }
     for name in [".data", ".data.x", ".rodata", ".rodata.str1.1", ".bss"] {

@@ -1,10 +1,8 @@
 //! Programs that the tests write.
 
+use crate::context::{ContextLayout, LayoutField};
 use crate::insn::{Insn, alu, call, class, helper, imm64, jmp, mode, size};
-use crate::program::{
-    BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, ContextLayout, LayoutField, LineInfo, MapDef, MapKind,
-    Program,
-};
+use crate::program::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MapDef, MapKind, Program};
 
 pub(super) fn mov(dst: u8, imm: i32) -> Insn {
     Insn { code: class::ALU64 | alu::MOV, dst, imm, ..Insn::default() }
@@ -45,7 +43,7 @@ fn field(name: &str, offset_bytes: u32, size_bytes: u32, signed: bool) -> Layout
 }
 
 /// The record of a context table, with gaps.
-pub(super) fn layout() -> ContextLayout {
+pub(in crate::elf) fn layout() -> ContextLayout {
     ContextLayout {
         element: "knock".to_owned(),
         states: vec!["closed".to_owned(), "half-open".to_owned(), "open".to_owned()],
@@ -57,11 +55,13 @@ pub(super) fn layout() -> ContextLayout {
         ],
         deadline_offsets: vec![8],
         sweep_ns: 1_000_000_000,
+        succession: None,
+        preloaded: vec![(vec![7; 13], vec![1; 24])],
     }
 }
 
 /// Counts a packet in a context table, reads and writes data sections, calls a function: one of everything.
-pub(super) fn everything() -> Program {
+pub(in crate::elf) fn everything() -> Program {
     let store = |base: u8, off: i16, imm: i32, width: u8| Insn {
         code: class::ST | mode::MEM | width,
         dst: base,

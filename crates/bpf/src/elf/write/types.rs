@@ -2,8 +2,9 @@
 
 use super::WriteError;
 use crate::btf::{Btf, BtfError, Builder, Composite, Linkage, Member, Name, SecVar, Type, TypeId};
+use crate::context::ContextLayout;
 use crate::elf::sidecar::check_layout;
-use crate::program::{ContextLayout, MapDef, MapKind};
+use crate::program::{MapDef, MapKind};
 
 /// Longest name in type information; the kernel takes more, `bpftool` prints less.
 const MAX_IDENTIFIER: usize = 127;
@@ -35,8 +36,8 @@ pub(super) struct Types {
     builder: Builder,
     int: Option<TypeId>,
     index: Option<TypeId>,
-    unsigned: [Option<TypeId>; 4],
-    signed: [Option<TypeId>; 4],
+    unsigned: [Option<TypeId>; 5],
+    signed: [Option<TypeId>; 5],
     packet: Option<TypeId>,
 }
 
@@ -65,9 +66,9 @@ impl Types {
         }
     }
 
-    /// The integer of 1, 2, 4 or 8 bytes.
+    /// The integer of 1, 2, 4, 8 or 16 bytes.
     fn sized(&mut self, size_bytes: u32, signed: bool) -> Result<TypeId, BtfError> {
-        let slot = size_bytes.trailing_zeros() as usize & 3;
+        let slot = (size_bytes.trailing_zeros() as usize).min(4);
         let known = if signed { self.signed[slot] } else { self.unsigned[slot] };
         if let Some(id) = known {
             return Ok(id);
@@ -76,11 +77,13 @@ impl Types {
             (1, false) => "__u8",
             (2, false) => "__u16",
             (4, false) => "__u32",
-            (_, false) => "__u64",
+            (8, false) => "__u64",
+            (_, false) => "__uint128",
             (1, true) => "__s8",
             (2, true) => "__s16",
             (4, true) => "__s32",
-            (_, true) => "__s64",
+            (8, true) => "__s64",
+            (_, true) => "__int128",
         };
         let id = self.integer(name, size_bytes, u8::from(signed))?;
         let cache = if signed { &mut self.signed } else { &mut self.unsigned };
@@ -207,7 +210,7 @@ impl Types {
             let (found, expected) = (map.value_bytes.to_string(), format!("at most {}", u32::MAX / 8));
             return Err(WriteError::Map { map: map.name.clone(), what: "length of a record", found, expected });
         }
-        let fields = check_layout(layout, map.value_bytes)
+        let fields = check_layout(layout, map)
             .map_err(|fault| WriteError::Layout { map: map.name.clone(), why: fault.to_string() })?;
         let mut members = Vec::new();
         let mut end: u32 = 0;

@@ -1,8 +1,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 use super::*;
 use crate::asm::assemble;
+use crate::context::ContextLayout;
 use crate::insn::Insn;
-use crate::program::{ContextLayout, LineInfo};
+use crate::program::LineInfo;
 
 fn array(name: &str, value_bytes: u32, max_entries: u32) -> MapDef {
     MapDef {
@@ -194,6 +195,10 @@ fn slots_that_are_no_instructions() {
 #[test]
 fn maps_that_cannot_be_built() {
     let hash = |key_bytes| MapDef { kind: MapKind::Hash, key_bytes, ..array("m", 8, 1) };
+    let preloaded = |lengths: &[(usize, usize)]| {
+        let preloaded = lengths.iter().map(|&(key, value)| (vec![1; key], vec![2; value])).collect();
+        Some(ContextLayout { preloaded, ..ContextLayout::default() })
+    };
     let late = ContextLayout { deadline_offsets: vec![0, 1], ..ContextLayout::default() };
     for (map, expected) in [
         (MapDef { key_bytes: 8, ..array("m", 8, 1) }, "key length in bytes is 8, expected 4"),
@@ -216,6 +221,27 @@ fn maps_that_cannot_be_built() {
         (
             MapDef { initial: Some(vec![0; 8]), ..array("m", 8, 2) },
             "data section is Array with 2 entries, expected an array with one entry",
+        ),
+        (
+            MapDef { layout: preloaded(&[(4, 8), (4, 8)]), ..hash(4) },
+            "number of contexts from the start is 2, expected at most 1\nsection `xdp`, map `m`: key of a context from the \
+             start is that of another, expected a key of its own",
+        ),
+        (
+            MapDef { layout: preloaded(&[(4, 8), (4, 8)]), max_entries: 9, ..hash(4) },
+            "key of a context from the start is that of another, expected a key of its own",
+        ),
+        (
+            MapDef { layout: preloaded(&[(3, 8)]), ..hash(4) },
+            "key length in bytes of a context from the start is 3, expected 4",
+        ),
+        (
+            MapDef { layout: preloaded(&[(4, 7)]), ..hash(4) },
+            "value length in bytes of a context from the start is 7, expected 8",
+        ),
+        (
+            MapDef { layout: preloaded(&[(4, 8)]), ..array("m", 8, 1) },
+            "table of contexts from the start is Array, expected a hash",
         ),
         (MapDef { layout: Some(late), ..hash(4) }, "offset of a deadline is 1, expected 8 bytes within the value of 8"),
     ] {

@@ -6,7 +6,7 @@ use flowloom_engine::{MapState, Snapshot};
 use flowloom_testkit::Rng;
 
 use super::*;
-use crate::program::ContextLayout;
+use crate::context::ContextLayout;
 
 /// What a hash map of the kernel does, said as plainly as possible.
 struct Model {
@@ -199,6 +199,27 @@ fn state_that_does_not_fit_changes_nothing() {
 }
 
 #[test]
+fn contexts_from_the_start() {
+    let preloaded = vec![(vec![1, 0, 0, 0], vec![5; 20]), (vec![2, 0, 0, 0], vec![6; 20])];
+    let layout = ContextLayout { preloaded: preloaded.clone(), ..ContextLayout::default() };
+    let map = MapDef { layout: Some(layout), ..super::map("ctx", MapKind::Hash, 4, 20, 8) };
+    let insns = assemble("r0 = 0\nexit", &[]).unwrap();
+    let program = Program { section: "xdp".into(), insns, maps: vec![map], ..Program::default() };
+    let mut interp = Interpreter::new(Arc::new(program)).unwrap();
+    let state = |entries: Vec<(Vec<u8>, Vec<u8>)>| Snapshot {
+        maps: BTreeMap::from([("ctx".to_owned(), entries.into_iter().collect::<MapState>())]),
+    };
+    let initial = state(preloaded);
+    assert_eq!(interp.snapshot().unwrap(), initial);
+    for other in [state(vec![(vec![3, 0, 0, 0], vec![7; 20])]), state(vec![])] {
+        interp.restore(&other).unwrap();
+        assert_eq!(interp.snapshot().unwrap(), other);
+    }
+    interp.restore(&Snapshot::default()).unwrap();
+    assert_eq!(interp.snapshot().unwrap(), initial);
+}
+
+#[test]
 fn sweeping_removes_what_is_due() {
     let layout = ContextLayout { deadline_offsets: vec![0, 8], ..ContextLayout::default() };
     let map = MapDef { layout: Some(layout), ..super::map("ctx", MapKind::Hash, 4, 20, 8) };
@@ -214,7 +235,7 @@ fn sweeping_removes_what_is_due() {
         .collect();
     let maps = BTreeMap::from([("ctx".to_owned(), entries.clone()), ("plain".to_owned(), entries.clone())]);
     interp.restore(&Snapshot { maps }).unwrap();
-    for (now, left) in [(98, vec![0, 1, 2, 3, 4]), (99, vec![0, 1, 2, 3]), (100, vec![2, 3]), (u64::MAX - 1, vec![3])] {
+    for (now, left) in [(98, vec![0, 1, 2, 3, 4]), (99, vec![0, 1, 2, 3]), (100, vec![2, 3]), (u64::MAX, vec![3])] {
         interp.sweep(now).unwrap();
         interp.memory.maps.iter().for_each(Map::check_invariants);
         let state = interp.snapshot().unwrap();

@@ -1,0 +1,181 @@
+//! What the records of a context table mean: for sweepers, loaders, `map dump` and `explain`.
+
+use serde::{Deserialize, Serialize};
+
+/// The deadline of a timer that does not run: it never comes, not even at the last moment that the clock can show.
+pub const NO_DEADLINE: u64 = u64::MAX;
+
+/// What the records of a context table mean.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ContextLayout {
+    /// The element whose contexts these are.
+    pub element: String,
+    /// Names of its states, by number.
+    pub states: Vec<String>,
+    /// All fields of the record.
+    pub fields: Vec<LayoutField>,
+    /// Offsets of the u64 little-endian deadlines: a record has run out at `now` when any of them but [`NO_DEADLINE`] is
+    /// <= `now`.
+    pub deadline_offsets: Vec<u32>,
+    /// How often records that have run out are to be removed.
+    pub sweep_ns: u64,
+    /// What becomes of records that have run out, where not all of them go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub succession: Option<Succession>,
+    /// Keys and records that are there from the start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub preloaded: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// One field of a record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayoutField {
+    /// `state`, `idle_deadline`, `hard_deadline`, `idle_ns`, or the register's name.
+    pub name: String,
+    /// Byte offset in the value.
+    pub offset_bytes: u32,
+    /// Length: 1, 2, 4, 8 or 16; little endian.
+    pub size_bytes: u32,
+    /// Whether it is two's complement.
+    pub signed: bool,
+}
+
+/// How records that have run out enter another state.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Succession {
+    /// Offset of the state, two bytes.
+    pub state_offset: u32,
+    /// Offsets of the deadline and of the period of the idle timer, where records have one.
+    pub idle_offsets: Option<(u32, u32)>,
+    /// Offset of the deadline of the hard timer, where records have one.
+    pub hard_offset: Option<u32>,
+    /// By state, what follows it; a record in a state without a successor goes.
+    pub successors: Vec<Option<StateSuccessor>>,
+}
+
+/// The state that a record enters at the deadline of a timer; its own timers run from that deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateSuccessor {
+    /// The state.
+    pub state: u16,
+    /// Its idle timeout.
+    pub idle_ns: Option<u64>,
+    /// Its hard timeout.
+    pub hard_ns: Option<u64>,
+}
+
+/// What time has made of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aged {
+    /// No timer has run out.
+    Live,
+    /// A timer has run out, and the record has entered the successor of its state.
+    Succeeded,
+    /// A timer has run out, and the record is to go.
+    Gone,
+}
+
+impl ContextLayout {
+    /// Moves `record` to `now_ns`: where it has run out in a state with a successor it enters that one, whose timers run
+    /// from the deadline; where they have run out as well it goes.
+    pub fn age(&self, record: &mut [u8], now_ns: u64) -> Aged {
+        let Some(deadline_ns) = self.run_out(record, now_ns) else { return Aged::Live };
+        let Some(succession) = &self.succession else { return Aged::Gone };
+        let state = field::<2>(record, succession.state_offset).map(u16::from_le_bytes);
+        let successor = state.and_then(|state| succession.successors.get(usize::from(state)).copied().flatten());
+        let Some(successor) = successor else { return Aged::Gone };
+        put(record, succession.state_offset, successor.state.to_le_bytes());
+        let deadline = |timeout: Option<u64>| timeout.map_or(NO_DEADLINE, |t| deadline_ns.wrapping_add(t));
+        if let Some((deadline_offset, period_offset)) = succession.idle_offsets {
+            put(record, deadline_offset, deadline(successor.idle_ns).to_le_bytes());
+            put(record, period_offset, successor.idle_ns.unwrap_or(0).to_le_bytes());
+        }
+        if let Some(offset) = succession.hard_offset {
+            put(record, offset, deadline(successor.hard_ns).to_le_bytes());
+        }
+        if self.run_out(record, now_ns).is_some() { Aged::Gone } else { Aged::Succeeded }
+    }
+
+    /// The earliest deadline, where it has come.
+    fn run_out(&self, record: &[u8], now_ns: u64) -> Option<u64> {
+        let deadlines =
+            self.deadline_offsets.iter().filter_map(|&offset| field(record, offset).map(u64::from_le_bytes));
+        deadlines.min().filter(|&earliest| earliest <= now_ns && earliest != NO_DEADLINE)
+    }
+}
+
+fn field<const N: usize>(record: &[u8], offset: u32) -> Option<[u8; N]> {
+    record.get(offset as usize..)?.first_chunk().copied()
+}
+
+fn put<const N: usize>(record: &mut [u8], offset: u32, bytes: [u8; N]) {
+    if let Some(place) = record.get_mut(offset as usize..).and_then(|rest| rest.first_chunk_mut()) {
+        *place = bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// idle deadline, idle period, hard deadline, state
+    fn record(idle: u64, period: u64, hard: u64, state: u16) -> Vec<u8> {
+        [&idle.to_le_bytes()[..], &period.to_le_bytes(), &hard.to_le_bytes(), &state.to_le_bytes()].concat()
+    }
+
+    fn layout(successors: Option<Vec<Option<StateSuccessor>>>) -> ContextLayout {
+        let succession = successors.map(|successors| Succession {
+            state_offset: 24,
+            idle_offsets: Some((0, 8)),
+            hard_offset: Some(16),
+            successors,
+        });
+        ContextLayout { deadline_offsets: vec![0, 16], succession, ..ContextLayout::default() }
+    }
+
+    fn aged(layout: &ContextLayout, mut record: Vec<u8>, now_ns: u64) -> (Aged, Vec<u8>) {
+        let aged = layout.age(&mut record, now_ns);
+        (aged, record)
+    }
+
+    const NONE: u64 = NO_DEADLINE;
+
+    #[test]
+    fn records_without_successors_go_at_any_deadline() {
+        let layout = layout(None);
+        for (idle, hard, now, expected) in [
+            (5, NONE, 4, Aged::Live),
+            (5, NONE, 5, Aged::Gone),
+            (NONE, 5, 6, Aged::Gone),
+            (7, 5, 5, Aged::Gone),
+            (NONE, NONE, u64::MAX, Aged::Live),
+            (u64::MAX - 1, NONE, u64::MAX, Aged::Gone),
+        ] {
+            assert_eq!(aged(&layout, record(idle, 1, hard, 0), now).0, expected, "{idle} {hard} {now}");
+        }
+    }
+
+    #[test]
+    fn a_successor_counts_from_the_deadline() {
+        let next = |idle_ns, hard_ns| Some(StateSuccessor { state: 2, idle_ns, hard_ns });
+        let layout = layout(Some(vec![None, next(Some(10), None), None, next(None, Some(4)), next(None, None)]));
+        assert_eq!(aged(&layout, record(20, 5, 30, 1), 25), (Aged::Succeeded, record(30, 10, NONE, 2)));
+        assert_eq!(aged(&layout, record(40, 5, 20, 1), 29), (Aged::Succeeded, record(30, 10, NONE, 2)));
+        assert_eq!(aged(&layout, record(20, 5, 30, 1), 30).0, Aged::Gone);
+        assert_eq!(aged(&layout, record(20, 5, 30, 3), 23), (Aged::Succeeded, record(NONE, 0, 24, 2)));
+        assert_eq!(aged(&layout, record(20, 5, 30, 4), u64::MAX), (Aged::Succeeded, record(NONE, 0, NONE, 2)));
+        assert_eq!(aged(&layout, record(20, 5, 30, 2), 20).0, Aged::Gone);
+        // A state that the table does not know.
+        assert_eq!(aged(&layout, record(20, 5, 30, 9), 20).0, Aged::Gone);
+    }
+
+    #[test]
+    fn a_record_that_is_too_short_is_left_alone() {
+        let layout = layout(Some(vec![Some(StateSuccessor { state: 0, idle_ns: Some(1), hard_ns: None })]));
+        for len in 0..8 {
+            assert_eq!(aged(&layout, vec![0; len], 9), (Aged::Live, vec![0; len]));
+        }
+        // Its deadline is there, its state is not.
+        assert_eq!(aged(&layout, vec![0; 20], 9).0, Aged::Gone);
+    }
+}
