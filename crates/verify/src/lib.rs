@@ -14,6 +14,7 @@
 //! - [`Reached`] tells what the packets reached: a comparison that nothing exercised is no evidence.
 //! - [`Stimulus`] makes packets that reach it; [`RandomFunctions`] makes functions; [`fault`] breaks engines on purpose,
 //!   to show that the comparison would have seen it.
+//! - [`scenario`] plays what people wrote down: these packets in, those out, this left behind.
 #![forbid(unsafe_code)]
 
 mod arrival;
@@ -26,6 +27,7 @@ mod hits;
 mod random;
 mod render;
 mod rng;
+pub mod scenario;
 mod shrink;
 mod solve;
 mod stimulus;

@@ -1,0 +1,268 @@
+//! Reading the tokens of one statement, and values with names and counters in them.
+
+use std::collections::BTreeMap;
+
+use flowloom_efsm::model::Span;
+
+use super::error::Fault;
+use super::lex::{Form, Kind, Token, Value};
+
+/// The names that values can be given by.
+pub(super) type Names = BTreeMap<String, Value>;
+
+/// A place in the tokens of a statement.
+#[derive(Debug, Clone)]
+pub(super) struct Cursor<'a> {
+    text: &'a str,
+    tokens: &'a [Token],
+    at: usize,
+    pub(super) names: &'a Names,
+}
+
+impl<'a> Cursor<'a> {
+    /// At the start of `tokens`, which stand in `text`.
+    pub(super) fn new(text: &'a str, tokens: &'a [Token], names: &'a Names) -> Cursor<'a> {
+        Cursor { text, tokens, at: 0, names }
+    }
+
+    pub(super) fn peek(&self) -> Option<&'a Kind> {
+        self.tokens.get(self.at).map(|token| &token.kind)
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.at >= self.tokens.len()
+    }
+
+    pub(super) fn skip(&mut self) {
+        self.at += 1;
+    }
+
+    /// The place of the next token; at the end the place behind the last.
+    pub(super) fn span(&self) -> Span {
+        match self.tokens.get(self.at) {
+            Some(token) => token.span,
+            None => {
+                let end = self.tokens.last().map_or(0, |token| token.span.end);
+                Span { start: end, end }
+            }
+        }
+    }
+
+    /// The place of the token before the next one.
+    pub(super) fn last_span(&self) -> Span {
+        self.at.checked_sub(1).and_then(|at| self.tokens.get(at)).map_or_else(|| self.span(), |token| token.span)
+    }
+
+    /// The next token, where it is a word.
+    pub(super) fn peek_word(&self) -> Option<&'a str> {
+        match self.peek() {
+            Some(Kind::Word(word)) => Some(word),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_word(&self, word: &str) -> bool {
+        self.peek_word() == Some(word)
+    }
+
+    pub(super) fn is_sign(&self, sign: &str) -> bool {
+        matches!(self.peek(), Some(Kind::Sign(found)) if *found == sign)
+    }
+
+    pub(super) fn eat_word(&mut self, word: &str) -> bool {
+        let found = self.is_word(word);
+        self.at += usize::from(found);
+        found
+    }
+
+    pub(super) fn eat_sign(&mut self, sign: &str) -> bool {
+        let found = self.is_sign(sign);
+        self.at += usize::from(found);
+        found
+    }
+
+    /// The digits of the next token, where it is a number in hexadecimal: its leading zeros count where bytes are meant.
+    pub(super) fn hex_digits(&self) -> Option<&'a str> {
+        let token = self.tokens.get(self.at)?;
+        self.text.get(token.span.start..token.span.end)?.strip_prefix("0x")
+    }
+
+    /// What stands at the next token, in words.
+    pub(super) fn found(&self) -> String {
+        match self.peek() {
+            None => "the end of the line".to_owned(),
+            Some(Kind::Word(word)) => format!("`{word}`"),
+            Some(Kind::Sign(sign)) => format!("`{sign}`"),
+            Some(Kind::Bytes(_)) => "a text".to_owned(),
+            Some(Kind::Value(value)) => value.form.name().to_owned(),
+        }
+    }
+
+    /// A fault at the next token: something else was expected.
+    pub(super) fn expected(&self, what: &str) -> Fault {
+        Fault::new(self.span(), format!("found {}, expected {what}", self.found()), format!("expected {what}"))
+    }
+
+    pub(super) fn sign(&mut self, sign: &'static str) -> Result<(), Fault> {
+        if self.eat_sign(sign) { Ok(()) } else { Err(self.expected(&format!("`{sign}`"))) }
+    }
+
+    pub(super) fn word(&mut self, what: &str) -> Result<(&'a str, Span), Fault> {
+        let span = self.span();
+        match self.peek_word() {
+            Some(word) => {
+                self.at += 1;
+                Ok((word, span))
+            }
+            None => Err(self.expected(what)),
+        }
+    }
+
+    pub(super) fn text(&mut self, what: &str) -> Result<&'a [u8], Fault> {
+        match self.peek() {
+            Some(Kind::Bytes(bytes)) => {
+                self.at += 1;
+                Ok(bytes)
+            }
+            _ => Err(self.expected(what)),
+        }
+    }
+
+    /// All tokens are read.
+    pub(super) fn end(&self) -> Result<(), Fault> {
+        if self.is_done() { Ok(()) } else { Err(self.expected("the end of the line")) }
+    }
+
+    /// Whether a value starts here.
+    pub(super) fn is_value(&self) -> bool {
+        match self.peek() {
+            Some(Kind::Value(_)) => true,
+            Some(Kind::Word(word)) => self.names.contains_key(word),
+            Some(Kind::Sign(sign)) => *sign == "[",
+            _ => false,
+        }
+    }
+
+    /// A value: a sum of products of values and names.
+    pub(super) fn value(&mut self, what: &str) -> Result<Value, Fault> {
+        let start = self.span();
+        let mut left = self.product(what)?;
+        loop {
+            let op: fn(u128, u128) -> Option<u128> = if self.eat_sign("+") {
+                u128::checked_add
+            } else if self.eat_sign("-") {
+                u128::checked_sub
+            } else {
+                return Ok(left);
+            };
+            let right = self.product(what)?;
+            left = self.combine(start, left, right, op)?;
+        }
+    }
+
+    fn product(&mut self, what: &str) -> Result<Value, Fault> {
+        let start = self.span();
+        let mut left = self.factor(what)?;
+        loop {
+            let op: fn(u128, u128) -> Option<u128> = if self.eat_sign("*") {
+                u128::checked_mul
+            } else if self.eat_sign("%") {
+                u128::checked_rem
+            } else {
+                return Ok(left);
+            };
+            let right = self.factor(what)?;
+            left = self.combine(start, left, right, op)?;
+        }
+    }
+
+    fn factor(&mut self, what: &str) -> Result<Value, Fault> {
+        if self.eat_sign("[") {
+            if self.is_sign("[") {
+                return Err(self.expected(what)); // brackets set an address apart, nothing else
+            }
+            let value = self.value(what)?;
+            self.sign("]")?;
+            return Ok(value);
+        }
+        let value = match self.peek() {
+            Some(Kind::Value(value)) => *value,
+            Some(Kind::Word(word)) => match self.names.get(word) {
+                Some(value) => *value,
+                None => {
+                    let known: Vec<String> = self.names.keys().map(|name| format!("`{name}`")).collect();
+                    let help = match known.is_empty() {
+                        true => format!("give it a value with `let {word} = …`"),
+                        false => format!("names with a value are {}; `let {word} = …` gives it one", known.join(", ")),
+                    };
+                    return Err(self.expected(what).help(help));
+                }
+            },
+            _ => return Err(self.expected(what)),
+        };
+        self.at += 1;
+        Ok(value)
+    }
+
+    /// The result is what the operand is that is not a mere number.
+    fn combine(
+        &self,
+        start: Span,
+        left: Value,
+        right: Value,
+        op: fn(u128, u128) -> Option<u128>,
+    ) -> Result<Value, Fault> {
+        let span = Span { start: start.start, end: self.last_span().end };
+        let form = match (left.form, right.form) {
+            (form, Form::Number) | (Form::Number, form) => form,
+            (l, r) if l == r => l,
+            (l, r) => {
+                return Err(Fault::new(span, format!("{} and {} do not go together", l.name(), r.name()), ""));
+            }
+        };
+        let wide = match form {
+            Form::V4 => 32,
+            Form::Mac => 48,
+            Form::Time => 64,
+            Form::Number | Form::V6 => 128,
+        };
+        match op(left.bits, right.bits).filter(|bits| wide == 128 || bits >> wide == 0) {
+            Some(bits) => Ok(Value { bits, form }),
+            None => Err(Fault::new(span, format!("the result is no {}", &form.name()[2..].trim_start()), "")
+                .help("values are never negative, and a division by 0 has no rest")),
+        }
+    }
+
+    pub(super) fn number(&mut self, what: &str) -> Result<u128, Fault> {
+        let start = self.span();
+        let value = self.value(what)?;
+        let span = Span { start: start.start, end: self.last_span().end };
+        match value.form {
+            Form::Number => Ok(value.bits),
+            form => Err(Fault::new(span, format!("found {}, expected {what}", form.name()), "")),
+        }
+    }
+
+    /// A number up to `most`.
+    pub(super) fn number_to(&mut self, what: &str, most: u128) -> Result<u128, Fault> {
+        let start = self.span();
+        let number = self.number(what)?;
+        let span = Span { start: start.start, end: self.last_span().end };
+        if number > most {
+            return Err(Fault::new(span, format!("{number} is no {what}: the largest is {most}"), ""));
+        }
+        Ok(number)
+    }
+
+    pub(super) fn time_ns(&mut self) -> Result<u64, Fault> {
+        let start = self.span();
+        let value = self.value("a time")?;
+        let span = Span { start: start.start, end: self.last_span().end };
+        match value.form {
+            Form::Time => Ok(value.bits as u64),
+            Form::Number if value.bits == 0 => Ok(0),
+            form => Err(Fault::new(span, format!("found {}, expected a time", form.name()), "")
+                .help("a time has a unit: `10ms`, `2s`, `1m`")),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What is wrong with a scenario file, with its place.
+
+use std::fmt;
+use std::sync::Arc;
+
+use flowloom_efsm::model::{Source, Span};
+use miette::{LabeledSpan, SourceCode};
+
+/// One mistake in a scenario file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScenarioError {
+    /// What was found and what was expected.
+    pub message: String,
+    /// Where.
+    pub span: Span,
+    /// What stands there, in a word or two; may be empty.
+    pub label: String,
+    /// What to do about it.
+    pub help: Option<String>,
+    /// The file.
+    pub source: Arc<Source>,
+}
+
+impl ScenarioError {
+    /// Line and column, from 1.
+    pub fn position(&self) -> (u32, u32) {
+        let (line, column, _) = self.source.locate(self.span.start);
+        (line, column)
+    }
+}
+
+impl fmt::Display for ScenarioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ScenarioError {}
+
+impl miette::Diagnostic for ScenarioError {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        Some(self.source.as_ref())
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let text = Some(self.label.clone()).filter(|label| !label.is_empty());
+        let length = self.span.end.saturating_sub(self.span.start);
+        Some(Box::new(std::iter::once(LabeledSpan::new(text, self.span.start, length))))
+    }
+}
+
+/// All that is wrong with a scenario file, in its order; at least one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScenarioErrors {
+    /// The file's name.
+    pub name: String,
+    /// The mistakes.
+    pub list: Vec<ScenarioError>,
+}
+
+impl fmt::Display for ScenarioErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.list.len() == 1 { "" } else { "s" };
+        write!(f, "`{}` has {} error{plural}", self.name, self.list.len())
+    }
+}
+
+impl std::error::Error for ScenarioErrors {}
+
+impl miette::Diagnostic for ScenarioErrors {
+    fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn miette::Diagnostic> + 'a>> {
+        Some(Box::new(self.list.iter().map(|error| error as &dyn miette::Diagnostic)))
+    }
+}
+
+/// A mistake on its way to become a [`ScenarioError`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) span: Span,
+    pub(super) message: String,
+    pub(super) label: String,
+    pub(super) help: Option<String>,
+}
+
+impl Fault {
+    pub(super) fn new(span: Span, message: impl Into<String>, label: impl Into<String>) -> Fault {
+        Fault { span, message: message.into(), label: label.into(), help: None }
+    }
+
+    pub(super) fn help(mut self, help: impl Into<String>) -> Fault {
+        self.help = Some(help.into());
+        self
+    }
+
+    pub(super) fn of(self, source: &Arc<Source>) -> ScenarioError {
+        let Fault { span, message, label, help } = self;
+        ScenarioError { message, span, label, help, source: Arc::clone(source) }
+    }
+}

@@ -1,0 +1,325 @@
+//! From text to tokens.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use flowloom_efsm::model::Span;
+
+use super::error::Fault;
+
+/// A piece of the text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Token {
+    pub(super) kind: Kind,
+    pub(super) span: Span,
+    /// The first of its line.
+    pub(super) starts_line: bool,
+}
+
+/// What a piece is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A name, also with dots and hyphens inside: `ip.ttl`, `echo-reply`.
+    Word(String),
+    /// A value.
+    Value(Value),
+    /// A quoted text or nothing but bytes.
+    Bytes(Vec<u8>),
+    /// A sign.
+    Sign(&'static str),
+}
+
+/// A value and what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Value {
+    pub(super) bits: u128,
+    pub(super) form: Form,
+}
+
+/// What a value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    Number,
+    /// In nanoseconds.
+    Time,
+    V4,
+    V6,
+    Mac,
+}
+
+impl Form {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Form::Number => "a number",
+            Form::Time => "a time",
+            Form::V4 => "an IPv4 address",
+            Form::V6 => "an IPv6 address",
+            Form::Mac => "a MAC address",
+        }
+    }
+}
+
+const SIGNS: [&str; 17] = ["->", "..", ">", "/", ",", "=", ":", "+", "-", "*", "%", "{", "}", "[", "]", "(", ")"];
+const UNITS: [(&str, u64); 5] =
+    [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000), ("m", 60_000_000_000)];
+
+/// All tokens of `text`, and what is no token.
+pub(super) fn tokens(text: &str) -> (Vec<Token>, Vec<Fault>) {
+    let mut lexer = Lexer { text, at: 0, starts_line: true };
+    let (mut tokens, mut faults) = (Vec::new(), Vec::new());
+    loop {
+        lexer.skip();
+        if lexer.rest().is_empty() {
+            return (tokens, faults);
+        }
+        let (start, starts_line) = (lexer.at, lexer.starts_line);
+        lexer.starts_line = false;
+        match lexer.kind() {
+            Ok(kind) => tokens.push(Token { kind, span: Span { start, end: lexer.at }, starts_line }),
+            Err(fault) => faults.push(fault),
+        }
+    }
+}
+
+struct Lexer<'t> {
+    text: &'t str,
+    at: usize,
+    starts_line: bool,
+}
+
+impl<'t> Lexer<'t> {
+    fn rest(&self) -> &'t str {
+        &self.text[self.at..]
+    }
+
+    fn skip(&mut self) {
+        while let Some(c) = self.rest().chars().next() {
+            match c {
+                '\n' => self.starts_line = true,
+                '#' => {
+                    self.at += self.rest().find('\n').unwrap_or(self.rest().len());
+                    continue;
+                }
+                c if c.is_whitespace() => {}
+                _ => return,
+            }
+            self.at += c.len_utf8();
+        }
+    }
+
+    /// The longest piece from here on whose characters `fits`.
+    fn run(&self, fits: impl Fn(char) -> bool) -> &'t str {
+        let rest = self.rest();
+        &rest[..rest.find(|c| !fits(c)).unwrap_or(rest.len())]
+    }
+
+    fn kind(&mut self) -> Result<Kind, Fault> {
+        let rest = self.rest();
+        if rest.starts_with('"') {
+            return self.quoted();
+        }
+        if let Some(value) = self.address() {
+            return Ok(Kind::Value(value));
+        }
+        match rest.chars().next() {
+            Some(c) if c.is_ascii_digit() => self.number(),
+            Some(c) if c.is_alphabetic() || c == '_' => Ok(self.word()),
+            c => {
+                let sign = SIGNS.into_iter().find(|sign| rest.starts_with(sign));
+                self.at += sign.map_or(c.map_or(1, char::len_utf8), str::len);
+                sign.map(Kind::Sign).ok_or_else(|| {
+                    let span = Span { start: self.at - c.map_or(1, char::len_utf8), end: self.at };
+                    Fault::new(span, format!("`{}` means nothing here", c.unwrap_or(' ')), "")
+                })
+            }
+        }
+    }
+
+    /// An address: tried first, since it may begin like a number or a word.
+    fn address(&mut self) -> Option<Value> {
+        let run = self.run(|c| c.is_ascii_hexdigit() || c == ':' || c == '.');
+        if run.matches(':').count() >= 2 {
+            let v6 = run.parse().map(|v6: Ipv6Addr| Value { bits: v6.to_bits(), form: Form::V6 }).ok();
+            if let Some(value) = mac(run).or(v6) {
+                self.at += run.len();
+                return Some(value);
+            }
+        }
+        let run = self.run(|c| c.is_ascii_digit() || c == '.');
+        let v4: Ipv4Addr = run.parse().ok()?;
+        self.at += run.len();
+        Some(Value { bits: v4.to_bits().into(), form: Form::V4 })
+    }
+
+    fn number(&mut self) -> Result<Kind, Fault> {
+        let start = self.at;
+        let run = self.run(|c| c.is_ascii_alphanumeric() || c == '_');
+        let fraction = self.fraction(run);
+        self.at += run.len() + fraction.map_or(0, |f| f.len() + 1);
+        let span = Span { start, end: self.at };
+        let wrong =
+            |help: &str| Err(Fault::new(span, format!("`{}` is no number", &self.text[start..self.at]), "").help(help));
+        let digits = run.replace('_', "");
+        for (prefix, radix) in [("0x", 16), ("0b", 2)] {
+            if let Some(digits) = digits.strip_prefix(prefix) {
+                return match u128::from_str_radix(digits, radix) {
+                    Ok(bits) if fraction.is_none() => Ok(Kind::Value(Value { bits, form: Form::Number })),
+                    _ => hex(digits)
+                        .filter(|_| radix == 16)
+                        .map(Kind::Bytes)
+                        .map_or_else(|| wrong("write it as `0x1f` or `31`"), Ok),
+                };
+            }
+        }
+        let whole = digits.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let unit = fraction.map_or(&digits[whole.len()..], |f| f.trim_start_matches(|c: char| c.is_ascii_digit()));
+        let Ok(number) = whole.parse::<u128>() else { return wrong("the largest number has 128 bits") };
+        if unit.is_empty() {
+            return Ok(Kind::Value(Value { bits: number, form: Form::Number }));
+        }
+        let Some((_, unit_ns)) = UNITS.into_iter().find(|(name, _)| *name == unit) else {
+            return wrong("a time is a number with `ns`, `us`, `ms`, `s` or `m`");
+        };
+        let part = fraction.map_or("", |f| f.trim_end_matches(|c: char| c.is_ascii_alphabetic()));
+        let scale = 10_u128.checked_pow(part.len() as u32).unwrap_or(u128::MAX);
+        let part_ns = part.parse::<u128>().unwrap_or(0).checked_mul(unit_ns.into());
+        let time = part_ns.filter(|ns| ns % scale == 0).and_then(|ns| {
+            let total = number.checked_mul(unit_ns.into())?.checked_add(ns / scale)?;
+            u64::try_from(total).ok()
+        });
+        match time {
+            Some(ns) => Ok(Kind::Value(Value { bits: ns.into(), form: Form::Time })),
+            None => wrong("a time is a whole number of nanoseconds, at most 2^64 of them"),
+        }
+    }
+
+    /// What follows the point of `1.5s`; nothing after `1..5`.
+    fn fraction(&self, run: &str) -> Option<&'t str> {
+        let after = self.rest()[run.len()..].strip_prefix('.')?;
+        let end = after.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(after.len());
+        let fraction = &after[..end];
+        (fraction.starts_with(|c: char| c.is_ascii_digit()) && run.bytes().all(|b| b.is_ascii_digit()))
+            .then_some(fraction)
+    }
+
+    /// Dots and hyphens belong to a word where a letter follows: `n-1` is a difference, `a.b` a name. So do digits after a
+    /// dot (`5-tuple` is no word of scenarios).
+    fn word(&mut self) -> Kind {
+        let rest = self.rest();
+        let mut end = 0;
+        let mut chars = rest.char_indices().peekable();
+        while let Some((at, c)) = chars.next() {
+            let next = chars.peek().map(|&(_, c)| c);
+            let joins = (c == '.' || c == '-') && next.is_some_and(|c| c.is_alphabetic() || c == '_');
+            if !(c.is_alphanumeric() || c == '_' || joins) {
+                break;
+            }
+            end = at + c.len_utf8();
+        }
+        self.at += end;
+        Kind::Word(rest[..end].to_owned())
+    }
+
+    fn quoted(&mut self) -> Result<Kind, Fault> {
+        let start = self.at;
+        let mut bytes = Vec::new();
+        let mut chars = self.rest().char_indices().skip(1);
+        while let Some((at, c)) = chars.next() {
+            match c {
+                '"' => {
+                    self.at = start + at + 1;
+                    return Ok(Kind::Bytes(bytes));
+                }
+                '\n' => break,
+                '\\' => {
+                    let escaped = chars.next().map(|(_, c)| c);
+                    match escaped.and_then(|c| {
+                        [('n', 10), ('r', 13), ('t', 9), ('0', 0), ('"', 34), ('\\', 92)].into_iter().find(|e| e.0 == c)
+                    }) {
+                        Some((_, byte)) => bytes.push(byte),
+                        None => {
+                            self.at += self.run(|c| c != '\n').len();
+                            let span = Span { start: start + at, end: start + at + 2 };
+                            return Err(Fault::new(span, "no such escape in a text", "")
+                                .help("there are \\n \\r \\t \\0 \\\" \\\\; other bytes are written in hexadecimal: `data 0xff00`"));
+                        }
+                    }
+                }
+                c => bytes.extend(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        self.at += self.run(|c| c != '\n').len();
+        Err(Fault::new(Span { start, end: self.at }, "the text does not end on this line", "").help("end it with `\"`"))
+    }
+}
+
+fn mac(run: &str) -> Option<Value> {
+    let parts: Vec<&str> = run.split(':').collect();
+    if parts.len() != 6 || parts.iter().any(|p| p.len() != 2) {
+        return None;
+    }
+    let bits = parts.iter().try_fold(0, |bits, part| Some(bits << 8 | u128::from_str_radix(part, 16).ok()?))?;
+    Some(Value { bits, form: Form::Mac })
+}
+
+/// Bytes from pairs of hexadecimal digits.
+pub(super) fn hex(digits: &str) -> Option<Vec<u8>> {
+    let pairs = digits.len().is_multiple_of(2) && digits.is_ascii();
+    let byte = |i: usize| u8::from_str_radix(digits.get(2 * i..2 * i + 2)?, 16).ok();
+    if pairs { (0..digits.len() / 2).map(byte).collect() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds(text: &str) -> Vec<Kind> {
+        let (tokens, faults) = tokens(text);
+        assert_eq!(faults, []);
+        tokens.into_iter().map(|t| t.kind).collect()
+    }
+
+    fn value(bits: u128, form: Form) -> Kind {
+        Kind::Value(Value { bits, form })
+    }
+
+    #[test]
+    fn values_are_what_they_look_like() {
+        let cases = [
+            ("10.0.0.1", 0x0a00_0001, Form::V4),
+            ("2001:db8::1", 0x2001_0db8 << 96 | 1, Form::V6),
+            ("::1", 1, Form::V6),
+            ("02:00:00:00:00:0a", 0x0200_0000_000a, Form::Mac),
+            ("0x1f", 31, Form::Number),
+            ("65_536", 65536, Form::Number),
+            ("1.5ms", 1_500_000, Form::Time),
+            ("2s", 2_000_000_000, Form::Time),
+            ("10ns", 10, Form::Time),
+        ];
+        for (text, bits, form) in cases {
+            assert_eq!(kinds(text), [value(bits, form)], "{text}");
+        }
+    }
+
+    #[test]
+    fn signs_between_values_and_words_stay_signs() {
+        let word = |w: &str| Kind::Word(w.to_owned());
+        assert_eq!(kinds("a:1"), [word("a"), Kind::Sign(":"), value(1, Form::Number)]);
+        assert_eq!(
+            kinds("10.0.0.1:80 -> x"),
+            [value(0x0a00_0001, Form::V4), Kind::Sign(":"), value(80, Form::Number), Kind::Sign("->"), word("x")]
+        );
+        assert_eq!(kinds("1..2"), [value(1, Form::Number), Kind::Sign(".."), value(2, Form::Number)]);
+        assert_eq!(kinds("echo-reply n-1"), [word("echo-reply"), word("n"), Kind::Sign("-"), value(1, Form::Number)]);
+        assert_eq!(kinds("ip.ttl # not this"), [word("ip.ttl")]);
+        assert_eq!(kinds(r#""a\n""#), [Kind::Bytes(b"a\n".to_vec())]);
+    }
+
+    #[test]
+    fn nonsense_has_its_place() {
+        for (text, start) in [("a ; b", 2), ("5x", 0), ("a \"b", 2), ("99999999999999999999s", 0), ("\"\\q\"", 1)] {
+            let (_, faults) = tokens(text);
+            assert_eq!(faults.len(), 1, "{text}: {faults:?}");
+            assert_eq!(faults[0].span.start, start, "{text}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What a function does to a packet: fields change, the outermost tag or label goes, checksums follow.
+
+use flowloom_wire::graph::{Slice, UserHeader, bytes};
+
+use super::{Kind, Packet};
+
+/// What a name like `ip.src` stands for in a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Target {
+    /// Bits of a header, by the header's place.
+    Field { layer: usize, slice: Slice },
+    /// The payload.
+    Payload,
+}
+
+/// A packet that is being changed, beside the one that came.
+pub(in super::super) struct Changed {
+    came: Packet,
+    packet: Packet,
+    /// Which header of the packet that came each header was.
+    origin: Vec<usize>,
+    /// Headers whose checksum was set by name.
+    set: Vec<usize>,
+}
+
+impl Changed {
+    pub(in super::super) fn new(came: Packet) -> Changed {
+        let origin = (0..came.layers.len()).collect();
+        Changed { packet: came.clone(), came, origin, set: Vec::new() }
+    }
+
+    /// Takes the outermost header of this kind away; whether there was one.
+    pub(in super::super) fn remove(&mut self, kind: Kind) -> bool {
+        let Some(at) = self.packet.layers.iter().position(|layer| layer.kind == kind) else { return false };
+        self.packet.layers.remove(at);
+        self.origin.remove(at);
+        true
+    }
+
+    /// The packet as it is now.
+    pub(in super::super) fn packet(&self) -> &Packet {
+        &self.packet
+    }
+
+    pub(in super::super) fn set(&mut self, target: Target, value: u128) {
+        if let Target::Field { layer: at, slice } = target
+            && let Some(layer) = self.packet.layers.get_mut(at)
+        {
+            if layer.kind.checksum() == Some(slice) {
+                self.set.push(at);
+            }
+            layer.give(slice, value);
+        }
+    }
+
+    pub(in super::super) fn set_payload(&mut self, payload: Vec<u8>) {
+        self.packet.payload = payload;
+    }
+
+    /// Does not compare it.
+    pub(in super::super) fn ignore(&mut self, target: Target) {
+        match target {
+            Target::Payload => self.packet.any_payload = true,
+            Target::Field { layer: at, slice } => {
+                if let Some(layer) = self.packet.layers.get_mut(at) {
+                    let value = layer.get(slice);
+                    layer.give(slice, value);
+                    layer.any.push(slice);
+                }
+            }
+        }
+    }
+
+    /// The changed packet. A checksum that came wrong stays wrong by as much [RFC 1624 3]; 0 in UDP stays 0.
+    pub(in super::super) fn finish(mut self, own: &[UserHeader]) -> Packet {
+        let (old, new) = (right_checksums(&self.came, own), right_checksums(&self.packet, own));
+        for (at, layer) in self.packet.layers.iter_mut().enumerate() {
+            let Some(slice) = layer.kind.checksum() else { continue };
+            if !layer.given.contains(&slice) || layer.any.contains(&slice) || self.set.contains(&at) {
+                continue;
+            }
+            let found = layer.get(slice) as u16;
+            let (old, new) = (old[self.origin[at]], new[at]);
+            if old == new || layer.kind == Kind::Udp && found == 0 {
+                continue;
+            }
+            let mut sum = u32::from(!found) + u32::from(old) + u32::from(!new);
+            while sum > 0xffff {
+                sum = (sum >> 16) + (sum & 0xffff);
+            }
+            let value = match !(sum as u16) {
+                0 if layer.kind == Kind::Udp => 0xffff,
+                value => value,
+            };
+            layer.give(slice, value.into());
+        }
+        self.packet
+    }
+}
+
+/// The checksum that each header would have if all were right.
+fn right_checksums(packet: &Packet, own: &[UserHeader]) -> Vec<u16> {
+    let mut packet = Packet { cut: None, ..packet.clone() };
+    for layer in &mut packet.layers {
+        let checksum = layer.kind.checksum();
+        layer.given.retain(|given| Some(*given) != checksum);
+    }
+    let encoded = packet.encode(own);
+    let of = |(layer, &offset): (&super::Layer, &usize)| {
+        let slice = layer.kind.checksum().unwrap_or(bytes(0, 2));
+        encoded.bytes.get(offset..).and_then(|bytes| slice.read(bytes)).unwrap_or(0) as u16
+    };
+    packet.layers.iter().zip(&encoded.offsets).map(of).collect()
+}
+
+impl Packet {
+    /// What `name` stands for; an error says what was expected.
+    pub(in super::super) fn target(&self, name: &str, own: &[UserHeader]) -> Result<Target, String> {
+        if name == "data" {
+            return Ok(Target::Payload);
+        }
+        let inner = self.inner();
+        let (outer_name, is_inner) = name.strip_prefix("inner.").map_or((name, false), |rest| (rest, true));
+        let Some((head, field)) = outer_name.split_once('.') else {
+            return Err("a field by its whole name, such as `ip.ttl`".to_owned());
+        };
+        let range = match (is_inner, inner) {
+            (true, None) => return Err("a field of this packet; it has no inner packet".to_owned()),
+            (true, Some(inner)) => inner..self.layers.len(),
+            (false, Some(inner)) => 0..inner,
+            (false, None) => 0..self.layers.len(),
+        };
+        let (base, nth) = match head.char_indices().next_back() {
+            Some((at, digit @ '2'..='4')) if matches!(&head[..at], "vlan" | "mpls") => {
+                (&head[..at], digit as usize - '1' as usize)
+            }
+            _ => (head, 0),
+        };
+        let fits = |kind: Kind| match base {
+            "ip" => kind.is_ip(),
+            "l4" => matches!(kind, Kind::Tcp | Kind::Udp),
+            name => kind.name(own) == name,
+        };
+        let places = range.filter(|&at| fits(self.layers[at].kind));
+        let Some(layer) = places.into_iter().nth(nth) else {
+            return Err(format!("a field of this packet; it has no header `{head}`, but {}", self.outline(own)));
+        };
+        let kind = self.layers[layer].kind;
+        match kind.field(field, own) {
+            Some(slice) => Ok(Target::Field { layer, slice }),
+            None => {
+                let names: Vec<String> = kind.fields(own).into_iter().map(|(name, _)| name).collect();
+                Err(format!("a field of `{head}`: {}", names.join(", ")))
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Packets as scenarios speak of them: a list of headers with fields by name, and a payload.
+//!
+//! [`Packet::encode`] makes the bytes, with everything that follows from the rest (lengths, checksums, what says which
+//! header is next) put right unless it was given; [`Packet::dissect`] is the way back, for bytes that an engine sent.
+//! Both are written apart from `flowloom_wire`, from whose tables the engines are made.
+
+mod change;
+mod diff;
+mod dissect;
+mod fields;
+mod read;
+mod words;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use flowloom_wire::checksum::Sum;
+use flowloom_wire::field::FieldId;
+use flowloom_wire::graph::{Slice, UserHeader, bits, bytes};
+
+pub(super) use change::{Changed, Target};
+pub(super) use diff::differences;
+pub(super) use fields::Kind;
+use fields::{GTPU_PORT, NO_ETHERTYPE, NO_PROTO};
+pub(super) use read::{Reader, field_value, is_reserved, payload};
+pub(super) use words::mac_text;
+
+/// A header and its bytes: the fixed part, then options.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Layer {
+    pub(super) kind: Kind,
+    pub(super) bytes: Vec<u8>,
+    /// Fields that keep the value they have.
+    pub(super) given: Vec<Slice>,
+    /// Fields that are not compared.
+    pub(super) any: Vec<Slice>,
+}
+
+/// A packet.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Packet {
+    pub(super) layers: Vec<Layer>,
+    pub(super) payload: Vec<u8>,
+    /// The payload is not compared.
+    pub(super) any_payload: bool,
+    /// What stands behind the IP packet.
+    pub(super) trailer: Vec<u8>,
+    /// No more than so many bytes are present.
+    pub(super) cut: Option<usize>,
+}
+
+/// The bytes of a packet and where its headers stand in them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Encoded {
+    pub(super) bytes: Vec<u8>,
+    pub(super) offsets: Vec<usize>,
+}
+
+impl Layer {
+    pub(super) fn new(kind: Kind, own: &[UserHeader]) -> Layer {
+        Layer { kind, bytes: kind.blank(own), given: Vec::new(), any: Vec::new() }
+    }
+
+    /// The value of some bits; 0 where the header is too short for them.
+    pub(super) fn get(&self, slice: Slice) -> u128 {
+        slice.read(&self.bytes).unwrap_or(0)
+    }
+
+    /// Sets bits to a value that they keep.
+    pub(super) fn give(&mut self, slice: Slice, value: u128) {
+        slice.write(&mut self.bytes, value);
+        self.any.retain(|any| *any != slice);
+        if !self.given.contains(&slice) {
+            self.given.push(slice);
+        }
+    }
+
+    /// Sets bits that were not given to what follows from the rest.
+    fn fill(&mut self, slice: Slice, value: u128) {
+        let overlaps = |given: &Slice| {
+            given.offset_bits < slice.offset_bits + u16::from(slice.width_bits)
+                && slice.offset_bits < given.offset_bits + u16::from(given.width_bits)
+        };
+        if !self.given.iter().any(overlaps) {
+            slice.write(&mut self.bytes, value);
+        }
+    }
+}
+
+impl Packet {
+    /// The bytes of the packet.
+    pub(super) fn encode(&self, own: &[UserHeader]) -> Encoded {
+        let mut layers = self.layers.clone();
+        let mut rest = self.payload.clone();
+        for i in (0..layers.len()).rev() {
+            let (before, after) = layers.split_at_mut(i);
+            let [layer, after @ ..] = after else { continue };
+            fill(layer, before, after, &rest, own);
+            let mut whole = layer.bytes.clone();
+            whole.append(&mut rest);
+            rest = whole;
+        }
+        let mut offsets = Vec::with_capacity(layers.len());
+        let mut at = 0;
+        for layer in &layers {
+            offsets.push(at);
+            at += layer.bytes.len();
+        }
+        rest.extend(&self.trailer);
+        rest.truncate(self.cut.unwrap_or(usize::MAX));
+        Encoded { bytes: rest, offsets }
+    }
+
+    /// The place of the second IP header: where the packet inside a tunnel begins.
+    pub(super) fn inner(&self) -> Option<usize> {
+        self.layers.iter().enumerate().filter(|(_, layer)| layer.kind.is_ip()).nth(1).map(|(i, _)| i)
+    }
+}
+
+/// Puts right what follows from the other headers and from what comes after this one.
+fn fill(layer: &mut Layer, before: &mut [Layer], after: &[Layer], rest: &[u8], own: &[UserHeader]) {
+    let next = after.first().map(|layer| layer.kind);
+    let header_len = layer.bytes.len();
+    match layer.kind {
+        Kind::Eth | Kind::Vlan => {
+            let ethertype = next.and_then(|next| next.ethertype(own)).unwrap_or(NO_ETHERTYPE);
+            layer.fill(bytes(header_len as u16 - 2, 2), ethertype.into());
+        }
+        Kind::Mpls => layer.fill(bits(23, 1), u128::from(next != Some(Kind::Mpls))),
+        Kind::Ipv4 => {
+            layer.fill(bits(4, 4), (header_len / 4) as u128);
+            layer.fill(bytes(2, 2), (header_len + rest.len()) as u128);
+            layer.fill(bytes(9, 1), next.and_then(|next| next.proto(own)).unwrap_or(NO_PROTO).into());
+            let sum = |bytes: &[u8]| Sum::new().bytes(bytes);
+            checksum(layer, &[], sum);
+        }
+        Kind::Ipv6 => {
+            layer.fill(bytes(4, 2), rest.len() as u128);
+            layer.fill(bytes(6, 1), next.and_then(|next| next.proto(own)).unwrap_or(NO_PROTO).into());
+        }
+        Kind::Extension(kind) => {
+            layer.fill(bytes(0, 1), next.and_then(|next| next.proto(own)).unwrap_or(NO_PROTO).into());
+            if kind != fields::FRAGMENT {
+                layer.fill(bytes(1, 1), (header_len / 8).saturating_sub(1) as u128);
+            }
+        }
+        Kind::Tcp => {
+            layer.fill(bits(96, 4), (header_len / 4) as u128);
+            let pseudo = pseudo_header(before, 6, header_len + rest.len());
+            checksum(layer, rest, |bytes| pseudo.bytes(bytes));
+        }
+        Kind::Udp => {
+            default_ports(layer, next, own);
+            layer.fill(bytes(4, 2), (header_len + rest.len()) as u128);
+            let pseudo = pseudo_header(before, 17, header_len + rest.len());
+            checksum(layer, rest, |bytes| pseudo.bytes(bytes));
+        }
+        Kind::Icmp => checksum(layer, rest, |bytes| Sum::new().bytes(bytes)),
+        Kind::Icmp6 => {
+            let pseudo = pseudo_header(before, 58, header_len + rest.len());
+            checksum(layer, rest, |bytes| pseudo.bytes(bytes));
+        }
+        Kind::Gtpu => layer.fill(bytes(2, 2), (header_len + rest.len() - 8) as u128),
+        Kind::Arp | Kind::User(_) | Kind::Bytes => {}
+    }
+}
+
+/// Ports that say what follows, where none were given.
+fn default_ports(layer: &mut Layer, next: Option<Kind>, own: &[UserHeader]) {
+    match next {
+        Some(Kind::Gtpu) => {
+            layer.fill(bytes(0, 2), GTPU_PORT.into());
+            layer.fill(bytes(2, 2), GTPU_PORT.into());
+        }
+        Some(Kind::User(i)) => {
+            for (field, value) in own.get(i).map_or(&[][..], |header| &header.when) {
+                if let Some(slice) = port_slice(*field) {
+                    layer.fill(slice, u128::from(*value));
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Where a port stands in TCP and UDP.
+fn port_slice(field: FieldId) -> Option<Slice> {
+    match field.name().rsplit('.').next() {
+        Some("sport") => Some(bytes(0, 2)),
+        Some("dport") => Some(bytes(2, 2)),
+        _ => None,
+    }
+}
+
+/// The sum over the pseudo header of the closest IP header.
+fn pseudo_header(before: &[Layer], proto: u8, len_bytes: usize) -> Sum {
+    let Some(ip) = before.iter().rev().find(|layer| layer.kind.is_ip()) else { return Sum::new() };
+    let address = |offset: u16| match ip.kind {
+        Kind::Ipv4 => IpAddr::V4(Ipv4Addr::from_bits(ip.get(bytes(offset, 4)) as u32)),
+        _ => IpAddr::V6(Ipv6Addr::from_bits(ip.get(bytes(offset, 16)))),
+    };
+    let (src, dst) = if ip.kind == Kind::Ipv4 { (address(12), address(16)) } else { (address(8), address(24)) };
+    Sum::new().pseudo_header(src, dst, proto, len_bytes as u32)
+}
+
+/// Fills the checksum over the header and what it covers.
+fn checksum(layer: &mut Layer, rest: &[u8], sum: impl Fn(&[u8]) -> Sum) {
+    let Some(slice) = layer.kind.checksum() else { return };
+    if layer.given.contains(&slice) {
+        return;
+    }
+    slice.write(&mut layer.bytes, 0);
+    let mut covered = layer.bytes.clone();
+    if layer.kind != Kind::Ipv4 {
+        covered.extend(rest);
+    }
+    let value = match sum(&covered).checksum() {
+        0 if layer.kind == Kind::Udp => 0xffff,
+        value => value,
+    };
+    slice.write(&mut layer.bytes, value.into());
+}

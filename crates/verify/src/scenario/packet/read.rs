@@ -1,0 +1,633 @@
+//! From words to packets.
+
+use flowloom_efsm::model::Span;
+use flowloom_wire::field::IPV4_MAPPED;
+use flowloom_wire::graph::{Slice, UserHeader, bytes};
+
+use super::fields::NAMED;
+use super::words::TCP_FLAGS;
+use super::{Kind, Layer, Packet};
+use crate::scenario::cursor::Cursor;
+use crate::scenario::error::Fault;
+use crate::scenario::lex::{Form, Kind as Tok, Value, hex};
+
+/// The largest payload, and the largest frame.
+const MOST_BYTES: u128 = 65_535;
+
+/// Words with a meaning of their own in statements and packets, beside headers and fields.
+const WORDS: [&str; 50] = [
+    "scenario",
+    "function",
+    "param",
+    "let",
+    "ports",
+    "start",
+    "at",
+    "after",
+    "port",
+    "repeat",
+    "every",
+    "as",
+    "state",
+    "no",
+    "contexts",
+    "global",
+    "wait",
+    "sweep",
+    "is",
+    "of",
+    "with",
+    "without",
+    "same",
+    "inner",
+    "any",
+    "drop",
+    "pass",
+    "reply",
+    "aborted",
+    "forward",
+    "flood",
+    "also",
+    "data",
+    "size",
+    "pad",
+    "cut",
+    "options",
+    "mss",
+    "wscale",
+    "sackok",
+    "sack",
+    "ts",
+    "nop",
+    "win",
+    "request",
+    "echo",
+    "unreachable",
+    "qfi",
+    "ip",
+    "l4",
+];
+
+/// Whether a word cannot be the name of a value.
+pub(in super::super) fn is_reserved(word: &str) -> bool {
+    let is_field = |kind: Kind| kind.fields(&[]).iter().any(|(name, _)| name == word);
+    WORDS.contains(&word)
+        || TCP_FLAGS.iter().any(|(flag, _)| *flag == word)
+        || NAMED.iter().any(|(name, kind)| *name == word || is_field(*kind))
+}
+
+/// Reads packets.
+pub(in super::super) struct Reader<'a> {
+    /// The headers that the function declares.
+    pub(in super::super) own: &'a [UserHeader],
+    /// The packet that came, where an expected one is read: `same`, `inner`, `any` and its Ethernet addresses can stand for
+    /// parts of it.
+    pub(in super::super) came: Option<&'a Packet>,
+}
+
+/// The packet so far.
+struct Draft {
+    packet: Packet,
+    /// The IP header that was put in front of the last header.
+    implied: Option<usize>,
+    /// Transport headers without ports, and where they stand.
+    without_ports: Vec<(usize, Span)>,
+    /// Payload and frame sizes: nothing can follow.
+    is_closed: bool,
+    size: Option<(usize, Span)>,
+    pad: Option<usize>,
+}
+
+impl Reader<'_> {
+    /// Reads a packet up to what cannot belong to one.
+    pub(in super::super) fn packet(&self, cursor: &mut Cursor<'_>) -> Result<Packet, Fault> {
+        let start = cursor.span();
+        let mut draft = Draft {
+            packet: Packet::default(),
+            implied: None,
+            without_ports: Vec::new(),
+            is_closed: false,
+            size: None,
+            pad: None,
+        };
+        if !cursor.is_word("eth") && !cursor.is_word("bytes") {
+            draft.packet.layers.push(self.ethernet());
+        }
+        loop {
+            self.layer(cursor, &mut draft)?;
+            if !cursor.is_sign("/") {
+                break;
+            }
+            if draft.is_closed {
+                return Err(Fault::new(cursor.span(), "a header after the payload", "the packet has ended")
+                    .help("`data`, `size`, `pad`, `cut`, `same` and `inner` end a packet"));
+            }
+            cursor.skip();
+        }
+        let span = Span { start: start.start, end: cursor.last_span().end };
+        self.finish(draft, span)
+    }
+
+    fn finish(&self, draft: Draft, span: Span) -> Result<Packet, Fault> {
+        let Draft { mut packet, without_ports, size, pad, .. } = draft;
+        for (at, span) in without_ports {
+            let next = packet.layers.get(at + 1).map(|layer| layer.kind);
+            if !matches!(next, Some(Kind::Gtpu | Kind::User(_))) {
+                return Err(Fault::new(span, "no ports", "expected ports")
+                    .help("write them behind the addresses: `10.0.0.1:4000 > 10.0.0.2:80`"));
+            }
+        }
+        let headers: usize = packet.layers.iter().map(|layer| layer.bytes.len()).sum();
+        if let Some((size, span)) = size {
+            if size < headers {
+                return Err(Fault::new(
+                    span,
+                    format!("a frame of {size} bytes is too short for its headers of {headers}"),
+                    "",
+                ));
+            }
+            packet.payload = counting(size - headers);
+        }
+        let len = headers + packet.payload.len();
+        if len > MOST_BYTES as usize {
+            return Err(Fault::new(span, format!("a packet of {len} bytes; the largest has {MOST_BYTES}"), ""));
+        }
+        if let Some(pad) = pad {
+            packet.trailer = vec![0; pad.saturating_sub(len)];
+        }
+        Ok(packet)
+    }
+
+    /// An Ethernet header between the usual addresses, or those of the packet that came.
+    fn ethernet(&self) -> Layer {
+        let mut ethernet = Layer::new(Kind::Eth, self.own);
+        if let Some(came) = self.came.and_then(|came| came.layers.first()).filter(|layer| layer.kind == Kind::Eth) {
+            ethernet.bytes[..12].copy_from_slice(&came.bytes[..12]);
+        }
+        ethernet
+    }
+
+    fn kind(&self, cursor: &mut Cursor<'_>) -> Result<(Kind, &'static str), Fault> {
+        let span = cursor.span();
+        let Some(word) = cursor.peek_word() else { return Err(cursor.expected("a header").help(self.known())) };
+        cursor.skip();
+        if let Some((name, kind)) = NAMED.into_iter().find(|(name, _)| *name == word) {
+            return Ok((kind, name));
+        }
+        if word == "ip" {
+            return Ok((Kind::Ipv4, "ip"));
+        }
+        match self.own.iter().position(|header| header.name == word) {
+            Some(i) => Ok((Kind::User(i), "")),
+            None => Err(Fault::new(span, format!("no header `{word}`"), "expected a header").help(self.known())),
+        }
+    }
+
+    fn known(&self) -> String {
+        let own = self.own.iter().map(|header| header.name.as_str());
+        let all: Vec<&str> = NAMED.iter().map(|(name, _)| *name).chain(own).collect();
+        format!("headers are {}", all.join(", "))
+    }
+
+    fn layer(&self, cursor: &mut Cursor<'_>, draft: &mut Draft) -> Result<(), Fault> {
+        draft.implied = None;
+        if let (Some(came), Some(word @ ("same" | "inner"))) = (self.came, cursor.peek_word()) {
+            let from = match word {
+                "same" => usize::from(came.layers.first().is_some_and(|layer| layer.kind == Kind::Eth)),
+                _ => came
+                    .inner()
+                    .ok_or_else(|| Fault::new(cursor.span(), "the packet that came has no inner packet", ""))?,
+            };
+            cursor.skip();
+            draft.packet.layers.extend_from_slice(&came.layers[from..]);
+            draft.packet.payload.clone_from(&came.payload);
+            draft.packet.trailer.clone_from(&came.trailer);
+            draft.is_closed = true;
+            return Ok(());
+        }
+        let span = cursor.span();
+        let (mut kind, name) = self.kind(cursor)?;
+        if kind == Kind::Bytes {
+            let bytes = raw(cursor)?;
+            draft.packet.layers.push(Layer { kind, bytes, given: Vec::new(), any: Vec::new() });
+            return self.items(cursor, draft);
+        }
+        if name == "ip" {
+            let mut ahead = cursor.clone();
+            if ahead.value("an address")?.form == Form::V6 {
+                kind = Kind::Ipv6;
+            }
+        }
+        let mut layer = Layer::new(kind, self.own);
+        match kind {
+            Kind::Eth => self.addresses(cursor, &mut layer, Form::Mac)?,
+            Kind::Ipv4 => self.addresses(cursor, &mut layer, Form::V4)?,
+            Kind::Ipv6 => self.addresses(cursor, &mut layer, Form::V6)?,
+            Kind::Vlan | Kind::Mpls | Kind::Gtpu if cursor.is_value() || cursor.is_word("any") => {
+                let name = match kind {
+                    Kind::Vlan => "id",
+                    Kind::Mpls => "label",
+                    _ => "teid",
+                };
+                self.field(cursor, &mut layer, name)?;
+            }
+            Kind::Arp => {
+                let op = match cursor.word("`request` or `reply`")? {
+                    ("request", _) => 1,
+                    ("reply", _) => 2,
+                    (_, span) => {
+                        return Err(Fault::new(span, "no such ARP operation", "expected `request` or `reply`"));
+                    }
+                };
+                layer.give(bytes(6, 2), op);
+                let (from, to) =
+                    (endpoint(cursor, Form::V4)?, cursor.sign(">").and_then(|()| endpoint(cursor, Form::V4))?);
+                layer.give(bytes(14, 4), from);
+                layer.give(bytes(24, 4), to);
+                let eth = draft
+                    .packet
+                    .layers
+                    .first()
+                    .filter(|l| l.kind == Kind::Eth)
+                    .cloned()
+                    .unwrap_or_else(|| self.ethernet());
+                layer.bytes[8..14].copy_from_slice(&eth.bytes[6..12]);
+                if op == 2 {
+                    layer.bytes[18..24].copy_from_slice(&eth.bytes[..6]);
+                }
+            }
+            Kind::Tcp | Kind::Udp | Kind::Icmp | Kind::Icmp6 => {
+                self.transport(cursor, &mut layer, draft, span)?;
+                if draft.packet.layers.iter().all(|layer| !layer.kind.is_ip()) {
+                    let name = kind.name(self.own);
+                    return Err(Fault::new(span, format!("`{name}` without an IP header"), "")
+                        .help(format!("give it addresses: `{name} 10.0.0.1 …`, or write an IP header before it: `ipv4 10.0.0.1 > 10.0.0.2 / {name} …`")));
+                }
+            }
+            _ => {}
+        }
+        draft.packet.layers.push(layer);
+        self.items(cursor, draft)
+    }
+
+    /// `A > B`.
+    fn addresses(&self, cursor: &mut Cursor<'_>, layer: &mut Layer, form: Form) -> Result<(), Fault> {
+        if layer.kind == Kind::Eth && !cursor.is_value() {
+            layer.bytes = self.ethernet().bytes;
+            return Ok(());
+        }
+        let src = endpoint(cursor, form)?;
+        cursor.sign(">")?;
+        let dst = endpoint(cursor, form)?;
+        for (name, value) in [("src", src), ("dst", dst)] {
+            if let Some(slice) = layer.kind.field(name, self.own) {
+                layer.give(slice, value);
+            }
+        }
+        Ok(())
+    }
+
+    /// `A:P > B:P`, `P > P`, `A > B` or nothing.
+    fn transport(
+        &self,
+        cursor: &mut Cursor<'_>,
+        layer: &mut Layer,
+        draft: &mut Draft,
+        span: Span,
+    ) -> Result<(), Fault> {
+        let has_ports = matches!(layer.kind, Kind::Tcp | Kind::Udp);
+        let at = draft.packet.layers.len();
+        if !cursor.is_value() {
+            if has_ports {
+                draft.without_ports.push((at, span));
+            }
+            return Ok(());
+        }
+        let what = if has_ports { "an address or a port" } else { "an address" };
+        let from_span = cursor.span();
+        let from = cursor.value(what)?;
+        if from.form == Form::Number && has_ports {
+            let sport = port(from, from_span)?;
+            cursor.sign(">")?;
+            let dport = port_number(cursor)?;
+            layer.give(bytes(0, 2), sport);
+            layer.give(bytes(2, 2), dport);
+            return Ok(());
+        }
+        let kind = match from.form {
+            Form::V4 => Kind::Ipv4,
+            Form::V6 => Kind::Ipv6,
+            form => return Err(Fault::new(from_span, format!("found {}, expected {what}", form.name()), "")),
+        };
+        let sport = if has_ports && cursor.eat_sign(":") { Some(port_number(cursor)?) } else { None };
+        cursor.sign(">")?;
+        let to = endpoint(cursor, from.form)?;
+        let dport = if sport.is_some() {
+            cursor.sign(":")?;
+            Some(port_number(cursor)?)
+        } else {
+            None
+        };
+        match (sport, dport) {
+            (Some(sport), Some(dport)) => {
+                layer.give(bytes(0, 2), sport);
+                layer.give(bytes(2, 2), dport);
+            }
+            _ if has_ports => draft.without_ports.push((at + 1, span)),
+            _ => {}
+        }
+        let mut ip = Layer::new(kind, self.own);
+        for (name, value) in [("src", from.bits), ("dst", to)] {
+            if let Some(slice) = kind.field(name, self.own) {
+                ip.give(slice, value);
+            }
+        }
+        draft.implied = Some(at);
+        draft.packet.layers.push(ip);
+        Ok(())
+    }
+
+    /// What stands behind name and addresses of the last header.
+    fn items(&self, cursor: &mut Cursor<'_>, draft: &mut Draft) -> Result<(), Fault> {
+        let mut flags: Option<u8> = None;
+        let mut options: Option<Vec<u8>> = None;
+        loop {
+            let span = cursor.span();
+            let Some(word) = cursor.peek_word().filter(|word| !matches!(*word, "with" | "without" | "is")) else {
+                break;
+            };
+            if self.payload(cursor, draft)? {
+                continue;
+            }
+            let Some(layer) = draft.packet.layers.last_mut() else { break };
+            let flag = TCP_FLAGS.iter().find(|(flag, _)| layer.kind == Kind::Tcp && *flag == word);
+            if let Some((flag, bit)) = flag {
+                flags = Some(flags.unwrap_or(0) | bit);
+                cursor.skip();
+                if *flag == "ack" && (cursor.is_value() || cursor.is_word("any")) {
+                    self.field(cursor, layer, "ack")?;
+                }
+                continue;
+            }
+            if special(cursor, layer, word, &mut options)? {
+                continue;
+            }
+            cursor.skip();
+            if layer.kind.field(word, self.own).is_some() {
+                self.field(cursor, layer, word)?;
+                continue;
+            }
+            let kind = layer.kind;
+            let implied = draft.implied.and_then(|at| draft.packet.layers.get_mut(at));
+            match implied {
+                Some(ip) if ip.kind.field(word, self.own).is_some() => self.field(cursor, ip, word)?,
+                _ => {
+                    let mut names: Vec<String> = kind.fields(self.own).into_iter().map(|(name, _)| name).collect();
+                    names.push("data".to_owned());
+                    return Err(Fault::new(span, format!("`{}` has no `{word}`", kind.name(self.own)), "")
+                        .help(format!("it has {}", names.join(", "))));
+                }
+            }
+        }
+        let Some(layer) = draft.packet.layers.last_mut() else { return Ok(()) };
+        if let Some(options) = options {
+            let fixed = layer.kind.len_bytes(self.own);
+            let unit = if matches!(layer.kind, Kind::Extension(_)) { 8 } else { 4 };
+            if let Kind::Extension(_) = layer.kind {
+                layer.bytes.truncate(2);
+            } else {
+                layer.bytes.truncate(fixed);
+            }
+            layer.bytes.extend(options);
+            let len = layer.bytes.len().next_multiple_of(unit);
+            layer.bytes.resize(len, 0);
+            let most = if unit == 8 { 2048 } else { 60 };
+            if len > most && layer.kind != Kind::Gtpu {
+                return Err(Fault::new(
+                    cursor.last_span(),
+                    format!("a header of {len} bytes; the longest has {most}"),
+                    "",
+                ));
+            }
+        }
+        let flags_slice = bytes(13, 1);
+        if layer.kind == Kind::Tcp && !layer.given.contains(&flags_slice) {
+            layer.give(flags_slice, flags.unwrap_or(0x10).into());
+        }
+        Ok(())
+    }
+
+    /// Payload and sizes of the frame; whether it was one.
+    fn payload(&self, cursor: &mut Cursor<'_>, draft: &mut Draft) -> Result<bool, Fault> {
+        let Some(word @ ("data" | "size" | "pad" | "cut")) = cursor.peek_word() else { return Ok(false) };
+        let is_own_field = draft.packet.layers.last().is_some_and(|layer| layer.kind.field(word, self.own).is_some());
+        if is_own_field {
+            return Ok(false);
+        }
+        let span = cursor.span();
+        cursor.skip();
+        draft.is_closed = true;
+        if word == "data" {
+            draft.packet.payload = payload(cursor)?;
+            if self.came.is_some() && draft.packet.payload.is_empty() && cursor.eat_word("any") {
+                draft.packet.any_payload = true;
+            }
+            return Ok(true);
+        }
+        let number = cursor.number_to("number of bytes", MOST_BYTES)? as usize;
+        match word {
+            "size" => draft.size = Some((number, span)),
+            "pad" => draft.pad = Some(number),
+            _ => draft.packet.cut = Some(number),
+        }
+        Ok(true)
+    }
+
+    /// A value of a field, or `any`.
+    fn field(&self, cursor: &mut Cursor<'_>, layer: &mut Layer, name: &str) -> Result<(), Fault> {
+        let Some(slice) = layer.kind.field(name, self.own) else { return Err(cursor.expected("a field")) };
+        if self.came.is_some() && cursor.eat_word("any") {
+            let value = layer.get(slice);
+            layer.give(slice, value);
+            layer.any.push(slice);
+            return Ok(());
+        }
+        let value = field_value(cursor, &format!("{}.{name}", layer.kind.name(self.own)), slice)?;
+        layer.give(slice, value);
+        Ok(())
+    }
+}
+
+/// A value that fits a field.
+pub(in super::super) fn field_value(cursor: &mut Cursor<'_>, name: &str, slice: Slice) -> Result<u128, Fault> {
+    let start = cursor.span();
+    let value = cursor.value(&format!("a value of `{name}`"))?;
+    let span = Span { start: start.start, end: cursor.last_span().end };
+    let width = slice.width_bits;
+    let wrong = |what: &str| {
+        Err(Fault::new(
+            span,
+            format!("{what} does not fit `{name}`, which has {width} bit{}", if width == 1 { "" } else { "s" }),
+            "",
+        ))
+    };
+    match (value.form, width) {
+        (Form::Number, 128) | (Form::V4, 32) | (Form::V6, 128) | (Form::Mac, 48) => Ok(value.bits),
+        (Form::V4, 128) => Ok(IPV4_MAPPED | value.bits),
+        (Form::Number, _) if value.bits >> width == 0 => Ok(value.bits),
+        (Form::Number, _) => wrong(&value.bits.to_string()),
+        (form, _) => wrong(form.name()),
+    }
+}
+
+/// An address of this form.
+fn endpoint(cursor: &mut Cursor<'_>, form: Form) -> Result<u128, Fault> {
+    let start = cursor.span();
+    let value = cursor.value(form.name())?;
+    if value.form == form {
+        return Ok(value.bits);
+    }
+    let span = Span { start: start.start, end: cursor.last_span().end };
+    Err(Fault::new(span, format!("found {}, expected {}", value.form.name(), form.name()), ""))
+}
+
+fn port_number(cursor: &mut Cursor<'_>) -> Result<u128, Fault> {
+    let span = cursor.span();
+    let value = cursor.value("a port")?;
+    port(value, span)
+}
+
+fn port(value: Value, span: Span) -> Result<u128, Fault> {
+    match value {
+        Value { form: Form::Number, bits } if bits <= 0xffff => Ok(bits),
+        Value { form: Form::Number, bits } => {
+            Err(Fault::new(span, format!("{bits} is no port: the largest is 65535"), ""))
+        }
+        Value { form, .. } => Err(Fault::new(span, format!("found {}, expected a port", form.name()), "")),
+    }
+}
+
+/// The bytes 0, 1, 2, …
+fn counting(len: usize) -> Vec<u8> {
+    (0..len).map(|i| i as u8).collect()
+}
+
+/// What stands behind `data`; nothing before `any`.
+pub(in super::super) fn payload(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, Fault> {
+    match cursor.peek() {
+        Some(Tok::Bytes(bytes)) => {
+            cursor.skip();
+            Ok(bytes.clone())
+        }
+        Some(Tok::Word(word)) if word == "any" => Ok(Vec::new()),
+        _ => match cursor.hex_digits() {
+            Some(_) => raw(cursor),
+            None => Ok(counting(cursor.number_to("number of bytes", MOST_BYTES)? as usize)),
+        },
+    }
+}
+
+/// Bytes in hexadecimal.
+fn raw(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, Fault> {
+    let bytes = cursor.hex_digits().and_then(hex);
+    match bytes {
+        Some(bytes) => {
+            cursor.skip();
+            Ok(bytes)
+        }
+        None => Err(cursor.expected("bytes in hexadecimal, two digits each, such as `0x00ff`")),
+    }
+}
+
+/// Options, ICMP's words and GTP-U's additions; whether it was one.
+fn special(
+    cursor: &mut Cursor<'_>,
+    layer: &mut Layer,
+    word: &str,
+    options: &mut Option<Vec<u8>>,
+) -> Result<bool, Fault> {
+    let list = |options: &mut Option<Vec<u8>>, bytes: &[u8]| options.get_or_insert_default().extend(bytes);
+    match (layer.kind, word) {
+        (Kind::Tcp | Kind::Ipv4 | Kind::Extension(_), "options")
+            if layer.kind != Kind::Extension(super::fields::FRAGMENT) =>
+        {
+            cursor.skip();
+            let bytes = raw(cursor)?;
+            list(options, &bytes);
+        }
+        (Kind::Tcp, "mss") => {
+            cursor.skip();
+            let mss = cursor.number_to("segment size", 0xffff)? as u16;
+            list(options, &[&[2, 4], &mss.to_be_bytes()[..]].concat());
+        }
+        (Kind::Tcp, "wscale") => {
+            cursor.skip();
+            let scale = cursor.number_to("window scale", 0xff)? as u8;
+            list(options, &[3, 3, scale]);
+        }
+        (Kind::Tcp, "sackok") => {
+            cursor.skip();
+            list(options, &[4, 2]);
+        }
+        (Kind::Tcp, "nop") => {
+            cursor.skip();
+            list(options, &[1]);
+        }
+        (Kind::Tcp, "ts") => {
+            cursor.skip();
+            let most = u32::MAX.into();
+            let value = cursor.number_to("time stamp", most)? as u32;
+            cursor.sign(":")?;
+            let echo = cursor.number_to("time stamp", most)? as u32;
+            list(options, &[&[8, 10], &value.to_be_bytes()[..], &echo.to_be_bytes()].concat());
+        }
+        (Kind::Tcp, "sack") => {
+            let mut blocks = Vec::new();
+            loop {
+                cursor.skip();
+                let most = u32::MAX.into();
+                blocks.extend((cursor.number_to("sequence number", most)? as u32).to_be_bytes());
+                cursor.sign("..")?;
+                blocks.extend((cursor.number_to("sequence number", most)? as u32).to_be_bytes());
+                if !cursor.is_sign(",") || blocks.len() >= 32 {
+                    break;
+                }
+            }
+            list(options, &[&[5, 2 + blocks.len() as u8], &blocks[..]].concat());
+        }
+        (Kind::Icmp | Kind::Icmp6, _) => {
+            let is_v6 = layer.kind == Kind::Icmp6;
+            let kind = match (word, is_v6) {
+                ("echo", false) => 8,
+                ("echo-reply", false) => 0,
+                ("unreachable", false) => 3,
+                ("time-exceeded", false) => 11,
+                ("echo", true) => 128,
+                ("echo-reply", true) => 129,
+                ("unreachable", true) => 1,
+                ("time-exceeded", true) => 3,
+                _ => return Ok(false),
+            };
+            cursor.skip();
+            layer.give(bytes(0, 1), kind);
+        }
+        (Kind::Gtpu, "seq" | "qfi") => {
+            cursor.skip();
+            let mut added = options.take().unwrap_or_else(|| vec![0; 4]);
+            if word == "seq" {
+                let number = cursor.number_to("sequence number", 0xffff)? as u16;
+                added[..2].copy_from_slice(&number.to_be_bytes());
+                layer.bytes[0] |= 2;
+            } else {
+                // A PDU session container [TS 38.415 5.5.2].
+                let flow = cursor.number_to("QoS flow identifier", 63)? as u8;
+                added[3] = 0x85;
+                added.extend([1, 0, flow, 0]);
+                layer.bytes[0] |= 4;
+            }
+            *options = Some(added);
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}

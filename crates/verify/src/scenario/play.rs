@@ -1,0 +1,200 @@
+//! Playing a script on an engine.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use flowloom_bpf::ContextLayout;
+use flowloom_efsm::layout::RecordLayout;
+use flowloom_engine::{
+    Choices, Datapath, EngineError, Outcome, Output, Packet as Frame, Port, Refusal, Snapshot, Verdict,
+};
+use flowloom_wire::graph::UserHeader;
+
+use super::packet::{Packet, differences};
+use super::script::{Event, Script, Sent, Want, What};
+use crate::difference::state_differences;
+
+/// After so many mismatches the rest of a scenario says nothing new.
+const MOST_MISMATCHES: usize = 5;
+
+/// What an engine did with a script.
+#[derive(Debug, Clone)]
+pub struct Played {
+    /// Where it did something else than the scenario says, or than the engine before; the first few.
+    pub mismatches: Vec<Mismatch>,
+    /// A packet that the engine cannot take at all, by its line: nothing was played from there on.
+    pub refused: Option<(u32, Refusal)>,
+    outcomes: Vec<Outcome>,
+    state: Option<Snapshot>,
+}
+
+/// Where an engine did something else than it should.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch {
+    /// Line of the scenario file, from 1.
+    pub line: u32,
+    /// The text of that line.
+    pub text: String,
+    /// What it is about: the packet in words with its time and port; empty for the state.
+    pub subject: String,
+    /// What was expected and found, a line each.
+    pub details: Vec<String>,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "line {}: {}", self.line, self.text)?;
+        if !self.subject.is_empty() {
+            writeln!(f, "    {}", self.subject)?;
+        }
+        for detail in &self.details {
+            writeln!(f, "    {detail}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Played {
+    /// Whether the engine did all that it should.
+    pub fn is_right(&self) -> bool {
+        self.mismatches.is_empty() && self.refused.is_none()
+    }
+}
+
+/// Plays `script` on `datapath` from its first state. Where `reference` is what the reference machine did, the engine must
+/// have done the same in all that the scenario leaves open, and leave the same state behind.
+///
+/// # Errors
+/// The engine could not do its work. What no verified program does is a mismatch.
+pub fn play(script: &Script, datapath: &mut dyn Datapath, reference: Option<&Played>) -> Result<Played, EngineError> {
+    datapath.bind_ports(&script.ports);
+    datapath.restore(&Snapshot::default())?;
+    let own = script.function.graph.user_headers();
+    let mut played = Played { mismatches: Vec::new(), refused: None, outcomes: Vec::new(), state: None };
+    for event in &script.events {
+        if played.mismatches.len() >= MOST_MISMATCHES {
+            return Ok(played);
+        }
+        let details = match &event.what {
+            What::Sweep => {
+                datapath.sweep(event.now_ns)?;
+                continue;
+            }
+            What::Check(check) => check.judge(&script.function, &datapath.snapshot()?, event.now_ns)?,
+            What::Packet(sent) => {
+                let frame = Frame { bytes: &sent.bytes, port: sent.port };
+                if let Some(refusal) = datapath.refuses(&frame) {
+                    played.refused = Some((event.line, refusal));
+                    return Ok(played);
+                }
+                let index = played.outcomes.len();
+                let choices = Choices::seeded(event.now_ns, 1, index as u64);
+                match datapath.process(&frame, &choices) {
+                    Err(fault @ EngineError::Fault { .. }) => {
+                        played.mismatches.push(mismatch(event, own, vec![fault.to_string()]));
+                        return Ok(played);
+                    }
+                    Err(other) => return Err(other),
+                    Ok(outcome) => {
+                        let expected = reference.and_then(|reference| reference.outcomes.get(index));
+                        let details = judge(sent, &outcome, expected, own);
+                        played.outcomes.push(outcome);
+                        details
+                    }
+                }
+            }
+        };
+        if !details.is_empty() {
+            played.mismatches.push(mismatch(event, own, details));
+        }
+    }
+    let state = datapath.snapshot()?;
+    if let (Some(expected), Some(last)) = (reference.and_then(|r| r.state.as_ref()), script.events.last())
+        && played.mismatches.is_empty()
+    {
+        let differences = state_differences(expected, &state, &layouts(script));
+        if !differences.is_empty() {
+            let details = differences.iter().map(|d| format!("state left behind, beside the machine's: {d}")).collect();
+            played.mismatches.push(Mismatch { subject: String::new(), ..mismatch(last, own, details) });
+        }
+    }
+    played.state = Some(state);
+    Ok(played)
+}
+
+fn layouts(script: &Script) -> BTreeMap<String, ContextLayout> {
+    let elements = script.function.elements.iter();
+    let layout = |element: &flowloom_efsm::model::Element| {
+        let stateful = element.stateful.as_ref()?;
+        Some((element.name.clone(), RecordLayout::of(element, stateful).describe(element, stateful)))
+    };
+    elements.filter_map(layout).collect()
+}
+
+fn mismatch(event: &Event, own: &[UserHeader], details: Vec<String>) -> Mismatch {
+    let subject = match &event.what {
+        What::Packet(sent) => format!("at {} port {}  {}", time_text(event.now_ns), sent.port, sent.packet.words(own)),
+        What::Check(_) | What::Sweep => format!("at {}", time_text(event.now_ns)),
+    };
+    Mismatch { line: event.line, text: event.text.clone(), subject, details }
+}
+
+/// A time as scenarios write it.
+fn time_text(ns: u64) -> String {
+    let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
+    let fits = units.into_iter().find(|(_, unit)| ns.is_multiple_of(*unit));
+    fits.map_or_else(|| format!("{ns}ns"), |(name, unit)| format!("{}{name}", ns / unit))
+}
+
+/// How an outcome differs from what the scenario says; where that leaves something open, from the reference's.
+fn judge(sent: &Sent, found: &Outcome, reference: Option<&Outcome>, own: &[UserHeader]) -> Vec<String> {
+    let mut details = Vec::new();
+    if let Some(want) = &sent.want {
+        against_want(want, found, own, &mut details);
+    }
+    if let Some(expected) = reference.filter(|expected| *expected != found && details.is_empty()) {
+        details.push("the machine does something else with it".to_owned());
+        if expected.verdict != found.verdict || ports(&expected.outputs) != ports(&found.outputs) {
+            details.push(format!("machine: {}", outcome_text(expected.verdict, &ports(&expected.outputs))));
+            details.push(format!("found: {}", outcome_text(found.verdict, &ports(&found.outputs))));
+        }
+        for (e, f) in expected.outputs.iter().zip(&found.outputs) {
+            details.extend(differences(&Packet::dissect(&e.bytes, own), &f.bytes, own));
+        }
+    }
+    details
+}
+
+fn against_want(want: &Want, found: &Outcome, own: &[UserHeader], details: &mut Vec<String>) {
+    let wanted: Vec<Port> = want.outputs.iter().map(|(port, _)| *port).collect();
+    let sent = ports(&found.outputs);
+    if want.verdict != found.verdict || wanted != sent {
+        let (expected, found) = (outcome_text(want.verdict, &wanted), outcome_text(found.verdict, &sent));
+        details.push(format!("expected {expected}, found {found}"));
+    }
+    if wanted.len() != sent.len() {
+        let words = |output: &Output| {
+            format!("left by port {}: {}", output.port, Packet::dissect(&output.bytes, own).words(own))
+        };
+        details.extend(found.outputs.iter().map(words));
+        return;
+    }
+    let several = wanted.len() > 1;
+    for ((port, packet), output) in want.outputs.iter().zip(&found.outputs) {
+        let place = if several { format!("port {port}: ") } else { String::new() };
+        details.extend(differences(packet, &output.bytes, own).into_iter().map(|line| format!("{place}{line}")));
+    }
+}
+
+fn ports(outputs: &[Output]) -> Vec<Port> {
+    outputs.iter().map(|output| output.port).collect()
+}
+
+fn outcome_text(verdict: Verdict, ports: &[Port]) -> String {
+    let list = || ports.iter().map(Port::to_string).collect::<Vec<_>>().join(", ");
+    match ports.len() {
+        0 => verdict.to_string(),
+        1 => format!("{verdict} by port {}", list()),
+        _ => format!("{verdict} by ports {}", list()),
+    }
+}

@@ -1,0 +1,357 @@
+//! A scenario made ready for a function: every packet as bytes, every expectation as what an engine must have done.
+
+use std::sync::Arc;
+
+use flowloom_efsm::model::{Function, Span};
+use flowloom_engine::{PORT_COUNT, Port, Ports, Verdict};
+
+use super::cursor::{Cursor, Names};
+use super::error::{Fault, ScenarioErrors};
+use super::lex::{Form, Value};
+use super::packet::{Changed, Kind, Packet, Reader, Target, field_value, is_reserved, payload};
+use super::state::Check;
+use super::suite::{Scenario, Statement, Suite};
+
+/// A packet without a time comes so long after the one before.
+const STEP_NS: u64 = 1_000_000;
+/// The most events of a scenario: all are held in memory.
+const MOST_EVENTS: usize = 200_000;
+
+/// A scenario for one function, ready to be [played](super::play).
+#[derive(Debug, Clone)]
+pub struct Script {
+    pub(super) function: Arc<Function>,
+    pub(super) ports: Ports,
+    pub(super) events: Vec<Event>,
+}
+
+/// What happens, in order.
+#[derive(Debug, Clone)]
+pub(super) struct Event {
+    /// The line, from 1, and its text.
+    pub(super) line: u32,
+    pub(super) text: String,
+    pub(super) now_ns: u64,
+    pub(super) what: What,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum What {
+    Packet(Box<Sent>),
+    Check(Check),
+    Sweep,
+}
+
+/// A packet that comes, and what must become of it.
+#[derive(Debug, Clone)]
+pub(super) struct Sent {
+    pub(super) port: Port,
+    pub(super) packet: Packet,
+    pub(super) bytes: Vec<u8>,
+    /// `None` where it is not judged.
+    pub(super) want: Option<Want>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Want {
+    pub(super) verdict: Verdict,
+    pub(super) outputs: Vec<(Port, Packet)>,
+}
+
+impl Script {
+    /// Makes a scenario of `suite` ready for `function`, which was compiled with its parameters.
+    ///
+    /// # Errors
+    /// All mistakes in it: headers, fields, elements, states that the function does not have, values that do not fit.
+    pub fn new(suite: &Suite, scenario: &Scenario, function: &Arc<Function>) -> Result<Script, ScenarioErrors> {
+        let mut writer = Writer {
+            suite,
+            function,
+            ports: scenario.ports(),
+            start_ns: scenario.settings.start_ns,
+            now_ns: 0,
+            next_ns: 0,
+            names: scenario.settings.names.clone(),
+            events: Vec::new(),
+            faults: Vec::new(),
+        };
+        writer.block(&scenario.body);
+        let Writer { ports, events, faults, .. } = writer;
+        if faults.is_empty() {
+            return Ok(Script { function: Arc::clone(function), ports, events });
+        }
+        let list = faults.into_iter().map(|fault| fault.of(&suite.source)).collect();
+        Err(ScenarioErrors { name: suite.name().to_owned(), list })
+    }
+
+    /// How many packets come.
+    pub fn packets(&self) -> usize {
+        self.events.iter().filter(|event| matches!(event.what, What::Packet(_))).count()
+    }
+}
+
+struct Writer<'a> {
+    suite: &'a Suite,
+    function: &'a Arc<Function>,
+    ports: Ports,
+    start_ns: u64,
+    /// The time so far, from the start of the scenario.
+    now_ns: u64,
+    /// When a packet comes that says nothing.
+    next_ns: u64,
+    names: Names,
+    events: Vec<Event>,
+    faults: Vec<Fault>,
+}
+
+impl Writer<'_> {
+    /// Whether all of it was right: a repeated block is not repeated otherwise.
+    fn block(&mut self, statements: &[Statement]) -> bool {
+        let before = self.faults.len();
+        for statement in statements {
+            if let Err(fault) = self.statement(statement) {
+                self.faults.push(fault);
+            }
+        }
+        self.faults.len() == before
+    }
+
+    fn statement(&mut self, statement: &Statement) -> Result<(), Fault> {
+        let suite = self.suite;
+        let names = self.names.clone();
+        let tokens = suite.tokens.get(statement.tokens.clone()).unwrap_or(&[]);
+        let mut cursor = Cursor::new(&suite.source.text, tokens, &names);
+        let span = cursor.span();
+        if let Some(body) = &statement.body {
+            return self.repeat(&mut cursor, body);
+        }
+        let (function, word) = (self.function, cursor.peek_word().unwrap_or(""));
+        let what = match word {
+            "wait" => {
+                cursor.skip();
+                let wait_ns = cursor.time_ns()?;
+                cursor.end()?;
+                self.now_ns = self.later(wait_ns, span)?;
+                self.next_ns = self.now_ns;
+                return Ok(());
+            }
+            "sweep" => {
+                cursor.skip();
+                What::Sweep
+            }
+            "state" | "no" | "contexts" | "global" => What::Check(Check::read(&mut cursor, function)?),
+            "repeat" => {
+                return Err(Fault::new(span, "`repeat` without a block", "").help("write it as `repeat 10 { … }`"));
+            }
+            "" if cursor.is_done() => return Ok(()),
+            _ => What::Packet(Box::new(self.packet(&mut cursor)?)),
+        };
+        cursor.end()?;
+        if self.events.len() == MOST_EVENTS {
+            return Err(Fault::new(span, format!("a scenario of more than {MOST_EVENTS} packets"), ""));
+        }
+        let Some(now_ns) = self.start_ns.checked_add(self.now_ns) else {
+            return Err(Fault::new(span, "the time is beyond the end of the clock", ""));
+        };
+        let (line, _, text) = suite.source.locate(span.start);
+        self.events.push(Event { line, text: text.trim().to_owned(), now_ns, what });
+        Ok(())
+    }
+
+    fn later(&self, wait_ns: u64, span: Span) -> Result<u64, Fault> {
+        self.now_ns.checked_add(wait_ns).ok_or_else(|| Fault::new(span, "the time is beyond the end of the clock", ""))
+    }
+
+    fn repeat(&mut self, cursor: &mut Cursor<'_>, body: &[Statement]) -> Result<(), Fault> {
+        let head = cursor.span();
+        if !cursor.eat_word("repeat") {
+            return Err(
+                Fault::new(cursor.span(), "a block that nothing repeats", "").help("write it as `repeat 10 { … }`")
+            );
+        }
+        let count = cursor.number_to("number of turns", MOST_EVENTS as u128)? as u64;
+        let every_ns = if cursor.eat_word("every") { Some(cursor.time_ns()?) } else { None };
+        let name = if cursor.eat_word("as") {
+            let (name, span) = cursor.word("a name for the counter")?;
+            if is_reserved(name) || name.contains(['.', '-']) {
+                return Err(Fault::new(span, format!("`{name}` cannot be a name: it means something in packets"), ""));
+            }
+            name
+        } else {
+            "i"
+        };
+        cursor.end()?;
+        let (name, hidden) = (name.to_owned(), self.names.get(name).copied());
+        let start_ns = self.next_ns;
+        for turn in 0..count {
+            self.names.insert(name.clone(), Value { bits: turn.into(), form: Form::Number });
+            if let Some(every_ns) = every_ns {
+                let begin = every_ns.checked_mul(turn).and_then(|ns| ns.checked_add(start_ns));
+                self.next_ns = begin.ok_or_else(|| Fault::new(head, "the time is beyond the end of the clock", ""))?;
+                if self.next_ns < self.now_ns {
+                    return Err(Fault::new(head, "a turn takes longer than `every` says", ""));
+                }
+            }
+            if !self.block(body) {
+                break;
+            }
+        }
+        match hidden {
+            Some(value) => self.names.insert(name, value),
+            None => self.names.remove(&name),
+        };
+        Ok(())
+    }
+
+    /// A packet with its time, its port and what must become of it.
+    fn packet(&mut self, cursor: &mut Cursor<'_>) -> Result<Sent, Fault> {
+        let span = cursor.span();
+        let time_ns = if cursor.eat_word("at") {
+            let time_ns = cursor.time_ns()?;
+            if time_ns < self.now_ns {
+                return Err(Fault::new(span, "time runs backwards: what is before it comes later", "")
+                    .help("packets stand in the order of their times"));
+            }
+            time_ns
+        } else if cursor.eat_word("after") {
+            let wait_ns = cursor.time_ns()?;
+            self.later(wait_ns, span)?
+        } else {
+            self.next_ns
+        };
+        self.now_ns = time_ns;
+        self.next_ns = self.later(STEP_NS, span)?;
+        let port = match cursor.eat_word("port") {
+            true => Port(port(cursor)?),
+            false => Port(1),
+        };
+        let function = self.function;
+        let own = function.graph.user_headers();
+        let packet = Reader { own, came: None }.packet(cursor)?;
+        let bytes = packet.encode(own).bytes;
+        if !cursor.is_sign("->") {
+            return Err(cursor
+                .expected("`->` and what must come out")
+                .help("write `-> drop`, `-> pass`, `-> forward 2` …, or `-> any` where it does not matter"));
+        }
+        let expectation = Expectation { ports: &self.ports, port, came: &packet, function };
+        let want = expectation.read(cursor)?;
+        Ok(Sent { port, packet, bytes, want })
+    }
+}
+
+fn port(cursor: &mut Cursor<'_>) -> Result<u32, Fault> {
+    Ok(cursor.number_to("port", u128::from(PORT_COUNT) - 1)? as u32)
+}
+
+/// Reads what must become of a packet.
+struct Expectation<'a> {
+    ports: &'a Ports,
+    port: Port,
+    came: &'a Packet,
+    function: &'a Function,
+}
+
+impl Expectation<'_> {
+    fn read(&self, cursor: &mut Cursor<'_>) -> Result<Option<Want>, Fault> {
+        let mut terminal: Option<(Verdict, Vec<(Port, Packet)>)> = None;
+        let mut also = Vec::new();
+        let mut is_any = false;
+        let start = cursor.span();
+        while cursor.eat_sign("->") {
+            let (word, span) =
+                cursor.word("`drop`, `pass`, `reply`, `forward`, `flood`, `aborted`, `also` or `any`")?;
+            if word == "also" {
+                let port = Port(port(cursor)?);
+                also.push((port, self.changed(cursor)?));
+                continue;
+            }
+            if terminal.is_some() || is_any {
+                return Err(Fault::new(span, "what becomes of the packet is said already", "")
+                    .help("packets that leave besides it are written as `-> also PORT`"));
+            }
+            let (verdict, to) = match word {
+                "any" => {
+                    is_any = true;
+                    continue;
+                }
+                "drop" => (Verdict::Drop, Vec::new()),
+                "aborted" => (Verdict::Aborted, Vec::new()),
+                "pass" => (Verdict::Pass, vec![self.port]),
+                "reply" => (Verdict::Tx, vec![self.port]),
+                "forward" => (Verdict::Redirect, vec![Port(port(cursor)?)]),
+                "flood" => (Verdict::Redirect, self.ports.flooded(self.port)),
+                _ => {
+                    return Err(Fault::new(span, format!("no outcome `{word}`"), "")
+                        .help("there are drop, pass, reply, forward PORT, flood, aborted, also PORT and any"));
+                }
+            };
+            let packet = if matches!(word, "drop" | "aborted") { self.came.clone() } else { self.changed(cursor)? };
+            terminal = Some((verdict, to.into_iter().map(|port| (port, packet.clone())).collect()));
+        }
+        match (terminal, is_any) {
+            (None, true) if also.is_empty() => Ok(None),
+            (Some((verdict, outputs)), _) => {
+                also.extend(outputs);
+                Ok(Some(Want { verdict, outputs: also }))
+            }
+            _ => Err(Fault::new(start, "what becomes of the packet itself is not said", "")
+                .help("write `-> drop` where only what stands behind `also` leaves")),
+        }
+    }
+
+    /// The packet that leaves: the one that came with changes, or another one.
+    fn changed(&self, cursor: &mut Cursor<'_>) -> Result<Packet, Fault> {
+        let own = self.function.graph.user_headers();
+        let base = if cursor.eat_word("as") {
+            Reader { own, came: Some(self.came) }.packet(cursor)?
+        } else {
+            self.came.clone()
+        };
+        let mut changed = Changed::new(base);
+        while cursor.eat_word("without") {
+            let (word, span) = cursor.word("`vlan` or `mpls`")?;
+            let kind = match word {
+                "vlan" => Kind::Vlan,
+                "mpls" => Kind::Mpls,
+                _ => {
+                    return Err(Fault::new(span, format!("`{word}` cannot be taken away"), "expected `vlan` or `mpls`"));
+                }
+            };
+            if !changed.remove(kind) {
+                return Err(Fault::new(span, format!("the packet has no `{word}`"), ""));
+            }
+        }
+        if cursor.eat_word("with") {
+            loop {
+                self.assignment(cursor, &mut changed)?;
+                if !cursor.eat_sign(",") {
+                    break;
+                }
+            }
+        }
+        Ok(changed.finish(own))
+    }
+
+    fn assignment(&self, cursor: &mut Cursor<'_>, changed: &mut Changed) -> Result<(), Fault> {
+        let own = self.function.graph.user_headers();
+        let (name, span) = cursor.word("a field such as `ip.ttl`")?;
+        let target = changed.packet().target(name, own).map_err(|expected| {
+            Fault::new(span, format!("found `{name}`, expected {expected}"), "")
+                .help("a header that the packet does not have is written with `as`: `-> forward 2 as mpls 5 / same`")
+        })?;
+        cursor.sign("=")?;
+        if cursor.eat_word("any") {
+            changed.ignore(target);
+            return Ok(());
+        }
+        match target {
+            Target::Payload => changed.set_payload(payload(cursor)?),
+            Target::Field { slice, .. } => {
+                let value = field_value(cursor, name, slice)?;
+                changed.set(target, value);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,339 @@
+//! A scenario file: its statements, and the settings of its scenarios.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use flowloom_efsm::model::{Source, Span};
+use flowloom_engine::{PORT_COUNT, Port, Ports};
+
+use super::cursor::{Cursor, Names};
+use super::error::{Fault, ScenarioErrors};
+use super::lex::{Kind, Token, tokens};
+use super::packet::is_reserved;
+
+/// How deep `repeat` may be nested.
+const DEPTH: usize = 4;
+
+/// The scenarios of one file.
+#[derive(Debug, Clone)]
+pub struct Suite {
+    pub(super) source: Arc<Source>,
+    pub(super) tokens: Vec<Token>,
+    function: Option<String>,
+    scenarios: Vec<Scenario>,
+}
+
+/// One scenario: packets in, what must come out, and the settings they are for.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    name: String,
+    line: u32,
+    span: Span,
+    pub(super) settings: Settings,
+    pub(super) body: Vec<Statement>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Settings {
+    pub(super) params: Vec<(String, String)>,
+    pub(super) names: Names,
+    pub(super) ports: Option<Vec<Port>>,
+    pub(super) start_ns: u64,
+}
+
+/// A line with what goes on with it, and the block behind it.
+#[derive(Debug, Clone)]
+pub(super) struct Statement {
+    pub(super) tokens: Range<usize>,
+    pub(super) body: Option<Vec<Statement>>,
+}
+
+impl Scenario {
+    /// What it shows.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The line it begins at, from 1.
+    pub fn line(&self) -> u32 {
+        self.line
+    }
+
+    /// The parameters that the function is to be compiled with.
+    pub fn params(&self) -> &[(String, String)] {
+        &self.settings.params
+    }
+
+    /// The ports that there are.
+    pub fn ports(&self) -> Ports {
+        match &self.settings.ports {
+            Some(ports) => Ports::bound(ports.iter().copied()),
+            None => Ports::default(),
+        }
+    }
+}
+
+impl Suite {
+    /// Reads the text of a scenario file called `name`. What depends on the function is looked at when a scenario is
+    /// [made ready for it](super::Script::new).
+    ///
+    /// # Errors
+    /// All mistakes that can be told without the function.
+    pub fn parse(name: &str, text: &str) -> Result<Suite, ScenarioErrors> {
+        let source = Arc::new(Source { name: name.to_owned(), text: text.to_owned() });
+        let (tokens, mut faults) = tokens(text);
+        let statements = Grouper { tokens: &tokens, at: 0, faults: &mut faults }.block(0);
+        let mut reader = Reader { source: &source, tokens: &tokens, faults, function: None, scenarios: Vec::new() };
+        reader.read(statements);
+        let Reader { mut faults, function, scenarios, .. } = reader;
+        if scenarios.is_empty() && faults.is_empty() {
+            let end = Span { start: text.len(), end: text.len() };
+            faults.push(
+                Fault::new(end, "the file has no scenario", "").help("begin one with `scenario \"what it shows\"`"),
+            );
+        }
+        if faults.is_empty() {
+            return Ok(Suite { source, tokens, function, scenarios });
+        }
+        faults.sort_by_key(|fault| fault.span.start);
+        Err(ScenarioErrors { name: name.to_owned(), list: faults.into_iter().map(|fault| fault.of(&source)).collect() })
+    }
+
+    /// The file's name, as it was given.
+    pub fn name(&self) -> &str {
+        &self.source.name
+    }
+
+    /// The source of the function, where the file names one.
+    pub fn function(&self) -> Option<&str> {
+        self.function.as_deref()
+    }
+
+    /// The scenarios in order; at least one.
+    pub fn scenarios(&self) -> &[Scenario] {
+        &self.scenarios
+    }
+}
+
+/// Groups tokens to statements and blocks.
+struct Grouper<'a> {
+    tokens: &'a [Token],
+    at: usize,
+    faults: &'a mut Vec<Fault>,
+}
+
+impl Grouper<'_> {
+    fn sign(&self, at: usize) -> Option<&'static str> {
+        match self.tokens.get(at).map(|token| &token.kind) {
+            Some(Kind::Sign(sign)) => Some(*sign),
+            _ => None,
+        }
+    }
+
+    /// Whether the token begins a new statement.
+    fn begins(&self, at: usize) -> bool {
+        let token = &self.tokens[at];
+        let goes_on =
+            matches!(&token.kind, Kind::Sign("->" | "/" | ",")) || token.kind == Kind::Word("with".to_owned());
+        token.starts_line && !goes_on && !matches!(self.sign(at.wrapping_sub(1)), Some("," | "/" | "->"))
+    }
+
+    fn block(&mut self, depth: usize) -> Vec<Statement> {
+        let mut statements = Vec::new();
+        while self.at < self.tokens.len() {
+            if self.sign(self.at) == Some("}") {
+                if depth > 0 {
+                    return statements;
+                }
+                self.faults.push(Fault::new(self.tokens[self.at].span, "`}` closes nothing", ""));
+                self.at += 1;
+                continue;
+            }
+            let start = self.at;
+            while self.at < self.tokens.len()
+                && (self.at == start || !self.begins(self.at))
+                && !matches!(self.sign(self.at), Some("{" | "}"))
+            {
+                self.at += 1;
+            }
+            let tokens = start..self.at;
+            let mut body = None;
+            if self.sign(self.at) == Some("{") {
+                let open = self.tokens[self.at].span;
+                if depth == DEPTH {
+                    self.faults.push(Fault::new(open, format!("blocks are nested deeper than {DEPTH}"), ""));
+                    self.at = self.tokens.len();
+                    return statements;
+                }
+                self.at += 1;
+                body = Some(self.block(depth + 1));
+                if self.sign(self.at) == Some("}") {
+                    self.at += 1;
+                } else {
+                    self.faults
+                        .push(Fault::new(open, "the block is not closed", "opened here").help("close it with `}`"));
+                }
+            }
+            statements.push(Statement { tokens, body });
+        }
+        statements
+    }
+}
+
+struct Reader<'a> {
+    source: &'a Arc<Source>,
+    tokens: &'a [Token],
+    faults: Vec<Fault>,
+    function: Option<String>,
+    scenarios: Vec<Scenario>,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, statements: Vec<Statement>) {
+        let mut common = Settings::default();
+        for statement in statements {
+            let tokens = &self.tokens[statement.tokens.clone()];
+            let word = match tokens.first().map(|token| &token.kind) {
+                Some(Kind::Word(word)) => word.as_str(),
+                _ => "",
+            };
+            if word == "scenario" {
+                match self.head(tokens) {
+                    Ok(name) => {
+                        let line = self.source.locate(tokens[0].span.start).0;
+                        if self.scenarios.iter().any(|other| other.name == name) {
+                            let span = tokens[1].span;
+                            self.faults.push(Fault::new(span, format!("a scenario \"{name}\" is there already"), ""));
+                        }
+                        let settings = common.clone();
+                        self.scenarios.push(Scenario { name, line, span: tokens[0].span, settings, body: Vec::new() });
+                    }
+                    Err(fault) => self.faults.push(fault),
+                }
+                continue;
+            }
+            let is_setting = matches!(word, "function" | "param" | "let" | "ports" | "start");
+            let result = match (self.scenarios.last_mut(), is_setting) {
+                (None, true) if word == "function" => {
+                    function(&self.source.text, tokens).map(|name| self.function = Some(name))
+                }
+                (None, true) => setting(&self.source.text, tokens, &mut common),
+                (Some(_), true) if word == "function" => {
+                    Err(Fault::new(tokens[0].span, "`function` stands before the first scenario", ""))
+                }
+                (Some(scenario), true) if scenario.body.is_empty() => {
+                    setting(&self.source.text, tokens, &mut scenario.settings)
+                }
+                (Some(_), true) => {
+                    Err(Fault::new(tokens[0].span, format!("`{word}` stands before the packets of its scenario"), ""))
+                }
+                (None, false) => {
+                    let span = tokens.first().map_or_else(Span::default, |token| token.span);
+                    Err(Fault::new(span, "no scenario has begun", "")
+                        .help("begin one with `scenario \"what it shows\"`"))
+                }
+                (Some(scenario), false) => {
+                    scenario.body.push(statement);
+                    Ok(())
+                }
+            };
+            self.faults.extend(result.err());
+        }
+        let empty = self.scenarios.iter().filter(|scenario| scenario.body.is_empty());
+        let faults: Vec<Fault> = empty
+            .map(|scenario| Fault::new(scenario.span, format!("scenario \"{}\" has no packets", scenario.name), ""))
+            .collect();
+        self.faults.extend(faults);
+    }
+
+    fn head(&self, tokens: &[Token]) -> Result<String, Fault> {
+        let names = Names::new();
+        let mut cursor = Cursor::new(&self.source.text, tokens, &names);
+        cursor.skip();
+        let text = cursor.text("what it shows, in quotes")?;
+        let name = String::from_utf8_lossy(text).into_owned();
+        cursor.end()?;
+        Ok(name)
+    }
+}
+
+fn function(text: &str, tokens: &[Token]) -> Result<String, Fault> {
+    let names = Names::new();
+    let mut cursor = Cursor::new(text, tokens, &names);
+    cursor.skip();
+    let what = "the file of the function, such as `conntrack.efsm`";
+    let name = match cursor.peek() {
+        Some(Kind::Bytes(text)) => {
+            let name = String::from_utf8_lossy(text).into_owned();
+            cursor.skip();
+            name
+        }
+        _ => cursor.word(what)?.0.to_owned(),
+    };
+    cursor.end()?;
+    Ok(name)
+}
+
+/// Takes a `param`, `let`, `ports` or `start`.
+fn setting(text: &str, tokens: &[Token], settings: &mut Settings) -> Result<(), Fault> {
+    let names = settings.names.clone();
+    let mut cursor = Cursor::new(text, tokens, &names);
+    let (word, _) = cursor.word("a setting")?;
+    match word {
+        "param" => {
+            let (name, _) = cursor.word("the name of a parameter")?;
+            cursor.sign("=")?;
+            let (Some(first), Some(last)) = (tokens.get(3), tokens.last()) else {
+                return Err(cursor.expected("a value"));
+            };
+            let value = match (&first.kind, tokens.len()) {
+                // A name stands for its value as it was written.
+                (Kind::Word(word), 4) if names.contains_key(word) => render(names[word]),
+                _ => text[first.span.start..last.span.end].to_owned(),
+            };
+            settings.params.retain(|(other, _)| other != name);
+            settings.params.push((name.to_owned(), value));
+            Ok(())
+        }
+        "let" => {
+            let (name, span) = cursor.word("a name")?;
+            if is_reserved(name) || name.contains(['.', '-']) {
+                return Err(Fault::new(span, format!("`{name}` cannot be a name: it means something in packets"), "")
+                    .help(format!("call it `{}1` or the like", name.replace(['.', '-'], "_"))));
+            }
+            cursor.sign("=")?;
+            let value = cursor.value("a value")?;
+            cursor.end()?;
+            settings.names.insert(name.to_owned(), value);
+            Ok(())
+        }
+        "ports" => {
+            let mut ports = Vec::new();
+            loop {
+                ports.push(Port(cursor.number_to("port", u128::from(PORT_COUNT) - 1)? as u32));
+                if !cursor.eat_sign(",") {
+                    break;
+                }
+            }
+            cursor.end()?;
+            settings.ports = Some(ports);
+            Ok(())
+        }
+        _ => {
+            settings.start_ns = cursor.time_ns()?;
+            cursor.end()
+        }
+    }
+}
+
+/// A value as the language writes it.
+fn render(value: super::lex::Value) -> String {
+    use super::lex::Form;
+    match value.form {
+        Form::Number => value.bits.to_string(),
+        Form::Time => format!("{}ns", value.bits),
+        Form::V4 => std::net::Ipv4Addr::from_bits(value.bits as u32).to_string(),
+        Form::V6 => std::net::Ipv6Addr::from_bits(value.bits).to_string(),
+        Form::Mac => super::packet::mac_text(value.bits),
+    }
+}
