@@ -33,6 +33,10 @@ pub(crate) enum Verb {
                             flowloom verify functions/big_flow/big_flow.efsm --packets 100000 --require-coverage 100"
     )]
     Verify(VerifyArgs),
+    /// Play the scenarios of functions on every engine
+    #[command(after_help = "Examples:\n  flowloom test functions/\n  \
+                            flowloom test functions/port_knocking --engine machine,kernel --require-coverage")]
+    Test(TestArgs),
     /// Build a function for a target
     #[command(
         after_help = "Example:\n  flowloom build functions/port_knocking/port_knocking.efsm --target bpf -o out\n  \
@@ -98,7 +102,7 @@ pub(crate) struct InputArgs {
 }
 
 /// What runs the packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum EngineName {
     /// The reference machine
     Machine,
@@ -106,6 +110,20 @@ pub(crate) enum EngineName {
     Interp,
     /// The kernel, by test runs
     Kernel,
+}
+
+impl EngineName {
+    /// All engines.
+    pub(crate) const ALL: [EngineName; 3] = [EngineName::Machine, EngineName::Interp, EngineName::Kernel];
+
+    /// The name as it is typed.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            EngineName::Machine => "machine",
+            EngineName::Interp => "interp",
+            EngineName::Kernel => "kernel",
+        }
+    }
 }
 
 #[derive(Debug, ClapArgs)]
@@ -170,6 +188,35 @@ pub(crate) struct VerifyArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TestArgs {
+    /// Folders with functions and their scenarios, single functions or scenario files
+    #[arg(value_name = "PATH", default_value = "functions")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Only these engines; all unless said, and what cannot run here gets a dash and the reason
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(crate) engine: Vec<EngineName>,
+    /// Only scenarios whose name, or whose function's, contains this
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) filter: Option<String>,
+    /// Make it a finding when a row, timer or default of a function is reached by no scenario
+    #[arg(long)]
+    pub(crate) require_coverage: bool,
+    /// List the scenarios
+    #[arg(short = 'v', long)]
+    pub(crate) verbose: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl TestArgs {
+    /// The engines that are asked for, in their order.
+    pub(crate) fn engines(&self) -> Vec<EngineName> {
+        EngineName::ALL.into_iter().filter(|engine| self.engine.is_empty() || self.engine.contains(engine)).collect()
+    }
 }
 
 /// What a function is built for.

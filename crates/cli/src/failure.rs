@@ -4,8 +4,6 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-use flowloom_efsm::diagnostic::Diagnostics;
-
 use crate::output::{complain, remark, render_diagnostic};
 
 /// Why the command stops.
@@ -13,8 +11,8 @@ use crate::output::{complain, remark, render_diagnostic};
 pub(crate) enum Failure {
     /// What was looked for was found: a disagreement, a gap, an unfit target. It has been printed.
     Finding,
-    /// The function has errors.
-    Source(Box<Diagnostics>),
+    /// The function, or a scenario, has errors.
+    Source(Box<dyn miette::Diagnostic>),
     /// Wrong use, unreadable or wrong input.
     Input(String),
     /// The environment lacks something.

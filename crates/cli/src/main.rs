@@ -13,6 +13,7 @@ mod output;
 mod port_by;
 mod report;
 mod run;
+mod test;
 mod trace;
 mod verify;
 
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Verb::Run(verb) => run::run(verb),
         Verb::Check(verb) => check::check(verb),
         Verb::Verify(verb) => verify::verify(verb),
+        Verb::Test(verb) => test::test(verb),
         Verb::Build(verb) => build::build(verb),
         Verb::Fields(verb) => fields::fields(verb),
         Verb::Trace { verb: TraceVerb::Info(verb) } => trace::info(verb),

@@ -1,0 +1,289 @@
+//! `flowloom test`: the scenarios of functions, on every engine.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flowloom_bpf::Interpreter;
+use flowloom_efsm::model::Function;
+use flowloom_efsm::{Coverage, LowerOptions, Machine, lower};
+use flowloom_engine::Datapath;
+use flowloom_exec::{KernelEngine, Reason};
+use flowloom_verify::scenario::{Mismatch, Played, Script, Suite, play};
+use flowloom_verify::{Point, Reached, What};
+
+use crate::args::{EngineName, TestArgs};
+use crate::failure::{Failure, with_causes};
+use crate::load::source;
+use crate::output::progress;
+
+mod report;
+
+/// A function and the scenario files that are about it.
+struct Subject {
+    source: PathBuf,
+    suites: Vec<Suite>,
+}
+
+/// A function with one choice of parameters, in the engines; each lasts for all scenarios that use it.
+struct Loaded {
+    function: Arc<Function>,
+    interp: Result<Box<Interpreter>, String>,
+    kernel: Result<Box<KernelEngine>, String>,
+}
+
+/// What an engine did with a scenario.
+enum Cell {
+    Right,
+    Wrong(Vec<Mismatch>),
+    /// It was not played, for this reason.
+    NotRun(String),
+}
+
+struct Tried {
+    /// The scenario file.
+    file: String,
+    line: u32,
+    name: String,
+    packets: usize,
+    cells: BTreeMap<EngineName, Cell>,
+}
+
+/// What came of the scenarios of a function.
+struct Tested {
+    name: String,
+    source: PathBuf,
+    scenarios: Vec<Tried>,
+    points: Vec<Point>,
+}
+
+pub(crate) fn test(args: &TestArgs) -> Result<(), Failure> {
+    let engines = args.engines();
+    let subjects = subjects(&args.paths)?;
+    let kernel = KernelEngine::available();
+    if let (Err(reason), true) = (&kernel, args.engine.contains(&EngineName::Kernel)) {
+        return Err(Failure::Environment(format!("engine `kernel` cannot run here: {reason}")));
+    }
+    let bar = progress("scenarios", None);
+    let mut all = Vec::new();
+    let mut unreadable = 0;
+    for subject in &subjects {
+        match run(subject, args, &engines, &kernel, &bar) {
+            Ok(tested) if tested.scenarios.is_empty() && args.filter.is_some() => {}
+            Ok(tested) => all.push(tested),
+            // The other functions are tested all the same.
+            Err(failure @ (Failure::Source(_) | Failure::Input(_))) => {
+                failure.print();
+                unreadable += 1;
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    bar.finish_and_clear();
+    if all.is_empty() && unreadable == 0 {
+        let what = args.filter.as_ref().map_or_else(String::new, |filter| format!(" whose name contains `{filter}`"));
+        return Err(Failure::Input(format!("there is no scenario{what}: nothing was tested")));
+    }
+    report::print(&all, &engines, args)?;
+    if unreadable > 0 {
+        return Err(Failure::Input(format!("{unreadable} of {} functions were not tested", subjects.len())));
+    }
+    let is_wrong = |tried: &Tried| tried.cells.values().any(|cell| matches!(cell, Cell::Wrong(_)));
+    let is_finding = all.iter().any(|tested| {
+        tested.scenarios.iter().any(is_wrong)
+            || args.require_coverage && (tested.scenarios.is_empty() || !gaps(&tested.points).is_empty())
+    });
+    if is_finding { Err(Failure::Finding) } else { Ok(()) }
+}
+
+/// What the paths name: sources, scenario files, and folders with both.
+fn subjects(paths: &[PathBuf]) -> Result<Vec<Subject>, Failure> {
+    let mut sources: BTreeMap<PathBuf, Vec<Suite>> = BTreeMap::new();
+    for path in paths {
+        let is = |extension: &str| path.extension().is_some_and(|e| e == extension);
+        if path.is_dir() {
+            walk(path, &mut sources)?;
+        } else if is("scenario") {
+            let (function, suite) = read_suite(path)?;
+            sources.entry(function).or_default().push(suite);
+        } else {
+            let mut found = BTreeMap::new();
+            let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            fs::metadata(path).map_err(|e| Failure::file("read", path, &e))?;
+            walk(folder, &mut found)?;
+            let own = found.into_iter().filter(|(source, _)| source.file_name() == path.file_name());
+            let suites = own.flat_map(|(_, suites)| suites).collect();
+            sources.insert(path.clone(), suites);
+        }
+    }
+    if sources.is_empty() {
+        return Err(Failure::Input(format!(
+            "there are no functions in {}",
+            paths.iter().map(|p| format!("`{}`", p.display())).collect::<Vec<_>>().join(", ")
+        )));
+    }
+    Ok(sources.into_iter().map(|(source, suites)| Subject { source, suites }).collect())
+}
+
+/// All files of a folder, in order.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let failed = |e| Failure::file("read", folder, &e);
+    let entries = fs::read_dir(folder).map_err(failed)?;
+    let mut paths = entries.map(|entry| entry.map(|e| e.path())).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn walk(folder: &Path, sources: &mut BTreeMap<PathBuf, Vec<Suite>>) -> Result<(), Failure> {
+    for path in entries(folder)? {
+        let is = |extension: &str| path.extension().is_some_and(|e| e == extension);
+        if path.is_dir() && !path.is_symlink() {
+            walk(&path, sources)?;
+        } else if is("efsm") {
+            sources.entry(path).or_default();
+        } else if is("scenario") {
+            let (function, suite) = read_suite(&path)?;
+            sources.entry(function).or_default().push(suite);
+        }
+    }
+    Ok(())
+}
+
+/// A scenario file and the source that it is about: the one it names, or the only one in its folder.
+fn read_suite(path: &Path) -> Result<(PathBuf, Suite), Failure> {
+    let text = fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
+    let suite = Suite::parse(&path.display().to_string(), &text).map_err(|errors| Failure::Source(Box::new(errors)))?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    if let Some(name) = suite.function() {
+        let source = folder.join(name);
+        fs::metadata(&source).map_err(|e| Failure::file("read", &source, &e))?;
+        return Ok((source, suite));
+    }
+    let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let mut sources: Vec<PathBuf> =
+        entries(here)?.into_iter().filter(|p| p.extension().is_some_and(|e| e == "efsm")).collect();
+    match sources.len() {
+        1 => Ok((folder.join(sources.remove(0).file_name().unwrap_or_default()), suite)),
+        n => Err(Failure::Input(format!(
+            "`{}`: its folder has {n} functions; name one in the file's first line: `function NAME.efsm`",
+            path.display()
+        ))),
+    }
+}
+
+fn run(
+    subject: &Subject,
+    args: &TestArgs,
+    engines: &[EngineName],
+    kernel: &Result<(), Reason>,
+    bar: &indicatif::ProgressBar,
+) -> Result<Tested, Failure> {
+    let path = &subject.source;
+    let bytes = fs::read(path).map_err(|e| Failure::file("read", path, &e))?;
+    let folder = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    let mut loaded: Vec<(Vec<(String, String)>, Loaded)> = Vec::new();
+    let mut tested = Tested { name: folder, source: path.clone(), scenarios: Vec::new(), points: Vec::new() };
+    let mut coverage: Vec<Coverage> = Vec::new();
+    for suite in &subject.suites {
+        for scenario in suite.scenarios() {
+            if args.filter.as_ref().is_some_and(|filter| {
+                !scenario.name().contains(filter.as_str()) && !tested.name.contains(filter.as_str())
+            }) {
+                continue;
+            }
+            bar.set_message(format!("{}: {}", tested.name, scenario.name()));
+            bar.tick();
+            let params = scenario.params().to_vec();
+            let at = match loaded.iter().position(|(other, _)| *other == params) {
+                Some(at) => at,
+                None => {
+                    let (function, _) = source(path, bytes.clone(), &params)?;
+                    loaded.push((params, Loaded::new(function, engines, kernel)));
+                    loaded.len() - 1
+                }
+            };
+            let Some((_, loaded)) = loaded.get_mut(at) else { continue };
+            tested.name.clone_from(&loaded.function.name);
+            let script =
+                Script::new(suite, scenario, &loaded.function).map_err(|errors| Failure::Source(Box::new(errors)))?;
+            let mut machine = Machine::new(Arc::clone(&loaded.function));
+            let reference = play(&script, &mut machine, None).map_err(|e| Failure::input(&e))?;
+            coverage.push(machine.coverage());
+            let cells = engines.iter().map(|&engine| Ok((engine, loaded.cell(engine, &script, &reference)?)));
+            tested.scenarios.push(Tried {
+                file: suite.name().to_owned(),
+                line: scenario.line(),
+                name: scenario.name().to_owned(),
+                packets: script.packets(),
+                cells: cells.collect::<Result<_, Failure>>()?,
+            });
+        }
+    }
+    if let Some((_, loaded)) = loaded.first() {
+        let mut reached = Reached::new(&loaded.function);
+        coverage.iter().for_each(|run| reached.add(run));
+        tested.points = reached.points();
+    }
+    Ok(tested)
+}
+
+impl Loaded {
+    fn new(function: Arc<Function>, engines: &[EngineName], kernel: &Result<(), Reason>) -> Loaded {
+        let program = lower(&function, &LowerOptions::default()).map(Arc::new);
+        let reason = |error: &dyn std::error::Error| with_causes(error);
+        let interp = match &program {
+            Ok(program) => Interpreter::new(Arc::clone(program)).map(Box::new).map_err(|e| reason(&e)),
+            Err(error) => Err(reason(error)),
+        };
+        let kernel = match (&program, kernel) {
+            _ if !engines.contains(&EngineName::Kernel) => Err(String::new()),
+            (Err(error), _) => Err(reason(error)),
+            (_, Err(missing)) => Err(missing.to_string()),
+            (Ok(program), Ok(())) => KernelEngine::load(program).map(Box::new).map_err(|e| reason(&e)),
+        };
+        Loaded { function, interp, kernel }
+    }
+
+    fn cell(&mut self, engine: EngineName, script: &Script, reference: &Played) -> Result<Cell, Failure> {
+        let datapath: &mut dyn Datapath = match engine {
+            EngineName::Machine => return Ok(cell(reference.clone())),
+            EngineName::Interp => match &mut self.interp {
+                Ok(interp) => interp.as_mut(),
+                Err(reason) => return Ok(Cell::NotRun(reason.clone())),
+            },
+            EngineName::Kernel => match &mut self.kernel {
+                Ok(kernel) => kernel.as_mut(),
+                Err(reason) => return Ok(Cell::NotRun(reason.clone())),
+            },
+        };
+        play(script, datapath, Some(reference)).map(cell).map_err(|e| Failure::input(&e))
+    }
+}
+
+fn cell(played: Played) -> Cell {
+    match played.refused {
+        Some((line, refusal)) => Cell::NotRun(format!("the packet of line {line} is {refusal}")),
+        None if played.mismatches.is_empty() => Cell::Right,
+        None => Cell::Wrong(played.mismatches),
+    }
+}
+
+/// What no scenario reached: rows that were hit in no state, and timers and defaults one by one.
+fn gaps(points: &[Point]) -> Vec<&Point> {
+    let is_hit = |point: &&Point| {
+        let twin = |other: &&Point| other.element == point.element && other.what == point.what;
+        match point.what {
+            What::Row(_) => points.iter().filter(twin).any(|other| other.hits > 0),
+            _ => point.hits > 0,
+        }
+    };
+    let mut gaps: Vec<&Point> = Vec::new();
+    for point in points.iter().filter(|point| !is_hit(point)) {
+        let is_row = matches!(point.what, What::Row(_));
+        if !is_row || !gaps.iter().any(|other| other.element == point.element && other.what == point.what) {
+            gaps.push(point);
+        }
+    }
+    gaps
+}

@@ -1,0 +1,204 @@
+//! What `flowloom test` prints.
+
+use flowloom_verify::scenario::Mismatch;
+use flowloom_verify::{Point, What};
+use serde_json::{Value, json};
+
+use super::{Cell, Tested, Tried, gaps};
+use crate::args::{EngineName, TestArgs};
+use crate::failure::Failure;
+use crate::output::{counted, print as print_text, print_json, table};
+
+pub(super) fn print(all: &[Tested], engines: &[EngineName], args: &TestArgs) -> Result<(), Failure> {
+    if args.json {
+        return print_json(
+            &json!({ "functions": all.iter().map(|tested| as_json(tested, engines)).collect::<Vec<_>>() }),
+        );
+    }
+    print_text(&as_text(all, engines, args))
+}
+
+fn as_text(all: &[Tested], engines: &[EngineName], args: &TestArgs) -> String {
+    let mut text = String::new();
+    for tested in all {
+        for tried in &tested.scenarios {
+            failures(tested, tried, &mut text);
+        }
+    }
+    if args.verbose {
+        let rows =
+            all.iter().flat_map(|tested| tested.scenarios.iter().map(|tried| scenario_row(tested, tried, engines)));
+        let header = heads(&["function", "scenario", "packets"], engines, None);
+        text.push_str(&table(&header, &rows.collect::<Vec<_>>(), &[2]));
+        text.push('\n');
+    }
+    let rows: Vec<Vec<String>> = all.iter().map(|tested| row(tested, engines)).collect();
+    text.push_str(&table(&heads(&["function", "scenarios"], engines, Some("covered")), &rows, &[1]));
+    let reasons = reasons(all, engines);
+    if !reasons.is_empty() {
+        text.push('\n');
+        text.push_str(&reasons);
+    }
+    for tested in all {
+        for point in gaps(&tested.points) {
+            text.push_str(&format!("not covered: {}\n", gap(tested, point)));
+        }
+        if tested.scenarios.is_empty() {
+            text.push_str(&format!("no scenarios: {}\n", tested.source.display()));
+        }
+    }
+    text
+}
+
+fn heads<'a>(first: &[&'a str], engines: &[EngineName], last: Option<&'a str>) -> Vec<&'a str> {
+    first.iter().copied().chain(engines.iter().map(|engine| engine.as_str())).chain(last).collect()
+}
+
+/// A mismatch once, with the engines that have it.
+fn failures(tested: &Tested, tried: &Tried, text: &mut String) {
+    let mut groups: Vec<(&Vec<Mismatch>, Vec<&str>)> = Vec::new();
+    for (engine, cell) in &tried.cells {
+        let Cell::Wrong(mismatches) = cell else { continue };
+        match groups.iter_mut().find(|(other, _)| *other == mismatches) {
+            Some((_, engines)) => engines.push(engine.as_str()),
+            None => groups.push((mismatches, vec![engine.as_str()])),
+        }
+    }
+    for (mismatches, engines) in groups {
+        let engines = engines.join(", ");
+        text.push_str(&format!("{}:{}: {} \"{}\" on {engines}\n", tried.file, tried.line, tested.name, tried.name));
+        for mismatch in mismatches {
+            for line in mismatch.to_string().lines() {
+                text.push_str(&format!("  {line}\n"));
+            }
+        }
+        text.push('\n');
+    }
+}
+
+fn scenario_row(tested: &Tested, tried: &Tried, engines: &[EngineName]) -> Vec<String> {
+    let cells = engines.iter().map(|engine| match tried.cells.get(engine) {
+        Some(Cell::Right) => "ok".to_owned(),
+        Some(Cell::Wrong(_)) => "FAILS".to_owned(),
+        Some(Cell::NotRun(_)) | None => "-".to_owned(),
+    });
+    let first = [tested.name.clone(), tried.name.clone(), tried.packets.to_string()];
+    first.into_iter().chain(cells).collect()
+}
+
+fn row(tested: &Tested, engines: &[EngineName]) -> Vec<String> {
+    let of = |engine: &EngineName| {
+        let cells: Vec<&Cell> = tested.scenarios.iter().filter_map(|tried| tried.cells.get(engine)).collect();
+        let wrong = cells.iter().filter(|cell| matches!(cell, Cell::Wrong(_))).count();
+        let right = cells.iter().filter(|cell| matches!(cell, Cell::Right)).count();
+        match (wrong, right) {
+            (0, 0) => "-".to_owned(),
+            (0, n) if n == cells.len() => "ok".to_owned(),
+            (0, n) => format!("{n} of {}", cells.len()),
+            (n, _) => format!("{n} FAIL{}", if n == 1 { "S" } else { "" }),
+        }
+    };
+    let first = [tested.name.clone(), tested.scenarios.len().to_string()];
+    first.into_iter().chain(engines.iter().map(of)).chain([covered(&tested.points)]).collect()
+}
+
+/// `7 rows, 4 of 5 timers, 2 defaults`.
+fn covered(points: &[Point]) -> String {
+    let gaps = gaps(points);
+    let mut seen: Vec<(&str, What)> = Vec::new();
+    let (mut rows, mut timers, mut defaults, mut others) = ([0; 2], [0; 2], [0; 2], [0; 2]);
+    for point in points {
+        let is_row = matches!(point.what, What::Row(_));
+        if is_row && seen.contains(&(&point.element, point.what)) {
+            continue;
+        }
+        seen.push((&point.element, point.what));
+        let count = match point.what {
+            What::Row(_) => &mut rows,
+            What::IdleTimeout | What::HardTimeout => &mut timers,
+            What::NoMatch | What::NoKey => &mut defaults,
+            What::Eviction | What::Rejection => &mut others,
+        };
+        count[1] += 1;
+        let is_gap = gaps
+            .iter()
+            .any(|gap| gap.element == point.element && gap.what == point.what && (is_row || gap.state == point.state));
+        count[0] += usize::from(!is_gap);
+    }
+    let kinds = [(rows, "row"), (timers, "timer"), (defaults, "default"), (others, "policy outcome")];
+    let text = |([hit, all], noun): ([usize; 2], &str)| match (hit, all) {
+        (_, 0) => None,
+        (hit, all) if hit == all => Some(counted(all, noun)),
+        (hit, all) => Some(format!("{hit} of {}", counted(all, noun))),
+    };
+    let list: Vec<String> = kinds.into_iter().filter_map(text).collect();
+    if list.is_empty() { "-".to_owned() } else { list.join(", ") }
+}
+
+fn gap(tested: &Tested, point: &Point) -> String {
+    let state = match (&point.what, &point.state) {
+        (What::Row(_), _) | (_, None) => String::new(),
+        (_, Some(state)) => format!(" in state `{state}`"),
+    };
+    let place = if point.text.is_empty() { String::new() } else { format!("; line {}: {}", point.line, point.text) };
+    format!("{} {}: {}{state}{place}", tested.name, point.element, point.what)
+}
+
+/// Why there are dashes: each reason once, with the functions and engines that have it.
+fn reasons(all: &[Tested], engines: &[EngineName]) -> String {
+    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+    for tested in all {
+        for engine in engines {
+            for tried in &tested.scenarios {
+                let Some(Cell::NotRun(reason)) = tried.cells.get(engine) else { continue };
+                let who = format!("{} on {}", tested.name, engine.as_str());
+                match groups.iter_mut().find(|(other, _)| other == reason) {
+                    Some((_, list)) if list.contains(&who) => {}
+                    Some((_, list)) => list.push(who),
+                    None => groups.push((reason.clone(), vec![who])),
+                }
+            }
+        }
+    }
+    groups.into_iter().map(|(reason, who)| format!("- {}: {reason}\n", who.join(", "))).collect()
+}
+
+fn as_json(tested: &Tested, engines: &[EngineName]) -> Value {
+    let scenarios: Vec<Value> = tested.scenarios.iter().map(|tried| scenario_json(tried, engines)).collect();
+    let missing = gaps(&tested.points);
+    let points: Vec<Value> = tested
+        .points
+        .iter()
+        .map(|p| {
+            let is_gap = missing.iter().any(|gap| gap.element == p.element && gap.what == p.what && gap.state == p.state);
+            json!({"element": p.element, "what": p.what.to_string(), "state": p.state, "line": p.line, "hits": p.hits, "gap": is_gap})
+        })
+        .collect();
+    json!({
+        "function": tested.name,
+        "source": tested.source.display().to_string(),
+        "scenarios": scenarios,
+        "coverage": points,
+        "covered": !tested.points.is_empty() && missing.is_empty(),
+    })
+}
+
+fn scenario_json(tried: &Tried, engines: &[EngineName]) -> Value {
+    let mut results = serde_json::Map::new();
+    for engine in engines {
+        let result = match tried.cells.get(engine) {
+            Some(Cell::Right) => json!({"result": "ok"}),
+            Some(Cell::Wrong(mismatches)) => {
+                let list: Vec<Value> = mismatches
+                    .iter()
+                    .map(|m| json!({"line": m.line, "text": m.text, "subject": m.subject, "details": m.details}))
+                    .collect();
+                json!({"result": "fails", "mismatches": list})
+            }
+            Some(Cell::NotRun(reason)) => json!({"result": "not run", "why": reason}),
+            None => Value::Null,
+        };
+        results.insert(engine.as_str().to_owned(), result);
+    }
+    json!({"scenario": tried.name, "file": tried.file, "line": tried.line, "packets": tried.packets, "engines": results})
+}
