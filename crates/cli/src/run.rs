@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flowloom_bpf::Program;
-use flowloom_efsm::model::Function;
-use flowloom_efsm::{Coverage, ElementCoverage, Machine, layout};
+use flowloom_efsm::{Coverage, Machine, layout};
 use flowloom_engine::{Datapath, Snapshot, SnapshotError, Verdict};
 use flowloom_exec::{RunOptions, RunSummary, SweepClock, run as run_packets};
 use flowloom_trace::{CaptureWriter, MergedReader};
