@@ -262,7 +262,7 @@ fn random_function(rng: &mut Rng) -> (String, usize) {
             _ => writeln!(
                 text,
                 " otherwise {{ mc = -1; {}; }}\n}}",
-                rng.pick(&["pass", "drop", "forward(3)", "forward(300)"])
+                rng.pick(&["pass", "drop", "forward(3)", "forward(0)"])
             ),
         }
         .unwrap();

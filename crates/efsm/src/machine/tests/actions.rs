@@ -10,7 +10,7 @@ fn every_terminal_action_has_its_verdict() {
     let mut s = scene(
         "stateless e { when udp.dport == 1 { drop; } when udp.dport == 2 { pass; } when udp.dport == 3 { punt; }
          when udp.dport == 4 { reply; } when udp.dport == 5 { forward(0); } when udp.dport == 6 { forward(255); }
-         when udp.dport == 7 { forward(256); } when udp.dport == 8 { forward(udp.sport - 8); } }",
+         when udp.dport == 7 { forward(udp.dport + 249); } when udp.dport == 8 { forward(udp.sport - 8); } }",
     );
     for (port, expected) in
         [(1, "drop"), (2, "pass"), (3, "pass"), (4, "tx"), (5, "to 0"), (6, "to 255"), (7, "aborted"), (8, "aborted")]
