@@ -1,8 +1,12 @@
 //! What users type.
 
+mod trace;
+
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
+
+pub(crate) use trace::{TraceGenArgs, TraceInfoArgs, TraceProfilesArgs, TraceVerb};
 
 /// The most packets that `verify` makes: it holds them all, to shrink a disagreement.
 const MADE_PACKETS: u64 = 10_000_000;
@@ -51,18 +55,6 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: TraceVerb,
     },
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum TraceVerb {
-    /// Say what a capture holds
-    #[command(after_help = "Example:\n  flowloom trace info in.pcap.xz")]
-    Info(TraceInfoArgs),
-    /// Make traffic that reaches every row, timer and default of a function
-    #[command(
-        after_help = "Example:\n  flowloom trace gen --function functions/big_flow/big_flow.efsm --packets 20000 -w big.pcap"
-    )]
-    Gen(TraceGenArgs),
 }
 
 /// A function and its parameters.
@@ -248,38 +240,6 @@ pub(crate) struct BuildArgs {
 pub(crate) struct FieldsArgs {
     /// Only fields whose names begin with this
     pub(crate) prefix: Option<String>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, ClapArgs)]
-pub(crate) struct TraceInfoArgs {
-    /// The captures; several are merged by time
-    #[arg(required = true, value_name = "CAPTURE")]
-    pub(crate) captures: Vec<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, ClapArgs)]
-pub(crate) struct TraceGenArgs {
-    /// The function that the traffic is for
-    #[arg(long, value_name = "FUNCTION")]
-    pub(crate) function: PathBuf,
-    /// Set a parameter of the function
-    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param)]
-    pub(crate) params: Vec<(String, String)>,
-    /// Packets to make
-    #[arg(long, default_value_t = 20_000)]
-    pub(crate) packets: u64,
-    /// Seed of the traffic
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// The capture to write
-    #[arg(short = 'w', long = "write", value_name = "CAPTURE")]
-    pub(crate) write: PathBuf,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Verb::Fields(verb) => fields::fields(verb),
         Verb::Trace { verb: TraceVerb::Info(verb) } => trace::info(verb),
         Verb::Trace { verb: TraceVerb::Gen(verb) } => trace::generate(verb),
+        Verb::Trace { verb: TraceVerb::Profiles(verb) } => trace::profiles(verb),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

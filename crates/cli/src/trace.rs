@@ -1,19 +1,18 @@
-//! `flowloom trace`: what captures hold, and traffic made for a function.
+//! `flowloom trace`: what captures hold, and making them.
+
+mod generate;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::fs;
-use std::sync::Arc;
 
-use flowloom_trace::{Census, MergedReader, PacketCount, SizeCount};
-use flowloom_verify::{Stimulus, StimulusOptions};
-use serde_json::json;
+use flowloom_trace::{Beside, Census, MergedReader, PacketCount, PaperRow, Profile, SizeCount, TraceInfo, Unit};
+use serde_json::{Value, json};
 
-use crate::args::{TraceGenArgs, TraceInfoArgs};
+pub(crate) use generate::generate;
+
+use crate::args::{TraceInfoArgs, TraceProfilesArgs};
 use crate::failure::Failure;
-use crate::load::{ELF_MAGIC, source};
-use crate::output::{grouped, print, print_json, progress, table, warn};
-use crate::verify::write_trace;
+use crate::output::{grouped, print, print_json, progress, table};
 
 /// How the names of numbers begin that belong to no header that is parsed.
 const UNKNOWN: [&str; 2] = ["ethertype", "ip.proto"];
@@ -21,6 +20,7 @@ const UNKNOWN: [&str; 2] = ["ethertype", "ip.proto"];
 const SHOWN_UNKNOWN: usize = 6;
 
 pub(crate) fn info(args: &TraceInfoArgs) -> Result<(), Failure> {
+    let paper = args.profile.map(|profile| row_of(profile.0)).transpose()?;
     let mut reader = MergedReader::open(&args.captures).map_err(|e| Failure::input(&e))?;
     let bar = progress("packets", None);
     let mut census = Census::new();
@@ -31,7 +31,10 @@ pub(crate) fn info(args: &TraceInfoArgs) -> Result<(), Failure> {
     bar.finish_and_clear();
     let info = census.finish();
     if args.json {
-        let value = serde_json::to_value(&info).map_err(|e| Failure::input(&e))?;
+        let mut value = serde_json::to_value(&info).map_err(|e| Failure::input(&e))?;
+        if let Some((profile, row)) = paper {
+            value["paper"] = beside_json(&info, profile, row)?;
+        }
         return print_json(&value);
     }
     let seconds = info.duration_ns as f64 / 1e9;
@@ -71,6 +74,97 @@ pub(crate) fn info(args: &TraceInfoArgs) -> Result<(), Failure> {
         })
         .collect();
     text.push_str(&table(&["length", "packets", "share"], &rows, &[1, 2]));
+    if let Some((profile, row)) = paper {
+        text.push_str(&beside_text(&info, profile, row));
+    }
+    print(&text)
+}
+
+/// What a paper prints about a profile.
+fn row_of(profile: Profile) -> Result<(Profile, &'static PaperRow), Failure> {
+    profile.row().map(|row| (profile, row)).ok_or_else(|| {
+        let with_row = Profile::ALL.into_iter().filter(|profile| profile.row().is_some());
+        let names: Vec<String> = with_row.map(|profile| format!("`{}`", profile.name())).collect();
+        let (name, names) = (profile.name(), names.join(", "));
+        Failure::Input(format!("no paper prints figures of `{name}`, expected one of {names}"))
+    })
+}
+
+fn beside_json(info: &TraceInfo, profile: Profile, row: &PaperRow) -> Result<Value, Failure> {
+    let mut figures = Vec::new();
+    for figure in info.beside(row) {
+        let mut value = serde_json::to_value(&figure).map_err(|e| Failure::input(&e))?;
+        value["is_near"] = figure.is_near().into();
+        figures.push(value);
+    }
+    Ok(json!({
+        "profile": profile.name(),
+        "source": row.source,
+        "covers_window": info.covers_window(),
+        "figures": figures,
+    }))
+}
+
+fn beside_text(info: &TraceInfo, profile: Profile, row: &PaperRow) -> String {
+    let cell = |figure: &Beside, value: f64| match figure.unit {
+        Unit::Bytes => format!("{value:.1} B"),
+        Unit::Flows => grouped(value as u64),
+        Unit::Share => format!("{:.1}%", value * 100.0),
+    };
+    let rows: Vec<Vec<String>> = info
+        .beside(row)
+        .iter()
+        .map(|figure| {
+            let unit = if figure.unit == Unit::Share { " points" } else { "%" };
+            let within = match figure.limit {
+                Some(limit) => format!("{} {:.0}%", if figure.is_near() { "within" } else { "OUTSIDE" }, limit * 100.0),
+                None => "-".to_owned(),
+            };
+            vec![
+                figure.figure.clone(),
+                cell(figure, figure.measured),
+                cell(figure, figure.paper),
+                format!("{:+.1}{unit}", figure.deviation * 100.0),
+                within,
+            ]
+        })
+        .collect();
+    let mut text = format!("\n`{}` beside {}\n", profile.name(), row.source);
+    text.push_str(&table(&["figure", "here", "paper", "deviation", "limit"], &rows, &[1, 2, 3]));
+    if !info.covers_window() {
+        text.push_str("the capture is shorter than the 10 s of the paper's figures\n");
+    }
+    text
+}
+
+pub(crate) fn profiles(args: &TraceProfilesArgs) -> Result<(), Failure> {
+    if args.json {
+        let all = Profile::ALL
+            .into_iter()
+            .map(|profile| json!({ "name": profile.name(), "summary": profile.summary(), "paper": profile.row() }));
+        return print_json(&all.collect());
+    }
+    let figures = |figures: [Option<u64>; 3]| {
+        let cells = figures.map(|figure| figure.map_or_else(|| "-".to_owned(), grouped));
+        if figures == [None; 3] { "-".to_owned() } else { cells.join(" / ") }
+    };
+    let rows: Vec<Vec<String>> = Profile::ALL
+        .into_iter()
+        .map(|profile| {
+            let row = profile.row();
+            vec![
+                profile.name().to_owned(),
+                row.map_or_else(|| "-".to_owned(), |row| format!("{:.0} B", row.mean_len_bytes)),
+                figures(row.map_or([None; 3], |row| row.active_in_10s)),
+                figures(row.map_or([None; 3], |row| row.new_per_ms)),
+                row.map_or_else(|| "-".to_owned(), |row| row.source.to_owned()),
+                profile.summary().to_owned(),
+            ]
+        })
+        .collect();
+    let header = ["profile", "mean", "active in 10 s", "new in 1 ms", "source", "what it is"];
+    let mut text = table(&header, &rows, &[1, 2, 3]);
+    text.push_str("\nflows by source / by pair of addresses / by 5-tuple, each direction by itself\n");
     print(&text)
 }
 
@@ -105,38 +199,4 @@ fn protocols(counts: &[PacketCount]) -> Vec<Vec<String>> {
         }
     }
     rows
-}
-
-pub(crate) fn generate(args: &TraceGenArgs) -> Result<(), Failure> {
-    let bytes = fs::read(&args.function).map_err(|e| Failure::file("read", &args.function, &e))?;
-    if bytes.starts_with(ELF_MAGIC) {
-        return Err(Failure::Input(format!(
-            "`{}` is an object: traffic is made for `.efsm` sources",
-            args.function.display()
-        )));
-    }
-    let (function, warnings) = source(&args.function, bytes, &args.params)?;
-    warn(&warnings);
-    let mut stimulus = Stimulus::new(Arc::clone(&function), args.seed, StimulusOptions::of(&function));
-    let bar = progress("packets", Some(args.packets));
-    let packets = (0..args.packets).map(|_| stimulus.next_packet());
-    write_trace(&args.write, packets.inspect(|_| bar.inc(1)))?;
-    bar.finish_and_clear();
-    let counts = stimulus.counts();
-    if args.json {
-        return print_json(&json!({
-            "capture": args.write.display().to_string(),
-            "packets": counts.packets,
-            "in_rows": counts.in_rows,
-            "seed": args.seed,
-        }));
-    }
-    print(&format!(
-        "{}: {} packets for `{}` (seed {}), {} of them match a row\n",
-        args.write.display(),
-        grouped(counts.packets),
-        function.name,
-        args.seed,
-        grouped(counts.in_rows)
-    ))
 }

@@ -158,4 +158,26 @@ pub enum TraceError {
         /// The environment variable that names it.
         variable: &'static str,
     },
+    /// An option of made traffic has a value that is not possible.
+    #[error("profile `{profile}`: {option} is {found}, expected {expected}")]
+    TrafficOption {
+        /// The profile's name.
+        profile: &'static str,
+        /// Which option.
+        option: &'static str,
+        /// Its value.
+        found: String,
+        /// What would be possible.
+        expected: String,
+    },
+    /// An option that the kind of traffic has no use for.
+    #[error("profile `{profile}` has no use for {option}, expected one of {takers}")]
+    TrafficOptionUnused {
+        /// The profile's name.
+        profile: &'static str,
+        /// Which option.
+        option: &'static str,
+        /// Profiles that take it.
+        takers: String,
+    },
 }

@@ -27,6 +27,7 @@
 //! waits for more input where a length inside a block is wrong, so that damage cannot be told from an early end.
 #![forbid(unsafe_code)]
 
+mod beside;
 mod error;
 mod flows;
 mod folder;
@@ -37,12 +38,17 @@ mod merge;
 mod pcap;
 mod pcapng;
 mod reader;
+mod traffic;
 mod writer;
 
+pub use beside::{Beside, Unit};
 pub use error::{Place, TraceError};
 pub use flows::{ACTIVE_WINDOW_NS, FlowCount, NEW_WINDOW_NS};
 pub use folder::traces_from_env;
 pub use info::{Census, PacketCount, SizeCount, TraceInfo};
 pub use merge::{MergedReader, PortBy};
 pub use reader::{CaptureReader, CapturedPacket};
+pub use traffic::{
+    MadePacket, PaperRow, Profile, Protocol, Rate, START_NS, SizeShare, Traffic, TrafficOptions, parse_count,
+};
 pub use writer::{CaptureWriter, Format};

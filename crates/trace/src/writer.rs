@@ -28,7 +28,7 @@ pub enum Format {
     PcapNg,
 }
 
-/// Writes a capture, packet by packet: little endian, nanoseconds, snap length 262144.
+/// Writes a capture, packet by packet: little endian, nanoseconds, snap length 262144 or as asked for.
 ///
 /// In pcapng every port is an interface called `port N`, described before its first packet, so that
 /// [`crate::CaptureReader`] finds the same ports again; a verdict is what an XDP program returned.
@@ -38,6 +38,7 @@ pub struct CaptureWriter {
     name: String,
     format: Format,
     sink: Sink,
+    snap_bytes: u32,
     interfaces: BTreeMap<u32, u32>,
     packets: u64,
     block: Vec<u8>,
@@ -70,6 +71,14 @@ impl CaptureWriter {
     /// # Errors
     /// Where the file cannot be created, or its name asks for a compression that is not written.
     pub fn create(path: impl AsRef<Path>) -> Result<CaptureWriter, TraceError> {
+        CaptureWriter::create_cut(path, LARGEST_PACKET_BYTES)
+    }
+
+    /// Creates a file that keeps the first `snap_bytes` of each packet, at most 262144; the file says so.
+    ///
+    /// # Errors
+    /// As [`CaptureWriter::create`].
+    pub fn create_cut(path: impl AsRef<Path>, snap_bytes: u32) -> Result<CaptureWriter, TraceError> {
         let path = path.as_ref();
         let extension = |path: &Path| path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
         let outer = extension(path).unwrap_or_default();
@@ -87,7 +96,7 @@ impl CaptureWriter {
         } else {
             Sink::Plain(file)
         };
-        CaptureWriter::start(path.display().to_string(), format, sink)
+        CaptureWriter::start(path.display().to_string(), format, sink, snap_bytes)
     }
 
     /// Writes to anything; `name` is what messages call it. Nothing is buffered here.
@@ -99,12 +108,13 @@ impl CaptureWriter {
         format: Format,
         writer: impl Write + Send + 'static,
     ) -> Result<CaptureWriter, TraceError> {
-        CaptureWriter::start(name.to_owned(), format, Sink::Plain(Box::new(writer)))
+        CaptureWriter::start(name.to_owned(), format, Sink::Plain(Box::new(writer)), LARGEST_PACKET_BYTES)
     }
 
-    fn start(name: String, format: Format, sink: Sink) -> Result<CaptureWriter, TraceError> {
-        let mut writer =
-            CaptureWriter { name, format, sink, interfaces: BTreeMap::new(), packets: 0, block: Vec::new() };
+    fn start(name: String, format: Format, sink: Sink, snap_bytes: u32) -> Result<CaptureWriter, TraceError> {
+        let snap_bytes = snap_bytes.min(LARGEST_PACKET_BYTES);
+        let (interfaces, block) = (BTreeMap::new(), Vec::new());
+        let mut writer = CaptureWriter { name, format, sink, snap_bytes, interfaces, packets: 0, block };
         match format {
             Format::Pcap => writer.pcap_header(),
             Format::PcapNg => writer.section_header(),
@@ -139,6 +149,7 @@ impl CaptureWriter {
         bytes: &[u8],
     ) -> Result<(), TraceError> {
         self.check("its length in bytes", bytes.len() as u64, u64::from(LARGEST_PACKET_BYTES))?;
+        let bytes = &bytes[..bytes.len().min(self.snap_bytes as usize)];
         match self.format {
             Format::Pcap => {
                 let seconds = time_ns / NS_PER_S;
@@ -182,7 +193,7 @@ impl CaptureWriter {
         self.block.extend_from_slice(&0xa1b2_3c4d_u32.to_le_bytes());
         self.block.extend_from_slice(&2u16.to_le_bytes());
         self.block.extend_from_slice(&4u16.to_le_bytes());
-        for word in [0, 0, LARGEST_PACKET_BYTES, linktype::ETHERNET] {
+        for word in [0, 0, self.snap_bytes, linktype::ETHERNET] {
             self.block.extend_from_slice(&word.to_le_bytes());
         }
     }
@@ -230,7 +241,7 @@ impl CaptureWriter {
         let start = self.open_block(pcapng::INTERFACE);
         self.block.extend_from_slice(&(linktype::ETHERNET as u16).to_le_bytes());
         self.block.extend_from_slice(&0u16.to_le_bytes());
-        self.block.extend_from_slice(&LARGEST_PACKET_BYTES.to_le_bytes());
+        self.block.extend_from_slice(&self.snap_bytes.to_le_bytes());
         let name = format!("{}{port}", pcapng::PORT_NAME);
         self.option(start, pcapng::OPTION_IF_NAME, name.as_bytes());
         self.option(start, pcapng::OPTION_IF_TSRESOL, &[9]);

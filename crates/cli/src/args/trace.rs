@@ -1,0 +1,215 @@
+//! What users type behind `flowloom trace`.
+
+use std::path::PathBuf;
+
+use clap::builder::PossibleValue;
+use clap::{Args as ClapArgs, Subcommand, ValueEnum, value_parser};
+use flowloom_trace::{Profile, Protocol, Rate, parse_count};
+
+use super::parse_param;
+
+/// The heading in the help of what belongs to profiles.
+const OF_PROFILES: &str = "Options of profiles";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TraceVerb {
+    /// Say what a capture holds
+    #[command(
+        after_help = "Examples:\n  flowloom trace info in.pcap.xz\n  flowloom trace info chi15.pcap --profile chi15"
+    )]
+    Info(TraceInfoArgs),
+    /// Make traffic: of a profile that papers measured, of a pattern, or for a function
+    #[command(
+        override_usage = "flowloom trace gen --profile <NAME> [OPTIONS] --write <CAPTURE>\n       \
+                          flowloom trace gen <FUNCTION> [OPTIONS] --write <CAPTURE>",
+        after_help = "For a function: traffic that reaches every row, timer and default of it.\n\
+                      Of a profile: traffic with the packet lengths, active flows and new flows that papers print; \
+                      `flowloom trace profiles` lists them.\n\n\
+                      Examples:\n  flowloom trace gen functions/big_flow/big_flow.efsm -c 20000 -w big.pcap\n  \
+                      flowloom trace gen --profile chi15 --snaplen 128 -w chi15.pcap\n  \
+                      flowloom trace gen --profile zipf --flows 50k --rate 100G --size 60 -c 5M -w zipf.pcap"
+    )]
+    Gen(Box<TraceGenArgs>),
+    /// List the profiles of traffic, with what the papers print
+    #[command(after_help = "Example:\n  flowloom trace profiles --json")]
+    Profiles(TraceProfilesArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TraceInfoArgs {
+    /// The captures; several are merged by time
+    #[arg(required = true, value_name = "CAPTURE")]
+    pub(crate) captures: Vec<PathBuf>,
+    /// Print the figures beside what a paper prints about this trace
+    #[arg(long, value_name = "NAME", value_enum, hide_possible_values = true)]
+    pub(crate) profile: Option<ProfileName>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TraceProfilesArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TraceGenArgs {
+    /// The function that the traffic is for, an `.efsm` source
+    #[arg(value_name = "FUNCTION", required_unless_present_any = ["function_option", "profile"])]
+    pub(crate) function: Option<PathBuf>,
+    /// The same as FUNCTION
+    #[arg(long = "function", id = "function_option", value_name = "FUNCTION", conflicts_with = "function")]
+    pub(crate) function_option: Option<PathBuf>,
+    /// Set a parameter of the function
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param, conflicts_with = "profile")]
+    pub(crate) params: Vec<(String, String)>,
+    /// The kind of traffic
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_enum,
+        conflicts_with_all = ["function", "function_option"],
+        help_heading = OF_PROFILES
+    )]
+    pub(crate) profile: Option<ProfileName>,
+    /// The end, after so many packets [default: for a function 20k, of a pattern 1M]
+    #[arg(short = 'c', long, alias = "packets", value_name = "PACKETS", value_parser = count)]
+    pub(crate) count: Option<u64>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// The capture to write
+    #[arg(short = 'w', long = "write", value_name = "CAPTURE")]
+    pub(crate) write: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The end, after so much time of the capture: 500ms, 10s, 2m [default: 10s of the trace's own time]
+    #[arg(long, value_name = "TIME", value_parser = duration_ns, requires = "profile", help_heading = OF_PROFILES)]
+    pub(crate) duration: Option<u64>,
+    /// Packets without gaps: 40G bits a second on the wire, or 5Mpps [default: the trace's own time; of a pattern 10G]
+    #[arg(long, value_name = "RATE", requires = "profile", help_heading = OF_PROFILES)]
+    pub(crate) rate: Option<Rate>,
+    /// Cut packets after so many bytes, as a capture does
+    #[arg(
+        short = 's',
+        long,
+        value_name = "BYTES",
+        value_parser = value_parser!(u32),
+        requires = "profile",
+        help_heading = OF_PROFILES
+    )]
+    pub(crate) snaplen: Option<u32>,
+    /// Flows that are active in 10 s; of a pattern, flows at a time
+    #[arg(long, value_name = "FLOWS", value_parser = count, requires = "profile", help_heading = OF_PROFILES)]
+    pub(crate) flows: Option<u64>,
+    /// Give every packet this length, without check sequence [default: the trace's mixture; of a pattern 60]
+    #[arg(long, value_name = "BYTES", requires = "profile", help_heading = OF_PROFILES)]
+    pub(crate) size: Option<u32>,
+    /// How popularity falls with the rank, for zipf and churn [default: 1 and 0]
+    #[arg(long, value_name = "NUMBER", requires = "profile", help_heading = OF_PROFILES)]
+    pub(crate) exponent: Option<f64>,
+    /// New flows a minute, for churn [default: 100k]
+    #[arg(long, value_name = "FLOWS", value_parser = count, requires = "profile", help_heading = OF_PROFILES)]
+    pub(crate) new_flows: Option<u64>,
+    /// Share of hosts with IPv6; of a pattern, of flows
+    #[arg(long, value_name = "PERCENT", requires = "profile", help_heading = OF_PROFILES)]
+    pub(crate) ipv6: Option<f64>,
+    /// Protocol of a pattern [default: udp]
+    #[arg(long, value_enum, requires = "profile", help_heading = OF_PROFILES)]
+    pub(crate) protocol: Option<ProtocolName>,
+}
+
+/// A profile as an argument.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProfileName(pub(crate) Profile);
+
+impl ValueEnum for ProfileName {
+    fn value_variants<'a>() -> &'a [ProfileName] {
+        const ALL: [ProfileName; Profile::ALL.len()] = {
+            let mut all = [ProfileName(Profile::Uniform); Profile::ALL.len()];
+            let mut i = 0;
+            while i < all.len() {
+                all[i] = ProfileName(Profile::ALL[i]);
+                i += 1;
+            }
+            all
+        };
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.0.name()).help(self.0.summary()))
+    }
+}
+
+/// The protocol of a pattern as an argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProtocolName {
+    /// Datagrams
+    Udp,
+    /// Connections: the first packet of a flow is a SYN, the last one of a flow that ends a FIN
+    Tcp,
+}
+
+impl From<ProtocolName> for Protocol {
+    fn from(name: ProtocolName) -> Protocol {
+        match name {
+            ProtocolName::Udp => Protocol::Udp,
+            ProtocolName::Tcp => Protocol::Tcp,
+        }
+    }
+}
+
+fn count(text: &str) -> Result<u64, String> {
+    parse_count(text).ok_or_else(|| "expected a number such as `20000`, `50k` or `5M`".to_owned())
+}
+
+fn duration_ns(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u64); 6] = [
+        ("ns", 1),
+        ("us", 1000),
+        ("ms", 1_000_000),
+        ("s", 1_000_000_000),
+        ("m", 60_000_000_000),
+        ("h", 3_600_000_000_000),
+    ];
+    let expected = || "expected a time such as `500ms`, `10s` or `2m`".to_owned();
+    let at = text.find(|letter: char| letter.is_ascii_alphabetic()).ok_or_else(expected)?;
+    let (number, unit) = text.split_at(at);
+    let (_, scale) = UNITS.into_iter().find(|(name, _)| *name == unit).ok_or_else(expected)?;
+    // A fraction is read as thousandths of millionths of the number, which is exact for every unit but the smallest.
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| if text.is_empty() { Some(0) } else { parse_count(text) };
+    let part = digits(fraction).ok_or_else(expected)?.checked_mul(scale).ok_or_else(expected)?;
+    let part = 10u64.checked_pow(fraction.len() as u32).map(|tens| part / tens).ok_or_else(expected)?;
+    let whole = parse_count(whole).and_then(|whole| whole.checked_mul(scale)).ok_or_else(expected)?;
+    whole.checked_add(part).ok_or_else(expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read() {
+        for (text, ns) in [
+            ("10s", 10_000_000_000),
+            ("500ms", 500_000_000),
+            ("1.5s", 1_500_000_000),
+            ("0.25ms", 250_000),
+            ("2m", 120_000_000_000),
+            ("1h", 3_600_000_000_000),
+            ("7ns", 7),
+            ("20us", 20_000),
+        ] {
+            assert_eq!(duration_ns(text), Ok(ns), "{text}");
+        }
+        for text in ["", "10", "s", "10x", "1e3s", "-1s", "1.5.2s", "99999999999h", "1.000000000000000000000000s"] {
+            assert!(duration_ns(text).is_err(), "{text}");
+        }
+    }
+}

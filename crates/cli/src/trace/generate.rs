@@ -1,0 +1,117 @@
+//! `flowloom trace gen`: traffic for a function, or of a profile.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use flowloom_trace::{CaptureWriter, Profile, START_NS, Traffic, TrafficOptions};
+use flowloom_verify::{Stimulus, StimulusOptions};
+use serde_json::json;
+
+use crate::args::TraceGenArgs;
+use crate::failure::Failure;
+use crate::load::{ELF_MAGIC, source};
+use crate::output::{grouped, print, print_json, progress, warn};
+use crate::verify::write_trace;
+
+/// Packets for a function, unless said otherwise.
+const FUNCTION_PACKETS: u64 = 20_000;
+/// How many packets are made between two looks at the progress.
+const PROGRESS_PACKETS: u64 = 1 << 14;
+
+pub(crate) fn generate(args: &TraceGenArgs) -> Result<(), Failure> {
+    match (args.profile, args.function.as_ref().or(args.function_option.as_ref())) {
+        (Some(profile), _) => of_profile(args, profile.0),
+        (None, Some(function)) => for_function(args, function),
+        (None, None) => Err(Failure::Input("expected a function or --profile NAME".to_owned())),
+    }
+}
+
+fn for_function(args: &TraceGenArgs, path: &Path) -> Result<(), Failure> {
+    let bytes = fs::read(path).map_err(|e| Failure::file("read", path, &e))?;
+    if bytes.starts_with(ELF_MAGIC) {
+        return Err(Failure::Input(format!("`{}` is an object: traffic is made for `.efsm` sources", path.display())));
+    }
+    let (function, warnings) = source(path, bytes, &args.params)?;
+    warn(&warnings);
+    let count = args.count.unwrap_or(FUNCTION_PACKETS);
+    let mut stimulus = Stimulus::new(Arc::clone(&function), args.seed, StimulusOptions::of(&function));
+    let bar = progress("packets", Some(count));
+    let packets = (0..count).map(|_| stimulus.next_packet());
+    write_trace(&args.write, packets.inspect(|_| bar.inc(1)))?;
+    bar.finish_and_clear();
+    let counts = stimulus.counts();
+    if args.json {
+        return print_json(&json!({
+            "capture": args.write.display().to_string(),
+            "packets": counts.packets,
+            "in_rows": counts.in_rows,
+            "seed": args.seed,
+        }));
+    }
+    print(&format!(
+        "{}: {} packets for `{}` (seed {}), {} of them match a row\n",
+        args.write.display(),
+        grouped(counts.packets),
+        function.name,
+        args.seed,
+        grouped(counts.in_rows)
+    ))
+}
+
+fn of_profile(args: &TraceGenArgs, profile: Profile) -> Result<(), Failure> {
+    let options = TrafficOptions {
+        seed: args.seed,
+        packets: args.count,
+        duration_ns: args.duration,
+        rate: args.rate,
+        snap_bytes: args.snaplen,
+        flows: args.flows,
+        size_bytes: args.size,
+        exponent: args.exponent,
+        new_per_minute: args.new_flows,
+        ipv6: args.ipv6.map(|percent| percent / 100.0),
+        protocol: args.protocol.map(Into::into),
+        ..TrafficOptions::new(profile)
+    };
+    let failed = |e: flowloom_trace::TraceError| Failure::input(&e);
+    let mut traffic = Traffic::new(&options).map_err(failed)?;
+    let mut writer = match args.snaplen {
+        Some(snap_bytes) => CaptureWriter::create_cut(&args.write, snap_bytes),
+        None => CaptureWriter::create(&args.write),
+    }
+    .map_err(failed)?;
+    let bar = progress("packets", Some(options.expected_packets().map_err(failed)?));
+    let (mut packets, mut wire_bytes, mut last_ns) = (0u64, 0u64, 0);
+    while let Some(packet) = traffic.next_packet() {
+        writer.write(packet.time_ns, packet.port, packet.len_bytes, None, packet.bytes).map_err(failed)?;
+        packets += 1;
+        wire_bytes += u64::from(packet.len_bytes);
+        last_ns = packet.time_ns - START_NS;
+        if packets.is_multiple_of(PROGRESS_PACKETS) {
+            bar.set_position(packets);
+        }
+    }
+    writer.finish().map_err(failed)?;
+    bar.finish_and_clear();
+    let mean_len_bytes = if packets == 0 { 0.0 } else { wire_bytes as f64 / packets as f64 };
+    if args.json {
+        return print_json(&json!({
+            "capture": args.write.display().to_string(),
+            "profile": profile.name(),
+            "packets": packets,
+            "wire_bytes": wire_bytes,
+            "mean_len_bytes": mean_len_bytes,
+            "duration_ns": last_ns,
+            "seed": args.seed,
+        }));
+    }
+    print(&format!(
+        "{}: {} packets of `{}` (seed {}), {mean_len_bytes:.1} bytes on average, {:.6} s\n",
+        args.write.display(),
+        grouped(packets),
+        profile.name(),
+        args.seed,
+        last_ns as f64 / 1e9
+    ))
+}

@@ -1,0 +1,103 @@
+//! How many flows are new: at most so many in any millisecond, on average so many a second.
+
+use std::collections::VecDeque;
+
+use crate::flows::NEW_WINDOW_NS;
+
+/// What is seen for the first time with a packet: its source, its pair of addresses, its 5-tuple.
+pub(super) type Novelty = [bool; 3];
+
+/// Keeps the new flows of any millisecond at or below a limit, for each of the three keys.
+#[derive(Debug)]
+pub(super) struct Governor {
+    limits: [usize; 3],
+    recent_ns: [VecDeque<u64>; 3],
+}
+
+impl Governor {
+    pub(super) fn new(limits: [usize; 3]) -> Governor {
+        Governor { limits, recent_ns: [const { VecDeque::new() }; 3] }
+    }
+
+    /// How many new flows the millisecond that ends now could still have.
+    pub(super) fn room(&mut self, now_ns: u64) -> [usize; 3] {
+        for recent_ns in &mut self.recent_ns {
+            while recent_ns.front().is_some_and(|&then_ns| now_ns - then_ns >= NEW_WINDOW_NS) {
+                recent_ns.pop_front();
+            }
+        }
+        [0, 1, 2].map(|key| self.limits[key].saturating_sub(self.recent_ns[key].len()))
+    }
+
+    /// Whether a packet with this novelty may come now.
+    pub(super) fn admits(&mut self, novelty: Novelty, now_ns: u64) -> bool {
+        let room = self.room(now_ns);
+        novelty.iter().zip(room).all(|(is_new, room)| !is_new || room > 0)
+    }
+
+    /// It comes.
+    pub(super) fn count(&mut self, novelty: Novelty, now_ns: u64) {
+        for (recent_ns, _) in self.recent_ns.iter_mut().zip(novelty).filter(|(_, is_new)| *is_new) {
+            recent_ns.push_back(now_ns);
+        }
+    }
+}
+
+/// Flows that are due to begin, by key: so many a second, and what was begun is paid for. A burst pays later.
+#[derive(Debug)]
+pub(super) struct Credit {
+    per_second: [f64; 3],
+    due: [f64; 3],
+}
+
+impl Credit {
+    pub(super) fn new(per_second: [f64; 3], first: [f64; 3]) -> Credit {
+        Credit { per_second, due: first }
+    }
+
+    pub(super) fn earn(&mut self, seconds: f64) {
+        for (due, per_second) in self.due.iter_mut().zip(self.per_second) {
+            *due += per_second * seconds;
+        }
+    }
+
+    pub(super) fn covers(&self, cost: [u8; 3]) -> bool {
+        self.due.iter().zip(cost).all(|(due, cost)| cost == 0 || *due >= f64::from(cost))
+    }
+
+    pub(super) fn pay(&mut self, cost: [u8; 3]) {
+        for (due, cost) in self.due.iter_mut().zip(cost) {
+            *due -= f64::from(cost);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_millisecond_has_room_for_so_many() {
+        let mut governor = Governor::new([1, 2, 3]);
+        let new = |source, pair| [source, pair, true];
+        assert_eq!(governor.room(5), [1, 2, 3]);
+        governor.count(new(true, true), 5);
+        assert!(!governor.admits(new(true, true), 6) && governor.admits(new(false, true), 6));
+        governor.count(new(false, true), 6);
+        governor.count(new(false, false), 7);
+        assert_eq!(governor.room(1_000_004), [0, 0, 0]);
+        assert_eq!(governor.room(1_000_005), [1, 1, 1]);
+        assert!(governor.admits([false; 3], 8));
+    }
+
+    #[test]
+    fn credit_is_earned_and_paid() {
+        let mut credit = Credit::new([1.0, 2.0, 4.0], [0.0; 3]);
+        credit.earn(1.0);
+        assert!(credit.covers([1, 2, 2]) && !credit.covers([0, 3, 0]));
+        credit.pay([1, 2, 5]);
+        assert!(!credit.covers([0, 0, 1]) && credit.covers([0, 0, 0]));
+        credit.earn(0.5);
+        assert!(credit.covers([0, 1, 1]));
+    }
+}

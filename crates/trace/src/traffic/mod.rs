@@ -1,0 +1,141 @@
+//! Traffic: the profiles that the papers measured, and synthetic patterns.
+//!
+//! ```text
+//!  TrafficOptions ─► Traffic ─┬─ Network: flows that stay, conversations, bursts ─┐
+//!                             └─ Pattern: uniform, zipf, turns, churn ────────────┴─► Packet ─► FrameWriter ─► bytes
+//! ```
+//!
+//! Everything is drawn from one seed: the same options make the same packets. Memory depends on the number of flows, not on
+//! that of packets. Frames have right lengths and checksums, and TCP connections their handshakes and sequence numbers.
+
+mod conversation;
+mod draw;
+mod frame;
+mod governor;
+mod host;
+mod network;
+mod options;
+mod pattern;
+mod population;
+mod profile;
+mod rate;
+mod sizes;
+
+pub use options::{Protocol, TrafficOptions};
+pub use profile::{PaperRow, Profile, SizeShare};
+pub use rate::{Rate, parse_count};
+
+use crate::error::TraceError;
+use frame::{FrameWriter, Packet};
+use host::Addresses;
+use network::Network;
+use options::Source;
+use pattern::Pattern;
+use rate::Pace;
+
+/// When the first packet arrives: 2020-01-01.
+pub const START_NS: u64 = 1_577_836_800_000_000_000;
+
+/// A packet that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MadePacket<'a> {
+    /// Arrival since 1970.
+    pub time_ns: u64,
+    /// 1 from inside the network, 2 from outside.
+    pub port: u32,
+    /// Length on the wire.
+    pub len_bytes: u32,
+    /// What a capture with this snap length has of it.
+    pub bytes: &'a [u8],
+}
+
+/// Makes packets.
+///
+/// ```
+/// use flowloom_trace::{Profile, Traffic, TrafficOptions};
+///
+/// let mut traffic = Traffic::new(&TrafficOptions { packets: Some(1000), ..TrafficOptions::new(Profile::Uni1) })?;
+/// let mut bytes = 0;
+/// while let Some(packet) = traffic.next_packet() {
+///     bytes += packet.bytes.len();
+/// }
+/// assert!(bytes > 300_000);
+/// # Ok::<(), flowloom_trace::TraceError>(())
+/// ```
+pub struct Traffic {
+    maker: Maker,
+    writer: FrameWriter,
+    /// Replays at another speed than that of the packets' own time.
+    pace: Option<Pace>,
+    packets_left: u64,
+    until_ns: u64,
+    /// The end in the packets' own time.
+    until_own_ns: u64,
+    snap_bytes: usize,
+    bytes: Vec<u8>,
+}
+
+enum Maker {
+    Network(Box<Network>),
+    Pattern(Box<Pattern>),
+}
+
+impl Maker {
+    fn next(&mut self) -> (u64, Packet) {
+        match self {
+            Maker::Network(network) => network.next(),
+            Maker::Pattern(pattern) => pattern.next(),
+        }
+    }
+}
+
+impl Traffic {
+    /// Gets ready to make packets.
+    ///
+    /// # Errors
+    /// [`TraceError::TrafficOption`] and the like, where options do not fit each other; the message says what would.
+    pub fn new(options: &TrafficOptions) -> Result<Traffic, TraceError> {
+        let plan = options.plan()?;
+        let (maker, pace) = match plan.source {
+            Source::Network { model, scale } => {
+                let network = Network::new(model, &scale, plan.lengths, options.seed);
+                (Maker::Network(Box::new(network)), options.rate.map(Pace::new))
+            }
+            Source::Pattern(shape) => (Maker::Pattern(Box::new(Pattern::new(shape, options.seed))), None),
+        };
+        Ok(Traffic {
+            maker,
+            pace,
+            writer: FrameWriter::new(Addresses::new(plan.addresses, options.seed)),
+            packets_left: plan.packets,
+            until_ns: plan.until_ns,
+            until_own_ns: plan.until_own_ns,
+            snap_bytes: options.snap_bytes.unwrap_or(u32::MAX) as usize,
+            bytes: Vec::new(),
+        })
+    }
+
+    /// The next packet, or `None` at the end.
+    pub fn next_packet(&mut self) -> Option<MadePacket<'_>> {
+        if self.packets_left == 0 {
+            return None;
+        }
+        let (own_ns, packet) = self.maker.next();
+        let time_ns = match &mut self.pace {
+            Some(pace) => pace.step(u64::from(packet.len_bytes)),
+            None => own_ns,
+        };
+        if time_ns >= self.until_ns || own_ns >= self.until_own_ns {
+            self.packets_left = 0;
+            return None;
+        }
+        self.packets_left -= 1;
+        self.writer.write(&packet, self.snap_bytes, &mut self.bytes);
+        Some(MadePacket {
+            time_ns: START_NS + time_ns,
+            port: if packet.src.is_outside() { 2 } else { 1 },
+            len_bytes: packet.len_bytes,
+            bytes: &self.bytes,
+        })
+    }
+}

@@ -1,0 +1,583 @@
+//! The traffic of a network: flows that stay, conversations that come and go, bursts.
+//!
+//! Its goal is that any 10 s show the profile's number of sources, pairs and 5-tuples, and no millisecond more new ones than
+//! the profile's most, with the profile's mean length.
+//!
+//! - A part of sources, pairs and flows stays ([`Population`]). Each of these flows sends at least every [`LOOK_AFTER_NS`];
+//!   the others of its packets come by popularity. A connection lasts [`LASTING_NS`] on average, then another one of the
+//!   same pair takes its place.
+//! - The rest are conversations that come ([`Credit`]) and are over in a fraction of a second: so many new sources, pairs
+//!   and 5-tuples in each [`BLOCK_NS`], at random times in it. A new source comes with a pair and a flow, a new pair with a
+//!   flow.
+//! - Every few seconds a burst of probes fills a millisecond up to the profile's most ([`Governor`]). Nothing goes beyond
+//!   it: what would has to wait. The first millisecond, in which all is new, is no exception.
+//! - Lengths are kept by [`Sizes`].
+//!
+//! So counts hold by construction, not by luck; what happens when is random.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::conversation::{Conversation, End, NONE, View};
+use super::draw::Draw;
+use super::frame::{ACK, FIN, Lengths, Packet, SYN, Transport};
+use super::governor::{Credit, Governor, Novelty};
+use super::host::Host;
+use super::population::{Flow, Kind, Openings, Phase, Population, flow};
+use super::profile::Model;
+use super::rate::WIRE_OVERHEAD_BYTES;
+use super::sizes::{Class, Sizes};
+
+const NS_PER_S: f64 = 1e9;
+/// Every flow that stays sends at least so often.
+const LOOK_AFTER_NS: u64 = 4_000_000_000;
+/// How long its connection lasts on average.
+const LASTING_NS: u64 = 60_000_000_000;
+/// In each stretch of this length the number of conversations that begin is fixed.
+const BLOCK_NS: u64 = 50_000_000;
+/// When the first burst comes, and how long it is between bursts.
+const FIRST_BURST_NS: u64 = 30_000_000;
+const BURST_GAP_NS: (u64, u64) = (2_500_000_000, 4_500_000_000);
+/// How long a burst lasts: shorter than the millisecond that new flows are counted in.
+const BURST_NS: u64 = 800_000;
+/// How long a conversation lasts, about, in seconds.
+const CONVERSATION_S: f64 = 0.1;
+/// How long what is refused waits.
+const WAIT_NS: u64 = 50_000;
+/// How often something is drawn anew before one gives up.
+const TRIES: usize = 12;
+/// Of packets, those that a network of this rate has for its conversations and for looking after flows, at most.
+const BUSY_SHARE: f64 = 0.7;
+/// Packets of a flow of a conversation, about; of a probe one.
+const PACKETS_PER_FLOW: f64 = 5.0;
+/// What marks a connection that stays among events.
+const IS_LASTING: u32 = 1 << 31;
+
+/// A model, brought to a number of flows, in numbers of what stays and what comes.
+#[derive(Debug, Clone)]
+pub(super) struct Scale {
+    lasting: [u64; 3],
+    new_per_second: [f64; 3],
+    new_per_ms: [usize; 3],
+    /// Packets a second that conversations and looking after flows take.
+    pub(super) busy_packets_per_second: f64,
+}
+
+impl Scale {
+    pub(super) fn new(model: &Model, flows: f64) -> Scale {
+        let scale = flows / model.active[2];
+        let active = model.active.map(|count| count * scale);
+        let lasting = active.map(|count| (count * model.lasting).round().max(1.0));
+        // Of flows that stay, some end within 10 s, and others take their places.
+        let renewed = lasting[2] * 10e9 / LASTING_NS as f64;
+        // A window may have a burst more than its share.
+        let bursts = model.new_per_ms.map(|count| count * scale / 2.0);
+        let coming = [0, 1, 2].map(|key| active[key] - lasting[key] - bursts[key]);
+        let coming = [coming[0], coming[1], coming[2] - renewed];
+        // A window shows those that begin in it and those that have not ended before it; a trace begins without the latter.
+        let new_per_second = coming.map(|count| count / (10.0 + CONVERSATION_S / 2.0));
+        let one_way_pairs = (new_per_second[1] - new_per_second[0] * (1.0 + model.two_way)).max(0.0);
+        let probes = one_way_pairs * model.scans;
+        let looked_after = lasting[2] * NS_PER_S / LOOK_AFTER_NS as f64;
+        Scale {
+            lasting: lasting.map(|count| count as u64),
+            new_per_second,
+            new_per_ms: model.new_per_ms.map(|count| (count * scale).round().max(1.0) as usize),
+            busy_packets_per_second: (new_per_second[2] - probes) * PACKETS_PER_FLOW + probes + looked_after,
+        }
+    }
+
+    /// The most flows that a model's packets are enough for.
+    pub(super) fn most_flows(model: &Model) -> u64 {
+        let busy = Scale::new(model, model.active[2]).busy_packets_per_second;
+        (model.active[2] * BUSY_SHARE * model.packets_per_second / busy) as u64
+    }
+}
+
+/// Makes the packets of a network, one after the other.
+pub(super) struct Network {
+    model: Model,
+    lengths: Lengths,
+    draw: Draw,
+    sizes: Sizes,
+    population: Population,
+    openings: Openings,
+    governor: Governor,
+    credit: Credit,
+    /// Of new sources, those of which both directions are seen.
+    both_ways: f64,
+    conversations: Vec<Conversation>,
+    free: Vec<u32>,
+    /// What is due when: a conversation, or a connection that stays.
+    events: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Connections with data to acknowledge.
+    ready: VecDeque<u32>,
+    next_number: u32,
+    /// When packets are due by the rate, and when the link is free.
+    due_ns: f64,
+    free_ns: u64,
+    block_ns: u64,
+    burst: Burst,
+    burst_gap_ns: u64,
+    /// The next flow to look after, and when.
+    cursor: usize,
+    look_after_ns: u64,
+    last_large: Option<Flow>,
+    /// The last flow that carried something.
+    last: Option<Flow>,
+}
+
+/// When the present burst began, or the next one begins, and when its next packet comes.
+#[derive(Debug, Clone, Copy)]
+struct Burst {
+    begins_ns: u64,
+    next_ns: u64,
+}
+
+impl Network {
+    pub(super) fn new(model: Model, scale: &Scale, lengths: Lengths, seed: u64) -> Network {
+        let mut draw = Draw::new(seed);
+        let mut openings = Openings::new(model.udp, &mut draw);
+        let population = Population::new(&model, scale.lasting, &mut openings, &mut draw);
+        let [sources, pairs, _] = scale.new_per_second;
+        let next_number = population.residents.len() as u32 + 1;
+        let first_credit = [draw.unit(), draw.unit(), draw.unit()];
+        Network {
+            lengths,
+            sizes: Sizes::new(model.small, model.large, model.full, model.mean_len_bytes),
+            governor: Governor::new(scale.new_per_ms),
+            credit: Credit::new(scale.new_per_second, first_credit),
+            both_ways: if sources > 0.0 { model.two_way.min(pairs / sources - 1.0).max(0.0) } else { 0.0 },
+            population,
+            openings,
+            model,
+            draw,
+            conversations: Vec::new(),
+            free: Vec::new(),
+            events: BinaryHeap::new(),
+            ready: VecDeque::new(),
+            next_number,
+            due_ns: 0.0,
+            free_ns: 0,
+            block_ns: 0,
+            burst: Burst { begins_ns: FIRST_BURST_NS, next_ns: FIRST_BURST_NS },
+            burst_gap_ns: BURST_NS * 4 / 5 / (scale.new_per_ms[2] as u64 + 1),
+            cursor: 0,
+            look_after_ns: 0,
+            last_large: None,
+            last: None,
+        }
+    }
+
+    /// The next packet and when it comes.
+    pub(super) fn next(&mut self) -> (u64, Packet) {
+        loop {
+            let is_burst = self.burst.next_ns as f64 <= self.due_ns;
+            let wanted_ns = if is_burst { self.burst.next_ns } else { self.due_ns as u64 };
+            let now_ns = wanted_ns.max(self.free_ns);
+            while self.block_ns <= now_ns {
+                self.begin_block();
+            }
+            let packet = if is_burst {
+                self.burst_packet(now_ns)
+            } else {
+                self.due_ns += self.draw.exponential() * NS_PER_S / self.model.packets_per_second;
+                self.regular_packet(now_ns)
+            };
+            if let Some(packet) = packet {
+                let wire_bits = (u64::from(packet.len_bytes) + WIRE_OVERHEAD_BYTES) * 8;
+                self.free_ns = now_ns + (wire_bits as f64 * NS_PER_S / self.model.link_bits_per_second).ceil() as u64;
+                self.sizes.count(packet.len_bytes);
+                return (now_ns, packet);
+            }
+        }
+    }
+
+    fn regular_packet(&mut self, now_ns: u64) -> Option<Packet> {
+        while let Some(&Reverse((at_ns, event))) = self.events.peek() {
+            if at_ns > now_ns {
+                break;
+            }
+            self.events.pop();
+            let packet = if event & IS_LASTING == 0 {
+                self.converse(event as usize, now_ns)
+            } else {
+                self.carry_on((event & !IS_LASTING) as usize, now_ns)
+            };
+            if packet.is_some() {
+                return packet;
+            }
+            // It would be one new flow too many.
+            let wait_ns = WAIT_NS + self.draw.below(WAIT_NS);
+            self.events.push(Reverse((now_ns + wait_ns, event)));
+        }
+        if self.look_after_ns <= now_ns
+            && let Some(packet) = self.look_after(now_ns)
+        {
+            return Some(packet);
+        }
+        let class = self.sizes.class(&mut self.draw);
+        for _ in 0..TRIES {
+            let flow = self.pick(class)?;
+            if let Some(packet) = self.speak(flow, class, now_ns) {
+                return Some(packet);
+            }
+        }
+        // Whoever said something last is known.
+        let flow = self.last?;
+        self.speak(flow, class, now_ns)
+    }
+
+    /// A flow that has something of this class to send.
+    fn pick(&mut self, class: Class) -> Option<Flow> {
+        let Network { population, draw, .. } = self;
+        let found = match class {
+            Class::Large => match self.last_large {
+                Some(flow) if draw.chance(self.model.train) => Some(flow),
+                _ => population.large.draw(draw),
+            },
+            Class::Middle => population.talk.draw(draw),
+            Class::Small => {
+                let shown = draw.chance(population.shown_acks);
+                let ready = if shown { self.ready.pop_front() } else { None };
+                match ready {
+                    Some(connection) => {
+                        let connection = connection as usize;
+                        population.connections[connection].is_ready = false;
+                        let from = usize::from(population.connections[connection].kind == Kind::Bulk(0));
+                        Some(flow(connection, from))
+                    }
+                    None => population.acks.draw(draw).or_else(|| population.talk.draw(draw)),
+                }
+            }
+        };
+        let Network { population, draw, .. } = self;
+        let found = found.or_else(|| population.talk.draw(draw)).or_else(|| population.large.draw(draw));
+        found.or_else(|| population.flows.first().copied())
+    }
+
+    /// An everyday packet of a flow that stays; none where it is not open, or would be one new flow too many.
+    fn speak(&mut self, flow: Flow, class: Class, now_ns: u64) -> Option<Packet> {
+        let (index, from) = ((flow >> 1) as usize, (flow & 1) as usize);
+        if self.population.connections[index].phase != Phase::Open || !self.announce(index, from, now_ns) {
+            return None;
+        }
+        let wanted_bytes = self.sizes.draw(class, &mut self.draw);
+        let rtt_ns = self.model.rtt_ns.1;
+        let connection = &mut self.population.connections[index];
+        let (transport, wanted_bytes) = connection.everyday(from, wanted_bytes, now_ns, rtt_ns);
+        if matches!(connection.kind, Kind::Bulk(data) if usize::from(data) == from) {
+            self.last_large = Some(flow);
+            if connection.is_two_way && !connection.wire.is_udp && !connection.is_ready {
+                connection.is_ready = true;
+                self.ready.push_back(index as u32);
+            }
+        }
+        if wanted_bytes.is_some() {
+            self.last = Some(flow);
+        }
+        Some(self.lasting_packet(index, from, transport, wanted_bytes))
+    }
+
+    /// Puts a packet of a connection that stays together.
+    fn lasting_packet(&mut self, index: usize, from: usize, transport: Transport, wanted_bytes: Option<u32>) -> Packet {
+        let connection = &mut self.population.connections[index];
+        let (src, dst) = (connection.ends[from], connection.ends[1 - from]);
+        let (payload_bytes, len_bytes) = self.lengths.fit(wanted_bytes, src, &transport);
+        if let Transport::Tcp { flags, .. } = transport {
+            let covered = payload_bytes + u32::from(flags & (SYN | FIN) != 0);
+            connection.wire.seq[from] = connection.wire.seq[from].wrapping_add(covered);
+        }
+        Packet { src, dst, transport, payload_bytes, len_bytes }
+    }
+
+    /// Whether a flow that stays may send now: what is new with it is counted.
+    fn announce(&mut self, index: usize, from: usize, now_ns: u64) -> bool {
+        let connection = &self.population.connections[index];
+        if connection.is_seen[from] {
+            return true;
+        }
+        let pair = &self.population.pairs[connection.pair as usize];
+        let source = pair.ends[from] as usize;
+        let is_flow = connection.kind != Kind::Echo;
+        let novelty = [!self.population.residents[source].is_seen, !pair.is_seen[from], is_flow];
+        if !self.governor.admits(novelty, now_ns) {
+            return false;
+        }
+        self.governor.count(novelty, now_ns);
+        let pair = connection.pair as usize;
+        self.population.residents[source].is_seen = true;
+        self.population.pairs[pair].is_seen[from] = true;
+        self.population.connections[index].is_seen[from] = true;
+        true
+    }
+
+    /// Sees to it that the next flow in turn sends, and now and then that a connection ends.
+    fn look_after(&mut self, now_ns: u64) -> Option<Packet> {
+        let flow = *self.population.flows.get(self.cursor)?;
+        let (index, from) = ((flow >> 1) as usize, (flow & 1) as usize);
+        let connection = self.population.connections[index];
+        let is_over = connection.kind != Kind::Echo
+            && from == 0
+            && connection.phase == Phase::Open
+            && self.draw.chance(LOOK_AFTER_NS as f64 / LASTING_NS as f64);
+        let packet = if connection.phase != Phase::Open {
+            // What is under way will be seen.
+            None
+        } else if is_over && !connection.wire.is_udp {
+            // What cannot be announced now stays in turn.
+            Some(self.hang_up(index, now_ns)?)
+        } else {
+            if is_over {
+                self.reopen(index);
+            }
+            let class = match connection.kind {
+                Kind::Bulk(data) if usize::from(data) == from => Class::Large,
+                Kind::Bulk(_) | Kind::Acks => Class::Small,
+                Kind::Talk | Kind::Echo => Class::Middle,
+            };
+            Some(self.speak(flow, class, now_ns)?)
+        };
+        self.cursor = (self.cursor + 1) % self.population.flows.len();
+        self.look_after_ns += LOOK_AFTER_NS / self.population.flows.len() as u64;
+        packet
+    }
+
+    /// Ends a TCP connection that stays; another one follows.
+    fn hang_up(&mut self, index: usize, now_ns: u64) -> Option<Packet> {
+        if !self.announce(index, 0, now_ns) {
+            return None;
+        }
+        let is_two_way = self.population.connections[index].is_two_way;
+        let phase = if is_two_way { Phase::FinAck } else { Phase::Gone };
+        Some(self.step(index, 0, FIN | ACK, phase, now_ns))
+    }
+
+    /// Sends a packet without payload by which a connection gets on, and has it get on later.
+    fn step(&mut self, index: usize, from: usize, flags: u8, phase: Phase, now_ns: u64) -> Packet {
+        let rtt_ns = self.model.rtt_ns.1;
+        let transport = self.population.connections[index].wire.segment(from, flags, now_ns, rtt_ns);
+        self.population.connections[index].phase = phase;
+        if phase != Phase::Open {
+            let wait_ns = self.model.rtt_ns.0 + self.draw.below(rtt_ns);
+            self.events.push(Reverse((now_ns + wait_ns, index as u32 | IS_LASTING)));
+        }
+        self.lasting_packet(index, from, transport, None)
+    }
+
+    /// A connection that is being opened or closed gets on; nothing where it would be one new flow too many.
+    fn carry_on(&mut self, index: usize, now_ns: u64) -> Option<Packet> {
+        if self.population.connections[index].phase == Phase::Gone {
+            self.reopen(index);
+        }
+        let connection = self.population.connections[index];
+        let (from, flags, phase) = match (connection.phase, connection.is_two_way) {
+            (Phase::FinAck, _) => (1, FIN | ACK, Phase::LastAck),
+            (Phase::LastAck, _) => (0, ACK, Phase::Gone),
+            (Phase::Syn, true) => (0, SYN, Phase::SynAck),
+            (Phase::SynAck, _) => (1, SYN | ACK, Phase::Ack),
+            (Phase::Syn, false) if connection.client() == 0 => (0, SYN, Phase::Open),
+            (Phase::Syn, false) => (0, SYN | ACK, Phase::Open),
+            (Phase::Ack | Phase::Open | Phase::Gone, _) => (0, ACK, Phase::Open),
+        };
+        if !self.announce(index, from, now_ns) {
+            return None;
+        }
+        Some(self.step(index, from, flags, phase, now_ns))
+    }
+
+    /// A new connection in the place of one that ended.
+    fn reopen(&mut self, index: usize) {
+        let Network { population, openings, draw, .. } = self;
+        let connection = &mut population.connections[index];
+        let is_udp = connection.wire.is_udp;
+        let client = connection.client();
+        let service = connection.wire.ports[1 - client];
+        connection.wire = openings.open(client, false, draw);
+        connection.wire.ports[1 - client] = service;
+        connection.wire.is_udp = is_udp;
+        connection.is_seen = [false; 2];
+        connection.phase = if is_udp { Phase::Open } else { Phase::Syn };
+    }
+
+    /// Decides what begins in the next stretch of time, and when.
+    fn begin_block(&mut self) {
+        let begins_ns = self.block_ns;
+        self.block_ns += BLOCK_NS;
+        self.credit.earn(BLOCK_NS as f64 / NS_PER_S);
+        loop {
+            let both = self.draw.chance(self.both_ways);
+            let also_both = self.draw.chance(self.model.two_way);
+            let (cost, conversation) = if self.credit.covers([1, 1, 1]) {
+                if both { ([1, 2, 2], self.newcomer(true)) } else { ([1, 1, 1], self.newcomer(false)) }
+            } else if self.credit.covers([0, 1, 1]) {
+                ([0, 1, 1], self.scan())
+            } else if self.credit.covers([0, 0, 2]) && also_both && !self.population.couples.is_empty() {
+                ([0, 0, 2], self.once_more(true))
+            } else if self.credit.covers([0, 0, 1]) {
+                ([0, 0, 1], self.once_more(false))
+            } else {
+                return;
+            };
+            self.credit.pay(cost);
+            let at_ns = begins_ns + self.draw.below(BLOCK_NS);
+            let place = match self.free.pop() {
+                Some(place) => place,
+                None => {
+                    self.conversations.push(conversation);
+                    self.conversations.len() as u32 - 1
+                }
+            };
+            self.conversations[place as usize] = conversation;
+            self.events.push(Reverse((at_ns, place)));
+        }
+    }
+
+    /// The next packet of a conversation; nothing where it would be one new flow too many.
+    fn converse(&mut self, place: usize, now_ns: u64) -> Option<Packet> {
+        let mut conversation = self.conversations[place];
+        let from = conversation.sender()?;
+        if !conversation.is_seen[from] {
+            let novelty = self.novelty(&conversation, from);
+            if !self.governor.admits(novelty, now_ns) {
+                return None;
+            }
+            self.governor.count(novelty, now_ns);
+            self.note(&mut conversation, from);
+        }
+        let (transport, wanted_bytes) = conversation.packet(now_ns, &self.sizes, &mut self.draw);
+        let (src, dst) = (conversation.ends[from].host, conversation.ends[1 - from].host);
+        let (payload_bytes, len_bytes) = self.lengths.fit(wanted_bytes, src, &transport);
+        match conversation.advance(payload_bytes, &mut self.draw) {
+            Some(wait_ns) => self.events.push(Reverse((now_ns + wait_ns, place as u32))),
+            None => self.free.push(place as u32),
+        }
+        self.conversations[place] = conversation;
+        Some(Packet { src, dst, transport, payload_bytes, len_bytes })
+    }
+
+    /// What is new with the first packet of a conversation in this direction.
+    fn novelty(&self, conversation: &Conversation, from: usize) -> Novelty {
+        let source = self.population.residents.get(conversation.ends[from].resident as usize);
+        let pair = self.population.pairs.get(conversation.pair as usize);
+        [source.is_none_or(|source| !source.is_seen), pair.is_none_or(|pair| !pair.is_seen[from]), true]
+    }
+
+    fn note(&mut self, conversation: &mut Conversation, from: usize) {
+        conversation.is_seen[from] = true;
+        if let Some(source) = self.population.residents.get_mut(conversation.ends[from].resident as usize) {
+            source.is_seen = true;
+        }
+        if let Some(pair) = self.population.pairs.get_mut(conversation.pair as usize) {
+            pair.is_seen[from] = true;
+        }
+    }
+
+    /// A host that was never seen, on the other side than this one.
+    fn stranger(&mut self, other: Host) -> End {
+        let number = self.next_number;
+        self.next_number = self.next_number.wrapping_add(1);
+        End { host: Host::new(number, !other.is_outside(), other.is_ipv6()), resident: NONE }
+    }
+
+    fn resident(&self, place: u32) -> End {
+        End { host: self.population.residents[place as usize].host, resident: place }
+    }
+
+    fn rtt_ns(&mut self) -> u64 {
+        let (least, most) = self.model.rtt_ns;
+        least + self.draw.below(most - least)
+    }
+
+    fn conversation(&mut self, ends: [End; 2], pair: u32, view: View) -> Conversation {
+        let client = usize::from(view == View::Answers);
+        let wire = self.openings.open(client, true, &mut self.draw);
+        let rtt_ns = self.rtt_ns();
+        Conversation::new(ends, pair, wire, view, rtt_ns, &mut self.draw)
+    }
+
+    fn one_way_view(&mut self) -> View {
+        if self.draw.chance(0.5) { View::Questions } else { View::Answers }
+    }
+
+    /// A new source and somebody who stays. If both ways are seen, either may have asked.
+    fn newcomer(&mut self, both: bool) -> Conversation {
+        let pair = self.population.pairs[self.draw.index(self.population.pairs.len())];
+        if !both {
+            // The other end need not be a source.
+            let known = self.resident(pair.ends[1]);
+            let ends = [self.stranger(known.host), known];
+            let view = self.one_way_view();
+            return self.conversation(ends, NONE, view);
+        }
+        let known = self.resident(pair.ends[0]);
+        let stranger = self.stranger(known.host);
+        let ends = if self.draw.chance(0.5) { [stranger, known] } else { [known, stranger] };
+        self.conversation(ends, NONE, View::Both)
+    }
+
+    /// A known source and a new destination.
+    fn scan(&mut self) -> Conversation {
+        let is_probe = self.draw.chance(self.model.scans);
+        let pairs = &self.population.pairs;
+        let scanners = &self.population.scanners;
+        let pair = if is_probe && !scanners.is_empty() {
+            pairs[scanners[self.draw.index(scanners.len())] as usize]
+        } else {
+            pairs[self.draw.index(pairs.len())]
+        };
+        let known = self.resident(pair.ends[0]);
+        let ends = [known, self.stranger(known.host)];
+        let view = if is_probe { View::Probe } else { self.one_way_view() };
+        self.conversation(ends, NONE, view)
+    }
+
+    /// A new connection of a pair that stays.
+    fn once_more(&mut self, both: bool) -> Conversation {
+        let Population { pairs, couples, .. } = &self.population;
+        let place = if both { couples[self.draw.index(couples.len())] } else { self.draw.index(pairs.len()) as u32 };
+        let ends = self.population.pairs[place as usize].ends.map(|end| self.resident(end));
+        let view = if both { View::Both } else { self.one_way_view() };
+        self.conversation(ends, place, view)
+    }
+
+    /// The next packet of a burst: the one of which most are missing. None where there is none to come, or none now.
+    fn burst_packet(&mut self, now_ns: u64) -> Option<Packet> {
+        let room = self.governor.room(now_ns);
+        if room == [0; 3] || now_ns >= self.burst.begins_ns + BURST_NS {
+            let (least, most) = BURST_GAP_NS;
+            let begins_ns = now_ns + least + self.draw.below(most - least);
+            self.burst = Burst { begins_ns, next_ns: begins_ns };
+            return None;
+        }
+        self.burst.next_ns += self.burst_gap_ns;
+        (0..TRIES).find_map(|_| {
+            // A new source takes a place in all three.
+            let (cost, conversation) = if room[0] > 0 && room[1] > 0 {
+                ([1, 1, 1], self.newcomer(false))
+            } else if room[1] > 0 {
+                ([0, 1, 1], self.scan())
+            } else {
+                ([0, 0, 1], self.once_more(false))
+            };
+            let packet = self.probe(conversation, now_ns)?;
+            self.credit.pay(cost);
+            Some(packet)
+        })
+    }
+
+    /// The first packet of a conversation that ends with it; nothing where it would be one new flow too many.
+    fn probe(&mut self, conversation: Conversation, now_ns: u64) -> Option<Packet> {
+        let mut probe = conversation.into_probe();
+        let novelty = self.novelty(&probe, 0);
+        if !self.governor.admits(novelty, now_ns) {
+            return None;
+        }
+        self.governor.count(novelty, now_ns);
+        self.note(&mut probe, 0);
+        let (transport, wanted_bytes) = probe.packet(now_ns, &self.sizes, &mut self.draw);
+        let (src, dst) = (probe.ends[0].host, probe.ends[1].host);
+        let (payload_bytes, len_bytes) = self.lengths.fit(wanted_bytes, src, &transport);
+        Some(Packet { src, dst, transport, payload_bytes, len_bytes })
+    }
+}

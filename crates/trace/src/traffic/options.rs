@@ -1,0 +1,262 @@
+//! What one may ask for, and what fits together.
+
+use crate::error::TraceError;
+
+use super::draw::Zipf;
+use super::frame::{LARGEST_BYTES, Lengths, SMALLEST_BYTES};
+use super::host::AddressPlan;
+use super::network::Scale;
+use super::pattern::{Choice, Shape};
+use super::profile::{Model, Profile};
+use super::rate::Rate;
+
+/// How long a profile's trace is in its own time, unless said otherwise: the papers' window.
+const OWN_DURATION_NS: u64 = 10_000_000_000;
+/// How many packets a pattern has, unless said otherwise.
+const PATTERN_PACKETS: u64 = 1_000_000;
+const PATTERN_RATE: Rate = Rate::Bits(10_000_000_000);
+const PATTERN_BYTES: u32 = SMALLEST_BYTES;
+/// A minute's packets must be enough for its new flows; of TCP each also ends with one.
+const SECONDS_PER_MINUTE: f64 = 60.0;
+/// The most flows at a time of a pattern: more than any table here holds, little enough for memory.
+const MOST_PATTERN_FLOWS: u64 = 100_000_000;
+/// Fewer make no network of many hosts.
+const LEAST_NETWORK_FLOWS: u64 = 100;
+const MOST_NEW_PER_MINUTE: u64 = 10_000_000_000;
+const MOST_EXPONENT: f64 = 5.0;
+const LEAST_SNAP_BYTES: u32 = 14;
+const MOST_SNAP_BYTES: u32 = 262_144;
+
+/// The transport protocol of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// UDP.
+    Udp,
+    /// TCP: the first packet of a flow is a SYN, the last one of a flow that ends a FIN.
+    Tcp,
+}
+
+/// What traffic to make. `None` is the profile's own value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrafficOptions {
+    /// The kind of traffic.
+    pub profile: Profile,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// The end: so many packets, or so much time of the capture, whichever comes first.
+    pub packets: Option<u64>,
+    /// See `packets`.
+    pub duration_ns: Option<u64>,
+    /// The rate of a pattern; of a network's profile, the rate at which its packets are replayed without gaps.
+    pub rate: Option<Rate>,
+    /// The most bytes that are captured of a packet.
+    pub snap_bytes: Option<u32>,
+    /// Flows: of a network those that are active in 10 s, of a pattern those at a time.
+    pub flows: Option<u64>,
+    /// Every packet has this length.
+    pub size_bytes: Option<u32>,
+    /// How popularity falls with the rank: `zipf`, `churn`.
+    pub exponent: Option<f64>,
+    /// New flows a minute: `churn`.
+    pub new_per_minute: Option<u64>,
+    /// Share of hosts (of a pattern: of flows) with IPv6, from 0 to 1.
+    pub ipv6: Option<f64>,
+    /// The protocol of a pattern.
+    pub protocol: Option<Protocol>,
+}
+
+/// What makes the packets.
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    Network { model: Model, scale: Scale },
+    Pattern(Shape),
+}
+
+/// Options that fit together.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) source: Source,
+    pub(super) lengths: Lengths,
+    pub(super) addresses: AddressPlan,
+    pub(super) packets: u64,
+    pub(super) until_ns: u64,
+    pub(super) until_own_ns: u64,
+}
+
+impl TrafficOptions {
+    /// All as the profile has it, seed 1.
+    pub fn new(profile: Profile) -> TrafficOptions {
+        TrafficOptions {
+            profile,
+            seed: 1,
+            packets: None,
+            duration_ns: None,
+            rate: None,
+            snap_bytes: None,
+            flows: None,
+            size_bytes: None,
+            exponent: None,
+            new_per_minute: None,
+            ipv6: None,
+            protocol: None,
+        }
+    }
+
+    /// About how many packets there will be.
+    ///
+    /// # Errors
+    /// As [`super::Traffic::new`].
+    pub fn expected_packets(&self) -> Result<u64, TraceError> {
+        let plan = self.plan()?;
+        let (own_rate, rate) = match &plan.source {
+            Source::Network { model, .. } => {
+                let mean = self.size_bytes.map_or(model.mean_len_bytes, f64::from);
+                let own = model.packets_per_second;
+                (own, self.rate.map_or(own, |rate| rate.packets_per_second(mean)))
+            }
+            Source::Pattern(shape) => {
+                let rate = shape.rate.packets_per_second(f64::from(self.pattern_size_bytes()));
+                (rate, rate)
+            }
+        };
+        let within = |ns: u64, rate: f64| (ns as f64 / 1e9 * rate) as u64;
+        Ok(plan.packets.min(within(plan.until_ns, rate)).min(within(plan.until_own_ns, own_rate)))
+    }
+
+    pub(super) fn plan(&self) -> Result<Plan, TraceError> {
+        self.check_common()?;
+        let lengths = Lengths { fixed_bytes: self.size_bytes };
+        let is_endless = self.packets.is_none() && self.duration_ns.is_none();
+        let packets = self.packets.unwrap_or(u64::MAX);
+        let until_ns = self.duration_ns.unwrap_or(u64::MAX);
+        let own_ns = if is_endless { OWN_DURATION_NS } else { u64::MAX };
+        let Some(mut model) = self.profile.model() else {
+            let shape = self.shape()?;
+            let packets = if is_endless { PATTERN_PACKETS } else { packets };
+            let lengths = shape.lengths;
+            let addresses = AddressPlan::Laboratory;
+            let source = Source::Pattern(shape);
+            return Ok(Plan { source, lengths, addresses, packets, until_ns, until_own_ns: u64::MAX });
+        };
+        model.ipv6 = self.ipv6.unwrap_or(model.ipv6);
+        let addresses = model.plan;
+        let source = Source::Network { scale: self.scale(&model)?, model };
+        Ok(Plan { source, lengths, addresses, packets, until_ns, until_own_ns: own_ns })
+    }
+
+    fn check_common(&self) -> Result<(), TraceError> {
+        let is_network = self.profile.model().is_some();
+        let profiles = |is_taken: fn(Profile) -> bool| Profile::ALL.into_iter().filter(move |p| is_taken(*p));
+        self.taken("exponent", self.exponent.is_some(), profiles(|p| [Profile::Zipf, Profile::Churn].contains(&p)))?;
+        self.taken("new flows a minute", self.new_per_minute.is_some(), profiles(|p| p == Profile::Churn))?;
+        self.taken("protocol", self.protocol.is_some(), profiles(|p| p.model().is_none()))?;
+        self.taken("flows", self.flows.is_some(), profiles(|p| p != Profile::Single))?;
+
+        let ends = [("packets", self.packets), ("duration in nanoseconds", self.duration_ns)];
+        for (option, value) in ends {
+            self.within(option, value, 1, u64::MAX, "at least 1")?;
+        }
+        let snap = format!("{LEAST_SNAP_BYTES} to {MOST_SNAP_BYTES} bytes");
+        let (least, most) = (u64::from(LEAST_SNAP_BYTES), u64::from(MOST_SNAP_BYTES));
+        self.within("snap length", self.snap_bytes.map(u64::from), least, most, &snap)?;
+        if let Some(ipv6) = self.ipv6.filter(|share| !(0.0..=1.0).contains(share)) {
+            return Err(self.wrong("share of IPv6", format!("{}%", ipv6 * 100.0), "0 to 100%".to_owned()));
+        }
+
+        let own_ipv6 = self.profile.model().map_or(0.0, |model| model.ipv6);
+        let has_ipv6 = self.ipv6.unwrap_or(own_ipv6) > 0.0;
+        let has_tcp = is_network || self.protocol == Some(Protocol::Tcp);
+        let (least, most) = (Lengths::smallest_bytes(has_ipv6, has_tcp), LARGEST_BYTES);
+        let mut size = format!("{least} to {most} bytes");
+        if least > SMALLEST_BYTES {
+            size.push_str(&format!(", or {SMALLEST_BYTES} with a share of IPv6 of 0"));
+        }
+        let size_bytes = if is_network { self.size_bytes } else { Some(self.pattern_size_bytes()) };
+        self.within("size", size_bytes.map(u64::from), u64::from(least), u64::from(most), &size)
+    }
+
+    fn scale(&self, model: &Model) -> Result<Scale, TraceError> {
+        let most = Scale::most_flows(model);
+        let expected = format!(
+            "{LEAST_NETWORK_FLOWS} to {most} flows in 10 s: its {} packets a second are not enough for more",
+            model.packets_per_second
+        );
+        self.within("flows", self.flows, LEAST_NETWORK_FLOWS, most, &expected)?;
+        Ok(Scale::new(model, self.flows.map_or(model.active[2], |flows| flows as f64)))
+    }
+
+    fn pattern_size_bytes(&self) -> u32 {
+        self.size_bytes.unwrap_or(if self.profile == Profile::Churn { 1024 } else { PATTERN_BYTES })
+    }
+
+    fn shape(&self) -> Result<Shape, TraceError> {
+        let is_churn = self.profile == Profile::Churn;
+        let (own_flows, least) = match self.profile {
+            Profile::Single => (1, 1),
+            Profile::Alternate => (2, 2),
+            Profile::Zipf => (50_000, 1),
+            Profile::Churn => (100_000, 1),
+            _ => (1000, 1),
+        };
+        let expected = format!("{least} to {MOST_PATTERN_FLOWS} flows");
+        self.within("flows", self.flows, least, MOST_PATTERN_FLOWS, &expected)?;
+        let flows = self.flows.unwrap_or(own_flows);
+        if let Some(exponent) = self.exponent.filter(|exponent| !(0.0..=MOST_EXPONENT).contains(exponent)) {
+            return Err(self.wrong("exponent", exponent.to_string(), format!("0 to {MOST_EXPONENT}")));
+        }
+        let exponent = self.exponent.unwrap_or(if self.profile == Profile::Zipf { 1.0 } else { 0.0 });
+        let choice = match self.profile {
+            Profile::Alternate => Choice::Turns,
+            _ if exponent > 0.0 => Choice::Popular(Zipf::new(flows, exponent)),
+            _ => Choice::Uniform,
+        };
+        let is_tcp = self.protocol == Some(Protocol::Tcp);
+        let rate = self.rate.unwrap_or(PATTERN_RATE);
+        let size_bytes = self.pattern_size_bytes();
+        let new_per_minute = if is_churn { self.new_per_minute.unwrap_or(100_000) } else { 0 };
+        let packets = rate.packets_per_second(f64::from(size_bytes)) * SECONDS_PER_MINUTE;
+        let most = (packets / if is_tcp { 2.0 } else { 1.0 }) as u64;
+        let expected = format!(
+            "at most {most}: at {rate} there are {packets:.0} packets of {size_bytes} bytes a minute{}",
+            if is_tcp { ", and a flow takes two at least" } else { ", and a flow takes one at least" }
+        );
+        self.within("new flows a minute", Some(new_per_minute), 0, most.min(MOST_NEW_PER_MINUTE), &expected)?;
+        let lengths = Lengths { fixed_bytes: Some(size_bytes) };
+        Ok(Shape { choice, flows, new_per_minute, rate, is_tcp, ipv6: self.ipv6.unwrap_or(0.0), lengths })
+    }
+
+    /// Refuses an option that the profile has no use for.
+    fn taken(
+        &self,
+        option: &'static str,
+        is_given: bool,
+        takers: impl Iterator<Item = Profile>,
+    ) -> Result<(), TraceError> {
+        let takers: Vec<&str> = takers.map(Profile::name).collect();
+        if !is_given || takers.contains(&self.profile.name()) {
+            return Ok(());
+        }
+        let takers = takers.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        Err(TraceError::TrafficOptionUnused { profile: self.profile.name(), option, takers })
+    }
+
+    fn within(
+        &self,
+        option: &'static str,
+        value: Option<u64>,
+        least: u64,
+        most: u64,
+        expected: &str,
+    ) -> Result<(), TraceError> {
+        match value {
+            Some(value) if !(least..=most).contains(&value) => {
+                Err(self.wrong(option, value.to_string(), expected.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn wrong(&self, option: &'static str, found: String, expected: String) -> TraceError {
+        TraceError::TrafficOption { profile: self.profile.name(), option, found, expected }
+    }
+}

@@ -1,0 +1,152 @@
+//! Synthetic patterns: flows that are equally likely, popular by rank, alone, taking turns, or new all the time.
+
+use super::draw::{Draw, Zipf, mix};
+use super::frame::{ACK, FIN, Lengths, PSH, Packet, SYN, Transport};
+use super::host::Host;
+use super::rate::{Pace, Rate};
+
+/// So many hosts serve all flows.
+const SERVERS: u64 = 1000;
+/// Flows have sources of their own, up to so many.
+const SOURCES: u64 = 1 << 24;
+const SERVICES: [u16; 4] = [443, 80, 8080, 5201];
+const NS_PER_MINUTE: u128 = 60_000_000_000;
+/// No flow; numbers of flows are smaller.
+const NEVER: u64 = u64::MAX;
+
+/// Which flow is next.
+#[derive(Debug, Clone)]
+pub(super) enum Choice {
+    /// Each is equally likely.
+    Uniform,
+    /// By rank.
+    Popular(Zipf),
+    /// One after the other.
+    Turns,
+}
+
+/// What a pattern is made of.
+#[derive(Debug, Clone)]
+pub(super) struct Shape {
+    pub(super) choice: Choice,
+    /// Flows at a time.
+    pub(super) flows: u64,
+    /// New flows a minute, which take the places of the oldest.
+    pub(super) new_per_minute: u64,
+    pub(super) rate: Rate,
+    pub(super) is_tcp: bool,
+    /// Share of flows, from 0 to 1.
+    pub(super) ipv6: f64,
+    pub(super) lengths: Lengths,
+}
+
+/// Makes the packets of a pattern.
+pub(super) struct Pattern {
+    shape: Shape,
+    draw: Draw,
+    key: u64,
+    pace: Pace,
+    turn: u64,
+    /// Flows that began after the first ones.
+    born: u64,
+    /// TCP: the flow that has sent from each place, and its next sequence number.
+    spoken: Vec<(u64, u32)>,
+}
+
+impl Pattern {
+    pub(super) fn new(shape: Shape, seed: u64) -> Pattern {
+        let mut draw = Draw::new(seed);
+        Pattern {
+            key: draw.bits(),
+            pace: Pace::new(shape.rate),
+            draw,
+            turn: 0,
+            born: 0,
+            spoken: if shape.is_tcp { vec![(NEVER, 0); shape.flows as usize] } else { Vec::new() },
+            shape,
+        }
+    }
+
+    /// The next packet and when it comes.
+    pub(super) fn next(&mut self) -> (u64, Packet) {
+        let now_ns = self.pace.now_ns();
+        let packet = self.packet(now_ns);
+        self.pace.step(u64::from(packet.len_bytes));
+        (now_ns, packet)
+    }
+
+    fn packet(&mut self, now_ns: u64) -> Packet {
+        let flows = self.shape.flows;
+        // Flow n has the place n modulo the flows at a time.
+        if u128::from(now_ns) * u128::from(self.shape.new_per_minute) / NS_PER_MINUTE > u128::from(self.born) {
+            let (place, oldest) = ((self.born % flows) as usize, self.born);
+            if self.spoken.get(place).is_some_and(|(spoken, _)| *spoken == oldest) {
+                // It ends first, its successor comes next.
+                return self.end(place);
+            }
+            self.born += 1;
+            return self.speak(place);
+        }
+        let place = match &self.shape.choice {
+            Choice::Uniform => self.draw.below(flows),
+            Choice::Popular(zipf) => zipf.draw(&mut self.draw) - 1,
+            Choice::Turns => {
+                let turn = self.turn;
+                self.turn = (turn + 1) % flows;
+                turn
+            }
+        };
+        self.speak(place as usize)
+    }
+
+    /// The flow that has this place now.
+    fn at(&self, place: usize) -> u64 {
+        let (flows, place) = (self.shape.flows, place as u64);
+        place + (flows + self.born - 1 - place) / flows * flows
+    }
+
+    /// The next packet of the flow at this place: a SYN opens a TCP connection.
+    fn speak(&mut self, place: usize) -> Packet {
+        let number = self.at(place);
+        let (flags, seq) = match self.spoken.get_mut(place) {
+            None => (0, 0),
+            Some((spoken, seq)) if *spoken == number => (PSH | ACK, *seq),
+            Some(spoken) => {
+                let seq = mix(self.key ^ number) as u32;
+                *spoken = (number, seq);
+                (SYN, seq)
+            }
+        };
+        self.finished(number, place, flags, seq)
+    }
+
+    /// The flow at this place says goodbye.
+    fn end(&mut self, place: usize) -> Packet {
+        let (number, seq) = self.spoken[place];
+        let packet = self.finished(number, place, FIN | ACK, seq);
+        self.spoken[place].0 = NEVER;
+        packet
+    }
+
+    fn finished(&mut self, number: u64, place: usize, flags: u8, seq: u32) -> Packet {
+        let bits = mix(self.key ^ number ^ 0x5eed);
+        let is_ipv6 = ((bits >> 11) as f64) < self.shape.ipv6 * (1u64 << 53) as f64;
+        let src = Host::new((number % SOURCES) as u32, false, is_ipv6);
+        let dst = Host::new((number % SERVERS) as u32, true, is_ipv6);
+        let sport = 1024 + (number / SOURCES % 64_512) as u16;
+        let dport = SERVICES[(bits & 3) as usize];
+        let transport = if self.shape.is_tcp {
+            // One direction is shown: what the other sent is acknowledged once.
+            let ack = if flags & ACK == 0 { 0 } else { (bits >> 32) as u32 };
+            Transport::Tcp { sport, dport, seq, ack, flags, timestamps: None }
+        } else {
+            Transport::Udp { sport, dport }
+        };
+        let wanted_bytes = (flags & (SYN | FIN) == 0).then_some(0);
+        let (payload_bytes, len_bytes) = self.shape.lengths.fit(wanted_bytes, src, &transport);
+        if let Some((_, seq)) = self.spoken.get_mut(place) {
+            *seq = seq.wrapping_add(payload_bytes + u32::from(flags & (SYN | FIN) != 0));
+        }
+        Packet { src, dst, transport, payload_bytes, len_bytes }
+    }
+}

@@ -1,0 +1,363 @@
+//! Who stays: hosts, pairs and connections that last as long as the trace.
+
+use super::draw::{Draw, Weighted};
+use super::frame::{ACK, PSH, Transport};
+use super::host::Host;
+use super::profile::Model;
+
+/// Of the hosts that talk both ways, how many serve the others.
+const SERVER_SHARE: f64 = 0.1;
+/// Of the sources, how many scan.
+const SCANNER_SHARE: f64 = 0.01;
+/// Pings among the connections.
+const ECHO_SHARE: f64 = 0.005;
+const ECHO_BYTES: u32 = 98;
+/// What an acknowledgement covers of data that the trace does not show: two segments.
+const UNSEEN_BYTES: u32 = 2 * 1448;
+
+/// Ports of services, with how often connections go there.
+const TCP_SERVICES: [(u16, f64); 8] =
+    [(443, 50.0), (80, 30.0), (22, 4.0), (25, 3.0), (993, 4.0), (8080, 4.0), (3389, 3.0), (5223, 2.0)];
+const UDP_SERVICES: [(u16, f64); 4] = [(443, 60.0), (19_302, 10.0), (27_015, 10.0), (6881, 20.0)];
+
+/// A host that stays.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Resident {
+    pub(super) host: Host,
+    /// Whether it has sent a packet.
+    pub(super) is_seen: bool,
+}
+
+/// Two hosts that stay in touch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pair {
+    /// Places among the residents; the first sends.
+    pub(super) ends: [u32; 2],
+    /// Whether both directions are seen.
+    pub(super) is_two_way: bool,
+    /// Whether a packet was seen, by direction.
+    pub(super) is_seen: [bool; 2],
+}
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Full packets in this direction.
+    Bulk(u8),
+    /// The acknowledgements of data that the trace does not show.
+    Acks,
+    /// Short messages.
+    Talk,
+    /// Pings.
+    Echo,
+}
+
+/// Where a connection stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Syn,
+    SynAck,
+    Ack,
+    Open,
+    FinAck,
+    LastAck,
+    Gone,
+}
+
+/// What both ends of a connection know.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wire {
+    pub(super) ports: [u16; 2],
+    /// The next sequence number of each end.
+    pub(super) seq: [u32; 2],
+    pub(super) is_udp: bool,
+    pub(super) has_timestamps: bool,
+    /// What its clocks start from.
+    pub(super) clock: u32,
+}
+
+impl Wire {
+    /// A segment in this direction; what the other end sent so far is acknowledged.
+    pub(super) fn segment(&self, from: usize, flags: u8, now_ns: u64, rtt_ns: u64) -> Transport {
+        let [sport, dport] = [self.ports[from], self.ports[1 - from]];
+        if self.is_udp {
+            return Transport::Udp { sport, dport };
+        }
+        let ms = |ns: u64| (ns / 1_000_000) as u32;
+        let clocks = [self.clock, self.clock.rotate_left(16)];
+        let heard = if flags & ACK == 0 { 0 } else { clocks[1 - from].wrapping_add(ms(now_ns.saturating_sub(rtt_ns))) };
+        let timestamps = self.has_timestamps.then(|| (clocks[from].wrapping_add(ms(now_ns)), heard));
+        let ack = if flags & ACK == 0 { 0 } else { self.seq[1 - from] };
+        Transport::Tcp { sport, dport, seq: self.seq[from], ack, flags, timestamps }
+    }
+}
+
+/// A connection that stays; when it ends, another one of the same pair takes its place.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Connection {
+    pub(super) ends: [Host; 2],
+    pub(super) pair: u32,
+    pub(super) wire: Wire,
+    pub(super) kind: Kind,
+    pub(super) phase: Phase,
+    pub(super) is_two_way: bool,
+    /// Whether it waits to acknowledge data.
+    pub(super) is_ready: bool,
+    /// Whether a packet was seen, by direction.
+    pub(super) is_seen: [bool; 2],
+}
+
+impl Connection {
+    /// Who opened it: of those whose one direction is full of data, only the answers are seen.
+    pub(super) fn client(&self) -> usize {
+        if self.kind == Kind::Bulk(0) && !self.is_two_way { 1 } else { 0 }
+    }
+
+    /// The next packet of its everyday life in this direction, and how long it should be if it carries something.
+    pub(super) fn everyday(
+        &mut self,
+        from: usize,
+        wanted_bytes: u32,
+        now_ns: u64,
+        rtt_ns: u64,
+    ) -> (Transport, Option<u32>) {
+        match self.kind {
+            Kind::Echo => {
+                if from == 0 {
+                    self.wire.seq[0] = self.wire.seq[0].wrapping_add(1);
+                }
+                let (id, seq) = (self.wire.ports[0], self.wire.seq[0] as u16);
+                (Transport::Echo { is_reply: from == 1, id, seq }, Some(ECHO_BYTES))
+            }
+            Kind::Acks => {
+                self.wire.seq[1] = self.wire.seq[1].wrapping_add(UNSEEN_BYTES);
+                (self.wire.segment(from, ACK, now_ns, rtt_ns), None)
+            }
+            Kind::Bulk(data) if usize::from(data) != from => {
+                let wanted_bytes = self.wire.is_udp.then_some(wanted_bytes);
+                (self.wire.segment(from, ACK, now_ns, rtt_ns), wanted_bytes)
+            }
+            Kind::Bulk(_) => (self.wire.segment(from, ACK, now_ns, rtt_ns), Some(wanted_bytes)),
+            Kind::Talk => (self.wire.segment(from, PSH | ACK, now_ns, rtt_ns), Some(wanted_bytes)),
+        }
+    }
+}
+
+/// A connection and a direction of it, in one number.
+pub(super) type Flow = u32;
+
+pub(super) fn flow(connection: usize, from: usize) -> Flow {
+    (connection as u32) << 1 | from as u32
+}
+
+/// Flows by popularity.
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    flows: Vec<Flow>,
+    popularity: Weighted,
+}
+
+impl Pool {
+    fn new(mut flows: Vec<Flow>, skew: f64, draw: &mut Draw) -> Pool {
+        draw.shuffle(&mut flows);
+        Pool { popularity: Weighted::by_rank(flows.len(), skew), flows }
+    }
+
+    pub(super) fn draw(&self, draw: &mut Draw) -> Option<Flow> {
+        if self.popularity.is_empty() { None } else { self.flows.get(self.popularity.draw(draw)).copied() }
+    }
+}
+
+/// Picks ports and numbers for connections.
+#[derive(Debug)]
+pub(super) struct Openings {
+    tcp: Weighted,
+    udp: Weighted,
+    udp_share: f64,
+    client_port: u32,
+}
+
+impl Openings {
+    pub(super) fn new(udp_share: f64, draw: &mut Draw) -> Openings {
+        let weights = |services: &[(u16, f64)]| Weighted::new(&services.iter().map(|s| s.1).collect::<Vec<_>>());
+        let client_port = draw.bits() as u32;
+        Openings { tcp: weights(&TCP_SERVICES), udp: weights(&UDP_SERVICES), udp_share, client_port }
+    }
+
+    /// The port of a client: Linux's range, one after the other.
+    pub(super) fn client_port(&mut self) -> u16 {
+        self.client_port = self.client_port.wrapping_add(1);
+        (32_768 + self.client_port % 28_232) as u16
+    }
+
+    /// A new connection; `may_be_udp` where that makes sense.
+    pub(super) fn open(&mut self, client: usize, may_be_udp: bool, draw: &mut Draw) -> Wire {
+        let is_udp = may_be_udp && draw.chance(self.udp_share);
+        let service = if is_udp { UDP_SERVICES[self.udp.draw(draw)].0 } else { TCP_SERVICES[self.tcp.draw(draw)].0 };
+        let mut ports = [service; 2];
+        ports[client] = self.client_port();
+        let bits = draw.bits();
+        let seq = [bits as u32, (bits >> 32) as u32];
+        Wire { ports, seq, is_udp, has_timestamps: !is_udp && bits >> 20 & 1 == 1, clock: (bits >> 7) as u32 }
+    }
+}
+
+/// All that stays.
+#[derive(Debug, Default)]
+pub(super) struct Population {
+    pub(super) residents: Vec<Resident>,
+    pub(super) pairs: Vec<Pair>,
+    pub(super) connections: Vec<Connection>,
+    /// Flows in the order in which they are looked after.
+    pub(super) flows: Vec<Flow>,
+    /// Pairs whose sources scan.
+    pub(super) scanners: Vec<u32>,
+    pub(super) couples: Vec<u32>,
+    pub(super) large: Pool,
+    pub(super) acks: Pool,
+    pub(super) talk: Pool,
+    /// Of the acknowledgements, those of data that the trace shows.
+    pub(super) shown_acks: f64,
+}
+
+impl Population {
+    /// So many sources, pairs and flows that stay.
+    pub(super) fn new(model: &Model, counts: [u64; 3], openings: &mut Openings, draw: &mut Draw) -> Population {
+        let mut population = Population::default();
+        // Hosts of a pair have addresses of one family.
+        let ipv6 = counts.map(|count| (count as f64 * model.ipv6).round() as u64);
+        for (counts, is_ipv6) in [([0, 1, 2].map(|key| counts[key] - ipv6[key]), false), (ipv6, true)] {
+            population.settle(model, counts, is_ipv6, openings, draw);
+        }
+        population.gather(model, draw);
+        population
+    }
+
+    fn settle(&mut self, model: &Model, counts: [u64; 3], is_ipv6: bool, openings: &mut Openings, draw: &mut Draw) {
+        let [sources, pairs, flows] = counts.map(|count| count as usize);
+        let (pairs, flows) = (pairs.max(sources), flows.max(pairs));
+        if sources == 0 {
+            return;
+        }
+        let first = self.residents.len();
+        // Sources are on both sides where both directions are seen.
+        let is_outside = |i: usize| model.two_way > 0.0 && i % 2 == 1;
+        self.residents.extend((first..first + sources).map(|i| resident(i, is_outside(i), is_ipv6)));
+
+        // As many on either side.
+        let servers = (((sources as f64 * SERVER_SHARE) as usize).max(2) & !1).min(sources);
+        let clients = sources - servers;
+        let wanted = (model.two_way * pairs as f64 / 2.0) as usize;
+        let couples = wanted.min(clients).min(pairs - sources + servers);
+        let popular = Weighted::by_rank(servers / 2, 1.0);
+        let mut is_source = vec![false; sources];
+        let first_pair = self.pairs.len();
+        for i in 0..couples {
+            // Servers stand first, even in number, and each has a client before popularity decides. The ends of a couple
+            // are on different sides: one has an even place, the other an odd one.
+            let client = servers + i;
+            let rank = if i < servers { i / 2 } else { popular.draw(draw) };
+            let server = 2 * rank + 1 - client % 2;
+            is_source[client] = true;
+            is_source[server] = true;
+            let ends = [first + client, first + server].map(|end| end as u32);
+            self.couples.push(self.pairs.len() as u32);
+            self.pairs.push(Pair { ends, is_two_way: true, is_seen: [false; 2] });
+        }
+        // Whoever talks to nobody yet talks to somebody who does not answer, and so do others.
+        let silent: Vec<usize> = (0..sources).filter(|i| !is_source[*i]).collect();
+        let scanners = ((sources as f64 * SCANNER_SHARE) as usize).clamp(1, sources);
+        for i in 2 * couples..pairs {
+            let source = match silent.get(i - 2 * couples) {
+                Some(source) => *source,
+                None if draw.chance(model.scans) => draw.index(scanners),
+                None => draw.index(sources),
+            };
+            let sink = resident(self.residents.len(), !is_outside(first + source), is_ipv6);
+            let ends = [(first + source) as u32, self.residents.len() as u32];
+            if source < scanners {
+                self.scanners.push(self.pairs.len() as u32);
+            }
+            self.residents.push(sink);
+            self.pairs.push(Pair { ends, is_two_way: false, is_seen: [false; 2] });
+        }
+
+        // Each pair has a connection; the others go where they may.
+        for pair in first_pair..self.pairs.len() {
+            self.connect(pair, self.pairs[pair].is_two_way, openings, draw);
+        }
+        let first_couple = self.couples.len() - couples;
+        let mut left = flows - pairs;
+        while left > 0 {
+            let both = couples > 0 && left > 1 && draw.chance(model.two_way);
+            let pair = if both {
+                self.couples[first_couple + draw.index(couples)] as usize
+            } else {
+                first_pair + draw.index(self.pairs.len() - first_pair)
+            };
+            self.connect(pair, both, openings, draw);
+            left -= 1 + usize::from(both);
+        }
+    }
+
+    fn connect(&mut self, pair: usize, is_two_way: bool, openings: &mut Openings, draw: &mut Draw) {
+        let kind = match draw.below(100) {
+            0..45 if is_two_way => Kind::Bulk(1),
+            45..55 if is_two_way => Kind::Bulk(0),
+            0..35 if !is_two_way => Kind::Bulk(0),
+            35..70 if !is_two_way => Kind::Acks,
+            _ => Kind::Talk,
+        };
+        let ends = self.pairs[pair].ends.map(|end| self.residents[end as usize].host);
+        let client = usize::from(kind == Kind::Bulk(0) && !is_two_way);
+        let wire = openings.open(client, kind != Kind::Acks, draw);
+        let connection = Connection {
+            ends,
+            pair: pair as u32,
+            wire,
+            kind,
+            phase: Phase::Open,
+            is_two_way,
+            is_ready: false,
+            is_seen: [false; 2],
+        };
+        self.connections.push(connection);
+        if draw.chance(ECHO_SHARE) {
+            self.connections.push(Connection {
+                kind: Kind::Echo,
+                is_two_way: self.pairs[pair].is_two_way,
+                ..connection
+            });
+        }
+    }
+
+    /// Sorts the flows by what they carry.
+    fn gather(&mut self, model: &Model, draw: &mut Draw) {
+        let (mut large, mut acks, mut talk) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut shown, mut hidden) = (0.0, 0.0);
+        for (i, connection) in self.connections.iter().enumerate() {
+            let directions = if connection.is_two_way { 0..2 } else { 0..1 };
+            self.flows.extend(directions.clone().map(|from| flow(i, from)));
+            match connection.kind {
+                Kind::Bulk(data) => {
+                    large.push(flow(i, usize::from(data)));
+                    shown += f64::from(u8::from(connection.is_two_way && !connection.wire.is_udp));
+                }
+                Kind::Acks => {
+                    acks.push(flow(i, 0));
+                    hidden += 1.0;
+                }
+                Kind::Talk | Kind::Echo => talk.extend(directions.map(|from| flow(i, from))),
+            }
+        }
+        draw.shuffle(&mut self.flows);
+        self.large = Pool::new(large, model.skew, draw);
+        self.acks = Pool::new(acks, model.skew, draw);
+        self.talk = Pool::new(talk, model.skew, draw);
+        self.shown_acks = if shown + hidden > 0.0 { shown / (shown + hidden) } else { 0.0 };
+    }
+}
+
+fn resident(number: usize, is_outside: bool, is_ipv6: bool) -> Resident {
+    Resident { host: Host::new(number as u32 + 1, is_outside, is_ipv6), is_seen: false }
+}

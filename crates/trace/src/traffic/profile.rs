@@ -1,0 +1,312 @@
+//! The profiles, and what the papers print about them.
+
+use serde::Serialize;
+
+use super::host::AddressPlan;
+
+/// A kind of traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Profile {
+    /// A university's data centre [FlowBlaze table 6].
+    Uni1,
+    /// Another one [FlowBlaze table 6].
+    Uni2,
+    /// A link of the WIDE backbone in 2015 [FlowBlaze table 6].
+    Mawi15,
+    /// A link of an Internet provider in Chicago in 2015, one direction [FlowBlaze table 6].
+    Chi15,
+    /// CAIDA, 2019-01-17 [eHDL 5.3].
+    Caida2019,
+    /// MAWI, 2021-03-22 [eHDL 5.3].
+    Mawi2021,
+    /// Every flow is equally likely.
+    Uniform,
+    /// The n-th flow is as likely as n to a negative power [eHDL A.1].
+    Zipf,
+    /// One flow: all packets meet in one context.
+    Single,
+    /// Flows that take turns, packet by packet.
+    Alternate,
+    /// So many new flows a minute, each in the place of the oldest [SwitchNIC 6].
+    Churn,
+}
+
+/// What a paper prints about a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct PaperRow {
+    /// Where, as a key of `docs/papers.md`.
+    pub source: &'static str,
+    /// Mean length of a packet.
+    pub mean_len_bytes: f64,
+    /// The most active flows in 10 s by source address, by pair of addresses, by 5-tuple.
+    pub active_in_10s: [Option<u64>; 3],
+    /// The most new flows in a millisecond, by the same keys.
+    pub new_per_ms: [Option<u64>; 3],
+    /// Shares of packets by length.
+    pub sizes: &'static [SizeShare],
+}
+
+/// A share of packets, as the papers put it in words.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct SizeShare {
+    /// The smallest length.
+    pub from_bytes: u32,
+    /// The first length beyond; `None` where there is no end.
+    pub below_bytes: Option<u32>,
+    /// The share, from 0 to 1.
+    pub share: f64,
+}
+
+const fn share(from_bytes: u32, below_bytes: Option<u32>, share: f64) -> SizeShare {
+    SizeShare { from_bytes, below_bytes, share }
+}
+
+/// What the traffic of a network is made of. The papers print the first three; the rest is chosen, because they do not say
+/// it: see the book's page on traffic.
+#[derive(Debug, Clone)]
+pub(super) struct Model {
+    /// Active flows in 10 s by the three keys.
+    pub(super) active: [f64; 3],
+    /// Most new flows in a millisecond by the three keys.
+    pub(super) new_per_ms: [f64; 3],
+    /// Mean length.
+    pub(super) mean_len_bytes: f64,
+    /// Packets a second in the trace's own time.
+    pub(super) packets_per_second: f64,
+    /// Speed of the link: packets never follow each other faster.
+    pub(super) link_bits_per_second: f64,
+    /// Shares of packets below 80 bytes and from 1400 on; the others lie between.
+    pub(super) small: f64,
+    pub(super) large: f64,
+    /// Of the large packets, those of 1514 bytes; the others have 1400 to 1460.
+    pub(super) full: f64,
+    /// Connections of which both directions are seen.
+    pub(super) two_way: f64,
+    /// Of the active sources, pairs and flows, those that stay.
+    pub(super) lasting: f64,
+    /// How popularity falls with the rank among flows that stay.
+    pub(super) skew: f64,
+    /// How likely a large packet is followed by another of its flow.
+    pub(super) train: f64,
+    /// Connections that are UDP.
+    pub(super) udp: f64,
+    /// Of the flows from a known source to a new destination, those that only probe it.
+    pub(super) scans: f64,
+    /// Hosts with IPv6 addresses.
+    pub(super) ipv6: f64,
+    /// Round-trip times.
+    pub(super) rtt_ns: (u64, u64),
+    pub(super) plan: AddressPlan,
+}
+
+impl Profile {
+    /// All of them.
+    pub const ALL: [Profile; 11] = [
+        Profile::Uni1,
+        Profile::Uni2,
+        Profile::Mawi15,
+        Profile::Chi15,
+        Profile::Caida2019,
+        Profile::Mawi2021,
+        Profile::Uniform,
+        Profile::Zipf,
+        Profile::Single,
+        Profile::Alternate,
+        Profile::Churn,
+    ];
+
+    /// The profile of this name.
+    pub fn by_name(name: &str) -> Option<Profile> {
+        Profile::ALL.into_iter().find(|profile| profile.name().eq_ignore_ascii_case(name))
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Profile::Uni1 => "uni1",
+            Profile::Uni2 => "uni2",
+            Profile::Mawi15 => "mawi15",
+            Profile::Chi15 => "chi15",
+            Profile::Caida2019 => "caida2019",
+            Profile::Mawi2021 => "mawi2021",
+            Profile::Uniform => "uniform",
+            Profile::Zipf => "zipf",
+            Profile::Single => "single",
+            Profile::Alternate => "alternate",
+            Profile::Churn => "churn",
+        }
+    }
+
+    /// What it is, in a few words.
+    pub fn summary(self) -> &'static str {
+        match self {
+            Profile::Uni1 => "a university's data centre, both directions",
+            Profile::Uni2 => "another university's data centre, both directions",
+            Profile::Mawi15 => "a transit link of the WIDE backbone in 2015: few sources, many scans",
+            Profile::Chi15 => "a provider's link in Chicago in 2015, one direction",
+            Profile::Caida2019 => "a provider's link in 2019, one direction, short packets",
+            Profile::Mawi2021 => "a transit link of the WIDE backbone in 2021",
+            Profile::Uniform => "every flow is equally likely",
+            Profile::Zipf => "the n-th flow is as likely as 1/n^exponent",
+            Profile::Single => "one flow",
+            Profile::Alternate => "flows that take turns, packet by packet",
+            Profile::Churn => "so many new flows a minute, each in the place of the oldest",
+        }
+    }
+
+    /// What a paper prints about it.
+    pub fn row(self) -> Option<&'static PaperRow> {
+        match self {
+            Profile::Uni1 => Some(&UNI1),
+            Profile::Uni2 => Some(&UNI2),
+            Profile::Mawi15 => Some(&MAWI15),
+            Profile::Chi15 => Some(&CHI15),
+            Profile::Caida2019 => Some(&CAIDA2019),
+            Profile::Mawi2021 => Some(&MAWI2021),
+            _ => None,
+        }
+    }
+
+    pub(super) fn model(self) -> Option<Model> {
+        const MS: u64 = 1_000_000;
+        let uni1 = Model {
+            active: [575.0, 997.0, 4000.0],
+            new_per_ms: [13.0, 19.0, 39.0],
+            mean_len_bytes: 697.0,
+            packets_per_second: 6_000.0,
+            link_bits_per_second: 1e9,
+            small: 0.30,
+            large: 0.44,
+            full: 0.4,
+            two_way: 0.9,
+            lasting: 0.4,
+            skew: 1.1,
+            train: 0.3,
+            udp: 0.25,
+            scans: 0.1,
+            ipv6: 0.0,
+            rtt_ns: (MS / 4, 20 * MS),
+            plan: AddressPlan::Campus,
+        };
+        let chi15 = Model {
+            active: [92_000.0, 147_000.0, 178_000.0],
+            new_per_ms: [135.0, 144.0, 144.0],
+            mean_len_bytes: 778.0,
+            packets_per_second: 200_000.0,
+            link_bits_per_second: 10e9,
+            small: 0.32,
+            large: 0.48,
+            full: 0.85,
+            two_way: 0.0,
+            lasting: 0.3,
+            skew: 1.0,
+            train: 0.02,
+            udp: 0.2,
+            scans: 0.2,
+            ipv6: 0.02,
+            rtt_ns: (5 * MS, 60 * MS),
+            plan: AddressPlan::Backbone,
+        };
+        let mawi15 = Model {
+            active: [12_000.0, 130_000.0, 152_000.0],
+            new_per_ms: [38.0, 112.0, 114.0],
+            mean_len_bytes: 540.0,
+            packets_per_second: 130_000.0,
+            link_bits_per_second: 1e9,
+            small: 0.45,
+            large: 0.31,
+            two_way: 0.4,
+            lasting: 0.15,
+            scans: 0.9,
+            ipv6: 0.05,
+            ..chi15.clone()
+        };
+        Some(match self {
+            Profile::Uni1 => uni1,
+            Profile::Uni2 => Model {
+                active: [948.0, 3000.0, 7000.0],
+                new_per_ms: [20.0, 42.0, 42.0],
+                mean_len_bytes: 751.0,
+                packets_per_second: 12_000.0,
+                small: 0.48,
+                large: 0.47,
+                full: 0.9,
+                lasting: 0.35,
+                scans: 0.5,
+                ..uni1
+            },
+            Profile::Mawi15 => mawi15,
+            Profile::Chi15 => chi15,
+            // The paper prints 5-tuples only; sources and pairs stand to them as on the like link of 2015.
+            Profile::Caida2019 => Model {
+                active: [95_300.0, 152_200.0, 184_305.0],
+                mean_len_bytes: 411.0,
+                packets_per_second: 250_000.0,
+                small: 0.52,
+                large: 0.21,
+                ipv6: 0.04,
+                ..chi15
+            },
+            Profile::Mawi2021 => Model {
+                active: [12_920.0, 140_000.0, 163_697.0],
+                mean_len_bytes: 573.0,
+                packets_per_second: 120_000.0,
+                small: 0.42,
+                large: 0.32,
+                ipv6: 0.1,
+                ..mawi15
+            },
+            _ => return None,
+        })
+    }
+}
+
+/// The classes of the text say 30, 20 and 50%, which make more than its mean even if every packet of the last class has
+/// 1400 bytes: the mean decides.
+const UNI1: PaperRow = PaperRow {
+    source: "FlowBlaze table 6",
+    mean_len_bytes: 697.0,
+    active_in_10s: [Some(575), Some(997), Some(4_000)],
+    new_per_ms: [Some(13), Some(19), Some(39)],
+    sizes: &[share(0, Some(80), 0.3), share(80, Some(300), 0.2), share(1400, None, 0.5)],
+};
+
+const UNI2: PaperRow = PaperRow {
+    source: "FlowBlaze table 6",
+    mean_len_bytes: 751.0,
+    active_in_10s: [Some(948), Some(3_000), Some(7_000)],
+    new_per_ms: [Some(20), Some(42), Some(42)],
+    sizes: &[share(0, Some(100), 0.5), share(1400, None, 0.5)],
+};
+
+const MAWI15: PaperRow = PaperRow {
+    source: "FlowBlaze table 6",
+    mean_len_bytes: 540.0,
+    active_in_10s: [Some(12_000), Some(130_000), Some(152_000)],
+    new_per_ms: [Some(38), Some(112), Some(114)],
+    sizes: &[share(0, Some(80), 0.45)],
+};
+
+const CHI15: PaperRow = PaperRow {
+    source: "FlowBlaze table 6",
+    mean_len_bytes: 778.0,
+    active_in_10s: [Some(92_000), Some(147_000), Some(178_000)],
+    new_per_ms: [Some(135), Some(144), Some(144)],
+    sizes: &[share(0, Some(80), 0.3), share(1400, None, 0.5)],
+};
+
+const CAIDA2019: PaperRow = PaperRow {
+    source: "eHDL 5.3",
+    mean_len_bytes: 411.0,
+    active_in_10s: [None, None, Some(184_305)],
+    new_per_ms: [None; 3],
+    sizes: &[],
+};
+
+const MAWI2021: PaperRow = PaperRow {
+    source: "eHDL 5.3",
+    mean_len_bytes: 573.0,
+    active_in_10s: [None, None, Some(163_697)],
+    new_per_ms: [None; 3],
+    sizes: &[],
+};

@@ -1,0 +1,120 @@
+//! How long packets are: two heaps and what lies between, and a mean that is kept.
+
+use super::draw::Draw;
+use super::frame::{FULL_BYTES, SMALLEST_BYTES};
+
+/// The heaps: packets below 80 bytes, packets of 1400 bytes and more, the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    Small,
+    Middle,
+    Large,
+}
+
+const MIDDLE_FROM_BYTES: u32 = 80;
+const LARGE_FROM_BYTES: u32 = 1400;
+/// How long the large packets are that are not full.
+const LARGE_BYTES: (u32, u32) = (1400, 1460);
+/// What a small packet has on average, about.
+const SMALL_MEAN_BYTES: f64 = 63.0;
+/// How many packets it takes to make up for what is missing.
+const PATIENCE_PACKETS: f64 = 200.0;
+
+/// Draws lengths, and looks at what became of them: other packets, whose lengths are not drawn here, count too.
+#[derive(Debug)]
+pub(super) struct Sizes {
+    shares: [f64; 3],
+    mean_bytes: f64,
+    middle_mean_bytes: f64,
+    full: f64,
+    /// Packets by class and bytes that are missing so far.
+    missing: [f64; 3],
+    missing_bytes: f64,
+}
+
+impl Sizes {
+    pub(super) fn new(small: f64, large: f64, full: f64, mean_bytes: f64) -> Sizes {
+        let middle = 1.0 - small - large;
+        let other_large = f64::from(LARGE_BYTES.0 + LARGE_BYTES.1) / 2.0;
+        let large_mean_bytes = full * f64::from(FULL_BYTES) + (1.0 - full) * other_large;
+        Sizes {
+            shares: [small, middle, large],
+            mean_bytes,
+            middle_mean_bytes: (mean_bytes - small * SMALL_MEAN_BYTES - large * large_mean_bytes) / middle,
+            full,
+            missing: [0.0; 3],
+            missing_bytes: 0.0,
+        }
+    }
+
+    /// The class the next packet should have.
+    pub(super) fn class(&self, draw: &mut Draw) -> Class {
+        let weights = [0, 1, 2].map(|i| (self.shares[i] + self.missing[i] / PATIENCE_PACKETS).max(0.0));
+        let drawn = draw.unit() * weights.iter().sum::<f64>();
+        if drawn < weights[0] {
+            Class::Small
+        } else if drawn < weights[0] + weights[1] {
+            Class::Middle
+        } else {
+            Class::Large
+        }
+    }
+
+    /// A length of this class.
+    pub(super) fn draw(&self, class: Class, draw: &mut Draw) -> u32 {
+        match class {
+            Class::Small => SMALLEST_BYTES + draw.below(u64::from(MIDDLE_FROM_BYTES - SMALLEST_BYTES)) as u32,
+            Class::Large if draw.chance(self.full) => FULL_BYTES,
+            Class::Large => LARGE_BYTES.0 + draw.below(u64::from(LARGE_BYTES.1 - LARGE_BYTES.0) + 1) as u32,
+            Class::Middle => {
+                let mean = (self.middle_mean_bytes + self.missing_bytes / PATIENCE_PACKETS).clamp(90.0, 900.0);
+                let beyond = draw.exponential() * (mean - f64::from(MIDDLE_FROM_BYTES));
+                MIDDLE_FROM_BYTES + (beyond as u32).min(LARGE_FROM_BYTES - MIDDLE_FROM_BYTES - 1)
+            }
+        }
+    }
+
+    /// A packet of this length is made.
+    pub(super) fn count(&mut self, len_bytes: u32) {
+        for (missing, share) in self.missing.iter_mut().zip(self.shares) {
+            *missing += share;
+        }
+        let class = match len_bytes {
+            ..MIDDLE_FROM_BYTES => Class::Small,
+            MIDDLE_FROM_BYTES..LARGE_FROM_BYTES => Class::Middle,
+            LARGE_FROM_BYTES.. => Class::Large,
+        };
+        self.missing[class as usize] -= 1.0;
+        self.missing_bytes += self.mean_bytes - f64::from(len_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_and_mean_are_kept_whatever_comes_between() {
+        let mut draw = Draw::new(1);
+        let mut sizes = Sizes::new(0.3, 0.48, 0.85, 778.0);
+        let (mut small, mut large, mut bytes) = (0.0, 0.0, 0.0);
+        for i in 0..50_000 {
+            // A third of all packets has lengths of its own.
+            let len_bytes = if i % 3 == 0 {
+                74
+            } else {
+                let class = sizes.class(&mut draw);
+                sizes.draw(class, &mut draw)
+            };
+            sizes.count(len_bytes);
+            small += f64::from(u8::from(len_bytes < 80)) / 5e4;
+            large += f64::from(u8::from(len_bytes >= 1400)) / 5e4;
+            bytes += f64::from(len_bytes) / 5e4;
+            assert!((60..=1514).contains(&len_bytes));
+        }
+        // A third is more than the small share of 0.3: the other two classes stand to each other as they should.
+        assert!((small - 1.0 / 3.0).abs() < 0.01, "{small}");
+        assert!((large / (1.0 - small) - 0.48 / 0.7).abs() < 0.03, "{large}");
+        assert!((bytes / 778.0 - 1.0).abs() < 0.03, "{bytes}");
+    }
+}
