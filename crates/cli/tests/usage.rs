@@ -94,6 +94,26 @@ const WRONG_CAPTURES: &[Case] = &[
     ("verify {} -r @good.pcap -w @good.pcap", &["-w `@good.pcap` would overwrite", "write to another file"]),
     ("trace info @missing.pcap", &["`@missing.pcap`"]),
     ("trace info", &["<CAPTURE>"]),
+    ("trace info @good.pcap --profile uni3", &["'uni3'", "similar", "uni1"]),
+    ("trace info @good.pcap --profile zipf", &["no paper prints figures of `zipf`", "`uni1`, `uni2`, `mawi15`"]),
+    ("trace gen -w @x.pcap", &["--profile <NAME>"]),
+    ("trace gen {} --profile uni1 -w @x.pcap", &["cannot be used with", "--profile <NAME>"]),
+    ("trace gen {} --rate 40G -w @x.pcap", &["cannot be used with", "--rate <RATE>"]),
+    ("trace gen --rate 40G -w @x.pcap", &["--profile <NAME>"]),
+    ("trace gen --profile uni1 --param gap=1s -w @x.pcap", &["cannot be used with"]),
+    ("trace gen --profile uni1 --rate fast -w @x.pcap", &["`40G`", "`5Mpps`", "found `fast`"]),
+    ("trace gen --profile uni1 --duration 10 -w @x.pcap", &["`500ms`, `10s` or `2m`"]),
+    ("trace gen --profile uni1 -c many -w @x.pcap", &["`20000`, `50k` or `5M`"]),
+    ("trace gen --profile uni1 --exponent 2 -w @x.pcap", &["`uni1` has no use for exponent", "`zipf`, `churn`"]),
+    (
+        "trace gen --profile mawi15 --size 60 -w @x.pcap",
+        &["size is 60", "74 to 9014 bytes, or 60 with a share of IPv6 of 0"],
+    ),
+    ("trace gen --profile uni1 --flows 1M -w @x.pcap", &["flows is 1000000", "expected 100 to", "not enough for more"]),
+    ("trace gen --profile churn --new-flows 100M -w @x.pcap", &["at most 71564885", "at 10G"]),
+    ("trace gen --profile uni1 -s 5 -w @x.pcap", &["snap length is 5, expected 14 to 262144 bytes"]),
+    ("trace gen --profile uni1 -w @no/x.pcap", &["cannot create `@no/x.pcap`"]),
+    ("trace gen --profile uni1 -w @x.pcap.gz", &["compression `.gz` is not written"]),
 ];
 
 const WRONG_OPTIONS: &[Case] = &[
@@ -235,7 +255,7 @@ fn what_the_environment_lacks_ends_with_3() {
 
 #[test]
 fn every_verb_has_help_with_an_example() {
-    let verbs = ["run", "check", "verify", "build", "fields", "trace info", "trace gen"];
+    let verbs = ["run", "check", "verify", "build", "fields", "trace info", "trace gen", "trace profiles"];
     let overview = ok(&["--help"]);
     for verb in verbs {
         assert!(overview.contains(&format!("  {} ", verb.split(' ').next().unwrap())), "{verb}: {overview}");

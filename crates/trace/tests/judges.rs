@@ -4,13 +4,16 @@
 
 mod common;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::process::Command;
 
 use common::{Order, block, enhanced, interface, obsolete, option, pcap, read_all, section, simple, verdict};
 use flowloom_testkit::{PacketBuilder, Rng, skip};
-use flowloom_trace::{CaptureReader, CaptureWriter, CapturedPacket, MergedReader, TraceInfo, traces_from_env};
+use flowloom_trace::{
+    CaptureReader, CaptureWriter, CapturedPacket, MergedReader, Profile, TraceInfo, Traffic, TrafficOptions,
+    traces_from_env,
+};
 use pcap_parser::traits::PcapNGPacketBlock;
 use pcap_parser::{Block, PcapBlockOwned, PcapError};
 
@@ -268,4 +271,99 @@ fn tshark_finds_as_many_flows() {
         eprintln!("{}: {} flows one way, {} both ways", capture.display(), one_way.len(), both_ways.len());
         assert_eq!((flows.one_way, flows.both_ways), (one_way.len() as u64, Some(both_ways.len() as u64)));
     }
+}
+
+#[test]
+fn tshark_finds_no_bad_checksum_in_made_traffic() {
+    let test = "tshark_finds_no_bad_checksum_in_made_traffic";
+    let folder = tempfile::tempdir().unwrap();
+    for profile in [Profile::Uni1, Profile::Mawi2021] {
+        let path = folder.path().join("made.pcap");
+        let mut writer = CaptureWriter::create(&path).unwrap();
+        let options = TrafficOptions { packets: Some(5000), ipv6: Some(0.3), ..TrafficOptions::new(profile) };
+        let mut traffic = Traffic::new(&options).unwrap();
+        while let Some(packet) = traffic.next_packet() {
+            writer.write(packet.time_ns, packet.port, packet.len_bytes, None, packet.bytes).unwrap();
+        }
+        writer.finish().unwrap();
+        let mut arguments = vec!["-n", "-T", "fields", "-E", "occurrence=f"];
+        let protocols = ["ip", "tcp", "udp", "icmp", "icmpv6"];
+        let fields = protocols.map(|protocol| format!("{protocol}.checksum.status"));
+        let preferences = ["ip", "tcp", "udp"].map(|protocol| format!("{protocol}.check_checksum:TRUE"));
+        arguments.extend(preferences.iter().flat_map(|preference| ["-o", preference]));
+        arguments.extend(fields.iter().flat_map(|field| ["-e", field]));
+        arguments.push("-r");
+        let Some(text) = run(test, "tshark", &arguments, &path) else { return };
+        let mut good = [0; 5];
+        for (number, line) in text.lines().enumerate() {
+            for (protocol, status) in line.split('\t').enumerate().filter(|(_, status)| !status.is_empty()) {
+                assert_eq!(status, "1", "packet {number}, {}", protocols[protocol]);
+                good[protocol] += 1;
+            }
+        }
+        assert!(good[0] > 2000 && good[1] > 2000 && good[2] > 100 && good[3] + good[4] > 0, "{good:?}");
+    }
+}
+
+/// tshark reads the addresses and ports of made traffic; from them, windows are counted in the plainest way.
+#[test]
+fn tshark_finds_the_same_windows() {
+    let test = "tshark_finds_the_same_windows";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("uni1.pcap");
+    // Two windows of active flows and some more.
+    let options = TrafficOptions {
+        snap_bytes: Some(128),
+        duration_ns: Some(13_000_000_000),
+        ..TrafficOptions::new(Profile::Uni1)
+    };
+    let mut writer = CaptureWriter::create_cut(&path, 128).unwrap();
+    let mut traffic = Traffic::new(&options).unwrap();
+    while let Some(packet) = traffic.next_packet() {
+        writer.write(packet.time_ns, packet.port, packet.len_bytes, None, packet.bytes).unwrap();
+    }
+    writer.finish().unwrap();
+    let info = TraceInfo::read(&mut MergedReader::open(&[&path]).unwrap()).unwrap();
+
+    let fields = "frame.time_relative ip.src ip.dst ip.proto tcp.srcport udp.srcport tcp.dstport udp.dstport";
+    let mut arguments = vec!["-n", "-T", "fields", "-E", "occurrence=f"];
+    arguments.extend(fields.split(' ').flat_map(|field| ["-e", field]));
+    arguments.push("-r");
+    let Some(text) = run(test, "tshark", &arguments, &path) else { return };
+    let packets: Vec<(u64, Vec<&str>)> = text
+        .lines()
+        .map(|line| {
+            let cells: Vec<_> = line.split('\t').collect();
+            let (seconds, fraction) = cells[0].split_once('.').unwrap();
+            (seconds.parse::<u64>().unwrap() * 1_000_000_000 + fraction.parse::<u64>().unwrap(), cells[1..].to_vec())
+        })
+        .collect();
+    assert_eq!(packets.len() as u64, info.packets);
+    for (flows, cells) in info.flows.iter().zip([1, 2, 7]) {
+        let keyed = packets.iter().filter(|(_, packet)| cells < 7 || packet[3..].iter().any(|port| !port.is_empty()));
+        let keyed: Vec<(u64, &[&str])> = keyed.map(|(time, packet)| (*time, &packet[..cells])).collect();
+        let mut seen = HashSet::new();
+        let first: Vec<(u64, &[&str])> = keyed.iter().copied().filter(|(_, key)| seen.insert(*key)).collect();
+        assert_eq!(flows.one_way, seen.len() as u64, "{}", flows.key);
+        assert_eq!(flows.max_active_in_10s, most_in(&keyed, 10_000_000_000), "{}", flows.key);
+        assert_eq!(flows.max_new_per_ms, most_in(&first, 1_000_000), "{}", flows.key);
+    }
+}
+
+/// The most different keys within a window: one end of it moves on, the other follows.
+fn most_in(events: &[(u64, &[&str])], window_ns: u64) -> u64 {
+    let (mut inside, mut begin, mut most) = (HashMap::new(), 0, 0);
+    for (time, key) in events {
+        *inside.entry(*key).or_insert(0) += 1;
+        while events[begin].0 + window_ns <= *time {
+            let count = inside.get_mut(events[begin].1).unwrap();
+            *count -= 1;
+            if *count == 0 {
+                inside.remove(events[begin].1);
+            }
+            begin += 1;
+        }
+        most = most.max(inside.len());
+    }
+    most as u64
 }

@@ -11,6 +11,9 @@ use super::parse_param;
 /// The heading in the help of what belongs to profiles.
 const OF_PROFILES: &str = "Options of profiles";
 
+/// The arguments that ask for traffic for a function.
+const OF_FUNCTIONS: [&str; 2] = ["function", "function_option"];
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum TraceVerb {
     /// Say what a capture holds
@@ -71,7 +74,7 @@ pub(crate) struct TraceGenArgs {
         long,
         value_name = "NAME",
         value_enum,
-        conflicts_with_all = ["function", "function_option"],
+        conflicts_with_all = OF_FUNCTIONS,
         help_heading = OF_PROFILES
     )]
     pub(crate) profile: Option<ProfileName>,
@@ -88,10 +91,10 @@ pub(crate) struct TraceGenArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// The end, after so much time of the capture: 500ms, 10s, 2m [default: 10s of the trace's own time]
-    #[arg(long, value_name = "TIME", value_parser = duration_ns, requires = "profile", help_heading = OF_PROFILES)]
+    #[arg(long, value_name = "TIME", value_parser = duration_ns, conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) duration: Option<u64>,
     /// Packets without gaps: 40G bits a second on the wire, or 5Mpps [default: the trace's own time; of a pattern 10G]
-    #[arg(long, value_name = "RATE", requires = "profile", help_heading = OF_PROFILES)]
+    #[arg(long, value_name = "RATE", conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) rate: Option<Rate>,
     /// Cut packets after so many bytes, as a capture does
     #[arg(
@@ -99,27 +102,27 @@ pub(crate) struct TraceGenArgs {
         long,
         value_name = "BYTES",
         value_parser = value_parser!(u32),
-        requires = "profile",
+        conflicts_with_all = OF_FUNCTIONS,
         help_heading = OF_PROFILES
     )]
     pub(crate) snaplen: Option<u32>,
     /// Flows that are active in 10 s; of a pattern, flows at a time
-    #[arg(long, value_name = "FLOWS", value_parser = count, requires = "profile", help_heading = OF_PROFILES)]
+    #[arg(long, value_name = "FLOWS", value_parser = count, conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) flows: Option<u64>,
     /// Give every packet this length, without check sequence [default: the trace's mixture; of a pattern 60]
-    #[arg(long, value_name = "BYTES", requires = "profile", help_heading = OF_PROFILES)]
+    #[arg(long, value_name = "BYTES", conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) size: Option<u32>,
     /// How popularity falls with the rank, for zipf and churn [default: 1 and 0]
-    #[arg(long, value_name = "NUMBER", requires = "profile", help_heading = OF_PROFILES)]
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) exponent: Option<f64>,
     /// New flows a minute, for churn [default: 100k]
-    #[arg(long, value_name = "FLOWS", value_parser = count, requires = "profile", help_heading = OF_PROFILES)]
+    #[arg(long, value_name = "FLOWS", value_parser = count, conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) new_flows: Option<u64>,
     /// Share of hosts with IPv6; of a pattern, of flows
-    #[arg(long, value_name = "PERCENT", requires = "profile", help_heading = OF_PROFILES)]
+    #[arg(long, value_name = "PERCENT", conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) ipv6: Option<f64>,
     /// Protocol of a pattern [default: udp]
-    #[arg(long, value_enum, requires = "profile", help_heading = OF_PROFILES)]
+    #[arg(long, value_enum, conflicts_with_all = OF_FUNCTIONS, help_heading = OF_PROFILES)]
     pub(crate) protocol: Option<ProtocolName>,
 }
 

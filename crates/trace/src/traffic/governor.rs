@@ -11,7 +11,7 @@ pub(super) type Novelty = [bool; 3];
 #[derive(Debug)]
 pub(super) struct Governor {
     limits: [usize; 3],
-    recent_ns: [VecDeque<u64>; 3],
+    pub(super) recent_ns: [VecDeque<u64>; 3],
 }
 
 impl Governor {

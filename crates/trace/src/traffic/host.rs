@@ -15,7 +15,7 @@ pub(super) enum AddressPlan {
 
 /// A host: a number on one side of the network. Different hosts have different addresses, as long as their numbers stay
 /// below the size of their prefix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Host(u32);
 
 const IS_IPV6: u32 = 1 << 31;

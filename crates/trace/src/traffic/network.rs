@@ -581,3 +581,6 @@ impl Network {
         Some(Packet { src, dst, transport, payload_bytes, len_bytes })
     }
 }
+
+#[cfg(test)]
+mod tests;

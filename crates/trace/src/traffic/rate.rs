@@ -137,7 +137,7 @@ mod tests {
             ("100k", Rate::Bits(100_000)),
             ("1T", Rate::Bits(1_000_000_000_000)),
             ("5Mpps", Rate::Packets(5_000_000)),
-            ("1.25 kpps", Rate::Packets(1250)),
+            ("1.25kpps", Rate::Packets(1250)),
             ("7pps", Rate::Packets(7)),
         ] {
             assert_eq!(read(text), Ok(rate));

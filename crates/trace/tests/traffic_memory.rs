@@ -1,0 +1,28 @@
+//! Making traffic takes memory for its flows, not for its packets. One test, for the process is what is measured.
+#![allow(clippy::unwrap_used)]
+
+use flowloom_testkit::skip;
+use flowloom_trace::{Profile, Traffic, TrafficOptions};
+
+/// Most memory that the process had so far.
+fn peak_kib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.trim().parse().ok())
+}
+
+#[test]
+fn memory_stays_constant() {
+    if peak_kib().is_none() {
+        return skip("memory_stays_constant", "`/proc/self/status` does not tell `VmHWM`");
+    }
+    for profile in [Profile::Mawi15, Profile::Churn] {
+        let options = TrafficOptions { packets: Some(u64::MAX), snap_bytes: Some(64), ..TrafficOptions::new(profile) };
+        let mut traffic = Traffic::new(&options).unwrap();
+        (0..200_000).for_each(|_| assert!(traffic.next_packet().is_some()));
+        let before_kib = peak_kib().unwrap();
+        (0..2_000_000).for_each(|_| assert!(traffic.next_packet().is_some()));
+        let grown_kib = peak_kib().unwrap() - before_kib;
+        // Two million packets are 128 MB even when cut.
+        assert!(grown_kib < 4096, "{} grew by {grown_kib} KiB", profile.name());
+    }
+}
