@@ -5,6 +5,7 @@ mod actions;
 mod contexts;
 mod rows;
 mod stored;
+mod tables;
 mod values;
 
 use std::fmt::Write as _;
