@@ -130,18 +130,43 @@ impl Step {
             StepKind::Clone(_) | StepKind::Emit { .. } => false,
         }
     }
+}
 
-    /// A field that is there exactly where the frame has what the step changes.
-    fn needs(&self) -> Option<FieldId> {
-        FieldId::by_name(match &self.kind {
-            StepKind::Push(_) => "eth.type",
-            StepKind::Pop(Header::Vlan) => "vlan.id",
-            StepKind::Pop(_) => "mpls.label",
-            StepKind::Encapsulate(_) => "ip.version",
-            StepKind::Decapsulate => "inner.ip.version",
-            StepKind::Clone(_) | StepKind::Emit { .. } => return None,
-        })
+/// Fields that are there exactly where a frame has what the steps take away or build upon. What steps of the row itself have
+/// put there, the packet need not bring.
+fn needs_of_steps(steps: &[Step]) -> Vec<FieldId> {
+    const TAGS: [&str; 2] = ["vlan.id", "vlan2.id"];
+    const LABELS: [&str; 4] = ["mpls.label", "mpls2.label", "mpls3.label", "mpls4.label"];
+    let mut needs = Vec::new();
+    // Tags, labels and tunnels that the row made, and tags and labels of the packet that it has taken away.
+    let (mut own_tags, mut own_labels, mut own_tunnels) = (0_usize, 0_usize, 0_usize);
+    let (mut tags, mut labels) = (0_usize, 0_usize);
+    let take = |own: &mut usize, of: &mut usize, fields: &[&'static str]| {
+        if *own > 0 {
+            *own -= 1;
+            return None;
+        }
+        *of += 1;
+        fields.get(*of - 1).copied()
+    };
+    for step in steps {
+        let field = match &step.kind {
+            StepKind::Push(template) => {
+                *(if template.header == Header::Vlan { &mut own_tags } else { &mut own_labels }) += 1;
+                Some("eth.type")
+            }
+            StepKind::Pop(Header::Vlan) => take(&mut own_tags, &mut tags, &TAGS),
+            StepKind::Pop(_) => take(&mut own_labels, &mut labels, &LABELS),
+            StepKind::Encapsulate(_) => {
+                own_tunnels += 1;
+                Some("ip.version")
+            }
+            StepKind::Decapsulate => take(&mut own_tunnels, &mut 0, &["inner.ip.version"]),
+            StepKind::Clone(_) | StepKind::Emit { .. } => None,
+        };
+        needs.extend(field.and_then(FieldId::by_name));
     }
+    needs
 }
 
 impl Actions {
@@ -168,7 +193,7 @@ impl Actions {
 
     /// The fields that the actions read, or that say that what they change is there.
     pub fn fields_read(&self) -> Vec<FieldId> {
-        let mut fields: Vec<FieldId> = self.steps.iter().filter_map(Step::needs).collect();
+        let mut fields = needs_of_steps(&self.steps);
         for expr in self.exprs() {
             expr.walk(&mut |e| fields.extend(field_of(e)));
         }
@@ -228,5 +253,35 @@ fn field_of(expr: &Expr) -> Option<FieldId> {
     match expr {
         Expr::Field(field) => Some(*field),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Span;
+
+    #[test]
+    fn steps_need_what_the_row_itself_does_not_bring() {
+        let made = |header| HeaderTemplate { header, values: Vec::new() };
+        let push = |header| StepKind::Push(made(header));
+        let tunnel = || StepKind::Encapsulate(vec![made(Header::Ipv4), made(Header::Udp), made(Header::Gtpu)]);
+        let (vlan, mpls) = (Header::Vlan, Header::Mpls);
+        for (steps, expected) in [
+            (vec![push(vlan)], vec!["eth.type"]),
+            (vec![StepKind::Pop(vlan), StepKind::Pop(vlan)], vec!["vlan.id", "vlan2.id"]),
+            (vec![push(mpls), StepKind::Pop(mpls)], vec!["eth.type"]),
+            (
+                vec![push(mpls), StepKind::Pop(mpls), StepKind::Pop(mpls), push(vlan), StepKind::Pop(mpls)],
+                vec!["eth.type", "mpls.label", "eth.type", "mpls2.label"],
+            ),
+            (vec![StepKind::Pop(vlan), push(vlan), StepKind::Pop(vlan)], vec!["vlan.id", "eth.type"]),
+            (vec![tunnel(), StepKind::Decapsulate], vec!["ip.version"]),
+            (vec![StepKind::Decapsulate, tunnel()], vec!["inner.ip.version", "ip.version"]),
+        ] {
+            let steps: Vec<Step> = steps.into_iter().map(|kind| Step { kind, span: Span::default() }).collect();
+            let found: Vec<_> = needs_of_steps(&steps).into_iter().map(|field| field.name()).collect();
+            assert_eq!(found, expected, "{steps:?}");
+        }
     }
 }

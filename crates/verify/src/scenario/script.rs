@@ -315,7 +315,11 @@ impl Expectation<'_> {
                 "vlan" => Kind::Vlan,
                 "mpls" => Kind::Mpls,
                 _ => {
-                    return Err(Fault::new(span, format!("`{word}` cannot be taken away"), "expected `vlan` or `mpls`"));
+                    return Err(Fault::new(
+                        span,
+                        format!("`{word}` cannot be taken away"),
+                        "expected `vlan` or `mpls`",
+                    ));
                 }
             };
             if !changed.remove(kind) {
