@@ -1,4 +1,4 @@
-//! The functions that ship, as the front end reads them: `models/NAME.txt` shows each, `FLOWLOOM_BLESS=1` writes it anew.
+//! The functions that ship, as the front end reads them: `models/NAME.txt` shows some, `FLOWLOOM_BLESS=1` writes them anew.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -12,6 +12,19 @@ use flowloom_testkit::golden;
 use flowloom_wire::field::FieldId;
 
 use common::{check_model, shipped};
+
+/// The functions that `models/` shows: together they have every part of a model.
+const SHOWN: [&str; 5] = ["port_knocking", "big_flow", "rewrite", "udp_flows", "pass_all"];
+
+/// Rows and registers (globals too) of each stateful element, as FlowBlaze's Table 3 gives them.
+const TABLE_3: [(&str, &[(usize, usize)]); 6] = [
+    ("server_load_balancer", &[(2, 1), (2, 1)]),
+    ("udp_firewall", &[(5, 0)]),
+    ("port_knocking", &[(6, 0)]),
+    ("policer", &[(4, 4)]),
+    ("big_flow", &[(3, 1)]),
+    ("syn_flood", &[(4, 1)]),
+];
 
 /// A function as text: one line for each declaration and row, fields by their names, no places.
 fn show(function: &Function) -> String {
@@ -69,19 +82,22 @@ fn shipped_functions_compile_without_a_word() {
         let (function, warnings) = compile(&name, &text, &[]).unwrap();
         assert!(warnings.is_empty(), "{name}: {warnings:?}");
         check_model(&function);
-        golden(folder.join(&name).with_extension("txt"), &show(&function));
+        if SHOWN.contains(&function.name.as_str()) {
+            golden(folder.join(&name).with_extension("txt"), &show(&function));
+        }
     }
 }
 
 #[test]
-fn entries_and_registers_are_those_of_the_papers() {
-    for (name, entries, registers) in [("port_knocking.efsm", 6, 0), ("big_flow.efsm", 3, 1)] {
-        let (_, text) = shipped().into_iter().find(|(n, _)| n == name).unwrap();
+fn entries_and_registers_are_at_most_those_of_the_paper() {
+    for (name, expected) in TABLE_3 {
+        let (_, text) = shipped().into_iter().find(|(n, _)| *n == format!("{name}.efsm")).unwrap();
         let (function, _) = compile(name, &text, &[]).unwrap();
-        let [element] = function.elements.as_slice() else { panic!("{name}: one element expected") };
-        let stateful = element.stateful.as_ref().unwrap();
-        assert_eq!(element.rows.len(), entries, "{name}");
-        assert_eq!(stateful.registers.len() + stateful.globals.len(), registers, "{name}");
+        let stateful = function.elements.iter().filter_map(|e| Some((e, e.stateful.as_ref()?)));
+        let found: Vec<_> = stateful.map(|(e, s)| (e.rows.len(), s.registers.len() + s.globals.len())).collect();
+        assert_eq!(found.len(), expected.len(), "{name}: {found:?}");
+        let fits = found.iter().zip(expected).all(|(found, most)| found.0 <= most.0 && found.1 <= most.1);
+        assert!(fits, "{name}: {found:?}, in the paper {expected:?}");
     }
 }
 
