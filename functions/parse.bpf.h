@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The headers of a packet, for the hand-written twins: Ethernet, up to two VLAN tags, IPv4 with options or IPv6 with up
- * to four extension headers, TCP or UDP.
+ * The headers of a packet, for the hand-written twins: Ethernet, up to two VLAN tags, up to four MPLS labels, IPv4 with
+ * options or IPv6 with up to four extension headers, TCP, UDP or ICMP.
  *
  * A header counts only if it is wholly there, has the right version and fits the length that the IP header gives; the
  * first that does not count ends the parse. Later fragments have no ports.
@@ -25,6 +25,7 @@
 #include <bpf/bpf_helpers.h>
 
 #define MAX_VLAN_TAGS 2
+#define MAX_MPLS_LABELS 4
 #define MAX_IPV6_EXTENSIONS 4
 
 #define IPV4_OFFSET_MASK 0x1fff	/* of iphdr.frag_off */
@@ -36,11 +37,26 @@ struct vlan_hdr {
 	__be16 encapsulated_proto;
 };
 
+struct mpls_hdr {
+	__be32 entry;		/* label (20 bits), traffic class (3), bottom of stack (1), time to live (8) */
+};
+
+#define MPLS_BOTTOM 0x100
+
 struct fragment_hdr {
 	__u8 nexthdr;
 	__u8 reserved;
 	__be16 frag_off;
 	__be32 identification;
+};
+
+/* What ICMP and ICMPv6 begin with. */
+struct icmp_hdr {
+	__u8 type;
+	__u8 code;
+	__sum16 checksum;
+	__be16 id;
+	__be16 sequence;
 };
 
 /* What TCP and UDP begin with. */
@@ -56,14 +72,18 @@ union l4_ports {
 struct headers {
 	struct iphdr *ip4;
 	struct ipv6hdr *ip6;
-	union l4_ports *ports;
-	__u8 proto;		/* of the header that `ports` points to */
+	union l4_ports *ports;		/* of TCP or UDP */
+	struct tcphdr *tcp;
+	struct icmp_hdr *icmp;		/* over IPv4 */
+	struct icmp_hdr *icmp6;		/* over IPv6 */
+	__u8 proto;			/* after the last IP or extension header */
 };
 
-/* TCP or UDP at `pos`, where the IP packet has `left` more bytes. */
-static __always_inline void parse_l4(struct headers *h, __u8 proto, void *pos, void *end, __u32 left)
+/* What follows the IP headers at `pos`, where the IP packet has `left` more bytes. */
+static __always_inline void parse_l4(struct headers *h, void *pos, void *end, __u32 left)
 {
-	if (proto == IPPROTO_TCP) {
+	switch (h->proto) {
+	case IPPROTO_TCP: {
 		struct tcphdr *tcp = pos;
 		__u32 len;
 
@@ -72,17 +92,28 @@ static __always_inline void parse_l4(struct headers *h, __u8 proto, void *pos, v
 		len = tcp->doff * 4;
 		if (len < sizeof(*tcp) || len > left || pos + len > end)
 			return;
-	} else if (proto == IPPROTO_UDP) {
+		h->tcp = tcp;
+		h->ports = pos;
+		return;
+	}
+	case IPPROTO_UDP: {
 		struct udphdr *udp = pos;
 
 		/* A length beyond the packet is fine: the first fragment of a datagram has that of the whole. */
 		if ((void *)(udp + 1) > end || left < sizeof(*udp) || bpf_ntohs(udp->len) < sizeof(*udp))
 			return;
-	} else {
+		h->ports = pos;
 		return;
 	}
-	h->ports = pos;
-	h->proto = proto;
+	case IPPROTO_ICMP:
+		if (h->ip4 && left >= sizeof(struct icmp_hdr) && pos + sizeof(struct icmp_hdr) <= end)
+			h->icmp = pos;
+		return;
+	case IPPROTO_ICMPV6:
+		if (h->ip6 && left >= sizeof(struct icmp_hdr) && pos + sizeof(struct icmp_hdr) <= end)
+			h->icmp6 = pos;
+		return;
+	}
 }
 
 static __always_inline void parse_ipv4(struct headers *h, void *pos, void *end)
@@ -97,41 +128,41 @@ static __always_inline void parse_ipv4(struct headers *h, void *pos, void *end)
 	if (len < sizeof(*ip) || len > total || pos + len > end)
 		return;
 	h->ip4 = ip;
+	h->proto = ip->protocol;
 	if (!(ip->frag_off & bpf_htons(IPV4_OFFSET_MASK)))
-		parse_l4(h, ip->protocol, pos + len, end, total - len);
+		parse_l4(h, pos + len, end, total - len);
 }
 
 static __always_inline void parse_ipv6(struct headers *h, void *pos, void *end)
 {
 	struct ipv6hdr *ip = pos;
 	__u32 left;
-	__u8 proto;
 
 	if ((void *)(ip + 1) > end || ip->version != 6)
 		return;
 	h->ip6 = ip;
+	h->proto = ip->nexthdr;
 	left = bpf_ntohs(ip->payload_len);
-	proto = ip->nexthdr;
 	pos = ip + 1;
 
 #pragma unroll
 	for (int i = 0; i < MAX_IPV6_EXTENSIONS; i++) {
 		struct ipv6_opt_hdr *ext = pos;
+		bool is_later_fragment = false;
 		__u32 len;
 
-		if (proto == IPPROTO_TCP || proto == IPPROTO_UDP)
+		if (h->proto == IPPROTO_TCP || h->proto == IPPROTO_UDP)
 			break;
 		if (pos + sizeof(struct fragment_hdr) > end)
 			return;
-		switch (proto) {
+		switch (h->proto) {
 		case IPPROTO_HOPOPTS:
 		case IPPROTO_ROUTING:
 		case IPPROTO_DSTOPTS:
 			len = (ext->hdrlen + 1) * 8;
 			break;
 		case IPPROTO_FRAGMENT:
-			if (((struct fragment_hdr *)pos)->frag_off & bpf_htons(IPV6_OFFSET_MASK))
-				return;
+			is_later_fragment = ((struct fragment_hdr *)pos)->frag_off & bpf_htons(IPV6_OFFSET_MASK);
 			len = sizeof(struct fragment_hdr);
 			break;
 		case IPPROTO_AH:
@@ -140,15 +171,44 @@ static __always_inline void parse_ipv6(struct headers *h, void *pos, void *end)
 				return;
 			break;
 		default:
-			return;
+			goto transport;
 		}
 		if (len > left || pos + len > end)
 			return;
-		proto = ext->nexthdr;
+		h->proto = ext->nexthdr;
+		if (is_later_fragment)
+			return;
 		pos += len;
 		left -= len;
 	}
-	parse_l4(h, proto, pos, end, left);
+transport:
+	parse_l4(h, pos, end, left);
+}
+
+/* Skips the labels at `*pos` and returns the EtherType of what follows, by its version; 0 where nothing known does. */
+static __always_inline __be16 parse_mpls(void **pos, void *end)
+{
+#pragma unroll
+	for (int i = 0; i < MAX_MPLS_LABELS; i++) {
+		struct mpls_hdr *mpls = *pos;
+		__u8 *version = *pos + sizeof(*mpls);
+
+		if ((void *)(mpls + 1) > end)
+			return 0;
+		*pos = mpls + 1;
+		if (!(mpls->entry & bpf_htonl(MPLS_BOTTOM)))
+			continue;
+		if ((void *)(version + 1) > end)
+			return 0;
+		switch (*version >> 4) {
+		case 4:
+			return bpf_htons(ETH_P_IP);
+		case 6:
+			return bpf_htons(ETH_P_IPV6);
+		}
+		return 0;
+	}
+	return 0;
 }
 
 static __always_inline struct headers parse(struct xdp_md *ctx)
@@ -175,11 +235,19 @@ static __always_inline struct headers parse(struct xdp_md *ctx)
 		type = vlan->encapsulated_proto;
 		pos = vlan + 1;
 	}
+	if (type == bpf_htons(ETH_P_MPLS_UC))
+		type = parse_mpls(&pos, end);
 	if (type == bpf_htons(ETH_P_IP))
 		parse_ipv4(&h, pos, end);
 	else if (type == bpf_htons(ETH_P_IPV6))
 		parse_ipv6(&h, pos, end);
 	return h;
+}
+
+/* ICMPv6 133 to 137; what has passed a router, and lost of its hop limit, cannot be meant for this link. */
+static __always_inline bool is_neighbour_discovery(const struct headers *h)
+{
+	return h->icmp6 && h->icmp6->type >= 133 && h->icmp6->type <= 137 && h->ip6->hop_limit == 255;
 }
 
 /* An IPv4 address as IPv6 writes it, ::ffff:a.b.c.d. */

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Traffic policer, the hand-written twin of policer.efsm: each source may send a packet every INTERVAL_US, and BURST of
+ * them at once.
+ *
+ *   clang -O2 -g -target bpf -c policer.bpf.c [-DOUT=1 -DBURST=10 ...]
+ */
+#include "../parse.bpf.h"
+
+/* OUT is the port where packets leave; without it they are passed on. */
+#ifndef INTERVAL_US
+#define INTERVAL_US 1000
+#endif
+#ifndef BURST
+#define BURST 100
+#endif
+
+/* What a full bucket has behind now, and ahead of it once a packet has taken a token. */
+#define SPAN_US ((BURST - 1) * INTERVAL_US)
+/* Times of 32 bits wrap: a bucket that was full for 10 s is forgotten before its window seems to lie ahead. */
+#define FORGET_NS ((BURST + 1) * INTERVAL_US * 1000ULL + 10000000000ULL)
+
+_Static_assert(FORGET_NS / 1000 < 1ULL << 31, "a time is taken for one of the future after half a wrap");
+
+/* The tokens of a source, as a window of time that spans BURST intervals: there are as many as it has behind now. */
+struct bucket {
+	__u64 deadline;		/* when it is forgotten */
+	__u32 tmin;		/* in microseconds: empty up to here */
+	__u32 tmax;		/* full from here on */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct in6_addr);
+	__type(value, struct bucket);
+} buckets SEC(".maps");
+
+#ifdef OUT
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 256);
+	__type(key, __u32);
+	__type(value, __u32);
+} out_ports SEC(".maps");
+#endif
+
+static __always_inline int forward(void)
+{
+#ifdef OUT
+	return bpf_redirect_map(&out_ports, OUT, XDP_ABORTED);
+#else
+	return XDP_PASS;
+#endif
+}
+
+/* Whether `a` is later than `b`, on a clock that wraps. */
+static __always_inline bool is_after(__u32 a, __u32 b)
+{
+	return (__s32)(a - b) > 0;
+}
+
+SEC("xdp")
+int policer(struct xdp_md *ctx)
+{
+	struct headers h = parse(ctx);
+	struct bucket *bucket;
+	struct in6_addr src;
+	__u64 now_ns;
+	__u32 now;
+
+	if (h.ip4)
+		src = v4_mapped(h.ip4->saddr);
+	else if (h.ip6 && !is_neighbour_discovery(&h))
+		src = h.ip6->saddr;
+	else
+		return forward();
+
+	bucket = bpf_map_lookup_elem(&buckets, &src);
+	now_ns = bpf_ktime_get_ns();
+	now = now_ns / 1000;
+	if (bucket && now_ns >= bucket->deadline) {
+		bpf_map_delete_elem(&buckets, &src);
+		bucket = NULL;
+	}
+	if (!bucket) {
+		struct bucket full = {
+			.deadline = now_ns + FORGET_NS,
+			.tmin = now - SPAN_US,
+			.tmax = now + INTERVAL_US,
+		};
+
+		bpf_map_update_elem(&buckets, &src, &full, BPF_NOEXIST);
+		return forward();
+	}
+	bucket->deadline = now_ns + FORGET_NS;
+	if (is_after(now, bucket->tmax)) {
+		bucket->tmin = now - SPAN_US;
+		bucket->tmax = now + INTERVAL_US;
+		return forward();
+	}
+	if (!is_after(now, bucket->tmin))
+		return XDP_DROP;
+	bucket->tmin += INTERVAL_US;
+	bucket->tmax += INTERVAL_US;
+	return forward();
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
