@@ -1,11 +1,13 @@
 //! What users type.
 
+mod live;
 mod trace;
 
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 
+pub(crate) use live::{LiveArgs, LiveMode, MapArgs, MapListArgs, MapVerb, parse_time};
 pub(crate) use trace::{TraceGenArgs, TraceInfoArgs, TraceProfilesArgs, TraceVerb};
 
 /// The most packets that `verify` makes: it holds them all, to shrink a disagreement.
@@ -23,9 +25,10 @@ const EXIT_CODES: &str = "Exit codes: 0 fine, 1 a finding, 2 wrong use or input,
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Run packets through a function
+    /// Run packets through a function, from captures or on interfaces
     #[command(
-        after_help = "Example:\n  flowloom run functions/port_knocking/port_knocking.efsm -r in.pcap -w out.pcapng"
+        after_help = "Examples:\n  flowloom run functions/port_knocking/port_knocking.efsm -r in.pcap -w out.pcapng\n  \
+                            flowloom run functions/big_flow/big_flow.efsm -i eth0 -i eth1 --param out=2 --duration 60s"
     )]
     Run(RunArgs),
     /// Say what a function is and where it runs, and why not
@@ -50,6 +53,11 @@ pub(crate) enum Verb {
     /// List the packet fields that functions can name
     #[command(after_help = "Example:\n  flowloom fields tcp")]
     Fields(FieldsArgs),
+    /// Look into the tables of functions that run on interfaces, and change them
+    Map {
+        #[command(subcommand)]
+        verb: MapVerb,
+    },
     /// Captures: what is in them, and making them
     Trace {
         #[command(subcommand)]
@@ -80,13 +88,13 @@ fn parse_param(text: &str) -> Result<(String, String), String> {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct InputArgs {
     /// Read packets from this capture (pcap, pcapng, also .xz); several are merged by time
-    #[arg(short = 'r', long = "read", value_name = "CAPTURE")]
+    #[arg(short = 'r', long = "read", value_name = "CAPTURE", group = "source")]
     pub(crate) read: Vec<PathBuf>,
     /// Take the port of a packet from its fields: 'ip.src in 10.0.0.0/8 -> 1, else 2'
     #[arg(long, value_name = "RULES", requires = "read")]
     pub(crate) port_by: Option<String>,
     /// Stop after this many packets
-    #[arg(short = 'c', long, value_name = "PACKETS", requires = "read")]
+    #[arg(short = 'c', long, value_name = "PACKETS", requires = "source")]
     pub(crate) count: Option<u64>,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
@@ -130,6 +138,8 @@ pub(crate) struct RunArgs {
     /// What runs the packets
     #[arg(long, value_enum, default_value_t = EngineName::Interp)]
     pub(crate) engine: EngineName,
+    #[command(flatten)]
+    pub(crate) live: LiveArgs,
     /// Start from this state (as --state-out wrote it)
     #[arg(long, value_name = "FILE")]
     pub(crate) state_in: Option<PathBuf>,

@@ -56,6 +56,16 @@ impl Loaded {
         }
     }
 
+    /// The function as eBPF for interfaces.
+    pub(crate) fn attached_program(&self, counters: bool) -> Result<Arc<Program>, Failure> {
+        match self {
+            Loaded::Object(program) => Ok(Arc::clone(program)),
+            Loaded::Efsm { function, .. } => lower(function, &LowerOptions { counters, attached: true })
+                .map(Arc::new)
+                .map_err(|e| Failure::input(&e)),
+        }
+    }
+
     /// The function, where it is one in our language.
     pub(crate) fn function(&self) -> Option<&Arc<Function>> {
         match self {

@@ -5,10 +5,13 @@
 mod args;
 mod build;
 mod check;
+mod describe;
 mod engines;
 mod failure;
 mod fields;
+mod live;
 mod load;
+mod map;
 mod output;
 mod port_by;
 mod report;
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
         Verb::Test(verb) => test::test(verb),
         Verb::Build(verb) => build::build(verb),
         Verb::Fields(verb) => fields::fields(verb),
+        Verb::Map { verb } => map::map(verb),
         Verb::Trace { verb: TraceVerb::Info(verb) } => trace::info(verb),
         Verb::Trace { verb: TraceVerb::Gen(verb) } => trace::generate(verb),
         Verb::Trace { verb: TraceVerb::Profiles(verb) } => trace::profiles(verb),

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::args::{EngineName, InputArgs, RunArgs};
 use crate::engines::Engine;
 use crate::failure::{Failure, with_causes};
+use crate::live;
 use crate::load::Loaded;
 use crate::output::{grouped, print, print_json, progress, table, warn};
 use crate::port_by;
@@ -51,10 +52,40 @@ pub(crate) fn refuse_overwriting(read: &[PathBuf], write: &Path) -> Result<(), F
     }
 }
 
+fn wrong_state(path: &Path, error: &dyn Error) -> Failure {
+    Failure::Input(format!("`{}`: {}", path.display(), with_causes(error)))
+}
+
+/// Reads a state that is to fit the function.
+pub(crate) fn read_state(path: &Path, loaded: &Loaded, program: &Program) -> Result<Snapshot, Failure> {
+    let text = fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
+    let state = Snapshot::from_json(&text).map_err(|e| wrong_state(path, &e))?;
+    // The engine also has maps that count; they are no state of the function.
+    if let Some(map) = state.maps.keys().find(|name| program.maps.iter().all(|m| m.name != **name)) {
+        let known: Vec<String> = program.maps.iter().map(|m| format!("`{}`", m.name)).collect();
+        let known = if known.is_empty() { "no maps".to_owned() } else { known.join(", ") };
+        return Err(wrong_state(path, &SnapshotError::UnknownMap { map: map.clone(), known }));
+    }
+    // The machine knows what a record of a source's function can hold; the other engines see bytes.
+    if let Some(function) = loaded.function() {
+        Machine::new(Arc::clone(function)).restore(&state).map_err(|e| wrong_state(path, &e))?;
+    }
+    Ok(state)
+}
+
+/// Writes the state, without what only counts.
+pub(crate) fn write_state(path: &Path, snapshot: &Snapshot) -> Result<(), Failure> {
+    let maps = snapshot.maps.clone().into_iter().filter(|(name, _)| !layout::is_instrument(name)).collect();
+    fs::write(path, Snapshot { maps }.to_json() + "\n").map_err(|e| Failure::file("written", path, &e))
+}
+
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let loaded = Loaded::from_args(&args.function)?;
     if let Loaded::Efsm { warnings, .. } = &loaded {
         warn(warnings);
+    }
+    if !args.live.interface.is_empty() {
+        return live::run(args, &loaded);
     }
     let mut input = open_input(&args.input)?;
     if let Some(path) = &args.write {
@@ -63,20 +94,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let program = loaded.program(false)?;
     let mut engine = Engine::load(args.engine, &loaded, true)?;
     if let Some(path) = &args.state_in {
-        let wrong = |e: &dyn Error| Failure::Input(format!("`{}`: {}", path.display(), with_causes(e)));
-        let text = fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
-        let state = Snapshot::from_json(&text).map_err(|e| wrong(&e))?;
-        // The engine also has maps that count; they are no state of the function.
-        if let Some(map) = state.maps.keys().find(|name| program.maps.iter().all(|m| m.name != **name)) {
-            let known: Vec<String> = program.maps.iter().map(|m| format!("`{}`", m.name)).collect();
-            let known = if known.is_empty() { "no maps".to_owned() } else { known.join(", ") };
-            return Err(wrong(&SnapshotError::UnknownMap { map: map.clone(), known }));
-        }
-        // The machine knows what a record of a source's function can hold; the other engines see bytes.
-        if let Some(function) = loaded.function() {
-            Machine::new(Arc::clone(function)).restore(&state).map_err(|e| wrong(&e))?;
-        }
-        engine.datapath().restore(&state).map_err(|e| wrong(&e))?;
+        let state = read_state(path, &loaded, &program)?;
+        engine.datapath().restore(&state).map_err(|e| wrong_state(path, &e))?;
     }
     let before = engine.datapath().snapshot().map_err(|e| Failure::input(&e))?;
     let mut writer = args.write.as_ref().map(CaptureWriter::create).transpose().map_err(|e| Failure::input(&e))?;
@@ -95,9 +114,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 
     let snapshot = engine.datapath().snapshot().map_err(|e| Failure::input(&e))?;
     if let Some(path) = &args.state_out {
-        let state =
-            Snapshot { maps: snapshot.maps.clone().into_iter().filter(|(n, _)| !layout::is_instrument(n)).collect() };
-        fs::write(path, state.to_json() + "\n").map_err(|e| Failure::file("written", path, &e))?;
+        write_state(path, &snapshot)?;
     }
     let coverage = match (&engine, loaded.function()) {
         (Engine::Machine(machine), _) => Some(machine.coverage()),

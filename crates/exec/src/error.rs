@@ -6,6 +6,7 @@ use flowloom_engine::EngineError;
 use flowloom_trace::TraceError;
 
 use crate::kernel::Reason;
+use crate::live::LiveError;
 use crate::rewrite::RewriteError;
 
 /// How many of the last lines of a verifier's log a message shows.
@@ -60,6 +61,12 @@ pub enum ExecError {
         /// What the program has.
         expected: String,
     },
+    /// The function cannot run on interfaces.
+    #[error(transparent)]
+    Live(#[from] LiveError),
+    /// The state to begin with does not fit, or cannot be set.
+    #[error(transparent)]
+    State(EngineError),
     /// The input or the output failed.
     #[error(transparent)]
     Trace(#[from] TraceError),

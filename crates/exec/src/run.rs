@@ -34,6 +34,24 @@ impl SweepClock {
         SweepClock::new(swept.map(|layout| layout.sweep_ns).filter(|period| *period != 0).min().unwrap_or(0))
     }
 
+    /// Whether it ever asks for a sweep.
+    pub(crate) fn is_running(&self) -> bool {
+        self.period_ns != 0
+    }
+
+    /// This clock, begun at `now_ns`: the first sweep is at the multiple that follows.
+    pub(crate) fn from(mut self, now_ns: u64) -> SweepClock {
+        if self.is_running() {
+            self.due(now_ns);
+        }
+        self
+    }
+
+    /// The moment of the next sweep.
+    pub(crate) fn next_ns(&self) -> u64 {
+        self.next_ns
+    }
+
     /// The moment of the sweep that is due before a packet at `now_ns`; times never run backwards.
     pub fn due(&mut self, now_ns: u64) -> Option<u64> {
         if self.period_ns == 0 || now_ns < self.next_ns {

@@ -102,7 +102,7 @@ impl KernelEngine {
     }
 }
 
-fn system(action: impl Into<String>, source: io::Error) -> EngineError {
+pub(crate) fn system(action: impl Into<String>, source: io::Error) -> EngineError {
     EngineError::System { engine: NAME, action: action.into(), source }
 }
 
@@ -161,7 +161,7 @@ impl Datapath for KernelEngine {
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
-        self.maps.iter().try_for_each(|map| map.sweep(now_ns))
+        self.maps.iter().try_for_each(|map| map.sweep(now_ns).map(drop))
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, EngineError> {

@@ -1,6 +1,6 @@
 //! The state of a program in the kernel: its hash maps, arrays and data sections.
 
-use flowloom_bpf::{Aged, BPF_F_RDONLY_PROG, MapDef, MapKind};
+use flowloom_bpf::{Aged, BPF_F_RDONLY_PROG, ContextLayout, MapDef, MapKind};
 use flowloom_engine::{EngineError, MapState, Snapshot, SnapshotError};
 
 use super::system;
@@ -29,12 +29,19 @@ impl KernelMap {
         move |source| system(action.clone(), source)
     }
 
-    /// Removes the entries that have run out at `now_ns`, or moves them to their successors.
-    pub(crate) fn sweep(&self, now_ns: u64) -> Result<(), EngineError> {
-        let Some(layout) = &self.def.layout else { return Ok(()) };
-        if layout.deadline_offsets.is_empty() || self.def.kind != MapKind::Hash {
-            return Ok(());
-        }
+    /// What it was made from.
+    pub(crate) fn def(&self) -> &MapDef {
+        &self.def
+    }
+
+    /// What its records mean, where they have deadlines.
+    fn timed(&self) -> Option<&ContextLayout> {
+        self.def.layout.as_ref().filter(|layout| self.def.kind == MapKind::Hash && !layout.deadline_offsets.is_empty())
+    }
+
+    /// Removes the entries that have run out at `now_ns`, or moves them to their successors; how many were removed.
+    pub(crate) fn sweep(&self, now_ns: u64) -> Result<u64, EngineError> {
+        let Some(layout) = self.timed() else { return Ok(0) };
         let mut expired = Vec::new();
         let mut succeeded = Vec::new();
         self.raw
@@ -50,10 +57,20 @@ impl KernelMap {
         for (key, value) in succeeded {
             self.raw.update(&key, &value).map_err(self.fails("write"))?;
         }
+        let mut removed = 0;
         for key in expired {
-            self.raw.delete(&key).map_err(self.fails("remove an entry of"))?;
+            removed += u64::from(self.raw.delete(&key).map_err(self.fails("remove an entry of"))?);
         }
-        Ok(())
+        Ok(removed)
+    }
+
+    /// How many entries have not run out at `now_ns`.
+    pub(crate) fn alive(&self, now_ns: u64) -> Result<u64, EngineError> {
+        let mut alive = 0;
+        let layout = self.timed();
+        let is_gone = |value: &[u8]| layout.is_some_and(|layout| layout.age(&mut value.to_vec(), now_ns) == Aged::Gone);
+        self.raw.entries(|_, value| alive += u64::from(!is_gone(value))).map_err(self.fails("read"))?;
+        Ok(alive)
     }
 
     fn contents(&self) -> Result<MapState, EngineError> {
@@ -129,7 +146,7 @@ fn index(key: &[u8]) -> Option<u32> {
 }
 
 /// The contents of all maps.
-pub(crate) fn snapshot(maps: &[KernelMap]) -> Result<Snapshot, EngineError> {
+pub(crate) fn snapshot<'a>(maps: impl IntoIterator<Item = &'a KernelMap>) -> Result<Snapshot, EngineError> {
     let mut snapshot = Snapshot::default();
     for map in maps {
         snapshot.maps.insert(map.def.name.clone(), map.contents()?);

@@ -32,12 +32,15 @@
 //! # Source
 //! [semantics 1].
 
+mod bind;
 mod flow;
 mod record;
 
 use flowloom_bpf::insn::{SRC_REG, alu, call, class, helper, imm64, jmp, mode, size};
 use flowloom_bpf::{Insn, LineInfo, MapDef, MapKind, Program};
 
+pub(crate) use bind::VERDICTS_BYTES;
+pub use bind::{Bound, Fit, VERDICTS_MAP, bind};
 use flow::{Flow, Value, access_bytes};
 pub use record::{RECORD_BYTES, RECORD_MAP, Record, Redirect};
 
@@ -117,9 +120,20 @@ pub enum RewriteError {
         /// The map.
         map: String,
     },
-    /// The program has a map of the name that the record needs.
-    #[error("the program has a map `{RECORD_MAP}` of its own")]
-    NameTaken,
+    /// A redirect to an interface by its index.
+    #[error(
+        "instruction {insn} calls `redirect`, which wants the index of an interface; ports are bound in devmaps only"
+    )]
+    RedirectByIndex {
+        /// The call.
+        insn: usize,
+    },
+    /// The program has a map of the name that one of ours needs.
+    #[error("the program has a map `{map}` of its own")]
+    NameTaken {
+        /// The name.
+        map: &'static str,
+    },
 }
 
 impl RewriteError {
@@ -132,8 +146,9 @@ impl RewriteError {
             | RewriteError::PartOfIngress { insn, .. }
             | RewriteError::UnknownDevmap { insn, .. }
             | RewriteError::DevmapLookup { insn, .. }
-            | RewriteError::NotDevmap { insn, .. } => Some(insn),
-            RewriteError::NameTaken => None,
+            | RewriteError::NotDevmap { insn, .. }
+            | RewriteError::RedirectByIndex { insn } => Some(insn),
+            RewriteError::NameTaken { .. } => None,
         }
     }
 }
@@ -191,7 +206,7 @@ fn relocatable(insn: Insn) -> bool {
 /// Linear in the program for straight code; about 1.2 kB of memory an instruction.
 pub fn rewrite(program: &Program) -> Result<Rewritten, RewriteError> {
     if program.map_index(RECORD_MAP).is_some() {
-        return Err(RewriteError::NameTaken);
+        return Err(RewriteError::NameTaken { map: RECORD_MAP });
     }
     let insns = &program.insns;
     let flow = Flow::of(insns)?;
@@ -205,11 +220,19 @@ pub fn rewrite(program: &Program) -> Result<Rewritten, RewriteError> {
         }
         at += insns[at].slots();
     }
-    let origin_of_all = || (0..insns.len()).collect();
     if replacements.iter().all(Option::is_none) {
-        return Ok(Rewritten { program: program.clone(), record_map: None, origin: origin_of_all() });
+        let origin = (0..insns.len()).collect();
+        return Ok(Rewritten { program: program.clone(), record_map: None, origin });
     }
+    let (mut program, origin) = spliced(program, replacements)?;
+    program.maps.push(record::map());
+    Ok(Rewritten { program, record_map: Some(record), origin })
+}
 
+/// The program with other code in the place of some of its instructions; for each slot of it, the slot of the old one that
+/// it stands for. Jumps, calls, callbacks and lines move along.
+fn spliced(program: &Program, replacements: Vec<Option<Vec<Insn>>>) -> Result<(Program, Vec<usize>), RewriteError> {
+    let insns = &program.insns;
     // Where each old slot begins in the new program; one more for the end.
     let mut moved = Vec::with_capacity(insns.len() + 1);
     let mut length = 0;
@@ -232,13 +255,9 @@ pub fn rewrite(program: &Program) -> Result<Rewritten, RewriteError> {
         origin.resize(out.len(), at);
         second_slot = !second_slot && insn.is_wide();
     }
-
     let lines =
         program.lines.iter().map(|line| LineInfo { insn: moved[line.insn.min(insns.len())], ..line.clone() }).collect();
-    let mut maps = program.maps.clone();
-    maps.push(record::map());
-    let program = Program { insns: out, maps, lines, ..program.clone() };
-    Ok(Rewritten { program, record_map: Some(record), origin })
+    Ok((Program { insns: out, lines, ..program.clone() }, origin))
 }
 
 fn relocated(at: usize, insn: Insn, moved: &[usize]) -> Result<Insn, RewriteError> {
@@ -349,26 +368,33 @@ fn redirect_map<'a>(
 }
 
 fn ingress(flow: &Flow, at: usize, insn: Insn, record: usize) -> Result<Option<Vec<Insn>>, RewriteError> {
+    let mut code = Code::new(record);
+    Ok(reads_ingress(flow, at, insn)?.then(|| {
+        code.record(insn.dst).load(size::W, insn.dst, insn.dst, record::INGRESS_PORT);
+        code.insns
+    }))
+}
+
+/// Whether the load at `at` is one of `ingress_ifindex`.
+fn reads_ingress(flow: &Flow, at: usize, insn: Insn) -> Result<bool, RewriteError> {
     let bytes = access_bytes(insn);
     let touches = |offset: i64| offset < INGRESS_IFINDEX + 4 && offset + bytes > INGRESS_IFINDEX;
     match flow.before(at, insn.src) {
         Value::Context(base) => {
             let offset = base.saturating_add(i64::from(insn.off));
             if offset == INGRESS_IFINDEX && insn.code == class::LDX | mode::MEM | size::W {
-                let mut code = Code::new(record);
-                code.record(insn.dst).load(size::W, insn.dst, insn.dst, record::INGRESS_PORT);
-                return Ok(Some(code.insns));
+                return Ok(true);
             }
             if touches(offset) {
                 return Err(RewriteError::PartOfIngress { insn: at, found: bytes, offset });
             }
-            Ok(None)
+            Ok(false)
         }
         // Verifiers let a changed context be read nowhere, so its offset is that of the load.
         Value::Mixed if touches(i64::from(insn.off)) => {
             Err(RewriteError::PerhapsContext { insn: at, register: insn.src })
         }
-        _ => Ok(None),
+        _ => Ok(false),
     }
 }
 

@@ -216,7 +216,7 @@ fn looking_into_a_devmap_is_refused() {
 fn name_of_the_record_is_ours() {
     let mut taken = program([exit()]);
     taken.maps.push(map(RECORD_MAP, MapKind::Array));
-    assert_eq!(rewrite(&taken), Err(RewriteError::NameTaken));
+    assert_eq!(rewrite(&taken), Err(RewriteError::NameTaken { map: RECORD_MAP }));
 }
 
 #[test]

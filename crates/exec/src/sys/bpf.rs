@@ -8,11 +8,27 @@ pub(super) const MAP_CREATE: libc::c_int = 0;
 pub(super) const MAP_LOOKUP_ELEM: libc::c_int = 1;
 pub(super) const MAP_UPDATE_ELEM: libc::c_int = 2;
 pub(super) const MAP_DELETE_ELEM: libc::c_int = 3;
+pub(super) const MAP_GET_NEXT_KEY: libc::c_int = 4;
 pub(super) const PROG_LOAD: libc::c_int = 5;
+pub(super) const OBJ_GET: libc::c_int = 7;
 pub(super) const PROG_TEST_RUN: libc::c_int = 10;
+pub(super) const PROG_GET_NEXT_ID: libc::c_int = 11;
+pub(super) const MAP_GET_NEXT_ID: libc::c_int = 12;
+pub(super) const PROG_GET_FD_BY_ID: libc::c_int = 13;
+pub(super) const MAP_GET_FD_BY_ID: libc::c_int = 14;
+pub(super) const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 pub(super) const BTF_LOAD: libc::c_int = 18;
+pub(super) const BTF_GET_FD_BY_ID: libc::c_int = 19;
 pub(super) const MAP_FREEZE: libc::c_int = 22;
+pub(super) const BTF_GET_NEXT_ID: libc::c_int = 23;
 pub(super) const MAP_LOOKUP_BATCH: libc::c_int = 24;
+pub(super) const LINK_CREATE: libc::c_int = 28;
+pub(super) const LINK_GET_FD_BY_ID: libc::c_int = 30;
+pub(super) const LINK_GET_NEXT_ID: libc::c_int = 31;
+pub(super) const PROG_BIND_MAP: libc::c_int = 35;
+
+/// BPF_LINK_TYPE_XDP.
+pub(super) const LINK_TYPE_XDP: u32 = 6;
 
 // The kernel looks at every byte of what it is given, so padding has to be a field.
 
@@ -117,6 +133,122 @@ pub(super) struct TestRun {
     pub(super) cpu: u32,
     pub(super) batch: u32,
     pub(super) padding: u32,
+}
+
+/// `bpf_attr` of LINK_CREATE, for XDP.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct LinkCreate {
+    pub(super) prog_fd: u32,
+    pub(super) ifindex: u32,
+    pub(super) attach_type: u32,
+    pub(super) flags: u32,
+}
+
+/// `bpf_attr` of PROG_BIND_MAP.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct Bind {
+    pub(super) prog_fd: u32,
+    pub(super) map_fd: u32,
+    pub(super) flags: u32,
+}
+
+/// `bpf_attr` of the commands that walk or open ids.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct Id {
+    pub(super) id: u32,
+    pub(super) next: u32,
+    pub(super) flags: u32,
+}
+
+/// `bpf_attr` of the commands on pinned objects.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct Path {
+    pub(super) path: u64,
+    pub(super) fd: u32,
+    pub(super) flags: u32,
+}
+
+/// `bpf_attr` of OBJ_GET_INFO_BY_FD.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct Info {
+    pub(super) fd: u32,
+    pub(super) bytes: u32,
+    pub(super) info: u64,
+}
+
+/// The beginning of `struct bpf_prog_info`.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct ProgInfo {
+    pub(super) kind: u32,
+    pub(super) id: u32,
+    pub(super) tag: u64,
+    pub(super) jited_bytes: u32,
+    pub(super) xlated_bytes: u32,
+    pub(super) jited: u64,
+    pub(super) xlated: u64,
+    pub(super) load_time: u64,
+    pub(super) uid: u32,
+    pub(super) maps_len: u32,
+    pub(super) maps: u64,
+    pub(super) name: [u8; 16],
+    pub(super) ifindex: u32,
+    pub(super) gpl: u32,
+    pub(super) netns_dev: u64,
+    pub(super) netns_ino: u64,
+    pub(super) jited_ksyms_len: u32,
+    pub(super) jited_lens_len: u32,
+    pub(super) jited_ksyms: u64,
+    pub(super) jited_lens: u64,
+    pub(super) btf: u32,
+    pub(super) func_bytes: u32,
+}
+
+/// The beginning of `struct bpf_map_info`.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct MapInfo {
+    pub(super) kind: u32,
+    pub(super) id: u32,
+    pub(super) key_bytes: u32,
+    pub(super) value_bytes: u32,
+    pub(super) max_entries: u32,
+    pub(super) flags: u32,
+    pub(super) name: [u8; 16],
+    pub(super) ifindex: u32,
+    pub(super) vmlinux_value_type: u32,
+    pub(super) netns_dev: u64,
+    pub(super) netns_ino: u64,
+    pub(super) btf: u32,
+    pub(super) key_type: u32,
+    pub(super) value_type: u32,
+    pub(super) vmlinux: u32,
+}
+
+/// `struct bpf_btf_info`, its beginning.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct BtfInfo {
+    pub(super) btf: u64,
+    pub(super) btf_bytes: u32,
+    pub(super) id: u32,
+}
+
+/// `struct bpf_link_info`, as far as XDP needs it.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct LinkInfo {
+    pub(super) kind: u32,
+    pub(super) id: u32,
+    pub(super) program: u32,
+    pub(super) padding: u32,
+    pub(super) interface: u32,
+    pub(super) rest: [u32; 7],
 }
 
 /// Calls bpf(2); what it answers where that is no error.

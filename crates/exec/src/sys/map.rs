@@ -32,6 +32,18 @@ impl RawMap {
     /// # Errors
     /// The kernel's, or a length is 0.
     pub(crate) fn create(def: &MapDef, btf: BorrowedFd<'_>, types: Option<(TypeId, TypeId)>) -> io::Result<RawMap> {
+        RawMap::create_with(def, types.map(|(key, value)| (btf, key, value)))
+    }
+
+    /// Makes a map without types.
+    ///
+    /// # Errors
+    /// As for [`RawMap::create`].
+    pub(crate) fn create_untyped(def: &MapDef) -> io::Result<RawMap> {
+        RawMap::create_with(def, None)
+    }
+
+    fn create_with(def: &MapDef, types: Option<(BorrowedFd<'_>, TypeId, TypeId)>) -> io::Result<RawMap> {
         let mut attr = bpf::MapCreate {
             kind: def.kind.number(),
             key_bytes: def.key_bytes,
@@ -41,7 +53,7 @@ impl RawMap {
             name: object_name(&def.name),
             ..bpf::MapCreate::default()
         };
-        if let Some((key, value)) = types {
+        if let Some((btf, key, value)) = types {
             (attr.btf_fd, attr.key_type, attr.value_type) = (btf.as_raw_fd() as u32, key.0, value.0);
         }
         // SAFETY: the attributes hold no addresses.
@@ -89,10 +101,15 @@ impl RawMap {
 
     /// Sets the value of `key`, making the entry if need be.
     pub(crate) fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        self.update_with(key, value, 0)
+    }
+
+    /// Sets the value of `key` with `BPF_*` flags.
+    pub(crate) fn update_with(&self, key: &[u8], value: &[u8], flags: u64) -> io::Result<()> {
         if value.len() != self.value_bytes {
             return Err(invalid("value", value.len(), self.value_bytes));
         }
-        let mut attr = self.attr(key, value.as_ptr() as u64)?;
+        let mut attr = bpf::Element { flags, ..self.attr(key, value.as_ptr() as u64)? };
         // SAFETY: key and value have the map's lengths.
         unsafe { bpf::call(bpf::MAP_UPDATE_ELEM, &mut attr) }.map(drop)
     }
@@ -113,6 +130,33 @@ impl RawMap {
         let mut attr = bpf::Element { map_fd: self.fd.as_raw_fd() as u32, ..bpf::Element::default() };
         // SAFETY: of the attributes the command reads the descriptor alone.
         unsafe { bpf::call(bpf::MAP_FREEZE, &mut attr) }.map(drop)
+    }
+
+    /// Calls `each` with every key and value, one by one: for kinds that have no batches. Where an entry goes meanwhile the
+    /// kernel begins again, so there are at most `limit` calls.
+    pub(crate) fn walk(&self, limit: u32, mut each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
+        let mut key: Option<Vec<u8>> = None;
+        let mut value = vec![0; self.value_bytes];
+        for _ in 0..limit {
+            let mut next = vec![0; self.key_bytes];
+            let mut attr = bpf::Element {
+                map_fd: self.fd.as_raw_fd() as u32,
+                key: key.as_ref().map_or(0, |key| key.as_ptr() as u64),
+                value: next.as_mut_ptr() as u64,
+                ..bpf::Element::default()
+            };
+            // SAFETY: both keys have the map's length, the next one is mutable; no key at all asks for the first.
+            match unsafe { bpf::call(bpf::MAP_GET_NEXT_KEY, &mut attr) } {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) => return Err(error),
+            }
+            if self.lookup(&next, &mut value)? {
+                each(&next, &value);
+            }
+            key = Some(next);
+        }
+        Ok(())
     }
 
     /// Calls `each` with every key and value.

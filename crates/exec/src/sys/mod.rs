@@ -3,18 +3,23 @@
 //! ```text
 //!  bpf      the system call, and its attributes as they lie in memory
 //!  map      one map, by raw bytes            program  types, programs, test runs, attaching
-//!  object   what runs in the kernel, by ids  device   interfaces: netlink and ethtool
-//!  signal   waiting for time and signals
+//!  object   what runs in the kernel, by ids  netlink  interfaces
+//!  ethtool  offloads and queues of interfaces  signal  waiting for time and signals
 //! ```
 #![allow(unsafe_code)]
 
 mod bpf;
-pub(crate) mod map;
+pub(crate) mod ethtool;
+mod map;
+pub(crate) mod netlink;
+pub(crate) mod object;
 pub(crate) mod program;
+mod signal;
 
 use std::io;
 
 pub(crate) use map::RawMap;
+pub use signal::{Interrupts, monotonic_ns};
 
 /// A name as the kernel keeps it: at most 15 bytes of what it takes.
 fn object_name(name: &str) -> [u8; 16] {

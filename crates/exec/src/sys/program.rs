@@ -7,12 +7,14 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use flowloom_bpf::Insn;
 use flowloom_bpf::elf::KernelTypes;
 
-use super::{bpf, object_name, too_long};
+use super::{RawMap, bpf, object_name, too_long};
 
 /// BPF_PROG_TYPE_XDP.
-const XDP: u32 = 6;
+pub(super) const XDP: u32 = 6;
 /// BPF_XDP, how programs of this type are attached.
-pub(super) const ATTACH_XDP: u32 = 37;
+const ATTACH_XDP: u32 = 37;
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 /// Length of `struct bpf_func_info`.
 const FUNC_BYTES: u32 = 8;
 /// Length of `struct bpf_line_info`.
@@ -128,6 +130,26 @@ pub(crate) struct RawProgram {
 }
 
 impl RawProgram {
+    /// Attaches it to an interface, natively or on socket buffers, until the link is dropped; the kernel drops it with the
+    /// process.
+    pub(crate) fn attach(&self, interface: u32, native: bool) -> io::Result<OwnedFd> {
+        let mut attr = bpf::LinkCreate {
+            prog_fd: self.fd.as_raw_fd() as u32,
+            ifindex: interface,
+            attach_type: ATTACH_XDP,
+            flags: if native { XDP_FLAGS_DRV_MODE } else { XDP_FLAGS_SKB_MODE },
+        };
+        // SAFETY: the attributes hold no addresses.
+        unsafe { bpf::open(bpf::LINK_CREATE, &mut attr) }
+    }
+
+    /// Makes a map that no instruction names one of the program's.
+    pub(crate) fn bind(&self, map: &RawMap) -> io::Result<()> {
+        let mut attr = bpf::Bind { prog_fd: self.fd.as_raw_fd() as u32, map_fd: map.number() as u32, flags: 0 };
+        // SAFETY: the attributes hold no addresses.
+        unsafe { bpf::call(bpf::PROG_BIND_MAP, &mut attr) }.map(drop)
+    }
+
     /// Runs it on `packet`, `repeat` times on the same bytes; the packet afterwards goes to `output`, as far as it fits.
     pub(crate) fn test_run(&self, packet: &[u8], output: &mut [u8], repeat: u32) -> io::Result<Ran> {
         let length = |found: usize| u32::try_from(found).map_err(|_| too_long("a packet", found));

@@ -1,0 +1,126 @@
+//! What users type about interfaces, and about what runs on them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+
+use super::parse_param;
+
+/// How programs run on interfaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LiveMode {
+    /// In the driver
+    Native,
+    /// On socket buffers, with every driver
+    Skb,
+}
+
+/// Running on interfaces.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct LiveArgs {
+    /// Run on this interface until Ctrl-C; the first is port 1, the next port 2, or PORT=NAME says which
+    #[arg(
+        short = 'i',
+        long = "interface",
+        value_name = "[PORT=]NAME",
+        group = "source",
+        conflicts_with_all = ["read", "write", "engine", "port_by", "seed"]
+    )]
+    pub(crate) interface: Vec<String>,
+    /// With -i: where the program runs
+    #[arg(short = 'm', long, value_enum, default_value_t = LiveMode::Native, requires = "interface")]
+    pub(crate) mode: LiveMode,
+    /// With -i: stop after this time (500ms, 10s, 2m)
+    #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "interface")]
+    pub(crate) duration: Option<Duration>,
+    /// With -i: time between two reports
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1s", requires = "interface")]
+    pub(crate) interval: Duration,
+    /// With -i: report at the end only
+    #[arg(short = 'q', long, requires = "interface")]
+    pub(crate) quiet: bool,
+    /// With -i: count neither verdicts nor rows, which saves each packet some instructions
+    #[arg(long, requires = "interface", conflicts_with = "count")]
+    pub(crate) no_counters: bool,
+    /// With -i and --state-in: what the time was when the state was written, in nanoseconds of its own clock; its deadlines
+    /// count from there
+    #[arg(long, value_name = "NS", requires_all = ["interface", "state_in"])]
+    pub(crate) state_time: Option<u64>,
+}
+
+/// A length of time with its unit.
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("expected a time such as `500ms`, `10s` or `2m`, found `{text}`");
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().map_err(|_| wrong())?;
+    let unit_ns = match &text[digits..] {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        _ => return Err(wrong()),
+    };
+    match number.checked_mul(unit_ns) {
+        Some(0) => Err("expected more than no time at all".to_owned()),
+        Some(ns) => Ok(Duration::from_nanos(ns)),
+        None => Err(format!("`{text}` is more than this clock counts")),
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum MapVerb {
+    /// List functions that run on interfaces, and their maps
+    #[command(after_help = "Example:\n  flowloom map list")]
+    List(MapListArgs),
+    /// Print all entries of a map
+    #[command(
+        after_help = "Examples:\n  flowloom map dump port_knocking\n  flowloom map dump port_knocking/knock --json\n  \
+                            flowloom map dump id 12 --raw --json"
+    )]
+    Dump(MapArgs),
+    /// Print one entry; exit code 1 where it is not there
+    #[command(after_help = "Examples:\n  flowloom map lookup port_knocking key ip.src=10.0.0.1\n  \
+                      flowloom map lookup id 12 key hex 00 00 00 00 00 00 00 00 00 00 ff ff 0a 00 00 01")]
+    Lookup(MapArgs),
+    /// Write one entry; fields that are not named stay as they are
+    #[command(after_help = "Examples:\n  \
+                            flowloom map update port_knocking key ip.src=10.0.0.1 value state=open idle_ns=1m idle_deadline=+1m\n  \
+                            flowloom map update name fl_ports key 2 0 0 0 value 5 0 0 0 noexist")]
+    Update(MapArgs),
+    /// Remove one entry; exit code 1 where it is not there
+    #[command(after_help = "Example:\n  flowloom map delete port_knocking key ip.src=10.0.0.1")]
+    Delete(MapArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct MapListArgs {
+    /// Also what other tools have loaded
+    #[arg(short = 'a', long)]
+    pub(crate) all: bool,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct MapArgs {
+    /// The map (FUNCTION, FUNCTION/MAP, `id N`, `name NAME`, `pinned PATH`), then `key ...`, `value ...` and `any`, `exist` or
+    /// `noexist`, as far as the verb wants them; keys and values are bytes as `bpftool` takes them, or NAME=VALUE
+    #[arg(required = true, value_name = "MAP", allow_negative_numbers = true)]
+    pub(crate) words: Vec<String>,
+    /// Take names of states, registers and key fields from this source or object
+    #[arg(short = 'f', long, value_name = "FUNCTION")]
+    pub(crate) function: Option<PathBuf>,
+    /// With -f: set a parameter of the source
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param, requires = "function")]
+    pub(crate) params: Vec<(String, String)>,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub(crate) json: bool,
+    /// Print bytes, as `bpftool` does where it knows no types
+    #[arg(long)]
+    pub(crate) raw: bool,
+}

@@ -1,0 +1,412 @@
+//! `flowloom run -i`: a function on interfaces, until somebody or something ends it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use flowloom_bpf::Program;
+use flowloom_efsm::model::{Function, NextState, Stateful, StepKind, Terminal};
+use flowloom_efsm::{Coverage, ElementCoverage, layout};
+use flowloom_engine::{PORT_COUNT, Snapshot, Verdict};
+use flowloom_exec::{
+    ExecError, Interface, Interrupts, KernelEngine, Live, LiveError, LiveOptions, Mode, Traffic, advice, monotonic_ns,
+};
+use serde_json::{Value, json};
+
+use crate::args::{LiveArgs, LiveMode, RunArgs};
+use crate::describe::describe;
+use crate::failure::{Failure, with_causes};
+use crate::load::Loaded;
+use crate::output::{grouped, print, remark, table};
+use crate::report::{Contexts, Flows, elements_json, elements_text};
+use crate::run::{read_state, write_state};
+
+/// How often a run looks for interfaces that have gone, and counts packets where a number of them ends it.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+pub(crate) fn run(args: &RunArgs, loaded: &Loaded) -> Result<(), Failure> {
+    let bindings = bindings(&args.live.interface)?;
+    let count = !args.live.no_counters;
+    let program = loaded.attached_program(count)?;
+    // Asked first: without the right to load, the reason would be some step of loading.
+    KernelEngine::available().map_err(|e| failure(&ExecError::Unavailable(e)))?;
+    let found: Result<Vec<_>, _> = bindings.into_iter().map(|(port, name)| Interface::find(port, name)).collect();
+    let interfaces = found.map_err(|e| failure(&e.into()))?;
+    let clock_ahead_ns = args.live.state_time.map_or(0, |at| at.wrapping_sub(monotonic_ns()));
+    let state = match &args.state_in {
+        Some(path) => {
+            let state = read_state(path, loaded, &program)?;
+            check_deadlines(loaded, &program, &state, monotonic_ns().wrapping_add(clock_ahead_ns))
+                .map_err(|what| Failure::Input(format!("`{}`: {what}", path.display())))?;
+            state
+        }
+        // With its preloaded contexts and the initial values of its globals, that is.
+        None => Snapshot::default(),
+    };
+    let mode = match args.live.mode {
+        LiveMode::Native => Mode::Native,
+        LiveMode::Skb => Mode::Skb,
+    };
+    // From here on signals end the run in good order.
+    let interrupts =
+        Interrupts::hold().map_err(|e| Failure::Environment(format!("signals cannot be held back: {e}")))?;
+    let description = describe(loaded, &args.function.path.display().to_string(), &program);
+    let options = LiveOptions { mode, count, clock_ahead_ns, state: &state, description: &description };
+    let live = start(loaded, &program, &interfaces, options)?;
+    for advice in advice(&interfaces, mode, traffic(loaded)) {
+        remark(&advice.to_string());
+    }
+    let mut running = Running { args, loaded, interfaces: &interfaces, mode, live, start: Instant::now() };
+    running.go(&interrupts)
+}
+
+/// The ports and names of `-i`.
+fn bindings(given: &[String]) -> Result<Vec<(u32, &str)>, Failure> {
+    let mut bound: Vec<(u32, &str)> = Vec::new();
+    for (i, text) in given.iter().enumerate() {
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let (port, name) = match text.split_once('=') {
+            Some((port, name)) if is_number(port) => (port.parse().unwrap_or(u32::MAX), name),
+            _ => (i as u32 + 1, text.as_str()),
+        };
+        if port >= PORT_COUNT {
+            return Err(Failure::Input(format!("-i {text}: ports are below {PORT_COUNT}")));
+        }
+        if let Some((_, other)) = bound.iter().find(|(p, _)| *p == port) {
+            return Err(Failure::Input(format!("-i {text}: port {port} is `{other}` already; say PORT=NAME")));
+        }
+        if bound.iter().any(|(_, other)| *other == name) {
+            return Err(Failure::Input(format!("-i {text}: interface `{name}` has a port already")));
+        }
+        bound.push((port, name));
+    }
+    Ok(bound)
+}
+
+fn failure(error: &ExecError) -> Failure {
+    match error {
+        ExecError::Unavailable(_)
+        | ExecError::Live(LiveError::Occupied(_) | LiveError::Attach { .. } | LiveError::System { .. }) => {
+            Failure::Environment(with_causes(error))
+        }
+        _ => Failure::Input(with_causes(error)),
+    }
+}
+
+fn broken(error: &dyn Error) -> Failure {
+    Failure::Environment(with_causes(error))
+}
+
+/// Refuses deadlines that no timer of the function can have set: they are of another clock.
+fn check_deadlines(loaded: &Loaded, program: &Program, state: &Snapshot, now_ns: u64) -> Result<(), String> {
+    let Some(function) = loaded.function() else { return Ok(()) };
+    for element in &function.elements {
+        let Some(stateful) = &element.stateful else { continue };
+        let longest_ns = element.rows.iter().map(|row| row.next).filter_map(longest).chain(successors(stateful)).max();
+        let latest_ns = now_ns.saturating_add(longest_ns.unwrap_or(0));
+        let layout = program.maps.iter().find(|map| map.name == element.name).and_then(|map| map.layout.as_ref());
+        let (Some(layout), Some(entries)) = (layout, state.maps.get(&element.name)) else { continue };
+        for record in entries.values() {
+            for &offset in &layout.deadline_offsets {
+                let bytes = record.get(offset as usize..).and_then(|bytes| bytes.first_chunk());
+                let deadline_ns = bytes.map_or(layout::NO_DEADLINE, |bytes| u64::from_le_bytes(*bytes));
+                if deadline_ns != layout::NO_DEADLINE && deadline_ns > latest_ns {
+                    return Err(format!(
+                        "a context of `{}` has the deadline {deadline_ns} ns, and no timer can reach beyond {latest_ns} \
+                         ns: the state is of another clock; say with --state-time NS what time it was there when the state \
+                         was written (`last_time_ns` or `now_ns` of `run --json`)",
+                        element.name
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn longest(next: NextState) -> Option<u64> {
+    match next {
+        NextState::Stay => None,
+        NextState::To { idle_ns, hard_ns, .. } => idle_ns.max(hard_ns),
+    }
+}
+
+fn successors(stateful: &Stateful) -> impl Iterator<Item = u64> {
+    stateful.successors.iter().flatten().filter_map(|next| next.idle_ns.max(next.hard_ns))
+}
+
+/// Loads and attaches. Counters make a program larger: a function whose program the verifier takes only without them runs
+/// without, and that is said.
+fn start(
+    loaded: &Loaded,
+    program: &Program,
+    interfaces: &[Interface],
+    options: LiveOptions<'_>,
+) -> Result<Live, Failure> {
+    let refused = match Live::start(program, interfaces, options) {
+        Err(ExecError::Refused(refused)) if options.count => refused,
+        result => return result.map_err(|e| failure(&e)),
+    };
+    let program = loaded.attached_program(false)?;
+    let options = LiveOptions { count: false, ..options };
+    let live = Live::start(&program, interfaces, options).map_err(|e| failure(&e))?;
+    remark(&format!(
+        "nothing is counted: with counters, the kernel's verifier refuses the program ({})",
+        refused.reason
+    ));
+    Ok(live)
+}
+
+/// What the function does to packets, as far as offloads care. Of an object nothing is known.
+fn traffic(loaded: &Loaded) -> Traffic {
+    let Some(function) = loaded.function() else {
+        return Traffic { sends: true, redirects: true, writes: true, reads_tags: true };
+    };
+    let terminals = |wanted: fn(&Terminal) -> bool| {
+        let mut elements = function.elements.iter();
+        elements.any(|e| wanted(&e.otherwise.actions.terminal) || e.rows.iter().any(|r| wanted(&r.actions.terminal)))
+    };
+    let rows = || function.elements.iter().flat_map(|e| &e.rows);
+    let steps = |wanted: fn(&StepKind) -> bool| rows().any(|row| row.actions.steps.iter().any(|s| wanted(&s.kind)));
+    let redirects = terminals(|t| matches!(t, Terminal::Forward(_) | Terminal::Flood))
+        || steps(|s| matches!(s, StepKind::Clone(_) | StepKind::Emit { .. }));
+    Traffic {
+        sends: redirects || terminals(|t| *t == Terminal::Reply),
+        redirects,
+        writes: rows().any(|row| !row.actions.fields_written().is_empty() || row.actions.changes_frame()),
+        reads_tags: rows().any(|row| row.fields().iter().any(|field| field.name().starts_with("vlan"))),
+    }
+}
+
+/// A function that runs on interfaces.
+struct Running<'a> {
+    args: &'a RunArgs,
+    loaded: &'a Loaded,
+    interfaces: &'a [Interface],
+    mode: Mode,
+    live: Live,
+    start: Instant,
+}
+
+/// What is counted at one moment.
+struct Counts {
+    elapsed: Duration,
+    now_ns: u64,
+    verdicts: Option<[u64; Verdict::ALL.len()]>,
+    coverage: Option<Coverage>,
+    contexts: BTreeMap<String, Contexts>,
+}
+
+impl Counts {
+    fn packets(&self) -> u64 {
+        self.verdicts.map_or(0, |verdicts| verdicts.iter().sum())
+    }
+}
+
+impl Running<'_> {
+    fn go(&mut self, interrupts: &Interrupts) -> Result<(), Failure> {
+        self.begin()?;
+        let LiveArgs { duration, interval, quiet, .. } = self.args.live;
+        let count = self.args.input.count;
+        let mut reported = Duration::ZERO;
+        let mut last_packets = 0;
+        let failed = loop {
+            let next_sweep = self.live.sweep().map_err(|e| broken(&e))?;
+            if let Some(name) = self.live.gone().first() {
+                break Some(Failure::Environment(format!(
+                    "interface `{name}` has gone, or somebody has detached the program from it"
+                )));
+            }
+            let elapsed = self.start.elapsed();
+            let packets = match count {
+                None => 0,
+                Some(_) => self.live.verdicts().map_err(|e| broken(&e))?.map_or(0, |v| v.iter().sum()),
+            };
+            let is_over = duration.is_some_and(|d| elapsed >= d) || count.is_some_and(|count| packets >= count);
+            if is_over {
+                break None;
+            }
+            if !quiet && elapsed >= reported + interval {
+                let counts = self.counts()?;
+                self.report(&counts, counts.packets().saturating_sub(last_packets), counts.elapsed - reported)?;
+                last_packets = counts.packets();
+                // Late reports do not shift those that follow.
+                let intervals = elapsed.as_nanos() / interval.as_nanos();
+                reported = Duration::from_nanos((intervals * interval.as_nanos()) as u64);
+            }
+            let report = (!quiet).then(|| (reported + interval).saturating_sub(elapsed));
+            let end = duration.map(|duration| duration.saturating_sub(elapsed));
+            let wait = [next_sweep, report, end, Some(LOOK_EVERY)].into_iter().flatten().min();
+            let signalled = interrupts.wait(wait.unwrap_or(LOOK_EVERY)).map_err(|e| broken(&e))?;
+            if signalled {
+                break None;
+            }
+        };
+        self.live.detach();
+        self.end()?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn ports(&self) -> BTreeMap<u32, &str> {
+        self.interfaces.iter().map(|interface| (interface.port, interface.name())).collect()
+    }
+
+    /// Says that packets are taken from now on.
+    fn begin(&self) -> Result<(), Failure> {
+        if self.args.json {
+            let ports: BTreeMap<String, &str> = self.ports().into_iter().map(|(p, n)| (p.to_string(), n)).collect();
+            let first = json!({
+                "event": "started",
+                "function": self.loaded.name(),
+                "mode": self.mode.to_string(),
+                "ports": ports,
+                "pid": std::process::id(),
+            });
+            return print(&format!("{first}\n"));
+        }
+        let ports: Vec<String> = self.ports().into_iter().map(|(port, name)| format!("{name} (port {port})")).collect();
+        print(&format!("{} runs on {}, {}; Ctrl-C ends it\n", self.loaded.name(), ports.join(", "), self.mode))
+    }
+
+    fn counts(&self) -> Result<Counts, Failure> {
+        let verdicts = self.live.verdicts().map_err(|e| broken(&e))?;
+        let hits = self.live.snapshot(|name| name == layout::HITS_MAP).map_err(|e| broken(&e))?;
+        let coverage = self.loaded.function().and_then(|function| Coverage::from_snapshot(function, &hits));
+        let mut contexts = BTreeMap::new();
+        for (name, alive) in self.live.alive().map_err(|e| broken(&e))? {
+            let reached = coverage.as_ref().and_then(|c| c.elements.iter().find(|e| e.name == name));
+            let swept = self.live.swept().get(&name).copied().unwrap_or(0);
+            let timed_out = swept + reached.map_or(0, met_after_timeout);
+            contexts.insert(name, Contexts { timed_out, alive });
+        }
+        Ok(Counts { elapsed: self.start.elapsed(), now_ns: self.live.now_ns(), verdicts, coverage, contexts })
+    }
+
+    /// One report on the way.
+    fn report(&self, counts: &Counts, new_packets: u64, since: Duration) -> Result<(), Failure> {
+        let rate = new_packets as f64 / since.as_secs_f64().max(1e-9);
+        if self.args.json {
+            let mut value = self.json("report", counts);
+            value["packets_per_s"] = json!(rate);
+            return print(&format!("{value}\n"));
+        }
+        let mut text = format!("{:9.1} s", counts.elapsed.as_secs_f64());
+        if let Some(verdicts) = counts.verdicts {
+            text.push_str(&format!("  {} packets, {}/s", grouped(counts.packets()), grouped(rate as u64)));
+            for verdict in Verdict::ALL {
+                let number = verdicts[verdict.number() as usize];
+                if number > 0 {
+                    text.push_str(&format!("  {verdict} {}", grouped(number)));
+                }
+            }
+        }
+        text.push('\n');
+        for (name, own) in &counts.contexts {
+            text.push_str(&format!("            {name}: alive {}", grouped(own.alive)));
+            let reached = counts.coverage.as_ref().and_then(|c| c.elements.iter().find(|e| e.name == *name));
+            if let Some(reached) = reached {
+                text.push_str(&format!(
+                    ", created {}, removed {}, timed out {}, rejected {}",
+                    grouped(reached.created),
+                    grouped(reached.removed),
+                    grouped(own.timed_out),
+                    grouped(reached.rejected)
+                ));
+            }
+            text.push('\n');
+        }
+        if let (Some(function), Some(coverage)) = (self.loaded.function(), &counts.coverage) {
+            rows_hit(function, coverage, &mut text);
+        }
+        print(&text)
+    }
+
+    /// The summary, and the state where it is asked for. Nothing runs any more.
+    fn end(&self) -> Result<(), Failure> {
+        let counts = self.counts()?;
+        let snapshot = self.live.snapshot(|_| true).map_err(|e| broken(&e))?;
+        if let Some(path) = &self.args.state_out {
+            write_state(path, &snapshot)?;
+        }
+        if self.args.json {
+            return print(&format!("{}\n", self.json("ended", &counts)));
+        }
+        let mut text = format!("\n{}: {:.1} s on interfaces", self.loaded.name(), counts.elapsed.as_secs_f64());
+        if let Some(verdicts) = counts.verdicts {
+            text.push_str(&format!(", {} packets\n\n", grouped(counts.packets())));
+            let row = |v: &Verdict| vec![v.name().to_owned(), grouped(verdicts[v.number() as usize])];
+            let rows: Vec<Vec<String>> = Verdict::ALL.iter().map(row).collect();
+            text.push_str(&table(&["verdict", "packets"], &rows, &[1]));
+        } else {
+            text.push('\n');
+        }
+        match (self.loaded.function(), &counts.coverage) {
+            (Some(function), Some(coverage)) => {
+                text.push_str(&elements_text(function, coverage, &counts.contexts, Flows::No, self.args.verbose));
+            }
+            _ => {
+                let names: BTreeSet<&String> = snapshot.maps.keys().filter(|n| !layout::is_instrument(n)).collect();
+                let rows: Vec<Vec<String>> =
+                    names.into_iter().map(|n| vec![n.clone(), grouped(snapshot.maps[n].len() as u64)]).collect();
+                if !rows.is_empty() {
+                    text.push('\n');
+                    text.push_str(&table(&["map", "entries"], &rows, &[1]));
+                }
+            }
+        }
+        print(&text)
+    }
+
+    fn json(&self, event: &str, counts: &Counts) -> Value {
+        let verdicts: Option<BTreeMap<&str, u64>> = counts
+            .verdicts
+            .map(|verdicts| Verdict::ALL.iter().map(|v| (v.name(), verdicts[v.number() as usize])).collect());
+        let mut value = json!({
+            "event": event,
+            "function": self.loaded.name(),
+            "elapsed_s": counts.elapsed.as_secs_f64(),
+            "now_ns": counts.now_ns,
+            "packets": counts.verdicts.map(|_| counts.packets()),
+            "verdicts": verdicts,
+        });
+        match (self.loaded.function(), &counts.coverage) {
+            (Some(function), Some(coverage)) => {
+                value["elements"] = elements_json(function, coverage, &counts.contexts);
+                for element in value["elements"].as_array_mut().into_iter().flatten() {
+                    // Live, nobody remembers flows.
+                    element.as_object_mut().map(|element| element.remove("flows_looked_up"));
+                }
+            }
+            _ => {
+                let alive: BTreeMap<&String, u64> = counts.contexts.iter().map(|(n, c)| (n, c.alive)).collect();
+                value["maps"] = json!(alive);
+            }
+        }
+        value
+    }
+}
+
+fn met_after_timeout(reached: &ElementCoverage) -> u64 {
+    reached.idle_expired.values().chain(reached.hard_expired.values()).sum()
+}
+
+/// The rows that were hit, by their lines: `knock: closed 12 -> 4, ...`.
+fn rows_hit(function: &Function, coverage: &Coverage, text: &mut String) {
+    for (element, reached) in function.elements.iter().zip(&coverage.elements) {
+        let mut hits = Vec::new();
+        for (row, states) in element.rows.iter().zip(&reached.rows) {
+            let total: u64 = states.values().sum();
+            if total > 0 {
+                let (line, ..) = function.source.locate(row.span.start);
+                hits.push(format!("line {line}: {}", grouped(total)));
+            }
+        }
+        let otherwise = reached.no_match + reached.no_key;
+        if otherwise > 0 {
+            hits.push(format!("otherwise: {}", grouped(otherwise)));
+        }
+        if !hits.is_empty() {
+            text.push_str(&format!("            {} hit {}\n", element.name, hits.join(", ")));
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! One entry of a map: its bytes, and what they mean.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use flowloom_bpf::{ContextLayout, LayoutField, MapKind};
+use flowloom_efsm::layout::{NO_DEADLINE, PORTS_MAP};
+use flowloom_exec::{Description, KeyField, KeyForm, Table};
+use serde_json::{Map, Value, json};
+
+/// A list of bytes as `bpftool` has it in JSON.
+fn hex_list(bytes: &[u8]) -> Value {
+    bytes.iter().map(|b| Value::from(format!("0x{b:02x}"))).collect()
+}
+
+fn hex_words(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ")
+}
+
+/// An entry as `bpftool -j map dump` prints it where it knows no types.
+pub(super) fn raw_json(key: &[u8], value: &[u8]) -> Value {
+    json!({"key": hex_list(key), "value": hex_list(value)})
+}
+
+/// An entry as `bpftool map dump` prints it where it knows no types.
+pub(super) fn raw_text(key: &[u8], value: &[u8]) -> String {
+    let (key, value) = (hex_words(key), hex_words(value));
+    // It breaks lines of long entries.
+    if key.len() + value.len() <= 70 {
+        format!("key: {key}  value: {value}\n")
+    } else {
+        format!("key:\n{key}\nvalue:\n{value}\n")
+    }
+}
+
+/// What a number in a value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// A number.
+    Number,
+    /// The number of a state.
+    State,
+    /// A moment, or never.
+    Deadline,
+    /// A moment.
+    Moment,
+    /// A length of time.
+    Period,
+    /// An address of 128 bits, as in keys big endian.
+    Ip,
+}
+
+/// What the entries of a map mean, as far as it is known.
+pub(super) struct Shape {
+    pub(super) key: Vec<KeyField>,
+    pub(super) pairs: Vec<(usize, usize)>,
+    pub(super) fields: Vec<LayoutField>,
+    pub(super) states: Vec<String>,
+    pub(super) initial: Vec<u8>,
+    /// The function's time.
+    pub(super) now_ns: u64,
+    deadlines: Vec<u32>,
+    /// Keys are numbers of this machine.
+    pub(super) is_indexed: bool,
+    is_ports: bool,
+    interfaces: Vec<(u32, String)>,
+}
+
+impl Shape {
+    /// What `description` says about the table, or else its own types.
+    pub(super) fn of(table: &Table, description: Option<&Description>, now_ns: u64) -> Result<Shape, String> {
+        let said = description.and_then(|said| said.map(table.name()));
+        let layout: Option<&ContextLayout> = said.and_then(|map| map.layout.as_ref());
+        let fields = layout.map_or_else(|| table.fields(), |layout| layout.fields.clone());
+        let outside = fields.iter().find(|f| (f.offset_bytes + f.size_bytes) as usize > table.value_bytes());
+        if let Some(field) = outside {
+            return Err(format!(
+                "field `{}` ends at byte {}, and a value of map `{}` has {}: the function that is described is another one",
+                field.name,
+                field.offset_bytes + field.size_bytes,
+                table.name(),
+                table.value_bytes()
+            ));
+        }
+        let key: Vec<KeyField> = said.map_or_else(Vec::new, |map| map.key.clone());
+        if let Some(part) = key.iter().find(|part| (part.offset_bytes + part.size_bytes) as usize > table.key_bytes()) {
+            return Err(format!(
+                "`{}` ends at byte {}, and a key of map `{}` has {}: the function that is described is another one",
+                part.name,
+                part.offset_bytes + part.size_bytes,
+                table.name(),
+                table.key_bytes()
+            ));
+        }
+        let initial = said.map_or_else(Vec::new, |map| map.initial.clone());
+        let is_ports = table.name() == PORTS_MAP && table.kind() == Some(MapKind::Devmap);
+        let ports = description.map_or_else(Vec::new, |said| said.ports.clone().into_iter().collect());
+        Ok(Shape {
+            key,
+            pairs: said.map_or_else(Vec::new, |map| map.pairs.clone()),
+            states: layout.map_or_else(Vec::new, |layout| layout.states.clone()),
+            deadlines: layout.map_or_else(Vec::new, |layout| layout.deadline_offsets.clone()),
+            initial: if initial.len() == table.value_bytes() { initial } else { Vec::new() },
+            fields,
+            now_ns,
+            is_indexed: matches!(table.kind(), Some(MapKind::Array | MapKind::Devmap)) && table.key_bytes() == 4,
+            is_ports,
+            interfaces: ports,
+        })
+    }
+
+    pub(super) fn meaning(&self, field: &LayoutField) -> Meaning {
+        let is_context = !self.states.is_empty();
+        match field.name.as_str() {
+            _ if field.size_bytes == 16 => Meaning::Ip,
+            "state" if is_context => Meaning::State,
+            _ if self.deadlines.contains(&field.offset_bytes) => Meaning::Deadline,
+            "touched" if is_context && field.size_bytes == 8 => Meaning::Moment,
+            "idle_ns" if is_context => Meaning::Period,
+            _ => Meaning::Number,
+        }
+    }
+
+    /// Whether a field says nothing by itself: one for the machine's own use.
+    fn is_hidden(&self, field: &LayoutField, bytes: &[u8]) -> bool {
+        let is_unset = match self.meaning(field) {
+            Meaning::Deadline => number(field, bytes) == u128::from(NO_DEADLINE),
+            Meaning::Period => number(field, bytes) == 0,
+            Meaning::Number => !self.states.is_empty() && field.name == "flags" && number(field, bytes) == 0,
+            _ => false,
+        };
+        is_unset || field.name.starts_with("pad_")
+    }
+
+    /// The key by the names of its parts.
+    pub(super) fn key_words(&self, key: &[u8]) -> String {
+        if self.is_indexed {
+            return index(key).to_string();
+        }
+        if self.key.is_empty() {
+            return format!("[{}]", hex_words(key));
+        }
+        let parts = self.key.iter().map(|part| format!("{}={}", part.name, part_text(part, part_bytes(part, key))));
+        parts.collect::<Vec<_>>().join(" ")
+    }
+
+    /// An entry in words.
+    pub(super) fn text(&self, key: &[u8], value: &[u8]) -> String {
+        if self.is_ports {
+            let interface = u32::from_ne_bytes(*value.first_chunk().unwrap_or(&[0; 4]));
+            let name = self.interfaces.iter().find(|(port, _)| *port == index(key)).map(|(_, name)| name.as_str());
+            let name = name.map_or_else(String::new, |name| format!(" ({name})"));
+            return format!("port {}: interface {interface}{name}", index(key));
+        }
+        if self.fields.is_empty() {
+            return format!("{}: [{}]", self.key_words(key), hex_words(value));
+        }
+        let shown = self.fields.iter().filter(|field| !self.is_hidden(field, value));
+        let words: Vec<String> =
+            shown.map(|field| format!("{}={}", field.name, self.field_text(field, value))).collect();
+        format!("{}: {}", self.key_words(key), words.join(" "))
+    }
+
+    fn field_text(&self, field: &LayoutField, value: &[u8]) -> String {
+        let number = number(field, value);
+        match self.meaning(field) {
+            Meaning::State => usize::try_from(number)
+                .ok()
+                .and_then(|state| self.states.get(state).cloned())
+                .unwrap_or_else(|| number.to_string()),
+            Meaning::Deadline | Meaning::Moment => {
+                let (at, now) = (number as u64, self.now_ns);
+                if at > now { format!("in {}", seconds(at - now)) } else { format!("{} ago", seconds(now - at)) }
+            }
+            Meaning::Period => seconds(number as u64),
+            Meaning::Ip => ip_text(number),
+            Meaning::Number if field.signed => signed(field, number).to_string(),
+            Meaning::Number => number.to_string(),
+        }
+    }
+
+    /// An entry by names, for programs: times as they are, in nanoseconds of the function's clock.
+    pub(super) fn json(&self, key: &[u8], value: &[u8]) -> Value {
+        let key = if self.is_indexed {
+            json!(index(key))
+        } else if self.key.is_empty() {
+            hex_list(key)
+        } else {
+            let parts = self.key.iter().map(|part| {
+                let bytes = part_bytes(part, key);
+                let value = match part.form {
+                    KeyForm::Number if bytes.len() <= 8 => json!(big_endian(bytes) as u64),
+                    _ => json!(part_text(part, bytes)),
+                };
+                (part.name.clone(), value)
+            });
+            Value::Object(parts.collect::<Map<_, _>>())
+        };
+        let value = if self.fields.is_empty() {
+            hex_list(value)
+        } else {
+            let fields = self.fields.iter().filter(|field| !field.name.starts_with("pad_")).map(|field| {
+                let number = number(field, value);
+                let shown = match self.meaning(field) {
+                    Meaning::State | Meaning::Ip => json!(self.field_text(field, value)),
+                    Meaning::Deadline if number == u128::from(NO_DEADLINE) => Value::Null,
+                    Meaning::Number if field.signed => json!(signed(field, number)),
+                    _ => json!(number as u64),
+                };
+                (field.name.clone(), shown)
+            });
+            Value::Object(fields.collect::<Map<_, _>>())
+        };
+        json!({"key": key, "value": value})
+    }
+}
+
+pub(super) fn index(key: &[u8]) -> u32 {
+    u32::from_ne_bytes(*key.first_chunk().unwrap_or(&[0; 4]))
+}
+
+fn part_bytes<'a>(part: &KeyField, key: &'a [u8]) -> &'a [u8] {
+    key.get(part.offset_bytes as usize..(part.offset_bytes + part.size_bytes) as usize).unwrap_or_default()
+}
+
+fn big_endian(bytes: &[u8]) -> u128 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u128::from(*byte))
+}
+
+fn part_text(part: &KeyField, bytes: &[u8]) -> String {
+    match part.form {
+        KeyForm::Number => big_endian(bytes).to_string(),
+        KeyForm::Ipv4 => Ipv4Addr::from_bits(big_endian(bytes) as u32).to_string(),
+        KeyForm::Ip => ip_text(big_endian(bytes)),
+        KeyForm::Mac => bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":"),
+    }
+}
+
+/// An address as users write it: an IPv4 address without the prefix that makes it one of IPv6.
+fn ip_text(bits: u128) -> String {
+    let address = Ipv6Addr::from_bits(bits);
+    address.to_ipv4_mapped().map_or_else(|| address.to_string(), |v4| v4.to_string())
+}
+
+/// The little-endian number of a field.
+fn number(field: &LayoutField, value: &[u8]) -> u128 {
+    let bytes = value.get(field.offset_bytes as usize..(field.offset_bytes + field.size_bytes) as usize);
+    bytes.unwrap_or_default().iter().rev().fold(0, |number, byte| number << 8 | u128::from(*byte))
+}
+
+fn signed(field: &LayoutField, number: u128) -> i64 {
+    let unused = 64 - (8 * field.size_bytes).min(64);
+    ((number as u64) << unused).cast_signed() >> unused
+}
+
+fn seconds(ns: u64) -> String {
+    format!("{:.3}s", ns as f64 / 1e9)
+}

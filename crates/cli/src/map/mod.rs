@@ -1,0 +1,272 @@
+//! `flowloom map`: the tables of functions that run in the kernel.
+//!
+//! Maps are found by their ids, so this needs no BPF file system and works on whatever runs: what `flowloom run -i` runs is
+//! shown by the names that its runner left; what somebody loaded with other tools by those of its types, or of the source
+//! that `-f` names.
+
+mod entry;
+mod words;
+
+use std::path::PathBuf;
+
+use flowloom_bpf::{MapKind, Program};
+use flowloom_exec::{Description, Running, RunningError, Table, monotonic_ns, running};
+use serde_json::{Value, json};
+
+use crate::args::{FunctionArgs, MapArgs, MapListArgs, MapVerb};
+use crate::describe::describe;
+use crate::failure::{Failure, with_causes};
+use crate::load::Loaded;
+use crate::output::{counted, grouped, print, print_json, remark, table};
+use entry::Shape;
+use words::{Words, flags, target};
+
+/// How a map is named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Target {
+    Id(u32),
+    Name(String),
+    Pinned(PathBuf),
+    /// A function, and one of its maps.
+    Function(String, Option<String>),
+}
+
+/// A map that was found, and what its entries mean.
+struct Found {
+    table: Table,
+    shape: Shape,
+    function: Option<String>,
+}
+
+pub(crate) fn map(verb: &MapVerb) -> Result<(), Failure> {
+    match verb {
+        MapVerb::List(args) => list(args),
+        MapVerb::Dump(args) => {
+            let mut words = Words::new(&args.words);
+            let found = find(&target(&mut words)?, args)?;
+            words.end("dump")?;
+            dump(&found, args)
+        }
+        MapVerb::Lookup(args) => {
+            let mut words = Words::new(&args.words);
+            let found = find(&target(&mut words)?, args)?;
+            let key = key(&mut words, &found)?;
+            words.end("lookup")?;
+            lookup(&found, &key, args)
+        }
+        MapVerb::Update(args) => {
+            let mut words = Words::new(&args.words);
+            let found = find(&target(&mut words)?, args)?;
+            let key = key(&mut words, &found)?;
+            update(&found, &key, &mut words)
+        }
+        MapVerb::Delete(args) => {
+            let mut words = Words::new(&args.words);
+            let found = find(&target(&mut words)?, args)?;
+            let key = key(&mut words, &found)?;
+            words.end("delete")?;
+            match found.table.delete(&key).map_err(|e| failure(&e))? {
+                true => Ok(()),
+                false => Err(not_found(&found, &key)),
+            }
+        }
+    }
+}
+
+fn failure(error: &RunningError) -> Failure {
+    let text = with_causes(error);
+    if error.is_environment() { Failure::Environment(text) } else { Failure::Input(text) }
+}
+
+/// An entry that is not there is a finding, as a `grep` that finds nothing is.
+fn not_found(found: &Found, key: &[u8]) -> Failure {
+    remark(&format!("`{}` has no entry {}", found.table.name(), found.shape.key_words(key)));
+    Failure::Finding
+}
+
+fn key(words: &mut Words<'_>, found: &Found) -> Result<Vec<u8>, Failure> {
+    words.expect("key")?;
+    words.key(&found.shape, found.table.name(), found.table.key_bytes())
+}
+
+fn list(args: &MapListArgs) -> Result<(), Failure> {
+    let functions = running().map_err(|e| failure(&e))?;
+    let wanted: Vec<&Running> = functions.iter().filter(|f| args.all || f.description.is_some()).collect();
+    if args.json {
+        let maps = |function: &Running| -> Vec<Value> {
+            function.maps.iter().map(|(id, name)| json!({"id": id, "name": name})).collect()
+        };
+        let value: Vec<Value> = wanted
+            .iter()
+            .map(|function| {
+                let said = function.description.as_ref();
+                json!({
+                    "function": function.name,
+                    "source": said.map(|d| &d.source),
+                    "pid": said.map(|d| d.pid),
+                    "ports": said.map(|d| &d.ports),
+                    "programs": function.programs,
+                    "maps": maps(function),
+                })
+            })
+            .collect();
+        return print_json(&json!(value));
+    }
+    if wanted.is_empty() {
+        let more = if args.all { "" } else { "; --all also lists what other tools have loaded" };
+        remark(&format!("no function runs on interfaces{more}"));
+        return Ok(());
+    }
+    let mut rows = Vec::new();
+    for function in wanted {
+        let ports = function.description.as_ref().map_or_else(String::new, |said| {
+            said.ports.iter().map(|(port, name)| format!("{port}={name}")).collect::<Vec<_>>().join(" ")
+        });
+        for (id, name) in &function.maps {
+            rows.push(vec![function.name.clone(), ports.clone(), name.clone(), id.to_string()]);
+        }
+    }
+    print(&table(&["function", "ports", "map", "id"], &rows, &[3]))
+}
+
+/// Finds the map, and what is known of it.
+fn find(target: &Target, args: &MapArgs) -> Result<Found, Failure> {
+    let functions = running().map_err(|e| failure(&e))?;
+    let table = match target {
+        Target::Id(id) => Table::by_id(*id).map_err(|e| failure(&e))?,
+        Target::Pinned(path) => Table::pinned(path).map_err(|e| failure(&e))?,
+        Target::Name(name) => only(Table::by_name(name).map_err(|e| failure(&e))?, name)?,
+        Target::Function(function, map) => of_function(&functions, function, map.as_deref())?,
+    };
+    let owner = functions.iter().find(|f| f.maps.iter().any(|(id, _)| *id == table.id()));
+    let named = args.function.as_deref().map(|path| described(path, &args.params)).transpose()?;
+    let description = named.as_ref().or(owner.and_then(|owner| owner.description.as_ref()));
+    let now_ns = monotonic_ns().wrapping_add(description.map_or(0, |said| said.clock_ahead_ns));
+    let shape = Shape::of(&table, description, now_ns).map_err(Failure::Input)?;
+    Ok(Found { table, shape, function: owner.map(|owner| owner.name.clone()) })
+}
+
+fn only(mut tables: Vec<Table>, name: &str) -> Result<Table, Failure> {
+    match (tables.pop(), tables.len()) {
+        (Some(table), 0) => Ok(table),
+        (None, _) => {
+            Err(Failure::Input(format!("there is no map `{name}`; `flowloom map list` and `bpftool map` list them")))
+        }
+        (Some(last), _) => {
+            let ids: Vec<String> = tables.iter().chain([&last]).map(|table| table.id().to_string()).collect();
+            Err(Failure::Input(format!(
+                "there are several maps `{name}`, with the ids {}: say `id N`, or FUNCTION/{name}",
+                ids.join(", ")
+            )))
+        }
+    }
+}
+
+/// A map of a function that runs; where none is named, the only one with contexts.
+fn of_function(functions: &[Running], wanted: &str, map: Option<&str>) -> Result<Table, Failure> {
+    // Of a long name the kernel has the beginning only.
+    let fits =
+        |f: &&Running| f.name == wanted || f.description.is_none() && f.name.len() == 15 && wanted.starts_with(&f.name);
+    let matching: Vec<&Running> = functions.iter().filter(fits).collect();
+    let function = match matching.as_slice() {
+        [function] => *function,
+        [] => {
+            let names: Vec<String> = functions.iter().map(|f| format!("`{}`", f.name)).collect();
+            let there =
+                if names.is_empty() { "none runs".to_owned() } else { format!("there run {}", names.join(", ")) };
+            return Err(Failure::Input(format!("no function `{wanted}` runs on interfaces; {there}")));
+        }
+        several => {
+            let ids: Vec<String> =
+                several.iter().flat_map(|f| &f.maps).map(|(id, name)| format!("{name} {id}")).collect();
+            return Err(Failure::Input(format!(
+                "`{wanted}` runs {} times; name the map by its id: {}",
+                several.len(),
+                ids.join(", ")
+            )));
+        }
+    };
+    let names = || function.maps.iter().map(|(_, name)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let has_contexts = |name: &str| {
+        function.description.as_ref().is_some_and(|said| {
+            said.map(name).and_then(|map| map.layout.as_ref()).is_some_and(|layout| !layout.states.is_empty())
+        })
+    };
+    let chosen: Vec<u32> = match map {
+        Some(map) => function.maps.iter().filter(|(_, name)| name == map).map(|(id, _)| *id).collect(),
+        None => function.maps.iter().filter(|(_, name)| has_contexts(name)).map(|(id, _)| *id).collect(),
+    };
+    match (chosen.as_slice(), map) {
+        ([id], _) => Table::by_id(*id).map_err(|e| failure(&e)),
+        (_, Some(map)) => Err(Failure::Input(format!("`{wanted}` has no map `{map}`; it has {}", names()))),
+        (_, None) => Err(Failure::Input(format!("name one of the maps of `{wanted}`: {wanted}/MAP with {}", names()))),
+    }
+}
+
+/// What the source or object that `-f` names says about its maps.
+fn described(path: &std::path::Path, params: &[(String, String)]) -> Result<Description, Failure> {
+    let args = FunctionArgs { path: path.to_owned(), params: params.to_vec(), program: None };
+    let loaded = Loaded::from_args(&args)?;
+    let program: std::sync::Arc<Program> = loaded.attached_program(false)?;
+    Ok(describe(&loaded, &path.display().to_string(), &program))
+}
+
+fn dump(found: &Found, args: &MapArgs) -> Result<(), Failure> {
+    let mut entries: Vec<_> = found.table.entries().map_err(|e| failure(&e))?.into_iter().collect();
+    // Arrays have all their entries at all times, devmaps too: those that are empty say nothing.
+    if found.table.kind() == Some(MapKind::Devmap) {
+        entries.retain(|(_, value)| value.iter().any(|b| *b != 0));
+    }
+    let shape = &found.shape;
+    if shape.is_indexed {
+        entries.sort_by_key(|(key, _)| entry::index(key));
+    }
+    match (args.json, args.raw) {
+        (true, raw) => {
+            let list: Vec<Value> =
+                entries.iter().map(|(k, v)| if raw { entry::raw_json(k, v) } else { shape.json(k, v) }).collect();
+            print(&format!("{}\n", Value::Array(list)))
+        }
+        (false, true) => {
+            let mut text: String = entries.iter().map(|(k, v)| entry::raw_text(k, v)).collect();
+            let plural = if entries.len() == 1 { "" } else { "s" };
+            text.push_str(&format!("Found {} element{plural}\n", entries.len()));
+            print(&text)
+        }
+        (false, false) => {
+            let of = found.function.as_ref().map_or_else(String::new, |name| format!(" of {name}"));
+            let size = grouped(found.table.max_entries().into());
+            let many = counted(entries.len(), "entry").replace("entrys", "entries");
+            let mut text = format!("{}{of} (id {}): {many} of {size}\n", found.table.name(), found.table.id());
+            for (key, value) in &entries {
+                text.push_str(&format!("{}\n", shape.text(key, value)));
+            }
+            print(&text)
+        }
+    }
+}
+
+fn lookup(found: &Found, key: &[u8], args: &MapArgs) -> Result<(), Failure> {
+    let value = found.table.lookup(key).map_err(|e| failure(&e))?;
+    let Some(value) = value else { return Err(not_found(found, key)) };
+    match (args.json, args.raw) {
+        (true, true) => print(&format!("{}\n", entry::raw_json(key, &value))),
+        (true, false) => print(&format!("{}\n", found.shape.json(key, &value))),
+        (false, true) => print(&entry::raw_text(key, &value)),
+        (false, false) => print(&format!("{}\n", found.shape.text(key, &value))),
+    }
+}
+
+fn update(found: &Found, key: &[u8], words: &mut Words<'_>) -> Result<(), Failure> {
+    words.expect("value")?;
+    let old = found.table.lookup(key).map_err(|e| failure(&e))?;
+    let value = words.value(&found.shape, found.table.name(), found.table.value_bytes(), old)?;
+    let mode = flags(words)?;
+    words.end("update")?;
+    if found.table.update(key, &value, mode).map_err(|e| failure(&e))? {
+        return Ok(());
+    }
+    let what = if mode == flowloom_exec::UpdateMode::Exist { "has no entry" } else { "has the entry already:" };
+    remark(&format!("`{}` {what} {}", found.table.name(), found.shape.key_words(key)));
+    Err(Failure::Finding)
+}

@@ -1,0 +1,148 @@
+//! A place for hosts and functions, and the shell words that its scripts use.
+
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use flowloom_testkit::skip;
+use serde_json::Value;
+
+use crate::common::{Ran, kernel, top};
+
+/// What every script begins with.
+///
+/// `host NAME N` makes a host in a name space of its own, with `eN` there at 10.9.N.1/24 and fd00:N::1/64, and `vN` here at .2 and
+/// ::2. `start ARGUMENTS` runs a function and returns once it is attached; its reports go to `out`, its remarks to `err`.
+/// `finish` ends it and keeps its exit code in `code`. `peer COMMAND` speaks as a host (see the file of that name).
+const PREAMBLE: &str = r#"
+mount -t bpf bpf /sys/fs/bpf
+mount -t tmpfs tmpfs /run
+mkdir /run/netns
+name=${1-}
+host() {
+    ip netns add $1
+    ip link add v$2 address 02:00:00:00:$2:02 type veth peer name e$2 address 02:00:00:00:$2:01 netns $1
+    ip link set dev v$2 up
+    ip -n $1 link set dev lo up
+    ip -n $1 link set dev e$2 up
+}
+addresses() {
+    ip address add 10.9.$2.2/24 dev v$2
+    ip -6 address add fd00:$2::2/64 dev v$2 nodad
+    ip -n $1 address add 10.9.$2.1/24 dev e$2
+    ip -n $1 -6 address add fd00:$2::1/64 dev e$2 nodad
+}
+neighbours() {
+    ip -n $1 neighbour replace 10.9.$2.2 lladdr 02:00:00:00:$2:02 dev e$2 nud permanent
+    ip neighbour replace 10.9.$2.1 lladdr 02:00:00:00:$2:01 dev v$2 nud permanent
+}
+wait_for() {
+    for _ in $(seq 200); do if eval "$1"; then return 0; fi; sleep 0.05; done
+    echo "waited in vain for: $1" >&2
+    tail -n 2 out err >&2 2>/dev/null
+    exit 1
+}
+start() {
+    rm -f out err
+    "$FLOWLOOM" run "$@" --json >out 2>err &
+    pid=$!
+    wait_for 'grep -q started out || ! kill -0 $pid 2>/dev/null'
+    grep -q started out || { cat err >&2; exit 1; }
+}
+finish() {
+    code=0
+    kill -${1:-INT} $pid
+    wait $pid || code=$?
+}
+peer() {
+    FLOWLOOM_PEER="$*" "$PEER" --ignored --exact --nocapture peer::speak 2>/dev/null | sed -n 's/^peer: //p'
+}
+attached() { ip -details link show dev $1 | grep -c prog/xdp || true; }
+"#;
+
+/// A folder, and scripts that run in it.
+pub(crate) struct Lab {
+    test: &'static str,
+    folder: tempfile::TempDir,
+}
+
+impl Lab {
+    /// `None`, and a line that says why, where the kernel, the tools or the name spaces cannot be had.
+    pub(crate) fn new(test: &'static str, tools: &[&str]) -> Option<Lab> {
+        if !kernel(test) {
+            return None;
+        }
+        for tool in [&["ip", "bash"], tools].concat() {
+            if Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+                skip(test, &format!("`{tool}` is not installed"));
+                return None;
+            }
+        }
+        let lab = Lab { test, folder: tempfile::tempdir().unwrap() };
+        match lab.sh("host probe 9", &[]) {
+            Ok(ran) if ran.code == Some(0) => Some(lab),
+            Ok(ran) => {
+                skip(test, &format!("name spaces cannot be made here: {}", ran.stderr.trim()));
+                None
+            }
+            Err(error) => {
+                skip(test, &format!("`unshare` does not run: {error}"));
+                None
+            }
+        }
+    }
+
+    fn sh(&self, script: &str, arguments: &[&str]) -> std::io::Result<Ran> {
+        let mut command = Command::new("unshare");
+        // `--kill-child`: what a script leaves running goes with it.
+        command.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-eu", "-c"]);
+        command.arg(format!("{PREAMBLE}{script}")).arg(self.test).args(arguments);
+        command.env("FLOWLOOM", env!("CARGO_BIN_EXE_flowloom")).env("PEER", std::env::current_exe()?);
+        command.env("TOP", top().canonicalize()?);
+        command.current_dir(self.folder.path()).stdin(Stdio::null()).output().map(Ran::from)
+    }
+
+    /// Runs a script that must succeed; what it printed.
+    pub(crate) fn run(&self, script: &str, arguments: &[&str]) -> String {
+        let ran = self.sh(script, arguments).unwrap();
+        assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+        assert_eq!(ran.code, Some(0), "{arguments:?}:\n{}\n{}", ran.stdout, ran.stderr);
+        ran.stdout
+    }
+
+    /// A name for a function that no other on this machine has: what runs in the kernel is seen by all.
+    pub(crate) fn unique(&self) -> String {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        format!("f{:x}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Puts a source into the folder, its function under this name.
+    pub(crate) fn put_named(&self, file: &str, source: &str, function: &str) {
+        let (head, tail) = source.split_once("function ").unwrap();
+        let (_, tail) = tail.split_once(';').unwrap();
+        self.put(file, &format!("{head}function {function};{tail}"));
+    }
+
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn put(&self, file: &str, text: &str) {
+        std::fs::write(self.folder.path().join(file), text).unwrap();
+    }
+
+    pub(crate) fn read(&self, file: &str) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.folder.path().join(file)).unwrap()).into_owned()
+    }
+
+    pub(crate) fn json(&self, file: &str) -> Value {
+        let text = self.read(file);
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}:\n{text}"))
+    }
+
+    /// The last report of a run.
+    pub(crate) fn report(&self) -> Value {
+        let text = self.read("out");
+        let last = text.lines().last().unwrap_or_else(|| panic!("no report"));
+        serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}:\n{text}"))
+    }
+}

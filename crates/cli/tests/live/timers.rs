@@ -1,0 +1,59 @@
+//! Timers on the clock of the kernel, and each table swept in its own time.
+
+use serde_json::json;
+
+use crate::lab::Lab;
+
+const TWO_TABLES: &str = "function two_tables;
+stateful quick {
+    key udp.dport;
+    sweep 100ms;
+    states seen, known;
+    on seen -> known (idle 200ms) { goto lazy; }
+    on known { goto lazy; }
+}
+stateful lazy {
+    key udp.dport;
+    sweep 1m;
+    states seen, known;
+    on seen -> known (hard 200ms) { pass; }
+    on known { pass; }
+}
+";
+
+#[test]
+fn each_table_is_swept_in_its_own_time() {
+    let Some(lab) = Lab::new("each_table_is_swept_in_its_own_time", &[]) else { return };
+    let function = lab.unique();
+    lab.put_named("two.efsm", TWO_TABLES, &function);
+    let said = lab.run(
+        r#"
+        host a 1; addresses a 1; neighbours a 1
+        start two.efsm -i v1
+        ip netns exec a bash -c "$(declare -f peer); peer send 10.9.1.2:9" >sent
+        wait_for '"$FLOWLOOM" map dump $name/quick | grep -q "0 entries"'
+        # The lazy one is not swept, unless a whole minute begins just now: then it is swept once more than this sees.
+        "$FLOWLOOM" map dump $1/lazy --json >lazy
+        "$FLOWLOOM" map dump $1/lazy >words
+        "$FLOWLOOM" map dump $1/quick --json >quick
+        # The timer has run out all the same: a packet finds nobody.
+        ip netns exec a bash -c "$(declare -f peer); peer send 10.9.1.2:9" >sent
+        wait_for 'grep -q report out && tail -n 1 out | grep -q "\"no_match\""'
+        sleep 1.2
+        finish
+        echo $code"#,
+        &[&function],
+    );
+    assert_eq!(said, "0\n");
+    assert_eq!(lab.json("quick"), json!([]));
+    let lazy = lab.json("lazy");
+    assert_eq!(lazy[0]["key"], json!({"udp.dport": 9}), "{lazy}");
+    assert!(lab.read("words").contains("state=known") && lab.read("words").contains("s ago"), "{}", lab.read("words"));
+    let report = lab.report();
+    let [quick, lazy] = [&report["elements"][0], &report["elements"][1]];
+    assert_eq!((&quick["contexts_created"], &quick["contexts_timed_out"]), (&json!(2), &json!(2)), "{report}");
+    // Met by the second packet; the second context has run out and nobody has looked.
+    assert_eq!((&lazy["contexts_created"], &lazy["contexts_timed_out"]), (&json!(2), &json!(1)), "{report}");
+    assert_eq!(lazy["hard_expired"], json!([{"state": "known", "hits": 1}]), "{report}");
+    assert_eq!(lazy["contexts_alive"], 0, "{report}");
+}

@@ -1,0 +1,299 @@
+//! A function on interfaces: as XDP, until it is dropped.
+//!
+//! ```text
+//!  Program ──bind(port)──► one program an interface ──► link ──► packets
+//!     └─ maps, shared: contexts, globals, counters, fl_ports ◄── sweep, snapshot, counters
+//! ```
+//!
+//! Programs are held by BPF links: whoever ends this process, and however, detaches them, because the kernel closes its
+//! files. Nothing is pinned, so nothing is left behind, and it works where no BPF file system is (`ip netns exec` hides it).
+
+mod interface;
+mod offload;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use flowloom_bpf::{ContextLayout, LayoutField, MapDef, MapKind, Program};
+use flowloom_engine::{EngineError, Snapshot, Verdict};
+
+pub use interface::{Interface, Occupant};
+pub use offload::{Advice, Traffic, advice};
+
+use crate::error::ExecError;
+use crate::kernel::load::Maps;
+use crate::kernel::state::{self, KernelMap};
+use crate::rewrite::{Fit, RewriteError, VERDICTS_BYTES, VERDICTS_MAP, bind};
+use crate::run::SweepClock;
+use crate::running::{Description, MapDescription};
+use crate::sys::program::RawProgram;
+use crate::sys::{RawMap, monotonic_ns, object};
+
+/// How programs run on an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver, before the kernel makes anything of the frame.
+    Native,
+    /// On socket buffers, with every driver.
+    Skb,
+}
+
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Mode::Native => "native",
+            Mode::Skb => "skb",
+        })
+    }
+}
+
+/// What keeps a function from interfaces.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    /// No interface of that name.
+    #[error("there is no interface `{name}` in this network name space; `ip link` lists them")]
+    NoInterface {
+        /// The name.
+        name: String,
+    },
+    /// Another program is there.
+    #[error("{0}")]
+    Occupied(Box<Occupant>),
+    /// The kernel or the driver does not take it.
+    #[error("interface `{name}` does not take the program in mode {mode}: {source}{hint}")]
+    Attach {
+        /// The interface.
+        name: String,
+        /// How it was to run.
+        mode: Mode,
+        /// The system's answer.
+        source: io::Error,
+        /// What would help, after a semicolon.
+        hint: String,
+    },
+    /// Something of the system failed.
+    #[error("could not {action}: {source}")]
+    System {
+        /// What was to be done.
+        action: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// How to run on interfaces.
+#[derive(Debug, Clone, Copy)]
+pub struct LiveOptions<'a> {
+    /// Where the programs run.
+    pub mode: Mode,
+    /// Count verdicts.
+    pub count: bool,
+    /// What the function's clock is ahead of the system's ([`monotonic_ns`]), wrapping.
+    pub clock_ahead_ns: u64,
+    /// The state to begin with.
+    pub state: &'a Snapshot,
+    /// What whoever looks into its maps is told.
+    pub description: &'a Description,
+}
+
+/// A function that runs on interfaces. Dropping it detaches.
+#[derive(Debug)]
+pub struct Live {
+    maps: Vec<KernelMap>,
+    sweeps: Vec<(usize, SweepClock)>,
+    clock_ahead_ns: u64,
+    swept: BTreeMap<String, u64>,
+    verdicts: Option<RawMap>,
+    attached: Vec<(Interface, OwnedFd)>,
+    // Kept: the kernel knows them by the links alone otherwise.
+    _programs: Vec<RawProgram>,
+    _info: RawMap,
+}
+
+impl Live {
+    /// Loads `program` and attaches it to the interfaces, which are bound to their ports in every devmap.
+    ///
+    /// # Errors
+    /// The program cannot be fitted or the verifier refuses it; the state does not fit; an interface is occupied or does not
+    /// take it. Then nothing stays attached.
+    pub fn start(program: &Program, interfaces: &[Interface], options: LiveOptions<'_>) -> Result<Live, ExecError> {
+        for interface in interfaces {
+            interface.require_free()?;
+        }
+        let fitted: Vec<_> = interfaces
+            .iter()
+            .map(|interface| {
+                let LiveOptions { clock_ahead_ns, count: count_verdicts, .. } = options;
+                bind(program, Fit { port: interface.port, clock_ahead_ns, count_verdicts })
+            })
+            .collect::<Result<_, _>>()
+            .map_err(|source: RewriteError| {
+                let line = source.insn().and_then(|insn| program.line_of(insn)).cloned().map(Box::new);
+                ExecError::Rewrite { program: program.name.clone(), line, source }
+            })?;
+        let Some(first) = fitted.first() else {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "no interface is named");
+            return Err(LiveError::System { action: "attach the function".to_owned(), source }.into());
+        };
+        let created = Maps::create(&first.program)?;
+        let mut programs = vec![created.load(&first.program)?];
+        if first.reads_port {
+            for bound in &fitted[1..] {
+                programs.push(created.load_other(&bound.program)?);
+            }
+        }
+        let info = describe(options.description, interfaces, options.clock_ahead_ns, &programs)?;
+        let (mut maps, mut verdicts) = (Vec::new(), None);
+        for (def, raw) in first.program.maps.iter().zip(created.raw) {
+            if def.kind == MapKind::Devmap {
+                bind_ports(def, &raw, interfaces)?;
+            } else if def.name == VERDICTS_MAP {
+                verdicts = Some(raw);
+            } else if KernelMap::is_state(def) {
+                maps.push(KernelMap::new(def.clone(), raw));
+            }
+        }
+        state::restore(&maps, options.state).map_err(ExecError::State)?;
+        let now_ns = monotonic_ns().wrapping_add(options.clock_ahead_ns);
+        let sweeps = maps.iter().enumerate().filter_map(|(i, map)| {
+            let layout = map.def().layout.as_ref()?;
+            let clock = SweepClock::of([layout]);
+            clock.is_running().then(|| (i, clock.from(now_ns)))
+        });
+        let mut live = Live {
+            sweeps: sweeps.collect(),
+            clock_ahead_ns: options.clock_ahead_ns,
+            maps,
+            swept: BTreeMap::new(),
+            verdicts,
+            attached: Vec::new(),
+            _programs: Vec::new(),
+            _info: info,
+        };
+        for (i, interface) in interfaces.iter().enumerate() {
+            let program = programs.get(i).unwrap_or(&programs[0]);
+            let link = interface.attach(program, options.mode)?;
+            live.attached.push((interface.clone(), link));
+        }
+        live._programs = programs;
+        Ok(live)
+    }
+
+    /// Detaches it from all interfaces; its state stays readable.
+    pub fn detach(&mut self) {
+        self.attached.clear();
+    }
+
+    /// Interfaces that have gone away under it.
+    pub fn gone(&self) -> Vec<&str> {
+        let is_gone = |link: &OwnedFd| object::link(link.as_fd()).is_ok_and(|info| info.interface == Some(0));
+        self.attached.iter().filter(|(_, link)| is_gone(link)).map(|(interface, _)| interface.name()).collect()
+    }
+
+    /// The function's time.
+    pub fn now_ns(&self) -> u64 {
+        monotonic_ns().wrapping_add(self.clock_ahead_ns)
+    }
+
+    /// Removes expired contexts from the tables whose time it is. Gives the time to the next sweep, if there is any.
+    ///
+    /// # Errors
+    /// A table cannot be read or written.
+    pub fn sweep(&mut self) -> Result<Option<Duration>, EngineError> {
+        let now_ns = self.now_ns();
+        for (map, clock) in &mut self.sweeps {
+            if clock.due(now_ns).is_some() {
+                let map = &self.maps[*map];
+                let removed = map.sweep(now_ns)?;
+                *self.swept.entry(map.def().name.clone()).or_default() += removed;
+            }
+        }
+        let next_ns = self.sweeps.iter().map(|(_, clock)| clock.next_ns()).min();
+        Ok(next_ns.map(|at| Duration::from_nanos(at.saturating_sub(self.now_ns()))))
+    }
+
+    /// How many contexts sweeps have removed from each table.
+    pub fn swept(&self) -> &BTreeMap<String, u64> {
+        &self.swept
+    }
+
+    /// How many contexts of each table have not expired.
+    ///
+    /// # Errors
+    /// A table cannot be read.
+    pub fn alive(&self) -> Result<BTreeMap<String, u64>, EngineError> {
+        let now_ns = self.now_ns();
+        let tables = self.maps.iter().filter(|map| map.def().layout.is_some());
+        tables.map(|map| Ok((map.def().name.clone(), map.alive(now_ns)?))).collect()
+    }
+
+    /// Packets by verdict, in the order of [`Verdict::ALL`]; `None` where they are not counted.
+    ///
+    /// # Errors
+    /// The counters cannot be read.
+    pub fn verdicts(&self) -> Result<Option<[u64; Verdict::ALL.len()]>, EngineError> {
+        let Some(map) = &self.verdicts else { return Ok(None) };
+        let mut bytes = [0; VERDICTS_BYTES];
+        map.lookup(&[0; 4], &mut bytes).map_err(|e| crate::kernel::system("read the verdicts", e))?;
+        let mut words = bytes.chunks_exact(8).map(|b| u64::from_ne_bytes(*b.first_chunk().unwrap_or(&[0; 8])));
+        Ok(Some(std::array::from_fn(|_| words.next().unwrap_or(0))))
+    }
+
+    /// The contents of the maps whose names `wanted` accepts.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn snapshot(&self, wanted: impl Fn(&str) -> bool) -> Result<Snapshot, EngineError> {
+        state::snapshot(self.maps.iter().filter(|map| wanted(&map.def().name)))
+    }
+}
+
+/// Leaves a description of the function with its programs.
+fn describe(
+    description: &Description,
+    interfaces: &[Interface],
+    clock_ahead_ns: u64,
+    programs: &[RawProgram],
+) -> Result<RawMap, LiveError> {
+    let ports = interfaces.iter().map(|interface| (interface.port, interface.name().to_owned())).collect();
+    let mut description = Description { ports, clock_ahead_ns, ..description.clone() };
+    description.maps.push(verdicts_description());
+    let leave = || {
+        let bytes = description.to_bytes()?;
+        let map = RawMap::create_untyped(&Description::map_def(bytes.len()))?;
+        map.update(&[0; 4], &bytes)?;
+        map.freeze()?;
+        programs.iter().try_for_each(|program| program.bind(&map))?;
+        Ok(map)
+    };
+    leave().map_err(|source| LiveError::System { action: "leave a description of the function".to_owned(), source })
+}
+
+/// What the counters of verdicts are called.
+fn verdicts_description() -> MapDescription {
+    let field = |verdict: Verdict| LayoutField {
+        name: verdict.name().to_owned(),
+        offset_bytes: verdict.number() * 8,
+        size_bytes: 8,
+        signed: false,
+    };
+    let layout = ContextLayout { fields: Verdict::ALL.map(field).to_vec(), ..ContextLayout::default() };
+    MapDescription { name: VERDICTS_MAP.to_owned(), layout: Some(layout), ..MapDescription::default() }
+}
+
+fn bind_ports(def: &MapDef, raw: &RawMap, interfaces: &[Interface]) -> Result<(), LiveError> {
+    let fails = |interface: &Interface, source| LiveError::System {
+        action: format!("bind port {} to interface `{}` in map `{}`", interface.port, interface.name(), def.name),
+        source,
+    };
+    let value_bytes = def.value_bytes as usize;
+    for interface in interfaces.iter().filter(|interface| interface.port < def.max_entries) {
+        // The longer form ends with the program to run behind the devmap: none.
+        let mut value = interface.index().to_ne_bytes().to_vec();
+        value.resize(value_bytes.max(4), 0);
+        raw.update(&interface.port.to_ne_bytes(), &value).map_err(|source| fails(interface, source))?;
+    }
+    Ok(())
+}

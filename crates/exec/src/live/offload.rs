@@ -1,0 +1,201 @@
+//! What interfaces do to frames before a program sees them or after it sent them, and what to type against it.
+//!
+//! A program sees bytes as they lie in memory. A sender that leaves checksums or segments to its hardware, a receiver that
+//! merges frames or takes tags off, make these other bytes than those on a wire. On a veth the sender is the peer, whose
+//! offloads never happen: what it left undone reaches the program.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use crate::sys::ethtool::{self, Features};
+use crate::sys::netlink::{self, Device};
+
+use super::{Interface, Mode};
+
+/// Where `ip netns` keeps name spaces by name.
+const NAMESPACES: &str = "/run/netns";
+
+/// What a function does to packets, as far as offloads care.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Traffic {
+    /// It sends packets out itself, by redirecting them or back where they came from.
+    pub sends: bool,
+    /// It sends packets out by other ports.
+    pub redirects: bool,
+    /// It writes into packets.
+    pub writes: bool,
+    /// It looks at VLAN tags.
+    pub reads_tags: bool,
+}
+
+/// Something to change, with what to type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Advice {
+    /// The interface it is about.
+    pub interface: String,
+    /// What it does.
+    pub problem: String,
+    /// The command.
+    pub command: String,
+    /// The interface is in a network name space without a name here: its offloads could not be read, and the command is to
+    /// be typed there.
+    pub is_elsewhere: bool,
+}
+
+impl fmt::Display for Advice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Advice { interface, problem, command, is_elsewhere } = self;
+        if *is_elsewhere {
+            write!(
+                f,
+                "`{interface}` is in a network name space that cannot be looked into; unless its offloads are off, it \
+                 {problem}: type `{command}` there"
+            )
+        } else {
+            write!(f, "`{interface}` {problem}: type `{command}`")
+        }
+    }
+}
+
+/// Where a device is, seen from here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    Here,
+    /// In the name space with this name.
+    Named(String),
+    /// Somewhere that has no name here.
+    Unknown,
+}
+
+/// The other end of a veth.
+struct Peer {
+    device: Device,
+    place: Place,
+    /// What is switched on there, where it can be read.
+    on: Option<Features>,
+}
+
+impl Peer {
+    fn of(interface: &Interface) -> Option<Peer> {
+        let device = interface.peer()?;
+        let place = match interface.device.peer {
+            Some((_, Some(number))) => named(number).map_or(Place::Unknown, Place::Named),
+            _ => Place::Here,
+        };
+        let on = match &place {
+            Place::Here => ethtool::features(&device.name).ok(),
+            Place::Named(name) => File::open(Path::new(NAMESPACES).join(name))
+                .and_then(|file| ethtool::in_namespace(&file, || ethtool::features(&device.name))?)
+                .ok(),
+            Place::Unknown => None,
+        };
+        Some(Peer { device, place, on })
+    }
+
+    /// Whether one of these is on; what cannot be read has the offloads that veths begin with.
+    fn has(&self, features: &[&str]) -> bool {
+        self.on.as_ref().is_none_or(|on| features.iter().any(|name| on.contains_key(*name)))
+    }
+
+    fn advice(&self, problem: String, switch: &str) -> Advice {
+        let name = &self.device.name;
+        let within = match &self.place {
+            Place::Named(namespace) => format!("ip netns exec {namespace} "),
+            Place::Here | Place::Unknown => String::new(),
+        };
+        Advice {
+            interface: name.clone(),
+            problem,
+            command: format!("{within}ethtool -K {name} {switch}"),
+            is_elsewhere: self.on.is_none(),
+        }
+    }
+}
+
+/// What should change before `interfaces` carry a function with this traffic.
+pub fn advice(interfaces: &[Interface], mode: Mode, traffic: Traffic) -> Vec<Advice> {
+    let mut found = Vec::new();
+    for interface in interfaces {
+        let device = &interface.device;
+        if !device.is_up {
+            found.push(Advice {
+                interface: device.name.clone(),
+                problem: "is down".to_owned(),
+                command: format!("ip link set dev {} up", device.name),
+                is_elsewhere: false,
+            });
+        }
+        if let Ok(features) = ethtool::features(&device.name) {
+            receiver(device, &features, mode, traffic, &mut found);
+        }
+        if let Some(peer) = Peer::of(interface) {
+            sender(&peer, traffic, &mut found);
+            if traffic.redirects && mode == Mode::Native {
+                found.extend(target(interface, &peer, interfaces));
+            }
+        }
+    }
+    found
+}
+
+/// Offloads of the interface itself: what it does to frames before the program.
+fn receiver(device: &Device, on: &Features, mode: Mode, traffic: Traffic, found: &mut Vec<Advice>) {
+    let is_veth = device.kind.as_deref() == Some("veth");
+    let mut advise = |feature: &str, problem: &str, switch: &str| {
+        if on.contains_key(feature) {
+            found.push(Advice {
+                interface: device.name.clone(),
+                problem: problem.to_owned(),
+                command: format!("ethtool -K {} {switch}", device.name),
+                is_elsewhere: false,
+            });
+        }
+    };
+    advise("rx-lro", "merges frames before the program sees them", "lro off");
+    advise("rx-gro-hw", "merges frames before the program sees them", "rx-gro-hw off");
+    if mode == Mode::Skb {
+        advise("rx-gro", "merges frames before the program sees them", "gro off");
+    }
+    // On a veth it is the sender who leaves the tag out.
+    if traffic.reads_tags && !is_veth {
+        advise("rx-vlan-hw-parse", "takes VLAN tags off before the program sees them", "rxvlan off");
+    }
+}
+
+/// Offloads of a veth's other end: what it leaves undone.
+fn sender(peer: &Peer, traffic: Traffic, found: &mut Vec<Advice>) {
+    let checksums = ["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"];
+    if (traffic.sends || traffic.writes) && peer.has(&checksums) {
+        let problem = "sends packets with unfinished checksums, which the function cannot finish";
+        found.push(peer.advice(problem.to_owned(), "tx off"));
+    }
+    if traffic.reads_tags && peer.has(&["tx-vlan-hw-insert"]) {
+        let problem = "sends VLAN tags beside its frames, where no program sees them";
+        found.push(peer.advice(problem.to_owned(), "txvlan off"));
+    }
+}
+
+/// A veth that packets are redirected to: frames reach its other end only where that listens for them.
+fn target(interface: &Interface, peer: &Peer, interfaces: &[Interface]) -> Option<Advice> {
+    let is_bound = peer.place == Place::Here && interfaces.iter().any(|i| i.device.index == peer.device.index);
+    let runs_xdp = is_bound || peer.device.xdp.iter().any(|xdp| xdp.mode == "native");
+    if runs_xdp || peer.on.as_ref().is_some_and(|on| on.contains_key("rx-gro")) {
+        return None;
+    }
+    let problem = format!("loses what is forwarded to port {} (`{}`)", interface.port, interface.name());
+    Some(peer.advice(problem, "gro on"))
+}
+
+/// The name of the name space that is known by this number.
+fn named(number: i32) -> Option<String> {
+    let mut paths: Vec<_> = fs::read_dir(NAMESPACES).ok()?.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    let is_it = |path: &std::path::PathBuf| {
+        let file = File::open(path).ok()?;
+        (netlink::namespace_number(file.as_raw_fd()).ok()? == Some(number)).then_some(())
+    };
+    let path = paths.into_iter().find(|path| is_it(path).is_some())?;
+    Some(path.file_name()?.to_str()?.to_owned())
+}

@@ -1,0 +1,207 @@
+//! Fits a program to one interface: its port becomes a constant, its clock that of its state, its verdicts are counted.
+//!
+//! Goal: `ingress_ifindex` gives the kernel's number of an interface, functions mean the port that it is bound to. A constant
+//! costs the packet nothing, and lets the verifier leave out the rows of other ports; so there is one program an interface,
+//! on the same maps.
+//!
+//! ```text
+//!   before                          after
+//!   r6 = *(u32 *)(r1 + 12)          w6 = 2                              where r1 is the context
+//!   call ktime_get_ns               call ktime_get_ns                   where the clock is not the system's
+//!                                   r1 = -4711 ll
+//!                                   r0 += r1
+//!   exit                            w1 = w0
+//!                                   if w1 < 5 goto +1
+//!                                   w1 = 0                              what XDP does not know is ABORTED
+//!                                   r1 <<= 3
+//!                                   r2 = .data.fl_counts[0] ll
+//!                                   r2 += r1
+//!                                   r1 = 1
+//!                                   lock *(u64 *)(r2 + 0) += r1
+//!                                   exit
+//! ```
+//!
+//! Holds before and after: as for [`super::rewrite`]. An exit leaves r0 as it was.
+//!
+//! Limits: `redirect` by index is refused; functions of ours redirect through a devmap.
+
+use std::collections::BTreeSet;
+
+use flowloom_bpf::insn::{SRC_REG, alu, call, class, helper, imm64, jmp, mode, size};
+use flowloom_bpf::{BPF_F_MMAPABLE, Insn, MapDef, MapKind, Program};
+use flowloom_engine::Verdict;
+
+use super::flow::Flow;
+use super::{Code, RewriteError, distance, reads_ingress, spliced};
+
+/// Name of the map that counts verdicts: a data section with one u64 for each, by its number.
+pub const VERDICTS_MAP: &str = ".data.fl_counts";
+
+/// Length of the counters of verdicts.
+pub(crate) const VERDICTS_BYTES: usize = Verdict::ALL.len() * 8;
+
+/// What a program is fitted to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fit {
+    /// The port that its packets come by.
+    pub port: u32,
+    /// What its clock is ahead of the system's, wrapping.
+    pub clock_ahead_ns: u64,
+    /// Count verdicts in a map of its own, the last one.
+    pub count_verdicts: bool,
+}
+
+/// A program that is fitted to a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bound {
+    /// The program.
+    pub program: Program,
+    /// Whether it asks for the port; one that does not serves all.
+    pub reads_port: bool,
+}
+
+/// Fits `program` to packets of one port.
+///
+/// # Errors
+/// The program cannot be rewritten; the error names the instruction.
+pub fn bind(program: &Program, fit: Fit) -> Result<Bound, RewriteError> {
+    let Fit { port, clock_ahead_ns, count_verdicts } = fit;
+    if program.map_index(VERDICTS_MAP).is_some() {
+        return Err(RewriteError::NameTaken { map: VERDICTS_MAP });
+    }
+    let insns = &program.insns;
+    let flow = Flow::of(insns)?;
+    let main_end = main_end(insns);
+    let map = program.maps.len();
+    let mut replacements = vec![None; insns.len()];
+    let mut reads_port = false;
+    let mut at = 0;
+    while at < insns.len() {
+        let insn = insns[at];
+        if flow.reached(at) {
+            let is_jump = insn.class() == class::JMP;
+            let calls = |number| is_jump && insn.op() == jmp::CALL && insn.src == call::HELPER && insn.imm == number;
+            if insn.class() == class::LDX && reads_ingress(&flow, at, insn)? {
+                reads_port = true;
+                let imm = port as i32;
+                replacements[at] =
+                    Some(vec![Insn { code: class::ALU | alu::MOV, dst: insn.dst, imm, ..Insn::default() }]);
+            } else if calls(helper::KTIME_GET_NS) && clock_ahead_ns != 0 {
+                replacements[at] = Some(shifted_clock(insn, clock_ahead_ns));
+            } else if calls(helper::REDIRECT) {
+                return Err(RewriteError::RedirectByIndex { insn: at });
+            } else if count_verdicts && is_jump && insn.op() == jmp::EXIT && at < main_end {
+                replacements[at] = Some(counted_exit(map));
+            }
+        }
+        at += insn.slots();
+    }
+    let (mut program, _) = spliced(program, replacements)?;
+    if count_verdicts {
+        program.maps.push(verdicts_map());
+    }
+    Ok(Bound { program, reads_port })
+}
+
+/// Where the functions that the program calls begin: the verdict is what the code before them returns.
+fn main_end(insns: &[Insn]) -> usize {
+    let mut starts = BTreeSet::new();
+    let mut at = 0;
+    while let Some(insn) = insns.get(at) {
+        let calls = insn.class() == class::JMP && insn.op() == jmp::CALL && insn.src == call::LOCAL;
+        if calls || insn.is_wide() && insn.src == imm64::FUNC {
+            starts.extend(usize::try_from(at as i64 + 1 + distance(*insn)));
+        }
+        at += insn.slots();
+    }
+    starts.first().copied().unwrap_or(insns.len())
+}
+
+fn shifted_clock(call: Insn, ahead_ns: u64) -> Vec<Insn> {
+    let mut code = Code::new(0);
+    code.insns.push(call);
+    code.push(class::LD | mode::IMM | size::DW, 1, imm64::NUMBER, 0, ahead_ns as u32 as i32)
+        .push(0, 0, 0, 0, (ahead_ns >> 32) as u32 as i32)
+        .reg(alu::ADD, 0, 1);
+    code.insns
+}
+
+fn counted_exit(map: usize) -> Vec<Insn> {
+    let mut code = Code::new(map);
+    code.push(class::ALU | alu::MOV | SRC_REG, 1, 0, 0, 0)
+        .skip(class::JMP32 | jmp::JLT, 1, Verdict::ALL.len() as i32, 1)
+        .imm(alu::MOV, 1, 0)
+        .imm(alu::LSH, 1, 3)
+        .record(2)
+        .reg(alu::ADD, 2, 1)
+        .imm(alu::MOV, 1, 1)
+        .push(class::STX | mode::ATOMIC | size::DW, 2, 1, 0, alu::ADD.into())
+        .push(class::JMP | jmp::EXIT, 0, 0, 0, 0);
+    code.insns
+}
+
+fn verdicts_map() -> MapDef {
+    MapDef {
+        name: VERDICTS_MAP.to_owned(),
+        kind: MapKind::Array,
+        key_bytes: 4,
+        value_bytes: VERDICTS_BYTES as u32,
+        max_entries: 1,
+        flags: BPF_F_MMAPABLE,
+        initial: Some(vec![0; VERDICTS_BYTES]),
+        layout: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rewrite::RECORD_MAP;
+    use crate::testcode::*;
+
+    fn fit(port: u32, count_verdicts: bool) -> Fit {
+        Fit { port, clock_ahead_ns: 0, count_verdicts }
+    }
+
+    #[test]
+    fn the_clock_is_set_ahead() {
+        let call = call_helper(helper::KTIME_GET_NS);
+        let bound =
+            bind(&program([call, exit()]), Fit { clock_ahead_ns: 0x1_0000_0002, ..fit(1, false) }).expect("fits");
+        let [low, high] = [&bound.program.insns[1], &bound.program.insns[2]].map(|insn| insn.imm);
+        assert_eq!((bound.program.insns[0], low, high, bound.program.insns.len()), (call, 2, 1, 5));
+    }
+
+    #[test]
+    fn the_port_is_a_constant_and_exits_count() {
+        let code = [load(size::W, 6, 1, 12), if_zero(6, 1), exit(), copy(0, 6), exit()];
+        let bound = bind(&program(code), fit(7, true)).expect("fits");
+        let insns = &bound.program.insns;
+        assert!(bound.reads_port);
+        assert_eq!(insns[0], insn(class::ALU | alu::MOV, 6, 0, 0, 7));
+        // Over the first exit, which is ten slots now.
+        assert_eq!((insns[1].off, insns.len()), (10, 1 + 1 + 10 + 1 + 10));
+        assert_eq!(bound.program.maps.last().map(|map| map.name.as_str()), Some(VERDICTS_MAP));
+        let bare = bind(&program(code), fit(7, false)).expect("fits").program;
+        assert_eq!((bare.insns.len(), bare.maps.len()), (5, 3));
+    }
+
+    #[test]
+    fn what_called_functions_return_is_no_verdict() {
+        let code = [call_local(1), exit(), mov(0, 1), exit()];
+        let bound = bind(&program(code), fit(1, true)).expect("fits");
+        assert!(!bound.reads_port);
+        // The call now leads over nine more slots.
+        assert_eq!((bound.program.insns[0].imm, bound.program.insns.len()), (10, 1 + 10 + 2));
+    }
+
+    #[test]
+    fn redirects_by_index_and_names_of_ours_are_refused() {
+        let code = [mov(1, 3), mov(2, 0), call_helper(helper::REDIRECT), exit()];
+        assert_eq!(bind(&program(code), fit(1, true)), Err(RewriteError::RedirectByIndex { insn: 2 }));
+        let mut taken = program([mov(0, 1), exit()]);
+        taken.maps.push(map(VERDICTS_MAP, MapKind::Array));
+        assert_eq!(bind(&taken, fit(1, false)), Err(RewriteError::NameTaken { map: VERDICTS_MAP }));
+        assert!(super::super::rewrite(&taken).is_ok(), "only `{RECORD_MAP}` matters there");
+    }
+}

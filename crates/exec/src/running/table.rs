@@ -1,0 +1,205 @@
+//! One map of the kernel, from outside.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use flowloom_bpf::btf::{Btf, Type, TypeId};
+use flowloom_bpf::{LayoutField, MapKind};
+use flowloom_engine::MapState;
+
+use super::RunningError;
+use crate::sys::RawMap;
+use crate::sys::object::{self, Kind, MapInfo};
+
+/// Kinds that are read and written here, by the kernel's numbers: hash, array, LRU hash, LPM trie, devmap, devmap hash.
+const KINDS: [u32; 6] = [1, 2, 9, 11, 14, 25];
+
+/// When an entry may be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UpdateMode {
+    /// Whether it is there or not.
+    #[default]
+    Any,
+    /// Only where it is not there.
+    NoExist,
+    /// Only where it is there.
+    Exist,
+}
+
+/// A map of the kernel.
+#[derive(Debug)]
+pub struct Table {
+    info: MapInfo,
+    raw: RawMap,
+}
+
+impl Table {
+    /// Opens the map with this id; `None` where it has gone.
+    ///
+    /// # Errors
+    /// The process may not.
+    pub fn open(id: u32) -> Result<Option<Table>, RunningError> {
+        let fd = object::open(Kind::Map, id).map_err(|e| RunningError::new(format!("open map {id}"), e))?;
+        fd.map(Table::of).transpose()
+    }
+
+    /// Opens the map with this id.
+    ///
+    /// # Errors
+    /// There is none, or the process may not.
+    pub fn by_id(id: u32) -> Result<Table, RunningError> {
+        Table::open(id)?.ok_or(RunningError::NoMap { id })
+    }
+
+    /// Opens the map that is pinned at `path`.
+    ///
+    /// # Errors
+    /// There is none, or the process may not.
+    pub fn pinned(path: &Path) -> Result<Table, RunningError> {
+        let fd = object::open_pinned(path);
+        Table::of(fd.map_err(|e| RunningError::new(format!("open what is pinned at `{}`", path.display()), e))?)
+    }
+
+    /// Opens all maps called `name`.
+    ///
+    /// # Errors
+    /// The process may not.
+    pub fn by_name(name: &str) -> Result<Vec<Table>, RunningError> {
+        let ids = object::ids(Kind::Map).map_err(|e| RunningError::new("look for maps", e))?;
+        let mut found = Vec::new();
+        for id in ids {
+            found.extend(Table::open(id)?.filter(|table| table.name() == name));
+        }
+        Ok(found)
+    }
+
+    fn of(fd: OwnedFd) -> Result<Table, RunningError> {
+        let info = object::map(fd.as_fd()).map_err(|e| RunningError::new("ask what a map is", e))?;
+        // Kinds without keys are refused when somebody uses them; until then they have a name.
+        let (key_bytes, value_bytes) = (info.key_bytes.max(1), info.value_bytes.max(1));
+        let raw = RawMap::new(fd, key_bytes, value_bytes).map_err(|e| RunningError::new("use a map", e))?;
+        Ok(Table { info, raw })
+    }
+
+    /// Its id.
+    pub fn id(&self) -> u32 {
+        self.info.id
+    }
+
+    /// Its name, of which the kernel keeps 15 bytes.
+    pub fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// What it is, where that is one of ours.
+    pub fn kind(&self) -> Option<MapKind> {
+        MapKind::from_number(self.info.kind)
+    }
+
+    /// Length of a key.
+    pub fn key_bytes(&self) -> usize {
+        self.info.key_bytes as usize
+    }
+
+    /// Length of a value.
+    pub fn value_bytes(&self) -> usize {
+        self.info.value_bytes as usize
+    }
+
+    /// How many entries it holds.
+    pub fn max_entries(&self) -> u32 {
+        self.info.max_entries
+    }
+
+    /// The numbers in its values, by their names, as far as its types say.
+    pub fn fields(&self) -> Vec<LayoutField> {
+        self.fields_from_types().unwrap_or_default()
+    }
+
+    fn fields_from_types(&self) -> Option<Vec<LayoutField>> {
+        let id = (self.info.btf != 0).then_some(self.info.btf)?;
+        let fd = object::open(Kind::Btf, id).ok()??;
+        let btf = Btf::parse(&object::btf(fd.as_fd()).ok()?).ok()?;
+        let value = btf.resolve(TypeId(self.info.value_type)).ok()?;
+        let Type::Struct(record) = btf.get(value)? else { return None };
+        let mut fields = Vec::new();
+        for member in &record.members {
+            let of = btf.resolve(member.of).ok()?;
+            let Some(Type::Int { size_bytes, encoding, .. }) = btf.get(of) else { continue };
+            let name = btf.name(member.name).ok()?.to_owned();
+            if member.offset_bits.is_multiple_of(8) && matches!(size_bytes, 1 | 2 | 4 | 8 | 16) {
+                let offset_bytes = member.offset_bits / 8;
+                fields.push(LayoutField { name, offset_bytes, size_bytes: *size_bytes, signed: encoding & 1 != 0 });
+            }
+        }
+        Some(fields)
+    }
+
+    fn usable(&self) -> Result<(), RunningError> {
+        if KINDS.contains(&self.info.kind) {
+            Ok(())
+        } else {
+            Err(RunningError::Kind { map: self.info.name.clone(), kind: self.info.kind })
+        }
+    }
+
+    fn fails(&self, action: &str) -> impl FnOnce(std::io::Error) -> RunningError {
+        let action = format!("{action} map `{}`", self.info.name);
+        move |source| RunningError::new(action, source)
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// The map is of another kind, the key has another length, or the system fails.
+    pub fn lookup(&self, key: &[u8]) -> Result<Option<Vec<u8>>, RunningError> {
+        self.usable()?;
+        let mut value = vec![0; self.value_bytes()];
+        let found = self.raw.lookup(key, &mut value).map_err(self.fails("read"))?;
+        Ok(found.then_some(value))
+    }
+
+    /// Writes an entry; whether the mode allowed it.
+    ///
+    /// # Errors
+    /// As for [`Table::lookup`].
+    pub fn update(&self, key: &[u8], value: &[u8], mode: UpdateMode) -> Result<bool, RunningError> {
+        self.usable()?;
+        let flags = match mode {
+            UpdateMode::Any => 0,
+            UpdateMode::NoExist => 1,
+            UpdateMode::Exist => 2,
+        };
+        match self.raw.update_with(key, value, flags) {
+            Ok(()) => Ok(true),
+            Err(e) if mode == UpdateMode::NoExist && e.raw_os_error() == Some(libc::EEXIST) => Ok(false),
+            Err(e) if mode == UpdateMode::Exist && e.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+            Err(e) => Err(self.fails("write")(e)),
+        }
+    }
+
+    /// Removes an entry; whether it was there.
+    ///
+    /// # Errors
+    /// As for [`Table::lookup`].
+    pub fn delete(&self, key: &[u8]) -> Result<bool, RunningError> {
+        self.usable()?;
+        self.raw.delete(key).map_err(self.fails("remove an entry of"))
+    }
+
+    /// All entries; those that come and go meanwhile may be there or not.
+    ///
+    /// # Errors
+    /// The map is of another kind, or the system fails.
+    pub fn entries(&self) -> Result<MapState, RunningError> {
+        self.usable()?;
+        let mut found = MapState::new();
+        let mut take = |key: &[u8], value: &[u8]| drop(found.insert(key.to_vec(), value.to_vec()));
+        match self.kind() {
+            Some(MapKind::Hash | MapKind::Array) => self.raw.entries(&mut take),
+            _ => self.raw.walk(self.info.max_entries, &mut take),
+        }
+        .map_err(self.fails("read"))?;
+        Ok(found)
+    }
+}

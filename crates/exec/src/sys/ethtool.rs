@@ -1,0 +1,116 @@
+//! Offloads and queues of an interface: SIOCETHTOOL.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+const GSTRINGS: u32 = 0x1b;
+const GSSET_INFO: u32 = 0x37;
+const GFEATURES: u32 = 0x3a;
+const GCHANNELS: u32 = 0x3c;
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+/// ETH_SS_FEATURES
+const FEATURES: u32 = 4;
+/// ETH_GSTRING_LEN
+const STRING_BYTES: usize = 32;
+/// More features than any kernel has.
+const MOST_FEATURES: usize = 4096;
+
+/// The offloads of an interface that are switched on, by the names that `ethtool -k` gives them; whether each can be switched.
+pub(crate) type Features = BTreeMap<String, bool>;
+
+/// A request: words, which the kernel reads and answers in place.
+fn ask(device: &str, request: &mut [u32]) -> io::Result<()> {
+    // SAFETY: takes no addresses.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the socket was made for us alone.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: plain data, for which zeros are fine.
+    let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (place, byte) in ifreq.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(device.bytes()) {
+        *place = byte as libc::c_char;
+    }
+    ifreq.ifr_ifru.ifru_data = request.as_mut_ptr().cast();
+    // SAFETY: the request lives, is mutable, and its callers give it the length that its command answers with.
+    let answer = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, std::ptr::from_mut(&mut ifreq)) };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// What is switched on.
+///
+/// # Errors
+/// The interface is not there, or its kernel does not say.
+pub(crate) fn features(device: &str) -> io::Result<Features> {
+    // cmd, reserved, sset_mask (u64), one answer.
+    let mut sets = [GSSET_INFO, 0, 1 << FEATURES, 0, 0];
+    ask(device, &mut sets)?;
+    let count = sets[4] as usize;
+    if count > MOST_FEATURES {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{count} offloads")));
+    }
+    // cmd, string_set, len, then the names.
+    let mut names = vec![0; 3 + count * STRING_BYTES / 4];
+    names[..3].copy_from_slice(&[GSTRINGS, FEATURES, count as u32]);
+    ask(device, &mut names)?;
+    let names: Vec<u8> = names[3..].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    // cmd, size, then for each 32 offloads: available, requested, active, never changed.
+    let blocks = count.div_ceil(32);
+    let mut bits = vec![0; 2 + 4 * blocks];
+    bits[..2].copy_from_slice(&[GFEATURES, blocks as u32]);
+    ask(device, &mut bits)?;
+    let mut features = Features::new();
+    for (i, name) in names.chunks_exact(STRING_BYTES).enumerate() {
+        let [available, _, active, fixed] = *bits[2 + i / 32 * 4..].first_chunk().unwrap_or(&[0; 4]);
+        let bit = |word: u32| word >> (i % 32) & 1 != 0;
+        if bit(active) {
+            let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
+            features.insert(String::from_utf8_lossy(&name[..end]).into_owned(), bit(available) && !bit(fixed));
+        }
+    }
+    Ok(features)
+}
+
+/// How many receive queues are in use.
+///
+/// # Errors
+/// The interface is not there, or its driver does not say.
+pub(crate) fn rx_queues(device: &str) -> io::Result<u32> {
+    // cmd, largest rx, tx, other, combined, then the same in use.
+    let mut channels = [GCHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
+    ask(device, &mut channels)?;
+    Ok(channels[5] + channels[8])
+}
+
+/// Runs `job` in the network name space of `file`, in a thread that ends with it.
+///
+/// # Errors
+/// The thread may not go there.
+pub(crate) fn in_namespace<T: Send>(file: &File, job: impl FnOnce() -> T + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: takes no addresses; the name space is that of this thread alone, which ends with the job.
+            if unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(job())
+        });
+        thread.join().map_err(|_| io::Error::other("the thread in the other name space has failed"))?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offloads_of_the_loopback_have_names() {
+        let features = features("lo").expect("every name space has one");
+        assert_eq!(features.get("loopback"), Some(&false), "{features:?}");
+        assert!(super::features("no-such-dev").is_err());
+        assert!(rx_queues("no-such-dev").is_err());
+    }
+}
