@@ -70,7 +70,9 @@ impl<'s> Checker<'s, '_> {
         let mut targets: Vec<(Target, Span)> = Vec::new();
         for statement in &block.statements {
             let span = match statement {
-                Statement::Assign { span, .. } | Statement::Step { span, .. } | Statement::Terminal { span, .. } => *span,
+                Statement::Assign { span, .. } | Statement::Step { span, .. } | Statement::Terminal { span, .. } => {
+                    *span
+                }
             };
             if let Some(before) = terminal.filter(|_| !is_reported) {
                 is_reported = true;

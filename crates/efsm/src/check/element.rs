@@ -305,7 +305,12 @@ impl<'s> Checker<'s, '_> {
         }
         for step in &effects.actions.steps {
             self.sink
-                .error(Code::BadOtherwise, step.span, "`otherwise` cannot change the frame or send others", "not possible here")
+                .error(
+                    Code::BadOtherwise,
+                    step.span,
+                    "`otherwise` cannot change the frame or send others",
+                    "not possible here",
+                )
                 .help(help);
         }
         if let Terminal::Forward(port) = &effects.actions.terminal

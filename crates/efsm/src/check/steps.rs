@@ -63,8 +63,7 @@ impl<'s> Checker<'s, '_> {
             ast::Step::Clone(port) => self.step_port(port).map(StepKind::Clone),
             ast::Step::Emit(port, trees) => {
                 let port = self.step_port(port);
-                let users: Vec<Header> =
-                    Header::USER.into_iter().take(self.graph.user_headers().len()).collect();
+                let users: Vec<Header> = Header::USER.into_iter().take(self.graph.user_headers().len()).collect();
                 let headers = self.templates(trees, "emit", &[&MADE[..], &users].concat());
                 self.stack(StepKind::Emit { port: port?, headers: headers? }, trees, span)
             }
@@ -122,7 +121,12 @@ impl<'s> Checker<'s, '_> {
             }
         };
         self.sink
-            .error(Code::BadHeaders, place.map_or(span, |tree| tree.header.span), error.to_string(), "not at this place")
+            .error(
+                Code::BadHeaders,
+                place.map_or(span, |tree| tree.header.span),
+                error.to_string(),
+                "not at this place",
+            )
             .help(help);
     }
 
@@ -140,8 +144,8 @@ impl<'s> Checker<'s, '_> {
         } else {
             format!("`{step}` knows {}", list_names(names.iter().map(String::as_str), 20))
         };
-        let is_known = MADE.iter().any(|header| header.name() == name.text)
-            || self.graph.user_header(name.text).is_some();
+        let is_known =
+            MADE.iter().any(|header| header.name() == name.text) || self.graph.user_header(name.text).is_some();
         let (code, message) = if is_known {
             (Code::BadHeaders, format!("`{step}` cannot be done with `{}`", name.text))
         } else {
@@ -212,10 +216,7 @@ impl<'s> Checker<'s, '_> {
     fn given_fields(&self, header: Header) -> Vec<(String, FieldId)> {
         let catalogue = FieldId::all().filter(|field| field.header() == Some(header) && field.is_writable());
         let own = self.graph.user_fields(header).map(|(field, user)| (user.name.clone(), field));
-        catalogue
-            .filter_map(|field| Some((field.name().split_once('.')?.1.to_owned(), field)))
-            .chain(own)
-            .collect()
+        catalogue.filter_map(|field| Some((field.name().split_once('.')?.1.to_owned(), field))).chain(own).collect()
     }
 
     fn template_value(&mut self, field: FieldId, tree: &Tree<'s>) -> Option<NewValue> {

@@ -3,7 +3,9 @@
 use crate::diagnostic::{Code, did_you_mean};
 use crate::model::BinaryOp;
 
-use super::ast::{Block, Element, Expr, Name, Next, Otherwise, Row, Statement, States, Step, Template, Terminal, Timer};
+use super::ast::{
+    Block, Element, Expr, Name, Next, Otherwise, Row, Statement, States, Step, Template, Terminal, Timer,
+};
 use super::cursor::{Failed, Parsed, Parser};
 use super::items::ROWS;
 use super::token::{Kind, Token};
@@ -182,7 +184,7 @@ impl<'s> Parser<'s, '_> {
         let word = self.bump();
         Ok(match self.text_of(word.span) {
             "push" => Step::Push(self.template()?),
-            "pop" => Step::Pop(self.name("`vlan` or `mpls`")?),
+            "pop" => Step::Pop(self.header("`vlan` or `mpls`", "write `pop vlan;` or `pop mpls;`")?),
             "encap" => Step::Encap(self.templates()?),
             "decap" => Step::Decap,
             "clone" => Step::Clone(self.step_port()?),
@@ -191,6 +193,14 @@ impl<'s> Parser<'s, '_> {
                 Step::Emit(port, self.templates()?)
             }
         })
+    }
+
+    fn header(&mut self, expected: &str, help: &str) -> Parsed<Name<'s>> {
+        if !self.is(Kind::Name) {
+            self.unexpected(expected).help(help);
+            return Err(Failed);
+        }
+        self.name(expected)
     }
 
     /// `(port)`
@@ -215,7 +225,8 @@ impl<'s> Parser<'s, '_> {
     }
 
     fn template(&mut self) -> Parsed<Template<'s>> {
-        let header = self.name("the name of a header")?;
+        let help = "headers stand behind each other as in `ipv4(src = a, dst = b) / udp(sport = 1, dport = 2)`";
+        let header = self.header("the name of a header", help)?;
         let mut values = Vec::new();
         if self.eat(Kind::OpenParen).is_none() {
             return Ok(Template { header, values });

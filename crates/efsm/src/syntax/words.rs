@@ -73,6 +73,10 @@ pub(crate) const RESERVED: &[&str] = &[
     "else",
 ];
 
+/// Words that stand behind `:` as types.
+pub(crate) const TYPES: &[&str] =
+    &["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "ip", "ipv4", "ipv6", "mac", "time", "port"];
+
 /// What a word of a later version does, and what to write until then; `None` for a word that is none.
 pub(crate) fn future_statement(word: &str) -> Option<(&'static str, &'static str)> {
     Some(match word {
