@@ -27,6 +27,7 @@ impl Inputs {
         inputs.put("huge.pcap", &[&good[..32], &[0xff; 4], &good[36..]].concat());
         inputs.put("packed.pcap.gz", &[0x1f, 0x8b, 8, 0]);
         inputs.put("empty", b"");
+        inputs.put("own.efsm", &std::fs::read(top().join(PASS_ALL)).unwrap());
         inputs.put("latin.efsm", b"function x; # caf\xe9\n");
         inputs.put("two_errors.efsm", b"function x;\nstateful s {\n  key ip.scr;\n  states a;\n  on b { pass; }\n}\n");
         let object = std::fs::read(inputs.path("port_knocking.o")).unwrap();
@@ -97,6 +98,7 @@ const WRONG_CAPTURES: &[Case] = &[
     ("trace info @good.pcap --profile uni3", &["'uni3'", "similar", "uni1"]),
     ("trace info @good.pcap --profile zipf", &["no paper prints figures of `zipf`", "`uni1`, `uni2`, `mawi15`"]),
     ("trace gen -w @x.pcap", &["--profile <NAME>"]),
+    ("trace gen @own.efsm -w @own.efsm", &["-w `@own.efsm` would overwrite the function"]),
     ("trace gen {} --profile uni1 -w @x.pcap", &["cannot be used with", "--profile <NAME>"]),
     ("trace gen {} --rate 40G -w @x.pcap", &["cannot be used with", "--rate <RATE>"]),
     ("trace gen --rate 40G -w @x.pcap", &["--profile <NAME>"]),

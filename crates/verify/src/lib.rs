@@ -21,7 +21,7 @@ mod arrival;
 mod compare;
 mod coverage;
 mod difference;
-mod entry;
+mod entered;
 pub mod fault;
 mod frame;
 mod hits;

@@ -34,6 +34,12 @@ fn for_function(args: &TraceGenArgs, path: &Path) -> Result<(), Failure> {
     }
     let (function, warnings) = source(path, bytes, &args.params)?;
     warn(&warnings);
+    if fs::canonicalize(path).is_ok_and(|source| fs::canonicalize(&args.write).is_ok_and(|target| source == target)) {
+        return Err(Failure::Input(format!(
+            "-w `{}` would overwrite the function; write to another file",
+            args.write.display()
+        )));
+    }
     let count = args.count.unwrap_or(FUNCTION_PACKETS);
     let mut stimulus = Stimulus::new(Arc::clone(&function), args.seed, StimulusOptions::of(&function));
     let bar = progress("packets", Some(count));

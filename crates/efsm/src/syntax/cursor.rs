@@ -5,7 +5,6 @@ use crate::model::Span;
 
 use super::ast::Name;
 use super::token::{Kind, Token};
-use super::words;
 
 /// A construct could not be read; what is wrong was reported.
 #[derive(Debug, Clone, Copy)]
@@ -144,13 +143,12 @@ impl<'s, 'k> Parser<'s, 'k> {
             return Ok(());
         }
         let help = match next.kind {
-            Kind::Name if words::TYPES.contains(&self.text_of(next.span)) && of.starts_with("the ") => {
+            Kind::Name | Kind::Number if self.text_of(next.span).starts_with(['u', 'i']) => {
                 "a type stands behind `:`, as in `name: u32`"
             }
             Kind::Name => "declarations and actions end with `;`, each before the next",
             Kind::OpenParen => {
-                "parentheses stand behind `forward`, `clone`, `emit`, the headers of `push`, `encap` and `emit`, and the \
-                 functions `min`, `max`, `ror` and `ewma`"
+                "only `forward` and the functions `min`, `max`, `ror` and `ewma` take something in parentheses"
             }
             _ => "declarations and actions end with `;`",
         };

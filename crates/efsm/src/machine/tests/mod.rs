@@ -4,7 +4,6 @@
 mod actions;
 mod contexts;
 mod rows;
-mod steps;
 mod stored;
 mod tables;
 mod values;

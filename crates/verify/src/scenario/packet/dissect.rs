@@ -54,7 +54,17 @@ impl Dissection<'_> {
         }
         let header = self.rest.get(..len)?.to_vec();
         self.rest = &self.rest[len..];
-        let layer = Layer { kind, bytes: header, given: Vec::new(), any: Vec::new() };
+        // What says which header follows may have other values than the usual one.
+        let given = match kind {
+            Kind::Eth | Kind::Vlan => vec![bytes(len as u16 - 2, 2)],
+            Kind::Mpls => vec![bits(23, 1)],
+            Kind::Ipv4 => vec![bytes(9, 1)],
+            Kind::Ipv6 => vec![bytes(6, 1)],
+            Kind::Extension(_) => vec![bytes(0, 1)],
+            Kind::Udp => vec![bytes(0, 2), bytes(2, 2)],
+            _ => Vec::new(),
+        };
+        let layer = Layer { kind, bytes: header, given, any: Vec::new() };
         let next = self.next(&layer);
         self.limit(&layer);
         self.packet.layers.push(layer);

@@ -219,3 +219,6 @@ fn checksum(layer: &mut Layer, rest: &[u8], sum: impl Fn(&[u8]) -> Sum) {
     };
     slice.write(&mut layer.bytes, value.into());
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,258 @@
+//! Scenario files as people write them: what is said about mistakes in them, about engines that do something else, and that no
+//! text makes them panic. `FLOWLOOM_BLESS=1` writes the texts anew.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flowloom_bpf::Interpreter;
+use flowloom_efsm::model::Function;
+use flowloom_efsm::{LowerOptions, Machine, compile, lower};
+use flowloom_testkit::{Rng, golden};
+use flowloom_verify::scenario::{Played, Script, Suite, play};
+use miette::{GraphicalReportHandler, GraphicalTheme};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios")
+}
+
+fn render(diagnostic: &dyn miette::Diagnostic) -> String {
+    let mut text = String::new();
+    let handler =
+        GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).with_width(110).with_links(false);
+    handler.render_report(&mut text, diagnostic).unwrap();
+    text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// A function with a bit of everything that scenarios can speak of.
+fn function() -> Arc<Function> {
+    let text = std::fs::read_to_string(folder().join("counting.efsm")).unwrap();
+    Arc::new(compile("counting.efsm", &text, &[]).unwrap_or_else(|e| panic!("{:?}", e.list)).0)
+}
+
+fn files(extension: &str) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension() == Some(extension.as_ref()))
+        .collect();
+    files.sort();
+    files
+}
+
+/// All that is said about a file: mistakes, or what the machine does otherwise.
+fn judge(name: &str, text: &str, function: &Arc<Function>) -> String {
+    let suite = match Suite::parse(name, text) {
+        Ok(suite) => suite,
+        Err(errors) => return render(&errors),
+    };
+    let mut said = String::new();
+    for scenario in suite.scenarios() {
+        match Script::new(&suite, scenario, function) {
+            Err(errors) => said.push_str(&render(&errors)),
+            Ok(script) => {
+                let played = play(&script, &mut Machine::new(Arc::clone(function)), None).unwrap();
+                said.push_str(&format!("scenario \"{}\", {} packets\n", scenario.name(), script.packets()));
+                played.mismatches.iter().for_each(|mismatch| said.push_str(&mismatch.to_string()));
+            }
+        }
+    }
+    said
+}
+
+#[test]
+fn mistakes_and_mismatches_are_explained() {
+    let function = function();
+    let files = files("scenario");
+    assert!(files.len() >= 4, "{files:?}");
+    for path in files {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        golden(path.with_extension("txt"), &judge(name, &std::fs::read_to_string(&path).unwrap(), &function));
+    }
+}
+
+fn script(function: &Arc<Function>, body: &str) -> Script {
+    let suite = Suite::parse("a", &format!("scenario \"a\"\n{body}")).unwrap_or_else(|e| panic!("{:?}", e.list));
+    Script::new(&suite, &suite.scenarios()[0], function).unwrap_or_else(|e| panic!("{:?}", e.list))
+}
+
+fn on_machine(function: &Arc<Function>, body: &str) -> Played {
+    play(&script(function, body), &mut Machine::new(Arc::clone(function)), None).unwrap()
+}
+
+/// Each line holds, and its opposite does not.
+#[test]
+fn what_holds_is_right_and_what_does_not_is_found() {
+    let function = function();
+    let start = "at 5s udp 10.0.0.1:7 > 10.0.0.2:9 data 4 -> forward 2 with ip.ttl = 63\n";
+    let cases = [
+        ("state flows 10.0.0.1, 10.0.0.2 is warm, packets = 1", "state flows 10.0.0.1, 10.0.0.2 is warm, packets = 2"),
+        ("state flows 10.0.0.2, 10.0.0.1 is warm", "state flows 10.0.0.2, 10.0.0.1 is cold"),
+        ("state flows of udp 10.0.0.2:1 > 10.0.0.1:2 is warm", "no state flows of udp 10.0.0.2:1 > 10.0.0.1:2"),
+        ("no state flows 10.0.0.1, 10.0.0.3", "state flows 10.0.0.1, 10.0.0.3 is cold"),
+        ("contexts flows is 1", "contexts flows is 2"),
+        ("global flows.total is 1", "global flows.total is 0"),
+        (
+            "state flows 10.0.0.1, 10.0.0.2 is warm, balance = -46",
+            "state flows 10.0.0.1, 10.0.0.2 is warm, balance = 46",
+        ),
+        ("wait 9999ms\nstate flows 10.0.0.1, 10.0.0.2 is warm", "wait 10s\nstate flows 10.0.0.1, 10.0.0.2 is warm"),
+        ("wait 10s\nsweep\ncontexts flows is 0", "wait 10s\nsweep\ncontexts flows is 1"),
+        ("udp 10.0.0.1:7 > 10.0.0.2:9 ttl 1 -> drop", "udp 10.0.0.1:7 > 10.0.0.2:9 ttl 1 -> pass"),
+        ("udp 10.0.0.1:7 > 10.0.0.2:9 ttl 1 -> any", "udp 10.0.0.1:7 > 10.0.0.2:9 ttl 2 -> any -> drop"),
+        (
+            "port 2 udp 10.0.0.5:7 > 10.0.0.6:9 ttl 9 -> reply with ip.ttl = 8",
+            "port 2 udp 10.0.0.5:7 > 10.0.0.6:9 ttl 9 -> forward 2 with ip.ttl = 8",
+        ),
+        ("arp request 10.0.0.1 > 10.0.0.2 -> flood", "arp request 10.0.0.1 > 10.0.0.2 -> forward 3"),
+        ("tcp 10.0.0.1:7 > 10.0.0.2:9 -> forward 2 with ip.ttl = any", "tcp 10.0.0.1:7 > 10.0.0.2:9 -> forward 2"),
+        (
+            "tcp 10.0.0.1:7 > 10.0.0.2:9 -> forward 2 as tcp 10.0.0.1:7 > 10.0.0.2:9 ttl 63",
+            "tcp 10.0.0.1:7 > 10.0.0.2:9 -> forward 2 as tcp 10.0.0.1:7 > 10.0.0.2:9 ttl 64",
+        ),
+        (
+            "repeat 3 every 4s as n { udp 10.0.0.1 + n:7 > 10.0.0.2:9 + n -> forward 2 with ip.ttl = 63 }\ncontexts flows is 3",
+            "repeat 3 every 4s as n { udp 10.0.0.1 + n:7 > 10.0.0.2:9 + n -> forward 2 with ip.ttl = 63 + n % 2 }\ncontexts flows is 2",
+        ),
+    ];
+    for (holds, fails) in cases {
+        let played = on_machine(&function, &format!("{start}{holds}"));
+        assert!(played.is_right(), "{holds}: {:#?}", played.mismatches);
+        let suite = Suite::parse("a", &format!("scenario \"a\"\n{start}{fails}")).unwrap();
+        match Script::new(&suite, &suite.scenarios()[0], &function) {
+            Ok(script) => {
+                let played = play(&script, &mut Machine::new(Arc::clone(&function)), None).unwrap();
+                assert!(!played.is_right(), "{fails}");
+                assert!(
+                    played.mismatches.iter().all(|m| m.line >= 3 && !m.details.is_empty()),
+                    "{fails}: {:#?}",
+                    played.mismatches
+                );
+            }
+            Err(errors) => assert!(fails.contains("-> any -> drop"), "{fails}: {:?}", errors.list),
+        }
+    }
+}
+
+/// An engine that runs another function is found out, also where the scenario says nothing.
+#[test]
+fn engines_are_held_to_what_the_machine_did() {
+    // Floods do not run on the interpreter.
+    let text = std::fs::read_to_string(folder().join("counting.efsm")).unwrap().replace("flood;", "pass;");
+    let right = Arc::new(compile("counting.efsm", &text, &[]).unwrap().0);
+    let body = "repeat 3 { udp 10.0.0.1:7 > 10.0.0.2:9 -> any }";
+    let script = script(&right, body);
+    let reference = play(&script, &mut Machine::new(Arc::clone(&right)), None).unwrap();
+    assert!(reference.is_right());
+    for (from, to, said) in [
+        ("packets += 1;", "packets += 1;", None),
+        ("forward(2);", "forward(3);", Some("found: REDIRECT by port 3")),
+        ("ip.ttl -= 1;", "ip.ttl -= 2;", Some("ipv4.ttl: expected 63, found 62")),
+        ("packets += 1;", "packets += 2;", Some("packets expected 3, found 6")),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let (other, _) = compile("other", &text.replace(from, to), &[]).unwrap();
+        let program = lower(&other, &LowerOptions::default()).unwrap();
+        let played = play(&script, &mut Interpreter::new(Arc::new(program)).unwrap(), Some(&reference)).unwrap();
+        let all: String = played.mismatches.iter().map(ToString::to_string).collect();
+        match said {
+            None => assert_eq!(all, ""),
+            Some(said) => assert!(all.contains(said), "{from} -> {to}: {all}"),
+        }
+    }
+}
+
+/// The blocks of the chapter are right, as far as they stand alone.
+#[test]
+fn the_examples_of_the_book_are_read() {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/src/scenarios.md"))
+        .unwrap();
+    let source = "function book;\nparam out: port;\nstateful knock { key ip.src; states closed, first, third; on closed { drop; } }\n\
+                  stateful flows { key 5-tuple; states small, big; reg packets: u32; global total: u64; on small { drop; } }\n";
+    let function = Arc::new(compile("book", source, &[]).unwrap_or_else(|e| panic!("{:?}", e.list)).0);
+    let mut examples = 0;
+    for kind in ["scenario", "scenario,packets", "scenario,state"] {
+        for block in text.split(&format!("```{kind}\n")).skip(1) {
+            let block = block.split("```").next().unwrap();
+            let whole = match kind {
+                "scenario" => block.to_owned(),
+                _ => format!("scenario \"a\"\n{block}"),
+            };
+            let suite = Suite::parse("book", &whole).unwrap_or_else(|e| panic!("{:?}\n{whole}", e.list));
+            for scenario in suite.scenarios() {
+                Script::new(&suite, scenario, &function).unwrap_or_else(|e| panic!("{:?}\n{whole}", e.list));
+            }
+            examples += 1;
+        }
+    }
+    assert!(examples >= 5, "{examples}");
+}
+
+#[test]
+fn no_text_makes_it_panic() {
+    let function = function();
+    let mut texts: Vec<String> = files("scenario").iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let functions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions");
+    for name in ["port_knocking", "big_flow"] {
+        texts.push(std::fs::read_to_string(functions.join(format!("{name}/{name}.scenario"))).unwrap());
+    }
+    let parts: Vec<&str> = texts.iter().flat_map(|text| text.split_inclusive([' ', '\n', ':', ','])).collect();
+    let mut rng = Rng::from_env(0x7363_656e);
+    let (mut read, mut refused) = (0, 0);
+    for round in 0..3000 {
+        let text = rng.pick(&texts);
+        let mut pieces: Vec<&str> = text.split_inclusive([' ', '\n', ':', ',']).collect();
+        for _ in 0..1 + rng.below(4) {
+            let at = rng.below(pieces.len());
+            match rng.below(4) {
+                0 => drop(pieces.remove(at)),
+                1 => pieces.insert(at, *rng.pick(&parts)),
+                2 => pieces[at] = *rng.pick(&parts),
+                _ => pieces.truncate(at + 1),
+            }
+        }
+        let mut text: String = pieces.concat();
+        if round % 7 == 0 {
+            let at = rng.below(text.len() + 1);
+            let at = (0..=at).rev().find(|&at| text.is_char_boundary(at)).unwrap();
+            let odd = [
+                "\u{0}",
+                "é",
+                "\"",
+                "0x",
+                "[[[[",
+                "{",
+                "}",
+                "->",
+                "%0",
+                "*18446744073709551615",
+                "999999999999999999999m",
+            ];
+            text.insert_str(at, odd[rng.below(odd.len())]);
+        }
+        match Suite::parse("random", &text) {
+            Err(errors) => {
+                refused += 1;
+                let _ = render(&errors);
+            }
+            Ok(suite) => {
+                for scenario in suite.scenarios() {
+                    match Script::new(&suite, scenario, &function) {
+                        Err(errors) => {
+                            refused += 1;
+                            let _ = render(&errors);
+                        }
+                        Ok(script) if script.packets() < 500 => {
+                            read += 1;
+                            let played = play(&script, &mut Machine::new(Arc::clone(&function)), None).unwrap();
+                            let _: String = played.mismatches.iter().map(ToString::to_string).collect();
+                        }
+                        Ok(_) => {}
+                    }
+                }
+            }
+        }
+    }
+    println!("{read} read, {refused} refused");
+    assert!(read > 500 && refused > 500, "{read} read, {refused} refused");
+}
