@@ -16,7 +16,7 @@ deps: ## install what the tests need and the machine lacks (apt-get; root or sud
 run: ## build, make traffic, run a function on it, compare the engines (no root needed)
 	$(CARGO) build --release -p flowloom-cli
 	@mkdir -p $(DEMO)
-	$(FLOWLOOM) trace gen --function $(FUNCTION) --packets 20000 --seed 1 -w $(DEMO)/knock.pcap
+	$(FLOWLOOM) trace gen --function $(FUNCTION) --count 20000 --seed 1 -w $(DEMO)/knock.pcap
 	$(FLOWLOOM) run $(FUNCTION) -r $(DEMO)/knock.pcap -w $(DEMO)/passed.pcapng
 	$(FLOWLOOM) verify $(FUNCTION) -r $(DEMO)/knock.pcap --targets available
 

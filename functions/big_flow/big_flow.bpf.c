@@ -89,7 +89,7 @@ int big_flow(struct xdp_md *ctx)
 
 	if (!h.ports)
 		return forward();
-	if (h.ip4) {
+	if (h.version == 4) {
 		key.src = v4_mapped(h.ip4->saddr);
 		key.dst = v4_mapped(h.ip4->daddr);
 	} else {
@@ -121,7 +121,7 @@ int big_flow(struct xdp_md *ctx)
 	}
 	flow->deadline = now + QUIET_NS;
 
-	if (h.ip4)
+	if (h.version == 4)
 		set_tos(h.ip4, MARK);
 	else
 		set_traffic_class(h.ip6, MARK);

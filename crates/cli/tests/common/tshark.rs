@@ -69,6 +69,7 @@ pub struct Opinion {
     /// Segments left of routing headers.
     segments_left: String,
     home_address: String,
+    labels: String,
     status: [String; 5],
 }
 
@@ -83,27 +84,40 @@ impl Opinion {
         let headers: Vec<&str> = self.protocols.split(':').collect();
         let extensions = headers.iter().filter(|h| h.starts_with("ipv6.") || **h == "ah").count();
         let tags = headers.iter().filter(|h| ["vlan", "ieee8021ad"].contains(h)).count();
+        let labels = self.labels.split(',').count();
         // An authentication header has at least 12 bytes; `tshark` goes on behind one of 8.
         let is_ah_short = self.ah_units.split(',').any(|units| units == "0");
         let is_elsewhere =
             self.segments_left.split(',').any(|left| !["", "0"].contains(&left)) || !self.home_address.is_empty();
-        extensions > 4 || tags > 2 || is_ah_short || is_elsewhere || headers.windows(2).any(|two| two == ["ip", "ah"])
+        extensions > 4
+            || tags > 2
+            || labels > 4
+            || is_ah_short
+            || is_elsewhere
+            || headers.windows(2).any(|two| two == ["ip", "ah"])
     }
 }
 
 /// Opinions by time stamp, which must be unique.
 pub fn opinions(test: &str, capture: &Path) -> Option<HashMap<String, Opinion>> {
-    let mut wanted =
-        vec!["frame.time_epoch", "frame.protocols", "ah.length", "ipv6.routing.segleft", "ipv6.opt.mipv6.home_address"];
+    let mut wanted = vec![
+        "frame.time_epoch",
+        "frame.protocols",
+        "ah.length",
+        "ipv6.routing.segleft",
+        "ipv6.opt.mipv6.home_address",
+        "mpls.label",
+    ];
     wanted.extend(CHECKSUMS);
     let rows = fields(test, capture, &wanted)?;
     let count = rows.len();
     let opinions: HashMap<String, Opinion> = rows
         .into_iter()
         .map(|row| {
-            let status = std::array::from_fn(|i| row[i + 5].clone());
-            let [protocols, ah_units, segments_left, home_address] = std::array::from_fn(|i| row[i + 1].clone());
-            (row[0].clone(), Opinion { protocols, ah_units, segments_left, home_address, status })
+            let status = std::array::from_fn(|i| row[i + 6].clone());
+            let [protocols, ah_units, segments_left, home_address, labels] =
+                std::array::from_fn(|i| row[i + 1].clone());
+            (row[0].clone(), Opinion { protocols, ah_units, segments_left, home_address, labels, status })
         })
         .collect();
     assert_eq!(opinions.len(), count, "time stamps of {} are not unique", capture.display());
