@@ -105,8 +105,9 @@ fn subjects(paths: &[PathBuf]) -> Result<Vec<Subject>, Failure> {
         if path.is_dir() {
             walk(path, &mut sources)?;
         } else if is("scenario") {
-            let (function, suite) = read_suite(path)?;
-            sources.entry(function).or_default().push(suite);
+            for (function, suite) in read_suite(path)? {
+                sources.entry(function).or_default().push(suite);
+            }
         } else {
             let mut found = BTreeMap::new();
             let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -143,30 +144,35 @@ fn walk(folder: &Path, sources: &mut BTreeMap<PathBuf, Vec<Suite>>) -> Result<()
         } else if is("efsm") {
             sources.entry(path).or_default();
         } else if is("scenario") {
-            let (function, suite) = read_suite(&path)?;
-            sources.entry(function).or_default().push(suite);
+            for (function, suite) in read_suite(&path)? {
+                sources.entry(function).or_default().push(suite);
+            }
         }
     }
     Ok(())
 }
 
-/// A scenario file and the source that it is about: the one it names, or the only one in its folder.
-fn read_suite(path: &Path) -> Result<(PathBuf, Suite), Failure> {
+/// The sources that a scenario file is about, those it names or the only one in its folder, each with the scenarios.
+fn read_suite(path: &Path) -> Result<Vec<(PathBuf, Suite)>, Failure> {
     let text = fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
-    let suite = Suite::parse(&path.display().to_string(), &text).map_err(|errors| Failure::Source(Box::new(errors)))?;
+    let parse = || Suite::parse(&path.display().to_string(), &text).map_err(|errors| Failure::Source(Box::new(errors)));
+    let suite = parse()?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    if let Some(name) = suite.function() {
-        let source = folder.join(name);
-        fs::metadata(&source).map_err(|e| Failure::file("read", &source, &e))?;
-        return Ok((source, suite));
+    if !suite.functions().is_empty() {
+        let named = suite.functions().iter().map(|name| {
+            let source = folder.join(name);
+            fs::metadata(&source).map_err(|e| Failure::file("read", &source, &e))?;
+            Ok((source, parse()?))
+        });
+        return named.collect();
     }
     let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let mut sources: Vec<PathBuf> =
         entries(here)?.into_iter().filter(|p| p.extension().is_some_and(|e| e == "efsm")).collect();
     match sources.len() {
-        1 => Ok((folder.join(sources.remove(0).file_name().unwrap_or_default()), suite)),
+        1 => Ok(vec![(folder.join(sources.remove(0).file_name().unwrap_or_default()), suite)]),
         n => Err(Failure::Input(format!(
-            "`{}`: its folder has {n} functions; name one in the file's first line: `function NAME.efsm`",
+            "`{}`: its folder has {n} functions; name those it is about in the file's first line: `function NAME.efsm`",
             path.display()
         ))),
     }

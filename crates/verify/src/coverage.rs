@@ -9,7 +9,7 @@ use std::fmt;
 use flowloom_efsm::Coverage;
 use flowloom_efsm::model::{Condition, Element, Function, NextState, Policy, Relation, Row};
 
-use crate::entered::Known;
+use crate::entry::Entries;
 
 /// Something of a function that packets can reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,8 +107,8 @@ impl<'f> Reached<'f> {
     /// Everything that packets can reach, in the order of the source, with its hits.
     pub fn points(&self) -> Vec<Point> {
         let mut points = Vec::new();
-        let entries = Known::at_entries(self.function);
-        for ((element, reached), known) in self.function.elements.iter().zip(&self.total.elements).zip(&entries) {
+        let entries = Entries::of(self.function);
+        for (index, (element, reached)) in self.function.elements.iter().zip(&self.total.elements).enumerate() {
             let states = element.stateful.as_ref().map(|s| s.states.as_slice());
             let state_name = |state: u16| states.and_then(|names| names.get(usize::from(state))).cloned();
             let mut push = |what, state, offset, hits| {
@@ -129,11 +129,10 @@ impl<'f> Reached<'f> {
                 let hits = reached.hard_expired.get(&state).copied().unwrap_or(0);
                 push(What::HardTimeout, state_name(state), element.span.start, hits);
             }
-            if can_miss(element, known) {
+            if can_miss(&entries, index, element) {
                 push(What::NoMatch, None, element.otherwise.span.start, reached.no_match);
             }
-            let key = element.stateful.as_ref().and_then(|s| s.key.as_ref());
-            if key.is_some_and(|key| key.fields().any(|field| !known.has(field))) {
+            if entries.can_lack_key(index, element) {
                 push(What::NoKey, None, element.otherwise.span.start, reached.no_key);
             }
             if element.stateful.as_ref().is_some_and(|s| s.policy != Policy::Reject) {
@@ -189,9 +188,9 @@ fn states_with(element: &Element, timer: fn(Option<u64>, Option<u64>) -> bool) -
 
 /// Whether a packet with a key can match no row: not where in every state some row always matches, or two rows that differ
 /// in one comparison only, which the one wants and the other does not.
-fn can_miss(element: &Element, known: &Known) -> bool {
-    let known = known.with_key(element);
-    let reads_only_what_is_there = |row: &&Row| row.fields().iter().all(|&field| known.has(field));
+fn can_miss(entries: &Entries, index: usize, element: &Element) -> bool {
+    let reads_only_what_is_there =
+        |row: &&Row| row.fields().into_iter().all(|field| entries.always_has(index, element, field));
     let states = element.stateful.as_ref().map_or(1, |s| s.states.len() as u16);
     (0..states).any(|state| {
         let here = element.rows.iter().filter(|row| row.states.is_empty() || row.states.contains(&state));

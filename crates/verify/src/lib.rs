@@ -21,7 +21,7 @@ mod arrival;
 mod compare;
 mod coverage;
 mod difference;
-mod entered;
+mod entry;
 pub mod fault;
 mod frame;
 mod hits;

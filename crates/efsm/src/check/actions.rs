@@ -4,7 +4,7 @@ use flowloom_wire::field::{FieldId, Source};
 
 use crate::diagnostic::{Code, did_you_mean, list_names};
 use crate::model::{
-    Actions, BinaryOp, Destination, Expr, NewValue, Span, Terminal, Type, Update, Wide, Width, Write, WriteTarget,
+    Actions, BinaryOp, Destination, Expr, NewValue, Span, Step, Terminal, Type, Update, Wide, Width, Write, WriteTarget,
 };
 use crate::syntax::ast::{self, Block, Expr as Tree, ExprKind, Name, Statement};
 
@@ -51,8 +51,8 @@ impl Target {
 }
 
 /// A value's destination: how wide, and how it is called in messages.
-struct Slot {
-    ty: Type,
+pub(super) struct Slot {
+    pub(super) ty: Type,
     unit_ns: Option<u64>,
     leaf: Leaf,
     name: String,
@@ -70,7 +70,9 @@ impl<'s> Checker<'s, '_> {
         let mut targets: Vec<(Target, Span)> = Vec::new();
         for statement in &block.statements {
             let span = match statement {
-                Statement::Assign { span, .. } | Statement::Terminal { span, .. } => *span,
+                Statement::Assign { span, .. } | Statement::Step { span, .. } | Statement::Terminal { span, .. } => {
+                    *span
+                }
             };
             if let Some(before) = terminal.filter(|_| !is_reported) {
                 is_reported = true;
@@ -83,6 +85,11 @@ impl<'s> Checker<'s, '_> {
                 Statement::Assign { target, op, value, span } => {
                     self.assign(*target, *op, value, *span, &mut effects, &mut targets);
                 }
+                Statement::Step { span, kind } => {
+                    if let Some(kind) = self.step(kind, *span) {
+                        effects.actions.steps.push(Step { kind, span: *span });
+                    }
+                }
                 Statement::Terminal { span, kind } => {
                     if let Some(checked) = self.terminal(kind, element, *span) {
                         effects.actions.terminal = checked;
@@ -91,6 +98,7 @@ impl<'s> Checker<'s, '_> {
                 }
             }
         }
+        self.check_balance(&effects.actions.steps);
         if terminal.is_none() && !block.is_damaged {
             let end = block.span.end;
             let place = Span { start: end.saturating_sub(1), end };
@@ -128,13 +136,13 @@ impl<'s> Checker<'s, '_> {
             return None;
         }
         targets.push((target, span));
-        let slot = self.slot(target, name);
+        let slot = self.slot(target, name.text);
         if slot.ty.is_wide() {
-            let (target, value) = self.wide_value(target, name, op, tree)?;
+            let (target, value) = self.wide_value(target, name.text, op, tree)?;
             effects.push(target, value, span);
             return Some(());
         }
-        let value = self.narrow_for(tree, target, name)?;
+        let value = self.narrow_for(tree, target, name.text)?;
         let value = match op {
             None => value,
             Some(op) => {
@@ -148,7 +156,7 @@ impl<'s> Checker<'s, '_> {
     }
 
     /// A value for a destination of at most 64 bits.
-    fn narrow_for(&mut self, tree: &Tree<'s>, target: Target, name: Name<'s>) -> Option<Operand> {
+    pub(super) fn narrow_for(&mut self, tree: &Tree<'s>, target: Target, name: &str) -> Option<Operand> {
         let operand = self.operand(tree)?;
         let wide = match operand.kind {
             OperandKind::Wide(wide) => self.wide(wide),
@@ -163,13 +171,13 @@ impl<'s> Checker<'s, '_> {
             (None, Target::Write(WriteTarget::Field(_))) => {
                 "a value of 128 bits can only be written to an address field or a variable of type `ip`".to_owned()
             }
-            (None, _) => format!("declare `{}` with the type `ip` or `ipv6`", name.text),
+            (None, _) => format!("declare `{name}` with the type `ip` or `ipv6`"),
         };
         self.sink
             .error(
                 Code::WidthMismatch,
                 operand.span,
-                format!("{} has 128 bits and does not fit in `{}`", wide.shown(), name.text),
+                format!("{} has 128 bits and does not fit in `{name}`", wide.shown()),
                 "128 bits",
             )
             .help(help);
@@ -240,7 +248,7 @@ impl<'s> Checker<'s, '_> {
             .help(format!("{help}; `flowloom fields` shows what can be written"));
     }
 
-    fn slot(&self, target: Target, name: Name<'s>) -> Slot {
+    pub(super) fn slot(&self, target: Target, name: &str) -> Slot {
         let leaf = match target {
             Target::Update(Destination::Register(i)) => Leaf::Register(i),
             Target::Update(Destination::Global(i)) => Leaf::Global(i),
@@ -249,11 +257,11 @@ impl<'s> Checker<'s, '_> {
         };
         let info = self.leaf(leaf);
         let ty = Type { width_bits: info.width_bits, signed: info.signed };
-        Slot { ty, unit_ns: info.unit_ns, leaf, name: name.text.to_owned() }
+        Slot { ty, unit_ns: info.unit_ns, leaf, name: name.to_owned() }
     }
 
     /// An expression for a destination, and the width it is computed in.
-    fn value(&mut self, value: &Operand, slot: &Slot) -> Option<(Expr, Width)> {
+    pub(super) fn value(&mut self, value: &Operand, slot: &Slot) -> Option<(Expr, Width)> {
         let mut facts = Facts::default();
         self.gather(value, &mut facts)?;
         if let Some(unit_ns) = slot.unit_ns {
@@ -436,7 +444,7 @@ fn overlap(a: Target, b: Target) -> bool {
     }
 }
 
-fn share_bits(a: FieldId, b: FieldId) -> bool {
+pub(super) fn share_bits(a: FieldId, b: FieldId) -> bool {
     match (a.source(), b.source()) {
         (Source::Header(header, x), Source::Header(other, y)) => {
             let end = |s: flowloom_wire::graph::Slice| s.offset_bits + u16::from(s.width_bits);

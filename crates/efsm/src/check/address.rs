@@ -4,7 +4,7 @@ use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
 
 use crate::diagnostic::Code;
 use crate::model::{BinaryOp, Condition, Expr, NewValue, Relation, Span, Type, Wide, Width, WriteTarget};
-use crate::syntax::ast::{Expr as Tree, Name};
+use crate::syntax::ast::Expr as Tree;
 
 use super::Checker;
 use super::actions::Target;
@@ -305,7 +305,7 @@ impl<'s> Checker<'s, '_> {
     pub(super) fn wide_value(
         &mut self,
         target: Target,
-        name: Name<'s>,
+        name: &str,
         op: Option<BinaryOp>,
         tree: &Tree<'s>,
     ) -> Option<(Target, NewValue)> {
@@ -346,7 +346,7 @@ impl<'s> Checker<'s, '_> {
             .error(
                 Code::WidthMismatch,
                 operand.span,
-                format!("`{}` has 128 bits and takes an address, not a number", name.text),
+                format!("`{name}` has 128 bits and takes an address, not a number"),
                 "expected an address of 128 bits",
             )
             .help(help);

@@ -303,6 +303,16 @@ impl<'s> Checker<'s, '_> {
             };
             self.sink.error(Code::BadOtherwise, write.span, found, "not possible here").help(help);
         }
+        for step in &effects.actions.steps {
+            self.sink
+                .error(
+                    Code::BadOtherwise,
+                    step.span,
+                    "`otherwise` cannot change the frame or send others",
+                    "not possible here",
+                )
+                .help(help);
+        }
         if let Terminal::Forward(port) = &effects.actions.terminal
             && !is_constant(port)
         {

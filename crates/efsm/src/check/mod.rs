@@ -16,6 +16,7 @@ mod names;
 mod numeric;
 mod operand;
 mod row;
+mod steps;
 
 use std::sync::Arc;
 
@@ -41,8 +42,13 @@ pub fn compile(
     let source = Arc::new(Source { name: name.to_owned(), text: text.to_owned() });
     let mut sink = Sink::new(Arc::clone(&source));
     let program = parse(text, &mut sink);
-    let mut checker =
-        Checker { sink: &mut sink, source: Arc::clone(&source), names: Names::default(), elements: Vec::new() };
+    let mut checker = Checker {
+        sink: &mut sink,
+        source: Arc::clone(&source),
+        names: Names::default(),
+        elements: Vec::new(),
+        graph: Arc::new(Graph::standard().clone()),
+    };
     let function = checker.program(&program, params);
     let failed = sink.has_errors();
     debug_assert!(failed || is_complete(&program, &function), "a part of `{name}` was lost without an error");
@@ -61,7 +67,8 @@ fn is_complete(program: &Program<'_>, function: &Function) -> bool {
             tree.rows.len() == element.rows.len()
                 && tree.rows.iter().zip(&element.rows).all(|(tree, row)| {
                     // One statement is the terminal action.
-                    tree.block.statements.len() == row.updates.len() + row.actions.writes.len() + 1
+                    tree.block.statements.len()
+                        == row.updates.len() + row.actions.writes.len() + row.actions.steps.len() + 1
                         && tree.conditions.len() <= row.conditions.len()
                 })
         })
@@ -74,6 +81,8 @@ struct Checker<'s, 'k> {
     names: Names<'s>,
     /// The names of all elements, in order.
     elements: Vec<Name<'s>>,
+    /// The parse graph, with the headers that the function declares.
+    graph: Arc<Graph>,
 }
 
 impl<'s> Checker<'s, '_> {
@@ -86,13 +95,12 @@ impl<'s> Checker<'s, '_> {
         self.element_names(program);
         let elements: Vec<_> =
             program.elements.iter().enumerate().map(|(i, tree)| self.element(i, tree, program.is_damaged)).collect();
-        let graph = Arc::new(Graph::standard().clone());
         if !self.sink.has_errors() {
-            lint::warn(&elements, &metadata, &graph, self.sink);
+            lint::warn(&elements, &metadata, &self.graph, self.sink);
         }
         names::warn_unused(&self.names.leave_function(), self.sink);
         let name = program.name.map_or_else(String::new, |n| n.text.to_owned());
-        Function { name, source: Arc::clone(&self.source), graph, metadata, elements }
+        Function { name, source: Arc::clone(&self.source), graph: Arc::clone(&self.graph), metadata, elements }
     }
 
     fn name_of_function(&mut self, program: &Program<'s>) {

@@ -326,7 +326,7 @@ impl<'s> Checker<'s, '_> {
 
     /// A field as the function calls it.
     pub(super) fn field_name(&self, field: FieldId) -> String {
-        field.name().into_owned()
+        self.graph.field_name(field).into_owned()
     }
 
     /// Reports a name that nothing has.

@@ -31,6 +31,10 @@ pub enum Code {
     UnknownName,
     /// No such packet field.
     UnknownField,
+    /// No such header.
+    UnknownHeader,
+    /// Headers that do not make a packet, or a change that a frame cannot take.
+    BadHeaders,
     /// No such state.
     UnknownState,
     /// No such element.
@@ -104,6 +108,8 @@ impl Code {
             Code::Duplicate => "efsm::duplicate",
             Code::UnknownName => "efsm::unknown_name",
             Code::UnknownField => "efsm::unknown_field",
+            Code::UnknownHeader => "efsm::unknown_header",
+            Code::BadHeaders => "efsm::bad_headers",
             Code::UnknownState => "efsm::unknown_state",
             Code::UnknownElement => "efsm::unknown_element",
             Code::UnknownParameter => "efsm::unknown_parameter",

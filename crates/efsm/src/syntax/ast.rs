@@ -173,7 +173,26 @@ pub(crate) struct Block<'s> {
 #[derive(Debug)]
 pub(crate) enum Statement<'s> {
     Assign { target: Name<'s>, op: Option<BinaryOp>, value: Expr<'s>, span: Span },
+    Step { span: Span, kind: Step<'s> },
     Terminal { span: Span, kind: Terminal<'s> },
+}
+
+/// Something that happens to the frame as a whole.
+#[derive(Debug)]
+pub(crate) enum Step<'s> {
+    Push(Template<'s>),
+    Pop(Name<'s>),
+    Encap(Vec<Template<'s>>),
+    Decap,
+    Clone(Expr<'s>),
+    Emit(Expr<'s>, Vec<Template<'s>>),
+}
+
+/// `header(field = value, ...)`
+#[derive(Debug)]
+pub(crate) struct Template<'s> {
+    pub(crate) header: Name<'s>,
+    pub(crate) values: Vec<(Name<'s>, Expr<'s>)>,
 }
 
 #[derive(Debug)]

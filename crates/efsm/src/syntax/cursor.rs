@@ -5,6 +5,7 @@ use crate::model::Span;
 
 use super::ast::Name;
 use super::token::{Kind, Token};
+use super::words;
 
 /// A construct could not be read; what is wrong was reported.
 #[derive(Debug, Clone, Copy)]
@@ -143,12 +144,13 @@ impl<'s, 'k> Parser<'s, 'k> {
             return Ok(());
         }
         let help = match next.kind {
-            Kind::Name | Kind::Number if self.text_of(next.span).starts_with(['u', 'i']) => {
+            Kind::Name if words::TYPES.contains(&self.text_of(next.span)) && of.starts_with("the ") => {
                 "a type stands behind `:`, as in `name: u32`"
             }
             Kind::Name => "declarations and actions end with `;`, each before the next",
             Kind::OpenParen => {
-                "only `forward` and the functions `min`, `max`, `ror` and `ewma` take something in parentheses"
+                "parentheses stand behind `forward`, `clone`, `emit`, the headers of `push`, `encap` and `emit`, and the \
+                 functions `min`, `max`, `ror` and `ewma`"
             }
             _ => "declarations and actions end with `;`",
         };

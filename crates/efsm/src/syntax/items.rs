@@ -5,6 +5,7 @@ use crate::model::Span;
 
 use super::ast::{Clause, ClauseKind, Constant, Element, Expire, Key, Name, Param, Policy, Preload, Program, Variable};
 use super::cursor::{Failed, Parsed, Parser};
+use super::rows::STEPS;
 use super::token::Kind;
 use super::words;
 
@@ -229,7 +230,7 @@ impl<'s> Parser<'s, '_> {
         let token = self.peek();
         let word = Name { text: self.word(), span: token.span };
         if !CLAUSES.contains(&word.text) {
-            let help = if words::future_statement(word.text).is_some() || self.peek_at(1).kind == Kind::Equal {
+            let help = if STEPS.contains(&word.text) || self.peek_at(1).kind == Kind::Equal {
                 "actions stand in the block of a row: `on STATE when CONDITION { ... }`".to_owned()
             } else if matches!(word.text, "state" | "register" | "registers") {
                 format!("did you mean `{}`?", if word.text == "state" { "states" } else { "reg" })

@@ -3,13 +3,16 @@
 use crate::diagnostic::{Code, did_you_mean};
 use crate::model::BinaryOp;
 
-use super::ast::{Block, Element, Name, Next, Otherwise, Row, Statement, States, Terminal, Timer};
+use super::ast::{
+    Block, Element, Expr, Name, Next, Otherwise, Row, Statement, States, Step, Template, Terminal, Timer,
+};
 use super::cursor::{Failed, Parsed, Parser};
 use super::items::ROWS;
 use super::token::{Kind, Token};
 use super::words;
 
 const TERMINALS: &[&str] = &["drop", "pass", "punt", "forward", "reply", "flood", "goto"];
+pub(super) const STEPS: &[&str] = &["push", "pop", "encap", "decap", "clone", "emit"];
 
 impl<'s> Parser<'s, '_> {
     /// A row or `otherwise`, at its first word.
@@ -144,8 +147,8 @@ impl<'s> Parser<'s, '_> {
                 return Ok(());
             }
             self.unexpected("an action").help(
-                "actions are `field = value;`, `register += value;` and, last, one of `drop`, `pass`, `punt`, `forward`, \
-                 `reply`, `flood`, `goto`",
+                "actions are `field = value;`, `register += value;`, `push`, `pop`, `encap`, `decap`, `clone`, `emit` and, \
+                 last, one of `drop`, `pass`, `punt`, `forward`, `reply`, `flood`, `goto`",
             );
             return Err(Failed);
         }
@@ -159,6 +162,13 @@ impl<'s> Parser<'s, '_> {
             block.statements.push(Statement::Assign { target, op, value, span });
             return Ok(());
         }
+        if STEPS.contains(&word) {
+            let kind = self.step()?;
+            let span = self.span_from(start.span.start);
+            self.semicolon(&format!("`{word}`"))?;
+            block.statements.push(Statement::Step { span, kind });
+            return Ok(());
+        }
         if TERMINALS.contains(&word) {
             let kind = self.terminal()?;
             let span = self.span_from(start.span.start);
@@ -168,6 +178,74 @@ impl<'s> Parser<'s, '_> {
         }
         self.report_unknown_action(start);
         Err(Failed)
+    }
+
+    fn step(&mut self) -> Parsed<Step<'s>> {
+        let word = self.bump();
+        Ok(match self.text_of(word.span) {
+            "push" => Step::Push(self.template()?),
+            "pop" => Step::Pop(self.header("`vlan` or `mpls`", "write `pop vlan;` or `pop mpls;`")?),
+            "encap" => Step::Encap(self.templates()?),
+            "decap" => Step::Decap,
+            "clone" => Step::Clone(self.step_port()?),
+            _ => {
+                let port = self.step_port()?;
+                Step::Emit(port, self.templates()?)
+            }
+        })
+    }
+
+    fn header(&mut self, expected: &str, help: &str) -> Parsed<Name<'s>> {
+        if !self.is(Kind::Name) {
+            self.unexpected(expected).help(help);
+            return Err(Failed);
+        }
+        self.name(expected)
+    }
+
+    /// `(port)`
+    fn step_port(&mut self) -> Parsed<Expr<'s>> {
+        if self.eat(Kind::OpenParen).is_none() {
+            self.unexpected("`(` and the port")
+                .help("as in `clone(2);` or `emit(2) eth(dst = ..., src = ...) / ipv4(src = ..., dst = ...) / icmp(type = 8);`");
+            return Err(Failed);
+        }
+        let port = self.expr()?;
+        self.expect(Kind::CloseParen, "`)` after the port")?;
+        Ok(port)
+    }
+
+    /// `header(...) / header(...)`
+    fn templates(&mut self) -> Parsed<Vec<Template<'s>>> {
+        let mut templates = vec![self.template()?];
+        while self.eat(Kind::Slash).is_some() {
+            templates.push(self.template()?);
+        }
+        Ok(templates)
+    }
+
+    fn template(&mut self) -> Parsed<Template<'s>> {
+        let help = "headers stand behind each other as in `ipv4(src = a, dst = b) / udp(sport = 1, dport = 2)`";
+        let header = self.header("the name of a header", help)?;
+        let mut values = Vec::new();
+        if self.eat(Kind::OpenParen).is_none() {
+            return Ok(Template { header, values });
+        }
+        while self.eat(Kind::CloseParen).is_none() {
+            if self.peek_at(1).kind != Kind::Equal || !self.is(Kind::Name) {
+                self.unexpected("the name of a field and `=`")
+                    .help("the fields of a header are given by their names: `vlan(id = 5, pcp = 0)`");
+                return Err(Failed);
+            }
+            let field = self.name("the name of a field")?;
+            self.bump();
+            values.push((field, self.expr()?));
+            if self.eat(Kind::Comma).is_none() {
+                self.expect(Kind::CloseParen, "`,` or `)` after the value")?;
+                break;
+            }
+        }
+        Ok(Template { header, values })
     }
 
     fn terminal(&mut self) -> Parsed<Terminal<'s>> {
@@ -217,11 +295,14 @@ impl<'s> Parser<'s, '_> {
             "deny" | "reject" | "discard" => "did you mean `drop`?".to_owned(),
             "output" | "send" | "redirect" => "did you mean `forward`?".to_owned(),
             "broadcast" => "did you mean `flood`?".to_owned(),
-            _ => match did_you_mean(word, TERMINALS.iter().copied()) {
+            "copy" | "mirror" => "did you mean `clone`?".to_owned(),
+            "encapsulate" => "did you mean `encap`?".to_owned(),
+            "decapsulate" => "did you mean `decap`?".to_owned(),
+            _ => match did_you_mean(word, TERMINALS.iter().chain(STEPS).copied()) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => {
-                    "actions are `destination = value;` and, last, one of `drop`, `pass`, `punt`, `forward`, `reply`, \
-                         `flood`, `goto`"
+                    "actions are `destination = value;`, `push`, `pop`, `encap`, `decap`, `clone`, `emit` and, last, one \
+                     of `drop`, `pass`, `punt`, `forward`, `reply`, `flood`, `goto`"
                         .to_owned()
                 }
             },

@@ -63,6 +63,8 @@ pub(crate) const RESERVED: &[&str] = &[
     "clone",
     "push",
     "pop",
+    "encap",
+    "decap",
     "emit",
     "slow",
     "header",
@@ -71,13 +73,13 @@ pub(crate) const RESERVED: &[&str] = &[
     "else",
 ];
 
+/// Words that stand behind `:` as types.
+pub(crate) const TYPES: &[&str] =
+    &["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "ip", "ipv4", "ipv6", "mac", "time", "port"];
+
 /// What a word of a later version does, and what to write until then; `None` for a word that is none.
 pub(crate) fn future_statement(word: &str) -> Option<(&'static str, &'static str)> {
     Some(match word {
-        "clone" => ("makes a copy of the packet", "let each packet leave once, with `forward`, `pass` or `reply`"),
-        "emit" => ("sends a packet of its own", "answer with the packet itself: rewrite its fields and `reply`"),
-        "push" | "encap" => ("adds a header", "hand the packet to software that adds the header, with `punt`"),
-        "pop" | "decap" => ("removes a header", "hand the packet to software that removes the header, with `punt`"),
         "slow" => ("hands the packet to the slow path", "use `punt`, which hands it to the host"),
         _ => return None,
     })

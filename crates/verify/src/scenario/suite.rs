@@ -19,7 +19,7 @@ const DEPTH: usize = 4;
 pub struct Suite {
     pub(super) source: Arc<Source>,
     pub(super) tokens: Vec<Token>,
-    function: Option<String>,
+    functions: Vec<String>,
     scenarios: Vec<Scenario>,
 }
 
@@ -83,9 +83,10 @@ impl Suite {
         let source = Arc::new(Source { name: name.to_owned(), text: text.to_owned() });
         let (tokens, mut faults) = tokens(text);
         let statements = Grouper { tokens: &tokens, at: 0, faults: &mut faults }.block(0);
-        let mut reader = Reader { source: &source, tokens: &tokens, faults, function: None, scenarios: Vec::new() };
+        let mut reader =
+            Reader { source: &source, tokens: &tokens, faults, functions: Vec::new(), scenarios: Vec::new() };
         reader.read(statements);
-        let Reader { mut faults, function, scenarios, .. } = reader;
+        let Reader { mut faults, functions, scenarios, .. } = reader;
         if scenarios.is_empty() && faults.is_empty() {
             let end = Span { start: text.len(), end: text.len() };
             faults.push(
@@ -93,7 +94,7 @@ impl Suite {
             );
         }
         if faults.is_empty() {
-            return Ok(Suite { source, tokens, function, scenarios });
+            return Ok(Suite { source, tokens, functions, scenarios });
         }
         faults.sort_by_key(|fault| fault.span.start);
         Err(ScenarioErrors { name: name.to_owned(), list: faults.into_iter().map(|fault| fault.of(&source)).collect() })
@@ -104,9 +105,9 @@ impl Suite {
         &self.source.name
     }
 
-    /// The source of the function, where the file names one.
-    pub fn function(&self) -> Option<&str> {
-        self.function.as_deref()
+    /// The sources of the functions that it is about, where the file names them.
+    pub fn functions(&self) -> &[String] {
+        &self.functions
     }
 
     /// The scenarios in order; at least one.
@@ -184,7 +185,7 @@ struct Reader<'a> {
     source: &'a Arc<Source>,
     tokens: &'a [Token],
     faults: Vec<Fault>,
-    function: Option<String>,
+    functions: Vec<String>,
     scenarios: Vec<Scenario>,
 }
 
@@ -215,7 +216,7 @@ impl Reader<'_> {
             let is_setting = matches!(word, "function" | "param" | "let" | "ports" | "start");
             let result = match (self.scenarios.last_mut(), is_setting) {
                 (None, true) if word == "function" => {
-                    function(&self.source.text, tokens).map(|name| self.function = Some(name))
+                    functions(&self.source.text, tokens).map(|names| self.functions = names)
                 }
                 (None, true) => setting(&self.source.text, tokens, &mut common),
                 (Some(_), true) if word == "function" => {
@@ -257,21 +258,27 @@ impl Reader<'_> {
     }
 }
 
-fn function(text: &str, tokens: &[Token]) -> Result<String, Fault> {
+fn functions(text: &str, tokens: &[Token]) -> Result<Vec<String>, Fault> {
     let names = Names::new();
     let mut cursor = Cursor::new(text, tokens, &names);
     cursor.skip();
     let what = "the file of the function, such as `conntrack.efsm`";
-    let name = match cursor.peek() {
-        Some(Kind::Bytes(text)) => {
-            let name = String::from_utf8_lossy(text).into_owned();
-            cursor.skip();
-            name
+    let mut functions = Vec::new();
+    loop {
+        functions.push(match cursor.peek() {
+            Some(Kind::Bytes(text)) => {
+                let name = String::from_utf8_lossy(text).into_owned();
+                cursor.skip();
+                name
+            }
+            _ => cursor.word(what)?.0.to_owned(),
+        });
+        if !cursor.eat_sign(",") {
+            break;
         }
-        _ => cursor.word(what)?.0.to_owned(),
-    };
+    }
     cursor.end()?;
-    Ok(name)
+    Ok(functions)
 }
 
 /// Takes a `param`, `let`, `ports` or `start`.

@@ -4,6 +4,7 @@
 mod actions;
 mod contexts;
 mod rows;
+mod steps;
 mod stored;
 mod tables;
 mod values;

@@ -1,0 +1,314 @@
+//! Steps: headers that are added and taken away, copies, and packets of one's own.
+
+use flowloom_wire::{FieldId, Header, Stack, StackError};
+
+use crate::diagnostic::{Code, did_you_mean, list_names};
+use crate::model::{Expr, HeaderTemplate, NewValue, Span, Step, StepKind, WriteTarget};
+use crate::steps;
+use crate::syntax::ast::{self, Expr as Tree, Name, Template};
+
+use super::Checker;
+use super::actions::{Target, share_bits};
+
+/// The headers that can be made, by the names that their fields start with.
+const MADE: [Header; 10] = [
+    Header::Ethernet,
+    Header::Vlan,
+    Header::Mpls,
+    Header::Ipv4,
+    Header::Ipv6,
+    Header::Tcp,
+    Header::Udp,
+    Header::Icmp,
+    Header::Icmp6,
+    Header::Gtpu,
+];
+
+/// Fields without which a header means nothing: they have no default.
+const REQUIRED: [&str; 15] = [
+    "eth.dst",
+    "eth.src",
+    "vlan.id",
+    "mpls.label",
+    "ipv4.src",
+    "ipv4.dst",
+    "ipv6.src",
+    "ipv6.dst",
+    "tcp.sport",
+    "tcp.dport",
+    "udp.sport",
+    "udp.dport",
+    "icmp.type",
+    "icmp6.type",
+    "gtpu.teid",
+];
+
+impl<'s> Checker<'s, '_> {
+    /// A step of a row; `None` where it is wrong, which was reported.
+    pub(super) fn step(&mut self, step: &ast::Step<'s>, span: Span) -> Option<StepKind> {
+        let tags = [Header::Vlan, Header::Mpls];
+        match step {
+            ast::Step::Push(template) => {
+                let checked = self.template(template, "push", &tags)?;
+                self.check_required(template, &checked, |_| false)?;
+                Some(StepKind::Push(checked))
+            }
+            ast::Step::Pop(name) => self.made_header(*name, "pop", &tags).map(StepKind::Pop),
+            ast::Step::Encap(trees) => {
+                let tunnel = [Header::Ipv4, Header::Ipv6, Header::Udp, Header::Gtpu];
+                let headers = self.templates(trees, "encap", &tunnel);
+                self.stack(StepKind::Encapsulate(headers?), trees, span)
+            }
+            ast::Step::Decap => Some(StepKind::Decapsulate),
+            ast::Step::Clone(port) => self.step_port(port).map(StepKind::Clone),
+            ast::Step::Emit(port, trees) => {
+                let port = self.step_port(port);
+                let users: Vec<Header> = Header::USER.into_iter().take(self.graph.user_headers().len()).collect();
+                let headers = self.templates(trees, "emit", &[&MADE[..], &users].concat());
+                self.stack(StepKind::Emit { port: port?, headers: headers? }, trees, span)
+            }
+        }
+    }
+
+    fn step_port(&mut self, tree: &Tree<'s>) -> Option<Expr> {
+        let operand = self.narrow(tree)?;
+        self.port(&operand)
+    }
+
+    fn templates(&mut self, trees: &[Template<'s>], step: &str, allowed: &[Header]) -> Option<Vec<HeaderTemplate>> {
+        let templates: Vec<_> = trees.iter().map(|tree| self.template(tree, step, allowed)).collect();
+        templates.into_iter().collect()
+    }
+
+    /// Checks that the headers of a step make a packet, and that each has what it needs.
+    fn stack(&mut self, kind: StepKind, trees: &[Template<'s>], span: Span) -> Option<StepKind> {
+        let stack = match steps::stack(&self.graph, &kind) {
+            Ok(stack) => stack?,
+            Err(error) => {
+                self.report_stack(&kind, &error, trees, span);
+                return None;
+            }
+        };
+        let templates = match &kind {
+            StepKind::Encapsulate(templates) | StepKind::Emit { headers: templates, .. } => templates.as_slice(),
+            _ => &[],
+        };
+        let mut is_ok = true;
+        for (i, (tree, template)) in trees.iter().zip(templates).enumerate() {
+            // What follows says some of a header's fields.
+            let is_filled = |field| is_filled(&stack, i, field);
+            is_ok &= self.check_required(tree, template, is_filled).is_some();
+        }
+        is_ok.then_some(kind)
+    }
+
+    fn report_stack(&mut self, kind: &StepKind, error: &StackError, trees: &[Template<'s>], span: Span) {
+        let place = match error {
+            StackError::First { .. } => trees.first(),
+            StackError::Follows { header, after } => {
+                let is = |tree: &Template<'_>, name: &str| plain(name) == tree.header.text;
+                trees.windows(2).find(|two| is(&two[0], after) && is(&two[1], header)).map(|two| &two[1])
+            }
+            StackError::Last { .. } => trees.last(),
+        };
+        let help = match kind {
+            StepKind::Encapsulate(_) => {
+                "a tunnel is made as `encap ipv4(src = a, dst = b) / udp() / gtpu(teid = t);`, its IP header being `ipv4` or `ipv6`"
+            }
+            _ => {
+                "a packet is made from the outermost header on, as `emit(port) eth(...) / ipv4(...) / udp(...)` or `emit(port) \
+                 eth(...) / ipv4(...) / udp(...) / gtpu(...) / ipv4(...) / icmp(...)`"
+            }
+        };
+        self.sink
+            .error(
+                Code::BadHeaders,
+                place.map_or(span, |tree| tree.header.span),
+                error.to_string(),
+                "not at this place",
+            )
+            .help(help);
+    }
+
+    fn made_header(&mut self, name: Name<'s>, step: &str, allowed: &[Header]) -> Option<Header> {
+        if let Some(found) = allowed.iter().find(|header| self.graph.header_name(**header) == name.text) {
+            return Some(*found);
+        }
+        let names: Vec<String> = allowed.iter().map(|header| self.graph.header_name(*header).to_owned()).collect();
+        let near = did_you_mean(name.text, names.iter().map(String::as_str));
+        let outermost = plain(name.text);
+        let help = if outermost != name.text && names.iter().any(|known| known == outermost) {
+            format!("headers of a step have the names of outermost ones: write `{outermost}`")
+        } else if let Some(near) = near {
+            format!("did you mean `{near}`?")
+        } else {
+            format!("`{step}` knows {}", list_names(names.iter().map(String::as_str), 20))
+        };
+        let is_known =
+            MADE.iter().any(|header| header.name() == name.text) || self.graph.user_header(name.text).is_some();
+        let (code, message) = if is_known {
+            (Code::BadHeaders, format!("`{step}` cannot be done with `{}`", name.text))
+        } else {
+            (Code::UnknownHeader, format!("there is no header `{}` for `{step}`", name.text))
+        };
+        self.sink.error(code, name.span, message, "not possible here").help(help);
+        None
+    }
+
+    fn template(&mut self, tree: &Template<'s>, step: &str, allowed: &[Header]) -> Option<HeaderTemplate> {
+        let header = self.made_header(tree.header, step, allowed);
+        let mut is_ok = true;
+        let mut given: Vec<(FieldId, Span)> = Vec::new();
+        let mut values = Vec::new();
+        for (name, value) in &tree.values {
+            let Some(field) = header.and_then(|header| self.template_field(header, *name)) else {
+                self.operand(value); // its names count as used, and what is wrong in it is reported
+                is_ok = false;
+                continue;
+            };
+            if let Some((_, first)) = given.iter().find(|(other, _)| share_bits(*other, field)) {
+                self.sink
+                    .error(
+                        Code::WrittenTwice,
+                        name.span,
+                        format!("`{}` is given twice", self.field_name(field)),
+                        "given again",
+                    )
+                    .also(*first, "first given here")
+                    .help("each field, and each bit of a header, is given once");
+                is_ok = false;
+                continue;
+            }
+            given.push((field, name.span));
+            match self.template_value(field, value) {
+                Some(value) => values.push((field, value)),
+                None => is_ok = false,
+            }
+        }
+        is_ok.then_some(HeaderTemplate { header: header?, values })
+    }
+
+    /// The field called `name` of a header that is made.
+    fn template_field(&mut self, header: Header, name: Name<'s>) -> Option<FieldId> {
+        let of = self.graph.header_name(header).to_owned();
+        let field = self.graph.field(&format!("{of}.{}", name.text)).filter(|field| field.header() == Some(header));
+        if let Some(field) = field.filter(|field| field.is_writable()) {
+            return Some(field);
+        }
+        let known = self.given_fields(header);
+        let names = known.iter().map(|(name, _)| name.as_str());
+        let (code, message, label) = match field {
+            Some(_) => (Code::ReadOnlyField, format!("`{of}.{}` is filled in by itself", name.text), "cannot be given"),
+            None => (Code::UnknownField, format!("`{of}` has no field `{}`", name.text), "unknown field"),
+        };
+        let help = match (field, did_you_mean(name.text, names.clone()), (of.as_str(), name.text)) {
+            (None, _, ("ipv6", "ttl")) => "did you mean `hop_limit`?".to_owned(),
+            (None, _, ("ipv6", "tos" | "dscp")) => "did you mean `tc`?".to_owned(),
+            (None, Some(near), _) => format!("did you mean `{near}`?"),
+            (Some(_), ..) => format!("remove it; `{of}` takes {}", list_names(names, 24)),
+            (None, None, _) => format!("`{of}` takes {}", list_names(names, 24)),
+        };
+        self.sink.error(code, name.span, message, label).help(help);
+        None
+    }
+
+    /// The fields of a header that can be given, without its name.
+    fn given_fields(&self, header: Header) -> Vec<(String, FieldId)> {
+        let catalogue = FieldId::all().filter(|field| field.header() == Some(header) && field.is_writable());
+        let own = self.graph.user_fields(header).map(|(field, user)| (user.name.clone(), field));
+        catalogue.filter_map(|field| Some((field.name().split_once('.')?.1.to_owned(), field))).chain(own).collect()
+    }
+
+    fn template_value(&mut self, field: FieldId, tree: &Tree<'s>) -> Option<NewValue> {
+        let target = Target::Write(WriteTarget::Field(field));
+        let name = self.field_name(field);
+        let slot = self.slot(target, &name);
+        if slot.ty.is_wide() {
+            return self.wide_value(target, &name, None, tree).map(|(_, value)| value);
+        }
+        let operand = self.narrow_for(tree, target, &name)?;
+        let (value, width) = self.value(&operand, &slot)?;
+        Some(NewValue::Number { value, width })
+    }
+
+    /// Reports fields that must be given and are neither that nor `is_filled` by what follows.
+    fn check_required(
+        &mut self,
+        tree: &Template<'s>,
+        template: &HeaderTemplate,
+        is_filled: impl Fn(FieldId) -> bool,
+    ) -> Option<()> {
+        let is_missing = |field: &FieldId| {
+            field.header() == Some(template.header)
+                && !template.values.iter().any(|(given, _)| given == field)
+                && !is_filled(*field)
+        };
+        let missing: Vec<String> = REQUIRED
+            .iter()
+            .filter_map(|name| FieldId::by_name(name))
+            .filter(is_missing)
+            .filter_map(|field| Some(field.name().split_once('.')?.1.to_owned()))
+            .collect();
+        if missing.is_empty() {
+            return Some(());
+        }
+        let shown = list_names(missing.iter().map(String::as_str), 8);
+        let example: Vec<String> = missing.iter().map(|name| format!("{name} = ...")).collect();
+        let header = tree.header.text;
+        self.sink
+            .error(Code::Missing, tree.header.span, format!("`{header}` without {shown}"), format!("needs {shown}"))
+            .help(format!("write `{header}({})`; what has a default can be left out", example.join(", ")));
+        None
+    }
+
+    /// Reports more pops than there can be tags, labels or tunnels in a parsed packet.
+    pub(super) fn check_balance(&mut self, steps: &[Step]) {
+        let (mut tags, mut labels, mut tunnels) = (2_i32, 4_i32, 1_i32);
+        for step in steps {
+            let (left, what, most) = match &step.kind {
+                StepKind::Push(template) if template.header == Header::Vlan => {
+                    tags += 1;
+                    continue;
+                }
+                StepKind::Push(_) => {
+                    labels += 1;
+                    continue;
+                }
+                StepKind::Encapsulate(_) => {
+                    tunnels += 1;
+                    continue;
+                }
+                StepKind::Pop(Header::Vlan) => (&mut tags, "pop vlan", "two tags"),
+                StepKind::Pop(_) => (&mut labels, "pop mpls", "four labels"),
+                StepKind::Decapsulate => (&mut tunnels, "decap", "one tunnel"),
+                StepKind::Clone(_) | StepKind::Emit { .. } => continue,
+            };
+            *left -= 1;
+            if *left < 0 {
+                self.sink
+                    .error(
+                        Code::BadHeaders,
+                        step.span,
+                        format!("one `{what}` too many in this row"),
+                        format!("a packet is parsed up to {most}"),
+                    )
+                    .help("go on in a later element with `goto`, where the frame is parsed anew");
+            }
+        }
+    }
+}
+
+/// Whether a stack says a field of one of its headers by itself.
+fn is_filled(stack: &Stack, header: usize, field: FieldId) -> bool {
+    stack.slot(header, field).is_some_and(|slot| slot.read(stack.template()) != Some(0))
+}
+
+/// The name of the outermost header of the same form.
+fn plain(name: &str) -> &str {
+    let name = name.strip_prefix("inner.").unwrap_or(name);
+    match name {
+        "vlan2" => "vlan",
+        "mpls2" | "mpls3" | "mpls4" => "mpls",
+        name => name,
+    }
+}

@@ -1,0 +1,118 @@
+//! With which headers packets come to an element.
+//!
+//! A row sends only packets on that have every field it reads, and a stateful element only such as have its key. An element behind
+//! it may therefore have a default for packets without its key that no packet can reach.
+
+use std::collections::BTreeSet;
+
+use flowloom_efsm::model::{Element, Function, Key, Row, Terminal};
+use flowloom_wire::FieldId;
+use flowloom_wire::graph::{ETHERNET, Graph};
+
+/// The sets of headers, by `Header::bit` and as far as the function names their fields, with which packets can come to each
+/// element.
+#[derive(Debug, Clone)]
+pub(crate) struct Entries(Vec<BTreeSet<u32>>);
+
+impl Entries {
+    pub(crate) fn of(function: &Function) -> Entries {
+        let rows = function.elements.iter().flat_map(|element| &element.rows);
+        let named = rows.flat_map(Row::fields).chain(function.elements.iter().flat_map(key_fields));
+        let needed = named.flat_map(FieldId::headers).fold(0, |bits, header| bits | header.bit());
+        let any = parses(&function.graph, needed);
+        let mut entries = vec![BTreeSet::new(); function.elements.len()];
+        if let Some(first) = entries.first_mut() {
+            *first = any.clone();
+        }
+        for (index, element) in function.elements.iter().enumerate() {
+            let here = entries[index].clone();
+            for row in &element.rows {
+                let Terminal::Goto(to) = row.actions.terminal else { continue };
+                if row.actions.steps.is_empty() {
+                    let fields: Vec<FieldId> = row.fields().into_iter().chain(key_fields(element)).collect();
+                    let sent = here.iter().filter(|&&valid| fields.iter().all(|&field| has(valid, field)));
+                    entries[usize::from(to)].extend(sent);
+                } else {
+                    // The frame may have other headers by then.
+                    entries[usize::from(to)].extend(&any);
+                }
+            }
+            if let Terminal::Goto(to) = element.otherwise.actions.terminal {
+                entries[usize::from(to)].extend(&here);
+            }
+        }
+        Entries(entries)
+    }
+
+    /// Whether packets that lack a field of the key can come to element number `index`.
+    pub(crate) fn can_lack_key(&self, index: usize, element: &Element) -> bool {
+        key_fields(element).any(|field| self.0[index].iter().any(|&valid| !has(valid, field)))
+    }
+
+    /// Whether every packet that comes to element number `index` with a key has the field.
+    pub(crate) fn always_has(&self, index: usize, element: &Element, field: FieldId) -> bool {
+        let keyed = self.0[index].iter().filter(|&&valid| key_fields(element).all(|field| has(valid, field)));
+        keyed.into_iter().all(|&valid| has(valid, field))
+    }
+}
+
+fn key_fields(element: &Element) -> impl Iterator<Item = FieldId> {
+    element.stateful.iter().flat_map(|stateful| &stateful.key).flat_map(Key::fields)
+}
+
+fn has(valid: u32, field: FieldId) -> bool {
+    let headers = field.headers();
+    headers.is_empty() || headers.iter().any(|header| valid & header.bit() != 0)
+}
+
+/// The sets of `needed` headers that a packet can have.
+fn parses(graph: &Graph, needed: u32) -> BTreeSet<u32> {
+    let mut found = BTreeSet::from([0]);
+    let mut seen = BTreeSet::new();
+    let mut todo = vec![(ETHERNET, 0)];
+    while let Some((index, before)) = todo.pop() {
+        if seen.insert((index, before)) {
+            let node = &graph.nodes()[index];
+            for after in node.valid_after(before).map(|valid| valid & needed) {
+                found.insert(after);
+                todo.extend(node.next.successors().map(|to| (to, after)));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use flowloom_efsm::compile;
+
+    /// Which elements packets without their key can come to.
+    fn can_lack_keys(text: &str) -> Vec<bool> {
+        let (function, _) = compile("test.efsm", text, &[]).unwrap();
+        let entries = Entries::of(&function);
+        function.elements.iter().enumerate().map(|(i, element)| entries.can_lack_key(i, element)).collect()
+    }
+
+    const COUNT: &str = "states s; reg n: u32; on s { n += 1; pass; }";
+
+    #[test]
+    fn behind_an_element_with_the_key_every_packet_has_it() {
+        let first = "stateful a { key biflow(ip.src, ip.dst, tcp.sport, tcp.dport); states s; on s { goto b; } }";
+        let text = |key: &str| format!("function f; {first} stateful b {{ key {key}; {COUNT} }}");
+        assert_eq!(can_lack_keys(&text("tcp.sport")), [true, false]);
+        // TCP stands behind IP only.
+        assert_eq!(can_lack_keys(&text("ip.src")), [true, false]);
+        assert_eq!(can_lack_keys(&text("ipv4.src")), [true, true]);
+        assert_eq!(can_lack_keys(&text("none")), [true, false]);
+    }
+
+    #[test]
+    fn a_row_sends_on_what_it_reads() {
+        let text = |rows: &str| format!("function f; stateless a {{ {rows} }} stateful b {{ key ip.src; {COUNT} }}");
+        assert_eq!(can_lack_keys(&text("when udp.dport == 53 { goto b; }")), [false, false]);
+        assert_eq!(can_lack_keys(&text("when pkt.len > 60 { goto b; }")), [false, true]);
+        assert_eq!(can_lack_keys(&text("when ip.ttl > 1 { drop; } otherwise { goto b; }")), [false, true]);
+    }
+}
