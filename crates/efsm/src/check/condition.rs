@@ -267,15 +267,16 @@ impl<'s> Checker<'s, '_> {
     pub(super) fn field_constant(&mut self, field: FieldId, constant: Constant, span: Span) -> Option<u64> {
         let number = self.number(constant, 1, span)?;
         let (low, high) = type_range(field.width_bits(), false);
+        let name = self.field_name(field);
         if number < low || number > high {
             self.sink
                 .error(
                     Code::OutOfRange,
                     span,
-                    format!("{} does not fit in `{}`", constant.render(), field.name()),
+                    format!("{} does not fit in `{name}`", constant.render()),
                     "out of range",
                 )
-                .help(format!("`{}` has {} bits: {low} to {high}", field.name(), field.width_bits()));
+                .help(format!("`{name}` has {} bits: {low} to {high}", field.width_bits()));
             return None;
         }
         Some(number as u64)

@@ -1,6 +1,6 @@
 //! Flow keys.
 
-use flowloom_wire::field::{FIVE_TUPLE, FieldId};
+use flowloom_wire::field::{FIVE_TUPLE, FieldId, INNER_FIVE_TUPLE};
 
 use crate::diagnostic::Code;
 use crate::model::{Key, KeyPart, Span};
@@ -52,8 +52,13 @@ impl<'s> Checker<'s, '_> {
     }
 
     fn key_parts(&mut self, name: Name<'s>) -> Option<Vec<KeyPart>> {
-        if name.text == "5-tuple" {
-            return Some(FIVE_TUPLE.iter().filter_map(|n| FieldId::by_name(n)).map(KeyPart::Field).collect());
+        let tuple = match name.text {
+            "5-tuple" => Some(FIVE_TUPLE),
+            "inner.5-tuple" => Some(INNER_FIVE_TUPLE),
+            _ => None,
+        };
+        if let Some(names) = tuple {
+            return Some(names.iter().filter_map(|n| FieldId::by_name(n)).map(KeyPart::Field).collect());
         }
         if name.text.contains('.') {
             return self.field(name).map(|field| vec![KeyPart::Field(field)]);

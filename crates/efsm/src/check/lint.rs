@@ -30,7 +30,7 @@ pub(super) fn warn(elements: &[Element], metadata: &[Variable], graph: &Graph, s
         let packets: BTreeSet<u32> = all.iter().map(|headers| headers & mentioned).collect();
         for (i, row) in element.rows.iter().enumerate() {
             if !packets.iter().any(|&headers| has_all(headers, &needs[i])) {
-                warn_impossible(row, &key, sink);
+                warn_impossible(row, &key, graph, sink);
             } else if let Some(by) = hidden_by(element, i, &needs, &packets) {
                 sink.warning(Code::ShadowedRow, row.span, "the row is never reached", "never reached")
                     .also(element.rows[by].span, "this row matches before, whenever it would")
@@ -67,11 +67,11 @@ fn has_all(headers: u32, needs: &[u32]) -> bool {
     needs.iter().all(|any| headers & any != 0)
 }
 
-fn warn_impossible(row: &Row, key: &[FieldId], sink: &mut Sink) {
-    let fields: Vec<_> = row.fields().iter().map(|f| f.name()).collect();
+fn warn_impossible(row: &Row, key: &[FieldId], graph: &Graph, sink: &mut Sink) {
+    let fields: Vec<_> = row.fields().into_iter().map(|f| graph.field_name(f)).collect();
     let mut help = format!("the row uses {}", list_names(fields.iter().map(|name| &**name), 8));
     if !key.is_empty() {
-        let key: Vec<_> = key.iter().map(|f| f.name()).collect();
+        let key: Vec<_> = key.iter().map(|f| graph.field_name(*f)).collect();
         help.push_str(&format!(" and the key {}", list_names(key.iter().map(|name| &**name), 8)));
     }
     help.push_str(", and a row matches only packets that have all of them");

@@ -10,6 +10,7 @@ mod condition;
 mod constant;
 mod declare;
 mod element;
+mod header;
 mod key;
 mod lint;
 mod names;
@@ -27,6 +28,7 @@ use crate::model::{Function, Source, Span};
 use crate::syntax::ast::{Name, Program};
 use crate::syntax::parse;
 
+use header::OwnHeader;
 use names::Names;
 
 /// Reads and checks a function: `text` is its source, `name` what the source is called in messages, `params` the values
@@ -48,6 +50,9 @@ pub fn compile(
         names: Names::default(),
         elements: Vec::new(),
         graph: Arc::new(Graph::standard().clone()),
+        own_headers: Vec::new(),
+        broken_headers: Vec::new(),
+        is_damaged: program.is_damaged,
     };
     let function = checker.program(&program, params);
     let failed = sink.has_errors();
@@ -83,6 +88,12 @@ struct Checker<'s, 'k> {
     elements: Vec<Name<'s>>,
     /// The parse graph, with the headers that the function declares.
     graph: Arc<Graph>,
+    /// The places and uses of the headers of the graph that the function declares.
+    own_headers: Vec<OwnHeader<'s>>,
+    /// Headers whose declaration is wrong, which was reported.
+    broken_headers: Vec<&'s str>,
+    /// A declaration could not be read.
+    is_damaged: bool,
 }
 
 impl<'s> Checker<'s, '_> {
@@ -91,6 +102,7 @@ impl<'s> Checker<'s, '_> {
         self.name_of_function(program);
         self.check_given(&program.params, params);
         self.params_and_constants(program, params);
+        self.headers(&program.headers);
         let metadata = self.metadata(&program.metadata);
         self.element_names(program);
         let elements: Vec<_> =
@@ -98,6 +110,7 @@ impl<'s> Checker<'s, '_> {
         if !self.sink.has_errors() {
             lint::warn(&elements, &metadata, &self.graph, self.sink);
         }
+        self.warn_unused_headers();
         names::warn_unused(&self.names.leave_function(), self.sink);
         let name = program.name.map_or_else(String::new, |n| n.text.to_owned());
         Function { name, source: Arc::clone(&self.source), graph: Arc::clone(&self.graph), metadata, elements }

@@ -1,7 +1,7 @@
 //! Arithmetic: from the syntax tree to operands with resolved names, and from there, once the width and the clock unit
 //! are known, to the model's expressions.
 
-use flowloom_wire::field::{FIELDS, FieldId};
+use flowloom_wire::field::FieldId;
 
 use crate::diagnostic::{Code, did_you_mean, list_names};
 use crate::model::{BinaryOp, Span, Wide};
@@ -336,7 +336,7 @@ impl<'s> Checker<'s, '_> {
         }
         let foreign =
             self.names.foreign.iter().find(|(register, _)| *register == name.text).map(|(_, element)| *element);
-        let field = FIELDS.iter().find(|f| f.name.split('.').nth(1) == Some(name.text));
+        let field = self.graph.fields().map(|f| self.field_name(f)).find(|f| f.split('.').nth(1) == Some(name.text));
         let help = if let Some(element) = foreign {
             format!("element `{element}` has a register of this name; other elements see it through metadata only")
         } else if self.names.states.iter().any(|s| s.text == name.text) {
@@ -344,7 +344,7 @@ impl<'s> Checker<'s, '_> {
         } else if let Some(near) = did_you_mean(name.text, self.names.visible().chain(["now", "state"])) {
             format!("did you mean `{near}`?")
         } else if let Some(field) = field {
-            format!("packet fields are written with their header, as `{}`", field.name)
+            format!("packet fields are written with their header, as `{field}`")
         } else {
             let visible: Vec<&str> = self.names.visible().collect();
             if visible.is_empty() {
@@ -360,30 +360,33 @@ impl<'s> Checker<'s, '_> {
 
     /// The packet field called `name`.
     pub(super) fn field(&mut self, name: Name<'s>) -> Option<FieldId> {
-        if let Some(field) = FieldId::by_name(name.text) {
+        let (header, rest) = name.text.split_once('.').unwrap_or((name.text, ""));
+        self.use_header(header);
+        if let Some(field) = self.graph.field(name.text) {
             return Some(field);
         }
-        let (header, rest) = name.text.split_once('.').unwrap_or((name.text, ""));
-        if words::FUTURE_FIELDS.contains(&header) {
-            self.sink
-                .error(
-                    Code::NotAvailable,
-                    name.span,
-                    format!("fields of `{header}` are not available in this version"),
-                    "of a later version",
-                )
-                .help("`flowloom fields` lists the fields of this version");
+        if self.broken_headers.contains(&header) {
             return None;
         }
+        let names: Vec<String> = self.graph.fields().map(|field| self.field_name(field)).collect();
         let of_header: Vec<&str> =
-            FIELDS.iter().map(|f| f.name).filter(|n| n.split('.').next() == Some(header)).collect();
+            names.iter().map(String::as_str).filter(|known| known.split('.').next() == Some(header)).collect();
+        let foreign = words::FOREIGN_FIELDS.iter().find(|(known, _)| *known == header);
+        if of_header.is_empty() && self.is_damaged {
+            // Perhaps the declaration of its header is what could not be read.
+            return None;
+        }
         let flag = format!("{header}.is_{}", rest.to_ascii_lowercase());
         let help = if of_header.contains(&flag.as_str()) {
             format!("did you mean `{flag}`?")
-        } else if let Some(near) = did_you_mean(name.text, FIELDS.iter().map(|f| f.name)) {
+        } else if let Some(inner) = name.text.strip_prefix("outer.").filter(|rest| self.graph.field(rest).is_some()) {
+            format!("names without a prefix mean the outermost header: `{inner}`")
+        } else if let (Some((_, example)), true) = (foreign, of_header.is_empty()) {
+            format!("declare the header, as `{example}`")
+        } else if let Some(near) = did_you_mean(name.text, names.iter().map(String::as_str)) {
             format!("did you mean `{near}`? `flowloom fields` lists all fields")
         } else if of_header.is_empty() {
-            let mut headers: Vec<&str> = FIELDS.iter().filter_map(|f| f.name.split('.').next()).collect();
+            let mut headers: Vec<&str> = names.iter().filter_map(|known| known.split('.').next()).collect();
             headers.dedup();
             format!("there are fields of {}; `flowloom fields` lists all", list_names(headers, 20))
         } else {

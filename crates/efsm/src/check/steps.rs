@@ -131,6 +131,7 @@ impl<'s> Checker<'s, '_> {
     }
 
     fn made_header(&mut self, name: Name<'s>, step: &str, allowed: &[Header]) -> Option<Header> {
+        self.use_header(name.text);
         if let Some(found) = allowed.iter().find(|header| self.graph.header_name(**header) == name.text) {
             return Some(*found);
         }
@@ -144,6 +145,9 @@ impl<'s> Checker<'s, '_> {
         } else {
             format!("`{step}` knows {}", list_names(names.iter().map(String::as_str), 20))
         };
+        if self.broken_headers.contains(&name.text) {
+            return None;
+        }
         let is_known =
             MADE.iter().any(|header| header.name() == name.text) || self.graph.user_header(name.text).is_some();
         let (code, message) = if is_known {

@@ -18,6 +18,7 @@ pub(crate) struct Program<'s> {
     pub(crate) params: Vec<Param<'s>>,
     pub(crate) constants: Vec<Constant<'s>>,
     pub(crate) metadata: Vec<Variable<'s>>,
+    pub(crate) headers: Vec<Header<'s>>,
     pub(crate) elements: Vec<Element<'s>>,
     /// A declaration could not be read, so that names may be missing.
     pub(crate) is_damaged: bool,
@@ -45,6 +46,18 @@ pub(crate) struct Variable<'s> {
     pub(crate) ty: Option<Name<'s>>,
     pub(crate) unit: Option<Expr<'s>>,
     pub(crate) initial: Option<Expr<'s>>,
+}
+
+/// `header name after parent when field == value, ... { field: type; ... }`
+#[derive(Debug)]
+pub(crate) struct Header<'s> {
+    pub(crate) name: Name<'s>,
+    pub(crate) after: Name<'s>,
+    pub(crate) when: Vec<(Name<'s>, Expr<'s>)>,
+    /// Names and types.
+    pub(crate) fields: Vec<(Name<'s>, Name<'s>)>,
+    /// A field could not be read.
+    pub(crate) is_damaged: bool,
 }
 
 /// `stateful name { ... }` or `stateless name { ... }`.

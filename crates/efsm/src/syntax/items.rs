@@ -3,7 +3,9 @@
 use crate::diagnostic::{Code, did_you_mean};
 use crate::model::Span;
 
-use super::ast::{Clause, ClauseKind, Constant, Element, Expire, Key, Name, Param, Policy, Preload, Program, Variable};
+use super::ast::{
+    Clause, ClauseKind, Constant, Element, Expire, Header, Key, Name, Param, Policy, Preload, Program, Variable,
+};
 use super::cursor::{Failed, Parsed, Parser};
 use super::rows::STEPS;
 use super::token::Kind;
@@ -16,7 +18,7 @@ const CLAUSES: &[&str] = &["key", "size", "sweep", "full", "states", "reg", "glo
 /// Words that start a row.
 pub(super) const ROWS: &[&str] = &["on", "when", "always", "otherwise"];
 /// Words after which an element cannot still be open.
-const NEXT_ITEM: &[&str] = &["function", "param", "const", "meta", "stateful", "stateless"];
+const NEXT_ITEM: &[&str] = &["function", "param", "const", "meta", "header", "stateful", "stateless"];
 /// Words at the start of a line where reading goes on inside of an element.
 const RESUME: &[&str] = &[
     "key",
@@ -36,6 +38,7 @@ const RESUME: &[&str] = &[
     "param",
     "const",
     "meta",
+    "header",
     "stateful",
     "stateless",
 ];
@@ -78,6 +81,11 @@ impl<'s> Parser<'s, '_> {
                     program.metadata.push(variable);
                     return Ok(());
                 }
+                "header" => {
+                    let header = self.own_header()?;
+                    program.headers.push(header);
+                    return Ok(());
+                }
                 "stateful" => return self.element(program, true),
                 "stateless" => return self.element(program, false),
                 word => {
@@ -104,7 +112,9 @@ impl<'s> Parser<'s, '_> {
             "}" => "there is one `}` too many, or an element was closed before this".to_owned(),
             _ => match did_you_mean(word, ITEMS.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => "a function is made of `param`, `const`, `meta`, `stateful` and `stateless`".to_owned(),
+                None => {
+                    "a function is made of `param`, `const`, `meta`, `header`, `stateful` and `stateless`".to_owned()
+                }
             },
         };
         self.unexpected("a declaration").help(help);
@@ -179,6 +189,73 @@ impl<'s> Parser<'s, '_> {
         };
         self.semicolon(&format!("the {what}"))?;
         Ok(Variable { name, ty, unit, initial })
+    }
+
+    /// `header name after parent when field == value, ... { field: type; ... }`
+    fn own_header(&mut self) -> Parsed<Header<'s>> {
+        self.bump();
+        let name = self.name("the name of the header")?;
+        if self.eat_word("after").is_none() {
+            self.unexpected("`after` and the header before it").help(format!(
+                "as in `header {} after udp when udp.dport == 0x8888 {{ kind: u8; length: u8; }}`",
+                name.text
+            ));
+            return Err(Failed);
+        }
+        let after = self.name("the name of the header before it")?;
+        let mut when = Vec::new();
+        if self.eat_word("when").is_some() {
+            loop {
+                let field = self.name("a packet field")?;
+                if self.eat(Kind::EqualEqual).is_none() {
+                    self.unexpected("`==` and a value").help(
+                        "a header is told by the values of fields before it: `when udp.dport == 0x8888, udp.sport == 0x8888`",
+                    );
+                    return Err(Failed);
+                }
+                when.push((field, self.expr()?));
+                if self.eat(Kind::Comma).is_none() {
+                    break;
+                }
+            }
+        }
+        let open = self.expect(Kind::OpenBrace, "`{` and the fields of the header")?;
+        let mut header = Header { name, after, when, fields: Vec::new(), is_damaged: false };
+        while self.eat(Kind::CloseBrace).is_none() {
+            let is_item = NEXT_ITEM.contains(&self.word()) && self.peek_at(1).kind != Kind::Colon;
+            if self.is(Kind::End) || is_item {
+                let here = self.peek().span;
+                self.sink
+                    .error(Code::Unclosed, open.span, format!("header `{}` is not closed", name.text), "opened here")
+                    .also(here, "still open here")
+                    .help("add `}` after the last field of the header");
+                header.is_damaged = true;
+                break;
+            }
+            let before = self.peek();
+            match self.own_field() {
+                Ok(field) => header.fields.push(field),
+                Err(Failed) => {
+                    header.is_damaged = true;
+                    self.skip_statement(NEXT_ITEM);
+                    if self.peek() == before {
+                        self.bump();
+                    }
+                }
+            }
+        }
+        Ok(header)
+    }
+
+    fn own_field(&mut self) -> Parsed<(Name<'s>, Name<'s>)> {
+        let name = self.name("the name of a field, or `}`")?;
+        if self.eat(Kind::Colon).is_none() {
+            self.unexpected("`:` and a type").help(format!("as in `{}: u16;`", name.text));
+            return Err(Failed);
+        }
+        let ty = self.name("a type")?;
+        self.semicolon("the field")?;
+        Ok((name, ty))
     }
 
     fn element(&mut self, program: &mut Program<'s>, is_stateful: bool) -> Parsed<()> {

@@ -25,6 +25,7 @@ pub(super) enum Kind {
     /// Characters that start no word; reported by the lexer.
     Unknown,
     #[token("5-tuple")]
+    #[token("inner.5-tuple")]
     FiveTuple,
     #[regex(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")]
     Name,

@@ -88,13 +88,16 @@ pub(crate) fn future_statement(word: &str) -> Option<(&'static str, &'static str
 /// What a top-level word of a later version does, and what to write until then.
 pub(crate) fn future_item(word: &str) -> Option<(&'static str, &'static str)> {
     Some(match word {
-        "header" | "headers" => {
-            ("declares a header of one's own", "use the built-in fields; `flowloom fields` lists them")
-        }
         "import" | "include" | "use" => ("reads another file", "write the function in one file"),
         _ => return None,
     })
 }
 
-/// Protocols whose fields come in a later version, by the first part of the name.
-pub(crate) const FUTURE_FIELDS: &[&str] = &["outer", "gtp", "vxlan", "gre", "arp"];
+/// Protocols that are not built in, by the first part of a field's name, with a header that reads them.
+pub(crate) const FOREIGN_FIELDS: &[(&str, &str)] = &[
+    ("arp", "header arp after eth when eth.type == 0x0806 { ... }"),
+    ("vxlan", "header vxlan after udp when udp.dport == 4789 { ... }"),
+    ("gre", "header gre after ip when ip.proto == 47 { ... }"),
+    ("sctp", "header sctp after ip when ip.proto == 132 { ... }"),
+    ("dns", "header dns after udp when udp.dport == 53, udp.sport == 53 { ... }"),
+];

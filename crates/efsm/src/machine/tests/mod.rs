@@ -3,6 +3,7 @@
 
 mod actions;
 mod contexts;
+mod headers;
 mod rows;
 mod steps;
 mod stored;

@@ -15,7 +15,8 @@ impl Scene {
         outcome.outputs.into_iter().map(|output| (output.port.0, output.bytes)).collect()
     }
 
-    fn one(&mut self, packet: &PacketBuilder) -> Vec<u8> {
+    /// What leaves, which is one packet.
+    pub(super) fn one(&mut self, packet: &PacketBuilder) -> Vec<u8> {
         let mut all = self.leaves(packet);
         assert_eq!(all.len(), 1, "{all:02x?}");
         all.remove(0).1

@@ -1,0 +1,258 @@
+//! Headers of one's own: from their declarations to the parse graph.
+
+use std::sync::Arc;
+
+use flowloom_wire::graph::{GraphError, MOST_USER_HEADERS, Parent, UserField, UserHeader};
+use flowloom_wire::{FieldId, Graph};
+
+use crate::diagnostic::{Code, did_you_mean, list_names};
+use crate::syntax::ast::{Header as Tree, Name};
+use crate::syntax::words;
+
+use super::Checker;
+use super::names::check_name;
+
+/// A header that the function declares.
+#[derive(Debug)]
+pub(super) struct OwnHeader<'s> {
+    name: Name<'s>,
+    is_used: bool,
+}
+
+/// What a header of one's own can stand after.
+const PARENTS: [(&str, Parent); 4] =
+    [("eth", Parent::Ethernet), ("ip", Parent::Ip), ("udp", Parent::Udp), ("tcp", Parent::Tcp)];
+
+impl<'s> Checker<'s, '_> {
+    /// Adds the declared headers to the graph, as many as are right.
+    pub(super) fn headers(&mut self, trees: &[Tree<'s>]) {
+        for tree in trees {
+            let name = tree.name.text;
+            let is_there = self.own_headers.iter().any(|own| own.name.text == name);
+            if self.own_header(tree).is_none() && !is_there {
+                self.broken_headers.push(name);
+            }
+        }
+    }
+
+    fn own_header(&mut self, tree: &Tree<'s>) -> Option<()> {
+        let name = tree.name;
+        check_name(name, "header", self.sink);
+        if let Some(first) = self.own_headers.iter().find(|own| own.name.text == name.text) {
+            let first = first.name.span;
+            self.sink
+                .error(Code::Duplicate, name.span, format!("two headers are called `{}`", name.text), "this one")
+                .also(first, "and this one")
+                .help("give one of them another name; values by which the same header is told stand behind one `when`");
+            return None;
+        }
+        let after = self.parent(tree.after);
+        let when: Vec<Option<(FieldId, u64)>> = tree
+            .when
+            .iter()
+            .map(|(field, value)| {
+                let constant = self.constant(value, "the value that tells a header");
+                let field = self.field(*field)?;
+                Some((field, self.selector_value(field, constant?, value.span)?))
+            })
+            .collect();
+        let fields: Vec<Option<UserField>> = tree
+            .fields
+            .iter()
+            .map(|(name, ty)| {
+                if name.text.contains('.') {
+                    check_name(*name, "field", self.sink);
+                    return None;
+                }
+                Some(UserField { name: name.text.to_owned(), width_bits: self.field_width(*ty)? })
+            })
+            .collect();
+        let header = UserHeader {
+            name: name.text.to_owned(),
+            after: after?,
+            when: when.into_iter().collect::<Option<_>>()?,
+            fields: fields.into_iter().collect::<Option<_>>()?,
+        };
+        if tree.is_damaged || header.name.contains('.') || words::RESERVED.contains(&name.text) {
+            return None;
+        }
+        let mut users = self.graph.user_headers().to_vec();
+        users.push(header);
+        match Graph::with(&users) {
+            Ok(graph) => {
+                self.graph = Arc::new(graph);
+                self.own_headers.push(OwnHeader { name, is_used: false });
+                Some(())
+            }
+            Err(error) => {
+                self.report_header(tree, &users[users.len() - 1], &error);
+                None
+            }
+        }
+    }
+
+    fn parent(&mut self, name: Name<'s>) -> Option<Parent> {
+        if let Some((_, parent)) = PARENTS.iter().find(|(known, _)| *known == name.text) {
+            return Some(*parent);
+        }
+        if let Some(index) = self.own_headers.iter().position(|own| own.name.text == name.text) {
+            self.own_headers[index].is_used = true;
+            return Some(Parent::User(index));
+        }
+        if self.broken_headers.contains(&name.text) {
+            return None;
+        }
+        let names: Vec<&str> =
+            PARENTS.iter().map(|(known, _)| *known).chain(self.own_headers.iter().map(|own| own.name.text)).collect();
+        let help = match name.text {
+            "ipv4" | "ipv6" => "write `ip`, which stands for either family".to_owned(),
+            "l4" => "write `udp` or `tcp`".to_owned(),
+            "vlan" | "vlan2" => "write `eth`, which has the EtherType wherever the tags put it".to_owned(),
+            text => match did_you_mean(text, names.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("it can stand after {}, each declared before it", list_names(names, 12)),
+            },
+        };
+        self.sink
+            .error(
+                Code::UnknownHeader,
+                name.span,
+                format!("no header of one's own can stand after `{}`", name.text),
+                "not possible here",
+            )
+            .help(help);
+        None
+    }
+
+    /// A value by which a header is told.
+    fn selector_value(
+        &mut self,
+        field: FieldId,
+        constant: super::constant::Constant,
+        span: crate::model::Span,
+    ) -> Option<u64> {
+        if field.width_bits() <= 64 {
+            return self.field_constant(field, constant, span);
+        }
+        let name = self.field_name(field);
+        self.sink
+            .error(Code::WidthMismatch, span, format!("a header cannot be told by `{name}`"), "128 bits")
+            .help("a header is told by a field of at most 64 bits, such as a port");
+        None
+    }
+
+    fn field_width(&mut self, ty: Name<'s>) -> Option<u8> {
+        let bits = ty.text.strip_prefix('u').filter(|digits| !digits.starts_with('0')).and_then(|d| d.parse().ok());
+        let width = match ty.text {
+            "ipv4" => Some(32),
+            "mac" => Some(48),
+            "ipv6" => Some(128),
+            _ => bits.filter(|bits| (1..=64).contains(bits)),
+        };
+        if width.is_none() {
+            let help = match ty.text {
+                "ip" => "an address of a packet is of one family: `ipv4` or `ipv6`".to_owned(),
+                "u128" => {
+                    "128 bits are those of an address: `ipv6`; a longer field is split, as `a: u64; b: u64;`".to_owned()
+                }
+                text if text.starts_with('i') => {
+                    "fields are unsigned; a variable that takes the value may be signed".to_owned()
+                }
+                _ => "there are `u1` to `u64`, `ipv4`, `mac` and `ipv6`".to_owned(),
+            };
+            self.sink
+                .error(Code::UnknownType, ty.span, format!("`{}` is no type of a field", ty.text), "unknown type")
+                .help(help);
+        }
+        width
+    }
+
+    fn report_header(&mut self, tree: &Tree<'s>, header: &UserHeader, error: &GraphError) {
+        let of_field =
+            |name: &str| tree.fields.iter().filter(|(field, _)| field.text == name).map(|(f, _)| f.span).next_back();
+        let of_when = |field: &str, value: Option<u64>| {
+            let is =
+                |(id, told): &(FieldId, u64)| self.field_name(*id) == field && value.is_none_or(|value| value == *told);
+            let index = header.when.iter().rposition(is)?;
+            tree.when.get(index).map(|(name, value)| crate::model::Span { start: name.span.start, end: value.span.end })
+        };
+        let told_by = match header.after {
+            Parent::Ethernet => "write `when eth.type == VALUE`, the EtherType".to_owned(),
+            Parent::Ip => "write `when ip.proto == VALUE`, the protocol number".to_owned(),
+            Parent::Udp => "write `when udp.dport == VALUE, udp.sport == VALUE`, one of them or both".to_owned(),
+            Parent::Tcp => "write `when tcp.dport == VALUE, tcp.sport == VALUE`, one of them or both".to_owned(),
+            Parent::User(_) => {
+                format!("write `when {0}.FIELD == VALUE`, with a field of `{0}`, or no `when`", tree.after.text)
+            }
+        };
+        let (code, place, label, help) = match error {
+            GraphError::TooMany { .. } => {
+                (Code::OutOfRange, None, "one too many", format!("a function has at most {MOST_USER_HEADERS}"))
+            }
+            GraphError::Name { .. } => (
+                Code::ReservedName,
+                None,
+                "taken",
+                "choose another name; `flowloom fields` lists those that are there".to_owned(),
+            ),
+            GraphError::Duplicate { field, .. } => {
+                (Code::Duplicate, of_field(field), "again", "give one of them another name".to_owned())
+            }
+            GraphError::Length { found_bits, .. } => {
+                let missing = (16 - found_bits % 16) % 16;
+                let help = match missing {
+                    _ if *found_bits == 0 => "declare its fields, as in `kind: u8; length: u8;`".to_owned(),
+                    0 => "a longer header is split in two, the second one `after` the first".to_owned(),
+                    _ => format!("add a field of {missing} bits for what is not used, as `pad: u{missing};`"),
+                };
+                (Code::BadHeaders, None, "this header", help)
+            }
+            GraphError::Width { field, .. } => (
+                Code::BadHeaders,
+                of_field(field),
+                "this field",
+                "there are `u1` to `u64`, `ipv4`, `mac` and `ipv6`".to_owned(),
+            ),
+            GraphError::Unaligned { field, .. } => (
+                Code::BadHeaders,
+                of_field(field),
+                "this field",
+                "fill up the byte before it with a field for what is not used".to_owned(),
+            ),
+            GraphError::Parent { .. } => {
+                (Code::BadHeaders, Some(tree.after.span), "not there", "declare it before".to_owned())
+            }
+            GraphError::NoSelector { .. } => (Code::BadHeaders, Some(tree.after.span), "`when` is missing", told_by),
+            GraphError::Selector { field, .. } => (Code::BadHeaders, of_when(field, None), "not by this", told_by),
+            GraphError::Value { field, value, .. } => {
+                (Code::OutOfRange, of_when(field, Some(*value)), "out of range", told_by)
+            }
+            GraphError::Taken { field, value, .. } => (
+                Code::BadHeaders,
+                of_when(field, Some(*value)),
+                "told by this already",
+                "a value tells one header; choose another value".to_owned(),
+            ),
+            GraphError::AlwaysTaken { .. } => {
+                (Code::BadHeaders, Some(tree.after.span), "taken", "tell them apart with `when`".to_owned())
+            }
+        };
+        self.sink.error(code, place.unwrap_or(tree.name.span), error.to_string(), label).help(help);
+    }
+
+    /// Notes that the function uses a header, if it is one of its own.
+    pub(super) fn use_header(&mut self, name: &str) {
+        if let Some(own) = self.own_headers.iter_mut().find(|own| own.name.text == name) {
+            own.is_used = true;
+        }
+    }
+
+    pub(super) fn warn_unused_headers(&mut self) {
+        for own in self.own_headers.iter().filter(|own| !own.is_used) {
+            let name = own.name;
+            self.sink
+                .warning(Code::Unused, name.span, format!("header `{}` is never used", name.text), "declared here")
+                .help("remove the declaration, or use its fields");
+        }
+    }
+}
