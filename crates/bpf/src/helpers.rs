@@ -17,8 +17,23 @@ const fn info(number: i32, name: &'static str, args: usize) -> HelperInfo {
     HelperInfo { number, name, args }
 }
 
+/// The first number of helpers that no kernel has: Flowloom's own.
+pub const FIRST_PRIVATE: i32 = 0x4000_0000;
+/// Flag of `fl_evict`: the field is in two's complement.
+pub const EVICT_SIGNED: u64 = 1 << 8;
+/// Flag of `fl_evict`: the entry with the largest value goes instead of that with the smallest.
+pub const EVICT_HIGHEST: u64 = 1 << 9;
+
 /// The helpers that Flowloom runs, ascending by number.
-pub const HELPERS: [HelperInfo; 8] = [
+///
+/// Its own are, with what they take after the map or the context:
+///
+/// - `fl_clone(ctx, port)`: a copy of the packet as it is leaves by the port.
+/// - `fl_emit(ctx, port, bytes, len)`: a packet of these bytes leaves by the port.
+/// - `fl_evict(map, offset, size | flags)`: the entry of a hash table goes that has the smallest value in the field of
+///   `size` bytes at `offset`, or with [`EVICT_HIGHEST`] the largest; of several the one with the smallest key. Gives 0, or
+///   -ENOENT where there is none.
+pub const HELPERS: [HelperInfo; 12] = [
     info(helper::MAP_LOOKUP_ELEM, "map_lookup_elem", 2),
     info(helper::MAP_UPDATE_ELEM, "map_update_elem", 4),
     info(helper::MAP_DELETE_ELEM, "map_delete_elem", 2),
@@ -26,11 +41,20 @@ pub const HELPERS: [HelperInfo; 8] = [
     info(helper::GET_PRANDOM_U32, "get_prandom_u32", 0),
     info(helper::GET_SMP_PROCESSOR_ID, "get_smp_processor_id", 0),
     info(helper::REDIRECT, "redirect", 2),
+    info(helper::XDP_ADJUST_HEAD, "xdp_adjust_head", 2),
     info(helper::REDIRECT_MAP, "redirect_map", 3),
+    info(helper::FL_CLONE, "fl_clone", 2),
+    info(helper::FL_EMIT, "fl_emit", 4),
+    info(helper::FL_EVICT, "fl_evict", 3),
 ];
 
+/// Whether the helper is one of Flowloom's own, which no kernel has.
+pub fn is_private(number: i32) -> bool {
+    number >= FIRST_PRIVATE
+}
+
 /// Names of helpers that programs in the wild call and Flowloom does not run, for diagnostics [Linux uapi/bpf.h].
-const FOREIGN: [(i32, &str); 30] = [
+const FOREIGN: [(i32, &str); 29] = [
     (4, "probe_read"),
     (6, "trace_printk"),
     (10, "l3_csum_replace"),
@@ -38,7 +62,6 @@ const FOREIGN: [(i32, &str); 30] = [
     (12, "tail_call"),
     (25, "perf_event_output"),
     (28, "csum_diff"),
-    (44, "xdp_adjust_head"),
     (45, "probe_read_str"),
     (54, "xdp_adjust_meta"),
     (65, "xdp_adjust_tail"),

@@ -122,7 +122,11 @@ pub mod helper {
     pub const GET_PRANDOM_U32: i32 = 7;
     pub const GET_SMP_PROCESSOR_ID: i32 = 8;
     pub const REDIRECT: i32 = 23;
+    pub const XDP_ADJUST_HEAD: i32 = 44;
     pub const REDIRECT_MAP: i32 = 51;
+    pub const FL_CLONE: i32 = 0x4000_0000;
+    pub const FL_EMIT: i32 = 0x4000_0001;
+    pub const FL_EVICT: i32 = 0x4000_0002;
 }
 
 impl Insn {

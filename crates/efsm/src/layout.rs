@@ -160,24 +160,36 @@ impl RecordLayout {
     }
 }
 
-/// Which timers contexts of an element can have.
-struct Timers {
-    idle: bool,
-    hard: bool,
+/// Which timers contexts can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Timers {
+    pub(crate) idle: bool,
+    pub(crate) hard: bool,
 }
 
 impl Timers {
+    /// Those of contexts in any state of an element.
     fn of(element: &Element, stateful: &Stateful) -> Timers {
-        let rows = element.rows.iter().filter_map(|row| match row.next {
-            NextState::To { idle_ns, hard_ns, .. } => Some((idle_ns, hard_ns)),
-            NextState::Stay => None,
-        });
-        let set = rows.chain(stateful.successors.iter().flatten().map(|next| (next.idle_ns, next.hard_ns)));
-        set.fold(Timers { idle: false, hard: false }, |timers, (idle_ns, hard_ns)| Timers {
-            idle: timers.idle || idle_ns.is_some(),
-            hard: timers.hard || hard_ns.is_some(),
-        })
+        timers(element, stateful)
+            .into_iter()
+            .fold(Timers::default(), |all, state| Timers { idle: all.idle || state.idle, hard: all.hard || state.hard })
     }
+}
+
+/// For each state, which timers a context in it can have: those that some row or successor sets on the way into it.
+pub(crate) fn timers(element: &Element, stateful: &Stateful) -> Vec<Timers> {
+    let rows = element.rows.iter().filter_map(|row| match row.next {
+        NextState::To { state, idle_ns, hard_ns } => Some((state, idle_ns, hard_ns)),
+        NextState::Stay => None,
+    });
+    let successors = stateful.successors.iter().flatten().map(|next| (next.state, next.idle_ns, next.hard_ns));
+    let mut timers = vec![Timers::default(); stateful.states.len()];
+    for (state, idle_ns, hard_ns) in rows.chain(successors) {
+        let timers = &mut timers[usize::from(state)];
+        timers.idle |= idle_ns.is_some();
+        timers.hard |= hard_ns.is_some();
+    }
+    timers
 }
 
 /// Bytes that a variable takes in memory.

@@ -28,6 +28,16 @@ pub enum ExecError {
         /// What is in the way.
         source: RewriteError,
     },
+    /// The program calls a helper that only Flowloom's own engines have.
+    #[error("program `{program}` cannot be run in the kernel, which has no helper `{helper}`{}", place(line.as_deref()))]
+    Private {
+        /// The program.
+        program: String,
+        /// The helper's name.
+        helper: &'static str,
+        /// The source line, where the program has lines.
+        line: Option<Box<LineInfo>>,
+    },
     /// The program cannot be written as an object.
     #[error("program `{program}` cannot be written as an object: {source}")]
     Object {

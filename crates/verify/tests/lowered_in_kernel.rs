@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use flowloom_bpf::Program;
 use flowloom_bpf::insn::class;
+use flowloom_efsm::model::Policy;
 use flowloom_efsm::{LowerOptions, Machine, compile, layout, lower};
 use flowloom_engine::{Choices, Datapath, Packet, Port, Snapshot};
-use flowloom_exec::KernelEngine;
+use flowloom_exec::{ExecError, KernelEngine};
 use flowloom_testkit::{PacketBuilder, Rng, mutate};
 
 /// Sources in the folder, and in the folders in it.
@@ -67,8 +68,15 @@ fn the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine() {
                     program.insns.len(),
                     stack_bytes(&program),
                 );
+                let evicts = function.elements.iter().filter_map(|e| e.stateful.as_ref());
+                let evicts = evicts.into_iter().any(|stateful| stateful.policy != Policy::Reject);
                 let mut kernel = match KernelEngine::load(&program) {
+                    Ok(_) if evicts => panic!("{what}: the kernel took an eviction"),
                     Ok(kernel) => kernel,
+                    Err(error @ ExecError::Private { helper: "fl_evict", .. }) if evicts => {
+                        println!("{error}");
+                        continue;
+                    }
                     Err(error) => {
                         refused.push(format!("{what}: {error}"));
                         continue;

@@ -1,10 +1,10 @@
 //! What helpers do: a table from number to function.
 
-use flowloom_engine::{Choices, Port, RANDOM_WORDS, Verdict};
+use flowloom_engine::{Choices, Output, Port, RANDOM_WORDS, Verdict};
 
 use super::fault::{Access, Fault};
-use super::memory::{Memory, map_at, value_address};
-use crate::helpers::{HELPERS, HelperInfo};
+use super::memory::{CONTEXT_ADDRESS, Memory, map_at, value_address};
+use crate::helpers::{EVICT_HIGHEST, EVICT_SIGNED, HELPERS, HelperInfo};
 use crate::insn::helper;
 use crate::program::MapKind;
 
@@ -14,6 +14,11 @@ const ACTION_MASK: u64 = 3;
 const BPF_F_BROADCAST: u64 = 1 << 3;
 /// `redirect_map` to all ports: but not to the one the packet came from.
 const BPF_F_EXCLUDE_INGRESS: u64 = 1 << 4;
+
+/// -EINVAL
+const INVALID: u64 = -22i64 as u64;
+/// The longest packet that `fl_emit` takes.
+const MOST_EMITTED_BYTES: usize = 4096;
 
 /// Where a redirect goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +36,8 @@ pub(super) struct Run<'a> {
     /// How many random words have been drawn.
     pub(super) drawn: usize,
     pub(super) redirect: Option<Redirect>,
+    /// What has left besides the packet, be the ports bound or not.
+    pub(super) outputs: Vec<Output>,
     /// Room for a key and a value that a helper copies, kept between calls.
     pub(super) scratch: &'a mut (Vec<u8>, Vec<u8>),
 }
@@ -55,6 +62,10 @@ pub(super) fn find(number: i32) -> Option<Helper> {
         helper::GET_SMP_PROCESSOR_ID => |run, _| Ok(run.choices.cpu.into()),
         helper::REDIRECT => |run, args| run.redirect(args),
         helper::REDIRECT_MAP => |run, args| run.redirect_map(args),
+        helper::XDP_ADJUST_HEAD => |run, args| run.xdp_adjust_head(args),
+        helper::FL_CLONE => |run, args| run.fl_clone(args),
+        helper::FL_EMIT => |run, args| run.fl_emit(args),
+        helper::FL_EVICT => |run, args| run.fl_evict(args),
         _ => return None,
     };
     Some(Helper { info, run })
@@ -79,6 +90,11 @@ impl Run<'_> {
         let map = &self.memory.maps[map];
         let (access, name) = (Access::Write, &map.def().name);
         if map.is_writable() { Ok(()) } else { Err(Fault::ReadOnly { access, map: name.clone() }) }
+    }
+
+    /// The first argument must be the context.
+    fn context(&self, helper: &'static str, found: u64) -> Result<(), Fault> {
+        if found == CONTEXT_ADDRESS { Ok(()) } else { Err(Fault::NoContext { helper, found }) }
     }
 
     fn map_lookup_elem(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
@@ -119,6 +135,46 @@ impl Run<'_> {
         let word = self.choices.random[self.drawn % RANDOM_WORDS];
         self.drawn += 1;
         Ok(word.into())
+    }
+
+    fn xdp_adjust_head(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
+        self.context("xdp_adjust_head", args[0])?;
+        Ok(if self.memory.adjust_head(args[1] as i32) { 0 } else { INVALID })
+    }
+
+    fn fl_clone(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
+        self.context("fl_clone", args[0])?;
+        self.outputs.push(Output { port: Port(args[1] as u32), bytes: self.memory.packet().to_vec() });
+        Ok(0)
+    }
+
+    fn fl_emit(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
+        self.context("fl_emit", args[0])?;
+        let len = usize::try_from(args[3]).unwrap_or(usize::MAX).min(MOST_EMITTED_BYTES);
+        if len as u64 != args[3] {
+            return Ok(INVALID);
+        }
+        let bytes = self.memory.read(args[2], len)?.to_vec();
+        self.outputs.push(Output { port: Port(args[1] as u32), bytes });
+        Ok(0)
+    }
+
+    fn fl_evict(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
+        let map = self.map("fl_evict", args[0])?;
+        let def = self.memory.maps[map].def();
+        if def.kind != MapKind::Hash {
+            let (map, expected) = (def.name.clone(), "a hash");
+            return Err(Fault::MapKind { helper: "fl_evict", map, expected });
+        }
+        self.may_change(map)?;
+        let (offset, size) = (args[1], args[2] & !(EVICT_SIGNED | EVICT_HIGHEST));
+        let is_inside = offset.checked_add(size).is_some_and(|end| end <= def.value_bytes.into());
+        if !matches!(size, 1 | 2 | 4 | 8) || !is_inside {
+            return Ok(INVALID);
+        }
+        let field = offset as usize..(offset + size) as usize;
+        let (signed, highest) = (args[2] & EVICT_SIGNED != 0, args[2] & EVICT_HIGHEST != 0);
+        Ok(self.memory.maps[map].evict(field, signed, highest) as u64)
     }
 
     fn redirect(&mut self, args: [u64; 5]) -> Result<u64, Fault> {

@@ -277,7 +277,9 @@ impl Check<'_> {
             }
             Op::Call { helper } if helpers::by_number(helper).is_none() => {
                 let name = helpers::name_of(helper).map(|name| format!(" (`{name}`)")).unwrap_or_default();
-                let known: Vec<_> = helpers::HELPERS.iter().map(|h| format!("`{}`", h.name)).collect();
+                // Nobody has heard of Flowloom's own who did not mean them.
+                let known = helpers::HELPERS.iter().filter(|h| !helpers::is_private(h.number));
+                let known: Vec<_> = known.map(|h| format!("`{}`", h.name)).collect();
                 self.finding(at, Flaw::Helper { number: helper, name, known: known.join(", ") });
             }
             Op::LoadMap { map, .. } => drop(self.map(at, map)),

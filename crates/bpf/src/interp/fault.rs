@@ -39,6 +39,8 @@ pub(super) enum Fault {
     AtomicInPacket,
     #[error("argument 1 of `{helper}` is 0x{found:x}, expected a map")]
     NoMap { helper: &'static str, found: u64 },
+    #[error("argument 1 of `{helper}` is 0x{found:x}, expected the context")]
+    NoContext { helper: &'static str, found: u64 },
     #[error("`{helper}` on map `{map}`, expected {expected}")]
     MapKind { helper: &'static str, map: String, expected: &'static str },
     #[error("calls are nested more than {limit} deep")]

@@ -197,6 +197,25 @@ impl Map {
         }
     }
 
+    /// Removes the entry with the smallest or largest value in a field, of several the one with the smallest key: 0, or a
+    /// negative error number.
+    pub(super) fn evict(&mut self, field: std::ops::Range<usize>, signed: bool, highest: bool) -> i64 {
+        let size = self.def.value_bytes as usize;
+        let Table::Hash { slots, graveyard, .. } = &mut self.table else { return INVALID };
+        let worth = |slot: u32| {
+            let mut bytes = [0; 8];
+            bytes[..field.len()].copy_from_slice(&self.values[slot as usize * size..][field.clone()]);
+            let shift = 64 - 8 * field.len() as u32;
+            let number = u64::from_le_bytes(bytes) << shift;
+            let number = if signed { i128::from(number as i64 >> shift) } else { i128::from(number >> shift) };
+            if highest { -number } else { number }
+        };
+        let victim = slots.iter().map(|(key, &slot)| (worth(slot), key)).min().map(|(_, key)| key.clone());
+        let Some(slot) = victim.and_then(|key| slots.remove(&key)) else { return NO_ENTRY };
+        graveyard.push(slot);
+        0
+    }
+
     /// No address is held any more: slots of entries that are gone can be used again.
     #[inline]
     pub(super) fn end_run(&mut self) {

@@ -22,6 +22,10 @@ pub(super) const STACK_BYTES: usize = 512;
 pub(super) const MAX_FRAMES: usize = 8;
 /// Room before the packet.
 pub(super) const HEADROOM: usize = 256;
+/// What the kernel keeps before a frame, `sizeof(struct xdp_frame)`: the packet cannot grow over it.
+const FRAME_RECORD_BYTES: usize = 40;
+/// Bytes that are left of a packet at least.
+const ETHERNET_BYTES: i64 = 14;
 /// How many maps addresses can tell apart.
 pub(super) const MAX_MAPS: usize = 4096;
 
@@ -135,6 +139,21 @@ impl Memory {
     /// The bytes between `data` and `data_end`.
     pub(super) fn packet(&self) -> &[u8] {
         &self.packet[self.data..]
+    }
+
+    /// Moves the packet's start by so many bytes, down to where the kernel keeps its own record of a frame, up to the last
+    /// Ethernet header; whether that could be done [Linux net/core/filter.c].
+    pub(super) fn adjust_head(&mut self, distance: i32) -> bool {
+        let start = self.data as i64 + i64::from(distance);
+        let meta_bytes = self.data - self.meta;
+        let (first, last) = ((FRAME_RECORD_BYTES + meta_bytes) as i64, self.packet.len() as i64 - ETHERNET_BYTES);
+        if start < first || start > last {
+            return false;
+        }
+        let start = start as usize;
+        self.packet.copy_within(self.meta..self.data, start - meta_bytes);
+        (self.data, self.meta) = (start, start - meta_bytes);
+        true
     }
 
     /// Reads a number.

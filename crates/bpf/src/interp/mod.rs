@@ -133,18 +133,18 @@ impl Interpreter {
         &self.program
     }
 
-    /// Runs the program and gives `r0` and what it asked to redirect to.
-    fn run(&mut self, choices: &Choices) -> Result<(u64, Option<Redirect>), EngineError> {
+    /// Runs the program and gives `r0`, what it asked to redirect to, and what has left besides the packet.
+    fn run(&mut self, choices: &Choices) -> Result<(u64, Option<Redirect>, Vec<Output>), EngineError> {
         let Interpreter { image, memory, helpers, scratch, budget, counters, .. } = self;
-        let mut state = Run { memory, choices, drawn: 0, redirect: None, scratch };
+        let mut state = Run { memory, choices, drawn: 0, redirect: None, outputs: Vec::new(), scratch };
         let result = match &mut self.profile {
             None => run::run(image, &mut state, helpers, *budget, counters, |_| {}),
             Some(hits) => run::run(image, &mut state, helpers, *budget, counters, |at| hits[at] += 1),
         };
-        let redirect = state.redirect;
+        let Run { redirect, outputs, .. } = state;
         self.memory.maps.iter_mut().for_each(Map::end_run);
         match result {
-            Ok(r0) => Ok((r0, redirect)),
+            Ok(r0) => Ok((r0, redirect, outputs)),
             Err((insn, fault)) => {
                 let line = self.program.line_of(insn).map(|line| format!(" ({}:{})", line.file, line.line));
                 Err(EngineError::Fault { engine: NAME, insn, what: format!("{fault}{}", line.unwrap_or_default()) })
@@ -176,7 +176,8 @@ impl Datapath for Interpreter {
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
         self.memory.start(packet.bytes, packet.port.0);
-        let (r0, redirect) = self.run(choices)?;
+        let (r0, redirect, mut outputs) = self.run(choices)?;
+        outputs.retain(|output| self.ports.is_bound(output.port));
         let verdict = Verdict::from_number(r0 as u32);
         let (verdict, ports) = match (verdict, redirect) {
             (Verdict::Pass | Verdict::Tx, _) => (verdict, vec![packet.port]),
@@ -193,7 +194,8 @@ impl Datapath for Interpreter {
             (Verdict::Aborted | Verdict::Drop, _) => (verdict, Vec::new()),
         };
         let bytes = self.memory.packet();
-        Ok(Outcome { verdict, outputs: ports.into_iter().map(|port| Output { port, bytes: bytes.to_vec() }).collect() })
+        outputs.extend(ports.into_iter().map(|port| Output { port, bytes: bytes.to_vec() }));
+        Ok(Outcome { verdict, outputs })
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::diagnostic::Code;
-use crate::model::{Actions, Element, NewValue, Otherwise, Policy, Span, Stateful, Terminal, Variable, WriteTarget};
+use crate::model::{
+    Actions, Element, NewValue, Otherwise, Policy, Span, Stateful, Terminal, Variable, Wide, WriteTarget,
+};
 use crate::syntax::ast::{self, ClauseKind, Name, Program};
 
 use super::Checker;
@@ -299,6 +301,7 @@ impl<'s> Checker<'s, '_> {
             let found = match (&write.target, &write.value) {
                 (WriteTarget::Field(_), _) => "`otherwise` cannot write packet fields",
                 (_, NewValue::Number { value, .. }) if is_constant(value) => continue,
+                (_, NewValue::Wide(Wide::Constant(_))) => continue,
                 _ => "`otherwise` can write constants only",
             };
             self.sink.error(Code::BadOtherwise, write.span, found, "not possible here").help(help);

@@ -1,17 +1,23 @@
 //! The flow key on the stack.
 
+use std::collections::BTreeMap;
+
 use flowloom_bpf::insn::{alu, jmp};
 use flowloom_wire::KeySpec;
 use flowloom_wire::field::{FieldId, Source};
 use flowloom_wire::graph::{Header, Slice};
 
 use super::Lowering;
-use super::asm::{FP, Op, Operand, Reg, Size};
+use super::asm::{FP, Label, Op, Operand, Reg, Size};
 use super::parse::mask_of;
 use crate::layout;
+use crate::model::{Key, KeyPart};
 
 /// `::ffff:0:0`'s bytes 8 to 11, as a little-endian word.
 const MAPPED_WORD: i32 = 0xffff_0000_u32 as i32;
+
+/// Above this many classes of a key its places are chosen while it is made.
+const MOST_CLASSES: usize = 8;
 
 /// Bytes of the key that stand together in the packet too, for each header they can come from.
 #[derive(Debug, Clone)]
@@ -50,19 +56,45 @@ impl Lowering<'_> {
         key.map_or(Vec::new(), |key| key.fields().map(mask_of).filter(|&m| m != 0).collect())
     }
 
+    /// The combinations of valid headers with which packets have a key, in classes: within one, every field of the key is
+    /// read from the same place. None for a stateless element.
+    pub(super) fn key_classes(&mut self, element: usize) -> Vec<(Vec<u32>, Label)> {
+        let Some(stateful) = &self.function.elements[element].stateful else { return Vec::new() };
+        let fields: Vec<FieldId> = stateful.key.iter().flat_map(Key::fields).collect();
+        let masks: Vec<u32> =
+            self.masks(element).into_iter().filter(|&mask| self.key_is_present(element, mask)).collect();
+        let place = |field: FieldId, mask: u32| {
+            let places = Lowering::places(field);
+            let found = places.iter().find(|(header, _)| mask & header.bit() != 0);
+            found.map(|&(header, slice)| (self.pointers[&header], slice))
+        };
+        let mut classes: BTreeMap<Vec<_>, Vec<u32>> = BTreeMap::new();
+        for &mask in &masks {
+            classes.entry(fields.iter().map(|&field| place(field, mask)).collect()).or_default().push(mask);
+        }
+        let classes: Vec<Vec<u32>> =
+            if classes.len() > MOST_CLASSES { vec![masks] } else { classes.into_values().collect() };
+        classes.into_iter().map(|masks| (masks, self.builder.label())).collect()
+    }
+
     /// Writes the key of the element's flow to its slot; all key fields are present.
     pub(super) fn emit_key(&mut self, element: usize) {
         let slot = self.plans[element].key_slot;
-        let Some(spec) =
-            self.function.elements[element].stateful.as_ref().and_then(|s| layout::key_spec(self.function, s))
+        let stateful = self.function.elements[element].stateful.as_ref();
+        let Some((spec, key)) = stateful.and_then(|s| Some((layout::key_spec(self.function, s)?, s.key.as_ref()?)))
         else {
             self.builder.store(Size::B4, FP, slot, Operand::Imm(0));
             return;
         };
         let len = spec.key_bytes() as u32;
-        let (addresses, pieces) = self.pieces(&spec);
-        if let Some((first, _)) = addresses.first() {
-            let places = Lowering::places(*first);
+        let (addresses, pieces) = self.pieces(&spec, key);
+        // Those of one packet have their family together.
+        let mut families: BTreeMap<Vec<Header>, Vec<(FieldId, u32)>> = BTreeMap::new();
+        for &(field, at) in &addresses {
+            families.entry(field.headers()).or_default().push((field, at));
+        }
+        for addresses in families.into_values() {
+            let places = Lowering::places(addresses[0].0);
             self.for_each_place(&places, |this, header, slice| {
                 for &(field, at) in &addresses {
                     let Some(&(_, place)) = Lowering::places(field).iter().find(|(h, _)| *h == header) else {
@@ -104,16 +136,27 @@ impl Lowering<'_> {
         }
     }
 
-    /// The key's addresses (with their offsets), and all other fields, neighbours in the packet as one piece.
-    fn pieces(&self, spec: &KeySpec) -> (Vec<(FieldId, u32)>, Vec<Piece>) {
+    /// The key's addresses (with their offsets), and all other parts, neighbours in the packet as one piece.
+    fn pieces(&self, spec: &KeySpec, key: &Key) -> (Vec<(FieldId, u32)>, Vec<Piece>) {
         let mut addresses = Vec::new();
         let mut pieces: Vec<Piece> = Vec::new();
         let mut at = 0;
-        for part in spec.parts() {
+        for (part, of) in spec.parts().iter().zip(&key.parts) {
             let bytes = part.key_bytes() as u32;
-            let Some(field) = part.field() else {
-                at += bytes;
-                continue;
+            let field = match *of {
+                KeyPart::Field(field) => field,
+                KeyPart::Metadata(i) => {
+                    let (high, low) = self.metadata[usize::from(i)];
+                    let mut piece = |at, bytes, register| {
+                        pieces.push(Piece { at, bytes, places: Vec::new(), register: Some(register) });
+                    };
+                    if bytes > 8 {
+                        piece(at, bytes - 8, high);
+                    }
+                    piece(at + bytes.saturating_sub(8), bytes.min(8), low);
+                    at += bytes;
+                    continue;
+                }
             };
             let register = match field.source() {
                 Source::Address { .. } => {

@@ -11,9 +11,10 @@
 //! ```
 //!
 //! Steps: [`parse`] walks the parse graph and splits it by which headers are valid, so that every way out of the parse
-//! knows them; [`key`] builds the flow key; [`rows`] makes of the rows of a state a decision tree that tests nothing twice,
-//! and of each row a body, apart for stored and absent contexts (the registers of an absent one are constants); [`value`]
-//! computes expressions; [`write`] rewrites headers with their checksums; [`regalloc`] assigns registers.
+//! knows them; [`key`] builds the flow key; [`element`] finds the context and looks at its timers; [`tree`] makes of the rows of
+//! a state a decision tree that tests nothing twice, and of each row a body, apart for stored and absent contexts (the
+//! registers of an absent one are constants); [`context`] updates and stores; [`value`] computes expressions; [`actions`] and
+//! [`write`] change the packet with its checksums; [`regalloc`] assigns registers.
 //!
 //! Holds before: the model is checked. Holds after: the program terminates without loops, touches only checked packet
 //! bytes, and leaves maps and packet as the machine does.
@@ -21,11 +22,14 @@
 //! Limits: contexts of one flow must be handled by one CPU at a time (`docs/adr/0008-one-cpu-a-flow.md`); 512 bytes of
 //! stack bound the key, the record and what registers cannot hold.
 
+mod actions;
 mod asm;
+mod context;
+mod element;
 mod key;
 mod parse;
 mod regalloc;
-mod rows;
+mod tree;
 mod value;
 mod write;
 
@@ -37,11 +41,11 @@ use flowloom_engine::Verdict;
 use flowloom_wire::field::FieldId;
 use flowloom_wire::graph::{Graph, Header, Scope};
 
-use crate::layout::{self, Counter, CounterTable, RecordLayout};
+use crate::layout::{self, Counter, CounterTable, RecordLayout, Timers};
 use crate::machine::capacity;
-use crate::model::{Condition, Function, KeyPart, NewValue, Policy, Row, Terminal, Variable, WriteTarget};
+use crate::model::{Element, Expr, Function, NewValue, Row, Terminal, Wide, Write, WriteTarget};
 use asm::{Builder, FP, Label, Op, Operand, R0, R1, R2, R3, R4, Reg, Size};
-use rows::Facts;
+use tree::Facts;
 
 /// The section of programs that are lowered.
 const SECTION: &str = "xdp";
@@ -53,6 +57,9 @@ const MOST_OPS: usize = 200_000;
 const MOST_COUNTERS: u32 = 1 << 19;
 const BPF_ANY: i32 = 0;
 const BPF_NOEXIST: i32 = 1;
+const BPF_EXIST: i32 = 2;
+/// Flags of `redirect_map`: to all ports, but not to the one that the packet came by.
+const BROADCAST_EXCLUDE_INGRESS: u64 = 1 << 3 | 1 << 4;
 
 /// How to lower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -131,38 +138,8 @@ pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, Low
 
 /// What the function does that cannot be lowered.
 fn not_available(function: &Function) -> Option<&'static str> {
-    let wide = |variables: &[Variable]| variables.iter().any(|v| v.ty.is_wide());
-    if wide(&function.metadata) {
-        return Some("a value of 128 bits");
-    }
-    function.elements.iter().find_map(|element| {
-        if let Some(stateful) = &element.stateful {
-            if wide(&stateful.registers) || wide(&stateful.globals) {
-                return Some("a value of 128 bits");
-            }
-            if stateful.policy != Policy::Reject {
-                return Some("an eviction policy");
-            }
-            if stateful.successors.iter().any(Option::is_some) {
-                return Some("a successor");
-            }
-            if !stateful.preloaded.is_empty() {
-                return Some("a preloaded context");
-            }
-            if stateful.key.iter().flat_map(|key| &key.parts).any(|part| matches!(part, KeyPart::Metadata(_))) {
-                return Some("metadata in a key");
-            }
-        }
-        element.rows.iter().find_map(|row| {
-            let conditions = row.conditions.iter();
-            let odd = |c: &Condition| matches!(c, Condition::OneOf { .. } | Condition::Full { .. });
-            let terminal = [&row.actions.terminal, &element.otherwise.actions.terminal].contains(&&Terminal::Flood);
-            (conditions.clone().any(odd))
-                .then_some("a set or `full`")
-                .or((!row.actions.steps.is_empty()).then_some("a step"))
-                .or(terminal.then_some("`flood`"))
-        })
-    })
+    let mut steps = function.elements.iter().flat_map(|e| &e.rows).flat_map(|row| &row.actions.steps);
+    steps.next().map(|_| "a step")
 }
 
 /// What is fixed about one element.
@@ -172,6 +149,10 @@ struct ElementPlan {
     no_key: Label,
     map: Option<u32>,
     layout: Option<RecordLayout>,
+    /// For each state, which timers its contexts can have.
+    timers: Vec<Timers>,
+    /// The combinations of valid headers for which the key is made in the same way, and where that code stands.
+    key_classes: Vec<(Vec<u32>, Label)>,
     key_slot: i16,
     record_slot: i16,
     /// Offsets of its global registers in the data section.
@@ -194,6 +175,8 @@ struct Lowering<'a> {
     masks: Vec<u32>,
     /// Headers whose validity the code may ask for.
     tracked: u32,
+    /// For each element, those that it and the elements after it may ask for.
+    needed_from: Vec<u32>,
     /// Nodes through which the parse must go.
     relevant: Vec<bool>,
     /// Nodes after which something asks how many bytes the IP header left.
@@ -210,10 +193,11 @@ struct Lowering<'a> {
     ip_proto: BTreeMap<Scope, Reg>,
     /// For each TCP header the bytes of its payload.
     payload_len: BTreeMap<Header, Reg>,
-    metadata: Vec<Reg>,
+    /// High and low half of each metadata field.
+    metadata: Vec<(Reg, Reg)>,
     fields: BTreeMap<(usize, FieldId), (Reg, Reg)>,
-    registers: BTreeMap<(usize, u16), Reg>,
-    globals: BTreeMap<(usize, u16), Reg>,
+    registers: BTreeMap<(usize, u16), (Reg, Reg)>,
+    globals: BTreeMap<(usize, u16), (Reg, Reg)>,
     path: Facts,
 }
 
@@ -238,6 +222,8 @@ impl<'a> Lowering<'a> {
                 no_key: builder.label(),
                 map: None,
                 layout: None,
+                timers: Vec::new(),
+                key_classes: Vec::new(),
                 key_slot,
                 record_slot,
                 globals,
@@ -257,6 +243,7 @@ impl<'a> Lowering<'a> {
                     layout: Some(record.describe(element, stateful)),
                 }));
                 plan.layout = Some(record);
+                plan.timers = layout::timers(element, stateful);
             }
             plans.push(plan);
         }
@@ -272,7 +259,7 @@ impl<'a> Lowering<'a> {
                 layout: None,
             })
         });
-        let forwards = |terminal: &Terminal| matches!(terminal, Terminal::Forward(_));
+        let forwards = |terminal: &Terminal| matches!(terminal, Terminal::Forward(_) | Terminal::Flood);
         let ports_map = function
             .elements
             .iter()
@@ -312,7 +299,7 @@ impl<'a> Lowering<'a> {
             pointers.insert(header, reg);
         }
         builder.never_context = pointers.values().copied().collect();
-        let metadata = function.metadata.iter().map(|_| builder.reg()).collect();
+        let metadata = function.metadata.iter().map(|_| (builder.reg(), builder.reg())).collect();
         Lowering {
             function,
             graph,
@@ -324,6 +311,7 @@ impl<'a> Lowering<'a> {
             ports_map,
             masks: shape.masks.iter().copied().collect(),
             tracked: shape.needed,
+            needed_from: (0..function.elements.len()).map(|from| parse::needed(&function.elements[from..])).collect(),
             relevant: shape.relevant,
             asked: shape.asked,
             data: builder.reg(),
@@ -349,6 +337,9 @@ impl<'a> Lowering<'a> {
     }
 
     fn emit(&mut self) {
+        for element in 0..self.function.elements.len() {
+            self.plans[element].key_classes = self.key_classes(element);
+        }
         self.emit_parse();
         for element in 0..self.function.elements.len() {
             self.emit_element(element);
@@ -415,35 +406,45 @@ impl<'a> Lowering<'a> {
             Terminal::Drop => self.exit(Verdict::Drop),
             Terminal::Pass | Terminal::Punt => self.exit(Verdict::Pass),
             Terminal::Reply => self.exit(Verdict::Tx),
-            Terminal::Flood => {}
+            Terminal::Flood => self.redirect(None, BROADCAST_EXCLUDE_INGRESS),
             Terminal::Goto(element) => {
                 let entry = self.plans[usize::from(*element)].entry;
                 self.builder.goto(entry);
             }
-            Terminal::Forward(_) => {
-                let (Some(map), Some(port)) = (self.ports_map, port) else { return };
-                let b = &mut self.builder;
-                match port {
-                    Operand::Reg(reg) => b.copy(R2, reg),
-                    Operand::Imm(imm) => b.set(R2, u64::from(imm as u32)),
-                }
-                b.push(Op::Map { dst: R1, map });
-                b.set(R3, 0);
-                b.call(helper::REDIRECT_MAP, 3);
-                b.push(Op::Exit);
-            }
+            Terminal::Forward(_) => self.redirect(port, 0),
         }
     }
 
-    /// Inserts the record at the element's slot; falls through with the result in r0.
-    fn insert_context(&mut self, element: usize) {
+    /// Leaves by a port, or by those that the flags say.
+    fn redirect(&mut self, port: Option<Operand>, flags: u64) {
+        let Some(map) = self.ports_map else { return };
+        let b = &mut self.builder;
+        match port {
+            Some(Operand::Reg(reg)) => b.copy(R2, reg),
+            Some(Operand::Imm(imm)) => b.set(R2, u64::from(imm as u32)),
+            None => b.set(R2, 0),
+        }
+        b.push(Op::Map { dst: R1, map });
+        b.set(R3, flags);
+        b.call(helper::REDIRECT_MAP, 3);
+        b.push(Op::Exit);
+    }
+
+    /// Every combination of valid headers with which a packet can reach the element, as far as it matters there.
+    fn masks(&self, element: usize) -> Vec<u32> {
+        let masks: BTreeSet<u32> = self.masks.iter().map(|mask| mask & self.needed_from[element]).collect();
+        masks.into_iter().collect()
+    }
+
+    /// Puts the record at the element's slot into its map, as the flags say; falls through with the result in r0.
+    fn insert_context(&mut self, element: usize, flags: i32) {
         let plan = self.plans[element].clone();
         let Some(map) = plan.map else { return };
         self.map_arguments(map, plan.key_slot);
         let b = &mut self.builder;
         b.copy(R3, FP);
         b.alu64(flowloom_bpf::insn::alu::ADD, R3, Operand::Imm(plan.record_slot.into()));
-        b.set(R4, BPF_NOEXIST as u64);
+        b.set(R4, flags as u64);
         b.call(helper::MAP_UPDATE_ELEM, 4);
     }
 
@@ -467,10 +468,10 @@ fn key_bytes(function: &Function, stateful: &crate::model::Stateful) -> u32 {
     layout::key_spec(function, stateful).map_or(layout::SINGLE_KEY_BYTES, |spec| spec.key_bytes()) as u32
 }
 
-/// Every field that some row, key or action of the function reads or writes.
-fn fields_used(function: &Function) -> BTreeSet<FieldId> {
+/// Every field that some row, key or action of these elements reads or writes.
+fn fields_used(elements: &[Element]) -> BTreeSet<FieldId> {
     let mut used = BTreeSet::new();
-    for element in &function.elements {
+    for element in elements {
         used.extend(element.rows.iter().flat_map(Row::fields));
         if let Some(key) = element.stateful.as_ref().and_then(|s| s.key.as_ref()) {
             used.extend(key.fields());
@@ -480,19 +481,20 @@ fn fields_used(function: &Function) -> BTreeSet<FieldId> {
 }
 
 /// Every field that some row writes.
-fn fields_written(function: &Function) -> BTreeSet<FieldId> {
-    function.elements.iter().flat_map(|e| &e.rows).flat_map(|row| row.actions.fields_written()).collect()
+fn fields_written(elements: &[Element]) -> BTreeSet<FieldId> {
+    elements.iter().flat_map(|e| &e.rows).flat_map(|row| row.actions.fields_written()).collect()
 }
 
 /// The metadata writes of the action block of `otherwise`: constants only.
-fn constant_metadata(writes: &[crate::model::Write]) -> Vec<(u16, u64)> {
-    writes
-        .iter()
-        .filter_map(|write| match (write.target, &write.value) {
-            (WriteTarget::Metadata(i), NewValue::Number { value: crate::model::Expr::Constant(c), .. }) => {
-                Some((i, *c))
-            }
-            _ => None,
-        })
-        .collect()
+fn constant_metadata(writes: &[Write]) -> Vec<(u16, u128)> {
+    let constant = |value: &NewValue| match value {
+        NewValue::Number { value: Expr::Constant(c), .. } => Some(u128::from(*c)),
+        NewValue::Wide(Wide::Constant(c)) => Some(*c),
+        _ => None,
+    };
+    let writes = writes.iter().filter_map(|write| match write.target {
+        WriteTarget::Metadata(i) => Some((i, constant(&write.value)?)),
+        WriteTarget::Field(_) => None,
+    });
+    writes.collect()
 }

@@ -11,7 +11,7 @@ use flowloom_wire::graph::{Check, ETHERNET, Extent, Graph, Header, HeaderOption,
 
 use super::asm::{Builder, Label, Op, Operand, R1, Reg, Size};
 use super::{Lowering, fields_used, fields_written};
-use crate::model::{Expr, Function};
+use crate::model::{Element, Expr, Function};
 
 /// Offsets in the kernel's `struct xdp_md`.
 mod xdp_md {
@@ -48,20 +48,11 @@ pub(super) struct Shape {
 
 impl Shape {
     pub(super) fn of(function: &Function, graph: &Graph) -> Shape {
-        let mut needed = 0;
+        let needed = needed(&function.elements);
         let mut ip_proto = [false; 2];
-        for field in fields_used(function) {
-            needed |= mask_of(field);
+        for field in fields_used(&function.elements) {
             if let Source::IpProto(scope) = field.source() {
                 ip_proto[scope as usize] = true;
-            }
-        }
-        // A header whose checksum covers a written field is needed to keep it right.
-        let written: Vec<(Header, Slice)> = fields_written(function).into_iter().flat_map(Lowering::places).collect();
-        for checksum in &CHECKSUMS {
-            let covers = |(header, slice): &(Header, Slice)| checksum.words_covered(*header) & slice.words() != 0;
-            if written.iter().any(covers) {
-                needed |= checksum.header.bit();
             }
         }
         let nodes = graph.nodes();
@@ -92,6 +83,19 @@ impl Shape {
         }
         Shape { needed, masks, ip_proto, relevant, asked }
     }
+}
+
+/// The headers that these elements may ask for: those of their fields, and those whose checksum covers what is written.
+pub(super) fn needed(elements: &[Element]) -> u32 {
+    let mut needed = fields_used(elements).into_iter().map(mask_of).fold(0, |a, b| a | b);
+    let written: Vec<(Header, Slice)> = fields_written(elements).into_iter().flat_map(Lowering::places).collect();
+    for checksum in &CHECKSUMS {
+        let covers = |(header, slice): &(Header, Slice)| checksum.words_covered(*header) & slice.words() != 0;
+        if written.iter().any(covers) {
+            needed |= checksum.header.bit();
+        }
+    }
+    needed
 }
 
 /// A walk over the graph that is turned into code.
@@ -205,7 +209,7 @@ impl Lowering<'_> {
         if let Some(first) = function.elements.first() {
             self.builder.push(Op::Line(first.span));
         }
-        let reads = |wanted: Source| fields_used(function).iter().any(|f| f.source() == wanted);
+        let reads = |wanted: Source| fields_used(&function.elements).iter().any(|f| f.source() == wanted);
         let b = &mut self.builder;
         b.load(Size::B4, self.data, R1, xdp_md::DATA);
         b.load(Size::B4, self.data_end, R1, xdp_md::DATA_END);
@@ -217,8 +221,8 @@ impl Lowering<'_> {
             b.alu64(alu::SUB, self.packet_len, Operand::Reg(self.data));
         }
         b.set(self.now, 0);
-        for (reg, variable) in self.metadata.iter().zip(&function.metadata) {
-            b.set(*reg, variable.initial as u64);
+        for (i, variable) in (0..).zip(&function.metadata) {
+            self.set_metadata(i, variable.initial);
         }
         if self.tracked == 0 && self.ip_proto.values().next().is_none() {
             self.leave_parse(0);
@@ -226,6 +230,7 @@ impl Lowering<'_> {
         }
 
         let graph = self.graph;
+        let b = &mut self.builder;
         let cursor = b.dup(self.data);
         let mut walk = Walk { cursor, remaining: b.reg(), labels: BTreeMap::new(), todo: Vec::new() };
         walk.label(&mut self.builder, ETHERNET, 0);
@@ -486,7 +491,9 @@ impl Lowering<'_> {
     /// The parse is over with these headers valid: into the first element.
     fn leave_parse(&mut self, mask: u32) {
         self.builder.set(self.valid, mask.into());
-        let target = if self.key_is_present(0, mask) { self.plans[0].entry } else { self.plans[0].no_key };
+        let plan = &self.plans[0];
+        let class = plan.key_classes.iter().find(|(masks, _)| masks.contains(&mask)).map(|(_, label)| *label);
+        let target = if self.key_is_present(0, mask) { class.unwrap_or(plan.entry) } else { plan.no_key };
         self.builder.goto(target);
     }
 }

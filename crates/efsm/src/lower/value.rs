@@ -12,13 +12,46 @@ use super::Lowering;
 use super::asm::{Label, Op, Operand, Reg, Size};
 use super::parse::mask_of;
 use crate::layout::size_bytes;
-use crate::model::{BinaryOp, Condition, Destination, Expr, Relation, Stateful, Type, Wide, Width};
+use crate::model::{BinaryOp, Condition, Destination, Expr, Relation, Stateful, Type, Variable, Wide, Width};
+
+/// Up to so many runs of a set are looked through one after the other, more of them by halving.
+const MOST_RUNS_IN_LINE: usize = 8;
 
 /// A value that is known now or at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
     Const(u64),
     Reg(Reg),
+}
+
+/// A value of up to 128 bits; the high half of one that fits 64 is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pair {
+    pub(super) high: Value,
+    pub(super) low: Value,
+}
+
+impl Pair {
+    pub(super) fn narrow(low: Value) -> Pair {
+        Pair { high: Value::Const(0), low }
+    }
+
+    pub(super) fn constant(value: u128) -> Pair {
+        Pair { high: Value::Const((value >> 64) as u64), low: Value::Const(value as u64) }
+    }
+
+    fn of((high, low): (Reg, Reg), is_wide: bool) -> Pair {
+        Pair { high: if is_wide { Value::Reg(high) } else { Value::Const(0) }, low: Value::Reg(low) }
+    }
+
+    pub(super) fn halves(self) -> [Value; 2] {
+        [self.high, self.low]
+    }
+
+    /// The same value in other registers.
+    pub(super) fn map(self, mut to: impl FnMut(Value) -> Value) -> Pair {
+        Pair { high: to(self.high), low: to(self.low) }
+    }
 }
 
 /// Something that a path has loaded into its register.
@@ -38,7 +71,7 @@ pub(super) struct Env {
     /// Where the stored context is; `None` means the default one.
     pub(super) context: Option<Reg>,
     /// Values that stand for registers instead of what is stored: those after the updates.
-    pub(super) after: Vec<(Destination, Value)>,
+    pub(super) after: Vec<(Destination, Pair)>,
 }
 
 pub(super) fn low_bits(value: u64, bits: u32) -> u64 {
@@ -135,60 +168,93 @@ impl Lowering<'_> {
         }
     }
 
-    /// The raw value of a register or global register, zero-extended.
-    pub(super) fn variable(&mut self, env: &Env, destination: Destination) -> (Value, Type) {
-        let ty = match (destination, self.stateful(env.element)) {
-            (Destination::Register(i), Some(s)) => s.registers[usize::from(i)].ty,
-            (Destination::Global(i), Some(s)) => s.globals[usize::from(i)].ty,
-            _ => Type { width_bits: 64, signed: false },
-        };
-        if let Some((_, value)) = env.after.iter().find(|(d, _)| *d == destination) {
-            return (*value, ty);
+    /// The declaration of a register or global register.
+    fn declared(&self, element: usize, destination: Destination) -> Option<&Variable> {
+        let stateful = self.stateful(element)?;
+        match destination {
+            Destination::Register(i) => stateful.registers.get(usize::from(i)),
+            Destination::Global(i) => stateful.globals.get(usize::from(i)),
         }
-        let value = match destination {
-            Destination::Register(i) => match env.context {
-                None => {
-                    Value::Const(self.stateful(env.element).map_or(0, |s| s.registers[usize::from(i)].initial as u64))
-                }
-                Some(context) => Value::Reg(self.load_register(env.element, i, context)),
-            },
-            Destination::Global(i) => Value::Reg(self.load_global(env.element, i)),
-        };
-        (value, ty)
     }
 
-    fn load_register(&mut self, element: usize, i: u16, context: Reg) -> Reg {
+    /// The raw value of a register or global register, zero-extended.
+    pub(super) fn variable(&mut self, env: &Env, destination: Destination) -> Pair {
+        if let Some((_, value)) = env.after.iter().find(|(d, _)| *d == destination) {
+            return *value;
+        }
+        let declared = self.declared(env.element, destination);
+        let (initial, is_wide) = declared.map_or((0, false), |variable| (variable.initial, variable.ty.is_wide()));
+        let halves = match (destination, env.context) {
+            (Destination::Register(_), None) => return Pair::constant(initial),
+            (Destination::Register(i), Some(context)) => self.load_register(env.element, i, context),
+            (Destination::Global(i), _) => self.load_global(env.element, i),
+        };
+        Pair::of(halves, is_wide)
+    }
+
+    /// As [`Lowering::variable`], extended to `width`.
+    fn number(&mut self, env: &Env, destination: Destination, width: Width) -> Value {
+        let ty = self.declared(env.element, destination).map_or(Type { width_bits: 64, signed: false }, |v| v.ty);
+        let value = self.variable(env, destination).low;
+        self.extend(value, ty, width)
+    }
+
+    fn load_register(&mut self, element: usize, i: u16, context: Reg) -> (Reg, Reg) {
         let b = &mut self.builder;
-        let reg = *self.registers.entry((element, i)).or_insert_with(|| b.reg());
+        let halves = *self.registers.entry((element, i)).or_insert_with(|| (b.reg(), b.reg()));
         if self.path.loaded.insert(Item::Register(i))
             && let (Some(layout), Some(stateful)) = (&self.plans[element].layout, self.stateful(element))
         {
-            let size = Size::of(size_bytes(&stateful.registers[usize::from(i)])).unwrap_or(Size::B8);
+            let bytes = size_bytes(&stateful.registers[usize::from(i)]);
             let offset = layout.registers[usize::from(i)] as i16;
-            self.builder.load(size, reg, context, offset);
+            self.load_variable(bytes, halves, context, offset);
         }
-        reg
+        halves
     }
 
-    fn load_global(&mut self, element: usize, i: u16) -> Reg {
+    fn load_global(&mut self, element: usize, i: u16) -> (Reg, Reg) {
         let b = &mut self.builder;
-        let reg = *self.globals.entry((element, i)).or_insert_with(|| b.reg());
+        let halves = *self.globals.entry((element, i)).or_insert_with(|| (b.reg(), b.reg()));
         if self.path.loaded.insert(Item::Global(i)) {
-            let (address, size) = self.global_address(element, i);
-            self.builder.load(size, reg, address, 0);
+            let (address, bytes) = self.global_address(element, i);
+            self.load_variable(bytes, halves, address, 0);
         }
-        reg
+        halves
     }
 
-    /// The address of a global register.
-    pub(super) fn global_address(&mut self, element: usize, i: u16) -> (Reg, Size) {
+    fn load_variable(&mut self, bytes: u32, (high, low): (Reg, Reg), base: Reg, offset: i16) {
+        self.builder.load(Size::of(bytes).unwrap_or(Size::B8), low, base, offset);
+        if bytes > 8 {
+            self.builder.load(Size::B8, high, base, offset + 8);
+        }
+    }
+
+    /// The address of a global register, and the bytes it takes.
+    pub(super) fn global_address(&mut self, element: usize, i: u16) -> (Reg, u32) {
         let offset = self.plans[element].globals[usize::from(i)];
-        let size =
-            self.stateful(element).and_then(|s| Size::of(size_bytes(&s.globals[usize::from(i)]))).unwrap_or(Size::B8);
+        let bytes = self.declared(element, Destination::Global(i)).map_or(8, size_bytes);
         let address = self.builder.reg();
         let map = self.globals_map.unwrap_or(0);
         self.builder.push(Op::MapValue { dst: address, map, offset });
-        (address, size)
+        (address, bytes)
+    }
+
+    /// A value that is moved or compared as a whole.
+    pub(super) fn pair(&mut self, wide: Wide, env: &Env) -> Pair {
+        match wide {
+            Wide::Constant(value) => Pair::constant(value),
+            Wide::Field(field) if field.width_bits() > 64 => Pair::of(self.load_wide(env.element, field), true),
+            Wide::Field(field) => Pair::narrow(Value::Reg(self.load_field(env.element, field))),
+            Wide::Register(i) => self.variable(env, Destination::Register(i)),
+            Wide::Global(i) => self.variable(env, Destination::Global(i)),
+            Wide::Metadata(i) => self.metadata_pair(i),
+        }
+    }
+
+    /// A metadata field, zero-extended.
+    pub(super) fn metadata_pair(&self, i: u16) -> Pair {
+        let i = usize::from(i);
+        Pair::of(self.metadata[i], self.function.metadata[i].ty.is_wide())
     }
 
     /// The places a field can be read from, one for each header that has it.
@@ -265,7 +331,7 @@ impl Lowering<'_> {
     }
 
     /// A field wider than 64 bits, as its high and low half.
-    pub(super) fn load_wide(&mut self, element: usize, field: FieldId) -> (Reg, Reg) {
+    fn load_wide(&mut self, element: usize, field: FieldId) -> (Reg, Reg) {
         let (high, low) = self.field_registers(element, field);
         if self.path.loaded.insert(Item::Field(field)) {
             self.for_each_place(&Lowering::places(field), |this, header, slice| {
@@ -296,17 +362,11 @@ impl Lowering<'_> {
         match expr {
             Expr::Constant(c) => Value::Const(low_bits(*c, bits)),
             Expr::State => Value::Const(env.state.into()),
-            Expr::Register(i) => {
-                let (value, ty) = self.variable(env, Destination::Register(*i));
-                self.extend(value, ty, width)
-            }
-            Expr::Global(i) => {
-                let (value, ty) = self.variable(env, Destination::Global(*i));
-                self.extend(value, ty, width)
-            }
+            Expr::Register(i) => self.number(env, Destination::Register(*i), width),
+            Expr::Global(i) => self.number(env, Destination::Global(*i), width),
             Expr::Metadata(i) => {
                 let ty = self.function.metadata[usize::from(*i)].ty;
-                let value = Value::Reg(self.metadata[usize::from(*i)]);
+                let value = self.metadata_pair(*i).low;
                 self.extend(value, ty, width)
             }
             Expr::Field(field) => {
@@ -482,24 +542,20 @@ impl Lowering<'_> {
                 self.builder.push(Op::Jump { wide, op, left: difference, right: Operand::Imm(0), target: fails });
                 None
             }
-            Condition::Masked { operand: Wide::Field(field), mask, value, negated } => {
-                let holds = self.builder.label();
-                let differs = if *negated { holds } else { fails };
-                if field.width_bits() > 64 {
-                    let (high, low) = self.load_wide(env.element, *field);
-                    self.match_half(high, (mask >> 64) as u64, (value >> 64) as u64, differs);
-                    self.match_half(low, *mask as u64, *value as u64, differs);
-                } else {
-                    let reg = self.load_field(env.element, *field);
-                    let all = low_bits(u64::MAX, field.width_bits().into());
-                    let mask = if *mask as u64 & all == all { u64::MAX } else { *mask as u64 };
-                    self.match_half(reg, mask, *value as u64, differs);
-                }
-                if *negated {
-                    self.builder.goto(fails);
-                }
-                self.builder.place(holds);
-                None
+            Condition::Masked { operand, mask, value, negated } => {
+                let found = self.pair(*operand, env);
+                let bits = self.wide_bits(*operand, env);
+                let masks = [(mask >> 64) as u64, *mask as u64];
+                let all = [low_bits(u64::MAX, bits.saturating_sub(64)), low_bits(u64::MAX, bits.min(64))];
+                let values = [(value >> 64) as u64, *value as u64];
+                let halves: Vec<_> = (0..2)
+                    .map(|i| {
+                        // Where all bits count, none needs to be masked.
+                        let mask = if masks[i] & all[i] == all[i] { u64::MAX } else { masks[i] };
+                        (found.halves()[i], mask, Value::Const(values[i]))
+                    })
+                    .collect();
+                self.branch_equal(&halves, *negated, fails)
             }
             Condition::Range { field, low, high, negated } => {
                 let reg = self.load_field(env.element, *field);
@@ -517,39 +573,98 @@ impl Lowering<'_> {
                 self.builder.place(holds);
                 None
             }
-            Condition::Same { left: Wide::Field(left), right: Wide::Field(right), negated } => {
-                let (left_high, left_low) = self.load_wide(env.element, *left);
-                let (right_high, right_low) = self.load_wide(env.element, *right);
+            Condition::Same { left, right, negated } => {
+                let (left, right) = (self.pair(*left, env), self.pair(*right, env));
+                let halves = [(left.high, u64::MAX, right.high), (left.low, u64::MAX, right.low)];
+                self.branch_equal(&halves, *negated, fails)
+            }
+            Condition::OneOf { operand, values, width, negated } => {
+                let operand = match self.eval(operand, *width, env) {
+                    Value::Const(c) => return Some(values.contains(&c) != *negated),
+                    Value::Reg(reg) => reg,
+                };
                 let holds = self.builder.label();
-                let differs = if *negated { holds } else { fails };
-                self.builder.jump64(jmp::JNE, left_high, Operand::Reg(right_high), differs);
-                self.builder.jump64(jmp::JNE, left_low, Operand::Reg(right_low), differs);
-                if *negated {
-                    self.builder.goto(fails);
-                }
+                let (inside, outside) = if *negated { (fails, holds) } else { (holds, fails) };
+                self.one_of(operand, &runs(values), *width, inside, outside);
                 self.builder.place(holds);
                 None
             }
-            Condition::Masked { .. } | Condition::OneOf { .. } | Condition::Same { .. } | Condition::Full { .. } => {
-                Some(false)
-            }
+            Condition::Full { negated } => self.branch_full(*negated, env, fails),
         }
     }
 
-    /// To `differs` where `reg & mask != value`.
-    fn match_half(&mut self, reg: Reg, mask: u64, value: u64, differs: Label) {
-        let compared = match mask {
-            0 if value == 0 => return,
-            u64::MAX => reg,
-            _ => {
-                let masked = self.builder.dup(reg);
-                let mask = self.builder.operand(mask);
-                self.builder.alu64(alu::AND, masked, mask);
-                masked
-            }
+    /// Bits that a value can have.
+    fn wide_bits(&self, wide: Wide, env: &Env) -> u32 {
+        let bits = match wide {
+            Wide::Constant(_) => 128,
+            Wide::Field(field) => field.width_bits(),
+            Wide::Register(i) => self.declared(env.element, Destination::Register(i)).map_or(64, |v| v.ty.width_bits),
+            Wide::Global(i) => self.declared(env.element, Destination::Global(i)).map_or(64, |v| v.ty.width_bits),
+            Wide::Metadata(i) => self.function.metadata[usize::from(i)].ty.width_bits,
         };
-        let value = self.builder.operand(value);
-        self.builder.jump64(jmp::JNE, compared, value, differs);
+        bits.into()
+    }
+
+    /// Falls through where all of `left & mask == right`, or where `negated` any is not; otherwise to `fails`. As
+    /// [`Lowering::branch`], it says where it is known before running.
+    fn branch_equal(&mut self, halves: &[(Value, u64, Value)], negated: bool, fails: Label) -> Option<bool> {
+        let mut open = Vec::new();
+        for &(left, mask, right) in halves {
+            match (left, right) {
+                (Value::Const(a), Value::Const(b)) if a & mask != b => return Some(negated),
+                (Value::Const(_), Value::Const(_)) => {}
+                (_, Value::Const(0)) if mask == 0 => {}
+                (Value::Reg(reg), other) | (other, Value::Reg(reg)) => open.push((reg, mask, other)),
+            }
+        }
+        if open.is_empty() {
+            return Some(!negated);
+        }
+        let holds = self.builder.label();
+        let differs = if negated { holds } else { fails };
+        for (reg, mask, other) in open {
+            let mut compared = reg;
+            if mask != u64::MAX {
+                compared = self.builder.dup(reg);
+                let mask = self.builder.operand(mask);
+                self.builder.alu64(alu::AND, compared, mask);
+            }
+            let other = self.operand_of(other);
+            self.builder.jump64(jmp::JNE, compared, other, differs);
+        }
+        if negated {
+            self.builder.goto(fails);
+        }
+        self.builder.place(holds);
+        None
+    }
+
+    /// To `inside` where the value lies in one of the runs, which ascend, otherwise to `outside`.
+    fn one_of(&mut self, value: Reg, runs: &[(u64, u64)], width: Width, inside: Label, outside: Label) {
+        let wide = width == Width::W64;
+        let jump = |this: &mut Self, op: u8, limit: u64, target: Label| {
+            let right = this.operand_in(width, Value::Const(limit));
+            this.builder.push(Op::Jump { wide, op, left: value, right, target });
+        };
+        if runs.len() > MOST_RUNS_IN_LINE {
+            let (below, above) = runs.split_at(runs.len() / 2);
+            let upper = self.builder.label();
+            jump(self, jmp::JGE, above[0].0, upper);
+            self.one_of(value, below, width, inside, outside);
+            self.builder.place(upper);
+            self.one_of(value, above, width, inside, outside);
+            return;
+        }
+        for &(low, high) in runs {
+            if low == high {
+                jump(self, jmp::JEQ, low, inside);
+            } else {
+                // What is below this run is in none of those after it either.
+                jump(self, jmp::JLT, low, outside);
+                jump(self, jmp::JLE, high, inside);
+            }
+        }
+        self.builder.goto(outside);
     }
 
     fn compare(
@@ -610,4 +725,19 @@ impl Lowering<'_> {
     pub(super) fn loadable(fields: impl IntoIterator<Item = FieldId>) -> BTreeSet<Item> {
         fields.into_iter().filter(|&f| mask_of(f) != 0).map(Item::Field).collect()
     }
+}
+
+/// The runs of neighbours in an ascending set, first and last value of each.
+fn runs(values: &[u64]) -> Vec<(u64, u64)> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for &value in values {
+        match runs.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(value) => *last = value,
+            _ => runs.push((value, value)),
+        }
+    }
+    // Two comparisons for a run of two are no better than one for each value.
+    let split =
+        |(low, high): (u64, u64)| if high - low == 1 { vec![(low, low), (high, high)] } else { vec![(low, high)] };
+    runs.into_iter().flat_map(split).collect()
 }

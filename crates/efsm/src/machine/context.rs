@@ -1,6 +1,6 @@
 //! Contexts: the state of one flow in one element, its timers and its record.
 
-use crate::layout::{self, Counter, NO_DEADLINE, RecordLayout};
+use crate::layout::{self, Counter, NO_DEADLINE, RecordLayout, Timers};
 use crate::model::{Policy, Preloaded, Stateful, Successor};
 
 /// The state of one flow in one element.
@@ -79,6 +79,18 @@ impl Context {
             (false, true) => Some((Counter::HardExpired(self.state), earliest)),
             (false, false) => None,
         }
+    }
+
+    /// What should be, where a timer is set that contexts in this state never have, or half of one is.
+    pub(super) fn odd_timer(&self, timers: Timers) -> Option<&'static str> {
+        let idle = self.idle_ns != 0 || self.idle_deadline_ns != NO_DEADLINE;
+        if idle && !timers.idle {
+            return Some("no idle timer in a state for which no row sets one");
+        }
+        if self.hard_deadline_ns != NO_DEADLINE && !timers.hard {
+            return Some("no hard timer in a state for which no row sets one");
+        }
+        (idle && self.idle_ns == 0).then_some("the period of an idle timer beside its deadline")
     }
 
     /// Enters a state at `at_ns`: the old timers are gone, these run.

@@ -437,6 +437,7 @@ impl Datapath for Machine {
                 return Err(SnapshotError::TooMany { map: element.name.clone(), found, expected }.into());
             }
             let key_bytes = table.key.as_ref().map_or(layout::SINGLE_KEY_BYTES, KeySpec::key_bytes);
+            let timers = layout::timers(element, stateful);
             for (key, value) in entries {
                 check_size(&element.name, "key", key.len(), key_bytes)?;
                 check_size(&element.name, "value", value.len(), table.layout.len_bytes as usize)?;
@@ -454,6 +455,14 @@ impl Datapath for Machine {
                         map: element.name.clone(),
                         expected: "the number of one of the element's states",
                         found: context.state.to_string(),
+                    }
+                    .into());
+                }
+                if let Some(expected) = context.odd_timer(timers[usize::from(context.state)]) {
+                    return Err(SnapshotError::Form {
+                        map: element.name.clone(),
+                        expected,
+                        found: format!("state `{}`: {context:?}", stateful.states[usize::from(context.state)]),
                     }
                     .into());
                 }

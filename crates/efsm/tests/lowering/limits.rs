@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Instant;
 
-use flowloom_efsm::{LowerError, LowerOptions, compile, lower};
-use flowloom_engine::Snapshot;
+use flowloom_efsm::{LowerError, LowerOptions, Machine, compile, lower};
+use flowloom_engine::{Datapath, Snapshot};
 use flowloom_testkit::{PacketBuilder, Rng};
 
 use super::agree::{Step, agree, function, random_steps};
@@ -117,13 +117,23 @@ fn preloaded_contexts_are_taken_as_they_are() {
         record(NONE, 0, NONE, 7, 0),
         record(NONE, 0, NONE, 8, 0),
         record(5, 5, NONE, 8, 0),
-        record(9, 0, NONE, 8, 0),
-        record(NONE, 0, 7, 8, 0),
+        record(NONE, 4, NONE, 8, 0),
         record(NONE, 0, NONE, 9, 0),
-        record(3, 3, 8, 9, 0),
+        record(3, 3, NONE, 9, 0),
         record(NONE, 0, 6, 7, 1),
-        record(NONE, 4, NONE, 7, 1),
+        record(NONE, 0, NONE, 7, 1),
     ];
+    // State a has an idle timer, b a hard one: what no row can have left is no state of this function.
+    for (odd, expected) in [
+        (record(9, 0, NONE, 8, 0), "the period of an idle timer beside its deadline"),
+        (record(NONE, 0, 7, 8, 0), "no hard timer in a state"),
+        (record(NONE, 4, 6, 7, 1), "no idle timer in a state"),
+        (record(5, 4, 6, 7, 1), "no idle timer in a state"),
+    ] {
+        let start = Snapshot { maps: [("e".to_owned(), [(vec![0, 1, 0, 0], odd)].into())].into() };
+        let error = Machine::new(function.clone()).restore(&start).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
     let mut rng = Rng::from_env(0x7072_656c);
     for _ in 0..60 {
         let mut start = Snapshot::default();

@@ -43,10 +43,11 @@ fn machine_and_lowered_program_agree_on_every_row() {
         assert!(missing.is_empty(), "{name}: not reached\n{}", missing.join("\n"));
         let sum = |pick: fn(&ElementCoverage) -> u64| coverage.elements.iter().map(pick).sum::<u64>();
         println!(
-            "{name}: {} created, {} removed, {} rejected, {} idle and {} hard timers, {} without match, {} without key",
+            "{name}: {} created, {} removed, {} rejected, {} evicted, {} idle and {} hard timers, {} without match, {} without key",
             sum(|e| e.created),
             sum(|e| e.removed),
             sum(|e| e.rejected),
+            sum(|e| e.evicted),
             sum(|e| e.idle_expired.values().sum()),
             sum(|e| e.hard_expired.values().sum()),
             sum(|e| e.no_match),

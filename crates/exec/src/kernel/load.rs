@@ -10,8 +10,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use flowloom_bpf::elf::{KernelTypes, kernel_types};
-use flowloom_bpf::insn::imm64;
-use flowloom_bpf::{BPF_F_RDONLY_PROG, Insn, Program};
+use flowloom_bpf::insn::{call, class, imm64, jmp};
+use flowloom_bpf::{BPF_F_RDONLY_PROG, Insn, Program, helpers};
 
 use super::verifier;
 use crate::error::ExecError;
@@ -71,8 +71,8 @@ impl Maps {
     /// Loads the program that the maps were made for.
     ///
     /// # Errors
-    /// The verifier refuses it, in which case the error names the source line and carries the log; or the system has no room
-    /// or no right for it.
+    /// It calls a helper that no kernel has; the verifier refuses it, in which case the error names the source line and
+    /// carries the log; or the system has no room or no right for it.
     pub(crate) fn load(&self, program: &Program) -> Result<RawProgram, ExecError> {
         self.load_typed(program, &self.types, self.btf.as_fd())
     }
@@ -116,6 +116,12 @@ impl Maps {
                     found: format!("number {number}"),
                     expected: format!("a number below {}", self.raw.len()),
                 })?;
+            }
+            let is_helper = insn.class() == class::JMP && insn.op() == jmp::CALL && insn.src == call::HELPER;
+            if is_helper && helpers::is_private(insn.imm) {
+                let helper = helpers::name_of(insn.imm).unwrap_or("of Flowloom's own");
+                let line = program.line_of(at).cloned().map(Box::new);
+                return Err(ExecError::Private { program: program.name.clone(), helper, line });
             }
             at += slots;
         }

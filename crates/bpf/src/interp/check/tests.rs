@@ -98,11 +98,11 @@ fn what_is_wrong_with_the_code() {
         ),
         (
             "call 12\nexit",
-            "section `xdp`, instruction 0: helper 12 (`tail_call`) is not supported, expected `map_lookup_elem`, `map_update_elem`, `map_delete_elem`, `ktime_get_ns`, `get_prandom_u32`, `get_smp_processor_id`, `redirect`, `redirect_map`",
+            "section `xdp`, instruction 0: helper 12 (`tail_call`) is not supported, expected `map_lookup_elem`, `map_update_elem`, `map_delete_elem`, `ktime_get_ns`, `get_prandom_u32`, `get_smp_processor_id`, `redirect`, `xdp_adjust_head`, `redirect_map`",
         ),
         (
             "call 4000\nexit",
-            "section `xdp`, instruction 0: helper 4000 is not supported, expected `map_lookup_elem`, `map_update_elem`, `map_delete_elem`, `ktime_get_ns`, `get_prandom_u32`, `get_smp_processor_id`, `redirect`, `redirect_map`",
+            "section `xdp`, instruction 0: helper 4000 is not supported, expected `map_lookup_elem`, `map_update_elem`, `map_delete_elem`, `ktime_get_ns`, `get_prandom_u32`, `get_smp_processor_id`, `redirect`, `xdp_adjust_head`, `redirect_map`",
         ),
         (
             "call kfunc#1\nexit",

@@ -1,0 +1,277 @@
+//! Elements: the way to a context, its timers, and what happens where no row matches.
+
+use flowloom_bpf::insn::{alu, helper, jmp};
+use flowloom_wire::graph::Header;
+
+use super::asm::{Label, Op, Operand, R0, Reg, Size};
+use super::tree::Facts;
+use super::value::Env;
+use super::{Lowering, constant_metadata};
+use crate::layout::{Counter, NO_DEADLINE, Timers};
+use crate::model::{Element, Stateful, Successor, Terminal, Width};
+
+/// Up to so many states are asked for one after the other, more of them by halving.
+const MOST_STATES_IN_LINE: usize = 4;
+
+/// A timer that has run out, told by the state of the context.
+struct Expiry {
+    state: u16,
+    /// Where the code goes then.
+    label: Label,
+    /// The earliest deadline.
+    deadline: Reg,
+    path: Facts,
+}
+
+impl<'a> Lowering<'a> {
+    pub(super) fn emit_element(&mut self, index: usize) {
+        let function = self.function;
+        let element = &function.elements[index];
+        let plan = self.plans[index].clone();
+        let all_masks = self.masks(index);
+        self.path = Facts { masks: all_masks.clone(), now_may_be_known: index > 0, ..Facts::default() };
+        self.builder.push(Op::Line(element.span));
+        self.builder.place(plan.entry);
+        for any in self.key_masks(index) {
+            let no_key = plan.no_key;
+            self.require(any, |_| no_key);
+        }
+        self.path.masks = all_masks.iter().copied().filter(|&mask| self.key_is_present(index, mask)).collect();
+        match &element.stateful {
+            // No packet has all fields of the key: what follows would read headers that are not there.
+            _ if self.path.masks.is_empty() => self.builder.goto(plan.no_key),
+            None => self.emit_tree(index, None, 0, Env { element: index, ..Env::default() }),
+            Some(stateful) => {
+                self.dispatch(&plan.key_classes);
+                self.emit_stateful(index, element, stateful);
+            }
+        }
+        self.builder.place(plan.no_key);
+        self.path = Facts { masks: all_masks, ..Facts::default() };
+        self.emit_otherwise(index, element, Counter::NoKey);
+    }
+
+    /// To the label of the class that the valid headers belong to.
+    fn dispatch(&mut self, classes: &[(Vec<u32>, Label)]) {
+        let classes: Vec<_> = classes.iter().filter(|(masks, _)| !masks.is_empty()).cloned().collect();
+        if let [(_, label)] = &classes[..] {
+            self.builder.goto(*label);
+            return;
+        }
+        let split = |bit: u32| {
+            let part = |valid: bool| -> Vec<(Vec<u32>, Label)> {
+                let of =
+                    |masks: &[u32]| -> Vec<u32> { masks.iter().copied().filter(|m| (m & bit != 0) == valid).collect() };
+                let parts = classes.iter().map(|(masks, label)| (of(masks), *label));
+                parts.filter(|(masks, _)| !masks.is_empty()).collect()
+            };
+            (part(true), part(false))
+        };
+        // The header that leaves the fewest classes on both sides.
+        let bits = Header::ALL.into_iter().map(Header::bit);
+        let splits =
+            bits.map(|bit| (bit, split(bit))).filter(|(_, (with, without))| !with.is_empty() && !without.is_empty());
+        let Some((bit, (with, without))) = splits.min_by_key(|(_, (with, without))| with.len() + without.len()) else {
+            return;
+        };
+        let (valid, there) = (self.valid, self.builder.label());
+        self.builder.jump64(jmp::JSET, valid, Operand::Imm(bit as i32), there);
+        self.dispatch(&without);
+        self.builder.place(there);
+        self.dispatch(&with);
+    }
+
+    fn emit_stateful(&mut self, index: usize, element: &'a Element, stateful: &'a Stateful) {
+        let plan = self.plans[index].clone();
+        let (Some(map), Some(layout)) = (plan.map, plan.layout.clone()) else { return };
+        let masks = self.path.masks.clone();
+        let keyed = self.builder.label();
+        for (masks, label) in &plan.key_classes {
+            self.path.masks.clone_from(masks);
+            self.builder.place(*label);
+            self.emit_key(index);
+            self.builder.goto(keyed);
+        }
+        self.path.masks = masks;
+        self.builder.place(keyed);
+        self.mark_seen(index);
+        self.map_arguments(map, plan.key_slot);
+        self.builder.call(helper::MAP_LOOKUP_ELEM, 2);
+        let context = self.builder.dup(R0);
+        let absent = self.builder.label();
+        self.builder.jump64(jmp::JEQ, context, Operand::Imm(0), absent);
+        let found = self.path.clone();
+
+        let count = stateful.states.len();
+        let labels: Vec<Label> = (0..count).map(|_| self.builder.label()).collect();
+        let state_reg = self.builder.reg();
+        if count > 1 {
+            self.builder.load(Size::B2, state_reg, context, layout.state as i16);
+        }
+        self.dispatch_state(state_reg, 0, &labels);
+        let live: Vec<Label> = (0..count).map(|_| self.builder.label()).collect();
+        let mut expiries = Vec::new();
+        for (state, &label) in labels.iter().enumerate() {
+            let state = state as u16;
+            self.path.clone_from(&found);
+            self.builder.push(Op::Line(element.span));
+            self.builder.place(label);
+            expiries.extend(self.emit_deadline(index, state, context));
+            self.builder.place(live[usize::from(state)]);
+            if let Some(offset) = layout.touched {
+                self.ensure_now();
+                let now = Operand::Reg(self.now);
+                self.builder.store(Size::B8, context, offset as i16, now);
+            }
+            let env = Env { element: index, state, context: Some(context), after: Vec::new() };
+            self.emit_tree(index, Some(stateful), state, env);
+        }
+
+        self.builder.push(Op::Line(element.span));
+        let gone = self.builder.label();
+        let any_expires = !expiries.is_empty();
+        for expiry in expiries {
+            self.emit_expiry(index, stateful, context, expiry, &live, gone);
+        }
+        if any_expires {
+            self.builder.place(gone);
+            self.delete_context(index);
+        }
+        self.builder.place(absent);
+        self.path = Facts { now_may_be_known: found.now_may_be_known || any_expires, ..found };
+        self.emit_tree(index, Some(stateful), 0, Env { element: index, ..Env::default() });
+    }
+
+    /// To the label of the state; the first one is that of state number `first`.
+    fn dispatch_state(&mut self, state: Reg, first: usize, labels: &[Label]) {
+        if labels.len() > MOST_STATES_IN_LINE {
+            let (below, above) = labels.split_at(labels.len() / 2);
+            let upper = self.builder.label();
+            let middle = Operand::Imm((first + below.len()) as i32);
+            self.builder.jump64(jmp::JGE, state, middle, upper);
+            self.dispatch_state(state, first, below);
+            self.builder.place(upper);
+            self.dispatch_state(state, first + below.len(), above);
+            return;
+        }
+        let Some((&last, others)) = labels.split_last() else { return };
+        for (i, &label) in others.iter().enumerate() {
+            self.builder.jump64(jmp::JEQ, state, Operand::Imm((first + i) as i32), label);
+        }
+        self.builder.goto(last);
+    }
+
+    /// Compares the deadlines of a context in `state` with the time, where it can have any.
+    fn emit_deadline(&mut self, index: usize, state: u16, context: Reg) -> Option<Expiry> {
+        let plan = &self.plans[index];
+        let (timers, layout) = (plan.timers[usize::from(state)], plan.layout.clone()?);
+        let idle = layout.idle.filter(|_| timers.idle).map(|idle| idle.deadline);
+        let hard = layout.hard_deadline.filter(|_| timers.hard);
+        let mut offsets = idle.into_iter().chain(hard);
+        let first = offsets.next()?;
+        self.ensure_now();
+        let b = &mut self.builder;
+        let (deadline, label) = (b.reg(), b.label());
+        b.load(Size::B8, deadline, context, first as i16);
+        for offset in offsets {
+            let (other, earlier) = (b.reg(), b.label());
+            b.load(Size::B8, other, context, offset as i16);
+            b.jump64(jmp::JLE, deadline, Operand::Reg(other), earlier);
+            b.copy(deadline, other);
+            b.place(earlier);
+        }
+        b.jump64(jmp::JGE, self.now, Operand::Reg(deadline), label);
+        Some(Expiry { state, label, deadline, path: self.path.clone() })
+    }
+
+    /// A timer has run out: into the successor of the state at its deadline, otherwise to `gone`.
+    fn emit_expiry(
+        &mut self,
+        index: usize,
+        stateful: &Stateful,
+        context: Reg,
+        expiry: Expiry,
+        live: &[Label],
+        gone: Label,
+    ) {
+        let Expiry { state, label, deadline, path } = expiry;
+        let (now, plan) = (self.now, self.plans[index].clone());
+        let Some(layout) = plan.layout else { return };
+        self.path = path;
+        self.builder.place(label);
+        // At the last moment of the clock: a deadline that is not set never comes.
+        self.builder.jump64(jmp::JEQ, deadline, Operand::Imm(NO_DEADLINE as i32), live[usize::from(state)]);
+        self.count_expiry(index, state, context, plan.timers[usize::from(state)]);
+        let Some(Successor { state: next, idle_ns, hard_ns }) = stateful.successors[usize::from(state)] else {
+            self.builder.goto(gone);
+            return;
+        };
+        let [idle, hard] = [idle_ns, hard_ns].map(|timeout| self.deadline_from(deadline, timeout));
+        for (value, counter) in [(idle, Counter::IdleExpired(next)), (hard, Counter::HardExpired(next))] {
+            let super::value::Value::Reg(value) = value else { continue };
+            let runs = self.builder.label();
+            self.builder.jump64(jmp::JLT, now, Operand::Reg(value), runs);
+            self.builder.jump64(jmp::JEQ, value, Operand::Imm(NO_DEADLINE as i32), runs);
+            self.count(index, counter);
+            self.builder.goto(gone);
+            self.builder.place(runs);
+        }
+        self.builder.store(Size::B2, context, layout.state as i16, Operand::Imm(next.into()));
+        self.store_timers(&layout, context, (idle, idle_ns), hard);
+        self.builder.goto(live[usize::from(next)]);
+    }
+
+    /// Counts the timer that has run out: the idle one where both have.
+    fn count_expiry(&mut self, index: usize, state: u16, context: Reg, timers: Timers) {
+        let idle = self.plans[index].layout.as_ref().and_then(|layout| layout.idle);
+        match idle.filter(|_| timers.idle && timers.hard && self.counters.is_some()) {
+            Some(idle) => {
+                let (hard, done) = (self.builder.label(), self.builder.label());
+                let deadline = self.builder.reg();
+                self.builder.load(Size::B8, deadline, context, idle.deadline as i16);
+                self.builder.jump64(jmp::JLT, self.now, Operand::Reg(deadline), hard);
+                self.builder.jump64(jmp::JEQ, deadline, Operand::Imm(NO_DEADLINE as i32), hard);
+                self.count(index, Counter::IdleExpired(state));
+                self.builder.goto(done);
+                self.builder.place(hard);
+                self.count(index, Counter::HardExpired(state));
+                self.builder.place(done);
+            }
+            None if timers.idle => self.count(index, Counter::IdleExpired(state)),
+            None => self.count(index, Counter::HardExpired(state)),
+        }
+    }
+
+    /// Re-arms the idle timer of a stored context in `state`: its deadline moves to now and its period.
+    pub(super) fn rearm_idle(&mut self, index: usize, state: u16, context: Reg) {
+        let plan = &self.plans[index];
+        let idle = plan.layout.as_ref().and_then(|layout| layout.idle);
+        let Some(idle) = idle.filter(|_| plan.timers[usize::from(state)].idle) else { return };
+        self.ensure_now();
+        let b = &mut self.builder;
+        let (deadline, none) = (b.reg(), b.label());
+        b.load(Size::B8, deadline, context, idle.period as i16);
+        b.jump64(jmp::JEQ, deadline, Operand::Imm(0), none);
+        b.alu64(alu::ADD, deadline, Operand::Reg(self.now));
+        b.store(Size::B8, context, idle.deadline as i16, Operand::Reg(deadline));
+        b.place(none);
+    }
+
+    pub(super) fn emit_otherwise(&mut self, index: usize, element: &Element, counter: Counter) {
+        self.builder.push(Op::Line(element.otherwise.span));
+        self.count(index, counter);
+        let actions = &element.otherwise.actions;
+        for (i, value) in constant_metadata(&actions.writes) {
+            self.set_metadata(i, value);
+        }
+        let port = match &actions.terminal {
+            Terminal::Forward(expr) => {
+                let env = Env { element: index, ..Env::default() };
+                let value = self.eval(expr, Width::W32, &env);
+                Some(self.operand_of(value))
+            }
+            _ => None,
+        };
+        self.emit_terminal(&actions.terminal, port);
+    }
+}

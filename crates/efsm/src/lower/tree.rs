@@ -1,0 +1,286 @@
+//! The decision tree over the rows of a state.
+//!
+//! A path through the tree knows what it has tested and loaded ([`Facts`]); a test whose result is known is not emitted
+//! again. Where two paths come to the same row knowing the same, they join.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flowloom_bpf::insn::jmp;
+
+use super::Lowering;
+use super::asm::{Label, Op, Operand};
+use super::parse::{mask_of, reads_now};
+use super::value::{Env, Item};
+use crate::layout::Counter;
+use crate::model::{Condition, Element, Expr, NextState, Relation, Row, Stateful, Wide};
+
+/// Above this many nodes a tree forgets what it tested, so that its size stays linear.
+const MAX_NODES: usize = 300;
+
+/// What a path knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Facts {
+    /// The combinations of valid headers that are still possible.
+    pub(super) masks: Vec<u32>,
+    /// Results of tests, by the number of the condition.
+    pub(super) tested: BTreeMap<usize, bool>,
+    /// What its registers hold.
+    pub(super) loaded: BTreeSet<Item>,
+    /// The packet's time has been read.
+    pub(super) now_is_known: bool,
+    /// Some way to here has read it.
+    pub(super) now_may_be_known: bool,
+    /// Whether the table of an absent context was found full; where it was not, the context is stored for the time being.
+    pub(super) full: Option<bool>,
+}
+
+/// The tree of one state (or of the absent context, or of a stateless element).
+pub(super) struct Tree<'a> {
+    pub(super) element: usize,
+    pub(super) stateful: Option<&'a Stateful>,
+    rows: Vec<(usize, &'a Row)>,
+    pub(super) env: Env,
+    nodes: BTreeMap<(usize, Facts), Label>,
+    bodies: BTreeMap<(usize, Facts), Label>,
+    todo: Vec<(Label, usize, Facts)>,
+    conditions: Vec<Condition>,
+    no_match: Label,
+    /// As `no_match`, with a context that is stored for the time being.
+    no_match_stored: Label,
+}
+
+impl<'a> Lowering<'a> {
+    /// Goes on where a header of `any` is valid, otherwise to the label that `absent` gives for the facts there. Returns
+    /// whether the path can go on at all.
+    pub(super) fn require(&mut self, any: u32, absent: impl FnOnce(&Facts) -> Label) -> bool {
+        let (with, without): (Vec<u32>, Vec<u32>) = self.path.masks.iter().partition(|&&m| m & any != 0);
+        if without.is_empty() || any == 0 {
+            return true;
+        }
+        if with.is_empty() {
+            return false;
+        }
+        let missing = absent(&Facts { masks: without, ..self.path.clone() });
+        let present = self.builder.label();
+        let valid = self.valid;
+        self.builder.jump64(jmp::JSET, valid, Operand::Imm(any as i32), present);
+        self.builder.goto(missing);
+        self.builder.place(present);
+        self.path.masks = with;
+        true
+    }
+
+    pub(super) fn emit_tree(&mut self, index: usize, stateful: Option<&'a Stateful>, state: u16, env: Env) {
+        let element = &self.function.elements[index];
+        let rows = element.rows.iter().enumerate();
+        let rows: Vec<_> = rows.filter(|(_, row)| stateful.is_none() || row.states.contains(&state)).collect();
+        if rows.iter().flat_map(|(_, row)| &row.conditions).flat_map(Condition::exprs).any(reads_now) {
+            // Before anything is loaded: a call would push it out of its registers.
+            self.ensure_now();
+        }
+        let mut tree = Tree {
+            element: index,
+            stateful,
+            rows,
+            env,
+            nodes: BTreeMap::new(),
+            bodies: BTreeMap::new(),
+            todo: Vec::new(),
+            conditions: Vec::new(),
+            no_match: self.builder.label(),
+            no_match_stored: self.builder.label(),
+        };
+        let start = self.builder.label();
+        tree.todo.push((start, 0, self.path.clone()));
+        let before = self.path.clone();
+        while let Some((label, at, facts)) = tree.todo.pop() {
+            self.builder.place(label);
+            let facts = tree.relevant(at, facts);
+            match tree.nodes.get(&(at, facts.clone())) {
+                Some(&same) => self.builder.goto(same),
+                None => {
+                    tree.nodes.insert((at, facts.clone()), label);
+                    self.path = facts;
+                    self.emit_node_from(&mut tree, at);
+                }
+            }
+        }
+        self.emit_no_match(index, element, &tree, before);
+    }
+
+    fn emit_no_match(&mut self, index: usize, element: &Element, tree: &Tree<'_>, before: Facts) {
+        self.builder.place(tree.no_match_stored);
+        self.path = before;
+        self.delete_context(index);
+        self.builder.place(tree.no_match);
+        if let Some(context) = tree.env.context {
+            self.rearm_idle(index, tree.env.state, context);
+        }
+        self.emit_otherwise(index, element, Counter::NoMatch);
+    }
+
+    fn emit_node_from(&mut self, tree: &mut Tree<'a>, mut at: usize) {
+        'rows: while let Some(&(row_index, row)) = tree.rows.get(at) {
+            self.builder.push(Op::Line(row.span));
+            for field in row.fields() {
+                let mut missing = None;
+                let label = self.builder.label();
+                let can_match = self.require(mask_of(field), |facts| {
+                    missing = Some(facts.clone());
+                    label
+                });
+                if !can_match {
+                    at += 1;
+                    continue 'rows;
+                }
+                if let Some(facts) = missing {
+                    tree.todo.push((label, at + 1, facts));
+                }
+            }
+            for condition in &row.conditions {
+                let (number, polarity) = tree.number(condition);
+                match self.path.tested.get(&number) {
+                    Some(&truth) if truth == polarity => continue,
+                    Some(_) => {
+                        at += 1;
+                        continue 'rows;
+                    }
+                    None => {}
+                }
+                let fails = self.builder.label();
+                match self.branch(condition, &tree.env, fails) {
+                    Some(true) => {}
+                    Some(false) => {
+                        at += 1;
+                        continue 'rows;
+                    }
+                    None => {
+                        let mut facts = self.path.clone();
+                        facts.tested.insert(number, !polarity);
+                        self.path.tested.insert(number, polarity);
+                        if let Condition::Full { negated } = condition {
+                            facts.full = Some(*negated);
+                            self.path.full = Some(!*negated);
+                        }
+                        tree.todo.push((fails, at + 1, facts));
+                    }
+                }
+            }
+            self.path.tested.clear();
+            let items = row_items(row);
+            self.path.loaded.retain(|item| items.contains(item));
+            if let Some(&same) = tree.bodies.get(&(row_index, self.path.clone())) {
+                self.builder.goto(same);
+            } else {
+                let body = self.builder.label();
+                self.builder.place(body);
+                tree.bodies.insert((row_index, self.path.clone()), body);
+                self.emit_body(tree, row_index, row);
+            }
+            return;
+        }
+        let no_match = if self.path.full == Some(false) { tree.no_match_stored } else { tree.no_match };
+        self.builder.goto(no_match);
+    }
+
+    /// What a matched row does: counters, updates, context, packet actions.
+    fn emit_body(&mut self, tree: &Tree<'a>, row_index: usize, row: &'a Row) {
+        let index = tree.element;
+        let mut env = tree.env.clone();
+        self.count(index, Counter::Row { row: row_index, state: env.state });
+        if let Some(stateful) = tree.stateful {
+            // Time first: a call would push what is computed out of its registers.
+            let sets_timer =
+                matches!(row.next, NextState::To { idle_ns, hard_ns, .. } if idle_ns.or(hard_ns).is_some());
+            let is_touched = self.plans[index].layout.as_ref().is_some_and(|layout| layout.touched.is_some());
+            if sets_timer || is_touched || row.exprs().into_iter().any(reads_now) {
+                self.ensure_now();
+            }
+            let after = self.emit_updates(&row.updates, &env, stateful);
+            match env.context {
+                Some(context) => {
+                    self.update_context(index, row, stateful, context, &env, &after);
+                    self.store_globals(index, &after);
+                    env.after = after;
+                }
+                None => env.after = self.create_context(index, row, stateful, &env, after),
+            }
+        }
+        self.emit_actions(row, &env);
+    }
+}
+
+impl<'a> Tree<'a> {
+    /// The facts that matter from row `at` on.
+    fn relevant(&mut self, at: usize, mut facts: Facts) -> Facts {
+        if self.nodes.len() > MAX_NODES {
+            facts.tested.clear();
+            facts.loaded.clear();
+            return facts;
+        }
+        let rows: Vec<&Row> = self.rows.iter().skip(at).map(|(_, row)| *row).collect();
+        let mut numbers = BTreeSet::new();
+        let mut items = BTreeSet::new();
+        for row in rows {
+            numbers.extend(row.conditions.iter().map(|c| self.number(c).0));
+            items.extend(row_items(row));
+        }
+        facts.tested.retain(|number, _| numbers.contains(number));
+        facts.loaded.retain(|item| items.contains(item));
+        facts
+    }
+
+    /// The number of a condition up to negation, and whether it is not negated.
+    fn number(&mut self, condition: &Condition) -> (usize, bool) {
+        let (base, polarity) = positive(condition);
+        let number = self.conditions.iter().position(|c| *c == base).unwrap_or_else(|| {
+            self.conditions.push(base);
+            self.conditions.len() - 1
+        });
+        (number, polarity)
+    }
+}
+
+/// The condition without negation, and whether it had none.
+fn positive(condition: &Condition) -> (Condition, bool) {
+    let mut base = condition.clone();
+    let polarity = match &mut base {
+        Condition::Compare { relation, .. } => {
+            let (positive, polarity) = match relation {
+                Relation::NotEqual => (Relation::Equal, false),
+                Relation::GreaterEqual => (Relation::Less, false),
+                Relation::Greater => (Relation::LessEqual, false),
+                _ => (*relation, true),
+            };
+            *relation = positive;
+            polarity
+        }
+        Condition::Serial { negated, .. }
+        | Condition::Masked { negated, .. }
+        | Condition::Range { negated, .. }
+        | Condition::OneOf { negated, .. }
+        | Condition::Same { negated, .. }
+        | Condition::Full { negated } => !std::mem::replace(negated, false),
+    };
+    (base, polarity)
+}
+
+/// Everything that a row may load.
+fn row_items(row: &Row) -> BTreeSet<Item> {
+    let mut items = Lowering::loadable(row.fields());
+    for expr in row.exprs() {
+        expr.walk(&mut |e| match e {
+            Expr::Register(i) => drop(items.insert(Item::Register(*i))),
+            Expr::Global(i) => drop(items.insert(Item::Global(*i))),
+            _ => {}
+        });
+    }
+    for wide in row.wides() {
+        match wide {
+            Wide::Register(i) => drop(items.insert(Item::Register(i))),
+            Wide::Global(i) => drop(items.insert(Item::Global(i))),
+            Wide::Constant(_) | Wide::Field(_) | Wide::Metadata(_) => {}
+        }
+    }
+    items
+}
