@@ -15,7 +15,7 @@ fn seed() -> u64 {
 fn never_apart_by_more_than_a_burst() {
     let seed = seed();
     let mut total = Tally::default();
-    for (i, (interval_us, burst)) in [(1000, 100), (1000, 1), (1, 3), (100_000, 7)].into_iter().enumerate() {
+    for (i, (interval_us, burst)) in [(1000, 100), (1000, 1), (20, 3), (100_000, 7)].into_iter().enumerate() {
         let start_ns = starts_ns()[i];
         let tally = run("never_apart", seed + i as u64, interval_us, burst, start_ns, Traffic::Mixed, 15_000);
         println!("interval {interval_us} us, burst {burst}: {tally:?}");
@@ -36,4 +36,11 @@ fn a_flood_passes_at_the_rate_of_the_tokens() {
         assert!(tally.passed.abs_diff(tally.in_bucket) * 100 <= tally.in_bucket, "{tally:?}");
         assert!(tally.passed * 3 < tally.packets * 2, "no flood: {tally:?}");
     }
+}
+
+#[test]
+fn a_token_may_come_every_microsecond() {
+    // Its clock is no finer than that, so only the bucket with the same clock says when each packet passes.
+    let tally = run("a_token_may_come", seed(), 1, 1000, 0, Traffic::Mixed, 20_000);
+    assert!(tally.passed < tally.packets && tally.passed > tally.packets / 10, "{tally:?}");
 }
