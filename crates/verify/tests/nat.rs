@@ -26,7 +26,7 @@ fn no_port_is_mapped_twice() {
     let ample = Plan { first_port: 0x8000, hosts: 200, ports: 100, gap_ns: 5 * MILLISECOND_NS, packets: 20_000 };
     let tally = run("no_port_is_mapped_twice", seed, ample);
     println!("{tally:?}");
-    assert!(tally.refused == 0 && tally.most_in_use > 500 && tally.answers > 1000, "{tally:?}");
+    assert!(tally.refused == 0 && tally.most_in_use > 200 && tally.answers > 1000, "{tally:?}");
 }
 
 #[test]
