@@ -17,13 +17,18 @@ use common::{check_model, shipped};
 const SHOWN: [&str; 5] = ["port_knocking", "big_flow", "rewrite", "udp_flows", "pass_all"];
 
 /// Rows and registers (globals too) of each stateful element, as FlowBlaze's Table 3 gives them.
-const TABLE_3: [(&str, &[(usize, usize)]); 6] = [
+const TABLE_3: [(&str, &[(usize, usize)]); 11] = [
     ("server_load_balancer", &[(2, 1), (2, 1)]),
     ("udp_firewall", &[(5, 0)]),
     ("port_knocking", &[(6, 0)]),
+    ("flowlet", &[(2, 1), (4, 2), (9, 4)]),
     ("policer", &[(4, 4)]),
     ("big_flow", &[(3, 1)]),
     ("syn_flood", &[(4, 1)]),
+    ("optimistic_ack", &[(8, 3)]),
+    ("super_spreader", &[(8, 1)]),
+    ("dynamic_nat", &[(3, 2), (4, 2)]),
+    ("subscriber_quota", &[(9, 1)]),
 ];
 
 /// A function as text: one line for each declaration and row, fields by their names, no places.

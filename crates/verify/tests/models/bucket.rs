@@ -124,7 +124,15 @@ pub struct Tally {
 /// # Panics
 /// Engines part; the policer does anything but the first bucket; or a host's count and that of its second bucket, in a
 /// flood also of the third, are more than a burst apart at any moment.
-pub fn run(test: &str, seed: u64, interval_us: u64, burst: u64, start_ns: u64, traffic: Traffic, packets: u64) -> Tally {
+pub fn run(
+    test: &str,
+    seed: u64,
+    interval_us: u64,
+    burst: u64,
+    start_ns: u64,
+    traffic: Traffic,
+    packets: u64,
+) -> Tally {
     let title = format!("seed {seed}, interval {interval_us} us, burst {burst}, start {start_ns}, {traffic:?}");
     let params = [("interval", format!("{interval_us}us")), ("burst", burst.to_string())];
     let policer = function("policer", &params);
@@ -137,9 +145,8 @@ pub fn run(test: &str, seed: u64, interval_us: u64, burst: u64, start_ns: u64, t
             _ => PacketBuilder::new().ipv6([i; 16], [9; 16]).udp(1, 2).build(),
         })
         .collect();
-    let mut senders: Vec<Sender> = (0..HOSTS)
-        .map(|_| Sender { rng: rng.fork(), mood: Mood::Flood, left: 0, next_ns: start_ns })
-        .collect();
+    let mut senders: Vec<Sender> =
+        (0..HOSTS).map(|_| Sender { rng: rng.fork(), mood: Mood::Flood, left: 0, next_ns: start_ns }).collect();
     let bucket = |needed_ns| [Bucket::new(interval_ns, burst, needed_ns); HOSTS];
     let (mut same, mut buckets, mut strict) = (bucket(1), bucket(1), bucket(interval_ns.into()));
     let mut passed = [0u64; HOSTS];

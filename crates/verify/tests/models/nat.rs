@@ -122,7 +122,11 @@ pub fn run(test: &str, seed: u64, plan: Plan) -> Tally {
             match got {
                 Some(port) => {
                     let expected = flow.frame((PUBLIC, port), server, &payload);
-                    assert_eq!(outcome, Outcome::sent(Verdict::Redirect, OUTSIDE, expected), "{title}: packet {number}");
+                    assert_eq!(
+                        outcome,
+                        Outcome::sent(Verdict::Redirect, OUTSIDE, expected),
+                        "{title}: packet {number}"
+                    );
                     assert!(port >= plan.first_port, "{title}: packet {number}: port {port}");
                     assert!(had.is_none_or(|had| had == port), "{title}: packet {number}: {had:?}, then {port}");
                     match held.insert(port, (flow, end_ns)) {

@@ -1,0 +1,27 @@
+//! The functions that ship do what their scenarios say, on every engine that takes them.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{kernel, ok, run};
+
+#[test]
+fn scenarios_pass_and_reach_every_row_timer_and_default() {
+    let test = "scenarios_pass_and_reach_every_row_timer_and_default";
+    let engines = if kernel(test) { "machine,interp,kernel" } else { "machine,interp" };
+    let table = ok(&["test", "functions", "--require-coverage", "--engine", engines]);
+    assert!(!table.contains("FAIL") && !table.contains("not covered") && !table.contains("no scenarios"), "{table}");
+}
+
+#[test]
+fn a_scenario_that_is_wrong_is_a_finding() {
+    let folder = std::env::temp_dir().join(format!("flowloom-functions-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let function = common::top().join("functions/super_spreader/super_spreader.efsm");
+    std::fs::copy(function, folder.join("super_spreader.efsm")).unwrap();
+    let text = "scenario \"wrong\"\nport 2  tcp 10.0.0.5:1 > 192.0.2.1:80 syn  -> forward 2\n";
+    std::fs::write(folder.join("wrong.scenario"), text).unwrap();
+    let ran = run(&["test", folder.to_str().unwrap(), "--engine", "machine,interp"]);
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
+}
