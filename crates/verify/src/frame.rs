@@ -1,7 +1,9 @@
 //! Frames to order: the headers that are needed, the field values that are wanted, the rest at random.
 //!
-//! A frame is laid out from a [`Shape`], then values are written into its fields by the catalogue, then lengths and
+//! A frame is laid out from an [`Outline`], then values are written into its fields by the catalogue, then lengths and
 //! checksums are made right (now and then wrong on purpose).
+
+mod outline;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -12,7 +14,9 @@ use flowloom_wire::{Graph, Header, Layers};
 use crate::arrival::Arrival;
 use crate::rng::Rng;
 
-/// Which headers a frame has.
+pub(crate) use outline::Outline;
+
+/// Which headers a frame has, where it has no labels, tunnels and headers of one's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) tags: u8,
@@ -31,6 +35,8 @@ pub(crate) enum Network {
 pub(crate) enum Transport {
     None,
     Tcp,
+    /// TCP with the window scale option.
+    TcpScaled,
     Udp,
     Icmp,
 }
@@ -43,7 +49,7 @@ impl Shape {
     pub(crate) fn all() -> impl Iterator<Item = Shape> {
         (0..3).flat_map(|tags| {
             [Network::None, Network::V4, Network::V6].into_iter().flat_map(move |network| {
-                [Transport::None, Transport::Tcp, Transport::Udp, Transport::Icmp]
+                [Transport::None, Transport::Tcp, Transport::TcpScaled, Transport::Udp, Transport::Icmp]
                     .into_iter()
                     .filter(move |&t| network != Network::None || t == Transport::None)
                     .map(move |transport| Shape { tags, network, transport })
@@ -67,6 +73,7 @@ impl Shape {
         bits | match (self.transport, self.network) {
             (Transport::None, _) => 0,
             (Transport::Tcp, _) => Header::Tcp.bit(),
+            (Transport::TcpScaled, _) => Header::Tcp.bit() | Header::WindowScale.bit(),
             (Transport::Udp, _) => Header::Udp.bit(),
             (Transport::Icmp, Network::V6) => Header::Icmp6.bit(),
             (Transport::Icmp, _) => Header::Icmp.bit(),
@@ -77,7 +84,7 @@ impl Shape {
     fn proto(self) -> Option<u8> {
         match (self.transport, self.network) {
             (Transport::None, _) => None,
-            (Transport::Tcp, _) => Some(6),
+            (Transport::Tcp | Transport::TcpScaled, _) => Some(6),
             (Transport::Udp, _) => Some(17),
             (Transport::Icmp, Network::V6) => Some(58),
             (Transport::Icmp, _) => Some(1),
@@ -222,6 +229,7 @@ fn payload_len(rng: &mut Rng, before: usize, shape: Shape, wish: &dyn Fn(&str) -
     } + match shape.transport {
         Transport::None => 0,
         Transport::Tcp => 20,
+        Transport::TcpScaled => 24,
         Transport::Udp | Transport::Icmp => 8,
     };
     let wanted = match (wish("pkt.len"), wish("ipv4.len"), wish("ipv6.len"), wish("tcp.payload_len"), wish("udp.len")) {
@@ -239,8 +247,13 @@ fn transport(rng: &mut Rng, shape: Shape, payload_len: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     match shape.transport {
         Transport::None => {}
-        Transport::Tcp => {
-            let words = if rng.chance(10) { 1 + rng.below(3) as usize } else { 0 };
+        Transport::Tcp | Transport::TcpScaled => {
+            let is_scaled = shape.transport == Transport::TcpScaled;
+            let words = match is_scaled {
+                true => 1,
+                false if rng.chance(10) => 1 + rng.below(3) as usize,
+                false => 0,
+            };
             bytes.extend((1024 + rng.below(4) as u16).to_be_bytes());
             bytes.extend((80 + rng.below(3) as u16).to_be_bytes());
             bytes.extend(rng.next().to_be_bytes());
@@ -248,7 +261,12 @@ fn transport(rng: &mut Rng, shape: Shape, payload_len: usize) -> Vec<u8> {
             bytes.extend((rng.next() as u16).to_be_bytes());
             bytes.extend([0, 0]);
             bytes.extend((rng.below(3) as u16).to_be_bytes());
-            bytes.extend(std::iter::repeat_n(1, 4 * words));
+            if is_scaled {
+                let scale = rng.below(16) as u8;
+                bytes.extend(if rng.chance(50) { [3, 3, scale, 0] } else { [1, 3, 3, scale] });
+            } else {
+                bytes.extend(std::iter::repeat_n(1, 4 * words));
+            }
         }
         Transport::Udp => {
             bytes.extend((1024 + rng.below(4) as u16).to_be_bytes());

@@ -4,7 +4,7 @@
 //! and ranges fit, `goto` leads forward, keys are keys, nothing is written twice. Everything else is free: any operator on
 //! any type, rows that hide others, timers of a few nanoseconds, tables of one entry.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use flowloom_efsm::model::{
     Actions, BinaryOp, Condition, Destination, Element, Expr, Function, HeaderTemplate, Key, KeyPart, NewValue,
@@ -14,7 +14,7 @@ use flowloom_efsm::model::{
 use flowloom_wire::field::{FIVE_TUPLE, FieldId, Source as FieldSource};
 use flowloom_wire::{Graph, Header, KeySpec};
 
-use crate::frame::{Network, Shape, Transport};
+use crate::frame::Outline;
 use crate::render;
 use crate::rng::Rng;
 use crate::solve;
@@ -111,6 +111,12 @@ impl Widths {
 
 type Typed = (Expr, Widths);
 
+/// What packets can be made of.
+static OUTLINES: LazyLock<Vec<Outline>> = LazyLock::new(|| {
+    let fields: Vec<FieldId> = FieldId::all().collect();
+    Outline::all(Graph::standard(), &fields)
+});
+
 const STATE_NAMES: [&str; 4] = ["idle", "first", "second", "third"];
 
 impl Maker {
@@ -118,15 +124,24 @@ impl Maker {
         // Most of what a function speaks about can be in one packet, so that its rows can match.
         // ICMP has as many fields as TCP and fewer names that are of other headers too: it comes more often.
         let is_icmp = self.rng.chance(40);
-        let fits = |s: &Shape| s.network != Network::None && (!is_icmp || s.transport == Transport::Icmp);
-        let shapes: Vec<Shape> = Shape::all().filter(fits).collect();
-        let shape = self.rng.pick(&shapes).copied();
-        let together = |f: &FieldId| shape.is_none_or(|s| s.has(&[*f]));
+        let icmp = [Header::Icmp, Header::Icmp6, Header::InnerIcmp, Header::InnerIcmp6];
+        let ip = [Header::Ipv4, Header::Ipv6];
+        let has = |outline: &Outline, any: &[Header]| any.iter().any(|h| outline.headers() & h.bit() != 0);
+        let is_stacked = self.rng.chance(30);
+        let fits =
+            |o: &&Outline| matches!(o, Outline::Stacked(_)) == is_stacked && has(o, &ip) && (!is_icmp || has(o, &icmp));
+        let outlines: Vec<&Outline> = OUTLINES.iter().filter(fits).collect();
+        let outline = self.rng.pick(&outlines).copied();
+        let together = |f: &FieldId| outline.is_none_or(|o| o.has(&[*f]));
         self.together = FieldId::all().filter(together).collect();
-        let without = shape.map(|s| Shape { transport: Transport::None, ..s });
+        let network = [Header::Ethernet, Header::Vlan, Header::Vlan2, Header::Ipv4, Header::Ipv6];
+        let is_of_network = |f: FieldId| {
+            let headers = f.headers();
+            headers.is_empty() || headers.iter().any(|header| network.contains(header))
+        };
         for _ in 0..2 + self.rng.below(5) {
             let is_transport = self.rng.chance(50);
-            let field = self.field_where(|f| !is_transport || without.is_none_or(|s| !s.has(&[*f])));
+            let field = self.field_where(|f| !is_transport || !is_of_network(*f));
             self.focus.push(field);
         }
         self.metadata =

@@ -152,7 +152,22 @@ pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>
                 wants.fields.push((*left, one));
                 wants.fields.push((*right, if *negated { one ^ 1 } else { one }));
             }
-            Condition::Masked { .. } | Condition::Same { .. } | Condition::OneOf { .. } | Condition::Full { .. } => {}
+            Condition::Same { left, right, negated } => {
+                let (field, other) = match (left, right) {
+                    (Wide::Field(field), other) | (other, Wide::Field(field)) => (*field, *other),
+                    _ => continue,
+                };
+                let value = values.wide(other);
+                wants.fields.push((field, if *negated { value ^ 1 } else { value } & width_mask(field)));
+            }
+            Condition::OneOf { operand, values: set, width, negated } if reads_packet(operand) => {
+                let Some(&one) = rng.pick(set) else { continue };
+                // Next to the set, where it is not in it; a set may be dense.
+                let outside = (1..=8).map(|by| one.wrapping_add(by)).find(|value| set.binary_search(value).is_err());
+                let target = if *negated { outside.unwrap_or_else(|| rng.next()) } else { one };
+                undo(rng, operand, target, *width, values, &mut wants);
+            }
+            Condition::Masked { .. } | Condition::OneOf { .. } | Condition::Full { .. } => {}
         }
     }
     wants

@@ -22,7 +22,7 @@ use flowloom_wire::field::{FieldId, Source};
 use flowloom_wire::{Graph, Layers};
 
 use crate::arrival::Arrival;
-use crate::frame::{self, Shape, Wish};
+use crate::frame::{self, Outline, Wish};
 use crate::hits::{Hits, Timer};
 use crate::rng::Rng;
 use crate::solve::{self, Wants};
@@ -103,6 +103,8 @@ pub struct Stimulus {
     options: StimulusOptions,
     rng: Rng,
     pools: BTreeMap<FieldId, Vec<u128>>,
+    /// The headers that frames are made of.
+    outlines: Arc<[Outline]>,
     /// Fields that matter to the function.
     mentioned: Vec<FieldId>,
     /// By element, row and state.
@@ -120,6 +122,7 @@ impl Stimulus {
     pub fn new(function: Arc<Function>, seed: u64, options: StimulusOptions) -> Stimulus {
         let mut rng = Rng::new(seed);
         let (pools, mentioned) = pools(&function, &mut rng);
+        let outlines = Outline::all(&function.graph, &mentioned).into();
         let mut rows = BTreeMap::new();
         for (e, element) in function.elements.iter().enumerate() {
             for (r, row) in element.rows.iter().enumerate() {
@@ -132,7 +135,20 @@ impl Stimulus {
         let walker = Walker::new(function, options.sweep_ns);
         let counts = StimulusCounts::default();
         let expired = BTreeMap::new();
-        Stimulus { walker, options, rng, pools, mentioned, rows, expired, focus, shortest_timer_ns, time_ns, counts }
+        Stimulus {
+            walker,
+            options,
+            rng,
+            pools,
+            outlines,
+            mentioned,
+            rows,
+            expired,
+            focus,
+            shortest_timer_ns,
+            time_ns,
+            counts,
+        }
     }
 
     /// What the packets so far exercised.
@@ -222,21 +238,24 @@ impl Stimulus {
 
     /// A packet from the pools.
     fn usual(&mut self) -> Arrival {
-        let shapes: Vec<Shape> = Shape::all().collect();
-        let shape = if self.rng.chance(60) {
+        let outlines = Arc::clone(&self.outlines);
+        let outline = if self.rng.chance(60) {
             // What the function speaks about, as far as one packet can have it.
             let fields: Vec<FieldId> = self.mentioned.iter().copied().filter(|_| self.rng.chance(70)).collect();
-            let fitting: Vec<Shape> = shapes.iter().copied().filter(|s| s.has(&fields)).collect();
-            self.rng.pick(&fitting).or_else(|| shapes.first()).copied()
+            let fitting: Vec<&Outline> = outlines.iter().filter(|o| o.has(&fields)).collect();
+            self.rng.pick(&fitting).copied().or(outlines.first())
         } else {
-            self.rng.pick(&shapes).copied()
+            self.rng.pick(&outlines)
         };
-        let Some(shape) = shape else { return self.frame_of(&[], &Wants::default()) };
-        self.dress(shape, &Wants::default())
+        match outline {
+            Some(outline) => self.dress(outline, &Wants::default()),
+            None => self.frame_of(&[], &Wants::default()),
+        }
     }
 
-    /// A packet of `shape` with what is wanted and, for the rest, values from the pools.
-    fn dress(&mut self, shape: Shape, wants: &Wants) -> Arrival {
+    /// A packet of `outline` with what is wanted and, for the rest, values from the pools.
+    fn dress(&mut self, outline: &Outline, wants: &Wants) -> Arrival {
+        let function = Arc::clone(&self.walker.function);
         let mut wishes: Vec<Wish> = Vec::new();
         let mut port = None;
         for i in 0..self.mentioned.len() {
@@ -246,7 +265,7 @@ impl Stimulus {
             {
                 if field.source() == Source::PacketPort {
                     port = Some(value as u32);
-                } else if shape.allows((field, value)) {
+                } else if outline.allows(&function.graph, (field, value)) {
                     wishes.push((field, value));
                 }
             }
@@ -260,7 +279,7 @@ impl Stimulus {
             }
         }
         // Of two wishes for one field the first is written first; the last one stays.
-        let bytes = frame::build(&mut self.rng, shape, &wishes);
+        let bytes = outline.build(&function.graph, &mut self.rng, &wishes);
         let ports = u64::from(self.options.ports.max(1));
         let port = port.unwrap_or_else(|| self.rng.below(ports) as u32);
         let time_ns = wants.time_ns.filter(|&t| t >= self.time_ns).unwrap_or(self.time_ns);
@@ -269,18 +288,23 @@ impl Stimulus {
 
     /// A packet that has all of `fields` and what is wanted, of a random shape that allows it.
     fn frame_of(&mut self, fields: &[FieldId], wants: &Wants) -> Arrival {
-        let fitting = |wishes: &[Wish]| -> Vec<Shape> {
-            Shape::all().filter(|s| s.has(fields) && wishes.iter().all(|&w| s.allows(w))).collect()
+        let function = Arc::clone(&self.walker.function);
+        let outlines = Arc::clone(&self.outlines);
+        let fitting = |wishes: &[Wish]| -> Vec<&Outline> {
+            let allows = |outline: &&Outline| {
+                outline.has(fields) && wishes.iter().all(|&wish| outline.allows(&function.graph, wish))
+            };
+            outlines.iter().filter(allows).collect()
         };
-        let mut shapes = fitting(&wants.fields);
-        if shapes.is_empty() {
-            shapes = fitting(&[]);
+        let mut found = fitting(&wants.fields);
+        if found.is_empty() {
+            found = fitting(&[]);
         }
-        if shapes.is_empty() {
-            shapes = Shape::all().collect();
+        if found.is_empty() {
+            found = outlines.iter().collect();
         }
-        match self.rng.pick(&shapes).copied() {
-            Some(shape) => self.dress(shape, wants),
+        match self.rng.pick(&found).copied() {
+            Some(outline) => self.dress(outline, wants),
             None => Arrival { time_ns: self.time_ns, port: Port(0), bytes: Vec::new() },
         }
     }
@@ -373,9 +397,8 @@ impl Stimulus {
         let sample = key.as_ref().and_then(|key| self.sample(element, key));
         for field in function.elements[element].stateful.iter().flat_map(|s| &s.key).flat_map(|k| k.fields()) {
             fields.push(field);
-            let value = sample
-                .as_ref()
-                .and_then(|s| Layers::parse(Graph::standard(), &s.bytes).read(&s.bytes, s.port.0, field));
+            let value =
+                sample.as_ref().and_then(|s| Layers::parse(&function.graph, &s.bytes).read(&s.bytes, s.port.0, field));
             wants.fields.extend(value.map(|v| (field, v)));
         }
         for &(e, r) in &way.rows {
@@ -458,7 +481,7 @@ impl Stimulus {
             let has_all = |key: &Option<Vec<u8>>| {
                 let sample = key.as_ref().and_then(|key| table.samples.get(key));
                 sample.is_some_and(|s| {
-                    let layers = Layers::parse(Graph::standard(), &s.bytes);
+                    let layers = Layers::parse(&function.graph, &s.bytes);
                     fields.iter().all(|&f| layers.is_present(f))
                 })
             };
@@ -495,7 +518,7 @@ impl Stimulus {
         let live = |c: &Context| c.deadline().is_none_or(|(_, d)| d > self.time_ns);
         let has_all = |key: &Vec<u8>| {
             table.samples.get(key).is_some_and(|s| {
-                let layers = Layers::parse(Graph::standard(), &s.bytes);
+                let layers = Layers::parse(&function.graph, &s.bytes);
                 needed.iter().all(|&f| layers.is_present(f))
             })
         };

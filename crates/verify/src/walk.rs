@@ -674,7 +674,7 @@ impl Values<'_> {
         cut(value, bits)
     }
 
-    fn wide(&self, wide: Wide) -> u128 {
+    pub(crate) fn wide(&self, wide: Wide) -> u128 {
         match wide {
             Wide::Constant(value) => value,
             Wide::Field(field) => self.read(field),

@@ -61,6 +61,7 @@ fn random_functions_agree() {
     let kernel = random::is_kernel_there("random_functions_agree");
     let tally = random::run(seed, 0..random::count(250), PACKETS, kernel);
     assert!(tally.disagreements.is_empty(), "{}", tally.disagreements.join("\n"));
+    eprintln!("{:?}", tally.counts);
     assert!(tally.counts.in_rows * 2 >= tally.counts.packets, "{:?}", tally.counts);
 }
 
