@@ -1,0 +1,55 @@
+//! Long proofs about single functions of the repository, beside judges that know nothing of them.
+#![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
+mod judges;
+
+use flowloom_engine::Port;
+use flowloom_testkit::{Rng, skip};
+use flowloom_trace::{CaptureReader, traces_from_env};
+use flowloom_verify::Arrival;
+use judges::{netfilter, shipped, tcp, tracked};
+
+/// The packets of a capture, named without its ending; `None` where it is not at hand.
+fn capture(test: &str, name: &str) -> Option<Vec<Arrival>> {
+    let captures = traces_from_env().unwrap_or_else(|error| panic!("{error}")).unwrap_or_default();
+    let is_it = |path: &std::path::PathBuf| path.file_name().is_some_and(|f| f.to_string_lossy().starts_with(name));
+    let Some(path) = captures.into_iter().find(is_it) else {
+        skip(test, &format!("`FLOWLOOM_TRACES` has no `{name}`"));
+        return None;
+    };
+    let reader = CaptureReader::open(&path).unwrap_or_else(|error| panic!("{error}"));
+    let packets = reader.map(|packet| {
+        let packet = packet.unwrap_or_else(|error| panic!("{error}"));
+        Arrival { time_ns: packet.time_ns, port: Port(packet.port), bytes: packet.bytes }
+    });
+    Some(packets.collect())
+}
+
+/// `conntrack` beside the kernel's connection tracking on captures and on made connections: every packet that the kernel calls valid
+/// passes, also when attacks stand between them; data outside of the window, acknowledgements of what was never sent and blind resets
+/// are dropped.
+#[test]
+#[ignore = "a minute"]
+fn evidence_conntrack() {
+    let test = "evidence_conntrack";
+    let mut rng = Rng::from_env(0xc1);
+    let made = tcp::connections(&mut rng, 500);
+    let mut traces = vec![("made connections", made)];
+    for name in ["tcp-ooo", "real-mix-debian-hdronly"] {
+        traces.extend(capture(test, name).map(|packets| (name, packets)));
+    }
+    let mut all = Vec::new();
+    for (name, packets) in traces {
+        for loose in [false, true] {
+            let Some(opinion) = netfilter::opinion(test, &packets, loose) else { return };
+            let function = shipped("conntrack", &[("loose", if loose { "1" } else { "0" })]);
+            let judged = tracked::judge(&mut rng, &function, &packets, &opinion, 10);
+            println!(
+                "{name}, connections are taken up in their middle: {}\n{judged}",
+                if loose { "yes" } else { "no" }
+            );
+            all.push(judged);
+        }
+    }
+    all.iter().for_each(tracked::Judged::assert);
+}
