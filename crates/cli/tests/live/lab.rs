@@ -12,7 +12,10 @@ use crate::common::{Ran, kernel, top};
 ///
 /// `host NAME N` makes a host in a name space of its own, with `eN` there at 10.9.N.1/24 and fd00:N::1/64, and `vN` here at .2 and
 /// ::2. `start ARGUMENTS` runs a function and returns once it is attached; its reports go to `out`, its remarks to `err`.
-/// `finish` ends it and keeps its exit code in `code`. `peer COMMAND` speaks as a host (see the file of that name).
+/// `finish` ends it and keeps its exit code in `code`. `heeded ARGUMENTS` runs it once, does what it says about offloads, and
+/// starts it again: then it has nothing to say. `peer COMMAND` speaks as a host, `as NAME COMMAND` as the host of this name (see
+/// the file `peer.rs`). `play SCRIPT` has all hosts play it (see `actor.rs`). `capture NAME DEV FILE` writes what a host's interface
+/// sends and receives, until `captured`.
 const PREAMBLE: &str = r#"
 mount -t bpf bpf /sys/fs/bpf
 mount -t tmpfs tmpfs /run
@@ -53,8 +56,39 @@ finish() {
     kill -${1:-INT} $pid
     wait $pid || code=$?
 }
+heeded() {
+    start "$@"
+    sed -n 's/.*type `\(.*\)`$/\1/p' err >advice
+    bash -e advice >/dev/null
+    finish
+    start "$@"
+    if grep -q 'type `' err; then cat err >&2; exit 1; fi
+}
 peer() {
     FLOWLOOM_PEER="$*" "$PEER" --ignored --exact --nocapture peer::speak 2>/dev/null | sed -n 's/^peer: //p'
+}
+as() {
+    local host=$1; shift
+    ip netns exec $host bash -c "$(declare -f peer); peer $*"
+}
+play() {
+    FLOWLOOM_SCRIPT=$1 "$PEER" --ignored --exact --nocapture actor::direct >played.$1 2>&1 || { cat played.$1 >&2; exit 1; }
+    sed -n 's/^play: //p' played.$1
+}
+capturing=
+capture() {
+    # Receivers merge no segments: their checksums would not be those of the wire.
+    ip -n $1 link set dev $2 gro_max_size 1000
+    ip netns exec $1 dumpcap -q -i $2 -w $3 2>$3.log &
+    capturing="$capturing $!"
+    wait_for "grep -qs File: $3.log"
+}
+captured() {
+    # What the kernel still holds for them comes within their next look.
+    sleep 0.5
+    kill -INT $capturing
+    wait $capturing || true
+    capturing=
 }
 attached() { ip -details link show dev $1 | grep -c prog/xdp || true; }
 "#;

@@ -5,9 +5,14 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod actor;
 mod attach;
+mod balancer;
+mod firewall;
+mod flood;
 mod knocking;
 mod lab;
 mod maps;
+mod nat;
 mod peer;
 mod timers;

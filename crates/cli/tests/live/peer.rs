@@ -1,8 +1,12 @@
 //! A host of the live tests: this test program, started by their scripts with `FLOWLOOM_PEER` saying what to do.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
+
+use rustix::net::{AddressFamily, SendFlags, SocketType, bind, connect, ipproto, sendto, socket};
+
+use crate::actor::ipv4;
 
 /// Longer than any answer in the same machine takes, even a slow one.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,6 +35,102 @@ fn speak() {
                     }
                 });
             }
+        }
+        // Answers each line with this name and the line.
+        ["greet", at, host] => {
+            let listener = TcpListener::bind(address(at)).unwrap();
+            println!("\npeer: serving");
+            for stream in listener.incoming() {
+                let (mut stream, host) = (stream.unwrap(), String::from(*host));
+                std::thread::spawn(move || {
+                    for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
+                        if writeln!(stream, "{host} {line}").is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+        }
+        // Opens so many connections one after the other and speaks on all of them in turn; says who is at the other end of each.
+        ["turns", from, to, connections] => {
+            let mut streams: Vec<BufReader<TcpStream>> = Vec::new();
+            let mut answering: Vec<String> = Vec::new();
+            for round in 0..5 {
+                for number in 0..connections.parse().unwrap() {
+                    if round == 0 {
+                        streams.push(BufReader::new(connect_from(address(from), address(to))));
+                    }
+                    // More than a segment.
+                    let question = format!("{from} {number} {round} {}", "x".repeat(3000));
+                    writeln!(streams[number].get_mut(), "{question}").unwrap();
+                    let mut answer = String::new();
+                    streams[number].read_line(&mut answer).unwrap();
+                    let (host, rest) = answer.trim_end().split_once(' ').unwrap_or_else(|| panic!("`{answer}`"));
+                    assert_eq!(rest, question, "an answer to something else");
+                    if round == 0 {
+                        answering.push(host.to_owned());
+                    }
+                    assert_eq!(host, answering[number], "connection {number} went elsewhere in round {round}");
+                }
+            }
+            println!("\npeer: {}", answering.join(" "));
+        }
+        // Echoes datagrams, until it is killed.
+        ["echo", at] => {
+            let socket = UdpSocket::bind(address(at)).unwrap();
+            println!("\npeer: serving");
+            let mut buffer = [0; 2000];
+            while let Ok((count, from)) = socket.recv_from(&mut buffer) {
+                let _ = socket.send_to(&buffer[..count], from);
+            }
+        }
+        // From each of so many ports three datagrams and their answers, which must not come to another; says how many ports were
+        // answered each time, and how many never.
+        ["flows", from, to, flows] => {
+            let from = address(from);
+            let sockets: Vec<UdpSocket> = (0..flows.parse::<u16>().unwrap())
+                .map(|number| UdpSocket::bind(SocketAddr::new(from.ip(), from.port() + number)).unwrap())
+                .collect();
+            let mut answered = vec![0; sockets.len()];
+            for round in 0..3 {
+                for socket in &sockets {
+                    let word = format!("{} {round}", socket.local_addr().unwrap());
+                    socket.send_to(word.as_bytes(), address(to)).unwrap();
+                }
+                // Answers are there by then.
+                std::thread::sleep(Duration::from_millis(400));
+                for (socket, answered) in sockets.iter().zip(&mut answered) {
+                    let word = format!("{} {round}", socket.local_addr().unwrap());
+                    socket.set_nonblocking(true).unwrap();
+                    let mut buffer = [0; 100];
+                    while let Ok((count, _)) = socket.recv_from(&mut buffer) {
+                        assert_eq!(String::from_utf8_lossy(&buffer[..count]), word, "an answer to something else");
+                        *answered += 1;
+                    }
+                }
+            }
+            let whole = answered.iter().filter(|answered| **answered == 3).count();
+            let none = answered.iter().filter(|answered| **answered == 0).count();
+            println!("\npeer: {whole} answered, {none} not");
+        }
+        // Sends so many SYNs from each of so many addresses that are not its own, the first of which is given.
+        ["flood", to, first, addresses, each] => {
+            let SocketAddr::V4(to) = address(to) else { panic!("only over IPv4") };
+            let first: Ipv4Addr = first.parse().unwrap();
+            let addresses: u32 = addresses.parse().unwrap();
+            let socket = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::RAW)).unwrap();
+            for number in 0..each.parse::<u32>().unwrap() {
+                for host in 0..addresses {
+                    let mut tcp = Vec::new();
+                    tcp.extend((1024 + number as u16).to_be_bytes().iter().chain(&to.port().to_be_bytes()));
+                    tcp.extend((number << 8).to_be_bytes().iter().chain(&[0; 4]));
+                    tcp.extend([0x50, 0x02, 0xfa, 0xf0, 0, 0, 0, 0]);
+                    let src = Ipv4Addr::from_bits(first.to_bits() + host);
+                    let packet = ipv4(src, *to.ip(), 6, 0, &mut tcp, 16);
+                    sendto(&socket, &packet, SendFlags::empty(), &to).unwrap();
+                }
+            }
+            println!("\npeer: sent");
         }
         // Says whether a connection comes about and carries a word there and back.
         ["connect", to] => println!("\npeer: {}", connects(address(to), REFUSED_AFTER)),
@@ -71,4 +171,16 @@ fn connects(to: SocketAddr, patience: Duration) -> &'static str {
     let mut answer = [0; 5];
     let spoke = stream.write_all(b"hello").and_then(|()| stream.read_exact(&mut answer));
     if spoke.is_ok() && answer == *b"hello" { "open" } else { "mute" }
+}
+
+/// A connection from this address.
+fn connect_from(from: SocketAddr, to: SocketAddr) -> TcpStream {
+    let family = if from.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket(family, SocketType::STREAM, None).unwrap();
+    bind(&socket, &from).unwrap();
+    connect(&socket, &to).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
 }

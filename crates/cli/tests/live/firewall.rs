@@ -1,0 +1,188 @@
+//! Firewalls beside nftables: the same traffic of real hosts with a function between them, and with a router that has
+//! conntrack's rules. The same must arrive.
+
+use flowloom_testkit::Rng;
+
+use crate::common::top;
+use crate::lab::Lab;
+
+/// Somebody outside behind port 1 and somebody inside behind port 2, who do not know each other's neighbour addresses.
+const HOSTS: &str = r#"
+host outside 1; host inside 2
+hosts() { echo outside; echo inside; }
+for n in 1 2; do
+    side=$(hosts | sed -n ${n}p)
+    ip -n $side address add 10.9.0.$n/24 dev e$n
+    ip -n $side -6 address add fd00::$n/64 dev e$n nodad
+done
+FLOWLOOM_PEER="serve [::]:7" ip netns exec outside "$PEER" --ignored --exact --nocapture peer::speak >server 2>&1 &
+wait_for 'grep -qs serving server'
+"#;
+
+/// The rules, in a router that answers for each host to the other.
+const NFTABLES: &str = r#"
+cd /proc/sys/net
+echo 1 >ipv4/ip_forward; echo 1 >ipv6/conf/all/forwarding
+for n in 1 2; do
+    ip address add 10.9.0.254/32 dev v$n
+    ip -6 address add fd00::fe/128 dev v$n nodad
+    ip route add 10.9.0.$n/32 dev v$n
+    ip -6 route add fd00::$n/128 dev v$n
+    echo 1 >ipv4/conf/v$n/proxy_arp; echo 1 >ipv6/conf/v$n/proxy_ndp
+    echo 0 >ipv4/neigh/v$n/proxy_delay; echo 0 >ipv6/neigh/v$n/proxy_delay
+    ip -6 neighbour add proxy fd00::$((3 - n)) dev v$n
+done
+nft -f - <<END
+table inet firewall {
+    chain forward {
+        type filter hook forward priority 0; policy drop;
+        ct state established,related accept
+        iifname "v2" ct state new accept
+    }
+}
+END
+cd netfilter
+# What was there before is not taken up.
+echo 0 >nf_conntrack_tcp_loose
+for seconds in "$@"; do echo ${seconds#*=} >nf_conntrack_${seconds%=*}; done
+cd $HOME
+"#;
+
+/// What is played, and said after it: a transfer, and whether the hosts know each other by their own addresses.
+const PLAY: &str = r#"
+cat >play <<END
+host outside 10.9.0.1 fd00::1
+host inside 10.9.0.2 fd00::2
+$(cat steps)
+END
+play play
+echo transfer: $(as inside transfer 10.9.0.1:7 3000000) $(as inside transfer [fd00::1]:7 300000)
+"#;
+
+/// A function and its parameters, and conntrack's settings that mean the same.
+struct Firewall {
+    source: &'static str,
+    params: &'static str,
+    settings: &'static [&'static str],
+}
+
+/// For each step of a script whether it arrived: through the function, and through the rules.
+fn both(test: &'static str, firewall: &Firewall, steps: &str) -> Option<[Vec<bool>; 2]> {
+    let labs = [Lab::new(test, &["ethtool"])?, Lab::new(test, &["nft"])?];
+    let source = std::fs::read_to_string(top().join(firewall.source)).unwrap();
+    labs[0].put_named("firewall.efsm", &source, &labs[0].unique());
+    let ours = format!(
+        r#"{HOSTS}
+        heeded firewall.efsm -i v1 -i v2 $*
+        {PLAY}
+        # Who is at the other end is the other host itself.
+        [ $(ip -n inside neighbour | grep -c 02:00:00:00:01:01) -ge 2 ]
+        [ $(ip -n outside neighbour | grep -c 02:00:00:00:02:01) -ge 2 ]
+        finish"#
+    );
+    let theirs = format!("HOME=$PWD\n{HOSTS}{NFTABLES}{PLAY}");
+    let params: Vec<&str> = firewall.params.split(' ').filter(|word| !word.is_empty()).collect();
+    let said = std::thread::scope(|scope| {
+        let running = [(&labs[0], &ours, params.as_slice()), (&labs[1], &theirs, firewall.settings)];
+        let running = running.map(|(lab, script, arguments)| {
+            lab.put("steps", steps);
+            scope.spawn(move || lab.run(script, arguments))
+        });
+        running.map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    Some(said.map(|said| {
+        let (steps, transfer) = said.split_once("transfer: ").unwrap();
+        assert_eq!(transfer, "same same\n", "{said}");
+        steps.lines().map(|line| line.ends_with(" yes")).collect()
+    }))
+}
+
+/// A script whose steps end in what is to become of them.
+fn written(test: &'static str, firewall: &Firewall, script: &str) {
+    let lines: Vec<&str> = script.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let expected: Vec<(&str, bool)> = lines
+        .iter()
+        .filter(|line| !line.starts_with("wait"))
+        .map(|line| line.rsplit_once(' ').unwrap())
+        .map(|(step, word)| (step.trim(), word == "yes"))
+        .collect();
+    let steps: String =
+        lines.iter().map(|line| format!("{}\n", line.trim_end_matches(" yes").trim_end_matches(" no"))).collect();
+    let Some(arrived) = both(test, firewall, &steps) else { return };
+    for (who, arrived) in ["function", "nftables"].iter().zip(arrived) {
+        let arrived: Vec<(&str, bool)> = expected.iter().map(|(step, _)| *step).zip(arrived).collect();
+        assert_eq!(arrived, expected, "{who}");
+    }
+}
+
+/// A script of which nobody knows what is to become; at least so many of its steps arrive, and do not.
+fn drawn(test: &'static str, firewall: &Firewall, steps: &[String], least: [usize; 2]) {
+    let Some([ours, theirs]) = both(test, firewall, &steps.concat()) else { return };
+    let said = |arrived: &[bool]| -> String {
+        steps.iter().zip(arrived).map(|(step, yes)| format!("{} {yes}\n", step.trim_end())).collect()
+    };
+    assert_eq!(ours.len(), steps.len());
+    assert_eq!(said(&ours), said(&theirs), "left: through the function; right: through nftables");
+    let arrived = ours.iter().filter(|yes| **yes).count();
+    assert!(arrived >= least[0] && ours.len() - arrived >= least[1], "{arrived} of {} arrived", ours.len());
+}
+
+const UDP_FIREWALL: &str = "functions/udp_firewall/udp_firewall.efsm";
+
+#[test]
+fn udp_passes_as_nftables_lets_it() {
+    let firewall = Firewall {
+        source: UDP_FIREWALL,
+        params: "--param quiet=3s",
+        settings: &["udp_timeout=3", "udp_timeout_stream=3"],
+    };
+    let script = "
+        udp 4 outside:53 > inside:4000      no
+        udp 4 inside:4000 > outside:53      yes
+        udp 4 outside:53 > inside:4000      yes
+        udp 4 outside:54 > inside:4000      no
+        udp 4 outside:53 > inside:4001      no
+        udp 4 inside:4002 > outside:53      yes
+        udp 6 outside:53 > inside:4000      no
+        udp 6 inside:4000 > outside:53      yes
+        udp 6 outside:53 > inside:4000      yes
+        open 4 c1 inside > outside:80       yes
+        say c1 outside                      yes
+        open 6 c2 outside > inside:80       no
+        open 4 c3 outside > inside:80       no
+        ping outside > inside               no
+        udp 4 inside:4000 > outside:53      yes
+        wait 1800
+        udp 4 outside:53 > inside:4000      yes
+        wait 1800
+        udp 4 outside:53 > inside:4000      yes
+        udp 6 inside:4001 > outside:53      yes
+        wait 4200
+        udp 4 outside:53 > inside:4000      no
+        udp 6 outside:53 > inside:4000      no
+        udp 6 outside:53 > inside:4001      no
+        udp 4 inside:4000 > outside:53      yes
+        udp 4 outside:53 > inside:4000      yes";
+    written("udp_passes_as_nftables_lets_it", &firewall, script);
+}
+
+#[test]
+fn drawn_udp_passes_as_nftables_lets_it() {
+    let mut rng = Rng::from_env(0x0dd5);
+    let firewall = Firewall {
+        source: UDP_FIREWALL,
+        params: "--param quiet=2m",
+        settings: &["udp_timeout=120", "udp_timeout_stream=120"],
+    };
+    let steps: Vec<String> = (0..90)
+        .map(|_| {
+            let (here, there) = (rng.pick(&[4000, 4001, 4002]), rng.pick(&[53, 54]));
+            let family = rng.pick(&[4, 6]);
+            match rng.chance(2, 5) {
+                true => format!("udp {family} inside:{here} > outside:{there}\n"),
+                false => format!("udp {family} outside:{there} > inside:{here}\n"),
+            }
+        })
+        .collect();
+    drawn("drawn_udp_passes_as_nftables_lets_it", &firewall, &steps, [30, 10]);
+}
