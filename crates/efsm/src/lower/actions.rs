@@ -1,13 +1,49 @@
 //! What a row does to the packet.
 
+use flowloom_wire::FieldId;
+
 use super::Lowering;
-use super::asm::Reg;
+use super::asm::{Label, Reg};
+use super::parse::mask_of;
+use super::steps::Prepared;
+use super::tree::Facts;
 use super::value::{Env, Pair, Value};
 use super::write::Source;
 use crate::model::{NewValue, Row, Terminal, Wide, Width, WriteTarget};
 
+/// What a row does, its values computed.
+struct Ready {
+    port: Option<Value>,
+    metadata: Vec<(u16, Pair)>,
+    fields: Vec<(FieldId, Source)>,
+    steps: Vec<Prepared>,
+}
+
+impl Ready {
+    fn for_each_value(&mut self, visit: &mut dyn FnMut(&mut Value)) {
+        self.port.iter_mut().for_each(&mut *visit);
+        for (_, pair) in &mut self.metadata {
+            visit(&mut pair.high);
+            visit(&mut pair.low);
+        }
+        self.fields.iter_mut().for_each(|(_, source)| source.for_each_value(visit));
+        self.steps.iter_mut().for_each(|step| step.for_each_value(visit));
+    }
+}
+
+/// Code for what a row does once its values are there.
+#[derive(Debug, Clone)]
+pub(super) struct Tail {
+    label: Label,
+    /// Where it takes the values from that are not known before running.
+    values: Vec<Reg>,
+}
+
+/// Element, row, and those values that are known before running.
+pub(super) type TailKey = (usize, usize, Vec<Option<u64>>);
+
 impl<'a> Lowering<'a> {
-    pub(super) fn emit_actions(&mut self, row: &Row, env: &Env) {
+    pub(super) fn emit_actions(&mut self, index: usize, row: &Row, env: &Env) {
         let actions = &row.actions;
         let port = match &actions.terminal {
             Terminal::Forward(expr) => Some(self.eval(expr, Width::W32, env)),
@@ -21,49 +57,86 @@ impl<'a> Lowering<'a> {
                     let width_bits = self.function.metadata[usize::from(i)].ty.width_bits;
                     metadata.push((i, self.new_value(&write.value, width_bits, env)));
                 }
-                WriteTarget::Field(field) => {
-                    let value = match &write.value {
-                        NewValue::Number { value, width } => Source::Number(self.eval(value, *width, env)),
-                        NewValue::Wide(wide) => self.wide_source(*wide, env),
-                    };
-                    fields.push((field, value));
-                }
+                WriteTarget::Field(field) => fields.push((field, self.source(&write.value, env))),
             }
         }
         // A value may be the register of another metadata field that is about to change.
-        let staged: Vec<(u16, Pair)> =
+        let metadata =
             metadata.into_iter().map(|(i, value)| (i, value.map(|half| self.beside_metadata(half)))).collect();
         let port = port.map(|value| self.beside_metadata(value));
+        let steps = actions.steps.iter().filter_map(|step| self.prepare(&step.kind, env)).collect();
+        let mut ready = Ready { port, metadata, fields, steps };
+        if actions.changes_frame() && !self.enter_tail(index, row, env.element, &mut ready) {
+            return;
+        }
+        let Ready { port, metadata, fields, steps } = ready;
         self.emit_writes(&fields);
-        for (i, value) in staged {
+        for (i, value) in metadata {
             self.set_pair(self.metadata[usize::from(i)], value);
         }
+        self.emit_steps(steps);
         let port = port.map(|value| self.operand_of(value));
-        self.emit_terminal(&actions.terminal, port);
+        self.emit_terminal(&actions.terminal, port, actions.changes_frame());
+    }
+
+    /// Steps are long, and the same for all ways to the row: goes to the code that is there for them already. Where there is
+    /// none, this is its place, and the answer is `true`.
+    fn enter_tail(&mut self, index: usize, row: &Row, element: usize, ready: &mut Ready) -> bool {
+        let (mut known, mut found) = (Vec::new(), Vec::new());
+        ready.for_each_value(&mut |value| match *value {
+            Value::Const(c) => known.push(Some(c)),
+            Value::Reg(reg) => {
+                known.push(None);
+                found.push(reg);
+            }
+        });
+        let key = (element, index, known);
+        let there = self.tails.get(&key).cloned();
+        let is_new = there.is_none();
+        let b = &mut self.builder;
+        let tail = there.unwrap_or_else(|| Tail { label: b.label(), values: found.iter().map(|_| b.reg()).collect() });
+        for (&to, &from) in tail.values.iter().zip(&found) {
+            self.builder.copy(to, from);
+        }
+        if !is_new {
+            self.builder.goto(tail.label);
+            return false;
+        }
+        self.builder.place(tail.label);
+        let mut values = tail.values.iter();
+        ready.for_each_value(&mut |value| {
+            if let Value::Reg(reg) = value
+                && let Some(&own) = values.next()
+            {
+                *reg = own;
+            }
+        });
+        self.tails.insert(key, tail);
+        // All packets that the row can match.
+        let needs: Vec<u32> = row.fields().into_iter().map(mask_of).filter(|&any| any != 0).collect();
+        let masks = self.masks(element).into_iter().filter(|mask| needs.iter().all(|any| mask & any != 0));
+        self.path = Facts { masks: masks.collect(), ..Facts::default() };
+        true
+    }
+
+    /// The value that a field of the packet gets.
+    pub(super) fn source(&mut self, value: &NewValue, env: &Env) -> Source {
+        match value {
+            NewValue::Number { value, width } => Source::Number(self.eval(value, *width, env)),
+            NewValue::Wide(wide) => self.wide_source(*wide, env),
+        }
     }
 
     fn wide_source(&mut self, wide: Wide, env: &Env) -> Source {
         let Pair { high, low } = self.pair(wide, env);
         match (high, low) {
             (Value::Const(high), Value::Const(low)) => Source::Wide(u128::from(high) << 64 | u128::from(low)),
-            (high, low) => Source::Halves((self.read(high), self.read(low))),
-        }
-    }
-
-    /// A register with the value, not to be changed.
-    fn read(&mut self, value: Value) -> Reg {
-        match value {
-            Value::Const(c) => {
-                let reg = self.builder.reg();
-                self.builder.set(reg, c);
-                reg
-            }
-            Value::Reg(reg) => reg,
+            (high, low) => Source::Halves(high, low),
         }
     }
 
     /// The value, in a register that is none of a metadata field.
-    fn beside_metadata(&mut self, value: Value) -> Value {
+    pub(super) fn beside_metadata(&mut self, value: Value) -> Value {
         match value {
             Value::Reg(reg) if self.metadata.iter().any(|&(high, low)| reg == high || reg == low) => {
                 Value::Reg(self.builder.dup(reg))

@@ -56,6 +56,15 @@ impl Size {
             _ => None,
         }
     }
+
+    pub(crate) fn bytes(self) -> i16 {
+        match self {
+            Size::B1 => 1,
+            Size::B2 => 2,
+            Size::B4 => 4,
+            Size::B8 => 8,
+        }
+    }
 }
 
 /// One instruction.
@@ -67,6 +76,8 @@ pub(crate) enum Op {
     Alu { wide: bool, op: u8, dst: Reg, src: Operand },
     /// `dst` from big endian.
     FromBe { dst: Reg, bits: i32 },
+    /// What `reg` holds means nothing any more: no instruction.
+    Forget { reg: Reg },
     /// `dst = value`, 64 bits.
     Imm64 { dst: Reg, value: u64 },
     /// `dst` = the map.
@@ -103,7 +114,8 @@ impl Op {
             | Op::Imm64 { dst, .. }
             | Op::Map { dst, .. }
             | Op::MapValue { dst, .. }
-            | Op::Load { dst, .. } => Some(dst),
+            | Op::Load { dst, .. }
+            | Op::Forget { reg: dst } => Some(dst),
             _ => None,
         }
     }
@@ -144,7 +156,13 @@ impl Op {
             }
             Op::Call { arguments, .. } => (1..=arguments).for_each(|r| visit(Reg(r))),
             Op::Exit => visit(R0),
-            Op::Imm64 { .. } | Op::Map { .. } | Op::MapValue { .. } | Op::Goto(_) | Op::Label(_) | Op::Line(_) => {}
+            Op::Imm64 { .. }
+            | Op::Map { .. }
+            | Op::MapValue { .. }
+            | Op::Forget { .. }
+            | Op::Goto(_)
+            | Op::Label(_)
+            | Op::Line(_) => {}
         }
     }
 
@@ -164,7 +182,11 @@ impl Op {
                 operand(src, &mut to);
                 *dst = to(*dst);
             }
-            Op::FromBe { dst, .. } | Op::Imm64 { dst, .. } | Op::Map { dst, .. } | Op::MapValue { dst, .. } => {
+            Op::FromBe { dst, .. }
+            | Op::Imm64 { dst, .. }
+            | Op::Map { dst, .. }
+            | Op::MapValue { dst, .. }
+            | Op::Forget { reg: dst } => {
                 *dst = to(*dst);
             }
             Op::Load { dst, base, .. } => {

@@ -31,6 +31,10 @@ impl<'a> Lowering<'a> {
         let all_masks = self.masks(index);
         self.path = Facts { masks: all_masks.clone(), now_may_be_known: index > 0, ..Facts::default() };
         self.builder.push(Op::Line(element.span));
+        if let Some(anew) = plan.anew {
+            self.builder.place(anew);
+            self.emit_parse_anew(index);
+        }
         self.builder.place(plan.entry);
         for any in self.key_masks(index) {
             let no_key = plan.no_key;
@@ -272,6 +276,6 @@ impl<'a> Lowering<'a> {
             }
             _ => None,
         };
-        self.emit_terminal(&actions.terminal, port);
+        self.emit_terminal(&actions.terminal, port, false);
     }
 }

@@ -14,7 +14,8 @@
 //! knows them; [`key`] builds the flow key; [`element`] finds the context and looks at its timers; [`tree`] makes of the rows of
 //! a state a decision tree that tests nothing twice, and of each row a body, apart for stored and absent contexts (the
 //! registers of an absent one are constants); [`context`] updates and stores; [`value`] computes expressions; [`actions`] and
-//! [`write`] change the packet with its checksums; [`regalloc`] assigns registers.
+//! [`write`] change the packet with its checksums; [`steps`] and [`frame`] the frame as a whole, after which a later element
+//! has a parse of its own before it; [`regalloc`] assigns registers.
 //!
 //! Holds before: the model is checked. Holds after: the program terminates without loops, touches only checked packet
 //! bytes, and leaves maps and packet as the machine does.
@@ -26,9 +27,11 @@ mod actions;
 mod asm;
 mod context;
 mod element;
+mod frame;
 mod key;
 mod parse;
 mod regalloc;
+mod steps;
 mod tree;
 mod value;
 mod write;
@@ -43,7 +46,7 @@ use flowloom_wire::graph::{Graph, Header, Scope};
 
 use crate::layout::{self, Counter, CounterTable, RecordLayout, Timers};
 use crate::machine::capacity;
-use crate::model::{Element, Expr, Function, NewValue, Row, Terminal, Wide, Write, WriteTarget};
+use crate::model::{Element, Expr, Function, NewValue, Row, StepKind, Terminal, Wide, Write, WriteTarget};
 use asm::{Builder, FP, Label, Op, Operand, R0, R1, R2, R3, R4, Reg, Size};
 use tree::Facts;
 
@@ -96,6 +99,14 @@ pub enum LowerError {
         /// What it does.
         what: &'static str,
     },
+    /// The frame would grow by more than there is before it.
+    #[error("the frame can grow by {found} bytes, XDP has room for {limit}: push less")]
+    Headroom {
+        /// Bytes that steps can add on some way through the elements.
+        found: u32,
+        /// Bytes there are.
+        limit: u32,
+    },
     /// There are more counters than a map holds.
     #[error("the function has {found} counters of states and rows, a map holds {limit}: lower it without them")]
     Counters {
@@ -118,6 +129,10 @@ pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, Low
     if counters > MOST_COUNTERS {
         return Err(LowerError::Counters { found: counters, limit: MOST_COUNTERS });
     }
+    let growth = steps::most_growth(function);
+    if growth > frame::HEADROOM_BYTES {
+        return Err(LowerError::Headroom { found: growth, limit: frame::HEADROOM_BYTES });
+    }
     let mut lowering = Lowering::new(function, *options);
     if lowering.builder.stack_bytes > regalloc::STACK_BYTES {
         return Err(LowerError::Stack { found: lowering.builder.stack_bytes, limit: regalloc::STACK_BYTES });
@@ -139,13 +154,19 @@ pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, Low
 /// What the function does that cannot be lowered.
 fn not_available(function: &Function) -> Option<&'static str> {
     let mut steps = function.elements.iter().flat_map(|e| &e.rows).flat_map(|row| &row.actions.steps);
-    steps.next().map(|_| "a step")
+    steps.find_map(|step| match step.kind {
+        StepKind::Clone(_) => Some("`clone`"),
+        StepKind::Emit { .. } => Some("`emit`"),
+        _ => None,
+    })
 }
 
 /// What is fixed about one element.
 #[derive(Debug, Clone)]
 struct ElementPlan {
     entry: Label,
+    /// Where packets enter whose frame is another one than the one that was parsed, if there are such.
+    anew: Option<Label>,
     no_key: Label,
     map: Option<u32>,
     layout: Option<RecordLayout>,
@@ -173,14 +194,12 @@ struct Lowering<'a> {
     ports_map: Option<u32>,
     /// Every combination of valid headers that a parse can end with, seen through `tracked`.
     masks: Vec<u32>,
-    /// Headers whose validity the code may ask for.
-    tracked: u32,
     /// For each element, those that it and the elements after it may ask for.
     needed_from: Vec<u32>,
-    /// Nodes through which the parse must go.
-    relevant: Vec<bool>,
-    /// Nodes after which something asks how many bytes the IP header left.
-    asked: Vec<bool>,
+    /// The context, for those that change the frame.
+    ctx: Option<Reg>,
+    /// Where packets go that cannot be changed as they should.
+    no_room: Option<Label>,
     data: Reg,
     data_end: Reg,
     valid: Reg,
@@ -198,6 +217,8 @@ struct Lowering<'a> {
     fields: BTreeMap<(usize, FieldId), (Reg, Reg)>,
     registers: BTreeMap<(usize, u16), (Reg, Reg)>,
     globals: BTreeMap<(usize, u16), (Reg, Reg)>,
+    /// The code of rows with steps.
+    tails: BTreeMap<actions::TailKey, actions::Tail>,
     path: Facts,
 }
 
@@ -219,6 +240,7 @@ impl<'a> Lowering<'a> {
         for (element, globals) in function.elements.iter().zip(global_offsets) {
             let mut plan = ElementPlan {
                 entry: builder.label(),
+                anew: steps::is_entered_anew(function, plans.len()).then(|| builder.label()),
                 no_key: builder.label(),
                 map: None,
                 layout: None,
@@ -287,7 +309,8 @@ impl<'a> Lowering<'a> {
         });
 
         let graph = &*function.graph;
-        let shape = parse::Shape::of(function, graph);
+        let shape = parse::Shape::of(&function.elements, graph);
+        let changes_frame = function.elements.iter().flat_map(|e| &e.rows).any(|row| row.actions.changes_frame());
         let mut pointers: BTreeMap<Header, Reg> = BTreeMap::new();
         for header in Header::ALL {
             let excludes = |other: Header| !shape.masks.iter().any(|m| m & header.bit() != 0 && m & other.bit() != 0);
@@ -310,10 +333,9 @@ impl<'a> Lowering<'a> {
             globals_map,
             ports_map,
             masks: shape.masks.iter().copied().collect(),
-            tracked: shape.needed,
             needed_from: (0..function.elements.len()).map(|from| parse::needed(&function.elements[from..])).collect(),
-            relevant: shape.relevant,
-            asked: shape.asked,
+            ctx: changes_frame.then(|| builder.reg()),
+            no_room: changes_frame.then(|| builder.label()),
             data: builder.reg(),
             data_end: builder.reg(),
             valid: builder.reg(),
@@ -331,6 +353,7 @@ impl<'a> Lowering<'a> {
             fields: BTreeMap::new(),
             registers: BTreeMap::new(),
             globals: BTreeMap::new(),
+            tails: BTreeMap::new(),
             path: Facts::default(),
             builder,
         }
@@ -343,6 +366,19 @@ impl<'a> Lowering<'a> {
         self.emit_parse();
         for element in 0..self.function.elements.len() {
             self.emit_element(element);
+        }
+        if let Some(no_room) = self.no_room {
+            self.builder.place(no_room);
+            self.exit(Verdict::Aborted);
+        }
+    }
+
+    /// Where a parse leaves what it finds for the elements.
+    fn finds(&self) -> parse::Finds {
+        parse::Finds {
+            pointers: self.pointers.clone(),
+            ip_proto: self.ip_proto.clone(),
+            payload_len: self.payload_len.clone(),
         }
     }
 
@@ -400,15 +436,16 @@ impl<'a> Lowering<'a> {
         self.builder.exit_with(verdict.number());
     }
 
-    /// The terminal action; `port` is its computed port.
-    fn emit_terminal(&mut self, terminal: &Terminal, port: Option<Operand>) {
+    /// The terminal action; `port` is its computed port, and `anew` says that the frame is another one than was parsed.
+    fn emit_terminal(&mut self, terminal: &Terminal, port: Option<Operand>, anew: bool) {
         match terminal {
             Terminal::Drop => self.exit(Verdict::Drop),
             Terminal::Pass | Terminal::Punt => self.exit(Verdict::Pass),
             Terminal::Reply => self.exit(Verdict::Tx),
             Terminal::Flood => self.redirect(None, BROADCAST_EXCLUDE_INGRESS),
             Terminal::Goto(element) => {
-                let entry = self.plans[usize::from(*element)].entry;
+                let plan = &self.plans[usize::from(*element)];
+                let entry = plan.anew.filter(|_| anew).unwrap_or(plan.entry);
                 self.builder.goto(entry);
             }
             Terminal::Forward(_) => self.redirect(port, 0),

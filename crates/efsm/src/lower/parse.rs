@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_bpf::insn::{alu, jmp};
 use flowloom_wire::field::{CHECKSUMS, FieldId, Source};
-use flowloom_wire::graph::{Check, ETHERNET, Extent, Graph, Header, HeaderOption, Length, Node, Slice};
+use flowloom_wire::graph::{Check, ETHERNET, Extent, Graph, Header, HeaderOption, Length, Node, Scope, Slice};
 
 use super::asm::{Builder, Label, Op, Operand, R1, Reg, Size};
-use super::{Lowering, fields_used, fields_written};
-use crate::model::{Element, Expr, Function};
+use super::{Lowering, fields_used, fields_written, steps};
+use crate::model::{Element, Expr};
 
 /// Offsets in the kernel's `struct xdp_md`.
 mod xdp_md {
@@ -23,7 +23,7 @@ mod xdp_md {
 /// Above the distance of any header that a parse can reach: in the longest way there are IPv6 extension headers of
 /// 4 * 2048 bytes outside and inside of a tunnel, 4 * 1020 bytes of the tunnel's own, and some 400 bytes of all else; headers
 /// of one's own, 8 * 254 bytes at most, never stand together with a tunnel.
-const MAX_DISTANCE: i32 = 0x7fff;
+pub(super) const MAX_DISTANCE: i32 = 0x7fff;
 /// Bytes of the longest TCP header.
 const LONGEST_HEADER: u8 = 60;
 
@@ -32,7 +32,7 @@ fn is_on_the_way(index: usize, node: &Node) -> bool {
     node.header.is_none() || node.extent == Extent::Open && index != ETHERNET
 }
 
-/// Which part of the parse graph a function needs.
+/// Which part of the parse graph is needed.
 pub(super) struct Shape {
     /// Headers that are needed.
     pub(super) needed: u32,
@@ -41,20 +41,36 @@ pub(super) struct Shape {
     /// Whether the protocol numbers of the outer and the inner IP packet are needed.
     pub(super) ip_proto: [bool; 2],
     /// The nodes through which the parse must go: they, or what they lead to, are needed.
-    pub(super) relevant: Vec<bool>,
+    relevant: Vec<bool>,
     /// The nodes after which something asks how many bytes the IP header left.
-    pub(super) asked: Vec<bool>,
+    asked: Vec<bool>,
+}
+
+/// Where a parse leaves what it finds.
+#[derive(Debug, Clone)]
+pub(super) struct Finds {
+    /// Where each header starts; headers that exclude each other share a register.
+    pub(super) pointers: BTreeMap<Header, Reg>,
+    /// The protocol numbers that are needed.
+    pub(super) ip_proto: BTreeMap<Scope, Reg>,
+    /// For each TCP header the bytes of its payload.
+    pub(super) payload_len: BTreeMap<Header, Reg>,
 }
 
 impl Shape {
-    pub(super) fn of(function: &Function, graph: &Graph) -> Shape {
-        let needed = needed(&function.elements);
+    /// What these elements need.
+    pub(super) fn of(elements: &[Element], graph: &Graph) -> Shape {
         let mut ip_proto = [false; 2];
-        for field in fields_used(&function.elements) {
+        for field in fields_used(elements) {
             if let Source::IpProto(scope) = field.source() {
                 ip_proto[scope as usize] = true;
             }
         }
+        Shape::new(needed(elements), ip_proto, graph)
+    }
+
+    /// The part that leads to these headers and protocol numbers.
+    pub(super) fn new(needed: u32, ip_proto: [bool; 2], graph: &Graph) -> Shape {
         let nodes = graph.nodes();
         let (mut relevant, mut asked) = (vec![false; nodes.len()], vec![false; nodes.len()]);
         // A node stands before all that can follow it.
@@ -88,6 +104,7 @@ impl Shape {
 /// The headers that these elements may ask for: those of their fields, and those whose checksum covers what is written.
 pub(super) fn needed(elements: &[Element]) -> u32 {
     let mut needed = fields_used(elements).into_iter().map(mask_of).fold(0, |a, b| a | b);
+    needed |= elements.iter().flat_map(|e| &e.rows).map(|row| steps::needed(&row.actions)).fold(0, |a, b| a | b);
     let written: Vec<(Header, Slice)> = fields_written(elements).into_iter().flat_map(Lowering::places).collect();
     for checksum in &CHECKSUMS {
         let covers = |(header, slice): &(Header, Slice)| checksum.words_covered(*header) & slice.words() != 0;
@@ -99,7 +116,9 @@ pub(super) fn needed(elements: &[Element]) -> u32 {
 }
 
 /// A walk over the graph that is turned into code.
-struct Walk {
+struct Walk<'a> {
+    shape: &'a Shape,
+    finds: &'a Finds,
     /// Where the header starts.
     cursor: Reg,
     /// How many bytes the IP header left.
@@ -109,13 +128,19 @@ struct Walk {
     todo: Vec<(usize, u32)>,
 }
 
-impl Walk {
+impl Walk<'_> {
     /// Where the code of a node stands that is reached with these headers.
     fn label(&mut self, builder: &mut Builder, node: usize, mask: u32) -> Label {
         *self.labels.entry((node, mask)).or_insert_with(|| {
             self.todo.push((node, mask));
             builder.label()
         })
+    }
+
+    /// The register of the protocol number that the node gives, where it is asked for.
+    fn proto_register(&self, node: &Node) -> Option<(Reg, Slice)> {
+        let (scope, slice) = node.next.ip_proto.filter(|(scope, _)| self.shape.ip_proto[*scope as usize])?;
+        Some((*self.finds.ip_proto.get(&scope)?, slice))
     }
 }
 
@@ -211,28 +236,67 @@ impl Lowering<'_> {
         }
         let reads = |wanted: Source| fields_used(&function.elements).iter().any(|f| f.source() == wanted);
         let b = &mut self.builder;
-        b.load(Size::B4, self.data, R1, xdp_md::DATA);
-        b.load(Size::B4, self.data_end, R1, xdp_md::DATA_END);
+        if let Some(ctx) = self.ctx {
+            b.copy(ctx, R1);
+        }
+        self.load_ends(R1);
+        let b = &mut self.builder;
         if reads(Source::PacketPort) {
             b.load(Size::B4, self.port, R1, xdp_md::INGRESS_IFINDEX);
         }
-        if reads(Source::PacketLen) {
-            b.copy(self.packet_len, self.data_end);
-            b.alu64(alu::SUB, self.packet_len, Operand::Reg(self.data));
-        }
+        self.measure_packet(&function.elements);
+        let b = &mut self.builder;
         b.set(self.now, 0);
         for (i, variable) in (0..).zip(&function.metadata) {
             self.set_metadata(i, variable.initial);
         }
-        if self.tracked == 0 && self.ip_proto.values().next().is_none() {
-            self.leave_parse(0);
+        self.emit_parse_into(0);
+    }
+
+    /// Where the packet begins and ends, as the context says.
+    pub(super) fn load_ends(&mut self, ctx: Reg) {
+        self.builder.load(Size::B4, self.data, ctx, xdp_md::DATA);
+        self.builder.load(Size::B4, self.data_end, ctx, xdp_md::DATA_END);
+    }
+
+    /// The packet's length, where these elements ask for it.
+    fn measure_packet(&mut self, elements: &[Element]) {
+        if fields_used(elements).iter().any(|field| field.source() == Source::PacketLen) {
+            let b = &mut self.builder;
+            b.copy(self.packet_len, self.data_end);
+            b.alu64(alu::SUB, self.packet_len, Operand::Reg(self.data));
+        }
+    }
+
+    /// As [`Lowering::emit_parse_into`], for a frame that is another one than was parsed.
+    pub(super) fn emit_parse_anew(&mut self, element: usize) {
+        // What was found in the old frame means nothing any more.
+        let Finds { pointers, ip_proto, payload_len } = self.finds();
+        for reg in pointers.into_values().chain(ip_proto.into_values()).chain(payload_len.into_values()) {
+            self.builder.push(Op::Forget { reg });
+        }
+        self.measure_packet(&self.function.elements[element..]);
+        self.emit_parse_into(element);
+    }
+
+    /// Parses the packet as far as this element and those after it ask, and goes into the element.
+    pub(super) fn emit_parse_into(&mut self, element: usize) {
+        let shape = Shape::of(&self.function.elements[element..], self.graph);
+        let finds = self.finds();
+        self.emit_walk(&shape, &finds, &mut |this, mask| this.enter(element, mask));
+    }
+
+    /// Parses the packet as far as `shape` says; `leave` is emitted for each combination of valid headers with which the
+    /// parse can end.
+    pub(super) fn emit_walk(&mut self, shape: &Shape, finds: &Finds, leave: &mut dyn FnMut(&mut Self, u32)) {
+        if shape.needed == 0 && !shape.ip_proto.contains(&true) {
+            leave(self, 0);
             return;
         }
-
         let graph = self.graph;
         let b = &mut self.builder;
         let cursor = b.dup(self.data);
-        let mut walk = Walk { cursor, remaining: b.reg(), labels: BTreeMap::new(), todo: Vec::new() };
+        let mut walk = Walk { shape, finds, cursor, remaining: b.reg(), labels: BTreeMap::new(), todo: Vec::new() };
         walk.label(&mut self.builder, ETHERNET, 0);
         let mut exits: BTreeMap<u32, Label> = BTreeMap::new();
         let mut next = 0;
@@ -243,11 +307,11 @@ impl Lowering<'_> {
             self.builder.place(walk.labels[&(index, mask)]);
             let invalid = *exits.entry(mask).or_insert_with(|| self.builder.label());
             let len = self.emit_node(index, node, &walk, invalid);
-            let after = mask | node.header.map_or(0, Header::bit) & self.tracked;
-            let option = node.option.filter(|option| option.header.bit() & self.tracked != 0);
+            let after = mask | node.header.map_or(0, Header::bit) & shape.needed;
+            let option = node.option.filter(|option| option.header.bit() & shape.needed != 0);
             let found = option.map(|option| {
                 let found = self.builder.label();
-                self.emit_search(option, cursor, len, found);
+                self.emit_search(option, &walk, len, found);
                 (found, after | option.header.bit())
             });
             for (found, after) in [(None, after)].into_iter().chain(found.map(|(found, after)| (Some(found), after))) {
@@ -255,7 +319,7 @@ impl Lowering<'_> {
                     self.builder.place(found);
                 }
                 let done = *exits.entry(after).or_insert_with(|| self.builder.label());
-                if node.next.successors().any(|to| self.relevant[to]) {
+                if node.next.successors().any(|to| shape.relevant[to]) {
                     self.emit_selection(index, node, len, done, after, &mut walk);
                 } else {
                     self.builder.goto(done);
@@ -264,19 +328,13 @@ impl Lowering<'_> {
         }
         for (mask, label) in exits {
             self.builder.place(label);
-            self.leave_parse(mask);
+            leave(self, mask);
         }
-    }
-
-    /// The register of the protocol number that the node gives, where the function asks for it.
-    fn proto_register(&self, node: &Node) -> Option<(Reg, Slice)> {
-        let (scope, slice) = node.next.ip_proto?;
-        Some((*self.ip_proto.get(&scope)?, slice))
     }
 
     /// Presence, checks, length and extent of the header at `cursor`; jumps to `invalid` where the header is not valid.
     /// Returns the header's length.
-    fn emit_node(&mut self, index: usize, node: &Node, walk: &Walk, invalid: Label) -> Operand {
+    fn emit_node(&mut self, index: usize, node: &Node, walk: &Walk<'_>, invalid: Label) -> Operand {
         let (cursor, remaining) = (walk.cursor, walk.remaining);
         let min_bytes = u32::from(node.min_bytes);
         let data_end = self.data_end;
@@ -313,7 +371,7 @@ impl Lowering<'_> {
                 Operand::Reg(len)
             }
         };
-        let is_asked = self.asked[index];
+        let is_asked = walk.shape.asked[index];
         match node.extent {
             Extent::Open => {}
             Extent::Total(slice) => {
@@ -352,13 +410,13 @@ impl Lowering<'_> {
                 }
             }
         }
-        if let Some(header) = node.header.filter(|header| header.bit() & self.tracked != 0) {
-            self.builder.copy(self.pointers[&header], cursor);
-            if let Some(&payload_len) = self.payload_len.get(&header) {
+        if let Some(header) = node.header.filter(|header| header.bit() & walk.shape.needed != 0) {
+            self.builder.copy(walk.finds.pointers[&header], cursor);
+            if let Some(&payload_len) = walk.finds.payload_len.get(&header) {
                 self.builder.copy(payload_len, remaining);
             }
         }
-        if let Some((proto, slice)) = self.proto_register(node) {
+        if let Some((proto, slice)) = walk.proto_register(node) {
             self.load_slice(proto, cursor, slice, min_bytes);
         }
         len
@@ -367,8 +425,9 @@ impl Lowering<'_> {
     /// Looks for an option in the header at `cursor`: goes to `found` with the option's pointer set, or falls through.
     ///
     /// Step by step, as many as there can be options of a single byte before the one that is looked for.
-    fn emit_search(&mut self, option: HeaderOption, cursor: Reg, len: Operand, found: Label) {
-        let (data, data_end, pointer) = (self.data, self.data_end, self.pointers[&option.header]);
+    fn emit_search(&mut self, option: HeaderOption, walk: &Walk<'_>, len: Operand, found: Label) {
+        let (data, data_end) = (self.data, self.data_end);
+        let (cursor, pointer) = (walk.cursor, walk.finds.pointers[&option.header]);
         let most = u32::from(LONGEST_HEADER - option.start_bytes - option.len_bytes) + 1;
         let b = &mut self.builder;
         let absent = b.label();
@@ -411,15 +470,23 @@ impl Lowering<'_> {
     }
 
     /// Follows the edge that the selectors pick; some edge leads on.
-    fn emit_selection(&mut self, index: usize, node: &Node, len: Operand, done: Label, after: u32, walk: &mut Walk) {
+    fn emit_selection(
+        &mut self,
+        index: usize,
+        node: &Node,
+        len: Operand,
+        done: Label,
+        after: u32,
+        walk: &mut Walk<'_>,
+    ) {
         let min_bytes = u32::from(node.min_bytes);
-        let cursor = walk.cursor;
+        let (cursor, shape) = (walk.cursor, walk.shape);
         if let Some(slice) = node.next.only_if_zero {
             let later = self.builder.reg();
             self.load_slice(later, cursor, slice, min_bytes);
             self.builder.jump64(jmp::JNE, later, Operand::Imm(0), done);
         }
-        let leads_on = |to: &usize| self.relevant[*to];
+        let leads_on = |to: &usize| shape.relevant[*to];
         let otherwise = node.next.otherwise.filter(leads_on);
         // An edge that leads nowhere counts where a later choice would lead on.
         let mut later = otherwise.is_some();
@@ -434,7 +501,7 @@ impl Lowering<'_> {
         choices.reverse();
         let mut values = Vec::new();
         for &(selector, _) in &choices {
-            let value = match self.proto_register(node) {
+            let value = match walk.proto_register(node) {
                 Some((proto, slice)) if slice == selector => (proto, false),
                 _ => {
                     let value = self.builder.reg();
@@ -458,13 +525,17 @@ impl Lowering<'_> {
         }
         // Where only such nodes follow, they do it.
         let nodes = self.graph.nodes();
-        let mut relevant = node.next.successors().filter(|&to| self.relevant[to]);
+        let mut relevant = node.next.successors().filter(|&to| shape.relevant[to]);
         if is_on_the_way(index, node) && relevant.any(|to| !is_on_the_way(to, &nodes[to])) {
             self.forget_way(cursor);
+            if shape.asked[index] {
+                // The same for the bytes that are left.
+                self.builder.alu64(alu::AND, walk.remaining, Operand::Imm(0xffff));
+            }
         }
         for ((_, edges), (value, is_swapped)) in choices.into_iter().zip(values) {
             for (constant, to) in edges {
-                let label = if self.relevant[to] { walk.label(&mut self.builder, to, after) } else { done };
+                let label = if shape.relevant[to] { walk.label(&mut self.builder, to, after) } else { done };
                 let constant = if is_swapped { (constant as u16).swap_bytes().into() } else { constant };
                 let constant = self.builder.operand(constant);
                 self.builder.jump64(jmp::JEQ, value, constant, label);
@@ -488,12 +559,12 @@ impl Lowering<'_> {
         b.alu64(alu::ADD, cursor, Operand::Reg(distance));
     }
 
-    /// The parse is over with these headers valid: into the first element.
-    fn leave_parse(&mut self, mask: u32) {
+    /// A parse is over with these headers valid: into the element.
+    fn enter(&mut self, element: usize, mask: u32) {
         self.builder.set(self.valid, mask.into());
-        let plan = &self.plans[0];
+        let plan = &self.plans[element];
         let class = plan.key_classes.iter().find(|(masks, _)| masks.contains(&mask)).map(|(_, label)| *label);
-        let target = if self.key_is_present(0, mask) { class.unwrap_or(plan.entry) } else { plan.no_key };
+        let target = if self.key_is_present(element, mask) { class.unwrap_or(plan.entry) } else { plan.no_key };
         self.builder.goto(target);
     }
 }

@@ -86,7 +86,7 @@ pub(crate) fn finish(mut builder: Builder, source: &Source) -> Result<(Vec<Insn>
                 for op in &mut ops {
                     op.map_registers(|r| if r == FP { r } else { Reg(colours[r.0 as usize]) });
                 }
-                ops.retain(|op| !matches!(op, Op::Copy { dst, src } if dst == src));
+                ops.retain(|op| !matches!(op, Op::Copy { dst, src } if dst == src) && !matches!(op, Op::Forget { .. }));
                 simplify_jumps(&mut ops);
                 return encode(&ops, source);
             }
@@ -456,6 +456,11 @@ fn spill(ops: Vec<Op>, spilled: &[Spilled], builder: &mut Builder) -> Vec<Op> {
     }
     let mut out = Vec::with_capacity(ops.len() * 2);
     for mut op in ops {
+        if let Op::Forget { reg } = op
+            && slots.contains_key(&reg)
+        {
+            continue;
+        }
         let mut loads = Vec::new();
         op.uses(|r| {
             if let Some(&slot) = slots.get(&r)
@@ -501,7 +506,7 @@ fn encode(ops: &[Op], source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), Low
             Op::Label(label) => {
                 places.insert(*label, at);
             }
-            Op::Line(_) => {}
+            Op::Line(_) | Op::Forget { .. } => {}
             Op::Imm64 { .. } | Op::Map { .. } | Op::MapValue { .. } => at += 2,
             _ => at += 1,
         }
@@ -524,7 +529,7 @@ fn encode(ops: &[Op], source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), Low
             [first, Insn { imm: high as i32, ..Insn::default() }]
         };
         match *op {
-            Op::Label(_) => continue,
+            Op::Label(_) | Op::Forget { .. } => continue,
             Op::Line(s) => {
                 span = Some(s);
                 continue;

@@ -206,7 +206,7 @@ impl<'a> Lowering<'a> {
                 None => env.after = self.create_context(index, row, stateful, &env, after),
             }
         }
-        self.emit_actions(row, &env);
+        self.emit_actions(row_index, row, &env);
     }
 }
 

@@ -97,7 +97,7 @@ impl Lowering<'_> {
     }
 
     /// A register with `value` that may be changed.
-    fn own(&mut self, value: Value) -> Reg {
+    pub(super) fn own(&mut self, value: Value) -> Reg {
         let reg = self.builder.reg();
         match value {
             Value::Const(c) => self.builder.set(reg, c),

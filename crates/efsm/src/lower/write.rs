@@ -24,7 +24,20 @@ pub(super) enum Source {
     /// A constant wider than 64 bits.
     Wide(u128),
     /// High and low half.
-    Halves((Reg, Reg)),
+    Halves(Value, Value),
+}
+
+impl Source {
+    pub(super) fn for_each_value(&mut self, visit: &mut dyn FnMut(&mut Value)) {
+        match self {
+            Source::Number(value) => visit(value),
+            Source::Wide(_) => {}
+            Source::Halves(high, low) => {
+                visit(high);
+                visit(low);
+            }
+        }
+    }
 }
 
 /// Bytes of a header that are read at once for a checksum: 2 or 4, at an even offset.
@@ -170,7 +183,11 @@ impl Lowering<'_> {
     }
 
     fn write_slice(&mut self, header: Header, slice: Slice, source: Source) {
-        let base = self.pointers[&header];
+        self.write_slice_at(self.pointers[&header], slice, self.min_bytes(header), source);
+    }
+
+    /// Writes bits among the first `limit_bytes` after `base`.
+    pub(super) fn write_slice_at(&mut self, base: Reg, slice: Slice, limit_bytes: u32, source: Source) {
         let offset = (slice.offset_bits / 8) as i16;
         let value = match source {
             Source::Number(value) => value,
@@ -182,18 +199,17 @@ impl Lowering<'_> {
                 return;
             }
             Source::Wide(wide) => Value::Const(wide as u64),
-            Source::Halves((high, low)) if slice.width_bits == 128 => {
+            Source::Halves(high, low) if slice.width_bits == 128 => {
                 for (half, at) in [(high, offset), (low, offset + 8)] {
-                    let swapped = self.builder.dup(half);
-                    self.builder.push(Op::FromBe { dst: swapped, bits: 64 });
-                    self.builder.store(Size::B8, base, at, Operand::Reg(swapped));
+                    let swapped = self.swapped(half, 64);
+                    self.builder.store(Size::B8, base, at, swapped);
                 }
                 return;
             }
-            Source::Halves((_, low)) => Value::Reg(low),
+            Source::Halves(_, low) => low,
         };
         let mut below = u32::from(slice.width_bits);
-        for window in windows(slice, self.min_bytes(header)) {
+        for window in windows(slice, limit_bytes) {
             below -= window.width_bits;
             let part = match value {
                 _ if below == 0 => value,
@@ -249,7 +265,7 @@ impl Lowering<'_> {
     }
 
     /// `value` as a store of `bits` bits needs it to stand big endian in memory.
-    fn swapped(&mut self, value: Value, bits: u32) -> Operand {
+    pub(super) fn swapped(&mut self, value: Value, bits: u32) -> Operand {
         match value {
             Value::Const(c) => {
                 let swapped = c.swap_bytes() >> (64 - bits);
@@ -281,13 +297,8 @@ impl Lowering<'_> {
             b.alu64(alu::ADD, sum, Operand::Reg(changed));
             largest += 2 * if unit.size == Size::B4 { u64::from(u32::MAX) } else { 0xffff };
         }
-        while largest > 0xffff {
-            let high = b.dup(sum);
-            b.alu64(alu::RSH, high, Operand::Imm(16));
-            b.alu64(alu::AND, sum, Operand::Imm(0xffff));
-            b.alu64(alu::ADD, sum, Operand::Reg(high));
-            largest = fold_bound(largest);
-        }
+        self.fold(sum, largest);
+        let b = &mut self.builder;
         b.alu64(alu::XOR, sum, Operand::Imm(0xffff));
         if checksum.zero_is_none {
             let some = b.label();
@@ -297,6 +308,20 @@ impl Lowering<'_> {
         }
         b.store(Size::B2, base, offset, Operand::Reg(sum));
         b.place(none);
+    }
+}
+
+impl Lowering<'_> {
+    /// Folds a sum of at most `largest` to 16 bits.
+    pub(super) fn fold(&mut self, sum: Reg, mut largest: u64) {
+        let b = &mut self.builder;
+        while largest > 0xffff {
+            let high = b.dup(sum);
+            b.alu64(alu::RSH, high, Operand::Imm(16));
+            b.alu64(alu::AND, sum, Operand::Imm(0xffff));
+            b.alu64(alu::ADD, sum, Operand::Reg(high));
+            largest = fold_bound(largest);
+        }
     }
 }
 

@@ -89,8 +89,18 @@ fn text(function: &Function) -> &str {
 
 /// So many random packets between few hosts, one in eight of them broken, at times that grow by one of `gaps_ns`.
 pub(crate) fn random_steps(rng: &mut Rng, count: usize, hosts: usize, gaps_ns: &[u64]) -> Vec<Step> {
+    random_steps_of(rng, count, gaps_ns, |rng| PacketBuilder::random(rng, hosts))
+}
+
+/// So many packets, one in eight of them broken, at times that grow by one of `gaps_ns`.
+pub(crate) fn random_steps_of(
+    rng: &mut Rng,
+    count: usize,
+    gaps_ns: &[u64],
+    mut packet: impl FnMut(&mut Rng) -> PacketBuilder,
+) -> Vec<Step> {
     steps_of(rng, count, gaps_ns, |rng| {
-        let mut bytes = PacketBuilder::random(rng, hosts).build();
+        let mut bytes = packet(rng).build();
         if rng.chance(1, 8) {
             mutate(rng, &mut bytes);
         }

@@ -181,6 +181,22 @@ fn what_does_not_fit_is_refused_by_name() {
 }
 
 #[test]
+fn frames_grow_by_what_there_is_before_them() {
+    // What is taken away again on the way may be something else, and does not count.
+    let growing = |tags: usize| {
+        let push = "push vlan(id = 1); ".repeat(tags);
+        let text = format!(
+            "function f; stateless a {{ when vlan.id == 1 {{ {push} goto next; }} always {{ pass; }} }} \
+             stateless b {{ always {{ push mpls(label = 1); pop mpls; push vlan(id = 2); pop vlan; pass; }} }}"
+        );
+        lower(&function(&text), &LowerOptions::default())
+    };
+    assert!(growing(52).is_ok());
+    let error = growing(53).unwrap_err();
+    assert!(matches!(error, LowerError::Headroom { found: 220, limit: 216 }), "{error}");
+}
+
+#[test]
 fn elements_cannot_hide_among_the_instruments() {
     for name in ["fl_ports", "fl_seen_0", "fl_mine"] {
         let text =

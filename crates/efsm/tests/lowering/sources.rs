@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use flowloom_efsm::{Coverage, ElementCoverage};
-use flowloom_testkit::Rng;
+use flowloom_testkit::{PacketBuilder, Rng};
 
-use super::agree::{agree, function, random_steps, unreached};
+use super::agree::{agree, function, random_steps_of, unreached};
 
 /// Gaps around the timers that the functions set, so that packets meet deadlines before, at and after their tick.
 const GAPS_NS: [u64; 10] = [0, 0, 0, 1, 1, 2, 4, 5, 6, 11];
@@ -30,8 +30,12 @@ fn machine_and_lowered_program_agree_on_every_row() {
         // Rare rows take another round.
         let mut missing: Option<Vec<String>> = None;
         let mut coverage = Coverage::default();
-        for _ in 0..8 {
-            let steps = random_steps(&mut rng, 6000, 4, &GAPS_NS);
+        for _ in 0..24 {
+            let steps =
+                random_steps_of(&mut rng, 6000, &GAPS_NS, |rng| match text.contains("inner.") && rng.chance(1, 2) {
+                    true => PacketBuilder::random_tunnel(rng, 4),
+                    false => PacketBuilder::random(rng, 4),
+                });
             coverage = agree(&function, &steps, 7, None);
             let now = unreached(&function, &coverage).into_iter().filter(|row| !row.contains("never:"));
             let still = now.filter(|row| missing.as_ref().is_none_or(|before| before.contains(row))).collect();

@@ -99,9 +99,24 @@ pub fn compare_all(
 
 /// Runs functions `numbers` of `seed`, `packets` packets each; stops after the third disagreement.
 pub fn run(seed: u64, numbers: Range<u64>, packets: usize, kernel: bool) -> Tally {
+    run_some(Reach::Plain, |_| true, seed, numbers, packets, kernel)
+}
+
+/// As [`run`], with the functions of a reach that `wanted` picks.
+pub fn run_some(
+    reach: Reach,
+    wanted: impl Fn(&Function) -> bool,
+    seed: u64,
+    numbers: Range<u64>,
+    packets: usize,
+    kernel: bool,
+) -> Tally {
     let mut tally = Tally::default();
     for number in numbers {
-        let function = RandomFunctions::nth(Reach::Plain, seed, number);
+        let function = RandomFunctions::nth(reach, seed, number);
+        if !wanted(&function) {
+            continue;
+        }
         let mut stimulus = Stimulus::new(Arc::clone(&function), number, StimulusOptions::of(&function));
         let packets = stimulus.take_packets(packets);
         tally.functions += 1;

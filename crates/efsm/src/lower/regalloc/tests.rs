@@ -76,6 +76,9 @@ impl Maker<'_> {
             6 => {
                 let value = self.rng.next_u64() >> self.rng.below(64);
                 let reg = self.b.reg();
+                if self.rng.chance(1, 2) {
+                    self.b.push(Op::Forget { reg });
+                }
                 self.b.set(reg, value);
                 self.known.push(reg);
             }

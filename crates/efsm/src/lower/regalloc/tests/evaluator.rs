@@ -140,6 +140,10 @@ pub(super) fn evaluate(ops: &[Op], packet: &[u8], choices: &Choices, map: MapSta
         at += 1;
         let value = match op {
             Op::Label(_) | Op::Line(_) => continue,
+            Op::Forget { reg } => {
+                s.registers.remove(&reg);
+                continue;
+            }
             Op::Exit => return Left { packet: s.packet, map: s.map },
             Op::Goto(target) => {
                 at = places[&target];

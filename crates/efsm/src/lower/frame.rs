@@ -1,0 +1,170 @@
+//! Bytes that come into a frame, or go out of it.
+//!
+//! Goal: the frame with room for headers, or without them, at a place at most six tags and labels behind the addresses.
+//!
+//! ```text
+//!  grow:    call xdp_adjust_head(-n)             shrink:  move what stays up by n, the last bytes first
+//!           move what stays down by n                     call xdp_adjust_head(n)
+//! ```
+//!
+//! What is before the place has 12 bytes of addresses, or those, tags and labels, and the EtherType: it is moved in pieces
+//! at constant distances from the packet's start, and as many of them are left out as the frame has tags and labels less.
+//!
+//! Holds before: the parse has found what goes. Holds after: the packet's start and end are known anew, and no other address
+//! in it is.
+//!
+//! Limits: [`HEADROOM_BYTES`] before the packet.
+
+use flowloom_bpf::insn::{alu, helper, jmp};
+
+use super::Lowering;
+use super::asm::{Operand, R0, R1, R2, Reg, Size};
+
+/// What there is before a packet: 256 bytes, of which the kernel needs 40 to send it [Linux include/net/xdp.h].
+pub(super) const HEADROOM_BYTES: u32 = 256 - 40;
+/// Length of both MAC addresses.
+const ADDRESSES_BYTES: i16 = 12;
+/// Length of a tag, and of a label.
+const TAG_BYTES: i16 = 4;
+/// Bits of a distance to an EtherType, behind which there are up to 6 tags and labels.
+const NEAR: i32 = 0x3f;
+
+/// What is before the place where a frame changes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Before {
+    /// Both addresses.
+    Addresses,
+    /// All up to an EtherType at this distance, with it; so many tags and labels at most.
+    Type(Reg, i16),
+}
+
+/// An address, and a distance from it.
+pub(super) type Place = (Reg, i16);
+
+impl Lowering<'_> {
+    /// Goes on where there are so many bytes from `base` on. What the parse has found is there; the kernel's verifier wants
+    /// to see it for each address.
+    fn ensure(&mut self, base: Reg, bytes: i16) {
+        let Some(no_room) = self.no_room else { return };
+        let b = &mut self.builder;
+        let end = b.dup(base);
+        b.alu64(alu::ADD, end, Operand::Imm(bytes.into()));
+        b.jump64(jmp::JGT, end, Operand::Reg(self.data_end), no_room);
+    }
+
+    /// The address of the EtherType at a distance, with so many bytes after it.
+    pub(super) fn type_address(&mut self, distance: Reg, beyond_bytes: i16) -> Reg {
+        let b = &mut self.builder;
+        let near = b.dup(distance);
+        b.alu64(alu::AND, near, Operand::Imm(NEAR));
+        let address = b.dup(self.data);
+        b.alu64(alu::ADD, address, Operand::Reg(near));
+        self.ensure(address, 2 + beyond_bytes);
+        address
+    }
+
+    /// The address of the bytes behind both addresses, so many of them.
+    pub(super) fn ensure_after_addresses(&mut self, bytes: i16) -> Place {
+        self.ensure(self.data, ADDRESSES_BYTES + bytes);
+        (self.data, ADDRESSES_BYTES)
+    }
+
+    fn adjust_head(&mut self, distance: Operand) {
+        let (Some(ctx), Some(no_room)) = (self.ctx, self.no_room) else { return };
+        let b = &mut self.builder;
+        match distance {
+            Operand::Imm(imm) => b.set(R2, imm as u64),
+            Operand::Reg(reg) => b.copy(R2, reg),
+        }
+        b.copy(R1, ctx);
+        b.call(helper::XDP_ADJUST_HEAD, 2);
+        b.jump64(jmp::JNE, R0, Operand::Imm(0), no_room);
+        self.load_ends(ctx);
+    }
+
+    /// So many bytes more.
+    pub(super) fn grow(&mut self, before: Before, bytes: i16) {
+        self.adjust_head(Operand::Imm(-i32::from(bytes)));
+        let data = self.data;
+        let (from, to) = ((data, bytes), (data, 0));
+        let (fixed, tags) = before.parts();
+        self.ensure(data, bytes + fixed);
+        let mut at = 0;
+        for size in pieces(fixed) {
+            self.move_piece(size, at, from, to);
+            at += size.bytes();
+        }
+        let moved = self.builder.label();
+        if let Before::Type(distance, _) = before {
+            for tag in 0..tags {
+                let at = fixed + tag * TAG_BYTES;
+                self.builder.jump64(jmp::JLE, distance, Operand::Imm((at - 2).into()), moved);
+                self.ensure(data, bytes + at + TAG_BYTES);
+                self.move_piece(Size::B4, at, from, to);
+            }
+        }
+        self.builder.place(moved);
+    }
+
+    /// So many bytes less; a register holds at most `0x7fff`.
+    pub(super) fn shrink(&mut self, before: Before, bytes: Operand) {
+        let data = self.data;
+        let to = match bytes {
+            Operand::Imm(imm) => (data, imm as i16),
+            Operand::Reg(reg) => {
+                let to = self.builder.dup(data);
+                self.builder.alu64(alu::ADD, to, Operand::Reg(reg));
+                (to, 0)
+            }
+        };
+        let (fixed, tags) = before.parts();
+        if let Before::Type(distance, _) = before {
+            for tag in (0..tags).rev() {
+                let (at, none) = (fixed + tag * TAG_BYTES, self.builder.label());
+                self.builder.jump64(jmp::JLE, distance, Operand::Imm((at - 2).into()), none);
+                self.ensure_both(to, at + TAG_BYTES);
+                self.move_piece(Size::B4, at, (data, 0), to);
+                self.builder.place(none);
+            }
+        }
+        self.ensure_both(to, fixed);
+        let mut at = fixed;
+        for size in pieces(fixed).rev() {
+            at -= size.bytes();
+            self.move_piece(size, at, (data, 0), to);
+        }
+        self.adjust_head(bytes);
+    }
+
+    /// So many bytes at the packet's start and at `to`.
+    fn ensure_both(&mut self, to: Place, bytes: i16) {
+        let data = self.data;
+        if to.0 != data {
+            self.ensure(data, bytes);
+        }
+        self.ensure(to.0, to.1 + bytes);
+    }
+
+    fn move_piece(&mut self, size: Size, at: i16, from: Place, to: Place) {
+        let b = &mut self.builder;
+        let piece = b.reg();
+        b.load(size, piece, from.0, from.1 + at);
+        b.store(size, to.0, to.1 + at, Operand::Reg(piece));
+    }
+}
+
+impl Before {
+    /// The bytes that are always there, and how many tags and labels can come after them.
+    fn parts(self) -> (i16, i16) {
+        match self {
+            Before::Addresses => (ADDRESSES_BYTES, 0),
+            Before::Type(_, tags) => (ADDRESSES_BYTES + 2, tags),
+        }
+    }
+}
+
+/// The pieces in which 12 or 14 bytes are moved.
+fn pieces(bytes: i16) -> impl DoubleEndedIterator<Item = Size> {
+    let all = [Size::B8, Size::B4, Size::B2];
+    all.into_iter().filter(move |size| bytes & size.bytes() != 0)
+}
