@@ -7,7 +7,7 @@ use flowloom_engine::Port;
 use flowloom_testkit::{Rng, skip};
 use flowloom_trace::{CaptureReader, traces_from_env};
 use flowloom_verify::Arrival;
-use judges::{netfilter, shipped, tcp, tracked};
+use judges::{kvs, netfilter, paxos, shipped, tcp, tracked};
 
 /// The packets of a capture, named without its ending; `None` where it is not at hand.
 fn capture(test: &str, name: &str) -> Option<Vec<Arrival>> {
@@ -52,4 +52,34 @@ fn evidence_conntrack() {
         }
     }
     all.iter().for_each(tracked::Judged::assert);
+}
+
+/// Paxos with the functions as coordinator and three acceptors, and models as two more proposers and as learners, on a network
+/// that loses 10% of the messages and delivers the others in any order, some twice: no instance of 100,000 has two values. Without the
+/// comparison of rounds some have.
+#[test]
+#[ignore = "a minute"]
+fn evidence_paxos() {
+    let mut rng = Rng::from_env(0xa2);
+    let agrees = paxos::run(&mut rng, 100_000, true);
+    println!("{agrees}");
+    let without = paxos::run(&mut rng, 100_000, false);
+    println!("without the comparison of rounds: {without}");
+    assert_eq!(agrees.split, 0);
+    assert!(agrees.decided > 95_000 && without.split > 0);
+}
+
+/// The key-value cache beside a model over a million operations, one in flight for each key, packets lost on both sides, values
+/// forgotten and keys that find no room: nothing stale. Where answers may come after the next operation on their key, some
+/// are.
+#[test]
+#[ignore = "a minute"]
+fn evidence_kv_cache() {
+    let mut rng = Rng::from_env(0xa3);
+    let ended = kvs::run(&mut rng, 1_000_000, false);
+    println!("{ended}");
+    let late = kvs::run(&mut rng, 100_000, true);
+    println!("with late answers: {late}");
+    assert_eq!(ended.stale, 0);
+    assert!(late.stale > 0);
 }

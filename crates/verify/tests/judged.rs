@@ -4,7 +4,7 @@
 mod judges;
 
 use flowloom_testkit::Rng;
-use judges::{netfilter, shipped, tcp, tracked};
+use judges::{kvs, netfilter, paxos, shipped, tcp, tracked};
 
 #[test]
 fn conntrack_passes_what_netfilter_calls_valid_and_no_attack() {
@@ -17,4 +17,26 @@ fn conntrack_passes_what_netfilter_calls_valid_and_no_attack() {
     assert!(opinion.valid.len() * 10 > packets.len() * 9, "connections that are none: {judged}");
     assert!(judged.attacks.values().all(|a| a.sent > 20), "too few attacks: {judged}");
     judged.assert();
+}
+
+#[test]
+fn paxos_agrees_and_does_not_without_its_comparison_of_rounds() {
+    let mut rng = Rng::from_env(0xa0);
+    let agrees = paxos::run(&mut rng, 1000, true);
+    eprintln!("{agrees}");
+    assert!(agrees.split == 0 && agrees.decided > 950 && agrees.others > 20, "{agrees}");
+    let without = paxos::run(&mut rng, 1000, false);
+    eprintln!("without: {without}");
+    assert!(without.split > 0, "{without}");
+}
+
+#[test]
+fn a_cache_returns_nothing_stale_until_answers_come_late() {
+    let mut rng = Rng::from_env(0xa1);
+    let ended = kvs::run(&mut rng, 20_000, false);
+    eprintln!("{ended}");
+    assert!(ended.stale == 0 && ended.answered > 1000, "{ended}");
+    let late = kvs::run(&mut rng, 20_000, true);
+    eprintln!("late: {late}");
+    assert!(late.stale > 0, "{late}");
 }

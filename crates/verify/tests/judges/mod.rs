@@ -2,7 +2,9 @@
 // Each test binary uses a part.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+pub mod kvs;
 pub mod netfilter;
+pub mod paxos;
 pub mod tcp;
 pub mod tracked;
 

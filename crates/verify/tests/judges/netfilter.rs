@@ -95,7 +95,7 @@ fn ask(test: &str, packets: &[Arrival], loose: bool, folder: &std::path::Path) -
     let failed = |what: &dyn std::fmt::Display| -> ! { panic!("{test}: {}: {what}", folder.display()) };
     std::fs::create_dir_all(folder).unwrap_or_else(|e| failed(&e));
     std::fs::write(folder.join("send.py"), SEND).unwrap_or_else(|e| failed(&e));
-    let mut writer = CaptureWriter::create(&folder.join("frames.pcap")).unwrap_or_else(|e| failed(&e));
+    let mut writer = CaptureWriter::create(folder.join("frames.pcap")).unwrap_or_else(|e| failed(&e));
     for (number, packet) in packets.iter().enumerate().filter(|(_, packet)| is_ip(&packet.bytes)) {
         let mut frame = vec![2, 0, 0, 0, 1, 2, 2, 0];
         frame.extend((number as u32).to_be_bytes());

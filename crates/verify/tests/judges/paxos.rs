@@ -1,0 +1,254 @@
+//! Paxos with the functions as coordinator and acceptors, on a network that loses, repeats and reorders messages; proposers and
+//! learners are models.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use flowloom_efsm::Machine;
+use flowloom_efsm::model::Function;
+use flowloom_engine::{Choices, Datapath, Packet, Port, Verdict};
+use flowloom_testkit::{PacketBuilder, Rng};
+
+use super::{shipped, shipped_with};
+
+const ACCEPTORS: u8 = 3;
+const MAJORITY: usize = 2;
+/// How often a proposer tries, each time with a higher round.
+const ATTEMPTS: u32 = 3;
+/// Instances that are under way at the same time.
+const AT_ONCE: usize = 20;
+
+const REQUEST: u8 = 0;
+const PREPARE: u8 = 1;
+const PROMISE: u8 = 2;
+const ACCEPT: u8 = 3;
+const ACCEPTED: u8 = 4;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Message {
+    kind: u8,
+    switch: u8,
+    instance: u32,
+    round: u32,
+    vround: u32,
+    value: u64,
+}
+
+impl Message {
+    fn frame(&self) -> Vec<u8> {
+        let mut bytes = vec![self.kind, self.switch];
+        bytes.extend([self.instance, self.round, self.vround].map(u32::to_be_bytes).concat());
+        bytes.extend(self.value.to_be_bytes());
+        PacketBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 9]).udp(4000, 0x8888).payload(&bytes).build()
+    }
+
+    fn read(frame: &[u8]) -> Message {
+        let body = &frame[42..64];
+        let word = |at: usize| u32::from_be_bytes(std::array::from_fn(|i| body[at + i]));
+        let value = u64::from_be_bytes(std::array::from_fn(|i| body[14 + i]));
+        Message { kind: body[0], switch: body[1], instance: word(2), round: word(6), vround: word(10), value }
+    }
+}
+
+/// A switch with a function on it.
+struct Switch(Machine);
+
+impl Switch {
+    /// What leaves it for a message: the same to all, so one of them.
+    fn take(&mut self, message: &Message) -> Option<Message> {
+        let frame = message.frame();
+        let packet = Packet { bytes: &frame, port: Port(1) };
+        let outcome = self.0.process(&packet, &Choices::seeded(1, 1, 1)).unwrap_or_else(|e| panic!("{e}"));
+        assert_ne!(outcome.verdict, Verdict::Aborted, "{message:?}");
+        (outcome.verdict == Verdict::Redirect).then(|| Message::read(&outcome.outputs[0].bytes))
+    }
+}
+
+/// A proposer that is not the coordinator, in one instance.
+#[derive(Debug, Default)]
+struct Proposer {
+    value: u64,
+    round: u32,
+    attempts: u32,
+    promises: BTreeMap<u8, (u32, u64)>,
+}
+
+/// Where a message goes.
+#[derive(Debug, Clone, Copy)]
+enum To {
+    Acceptor(u8),
+    Others,
+}
+
+#[derive(Debug, Default)]
+struct Instance {
+    proposers: [Proposer; 2],
+    /// Of each round and value, who has accepted it.
+    accepted: BTreeMap<(u32, u64), BTreeSet<u8>>,
+    chosen: BTreeSet<u64>,
+}
+
+/// How it ended.
+#[derive(Debug, Default)]
+pub struct Ended {
+    pub instances: u32,
+    pub messages: u64,
+    pub lost: u64,
+    /// Instances with a value; with more than one.
+    pub decided: u32,
+    pub split: u32,
+    /// Decided on a value that was not the coordinator's.
+    pub others: u32,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Ended { instances, messages, lost, decided, split, others } = self;
+        write!(
+            f,
+            "{instances} instances, {messages} messages, {lost} lost; decided {decided}, {others} of them on a value of another \
+             proposer; with two values {split}"
+        )
+    }
+}
+
+/// Runs so many instances; without its comparison of rounds if not `compares`.
+pub fn run(rng: &mut Rng, instances: u32, compares: bool) -> Ended {
+    let mut coordinator = Switch(Machine::new(shipped("paxos_coordinator", &[])));
+    let mut acceptors: Vec<Switch> =
+        (0..ACCEPTORS).map(|id| Switch(Machine::new(acceptor(id, instances, compares)))).collect();
+    let mut ended = Ended { instances, ..Ended::default() };
+    let mut first = 1;
+    while first <= instances {
+        let count = AT_ONCE.min((instances - first + 1) as usize) as u32;
+        batch(rng, first..first + count, &mut coordinator, &mut acceptors, &mut ended);
+        first += count;
+    }
+    ended
+}
+
+fn acceptor(id: u8, instances: u32, compares: bool) -> Arc<Function> {
+    let params = [("id", id.to_string()), ("instances", instances.to_string())];
+    let params = params.each_ref().map(|(name, value)| (*name, value.as_str()));
+    shipped_with("paxos_acceptor", &params, |text| {
+        let without = text.replace(" && paxos.round >= round", "");
+        assert_ne!(without, text, "the comparison of rounds is elsewhere");
+        if compares { text } else { without }
+    })
+}
+
+fn batch(
+    rng: &mut Rng,
+    numbers: std::ops::Range<u32>,
+    coordinator: &mut Switch,
+    acceptors: &mut [Switch],
+    ended: &mut Ended,
+) {
+    let mut network: Vec<(To, Message)> = Vec::new();
+    let mut instances: BTreeMap<u32, Instance> = BTreeMap::new();
+    for number in numbers {
+        // The clients' values; the coordinator gives each the next instance.
+        let request = Message { kind: REQUEST, value: u64::from(number) * 10, ..Message::default() };
+        let proposal = coordinator.take(&request).unwrap_or_else(|| panic!("the coordinator is silent"));
+        assert_eq!((proposal.kind, proposal.instance, proposal.round), (ACCEPT, number, 1));
+        // Some die while they send.
+        let dies = rng.chance(1, 3);
+        network.extend((0..ACCEPTORS).filter(|_| !dies || rng.chance(1, 3)).map(|a| (To::Acceptor(a), proposal)));
+        let proposer = |n: u64| Proposer { value: u64::from(number) * 10 + 1 + n, ..Proposer::default() };
+        instances.insert(number, Instance { proposers: [proposer(0), proposer(1)], ..Instance::default() });
+    }
+    loop {
+        // A proposer loses patience: whenever nothing is on the way any more, and now and then before.
+        if network.is_empty() || rng.chance(1, 12) {
+            let open: Vec<u32> = instances
+                .iter()
+                .filter(|(_, i)| i.proposers.iter().any(|p| p.attempts < ATTEMPTS))
+                .map(|(&number, _)| number)
+                .collect();
+            if open.is_empty() && network.is_empty() {
+                break;
+            }
+            if !open.is_empty() {
+                let number = *rng.pick(&open);
+                let which = rng.below(2);
+                let Some(instance) = instances.get_mut(&number) else { continue };
+                let proposer = &mut instance.proposers[which];
+                if proposer.attempts < ATTEMPTS {
+                    proposer.attempts += 1;
+                    // Rounds of its own: 2, 4, 6 and 3, 5, 7.
+                    proposer.round = 2 * proposer.attempts + which as u32;
+                    proposer.promises.clear();
+                    let prepare =
+                        Message { kind: PREPARE, instance: number, round: proposer.round, ..Message::default() };
+                    network.extend((0..ACCEPTORS).map(|a| (To::Acceptor(a), prepare)));
+                }
+            }
+        }
+        if network.is_empty() {
+            continue;
+        }
+        // Any message may be the next to arrive, twice too, or never.
+        let at = rng.below(network.len());
+        let (to, message) = if rng.chance(1, 20) { network[at] } else { network.swap_remove(at) };
+        ended.messages += 1;
+        if rng.chance(1, 10) {
+            ended.lost += 1;
+            continue;
+        }
+        match to {
+            To::Acceptor(a) => {
+                let answer = acceptors[usize::from(a)].take(&message);
+                network.extend(answer.map(|answer| (To::Others, answer)));
+            }
+            To::Others => {
+                let Some(instance) = instances.get_mut(&message.instance) else {
+                    panic!("an answer to nobody: {message:?}")
+                };
+                network.extend(
+                    instance.hear(&message).into_iter().flat_map(|m| (0..ACCEPTORS).map(move |a| (To::Acceptor(a), m))),
+                );
+            }
+        }
+    }
+    for (number, instance) in instances {
+        ended.decided += u32::from(!instance.chosen.is_empty());
+        ended.split += u32::from(instance.chosen.len() > 1);
+        ended.others += u32::from(instance.chosen.len() == 1 && !instance.chosen.contains(&(u64::from(number) * 10)));
+    }
+}
+
+impl Instance {
+    /// An acceptor's answer, which proposers and learners hear; what a proposer sends thereupon.
+    fn hear(&mut self, message: &Message) -> Option<Message> {
+        match message.kind {
+            PROMISE => {
+                let proposer = self.proposers.iter_mut().find(|p| p.round == message.round)?;
+                let before = proposer.promises.len();
+                proposer.promises.insert(message.switch, (message.vround, message.value));
+                // The value of the highest round that the majority has accepted, else its own.
+                let is_new = before + 1 == MAJORITY && proposer.promises.len() == MAJORITY;
+                is_new.then(|| {
+                    let highest = proposer.promises.values().max_by_key(|(vround, _)| *vround);
+                    let value = highest.filter(|(vround, _)| *vround > 0).map_or(proposer.value, |&(_, value)| value);
+                    Message {
+                        kind: ACCEPT,
+                        instance: message.instance,
+                        round: proposer.round,
+                        value,
+                        ..Message::default()
+                    }
+                })
+            }
+            ACCEPTED => {
+                let by = self.accepted.entry((message.round, message.value)).or_default();
+                by.insert(message.switch);
+                if by.len() >= MAJORITY {
+                    self.chosen.insert(message.value);
+                }
+                None
+            }
+            _ => panic!("an acceptor sends {message:?}"),
+        }
+    }
+}
