@@ -4,6 +4,7 @@
 mod check;
 mod coverage;
 pub mod diagnostic;
+mod format;
 pub mod layout;
 mod lower;
 mod machine;
@@ -15,5 +16,6 @@ mod syntax;
 pub use check::compile;
 pub use coverage::{Coverage, ElementCoverage};
 pub use diagnostic::{Diagnostic, Diagnostics};
+pub use format::{MOST_COLUMNS, format};
 pub use lower::{LowerError, LowerOptions, lower};
 pub use machine::{Context, Machine};

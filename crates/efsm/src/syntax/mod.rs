@@ -10,7 +10,7 @@ mod exprs;
 mod items;
 mod literal;
 mod rows;
-mod token;
+pub(crate) mod token;
 pub(crate) mod words;
 
 pub(crate) use literal::{Literal, read_value};

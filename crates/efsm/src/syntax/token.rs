@@ -7,16 +7,16 @@ use crate::model::Span;
 
 /// A word of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Token {
-    pub(super) kind: Kind,
-    pub(super) span: Span,
+pub(crate) struct Token {
+    pub(crate) kind: Kind,
+    pub(crate) span: Span,
 }
 
 /// What sort of word it is. Keywords are names: they mean something only where one is expected.
 #[derive(Logos, Debug, Clone, Copy, PartialEq, Eq)]
 #[logos(skip r"[ \t\r\n\x0c]+")]
 #[logos(skip(r"#[^\n]*", allow_greedy = true))]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     #[regex(r"//[^\n]*", allow_greedy = true)]
     SlashComment,
     /// A string, which the language does not have.
@@ -118,7 +118,7 @@ pub(super) enum Kind {
 
 /// Splits `text` into words, the last of which is [`Kind::End`]. Characters that start no word are reported, neighbours
 /// together, and become [`Kind::Unknown`].
-pub(super) fn tokenize(text: &str, sink: &mut Sink) -> Vec<Token> {
+pub(crate) fn tokenize(text: &str, sink: &mut Sink) -> Vec<Token> {
     let mut tokens: Vec<Token> = Vec::new();
     for (result, range) in Kind::lexer(text).spanned() {
         let span = Span { start: range.start, end: range.end };

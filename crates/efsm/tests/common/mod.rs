@@ -188,3 +188,16 @@ pub(crate) fn check_model(function: &Function) {
         assert!(element.otherwise.actions.steps.is_empty(), "{place}");
     }
 }
+
+/// A function without its text and the places in it.
+pub(crate) fn without_places(function: &Function) -> String {
+    let source = flowloom_efsm::model::Source { name: String::new(), text: String::new() };
+    let bare = Function { source: std::sync::Arc::new(source), ..function.clone() };
+    let mut text = format!("{bare:?}");
+    for word in ["start: ", "end: "] {
+        let parts: Vec<&str> = text.split(word).collect();
+        let rest = parts[1..].iter().map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()));
+        text = std::iter::once(parts[0]).chain(rest).collect::<Vec<_>>().join(word);
+    }
+    text
+}

@@ -1,0 +1,419 @@
+//! Words to lines.
+
+use crate::syntax::token::Kind;
+
+use super::MOST_COLUMNS;
+use super::line::Line;
+use super::source::{Comment, Word};
+
+/// Columns for each open brace.
+const INDENT: usize = 4;
+/// Columns further in where a row or statement goes on in a new line.
+const CONTINUED: usize = 8;
+
+/// What a pair of braces holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Braces {
+    /// The clauses and rows of an element.
+    Element,
+    /// Statements, the fields of a header, the registers of a preloaded context.
+    Block,
+    /// Values behind `in`.
+    Set,
+}
+
+/// A pair of braces.
+#[derive(Debug, Clone, Copy)]
+struct Pair {
+    braces: Braces,
+    /// The word that closes it.
+    close: usize,
+    is_on_one_line: bool,
+}
+
+/// Where a line may end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Break {
+    Never,
+    /// Between operands.
+    Inside,
+    /// Between the parts of a row or statement.
+    Outside,
+}
+
+/// A word in a line.
+#[derive(Debug)]
+struct Piece<'a> {
+    text: &'a str,
+    /// A space stands before it.
+    is_apart: bool,
+    /// Whether a line may end before it.
+    breaks: Break,
+    /// Whether the author ended one there.
+    is_broken: bool,
+    comments: &'a [Comment],
+}
+
+/// The lines of a source.
+pub(super) fn lines(words: &[Word<'_>]) -> Vec<Line> {
+    let mut layout = Layout { words, pairs: pairs(words), lines: Vec::new(), wants_blank: false };
+    layout.level(0, words.len() - 1, 0, None);
+    layout.lines
+}
+
+fn pairs(words: &[Word<'_>]) -> Vec<Option<Pair>> {
+    let mut pairs: Vec<Option<Pair>> = words.iter().map(|_| None).collect();
+    let mut open: Vec<(usize, Braces)> = Vec::new();
+    let mut first = 0;
+    for (i, word) in words.iter().enumerate() {
+        match word.kind {
+            Kind::OpenBrace => {
+                let braces = if i > 0 && words[i - 1].kind == Kind::Name && words[i - 1].text == "in" {
+                    Braces::Set
+                } else if matches!(words[first].text, "stateful" | "stateless") && open.is_empty() {
+                    Braces::Element
+                } else {
+                    Braces::Block
+                };
+                open.push((i, braces));
+                if braces != Braces::Set {
+                    first = i + 1;
+                }
+            }
+            Kind::CloseBrace => {
+                if let Some((at, braces)) = open.pop() {
+                    let is_on_one_line =
+                        words[at + 1..=i].iter().all(|word| !word.after_line && word.comments.is_empty());
+                    let is_empty = at + 1 == i && word.comments.is_empty();
+                    pairs[at] = Some(Pair { braces, close: i, is_on_one_line: is_on_one_line || is_empty });
+                    if braces != Braces::Set {
+                        first = i + 1;
+                    }
+                }
+            }
+            Kind::Semicolon => first = i + 1,
+            _ => {}
+        }
+    }
+    pairs
+}
+
+struct Layout<'a, 's> {
+    words: &'a [Word<'s>],
+    /// For each word that opens braces.
+    pairs: Vec<Option<Pair>>,
+    lines: Vec<Line>,
+    /// An empty line stands before the next one.
+    wants_blank: bool,
+}
+
+impl<'a> Layout<'a, '_> {
+    /// The words from `at` to before `end`, which stand between braces of this sort, or between none.
+    fn level(&mut self, mut at: usize, end: usize, indent: usize, braces: Option<Braces>) {
+        while at < end {
+            self.leading(at, indent, false);
+            let mut units = vec![self.unit(at, end)];
+            at = units[0].1 + 1;
+            // Statements of a block may share a line.
+            let is_simple = |unit: &(usize, usize)| self.words[unit.1].kind == Kind::Semicolon;
+            while braces == Some(Braces::Block)
+                && at < end
+                && is_simple(&units[units.len() - 1])
+                && !self.words[at].after_line
+                && self.words[at].comments.is_empty()
+            {
+                let next = self.unit(at, end);
+                units.push(next);
+                at = next.1 + 1;
+            }
+            self.units(&units, indent);
+            at = self.opened(units[units.len() - 1].1, at, indent);
+        }
+        self.leading(end, indent, true);
+    }
+
+    /// What stands in the braces that the word before `at` opened, if it did; the word to go on with.
+    fn opened(&mut self, last: usize, at: usize, indent: usize) -> usize {
+        let Some(pair) = self.pairs[last] else {
+            self.trailing(at);
+            return at;
+        };
+        if let Some(line) = self.lines.last_mut() {
+            line.opens = true;
+        }
+        self.trailing(at);
+        self.level(at, pair.close, indent + INDENT, Some(pair.braces));
+        self.close(indent);
+        self.trailing(pair.close + 1);
+        self.wants_blank = pair.braces == Braces::Element;
+        pair.close + 1
+    }
+
+    fn close(&mut self, indent: usize) {
+        self.wants_blank = false;
+        self.lines.push(Line { indent, code: "}".to_owned(), ..Line::default() });
+    }
+
+    /// The first and last word of the declaration, clause, row or statement at `at`; where it opens a block of several lines or
+    /// an element, the last is its brace.
+    fn unit(&self, at: usize, end: usize) -> (usize, usize) {
+        let mut i = at;
+        while i < end {
+            match (self.words[i].kind, self.pairs[i]) {
+                (Kind::Semicolon, _) => return (at, i),
+                (_, Some(Pair { braces: Braces::Set, close, .. })) => i = close,
+                (_, Some(Pair { braces: Braces::Block, close, is_on_one_line: true })) => return (at, close),
+                (_, Some(_)) => return (at, i),
+                _ => {}
+            }
+            i += 1;
+        }
+        (at, end - 1)
+    }
+
+    /// Statements that share a line, if they fit; otherwise each has its own.
+    fn units(&mut self, units: &[(usize, usize)], indent: usize) {
+        let all = self.pieces(units[0].0, units[units.len() - 1].1);
+        let mut lines = fill(&all, indent, false);
+        let is_one_line = lines.len() == 1;
+        if fits(&lines) && (units.len() == 1 || is_one_line) {
+            self.lines.append(&mut lines);
+            return;
+        }
+        if units.len() > 1 {
+            for unit in units {
+                self.units(&[*unit], indent);
+            }
+            return;
+        }
+        let (first, last) = units[0];
+        let open = (first..last).find(|i| self.pairs[*i].is_some_and(|pair| pair.close == last));
+        let Some(open) = open.filter(|open| open + 1 < last) else {
+            let mut lines = fill(&all, indent, true);
+            self.lines.append(&mut lines);
+            return;
+        };
+        // The block no longer fits behind its head.
+        let mut head = fill(&self.pieces(first, open), indent, false);
+        if !fits(&head) {
+            head = fill(&self.pieces(first, open), indent, true);
+        }
+        self.lines.append(&mut head);
+        if let Some(line) = self.lines.last_mut() {
+            line.opens = true;
+        }
+        let mut at = open + 1;
+        while at < last {
+            let unit = self.unit(at, last);
+            self.units(&[unit], indent + INDENT);
+            at = unit.1 + 1;
+        }
+        self.close(indent);
+    }
+
+    /// Comments and blank lines before the word at `at`, which closes braces or the file where `is_end`.
+    fn leading(&mut self, at: usize, indent: usize, is_end: bool) {
+        let word = &self.words[at];
+        for comment in word.comments.iter().filter(|comment| !comment.is_trailing) {
+            self.blank(comment.after_blank);
+            let goes_on = |line: &Line| {
+                line.shares_column() && line.comment.as_ref().is_some_and(|before| before.column == comment.column)
+            };
+            if !comment.after_blank && self.lines.last().is_some_and(goes_on) {
+                self.lines.push(Line { indent, comment: Some(comment.clone()), ..Line::default() });
+            } else {
+                self.lines.push(Line { indent, code: comment.text.clone(), is_comment: true, ..Line::default() });
+            }
+        }
+        if !is_end {
+            self.blank(word.after_blank);
+        }
+    }
+
+    /// A blank line, where one is wanted and can be.
+    fn blank(&mut self, is_wanted: bool) {
+        let can_be =
+            self.lines.last().is_some_and(|line| !line.opens && (!line.code.is_empty() || line.comment.is_some()));
+        if (is_wanted || self.wants_blank) && can_be {
+            self.lines.push(Line::default());
+        }
+        self.wants_blank = false;
+    }
+
+    /// The comment behind the last line, which stands before the word at `at`.
+    fn trailing(&mut self, at: usize) {
+        let comment = self.words[at].comments.first().filter(|comment| comment.is_trailing);
+        if let (Some(line), Some(comment)) = (self.lines.last_mut(), comment) {
+            line.comment = Some(comment.clone());
+        }
+    }
+
+    /// The words from `first` to `last`.
+    fn pieces(&self, first: usize, last: usize) -> Vec<Piece<'a>> {
+        let words = self.words;
+        let mut pieces: Vec<Piece<'a>> = Vec::new();
+        // Inside of braces behind `in`; parentheses that are open; the first word of the statement; a sign before a value.
+        let (mut in_set, mut depth, mut head, mut is_sign) = (false, 0_usize, words[first].text, false);
+        for i in first..=last {
+            let word = &words[i];
+            let before = (i > first).then(|| &words[i - 1]);
+            let is_stack = depth == 0 && matches!(head, "emit" | "encap");
+            let is_apart = before.is_some_and(|before| {
+                let two_before = i.checked_sub(2).filter(|two| *two >= first).map(|two| &words[two]);
+                !is_sign
+                    && !(in_set && joins_set(before.kind, word.kind))
+                    && is_apart(two_before, before, word, is_stack)
+            });
+            let breaks = match before {
+                Some(before) if is_apart => breaks(before, word, is_stack),
+                _ => Break::Never,
+            };
+            let comments = if i > first { word.comments.as_slice() } else { &[] };
+            let is_broken = word.after_line && breaks != Break::Never && i > first;
+            pieces.push(Piece { text: word.text, is_apart, breaks, is_broken, comments });
+            is_sign = is_prefix(before, word);
+            match word.kind {
+                Kind::OpenParen => depth += 1,
+                Kind::CloseParen => depth = depth.saturating_sub(1),
+                Kind::OpenBrace if before.is_some_and(|before| before.text == "in") => in_set = true,
+                Kind::CloseBrace => in_set = false,
+                _ => {}
+            }
+            if matches!(word.kind, Kind::Semicolon) || word.kind == Kind::OpenBrace && !in_set {
+                head = words.get(i + 1).map_or("", |next| next.text);
+            }
+        }
+        pieces
+    }
+}
+
+/// The lines of these pieces: they end where the author ended them, and where they would be too long, if that `may_wrap`.
+fn fill(pieces: &[Piece<'_>], indent: usize, may_wrap: bool) -> Vec<Line> {
+    let mut lines = vec![Line { indent, ..Line::default() }];
+    let next = || Line { indent: indent + CONTINUED, ..Line::default() };
+    // Columns from piece `i` up to the next place where a line may end.
+    let columns = |i: usize, least: Break| {
+        let mut columns = pieces[i].text.chars().count();
+        for piece in &pieces[i + 1..] {
+            let may_end = piece.breaks == Break::Outside || piece.breaks == least || piece.is_broken;
+            if may_end || !piece.comments.is_empty() {
+                break;
+            }
+            columns += piece.text.chars().count() + usize::from(piece.is_apart);
+        }
+        columns
+    };
+    for (i, piece) in pieces.iter().enumerate() {
+        for comment in piece.comments {
+            match lines.last_mut().filter(|_| comment.is_trailing) {
+                Some(line) => line.comment = Some(comment.clone()),
+                None => {
+                    lines.push(Line { code: comment.text.clone(), is_comment: true, ..next() });
+                }
+            }
+        }
+        let Some(line) = lines.last() else { continue };
+        let is_full = may_wrap
+            && match piece.breaks {
+                Break::Never => false,
+                Break::Outside => line.width() + 1 + columns(i, Break::Outside) > MOST_COLUMNS,
+                Break::Inside => line.width() + 1 + columns(i, Break::Inside) > MOST_COLUMNS,
+            };
+        if piece.is_broken || !piece.comments.is_empty() || is_full {
+            lines.push(next());
+        }
+        if let Some(line) = lines.last_mut() {
+            if piece.is_apart && !line.code.is_empty() {
+                line.code.push(' ');
+            }
+            line.code.push_str(piece.text);
+        }
+    }
+    lines
+}
+
+fn fits(lines: &[Line]) -> bool {
+    lines.iter().all(|line| line.is_comment || line.width() <= MOST_COLUMNS)
+}
+
+/// Whether a space stands between two words.
+fn is_apart(two_before: Option<&Word<'_>>, before: &Word<'_>, word: &Word<'_>, is_stack: bool) -> bool {
+    match (before.kind, word.kind) {
+        (_, Kind::Semicolon | Kind::Comma | Kind::CloseParen | Kind::Colon | Kind::DotDot) => false,
+        (Kind::OpenParen | Kind::DotDot, _) => false,
+        // `..=`
+        (Kind::Equal, _) if two_before.is_some_and(|two| two.kind == Kind::DotDot) => false,
+        (Kind::Slash, _) | (_, Kind::Slash) => is_stack,
+        (Kind::Name, Kind::OpenParen) => {
+            two_before.is_some_and(|two| two.kind == Kind::Arrow) || is_before_value(before.text)
+        }
+        (Kind::OpenBrace, Kind::CloseBrace) => false,
+        _ => true,
+    }
+}
+
+/// Whether these words stand together inside of the braces of a set.
+fn joins_set(before: Kind, word: Kind) -> bool {
+    before == Kind::OpenBrace || word == Kind::CloseBrace
+}
+
+/// Words before a value or a list in parentheses.
+fn is_before_value(word: &str) -> bool {
+    matches!(word, "when" | "in" | "before" | "after" | "key" | "preload" | "size" | "sweep" | "idle" | "hard")
+}
+
+/// Whether a word is a sign before a value rather than an operator between two.
+fn is_prefix(before: Option<&Word<'_>>, word: &Word<'_>) -> bool {
+    match word.kind {
+        Kind::Bang | Kind::Tilde => true,
+        Kind::Minus => before.is_none_or(|before| match before.kind {
+            Kind::Name => is_before_value(before.text),
+            Kind::Number | Kind::Dotted | Kind::Colons | Kind::CloseParen | Kind::FiveTuple => false,
+            _ => true,
+        }),
+        _ => false,
+    }
+}
+
+/// Where a line may end between two words that stand apart.
+fn breaks(before: &Word<'_>, word: &Word<'_>, is_stack: bool) -> Break {
+    match (before.kind, word.kind) {
+        (_, Kind::OpenBrace | Kind::CloseBrace) | (Kind::OpenBrace | Kind::Semicolon, _) => Break::Never,
+        (_, Kind::AndAnd | Kind::Arrow) => Break::Outside,
+        (_, Kind::Slash) if is_stack => Break::Outside,
+        (_, Kind::Name) if matches!(word.text, "when" | "stay") => Break::Outside,
+        (Kind::Comma, _) => Break::Inside,
+        (left, right) if is_operator(left) || is_operator(right) => Break::Inside,
+        _ => Break::Never,
+    }
+}
+
+fn is_operator(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::EqualEqual
+            | Kind::NotEqual
+            | Kind::LessEqual
+            | Kind::GreaterEqual
+            | Kind::Less
+            | Kind::Greater
+            | Kind::AndAnd
+            | Kind::Equal
+            | Kind::AddEqual
+            | Kind::SubEqual
+            | Kind::AndEqual
+            | Kind::OrEqual
+            | Kind::XorEqual
+            | Kind::ShiftLeftEqual
+            | Kind::ShiftRightEqual
+            | Kind::ShiftLeft
+            | Kind::ShiftRight
+            | Kind::Plus
+            | Kind::Minus
+            | Kind::Star
+            | Kind::And
+            | Kind::Or
+            | Kind::Xor
+            | Kind::Slash
+    )
+}
