@@ -50,6 +50,11 @@ pub(crate) enum Verb {
                             ip link set dev eth0 xdp obj out/port_knocking.o sec xdp"
     )]
     Build(BuildArgs),
+    /// Bring sources into one shape
+    #[command(
+        after_help = "Examples:\n  flowloom fmt functions/big_flow/big_flow.efsm\n  flowloom fmt --check functions/"
+    )]
+    Fmt(FmtArgs),
     /// List the packet fields that functions can name
     #[command(after_help = "Example:\n  flowloom fields tcp")]
     Fields(FieldsArgs),
@@ -244,6 +249,19 @@ pub(crate) struct BuildArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FmtArgs {
+    /// Sources, and folders with sources: they are written anew where they change
+    #[arg(value_name = "FILE", required_unless_present = "stdin", conflicts_with = "stdin")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Write nothing; name the files that would change, and fail where there are any
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Read a source from the standard input and write it to the standard output
+    #[arg(long)]
+    pub(crate) stdin: bool,
 }
 
 #[derive(Debug, ClapArgs)]

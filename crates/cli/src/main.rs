@@ -9,6 +9,7 @@ mod describe;
 mod engines;
 mod failure;
 mod fields;
+mod fmt;
 mod live;
 mod load;
 mod map;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Verb::Verify(verb) => verify::verify(verb),
         Verb::Test(verb) => test::test(verb),
         Verb::Build(verb) => build::build(verb),
+        Verb::Fmt(verb) => fmt::fmt(verb),
         Verb::Fields(verb) => fields::fields(verb),
         Verb::Map { verb } => map::map(verb),
         Verb::Trace { verb: TraceVerb::Info(verb) } => trace::info(verb),

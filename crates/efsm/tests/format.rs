@@ -1,11 +1,12 @@
 //! The formatter on every source that is at hand: nothing but white space changes, and that only once.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 mod common;
 
 use std::path::{Path, PathBuf};
 
 use flowloom_efsm::{MOST_COLUMNS, compile, format};
+use flowloom_testkit::Rng;
 
 /// Every `.efsm` file of the repository.
 fn sources() -> Vec<(PathBuf, String)> {
@@ -79,4 +80,127 @@ fn other_white_space_comes_to_the_same() {
         assert_eq!(comments.matches("# c").count(), bare.split_whitespace().count().saturating_sub(1), "{name}");
     }
     assert!(count >= 20, "{count}");
+}
+
+/// White space and comments at random between the words of a text.
+fn scattered(rng: &mut Rng, words: &[&str]) -> String {
+    let gaps = [
+        " ",
+        " ",
+        " ",
+        "  ",
+        "\t",
+        "\n",
+        "\n    ",
+        "\r\n",
+        "\n\n\n",
+        " # one\n",
+        "\n   # two\n\n",
+        "\n#three\n# four\n",
+    ];
+    let mut text = String::new();
+    for word in words {
+        text.push_str(word);
+        let gap = *rng.pick(&gaps);
+        text.push_str(gap);
+    }
+    text
+}
+
+#[test]
+fn every_layout_of_a_source_is_read_and_settles() {
+    let mut rng = Rng::from_env(0x5eed);
+    let sources = sources();
+    let mut count = 0;
+    for _ in 0..400 {
+        let (path, text) = &sources[rng.below(sources.len())];
+        let name = path.display().to_string();
+        if format(&name, text).is_err() {
+            continue;
+        }
+        let bare: String = text.lines().map(|line| line.split('#').next().unwrap().to_owned() + "\n").collect();
+        // `//` and strings may hold what looks like words; such sources cannot be formatted anyway.
+        let words: Vec<&str> = bare.split_whitespace().collect();
+        let text = scattered(&mut rng, &words);
+        let once = format(&name, &text).unwrap_or_else(|e| panic!("{name}: {:?}\n{text}", e.list[0].message));
+        assert_eq!(format(&name, &once).unwrap(), once, "{name}");
+        assert!(once.lines().all(|line| line.trim_end() == line && !line.contains('\t')), "{once}");
+        assert!(!once.contains("\n\n\n"), "{once}");
+        if let (Ok((before, _)), Ok((after, _))) = (compile(&name, &bare, &[]), compile(&name, &once, &[])) {
+            assert_eq!(common::without_places(&before), common::without_places(&after), "{name}");
+            count += 1;
+        }
+    }
+    assert!(count >= 100, "{count}");
+}
+
+/// A value of any form, as words.
+fn value(rng: &mut Rng, depth: usize) -> String {
+    let leaves = ["a", "ip.src", "5", "0x1f", "10.0.0.1", "2001:db8::1", "02:00:00:00:00:01", "10ms", "now", "h.key"];
+    if depth == 0 || rng.chance(1, 3) {
+        return (*rng.pick(&leaves)).to_owned();
+    }
+    let (left, right) = (value(rng, depth - 1), value(rng, depth - 1));
+    match rng.below(6) {
+        0 => format!("- {left}"),
+        1 => format!("~ {left}"),
+        2 => format!("( {left} )"),
+        3 => format!("ewma ( {left} , {right} , 3 )"),
+        _ => format!("{left} {} {right}", rng.pick(&["+", "-", "*", "&", "|", "^", "<<", ">>"])),
+    }
+}
+
+fn condition(rng: &mut Rng) -> String {
+    let left = value(rng, 2);
+    match rng.below(6) {
+        0 => format!("{left} in {} .. {}", value(rng, 0), value(rng, 0)),
+        1 => format!("{left} in 10.0.0.0 / 8"),
+        2 => format!("{left} in {{ {} , {} }}", value(rng, 1), value(rng, 1)),
+        3 => format!("! ( {left} {} {} )", rng.pick(&["before", "after"]), value(rng, 1)),
+        4 => format!("! {left}"),
+        _ => format!("{left} {} {}", rng.pick(&["==", "!=", "<", "<=", ">", ">="]), value(rng, 2)),
+    }
+}
+
+fn statement(rng: &mut Rng) -> String {
+    let header = |rng: &mut Rng| format!("ipv4 ( src = {} , dst = {} )", value(rng, 1), value(rng, 1));
+    match rng.below(6) {
+        0 => format!("push vlan ( id = {} ) ;", value(rng, 1)),
+        1 => format!("encap {} / udp / gtpu ( teid = {} ) ;", header(rng), value(rng, 1)),
+        2 => format!("emit ( {} ) eth ( dst = {} ) / {} / udp ( ) ;", value(rng, 1), value(rng, 1), header(rng)),
+        3 => format!("forward ( {} ) ;", value(rng, 1)),
+        _ => format!("{} {} {} ;", rng.pick(&["a", "ip.ttl"]), rng.pick(&["=", "+=", "<<="]), value(rng, 3)),
+    }
+}
+
+fn row(rng: &mut Rng) -> String {
+    let conditions: Vec<String> = (0..1 + rng.below(5)).map(|_| condition(rng)).collect();
+    let next = *rng.pick(&["", "stay", "-> b", "-> b ( idle 1s , hard quiet )"]);
+    let block: String = (0..rng.below(4)).map(|_| statement(rng) + " ").collect();
+    format!("on a , b when {} {next} {{ {block} drop ; }}", conditions.join(" && "))
+}
+
+#[test]
+fn random_functions_settle() {
+    let mut rng = Rng::from_env(0xf0f0);
+    for _ in 0..400 {
+        let rows: Vec<String> = (0..1 + rng.below(4)).map(|_| row(&mut rng)).collect();
+        let text = format!(
+            "function f ; param q : time = {} ; header h after udp when udp.dport == {} {{ key : u8 ; b : u8 ; }} \
+             stateful s {{ key biflow ( 5-tuple ) ; full evict lowest r ; states a , b ; expire a -> b ( idle q ) ; \
+             preload ( {} , 5 ) -> b {{ r = {} ; }} {} otherwise {{ drop ; }} }}",
+            value(&mut rng, 2),
+            value(&mut rng, 1),
+            value(&mut rng, 2),
+            value(&mut rng, 2),
+            rows.join(" ")
+        );
+        let words: Vec<&str> = text.split(' ').collect();
+        let text = scattered(&mut rng, &words);
+        let once = format("f", &text).unwrap_or_else(|e| panic!("{:?}\n{text}", e.list[0].message));
+        assert_eq!(format("f", &once).unwrap(), once, "{text}");
+        let twin = format("f", &words.join(" ")).unwrap();
+        assert_eq!(format("f", &twin).unwrap(), twin);
+        assert!(twin.lines().all(|line| line.chars().count() <= MOST_COLUMNS), "{twin}");
+    }
 }

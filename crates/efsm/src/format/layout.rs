@@ -260,9 +260,8 @@ impl<'a> Layout<'a, '_> {
             let is_stack = depth == 0 && matches!(head, "emit" | "encap");
             let is_apart = before.is_some_and(|before| {
                 let two_before = i.checked_sub(2).filter(|two| *two >= first).map(|two| &words[two]);
-                !is_sign
-                    && !(in_set && joins_set(before.kind, word.kind))
-                    && is_apart(two_before, before, word, is_stack)
+                let is_joined = is_sign || in_set && joins_set(before.kind, word.kind);
+                !is_joined && is_apart(two_before, before, word, is_stack)
             });
             let breaks = match before {
                 Some(before) if is_apart => breaks(before, word, is_stack),

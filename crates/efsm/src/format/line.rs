@@ -5,6 +5,9 @@ use super::source::Comment;
 /// Columns after which a comment does not move others to the right.
 const MOST_SHARED: usize = 100;
 
+/// How far a comment may stand away from its line, where no neighbour has one.
+const MOST_APART: usize = 32;
+
 /// A line to be.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Line {
@@ -65,7 +68,13 @@ fn column(run: &[Line]) -> usize {
     };
     let least = shared().map(|(least, _)| least).max().unwrap_or(0);
     match shared().map(|(_, column)| column).next() {
-        Some(first) if first >= least && shared().all(|(_, column)| column == first) => first,
+        Some(first)
+            if first >= least
+                && shared().all(|(_, column)| column == first)
+                && (shared().count() > 1 || first <= least + MOST_APART) =>
+        {
+            first
+        }
         _ => least,
     }
 }

@@ -1,5 +1,7 @@
 //! What becomes of lines, blanks and comments.
 
+#![allow(clippy::panic, reason = "tests stop")]
+
 use super::format;
 
 /// Formats, twice.

@@ -1,0 +1,84 @@
+//! `flowloom fmt` as users start it.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use common::{Ran, flowloom, name, ok, run};
+
+const MESSY: &str = "function f;\nstateless s { always { ip.ttl=1;drop; } } # end\n";
+const CLEAN: &str = "function f;\nstateless s {\n    always { ip.ttl = 1; drop; }\n}  # end\n";
+
+#[test]
+fn files_and_folders_are_written_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |file: &str| folder.path().join(file);
+    std::fs::create_dir(file("deeper")).unwrap();
+    for path in ["a.efsm", "deeper/b.efsm", "other.txt"] {
+        std::fs::write(file(path), MESSY).unwrap();
+    }
+    std::fs::write(file("clean.efsm"), CLEAN).unwrap();
+    let checked = run(&["fmt", "--check", name(folder.path())]);
+    assert_eq!(checked.code, Some(1), "{}", checked.stderr);
+    let expected = ["a.efsm", "deeper/b.efsm"].map(|path| format!("{}:2: not formatted\n", name(&file(path))));
+    assert_eq!(checked.stdout, expected.concat());
+    assert!(checked.stderr.contains("2 files not formatted"), "{}", checked.stderr);
+    assert_eq!(std::fs::read_to_string(file("a.efsm")).unwrap(), MESSY, "--check writes nothing");
+
+    assert_eq!(ok(&["fmt", name(folder.path())]), "");
+    for (path, expected) in [("a.efsm", CLEAN), ("deeper/b.efsm", CLEAN), ("clean.efsm", CLEAN), ("other.txt", MESSY)] {
+        assert_eq!(std::fs::read_to_string(file(path)).unwrap(), expected, "{path}");
+    }
+    assert_eq!(ok(&["fmt", "--check", name(folder.path()), name(&file("a.efsm"))]), "");
+    // A file that is named is a source, whatever its name.
+    ok(&["fmt", name(&file("other.txt"))]);
+    assert_eq!(std::fs::read_to_string(file("other.txt")).unwrap(), CLEAN);
+}
+
+#[test]
+fn a_source_that_cannot_be_read_stays_and_the_others_do_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |file: &str| folder.path().join(file);
+    std::fs::write(file("a.efsm"), "function f;\nstateless s {\n").unwrap();
+    std::fs::write(file("b.efsm"), MESSY).unwrap();
+    let ran = run(&["fmt", name(folder.path())]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    for part in ["a.efsm:2:", "not closed", "some files were left as they are"] {
+        assert!(ran.stderr.contains(part), "{}", ran.stderr);
+    }
+    assert_eq!(std::fs::read_to_string(file("b.efsm")).unwrap(), CLEAN);
+}
+
+fn piped(arguments: &[&str], input: &[u8]) -> Ran {
+    let mut command = flowloom();
+    command.arg("fmt").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    Ran::from(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn the_standard_input_goes_to_the_standard_output() {
+    let ran = piped(&["--stdin"], MESSY.as_bytes());
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), CLEAN));
+    let ran = piped(&["--stdin", "--check"], MESSY.as_bytes());
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), "standard input:2: not formatted\n"));
+    let ran = piped(&["--stdin"], b"function f; # \xe9\n");
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.stderr.contains("offset 14"), "{}", ran.stderr);
+}
+
+#[test]
+fn wrong_use_is_said() {
+    for (arguments, part) in [
+        (&["fmt"] as &[&str], "<FILE>"),
+        (&["fmt", "--stdin", "x.efsm"], "--stdin"),
+        (&["fmt", "/nonexistent.efsm"], "`/nonexistent.efsm`"),
+    ] {
+        let ran = run(arguments);
+        assert_eq!(ran.code, Some(2), "{arguments:?}");
+        assert!(ran.stdout.is_empty() && ran.stderr.contains(part), "{arguments:?}: {}", ran.stderr);
+    }
+}
