@@ -5,7 +5,7 @@ DEMO = target/demo
 FUNCTION = functions/port_knocking/port_knocking.efsm
 
 .DEFAULT_GOAL := help
-.PHONY: help deps run test evidence soak lint fmt book
+.PHONY: help deps run test evidence soak lint fmt book drawings
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -37,6 +37,9 @@ lint: ## formatting and clippy, warnings are errors
 
 fmt: ## format the sources
 	$(CARGO) fmt --all
+
+drawings: ## draw the functions' state machines anew (functions/*/*.svg)
+	FLOWLOOM_BLESS=1 $(CARGO) test -q -p flowloom-efsm --test drawings
 
 book: ## render docs/book with mdbook, where it is installed
 	@if command -v mdbook >/dev/null; then mdbook build docs/book; \

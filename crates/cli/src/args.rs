@@ -55,6 +55,10 @@ pub(crate) enum Verb {
         after_help = "Examples:\n  flowloom fmt functions/big_flow/big_flow.efsm\n  flowloom fmt --check functions/"
     )]
     Fmt(FmtArgs),
+    /// Draw the state machines of a function
+    #[command(after_help = "Examples:\n  flowloom draw functions/big_flow/big_flow.efsm -o big_flow.svg\n  \
+                            flowloom draw functions/server_load_balancer/server_load_balancer.efsm --element bind --format dot")]
+    Draw(DrawArgs),
     /// List the packet fields that functions can name
     #[command(after_help = "Example:\n  flowloom fields tcp")]
     Fields(FieldsArgs),
@@ -249,6 +253,30 @@ pub(crate) struct BuildArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What a drawing is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Picture {
+    /// A picture for browsers, slides and documents
+    Svg,
+    /// The graph in the language of Graphviz
+    Dot,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DrawArgs {
+    #[command(flatten)]
+    pub(crate) function: FunctionArgs,
+    /// Only this element; all of them unless said
+    #[arg(long, value_name = "NAME")]
+    pub(crate) element: Option<String>,
+    /// Write to this file instead of stdout; its ending says the format
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// The format, where the file does not say it: svg unless said
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<Picture>,
 }
 
 #[derive(Debug, ClapArgs)]

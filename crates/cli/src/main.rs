@@ -6,6 +6,7 @@ mod args;
 mod build;
 mod check;
 mod describe;
+mod draw;
 mod engines;
 mod failure;
 mod fields;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Verb::Test(verb) => test::test(verb),
         Verb::Build(verb) => build::build(verb),
         Verb::Fmt(verb) => fmt::fmt(verb),
+        Verb::Draw(verb) => draw::draw(verb),
         Verb::Fields(verb) => fields::fields(verb),
         Verb::Map { verb } => map::map(verb),
         Verb::Trace { verb: TraceVerb::Info(verb) } => trace::info(verb),

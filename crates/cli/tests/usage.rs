@@ -120,6 +120,11 @@ const WRONG_CAPTURES: &[Case] = &[
 
 const WRONG_OPTIONS: &[Case] = &[
     ("frobnicate", &["unrecognized subcommand 'frobnicate'"]),
+    ("draw @port_knocking.o", &["`@port_knocking.o` is an object", "draw its source"]),
+    ("draw {} --element flow", &["no element `flow`; it has `knock`"]),
+    ("draw {} -o @x.png", &["the ending of `@x.png` is no format", ".svg or .dot"]),
+    ("draw {} --format dot -o @x.svg", &["--format says something else", "`@x.svg`"]),
+    ("draw @own.efsm --format dot -o @own.efsm", &["-o `@own.efsm` would overwrite the function"]),
     ("run {} -r @good.pcap --engine jit", &["'jit'", "machine, interp, kernel"]),
     ("run @port_knocking.o -r @good.pcap --engine machine", &["`.efsm` sources", "--engine interp or kernel"]),
     ("run {} -r @good.pcap -c many", &["'many'", "-c"]),

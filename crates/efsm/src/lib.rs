@@ -4,6 +4,7 @@
 mod check;
 mod coverage;
 pub mod diagnostic;
+mod draw;
 mod format;
 pub mod layout;
 mod lower;
@@ -16,6 +17,7 @@ mod syntax;
 pub use check::compile;
 pub use coverage::{Coverage, ElementCoverage};
 pub use diagnostic::{Diagnostic, Diagnostics};
+pub use draw::Drawing;
 pub use format::{MOST_COLUMNS, format};
 pub use lower::{LowerError, LowerOptions, lower};
 pub use machine::{Context, Machine};

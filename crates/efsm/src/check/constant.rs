@@ -69,7 +69,7 @@ impl Constant {
 }
 
 /// A time in its largest whole unit.
-pub(super) fn render_time(ns: u64) -> String {
+pub(crate) fn render_time(ns: u64) -> String {
     let units = [("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
     match units.iter().find(|(_, unit)| ns != 0 && ns.is_multiple_of(*unit)) {
         Some((name, unit)) => format!("{}{name}", ns / unit),

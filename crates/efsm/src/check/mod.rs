@@ -28,6 +28,7 @@ use crate::model::{Function, Source, Span};
 use crate::syntax::ast::{Name, Program};
 use crate::syntax::parse;
 
+pub(crate) use constant::render_time;
 use header::OwnHeader;
 use names::Names;
 

@@ -1,0 +1,63 @@
+//! `flowloom draw`: the state machines of a function as a picture.
+
+use std::fs;
+use std::path::Path;
+
+use flowloom_efsm::Drawing;
+
+use crate::args::{DrawArgs, Picture};
+use crate::failure::Failure;
+use crate::load::Loaded;
+use crate::output::{print, warn};
+
+pub(crate) fn draw(args: &DrawArgs) -> Result<(), Failure> {
+    let format = format(args)?;
+    let loaded = Loaded::from_args(&args.function)?;
+    let Loaded::Efsm { function, warnings } = &loaded else {
+        let path = args.function.path.display();
+        return Err(Failure::Input(format!("`{path}` is an object, which has no states to draw; draw its source")));
+    };
+    warn(warnings);
+    let drawing = match &args.element {
+        None => Drawing::new(function),
+        Some(name) => Drawing::of_element(function, name).ok_or_else(|| {
+            let names: Vec<String> = function.elements.iter().map(|element| format!("`{}`", element.name)).collect();
+            Failure::Input(format!("`{}` has no element `{name}`; it has {}", function.name, names.join(", ")))
+        })?,
+    };
+    let text = match format {
+        Picture::Svg => drawing.svg(),
+        Picture::Dot => drawing.dot(),
+    };
+    let Some(path) = &args.output else { return print(&text) };
+    if is_same(path, &args.function.path) {
+        let path = path.display();
+        return Err(Failure::Input(format!("-o `{path}` would overwrite the function; write to another file")));
+    }
+    fs::write(path, text).map_err(|e| Failure::file("written", path, &e))
+}
+
+/// The format that is asked for, by name or by the ending of the file.
+fn format(args: &DrawArgs) -> Result<Picture, Failure> {
+    let ending = args.output.as_ref().and_then(|path| path.extension()).map(|ending| ending.to_ascii_lowercase());
+    let by_ending = match ending.as_ref().and_then(|ending| ending.to_str()) {
+        Some("svg") => Some(Picture::Svg),
+        Some("dot" | "gv") => Some(Picture::Dot),
+        _ => None,
+    };
+    match (args.format, by_ending, &args.output) {
+        (Some(asked), Some(written), Some(path)) if asked != written => Err(Failure::Input(format!(
+            "--format says something else than the ending of `{}`; leave one of them away",
+            path.display()
+        ))),
+        (None, None, Some(path)) => Err(Failure::Input(format!(
+            "the ending of `{}` is no format: end it in .svg or .dot, or say --format",
+            path.display()
+        ))),
+        (asked, written, _) => Ok(asked.or(written).unwrap_or(Picture::Svg)),
+    }
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    matches!((fs::canonicalize(a), fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
+}

@@ -1,0 +1,427 @@
+//! Places for nodes, labels and lines: layers from left to right [Sugiyama, Tagawa, Toda 1981].
+//!
+//! Nodes stand in even layers, labels in odd ones; a line has an item in each layer between its ends. Items of a layer
+//! have room for themselves, so that nothing overlaps. Lines to the same node share the items behind their labels.
+
+/// The room that something needs around the line through its middle.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Extent {
+    pub(super) width: f64,
+    pub(super) above: f64,
+    pub(super) below: f64,
+    /// Half the width of where lines end; less than that of the whole.
+    pub(super) half: f64,
+}
+
+/// A line from node to node, with its label.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Link {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) label: Extent,
+    /// Only lines of the same kind share a way.
+    pub(super) kind: usize,
+}
+
+/// A part of a line, from left to right: straight, a curve, straight.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Part {
+    pub(super) points: [(f64, f64); 4],
+    pub(super) kind: usize,
+    /// The end of it that is the line's end, where the arrow is.
+    pub(super) arrow: Option<End>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Left,
+    Right,
+}
+
+/// Where everything is.
+#[derive(Debug, Default)]
+pub(super) struct Placed {
+    /// The middle of each node.
+    pub(super) nodes: Vec<(f64, f64)>,
+    /// The middle of each link's label, on its line.
+    pub(super) labels: Vec<(f64, f64)>,
+    pub(super) parts: Vec<Part>,
+    pub(super) width: f64,
+    pub(super) height: f64,
+}
+
+/// Between items of a layer.
+const ROOM: f64 = 14.0;
+/// The least and the largest distance of two layers.
+const GAPS: (f64, f64) = (26.0, 64.0);
+/// Between the ends of lines on one side of a node.
+pub(super) const PORT: f64 = 11.0;
+const SWEEPS: usize = 24;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Node(usize),
+    Label(usize),
+    /// On the way to a node.
+    Way {
+        to: usize,
+        kind: usize,
+    },
+}
+
+struct Item {
+    what: What,
+    layer: usize,
+    extent: Extent,
+    y: f64,
+}
+
+/// Between items of neighbouring layers.
+#[derive(Clone, Copy, PartialEq)]
+struct Step {
+    left: usize,
+    right: usize,
+    kind: usize,
+    arrow: Option<End>,
+}
+
+struct Layout {
+    items: Vec<Item>,
+    steps: Vec<Step>,
+    /// Items by layer, in their order.
+    layers: Vec<Vec<usize>>,
+}
+
+/// Places nodes, the first of which is where lines start from, and the links between them.
+pub(super) fn place(nodes: &[Extent], links: &[Link]) -> Placed {
+    let layer_of = layer_nodes(nodes.len(), links);
+    let mut layout = Layout::new(nodes, links, &layer_of);
+    layout.order();
+    layout.align();
+    layout.finish(nodes.len(), links)
+}
+
+/// How many different lines end at each side of each node.
+pub(super) fn ports(nodes: usize, links: &[Link]) -> Vec<usize> {
+    let layer_of = layer_nodes(nodes, links);
+    let layout = Layout::new(&vec![Extent::default(); nodes], links, &layer_of);
+    let side = |node: usize, is_left: bool| {
+        let end = |step: &&Step| if is_left { step.right == node } else { step.left == node };
+        layout.steps.iter().filter(end).count()
+    };
+    (0..nodes).map(|node| side(node, true).max(side(node, false))).collect()
+}
+
+/// The layer of each node: the longest way from a node without predecessors, lines that run back left aside.
+fn layer_nodes(nodes: usize, links: &[Link]) -> Vec<usize> {
+    let mut forward: Vec<(usize, usize)> = Vec::new();
+    let mut seen = vec![0_u8; nodes];
+    // Nodes to which nothing leads come first, but for the first node, with which it all starts.
+    let is_source = |node: &usize| links.iter().all(|link| link.to != *node);
+    let roots = std::iter::once(0).chain((0..nodes).filter(is_source)).chain(0..nodes);
+    for root in roots {
+        if seen.get(root) != Some(&0) {
+            continue;
+        }
+        // A walk into the depth: a link to a node whose walk has not ended runs back.
+        let mut stack = vec![(root, 0)];
+        seen[root] = 1;
+        while let Some((node, next)) = stack.pop() {
+            let Some((i, link)) = links.iter().enumerate().skip(next).find(|(_, link)| link.from == node) else {
+                seen[node] = 2;
+                continue;
+            };
+            stack.push((node, i + 1));
+            match seen[link.to] {
+                // So that the first node stands first, all lines to it run back.
+                _ if link.to == 0 => forward.push((0, node)),
+                1 => forward.push((link.to, node)),
+                state => {
+                    forward.push((node, link.to));
+                    if state == 0 {
+                        seen[link.to] = 1;
+                        stack.push((link.to, 0));
+                    }
+                }
+            }
+        }
+    }
+    let mut layer_of = vec![0; nodes];
+    for _ in 0..nodes {
+        for &(from, to) in &forward {
+            layer_of[to] = layer_of[to].max(layer_of[from] + 1);
+        }
+    }
+    // What nothing leads to stands close to where it leads.
+    for node in (0..nodes).filter(is_source).filter(|node| *node != 0) {
+        let nearest = forward.iter().filter(|(from, _)| *from == node).map(|(_, to)| layer_of[*to]).min();
+        layer_of[node] = nearest.map_or(layer_of[node], |layer| layer - 1);
+    }
+    layer_of
+}
+
+impl Layout {
+    fn new(nodes: &[Extent], links: &[Link], layer_of: &[usize]) -> Layout {
+        let item = |what, layer, extent| Item { what, layer, extent, y: 0.0 };
+        let mut items: Vec<Item> =
+            nodes.iter().enumerate().map(|(i, extent)| item(What::Node(i), 2 * layer_of[i], *extent)).collect();
+        let mut steps: Vec<Step> = Vec::new();
+        for (i, link) in links.iter().enumerate() {
+            let (from, to) = (2 * layer_of[link.from], 2 * layer_of[link.to]);
+            let is_forward = from < to;
+            // From the line's start to its end.
+            let mut before = link.from;
+            let mut layer = from;
+            while layer != to {
+                layer = if is_forward { layer + 1 } else { layer - 1 };
+                let here = if layer == to {
+                    link.to
+                } else if layer.abs_diff(from) == 1 {
+                    items.push(item(What::Label(i), layer, link.label));
+                    items.len() - 1
+                } else {
+                    let what = What::Way { to: link.to, kind: link.kind };
+                    items.iter().position(|item| item.what == what && item.layer == layer).unwrap_or_else(|| {
+                        let extent = Extent { above: 4.0, below: 4.0, ..Extent::default() };
+                        items.push(item(what, layer, extent));
+                        items.len() - 1
+                    })
+                };
+                let arrow = (layer == to).then_some(if is_forward { End::Right } else { End::Left });
+                let (left, right) = if is_forward { (before, here) } else { (here, before) };
+                let step = Step { left, right, kind: link.kind, arrow };
+                if !steps.contains(&step) {
+                    steps.push(step);
+                }
+                before = here;
+            }
+        }
+        let count = items.iter().map(|item| item.layer + 1).max().unwrap_or(0);
+        let mut layers = vec![Vec::new(); count];
+        for (i, item) in items.iter().enumerate() {
+            layers[item.layer].push(i);
+        }
+        Layout { items, steps, layers }
+    }
+
+    fn neighbours(&self, item: usize, to_the_left: bool) -> impl Iterator<Item = usize> {
+        self.steps.iter().filter_map(move |step| match to_the_left {
+            true => (step.right == item).then_some(step.left),
+            false => (step.left == item).then_some(step.right),
+        })
+    }
+
+    /// Orders the items of each layer so that few lines cross: by the mean place of their neighbours, from left to right and
+    /// back, then by exchanging neighbours.
+    fn order(&mut self) {
+        let mut best = (self.crossings(), self.layers.clone());
+        for sweep in 0..SWEEPS {
+            let to_the_left = sweep % 2 == 0;
+            let count = self.layers.len();
+            for i in 0..count {
+                let layer = if to_the_left { i } else { count - 1 - i };
+                let places = self.places();
+                let mut keyed: Vec<(f64, usize)> = self.layers[layer]
+                    .iter()
+                    .map(|&item| {
+                        let near: Vec<f64> = self.neighbours(item, to_the_left).map(|n| places[n]).collect();
+                        let mean = near.iter().sum::<f64>() / near.len() as f64;
+                        (if near.is_empty() { places[item] } else { mean }, item)
+                    })
+                    .collect();
+                keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
+                self.layers[layer] = keyed.into_iter().map(|(_, item)| item).collect();
+            }
+            self.exchange();
+            let crossings = self.crossings();
+            if crossings < best.0 {
+                best = (crossings, self.layers.clone());
+            }
+        }
+        self.layers = best.1;
+    }
+
+    /// Exchanges neighbours as long as that saves crossings.
+    fn exchange(&mut self) {
+        let mut now = self.crossings();
+        let mut improved = true;
+        while improved && now > 0 {
+            improved = false;
+            for layer in 0..self.layers.len() {
+                for i in 1..self.layers[layer].len() {
+                    self.layers[layer].swap(i - 1, i);
+                    let crossings = self.crossings();
+                    if crossings < now {
+                        now = crossings;
+                        improved = true;
+                    } else {
+                        self.layers[layer].swap(i - 1, i);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The place of each item in its layer, from 0 to 1.
+    fn places(&self) -> Vec<f64> {
+        let mut places = vec![0.0; self.items.len()];
+        for layer in &self.layers {
+            for (i, &item) in layer.iter().enumerate() {
+                places[item] = (i as f64 + 0.5) / layer.len() as f64;
+            }
+        }
+        places
+    }
+
+    fn crossings(&self) -> usize {
+        let mut place = vec![0; self.items.len()];
+        for layer in &self.layers {
+            for (i, &item) in layer.iter().enumerate() {
+                place[item] = i;
+            }
+        }
+        let mut count = 0;
+        for (i, a) in self.steps.iter().enumerate() {
+            for b in &self.steps[..i] {
+                if self.items[a.left].layer == self.items[b.left].layer {
+                    let left = place[a.left].cmp(&place[b.left]);
+                    let right = place[a.right].cmp(&place[b.right]);
+                    count += usize::from(left != std::cmp::Ordering::Equal && left == right.reverse());
+                }
+            }
+        }
+        count
+    }
+
+    /// Moves the items of each layer up and down, in their order and with room between them, until lines are as straight as
+    /// they can be.
+    fn align(&mut self) {
+        for layer in &self.layers {
+            let mut y = 0.0;
+            for &item in layer {
+                y += self.items[item].extent.above;
+                self.items[item].y = y;
+                y += self.items[item].extent.below + ROOM;
+            }
+        }
+        for sweep in 0..120 {
+            let count = self.layers.len();
+            for i in 0..count {
+                let layer = self.layers[if sweep % 2 == 0 { i } else { count - 1 - i }].clone();
+                let wanted: Vec<(f64, f64)> = layer.iter().map(|&item| self.wanted(item)).collect();
+                let mut offsets = vec![0.0];
+                for pair in layer.windows(2) {
+                    let room = self.items[pair[0]].extent.below + ROOM + self.items[pair[1]].extent.above;
+                    offsets.push(offsets[offsets.len() - 1] + room);
+                }
+                let targets = wanted.iter().zip(&offsets).map(|(&(y, weight), offset)| (y - offset, weight)).collect();
+                for ((&item, y), offset) in layer.iter().zip(ascending(targets)).zip(&offsets) {
+                    self.items[item].y = y + offset;
+                }
+            }
+        }
+    }
+
+    /// Where an item would like to be, and how much.
+    fn wanted(&self, item: usize) -> (f64, f64) {
+        let stiffness = |a: usize, b: usize| match (self.items[a].what, self.items[b].what) {
+            (What::Way { .. }, What::Way { .. }) => 6.0,
+            (What::Node(_), What::Node(_)) => 1.0,
+            (What::Node(_), _) | (_, What::Node(_)) => 2.0,
+            _ => 3.0,
+        };
+        let (mut sum, mut weight) = (0.0, 0.0);
+        for step in self.steps.iter().filter(|step| step.left == item || step.right == item) {
+            let is_left = step.left == item;
+            let neighbour = if is_left { step.right } else { step.left };
+            let w = stiffness(item, neighbour);
+            sum += w * (self.items[neighbour].y + self.port(step, is_left) - self.port(step, !is_left));
+            weight += w;
+        }
+        if weight == 0.0 { (self.items[item].y, 0.1) } else { (sum / weight, weight) }
+    }
+
+    fn finish(mut self, nodes: usize, links: &[Link]) -> Placed {
+        let top = self.items.iter().map(|item| item.y - item.extent.above).fold(f64::INFINITY, f64::min);
+        for item in &mut self.items {
+            item.y -= top;
+        }
+        // The left and right edge of each layer.
+        let mut edges: Vec<(f64, f64)> = Vec::new();
+        let mut x = 0.0;
+        for (i, layer) in self.layers.iter().enumerate() {
+            let width = layer.iter().map(|&item| self.items[item].extent.width).fold(0.0, f64::max);
+            if i > 0 {
+                let climb = |step: &Step| (self.items[step.left].y - self.items[step.right].y).abs();
+                let here = self.steps.iter().filter(|step| self.items[step.right].layer == i);
+                x += (0.3 * here.map(climb).fold(0.0, f64::max)).clamp(GAPS.0, GAPS.1);
+            }
+            edges.push((x, x + width));
+            x += width;
+        }
+        let middle = |item: &Item| (edges[item.layer].0 + edges[item.layer].1) / 2.0;
+        let mut placed =
+            Placed { nodes: vec![(0.0, 0.0); nodes], labels: vec![(0.0, 0.0); links.len()], ..Placed::default() };
+        for item in &self.items {
+            let kind = match item.what {
+                What::Node(i) => {
+                    placed.nodes[i] = (middle(item), item.y);
+                    continue;
+                }
+                What::Label(i) => {
+                    placed.labels[i] = (middle(item), item.y);
+                    links[i].kind
+                }
+                What::Way { kind, .. } => kind,
+            };
+            // Lines go on through the layers of their labels and ways.
+            let (left, right) = edges[item.layer];
+            placed.parts.push(Part { points: [left, left, right, right].map(|x| (x, item.y)), kind, arrow: None });
+        }
+        for step in &self.steps {
+            let (left, right) = (&self.items[step.left], &self.items[step.right]);
+            let (start, end) = (left.y + self.port(step, false), right.y + self.port(step, true));
+            let (from, to) = (edges[left.layer].1, edges[right.layer].0);
+            // Nodes may be narrower than their layer.
+            let is_node = |item: &Item| matches!(item.what, What::Node(_));
+            let first = if is_node(left) { middle(left) + left.extent.half } else { from };
+            let last = if is_node(right) { middle(right) - right.extent.half } else { to };
+            let points = [(first, start), (from, start), (to, end), (last, end)];
+            placed.parts.push(Part { points, kind: step.kind, arrow: step.arrow });
+        }
+        placed.width = x;
+        placed.height = self.items.iter().map(|item| item.y + item.extent.below).fold(0.0, f64::max);
+        placed
+    }
+
+    /// How far from the middle of a node a line ends.
+    fn port(&self, step: &Step, is_right: bool) -> f64 {
+        let node = if is_right { step.right } else { step.left };
+        if !matches!(self.items[node].what, What::Node(_)) {
+            return 0.0;
+        }
+        let other = |step: &Step| self.items[if is_right { step.left } else { step.right }].y;
+        let mut here: Vec<&Step> =
+            self.steps.iter().filter(|step| if is_right { step.right == node } else { step.left == node }).collect();
+        here.sort_by(|a, b| other(a).total_cmp(&other(b)));
+        let place = here.iter().position(|other| *other == step).unwrap_or(0);
+        (place as f64 - (here.len() as f64 - 1.0) / 2.0) * PORT
+    }
+}
+
+/// The ascending numbers that are closest to the wanted ones, by weighted squares: neighbours out of order are pooled.
+fn ascending(wanted: Vec<(f64, f64)>) -> Vec<f64> {
+    let mut pools: Vec<(f64, f64, usize)> = Vec::new();
+    for (y, weight) in wanted {
+        pools.push((y, weight, 1));
+        while let [.., below, last] = pools.as_slice()
+            && below.0 > last.0
+        {
+            let weight = below.1 + last.1;
+            let pool = ((below.0 * below.1 + last.0 * last.1) / weight, weight, below.2 + last.2);
+            pools.truncate(pools.len() - 2);
+            pools.push(pool);
+        }
+    }
+    pools.into_iter().flat_map(|(y, _, count)| std::iter::repeat_n(y, count)).collect()
+}

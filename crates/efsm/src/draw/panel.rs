@@ -1,0 +1,292 @@
+//! One element with places and sizes: texts are cut to lines, nodes measured, arrows laid out.
+
+use super::content::{Content, Label, Node};
+use super::layers::{Extent, Link, PORT, Part, place, ports};
+use super::text::{LINE, bold_width, cut, lines, width};
+
+/// Size of the names of states.
+pub(super) const STATE_FONT: f64 = 16.0;
+/// Around what is in a panel.
+pub(super) const MARGIN: f64 = 18.0;
+/// Height of the title of a panel.
+const TITLE: f64 = 50.0;
+/// How far a loop rises above its state.
+pub(super) const LOOP: f64 = 22.0;
+/// Where the arrow into the first state begins.
+pub(super) const ENTRY: f64 = 34.0;
+/// From one row's label to the next on the same arrow.
+const BETWEEN: f64 = 5.0;
+/// Key and registers make a panel at most so wide.
+const FACTS: f64 = 420.0;
+/// Columns of the names in a table.
+const WHO: usize = 26;
+
+/// How a line of text is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    Condition,
+    Action,
+    Timer,
+    Muted,
+    Name,
+}
+
+/// A line of text; `y` is its base line.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Line {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) style: Style,
+    pub(super) text: String,
+    /// Around `x` instead of from `x` on.
+    pub(super) is_centred: bool,
+}
+
+/// A state, or what stands for several.
+#[derive(Debug)]
+pub(super) struct Pill {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) width: f64,
+    pub(super) height: f64,
+    pub(super) names: Vec<String>,
+    pub(super) is_group: bool,
+    pub(super) is_first: bool,
+    pub(super) has_loop: bool,
+    pub(super) has_timer: bool,
+}
+
+/// A part of an arrow, and whether it is a timer's.
+pub(super) type Stroke = (Part, bool);
+
+/// An element, laid out.
+#[derive(Debug, Default)]
+pub(super) struct Panel {
+    pub(super) title: String,
+    pub(super) facts: String,
+    pub(super) is_stateless: bool,
+    pub(super) pills: Vec<Pill>,
+    pub(super) strokes: Vec<Stroke>,
+    pub(super) lines: Vec<Line>,
+    /// What a label says in full, and where it is: x, y, width, height.
+    pub(super) hints: Vec<(String, [f64; 4])>,
+    pub(super) width: f64,
+    pub(super) height: f64,
+}
+
+/// The lines of some labels, one below the other, and the height of all.
+struct Block {
+    lines: Vec<(f64, Style, String)>,
+    width: f64,
+    height: f64,
+}
+
+impl Block {
+    fn new(labels: &[Label], timers: bool, columns: usize) -> Block {
+        let shown = if labels.len() > MOST_ROWS { MOST_ROWS - 1 } else { labels.len() };
+        let mut block = Block { lines: Vec::new(), width: 0.0, height: 0.0 };
+        for (i, label) in labels[..shown].iter().enumerate() {
+            if i > 0 {
+                block.height += BETWEEN;
+            }
+            let style = if timers { Style::Timer } else { Style::Condition };
+            for line in lines(&label.conditions, if timers { "," } else { " &&" }, columns, 3) {
+                block.push(style, line);
+            }
+            for line in lines(&label.actions, ";", columns, 3) {
+                block.push(Style::Action, line);
+            }
+        }
+        if shown < labels.len() {
+            block.height += BETWEEN;
+            block.push(Style::Muted, format!("and {} more rows", labels.len() - shown));
+        }
+        block
+    }
+
+    fn push(&mut self, style: Style, text: String) {
+        self.height += LINE;
+        self.width = self.width.max(width(&text));
+        self.lines.push((self.height - 4.0, style, text));
+    }
+}
+
+/// Rows on one arrow or loop.
+const MOST_ROWS: usize = 4;
+
+/// All that a label says.
+fn whole(labels: &[Label]) -> String {
+    let rows: Vec<String> = labels
+        .iter()
+        .map(|label| match (label.conditions.join(" && "), label.actions.join("; ")) {
+            (conditions, actions) if actions.is_empty() => conditions,
+            (conditions, actions) if conditions.is_empty() => actions,
+            (conditions, actions) => format!("{conditions}: {actions}"),
+        })
+        .collect();
+    rows.join("\n")
+}
+
+impl Panel {
+    /// Lays out an element with labels of so many columns.
+    pub(super) fn new(content: &Content, columns: usize) -> Panel {
+        let mut panel =
+            Panel { title: content.name.clone(), is_stateless: content.states.is_none(), ..Panel::default() };
+        panel.machine(content, columns);
+        panel.table(content, columns);
+        panel.facts = match &content.states {
+            Some(_) => content.facts.join("  ·  "),
+            None => "stateless".to_owned(),
+        };
+        let title = bold_width(&panel.title, 18.0) + 2.0 * MARGIN;
+        let facts = (width(&panel.facts) + 2.0 * MARGIN).min(FACTS);
+        panel.width = (panel.width + 2.0 * MARGIN).max(title).max(facts).max(220.0);
+        panel.facts = cut(&panel.facts, ((panel.width - 2.0 * MARGIN) / width("m")) as usize);
+        panel.height += MARGIN;
+        panel
+    }
+
+    fn machine(&mut self, content: &Content, columns: usize) {
+        self.height = TITLE + MARGIN;
+        if content.nodes.is_empty() {
+            return;
+        }
+        let blocks: Vec<Block> =
+            content.arrows.iter().map(|arrow| Block::new(&arrow.labels, arrow.is_timer, columns)).collect();
+        let links: Vec<Link> = content
+            .arrows
+            .iter()
+            .zip(&blocks)
+            .map(|(arrow, block)| Link {
+                from: arrow.from,
+                to: arrow.to,
+                kind: arrow.is_timer.into(),
+                label: Extent { width: block.width + 8.0, above: block.height + 3.0, below: 3.0, half: 0.0 },
+            })
+            .collect();
+        let mut pills: Vec<Pill> = content
+            .nodes
+            .iter()
+            .zip(ports(content.nodes.len(), &links))
+            .map(|(node, ports)| pill(node, ports))
+            .collect();
+        let loops: Vec<(Block, Block)> = content
+            .nodes
+            .iter()
+            .map(|node| {
+                let timers = Label { conditions: node.timers.clone(), actions: Vec::new() };
+                let timers = if node.timers.is_empty() { Vec::new() } else { vec![timers] };
+                (Block::new(&node.loops, false, columns), Block::new(&timers, true, columns))
+            })
+            .collect();
+        let extents: Vec<Extent> = pills
+            .iter()
+            .zip(&loops)
+            .map(|(pill, (rows, timers))| Extent {
+                width: pill.width.max(rows.width).max(timers.width),
+                above: pill.height / 2.0 + if pill.has_loop { LOOP + rows.height } else { 0.0 },
+                below: pill.height / 2.0 + if pill.has_timer { LOOP + timers.height + 6.0 } else { 0.0 },
+                half: pill.width / 2.0,
+            })
+            .collect();
+        let placed = place(&extents, &links);
+        let (left, top) = (MARGIN + ENTRY, self.height);
+        for (i, (pill, (x, y))) in pills.iter_mut().zip(&placed.nodes).enumerate() {
+            (pill.x, pill.y) = (x + left, y + top);
+            pill.is_first = i == 0;
+            let (rows, timers) = &loops[i];
+            let over = pill.y - pill.height / 2.0 - LOOP - rows.height;
+            let under = pill.y + pill.height / 2.0 + LOOP + 4.0;
+            self.block(rows, pill.x, over, whole(&content.nodes[i].loops));
+            self.block(timers, pill.x, under, content.nodes[i].timers.join("\n"));
+        }
+        for (i, (block, (x, y))) in blocks.iter().zip(&placed.labels).enumerate() {
+            self.block(block, x + left, y + top - block.height - 2.0, whole(&content.arrows[i].labels));
+        }
+        self.strokes = placed
+            .parts
+            .into_iter()
+            .map(|part| (Part { points: part.points.map(|(x, y)| (x + left, y + top)), ..part }, part.kind == 1))
+            .collect();
+        self.pills = pills;
+        self.width = placed.width + ENTRY;
+        self.height += placed.height + MARGIN;
+    }
+
+    fn block(&mut self, block: &Block, x: f64, y: f64, whole: String) {
+        if block.lines.is_empty() {
+            return;
+        }
+        for (offset, style, text) in &block.lines {
+            self.lines.push(Line { x, y: y + offset, style: *style, text: text.clone(), is_centred: true });
+        }
+        self.hints.push((whole, [x - block.width / 2.0, y, block.width, block.height]));
+    }
+
+    fn table(&mut self, content: &Content, columns: usize) {
+        let who = content.table.iter().map(|entry| entry.who.chars().count().min(WHO)).max().unwrap_or(0);
+        let indent = width(&"m".repeat(who + 2));
+        let room = ((self.width - indent) / width("m")) as usize;
+        let columns = room.max(columns + 22);
+        for entry in &content.table {
+            let style = if entry.is_default || content.states.is_none() { Style::Muted } else { Style::Name };
+            let names = lines(std::slice::from_ref(&entry.who), "", WHO, 2);
+            let top = self.height;
+            for (i, name) in names.into_iter().enumerate() {
+                let y = top + LINE * (i + 1) as f64 - 4.0;
+                self.lines.push(Line { x: MARGIN, y, style, text: name, is_centred: false });
+                self.height = self.height.max(y + 4.0);
+            }
+            let x = MARGIN + if who == 0 { 0.0 } else { indent };
+            let conditions = lines(&entry.label.conditions, " &&", columns, 2);
+            let hint = whole(std::slice::from_ref(&entry.label));
+            let mut y = top;
+            let mut widest: f64 = 0.0;
+            // Conditions and actions on one line, where they fit.
+            let actions = entry.label.actions.join("; ");
+            let is_short =
+                conditions.len() == 1 && conditions[0].chars().count() + 3 + actions.chars().count() <= columns;
+            if is_short {
+                y += LINE;
+                let after = width(&conditions[0]) + width("m") * 2.0;
+                self.line(x, y - 4.0, Style::Condition, conditions[0].clone());
+                self.line(x + after, y - 4.0, Style::Action, actions.clone());
+                widest = after + width(&actions);
+            } else {
+                let action = if entry.is_default { Style::Muted } else { Style::Action };
+                let both = conditions.into_iter().map(|line| (Style::Condition, line));
+                for (style, text) in
+                    both.chain(lines(&entry.label.actions, ";", columns, 2).into_iter().map(|line| (action, line)))
+                {
+                    y += LINE;
+                    widest = widest.max(width(&text));
+                    self.line(x, y - 4.0, style, text);
+                }
+            }
+            self.hints.push((hint, [x, top, widest, y - top]));
+            self.width = self.width.max(x - MARGIN + widest);
+            self.height = self.height.max(y) + 4.0;
+        }
+    }
+
+    fn line(&mut self, x: f64, y: f64, style: Style, text: String) {
+        self.lines.push(Line { x, y, style, text, is_centred: false });
+    }
+}
+
+fn pill(node: &Node, ports: usize) -> Pill {
+    let names = lines(std::slice::from_ref(&node.label), "", 20, 3);
+    let widest = names.iter().map(|name| bold_width(name, STATE_FONT)).fold(0.0, f64::max);
+    let height = (names.len() as f64 * 20.0 + 20.0).max(ports as f64 * PORT + 14.0);
+    Pill {
+        x: 0.0,
+        y: 0.0,
+        width: (widest + 36.0).max(76.0),
+        height,
+        names,
+        is_group: node.is_group,
+        is_first: false,
+        has_loop: !node.loops.is_empty(),
+        has_timer: !node.timers.is_empty(),
+    }
+}

@@ -1,0 +1,249 @@
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use flowloom_testkit::Rng;
+
+use super::content::{self, Content};
+use super::layers::{End, Extent, Link, place};
+use super::panel::{Line, Panel};
+use super::text::{LINE, escape, lines, width};
+use super::{Drawing, svg};
+use crate::compile;
+use crate::model::Function;
+
+fn function(text: &str) -> Function {
+    compile("drawn", text, &[]).unwrap_or_else(|e| panic!("{:?}", e.list)).0
+}
+
+/// The functions that ship.
+fn shipped() -> Vec<Function> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions");
+    let mut paths: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().path().is_dir())
+        .flat_map(|entry| std::fs::read_dir(entry.unwrap().path()).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|e| e == "efsm"))
+        .collect();
+    paths.sort();
+    assert!(paths.len() >= 6, "{paths:?}");
+    paths.iter().map(|path| function(&std::fs::read_to_string(path).unwrap())).collect()
+}
+
+/// A function of one element with many rows between its states.
+fn tangle(rng: &mut Rng) -> Function {
+    let states = 1 + rng.below(9);
+    let names: Vec<String> = (0..states).map(|i| format!("s{i}{}", "x".repeat(rng.below(9)))).collect();
+    let mut text = format!("function tangle; stateful t {{ key ip.src; states {}; reg r: u32;\n", names.join(", "));
+    for row in 0..1 + rng.below(24) {
+        let mut from: Vec<&String> = names.iter().filter(|_| rng.below(3) == 0).collect();
+        if from.is_empty() {
+            from.push(&names[rng.below(states)]);
+        }
+        let from: Vec<&str> = from.into_iter().map(String::as_str).collect();
+        let next = match rng.below(3) {
+            0 => "stay".to_owned(),
+            1 => format!("-> {}", names[rng.below(states)]),
+            _ => format!("-> {} (idle {}s)", names[rng.below(states)], 1 + rng.below(100)),
+        };
+        let more = if rng.below(2) == 0 { " && tcp.is_syn && ip.src != 10.0.0.1" } else { "" };
+        text.push_str(&format!("on {} when r < {}{more} {next} {{ r += 1; drop; }}\n", from.join(", "), row + 1));
+    }
+    function(&format!("{text}}}"))
+}
+
+/// x, y, width, height.
+type Rect = [f64; 4];
+
+fn overlap(a: &Rect, b: &Rect) -> bool {
+    a[0] < b[0] + b[2] - 0.1 && b[0] < a[0] + a[2] - 0.1 && a[1] < b[1] + b[3] - 0.1 && b[1] < a[1] + a[3] - 0.1
+}
+
+fn of_line(line: &Line) -> Rect {
+    let width = width(&line.text);
+    let left = if line.is_centred { line.x - width / 2.0 } else { line.x };
+    // Letters rise 11 above their base line and go 3 below it.
+    [left, line.y - 11.0, width, 14.0]
+}
+
+/// No text lies on another one, on a state or outside of its panel, no arrow runs through a text or a state.
+fn assert_clear(name: &str, panel: &Panel) {
+    let mut rects: Vec<(String, Rect)> = panel.lines.iter().map(|line| (line.text.clone(), of_line(line))).collect();
+    for pill in &panel.pills {
+        let rect = [pill.x - pill.width / 2.0, pill.y - pill.height / 2.0, pill.width, pill.height];
+        rects.push((pill.names.join(" "), rect));
+    }
+    for (i, (text, rect)) in rects.iter().enumerate() {
+        for (other, second) in &rects[..i] {
+            assert!(!overlap(rect, second), "{name}: `{text}` {rect:?} is on `{other}` {second:?}");
+        }
+        let is_inside = rect[0] >= 0.0 && rect[0] + rect[2] <= panel.width && rect[1] + rect[3] <= panel.height;
+        assert!(is_inside, "{name}: `{text}` {rect:?} is not in {} x {}", panel.width, panel.height);
+    }
+    for (part, _) in &panel.strokes {
+        let [first, start, end, last] = part.points;
+        assert!(first.0 <= start.0 + 0.01 && start.0 <= end.0 && end.0 <= last.0 + 0.01, "{name}: {part:?}");
+        for (from, to) in [(first, start), (end, last)] {
+            let line = [from.0, from.1 - 0.5, to.0 - from.0, 1.0];
+            for (text, rect) in &rects {
+                assert!(!overlap(&line, rect), "{name}: an arrow runs through `{text}`: {line:?}, {rect:?}");
+            }
+        }
+        // Curves lie between layers, where nothing else is.
+        let curve = [start.0, start.1.min(end.1), end.0 - start.0, (start.1 - end.1).abs()];
+        for (text, rect) in rects.iter().filter(|_| start.1 != end.1) {
+            assert!(!overlap(&curve, rect), "{name}: a curve runs through `{text}`: {curve:?}, {rect:?}");
+        }
+    }
+}
+
+#[test]
+fn nothing_lies_on_anything_else() {
+    for function in shipped() {
+        for content in content::of(&function) {
+            [16, 26, 60].iter().for_each(|&columns| assert_clear(&function.name, &Panel::new(&content, columns)));
+        }
+    }
+    let mut rng = Rng::from_env(0x6472_6177);
+    for i in 0..120 {
+        let function = tangle(&mut rng);
+        for content in content::of(&function) {
+            assert_clear(&format!("{i}: {}", function.source.text), &Panel::new(&content, 12 + rng.below(30)));
+        }
+    }
+}
+
+/// Each row is on an arrow, a loop or in the table; each timer is drawn; each arrow reaches its state.
+#[test]
+fn every_row_and_timer_is_there() {
+    for function in shipped() {
+        for (content, element) in content::of(&function).iter().zip(&function.elements) {
+            let Some(stateful) = &element.stateful else {
+                assert_eq!(content.table.len(), element.rows.len() + 1, "{}", content.name);
+                continue;
+            };
+            let states = stateful.states.len();
+            let table: usize = content.table.len() - 1;
+            let grouped: usize =
+                content.arrows.iter().filter(|a| a.from >= states && !a.is_timer).map(|a| a.labels.len()).sum();
+            let single: usize =
+                content.arrows.iter().filter(|a| a.from < states && !a.is_timer).map(|a| a.labels.len()).sum();
+            let loops: usize = content.nodes.iter().map(|node| node.loops.len()).sum();
+            let shared = |row: &&crate::model::Row| row.states.len() >= 4 || row.states.len() == states && states > 1;
+            let (many, few): (Vec<_>, Vec<_>) = element.rows.iter().partition(shared);
+            assert_eq!(table + grouped, many.len(), "{}", content.name);
+            assert_eq!(single + loops, few.iter().map(|row| row.states.len()).sum::<usize>(), "{}", content.name);
+            for arrow in &content.arrows {
+                assert!(arrow.from != arrow.to && arrow.to < states && arrow.from < content.nodes.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn timers_lead_to_the_default_or_the_successor() {
+    let text = "function f; stateful s { key ip.src; states a, b, c; expire b -> c (idle 5s);
+                on a -> b (idle 1s, hard 90s) { drop; } on b -> b (idle 2m) { pass; } on c -> a (hard 7ms) { drop; } }";
+    let contents = content::of(&function(text));
+    let timers: Vec<(usize, usize, Vec<String>)> = contents[0]
+        .arrows
+        .iter()
+        .filter(|arrow| arrow.is_timer)
+        .map(|arrow| (arrow.from, arrow.to, arrow.labels.iter().flat_map(|label| label.conditions.clone()).collect()))
+        .collect();
+    let words = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
+    assert_eq!(timers, [(1, 2, words(&["idle 1s", "hard 90s", "idle 2m"])), (2, 0, words(&["idle 5s"]))]);
+    // A timer of the first state leads back to it.
+    assert_eq!(contents[0].nodes[0].timers, ["hard 7ms"]);
+}
+
+#[test]
+fn lines_of_many_nodes_run_from_layer_to_layer() {
+    let node = Extent { width: 80.0, above: 20.0, below: 20.0, half: 40.0 };
+    let link =
+        |from, to| Link { from, to, label: Extent { width: 100.0, above: 20.0, below: 3.0, half: 0.0 }, kind: 0 };
+    // A chain with a way back to its start from everywhere: the ways share a line.
+    let mut links: Vec<Link> = (0..5).map(|i| link(i, i + 1)).collect();
+    links.extend((1..6).map(|i| link(i, 0)));
+    let placed = place(&[node; 6], &links);
+    assert!(placed.nodes.windows(2).all(|pair| pair[0].0 + 80.0 < pair[1].0), "{:?}", placed.nodes);
+    let ends = placed.parts.iter().filter(|part| part.arrow == Some(End::Left)).count();
+    assert_eq!(ends, 2, "one from the neighbour, one for all others");
+    assert!(placed.parts.iter().filter(|part| part.arrow == Some(End::Right)).count() == 5);
+}
+
+#[test]
+fn text_is_cut_to_lines() {
+    let parts = |parts: &[&str]| parts.iter().map(|p| (*p).to_owned()).collect::<Vec<_>>();
+    assert_eq!(lines(&parts(&["a == 1", "b == 2", "c == 3"]), " &&", 18, 9), ["a == 1 &&", "b == 2 && c == 3"]);
+    assert_eq!(lines(&parts(&["left = a + b + c + d", "goto x"]), ";", 10, 9), ["left = a +", "b + c + d;", "goto x"]);
+    assert_eq!(lines(&parts(&["aaaa", "bbbb", "cccc"]), ";", 5, 2), ["aaaa;", "bbb …"]);
+    assert_eq!(lines(&parts(&["a_very_long_name_indeed"]), "", 8, 2), ["a_very_…"]);
+    assert_eq!(lines(&[], "", 8, 2), Vec::<String>::new());
+    assert!(width("mm") < 2.0 * LINE);
+}
+
+#[test]
+fn letters_with_a_meaning_are_escaped() {
+    assert_eq!(escape("a < b && c > \"d\"\u{1}"), "a &lt; b &amp;&amp; c &gt; &quot;d&quot;\u{fffd}");
+    let function = function("function f; stateless s { when ip.ttl < 2 && ip.ttl > 0 { drop; } otherwise { pass; } }");
+    let drawing = Drawing::new(&function);
+    assert!(drawing.svg().contains("ip.ttl &lt; 2 &amp;&amp; ip.ttl &gt; 0"), "{}", drawing.svg());
+    let title = "<title id=\"title\">f</title>\n<desc id=\"desc\">The elements of the network function f. s: 1 rows";
+    assert!(drawing.svg().contains(title), "{}", drawing.svg());
+}
+
+#[test]
+fn one_element_is_drawn_by_its_name() {
+    let text =
+        "function f; stateless one { always { goto next; } } stateful two { key ip.src; states a; on a { drop; } }";
+    let function = function(text);
+    let two = Drawing::of_element(&function, "two").unwrap();
+    assert!(two.svg().contains(">two</text>") && !two.svg().contains(">one</text>"));
+    assert!(Drawing::of_element(&function, "three").is_none());
+}
+
+/// As many panels as there may be.
+#[test]
+fn many_elements_are_arranged() {
+    let mut text = "function f;".to_owned();
+    (0..12).for_each(|i| text.push_str(&format!("stateful e{i} {{ key ip.src; states a; on a {{ goto next; }} }}")));
+    text.push_str("stateless last { always { drop; } }");
+    let function = function(&text);
+    let contents: Vec<Content> = content::of(&function);
+    let picture = svg::render("f", &contents);
+    assert_eq!(picture.matches("class=\"card\"").count(), 13);
+}
+
+/// Graphviz reads it and finds as many nodes and edges.
+#[test]
+fn graphviz_reads_the_graph() {
+    let test = "graphviz_reads_the_graph";
+    for function in shipped() {
+        let dot = Drawing::new(&function).dot();
+        let mut command = Command::new("dot");
+        command.arg("-Tplain").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let Ok(mut child) = command.spawn() else {
+            eprintln!("SKIP {test}: `dot` is not installed (graphviz)");
+            return;
+        };
+        child.stdin.take().unwrap().write_all(dot.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !said.contains("syntax"), "{}: {said}\n{dot}", function.name);
+        let plain = String::from_utf8_lossy(&output.stdout);
+        let edges = plain.lines().filter(|line| line.starts_with("edge ")).count();
+        let nodes = plain.lines().filter(|line| line.starts_with("node ")).count();
+        let contents = content::of(&function);
+        let drawn = |content: &Content| {
+            let loops =
+                content.nodes.iter().map(|n| usize::from(!n.loops.is_empty()) + usize::from(!n.timers.is_empty()));
+            content.arrows.len() + loops.sum::<usize>()
+        };
+        assert_eq!(edges, contents.iter().map(drawn).sum::<usize>(), "{}", function.name);
+        assert_eq!(nodes, contents.iter().map(|c| c.nodes.len() + c.table.len()).sum::<usize>(), "{}", function.name);
+    }
+}
