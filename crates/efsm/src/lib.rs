@@ -21,3 +21,4 @@ pub use draw::Drawing;
 pub use format::{MOST_COLUMNS, format};
 pub use lower::{LowerError, LowerOptions, lower};
 pub use machine::{Context, Machine};
+pub use syntax::words::keywords;

@@ -66,8 +66,8 @@ pub(crate) const RESERVED: &[&str] = &[
     "encap",
     "decap",
     "emit",
-    "slow",
     "header",
+    "slow",
     "then",
     "if",
     "else",
@@ -76,6 +76,18 @@ pub(crate) const RESERVED: &[&str] = &[
 /// Words that stand behind `:` as types.
 pub(crate) const TYPES: &[&str] =
     &["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "ip", "ipv4", "ipv6", "mac", "time", "port"];
+
+/// Reserved words that mean nothing yet.
+pub(crate) const UNUSED: &[&str] = &["slow", "then", "if", "else"];
+
+/// Words with a meaning in one place only; elsewhere they are names.
+pub(crate) const CONTEXTUAL: &[&str] = &["lowest", "highest", "oldest", "vlan", "mpls", "5-tuple", "inner.5-tuple"];
+
+/// Every word of the language that means something by itself: those of declarations, clauses, rows, conditions, actions and
+/// types.
+pub fn keywords() -> impl Iterator<Item = &'static str> {
+    RESERVED.iter().filter(|word| !UNUSED.contains(word)).chain(CONTEXTUAL).copied()
+}
 
 /// What a word of a later version does, and what to write until then; `None` for a word that is none.
 pub(crate) fn future_statement(word: &str) -> Option<(&'static str, &'static str)> {
@@ -101,3 +113,28 @@ pub(crate) const FOREIGN_FIELDS: &[(&str, &str)] = &[
     ("sctp", "header sctp after ip when ip.proto == 132 { ... }"),
     ("dns", "header dns after udp when udp.dport == 53, udp.sport == 53 { ... }"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::{TYPES, keywords};
+
+    #[test]
+    fn every_word_that_the_parser_asks_for_is_a_keyword() {
+        let parser = [include_str!("items.rs"), include_str!("rows.rs"), include_str!("exprs.rs")].concat();
+        let mut asked: Vec<&str> = TYPES.to_vec();
+        for start in ["is_word(\"", "eat_word(\"", "self.word() == \""] {
+            asked.extend(parser.split(start).skip(1).filter_map(|rest| rest.split('"').next()));
+        }
+        for list in ["const ITEMS", "const CLAUSES", "const ROWS", "const TERMINALS", "const STEPS", "const NEXT_ITEM"]
+        {
+            let found = parser.split(list).nth(1).and_then(|rest| rest.split(';').next());
+            let words = found.into_iter().flat_map(|list| list.split('"').skip(1).step_by(2));
+            asked.extend(words);
+        }
+        assert!(asked.len() > 60, "{asked:?}");
+        // `then` is asked for to say what is written instead.
+        let unknown: Vec<_> =
+            asked.into_iter().filter(|word| *word != "then" && !keywords().any(|k| k == *word)).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+    }
+}
