@@ -9,7 +9,7 @@
 //! end c1 a                            # a sends no more
 //! abort c1 b                          # b resets it
 //! forge data c1 b +1000000            # b sends a segment that is none of the connection's: so much beyond what a expects
-//! forge rst c1 b +1000000             # the same with a reset
+//! forge rst c1 b +1000000             # the same with a reset; `ack`: with an acknowledgement of what was never sent
 //! ping a > b                          # an echo request, and its answer, over IPv4
 //! wait 1500                           # milliseconds
 //! ```
@@ -28,9 +28,9 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, sendto, socket};
 
 /// How long something that may not arrive is waited for. What arrives later counts all the same.
-const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_millis(150);
 /// How long a connection that may not come about is waited for: no second SYN is sent within.
-const OPENING: Duration = Duration::from_millis(700);
+const OPENING: Duration = Duration::from_millis(500);
 /// How long an actor may take to do what it is told.
 const DONE: Duration = Duration::from_secs(20);
 /// Segments made by hand have this type of service, and the number of their step as identification.
@@ -138,10 +138,10 @@ fn direct() {
     }
     // The two ends of each connection.
     let mut ends: HashMap<&str, [&str; 2]> = HashMap::new();
+    let mut connected: Vec<&str> = Vec::new();
     let mut expected = Vec::new();
     for line in &lines {
         let (from, step) = (stage.events.len(), expected.len() + 1);
-        let mut patience = PATIENCE;
         let (who, what) = match line.as_slice() {
             ["host", ..] => continue,
             ["wait", ms] => {
@@ -160,12 +160,23 @@ fn direct() {
                 ends.insert(name, [host, other]);
                 let target = SocketAddr::new(stage.address(other, family), port);
                 stage.tell(host, &format!("open {target} {name}"));
-                (other, format!("opened {name}"))
+                let opened = format!("opened {name}");
+                if !stage.expect(host, &format!("connected {name}"), from, Duration::ZERO) {
+                    expected.push((other, opened, from));
+                    continue;
+                }
+                connected.push(*name);
+                (other, opened)
             }
             ["ping", host, ">", to] => {
                 let target = stage.address(to, "4");
                 stage.tell(host, &format!("ping {target} {step}"));
                 (*host, format!("word {step}"))
+            }
+            ["say" | "end" | "abort", name, _] | ["forge", _, name, ..] if !connected.contains(name) => {
+                // Nothing can be sent.
+                expected.push(("", String::new(), from));
+                continue;
             }
             [verb @ ("say" | "end" | "abort"), name, host] => {
                 let other = other(&ends, name, host);
@@ -184,10 +195,7 @@ fn direct() {
             }
             unknown => panic!("no such step: {unknown:?}"),
         };
-        if line[0] == "open" {
-            patience = PATIENCE * 2;
-        }
-        stage.expect(who, &what, from, patience);
+        stage.expect(who, &what, from, PATIENCE);
         expected.push((who, what, from));
     }
     std::thread::sleep(PATIENCE);
@@ -276,6 +284,7 @@ fn act() {
                     writeln!(stream, "{name}").unwrap();
                     let (name, shared) = (String::from(*name), shared.clone());
                     shared.lock().unwrap().streams.insert(name.clone(), stream.try_clone().unwrap());
+                    report(&format!("connected {name}"));
                     std::thread::spawn(move || listen(stream, Some(name), &shared));
                 }
             }
@@ -297,6 +306,8 @@ fn act() {
                 }
             }
             ["forge", kind, name, beyond, step] => {
+                // What the other side has sent until now is known then.
+                std::thread::sleep(Duration::from_millis(100));
                 let shared = shared.lock().unwrap();
                 if let Some(stream) = shared.streams.get(*name) {
                     forge(&forger, &shared, stream, kind, beyond.parse().unwrap(), step.parse().unwrap());
@@ -376,13 +387,17 @@ fn watch_answers(socket: &OwnedFd) {
 
 /// Sends a segment with right checksums and addresses, and with a sequence number that is `beyond` the expected one.
 fn forge(socket: &OwnedFd, shared: &Shared, stream: &TcpStream, kind: &str, beyond: i64, step: u16) {
-    let (SocketAddr::V4(from), SocketAddr::V4(to)) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap()) else {
-        panic!("only over IPv4");
-    };
-    let (end, ack) = shared.latest[&(to, from.port())];
+    // One that is over has no other side any more.
+    let (Ok(from), Ok(to)) = (stream.local_addr(), stream.peer_addr()) else { return };
+    let (SocketAddr::V4(from), SocketAddr::V4(to)) = (from, to) else { panic!("only over IPv4") };
+    let Some(&(end, ack)) = shared.latest.get(&(to, from.port())) else { panic!("nothing came from {to}") };
     let sequence = ack.wrapping_add(beyond as u32);
-    let (flags, payload): (u8, &[u8]) = if kind == "rst" { (0x04, b"") } else { (0x18, b"forged\n") };
-    let end = if kind == "rst" { 0 } else { end };
+    let (flags, payload, end): (u8, &[u8], u32) = match kind {
+        "data" => (0x18, b"forged\n", end),
+        "rst" => (0x04, b"", 0),
+        "ack" => (0x10, b"", end.wrapping_add(1_000_000_000)),
+        other => panic!("no segment `{other}` is known"),
+    };
     let mut tcp = Vec::new();
     tcp.extend(from.port().to_be_bytes().iter().chain(&to.port().to_be_bytes()));
     tcp.extend(sequence.to_be_bytes().iter().chain(&end.to_be_bytes()));

@@ -6,7 +6,7 @@ use crate::common::{PASS_ALL, name};
 use crate::lab::Lab;
 
 /// Joins port 1 and port 2, and counts what it hears of each host.
-const BRIDGE: &str = "function bridge;
+pub(crate) const BRIDGE: &str = "function bridge;
 stateful hosts {
     key eth.src;
     states heard;

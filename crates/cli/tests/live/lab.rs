@@ -12,10 +12,10 @@ use crate::common::{Ran, kernel, top};
 ///
 /// `host NAME N` makes a host in a name space of its own, with `eN` there at 10.9.N.1/24 and fd00:N::1/64, and `vN` here at .2 and
 /// ::2. `start ARGUMENTS` runs a function and returns once it is attached; its reports go to `out`, its remarks to `err`.
-/// `finish` ends it and keeps its exit code in `code`. `heeded ARGUMENTS` runs it once, does what it says about offloads, and
-/// starts it again: then it has nothing to say. `peer COMMAND` speaks as a host, `as NAME COMMAND` as the host of this name (see
-/// the file `peer.rs`). `play SCRIPT` has all hosts play it (see `actor.rs`). `capture NAME DEV FILE` writes what a host's interface
-/// sends and receives, until `captured`.
+/// `finish` ends it and keeps its exit code in `code`. `heed ARGUMENTS` runs it, does what it says about offloads, and
+/// ends it; `heeded ARGUMENTS` then starts it again and has it say nothing. `peer COMMAND` speaks as a host, `as NAME COMMAND`
+/// as the host of this name (see the file `peer.rs`). `play SCRIPT` has all hosts play it (see `actor.rs`). `capture NAME DEV
+/// FILE` writes what a host's interface sends and receives, until `captured`.
 const PREAMBLE: &str = r#"
 mount -t bpf bpf /sys/fs/bpf
 mount -t tmpfs tmpfs /run
@@ -39,7 +39,7 @@ neighbours() {
     ip neighbour replace 10.9.$2.1 lladdr 02:00:00:00:$2:01 dev v$2 nud permanent
 }
 wait_for() {
-    for _ in $(seq 200); do if eval "$1"; then return 0; fi; sleep 0.05; done
+    for _ in $(seq ${2-200}); do if eval "$1"; then return 0; fi; sleep 0.05; done
     echo "waited in vain for: $1" >&2
     tail -n 2 out err >&2 2>/dev/null
     exit 1
@@ -48,7 +48,8 @@ start() {
     rm -f out err
     "$FLOWLOOM" run "$@" --json >out 2>err &
     pid=$!
-    wait_for 'grep -q started out || ! kill -0 $pid 2>/dev/null'
+    # The kernel looks at large functions for seconds, where many do so at once.
+    wait_for 'grep -q started out || ! kill -0 $pid 2>/dev/null' 1200
     grep -q started out || { cat err >&2; exit 1; }
 }
 finish() {
@@ -56,11 +57,14 @@ finish() {
     kill -${1:-INT} $pid
     wait $pid || code=$?
 }
-heeded() {
+heed() {
     start "$@"
     sed -n 's/.*type `\(.*\)`$/\1/p' err >advice
     bash -e advice >/dev/null
     finish
+}
+heeded() {
+    heed "$@"
     start "$@"
     if grep -q 'type `' err; then cat err >&2; exit 1; fi
 }
