@@ -31,11 +31,15 @@ fn machine_and_lowered_program_agree_on_every_row() {
         let mut missing: Option<Vec<String>> = None;
         let mut coverage = Coverage::default();
         for _ in 0..24 {
-            let steps =
-                random_steps_of(&mut rng, 6000, &GAPS_NS, |rng| match text.contains("inner.") && rng.chance(1, 2) {
-                    true => PacketBuilder::random_tunnel(rng, 4),
-                    false => PacketBuilder::random(rng, 4),
-                });
+            let steps = random_steps_of(&mut rng, 6000, &GAPS_NS, |rng| match rng.below(8) {
+                0..4 if text.contains("inner.") => PacketBuilder::random_tunnel(rng, 4),
+                4 if text.contains("after eth") => {
+                    let ethertype = *rng.pick(&[0x88b5, 0x88b6, 0x88b7]);
+                    let payload = rng.bytes(20);
+                    PacketBuilder::random(rng, 4).ethertype(ethertype).payload(&payload)
+                }
+                _ => PacketBuilder::random(rng, 4),
+            });
             coverage = agree(&function, &steps, 7, None);
             let now = unreached(&function, &coverage).into_iter().filter(|row| !row.contains("never:"));
             let still = now.filter(|row| missing.as_ref().is_none_or(|before| before.contains(row))).collect();
