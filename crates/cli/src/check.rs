@@ -7,6 +7,7 @@ use flowloom_exec::KernelEngine;
 use serde_json::{Value, json};
 
 use crate::args::CheckArgs;
+use crate::engines::kernel_lacks;
 use crate::failure::{Failure, with_causes};
 use crate::load::Loaded;
 use crate::output::{counted, print, print_json, table, warn};
@@ -67,7 +68,9 @@ fn fitness(loaded: &Loaded, program: &std::sync::Arc<Program>) -> Vec<Fitness> {
         Ok(_) => Fitness { target: "interp", runs: Some(true), why: String::new() },
         Err(error) => Fitness { target: "interp", runs: Some(false), why: with_causes(&error) },
     });
+    let lacks = kernel_lacks(loaded);
     targets.push(match KernelEngine::available() {
+        _ if lacks.is_some() => Fitness { target: "kernel", runs: Some(false), why: lacks.unwrap_or_default() },
         Err(reason) => Fitness { target: "kernel", runs: None, why: reason.to_string() },
         Ok(()) => match KernelEngine::load(program) {
             Ok(_) => Fitness { target: "kernel", runs: Some(true), why: "the verifier accepts it".to_owned() },

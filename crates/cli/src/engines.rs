@@ -46,9 +46,19 @@ impl Engine {
     }
 }
 
+/// What of the function no kernel can do, each with its place and the reason.
+pub(crate) fn kernel_lacks(loaded: &Loaded) -> Option<String> {
+    let function = loaded.function()?;
+    let lacks: Vec<String> = flowloom_efsm::kernel_lacks(function).iter().map(|lack| lack.render(function)).collect();
+    (!lacks.is_empty()).then(|| lacks.join("; "))
+}
+
 /// Loads the function into the kernel. Counters make a program larger: a function whose program the verifier takes only
 /// without them runs without, and that is said.
 fn kernel(loaded: &Loaded, counters: bool) -> Result<KernelEngine, Failure> {
+    if let Some(lacks) = kernel_lacks(loaded) {
+        return Err(Failure::Input(format!("no kernel can run this: {lacks}")));
+    }
     // Asked first: without the right to load, the reason would be some step of loading.
     KernelEngine::available().map_err(|reason| kernel_failure(&ExecError::Unavailable(reason)))?;
     let refused = match KernelEngine::load(&*loaded.program(counters)?) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use flowloom_bpf::Interpreter;
 use flowloom_efsm::model::Function;
-use flowloom_efsm::{Coverage, LowerOptions, Machine, lower};
+use flowloom_efsm::{Coverage, LowerOptions, Machine, kernel_lacks, lower};
 use flowloom_engine::Datapath;
 use flowloom_exec::{KernelEngine, Reason};
 use flowloom_verify::scenario::{Mismatch, Played, Script, Suite, play};
@@ -242,9 +242,11 @@ impl Loaded {
             Ok(program) => Interpreter::new(Arc::clone(program)).map(Box::new).map_err(|e| reason(&e)),
             Err(error) => Err(reason(error)),
         };
+        let lacks: Vec<String> = kernel_lacks(&function).iter().map(|lack| lack.render(&function)).collect();
         let kernel = match (&program, kernel) {
             _ if !engines.contains(&EngineName::Kernel) => Err(String::new()),
             (Err(error), _) => Err(reason(error)),
+            _ if !lacks.is_empty() => Err(lacks.join("; ")),
             (_, Err(missing)) => Err(missing.to_string()),
             (Ok(program), Ok(())) => KernelEngine::load(program).map(Box::new).map_err(|e| reason(&e)),
         };

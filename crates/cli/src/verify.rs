@@ -14,7 +14,7 @@ use flowloom_verify::{
 use serde_json::{Value, json};
 
 use crate::args::{EngineName, VerifyArgs};
-use crate::engines::{Engine, targets};
+use crate::engines::{Engine, kernel_lacks, targets};
 use crate::failure::Failure;
 use crate::load::Loaded;
 use crate::output::{grouped, print, print_json, progress, remark, table, warn};
@@ -60,6 +60,13 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     for (name, reason) in &targets {
         if let Some(reason) = reason {
             remark(&format!("target `kernel` is left out: {reason}"));
+            continue;
+        }
+        if *name == EngineName::Kernel
+            && targets.len() > 1
+            && let Some(lacks) = kernel_lacks(&loaded)
+        {
+            remark(&format!("target `kernel` is left out: {lacks}"));
             continue;
         }
         if *name == EngineName::Interp && loaded.function().is_none() {

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use flowloom_efsm::model::{
-    Actions, BinaryOp, Condition, Destination, Element, Expr, Function, NewValue, NextState, Row, Source, Span,
-    Stateful, Terminal, Type, Variable, Wide, Width, WriteTarget,
+    Actions, BinaryOp, Condition, Destination, Element, Expr, Function, KeyPart, NewValue, NextState, Policy, Row,
+    Source, Span, Stateful, Terminal, Type, Variable, Wide, Width, WriteTarget,
 };
 
 use crate::hits::relation_text;
@@ -22,7 +22,7 @@ pub(crate) fn attach_source(function: &mut Function) {
     for element in &mut function.elements {
         element.span = line(&mut text, &head(element));
         if let Some(stateful) = &element.stateful {
-            text.push_str(&clauses(stateful));
+            text.push_str(&clauses(&copy.metadata, stateful));
         }
         let names = Names { function: &copy, stateful: element.stateful.clone() };
         for row in &mut element.rows {
@@ -58,10 +58,17 @@ fn variable(v: &Variable) -> String {
     format!("{}: {}{initial}", v.name, ty(v.ty))
 }
 
-fn clauses(stateful: &Stateful) -> String {
+fn clauses(metadata: &[Variable], stateful: &Stateful) -> String {
     let key = stateful.key.as_ref().map_or("none".to_owned(), |key| {
-        let fields: Vec<_> = key.fields().map(|f| f.name()).collect();
-        format!("{}({})", if key.biflow { "biflow" } else { "" }, fields.join(", "))
+        let parts: Vec<_> = key
+            .parts
+            .iter()
+            .map(|part| match part {
+                KeyPart::Field(field) => field.name(),
+                KeyPart::Metadata(i) => metadata[usize::from(*i)].name.clone().into(),
+            })
+            .collect();
+        format!("{}({})", if key.biflow { "biflow" } else { "" }, parts.join(", "))
     });
     let mut text = format!(
         "    key {key}; size {}; sweep {}ns; states {};\n",
@@ -72,7 +79,36 @@ fn clauses(stateful: &Stateful) -> String {
     let registers = stateful.registers.iter().map(|r| format!("    reg {};\n", variable(r)));
     let globals = stateful.globals.iter().map(|g| format!("    global {};\n", variable(g)));
     text.extend(registers.chain(globals));
+    let register = |i: u16| &stateful.registers[usize::from(i)].name;
+    let policy = match stateful.policy {
+        Policy::Reject => "reject".to_owned(),
+        Policy::EvictLowest(i) => format!("evict lowest {}", register(i)),
+        Policy::EvictHighest(i) => format!("evict highest {}", register(i)),
+        Policy::EvictOldest => "evict oldest".to_owned(),
+    };
+    text.push_str(&format!("    full {policy};\n"));
+    for (state, next) in stateful.states.iter().zip(&stateful.successors) {
+        if let Some(next) = next {
+            let to = &stateful.states[usize::from(next.state)];
+            text.push_str(&format!("    expire {state} -> {to}{};\n", timers(next.idle_ns, next.hard_ns)));
+        }
+    }
+    for context in &stateful.preloaded {
+        let state = &stateful.states[usize::from(context.state)];
+        let registers: Vec<String> =
+            stateful.registers.iter().zip(&context.registers).map(|(r, v)| format!("{} = {v:#x};", r.name)).collect();
+        text.push_str(&format!("    preload {:02x?} -> {state} {{ {} }}\n", context.key, registers.join(" ")));
+    }
     text
+}
+
+/// The timers behind a state that is entered.
+fn timers(idle_ns: Option<u64>, hard_ns: Option<u64>) -> String {
+    let timers: Vec<String> = [("idle", idle_ns), ("hard", hard_ns)]
+        .into_iter()
+        .filter_map(|(name, ns)| ns.map(|ns| format!("{name} {ns}ns")))
+        .collect();
+    if timers.is_empty() { String::new() } else { format!(" ({})", timers.join(", ")) }
 }
 
 struct Names<'f> {
@@ -109,14 +145,7 @@ impl Names<'_> {
         };
         text.push_str(&conditions.join(" && "));
         if let NextState::To { state, idle_ns, hard_ns } = row.next {
-            text.push_str(&format!(" -> {}", self.state(state)));
-            let timers: Vec<String> = [("idle", idle_ns), ("hard", hard_ns)]
-                .into_iter()
-                .filter_map(|(name, ns)| ns.map(|ns| format!("{name} {ns}ns")))
-                .collect();
-            if !timers.is_empty() {
-                text.push_str(&format!(" ({})", timers.join(", ")));
-            }
+            text.push_str(&format!(" -> {}{}", self.state(state), timers(idle_ns, hard_ns)));
         } else if !row.states.is_empty() {
             text.push_str(" stay");
         }

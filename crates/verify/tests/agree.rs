@@ -59,10 +59,9 @@ fn two_readings_of_the_semantics_agree() {
 fn random_functions_agree() {
     let seed = random::seed(2);
     let kernel = random::is_kernel_there("random_functions_agree");
-    let tally = random::run(seed, 0..random::count(250), PACKETS, kernel);
+    let tally = random::run(seed, 0..random::count(150), PACKETS, kernel);
     assert!(tally.disagreements.is_empty(), "{}", tally.disagreements.join("\n"));
-    eprintln!("{:?}", tally.counts);
-    assert!(tally.counts.in_rows * 2 >= tally.counts.packets, "{:?}", tally.counts);
+    assert!(tally.counts.in_rows * 5 >= tally.counts.packets * 2, "{:?}", tally.counts);
 }
 
 #[test]
@@ -83,7 +82,7 @@ fn functions_agree() {
 fn counters_are_the_coverage_of_the_reference_machine() {
     let seed = random::seed(4);
     let mut functions = common::repository();
-    functions.extend((0..random::count(60)).map(|number| RandomFunctions::nth(Reach::Plain, seed, number)));
+    functions.extend((0..random::count(60)).map(|number| RandomFunctions::nth(Reach::Software, seed, number)));
     for function in functions {
         let packets = Stimulus::new(Arc::clone(&function), 9, StimulusOptions::of(&function)).take_packets(600);
         let Ok(program) = lower(&function, &LowerOptions { counters: true, ..LowerOptions::default() }) else {

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use flowloom_bpf::Program;
 use flowloom_bpf::insn::class;
-use flowloom_efsm::model::Policy;
-use flowloom_efsm::{LowerError, LowerOptions, Machine, compile, layout, lower};
+use flowloom_efsm::{LowerError, LowerOptions, Machine, compile, kernel_lacks, layout, lower};
 use flowloom_engine::{Choices, Datapath, Packet, Port, Snapshot};
 use flowloom_exec::{ExecError, KernelEngine};
 use flowloom_testkit::{PacketBuilder, Rng, mutate};
@@ -60,14 +59,7 @@ fn the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine() {
             let Ok((function, _)) = compile(name, &text, &params) else { continue };
             let function = Arc::new(function);
             for counters in [false, true] {
-                let program = match lower(&function, &LowerOptions { counters, ..LowerOptions::default() }) {
-                    Ok(program) => program,
-                    Err(LowerError::NotAvailable { what }) => {
-                        println!("{name}: {what}, which no kernel has");
-                        continue;
-                    }
-                    Err(error) => panic!("{name}: {error}"),
-                };
+                let program = lower(&function, &LowerOptions { counters, ..LowerOptions::default() }).unwrap();
                 let what = format!(
                     "{name}{}{}: {} slots, {} bytes of stack",
                     if out.is_some() { " to a port" } else { "" },
@@ -75,13 +67,14 @@ fn the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine() {
                     program.insns.len(),
                     stack_bytes(&program),
                 );
-                let evicts = function.elements.iter().filter_map(|e| e.stateful.as_ref());
-                let evicts = evicts.into_iter().any(|stateful| stateful.policy != Policy::Reject);
+                let lacks = kernel_lacks(&function);
                 let mut kernel = match KernelEngine::load(&program) {
-                    Ok(_) if evicts => panic!("{what}: the kernel took an eviction"),
+                    Ok(_) if !lacks.is_empty() => panic!("{what}: the kernel took what it has not: {lacks:?}"),
                     Ok(kernel) => kernel,
-                    Err(error @ ExecError::Private { helper: "fl_evict", .. }) if evicts => {
-                        println!("{error}");
+                    Err(error @ ExecError::Private { .. }) if !lacks.is_empty() => {
+                        println!("{error}; {}", lacks[0].render(&function));
+                        let attached = LowerOptions { attached: true, ..LowerOptions::default() };
+                        assert!(matches!(lower(&function, &attached), Err(LowerError::Kernel { .. })), "{what}");
                         continue;
                     }
                     Err(error) => {

@@ -26,9 +26,11 @@
 mod actions;
 mod asm;
 mod context;
+mod copies;
 mod element;
 mod frame;
 mod key;
+mod lacks;
 mod parse;
 mod regalloc;
 mod steps;
@@ -46,7 +48,9 @@ use flowloom_wire::graph::{Graph, Header, Scope};
 
 use crate::layout::{self, Counter, CounterTable, RecordLayout, Timers};
 use crate::machine::capacity;
-use crate::model::{Element, Expr, Function, NewValue, Row, StepKind, Terminal, Wide, Write, WriteTarget};
+use crate::model::{Element, Expr, Function, NewValue, Row, Terminal, Wide, Write, WriteTarget};
+pub use lacks::{Lack, kernel_lacks};
+
 use asm::{Builder, FP, Label, Op, Operand, R0, R1, R2, R3, R4, Reg, Size};
 use tree::Facts;
 
@@ -93,11 +97,11 @@ pub enum LowerError {
         /// How many instructions a jump can pass over.
         limit: usize,
     },
-    /// The function does what cannot be lowered.
-    #[error("{what} cannot be lowered to eBPF")]
-    NotAvailable {
-        /// What it does.
-        what: &'static str,
+    /// It is to run on interfaces, and no kernel can do what the function does.
+    #[error("no kernel can run this: {lack}")]
+    Kernel {
+        /// What it is, where it stands and why.
+        lack: String,
     },
     /// The frame would grow by more than there is before it.
     #[error("the frame can grow by {found} bytes, XDP has room for {limit}: push less")]
@@ -122,8 +126,8 @@ pub enum LowerError {
 /// # Errors
 /// The program would not fit eBPF's frame, jumps or maps.
 pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, LowerError> {
-    if let Some(what) = not_available(function) {
-        return Err(LowerError::NotAvailable { what });
+    if let Some(lack) = lacks::kernel_lacks(function).first().filter(|_| options.attached) {
+        return Err(LowerError::Kernel { lack: lack.render(function) });
     }
     let counters = if options.counters { CounterTable::of(function).len() } else { 0 };
     if counters > MOST_COUNTERS {
@@ -149,16 +153,6 @@ pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, Low
         name.push_str("_xdp");
     }
     Ok(Program { name, section: SECTION.to_owned(), insns, maps, lines, license: LICENSE.to_owned() })
-}
-
-/// What the function does that cannot be lowered.
-fn not_available(function: &Function) -> Option<&'static str> {
-    let mut steps = function.elements.iter().flat_map(|e| &e.rows).flat_map(|row| &row.actions.steps);
-    steps.find_map(|step| match step.kind {
-        StepKind::Clone(_) => Some("`clone`"),
-        StepKind::Emit { .. } => Some("`emit`"),
-        _ => None,
-    })
 }
 
 /// What is fixed about one element.
@@ -196,8 +190,10 @@ struct Lowering<'a> {
     masks: Vec<u32>,
     /// For each element, those that it and the elements after it may ask for.
     needed_from: Vec<u32>,
-    /// The context, for those that change the frame.
+    /// The context, for those that change the frame or send copies.
     ctx: Option<Reg>,
+    /// Where packets of one's own are made on the stack.
+    made_slot: i16,
     /// Where packets go that cannot be changed as they should.
     no_room: Option<Label>,
     data: Reg,
@@ -236,6 +232,9 @@ impl<'a> Lowering<'a> {
         let key_slot = builder.stack(stateful().map(|(_, s)| key_bytes(function, s)).max().unwrap_or(0));
         let record_bytes = stateful().map(|(e, s)| RecordLayout::of(e, s).len_bytes).max();
         let record_slot = builder.stack(record_bytes.unwrap_or(0));
+        // Key and record have served when a packet is made.
+        let made_bytes = copies::longest_bytes(function).saturating_sub(builder.stack_bytes);
+        let made_slot = builder.stack(made_bytes);
         let mut plans: Vec<ElementPlan> = Vec::new();
         for (element, globals) in function.elements.iter().zip(global_offsets) {
             let mut plan = ElementPlan {
@@ -334,7 +333,8 @@ impl<'a> Lowering<'a> {
             ports_map,
             masks: shape.masks.iter().copied().collect(),
             needed_from: (0..function.elements.len()).map(|from| parse::needed(&function.elements[from..])).collect(),
-            ctx: changes_frame.then(|| builder.reg()),
+            ctx: (changes_frame || copies::are_sent(function)).then(|| builder.reg()),
+            made_slot,
             no_room: changes_frame.then(|| builder.label()),
             data: builder.reg(),
             data_end: builder.reg(),

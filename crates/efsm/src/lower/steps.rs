@@ -31,7 +31,7 @@ use super::frame::Before;
 use super::parse::{Finds, MAX_DISTANCE, Shape};
 use super::value::{Env, Value};
 use super::write::Source;
-use crate::model::{Actions, Function, HeaderTemplate, StepKind, Terminal};
+use crate::model::{Actions, Expr, Function, HeaderTemplate, StepKind, Terminal, Width};
 use crate::steps;
 
 /// Tags that the parse follows.
@@ -54,13 +54,21 @@ pub(super) enum Prepared {
     /// The headers, and the values at their slots.
     Encapsulate(Stack, Vec<(Slice, Source)>),
     Decapsulate,
+    /// The port of a copy.
+    Clone(Value),
+    /// The port of a packet of one's own, its headers, and the values at their slots.
+    Emit(Value, Stack, Vec<(Slice, Source)>),
 }
 
 impl Prepared {
     pub(super) fn for_each_value(&mut self, visit: &mut dyn FnMut(&mut Value)) {
         match self {
-            Prepared::PushVlan(value) | Prepared::PushMpls(value) => visit(value),
+            Prepared::PushVlan(value) | Prepared::PushMpls(value) | Prepared::Clone(value) => visit(value),
             Prepared::Encapsulate(_, values) => values.iter_mut().for_each(|(_, source)| source.for_each_value(visit)),
+            Prepared::Emit(port, _, values) => {
+                visit(port);
+                values.iter_mut().for_each(|(_, source)| source.for_each_value(visit));
+            }
             Prepared::PopVlan | Prepared::PopMpls | Prepared::Decapsulate => {}
         }
     }
@@ -146,8 +154,19 @@ impl Lowering<'_> {
                 Prepared::Encapsulate(stack, values)
             }
             StepKind::Decapsulate => Prepared::Decapsulate,
-            StepKind::Clone(_) | StepKind::Emit { .. } => return None,
+            StepKind::Clone(port) => Prepared::Clone(self.copy_port(port, env)),
+            StepKind::Emit { port, headers } => {
+                let stack = steps::stack(self.graph, step).expect("the front end checked the step")?;
+                let port = self.copy_port(port, env);
+                let values = self.stack_values(&stack, headers, env);
+                Prepared::Emit(port, stack, values)
+            }
         })
+    }
+
+    fn copy_port(&mut self, port: &Expr, env: &Env) -> Value {
+        let port = self.eval(port, Width::W32, env);
+        self.beside_metadata(port)
     }
 
     /// The values that are given for a stack, at their slots.
@@ -204,7 +223,7 @@ impl Lowering<'_> {
 
     /// Takes the steps in order.
     pub(super) fn emit_steps(&mut self, steps: Vec<Prepared>) {
-        // The first step is about what the row has been seen to have; each changes the frame.
+        // The first step that changes the frame is about what the row has been seen to have.
         let mut is_parsed = true;
         for step in steps {
             let done = self.builder.label();
@@ -215,6 +234,14 @@ impl Lowering<'_> {
                 Prepared::PopMpls => self.pop_mpls(is_parsed, done),
                 Prepared::Encapsulate(stack, values) => self.encapsulate(is_parsed, &stack, &values, done),
                 Prepared::Decapsulate => self.decapsulate(is_parsed, done),
+                Prepared::Clone(port) => {
+                    self.send_copy(port);
+                    continue;
+                }
+                Prepared::Emit(port, stack, values) => {
+                    self.send_made(port, &stack, &values);
+                    continue;
+                }
             }
             self.builder.place(done);
             is_parsed = false;

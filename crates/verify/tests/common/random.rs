@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use flowloom_efsm::model::Function;
-use flowloom_efsm::{LowerOptions, Machine, lower};
+use flowloom_efsm::{LowerOptions, Machine, kernel_lacks, lower};
 use flowloom_verify::{
     Arrival, Hits, RandomFunctions, Reach, Report, ShrinkOptions, Stimulus, StimulusCounts, StimulusOptions, compare,
     shrink,
@@ -86,6 +86,7 @@ pub fn compare_all(
         Err(error) => return vec![("lower", Err(error.to_string()))],
     };
     let options = engines::options(function, &program);
+    let kernel = kernel && kernel_lacks(function).is_empty();
     let mut reports = Vec::new();
     for (name, engine) in engines::targets(&program, kernel) {
         let mut machine = Machine::new(Arc::clone(function));
@@ -99,7 +100,7 @@ pub fn compare_all(
 
 /// Runs functions `numbers` of `seed`, `packets` packets each; stops after the third disagreement.
 pub fn run(seed: u64, numbers: Range<u64>, packets: usize, kernel: bool) -> Tally {
-    run_some(Reach::Plain, |_| true, seed, numbers, packets, kernel)
+    run_some(Reach::Software, |_| true, seed, numbers, packets, kernel)
 }
 
 /// As [`run`], with the functions of a reach that `wanted` picks.
