@@ -7,7 +7,7 @@ use flowloom_engine::Port;
 use flowloom_testkit::{Rng, skip};
 use flowloom_trace::{CaptureReader, traces_from_env};
 use flowloom_verify::Arrival;
-use judges::{kvs, netfilter, paxos, shipped, tcp, tracked};
+use judges::{gtpu, kvs, netfilter, paxos, shipped, tcp, tracked};
 
 /// The packets of a capture, named without its ending; `None` where it is not at hand.
 fn capture(test: &str, name: &str) -> Option<Vec<Arrival>> {
@@ -82,4 +82,26 @@ fn evidence_kv_cache() {
     println!("with late answers: {late}");
     assert_eq!(ended.stale, 0);
     assert!(late.stale > 0);
+}
+
+/// GTP-U offloading: both tunnels of every UE are learnt by an echo request of the function's own, connections that match leave for the
+/// edge as they were sent and return in the right tunnel, with and without address translation; all other packets, and every packet of
+/// the capture sent up and down, pass bit for bit. `scapy` builds what was made anew and comes to the same bytes, `tshark` finds every
+/// checksum right.
+#[test]
+#[ignore = "a minute"]
+fn evidence_gtpu_offload() {
+    let test = "evidence_gtpu_offload";
+    let mut rng = Rng::from_env(0xa5);
+    for nat in [false, true] {
+        let ended = gtpu::run(&mut rng, 200, 100_000, nat);
+        println!("address translation {nat}: {ended}");
+        assert!(ended.learnt == ended.ues && ended.to_edge > 5000 && ended.from_edge > 5000);
+        gtpu::judge(test, &ended.made);
+    }
+    let Some(packets) = capture(test, "gtpu") else { return };
+    let ended = gtpu::passes_untouched(&packets);
+    println!("the capture: {ended}");
+    assert!(ended.untouched == 2 * packets.len() && ended.echoes > 0);
+    gtpu::judge(test, &ended.made);
 }

@@ -4,7 +4,7 @@
 mod judges;
 
 use flowloom_testkit::Rng;
-use judges::{kvs, netfilter, paxos, shipped, tcp, tracked};
+use judges::{gtpu, kvs, netfilter, paxos, shipped, tcp, tracked};
 
 #[test]
 fn conntrack_passes_what_netfilter_calls_valid_and_no_attack() {
@@ -39,4 +39,19 @@ fn a_cache_returns_nothing_stale_until_answers_come_late() {
     let late = kvs::run(&mut rng, 20_000, true);
     eprintln!("late: {late}");
     assert!(late.stale > 0, "{late}");
+}
+
+#[test]
+fn offloaded_connections_leave_and_return_in_the_right_tunnel() {
+    let test = "offloaded_connections_leave_and_return_in_the_right_tunnel";
+    let mut rng = Rng::from_env(0xa4);
+    for nat in [false, true] {
+        let ended = gtpu::run(&mut rng, 20, 2000, nat);
+        eprintln!("{ended}");
+        assert!(
+            ended.learnt == ended.ues && ended.to_edge > 200 && ended.from_edge > 100 && ended.untouched > 200,
+            "{ended}"
+        );
+        gtpu::judge(test, &ended.made);
+    }
 }

@@ -2,6 +2,7 @@
 // Each test binary uses a part.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+pub mod gtpu;
 pub mod kvs;
 pub mod netfilter;
 pub mod paxos;
