@@ -106,17 +106,17 @@ static __always_inline enum kind kind_of(const struct headers *h, __u32 in_port)
 	if (in_port == CLIENTS) {
 		if (h->tcp->dest != bpf_htons(L4PORT))
 			return OTHER;
-		if (h->ip4 ? h->ip4->daddr == bpf_htonl(SERVICE) : is_equal(&h->ip6->daddr, &service6))
+		if (h->ip4 && h->ip4->daddr == bpf_htonl(SERVICE))
+			return REQUEST;
+		if (h->ip6 && is_equal(&h->ip6->daddr, &service6))
 			return REQUEST;
 	} else if (in_port == SERVERS) {
 		if (h->tcp->source != bpf_htons(L4PORT))
 			return OTHER;
-		if (h->ip4) {
-			if (h->ip4->saddr == bpf_htonl(SERVER1) || h->ip4->saddr == bpf_htonl(SERVER2))
-				return RESPONSE;
-		} else if (is_equal(&h->ip6->saddr, &server1v6) || is_equal(&h->ip6->saddr, &server2v6)) {
+		if (h->ip4 && (h->ip4->saddr == bpf_htonl(SERVER1) || h->ip4->saddr == bpf_htonl(SERVER2)))
 			return RESPONSE;
-		}
+		if (h->ip6 && (is_equal(&h->ip6->saddr, &server1v6) || is_equal(&h->ip6->saddr, &server2v6)))
+			return RESPONSE;
 	}
 	return OTHER;
 }
@@ -132,7 +132,7 @@ static __always_inline __u32 turn_of(const struct headers *h)
 
 	if (h->ip4)
 		client.addr = v4_mapped(h->ip4->saddr);
-	else
+	else if (h->ip6)
 		client.addr = h->ip6->saddr;
 
 	deadline = bpf_map_lookup_elem(&numbered, &client);
@@ -197,7 +197,7 @@ int server_load_balancer(struct xdp_md *ctx)
 
 		if (h.ip4) {
 			rewrite4(&h, &h.ip4->daddr, is_second ? bpf_htonl(SERVER2) : bpf_htonl(SERVER1));
-		} else {
+		} else if (h.ip6) {
 			struct in6_addr server1v6 = IN6(SERVER1V6), server2v6 = IN6(SERVER2V6);
 
 			rewrite6(&h, &h.ip6->daddr, is_second ? &server2v6 : &server1v6);
@@ -207,7 +207,7 @@ int server_load_balancer(struct xdp_md *ctx)
 	case RESPONSE:
 		if (h.ip4) {
 			rewrite4(&h, &h.ip4->saddr, bpf_htonl(SERVICE));
-		} else {
+		} else if (h.ip6) {
 			struct in6_addr service6 = IN6(SERVICE6);
 
 			rewrite6(&h, &h.ip6->saddr, &service6);

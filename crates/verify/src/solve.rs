@@ -46,28 +46,54 @@ pub(crate) fn conditions_fit(conditions: &[Condition], values: &Values<'_>) -> b
             reads_packet(left) || reads_packet(right) || values.holds(condition)
         }
         Condition::OneOf { operand, .. } => reads_packet(operand) || values.holds(condition),
-        Condition::Masked { .. } | Condition::Range { .. } | Condition::Same { .. } | Condition::Full { .. } => true,
+        Condition::Same { left, right, .. } => {
+            let reads = |wide: &Wide| matches!(wide, Wide::Field(_) | Wide::Metadata(_));
+            reads(left) || reads(right) || values.holds(condition)
+        }
+        Condition::Masked { .. } | Condition::Range { .. } | Condition::Full { .. } => true,
     })
 }
 
 /// Puts what `writes` write into metadata in the place of the metadata.
 pub(crate) fn substitute(condition: &mut Condition, writes: &[Write]) {
-    replace_metadata(condition, &|i| {
-        let write = writes.iter().find(|w| w.target == WriteTarget::Metadata(i))?;
-        let NewValue::Number { value, .. } = &write.value else { return None };
-        // Registers are those of the element that writes: no use in another one.
+    let written = |i| writes.iter().find(|w| w.target == WriteTarget::Metadata(i));
+    // Registers are those of the element that writes: no use in another one.
+    let number = |i| {
+        let NewValue::Number { value, .. } = &written(i)?.value else { return None };
         let mut is_foreign = false;
         value.walk(&mut |e| is_foreign |= matches!(e, Expr::Register(_) | Expr::Global(_) | Expr::State));
         (!is_foreign).then(|| value.clone())
-    });
+    };
+    let wide = |i| match written(i)?.value {
+        NewValue::Wide(Wide::Register(_) | Wide::Global(_)) | NewValue::Number { .. } => None,
+        NewValue::Wide(wide) => Some(wide),
+    };
+    replace_metadata(condition, &number, &wide);
 }
 
 /// Puts the values that metadata starts with in the place of the metadata.
 pub(crate) fn start(condition: &mut Condition, metadata: &[Variable]) {
-    replace_metadata(condition, &|i| metadata.get(usize::from(i)).map(|m| Expr::Constant(m.initial as u64)));
+    let initial = |i: u16| metadata.get(usize::from(i)).map(|m| m.initial);
+    let number = |i| initial(i).map(|value| Expr::Constant(value as u64));
+    replace_metadata(condition, &number, &|i| initial(i).map(Wide::Constant));
 }
 
-fn replace_metadata(condition: &mut Condition, with: &dyn Fn(u16) -> Option<Expr>) {
+/// What a metadata field has to be, for a key to be this one: `bytes` are its part of the key.
+pub(crate) fn key_part(metadata: u16, bytes: &[u8]) -> Condition {
+    let value = bytes.iter().fold(0u128, |value, byte| value << 8 | u128::from(*byte));
+    if bytes.len() > 8 {
+        let (left, right) = (Wide::Metadata(metadata), Wide::Constant(value));
+        return Condition::Same { left, right, negated: false };
+    }
+    let (left, right) = (Expr::Metadata(metadata), Expr::Constant(value as u64));
+    Condition::Compare { left, relation: Relation::Equal, right, width: Width::W64, signed: false }
+}
+
+fn replace_metadata(
+    condition: &mut Condition,
+    number: &dyn Fn(u16) -> Option<Expr>,
+    wide: &dyn Fn(u16) -> Option<Wide>,
+) {
     fn replace(expr: &mut Expr, with: &dyn Fn(u16) -> Option<Expr>) {
         match expr {
             Expr::Metadata(i) => {
@@ -86,9 +112,23 @@ fn replace_metadata(condition: &mut Condition, with: &dyn Fn(u16) -> Option<Expr
             _ => {}
         }
     }
-    if let Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } = condition {
-        replace(left, with);
-        replace(right, with);
+    let replace_wide = |operand: &mut Wide| {
+        if let Wide::Metadata(i) = *operand {
+            *operand = wide(i).unwrap_or(*operand);
+        }
+    };
+    match condition {
+        Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } => {
+            replace(left, number);
+            replace(right, number);
+        }
+        Condition::OneOf { operand, .. } => replace(operand, number),
+        Condition::Masked { operand, .. } => replace_wide(operand),
+        Condition::Same { left, right, .. } => {
+            replace_wide(left);
+            replace_wide(right);
+        }
+        Condition::Range { .. } | Condition::Full { .. } => {}
     }
 }
 

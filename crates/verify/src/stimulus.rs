@@ -6,6 +6,7 @@
 //! - **aim at a row**: take the row with the fewest hits, a context it applies to (or an absent one), solve its conditions
 //!   for field values, build such a packet and look whether it hits;
 //! - **move on**: where no context is ready for that row, push the one in focus along any row it can take;
+//! - **insist**: where a row wants what many packets of one flow bring about in a short time, send one after the other;
 //! - **let time pass**: send a packet of a live context 1 ns before, on or 1 ns after its deadline;
 //! - **be odd**: fragments, extension headers, ICMP, ARP, cut and mutated frames;
 //! - **be usual**: a packet from the pools, whatever it does.
@@ -13,10 +14,13 @@
 //! Keys and values come from small pools: the constants of the function, their neighbours, and a few others. The same
 //! seed gives the same packets.
 
+mod pools;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use flowloom_efsm::model::{Actions, Condition, Expr, Function, NewValue, Terminal, Wide};
+use flowloom_efsm::layout;
+use flowloom_efsm::model::{Actions, Condition, Function, KeyPart, NextState, Terminal};
 use flowloom_engine::{Outcome, Port};
 use flowloom_wire::field::{FieldId, Source};
 use flowloom_wire::{Graph, Layers};
@@ -96,6 +100,24 @@ struct Tried {
     tries: u64,
 }
 
+/// A row that is aimed at with one context, again and again, while hardly any time passes.
+#[derive(Debug, Clone)]
+struct Insistence {
+    element: usize,
+    row: usize,
+    state: u16,
+    /// The context; `None` until the first packet has made one.
+    key: Option<Vec<u8>>,
+    /// Whether the first packet goes again and again.
+    repeats: bool,
+    left: u32,
+}
+
+/// Packets of one insistence: a few more than the counts that functions look for.
+const MAX_INSISTENCE: u32 = 300;
+/// Hits after which a row needs no insistence.
+const OFTEN: u64 = 150;
+
 /// An endless stream of packets for one function.
 #[derive(Debug, Clone)]
 pub struct Stimulus {
@@ -112,6 +134,9 @@ pub struct Stimulus {
     /// Deadlines that passed, by element and state and timer.
     expired: BTreeMap<(usize, u16, Timer), u64>,
     focus: Vec<Option<Vec<u8>>>,
+    insistence: Option<Insistence>,
+    /// How often a row was insisted on.
+    insisted: BTreeMap<(usize, usize), u64>,
     shortest_timer_ns: u64,
     time_ns: u64,
     counts: StimulusCounts,
@@ -121,7 +146,7 @@ impl Stimulus {
     /// Packets for `function`.
     pub fn new(function: Arc<Function>, seed: u64, options: StimulusOptions) -> Stimulus {
         let mut rng = Rng::new(seed);
-        let (pools, mentioned) = pools(&function, &mut rng);
+        let (pools, mentioned) = pools::pools(&function, &mut rng);
         let outlines = Outline::all(&function.graph, &mentioned).into();
         let mut rows = BTreeMap::new();
         for (e, element) in function.elements.iter().enumerate() {
@@ -145,6 +170,8 @@ impl Stimulus {
             rows,
             expired,
             focus,
+            insistence: None,
+            insisted: BTreeMap::new(),
             shortest_timer_ns,
             time_ns,
             counts,
@@ -173,6 +200,21 @@ impl Stimulus {
 
     /// The next packet, with the outcome that the stimulus foresees for it: a judge of the reference machine in tests.
     pub fn next_foreseen(&mut self) -> (Arrival, Outcome) {
+        if self.insistence.is_none() && self.rng.chance(2) {
+            self.insistence = self.begin_to_insist();
+        }
+        if let Some(arrival) = self.insist() {
+            let look = self.send(&arrival);
+            if let Some(insistence) = &mut self.insistence {
+                let visit = look.visits.iter().find(|visit| visit.element == insistence.element);
+                insistence.key = visit.and_then(|visit| visit.key.clone());
+                insistence.left -= 1;
+                if visit.is_some_and(|visit| visit.state != insistence.state) {
+                    insistence.left = 0;
+                }
+            }
+            return (arrival, Outcome { verdict: look.verdict, outputs: look.outputs });
+        }
         let step = self.step();
         self.time_ns = self.time_ns.saturating_add(step);
         let way = self.rng.below(100);
@@ -224,6 +266,69 @@ impl Stimulus {
                 *self.expired.entry((visit.element, context.state, timer)).or_default() += 1;
             }
         }
+    }
+
+    /// Picks one of the rows that are hit least, and a context in its state.
+    fn begin_to_insist(&mut self) -> Option<Insistence> {
+        let function = Arc::clone(&self.walker.function);
+        let rare = |(&(e, r, s), tried): (&(usize, usize, u16), &Tried)| {
+            let times = self.insisted.get(&(e, r)).copied().unwrap_or(0);
+            // What insistence does not reach in a few attempts, it will not reach.
+            let enters = match function.elements[e].rows[r].next {
+                NextState::To { state, idle_ns, hard_ns } if state != s => {
+                    let ends = |timer| self.expired.get(&(e, state, timer)).is_none_or(|&n| n < OFTEN);
+                    idle_ns.is_some() && ends(Timer::Idle) || hard_ns.is_some() && ends(Timer::Hard)
+                }
+                _ => false,
+            };
+            let worth = (tried.hits < OFTEN || enters) && times < 8 + 2 * tried.hits;
+            (function.elements[e].stateful.is_some() && worth).then_some((tried.hits, e, r, s))
+        };
+        let mut rows: Vec<_> = self.rows.iter().filter_map(rare).collect();
+        rows.sort_unstable();
+        let (_, element, row, state) = *self.rng.pick(&rows[..rows.len().min(4)])?;
+        let table = self.walker.tables[element].as_ref()?;
+        let live = |c: &Context| c.state == state && c.deadline().is_none_or(|(_, d)| d > self.time_ns);
+        let part = some_contexts(table, None, &mut self.rng).filter(|(_, context)| live(context));
+        let keys: Vec<&Vec<u8>> = part.map(|(key, _)| key).collect();
+        let key = if state == 0 && self.rng.chance(50) { None } else { self.rng.pick(&keys).map(|&key| key.clone()) };
+        if key.is_none() && state != 0 {
+            return None;
+        }
+        *self.insisted.entry((element, row)).or_default() += 1;
+        let repeats = self.rng.chance(50);
+        Some(Insistence { element, row, state, key, repeats, left: MAX_INSISTENCE })
+    }
+
+    /// The next packet of the insistence: one that takes the row, or another one of its element with the same context, which
+    /// may bring it nearer. `None` where there is no such packet: then the insistence is over.
+    fn insist(&mut self) -> Option<Arrival> {
+        let Insistence { element, row, key, repeats, left, .. } = self.insistence.clone()?;
+        self.time_ns = self.time_ns.saturating_add(self.rng.below(1000));
+        let stored = key.as_ref().and_then(|key| self.walker.tables[element].as_ref()?.contexts.get(key)).cloned();
+        let context = stored.unwrap_or_else(|| self.walker.default_context(element));
+        let mut found = None;
+        for attempt in 0..if left > 0 { 4 } else { 0 } {
+            let sample = key.as_ref().filter(|_| repeats && attempt == 0).and_then(|key| self.sample(element, key));
+            let arrival = match sample {
+                Some(sample) => Arrival { time_ns: self.time_ns, ..sample },
+                None => self.packet_for(element, row, key.clone(), &context, &[]),
+            };
+            let look = self.walker.look(&arrival);
+            let Some(visit) = look.visits.iter().find(|visit| visit.element == element) else { continue };
+            if visit.row.is_none() || (key.is_some() && visit.key != key) {
+                continue;
+            }
+            let is_hit = visit.row == Some(row);
+            found = Some(arrival);
+            if is_hit {
+                break;
+            }
+        }
+        if found.is_none() {
+            self.insistence = None;
+        }
+        found
     }
 
     /// How much later the next packet comes: mostly a little, so that contexts live long enough to be met again.
@@ -385,8 +490,10 @@ impl Stimulus {
         let no_layers = Layers::parse(Graph::standard(), &[]);
         let target = &function.elements[element].rows[row];
         let mut way = Way::default();
+        let parts = key.as_ref().map_or_else(Vec::new, |key| self.metadata_of_key(element, key));
+        let conditions = [&target.conditions[..], &parts].concat();
         for _ in 0..6 {
-            way = self.way_to(element, &target.conditions);
+            way = self.way_to(element, &conditions);
             let values = self.walker.values_of(element, context, &no_layers);
             if solve::conditions_fit(&way.conditions, &values) {
                 break;
@@ -400,6 +507,14 @@ impl Stimulus {
             let value =
                 sample.as_ref().and_then(|s| Layers::parse(&function.graph, &s.bytes).read(&s.bytes, s.port.0, field));
             wants.fields.extend(value.map(|v| (field, v)));
+        }
+        // Metadata in the key may come from what an earlier element remembers of the sample.
+        if let (Some(sample), false) = (&sample, parts.is_empty())
+            && self.rng.chance(50)
+        {
+            let layers = Layers::parse(&function.graph, &sample.bytes);
+            let read = |&field: &FieldId| Some((field, layers.read(&sample.bytes, sample.port.0, field)?));
+            wants.fields.extend(self.mentioned.iter().filter_map(read));
         }
         for &(e, r) in &way.rows {
             let default = self.walker.default_context(e);
@@ -455,6 +570,21 @@ impl Stimulus {
             solve::start(condition, &function.metadata);
         }
         way
+    }
+
+    /// What metadata must be for the key of `element` to be this one.
+    fn metadata_of_key(&self, element: usize, key: &[u8]) -> Vec<Condition> {
+        let function = &self.walker.function;
+        let Some(stateful) = &function.elements[element].stateful else { return Vec::new() };
+        let (Some(declared), Some(spec)) = (&stateful.key, layout::key_spec(function, stateful)) else {
+            return Vec::new();
+        };
+        let parts = declared.parts.iter().zip(spec.parts()).zip(spec.offsets_bytes());
+        let of = |((declared, part), &at): ((&KeyPart, &flowloom_wire::KeyPart), &usize)| match declared {
+            KeyPart::Metadata(i) => Some(solve::key_part(*i, key.get(at..at + part.key_bytes())?)),
+            KeyPart::Field(_) => None,
+        };
+        parts.filter_map(of).collect()
     }
 
     fn sample(&self, element: usize, key: &[u8]) -> Option<Arrival> {
@@ -565,10 +695,25 @@ impl Stimulus {
                 }
             }
         }
-        let (_, element, key, deadline) = least?;
-        let tick = self.rng.below(3);
+        let (seen, element, key, deadline) = least?;
+        // Each deadline that is waited for ends other contexts, too: not for ever.
+        if seen > 8 * OFTEN && self.rng.chance(90) {
+            return None;
+        }
+        let time_ns = (deadline - 1).saturating_add(self.rng.below(3)).max(self.time_ns);
+        let context = self.walker.tables[element].as_ref()?.contexts.get(&key).cloned()?;
         let mut arrival = self.sample(element, &key)?;
-        arrival.time_ns = (deadline - 1).saturating_add(tick).max(self.time_ns);
+        arrival.time_ns = time_ns;
+        // By then an earlier element may have forgotten what led the sample to this key.
+        for _ in 0..4 {
+            let look = self.walker.look(&arrival);
+            if look.visits.iter().any(|visit| visit.element == element && visit.key.as_ref() == Some(&key)) {
+                break;
+            }
+            let row = self.rng.index(self.walker.function.elements[element].rows.len());
+            arrival = self.packet_for(element, row, Some(key.clone()), &context, &[]);
+            arrival.time_ns = time_ns;
+        }
         Some(arrival)
     }
 }
@@ -627,95 +772,4 @@ fn shortest_timer(function: &Function) -> u64 {
         flowloom_efsm::model::NextState::Stay => [None, None],
     });
     timers.flatten().min().unwrap_or(1_000_000_000)
-}
-
-/// Values for each field that the function mentions: its constants, their neighbours and a few others.
-fn pools(function: &Function, rng: &mut Rng) -> (BTreeMap<FieldId, Vec<u128>>, Vec<FieldId>) {
-    let mut pools: BTreeMap<FieldId, Vec<u128>> = BTreeMap::new();
-    let mut constants: Vec<u64> = vec![0, 1, 255];
-    for element in &function.elements {
-        for field in element.stateful.iter().flat_map(|s| &s.key).flat_map(|k| k.fields()) {
-            pools.entry(field).or_default();
-        }
-        for row in &element.rows {
-            for field in row.fields() {
-                pools.entry(field).or_default();
-            }
-            for expr in row.exprs() {
-                expr.walk(&mut |e| {
-                    if let Expr::Constant(c) = e {
-                        constants.push(*c);
-                    }
-                });
-            }
-            for condition in &row.conditions {
-                match condition {
-                    Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } => {
-                        for (one, other) in [(left, right), (right, left)] {
-                            if let (Expr::Field(field), Expr::Constant(c)) = (one, other) {
-                                let near = [*c, c.wrapping_add(1), c.wrapping_sub(1)].map(u128::from);
-                                pools.entry(*field).or_default().extend(near);
-                            }
-                        }
-                    }
-                    Condition::Masked { operand: Wide::Field(field), mask, value, .. } => {
-                        let near = [*value, value | !mask, value ^ (mask & mask.wrapping_neg())];
-                        pools.entry(*field).or_default().extend(near);
-                    }
-                    Condition::Range { field, low, high, .. } => {
-                        let near = [*low, *high, low.wrapping_sub(1), high.wrapping_add(1)].map(u128::from);
-                        pools.entry(*field).or_default().extend(near);
-                    }
-                    Condition::Masked { .. }
-                    | Condition::Same { .. }
-                    | Condition::OneOf { .. }
-                    | Condition::Full { .. } => {}
-                }
-            }
-            for write in &row.actions.writes {
-                if let (NewValue::Wide(Wide::Constant(value)), flowloom_efsm::model::WriteTarget::Field(field)) =
-                    (&write.value, write.target)
-                {
-                    pools.entry(field).or_default().push(*value);
-                }
-            }
-        }
-    }
-    // Both directions of a flow draw from one pool, so that they meet.
-    let partners: Vec<(FieldId, Vec<u128>)> =
-        pools.iter().filter_map(|(f, values)| Some((f.partner()?, values.clone()))).collect();
-    for (partner, values) in partners {
-        if let Some(pool) = pools.get_mut(&partner) {
-            pool.extend(values);
-        }
-    }
-    for (field, pool) in &mut pools {
-        let mask = u128::MAX >> (128 - u32::from(field.width_bits()));
-        let others = if pool.is_empty() { 4 } else { 2 };
-        for i in 0..others {
-            let value = match field.source() {
-                Source::Address { .. } => solve::address(rng),
-                _ if field.width_bits() > 64 => 0xfd00_u128 << 112 | i,
-                _ if i == 0 => rng.next_wide(),
-                _ => u128::from(rng.pick(&constants).copied().unwrap_or(0)),
-            };
-            pool.push(value);
-        }
-        match field.source() {
-            Source::PacketPort => pool.retain(|&port| port < 8),
-            Source::PacketLen | Source::TcpPayloadLen(_) => pool.retain(|&len| len < 1500),
-            _ => {}
-        }
-        if let Source::Address { .. } = field.source() {
-            // Two hosts of each family whatever the function says.
-            pool.extend([0xffff_0a00_0001, 0xffff_0a00_0002, 0xfd00_u128 << 112 | 1, 0xfd00_u128 << 112 | 2]);
-        }
-        for value in pool.iter_mut() {
-            *value &= mask;
-        }
-        pool.sort_unstable();
-        pool.dedup();
-    }
-    let mentioned = pools.keys().copied().collect();
-    (pools, mentioned)
 }
