@@ -53,7 +53,9 @@ pub struct Tally {
 
 /// Whether an engine refused a function for its size: that is its right, and said so.
 pub fn is_too_large(error: &str) -> bool {
-    error.contains("bytes of stack, eBPF has 512") || error.contains("a jump farther than")
+    ["bytes of stack, eBPF has 512", "a jump farther than", "and a jump reaches", "BPF program is too large"]
+        .iter()
+        .any(|size| error.contains(size))
 }
 
 impl Tally {
@@ -101,6 +103,11 @@ pub fn compare_all(
 /// Runs functions `numbers` of `seed`, `packets` packets each; stops after the third disagreement.
 pub fn run(seed: u64, numbers: Range<u64>, packets: usize, kernel: bool) -> Tally {
     run_some(Reach::Software, |_| true, seed, numbers, packets, kernel)
+}
+
+/// Whether a function has steps that change the frame.
+pub fn changes_frame(function: &Function) -> bool {
+    function.elements.iter().flat_map(|e| &e.rows).any(|row| row.actions.changes_frame())
 }
 
 /// As [`run`], with the functions of a reach that `wanted` picks.
