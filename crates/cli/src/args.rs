@@ -167,7 +167,7 @@ pub(crate) struct RunArgs {
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) function: FunctionArgs,
-    /// Print rows, registers and sizes
+    /// Print rows, registers and sizes, beside those that a paper prints
     #[arg(long)]
     pub(crate) stats: bool,
     /// Print the eBPF instructions with their source lines

@@ -1,8 +1,9 @@
 //! `flowloom check`: what a function is, where it runs, and why not.
 
+mod paper;
+mod stats;
+
 use flowloom_bpf::{Interpreter, Program, disasm};
-use flowloom_efsm::layout::{self, RecordLayout};
-use flowloom_efsm::model::Function;
 use flowloom_exec::KernelEngine;
 use serde_json::{Value, json};
 
@@ -80,41 +81,9 @@ fn fitness(loaded: &Loaded, program: &std::sync::Arc<Program>) -> Vec<Fitness> {
     targets
 }
 
-/// Sizes of one element, in the order of the table's columns.
-fn element_sizes(function: &Function) -> Vec<(String, [u64; 6])> {
-    let sizes = function.elements.iter().map(|element| {
-        let sizes = match &element.stateful {
-            None => [element.rows.len() as u64, 0, 0, 0, 0, 0],
-            Some(stateful) => {
-                let record = RecordLayout::of(element, stateful);
-                let key_bytes =
-                    layout::key_spec(function, stateful).map_or(layout::SINGLE_KEY_BYTES, |spec| spec.key_bytes());
-                [
-                    element.rows.len() as u64,
-                    stateful.registers.len() as u64,
-                    stateful.globals.len() as u64,
-                    key_bytes as u64,
-                    record.len_bytes.into(),
-                    if stateful.key.is_some() { stateful.size.into() } else { 1 },
-                ]
-            }
-        };
-        (element.name.clone(), sizes)
-    });
-    sizes.collect()
-}
-
 fn stats(loaded: &Loaded, program: &Program) -> String {
     if let Some(function) = loaded.function() {
-        let rows: Vec<Vec<String>> = element_sizes(function)
-            .into_iter()
-            .map(|(name, sizes)| std::iter::once(name).chain(sizes.iter().map(u64::to_string)).collect())
-            .collect();
-        return table(
-            &["element", "rows", "registers", "globals", "key bytes", "record bytes", "contexts"],
-            &rows,
-            &[1, 2, 3, 4, 5, 6],
-        );
+        return stats::text(function);
     }
     let rows: Vec<Vec<String>> = program
         .maps
@@ -151,14 +120,9 @@ fn as_json(loaded: &Loaded, program: &Program, targets: &[Fitness]) -> Value {
         "targets": targets,
     });
     if let Loaded::Efsm { function, warnings } = loaded {
-        let elements: Vec<Value> = element_sizes(function)
-            .into_iter()
-            .map(|(name, [rows, registers, globals, key, record, contexts])| {
-                json!({"name": name, "rows": rows, "registers": registers, "globals": globals,
-                       "key_bytes": key, "record_bytes": record, "contexts": contexts})
-            })
-            .collect();
-        value["elements"] = json!(elements);
+        for (name, part) in stats::json(function) {
+            value[name] = part;
+        }
         let warnings: Vec<Value> = warnings
             .iter()
             .map(|w| json!({"code": w.code.as_str(), "message": w.message, "position": w.position(), "help": w.help}))

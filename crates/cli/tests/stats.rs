@@ -1,0 +1,65 @@
+//! `flowloom check --stats`: rows and registers beside those of the papers.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use common::{json, name, ok};
+
+/// Functions of ours that no paper gives a size for.
+const IN_NO_TABLE: &[&str] = &["conntrack", "gtpu_offload"];
+
+fn functions() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions");
+    let folders = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
+    let mut sources: Vec<_> = files.filter(|path| path.extension().is_some_and(|ending| ending == "efsm")).collect();
+    sources.sort();
+    sources
+}
+
+#[test]
+fn every_function_has_at_most_the_papers_rows_and_registers() {
+    let mut rows = BTreeSet::new();
+    for source in functions() {
+        let stats = json(&["check", name(&source), "--stats", "--json"]);
+        let function = stats["function"].as_str().unwrap();
+        let paper = &stats["paper"];
+        if IN_NO_TABLE.contains(&function) {
+            assert!(paper.is_null(), "{function}: {paper}");
+            continue;
+        }
+        assert_eq!(paper["is_within"], true, "{function}: {paper:#}");
+        assert!(rows.insert(paper["use_case"].as_str().unwrap().to_owned()), "{function}");
+        // The stateful elements are those of the paper, one by one.
+        let stateful = stats["elements"].as_array().unwrap().iter().filter(|e| e["is_stateful"] == true).count();
+        let elements = paper["elements"].as_array().unwrap();
+        assert_eq!(elements.len(), stateful, "{function}");
+        for element in elements {
+            for kind in ["rows", "registers", "globals"] {
+                let (here, most) = (element["here"][kind].as_u64().unwrap(), element["paper"][kind].as_u64().unwrap());
+                assert!(here <= most, "{function}: {element}");
+            }
+        }
+        let text = ok(&["check", name(&source), "--stats"]);
+        assert!(text.contains("beside `") && !text.contains("NO"), "{text}");
+    }
+    assert!(rows.len() >= 14, "{rows:?}");
+}
+
+#[test]
+fn what_is_larger_than_the_papers_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("big_flow.efsm");
+    let row = "on a { x += 1; pass; }\n";
+    let text = format!("function big_flow;\nstateful f {{ key ip.src; states a, b; reg x: u32; reg y: u8; {row}on a when x == 1 {{ pass; }}\n\
+                        on b when x == 1 {{ pass; }}\non b {{ y = 1; drop; }} }}\n").replace(row, "on a when x != 1 -> b { x += 1; pass; }\n");
+    std::fs::write(&path, text).unwrap();
+    let said = ok(&["check", name(&path), "--stats"]);
+    assert!(said.contains("beside `Big Flow Detector`, FlowBlaze table 3"), "{said}");
+    assert!(said.lines().any(|line| line.split_whitespace().eq(["f", "4", "3", "2+0", "1+0", "NO"])), "{said}");
+    let stats = json(&["check", name(&path), "--stats", "--json"]);
+    assert_eq!((&stats["paper"]["is_within"], &stats["sum"]["rows"]), (&false.into(), &4.into()));
+}
