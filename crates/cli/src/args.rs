@@ -55,6 +55,9 @@ pub(crate) enum Verb {
         after_help = "Examples:\n  flowloom fmt functions/big_flow/big_flow.efsm\n  flowloom fmt --check functions/"
     )]
     Fmt(FmtArgs),
+    /// Begin a function: a folder with source, scenarios, README and drawing
+    #[command(after_help = "Example:\n  flowloom new my_firewall --template gate && flowloom test my_firewall")]
+    New(NewArgs),
     /// Draw the state machines of a function
     #[command(after_help = "Examples:\n  flowloom draw functions/big_flow/big_flow.efsm -o big_flow.svg\n  \
                             flowloom draw functions/server_load_balancer/server_load_balancer.efsm --element bind --format dot")]
@@ -253,6 +256,27 @@ pub(crate) struct BuildArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What a new function does at first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Template {
+    /// Counts each flow's packets, up to a limit: states, a register, timers
+    Flow,
+    /// Lets in what answers: both directions in one context, two elements
+    Gate,
+    /// Hands on what is for one service: rows without states
+    Table,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct NewArgs {
+    /// The folder to make; its last part is the function's name
+    #[arg(value_name = "NAME")]
+    pub(crate) folder: PathBuf,
+    /// What the function does at first
+    #[arg(long, value_enum, default_value_t = Template::Flow)]
+    pub(crate) template: Template,
 }
 
 /// What a drawing is written as.

@@ -3,6 +3,8 @@
 mod paper;
 mod stats;
 
+use std::sync::Arc;
+
 use flowloom_bpf::{Interpreter, Program, disasm};
 use flowloom_exec::KernelEngine;
 use serde_json::{Value, json};
@@ -23,11 +25,16 @@ struct Fitness {
 
 pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
     let loaded = Loaded::from_args(&args.function)?;
-    let program = loaded.program(false)?;
+    // A function that cannot be lowered still has a machine, and sizes.
+    let program = match (loaded.program(false), loaded.function()) {
+        (Ok(program), _) => Ok(program),
+        (Err(Failure::Input(reason)), Some(_)) => Err(reason),
+        (Err(failure), _) => return Err(failure),
+    };
     let targets = fitness(&loaded, &program);
     let is_fit = targets.iter().all(|t| t.runs != Some(false));
     if args.json {
-        print_json(&as_json(&loaded, &program, &targets))?;
+        print_json(&as_json(&loaded, program.as_deref().ok(), &targets))?;
     } else {
         if let Loaded::Efsm { warnings, .. } = &loaded {
             warn(warnings);
@@ -44,27 +51,39 @@ pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
                 vec![t.target.to_owned(), runs.to_owned(), t.why.clone()]
             })
             .collect();
-        text.push_str(&format!("{}: {}\n", loaded.name(), counted(program.insns.len(), "eBPF instruction")));
+        let size = match &program {
+            Ok(program) => counted(program.insns.len(), "eBPF instruction"),
+            Err(_) => "not as eBPF".to_owned(),
+        };
+        text.push_str(&format!("{}: {size}\n", loaded.name()));
         text.push_str(&table(&["target", "runs", "why"], &rows, &[]));
         if args.stats {
             text.push('\n');
-            text.push_str(&stats(&loaded, &program));
+            text.push_str(&stats(&loaded, program.as_deref().ok()));
         }
-        if args.verbose {
+        if let (true, Ok(program)) = (args.verbose, &program) {
             text.push('\n');
-            text.push_str(&listing(&program)?);
+            text.push_str(&listing(program)?);
         }
         print(&text)?;
     }
     if is_fit { Ok(()) } else { Err(Failure::Finding) }
 }
 
-fn fitness(loaded: &Loaded, program: &std::sync::Arc<Program>) -> Vec<Fitness> {
+fn fitness(loaded: &Loaded, program: &Result<Arc<Program>, String>) -> Vec<Fitness> {
     let mut targets = Vec::new();
     if loaded.function().is_some() {
         targets.push(Fitness { target: "machine", runs: Some(true), why: String::new() });
     }
-    let interp = Interpreter::new(std::sync::Arc::clone(program));
+    let program = match program {
+        Ok(program) => program,
+        Err(reason) => {
+            let refused = |target| Fitness { target, runs: Some(false), why: reason.clone() };
+            targets.extend(["interp", "kernel"].map(refused));
+            return targets;
+        }
+    };
+    let interp = Interpreter::new(Arc::clone(program));
     targets.push(match interp {
         Ok(_) => Fitness { target: "interp", runs: Some(true), why: String::new() },
         Err(error) => Fitness { target: "interp", runs: Some(false), why: with_causes(&error) },
@@ -81,13 +100,13 @@ fn fitness(loaded: &Loaded, program: &std::sync::Arc<Program>) -> Vec<Fitness> {
     targets
 }
 
-fn stats(loaded: &Loaded, program: &Program) -> String {
+fn stats(loaded: &Loaded, program: Option<&Program>) -> String {
     if let Some(function) = loaded.function() {
         return stats::text(function);
     }
     let rows: Vec<Vec<String>> = program
-        .maps
         .iter()
+        .flat_map(|program| &program.maps)
         .map(|m| {
             let kind = format!("{:?}", m.kind).to_lowercase();
             vec![m.name.clone(), kind, m.key_bytes.to_string(), m.value_bytes.to_string(), m.max_entries.to_string()]
@@ -111,12 +130,12 @@ fn listing(program: &Program) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn as_json(loaded: &Loaded, program: &Program, targets: &[Fitness]) -> Value {
+fn as_json(loaded: &Loaded, program: Option<&Program>, targets: &[Fitness]) -> Value {
     let targets: Vec<Value> =
         targets.iter().map(|t| json!({"target": t.target, "runs": t.runs, "why": t.why})).collect();
     let mut value = json!({
         "function": loaded.name(),
-        "instructions": program.insns.len(),
+        "instructions": program.map(|program| program.insns.len()),
         "targets": targets,
     });
     if let Loaded::Efsm { function, warnings } = loaded {

@@ -14,6 +14,7 @@ mod fmt;
 mod live;
 mod load;
 mod map;
+mod new;
 mod output;
 mod port_by;
 mod report;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Verb::Test(verb) => test::test(verb),
         Verb::Build(verb) => build::build(verb),
         Verb::Fmt(verb) => fmt::fmt(verb),
+        Verb::New(verb) => new::new(verb),
         Verb::Draw(verb) => draw::draw(verb),
         Verb::Fields(verb) => fields::fields(verb),
         Verb::Map { verb } => map::map(verb),
