@@ -76,11 +76,6 @@ struct headers {
 	struct tcphdr *tcp;
 	struct icmp_hdr *icmp;		/* over IPv4 */
 	struct icmp_hdr *icmp6;		/* over IPv6 */
-	/*
-	 * 4 or 6, 0 without IP. Ask this and not `ip4`: the verifier does not know that a pointer to the packet is none to
-	 * nowhere, and would also follow the way for IPv6.
-	 */
-	__u8 version;
 	__u8 proto;			/* after the last IP or extension header */
 };
 
@@ -133,7 +128,6 @@ static __always_inline void parse_ipv4(struct headers *h, void *pos, void *end)
 	if (len < sizeof(*ip) || len > total || pos + len > end)
 		return;
 	h->ip4 = ip;
-	h->version = 4;
 	h->proto = ip->protocol;
 	if (!(ip->frag_off & bpf_htons(IPV4_OFFSET_MASK)))
 		parse_l4(h, pos + len, end, total - len);
@@ -147,7 +141,6 @@ static __always_inline void parse_ipv6(struct headers *h, void *pos, void *end)
 	if ((void *)(ip + 1) > end || ip->version != 6)
 		return;
 	h->ip6 = ip;
-	h->version = 6;
 	h->proto = ip->nexthdr;
 	left = bpf_ntohs(ip->payload_len);
 	pos = ip + 1;

@@ -89,10 +89,10 @@ int big_flow(struct xdp_md *ctx)
 
 	if (!h.ports)
 		return forward();
-	if (h.version == 4) {
+	if (h.ip4) {
 		key.src = v4_mapped(h.ip4->saddr);
 		key.dst = v4_mapped(h.ip4->daddr);
-	} else {
+	} else if (h.ip6) {
 		key.src = h.ip6->saddr;
 		key.dst = h.ip6->daddr;
 	}
@@ -121,9 +121,9 @@ int big_flow(struct xdp_md *ctx)
 	}
 	flow->deadline = now + QUIET_NS;
 
-	if (h.version == 4)
+	if (h.ip4)
 		set_tos(h.ip4, MARK);
-	else
+	else if (h.ip6)
 		set_traffic_class(h.ip6, MARK);
 	return forward();
 }

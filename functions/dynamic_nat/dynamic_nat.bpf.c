@@ -166,9 +166,10 @@ int dynamic_nat(struct xdp_md *ctx)
 	struct flow_key key = {};
 	struct flow *flow;
 	__u64 now = 0;
+	__u16 port;
 
 	if (!h.ip4 || !h.ports)
-		return untranslated(&h, in_port);
+		goto untranslated;
 
 	key.src = h.ip4->saddr;
 	key.dst = h.ip4->daddr;
@@ -185,23 +186,26 @@ int dynamic_nat(struct xdp_md *ctx)
 	if (flow) {
 		flow->deadline = now + QUIET_NS;
 		if (in_port != INSIDE)
-			return untranslated(&h, in_port);
-		return from_inside(&h, flow->port, now);
-	}
-	if (in_port == INSIDE) {
+			goto untranslated;
+		port = flow->port;
+	} else if (in_port == INSIDE) {
 		struct flow mine = {};
 
 		now = now ?: bpf_ktime_get_ns();
 		mine.deadline = now + QUIET_NS;
-		mine.port = next_port | FIRST_PORT;
+		mine.port = port = next_port | FIRST_PORT;
 		if (bpf_map_update_elem(&flows, &key, &mine, BPF_NOEXIST))
-			mine.port = 0;
+			port = 0;
 		else
 			next_port++;
-		return from_inside(&h, mine.port, now);
-	}
-	if (in_port == OUTSIDE && h.ip4->daddr == bpf_htonl(PUBLIC))
+	} else if (in_port == OUTSIDE && h.ip4->daddr == bpf_htonl(PUBLIC)) {
 		return from_outside(&h);
+	} else {
+		goto untranslated;
+	}
+	return from_inside(&h, port, now);
+
+untranslated:
 	return untranslated(&h, in_port);
 }
 

@@ -70,9 +70,9 @@ int policer(struct xdp_md *ctx)
 	__u64 now_ns;
 	__u32 now;
 
-	if (h.version == 4)
+	if (h.ip4)
 		src = v4_mapped(h.ip4->saddr);
-	else if (h.version == 6 && !is_neighbour_discovery(&h))
+	else if (h.ip6 && !is_neighbour_discovery(&h))
 		src = h.ip6->saddr;
 	else
 		return forward();

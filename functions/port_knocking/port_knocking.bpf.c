@@ -88,9 +88,9 @@ int port_knocking(struct xdp_md *ctx)
 	struct host *host;
 	__u64 now = 0;
 
-	if (h.version == 4)
+	if (h.ip4)
 		src = v4_mapped(h.ip4->saddr);
-	else if (h.version == 6)
+	else if (h.ip6)
 		src = h.ip6->saddr;
 	else
 		return XDP_DROP;

@@ -68,10 +68,10 @@ static __always_inline int forward(__u32 port)
 /* Whether the source is the larger endpoint. */
 static __always_inline bool is_downward(const struct headers *h)
 {
-	if (h->version == 4) {
+	if (h->ip4) {
 		if (h->ip4->saddr != h->ip4->daddr)
 			return bpf_ntohl(h->ip4->saddr) > bpf_ntohl(h->ip4->daddr);
-	} else {
+	} else if (h->ip6) {
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 			__u32 src = bpf_ntohl(h->ip6->saddr.in6_u.u6_addr32[i]);
@@ -90,10 +90,10 @@ static __always_inline void fill_key(struct flow_key *key, const struct headers 
 	struct endpoint *src = downward ? &key->high : &key->low;
 	struct endpoint *dst = downward ? &key->low : &key->high;
 
-	if (h->version == 4) {
+	if (h->ip4) {
 		src->addr = v4_mapped(h->ip4->saddr);
 		dst->addr = v4_mapped(h->ip4->daddr);
-	} else {
+	} else if (h->ip6) {
 		src->addr = h->ip6->saddr;
 		dst->addr = h->ip6->daddr;
 	}
@@ -159,7 +159,7 @@ static __always_inline bool is_needed(struct xdp_md *ctx, const struct headers *
 	if (h->icmp)
 		return h->icmp->type == ICMP_UNREACHABLE || h->icmp->type == ICMP_TIME_EXCEEDED ||
 		       h->icmp->type == ICMP_PARAMETER_PROBLEM;
-	if (h->version)
+	if (h->ip4 || h->ip6)
 		return h->proto == IPPROTO_UDP;	/* later fragments */
 	return is_arp(ctx);
 }
