@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::locks::Locks;
+
 /// The deadline of a timer that does not run: it never comes, not even at the last moment that the clock can show.
 pub const NO_DEADLINE: u64 = u64::MAX;
 
@@ -25,6 +27,9 @@ pub struct ContextLayout {
     /// Keys and records that are there from the start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preloaded: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Who writes a record holds the lock of its key; `None` where only one CPU writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locks: Option<Locks>,
 }
 
 /// One field of a record.

@@ -135,6 +135,7 @@ impl fmt::Display for Text<'_> {
             Op::Branch { width, cond, dst, src, off } => {
                 write!(f, "if {} {} {} goto {off:+}", reg(width, dst), cond.symbol(), operand(width, src))
             }
+            Op::MayGoto { off } => write!(f, "may_goto {off:+}"),
             Op::Call { helper } => match helpers::name_of(helper) {
                 Some(name) => write!(f, "call {name}"),
                 None => write!(f, "call {helper}"),

@@ -62,6 +62,8 @@ pub mod jmp {
     pub const JLE: u8 = 0xb0;
     pub const JSLT: u8 = 0xc0;
     pub const JSLE: u8 = 0xd0;
+    /// `may_goto` of Linux, no part of the standard.
+    pub const JCOND: u8 = 0xe0;
 }
 
 /// Access sizes, bits 3 and 4 of a load or store [RFC 9669 5].
@@ -82,6 +84,13 @@ pub mod mode {
     pub const MEM: u8 = 0x60;
     pub const MEMSX: u8 = 0x80;
     pub const ATOMIC: u8 = 0xc0;
+}
+
+/// Atomic operations that give the old value, besides those of [`alu`] plus 1: the immediate [RFC 9669 5.3].
+pub mod atomic {
+    pub const XCHG: i32 = 0xe1;
+    /// Compares with r0, and leaves the old value there.
+    pub const CMPXCHG: i32 = 0xf1;
 }
 
 /// The source bit: operand is a register.

@@ -15,6 +15,7 @@ pub mod elf;
 pub mod helpers;
 pub mod insn;
 pub mod interp;
+pub mod locks;
 pub mod op;
 #[cfg(test)]
 mod op_gen;

@@ -359,6 +359,9 @@ pub enum Op {
     JumpLong { distance: i32 },
     /// `if dst cond src goto`.
     Branch { width: Width, cond: Cond, dst: Reg, src: Operand, off: i16 },
+    /// `may_goto`: on without a jump, but for a program that has passed too many of them. Linux has it from 6.9 on, the
+    /// standard does not.
+    MayGoto { off: i16 },
     /// Calls a helper by number.
     Call { helper: i32 },
     /// Calls a function of the program.
@@ -586,6 +589,10 @@ impl Fields {
                     Ok(Op::JumpLong { distance: insn.imm })
                 }
             }
+            jmp::JCOND if is64 && insn.code & SRC_REG == 0 => {
+                self.reserved(&["dst", "src", "imm"])?;
+                Ok(Op::MayGoto { off: insn.off })
+            }
             jmp::CALL if is64 && insn.code & SRC_REG == 0 => {
                 self.reserved(&["dst", "off"])?;
                 match insn.src {
@@ -642,7 +649,7 @@ impl Op {
     /// How far a jump or a call inside the program goes from the next instruction, in slots.
     pub const fn distance(self) -> Option<i64> {
         match self {
-            Op::Jump { off } | Op::Branch { off, .. } => Some(off as i64),
+            Op::Jump { off } | Op::Branch { off, .. } | Op::MayGoto { off } => Some(off as i64),
             Op::JumpLong { distance } | Op::CallLocal { distance } => Some(distance as i64),
             // Counted from the second slot, as the kernel does.
             Op::LoadFunc { distance, .. } => Some(distance as i64),
@@ -734,6 +741,7 @@ impl Op {
                 let class = if width == Width::W64 { class::JMP } else { class::JMP32 };
                 with(class | cond.bits(), dst, src, off)
             }
+            Op::MayGoto { off } => one(class::JMP | jmp::JCOND, zero, 0, off, 0),
             Op::Call { helper } => one(class::JMP | jmp::CALL, zero, call::HELPER, 0, helper),
             Op::CallLocal { distance } => one(class::JMP | jmp::CALL, zero, call::LOCAL, 0, distance),
             Op::CallKfunc { id } => one(class::JMP | jmp::CALL, zero, call::KFUNC, 0, id),

@@ -33,7 +33,7 @@ pub(crate) fn op(rng: &mut Rng) -> Op {
     let (dst, src, base) = (reg(rng, false), reg(rng, true), reg(rng, true));
     let size = *rng.pick(&Size::ALL);
     let narrow = *rng.pick(&[Size::B, Size::H, Size::W]);
-    match rng.below(22) {
+    match rng.below(23) {
         0..=3 => Op::Alu { width: width(rng), op: *rng.pick(&AluOp::ALL), dst, src: operand(rng) },
         4 => match width(rng) {
             Width::W64 => Op::MovSx { width: Width::W64, from: narrow, dst, src },
@@ -75,6 +75,7 @@ pub(crate) fn op(rng: &mut Rng) -> Op {
             1 => Op::CallLocal { distance: imm(rng) },
             _ => Op::CallKfunc { id: imm(rng) },
         },
+        21 => Op::MayGoto { off: off(rng) },
         _ => Op::Exit,
     }
 }

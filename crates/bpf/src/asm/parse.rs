@@ -33,6 +33,7 @@ pub(super) fn set_distance(op: Op, to: i64) -> Result<Op, &'static str> {
     let long = || i32::try_from(to).map_err(|_| "a distance of 32 bits");
     Ok(match op {
         Op::Jump { .. } => Op::Jump { off: short()? },
+        Op::MayGoto { .. } => Op::MayGoto { off: short()? },
         Op::Branch { width, cond, dst, src, .. } => Op::Branch { width, cond, dst, src, off: short()? },
         Op::JumpLong { .. } => Op::JumpLong { distance: long()? },
         Op::CallLocal { .. } => Op::CallLocal { distance: long()? },
@@ -222,13 +223,14 @@ impl<'a> Line<'a> {
         match word.as_str() {
             "exit" => Ok(Op::Exit.into()),
             "goto" => Ok(Parsed { op: Op::Jump { off: 0 }, target: Some(self.target()?) }),
+            "may_goto" => Ok(Parsed { op: Op::MayGoto { off: 0 }, target: Some(self.target()?) }),
             "gotol" => Ok(Parsed { op: Op::JumpLong { distance: 0 }, target: Some(self.target()?) }),
             "if" => self.branch(),
             "call" => self.call(),
             "lock" => self.lock().map(Parsed::from),
             _ => {
                 self.at = start;
-                self.fail("an instruction: an assignment, `if`, `goto`, `gotol`, `call`, `lock` or `exit`")
+                self.fail("an instruction: an assignment, `if`, `goto`, `gotol`, `may_goto`, `call`, `lock` or `exit`")
             }
         }
     }

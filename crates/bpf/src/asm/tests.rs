@@ -80,6 +80,7 @@ fn table() -> Vec<(u8, u8, u8, i16, i32, String)> {
     }
     row(0x05, 0, 0, -2, 0, "goto -2".into());
     row(0x06, 0, 0, 0, 70000, "gotol +70000".into());
+    row(0xe5, 0, 0, 3, 0, "may_goto +3".into());
     row(0x85, 0, 0, 0, 1, "call map_lookup_elem".into());
     row(0x85, 0, 0, 0, 999, "call 999".into());
     row(0x85, 0, 1, 0, 7, "call pc+7".into());
@@ -220,7 +221,7 @@ fn errors_name_the_place() {
         ("r1 += w2", "line 1, column 7: found `w2`, expected a 64-bit register, `r0` to `r10`"),
         (
             "exit\n  r11 = 5",
-            "line 2, column 3: found `r11`, expected an instruction: an assignment, `if`, `goto`, `gotol`, `call`, `lock` or `exit`",
+            "line 2, column 3: found `r11`, expected an instruction: an assignment, `if`, `goto`, `gotol`, `may_goto`, `call`, `lock` or `exit`",
         ),
         (
             "r1 = 3000000000",

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::context::{ContextLayout, LayoutField};
+use crate::locks::{CELL_BYTES, CELLS};
 use crate::program::{MapDef, MapKind};
 
 /// The version that is written. Version 1, which had neither successors nor contexts from the start, is read as well.
@@ -70,6 +71,10 @@ pub(super) enum LayoutFault {
     Place { what: &'static str, name: String, offset_bytes: u32, size_bytes: u32, why: &'static str },
     #[error("context {index} that is there from the start: {what} is {found}, expected {expected}")]
     Preloaded { index: usize, what: &'static str, found: String, expected: String },
+    #[error(
+        "{cells} locks at byte {offset_bytes}, expected a power of two up to {CELLS} at a multiple of {CELL_BYTES}"
+    )]
+    Locks { cells: u32, offset_bytes: u32 },
 }
 
 /// Checks that a layout describes the records of `map`; gives back its fields by their place.
@@ -118,6 +123,12 @@ pub(super) fn check_layout<'a>(layout: &'a ContextLayout, map: &MapDef) -> Resul
             return Err(beyond("state", &layout.element, succession.state_offset, 2));
         }
     }
+    if let Some(locks) = &layout.locks {
+        let is_whole = locks.cells.is_power_of_two() && locks.offset_bytes.is_multiple_of(CELL_BYTES);
+        if !is_whole || locks.cells > CELLS {
+            return Err(LayoutFault::Locks { cells: locks.cells, offset_bytes: locks.offset_bytes });
+        }
+    }
     preloaded(layout, map)?;
     Ok(fields)
 }
@@ -154,6 +165,7 @@ mod tests {
     use super::*;
     use crate::context::Succession;
     use crate::elf::tests::samples;
+    use crate::locks::Locks;
 
     #[test]
     fn other_versions() {
@@ -181,6 +193,10 @@ mod tests {
         for (layout, expected) in [
             (ContextLayout { fields: vec![field(0, 3)], ..good.clone() }, "a field takes 1, 2, 4, 8 or 16 bytes"),
             (ContextLayout { fields: vec![field(9, 16)], ..good.clone() }, "beyond the end"),
+            (
+                ContextLayout { locks: Some(Locks { offset_bytes: 0, cells: 0 }), ..good.clone() },
+                "0 locks at byte 0, expected a power of two",
+            ),
             (ContextLayout { deadline_offsets: vec![17], ..good.clone() }, "deadline `knock` of 8 bytes at byte 17"),
             (ContextLayout { succession: succession(23, 0), ..good.clone() }, "state `knock` of 2 bytes at byte 23"),
             (ContextLayout { succession: succession(0, 17), ..good.clone() }, "deadline `knock` of 8 bytes at byte 17"),

@@ -115,7 +115,8 @@ impl<'a> Lowering<'a> {
         // All packets that the row can match.
         let needs: Vec<u32> = row.fields().into_iter().map(mask_of).filter(|&any| any != 0).collect();
         let masks = self.masks(element).into_iter().filter(|mask| needs.iter().all(|any| mask & any != 0));
-        self.path = Facts { masks: masks.collect(), ..Facts::default() };
+        let held = std::mem::take(&mut self.path.held);
+        self.path = Facts { masks: masks.collect(), held, ..Facts::default() };
         true
     }
 

@@ -90,10 +90,16 @@ pub(crate) enum Op {
     Store { size: Size, base: Reg, offset: i16, src: Operand },
     /// `*(base + offset) += src`, atomically; 4 or 8 bytes.
     AtomicAdd { size: Size, base: Reg, offset: i16, src: Reg },
+    /// `*(base + offset) = src` where r0 was there, in one; what was there goes to r0. 8 bytes.
+    CompareExchange { base: Reg, offset: i16, src: Reg },
+    /// `*(base + offset)` and `src` change places, in one; 8 bytes.
+    Exchange { base: Reg, offset: i16, src: Reg },
     /// To `target` where the relation holds.
     Jump { wide: bool, op: u8, left: Reg, right: Operand, target: Label },
     /// To `target`.
     Goto(Label),
+    /// To there where the program has come by here too often, otherwise on.
+    MayGoto(Label),
     /// A place to jump to.
     Label(Label),
     /// A helper with `arguments` in r1..; the result is in r0, r1 to r5 are lost.
@@ -116,13 +122,15 @@ impl Op {
             | Op::MapValue { dst, .. }
             | Op::Load { dst, .. }
             | Op::Forget { reg: dst } => Some(dst),
+            Op::CompareExchange { .. } => Some(R0),
+            Op::Exchange { src, .. } => Some(src),
             _ => None,
         }
     }
 
     /// Whether the instruction only defines its register.
     pub(crate) fn is_pure(&self) -> bool {
-        self.def().is_some()
+        self.def().is_some() && !matches!(self, Op::CompareExchange { .. } | Op::Exchange { .. })
     }
 
     /// Calls `visit` with each register that the instruction reads.
@@ -146,7 +154,12 @@ impl Op {
                 visit(base);
                 operand(src, &mut visit);
             }
-            Op::AtomicAdd { base, src, .. } => {
+            Op::CompareExchange { base, src, .. } => {
+                visit(R0);
+                visit(base);
+                visit(src);
+            }
+            Op::AtomicAdd { base, src, .. } | Op::Exchange { base, src, .. } => {
                 visit(base);
                 visit(src);
             }
@@ -161,6 +174,7 @@ impl Op {
             | Op::MapValue { .. }
             | Op::Forget { .. }
             | Op::Goto(_)
+            | Op::MayGoto(_)
             | Op::Label(_)
             | Op::Line(_) => {}
         }
@@ -197,7 +211,9 @@ impl Op {
                 *base = to(*base);
                 operand(src, &mut to);
             }
-            Op::AtomicAdd { base, src, .. } => {
+            Op::AtomicAdd { base, src, .. }
+            | Op::CompareExchange { base, src, .. }
+            | Op::Exchange { base, src, .. } => {
                 *base = to(*base);
                 *src = to(*src);
             }
@@ -205,7 +221,7 @@ impl Op {
                 *left = to(*left);
                 operand(right, &mut to);
             }
-            Op::Goto(_) | Op::Label(_) | Op::Call { .. } | Op::Exit | Op::Line(_) => {}
+            Op::Goto(_) | Op::MayGoto(_) | Op::Label(_) | Op::Call { .. } | Op::Exit | Op::Line(_) => {}
         }
     }
 }

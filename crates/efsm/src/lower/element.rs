@@ -29,7 +29,9 @@ impl<'a> Lowering<'a> {
         let element = &function.elements[index];
         let plan = self.plans[index].clone();
         let all_masks = self.masks(index);
-        self.path = Facts { masks: all_masks.clone(), now_may_be_known: index > 0, ..Facts::default() };
+        let held = self.locking.at_entry(index);
+        self.path =
+            Facts { masks: all_masks.clone(), now_may_be_known: index > 0, held: held.clone(), ..Facts::default() };
         self.builder.push(Op::Line(element.span));
         if let Some(anew) = plan.anew {
             self.builder.place(anew);
@@ -51,8 +53,9 @@ impl<'a> Lowering<'a> {
             }
         }
         self.builder.place(plan.no_key);
-        self.path = Facts { masks: all_masks, ..Facts::default() };
+        self.path = Facts { masks: all_masks, held, ..Facts::default() };
         self.emit_otherwise(index, element, Counter::NoKey);
+        self.emit_contended();
     }
 
     /// To the label of the class that the valid headers belong to.
@@ -99,6 +102,7 @@ impl<'a> Lowering<'a> {
         self.path.masks = masks;
         self.builder.place(keyed);
         self.mark_seen(index);
+        self.acquire(index);
         self.map_arguments(map, plan.key_slot);
         self.builder.call(helper::MAP_LOOKUP_ELEM, 2);
         let context = self.builder.dup(R0);

@@ -45,7 +45,7 @@ impl Lowering<'_> {
     /// Goes on where there are so many bytes from `base` on. What the parse has found is there; the kernel's verifier wants
     /// to see it for each address.
     fn ensure(&mut self, base: Reg, bytes: i16) {
-        let Some(no_room) = self.no_room else { return };
+        let no_room = self.no_room();
         let b = &mut self.builder;
         let end = b.dup(base);
         b.alu64(alu::ADD, end, Operand::Imm(bytes.into()));
@@ -70,7 +70,8 @@ impl Lowering<'_> {
     }
 
     fn adjust_head(&mut self, distance: Operand) {
-        let (Some(ctx), Some(no_room)) = (self.ctx, self.no_room) else { return };
+        let Some(ctx) = self.ctx else { return };
+        let no_room = self.no_room();
         let b = &mut self.builder;
         match distance {
             Operand::Imm(imm) => b.set(R2, imm as u64),

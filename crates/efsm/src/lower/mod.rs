@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Steps: [`parse`] walks the parse graph and splits it by which headers are valid, so that every way out of the parse
-//! knows them; [`key`] builds the flow key; [`element`] finds the context and looks at its timers; [`tree`] makes of the rows of
+//! knows them; [`key`] builds the flow key; [`element`] finds the context and looks at its timers, [`lock`] keeps
+//! other CPUs from it meanwhile; [`tree`] makes of the rows of
 //! a state a decision tree that tests nothing twice, and of each row a body, apart for stored and absent contexts (the
 //! registers of an absent one are constants); [`context`] updates and stores; [`value`] computes expressions; [`actions`] and
 //! [`write`] change the packet with its checksums; [`steps`] and [`frame`] the frame as a whole, after which a later element
@@ -20,8 +21,8 @@
 //! Holds before: the model is checked. Holds after: the program terminates without loops, touches only checked packet
 //! bytes, and leaves maps and packet as the machine does.
 //!
-//! Limits: contexts of one flow must be handled by one CPU at a time (`docs/adr/0008-one-cpu-a-flow.md`); 512 bytes of
-//! stack bound the key, the record and what registers cannot hold.
+//! Limits: only with [`LowerOptions::attached`] may several CPUs handle contexts of one flow at a time; 512 bytes of stack
+//! bound the key, the record and what registers cannot hold.
 
 mod actions;
 mod asm;
@@ -31,6 +32,7 @@ mod element;
 mod frame;
 mod key;
 mod lacks;
+mod lock;
 mod parse;
 mod regalloc;
 mod steps;
@@ -52,6 +54,7 @@ use crate::model::{Element, Expr, Function, NewValue, Row, Terminal, Wide, Write
 pub use lacks::{Lack, kernel_lacks};
 
 use asm::{Builder, FP, Label, Op, Operand, R0, R1, R2, R3, R4, Reg, Size};
+use lock::Locking;
 use tree::Facts;
 
 /// The section of programs that are lowered.
@@ -73,8 +76,8 @@ const BROADCAST_EXCLUDE_INGRESS: u64 = 1 << 3 | 1 << 4;
 pub struct LowerOptions {
     /// Count hits of rows, expiries and flows in maps of their own ([`crate::Coverage::from_snapshot`] reads them).
     pub counters: bool,
-    /// It is to run on interfaces, where several CPUs may run it at once and nobody can remember every flow: counters are
-    /// added to atomically, and flows are not counted.
+    /// It is to run on interfaces, where several CPUs may run it at once and nobody can remember every flow: packets lock
+    /// the contexts that they may change, counters are added to atomically, and flows are not counted.
     pub attached: bool,
 }
 
@@ -194,8 +197,8 @@ struct Lowering<'a> {
     ctx: Option<Reg>,
     /// Where packets of one's own are made on the stack.
     made_slot: i16,
-    /// Where packets go that cannot be changed as they should.
-    no_room: Option<Label>,
+    /// Where packets go that cannot be changed as they should, by the locks that they hold.
+    no_room: BTreeMap<lock::Held, Label>,
     data: Reg,
     data_end: Reg,
     valid: Reg,
@@ -216,6 +219,7 @@ struct Lowering<'a> {
     /// The code of rows with steps.
     tails: BTreeMap<actions::TailKey, actions::Tail>,
     path: Facts,
+    locking: Locking,
 }
 
 impl<'a> Lowering<'a> {
@@ -307,6 +311,14 @@ impl<'a> Lowering<'a> {
             (add_map(MapDef { initial: Some(vec![0; bytes as usize]), ..hits }), table)
         });
 
+        let mut locking = if options.attached { Locking::of(function, &mut builder) } else { Locking::default() };
+        maps.extend(locking.map(maps.len() as u32));
+        for (i, plan) in plans.iter().enumerate() {
+            if let Some(layout) = plan.map.and_then(|map| maps[map as usize].layout.as_mut()) {
+                layout.locks = locking.locks(i);
+            }
+        }
+
         let graph = &*function.graph;
         let shape = parse::Shape::of(&function.elements, graph);
         let changes_frame = function.elements.iter().flat_map(|e| &e.rows).any(|row| row.actions.changes_frame());
@@ -335,7 +347,7 @@ impl<'a> Lowering<'a> {
             needed_from: (0..function.elements.len()).map(|from| parse::needed(&function.elements[from..])).collect(),
             ctx: (changes_frame || copies::are_sent(function)).then(|| builder.reg()),
             made_slot,
-            no_room: changes_frame.then(|| builder.label()),
+            no_room: BTreeMap::new(),
             data: builder.reg(),
             data_end: builder.reg(),
             valid: builder.reg(),
@@ -355,6 +367,7 @@ impl<'a> Lowering<'a> {
             globals: BTreeMap::new(),
             tails: BTreeMap::new(),
             path: Facts::default(),
+            locking,
             builder,
         }
     }
@@ -367,8 +380,9 @@ impl<'a> Lowering<'a> {
         for element in 0..self.function.elements.len() {
             self.emit_element(element);
         }
-        if let Some(no_room) = self.no_room {
-            self.builder.place(no_room);
+        for (held, label) in std::mem::take(&mut self.no_room) {
+            self.builder.place(label);
+            self.path.held = held;
             self.exit(Verdict::Aborted);
         }
     }
@@ -433,6 +447,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn exit(&mut self, verdict: Verdict) {
+        self.release();
         self.builder.exit_with(verdict.number());
     }
 
@@ -444,6 +459,7 @@ impl<'a> Lowering<'a> {
             Terminal::Reply => self.exit(Verdict::Tx),
             Terminal::Flood => self.redirect(None, BROADCAST_EXCLUDE_INGRESS),
             Terminal::Goto(element) => {
+                self.hand_over(usize::from(*element));
                 let plan = &self.plans[usize::from(*element)];
                 let entry = plan.anew.filter(|_| anew).unwrap_or(plan.entry);
                 self.builder.goto(entry);
@@ -455,6 +471,7 @@ impl<'a> Lowering<'a> {
     /// Leaves by a port, or by those that the flags say.
     fn redirect(&mut self, port: Option<Operand>, flags: u64) {
         let Some(map) = self.ports_map else { return };
+        self.release();
         let b = &mut self.builder;
         match port {
             Some(Operand::Reg(reg)) => b.copy(R2, reg),

@@ -21,7 +21,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use flowloom_bpf::insn::{SRC_REG, alu, call, class, imm64, jmp, mode, size};
+use flowloom_bpf::insn::{SRC_REG, alu, atomic, call, class, imm64, jmp, mode, size};
 use flowloom_bpf::{Insn, LineInfo};
 
 use super::LowerError;
@@ -128,7 +128,7 @@ fn simplify_jumps(ops: &mut Vec<Op>) {
         let mut threaded = ops.clone();
         for op in &mut threaded {
             match op {
-                Op::Goto(target) | Op::Jump { target, .. } => *target = thread(*target),
+                Op::Goto(target) | Op::MayGoto(target) | Op::Jump { target, .. } => *target = thread(*target),
                 _ => {}
             }
         }
@@ -146,7 +146,7 @@ fn simplify_jumps(ops: &mut Vec<Op>) {
         let used: BTreeSet<Label> = threaded
             .iter()
             .filter_map(|op| match op {
-                Op::Goto(target) | Op::Jump { target, .. } => Some(*target),
+                Op::Goto(target) | Op::MayGoto(target) | Op::Jump { target, .. } => Some(*target),
                 _ => None,
             })
             .collect();
@@ -186,7 +186,7 @@ fn for_each_live(ops: &[Op], regs: usize, mut visit: impl FnMut(usize, &Op, &Reg
     for (i, op) in ops.iter().enumerate() {
         match op {
             Op::Label(_) if i != 0 => starts.push(i),
-            Op::Jump { .. } | Op::Goto(_) | Op::Exit => starts.push(i + 1),
+            Op::Jump { .. } | Op::Goto(_) | Op::MayGoto(_) | Op::Exit => starts.push(i + 1),
             _ => {}
         }
     }
@@ -211,7 +211,7 @@ fn for_each_live(ops: &[Op], regs: usize, mut visit: impl FnMut(usize, &Op, &Reg
         .enumerate()
         .map(|(b, range)| match &ops[range.end - 1] {
             Op::Goto(target) => vec![block_of[target]],
-            Op::Jump { target, .. } => vec![block_of[target], b + 1],
+            Op::Jump { target, .. } | Op::MayGoto(target) => vec![block_of[target], b + 1],
             Op::Exit => Vec::new(),
             _ => vec![b + 1],
         })
@@ -574,12 +574,22 @@ fn encode(ops: &[Op], source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), Low
                 off: offset,
                 imm: alu::ADD.into(),
             }),
+            Op::CompareExchange { base, offset, src } | Op::Exchange { base, offset, src } => insns.push(Insn {
+                code: class::STX | mode::ATOMIC | size::DW,
+                dst: base.0 as u8,
+                src: src.0 as u8,
+                off: offset,
+                imm: if matches!(op, Op::Exchange { .. }) { atomic::XCHG } else { atomic::CMPXCHG },
+            }),
             Op::Jump { wide, op, left, right, target } => {
                 let (code, src, imm) = with_source(jump_class(wide) | op, right);
                 insns.push(Insn { code, dst: left.0 as u8, src, off: distance(&target)?, imm });
             }
             Op::Goto(target) => {
                 insns.push(Insn { code: class::JMP | jmp::JA, off: distance(&target)?, ..Insn::default() });
+            }
+            Op::MayGoto(target) => {
+                insns.push(Insn { code: class::JMP | jmp::JCOND, off: distance(&target)?, ..Insn::default() });
             }
             Op::Call { helper, .. } => {
                 insns.push(Insn { code: class::JMP | jmp::CALL, src: call::HELPER, imm: helper, ..Insn::default() })

@@ -9,6 +9,7 @@ use flowloom_bpf::insn::jmp;
 
 use super::Lowering;
 use super::asm::{Label, Op, Operand};
+use super::lock::Held;
 use super::parse::{mask_of, reads_now};
 use super::value::{Env, Item};
 use crate::layout::Counter;
@@ -32,6 +33,8 @@ pub(super) struct Facts {
     pub(super) now_may_be_known: bool,
     /// Whether the table of an absent context was found full; where it was not, the context is stored for the time being.
     pub(super) full: Option<bool>,
+    /// The locks that it holds.
+    pub(super) held: Held,
 }
 
 /// The tree of one state (or of the absent context, or of a stateless element).

@@ -34,6 +34,13 @@ fn state(engine: &mut dyn Datapath) -> Snapshot {
     snapshot
 }
 
+/// How many locks are held.
+fn held(engine: &mut dyn Datapath) -> usize {
+    let snapshot = engine.snapshot().unwrap();
+    let cells = snapshot.maps.get(layout::LOCKS_MAP).into_iter().flat_map(|map| map.values());
+    cells.flat_map(|cells| cells.chunks(64)).filter(|cell| cell[..8] != [0; 8]).count()
+}
+
 /// Runs the steps on the machine and on the lowered program, with a sweep wherever the time reaches a multiple of
 /// `sweep_ns`, and gives back what was reached.
 ///
@@ -41,16 +48,18 @@ fn state(engine: &mut dyn Datapath) -> Snapshot {
 /// They differ.
 #[track_caller]
 pub(crate) fn agree(function: &Arc<Function>, steps: &[Step], sweep_ns: u64, start: Option<&Snapshot>) -> Coverage {
-    let [mut without, mut with] = [false, true].map(|counters| {
-        let program = lower(function, &LowerOptions { counters, ..LowerOptions::default() })
-            .unwrap_or_else(|e| panic!("{e}\n{}", text(function)));
-        Interpreter::new(Arc::new(program)).unwrap_or_else(|e| panic!("{e}\n{}", text(function)))
-    });
+    let [mut without, mut with, mut attached] =
+        [(false, false), (true, false), (false, true)].map(|(counters, attached)| {
+            let program = lower(function, &LowerOptions { counters, attached })
+                .unwrap_or_else(|e| panic!("{e}\n{}", text(function)));
+            Interpreter::new(Arc::new(program)).unwrap_or_else(|e| panic!("{e}\n{}", text(function)))
+        });
     let mut machine = Machine::new(Arc::clone(function));
     if let Some(start) = start {
         machine.restore(start).unwrap();
         without.restore(start).unwrap();
         with.restore(start).unwrap();
+        attached.restore(start).unwrap();
     }
     let mut swept = steps.first().map_or(0, |s| s.now_ns / sweep_ns);
     for (i, step) in steps.iter().enumerate() {
@@ -59,12 +68,14 @@ pub(crate) fn agree(function: &Arc<Function>, steps: &[Step], sweep_ns: u64, sta
         let place = |what: &str| format!("{what} {i} of {}: {step:x?}\n{}", steps.len(), text(function));
         if step.now_ns / sweep_ns > swept {
             swept = step.now_ns / sweep_ns;
-            for engine in [&mut machine as &mut dyn Datapath, &mut without, &mut with] {
+            for engine in [&mut machine as &mut dyn Datapath, &mut without, &mut with, &mut attached] {
                 engine.sweep(swept * sweep_ns).unwrap();
             }
         }
         let expected = machine.process(&packet, &choices).unwrap();
-        for (engine, what) in [(&mut without, "packet"), (&mut with, "packet, with counters,")] {
+        for (engine, what) in
+            [(&mut without, "packet"), (&mut with, "packet, with counters,"), (&mut attached, "packet, with locks,")]
+        {
             let found = engine.process(&packet, &choices).unwrap_or_else(|e| panic!("{e}: {}", place(what)));
             assert_eq!(found, expected, "found, expected: {}", place(what));
         }
@@ -76,6 +87,8 @@ pub(crate) fn agree(function: &Arc<Function>, steps: &[Step], sweep_ns: u64, sta
             let expected = state(&mut machine);
             assert_eq!(state(&mut without), expected, "found, expected: {}", place("state after packet"));
             assert_eq!(state(&mut with), expected, "found, expected: {}", place("state with counters after packet"));
+            assert_eq!(state(&mut attached), expected, "found, expected: {}", place("state with locks after packet"));
+            assert_eq!(held(&mut attached), 0, "{}", place("locks held after packet"));
         }
     }
     let counted = Coverage::from_snapshot(function, &with.snapshot().unwrap()).unwrap();

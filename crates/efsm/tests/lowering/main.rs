@@ -6,5 +6,6 @@ mod agree;
 mod fields;
 mod golden;
 mod limits;
+mod locks;
 mod random;
 mod sources;

@@ -7,6 +7,7 @@ use flowloom_testkit::Rng;
 use super::samples::{call_local, data, exit, load64, mov};
 use crate::context::{ContextLayout, LayoutField, StateSuccessor, Succession};
 use crate::insn::{Insn, alu, class, imm64, jmp, mode, size};
+use crate::locks::Locks;
 use crate::program::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MapDef, MapKind, Program};
 
 const TEXTS: [&str; 8] =
@@ -45,6 +46,7 @@ fn layout(rng: &mut Rng, value_bytes: u32) -> ContextLayout {
         sweep_ns: rng.next_u64(),
         succession: (value_bytes >= 8 && rng.chance(1, 3)).then(|| succession(rng, value_bytes)),
         preloaded: Vec::new(),
+        locks: rng.chance(1, 3).then(|| Locks { offset_bytes: 64 * rng.below(99) as u32, cells: 1 << rng.below(9) }),
     }
 }
 

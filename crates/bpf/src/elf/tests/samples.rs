@@ -57,6 +57,7 @@ pub(in crate::elf) fn layout() -> ContextLayout {
         sweep_ns: 1_000_000_000,
         succession: None,
         preloaded: vec![(vec![7; 13], vec![1; 24])],
+        locks: None,
     }
 }
 

@@ -60,6 +60,7 @@ fn sensible(rng: &mut Rng) -> Op {
     let off = *rng.pick(&[-8, -16, -4, 0, 1, 4, 8, 12, 64]);
     match op_gen::op(rng) {
         Op::Jump { .. } | Op::JumpLong { .. } => Op::Jump { off: small },
+        Op::MayGoto { .. } => Op::MayGoto { off: small },
         Op::Branch { width, cond, dst, src, .. } => Op::Branch { width, cond, dst, src, off: small },
         Op::Call { .. } | Op::CallKfunc { .. } | Op::LoadPacket { .. } => {
             Op::Call { helper: *rng.pick(&[1, 2, 3, 5, 7, 8, 23, 51]) }

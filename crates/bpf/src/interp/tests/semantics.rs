@@ -200,6 +200,7 @@ fn everything_else() {
         (stack, "*(u64 *)(r10 - 8) = -2\nr0 = *(u64 *)(r10 - 8)", -2i64 as u64),
         ("", "goto +1\nr0 = 1\nr0 = 2", 2),
         ("", "gotol +1\nr0 = 1\nr0 = 2", 2),
+        ("", "r0 = 1\nmay_goto +1\nr0 = 2", 2),
         ("", "r0 = 5\na: if r0 == 0 goto b\nr0 -= 1\ngoto a\nb: r0 = 9", 9),
         ("", "r0 = subprog[f] ll\nr0 -= r0\nexit\nf: r0 = 1", 0),
     ] {

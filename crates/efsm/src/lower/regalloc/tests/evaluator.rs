@@ -139,7 +139,7 @@ pub(super) fn evaluate(ops: &[Op], packet: &[u8], choices: &Choices, map: MapSta
         let op = ops[at];
         at += 1;
         let value = match op {
-            Op::Label(_) | Op::Line(_) => continue,
+            Op::Label(_) | Op::Line(_) | Op::MayGoto(_) => continue,
             Op::Forget { reg } => {
                 s.registers.remove(&reg);
                 continue;
@@ -184,6 +184,19 @@ pub(super) fn evaluate(ops: &[Op], packet: &[u8], choices: &Choices, map: MapSta
                 s.registers.retain(|r, _| r.0 >= 6);
                 s.registers.insert(R0, result);
                 continue;
+            }
+            Op::CompareExchange { base, offset, src } => {
+                let old = s.load(base, offset, 8);
+                if old == s.read(R0) {
+                    let new = s.read(src);
+                    s.store(base, offset, 8, new);
+                }
+                old
+            }
+            Op::Exchange { base, offset, src } => {
+                let (old, new) = (s.load(base, offset, 8), s.read(src));
+                s.store(base, offset, 8, new);
+                old
             }
             Op::Copy { src, .. } => s.read(src),
             Op::Alu { op: alu::MOV, wide, src, .. } => compute(wide, alu::MOV, 0, s.operand(src)),
