@@ -72,7 +72,8 @@ pub(super) enum LayoutFault {
     #[error("context {index} that is there from the start: {what} is {found}, expected {expected}")]
     Preloaded { index: usize, what: &'static str, found: String, expected: String },
     #[error(
-        "{cells} locks at byte {offset_bytes}, expected a power of two up to {CELLS} at a multiple of {CELL_BYTES}"
+        "{cells} locks at byte {offset_bytes}, expected a power of two up to {CELLS} at a multiple of {CELL_BYTES}, and \
+         keys and records of whole words"
     )]
     Locks { cells: u32, offset_bytes: u32 },
 }
@@ -125,7 +126,8 @@ pub(super) fn check_layout<'a>(layout: &'a ContextLayout, map: &MapDef) -> Resul
     }
     if let Some(locks) = &layout.locks {
         let is_whole = locks.cells.is_power_of_two() && locks.offset_bytes.is_multiple_of(CELL_BYTES);
-        if !is_whole || locks.cells > CELLS {
+        let has_words = map.key_bytes.is_multiple_of(4) && map.value_bytes.is_multiple_of(8);
+        if !is_whole || !has_words || locks.cells > CELLS {
             return Err(LayoutFault::Locks { cells: locks.cells, offset_bytes: locks.offset_bytes });
         }
     }

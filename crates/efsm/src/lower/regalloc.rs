@@ -76,6 +76,7 @@ impl RegSet {
 /// Turns virtual code into instructions with their source lines.
 pub(crate) fn finish(mut builder: Builder, source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), LowerError> {
     let mut ops = std::mem::take(&mut builder.ops);
+    remove_unreachable(&mut ops);
     simplify_jumps(&mut ops);
     remove_dead(&mut ops, &builder);
     simplify_jumps(&mut ops);
@@ -98,6 +99,37 @@ pub(crate) fn finish(mut builder: Builder, source: &Source) -> Result<(Vec<Insn>
             }
         }
     }
+}
+
+/// Drops what no path reaches, also where that jumps in circles.
+fn remove_unreachable(ops: &mut Vec<Op>) {
+    let mut position = HashMap::new();
+    for (i, op) in ops.iter().enumerate() {
+        if let Op::Label(label) = op {
+            position.insert(*label, i);
+        }
+    }
+    let mut reached = vec![false; ops.len()];
+    let mut todo = vec![0];
+    while let Some(mut at) = todo.pop() {
+        while at < ops.len() && !reached[at] {
+            reached[at] = true;
+            match ops[at] {
+                Op::Exit => break,
+                Op::Goto(target) => at = position[&target],
+                Op::Jump { target, .. } | Op::MayGoto(target) => {
+                    todo.push(position[&target]);
+                    at += 1;
+                }
+                _ => at += 1,
+            }
+        }
+    }
+    let mut i = 0;
+    ops.retain(|op| {
+        i += 1;
+        reached[i - 1] || matches!(op, Op::Label(_) | Op::Line(_))
+    });
 }
 
 /// Follows jumps to jumps, drops what no path reaches and jumps to the next instruction.

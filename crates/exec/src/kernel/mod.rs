@@ -161,7 +161,7 @@ impl Datapath for KernelEngine {
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
-        self.maps.iter().try_for_each(|map| map.sweep(now_ns).map(drop))
+        self.maps.iter().try_for_each(|map| map.sweep(now_ns, None).map(drop))
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, EngineError> {

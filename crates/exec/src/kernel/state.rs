@@ -6,6 +6,13 @@ use flowloom_engine::{EngineError, MapState, Snapshot, SnapshotError};
 use super::system;
 use crate::sys::RawMap;
 
+/// What changes entries of a map that packets change at the same time.
+pub(crate) trait Sweeper {
+    /// Replaces the value of `key` by its successor, or removes it where there is none, if it still is what was found;
+    /// whether it was removed.
+    fn replace(&self, key: &[u8], found: &[u8], successor: Option<&[u8]>) -> Result<bool, EngineError>;
+}
+
 /// One map that holds state.
 #[derive(Debug)]
 pub(crate) struct KernelMap {
@@ -39,27 +46,34 @@ impl KernelMap {
         self.def.layout.as_ref().filter(|layout| self.def.kind == MapKind::Hash && !layout.deadline_offsets.is_empty())
     }
 
-    /// Removes the entries that have run out at `now_ns`, or moves them to their successors; how many were removed.
-    pub(crate) fn sweep(&self, now_ns: u64) -> Result<u64, EngineError> {
+    /// Removes the entries that have run out at `now_ns`, or moves them to their successors; how many were removed. Only
+    /// where nothing else writes the map meanwhile may there be no `sweeper`.
+    pub(crate) fn sweep(&self, now_ns: u64, sweeper: Option<&dyn Sweeper>) -> Result<u64, EngineError> {
         let Some(layout) = self.timed() else { return Ok(0) };
         let mut expired = Vec::new();
         let mut succeeded = Vec::new();
         self.raw
             .entries(|key, value| {
-                let mut value = value.to_vec();
-                match layout.age(&mut value, now_ns) {
+                let mut aged = value.to_vec();
+                match layout.age(&mut aged, now_ns) {
                     Aged::Live => {}
-                    Aged::Succeeded => succeeded.push((key.to_vec(), value)),
-                    Aged::Gone => expired.push(key.to_vec()),
+                    Aged::Succeeded => succeeded.push((key.to_vec(), value.to_vec(), aged)),
+                    Aged::Gone => expired.push((key.to_vec(), value.to_vec())),
                 }
             })
             .map_err(self.fails("read"))?;
-        for (key, value) in succeeded {
-            self.raw.update(&key, &value).map_err(self.fails("write"))?;
+        for (key, found, aged) in succeeded {
+            match sweeper {
+                Some(sweeper) => drop(sweeper.replace(&key, &found, Some(&aged))?),
+                None => self.raw.update(&key, &aged).map_err(self.fails("write"))?,
+            }
         }
         let mut removed = 0;
-        for key in expired {
-            removed += u64::from(self.raw.delete(&key).map_err(self.fails("remove an entry of"))?);
+        for (key, found) in expired {
+            removed += u64::from(match sweeper {
+                Some(sweeper) => sweeper.replace(&key, &found, None)?,
+                None => self.raw.delete(&key).map_err(self.fails("remove an entry of"))?,
+            });
         }
         Ok(removed)
     }

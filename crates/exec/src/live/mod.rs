@@ -10,6 +10,7 @@
 
 mod interface;
 mod offload;
+mod sweep;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,6 +22,7 @@ use flowloom_engine::{EngineError, Snapshot, Verdict};
 
 pub use interface::{Interface, Occupant};
 pub use offload::{Advice, Traffic, advice};
+use sweep::LockedSweeper;
 
 use crate::error::ExecError;
 use crate::kernel::load::Maps;
@@ -102,7 +104,7 @@ pub struct LiveOptions<'a> {
 #[derive(Debug)]
 pub struct Live {
     maps: Vec<KernelMap>,
-    sweeps: Vec<(usize, SweepClock)>,
+    sweeps: Vec<(usize, SweepClock, Option<LockedSweeper>)>,
     clock_ahead_ns: u64,
     swept: BTreeMap<String, u64>,
     verdicts: Option<RawMap>,
@@ -145,6 +147,16 @@ impl Live {
             }
         }
         let info = describe(options.description, interfaces, options.clock_ahead_ns, &programs)?;
+        let mut sweepers = BTreeMap::new();
+        for (i, def) in first.program.maps.iter().enumerate() {
+            let is_timed = def.layout.as_ref().is_some_and(|layout| !layout.deadline_offsets.is_empty());
+            if !is_timed {
+                continue;
+            }
+            if let Some(sweeper) = LockedSweeper::load(&first.program, i, &created)? {
+                sweepers.insert(def.name.clone(), sweeper);
+            }
+        }
         let (mut maps, mut verdicts) = (Vec::new(), None);
         for (def, raw) in first.program.maps.iter().zip(created.raw) {
             if def.kind == MapKind::Devmap {
@@ -160,7 +172,7 @@ impl Live {
         let sweeps = maps.iter().enumerate().filter_map(|(i, map)| {
             let layout = map.def().layout.as_ref()?;
             let clock = SweepClock::of([layout]);
-            clock.is_running().then(|| (i, clock.from(now_ns)))
+            clock.is_running().then(|| (i, clock.from(now_ns), sweepers.remove(&map.def().name)))
         });
         let mut live = Live {
             sweeps: sweeps.collect(),
@@ -203,14 +215,14 @@ impl Live {
     /// A table cannot be read or written.
     pub fn sweep(&mut self) -> Result<Option<Duration>, EngineError> {
         let now_ns = self.now_ns();
-        for (map, clock) in &mut self.sweeps {
+        for (map, clock, sweeper) in &mut self.sweeps {
             if clock.due(now_ns).is_some() {
                 let map = &self.maps[*map];
-                let removed = map.sweep(now_ns)?;
+                let removed = map.sweep(now_ns, sweeper.as_ref().map(|sweeper| sweeper as _))?;
                 *self.swept.entry(map.def().name.clone()).or_default() += removed;
             }
         }
-        let next_ns = self.sweeps.iter().map(|(_, clock)| clock.next_ns()).min();
+        let next_ns = self.sweeps.iter().map(|(_, clock, _)| clock.next_ns()).min();
         Ok(next_ns.map(|at| Duration::from_nanos(at.saturating_sub(self.now_ns()))))
     }
 

@@ -150,7 +150,8 @@ impl RawProgram {
         unsafe { bpf::call(bpf::PROG_BIND_MAP, &mut attr) }.map(drop)
     }
 
-    /// Runs it on `packet`, `repeat` times on the same bytes; the packet afterwards goes to `output`, as far as it fits.
+    /// Runs it on `packet`, `repeat` times on the same bytes; the packet afterwards goes to `output`, as far as it fits;
+    /// a shorter output is an error, but for none at all.
     pub(crate) fn test_run(&self, packet: &[u8], output: &mut [u8], repeat: u32) -> io::Result<Ran> {
         let length = |found: usize| u32::try_from(found).map_err(|_| too_long("a packet", found));
         let mut attr = bpf::TestRun {
@@ -158,7 +159,8 @@ impl RawProgram {
             in_bytes: length(packet.len())?,
             out_bytes: length(output.len())?,
             input: packet.as_ptr() as u64,
-            output: output.as_mut_ptr() as u64,
+            // A length of 0 would mean one without end.
+            output: if output.is_empty() { 0 } else { output.as_mut_ptr() as u64 },
             repeat,
             ..bpf::TestRun::default()
         };

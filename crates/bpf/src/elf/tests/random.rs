@@ -21,7 +21,7 @@ fn text(rng: &mut Rng) -> String {
     out
 }
 
-fn layout(rng: &mut Rng, value_bytes: u32) -> ContextLayout {
+fn layout(rng: &mut Rng, key_bytes: u32, value_bytes: u32) -> ContextLayout {
     let mut fields = Vec::new();
     let mut at = 0;
     loop {
@@ -46,7 +46,8 @@ fn layout(rng: &mut Rng, value_bytes: u32) -> ContextLayout {
         sweep_ns: rng.next_u64(),
         succession: (value_bytes >= 8 && rng.chance(1, 3)).then(|| succession(rng, value_bytes)),
         preloaded: Vec::new(),
-        locks: rng.chance(1, 3).then(|| Locks { offset_bytes: 64 * rng.below(99) as u32, cells: 1 << rng.below(9) }),
+        locks: (key_bytes % 4 == 0 && value_bytes % 8 == 0 && rng.chance(1, 2))
+            .then(|| Locks { offset_bytes: 64 * rng.below(99) as u32, cells: 1 << rng.below(9) }),
     }
 }
 
@@ -78,7 +79,7 @@ pub(super) fn loadable_maps(rng: &mut Rng) -> Vec<MapDef> {
             MapKind::Array => (4, 1 + rng.below(70) as u32, *rng.pick(&[0, BPF_F_MMAPABLE])),
             MapKind::Devmap => (4, *rng.pick(&[4, 8]), 0),
         };
-        let mut layout = (kind != MapKind::Devmap && rng.chance(1, 2)).then(|| layout(rng, value_bytes));
+        let mut layout = (kind != MapKind::Devmap && rng.chance(1, 2)).then(|| layout(rng, key_bytes, value_bytes));
         if let (MapKind::Hash, Some(layout)) = (kind, &mut layout) {
             let keys: BTreeSet<Vec<u8>> = (0..rng.below(3)).map(|_| rng.bytes(key_bytes as usize)).collect();
             layout.preloaded = keys.into_iter().map(|key| (key, rng.bytes(value_bytes as usize))).collect();

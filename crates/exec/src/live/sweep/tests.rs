@@ -1,0 +1,283 @@
+//! Two CPUs at the same contexts, while tables are swept: nothing is lost. And what that costs a packet that is alone.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use flowloom_bpf::{ContextLayout, MapDef};
+use flowloom_efsm::{Coverage, LowerOptions, compile, lower};
+use flowloom_engine::Snapshot;
+use flowloom_testkit::PacketBuilder;
+
+use super::*;
+use crate::kernel::KernelEngine;
+use crate::kernel::state::{self, KernelMap};
+use crate::sys::monotonic_ns;
+
+/// Contexts that come, go back to their default, run out and enter a successor, and a sum that must be kept through it all.
+const HAMMER: &str = "
+function hammer;
+meta flush;
+stateful flow {
+    key ip.src; states ready; reg n: u64;
+    on ready when n == 7 stay { n = 0; flush = 8; goto total; }
+    on ready stay { n += 1; goto timed; }
+    otherwise { drop; }
+}
+stateful total {
+    key none; states s; reg sum: u64;
+    on s stay { sum += flush; goto timed; }
+    otherwise { drop; }
+}
+stateful timed {
+    key ip.src; states fresh, live, late; reg m: u64;
+    expire live -> late;
+    on any -> live (idle 20us) { m += 1; goto brief; }
+    otherwise { drop; }
+}
+stateful brief {
+    key ip.src; states no, yes; global g: u64;
+    on any -> yes (idle 10us) { g += 1; pass; }
+    otherwise { drop; }
+}";
+
+fn program(text: &str, counters: bool, attached: bool) -> (flowloom_efsm::model::Function, Program) {
+    let (function, _) = compile("test.efsm", text, &[]).unwrap_or_else(|e| panic!("{:?}", e.list));
+    let program = lower(&function, &LowerOptions { counters, attached }).expect("lowers");
+    (function, program)
+}
+
+fn packet(host: u8) -> Vec<u8> {
+    PacketBuilder::new().ipv4([10, 0, 0, host], [10, 9, 9, 9]).udp(1000, 2000).payload(&[7; 18]).build()
+}
+
+/// Keeps this thread on one processor.
+fn stay_on(cpu: usize) {
+    // SAFETY: a set of processors is plain bits; it lives while the call reads it.
+    let answer = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
+    };
+    assert_eq!(answer, 0, "CPU {cpu}");
+}
+
+fn field(layout: &ContextLayout, record: &[u8], name: &str) -> u64 {
+    let field = layout.fields.iter().find(|field| field.name == name).expect("a register");
+    let mut bytes = [0; 8];
+    let at = field.offset_bytes as usize;
+    bytes[..field.size_bytes as usize].copy_from_slice(&record[at..at + field.size_bytes as usize]);
+    u64::from_le_bytes(bytes)
+}
+
+fn sum(program: &Program, snapshot: &Snapshot, table: &str, register: &str) -> u64 {
+    let layout = |def: &MapDef| (def.name == table).then(|| def.layout.clone()).flatten();
+    let layout = program.maps.iter().find_map(layout).expect("a table");
+    snapshot.maps[table].values().map(|record| field(&layout, record, register)).sum()
+}
+
+struct Hammered {
+    packets: u64,
+    flows: u64,
+    timed: u64,
+    global: u64,
+    coverage: Coverage,
+    swept: u64,
+    alive: u64,
+    held: usize,
+}
+
+/// Two CPUs run the program on the packets of few hosts, while this one sweeps, for so long.
+fn hammer(attached: bool, duration: Duration) -> Hammered {
+    const REPEAT: u32 = 40;
+    const HOSTS: u8 = 6;
+    let (function, program) = program(HAMMER, true, attached);
+    let created = Maps::create(&program).expect("maps");
+    let raw = created.load(&program).unwrap_or_else(|e| panic!("{e}"));
+    let sweepers: Vec<_> =
+        (0..program.maps.len()).map(|i| LockedSweeper::load(&program, i, &created).expect("loads")).collect();
+    let maps: Vec<(KernelMap, Option<LockedSweeper>)> = program
+        .maps
+        .iter()
+        .zip(created.raw)
+        .zip(sweepers)
+        .filter(|((def, _), _)| KernelMap::is_state(def))
+        .map(|((def, raw), sweeper)| (KernelMap::new(def.clone(), raw), sweeper))
+        .collect();
+    let (stop, start) = (Arc::new(AtomicBool::new(false)), Arc::new(Barrier::new(3)));
+    let mut swept = 0;
+    let packets = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..2)
+            .map(|cpu| {
+                let (raw, stop, start) = (&raw, Arc::clone(&stop), Arc::clone(&start));
+                scope.spawn(move || {
+                    stay_on(cpu);
+                    let packets: Vec<_> = (0..HOSTS).map(packet).collect();
+                    let mut output = [0; 256];
+                    start.wait();
+                    let mut run = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        for packet in &packets {
+                            let ran = raw.test_run(packet, &mut output, REPEAT).expect("runs");
+                            assert_eq!(Verdict::from_number(ran.verdict), Verdict::Pass);
+                            run += u64::from(REPEAT);
+                        }
+                    }
+                    run
+                })
+            })
+            .collect();
+        start.wait();
+        let end = Instant::now() + duration;
+        while Instant::now() < end {
+            for (map, sweeper) in &maps {
+                swept += map.sweep(monotonic_ns(), sweeper.as_ref().map(|s| s as _)).expect("sweeps");
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        stop.store(true, Ordering::Relaxed);
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    });
+    let snapshot = state::snapshot(maps.iter().map(|(map, _)| map)).expect("reads");
+    let global = &snapshot.maps[flowloom_efsm::layout::GLOBALS_MAP];
+    let cells = snapshot.maps.get(LOCKS_MAP).into_iter().flat_map(|map| map.values());
+    Hammered {
+        packets,
+        flows: sum(&program, &snapshot, "flow", "n") + sum(&program, &snapshot, "total", "sum"),
+        timed: sum(&program, &snapshot, "timed", "m"),
+        global: global.values().map(|g| u64::from_le_bytes(*g.first_chunk().expect("a register"))).sum(),
+        coverage: Coverage::from_snapshot(&function, &snapshot).expect("counted"),
+        swept,
+        alive: snapshot.maps["brief"].len() as u64,
+        held: cells.flat_map(|cells| cells.chunks(64)).filter(|cell| cell[..8] != [0; 8]).count(),
+    }
+}
+
+fn is_possible(test: &str) -> bool {
+    if let Err(reason) = KernelEngine::available() {
+        eprintln!("SKIP {test}: {reason}");
+        return false;
+    }
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    if cpus < 2 {
+        eprintln!("SKIP {test}: {cpus} processor, two are needed");
+    }
+    cpus >= 2
+}
+
+#[test]
+fn two_cpus_on_one_context_lose_no_update() {
+    if !is_possible("two_cpus_on_one_context_lose_no_update") {
+        return;
+    }
+    let found = hammer(true, Duration::from_secs(2));
+    assert_eq!(found.flows, found.packets, "packets in `flow` and `total`, packets");
+    assert_eq!(found.timed, found.packets, "packets in `timed`, packets");
+    assert_eq!(found.global, found.packets, "packets in the global register, packets");
+    assert_eq!(found.held, 0, "locks held");
+    let brief = &found.coverage.elements[3];
+    let expired: u64 = brief.idle_expired.values().sum();
+    assert_eq!(brief.created, brief.removed + expired + found.swept + found.alive, "contexts of `brief`");
+    let flow = &found.coverage.elements[0];
+    assert_eq!(found.coverage.elements.iter().map(|e| e.rejected).sum::<u64>(), 0, "rejected");
+    assert!(flow.created > 100 && flow.removed > 100 && expired > 10, "{:?}", found.coverage);
+    println!(
+        "{} packets; {} contexts came and {} went back to their default, {expired} ran out before a packet, {} were swept",
+        found.packets, flow.created, flow.removed, found.swept
+    );
+}
+
+/// The same without locks loses updates, so that the test above can fail.
+#[test]
+#[ignore = "shows what is lost without locks; it is a matter of luck"]
+fn without_locks_updates_are_lost() {
+    if is_possible("without_locks_updates_are_lost") {
+        let found = hammer(false, Duration::from_secs(2));
+        let lost = |counted: u64| found.packets as i64 - counted as i64;
+        println!(
+            "{} packets; lost in `flow` and `total` {}, `timed` {}, the global register {}",
+            found.packets,
+            lost(found.flows),
+            lost(found.timed),
+            lost(found.global)
+        );
+        assert!(lost(found.flows) != 0 || lost(found.timed) != 0 || lost(found.global) != 0);
+    }
+}
+
+#[test]
+fn a_sweeper_removes_what_was_found_and_nothing_else() {
+    if !is_possible("a_sweeper_removes_what_was_found_and_nothing_else") {
+        return;
+    }
+    let (_, program) = program(HAMMER, false, true);
+    let created = Maps::create(&program).expect("maps");
+    for table in ["timed", "brief", "total"] {
+        let index = program.map_index(table).expect("a table");
+        let sweeper = LockedSweeper::load(&program, index, &created).expect("loads").expect("there are locks");
+        let (def, raw) = (&program.maps[index], &created.raw[index]);
+        let (key, mut value) = (vec![5; def.key_bytes as usize], vec![0; def.value_bytes as usize]);
+        let (old, new) = (vec![3; value.len()], vec![4; value.len()]);
+        let (mut other_end, mut other_start) = (old.clone(), old.clone());
+        *other_end.last_mut().expect("bytes") = 9;
+        other_start[0] = 9;
+        raw.update(&key, &old).expect("room");
+        for other in [&other_end, &other_start] {
+            assert!(!sweeper.replace(&key, other, None).expect("runs"), "{table}");
+            assert!(!sweeper.replace(&key, other, Some(&new)).expect("runs"), "{table}");
+        }
+        assert!(raw.lookup(&key, &mut value).expect("reads") && value == old, "{table}");
+        assert!(!sweeper.replace(&key, &old, Some(&new)).expect("runs"), "{table}");
+        assert!(raw.lookup(&key, &mut value).expect("reads") && value == new, "{table}");
+        assert!(sweeper.replace(&key, &new, None).expect("runs"), "{table}");
+        assert!(!raw.lookup(&key, &mut value).expect("reads"), "{table}");
+        assert!(!sweeper.replace(&key, &new, None).expect("runs"), "{table}: it is not there any more");
+        // Under the lock that packets take: held, it lets nobody in.
+        let locks = def.layout.as_ref().and_then(|layout| layout.locks).expect("locks");
+        let map = program.map_index(LOCKS_MAP).expect("a map");
+        let mut cells = program.maps[map].initial.clone().expect("data");
+        cells[(locks.offset_bytes + locks.cell_of(&key) * 64) as usize] = 1;
+        created.raw[map].update(&[0; 4], &cells).expect("data");
+        raw.update(&key, &old).expect("room");
+        assert!(!sweeper.replace(&key, &old, None).expect("runs"), "{table}: the lock is held");
+        assert!(raw.lookup(&key, &mut value).expect("reads") && value == old, "{table}");
+        created.raw[map].update(&[0; 4], program.maps[map].initial.as_ref().expect("data")).expect("data");
+    }
+}
+
+/// Nanoseconds a packet, with locks and without in turn.
+#[test]
+#[ignore = "measures"]
+fn what_a_lock_costs() {
+    if !is_possible("what_a_lock_costs") {
+        return;
+    }
+    stay_on(1);
+    let one =
+        "function one; stateful a { key none; states s; reg n: u64; on s stay { n += 1; pass; } otherwise { drop; } }";
+    let many = "function many; stateful a { key 5-tuple; states s; reg n: u64; on s stay { n += 1; pass; } otherwise { drop; } }";
+    let three = HAMMER;
+    for (name, text) in [("one cell", one), ("256 cells, 5-tuple", many), ("four elements", three)] {
+        let loaded = [false, true].map(|attached| {
+            let (_, program) = program(text, false, attached);
+            Maps::create(&program).expect("maps").load(&program).unwrap_or_else(|e| panic!("{e}"))
+        });
+        const REPEAT: u32 = 200_000;
+        let (packet, mut output) = (packet(1), [0; 256]);
+        let mut times = [Vec::new(), Vec::new()];
+        for round in 0..42 {
+            for (raw, times) in loaded.iter().zip(&mut times) {
+                let start = Instant::now();
+                raw.test_run(&packet, &mut output, REPEAT).expect("runs");
+                if round >= 2 {
+                    times.push(start.elapsed().as_nanos() as f64 / f64::from(REPEAT));
+                }
+            }
+        }
+        let [without, with] = times.map(|mut times| {
+            times.sort_by(f64::total_cmp);
+            [times[times.len() / 4], times[times.len() / 2], times[times.len() * 3 / 4]]
+        });
+        println!("{name}: without {without:.1?} ns, with {with:.1?} ns (quartiles)");
+    }
+}
