@@ -17,7 +17,7 @@ pub(crate) fn build(args: &BuildArgs) -> Result<(), Failure> {
     if let Loaded::Efsm { warnings, .. } = &loaded {
         warn(warnings);
     }
-    let program = loaded.program(args.counters)?;
+    let program = loaded.attached_program(args.counters)?;
     let bytes = elf::write(&program).map_err(|e| Failure::input(&e))?;
     fs::create_dir_all(&args.output).map_err(|e| Failure::file("created", &args.output, &e))?;
     let path = args.output.join(format!("{}.o", loaded.name()));
@@ -33,11 +33,8 @@ pub(crate) fn build(args: &BuildArgs) -> Result<(), Failure> {
             "nobody sweeps an attached object in this version: expired contexts keep their place until their flow returns",
         );
     }
-    if program.maps.iter().any(|m| m.layout.is_some()) {
-        remark(
-            "contexts are not locked in this version: attach the object where all packets of a flow reach one CPU \
-             (one receive queue, or receive hashing no finer than the key)",
-        );
+    if program.map_index(layout::LOCKS_MAP).is_some() {
+        remark("packets lock their contexts, so that any number of CPUs may run the object: it needs Linux 6.9 or later");
     }
     if args.json {
         return print_json(&json!({

@@ -262,10 +262,10 @@ fn what_a_lock_costs() {
             let (_, program) = program(text, false, attached);
             Maps::create(&program).expect("maps").load(&program).unwrap_or_else(|e| panic!("{e}"))
         });
-        const REPEAT: u32 = 200_000;
+        const REPEAT: u32 = 10_000;
         let (packet, mut output) = (packet(1), [0; 256]);
         let mut times = [Vec::new(), Vec::new()];
-        for round in 0..42 {
+        for round in 0..402 {
             for (raw, times) in loaded.iter().zip(&mut times) {
                 let start = Instant::now();
                 raw.test_run(&packet, &mut output, REPEAT).expect("runs");
