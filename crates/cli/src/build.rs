@@ -34,7 +34,9 @@ pub(crate) fn build(args: &BuildArgs) -> Result<(), Failure> {
         );
     }
     if program.map_index(layout::LOCKS_MAP).is_some() {
-        remark("packets lock their contexts, so that any number of CPUs may run the object: it needs Linux 6.9 or later");
+        remark(
+            "packets lock their contexts, so that any number of CPUs may run the object: it needs Linux 6.9 or later",
+        );
     }
     if args.json {
         return print_json(&json!({
