@@ -90,6 +90,8 @@ impl World {
     fn new(nat: bool) -> World {
         let mut params = vec![("edge_mac", "02:00:00:00:03:01"), ("own_mac", "02:00:00:00:03:02")];
         params.extend([("node", "192.0.2.1"), ("service", "198.51.100.0")]);
+        // The models forget nothing: each reply that is lost costs a second.
+        params.extend([("tunnel_idle", "1000000s"), ("flow_idle", "1000000s")]);
         if nat {
             params.extend([("server", "10.99.0.0"), ("server_mask", "255.255.255.0")]);
         }
