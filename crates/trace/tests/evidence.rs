@@ -9,7 +9,7 @@ use flowloom_trace::{CapturedPacket, Census, Profile, Traffic, TrafficOptions};
 #[test]
 #[ignore = "a proof"]
 fn evidence_profiles() {
-    println!("profile    figure                        here      paper  deviation  limit");
+    println!("profile    figure                               here      paper  deviation  limit");
     let networks =
         [Profile::Uni1, Profile::Uni2, Profile::Mawi15, Profile::Chi15, Profile::Caida2019, Profile::Mawi2021];
     for profile in networks {
@@ -31,7 +31,7 @@ fn evidence_profiles() {
             let (name, deviation) = (profile.name(), figure.deviation * 100.0);
             let limit = figure.limit.map_or_else(|| "-".to_owned(), |limit| format!("{:.0}%", limit * 100.0));
             let (words, here, paper) = (&figure.figure, figure.measured, figure.paper);
-            println!("{name:9}  {words:24}  {here:9.1}  {paper:9.1}  {deviation:+8.1}%  {limit:>5}");
+            println!("{name:9}  {words:30}  {here:9.2}  {paper:9.2}  {deviation:+8.1}%  {limit:>5}");
             assert!(figure.is_near(), "{name}: {figure:?}");
             assert!(!words.starts_with("new") || here <= paper, "{name}: {figure:?}");
         }
