@@ -13,6 +13,7 @@ mod flood;
 mod knocking;
 mod lab;
 mod maps;
+mod marks;
 mod nat;
 mod peer;
 mod timers;
