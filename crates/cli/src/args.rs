@@ -32,7 +32,8 @@ pub(crate) enum Verb {
     )]
     Run(RunArgs),
     /// Say what a function is and where it runs, and why not
-    #[command(after_help = "Example:\n  flowloom check functions/big_flow/big_flow.efsm --stats")]
+    #[command(after_help = "Example:\n  flowloom check functions/big_flow/big_flow.efsm --stats\n  \
+                            flowloom check functions/flowlet/flowlet.efsm --target interp")]
     Check(CheckArgs),
     /// Run targets side by side with the reference machine and shrink a disagreement
     #[command(
@@ -170,6 +171,9 @@ pub(crate) struct RunArgs {
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) function: FunctionArgs,
+    /// Targets that must run it; all are asked where none is named
+    #[arg(long, value_enum, value_name = "TARGET", value_delimiter = ',')]
+    pub(crate) target: Vec<EngineName>,
     /// Print rows, registers and sizes, beside those that a paper prints
     #[arg(long)]
     pub(crate) stats: bool,

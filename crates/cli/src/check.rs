@@ -9,7 +9,7 @@ use flowloom_bpf::{Interpreter, Program, disasm};
 use flowloom_exec::KernelEngine;
 use serde_json::{Value, json};
 
-use crate::args::CheckArgs;
+use crate::args::{CheckArgs, EngineName};
 use crate::engines::kernel_lacks;
 use crate::failure::{Failure, with_causes};
 use crate::load::Loaded;
@@ -25,14 +25,14 @@ struct Fitness {
 
 pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
     let loaded = Loaded::from_args(&args.function)?;
-    // A function that cannot be lowered still has a machine, and sizes.
-    let program = match (loaded.program(false), loaded.function()) {
-        (Ok(program), _) => Ok(program),
-        (Err(Failure::Input(reason)), Some(_)) => Err(reason),
-        (Err(failure), _) => return Err(failure),
+    let program = match loaded.program(false) {
+        // The reference machine runs what is too large for eBPF.
+        Err(Failure::Input(reason)) => Err(reason),
+        other => Ok(other?),
     };
-    let targets = fitness(&loaded, &program);
+    let targets = fitness(&loaded, &program, &args.target)?;
     let is_fit = targets.iter().all(|t| t.runs != Some(false));
+    let untried = targets.iter().find(|t| t.runs.is_none() && !args.target.is_empty());
     if args.json {
         print_json(&as_json(&loaded, program.as_deref().ok(), &targets))?;
     } else {
@@ -67,37 +67,53 @@ pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
         }
         print(&text)?;
     }
-    if is_fit { Ok(()) } else { Err(Failure::Finding) }
+    match untried {
+        _ if !is_fit => Err(Failure::Finding),
+        Some(target) => Err(Failure::Environment(format!("`{}` cannot be tried here: {}", target.target, target.why))),
+        None => Ok(()),
+    }
 }
 
-fn fitness(loaded: &Loaded, program: &Result<Arc<Program>, String>) -> Vec<Fitness> {
-    let mut targets = Vec::new();
-    if loaded.function().is_some() {
-        targets.push(Fitness { target: "machine", runs: Some(true), why: String::new() });
+/// Where the function runs: on the targets that are `wanted`, or on all. `program` is its eBPF, or why there is none.
+fn fitness(
+    loaded: &Loaded,
+    program: &Result<Arc<Program>, String>,
+    wanted: &[EngineName],
+) -> Result<Vec<Fitness>, Failure> {
+    let is_source = loaded.function().is_some();
+    if !is_source && wanted.contains(&EngineName::Machine) {
+        return Err(Failure::Input("the reference machine runs sources, this is an object".to_owned()));
     }
-    let program = match program {
-        Ok(program) => program,
-        Err(reason) => {
-            let refused = |target| Fitness { target, runs: Some(false), why: reason.clone() };
-            targets.extend(["interp", "kernel"].map(refused));
-            return targets;
-        }
-    };
-    let interp = Interpreter::new(Arc::clone(program));
-    targets.push(match interp {
-        Ok(_) => Fitness { target: "interp", runs: Some(true), why: String::new() },
-        Err(error) => Fitness { target: "interp", runs: Some(false), why: with_causes(&error) },
+    let asked = EngineName::ALL.into_iter().filter(|engine| match wanted {
+        [] => is_source || *engine != EngineName::Machine,
+        wanted => wanted.contains(engine),
     });
-    let lacks = kernel_lacks(loaded);
-    targets.push(match KernelEngine::available() {
-        _ if lacks.is_some() => Fitness { target: "kernel", runs: Some(false), why: lacks.unwrap_or_default() },
-        Err(reason) => Fitness { target: "kernel", runs: None, why: reason.to_string() },
+    let targets = asked.map(|engine| {
+        let (runs, why) = match (engine, program) {
+            (EngineName::Machine, _) => (Some(true), String::new()),
+            (EngineName::Interp, Ok(program)) => match Interpreter::new(Arc::clone(program)) {
+                Ok(_) => (Some(true), String::new()),
+                Err(error) => (Some(false), with_causes(&error)),
+            },
+            (EngineName::Kernel, Ok(program)) => kernel(loaded, program),
+            (_, Err(reason)) => (Some(false), reason.clone()),
+        };
+        Fitness { target: engine.as_str(), runs, why }
+    });
+    Ok(targets.collect())
+}
+
+fn kernel(loaded: &Loaded, program: &Program) -> (Option<bool>, String) {
+    if let Some(lacks) = kernel_lacks(loaded) {
+        return (Some(false), lacks);
+    }
+    match KernelEngine::available() {
+        Err(reason) => (None, reason.to_string()),
         Ok(()) => match KernelEngine::load(program) {
-            Ok(_) => Fitness { target: "kernel", runs: Some(true), why: "the verifier accepts it".to_owned() },
-            Err(error) => Fitness { target: "kernel", runs: Some(false), why: with_causes(&error) },
+            Ok(_) => (Some(true), "the verifier accepts it".to_owned()),
+            Err(error) => (Some(false), with_causes(&error)),
         },
-    });
-    targets
+    }
 }
 
 fn stats(loaded: &Loaded, program: Option<&Program>) -> String {

@@ -1,0 +1,84 @@
+//! `flowloom check`: which targets run a function, and which row they cannot run.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use common::{BIG_FLOW, name, ok, run};
+use serde_json::Value;
+
+const COPIES: &str = "function copies;
+stateful s {
+    key ip.src;
+    full evict oldest;
+    states a;
+    reg n: u32;
+    on a when l4.dport == 5 {
+        n += 1;
+        clone(2);
+        pass;
+    }
+    on a { pass; }
+}
+";
+
+#[test]
+fn what_a_target_lacks_is_refused_there_with_row_and_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("copies.efsm");
+    std::fs::write(&path, COPIES).unwrap();
+    let copies = name(&path);
+    let all = run(&["check", copies]);
+    assert_eq!(all.code, Some(1), "{}{}", all.stdout, all.stderr);
+    let kernel = all.stdout.lines().find(|line| line.starts_with("kernel")).unwrap();
+    for part in ["no", "`clone` at", "copies.efsm:9", "XDP", "`full evict` at", "copies.efsm:2"] {
+        assert!(kernel.contains(part), "`{part}` is not in {kernel}");
+    }
+    assert!(all.stdout.contains("machine  yes") && all.stdout.contains("interp   yes"), "{}", all.stdout);
+
+    // A target that is asked for decides alone.
+    let asked = ok(&["check", copies, "--target", "machine,interp"]);
+    assert!(!asked.contains("kernel"), "{asked}");
+    let refused = run(&["check", copies, "--target", "kernel", "--json"]);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    let json: Value = serde_json::from_str(&refused.stdout).unwrap();
+    assert_eq!(json["targets"].as_array().unwrap().len(), 1);
+    assert_eq!(json["targets"][0]["runs"], false);
+
+    let interp = ok(&["check", BIG_FLOW, "--target", "interp"]);
+    assert!(interp.contains("interp  yes") && !interp.contains("machine"), "{interp}");
+}
+
+#[test]
+fn wrong_targets_are_said() {
+    let folder = tempfile::tempdir().unwrap();
+    ok(&["build", BIG_FLOW, "--target", "bpf", "-o", name(folder.path())]);
+    let object = folder.path().join("big_flow.o");
+    let ran = run(&["check", name(&object), "--target", "machine"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stdout);
+    assert!(ran.stderr.contains("the reference machine runs sources, this is an object"), "{}", ran.stderr);
+    let ran = run(&["check", BIG_FLOW, "--target", "fpga"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.stderr.contains("fpga"), "{}", ran.stderr);
+    let object = ok(&["check", name(&object), "--target", "interp"]);
+    assert!(object.contains("interp") && !object.contains("machine"), "{object}");
+}
+
+#[test]
+fn what_is_too_large_for_ebpf_runs_on_the_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.efsm");
+    let registers: String = (0..80).map(|i| format!("    reg r{i}: u64;\n")).collect();
+    let updates: String = (0..80).map(|i| format!("r{i} += 1; ")).collect();
+    let text = format!(
+        "function large;\nstateful s {{\n    key ip.src;\n    states a;\n{registers}    on a {{ {updates}pass; }}\n}}\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    let ran = run(&["check", name(&path), "-v", "--stats"]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.contains("large: no eBPF program") && ran.stdout.contains("machine  yes"), "{}", ran.stdout);
+    for target in ["interp", "kernel"] {
+        let line = ran.stdout.lines().find(|line| line.starts_with(target)).unwrap();
+        assert!(line.contains("no") && line.contains("stack"), "{line}");
+    }
+    ok(&["check", name(&path), "--target", "machine"]);
+}
