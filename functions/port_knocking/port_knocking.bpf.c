@@ -79,6 +79,21 @@ static __always_inline int next_knock(__u64 state)
 	}
 }
 
+static __always_inline bool is_arp(struct xdp_md *ctx)
+{
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	struct vlan_hdr *vlan = (void *)(eth + 1);
+	void *end = (void *)(long)ctx->data_end;
+
+	if ((void *)vlan > end)
+		return false;
+	if (eth->h_proto == bpf_htons(ETH_P_ARP))
+		return true;
+	if (eth->h_proto != bpf_htons(ETH_P_8021Q) && eth->h_proto != bpf_htons(ETH_P_8021AD))
+		return false;
+	return (void *)(vlan + 1) <= end && vlan->encapsulated_proto == bpf_htons(ETH_P_ARP);
+}
+
 SEC("xdp")
 int port_knocking(struct xdp_md *ctx)
 {
@@ -90,10 +105,11 @@ int port_knocking(struct xdp_md *ctx)
 
 	if (h.ip4)
 		src = v4_mapped(h.ip4->saddr);
-	else if (h.ip6)
+	else if (h.ip6 && !is_neighbour_discovery(&h))
 		src = h.ip6->saddr;
 	else
-		return XDP_DROP;
+		/* Hosts find each other without knocking. */
+		return h.ip6 || is_arp(ctx) ? forward() : XDP_DROP;
 
 	host = bpf_map_lookup_elem(&hosts, &src);
 	if (host) {
