@@ -53,7 +53,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
             .collect();
         let size = match &program {
             Ok(program) => counted(program.insns.len(), "eBPF instruction"),
-            Err(_) => "not as eBPF".to_owned(),
+            Err(_) => "no eBPF program".to_owned(),
         };
         text.push_str(&format!("{}: {size}\n", loaded.name()));
         text.push_str(&table(&["target", "runs", "why"], &rows, &[]));

@@ -121,7 +121,7 @@ const WRONG_CAPTURES: &[Case] = &[
 const WRONG_OPTIONS: &[Case] = &[
     ("frobnicate", &["unrecognized subcommand 'frobnicate'"]),
     ("draw @port_knocking.o", &["`@port_knocking.o` is an object", "draw its source"]),
-    ("draw {} --element flow", &["no element `flow`; it has `knock`"]),
+    ("draw {} --element flow", &["no element `flow`; it has `links`, `knock`"]),
     ("draw {} -o @x.png", &["the ending of `@x.png` is no format", ".svg or .dot"]),
     ("draw {} --format dot -o @x.svg", &["--format says something else", "`@x.svg`"]),
     ("draw @own.efsm --format dot -o @own.efsm", &["-o `@own.efsm` would overwrite the function"]),

@@ -119,7 +119,7 @@ fn both_tools_see_and_change_the_same() {
     assert_eq!(list[0]["ports"], json!({"1": "v1"}));
     let names: Vec<&str> =
         list[0]["maps"].as_array().unwrap().iter().map(|map| map["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["conversations", ".data", ".data.fl_hits", ".data.fl_counts"]);
+    assert_eq!(names, ["conversations", ".data", ".data.fl_hits", ".data.fl_locks", ".data.fl_counts"]);
 }
 
 #[test]
