@@ -80,7 +80,8 @@ fn json_of_the_other_verbs_has_its_keys() {
     assert_eq!(built["maps"][0]["name"], "flows");
     let checked = json(&["check", BIG_FLOW, "--json"]);
     assert_eq!(keys(&checked), "elements function instructions paper sum targets warnings");
-    assert_eq!(checked["instructions"], built["instructions"]);
+    // What is attached takes locks on top.
+    assert!(checked["instructions"].as_u64() < built["instructions"].as_u64(), "{checked} {built}");
     assert_eq!(keys(&checked["targets"][0]), "runs target why");
     let verified = json(&["verify", BIG_FLOW, "-r", name(&capture), "--targets", "interp", "--json"]);
     assert_eq!(keys(&verified), "coverage function packets targets");
