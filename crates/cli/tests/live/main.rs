@@ -16,4 +16,5 @@ mod maps;
 mod marks;
 mod nat;
 mod peer;
+mod queues;
 mod timers;

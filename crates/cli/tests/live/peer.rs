@@ -161,6 +161,16 @@ fn speak() {
             }
             println!("\npeer: sent");
         }
+        // So many datagrams, from many ports in turn, so that they meet all queues.
+        ["burst", to, count] => {
+            let sockets: Vec<UdpSocket> = (0..16).map(|_| UdpSocket::bind("0.0.0.0:0").unwrap()).collect();
+            for number in 0..count.parse().unwrap() {
+                let socket: &UdpSocket = &sockets[number % sockets.len()];
+                // A queue that is full loses it: only what arrives counts.
+                drop(socket.send_to(b"hello", address(to)));
+            }
+            println!("\npeer: sent");
+        }
         other => panic!("no such command: {other:?}"),
     }
 }
