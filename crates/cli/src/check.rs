@@ -6,7 +6,8 @@ mod stats;
 use std::sync::Arc;
 
 use flowloom_bpf::{Interpreter, Program, disasm};
-use flowloom_exec::KernelEngine;
+use flowloom_efsm::Place;
+use flowloom_exec::{ExecError, KernelEngine};
 use serde_json::{Value, json};
 
 use crate::args::{CheckArgs, EngineName};
@@ -96,7 +97,10 @@ fn fitness(
                 Err(error) => (Some(false), with_causes(&error)),
             },
             (EngineName::Kernel, Ok(program)) => kernel(loaded, program),
-            (_, Err(reason)) => (Some(false), reason.clone()),
+            (EngineName::Kernel, Err(reason)) => {
+                (Some(false), kernel_lacks(loaded).map_or_else(|| reason.clone(), |lacks| format!("{lacks}; {reason}")))
+            }
+            (EngineName::Interp, Err(reason)) => (Some(false), reason.clone()),
         };
         Fitness { target: engine.as_str(), runs, why }
     });
@@ -111,8 +115,19 @@ fn kernel(loaded: &Loaded, program: &Program) -> (Option<bool>, String) {
         Err(reason) => (None, reason.to_string()),
         Ok(()) => match KernelEngine::load(program) {
             Ok(_) => (Some(true), "the verifier accepts it".to_owned()),
-            Err(error) => (Some(false), with_causes(&error)),
+            Err(error) => (Some(false), with_place(loaded, &error)),
         },
+    }
+}
+
+/// A refusal of the kernel; where it is about a table, with the place of its element.
+fn with_place(loaded: &Loaded, error: &ExecError) -> String {
+    let reason = with_causes(error);
+    let (ExecError::Load { action, .. }, Some(function)) = (error, loaded.function()) else { return reason };
+    let element = function.elements.iter().find(|element| action.ends_with(&format!("map `{}`", element.name)));
+    match element {
+        Some(element) => format!("{reason}; the table of {}", Place::of(&function.source, element.span)),
+        None => reason,
     }
 }
 

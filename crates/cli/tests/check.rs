@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{BIG_FLOW, name, ok, run};
+use common::{BIG_FLOW, kernel, name, ok, run};
 use serde_json::Value;
 
 const COPIES: &str = "function copies;
@@ -72,13 +72,44 @@ fn what_is_too_large_for_ebpf_runs_on_the_machine() {
     let text = format!(
         "function large;\nstateful s {{\n    key ip.src;\n    states a;\n{registers}    on a {{ {updates}pass; }}\n}}\n"
     );
-    std::fs::write(&path, text).unwrap();
+    std::fs::write(&path, &text).unwrap();
     let ran = run(&["check", name(&path), "-v", "--stats"]);
     assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
     assert!(ran.stdout.contains("large: no eBPF program") && ran.stdout.contains("machine  yes"), "{}", ran.stdout);
     for target in ["interp", "kernel"] {
         let line = ran.stdout.lines().find(|line| line.starts_with(target)).unwrap();
-        assert!(line.contains("no") && line.contains("stack"), "{line}");
+        assert!(
+            line.contains("no") && line.contains("stack") && line.contains("large.efsm:2 (`stateful s {`)"),
+            "{line}"
+        );
     }
     ok(&["check", name(&path), "--target", "machine"]);
+
+    // The kernel lacks something besides.
+    std::fs::write(&path, text.replace("pass;", "clone(2); pass;")).unwrap();
+    let ran = run(&["check", name(&path), "--target", "kernel"]);
+    assert!(ran.stdout.contains("`clone` at") && ran.stdout.contains("bytes of stack"), "{}", ran.stdout);
+}
+
+#[test]
+fn a_table_that_the_kernel_has_no_room_for_is_named() {
+    let test = "a_table_that_the_kernel_has_no_room_for_is_named";
+    if !kernel(test) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("wide.efsm");
+    std::fs::write(
+        &path,
+        "function wide;\nstateful small { key ip.src; states a, b; on a -> b { goto vast; } on b { goto vast; } }\n\
+         stateful vast {\n    key ip.src;\n    size 4000000000;\n    states a, b;\n    on a -> b { pass; }\n    on b { pass; }\n}\n",
+    )
+    .unwrap();
+    let ran = run(&["check", name(&path), "--target", "kernel"]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
+    assert!(
+        ran.stdout.contains("map `vast`") && ran.stdout.contains("wide.efsm:3 (`stateful vast {`)"),
+        "{}",
+        ran.stdout
+    );
 }

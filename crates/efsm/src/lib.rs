@@ -19,6 +19,6 @@ pub use coverage::{Coverage, ElementCoverage};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use draw::Drawing;
 pub use format::{MOST_COLUMNS, format};
-pub use lower::{Lack, LowerError, LowerOptions, kernel_lacks, lower};
+pub use lower::{Lack, LowerError, LowerOptions, Place, kernel_lacks, lower};
 pub use machine::{Context, Machine};
 pub use syntax::words::keywords;

@@ -153,31 +153,68 @@ fn preloaded_contexts_are_taken_as_they_are() {
     }
 }
 
+fn refusal(text: &str) -> LowerError {
+    lower(&function(text), &LowerOptions::default()).unwrap_err()
+}
+
 #[test]
-fn what_does_not_fit_is_refused_by_name() {
+fn what_does_not_fit_is_refused_by_name_and_row() {
     let keys = "ip.src, ip.dst, ipv6.src, ipv6.dst, eth.src, eth.dst";
-    let mut text = "function f;".to_owned();
+    let mut text = "function f;\n".to_owned();
     for i in 0..400 {
-        let registers: String = (0..70).map(|r| format!("reg r{r}; ")).collect();
+        let registers: String = (0..70 + i32::from(i == 7)).map(|r| format!("reg r{r}; ")).collect();
         writeln!(text, "stateful e{i} {{ key {keys}; states a; {registers} on a stay {{ r0 += 1; pass; }} }}").unwrap();
     }
-    let error = lower(&function(&text), &LowerOptions::default()).unwrap_err();
-    assert!(matches!(error, LowerError::Stack { found, limit: 512 } if found > 512), "{error}");
+    let error = refusal(&text);
+    assert!(matches!(&error, LowerError::Stack { found, limit: 512, at } if *found > 512 && at.line == 9), "{error}");
+    assert!(error.to_string().contains(":9 (`stateful e7 {"), "{error}");
 
     let states: Vec<String> = (0..4000).map(|i| format!("s{i}")).collect();
     let text = format!(
-        "function f; stateful e {{ key ip.src; states {}; reg n; on any when n < 5 stay {{ n += l4.dport; ip.ttl -= 1; pass; }} }}",
+        "function f;\nstateful e {{\nkey ip.src; states {}; reg n;\non any when n == 9 stay {{ pass; }}\n\
+         on any when n < 5 stay {{ n += l4.dport; ip.ttl -= 1; pass; }}\n}}",
         states.join(", ")
     );
     let start = Instant::now();
-    let error = lower(&function(&text), &LowerOptions::default()).unwrap_err();
+    let error = refusal(&text);
     println!("refused in {:?}: {error}", start.elapsed());
-    assert!(matches!(error, LowerError::TooLong { found, limit: 32767 } if found > 32767), "{error}");
+    assert!(
+        matches!(&error, LowerError::TooLong { found, limit: 32767, at } if *found > 32767 && at.line == 5),
+        "{error}"
+    );
 
     let rows: String = (0..200).map(|i| format!("on any when n == {i} stay {{ pass; }} ")).collect();
-    let text = text.replace("on any when n < 5", &format!("{rows}on any when n < 5"));
+    let text = text.replace("on any when n == 9", &format!("{rows}on any when n == 9"));
+    let text = text.replace("stateful e", "stateless first { always { goto e; } }\nstateful e");
     let error = lower(&function(&text), &LowerOptions { counters: true, ..LowerOptions::default() }).unwrap_err();
-    assert!(matches!(error, LowerError::Counters { found, .. } if found > 1 << 19), "{error}");
+    assert!(matches!(&error, LowerError::Counters { found, at, .. } if *found > 1 << 19 && at.line == 3), "{error}");
+}
+
+#[test]
+fn a_row_with_too_many_values_is_named() {
+    let registers: String = (0..56).map(|i| format!("reg r{i}: u64;\n")).collect();
+    let turned: String = (0..56).map(|i| format!("r{i} = r{} + r{}; ", (i + 1) % 56, (i + 2) % 56)).collect();
+    let text = format!(
+        "function f;\nstateful s {{\nkey ip.src;\nstates a;\n{registers}on a when l4.dport == 1 stay {{ r1 += 1; pass; }}\n\
+         on a stay {{ {turned} pass; }}\n}}\n"
+    );
+    let error = refusal(&text);
+    assert!(matches!(&error, LowerError::Stack { found, at, .. } if *found > 512 && at.line == 62), "{error}");
+}
+
+#[test]
+fn a_packet_of_ones_own_that_is_too_long_is_named() {
+    let fields = |name: char| -> String { (0..31).map(|i| format!("{name}{i}: u64; ")).collect() };
+    let [a, b] = ['a', 'b'].map(fields);
+    let text = format!(
+        "function f;\nheader one after udp when udp.dport == 7 {{ {a}}}\nheader two after one {{ {b}}}\n\
+         stateful s {{\nkey ip.src;\nstates a;\non a when udp.dport == 8 {{\npass;\n}}\non a when udp.dport == 9 {{\npass;\n}}\n}}\n"
+    );
+    let emit = "emit(1) eth(dst = 02:00:00:00:00:01, src = 02:00:00:00:00:02) / ipv4(src = 10.0.0.1, dst = 10.0.0.2) / \
+                udp(sport = 7, dport = 7) / one() / two();\npass";
+    let error = refusal(&text.replacen("pass", emit, 1));
+    assert!(matches!(&error, LowerError::Stack { found, at, .. } if *found > 512 && at.line == 8), "{error}");
+    assert!(error.to_string().contains("(`emit(1) eth("), "{error}");
 }
 
 #[test]
@@ -186,14 +223,14 @@ fn frames_grow_by_what_there_is_before_them() {
     let growing = |tags: usize| {
         let push = "push vlan(id = 1); ".repeat(tags);
         let text = format!(
-            "function f; stateless a {{ when vlan.id == 1 {{ {push} goto next; }} always {{ pass; }} }} \
+            "function f;\nstateless a {{\nwhen vlan.id == 1 {{ {push} goto next; }}\nalways {{ pass; }} }} \
              stateless b {{ always {{ push mpls(label = 1); pop mpls; push vlan(id = 2); pop vlan; pass; }} }}"
         );
         lower(&function(&text), &LowerOptions::default())
     };
     assert!(growing(52).is_ok());
     let error = growing(53).unwrap_err();
-    assert!(matches!(error, LowerError::Headroom { found: 220, limit: 216 }), "{error}");
+    assert!(matches!(&error, LowerError::Headroom { found: 220, limit: 216, at } if at.line == 3), "{error}");
 }
 
 #[test]

@@ -1,0 +1,101 @@
+//! Where it stands in the source what a refusal is about.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::asm::{FP, Op};
+use super::key_bytes;
+use crate::layout::RecordLayout;
+use crate::model::{Element, Function, Source, Span, StepKind};
+use crate::steps;
+
+/// A line of a source, as messages name it: ``fw.efsm:12 (`on any -> known { pass; }`)``.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The name of the source.
+    pub file: String,
+    /// From 1.
+    pub line: u32,
+    /// What stands there.
+    pub text: String,
+}
+
+impl Place {
+    /// The line at which a span begins.
+    pub fn of(source: &Source, span: Span) -> Place {
+        let (line, _, text) = source.locate(span.start);
+        Place { file: source.name.clone(), line, text: text.trim().to_owned() }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place { file, line, text } = self;
+        write!(f, "{file}:{line} (`{text}`)")
+    }
+}
+
+/// The element whose key and record take most of the stack, or the step whose packet does.
+pub(super) fn of_largest_frame(function: &Function) -> Span {
+    let stateful = function.elements.iter().filter_map(|element| {
+        let stateful = element.stateful.as_ref()?;
+        Some((key_bytes(function, stateful) + RecordLayout::of(element, stateful).len_bytes, element.span))
+    });
+    let all_steps = function.elements.iter().flat_map(|e| &e.rows).flat_map(|row| &row.actions.steps);
+    let made = all_steps.filter(|step| matches!(step.kind, StepKind::Emit { .. })).map(|step| {
+        let stack = steps::stack(&function.graph, &step.kind).ok().flatten();
+        (stack.map_or(0, |stack| stack.template().len() as u32), step.span)
+    });
+    largest(stateful.chain(made))
+}
+
+/// The element with most counters.
+pub(super) fn of_most_counters(function: &Function) -> Span {
+    let counters = |element: &Element| {
+        let states = element.stateful.as_ref().map_or(1, |stateful| stateful.states.len());
+        (element.rows.len() + 2) * states
+    };
+    largest(function.elements.iter().map(|element| (counters(element), element.span)))
+}
+
+/// The row or element of which most instructions come.
+pub(super) fn of_most_instructions(ops: &[Op]) -> Span {
+    let mut counts: BTreeMap<(usize, usize), u32> = BTreeMap::new();
+    for (span, op) in with_spans(ops) {
+        if !matches!(op, Op::Label(_) | Op::Forget { .. }) {
+            *counts.entry((span.start, span.end)).or_default() += 1;
+        }
+    }
+    largest(counts.into_iter().map(|((start, end), count)| (count, Span { start, end })))
+}
+
+/// The row or element that keeps most values on the stack beyond its first `bytes`.
+pub(super) fn of_most_values(ops: &[Op], bytes: u32) -> Span {
+    let mut slots: BTreeMap<(usize, usize), BTreeSet<i16>> = BTreeMap::new();
+    for (span, op) in with_spans(ops) {
+        if let Op::Load { base, offset: at, .. } | Op::Store { base, offset: at, .. } = op
+            && *base == FP
+            && i64::from(*at) < -i64::from(bytes)
+        {
+            slots.entry((span.start, span.end)).or_default().insert(*at);
+        }
+    }
+    largest(slots.into_iter().map(|((start, end), slots)| (slots.len(), Span { start, end })))
+}
+
+/// Operations with the part of the source that they come from; without those before its first.
+fn with_spans(ops: &[Op]) -> impl Iterator<Item = (Span, &Op)> {
+    let mut span = None;
+    ops.iter().filter_map(move |op| match op {
+        Op::Line(s) => {
+            span = Some(*s);
+            None
+        }
+        op => Some((span?, op)),
+    })
+}
+
+/// The first of the largest; the start of the source where there is none.
+fn largest<T: Ord>(sized: impl Iterator<Item = (T, Span)>) -> Span {
+    sized.reduce(|most, other| if other.0 > most.0 { other } else { most }).map_or_else(Span::default, |(_, span)| span)
+}
