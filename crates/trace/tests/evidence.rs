@@ -1,7 +1,7 @@
 //! The long proofs of this crate: `make evidence` runs and records them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
-use flowloom_trace::{CapturedPacket, Census, Profile, Traffic, TrafficOptions};
+use flowloom_trace::{CapturedPacket, Census, Profile, Traffic, TrafficOptions, Unit};
 
 /// Ten seconds of each made network, beside the paper's row of the trace it stands for: mean length and flows of all three
 /// definitions that are active in 10 s within 5%, the most new flows in a millisecond within 15% and never more than the
@@ -9,7 +9,7 @@ use flowloom_trace::{CapturedPacket, Census, Profile, Traffic, TrafficOptions};
 #[test]
 #[ignore = "a proof"]
 fn evidence_profiles() {
-    println!("profile    figure                               here      paper  deviation  limit");
+    println!("profile    figure                               here      paper    deviation  limit");
     let networks =
         [Profile::Uni1, Profile::Uni2, Profile::Mawi15, Profile::Chi15, Profile::Caida2019, Profile::Mawi2021];
     for profile in networks {
@@ -28,10 +28,16 @@ fn evidence_profiles() {
         let info = census.finish();
         assert!(info.covers_window() && info.steps_back_in_time == 0, "{}", profile.name());
         for figure in info.beside(profile.row().unwrap()) {
+            let show = |value: f64| match figure.unit {
+                Unit::Bytes => format!("{value:.1} B"),
+                Unit::Flows => format!("{value:.0}"),
+                Unit::Share => format!("{:.1}%", value * 100.0),
+            };
             let (name, deviation) = (profile.name(), figure.deviation * 100.0);
+            let deviation = format!("{deviation:+.1}{}", if figure.unit == Unit::Share { " points" } else { "%" });
             let limit = figure.limit.map_or_else(|| "-".to_owned(), |limit| format!("{:.0}%", limit * 100.0));
             let (words, here, paper) = (&figure.figure, figure.measured, figure.paper);
-            println!("{name:9}  {words:30}  {here:9.2}  {paper:9.2}  {deviation:+8.1}%  {limit:>5}");
+            println!("{name:9}  {words:30}  {:>9}  {:>9}  {deviation:>11}  {limit:>5}", show(here), show(paper));
             assert!(figure.is_near(), "{name}: {figure:?}");
             assert!(!words.starts_with("new") || here <= paper, "{name}: {figure:?}");
         }

@@ -6,13 +6,13 @@ mod common;
 use common::random;
 use flowloom_verify::Reach;
 
-/// Of 12,000 random functions those whose rows push, pop, encapsulate and decapsulate, with packets made for them: reference
+/// Of 4000 random functions those whose rows push, pop, encapsulate and decapsulate, with packets made for them: reference
 /// machine, interpreter and kernel agree on every packet and on the state at the end, each step taken at least 1000 times.
 #[test]
 #[ignore = "minutes"]
 fn evidence_steps() {
     let seed = random::seed(50_000);
-    let count = random::count(12_000);
+    let count = random::count(4000);
     let kernel = random::is_kernel_there("evidence_steps");
     let tally = random::run_some(Reach::Common, random::changes_frame, seed, 0..count, 120, kernel);
     println!("{} functions of seed {seed}, {} packets", tally.functions, tally.counts.packets);
@@ -24,7 +24,7 @@ fn evidence_steps() {
     let steps = ["push", "pop", "encap", "decap"].map(flowloom_verify::Hit::Step);
     print!("{}", tally.hits.render(&steps));
     assert!(tally.disagreements.is_empty(), "{}", tally.disagreements.join("\n"));
-    if count >= 12_000 {
+    if count >= 4000 {
         let missed: Vec<_> = steps.into_iter().filter(|&step| tally.hits.get(step) < 1000).collect();
         assert!(missed.is_empty(), "below 1000: {missed:?}");
     }

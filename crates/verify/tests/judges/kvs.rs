@@ -51,14 +51,45 @@ pub struct Ended {
     pub stale: u64,
 }
 
+impl Ended {
+    /// The heads of the columns of [`Ended`]'s line.
+    pub fn head() -> String {
+        format!(
+            "{:>10} {:>8} {:>8} {:>13} {:>13} {:>6}",
+            "operations", "SET", "GET", "packets lost", "by the cache", "stale"
+        )
+    }
+}
+
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ended { operations, sets, gets, answered, lost, stale } = self;
-        write!(
-            f,
-            "{operations} operations, {sets} SET, {gets} GET, {lost} packets lost; answered by the cache {answered}; stale {stale}"
-        )
+        write!(f, "{operations:>10} {sets:>8} {gets:>8} {lost:>13} {answered:>13} {stale:>6}")
     }
+}
+
+/// The race in four steps, each in words with what the cache answers to a GET behind it: a SET overtakes the answer to a GET.
+pub fn race() -> Vec<(&'static str, Option<u64>)> {
+    let mut cache = Machine::new(shipped("kv_cache", &[("out1", "2"), ("out2", "1")]));
+    let (key, old, new) = (7, 1, 2);
+    let send = |cache: &mut Machine, port: u32, bytes: Vec<u8>| {
+        let outcome = cache.process(&Packet { bytes: &bytes, port: Port(port) }, &Choices::seeded(1, 1, 1));
+        outcome.unwrap_or_else(|e| panic!("{e}"))
+    };
+    let steps = [
+        ("a GET passes; the server answers 1, which is held up", 1, frame(false, GET, key, 0, 4000)),
+        ("a SET of 2 passes", 1, frame(false, SET, key, new, 4001)),
+        ("the server has 2, its answer passes", 2, frame(true, RESP, key, new, 4001)),
+        ("the answer to the GET arrives", 2, frame(true, RESP, key, old, 4000)),
+    ];
+    let mut seen = Vec::new();
+    for (words, port, bytes) in steps {
+        assert_eq!(send(&mut cache, port, bytes).verdict, Verdict::Redirect, "{words}");
+        let asked = send(&mut cache, 1, frame(false, GET, key, 0, 4002));
+        let is_answered = asked.verdict == Verdict::Tx;
+        seen.push((words, is_answered.then(|| read(&asked.outputs[0].bytes).2)));
+    }
+    seen
 }
 
 /// An operation that is under way: it is repeated until it is answered.

@@ -81,6 +81,40 @@ enum To {
     Others,
 }
 
+/// Messages on their way, each with its number.
+#[derive(Debug, Default)]
+struct Network {
+    flying: Vec<(u64, To, Message)>,
+    sent: u64,
+    /// The latest that was delivered.
+    latest: u64,
+}
+
+impl Network {
+    fn send(&mut self, messages: impl IntoIterator<Item = (To, Message)>) {
+        for (to, message) in messages {
+            self.sent += 1;
+            self.flying.push((self.sent, to, message));
+        }
+    }
+
+    /// Any message may be the next to arrive, twice too, or never.
+    fn deliver(&mut self, rng: &mut Rng, ended: &mut Ended) -> Option<(To, Message)> {
+        let at = rng.below(self.flying.len());
+        let comes_again = rng.chance(1, 20);
+        let (number, to, message) = if comes_again { self.flying[at] } else { self.flying.swap_remove(at) };
+        ended.messages += 1;
+        ended.twice += u64::from(comes_again);
+        if rng.chance(1, 10) {
+            ended.lost += 1;
+            return None;
+        }
+        ended.late += u64::from(number < self.latest);
+        self.latest = self.latest.max(number);
+        Some((to, message))
+    }
+}
+
 #[derive(Debug, Default)]
 struct Instance {
     proposers: [Proposer; 2],
@@ -95,6 +129,9 @@ pub struct Ended {
     pub instances: u32,
     pub messages: u64,
     pub lost: u64,
+    /// Delivered twice, and after one that was sent later.
+    pub twice: u64,
+    pub late: u64,
     /// Instances with a value; with more than one.
     pub decided: u32,
     pub split: u32,
@@ -102,14 +139,22 @@ pub struct Ended {
     pub others: u32,
 }
 
+impl Ended {
+    /// The heads of the columns of [`Ended`]'s line.
+    pub fn head() -> String {
+        format!(
+            "{:>9} {:>9} {:>6} {:>6} {:>6} {:>9} {:>15} {:>10}",
+            "instances", "messages", "lost", "twice", "late", "decided", "others' values", "two values"
+        )
+    }
+}
+
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ended { instances, messages, lost, decided, split, others } = self;
-        write!(
-            f,
-            "{instances} instances, {messages} messages, {lost} lost; decided {decided}, {others} of them on a value of another \
-             proposer; with two values {split}"
-        )
+        let Ended { instances, messages, decided, split, others, .. } = self;
+        let share = |count: u64| format!("{:.1}%", count as f64 * 100.0 / *messages as f64);
+        let [lost, twice, late] = [self.lost, self.twice, self.late].map(share);
+        write!(f, "{instances:>9} {messages:>9} {lost:>6} {twice:>6} {late:>6} {decided:>9} {others:>15} {split:>10}")
     }
 }
 
@@ -145,7 +190,7 @@ fn batch(
     acceptors: &mut [Switch],
     ended: &mut Ended,
 ) {
-    let mut network: Vec<(To, Message)> = Vec::new();
+    let mut network = Network::default();
     let mut instances: BTreeMap<u32, Instance> = BTreeMap::new();
     for number in numbers {
         // The clients' values; the coordinator gives each the next instance.
@@ -154,19 +199,19 @@ fn batch(
         assert_eq!((proposal.kind, proposal.instance, proposal.round), (ACCEPT, number, 1));
         // Some die while they send.
         let dies = rng.chance(1, 3);
-        network.extend((0..ACCEPTORS).filter(|_| !dies || rng.chance(1, 3)).map(|a| (To::Acceptor(a), proposal)));
+        network.send((0..ACCEPTORS).filter(|_| !dies || rng.chance(1, 3)).map(|a| (To::Acceptor(a), proposal)));
         let proposer = |n: u64| Proposer { value: u64::from(number) * 10 + 1 + n, ..Proposer::default() };
         instances.insert(number, Instance { proposers: [proposer(0), proposer(1)], ..Instance::default() });
     }
     loop {
         // A proposer loses patience: whenever nothing is on the way any more, and now and then before.
-        if network.is_empty() || rng.chance(1, 12) {
+        if network.flying.is_empty() || rng.chance(1, 12) {
             let open: Vec<u32> = instances
                 .iter()
                 .filter(|(_, i)| i.proposers.iter().any(|p| p.attempts < ATTEMPTS))
                 .map(|(&number, _)| number)
                 .collect();
-            if open.is_empty() && network.is_empty() {
+            if open.is_empty() && network.flying.is_empty() {
                 break;
             }
             if !open.is_empty() {
@@ -181,31 +226,24 @@ fn batch(
                     proposer.promises.clear();
                     let prepare =
                         Message { kind: PREPARE, instance: number, round: proposer.round, ..Message::default() };
-                    network.extend((0..ACCEPTORS).map(|a| (To::Acceptor(a), prepare)));
+                    network.send((0..ACCEPTORS).map(|a| (To::Acceptor(a), prepare)));
                 }
             }
         }
-        if network.is_empty() {
+        if network.flying.is_empty() {
             continue;
         }
-        // Any message may be the next to arrive, twice too, or never.
-        let at = rng.below(network.len());
-        let (to, message) = if rng.chance(1, 20) { network[at] } else { network.swap_remove(at) };
-        ended.messages += 1;
-        if rng.chance(1, 10) {
-            ended.lost += 1;
-            continue;
-        }
+        let Some((to, message)) = network.deliver(rng, ended) else { continue };
         match to {
             To::Acceptor(a) => {
                 let answer = acceptors[usize::from(a)].take(&message);
-                network.extend(answer.map(|answer| (To::Others, answer)));
+                network.send(answer.map(|answer| (To::Others, answer)));
             }
             To::Others => {
                 let Some(instance) = instances.get_mut(&message.instance) else {
                     panic!("an answer to nobody: {message:?}")
                 };
-                network.extend(
+                network.send(
                     instance.hear(&message).into_iter().flat_map(|m| (0..ACCEPTORS).map(move |a| (To::Acceptor(a), m))),
                 );
             }

@@ -90,9 +90,11 @@ pub struct Attacks {
 impl fmt::Display for Judged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Judged { packets, valid, invalid, invalid_passed, .. } = self;
+        let unseen = packets - valid - invalid;
         writeln!(
             f,
-            "{packets} packets; for the kernel {valid} valid, {invalid} invalid, of which {invalid_passed} pass here"
+            "{packets} packets; for the kernel {valid} valid, {invalid} invalid, of which {invalid_passed} pass here; {unseen} it does \
+             not track"
         )?;
         writeln!(
             f,
@@ -178,33 +180,106 @@ pub struct Attacked {
     pub attacks: BTreeMap<usize, &'static str>,
 }
 
-/// Puts data from far outside of the window and blind resets into connections, by somebody who knows addresses and ports but not the
-/// numbers: behind each of `valid` with a chance of 1 to `every`, with the numbers of that segment moved by more than any window. Only
-/// where both sides have begun with a SYN: without, there is no window to be outside of.
+/// What a side of a connection may send, as both have told in packets that passed.
+#[derive(Debug, Default, Clone, Copy)]
+struct Side {
+    has_begun: bool,
+    /// By how much it shifts its windows, if it offered to.
+    scale: Option<u8>,
+    largest_window: u32,
+    /// What the other side has acknowledged, and up to where it lets this one send.
+    acknowledged: u32,
+    edge: u32,
+    is_edge_known: bool,
+}
+
+/// Both sides of a connection, by the address and port that stand first in its key and by the others.
+#[derive(Debug, Default, Clone, Copy)]
+struct Sides([Side; 2]);
+
+impl Sides {
+    fn follow(&mut self, from: usize, segment: &Segment) {
+        if segment.flags & SYN != 0 {
+            if segment.flags & ACK == 0 {
+                // Begins anew.
+                self.0 = [Side::default(); 2];
+            }
+            self.0[from] = Side { has_begun: true, scale: segment.scale, ..self.0[from] };
+        }
+        let both_scale = self.0[0].scale.zip(self.0[1].scale).is_some();
+        let shift = self.0[from].scale.filter(|_| both_scale && segment.flags & SYN == 0).unwrap_or(0);
+        let window = u32::from(segment.window) << shift.min(14);
+        self.0[from].largest_window = self.0[from].largest_window.max(window);
+        if segment.flags & ACK == 0 {
+            return;
+        }
+        let other = &mut self.0[1 - from];
+        let edge = segment.ack.wrapping_add(window);
+        let is_newer = |new: u32, old: u32| !other.is_edge_known || new.wrapping_sub(old) < 1 << 31;
+        let (acknowledged, edge) = (
+            if is_newer(segment.ack, other.acknowledged) { segment.ack } else { other.acknowledged },
+            if is_newer(edge, other.edge) { edge } else { other.edge },
+        );
+        *other = Side { acknowledged, edge, is_edge_known: true, ..*other };
+    }
+}
+
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+
+/// A TCP segment in a frame, where it begins and what it says.
+struct Segment {
+    at: usize,
+    flags: u8,
+    seq: u32,
+    ack: u32,
+    window: u16,
+    scale: Option<u8>,
+    payload_bytes: usize,
+}
+
+impl Segment {
+    fn read(packet: &Arrival) -> Option<Segment> {
+        let layers = Layers::parse(Graph::standard(), &packet.bytes);
+        let at = layers.offset(Header::Tcp)?;
+        let read = |name: &str| layers.read(&packet.bytes, packet.port.0, field(name));
+        Some(Segment {
+            at,
+            flags: packet.bytes[at + 13],
+            seq: read("tcp.seq")? as u32,
+            ack: read("tcp.ack")? as u32,
+            window: read("tcp.window")? as u16,
+            scale: read("tcp.opt.wscale").map(|scale| scale as u8),
+            payload_bytes: read("tcp.payload_len")? as usize,
+        })
+    }
+}
+
+/// Puts data from outside of the window and blind resets into connections, by somebody who knows addresses and ports but not the
+/// numbers: behind each of `valid` with a chance of 1 to `every`, with the numbers of that segment moved. Only where both sides have begun
+/// with a SYN: without, there is no window to be outside of.
 pub fn attack(rng: &mut Rng, packets: &[Arrival], valid: &BTreeSet<usize>, every: usize) -> Attacked {
     let mut attacked = Attacked { packets: Vec::new(), given: Vec::new(), attacks: BTreeMap::new() };
-    let fields = ["ip.src", "ip.dst", "tcp.sport", "tcp.dport"].map(field);
-    let key = KeySpec::of_fields(&fields, true).unwrap_or_else(|e| panic!("{e}"));
-    let mut begun: BTreeMap<Vec<u8>, [bool; 2]> = BTreeMap::new();
+    let key =
+        |names: [&str; 4], biflow| KeySpec::of_fields(&names.map(field), biflow).unwrap_or_else(|e| panic!("{e}"));
+    let connection = key(["ip.src", "ip.dst", "tcp.sport", "tcp.dport"], true);
+    let direction = key(["ip.src", "ip.dst", "tcp.sport", "tcp.dport"], false);
+    let mut all: BTreeMap<Vec<u8>, Sides> = BTreeMap::new();
     for (number, packet) in packets.iter().enumerate() {
         attacked.packets.push(packet.clone());
         attacked.given.push(Some(number));
+        let Some(segment) = Segment::read(packet).filter(|_| valid.contains(&number)) else { continue };
         let layers = Layers::parse(Graph::standard(), &packet.bytes);
-        let Some(at) = layers.offset(Header::Tcp) else { continue };
-        let flags = packet.bytes[at + 13];
-        let Some(connection) = key.extract(&layers, &packet.bytes, 1, &[]) else { continue };
-        if !valid.contains(&number) {
+        let of = |key: &KeySpec| key.extract(&layers, &packet.bytes, 1, &[]);
+        let Some((connection, direction)) = of(&connection).zip(of(&direction)) else { continue };
+        let from = usize::from(connection != direction);
+        let sides = all.entry(connection).or_default();
+        sides.follow(from, &segment);
+        if !sides.0.iter().all(|side| side.has_begun) || segment.flags & SYN != 0 || !rng.chance(1, every) {
             continue;
         }
-        let begun = begun.entry(connection).or_default();
-        if flags & 2 != 0 {
-            // A SYN alone begins a connection anew.
-            *begun = [true, flags & 16 != 0];
-        }
-        if *begun != [true; 2] || flags & 2 != 0 || !rng.chance(1, every) {
-            continue;
-        }
-        let (name, frame) = forged(rng, packet, at);
+        let Some((name, frame)) = forged(rng, packet, &segment, sides, from) else { continue };
         attacked.attacks.insert(attacked.packets.len(), name);
         attacked.packets.push(Arrival { bytes: frame, ..packet.clone() });
         attacked.given.push(None);
@@ -212,42 +287,50 @@ pub fn attack(rng: &mut Rng, packets: &[Arrival], valid: &BTreeSet<usize>, every
     attacked
 }
 
-/// A segment with forged numbers in the place of one that stands at byte `at` of its frame. Checksums stay as they were: trackers do
-/// not look at them.
-fn forged(rng: &mut Rng, packet: &Arrival, at: usize) -> (&'static str, Vec<u8>) {
-    let mut frame = packet.bytes.clone();
-    let number = |frame: &[u8], at: usize| u32::from_be_bytes(std::array::from_fn(|i| frame[at + i]));
-    let (seq, ack) = (number(&frame, at + 4), number(&frame, at + 8));
-    // Windows reach to 2^30 at most: these lie beyond every one of the captures, in front and behind.
+/// A segment with forged numbers in the place of `segment`, data from outside of the window with 1 to 1000 bytes, resets with none. TCP
+/// checksums stay as they were: trackers do not look at them.
+fn forged(
+    rng: &mut Rng,
+    packet: &Arrival,
+    segment: &Segment,
+    sides: &Sides,
+    from: usize,
+) -> Option<(&'static str, Vec<u8>)> {
+    let (sender, receiver) = (sides.0[from], sides.0[1 - from]);
+    let Segment { at, seq, ack, payload_bytes, .. } = *segment;
+    // Windows reach to 2^30 at most: these lie beyond every one, in front and behind.
     let far = (1 << 30) + (rng.next_u64() as u32 >> 2);
-    let mut set = |at: usize, value: u32| frame[at..at + 4].copy_from_slice(&value.to_be_bytes());
-    let name = match rng.below(5) {
-        0 => {
-            set(at + 4, seq.wrapping_add(far));
-            "data ahead of the window"
+    // And these beyond those of this connection: trackers allow for a window more, and for 66,000 bytes.
+    let window = receiver.largest_window;
+    let near = window.wrapping_mul(2).wrapping_add(140_000 + rng.below(window as usize + 1) as u32);
+    let is_near_possible = sender.is_edge_known && window < 1 << 26;
+    let data_bytes = if payload_bytes == 0 { 1 + rng.below(1000) } else { payload_bytes };
+    let (name, seq, ack, flags, payload_bytes) = match rng.below(7) {
+        0 => ("data far ahead of the window", seq.wrapping_add(far), ack, ACK, data_bytes),
+        1 => ("data far behind the window", seq.wrapping_sub(far), ack, ACK, data_bytes),
+        2 if is_near_possible => ("data ahead of the window", sender.edge.wrapping_add(near), ack, ACK, data_bytes),
+        3 if is_near_possible => {
+            ("data behind the window", sender.acknowledged.wrapping_sub(near), ack, ACK, data_bytes)
         }
-        1 => {
-            set(at + 4, seq.wrapping_sub(far));
-            "data behind the window"
-        }
-        2 => {
-            set(at + 8, ack.wrapping_add(far));
-            "acknowledgement of what was never sent"
-        }
-        3 => {
-            set(at + 4, seq.wrapping_add(far));
-            "blind reset"
-        }
-        _ => {
-            // In the window, but not the number that is expected.
-            set(at + 4, seq.wrapping_add(7_000 + rng.below(20_000) as u32));
-            "blind reset within the window"
-        }
+        4 => ("acknowledgement of what was never sent", seq, ack.wrapping_add(far), ACK, payload_bytes),
+        5 => ("blind reset", seq.wrapping_add(far), ack, RST, 0),
+        // In the window, but not the number that is expected.
+        6 => ("blind reset within the window", seq.wrapping_add(7_000 + rng.below(20_000) as u32), ack, RST, 0),
+        _ => return None,
     };
-    if name.starts_with("blind") {
-        frame[at + 13] = 4;
-    } else {
-        frame[at + 13] = 0x10;
-    }
-    (name, frame)
+    let mut frame = with_payload(&packet.bytes, at, payload_bytes)?;
+    frame[at + 4..at + 8].copy_from_slice(&seq.to_be_bytes());
+    frame[at + 8..at + 12].copy_from_slice(&ack.to_be_bytes());
+    frame[at + 13] = flags;
+    Some((name, frame))
+}
+
+/// A frame whose TCP header stands at `at`, with so many bytes behind it; `None` where it would be too long.
+fn with_payload(frame: &[u8], at: usize, bytes: usize) -> Option<Vec<u8>> {
+    let start = at + 4 * usize::from(frame[at + 12] >> 4);
+    let mut frame = frame.to_vec();
+    frame.resize(start + bytes, 0);
+    let (field, len) = if frame[14] >> 4 == 4 { (16, frame.len() - 14) } else { (18, frame.len() - 54) };
+    frame[field..field + 2].copy_from_slice(&u16::try_from(len).ok()?.to_be_bytes());
+    Some(frame)
 }

@@ -193,7 +193,12 @@ pub fn one_after_the_other(test: &str, first_port: u16, gap_ns: u64, flows: u32)
         let host = [10, 0, (i >> 14) as u8, (i >> 6) as u8];
         let frame = PacketBuilder::new().ipv4(host, [192, 0, 2, 1]).udp(4000 + (i & 63) as u16, 53).build();
         let packet = Packet { bytes: &frame, port: INSIDE };
-        let choices = Choices::seeded(u64::from(i) * gap_ns, 0, i.into());
+        let now_ns = u64::from(i) * gap_ns;
+        // Those that are silent keep their place in the tables until they are swept.
+        if now_ns / SECOND_NS != now_ns.saturating_sub(gap_ns) / SECOND_NS {
+            engines.iter_mut().for_each(|engine| engine.sweep(now_ns).unwrap());
+        }
+        let choices = Choices::seeded(now_ns, 0, i.into());
         let verdicts: Vec<Verdict> =
             engines.iter_mut().map(|engine| engine.process(&packet, &choices).unwrap().verdict).collect();
         assert!(verdicts.iter().all(|v| *v == verdicts[0]), "flow {i}: {verdicts:?}");
