@@ -53,6 +53,28 @@ fn links_lead_somewhere() {
 }
 
 #[test]
+fn readmes_of_functions_show_their_drawings_and_say_limits_and_the_papers_row() {
+    let mut wrong = Vec::new();
+    for folder in std::fs::read_dir(top().join("functions")).unwrap().map(|entry| entry.unwrap().path()) {
+        if !folder.is_dir() {
+            continue;
+        }
+        let text = std::fs::read_to_string(folder.join("README.md")).unwrap();
+        let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+        let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let drawings: Vec<String> =
+            files.filter(|file| file.ends_with(".svg")).map(|file| format!("]({file})")).collect();
+        let image = format!("]({name}.svg)");
+        let is_shown = text.lines().any(|line| line.starts_with("![") && line.ends_with(&image));
+        wrong.extend((!is_shown).then(|| format!("{name}: no image of `{name}.svg`")));
+        let named = ["```text", "```sh", "| parameter |", "## Limits", "## In the paper"].map(str::to_owned);
+        let missing = drawings.iter().chain(&named).filter(|part| !text.contains(part.as_str()));
+        wrong.extend(missing.map(|part| format!("{name}: no `{part}`")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
 fn examples_are_accepted() {
     let mut examples = 0;
     for (page, text) in pages() {
