@@ -8,6 +8,7 @@ use std::fmt;
 
 use flowloom_efsm::Coverage;
 use flowloom_efsm::model::{Condition, Element, Function, NextState, Policy, Relation, Row};
+use flowloom_wire::{FieldId, Header};
 
 use crate::entry::Entries;
 
@@ -104,7 +105,8 @@ impl<'f> Reached<'f> {
         &self.total
     }
 
-    /// Everything that packets can reach, in the order of the source, with its hits.
+    /// Everything that packets can reach, in the order of the source, with its hits: not a row in a state in which one before it
+    /// takes all its packets, as long as there is another state for it.
     pub fn points(&self) -> Vec<Point> {
         let mut points = Vec::new();
         let entries = Entries::of(self.function);
@@ -117,7 +119,10 @@ impl<'f> Reached<'f> {
                 points.push(Point { element: element.name.clone(), what, state, line, text, hits });
             };
             for (i, (row, hits)) in element.rows.iter().zip(&reached.rows).enumerate() {
-                for (&state, &hits) in hits {
+                let shadowed = |state: &u16| is_shadowed(&entries, index, element, i, *state);
+                // A row that can be taken in no state at all is a mistake: it stays, with its 0.
+                let is_dead = hits.keys().all(shadowed);
+                for (&state, &hits) in hits.iter().filter(|&(state, _)| is_dead || !shadowed(state)) {
                     push(What::Row(i), state_name(state), row.span.start, hits);
                 }
             }
@@ -186,6 +191,23 @@ fn states_with(element: &Element, timer: fn(Option<u64>, Option<u64>) -> bool) -
         .collect()
 }
 
+/// Whether a row never gets a packet in this state, because one before it wants nothing that this one does not want, too.
+fn is_shadowed(entries: &Entries, index: usize, element: &Element, row: usize, state: u16) -> bool {
+    let (before, row) = (&element.rows[..row], &element.rows[row]);
+    // A field is there where one of its headers is.
+    let there: Vec<Vec<Header>> = row.fields().into_iter().map(|field| field.headers()).collect();
+    let is_there = |field: FieldId| {
+        let headers = field.headers();
+        headers.is_empty()
+            || there.iter().any(|any_of| !any_of.is_empty() && any_of.iter().all(|h| headers.contains(h)))
+    };
+    let mut here = before.iter().filter(|before| before.states.is_empty() || before.states.contains(&state));
+    here.any(|before| {
+        before.conditions.iter().all(|condition| row.conditions.contains(condition))
+            && before.fields().into_iter().all(|field| is_there(field) || entries.always_has(index, element, field))
+    })
+}
+
 /// Whether a packet with a key can match no row: not where in every state some row always matches, or two rows that differ
 /// in one comparison only, which the one wants and the other does not.
 fn can_miss(entries: &Entries, index: usize, element: &Element) -> bool {
@@ -217,4 +239,36 @@ fn are_opposite(one: &Condition, other: &Condition) -> bool {
         (Relation::Greater, Relation::LessEqual),
     ];
     (left, right, width, signed) == (l, r, w, s) && pairs.contains(&(*relation, *other))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use flowloom_efsm::compile;
+
+    /// The rows, from 1, and states that packets can reach.
+    fn rows(rows: &str) -> Vec<(usize, String)> {
+        let text =
+            format!("function f; stateful e {{ key ip.src; states a, b; reg n: u32; {rows} otherwise {{ drop; }} }}");
+        let (function, _) = compile("test.efsm", &text, &[]).unwrap();
+        let points = Reached::new(&function).points().into_iter();
+        let row = |point: Point| if let What::Row(i) = point.what { Some((i + 1, point.state?)) } else { None };
+        points.filter_map(row).collect()
+    }
+
+    #[test]
+    fn a_row_behind_one_that_takes_all_its_packets_cannot_be_reached() {
+        let at = |i, state: &str| (i, state.to_owned());
+        let last = "on any when tcp.is_syn && ip.ttl > 1 { n += 2; pass; }";
+        let after = |first: &str| rows(&format!("{first} {last}"));
+        assert_eq!(after("on a { n += 1; pass; }"), [at(1, "a"), at(2, "b")]);
+        assert_eq!(after("on a when ip.ttl > 1 { n += 1; pass; }"), [at(1, "a"), at(2, "b")]);
+        // It may want more: in a condition, or in what it reads.
+        assert_eq!(after("on a when ip.ttl > 2 { n += 1; pass; }"), [at(1, "a"), at(2, "a"), at(2, "b")]);
+        assert_eq!(after("on a { n += 1; tcp.window = 5; pass; }"), [at(1, "a"), at(2, "b")]);
+        assert_eq!(after("on a { n += 1; udp.dport = 5; pass; }"), [at(1, "a"), at(2, "a"), at(2, "b")]);
+        // A row for which no state is left is a mistake, and a gap.
+        assert_eq!(after("on any { n += 1; pass; }"), [at(1, "a"), at(1, "b"), at(2, "a"), at(2, "b")]);
+    }
 }

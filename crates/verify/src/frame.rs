@@ -14,7 +14,7 @@ use flowloom_wire::{Graph, Header, Layers};
 use crate::arrival::Arrival;
 use crate::rng::Rng;
 
-pub(crate) use outline::Outline;
+pub(crate) use outline::{Needs, Outline};
 
 /// Which headers a frame has, where it has no labels, tunnels and headers of one's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use flowloom_efsm::model::{
 use flowloom_wire::field::{FIVE_TUPLE, FieldId, Source as FieldSource};
 use flowloom_wire::{Graph, Header, KeySpec};
 
-use crate::frame::Outline;
+use crate::frame::{Needs, Outline};
 use crate::render;
 use crate::rng::Rng;
 use crate::solve;
@@ -132,7 +132,7 @@ impl Maker {
             |o: &&Outline| matches!(o, Outline::Stacked(_)) == is_stacked && has(o, &ip) && (!is_icmp || has(o, &icmp));
         let outlines: Vec<&Outline> = OUTLINES.iter().filter(fits).collect();
         let outline = self.rng.pick(&outlines).copied();
-        let together = |f: &FieldId| outline.is_none_or(|o| o.has(&[*f]));
+        let together = |f: &FieldId| outline.is_none_or(|o| o.has(&Needs::of(&[*f])));
         self.together = FieldId::all().filter(together).collect();
         let network = [Header::Ethernet, Header::Vlan, Header::Vlan2, Header::Ipv4, Header::Ipv6];
         let is_of_network = |f: FieldId| {

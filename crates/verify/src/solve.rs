@@ -5,9 +5,10 @@
 //! out anyway.
 
 use flowloom_efsm::model::{
-    BinaryOp, Condition, Expr, NewValue, Relation, Row, Variable, Wide, Width, Write, WriteTarget,
+    BinaryOp, Condition, Destination, Expr, NewValue, Relation, Row, Update, Variable, Wide, Width, Write, WriteTarget,
 };
 use flowloom_wire::field::FieldId;
+use flowloom_wire::{Graph, Layers};
 
 use crate::frame::Wish;
 use crate::rng::Rng;
@@ -32,6 +33,45 @@ impl Wants {
 /// Whether the conditions of `row` that only read the context hold.
 pub(crate) fn context_fits(row: &Row, values: &Values<'_>) -> bool {
     conditions_fit(&row.conditions, values)
+}
+
+/// What has to hold before `updates` for the condition to hold after them.
+pub(crate) fn before(condition: &Condition, updates: &[Update]) -> Condition {
+    let mut before = condition.clone();
+    let updated = |destination| updates.iter().find(|u| u.destination == destination).map(|u| &u.value);
+    let number = |expr: &Expr| {
+        let destination = match expr {
+            Expr::Register(i) => Destination::Register(*i),
+            Expr::Global(i) => Destination::Global(*i),
+            _ => return None,
+        };
+        match updated(destination)? {
+            NewValue::Number { value, .. } => Some(value.clone()),
+            NewValue::Wide(_) => None,
+        }
+    };
+    let wide = |operand: Wide| {
+        let destination = match operand {
+            Wide::Register(i) => Destination::Register(i),
+            Wide::Global(i) => Destination::Global(i),
+            _ => return operand,
+        };
+        match updated(destination) {
+            Some(NewValue::Wide(value)) => *value,
+            _ => operand,
+        }
+    };
+    match &mut before {
+        Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } => {
+            replace(left, &number);
+            replace(right, &number);
+        }
+        Condition::OneOf { operand, .. } => replace(operand, &number),
+        Condition::Masked { operand, .. } => *operand = wide(*operand),
+        Condition::Same { left, right, .. } => (*left, *right) = (wide(*left), wide(*right)),
+        Condition::Range { .. } | Condition::Full { .. } => {}
+    }
+    before
 }
 
 /// Whether those of the row's conditions that only read the context and the time hold.
@@ -89,29 +129,31 @@ pub(crate) fn key_part(metadata: u16, bytes: &[u8]) -> Condition {
     Condition::Compare { left, relation: Relation::Equal, right, width: Width::W64, signed: false }
 }
 
+/// Puts what `with` has for a part of an expression in its place.
+pub(crate) fn replace(expr: &mut Expr, with: &dyn Fn(&Expr) -> Option<Expr>) {
+    if let Some(value) = with(expr) {
+        *expr = value;
+        return;
+    }
+    match expr {
+        Expr::Not(inner) => replace(inner, with),
+        Expr::Binary(_, left, right)
+        | Expr::RotateRight { left, right, .. }
+        | Expr::Extreme { left, right, .. }
+        | Expr::Ewma { average: left, sample: right, .. } => {
+            replace(left, with);
+            replace(right, with);
+        }
+        _ => {}
+    }
+}
+
 fn replace_metadata(
     condition: &mut Condition,
     number: &dyn Fn(u16) -> Option<Expr>,
     wide: &dyn Fn(u16) -> Option<Wide>,
 ) {
-    fn replace(expr: &mut Expr, with: &dyn Fn(u16) -> Option<Expr>) {
-        match expr {
-            Expr::Metadata(i) => {
-                if let Some(value) = with(*i) {
-                    *expr = value;
-                }
-            }
-            Expr::Not(inner) => replace(inner, with),
-            Expr::Binary(_, left, right)
-            | Expr::RotateRight { left, right, .. }
-            | Expr::Extreme { left, right, .. }
-            | Expr::Ewma { average: left, sample: right, .. } => {
-                replace(left, with);
-                replace(right, with);
-            }
-            _ => {}
-        }
-    }
+    let number = |expr: &Expr| if let Expr::Metadata(i) = expr { number(*i) } else { None };
     let replace_wide = |operand: &mut Wide| {
         if let Wide::Metadata(i) = *operand {
             *operand = wide(i).unwrap_or(*operand);
@@ -119,16 +161,91 @@ fn replace_metadata(
     };
     match condition {
         Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } => {
-            replace(left, number);
-            replace(right, number);
+            replace(left, &number);
+            replace(right, &number);
         }
-        Condition::OneOf { operand, .. } => replace(operand, number),
+        Condition::OneOf { operand, .. } => replace(operand, &number),
         Condition::Masked { operand, .. } => replace_wide(operand),
         Condition::Same { left, right, .. } => {
             replace_wide(left);
             replace_wide(right);
         }
         Condition::Range { .. } | Condition::Full { .. } => {}
+    }
+}
+
+/// The condition that holds where this one does not; `None` where only the table can tell.
+pub(crate) fn opposite(condition: &Condition) -> Option<Condition> {
+    let mut other = condition.clone();
+    match &mut other {
+        Condition::Compare { relation, .. } => {
+            *relation = match relation {
+                Relation::Equal => Relation::NotEqual,
+                Relation::NotEqual => Relation::Equal,
+                Relation::Less => Relation::GreaterEqual,
+                Relation::LessEqual => Relation::Greater,
+                Relation::Greater => Relation::LessEqual,
+                Relation::GreaterEqual => Relation::Less,
+            }
+        }
+        Condition::Serial { negated, .. }
+        | Condition::Masked { negated, .. }
+        | Condition::Range { negated, .. }
+        | Condition::Same { negated, .. }
+        | Condition::OneOf { negated, .. } => *negated = !*negated,
+        Condition::Full { .. } => return None,
+    }
+    Some(other)
+}
+
+/// Whether the condition compares constants, and does not hold.
+pub(crate) fn is_impossible(condition: &Condition) -> bool {
+    let (mut is_constant, constant) = (true, |wide: &Wide| matches!(wide, Wide::Constant(_)));
+    for expr in condition.exprs() {
+        expr.walk(&mut |e| {
+            is_constant &= !matches!(
+                e,
+                Expr::Register(_)
+                    | Expr::Global(_)
+                    | Expr::Metadata(_)
+                    | Expr::Field(_)
+                    | Expr::Now { .. }
+                    | Expr::State
+            );
+        });
+    }
+    let is_constant = match condition {
+        Condition::Compare { .. } | Condition::Serial { .. } | Condition::OneOf { .. } => is_constant,
+        Condition::Masked { operand, .. } => constant(operand),
+        Condition::Same { left, right, .. } => constant(left) && constant(right),
+        Condition::Range { .. } | Condition::Full { .. } => false,
+    };
+    is_constant && !Values::none(&Layers::parse(Graph::standard(), &[])).holds(condition)
+}
+
+/// Whether the condition hangs on more than the context.
+pub(crate) fn asks_packet_or_metadata(condition: &Condition) -> bool {
+    let metadata = |wide: &Wide| matches!(wide, Wide::Metadata(_));
+    asks_packet(condition)
+        || match condition {
+            Condition::Masked { operand, .. } => metadata(operand),
+            Condition::Same { left, right, .. } => metadata(left) || metadata(right),
+            _ => false,
+        }
+}
+
+/// Whether a packet can make the condition hold, whatever the context is.
+pub(crate) fn asks_packet(condition: &Condition) -> bool {
+    let reads = |wide: &Wide| matches!(wide, Wide::Field(_));
+    match condition {
+        Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } => {
+            reads_packet(left) || reads_packet(right)
+        }
+        Condition::OneOf { operand, .. } => reads_packet(operand),
+        Condition::Masked { operand, .. } => reads(operand),
+        Condition::Same { left, right, .. } => reads(left) || reads(right),
+        Condition::Range { .. } => true,
+        Condition::Full { .. } => false,
     }
 }
 

@@ -4,7 +4,9 @@
 //! contexts live, in which states, with which registers and deadlines. For each packet it does one of these:
 //!
 //! - **aim at a row**: take the row with the fewest hits, a context it applies to (or an absent one), solve its conditions
-//!   for field values, build such a packet and look whether it hits;
+//!   for field values, build such a packet, look whether it hits, and mend what is wrong;
+//! - **approach**: where no context is in the state of that row, take a row that enters this state, or one that enters
+//!   the state of that row, and so on;
 //! - **move on**: where no context is ready for that row, push the one in focus along any row it can take;
 //! - **insist**: where a row wants what many packets of one flow bring about in a short time, send one after the other;
 //! - **let time pass**: send a packet of a live context 1 ns before, on or 1 ns after its deadline;
@@ -14,23 +16,27 @@
 //! Keys and values come from small pools: the constants of the function, their neighbours, and a few others. The same
 //! seed gives the same packets.
 
+mod insist;
+mod plan;
 mod pools;
+mod steer;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flowloom_efsm::layout;
-use flowloom_efsm::model::{Actions, Condition, Function, KeyPart, NextState, Terminal};
+use flowloom_efsm::model::{Actions, Condition, Function, KeyPart, Terminal};
 use flowloom_engine::{Outcome, Port};
 use flowloom_wire::field::{FieldId, Source};
 use flowloom_wire::{Graph, Layers};
 
 use crate::arrival::Arrival;
-use crate::frame::{self, Outline, Wish};
+use crate::frame::{self, Needs, Outline, Wish};
 use crate::hits::{Hits, Timer};
 use crate::rng::Rng;
 use crate::solve::{self, Wants};
 use crate::walk::{Context, Look, Table, Walker};
+use insist::Insistence;
 
 /// Contexts of a table that are looked at for one packet.
 const MAX_LOOKED_AT: usize = 48;
@@ -91,7 +97,38 @@ struct Way {
     rows: Vec<(usize, usize)>,
     /// The conditions of the last row, without metadata as far as it is known.
     conditions: Vec<Condition>,
+    /// Those of the rows before it.
+    turns: Vec<Condition>,
 }
+
+/// What a packet is to do.
+#[derive(Debug, Clone)]
+struct Goal {
+    element: usize,
+    row: usize,
+    state: u16,
+    /// The context it is to meet; `None` for any in this state.
+    key: Option<Vec<u8>>,
+    /// What should hold there, too, if it can be had: then the context will be ready for another row.
+    then: Vec<Condition>,
+    /// Whether time has to stand still.
+    at_once: bool,
+}
+
+impl Goal {
+    fn new(element: usize, row: usize, state: u16, key: Option<Vec<u8>>) -> Goal {
+        Goal { element, row, state, key, then: Vec::new(), at_once: false }
+    }
+
+    fn is_met(&self, look: &Look) -> bool {
+        let Some(visit) = look.visits.iter().find(|visit| visit.element == self.element) else { return false };
+        let is_key = self.key.is_none() || visit.key == self.key;
+        visit.row == Some(self.row) && visit.state == self.state && is_key
+    }
+}
+
+/// How often a packet is mended.
+const MENDS: u32 = 8;
 
 /// How often a row was hit, and aimed at.
 #[derive(Debug, Clone, Copy, Default)]
@@ -100,21 +137,6 @@ struct Tried {
     tries: u64,
 }
 
-/// A row that is aimed at with one context, again and again, while hardly any time passes.
-#[derive(Debug, Clone)]
-struct Insistence {
-    element: usize,
-    row: usize,
-    state: u16,
-    /// The context; `None` until the first packet has made one.
-    key: Option<Vec<u8>>,
-    /// Whether the first packet goes again and again.
-    repeats: bool,
-    left: u32,
-}
-
-/// Packets of one insistence: a few more than the counts that functions look for.
-const MAX_INSISTENCE: u32 = 300;
 /// Hits after which a row needs no insistence.
 const OFTEN: u64 = 150;
 
@@ -137,6 +159,10 @@ pub struct Stimulus {
     insistence: Option<Insistence>,
     /// How often a row was insisted on.
     insisted: BTreeMap<(usize, usize), u64>,
+    /// From which elements packets come to which.
+    reaches: Arc<[Vec<bool>]>,
+    /// What a context must be like for a row to take its packets, by element, row and state.
+    needs: Arc<BTreeMap<(usize, usize, u16), Vec<Condition>>>,
     shortest_timer_ns: u64,
     time_ns: u64,
     counts: StimulusCounts,
@@ -157,6 +183,7 @@ impl Stimulus {
         }
         let focus = vec![None; function.elements.len()];
         let (shortest_timer_ns, time_ns) = (shortest_timer(&function), options.start_ns);
+        let (reaches, needs) = (steer::reaches(&function).into(), plan::needs(&function).into());
         let walker = Walker::new(function, options.sweep_ns);
         let counts = StimulusCounts::default();
         let expired = BTreeMap::new();
@@ -172,6 +199,8 @@ impl Stimulus {
             focus,
             insistence: None,
             insisted: BTreeMap::new(),
+            reaches,
+            needs,
             shortest_timer_ns,
             time_ns,
             counts,
@@ -268,69 +297,6 @@ impl Stimulus {
         }
     }
 
-    /// Picks one of the rows that are hit least, and a context in its state.
-    fn begin_to_insist(&mut self) -> Option<Insistence> {
-        let function = Arc::clone(&self.walker.function);
-        let rare = |(&(e, r, s), tried): (&(usize, usize, u16), &Tried)| {
-            let times = self.insisted.get(&(e, r)).copied().unwrap_or(0);
-            // What insistence does not reach in a few attempts, it will not reach.
-            let enters = match function.elements[e].rows[r].next {
-                NextState::To { state, idle_ns, hard_ns } if state != s => {
-                    let ends = |timer| self.expired.get(&(e, state, timer)).is_none_or(|&n| n < OFTEN);
-                    idle_ns.is_some() && ends(Timer::Idle) || hard_ns.is_some() && ends(Timer::Hard)
-                }
-                _ => false,
-            };
-            let worth = (tried.hits < OFTEN || enters) && times < 8 + 2 * tried.hits;
-            (function.elements[e].stateful.is_some() && worth).then_some((tried.hits, e, r, s))
-        };
-        let mut rows: Vec<_> = self.rows.iter().filter_map(rare).collect();
-        rows.sort_unstable();
-        let (_, element, row, state) = *self.rng.pick(&rows[..rows.len().min(4)])?;
-        let table = self.walker.tables[element].as_ref()?;
-        let live = |c: &Context| c.state == state && c.deadline().is_none_or(|(_, d)| d > self.time_ns);
-        let part = some_contexts(table, None, &mut self.rng).filter(|(_, context)| live(context));
-        let keys: Vec<&Vec<u8>> = part.map(|(key, _)| key).collect();
-        let key = if state == 0 && self.rng.chance(50) { None } else { self.rng.pick(&keys).map(|&key| key.clone()) };
-        if key.is_none() && state != 0 {
-            return None;
-        }
-        *self.insisted.entry((element, row)).or_default() += 1;
-        let repeats = self.rng.chance(50);
-        Some(Insistence { element, row, state, key, repeats, left: MAX_INSISTENCE })
-    }
-
-    /// The next packet of the insistence: one that takes the row, or another one of its element with the same context, which
-    /// may bring it nearer. `None` where there is no such packet: then the insistence is over.
-    fn insist(&mut self) -> Option<Arrival> {
-        let Insistence { element, row, key, repeats, left, .. } = self.insistence.clone()?;
-        self.time_ns = self.time_ns.saturating_add(self.rng.below(1000));
-        let stored = key.as_ref().and_then(|key| self.walker.tables[element].as_ref()?.contexts.get(key)).cloned();
-        let context = stored.unwrap_or_else(|| self.walker.default_context(element));
-        let mut found = None;
-        for attempt in 0..if left > 0 { 4 } else { 0 } {
-            let sample = key.as_ref().filter(|_| repeats && attempt == 0).and_then(|key| self.sample(element, key));
-            let arrival = match sample {
-                Some(sample) => Arrival { time_ns: self.time_ns, ..sample },
-                None => self.packet_for(element, row, key.clone(), &context, &[]),
-            };
-            let look = self.walker.look(&arrival);
-            let Some(visit) = look.visits.iter().find(|visit| visit.element == element) else { continue };
-            if visit.row.is_none() || (key.is_some() && visit.key != key) {
-                continue;
-            }
-            let is_hit = visit.row == Some(row);
-            found = Some(arrival);
-            if is_hit {
-                break;
-            }
-        }
-        if found.is_none() {
-            self.insistence = None;
-        }
-        found
-    }
-
     /// How much later the next packet comes: mostly a little, so that contexts live long enough to be met again.
     fn step(&mut self) -> u64 {
         let longest = self.shortest_timer_ns / 16;
@@ -347,7 +313,8 @@ impl Stimulus {
         let outline = if self.rng.chance(60) {
             // What the function speaks about, as far as one packet can have it.
             let fields: Vec<FieldId> = self.mentioned.iter().copied().filter(|_| self.rng.chance(70)).collect();
-            let fitting: Vec<&Outline> = outlines.iter().filter(|o| o.has(&fields)).collect();
+            let needs = Needs::of(&fields);
+            let fitting: Vec<&Outline> = outlines.iter().filter(|o| o.has(&needs)).collect();
             self.rng.pick(&fitting).copied().or(outlines.first())
         } else {
             self.rng.pick(&outlines)
@@ -375,6 +342,11 @@ impl Stimulus {
                 }
             }
         }
+        self.dress_in(outline, wishes, port, wants)
+    }
+
+    /// A packet of `outline` with these values and this port, but for what is wanted.
+    fn dress_in(&mut self, outline: &Outline, mut wishes: Vec<Wish>, mut port: Option<u32>, wants: &Wants) -> Arrival {
         for &(field, value) in &wants.fields {
             if field.source() == Source::PacketPort {
                 port = Some(value as u32);
@@ -384,6 +356,7 @@ impl Stimulus {
             }
         }
         // Of two wishes for one field the first is written first; the last one stays.
+        let function = Arc::clone(&self.walker.function);
         let bytes = outline.build(&function.graph, &mut self.rng, &wishes);
         let ports = u64::from(self.options.ports.max(1));
         let port = port.unwrap_or_else(|| self.rng.below(ports) as u32);
@@ -395,9 +368,10 @@ impl Stimulus {
     fn frame_of(&mut self, fields: &[FieldId], wants: &Wants) -> Arrival {
         let function = Arc::clone(&self.walker.function);
         let outlines = Arc::clone(&self.outlines);
+        let needs = Needs::of(fields);
         let fitting = |wishes: &[Wish]| -> Vec<&Outline> {
             let allows = |outline: &&Outline| {
-                outline.has(fields) && wishes.iter().all(|&wish| outline.allows(&function.graph, wish))
+                outline.has(&needs) && wishes.iter().all(|&wish| outline.allows(&function.graph, wish))
             };
             outlines.iter().filter(allows).collect()
         };
@@ -426,7 +400,7 @@ impl Stimulus {
         candidates.sort_by_key(|&(_, n)| n);
         // Now and then the rarest row that some context is ready for: such moments pass.
         let ready = if self.rng.chance(40) {
-            candidates.iter().map(|&(k, _)| k).take(8).find(|&(e, r, s)| self.ready_context(e, r, s).is_some())
+            candidates.iter().map(|&(k, _)| k).take(8).find(|&(e, r, s)| self.ready_context(e, r, s, &[]).is_some())
         } else {
             None
         };
@@ -435,7 +409,7 @@ impl Stimulus {
         let Some((element, row, state)) = ready.or(any) else { return self.usual() };
         self.counts.aimed += 1;
         let mut last = None;
-        for _ in 0..3 {
+        for _ in 0..2 {
             let Some(arrival) = self.try_row(element, row, state) else { break };
             if let Some(n) = self.rows.get_mut(&(element, row, state)) {
                 n.tries += 1;
@@ -448,6 +422,11 @@ impl Stimulus {
             if look.takes_a_row() {
                 last = Some(arrival);
             }
+        }
+        if self.rng.chance(60)
+            && let Some(arrival) = self.approach(element, row, state)
+        {
+            return arrival;
         }
         for _ in 0..3 {
             let Some(arrival) = self.move_on(element, row) else { break };
@@ -473,8 +452,14 @@ impl Stimulus {
 
     /// A packet that should take `row` in `state`; `None` where no context is ready for it.
     fn try_row(&mut self, element: usize, row: usize, state: u16) -> Option<Arrival> {
-        let (key, context) = self.ready_context(element, row, state)?;
-        Some(self.packet_for(element, row, key, &context, &[]))
+        let (key, context) = self.ready_context(element, row, state, &[])?;
+        Some(self.steered(&Goal::new(element, row, state, key), &context, &[], MENDS))
+    }
+
+    /// A packet for the goal that meets this context, mended until it does or nothing helps.
+    fn steered(&mut self, goal: &Goal, context: &Context, extra: &[FieldId], mends: u32) -> Arrival {
+        let (arrival, way) = self.packet_for(goal.element, goal.row, goal.key.clone(), context, extra);
+        self.steer(arrival, &way.rows, goal, mends)
     }
 
     /// A packet for `row` that meets this context, or an absent one where there is no key; with the `extra` fields too.
@@ -485,28 +470,26 @@ impl Stimulus {
         key: Option<Vec<u8>>,
         context: &Context,
         extra: &[FieldId],
-    ) -> Arrival {
+    ) -> (Arrival, Way) {
         let function = Arc::clone(&self.walker.function);
         let no_layers = Layers::parse(Graph::standard(), &[]);
         let target = &function.elements[element].rows[row];
         let mut way = Way::default();
         let parts = key.as_ref().map_or_else(Vec::new, |key| self.metadata_of_key(element, key));
         let conditions = [&target.conditions[..], &parts].concat();
-        for _ in 0..6 {
+        for _ in 0..16 {
             way = self.way_to(element, &conditions);
             let values = self.walker.values_of(element, context, &no_layers);
-            if solve::conditions_fit(&way.conditions, &values) {
+            if solve::conditions_fit(&way.conditions, &values) && !way.turns.iter().any(solve::is_impossible) {
                 break;
             }
         }
         let mut wants = Wants::default();
         let mut fields: Vec<FieldId> = extra.to_vec();
         let sample = key.as_ref().and_then(|key| self.sample(element, key));
-        for field in function.elements[element].stateful.iter().flat_map(|s| &s.key).flat_map(|k| k.fields()) {
-            fields.push(field);
-            let value =
-                sample.as_ref().and_then(|s| Layers::parse(&function.graph, &s.bytes).read(&s.bytes, s.port.0, field));
-            wants.fields.extend(value.map(|v| (field, v)));
+        fields.extend(function.elements[element].stateful.iter().flat_map(|s| &s.key).flat_map(|k| k.fields()));
+        if let Some(sample) = &sample {
+            wants.fields = self.key_fields_of(element, sample);
         }
         // Metadata in the key may come from what an earlier element remembers of the sample.
         if let (Some(sample), false) = (&sample, parts.is_empty())
@@ -526,25 +509,29 @@ impl Stimulus {
         let values = self.walker.values_of(element, context, &no_layers);
         wants.add(solve::solve(&mut self.rng, &way.conditions, &values));
         fields.extend(self.walker.fields_of_row(element, row));
-        // A long jump is the end of most contexts: rarely, and never for ever.
-        let jump = wants.time_ns.map_or(0, |t| t.saturating_sub(self.time_ns));
-        if jump > 60_000_000_000 || (jump > self.shortest_timer_ns && self.rng.chance(90)) {
-            wants.time_ns = None;
-        }
+        self.limit_jump(&mut wants);
         // A context that would end on the way there is kept alive by a packet just before.
         if let (Some(time), Some((Timer::Idle, deadline))) = (wants.time_ns, context.deadline())
             && deadline > self.time_ns
         {
             wants.time_ns = Some(time.min(deadline - 1));
         }
-        self.frame_of(&fields, &wants)
+        (self.frame_of(&fields, &wants), way)
+    }
+
+    /// A long jump in time is the end of most contexts: rarely, and never for ever.
+    fn limit_jump(&mut self, wants: &mut Wants) {
+        let jump = wants.time_ns.map_or(0, |t| t.saturating_sub(self.time_ns));
+        if jump > 60_000_000_000 || (jump > self.shortest_timer_ns && self.rng.chance(90)) {
+            wants.time_ns = None;
+        }
     }
 
     /// A way from the first element to `element`, chosen at random, and what is left of `conditions` when the metadata that
     /// is written on the way is put into them.
     fn way_to(&mut self, element: usize, conditions: &[Condition]) -> Way {
         let function = Arc::clone(&self.walker.function);
-        let mut way = Way { rows: Vec::new(), conditions: conditions.to_vec() };
+        let mut way = Way { conditions: conditions.to_vec(), ..Way::default() };
         let mut at = element;
         while at > 0 {
             let leads = |actions: &Actions| matches!(actions.terminal, Terminal::Goto(to) if usize::from(to) == at);
@@ -559,14 +546,15 @@ impl Stimulus {
             let Some(&(e, r)) = self.rng.pick(&from) else { break };
             let before = &function.elements[e];
             let actions = r.map_or(&before.otherwise.actions, |r| &before.rows[r].actions);
-            for condition in &mut way.conditions {
+            for condition in way.conditions.iter_mut().chain(&mut way.turns) {
                 solve::substitute(condition, &actions.writes);
             }
+            way.turns.extend(r.iter().flat_map(|&r| before.rows[r].conditions.clone()));
             way.rows.extend(r.map(|r| (e, r)));
             at = e;
         }
         // What nobody wrote is as it was at the start.
-        for condition in &mut way.conditions {
+        for condition in way.conditions.iter_mut().chain(&mut way.turns) {
             solve::start(condition, &function.metadata);
         }
         way
@@ -589,92 +577,6 @@ impl Stimulus {
 
     fn sample(&self, element: usize, key: &[u8]) -> Option<Arrival> {
         self.walker.tables[element].as_ref()?.samples.get(key).cloned()
-    }
-
-    /// A context in `state` whose registers let `row` match: one that lives, or in the initial state an absent one.
-    fn ready_context(&mut self, element: usize, row_index: usize, state: u16) -> Option<(Option<Vec<u8>>, Context)> {
-        let function = Arc::clone(&self.walker.function);
-        let row = &function.elements[element].rows[row_index];
-        let no_layers = Layers::parse(Graph::standard(), &[]);
-        let default = self.walker.default_context(element);
-        let ready = |walker: &Walker, context: &Context| {
-            context.state == state && solve::context_fits(row, &walker.values_of(element, context, &no_layers))
-        };
-        let mut found: Vec<(Option<Vec<u8>>, Context)> = Vec::new();
-        if let Some(table) = &self.walker.tables[element] {
-            let live = |(_, c): &(&Vec<u8>, &Context)| c.deadline().is_none_or(|(_, d)| d > self.time_ns);
-            let part = some_contexts(table, self.focus[element].as_ref(), &mut self.rng).filter(live);
-            let fitting = part.filter(|(_, c)| ready(&self.walker, c));
-            found.extend(fitting.map(|(k, c)| (Some(k.clone()), c.clone())));
-            // The key may say what headers there are: better one whose packets have what the row reads.
-            let fields = self.walker.fields_of_row(element, row_index);
-            let has_all = |key: &Option<Vec<u8>>| {
-                let sample = key.as_ref().and_then(|key| table.samples.get(key));
-                sample.is_some_and(|s| {
-                    let layers = Layers::parse(&function.graph, &s.bytes);
-                    fields.iter().all(|&f| layers.is_present(f))
-                })
-            };
-            if found.iter().any(|(key, _)| has_all(key)) {
-                found.retain(|(key, _)| has_all(key));
-            }
-            let is_time = |(_, context): &(Option<Vec<u8>>, Context)| {
-                solve::time_fits(row, &self.walker.values_of(element, context, &no_layers))
-            };
-            if found.iter().any(is_time) {
-                found.retain(is_time);
-            }
-        }
-        // The one in focus goes first, so that chains of many packets come to an end.
-        if self.rng.chance(60)
-            && let Some(focus) = &self.focus[element]
-            && let Some(at) = found.iter().position(|(k, _)| k.as_ref() == Some(focus))
-        {
-            return Some(found.swap_remove(at));
-        }
-        if state == 0 && ready(&self.walker, &default) && (found.is_empty() || self.rng.chance(30)) {
-            return Some((None, default));
-        }
-        let at = self.rng.index(found.len());
-        (!found.is_empty()).then(|| found.swap_remove(at))
-    }
-
-    /// Pushes the context in focus along one of the rows that it can take. It is one whose packets have what `goal` reads, or
-    /// a new one of such packets, so that the goal comes nearer.
-    fn move_on(&mut self, element: usize, goal: usize) -> Option<Arrival> {
-        let function = Arc::clone(&self.walker.function);
-        let table = self.walker.tables[element].as_ref()?;
-        let needed = self.walker.fields_of_row(element, goal).to_vec();
-        let live = |c: &Context| c.deadline().is_none_or(|(_, d)| d > self.time_ns);
-        let has_all = |key: &Vec<u8>| {
-            table.samples.get(key).is_some_and(|s| {
-                let layers = Layers::parse(&function.graph, &s.bytes);
-                needed.iter().all(|&f| layers.is_present(f))
-            })
-        };
-        let old = self.focus[element].clone();
-        let old = old.filter(|key| table.contexts.get(key).is_some_and(live) && has_all(key));
-        let focus = old.or_else(|| {
-            let some = some_contexts(table, None, &mut self.rng);
-            let part = some.filter(|(k, c)| live(c) && has_all(k));
-            let keys: Vec<&Vec<u8>> = part.map(|(k, _)| k).collect();
-            // Now and then a new one, lest all be stuck.
-            if self.rng.chance(15) { None } else { self.rng.pick(&keys).map(|k| (*k).clone()) }
-        });
-        let context = focus.as_ref().and_then(|key| table.contexts.get(key)).cloned();
-        let context = context.unwrap_or_else(|| self.walker.default_context(element));
-        self.focus[element].clone_from(&focus);
-        let no_layers = Layers::parse(Graph::standard(), &[]);
-        let mut rows: Vec<usize> = Vec::new();
-        for (i, row) in function.elements[element].rows.iter().enumerate() {
-            let values = self.walker.values_of(element, &context, &no_layers);
-            if row.states.contains(&context.state) && solve::context_fits(row, &values) {
-                rows.push(i);
-            }
-        }
-        let &row = self.rng.pick(&rows)?;
-        let extra = if self.rng.chance(70) { &needed[..] } else { &[] };
-        Some(self.packet_for(element, row, focus, &context, extra))
     }
 
     /// A packet that meets a live context 1 ns before, on or 1 ns after its deadline: one whose end was seen least.
@@ -711,7 +613,7 @@ impl Stimulus {
                 break;
             }
             let row = self.rng.index(self.walker.function.elements[element].rows.len());
-            arrival = self.packet_for(element, row, Some(key.clone()), &context, &[]);
+            arrival = self.packet_for(element, row, Some(key.clone()), &context, &[]).0;
             arrival.time_ns = time_ns;
         }
         Some(arrival)

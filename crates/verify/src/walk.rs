@@ -8,6 +8,7 @@
 //! [`Walker::take`] then makes it so.
 
 mod steps;
+mod values;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,8 +16,8 @@ use std::sync::Arc;
 
 use flowloom_efsm::layout;
 use flowloom_efsm::model::{
-    BinaryOp, Condition, Destination, Element, Expr, Function, KeyPart, NewValue, NextState, Policy, Relation, Row,
-    Stateful, Terminal, Type, Variable, Wide, Width, WriteTarget,
+    Destination, Element, Expr, Function, KeyPart, NewValue, NextState, Policy, Row, Stateful, Terminal, Wide, Width,
+    Write, WriteTarget,
 };
 use flowloom_engine::{Output, Port, Ports, Verdict};
 use flowloom_wire::field::FieldId;
@@ -24,8 +25,11 @@ use flowloom_wire::{KeySpec, Layers, rewrite};
 
 use crate::arrival::{Arrival, Clock};
 use steps::{Foreseen, step_name};
+use values::cut_wide;
+pub(crate) use values::{Values, reads_packet, sign_extend};
 
-use crate::hits::{Hit, Hits, Operator, Place, Tick, Timer};
+use crate::hits::{Hit, Hits, Tick, Timer};
+use crate::solve;
 
 /// The state of one flow in one element.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,6 +115,19 @@ pub(crate) struct Visit {
     globals: Option<Vec<u128>>,
 }
 
+/// What conditions and writes of one element see of a packet.
+#[derive(Debug, Clone)]
+pub(crate) struct Stage {
+    /// The frame as it came to the element.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) metadata: Vec<u128>,
+    /// Registers and global registers before the packet, and after it.
+    registers: [Vec<u128>; 2],
+    globals: [Vec<u128>; 2],
+    state: u16,
+    now_ns: u64,
+}
+
 /// What a packet would do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Look {
@@ -173,7 +190,16 @@ impl Walker {
     pub(crate) fn look(&self, arrival: &Arrival) -> Look {
         let mut clock = self.clock.clone();
         let (now_ns, swept_ns) = clock.advance(arrival.time_ns);
-        self.walk(arrival, now_ns, swept_ns.unwrap_or(0), None)
+        self.walk(arrival, now_ns, swept_ns.unwrap_or(0), None, None)
+    }
+
+    /// As [`Walker::look`], with what each element sees.
+    pub(crate) fn follow(&self, arrival: &Arrival) -> (Look, Vec<Stage>) {
+        let mut clock = self.clock.clone();
+        let (now_ns, swept_ns) = clock.advance(arrival.time_ns);
+        let mut stages = Vec::new();
+        let look = self.walk(arrival, now_ns, swept_ns.unwrap_or(0), None, Some(&mut stages));
+        (look, stages)
     }
 
     /// Makes it so.
@@ -188,7 +214,7 @@ impl Walker {
             }
         }
         let hits = RefCell::new(std::mem::take(&mut self.hits));
-        let look = self.walk(arrival, now_ns, 0, Some(&hits));
+        let look = self.walk(arrival, now_ns, 0, Some(&hits), None);
         self.hits = hits.into_inner();
         for visit in &look.visits {
             let Some(table) = &mut self.tables[visit.element] else { continue };
@@ -213,7 +239,14 @@ impl Walker {
         look
     }
 
-    fn walk(&self, arrival: &Arrival, now_ns: u64, swept_ns: u64, hits: Option<&RefCell<Hits>>) -> Look {
+    fn walk(
+        &self,
+        arrival: &Arrival,
+        now_ns: u64,
+        swept_ns: u64,
+        hits: Option<&RefCell<Hits>>,
+        mut stages: Option<&mut Vec<Stage>>,
+    ) -> Look {
         let count = |hit| {
             if let Some(hits) = hits {
                 hits.borrow_mut().count(hit);
@@ -227,6 +260,17 @@ impl Walker {
         let mut outputs = Vec::new();
         let verdict = loop {
             let meeting = self.meet(element, &bytes, &layers, arrival.port.0, now_ns, swept_ns, &metadata, hits);
+            if let Some(stages) = &mut stages {
+                let before = self.tables[element].as_ref().map_or_else(Vec::new, |table| table.globals.clone());
+                stages.push(Stage {
+                    bytes: bytes.clone(),
+                    metadata: metadata.clone(),
+                    registers: [meeting.before.clone(), meeting.registers.clone()],
+                    globals: [before, meeting.globals.clone()],
+                    state: meeting.visit.state,
+                    now_ns,
+                });
+            }
             let actions = match meeting.visit.row {
                 Some(row) => {
                     count(Hit::Row);
@@ -345,7 +389,7 @@ impl Walker {
             if visit.row.is_none() {
                 count(Hit::NoMatch);
             }
-            return Meeting { visit, registers: Vec::new(), globals: Vec::new() };
+            return Meeting { visit, before: Vec::new(), registers: Vec::new(), globals: Vec::new() };
         };
         let key = match &table.key {
             None => Some(vec![0; 4]),
@@ -362,7 +406,7 @@ impl Walker {
         };
         let Some(key) = key else {
             count(Hit::NoKey);
-            return Meeting { visit, registers: Vec::new(), globals: Vec::new() };
+            return Meeting { visit, before: Vec::new(), registers: Vec::new(), globals: Vec::new() };
         };
         for field in table.key.iter().flat_map(|spec| spec.parts()).filter_map(|part| part.field()) {
             count(Hit::KeyField(field));
@@ -422,7 +466,8 @@ impl Walker {
         visit.row = self.first_match(index, &values, Some(before.state));
         let Some(row) = visit.row else {
             count(Hit::NoMatch);
-            return Meeting { visit, registers: before.registers, globals: table.globals.clone() };
+            let registers = before.registers;
+            return Meeting { visit, before: registers.clone(), registers, globals: table.globals.clone() };
         };
         let row = &element.rows[row];
         let mut after = before.clone();
@@ -456,7 +501,8 @@ impl Walker {
             (false, true) => {}
             (false, false) if is_full && stateful.policy == Policy::Reject => {
                 count(Hit::Rejected);
-                return Meeting { visit, registers: before.registers, globals: table.globals.clone() };
+                let registers = before.registers;
+                return Meeting { visit, before: registers.clone(), registers, globals: table.globals.clone() };
             }
             (true, true) => {
                 count(Hit::Removed);
@@ -474,7 +520,7 @@ impl Walker {
             }
         }
         visit.globals = Some(globals.clone());
-        Meeting { visit, registers: after.registers, globals }
+        Meeting { visit, before: before.registers, registers: after.registers, globals }
     }
 
     fn first_match(&self, index: usize, values: &Values<'_>, state: Option<u16>) -> Option<usize> {
@@ -513,6 +559,52 @@ impl Walker {
         }
     }
 
+    /// The values that conditions of element `index` see of a packet; `layers` are those of the stage's bytes.
+    pub(crate) fn values_at<'a>(&'a self, index: usize, stage: &'a Stage, layers: &'a Layers, port: u32) -> Values<'a> {
+        self.values_in(index, stage, layers, port, 0)
+    }
+
+    fn values_in<'a>(&'a self, index: usize, stage: &'a Stage, layers: &'a Layers, port: u32, at: usize) -> Values<'a> {
+        let stateful = self.function.elements[index].stateful.as_ref();
+        Values {
+            bytes: &stage.bytes,
+            layers,
+            port,
+            now_ns: stage.now_ns,
+            metadata: &stage.metadata,
+            metadata_vars: &self.function.metadata,
+            registers: &stage.registers[at],
+            register_vars: stateful.map_or(&[], |s| &s.registers),
+            globals: &stage.globals[at],
+            global_vars: stateful.map_or(&[], |s| &s.globals),
+            state: stage.state,
+            is_full: false,
+            hits: None,
+        }
+    }
+
+    /// What `writes` of element `index` write, as later elements can read it: registers have become numbers.
+    pub(crate) fn fixed(&self, index: usize, stage: &Stage, writes: &[Write]) -> Vec<Write> {
+        let no_layers = Layers::parse(&self.function.graph, &[]);
+        let values = self.values_in(index, stage, &no_layers, 0, 1);
+        let number = |e: &Expr| {
+            let is_foreign = matches!(e, Expr::Register(_) | Expr::Global(_) | Expr::State);
+            is_foreign.then(|| Expr::Constant(values.eval(e, Width::W64)))
+        };
+        let fixed = |value: &NewValue| match value {
+            NewValue::Number { value, width } => {
+                let mut value = value.clone();
+                solve::replace(&mut value, &number);
+                NewValue::Number { value, width: *width }
+            }
+            NewValue::Wide(wide @ (Wide::Register(_) | Wide::Global(_))) => {
+                NewValue::Wide(Wide::Constant(values.wide(*wide)))
+            }
+            NewValue::Wide(wide) => NewValue::Wide(*wide),
+        };
+        writes.iter().map(|write| Write { value: fixed(&write.value), ..write.clone() }).collect()
+    }
+
     /// The default context of element `index`, or one without registers for a stateless one.
     pub(crate) fn default_context(&self, index: usize) -> Context {
         match &self.function.elements[index].stateful {
@@ -524,6 +616,8 @@ impl Walker {
 
 struct Meeting {
     visit: Visit,
+    /// Registers before the packet.
+    before: Vec<u128>,
     registers: Vec<u128>,
     globals: Vec<u128>,
 }
@@ -541,217 +635,4 @@ fn victim<'a>(stateful: &Stateful, contexts: &[(&'a Vec<u8>, Context)]) -> Optio
         Policy::EvictHighest(i) => -number(context, i),
     };
     contexts.iter().min_by_key(|(_, context)| rank(context)).map(|(key, _)| *key)
-}
-
-/// All that expressions can read.
-pub(crate) struct Values<'a> {
-    bytes: &'a [u8],
-    layers: &'a Layers,
-    port: u32,
-    now_ns: u64,
-    metadata: &'a [u128],
-    metadata_vars: &'a [Variable],
-    registers: &'a [u128],
-    register_vars: &'a [Variable],
-    globals: &'a [u128],
-    global_vars: &'a [Variable],
-    state: u16,
-    is_full: bool,
-    hits: Option<&'a RefCell<Hits>>,
-}
-
-/// The low bits of a number.
-fn cut(value: u64, width_bits: u32) -> u64 {
-    value & u64::MAX.checked_shr(64 - width_bits).unwrap_or(0)
-}
-
-/// The low bits of a value.
-fn cut_wide(value: u128, width_bits: u8) -> u128 {
-    value & u128::MAX.checked_shr(128 - u32::from(width_bits)).unwrap_or(0)
-}
-
-/// The low bits of a number, read as two's complement.
-pub(crate) fn sign_extend(value: u64, width_bits: u32) -> i64 {
-    let value = cut(value, width_bits);
-    let sign = 1u64 << (width_bits - 1);
-    (value ^ sign).wrapping_sub(sign) as i64
-}
-
-impl Values<'_> {
-    fn count(&self, hit: Hit) {
-        if let Some(hits) = self.hits {
-            hits.borrow_mut().count(hit);
-        }
-    }
-
-    fn read(&self, field: FieldId) -> u128 {
-        self.count(Hit::FieldRead(field));
-        self.layers.read(self.bytes, self.port, field).unwrap_or(0)
-    }
-
-    fn variable(&self, place: Place, values: &[u128], vars: &[Variable], i: u16) -> u64 {
-        // A missing one is metadata where only a context is known.
-        let (Some(&value), Some(variable)) = (values.get(usize::from(i)), vars.get(usize::from(i))) else { return 0 };
-        let Type { width_bits, signed } = variable.ty;
-        self.count(Hit::variable(place, variable.ty));
-        let value = value as u64;
-        if signed { sign_extend(value, u32::from(width_bits)) as u64 } else { value }
-    }
-
-    pub(crate) fn eval(&self, expr: &Expr, width: Width) -> u64 {
-        let bits = width.bits();
-        let value = match expr {
-            Expr::Constant(c) => *c,
-            Expr::Register(i) => self.variable(Place::Register, self.registers, self.register_vars, *i),
-            Expr::Global(i) => self.variable(Place::Global, self.globals, self.global_vars, *i),
-            Expr::Metadata(i) => self.variable(Place::Metadata, self.metadata, self.metadata_vars, *i),
-            Expr::Field(field) => self.read(*field) as u64,
-            Expr::Now { unit_ns } => {
-                self.count(Hit::Now);
-                self.now_ns.checked_div(*unit_ns).unwrap_or(0)
-            }
-            Expr::State => {
-                self.count(Hit::State);
-                u64::from(self.state)
-            }
-            Expr::Not(inner) => {
-                self.count(Hit::Operator(Operator::Not, bits));
-                self.eval(inner, width) ^ u64::MAX
-            }
-            Expr::Binary(op, left, right) => {
-                self.count(Hit::Operator((*op).into(), bits));
-                let (l, r) = (self.eval(left, width), self.eval(right, width));
-                let by = u32::try_from(r).unwrap_or(u32::MAX);
-                match op {
-                    BinaryOp::Add => l.wrapping_add(r),
-                    BinaryOp::Sub => l.wrapping_sub(r),
-                    BinaryOp::And => l & r,
-                    BinaryOp::Or => l | r,
-                    BinaryOp::Xor => l ^ r,
-                    BinaryOp::ShiftLeft => {
-                        if by < bits {
-                            l << by
-                        } else {
-                            0
-                        }
-                    }
-                    BinaryOp::ShiftRight => {
-                        if by < bits {
-                            l >> by
-                        } else {
-                            0
-                        }
-                    }
-                }
-            }
-            Expr::RotateRight { left, right, rotate_bits } => {
-                self.count(Hit::Operator(Operator::RotateRight, bits));
-                let n = u32::from(*rotate_bits);
-                let mut value = cut(self.eval(left, width), n);
-                for _ in 0..self.eval(right, width) % u64::from(n.max(1)) {
-                    value = value >> 1 | (value & 1) << (n - 1);
-                }
-                value
-            }
-            Expr::Extreme { max, signed, left, right } => {
-                self.count(Hit::Operator(if *max { Operator::Max } else { Operator::Min }, bits));
-                let (l, r) = (self.eval(left, width), self.eval(right, width));
-                match (max, signed) {
-                    (true, false) => l.max(r),
-                    (false, false) => l.min(r),
-                    (true, true) => sign_extend(l, bits).max(sign_extend(r, bits)) as u64,
-                    (false, true) => sign_extend(l, bits).min(sign_extend(r, bits)) as u64,
-                }
-            }
-            Expr::Ewma { average, sample, shift } => {
-                self.count(Hit::Operator(Operator::Ewma, bits));
-                let (average, sample) = (self.eval(average, width), self.eval(sample, width));
-                let distance = sign_extend(sample.wrapping_sub(average), bits);
-                let step = if u32::from(*shift) < bits { distance >> shift } else { 0 };
-                average.wrapping_add(step as u64)
-            }
-        };
-        cut(value, bits)
-    }
-
-    pub(crate) fn wide(&self, wide: Wide) -> u128 {
-        match wide {
-            Wide::Constant(value) => value,
-            Wide::Field(field) => self.read(field),
-            Wide::Register(i) => self.wide_variable(Place::Register, self.registers, i),
-            Wide::Global(i) => self.wide_variable(Place::Global, self.globals, i),
-            Wide::Metadata(i) => self.wide_variable(Place::Metadata, self.metadata, i),
-        }
-    }
-
-    fn wide_variable(&self, place: Place, values: &[u128], i: u16) -> u128 {
-        self.count(Hit::Variable(place, 128, false));
-        values.get(usize::from(i)).copied().unwrap_or(0)
-    }
-
-    fn new_value(&self, value: &NewValue) -> u128 {
-        match value {
-            NewValue::Number { value, width } => self.eval(value, *width).into(),
-            NewValue::Wide(wide) => self.wide(*wide),
-        }
-    }
-
-    pub(crate) fn holds(&self, condition: &Condition) -> bool {
-        match condition {
-            Condition::Compare { left, relation, right, width, signed } => {
-                self.count(Hit::compare(*relation, *signed, *width));
-                let (l, r) = (self.eval(left, *width), self.eval(right, *width));
-                let bits = width.bits();
-                let (l, r) = if *signed {
-                    (i128::from(sign_extend(l, bits)), i128::from(sign_extend(r, bits)))
-                } else {
-                    (i128::from(l), i128::from(r))
-                };
-                match relation {
-                    Relation::Equal => l == r,
-                    Relation::NotEqual => l != r,
-                    Relation::Less => l < r,
-                    Relation::LessEqual => l <= r,
-                    Relation::Greater => l > r,
-                    Relation::GreaterEqual => l >= r,
-                }
-            }
-            Condition::Serial { left, right, after, negated, serial_bits } => {
-                self.count(Hit::Serial { after: *after, serial_bits: *serial_bits });
-                let width = if *serial_bits > 32 { Width::W64 } else { Width::W32 };
-                let apart = self.eval(left, width).wrapping_sub(self.eval(right, width));
-                let sign = sign_extend(apart, u32::from(*serial_bits)).signum();
-                (sign == if *after { 1 } else { -1 }) ^ negated
-            }
-            Condition::Masked { operand, mask, value, negated } => {
-                self.count(Hit::Masked(*negated));
-                ((self.wide(*operand) ^ value) & mask == 0) ^ negated
-            }
-            Condition::Range { field, low, high, negated } => {
-                self.count(Hit::Range(*negated));
-                let value = self.read(*field) as u64;
-                (value >= *low && value <= *high) ^ negated
-            }
-            Condition::Same { left, right, negated } => {
-                self.count(Hit::SameField(*negated));
-                (self.wide(*left) == self.wide(*right)) ^ negated
-            }
-            Condition::OneOf { operand, values, width, negated } => {
-                self.count(Hit::OneOf(*negated));
-                let value = self.eval(operand, *width);
-                values.contains(&value) ^ negated
-            }
-            Condition::Full { negated } => {
-                self.count(Hit::Full(*negated));
-                self.is_full ^ negated
-            }
-        }
-    }
-}
-
-/// Whether an expression reads the packet, its time or metadata: what a context alone does not tell.
-pub(crate) fn reads_packet(expr: &Expr) -> bool {
-    let mut reads = false;
-    expr.walk(&mut |e| reads |= matches!(e, Expr::Field(_) | Expr::Metadata(_) | Expr::Now { .. }));
-    reads
 }

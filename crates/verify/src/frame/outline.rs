@@ -26,6 +26,20 @@ pub(crate) struct Stacked {
     layers: Layers,
 }
 
+/// For each of some fields the headers of which a frame needs one, by `Header::bit`.
+#[derive(Debug, Clone)]
+pub(crate) struct Needs(Vec<u32>);
+
+impl Needs {
+    pub(crate) fn of(fields: &[FieldId]) -> Needs {
+        let bits = |field: &FieldId| field.headers().iter().fold(0, |bits, header| bits | header.bit());
+        let mut needs: Vec<u32> = fields.iter().map(bits).filter(|&bits| bits != 0).collect();
+        needs.sort_unstable();
+        needs.dedup();
+        Needs(needs)
+    }
+}
+
 impl Outline {
     /// Every outline with headers that everybody has, and those stacks that have a label, a tunnel or a header of one's own
     /// that one of the fields belongs to.
@@ -49,13 +63,10 @@ impl Outline {
         }
     }
 
-    /// Whether a frame has all of `fields`.
-    pub(crate) fn has(&self, fields: &[FieldId]) -> bool {
+    /// Whether a frame has all that is needed.
+    pub(crate) fn has(&self, needs: &Needs) -> bool {
         let bits = self.headers();
-        fields.iter().all(|field| {
-            let any_of = field.headers();
-            any_of.is_empty() || any_of.iter().any(|header| bits & header.bit() != 0)
-        })
+        needs.0.iter().all(|need| bits & need != 0)
     }
 
     /// Whether a frame can have this value in this field.

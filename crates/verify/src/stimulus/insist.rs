@@ -1,0 +1,94 @@
+//! Many packets of one flow in a short time, for rows that nothing else brings about.
+
+use std::sync::Arc;
+
+use flowloom_efsm::model::NextState;
+
+use super::{Goal, MENDS, OFTEN, Stimulus, Tried, some_contexts};
+use crate::arrival::Arrival;
+use crate::hits::Timer;
+use crate::walk::Context;
+
+/// A row that is aimed at with one context, again and again, while hardly any time passes.
+#[derive(Debug, Clone)]
+pub(super) struct Insistence {
+    pub(super) element: usize,
+    pub(super) row: usize,
+    pub(super) state: u16,
+    /// The context; `None` until the first packet has made one.
+    pub(super) key: Option<Vec<u8>>,
+    /// Whether the first packet goes again and again.
+    repeats: bool,
+    pub(super) left: u32,
+}
+
+/// Packets of one insistence: a few more than the counts that functions look for.
+const MAX_INSISTENCE: u32 = 300;
+
+impl Stimulus {
+    /// Picks one of the rows that are hit least, and a context in its state.
+    pub(super) fn begin_to_insist(&mut self) -> Option<Insistence> {
+        let function = Arc::clone(&self.walker.function);
+        let rare = |(&(e, r, s), tried): (&(usize, usize, u16), &Tried)| {
+            let times = self.insisted.get(&(e, r)).copied().unwrap_or(0);
+            // What insistence does not reach in a few attempts, it will not reach.
+            let enters = match function.elements[e].rows[r].next {
+                NextState::To { state, idle_ns, hard_ns } if state != s => {
+                    let ends = |timer| self.expired.get(&(e, state, timer)).is_none_or(|&n| n < OFTEN);
+                    idle_ns.is_some() && ends(Timer::Idle) || hard_ns.is_some() && ends(Timer::Hard)
+                }
+                _ => false,
+            };
+            let worth = (tried.hits < OFTEN || enters) && times < 8 + 2 * tried.hits;
+            (function.elements[e].stateful.is_some() && worth).then_some((tried.hits, e, r, s))
+        };
+        let mut rows: Vec<_> = self.rows.iter().filter_map(rare).collect();
+        rows.sort_unstable();
+        let (_, element, row, state) = *self.rng.pick(&rows[..rows.len().min(4)])?;
+        let table = self.walker.tables[element].as_ref()?;
+        let live = |c: &Context| c.state == state && c.deadline().is_none_or(|(_, d)| d > self.time_ns);
+        let part = some_contexts(table, None, &mut self.rng).filter(|(_, context)| live(context));
+        let keys: Vec<&Vec<u8>> = part.map(|(key, _)| key).collect();
+        let key = if state == 0 && self.rng.chance(50) { None } else { self.rng.pick(&keys).map(|&key| key.clone()) };
+        if key.is_none() && state != 0 {
+            return None;
+        }
+        *self.insisted.entry((element, row)).or_default() += 1;
+        let repeats = self.rng.chance(50);
+        Some(Insistence { element, row, state, key, repeats, left: MAX_INSISTENCE })
+    }
+
+    /// The next packet of the insistence: one that takes the row, or another one of its element with the same context, which
+    /// may bring it nearer. `None` where there is no such packet: then the insistence is over.
+    pub(super) fn insist(&mut self) -> Option<Arrival> {
+        let Insistence { element, row, key, repeats, left, .. } = self.insistence.clone()?;
+        self.time_ns = self.time_ns.saturating_add(self.rng.below(1000));
+        let stored = key.as_ref().and_then(|key| self.walker.tables[element].as_ref()?.contexts.get(key)).cloned();
+        let context = stored.unwrap_or_else(|| self.walker.default_context(element));
+        let mut found = None;
+        for attempt in 0..if left > 0 { 4 } else { 0 } {
+            let sample = key.as_ref().filter(|_| repeats && attempt == 0).and_then(|key| self.sample(element, key));
+            let arrival = match sample {
+                Some(sample) => Arrival { time_ns: self.time_ns, ..sample },
+                None => {
+                    let goal = Goal { at_once: true, ..Goal::new(element, row, context.state, key.clone()) };
+                    self.steered(&goal, &context, &[], MENDS / 2)
+                }
+            };
+            let look = self.walker.look(&arrival);
+            let Some(visit) = look.visits.iter().find(|visit| visit.element == element) else { continue };
+            if visit.row.is_none() || (key.is_some() && visit.key != key) {
+                continue;
+            }
+            let is_hit = visit.row == Some(row);
+            found = Some(arrival);
+            if is_hit {
+                break;
+            }
+        }
+        if found.is_none() {
+            self.insistence = None;
+        }
+        found
+    }
+}
