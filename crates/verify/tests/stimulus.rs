@@ -24,14 +24,10 @@ fn reach(function: &Arc<Function>, packets: usize, least: u64) -> (Stimulus, Str
 }
 
 #[test]
-fn functions_are_reached_everywhere() {
-    let mut functions = vec![common::knock(), common::big_flow(100), common::big_flow(2), common::many_things()];
-    functions.extend(common::repository());
-    for function in functions {
-        // The function with most rows has some that take many steps in order: once is enough here.
-        let least = if function.name == "rewrite" { 1 } else { 100 };
-        let (stimulus, table, gaps) = reach(&function, 70_000, least);
-        assert!(gaps.is_empty(), "below {least} hits in {}: {gaps:?}\n{table}", function.name);
+fn models_are_reached_everywhere() {
+    for function in [common::knock(), common::big_flow(100), common::big_flow(2), common::many_things()] {
+        let (stimulus, table, gaps) = reach(&function, 50_000, 100);
+        assert!(gaps.is_empty(), "below 100 hits in {}: {gaps:?}\n{table}", function.name);
         let counts = stimulus.counts();
         assert!(counts.in_rows * 2 >= counts.packets, "{counts:?}");
     }

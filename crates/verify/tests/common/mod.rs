@@ -4,6 +4,7 @@
 pub mod engines;
 pub mod faulty;
 pub mod random;
+pub mod shipped;
 
 use std::sync::Arc;
 
@@ -262,25 +263,4 @@ pub fn many_things() -> Arc<Function> {
     };
     let base = function("many", vec![gate, rewrite]);
     Arc::new(Function { metadata: vec![u32_variable("way")], ..Function::clone(&base) })
-}
-
-/// The functions of the repository: those for people and those of the corpus, with their parameters' defaults and port 2
-/// to leave by.
-pub fn repository() -> Vec<Arc<Function>> {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let names = [
-        "functions/port_knocking/port_knocking.efsm",
-        "functions/big_flow/big_flow.efsm",
-        "corpus/rewrite.efsm",
-        "corpus/udp_flows.efsm",
-        "corpus/pass_all.efsm",
-    ];
-    let compile = |name: &str| {
-        let text = std::fs::read_to_string(format!("{root}/{name}")).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let out = [("out".to_owned(), "2".to_owned())];
-        let params = if text.contains("param out") { &out[..] } else { &[] };
-        let (function, _) = flowloom_efsm::compile(name, &text, params).unwrap_or_else(|e| panic!("{name}: {e}"));
-        Arc::new(function)
-    };
-    names.into_iter().map(compile).collect()
 }

@@ -28,6 +28,11 @@ pub fn count(default: u64) -> u64 {
     from_env("FLOWLOOM_COUNT", default)
 }
 
+/// How many packets each of its traces has, from the environment or `default`.
+pub fn packets(default: u64) -> usize {
+    from_env("FLOWLOOM_PACKETS", default) as usize
+}
+
 /// Whether the kernel takes part; says so where it does not.
 pub fn is_kernel_there(test: &str) -> bool {
     let reason = engines::no_kernel();

@@ -1,0 +1,187 @@
+//! The functions of the repository, found in its folders, and the parameters that they are proved with.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flowloom_efsm::model::Function;
+use flowloom_efsm::{Machine, kernel_lacks};
+use flowloom_verify::{Arrival, CompareOptions, Point, Reached, Stimulus, StimulusOptions, What, compare};
+
+use super::engines;
+
+/// One function with each of its sets of parameters.
+pub struct Shipped {
+    /// The name of its file.
+    pub name: String,
+    /// The function with one set of parameters after the other; all have the same elements and rows.
+    pub variants: Vec<Variant>,
+}
+
+/// A function with its parameters set.
+pub struct Variant {
+    pub function: Arc<Function>,
+    /// The parameters as they would be written on the command line.
+    pub params: String,
+}
+
+/// Parameters as they are written: name and value.
+type Set = &'static [(&'static str, &'static str)];
+
+/// The sets of parameters of functions whose defaults leave something out of reach of a trace, or make it rare: limits that take
+/// thousands of packets of one flow, tables that take thousands of flows to fill.
+const SETS: &[(&str, &[Set])] = &[
+    ("conntrack", &[&[("open_first", "1"), ("open_last", "1")], &[("loose", "1")]]),
+    ("dynamic_nat", &[&[], &[("first_port", "0xfffe")]]),
+    ("policer", &[&[], &[("burst", "3")]]),
+    ("subscriber_quota", &[&[], &[("quota", "1000"), ("alert", "300")]]),
+    ("super_spreader", &[&[], &[("limit", "3")]]),
+];
+
+/// What no trace reaches, and why. All else of every function is reached.
+const UNREACHED: &[Unreached] = &[Unreached {
+    function: "conntrack",
+    element: "connection",
+    what: What::Row(18),
+    state: Some("crossed"),
+    reason: "here `a_ack` and `b_end` are equal, so that the row before takes the packet",
+}];
+
+struct Unreached {
+    function: &'static str,
+    element: &'static str,
+    what: What,
+    state: Option<&'static str>,
+    reason: &'static str,
+}
+
+impl Unreached {
+    fn is(&self, point: &Point) -> bool {
+        self.element == point.element && self.what == point.what && self.state == point.state.as_deref()
+    }
+}
+
+/// The functions under `functions/`, and those of the corpus.
+pub fn shipped() -> Vec<Shipped> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut sources = entries(&root.join("corpus"));
+    sources.extend(entries(&root.join("functions")).iter().flat_map(|folder| entries(folder)));
+    sources.retain(|path| path.extension().is_some_and(|e| e == "efsm"));
+    let found: Vec<Shipped> = sources.iter().map(|path| load(path)).collect();
+    for (name, _) in SETS {
+        assert!(found.iter().any(|function| function.name == *name), "there is no function `{name}` any more");
+    }
+    let only = std::env::var("FLOWLOOM_FUNCTION").ok();
+    found.into_iter().filter(|function| only.as_ref().is_none_or(|only| *only == function.name)).collect()
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    paths
+}
+
+fn load(path: &Path) -> Shipped {
+    let name = path.file_stem().map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
+    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    const DEFAULTS: &[Set] = &[&[]];
+    let sets = SETS.iter().find(|(of, _)| *of == name).map_or(DEFAULTS, |(_, sets)| sets);
+    let variant = |set: &Set| {
+        let mut params = ports(&text);
+        params.extend(set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let (function, _) = flowloom_efsm::compile(&name, &text, &params).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let params: Vec<String> = params.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        Variant { function: Arc::new(function), params: params.join(" ") }
+    };
+    Shipped { variants: sets.iter().map(variant).collect(), name }
+}
+
+/// The ports that need not be set, set all the same: 2, and 1 for the second, so that packets leave where they did not come from.
+fn ports(text: &str) -> Vec<(String, String)> {
+    let names = text.lines().filter_map(|line| Some(line.strip_prefix("param ")?.split_once(": port;")?.0.trim()));
+    names.zip([2, 1]).map(|(name, port)| (name.to_owned(), port.to_string())).collect()
+}
+
+impl Shipped {
+    /// Why the kernel cannot run it, if it cannot.
+    pub fn no_kernel(&self) -> Option<String> {
+        let function = &self.variants[0].function;
+        kernel_lacks(function).first().map(|lack| lack.render(function))
+    }
+
+    /// Why a point is not reached, where that is known.
+    fn excuse(&self, point: &Point) -> Option<&'static str> {
+        let excuse = UNREACHED.iter().find(|unreached| unreached.function == self.name && unreached.is(point))?;
+        Some(excuse.reason)
+    }
+
+    /// The points below `least` hits that should have them.
+    pub fn gaps(&self, reached: &Reached<'_>, least: u64) -> Vec<Point> {
+        reached.gaps(least).into_iter().filter(|point| self.excuse(point).is_none()).collect()
+    }
+
+    /// The points that no trace reaches, each with the reason; fails where one is reached all the same.
+    pub fn excuses(&self, reached: &Reached<'_>) -> String {
+        let mut text = String::new();
+        for point in reached.points() {
+            let Some(reason) = self.excuse(&point) else { continue };
+            let Point { element, what, state, hits, .. } = &point;
+            let state = state.as_deref().unwrap_or("-");
+            assert_eq!(*hits, 0, "{}: {element}, {what} in {state} is reached, strike out: {reason}", self.name);
+            text.push_str(&format!("never: {element}, {what} in {state}: {reason}\n"));
+        }
+        text
+    }
+}
+
+/// What came of one trace: packets compared and refused by each engine.
+pub type Compared = Vec<(&'static str, u64, u64)>;
+
+/// Makes a trace and compares every engine on it with the reference machine, whose coverage is added to `reached`; fails
+/// at a disagreement.
+pub fn verify(variant: &Variant, packets: &[Arrival], kernel: bool, reached: &mut Reached<'_>) -> Compared {
+    let function = &variant.function;
+    let program = engines::program(function);
+    let options = engines::options(function, &program);
+    let mut compared = Vec::new();
+    for (engine, target) in engines::targets(&program, kernel && kernel_lacks(function).is_empty()) {
+        let name = format!("{} ({}) on {engine}", function.name, variant.params);
+        let mut target = target.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut machine = Machine::new(Arc::clone(function));
+        let report = compare(&mut machine, target.as_mut(), packets, &options);
+        let report = report.unwrap_or_else(|error| panic!("{name}: {error}"));
+        if let Some(disagreement) = &report.disagreement {
+            panic!("{name}: {disagreement}\n{}", smallest(function, target.as_mut(), packets, &options));
+        }
+        if compared.is_empty() {
+            reached.add(&machine.coverage());
+        }
+        compared.push((engine, report.packets_compared, report.packets_refused()));
+    }
+    compared
+}
+
+/// Packets made for a function.
+pub fn made(function: &Arc<Function>, seed: u64, count: usize) -> Vec<Arrival> {
+    Stimulus::new(Arc::clone(function), seed, StimulusOptions::of(function)).take_packets(count)
+}
+
+fn smallest(
+    function: &Arc<Function>,
+    target: &mut dyn flowloom_engine::Datapath,
+    packets: &[Arrival],
+    options: &CompareOptions,
+) -> String {
+    let mut machine = Machine::new(Arc::clone(function));
+    let shrink_options = flowloom_verify::ShrinkOptions::default();
+    let shrunk = flowloom_verify::shrink(&mut machine, target, packets, options, &shrink_options, &mut |_| ());
+    match shrunk {
+        Ok(Some(shrunk)) => {
+            let line = |p: &Arrival| format!("{} ns, port {}: {:02x?}\n", p.time_ns, p.port, p.bytes);
+            let packets: String = shrunk.packets.iter().map(line).collect();
+            format!("{packets}{}", shrunk.report.disagreement.map_or(String::new(), |d| d.to_string()))
+        }
+        Ok(None) => "not seen again".to_owned(),
+        Err(error) => format!("not shrunk: {error}"),
+    }
+}
