@@ -297,6 +297,9 @@ pub fn passes_untouched(packets: &[Arrival]) -> Ended {
     ended
 }
 
+/// Of a connection the UE, both ports, and the protocol.
+type Connection = ([u8; 4], Vec<u8>, u8);
+
 /// Where things stand in a frame with a tunnel: untagged, whole, IPv4 inside.
 struct Tunnel<'f> {
     frame: &'f [u8],
@@ -403,7 +406,7 @@ pub fn offloads(packets: &[Arrival]) -> Ended {
     }
     world.ended.ues = ways.len();
     // Of each connection, whom the UE has addressed, if it is offloaded.
-    let mut flows: BTreeMap<([u8; 4], Vec<u8>, u8), Option<[u8; 4]>> = BTreeMap::new();
+    let mut flows: BTreeMap<Connection, Option<[u8; 4]>> = BTreeMap::new();
     for (number, (packet, tunnel)) in packets.iter().zip(&tunnels).enumerate() {
         let up = tunnel.as_ref().filter(|t| t.is_up());
         let is_offloaded = up.is_some_and(|t| {
