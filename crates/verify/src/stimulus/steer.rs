@@ -32,8 +32,9 @@ pub(super) fn reaches(function: &Function) -> Vec<Vec<bool>> {
         let rows = element.rows.iter().map(|row| &row.actions);
         for actions in rows.chain([&element.otherwise.actions]) {
             let Terminal::Goto(to) = actions.terminal else { continue };
-            for goal in from..count {
-                reaches[from][goal] |= reaches[usize::from(to)][goal];
+            let beyond = reaches[usize::from(to)].clone();
+            for (here, there) in reaches[from].iter_mut().zip(beyond) {
+                *here |= there;
             }
         }
     }
