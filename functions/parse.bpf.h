@@ -5,6 +5,9 @@
  *
  * A header counts only if it is wholly there, has the right version and fits the length that the IP header gives; the
  * first that does not count ends the parse. Later fragments have no ports.
+ *
+ * Each function calls what it needs, with IPv4 and IPv6 apart, so that clang keeps neither pointers nor tests that
+ * another one would need.
  */
 #ifndef FLOWLOOM_PARSE_BPF_H
 #define FLOWLOOM_PARSE_BPF_H
@@ -30,6 +33,13 @@
 
 #define IPV4_OFFSET_MASK 0x1fff	/* of iphdr.frag_off */
 #define IPV6_OFFSET_MASK 0xfff8	/* of fragment_hdr.frag_off */
+
+/* As in <linux/if_ether.h>, but not packed: of a packed header clang reads each byte by itself. */
+struct eth_hdr {
+	__u8 dest[ETH_ALEN];
+	__u8 source[ETH_ALEN];
+	__be16 type;
+};
 
 /* Headers that <linux/...> keeps to the kernel. */
 struct vlan_hdr {
@@ -68,137 +78,33 @@ union l4_ports {
 	__be32 both;
 };
 
-/* Where the headers are that the functions need; a null pointer stands for one that is absent. */
-struct headers {
-	struct iphdr *ip4;
-	struct ipv6hdr *ip6;
-	union l4_ports *ports;		/* of TCP or UDP */
-	struct tcphdr *tcp;
-	struct icmp_hdr *icmp;		/* over IPv4 */
-	struct icmp_hdr *icmp6;		/* over IPv6 */
-	__u8 proto;			/* after the last IP or extension header */
+/* An address of either family as IPv6 writes it, in halves: two loads and two stores copy one. */
+struct addr {
+	__u64 high;
+	__u64 low;
 };
 
-/* What follows the IP headers at `pos`, where the IP packet has `left` more bytes. */
-static __always_inline void parse_l4(struct headers *h, void *pos, void *end, __u32 left)
-{
-	switch (h->proto) {
-	case IPPROTO_TCP: {
-		struct tcphdr *tcp = pos;
-		__u32 len;
+/* Where a parse stands. */
+struct cursor {
+	void *pos;
+	void *end;
+	__u64 left;		/* bytes of the IP packet from here on */
+};
 
-		if ((void *)(tcp + 1) > end)
-			return;
-		len = tcp->doff * 4;
-		if (len < sizeof(*tcp) || len > left || pos + len > end)
-			return;
-		h->tcp = tcp;
-		h->ports = pos;
-		return;
-	}
-	case IPPROTO_UDP: {
-		struct udphdr *udp = pos;
-
-		/* A length beyond the packet is fine: the first fragment of a datagram has that of the whole. */
-		if ((void *)(udp + 1) > end || left < sizeof(*udp) || bpf_ntohs(udp->len) < sizeof(*udp))
-			return;
-		h->ports = pos;
-		return;
-	}
-	case IPPROTO_ICMP:
-		if (h->ip4 && left >= sizeof(struct icmp_hdr) && pos + sizeof(struct icmp_hdr) <= end)
-			h->icmp = pos;
-		return;
-	case IPPROTO_ICMPV6:
-		if (h->ip6 && left >= sizeof(struct icmp_hdr) && pos + sizeof(struct icmp_hdr) <= end)
-			h->icmp6 = pos;
-		return;
-	}
-}
-
-static __always_inline void parse_ipv4(struct headers *h, void *pos, void *end)
-{
-	struct iphdr *ip = pos;
-	__u32 len, total;
-
-	if ((void *)(ip + 1) > end || ip->version != 4)
-		return;
-	len = ip->ihl * 4;
-	total = bpf_ntohs(ip->tot_len);
-	if (len < sizeof(*ip) || len > total || pos + len > end)
-		return;
-	h->ip4 = ip;
-	h->proto = ip->protocol;
-	if (!(ip->frag_off & bpf_htons(IPV4_OFFSET_MASK)))
-		parse_l4(h, pos + len, end, total - len);
-}
-
-static __always_inline void parse_ipv6(struct headers *h, void *pos, void *end)
-{
-	struct ipv6hdr *ip = pos;
-	__u32 left;
-
-	if ((void *)(ip + 1) > end || ip->version != 6)
-		return;
-	h->ip6 = ip;
-	h->proto = ip->nexthdr;
-	left = bpf_ntohs(ip->payload_len);
-	pos = ip + 1;
-
-#pragma unroll
-	for (int i = 0; i < MAX_IPV6_EXTENSIONS; i++) {
-		struct ipv6_opt_hdr *ext = pos;
-		bool is_later_fragment = false;
-		__u32 len;
-
-		if (h->proto == IPPROTO_TCP || h->proto == IPPROTO_UDP)
-			break;
-		if (pos + sizeof(struct fragment_hdr) > end)
-			return;
-		switch (h->proto) {
-		case IPPROTO_HOPOPTS:
-		case IPPROTO_ROUTING:
-		case IPPROTO_DSTOPTS:
-			len = (ext->hdrlen + 1) * 8;
-			break;
-		case IPPROTO_FRAGMENT:
-			is_later_fragment = ((struct fragment_hdr *)pos)->frag_off & bpf_htons(IPV6_OFFSET_MASK);
-			len = sizeof(struct fragment_hdr);
-			break;
-		case IPPROTO_AH:
-			len = (ext->hdrlen + 2) * 4;
-			if (len < 12)
-				return;
-			break;
-		default:
-			goto transport;
-		}
-		if (len > left || pos + len > end)
-			return;
-		h->proto = ext->nexthdr;
-		if (is_later_fragment)
-			return;
-		pos += len;
-		left -= len;
-	}
-transport:
-	parse_l4(h, pos, end, left);
-}
-
-/* Skips the labels at `*pos` and returns the EtherType of what follows, by its version; 0 where nothing known does. */
-static __always_inline __be16 parse_mpls(void **pos, void *end)
+/* Behind the labels: the EtherType of what follows, by its version; 0 where nothing known does. */
+static __always_inline __u64 skip_labels(struct cursor *c)
 {
 #pragma unroll
 	for (int i = 0; i < MAX_MPLS_LABELS; i++) {
-		struct mpls_hdr *mpls = *pos;
-		__u8 *version = *pos + sizeof(*mpls);
+		struct mpls_hdr *mpls = c->pos;
+		__u8 *version = c->pos + sizeof(*mpls);
 
-		if ((void *)(mpls + 1) > end)
+		if ((void *)(mpls + 1) > c->end)
 			return 0;
-		*pos = mpls + 1;
+		c->pos = mpls + 1;
 		if (!(mpls->entry & bpf_htonl(MPLS_BOTTOM)))
 			continue;
-		if ((void *)(version + 1) > end)
+		if ((void *)(version + 1) > c->end)
 			return 0;
 		switch (*version >> 4) {
 		case 4:
@@ -211,53 +117,204 @@ static __always_inline __be16 parse_mpls(void **pos, void *end)
 	return 0;
 }
 
-static __always_inline struct headers parse(struct xdp_md *ctx)
+/* Behind the tags and labels, in a frame whose EtherType is neither IPv4 nor IPv6. */
+static __always_inline __u64 skip_tags(struct cursor *c, __u64 type)
 {
-	void *pos = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
-	struct ethhdr *eth = pos;
-	struct headers h = {};
-	__be16 type;
-
-	if ((void *)(eth + 1) > end)
-		return h;
-	type = eth->h_proto;
-	pos = eth + 1;
-
 #pragma unroll
 	for (int i = 0; i < MAX_VLAN_TAGS; i++) {
-		struct vlan_hdr *vlan = pos;
+		struct vlan_hdr *vlan = c->pos;
 
 		if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD))
 			break;
-		if ((void *)(vlan + 1) > end)
-			return h;
+		if ((void *)(vlan + 1) > c->end)
+			return 0;
 		type = vlan->encapsulated_proto;
-		pos = vlan + 1;
+		c->pos = vlan + 1;
 	}
-	if (type == bpf_htons(ETH_P_MPLS_UC))
-		type = parse_mpls(&pos, end);
+	return type == bpf_htons(ETH_P_MPLS_UC) ? skip_labels(c) : type;
+}
+
+/* To the IP header: its EtherType, or that of something else. */
+static __always_inline __u64 parse_link(struct xdp_md *ctx, struct cursor *c)
+{
+	struct eth_hdr *eth = (void *)(long)ctx->data;
+	__u64 type;
+
+	c->pos = eth + 1;
+	c->end = (void *)(long)ctx->data_end;
+	if (c->pos > c->end)
+		return 0;
+	type = eth->type;
+	/* First what is most common; else clang asks for the tags before that. */
 	if (type == bpf_htons(ETH_P_IP))
-		parse_ipv4(&h, pos, end);
-	else if (type == bpf_htons(ETH_P_IPV6))
-		parse_ipv6(&h, pos, end);
-	return h;
+		return bpf_htons(ETH_P_IP);
+	if (type == bpf_htons(ETH_P_IPV6))
+		return bpf_htons(ETH_P_IPV6);
+	barrier_var(type);
+	return skip_tags(c, type);
+}
+
+/* ARP, with one tag at most. */
+static __always_inline bool is_arp(struct xdp_md *ctx)
+{
+	struct eth_hdr *eth = (void *)(long)ctx->data;
+	struct vlan_hdr *vlan = (void *)(eth + 1);
+	void *end = (void *)(long)ctx->data_end;
+
+	if ((void *)vlan > end)
+		return false;
+	if (eth->type == bpf_htons(ETH_P_ARP))
+		return true;
+	if (eth->type != bpf_htons(ETH_P_8021Q) && eth->type != bpf_htons(ETH_P_8021AD))
+		return false;
+	return (void *)(vlan + 1) <= end && vlan->encapsulated_proto == bpf_htons(ETH_P_ARP);
+}
+
+/* Behind an IPv4 header. */
+static __always_inline struct iphdr *parse_ipv4(struct cursor *c)
+{
+	struct iphdr *ip = c->pos;
+	__u64 len, total;
+
+	if ((void *)(ip + 1) > c->end || ip->version != 4)
+		return NULL;
+	len = ip->ihl * 4;
+	total = bpf_ntohs(ip->tot_len);
+	if (len < sizeof(*ip) || len > total || c->pos + len > c->end)
+		return NULL;
+	c->pos += len;
+	c->left = total - len;
+	return ip;
+}
+
+static __always_inline bool is_later_fragment(const struct iphdr *ip)
+{
+	return ip->frag_off & bpf_htons(IPV4_OFFSET_MASK);
+}
+
+/* Behind an IPv6 header. */
+static __always_inline struct ipv6hdr *parse_ipv6(struct cursor *c)
+{
+	struct ipv6hdr *ip = c->pos;
+
+	if ((void *)(ip + 1) > c->end || ip->version != 6)
+		return NULL;
+	c->pos = ip + 1;
+	c->left = bpf_ntohs(ip->payload_len);
+	return ip;
+}
+
+/* Behind the extension headers, whose protocols go to `proto`; whether a transport header may follow. */
+static __always_inline bool skip_extensions(struct cursor *c, __u8 *proto)
+{
+#pragma unroll
+	for (int i = 0; i < MAX_IPV6_EXTENSIONS; i++) {
+		struct ipv6_opt_hdr *ext = c->pos;
+		bool is_later = false;
+		__u64 len;
+
+		if (c->pos + sizeof(struct fragment_hdr) > c->end)
+			return false;
+		switch (*proto) {
+		case IPPROTO_HOPOPTS:
+		case IPPROTO_ROUTING:
+		case IPPROTO_DSTOPTS:
+			len = (ext->hdrlen + 1) * 8;
+			break;
+		case IPPROTO_FRAGMENT:
+			is_later = ((struct fragment_hdr *)c->pos)->frag_off & bpf_htons(IPV6_OFFSET_MASK);
+			len = sizeof(struct fragment_hdr);
+			break;
+		case IPPROTO_AH:
+			len = (ext->hdrlen + 2) * 4;
+			if (len < 12)
+				return false;
+			break;
+		default:
+			return true;
+		}
+		if (len > c->left || c->pos + len > c->end)
+			return false;
+		*proto = ext->nexthdr;
+		if (is_later) {
+			c->left = 0;	/* for headers */
+			return false;
+		}
+		c->pos += len;
+		c->left -= len;
+		if (*proto == IPPROTO_TCP || *proto == IPPROTO_UDP)
+			return true;
+	}
+	return true;
+}
+
+static __always_inline struct tcphdr *parse_tcp(struct cursor *c)
+{
+	struct tcphdr *tcp = c->pos;
+	__u64 len;
+
+	if ((void *)(tcp + 1) > c->end)
+		return NULL;
+	len = tcp->doff * 4;
+	if (len < sizeof(*tcp) || len > c->left || c->pos + len > c->end)
+		return NULL;
+	return tcp;
+}
+
+static __always_inline struct udphdr *parse_udp(struct cursor *c)
+{
+	struct udphdr *udp = c->pos;
+
+	/* A length beyond the packet is fine: the first fragment of a datagram has that of the whole. */
+	if ((void *)(udp + 1) > c->end || c->left < sizeof(*udp) || bpf_ntohs(udp->len) < sizeof(*udp))
+		return NULL;
+	return udp;
+}
+
+/* The ports of TCP or UDP. */
+static __always_inline union l4_ports *parse_ports(struct cursor *c, __u8 proto)
+{
+	switch (proto) {
+	case IPPROTO_TCP:
+		return (void *)parse_tcp(c);
+	case IPPROTO_UDP:
+		return (void *)parse_udp(c);
+	}
+	return NULL;
+}
+
+/* The same over IPv6, behind its extension headers. */
+static __always_inline union l4_ports *parse_ports6(struct cursor *c, __u8 *proto)
+{
+	if (*proto != IPPROTO_TCP && *proto != IPPROTO_UDP && !skip_extensions(c, proto))
+		return NULL;
+	return parse_ports(c, *proto);
+}
+
+/* ICMP or ICMPv6. */
+static __always_inline struct icmp_hdr *parse_icmp(struct cursor *c)
+{
+	struct icmp_hdr *icmp = c->pos;
+
+	return (void *)(icmp + 1) <= c->end && c->left >= sizeof(*icmp) ? icmp : NULL;
 }
 
 /* ICMPv6 133 to 137; what has passed a router, and lost of its hop limit, cannot be meant for this link. */
-static __always_inline bool is_neighbour_discovery(const struct headers *h)
+static __always_inline bool is_neighbour_discovery(const struct ipv6hdr *ip, const struct icmp_hdr *icmp6)
 {
-	return h->icmp6 && h->icmp6->type >= 133 && h->icmp6->type <= 137 && h->ip6->hop_limit == 255;
+	return icmp6->type >= 133 && icmp6->type <= 137 && ip->hop_limit == 255;
 }
 
 /* An IPv4 address as IPv6 writes it, ::ffff:a.b.c.d. */
-static __always_inline struct in6_addr v4_mapped(__be32 addr)
+static __always_inline struct addr v4_mapped(__be32 addr)
 {
-	struct in6_addr mapped = {};
+	return (struct addr){ .low = (__u64)addr << 32 | bpf_htonl(0xffff) };
+}
 
-	mapped.in6_u.u6_addr32[2] = bpf_htonl(0xffff);
-	mapped.in6_u.u6_addr32[3] = addr;
-	return mapped;
+static __always_inline struct addr addr_of(const struct in6_addr *addr)
+{
+	/* The kernel lets eBPF read 8 bytes of a packet from anywhere. */
+	return *(const struct addr *)addr;
 }
 
 #endif

@@ -21,11 +21,10 @@
 _Static_assert(THRESHOLD > 0, "the first packet of a connection is never marked");
 
 struct flow_key {
-	struct in6_addr src;
-	struct in6_addr dst;
-	union l4_ports ports;
-	__u8 proto;
-	__u8 padding[3];
+	struct addr src;
+	struct addr dst;
+	__be32 ports;
+	__u32 proto;
 };
 
 struct flow {
@@ -79,52 +78,79 @@ static __always_inline void set_traffic_class(struct ipv6hdr *ip, __u8 class)
 	*start = (*start & bpf_htons(0xf00f)) | bpf_htons(class << 4);
 }
 
-SEC("xdp")
-int big_flow(struct xdp_md *ctx)
+/* Counts a packet of the flow; whether it is to be marked. */
+static __always_inline bool is_big(const struct flow_key *key)
 {
-	struct headers h = parse(ctx);
-	struct flow_key key = {};
-	struct flow *flow;
+	struct flow *flow = bpf_map_lookup_elem(&flows, key);
 	__u64 now = 0;
 
-	if (!h.ports)
-		return forward();
-	if (h.ip4) {
-		key.src = v4_mapped(h.ip4->saddr);
-		key.dst = v4_mapped(h.ip4->daddr);
-	} else if (h.ip6) {
-		key.src = h.ip6->saddr;
-		key.dst = h.ip6->daddr;
-	}
-	key.ports.both = h.ports->both;
-	key.proto = h.proto;
-
-	flow = bpf_map_lookup_elem(&flows, &key);
 	if (flow && flow->is_big) {
 		now = bpf_ktime_get_ns();
 		if (now >= flow->deadline) {
-			bpf_map_delete_elem(&flows, &key);
+			bpf_map_delete_elem(&flows, key);
 			flow = NULL;
 		}
 	}
 	if (!flow) {
 		struct flow first = { .packets = 1 };
 
-		bpf_map_update_elem(&flows, &key, &first, BPF_NOEXIST);
-		return forward();
+		bpf_map_update_elem(&flows, key, &first, BPF_NOEXIST);
+		return false;
 	}
 	if (!flow->is_big) {
 		if (flow->packets++ < THRESHOLD)
-			return forward();
+			return false;
 		flow->is_big = true;
 		now = bpf_ktime_get_ns();
 	}
 	flow->deadline = now + QUIET_NS;
+	return true;
+}
 
-	if (h.ip4)
-		set_tos(h.ip4, MARK);
-	else if (h.ip6)
-		set_traffic_class(h.ip6, MARK);
+SEC("xdp")
+int big_flow(struct xdp_md *ctx)
+{
+	struct ipv6hdr *ip6 = NULL;
+	struct iphdr *ip4 = NULL;
+	union l4_ports *ports;
+	struct flow_key key;
+	struct cursor c;
+	__u8 proto;
+
+	switch (parse_link(ctx, &c)) {
+	case bpf_htons(ETH_P_IP):
+		ip4 = parse_ipv4(&c);
+		if (!ip4 || is_later_fragment(ip4))
+			return forward();
+		proto = ip4->protocol;
+		ports = parse_ports(&c, proto);
+		if (!ports)
+			return forward();
+		key.src = v4_mapped(ip4->saddr);
+		key.dst = v4_mapped(ip4->daddr);
+		break;
+	case bpf_htons(ETH_P_IPV6):
+		ip6 = parse_ipv6(&c);
+		if (!ip6)
+			return forward();
+		proto = ip6->nexthdr;
+		ports = parse_ports6(&c, &proto);
+		if (!ports)
+			return forward();
+		key.src = addr_of(&ip6->saddr);
+		key.dst = addr_of(&ip6->daddr);
+		break;
+	default:
+		return forward();
+	}
+	key.ports = ports->both;
+	key.proto = proto;
+	if (is_big(&key)) {
+		if (ip4)
+			set_tos(ip4, MARK);
+		else if (ip6)
+			set_traffic_class(ip6, MARK);
+	}
 	return forward();
 }
 

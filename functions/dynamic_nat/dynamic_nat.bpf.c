@@ -29,9 +29,8 @@
 struct flow_key {
 	__be32 src;
 	__be32 dst;
-	union l4_ports ports;
-	__u8 proto;
-	__u8 padding[3];
+	__be32 ports;
+	__u32 proto;
 };
 
 /* A flow from inside. */
@@ -79,12 +78,41 @@ static __always_inline int forward(__u32 port)
 	return bpf_redirect_map(&out_ports, port, XDP_ABORTED);
 }
 
+/* An IPv4 packet with ports. */
+struct headers {
+	struct iphdr *ip;
+	union l4_ports *ports;
+	__u8 proto;
+};
+
+/* Gives the packet another end: `addr` and `l4_port` in its headers. */
+static __always_inline void rewrite(const struct headers *h, __be32 *addr, __be32 to_addr, __be16 *l4_port,
+				    __be16 to_port)
+{
+	__u64 change = change32(*addr, to_addr);
+
+	h->ip->check = changed(h->ip->check, change);
+	change += change16(*l4_port, to_port);
+	if (h->proto == IPPROTO_TCP) {
+		struct tcphdr *tcp = (void *)h->ports;
+
+		tcp->check = changed(tcp->check, change);
+	} else {
+		struct udphdr *udp = (void *)h->ports;
+
+		/* A checksum of 0 says that there is none. */
+		if (udp->check)
+			udp->check = changed(udp->check, change) ?: 0xffff;
+	}
+	*addr = to_addr;
+	*l4_port = to_port;
+}
+
 static __always_inline int from_inside(const struct headers *h, __u16 port, __u64 now)
 {
 	__be32 public = bpf_htonl(PUBLIC);
 	__be16 wire_port = bpf_htons(port);
 	struct mapping *mapping;
-	__u32 address_change;
 
 	mapping = bpf_map_lookup_elem(&mappings, &port);
 	if (mapping && now >= mapping->deadline) {
@@ -94,7 +122,7 @@ static __always_inline int from_inside(const struct headers *h, __u16 port, __u6
 	if (!mapping) {
 		struct mapping mine = {
 			.deadline = now + QUIET_NS,
-			.host = h->ip4->saddr,
+			.host = h->ip->saddr,
 			.port = h->ports->source,
 		};
 
@@ -104,16 +132,12 @@ static __always_inline int from_inside(const struct headers *h, __u16 port, __u6
 		bpf_map_update_elem(&mappings, &port, &mine, BPF_NOEXIST);
 	} else {
 		/* Somebody else may still have it. */
-		if (mapping->host != h->ip4->saddr || mapping->port != h->ports->source)
+		if (mapping->host != h->ip->saddr || mapping->port != h->ports->source)
 			return XDP_DROP;
 		mapping->deadline = now + QUIET_NS;
 	}
 
-	address_change = change32(h->ip4->saddr, public);
-	h->ip4->check = changed(h->ip4->check, address_change);
-	change_l4(h, address_change + change16(h->ports->source, wire_port));
-	h->ip4->saddr = public;
-	h->ports->source = wire_port;
+	rewrite(h, &h->ip->saddr, public, &h->ports->source, wire_port);
 	return forward(OUTSIDE);
 }
 
@@ -121,7 +145,6 @@ static __always_inline int from_outside(const struct headers *h)
 {
 	__u16 port = bpf_ntohs(h->ports->dest);
 	struct mapping *mapping;
-	__u32 address_change;
 	__u64 now;
 
 	mapping = bpf_map_lookup_elem(&mappings, &port);
@@ -134,46 +157,36 @@ static __always_inline int from_outside(const struct headers *h)
 	}
 	mapping->deadline = now + QUIET_NS;
 
-	address_change = change32(h->ip4->daddr, mapping->host);
-	h->ip4->check = changed(h->ip4->check, address_change);
-	change_l4(h, address_change + change16(h->ports->dest, mapping->port));
-	h->ip4->daddr = mapping->host;
-	h->ports->dest = mapping->port;
+	rewrite(h, &h->ip->daddr, mapping->host, &h->ports->dest, mapping->port);
 	return forward(INSIDE);
-}
-
-/* What has no mapping: private addresses are not shown outside, nor reached from there. */
-static __always_inline int untranslated(const struct headers *h, __u32 in_port)
-{
-	if (in_port == INSIDE) {
-		if (h->ip4 && h->ip4->saddr != bpf_htonl(PUBLIC))
-			return XDP_DROP;
-		return forward(OUTSIDE);
-	}
-	if (in_port == OUTSIDE) {
-		if (h->ip4 && h->ip4->daddr != bpf_htonl(PUBLIC))
-			return XDP_DROP;
-		return forward(INSIDE);
-	}
-	return XDP_DROP;
 }
 
 SEC("xdp")
 int dynamic_nat(struct xdp_md *ctx)
 {
-	struct headers h = parse(ctx);
 	__u32 in_port = ctx->ingress_ifindex;
-	struct flow_key key = {};
+	struct headers h = {};
+	struct flow_key key;
 	struct flow *flow;
+	struct cursor c;
 	__u64 now = 0;
 	__u16 port;
 
-	if (!h.ip4 || !h.ports)
+	if (parse_link(ctx, &c) != bpf_htons(ETH_P_IP))
+		goto other;
+	h.ip = parse_ipv4(&c);
+	if (!h.ip)
+		goto other;
+	if (is_later_fragment(h.ip))
+		goto untranslated;
+	h.proto = h.ip->protocol;
+	h.ports = parse_ports(&c, h.proto);
+	if (!h.ports)
 		goto untranslated;
 
-	key.src = h.ip4->saddr;
-	key.dst = h.ip4->daddr;
-	key.ports.both = h.ports->both;
+	key.src = h.ip->saddr;
+	key.dst = h.ip->daddr;
+	key.ports = h.ports->both;
 	key.proto = h.proto;
 	flow = bpf_map_lookup_elem(&flows, &key);
 	if (flow) {
@@ -198,7 +211,7 @@ int dynamic_nat(struct xdp_md *ctx)
 			port = 0;
 		else
 			next_port++;
-	} else if (in_port == OUTSIDE && h.ip4->daddr == bpf_htonl(PUBLIC)) {
+	} else if (in_port == OUTSIDE && h.ip->daddr == bpf_htonl(PUBLIC)) {
 		return from_outside(&h);
 	} else {
 		goto untranslated;
@@ -206,7 +219,15 @@ int dynamic_nat(struct xdp_md *ctx)
 	return from_inside(&h, port, now);
 
 untranslated:
-	return untranslated(&h, in_port);
+	/* Private addresses are not shown outside, nor reached from there. */
+	if (in_port == INSIDE && h.ip->saddr != bpf_htonl(PUBLIC))
+		return XDP_DROP;
+	if (in_port == OUTSIDE && h.ip->daddr != bpf_htonl(PUBLIC))
+		return XDP_DROP;
+other:
+	if (in_port == INSIDE)
+		return forward(OUTSIDE);
+	return in_port == OUTSIDE ? forward(INSIDE) : XDP_DROP;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -33,7 +33,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 65536);
-	__type(key, struct in6_addr);
+	__type(key, struct addr);
 	__type(value, struct bucket);
 } buckets SEC(".maps");
 
@@ -61,27 +61,15 @@ static __always_inline bool is_after(__u32 a, __u32 b)
 	return (__s32)(a - b) > 0;
 }
 
-SEC("xdp")
-int policer(struct xdp_md *ctx)
+/* Takes a token of the source, or drops the packet where there is none. */
+static __always_inline int police(const struct addr *src)
 {
-	struct headers h = parse(ctx);
-	struct bucket *bucket;
-	struct in6_addr src;
-	__u64 now_ns;
-	__u32 now;
+	struct bucket *bucket = bpf_map_lookup_elem(&buckets, src);
+	__u64 now_ns = bpf_ktime_get_ns();
+	__u32 now = now_ns / 1000;
 
-	if (h.ip4)
-		src = v4_mapped(h.ip4->saddr);
-	else if (h.ip6 && !is_neighbour_discovery(&h))
-		src = h.ip6->saddr;
-	else
-		return forward();
-
-	bucket = bpf_map_lookup_elem(&buckets, &src);
-	now_ns = bpf_ktime_get_ns();
-	now = now_ns / 1000;
 	if (bucket && now_ns >= bucket->deadline) {
-		bpf_map_delete_elem(&buckets, &src);
+		bpf_map_delete_elem(&buckets, src);
 		bucket = NULL;
 	}
 	if (!bucket) {
@@ -91,7 +79,7 @@ int policer(struct xdp_md *ctx)
 			.tmax = now + INTERVAL_US,
 		};
 
-		bpf_map_update_elem(&buckets, &src, &full, BPF_NOEXIST);
+		bpf_map_update_elem(&buckets, src, &full, BPF_NOEXIST);
 		return forward();
 	}
 	bucket->deadline = now_ns + FORGET_NS;
@@ -105,6 +93,41 @@ int policer(struct xdp_md *ctx)
 	bucket->tmin += INTERVAL_US;
 	bucket->tmax += INTERVAL_US;
 	return forward();
+}
+
+SEC("xdp")
+int policer(struct xdp_md *ctx)
+{
+	struct icmp_hdr *icmp6;
+	struct ipv6hdr *ip6;
+	struct iphdr *ip4;
+	struct cursor c;
+	struct addr src;
+	__u8 proto;
+
+	switch (parse_link(ctx, &c)) {
+	case bpf_htons(ETH_P_IP):
+		ip4 = parse_ipv4(&c);
+		if (!ip4)
+			return forward();
+		src = v4_mapped(ip4->saddr);
+		break;
+	case bpf_htons(ETH_P_IPV6):
+		ip6 = parse_ipv6(&c);
+		if (!ip6)
+			return forward();
+		proto = ip6->nexthdr;
+		if (skip_extensions(&c, &proto) && proto == IPPROTO_ICMPV6) {
+			icmp6 = parse_icmp(&c);
+			if (icmp6 && is_neighbour_discovery(ip6, icmp6))
+				return forward();
+		}
+		src = addr_of(&ip6->saddr);
+		break;
+	default:
+		return forward();
+	}
+	return police(&src);
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

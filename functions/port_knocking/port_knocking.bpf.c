@@ -44,7 +44,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 65536);
-	__type(key, struct in6_addr);
+	__type(key, struct addr);
 	__type(value, struct host);
 } hosts SEC(".maps");
 
@@ -79,43 +79,16 @@ static __always_inline int next_knock(__u64 state)
 	}
 }
 
-static __always_inline bool is_arp(struct xdp_md *ctx)
+/* What the knocks of the host, and this one, lead to. */
+static __always_inline int knock(const struct addr *src, int dport)
 {
-	struct ethhdr *eth = (void *)(long)ctx->data;
-	struct vlan_hdr *vlan = (void *)(eth + 1);
-	void *end = (void *)(long)ctx->data_end;
-
-	if ((void *)vlan > end)
-		return false;
-	if (eth->h_proto == bpf_htons(ETH_P_ARP))
-		return true;
-	if (eth->h_proto != bpf_htons(ETH_P_8021Q) && eth->h_proto != bpf_htons(ETH_P_8021AD))
-		return false;
-	return (void *)(vlan + 1) <= end && vlan->encapsulated_proto == bpf_htons(ETH_P_ARP);
-}
-
-SEC("xdp")
-int port_knocking(struct xdp_md *ctx)
-{
-	struct headers h = parse(ctx);
-	int dport = h.ports ? bpf_ntohs(h.ports->dest) : NO_PORT;
-	struct in6_addr src;
-	struct host *host;
+	struct host *host = bpf_map_lookup_elem(&hosts, src);
 	__u64 now = 0;
 
-	if (h.ip4)
-		src = v4_mapped(h.ip4->saddr);
-	else if (h.ip6 && !is_neighbour_discovery(&h))
-		src = h.ip6->saddr;
-	else
-		/* Hosts find each other without knocking. */
-		return h.ip6 || is_arp(ctx) ? forward() : XDP_DROP;
-
-	host = bpf_map_lookup_elem(&hosts, &src);
 	if (host) {
 		now = bpf_ktime_get_ns();
 		if (now >= host->deadline) {
-			bpf_map_delete_elem(&hosts, &src);
+			bpf_map_delete_elem(&hosts, src);
 			host = NULL;
 		}
 	}
@@ -123,7 +96,7 @@ int port_knocking(struct xdp_md *ctx)
 		if (dport == KNOCK1) {
 			struct host first = { .deadline = (now ?: bpf_ktime_get_ns()) + GAP_NS, .state = FIRST };
 
-			bpf_map_update_elem(&hosts, &src, &first, BPF_NOEXIST);
+			bpf_map_update_elem(&hosts, src, &first, BPF_NOEXIST);
 		}
 		return XDP_DROP;
 	}
@@ -135,9 +108,49 @@ int port_knocking(struct xdp_md *ctx)
 		host->state++;
 		host->deadline = now + (host->state == OPEN ? ADMITTED_NS : GAP_NS);
 	} else {
-		bpf_map_delete_elem(&hosts, &src);
+		bpf_map_delete_elem(&hosts, src);
 	}
 	return XDP_DROP;
+}
+
+SEC("xdp")
+int port_knocking(struct xdp_md *ctx)
+{
+	union l4_ports *ports = NULL;
+	struct ipv6hdr *ip6;
+	struct iphdr *ip4;
+	struct cursor c;
+	struct addr src;
+	__u8 proto;
+
+	switch (parse_link(ctx, &c)) {
+	case bpf_htons(ETH_P_IP):
+		ip4 = parse_ipv4(&c);
+		if (!ip4)
+			return XDP_DROP;
+		src = v4_mapped(ip4->saddr);
+		if (!is_later_fragment(ip4))
+			ports = parse_ports(&c, ip4->protocol);
+		break;
+	case bpf_htons(ETH_P_IPV6):
+		ip6 = parse_ipv6(&c);
+		if (!ip6)
+			return XDP_DROP;
+		src = addr_of(&ip6->saddr);
+		proto = ip6->nexthdr;
+		ports = parse_ports6(&c, &proto);
+		if (!ports && proto == IPPROTO_ICMPV6) {
+			struct icmp_hdr *icmp6 = parse_icmp(&c);
+
+			/* Hosts find each other without knocking. */
+			if (icmp6 && is_neighbour_discovery(ip6, icmp6))
+				return forward();
+		}
+		break;
+	default:
+		return is_arp(ctx) ? forward() : XDP_DROP;
+	}
+	return knock(&src, ports ? bpf_ntohs(ports->dest) : NO_PORT);
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

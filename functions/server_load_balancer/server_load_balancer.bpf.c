@@ -41,17 +41,13 @@
 #define QUIET_NS 20000000000ULL
 #endif
 
-#define IN6(...) IN6_OF(__VA_ARGS__)
-#define IN6_OF(a, b, c, d) \
-	{ .in6_u.u6_addr32 = { bpf_htonl(a), bpf_htonl(b), bpf_htonl(c), bpf_htonl(d) } }
-
-/* What a packet is to the balancer. */
-enum kind { OTHER, REQUEST, RESPONSE };
+#define ADDR6(...) ADDR6_OF(__VA_ARGS__)
+#define ADDR6_OF(a, b, c, d) \
+	((struct addr){ bpf_cpu_to_be64((__u64)(a) << 32 | (b)), bpf_cpu_to_be64((__u64)(c) << 32 | (d)) })
 
 struct client {
-	struct in6_addr addr;
-	__be16 port;
-	__u16 padding;
+	struct addr addr;
+	__u64 port;
 };
 
 /* Connections that have a number. As in the paper, who counts connections and who keeps their numbers are apart. */
@@ -90,56 +86,24 @@ static __always_inline int forward(__u32 port)
 	return bpf_redirect_map(&out_ports, port, XDP_ABORTED);
 }
 
-static __always_inline bool is_equal(const struct in6_addr *a, const struct in6_addr *b)
+static __always_inline bool is_equal(const struct addr *a, const struct addr *b)
 {
-	/* In IPv6 headers addresses need not lie at a multiple of 8 bytes. */
-	return a->in6_u.u6_addr32[0] == b->in6_u.u6_addr32[0] && a->in6_u.u6_addr32[1] == b->in6_u.u6_addr32[1] &&
-	       a->in6_u.u6_addr32[2] == b->in6_u.u6_addr32[2] && a->in6_u.u6_addr32[3] == b->in6_u.u6_addr32[3];
-}
-
-static __always_inline enum kind kind_of(const struct headers *h, __u32 in_port)
-{
-	struct in6_addr service6 = IN6(SERVICE6), server1v6 = IN6(SERVER1V6), server2v6 = IN6(SERVER2V6);
-
-	if (!h->tcp)
-		return OTHER;
-	if (in_port == CLIENTS) {
-		if (h->tcp->dest != bpf_htons(L4PORT))
-			return OTHER;
-		if (h->ip4 && h->ip4->daddr == bpf_htonl(SERVICE))
-			return REQUEST;
-		if (h->ip6 && is_equal(&h->ip6->daddr, &service6))
-			return REQUEST;
-	} else if (in_port == SERVERS) {
-		if (h->tcp->source != bpf_htons(L4PORT))
-			return OTHER;
-		if (h->ip4 && (h->ip4->saddr == bpf_htonl(SERVER1) || h->ip4->saddr == bpf_htonl(SERVER2)))
-			return RESPONSE;
-		if (h->ip6 && (is_equal(&h->ip6->saddr, &server1v6) || is_equal(&h->ip6->saddr, &server2v6)))
-			return RESPONSE;
-	}
-	return OTHER;
+	return a->high == b->high && a->low == b->low;
 }
 
 /* The number of a connection: the next one for a new connection. */
-static __always_inline __u32 turn_of(const struct headers *h)
+static __always_inline __u32 turn_of(const struct client *client)
 {
-	struct client client = { .port = h->ports->source };
 	struct binding *binding;
 	__u64 *deadline;
 	__u64 now = 0;
 	__u32 turn = 0;
 
-	if (h->ip4)
-		client.addr = v4_mapped(h->ip4->saddr);
-	else if (h->ip6)
-		client.addr = h->ip6->saddr;
-
-	deadline = bpf_map_lookup_elem(&numbered, &client);
+	deadline = bpf_map_lookup_elem(&numbered, client);
 	if (deadline) {
 		now = bpf_ktime_get_ns();
 		if (now >= *deadline) {
-			bpf_map_delete_elem(&numbered, &client);
+			bpf_map_delete_elem(&numbered, client);
 			deadline = NULL;
 		}
 	}
@@ -148,20 +112,20 @@ static __always_inline __u32 turn_of(const struct headers *h)
 	} else {
 		__u64 end = (now = now ?: bpf_ktime_get_ns()) + QUIET_NS;
 
-		if (!bpf_map_update_elem(&numbered, &client, &end, BPF_NOEXIST))
+		if (!bpf_map_update_elem(&numbered, client, &end, BPF_NOEXIST))
 			counter++;
 		turn = counter;
 	}
 
-	binding = bpf_map_lookup_elem(&bindings, &client);
+	binding = bpf_map_lookup_elem(&bindings, client);
 	if (binding && now >= binding->deadline) {
-		bpf_map_delete_elem(&bindings, &client);
+		bpf_map_delete_elem(&bindings, client);
 		binding = NULL;
 	}
 	if (!binding) {
 		struct binding mine = { .deadline = now + QUIET_NS, .turn = turn };
 
-		bpf_map_update_elem(&bindings, &client, &mine, BPF_NOEXIST);
+		bpf_map_update_elem(&bindings, client, &mine, BPF_NOEXIST);
 		return turn;
 	}
 	binding->deadline = now + QUIET_NS;
@@ -169,59 +133,96 @@ static __always_inline __u32 turn_of(const struct headers *h)
 }
 
 /* Gives the packet another address at `addr`, in IPv4. */
-static __always_inline void rewrite4(const struct headers *h, __be32 *addr, __be32 to)
+static __always_inline void rewrite4(struct iphdr *ip, struct tcphdr *tcp, __be32 *addr, __be32 to)
 {
-	__u32 change = change32(*addr, to);
+	__u64 change = change32(*addr, to);
 
-	h->ip4->check = changed(h->ip4->check, change);
-	h->tcp->check = changed(h->tcp->check, change);
+	ip->check = changed(ip->check, change);
+	tcp->check = changed(tcp->check, change);
 	*addr = to;
 }
 
 /* The same in IPv6. */
-static __always_inline void rewrite6(const struct headers *h, struct in6_addr *addr, const struct in6_addr *to)
+static __always_inline void rewrite6(struct tcphdr *tcp, struct in6_addr *addr, struct addr to)
 {
-	h->tcp->check = changed(h->tcp->check, change128(addr, to));
-	*addr = *to;
+	tcp->check = changed(tcp->check, change128(addr, (void *)&to));
+	*(struct addr *)addr = to;
+}
+
+static __always_inline int balance4(struct iphdr *ip, struct tcphdr *tcp, __u32 in_port)
+{
+	if (in_port == CLIENTS) {
+		if (ip->daddr == bpf_htonl(SERVICE) && tcp->dest == bpf_htons(L4PORT)) {
+			struct client client = { v4_mapped(ip->saddr), tcp->source };
+			bool is_second = turn_of(&client) & 1;
+
+			rewrite4(ip, tcp, &ip->daddr, is_second ? bpf_htonl(SERVER2) : bpf_htonl(SERVER1));
+		}
+		return forward(SERVERS);
+	}
+	if (in_port != SERVERS)
+		return XDP_DROP;
+	if (tcp->source == bpf_htons(L4PORT) &&
+	    (ip->saddr == bpf_htonl(SERVER1) || ip->saddr == bpf_htonl(SERVER2)))
+		rewrite4(ip, tcp, &ip->saddr, bpf_htonl(SERVICE));
+	return forward(CLIENTS);
+}
+
+static __always_inline int balance6(struct ipv6hdr *ip, struct tcphdr *tcp, __u32 in_port)
+{
+	const struct addr service6 = ADDR6(SERVICE6), server1v6 = ADDR6(SERVER1V6), server2v6 = ADDR6(SERVER2V6);
+	struct addr src = addr_of(&ip->saddr), dst = addr_of(&ip->daddr);
+
+	if (in_port == CLIENTS) {
+		if (is_equal(&dst, &service6) && tcp->dest == bpf_htons(L4PORT)) {
+			struct client client = { src, tcp->source };
+
+			rewrite6(tcp, &ip->daddr, turn_of(&client) & 1 ? server2v6 : server1v6);
+		}
+		return forward(SERVERS);
+	}
+	if (in_port != SERVERS)
+		return XDP_DROP;
+	if (tcp->source == bpf_htons(L4PORT) && (is_equal(&src, &server1v6) || is_equal(&src, &server2v6)))
+		rewrite6(tcp, &ip->saddr, service6);
+	return forward(CLIENTS);
 }
 
 SEC("xdp")
 int server_load_balancer(struct xdp_md *ctx)
 {
-	struct headers h = parse(ctx);
 	__u32 in_port = ctx->ingress_ifindex;
+	struct tcphdr *tcp;
+	struct ipv6hdr *ip6;
+	struct iphdr *ip4;
+	struct cursor c;
+	__u8 proto;
 
-	switch (kind_of(&h, in_port)) {
-	case REQUEST: {
-		bool is_second = turn_of(&h) & 1;
-
-		if (h.ip4) {
-			rewrite4(&h, &h.ip4->daddr, is_second ? bpf_htonl(SERVER2) : bpf_htonl(SERVER1));
-		} else if (h.ip6) {
-			struct in6_addr server1v6 = IN6(SERVER1V6), server2v6 = IN6(SERVER2V6);
-
-			rewrite6(&h, &h.ip6->daddr, is_second ? &server2v6 : &server1v6);
-		}
-		return forward(SERVERS);
-	}
-	case RESPONSE:
-		if (h.ip4) {
-			rewrite4(&h, &h.ip4->saddr, bpf_htonl(SERVICE));
-		} else if (h.ip6) {
-			struct in6_addr service6 = IN6(SERVICE6);
-
-			rewrite6(&h, &h.ip6->saddr, &service6);
-		}
-		return forward(CLIENTS);
-	default:
+	switch (parse_link(ctx, &c)) {
+	case bpf_htons(ETH_P_IP):
+		ip4 = parse_ipv4(&c);
+		if (!ip4 || is_later_fragment(ip4) || ip4->protocol != IPPROTO_TCP)
+			break;
+		tcp = parse_tcp(&c);
+		if (tcp)
+			return balance4(ip4, tcp, in_port);
+		break;
+	case bpf_htons(ETH_P_IPV6):
+		ip6 = parse_ipv6(&c);
+		if (!ip6)
+			break;
+		proto = ip6->nexthdr;
+		if (proto != IPPROTO_TCP && !skip_extensions(&c, &proto))
+			break;
+		tcp = proto == IPPROTO_TCP ? parse_tcp(&c) : NULL;
+		if (tcp)
+			return balance6(ip6, tcp, in_port);
 		break;
 	}
 	/* All other traffic passes as it is. */
 	if (in_port == CLIENTS)
 		return forward(SERVERS);
-	if (in_port == SERVERS)
-		return forward(CLIENTS);
-	return XDP_DROP;
+	return in_port == SERVERS ? forward(CLIENTS) : XDP_DROP;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -24,17 +24,13 @@
 #define ICMP6_UNREACHABLE 1
 #define ICMP6_PARAMETER_PROBLEM 4
 
-struct endpoint {
-	struct in6_addr addr;
-	__be16 port;
-};
-
-/* Both directions of a flow have the same key: the smaller endpoint comes first. */
+/* Both directions of a flow have the same key: the smaller end comes first. Any order of the ends does. */
 struct flow_key {
-	struct endpoint low;
-	struct endpoint high;
-	__u8 proto;
-	__u8 padding[3];
+	struct addr low;
+	struct addr high;
+	__be16 low_port;
+	__be16 high_port;
+	__u32 proto;
 };
 
 /* How far a flow has come. Flows without an entry are unknown. */
@@ -65,56 +61,34 @@ static __always_inline int forward(__u32 port)
 	return bpf_redirect_map(&out_ports, port, XDP_ABORTED);
 }
 
-/* Whether the source is the larger endpoint. */
-static __always_inline bool is_downward(const struct headers *h)
+/* Fills the key, where `downward` says that the source is the larger end. */
+static __always_inline void fill_key(struct flow_key *key, const struct addr *src, const struct addr *dst,
+				     const union l4_ports *ports, __u8 proto, bool downward)
 {
-	if (h->ip4) {
-		if (h->ip4->saddr != h->ip4->daddr)
-			return bpf_ntohl(h->ip4->saddr) > bpf_ntohl(h->ip4->daddr);
-	} else if (h->ip6) {
-#pragma unroll
-		for (int i = 0; i < 4; i++) {
-			__u32 src = bpf_ntohl(h->ip6->saddr.in6_u.u6_addr32[i]);
-			__u32 dst = bpf_ntohl(h->ip6->daddr.in6_u.u6_addr32[i]);
-
-			if (src != dst)
-				return src > dst;
-		}
+	if (downward) {
+		key->low = *dst;
+		key->high = *src;
+		key->low_port = ports->dest;
+		key->high_port = ports->source;
+	} else {
+		key->low = *src;
+		key->high = *dst;
+		key->low_port = ports->source;
+		key->high_port = ports->dest;
 	}
-	return bpf_ntohs(h->ports->source) > bpf_ntohs(h->ports->dest);
-}
-
-static __always_inline void fill_key(struct flow_key *key, const struct headers *h)
-{
-	bool downward = is_downward(h);
-	struct endpoint *src = downward ? &key->high : &key->low;
-	struct endpoint *dst = downward ? &key->low : &key->high;
-
-	if (h->ip4) {
-		src->addr = v4_mapped(h->ip4->saddr);
-		dst->addr = v4_mapped(h->ip4->daddr);
-	} else if (h->ip6) {
-		src->addr = h->ip6->saddr;
-		dst->addr = h->ip6->daddr;
-	}
-	src->port = h->ports->source;
-	dst->port = h->ports->dest;
-	key->proto = h->proto;
+	key->proto = proto;
 }
 
 /* Whether this packet of a flow may come in. */
-static __always_inline bool track(const struct headers *h, __u32 port)
+static __always_inline bool track(const struct flow_key *key, __u32 port)
 {
-	struct flow_key key = {};
-	struct flow *flow;
+	struct flow *flow = bpf_map_lookup_elem(&flows, key);
 	__u64 now = 0;
 
-	fill_key(&key, h);
-	flow = bpf_map_lookup_elem(&flows, &key);
 	if (flow) {
 		now = bpf_ktime_get_ns();
 		if (now >= flow->deadline) {
-			bpf_map_delete_elem(&flows, &key);
+			bpf_map_delete_elem(&flows, key);
 			flow = NULL;
 		}
 	}
@@ -122,7 +96,7 @@ static __always_inline bool track(const struct headers *h, __u32 port)
 		if (port == INSIDE) {
 			struct flow asked = { .deadline = (now ?: bpf_ktime_get_ns()) + QUIET_NS, .state = ASKED };
 
-			bpf_map_update_elem(&flows, &key, &asked, BPF_NOEXIST);
+			bpf_map_update_elem(&flows, key, &asked, BPF_NOEXIST);
 		}
 		return false;
 	}
@@ -135,49 +109,86 @@ static __always_inline bool track(const struct headers *h, __u32 port)
 	return true;
 }
 
-static __always_inline bool is_arp(struct xdp_md *ctx)
+/* What flows need besides their own packets. */
+static __always_inline bool is_needed_icmp(const struct icmp_hdr *icmp)
 {
-	struct ethhdr *eth = (void *)(long)ctx->data;
-	struct vlan_hdr *vlan = (void *)(eth + 1);
-	void *end = (void *)(long)ctx->data_end;
-
-	if ((void *)vlan > end)
-		return false;
-	if (eth->h_proto == bpf_htons(ETH_P_ARP))
-		return true;
-	if (eth->h_proto != bpf_htons(ETH_P_8021Q) && eth->h_proto != bpf_htons(ETH_P_8021AD))
-		return false;
-	return (void *)(vlan + 1) <= end && vlan->encapsulated_proto == bpf_htons(ETH_P_ARP);
+	return icmp->type == ICMP_UNREACHABLE || icmp->type == ICMP_TIME_EXCEEDED ||
+	       icmp->type == ICMP_PARAMETER_PROBLEM;
 }
 
-/* Whether a packet that belongs to no flow may come in: what flows need besides their own packets. */
-static __always_inline bool is_needed(struct xdp_md *ctx, const struct headers *h)
+static __always_inline bool is_needed_icmp6(const struct ipv6hdr *ip, const struct icmp_hdr *icmp6)
 {
-	if (h->icmp6)
-		return is_neighbour_discovery(h) ||
-		       (h->icmp6->type >= ICMP6_UNREACHABLE && h->icmp6->type <= ICMP6_PARAMETER_PROBLEM);
-	if (h->icmp)
-		return h->icmp->type == ICMP_UNREACHABLE || h->icmp->type == ICMP_TIME_EXCEEDED ||
-		       h->icmp->type == ICMP_PARAMETER_PROBLEM;
-	if (h->ip4 || h->ip6)
-		return h->proto == IPPROTO_UDP;	/* later fragments */
-	return is_arp(ctx);
+	return is_neighbour_discovery(ip, icmp6) ||
+	       (icmp6->type >= ICMP6_UNREACHABLE && icmp6->type <= ICMP6_PARAMETER_PROBLEM);
 }
 
 SEC("xdp")
 int udp_firewall(struct xdp_md *ctx)
 {
-	struct headers h = parse(ctx);
 	__u32 port = ctx->ingress_ifindex;
-	bool allowed = h.ports ? track(&h, port) : false;
+	union l4_ports *ports;
+	struct icmp_hdr *icmp;
+	struct flow_key key;
+	struct ipv6hdr *ip6;
+	struct iphdr *ip4;
+	struct cursor c;
+	bool allowed;
+	__u8 proto;
+
+	switch (parse_link(ctx, &c)) {
+	case bpf_htons(ETH_P_IP):
+		ip4 = parse_ipv4(&c);
+		if (!ip4) {
+			allowed = false;
+			break;
+		}
+		proto = ip4->protocol;
+		if (is_later_fragment(ip4)) {
+			allowed = proto == IPPROTO_UDP;
+			break;
+		}
+		ports = parse_ports(&c, proto);
+		if (ports) {
+			__u64 from = ip4->saddr, to = ip4->daddr;
+			struct addr src = v4_mapped(from), dst = v4_mapped(to);
+
+			fill_key(&key, &src, &dst, ports, proto,
+				 from > to || (from == to && ports->source > ports->dest));
+			allowed = track(&key, port);
+			break;
+		}
+		icmp = proto == IPPROTO_ICMP ? parse_icmp(&c) : NULL;
+		allowed = icmp ? is_needed_icmp(icmp) : proto == IPPROTO_UDP;
+		break;
+	case bpf_htons(ETH_P_IPV6):
+		ip6 = parse_ipv6(&c);
+		if (!ip6) {
+			allowed = false;
+			break;
+		}
+		proto = ip6->nexthdr;
+		ports = parse_ports6(&c, &proto);
+		if (ports) {
+			struct addr src = addr_of(&ip6->saddr), dst = addr_of(&ip6->daddr);
+			bool downward = src.high > dst.high;
+
+			if (src.high == dst.high)
+				downward = src.low > dst.low ||
+					   (src.low == dst.low && ports->source > ports->dest);
+			fill_key(&key, &src, &dst, ports, proto, downward);
+			allowed = track(&key, port);
+			break;
+		}
+		icmp = proto == IPPROTO_ICMPV6 ? parse_icmp(&c) : NULL;
+		allowed = icmp ? is_needed_icmp6(ip6, icmp) : proto == IPPROTO_UDP;
+		break;
+	default:
+		allowed = is_arp(ctx);
+	}
 
 	if (port == INSIDE)
 		return forward(OUTSIDE);
-	if (port != OUTSIDE)
-		return XDP_DROP;
-	if (allowed || (!h.ports && is_needed(ctx, &h)))
-		return forward(INSIDE);
-	return XDP_DROP;
+	return port == OUTSIDE && allowed ? forward(INSIDE) : XDP_DROP;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -72,7 +72,12 @@ impl<'a> Lowering<'a> {
         let Ready { port, metadata, fields, steps } = ready;
         self.emit_writes(&fields);
         for (i, value) in metadata {
-            self.set_pair(self.metadata[usize::from(i)], value);
+            if let (Value::Const(high), Value::Const(low)) = (value.high, value.low) {
+                self.path.metadata.insert(i, u128::from(high) << 64 | u128::from(low));
+            } else {
+                self.set_pair(self.metadata[usize::from(i)], value);
+                self.path.metadata.remove(&i);
+            }
         }
         self.emit_steps(steps);
         let port = port.map(|value| self.operand_of(value));
@@ -90,6 +95,7 @@ impl<'a> Lowering<'a> {
                 found.push(reg);
             }
         });
+        self.settle();
         let key = (element, index, known);
         let there = self.tails.get(&key).cloned();
         let is_new = there.is_none();
@@ -116,7 +122,7 @@ impl<'a> Lowering<'a> {
         let needs: Vec<u32> = row.fields().into_iter().map(mask_of).filter(|&any| any != 0).collect();
         let masks = self.masks(element).into_iter().filter(|mask| needs.iter().all(|any| mask & any != 0));
         let held = std::mem::take(&mut self.path.held);
-        self.path = Facts { masks: masks.collect(), held, ..Facts::default() };
+        self.path = Facts { masks: masks.collect(), now_may_be_known: true, held, ..Facts::default() };
         true
     }
 
@@ -148,9 +154,9 @@ impl<'a> Lowering<'a> {
 
     /// Sets a metadata field to a constant, of which it takes the low bits.
     pub(super) fn set_metadata(&mut self, i: u16, value: u128) {
-        let i = usize::from(i);
-        let bits = u32::from(self.function.metadata[i].ty.width_bits);
+        let variable = usize::from(i);
+        let bits = u32::from(self.function.metadata[variable].ty.width_bits);
         let value = if bits >= 128 { value } else { value & ((1 << bits) - 1) };
-        self.set_pair(self.metadata[i], Pair::constant(value));
+        self.path.metadata.insert(i, value);
     }
 }

@@ -235,6 +235,8 @@ pub(crate) struct Builder {
     /// Registers that may not be r1: they are set on some ways only, and on the others r1 is still the context. Whoever
     /// follows the context through the program without following what the branches know could not tell the two apart.
     pub(crate) never_context: Vec<Reg>,
+    /// The registers that keep the context: those above may not take their places either, or their slots.
+    pub(crate) contexts: Vec<Reg>,
     /// Bytes of stack handed out.
     pub(crate) stack_bytes: u32,
 }

@@ -34,8 +34,9 @@ impl<'a> Lowering<'a> {
     pub(super) fn new_value(&mut self, value: &NewValue, width_bits: u8, env: &Env) -> Pair {
         match value {
             NewValue::Number { value, width } => {
+                let fits = self.expr_bits(value, *width, env) <= width_bits.into();
                 let value = self.eval(value, *width, env);
-                Pair::narrow(self.truncate(value, *width, width_bits.into()))
+                Pair::narrow(if fits { value } else { self.truncate(value, *width, width_bits.into()) })
             }
             NewValue::Wide(wide) => {
                 let value = self.pair(*wide, env);

@@ -1,17 +1,22 @@
 //! Elements: the way to a context, its timers, and what happens where no row matches.
 
+use std::collections::BTreeSet;
+
 use flowloom_bpf::insn::{alu, helper, jmp};
 use flowloom_wire::graph::Header;
 
 use super::asm::{Label, Op, Operand, R0, Reg, Size};
 use super::tree::Facts;
-use super::value::Env;
+use super::value::{Env, Pair};
 use super::{Lowering, constant_metadata};
 use crate::layout::{Counter, NO_DEADLINE, Timers};
 use crate::model::{Element, Stateful, Successor, Terminal, Width};
 
 /// Up to so many states are asked for one after the other, more of them by halving.
 const MOST_STATES_IN_LINE: usize = 4;
+
+/// Above this many operations for some ways into a stateless element the other ways share one copy.
+const MOST_COPIED_OPS: usize = 1000;
 
 /// A timer that has run out, told by the state of the context.
 struct Expiry {
@@ -23,39 +28,145 @@ struct Expiry {
     path: Facts,
 }
 
+/// What is known on each of these ways.
+fn meet(ways: &[(Facts, Label)]) -> Facts {
+    let all = |holds: &dyn Fn(&Facts) -> bool| ways.iter().all(|(way, _)| holds(way));
+    let masks: BTreeSet<u32> = ways.iter().flat_map(|(way, _)| way.masks.iter().copied()).collect();
+    let first = ways.first().map(|(way, _)| way.metadata.clone()).unwrap_or_default();
+    Facts {
+        masks: masks.into_iter().collect(),
+        metadata: first.into_iter().filter(|(i, value)| all(&|way| way.metadata.get(i) == Some(value))).collect(),
+        now_is_known: all(&|way| way.now_is_known),
+        now_may_be_known: ways.iter().any(|(way, _)| way.now_may_be_known),
+        ..Facts::default()
+    }
+}
+
 impl<'a> Lowering<'a> {
     pub(super) fn emit_element(&mut self, index: usize) {
         let function = self.function;
         let element = &function.elements[index];
-        let plan = self.plans[index].clone();
-        let all_masks = self.masks(index);
-        let held = self.locking.at_entry(index);
-        self.path =
-            Facts { masks: all_masks.clone(), now_may_be_known: index > 0, held: held.clone(), ..Facts::default() };
         self.builder.push(Op::Line(element.span));
-        if let Some(anew) = plan.anew {
+        if let Some(anew) = self.plans[index].anew {
+            let held = self.locking.at_entry(index);
+            self.path = Facts { now_may_be_known: true, held, ..Facts::default() };
             self.builder.place(anew);
             self.emit_parse_anew(index);
         }
+        let ways = std::mem::take(&mut self.plans[index].ways);
+        match &element.stateful {
+            None => self.emit_copies(index, element, &ways),
+            Some(stateful) => self.emit_keyed(index, element, stateful, &ways),
+        }
+    }
+
+    /// A stateless element: a copy of its rows for each way into it, as long as these are small; the other ways share one.
+    fn emit_copies(&mut self, index: usize, element: &Element, ways: &[(Facts, Label)]) {
+        let start = self.builder.ops.len();
+        let mut rest = ways;
+        while let Some((way, others)) = rest.split_first() {
+            self.builder.push(Op::Line(element.span));
+            let is_large = self.builder.ops.len() - start > MOST_COPIED_OPS;
+            let together = if is_large { rest } else { std::slice::from_ref(way) };
+            rest = if is_large { &[] } else { others };
+            self.path = Facts { held: self.locking.at_entry(index), ..meet(together) };
+            for (_, label) in together {
+                self.builder.place(*label);
+            }
+            self.emit_tree(index, None, 0, Env { element: index, ..Env::default() });
+        }
+    }
+
+    fn emit_keyed(&mut self, index: usize, element: &'a Element, stateful: &'a Stateful, ways: &[(Facts, Label)]) {
+        let held = self.locking.at_entry(index);
+        // Without a key all that happens is known: apart for each way.
+        let has_key = |this: &Self, way: &Facts| way.masks.iter().any(|&mask| this.key_is_present(index, mask));
+        let (ways, without_key): (Vec<_>, Vec<_>) = ways.iter().cloned().partition(|(way, _)| has_key(self, way));
+        for (way, label) in without_key {
+            self.path = Facts { held: held.clone(), ..way };
+            self.builder.place(label);
+            self.emit_otherwise(index, element, Counter::NoKey);
+        }
+        if ways.is_empty() {
+            return;
+        }
+        let facts = Facts { held, ..meet(&ways) };
+        let all_masks = facts.masks.clone();
+        for (masks, _) in &mut self.plans[index].key_classes {
+            masks.retain(|mask| all_masks.contains(mask));
+        }
+        self.plans[index].key_classes.retain(|(masks, _)| !masks.is_empty());
+        let plan = self.plans[index].clone();
+        self.path = facts.clone();
         self.builder.place(plan.entry);
         for any in self.key_masks(index) {
             let no_key = plan.no_key;
             self.require(any, |_| no_key);
         }
         self.path.masks = all_masks.iter().copied().filter(|&mask| self.key_is_present(index, mask)).collect();
-        match &element.stateful {
+        if self.path.masks.is_empty() {
             // No packet has all fields of the key: what follows would read headers that are not there.
-            _ if self.path.masks.is_empty() => self.builder.goto(plan.no_key),
-            None => self.emit_tree(index, None, 0, Env { element: index, ..Env::default() }),
-            Some(stateful) => {
-                self.dispatch(&plan.key_classes);
-                self.emit_stateful(index, element, stateful);
-            }
+            self.builder.goto(plan.no_key);
+        } else {
+            self.dispatch(&plan.key_classes);
+            self.emit_stateful(index, element, stateful);
         }
         self.builder.place(plan.no_key);
-        self.path = Facts { masks: all_masks, held, ..Facts::default() };
+        let without = all_masks.iter().copied().filter(|&mask| !self.key_is_present(index, mask)).collect();
+        self.path = Facts { masks: without, ..facts };
         self.emit_otherwise(index, element, Counter::NoKey);
         self.emit_contended();
+    }
+
+    /// Where the path goes to get into an element. What is known before running goes into the registers for it on the way,
+    /// since other ways may come with something else: where none does, nobody reads them.
+    pub(super) fn way_into(&mut self, index: usize) -> Label {
+        let needed = self.needed_from[index];
+        self.settle();
+        let masks: BTreeSet<u32> = self.path.masks.iter().map(|mask| mask & needed).collect();
+        let masks: Vec<u32> = if masks.is_empty() { self.masks(index) } else { masks.into_iter().collect() };
+        let read = &self.metadata_read_from[index];
+        let metadata = self.path.metadata.iter().filter(|(i, _)| read.contains(i)).map(|(&i, &value)| (i, value));
+        let Facts { now_is_known, now_may_be_known, .. } = self.path;
+        let facts = Facts {
+            metadata: metadata.collect(),
+            now_is_known,
+            now_may_be_known: now_may_be_known || now_is_known,
+            masks,
+            ..Facts::default()
+        };
+        let plan = &self.plans[index];
+        let seen = plan.ways.iter().find(|(way, _)| *way == facts).map(|(_, label)| *label);
+        if let Some(label) = seen {
+            return label;
+        }
+        let is_keyed = self.function.elements[index].stateful.is_some();
+        let label = if is_keyed && facts.masks.iter().any(|&mask| self.key_is_present(index, mask)) {
+            let class = plan.key_classes.iter().find(|(of, _)| facts.masks.iter().all(|mask| of.contains(mask)));
+            class.map_or(plan.entry, |(_, label)| *label)
+        } else {
+            self.builder.label()
+        };
+        self.plans[index].ways.push((facts, label));
+        label
+    }
+
+    /// Puts into registers what is known of the headers, the metadata and the time before running.
+    pub(super) fn settle(&mut self) {
+        if let [mask] = self.path.masks[..] {
+            self.builder.set(self.valid, mask.into());
+        }
+        for (i, value) in self.path.metadata.clone() {
+            self.set_pair(self.metadata[usize::from(i)], Pair::constant(value));
+        }
+        self.ensure_now_may_be_known();
+    }
+
+    /// Makes the register of the time 0 where it has not been read.
+    fn ensure_now_may_be_known(&mut self) {
+        if !self.path.now_is_known && !self.path.now_may_be_known {
+            self.builder.set(self.now, 0);
+        }
     }
 
     /// To the label of the class that the valid headers belong to.

@@ -86,8 +86,26 @@ impl Lowering<'_> {
             self.builder.store(Size::B4, FP, slot, Operand::Imm(0));
             return;
         };
+        if spec.pairs().is_empty() {
+            self.emit_parts(&spec, &key.parts, slot);
+            return;
+        }
+        let parts = key.parts.clone();
+        let mut swapped = parts.clone();
+        spec.pairs().iter().for_each(|&(a, b)| swapped.swap(a, b));
+        let (swap, done) = (self.builder.label(), self.builder.label());
+        self.compare_ends(&spec, &parts, swap);
+        self.emit_parts(&spec, &parts, slot);
+        self.builder.goto(done);
+        self.builder.place(swap);
+        self.emit_parts(&spec, &swapped, slot);
+        self.builder.place(done);
+    }
+
+    /// Writes these parts of a key, one after the other.
+    fn emit_parts(&mut self, spec: &KeySpec, parts: &[KeyPart], slot: i16) {
         let len = spec.key_bytes() as u32;
-        let (addresses, pieces) = self.pieces(&spec, key);
+        let (addresses, pieces) = self.pieces(spec, parts);
         // Those of one packet have their family together.
         let mut families: BTreeMap<Vec<Header>, Vec<(FieldId, u32)>> = BTreeMap::new();
         for &(field, at) in &addresses {
@@ -131,17 +149,14 @@ impl Lowering<'_> {
             }
             word += size;
         }
-        if !spec.pairs().is_empty() {
-            self.order_pairs(&spec, slot);
-        }
     }
 
     /// The key's addresses (with their offsets), and all other parts, neighbours in the packet as one piece.
-    fn pieces(&self, spec: &KeySpec, key: &Key) -> (Vec<(FieldId, u32)>, Vec<Piece>) {
+    fn pieces(&self, spec: &KeySpec, parts: &[KeyPart]) -> (Vec<(FieldId, u32)>, Vec<Piece>) {
         let mut addresses = Vec::new();
         let mut pieces: Vec<Piece> = Vec::new();
         let mut at = 0;
-        for (part, of) in spec.parts().iter().zip(&key.parts) {
+        for (part, of) in spec.parts().iter().zip(parts) {
             let bytes = part.key_bytes() as u32;
             let field = match *of {
                 KeyPart::Field(field) => field,
@@ -325,52 +340,36 @@ impl Lowering<'_> {
         }
     }
 
-    /// Puts the smaller end of the connection first: compares the two sides in the key and swaps them where needed.
-    fn order_pairs(&mut self, spec: &KeySpec, slot: i16) {
-        let offsets: Vec<u32> = spec
-            .parts()
-            .iter()
-            .scan(0, |at, part| {
-                let here = *at;
-                *at += part.key_bytes() as u32;
-                Some(here)
-            })
-            .collect();
-        let (swap, done) = (self.builder.label(), self.builder.label());
-        let pairs: Vec<(u32, u32, u32)> =
-            spec.pairs().iter().map(|&(a, b)| (offsets[a], offsets[b], spec.parts()[a].key_bytes() as u32)).collect();
-        for &(a, b, bytes) in &pairs {
-            for (at, size) in chunks(&[a, b], bytes) {
-                let [left, right] = [a, b].map(|offset| {
-                    let value = self.builder.reg();
-                    self.builder.load(size, value, FP, slot + (offset + at) as i16);
-                    let bits = match size {
-                        Size::B1 => 0,
-                        Size::B2 => 16,
-                        Size::B4 => 32,
-                        Size::B8 => 64,
-                    };
-                    if bits > 0 {
-                        self.builder.push(Op::FromBe { dst: value, bits });
+    /// Goes to `swap` where the first end of the connection is the larger one: its address as a number, then its port.
+    fn compare_ends(&mut self, spec: &KeySpec, parts: &[KeyPart], swap: Label) {
+        let keep = self.builder.label();
+        for &(a, b) in spec.pairs() {
+            let (KeyPart::Field(a), KeyPart::Field(b)) = (parts[a], parts[b]) else { continue };
+            let others = Lowering::places(b);
+            self.for_each_place(&Lowering::places(a), |this, header, left| {
+                let Some(&(_, right)) = others.iter().find(|(h, _)| *h == header) else { return };
+                let base = this.pointers[&header];
+                let offsets = [left, right].map(|slice| u32::from(slice.offset_bits) / 8);
+                for (at, size) in chunks(&[0], u32::from(left.width_bits) / 8) {
+                    let b = &mut this.builder;
+                    let [left, right] = offsets.map(|offset| {
+                        let value = b.reg();
+                        b.load(size, value, base, (offset + at) as i16);
+                        value
+                    });
+                    let equal = b.label();
+                    b.jump64(jmp::JEQ, left, Operand::Reg(right), equal);
+                    if size != Size::B1 {
+                        let bits = i32::from(size.bytes()) * 8;
+                        b.push(Op::FromBe { dst: left, bits });
+                        b.push(Op::FromBe { dst: right, bits });
                     }
-                    value
-                });
-                self.builder.jump64(jmp::JLT, left, Operand::Reg(right), done);
-                self.builder.jump64(jmp::JGT, left, Operand::Reg(right), swap);
-            }
+                    b.jump64(jmp::JGT, left, Operand::Reg(right), swap);
+                    b.goto(keep);
+                    b.place(equal);
+                }
+            });
         }
-        self.builder.goto(done);
-        self.builder.place(swap);
-        for &(a, b, bytes) in &pairs {
-            for (at, size) in chunks(&[a, b], bytes) {
-                let (left, right) = (self.builder.reg(), self.builder.reg());
-                let (a, b) = (slot + (a + at) as i16, slot + (b + at) as i16);
-                self.builder.load(size, left, FP, a);
-                self.builder.load(size, right, FP, b);
-                self.builder.store(size, FP, a, Operand::Reg(right));
-                self.builder.store(size, FP, b, Operand::Reg(left));
-            }
-        }
-        self.builder.place(done);
+        self.builder.place(keep);
     }
 }

@@ -10,13 +10,13 @@
 //!                                                     tests in row order, body (update, store, write, verdict)
 //! ```
 //!
-//! Steps: [`parse`] walks the parse graph and splits it by which headers are valid, so that every way out of the parse
-//! knows them; [`key`] builds the flow key; [`element`] finds the context and looks at its timers, [`lock`] keeps
-//! other CPUs from it meanwhile; [`tree`] makes of the rows of
-//! a state a decision tree that tests nothing twice, and of each row a body, apart for stored and absent contexts (the
-//! registers of an absent one are constants); [`context`] updates and stores; [`value`] computes expressions; [`actions`] and
-//! [`write`] change the packet with its checksums; [`steps`] and [`frame`] the frame as a whole, after which a later element
-//! has a parse of its own before it; [`regalloc`] assigns registers.
+//! Steps: [`shape`] finds what of the parse graph can matter; [`parse`] walks that and splits it by which headers are
+//! valid, so that every way out of the parse knows them; [`key`] builds the flow key; [`element`] finds the context and
+//! looks at its timers, [`lock`] keeps other CPUs from it meanwhile; [`tree`] makes of the rows of a state a decision
+//! tree that tests nothing twice, and of each row a body, apart for stored and absent contexts (the registers of an
+//! absent one are constants); [`context`] updates and stores; [`value`] computes expressions, [`condition`] compares;
+//! [`actions`] and [`write`] change the packet with its checksums; [`steps`] and [`frame`] the frame as a whole, after
+//! which a later element has a parse of its own before it; [`regalloc`] assigns registers.
 //!
 //! Holds before: the model is checked. Holds after: the program terminates without loops, touches only checked packet
 //! bytes, and leaves maps and packet as the machine does.
@@ -26,6 +26,7 @@
 
 mod actions;
 mod asm;
+mod condition;
 mod context;
 mod copies;
 mod element;
@@ -34,8 +35,8 @@ mod key;
 mod lacks;
 mod lock;
 mod parse;
-mod place;
 mod regalloc;
+mod shape;
 mod steps;
 mod tree;
 mod value;
@@ -44,19 +45,19 @@ mod write;
 use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_bpf::insn::{helper, jmp};
-use flowloom_bpf::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, MapDef, MapKind, Program};
+use flowloom_bpf::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, Insn, LineInfo, MapDef, MapKind, Program};
 use flowloom_engine::Verdict;
 use flowloom_wire::field::FieldId;
 use flowloom_wire::graph::{Graph, Header, Scope};
 
 use crate::layout::{self, Counter, CounterTable, RecordLayout, Timers};
 use crate::machine::capacity;
-use crate::model::{Element, Expr, Function, NewValue, Row, Terminal, Wide, Write, WriteTarget};
+use crate::model::{Element, Expr, Function, KeyPart, NewValue, Row, Terminal, Wide, Write, WriteTarget};
 pub use lacks::{Lack, kernel_lacks};
-pub use place::Place;
 
 use asm::{Builder, FP, Label, Op, Operand, R0, R1, R2, R3, R4, Reg, Size};
 use lock::Locking;
+use shape::Shape;
 use tree::Facts;
 
 /// The section of programs that are lowered.
@@ -65,6 +66,8 @@ const SECTION: &str = "xdp";
 const LICENSE: &str = "Dual MIT/GPL";
 /// Above this much virtual code some jump is too far, in all likelihood; allocating registers for it would take minutes.
 const MOST_OPS: usize = 200_000;
+/// Up to so many instructions the verifier may follow the ways over no, one and two tags apart.
+const MOST_WITH_ALL_WAYS: usize = 2500;
 /// What fits in the largest value of a map in the kernel, 4 MiB.
 const MOST_COUNTERS: u32 = 1 << 19;
 const BPF_ANY: i32 = 0;
@@ -87,29 +90,20 @@ pub struct LowerOptions {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LowerError {
     /// Keys, records and values do not fit the frame.
-    #[error(
-        "the program needs {found} bytes of stack, eBPF has {limit}; most of it for {at}: shorten keys or contexts"
-    )]
+    #[error("the program needs {found} bytes of stack, eBPF has {limit}: shorten keys or contexts")]
     Stack {
         /// Bytes needed.
         found: u32,
         /// Bytes there are.
         limit: u32,
-        /// What needs most of it: an element by its key and context, a packet of one's own, a row by its values.
-        at: Place,
     },
     /// A jump is too far, or would be.
-    #[error(
-        "the program has {found} instructions, and a jump reaches {limit}; most of them come from {at}: take fewer states or \
-         split the rows"
-    )]
+    #[error("the program has {found} instructions, and a jump reaches {limit}: take fewer states or split the rows")]
     TooLong {
         /// Instructions.
         found: usize,
         /// How many instructions a jump can pass over.
         limit: usize,
-        /// The row of which most of them come.
-        at: Place,
     },
     /// It is to run on interfaces, and no kernel can do what the function does.
     #[error("no kernel can run this: {lack}")]
@@ -118,26 +112,20 @@ pub enum LowerError {
         lack: String,
     },
     /// The frame would grow by more than there is before it.
-    #[error("the frame can grow by {found} bytes, XDP has room for {limit}; most of it in {at}: push less")]
+    #[error("the frame can grow by {found} bytes, XDP has room for {limit}: push less")]
     Headroom {
         /// Bytes that steps can add on some way through the elements.
         found: u32,
         /// Bytes there are.
         limit: u32,
-        /// The row on this way that adds most.
-        at: Place,
     },
     /// There are more counters than a map holds.
-    #[error(
-        "the function has {found} counters of states and rows, a map holds {limit}; most of them for {at}: lower it without them"
-    )]
+    #[error("the function has {found} counters of states and rows, a map holds {limit}: lower it without them")]
     Counters {
         /// Counters needed.
         found: u32,
         /// Counters that fit.
         limit: u32,
-        /// The element with most of them.
-        at: Place,
     },
 }
 
@@ -149,34 +137,47 @@ pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, Low
     if let Some(lack) = lacks::kernel_lacks(function).first().filter(|_| options.attached) {
         return Err(LowerError::Kernel { lack: lack.render(function) });
     }
-    let at = |span| Place::of(&function.source, span);
     let counters = if options.counters { CounterTable::of(function).len() } else { 0 };
     if counters > MOST_COUNTERS {
-        let at = at(place::of_most_counters(function));
-        return Err(LowerError::Counters { found: counters, limit: MOST_COUNTERS, at });
+        return Err(LowerError::Counters { found: counters, limit: MOST_COUNTERS });
     }
-    let (growth, by) = steps::most_growth(function);
+    let growth = steps::most_growth(function);
     if growth > frame::HEADROOM_BYTES {
-        return Err(LowerError::Headroom { found: growth, limit: frame::HEADROOM_BYTES, at: at(by) });
+        return Err(LowerError::Headroom { found: growth, limit: frame::HEADROOM_BYTES });
     }
-    let mut lowering = Lowering::new(function, *options);
-    if lowering.builder.stack_bytes > regalloc::STACK_BYTES {
-        let at = at(place::of_largest_frame(function));
-        return Err(LowerError::Stack { found: lowering.builder.stack_bytes, limit: regalloc::STACK_BYTES, at });
+    let mut program = assemble(function, options, false)?;
+    if program.insns.len() > MOST_WITH_ALL_WAYS {
+        program = assemble(function, options, true)?;
     }
-    lowering.emit();
-    let Lowering { builder, maps, .. } = lowering;
-    if builder.ops.len() > MOST_OPS {
-        let at = at(place::of_most_instructions(&builder.ops));
-        return Err(LowerError::TooLong { found: builder.ops.len(), limit: i16::MAX as usize, at });
-    }
-    let (insns, lines) = regalloc::finish(builder, &function.source)?;
+    let Assembled { insns, lines, maps } = program;
     // Maps and programs share one name space in an object.
     let mut name = function.name.clone();
     while maps.iter().any(|map| map.name == name) {
         name.push_str("_xdp");
     }
     Ok(Program { name, section: SECTION.to_owned(), insns, maps, lines, license: LICENSE.to_owned() })
+}
+
+/// Instructions with their lines and maps.
+struct Assembled {
+    insns: Vec<Insn>,
+    lines: Vec<LineInfo>,
+    maps: Vec<MapDef>,
+}
+
+/// Lowers the function; with `forgets_tags`, the verifier is spared the ways over tags.
+fn assemble(function: &Function, options: &LowerOptions, forgets_tags: bool) -> Result<Assembled, LowerError> {
+    let mut lowering = Lowering::new(function, *options, forgets_tags);
+    if lowering.builder.stack_bytes > regalloc::STACK_BYTES {
+        return Err(LowerError::Stack { found: lowering.builder.stack_bytes, limit: regalloc::STACK_BYTES });
+    }
+    lowering.emit();
+    let Lowering { builder, maps, .. } = lowering;
+    if builder.ops.len() > MOST_OPS {
+        return Err(LowerError::TooLong { found: builder.ops.len(), limit: i16::MAX as usize });
+    }
+    let (insns, lines) = regalloc::finish(builder, &function.source)?;
+    Ok(Assembled { insns, lines, maps })
 }
 
 /// What is fixed about one element.
@@ -190,6 +191,8 @@ struct ElementPlan {
     layout: Option<RecordLayout>,
     /// For each state, which timers its contexts can have.
     timers: Vec<Timers>,
+    /// The ways into it that have been seen, with what is known on each.
+    ways: Vec<(Facts, Label)>,
     /// The combinations of valid headers for which the key is made in the same way, and where that code stands.
     key_classes: Vec<(Vec<u32>, Label)>,
     key_slot: i16,
@@ -208,12 +211,16 @@ struct Lowering<'a> {
     plans: Vec<ElementPlan>,
     counters: Option<(u32, CounterTable)>,
     is_attached: bool,
+    /// Whether the verifier is spared the ways over tags.
+    forgets_tags: bool,
     globals_map: Option<u32>,
     ports_map: Option<u32>,
     /// Every combination of valid headers that a parse can end with, seen through `tracked`.
     masks: Vec<u32>,
     /// For each element, those that it and the elements after it may ask for.
     needed_from: Vec<u32>,
+    /// For each element, the metadata fields that it and the elements after it read in expressions.
+    metadata_read_from: Vec<BTreeSet<u16>>,
     /// The context, for those that change the frame or send copies.
     ctx: Option<Reg>,
     /// Where packets of one's own are made on the stack.
@@ -235,6 +242,10 @@ struct Lowering<'a> {
     /// High and low half of each metadata field.
     metadata: Vec<(Reg, Reg)>,
     fields: BTreeMap<(usize, FieldId), (Reg, Reg)>,
+    /// The same as they stand in memory.
+    raw_fields: BTreeMap<(usize, FieldId), (Reg, Reg)>,
+    /// The packet's time in these units.
+    clocks: BTreeMap<(usize, u64), Reg>,
     registers: BTreeMap<(usize, u16), (Reg, Reg)>,
     globals: BTreeMap<(usize, u16), (Reg, Reg)>,
     /// The code of rows with steps.
@@ -244,7 +255,7 @@ struct Lowering<'a> {
 }
 
 impl<'a> Lowering<'a> {
-    fn new(function: &'a Function, options: LowerOptions) -> Lowering<'a> {
+    fn new(function: &'a Function, options: LowerOptions, forgets_tags: bool) -> Lowering<'a> {
         let mut builder = Builder::new();
         let mut maps = Vec::new();
         let mut add_map = |map: MapDef| {
@@ -266,6 +277,7 @@ impl<'a> Lowering<'a> {
                 entry: builder.label(),
                 anew: steps::is_entered_anew(function, plans.len()).then(|| builder.label()),
                 no_key: builder.label(),
+                ways: Vec::new(),
                 map: None,
                 layout: None,
                 timers: Vec::new(),
@@ -341,7 +353,14 @@ impl<'a> Lowering<'a> {
         }
 
         let graph = &*function.graph;
-        let shape = parse::Shape::of(&function.elements, graph);
+        let shape_of = |first: usize| {
+            let metadata = (first == 0).then_some(&function.metadata[..]);
+            Shape::of(&function.elements[first..], metadata, first, graph)
+        };
+        let mut shape = shape_of(0);
+        for (index, _) in plans.iter().enumerate().filter(|(_, plan)| plan.anew.is_some()) {
+            shape.masks.extend(shape_of(index).masks);
+        }
         let changes_frame = function.elements.iter().flat_map(|e| &e.rows).any(|row| row.actions.changes_frame());
         let mut pointers: BTreeMap<Header, Reg> = BTreeMap::new();
         for header in Header::ALL {
@@ -354,19 +373,25 @@ impl<'a> Lowering<'a> {
             pointers.insert(header, reg);
         }
         builder.never_context = pointers.values().copied().collect();
+        let ctx = (changes_frame || copies::are_sent(function)).then(|| builder.reg());
+        builder.contexts.extend(ctx);
         let metadata = function.metadata.iter().map(|_| (builder.reg(), builder.reg())).collect();
-        Lowering {
+        let mut lowering = Lowering {
             function,
             graph,
             maps,
             plans,
             counters,
             is_attached: options.attached,
+            forgets_tags,
             globals_map,
             ports_map,
             masks: shape.masks.iter().copied().collect(),
-            needed_from: (0..function.elements.len()).map(|from| parse::needed(&function.elements[from..])).collect(),
-            ctx: (changes_frame || copies::are_sent(function)).then(|| builder.reg()),
+            needed_from: (0..function.elements.len()).map(|from| shape::needed(&function.elements[from..])).collect(),
+            metadata_read_from: (0..function.elements.len())
+                .map(|from| metadata_read(&function.elements[from..]))
+                .collect(),
+            ctx,
             made_slot,
             no_room: BTreeMap::new(),
             data: builder.reg(),
@@ -384,13 +409,18 @@ impl<'a> Lowering<'a> {
             payload_len: [Header::Tcp, Header::InnerTcp].map(|header| (header, builder.reg())).into(),
             metadata,
             fields: BTreeMap::new(),
+            raw_fields: BTreeMap::new(),
+            clocks: BTreeMap::new(),
             registers: BTreeMap::new(),
             globals: BTreeMap::new(),
             tails: BTreeMap::new(),
             path: Facts::default(),
             locking,
             builder,
-        }
+        };
+        let found = lowering.ip_proto.values().chain(lowering.payload_len.values()).copied();
+        lowering.builder.never_context.extend(found);
+        lowering
     }
 
     fn emit(&mut self) {
@@ -481,8 +511,14 @@ impl<'a> Lowering<'a> {
             Terminal::Flood => self.redirect(None, BROADCAST_EXCLUDE_INGRESS),
             Terminal::Goto(element) => {
                 self.hand_over(usize::from(*element));
-                let plan = &self.plans[usize::from(*element)];
-                let entry = plan.anew.filter(|_| anew).unwrap_or(plan.entry);
+                let index = usize::from(*element);
+                let entry = match self.plans[index].anew.filter(|_| anew) {
+                    Some(anew) => {
+                        self.settle();
+                        anew
+                    }
+                    None => self.way_into(index),
+                };
                 self.builder.goto(entry);
             }
             Terminal::Forward(_) => self.redirect(port, 0),
@@ -555,9 +591,28 @@ fn fields_used(elements: &[Element]) -> BTreeSet<FieldId> {
     used
 }
 
-/// Every field that some row writes.
-fn fields_written(elements: &[Element]) -> BTreeSet<FieldId> {
-    elements.iter().flat_map(|e| &e.rows).flat_map(|row| row.actions.fields_written()).collect()
+/// Every metadata field that these elements read.
+fn metadata_read(elements: &[Element]) -> BTreeSet<u16> {
+    let keys = elements.iter().filter_map(|element| element.stateful.as_ref()?.key.as_ref());
+    let of_key = |part: &KeyPart| match *part {
+        KeyPart::Metadata(i) => Some(i),
+        KeyPart::Field(_) => None,
+    };
+    let mut read: BTreeSet<u16> = keys.flat_map(|key| key.parts.iter().filter_map(of_key)).collect();
+    for row in elements.iter().flat_map(|element| &element.rows) {
+        for expr in row.exprs() {
+            expr.walk(&mut |e| {
+                if let Expr::Metadata(i) = e {
+                    read.insert(*i);
+                }
+            });
+        }
+        read.extend(row.wides().into_iter().filter_map(|wide| match wide {
+            Wide::Metadata(i) => Some(i),
+            _ => None,
+        }));
+    }
+    read
 }
 
 /// The metadata writes of the action block of `otherwise`: constants only.

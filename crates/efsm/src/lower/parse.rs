@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_bpf::insn::{alu, jmp};
-use flowloom_wire::field::{CHECKSUMS, FieldId, Source};
+use flowloom_wire::field::{FieldId, Source};
 use flowloom_wire::graph::{Check, ETHERNET, Extent, Graph, Header, HeaderOption, Length, Node, Scope, Slice};
 
 use super::asm::{Builder, Label, Op, Operand, R1, Reg, Size};
-use super::{Lowering, fields_used, fields_written, steps};
+use super::shape::Shape;
+use super::{Lowering, fields_used};
 use crate::model::{Element, Expr};
 
 /// Offsets in the kernel's `struct xdp_md`.
@@ -32,18 +33,12 @@ fn is_on_the_way(index: usize, node: &Node) -> bool {
     node.header.is_none() || node.extent == Extent::Open && index != ETHERNET
 }
 
-/// Which part of the parse graph is needed.
-pub(super) struct Shape {
-    /// Headers that are needed.
-    pub(super) needed: u32,
-    /// Every combination of needed headers with which a parse can end.
-    pub(super) masks: BTreeSet<u32>,
-    /// Whether the protocol numbers of the outer and the inner IP packet are needed.
-    pub(super) ip_proto: [bool; 2],
-    /// The nodes through which the parse must go: they, or what they lead to, are needed.
-    relevant: Vec<bool>,
-    /// The nodes after which something asks how many bytes the IP header left.
-    asked: Vec<bool>,
+fn is_tag(node: &Node) -> bool {
+    matches!(node.header, Some(Header::Vlan | Header::Vlan2))
+}
+
+fn is_label(node: &Node) -> bool {
+    matches!(node.header, Some(Header::Mpls | Header::Mpls2 | Header::Mpls3 | Header::Mpls4))
 }
 
 /// Where a parse leaves what it finds.
@@ -57,74 +52,18 @@ pub(super) struct Finds {
     pub(super) payload_len: BTreeMap<Header, Reg>,
 }
 
-impl Shape {
-    /// What these elements need.
-    pub(super) fn of(elements: &[Element], graph: &Graph) -> Shape {
-        let mut ip_proto = [false; 2];
-        for field in fields_used(elements) {
-            if let Source::IpProto(scope) = field.source() {
-                ip_proto[scope as usize] = true;
-            }
-        }
-        Shape::new(needed(elements), ip_proto, graph)
-    }
-
-    /// The part that leads to these headers and protocol numbers.
-    pub(super) fn new(needed: u32, ip_proto: [bool; 2], graph: &Graph) -> Shape {
-        let nodes = graph.nodes();
-        let (mut relevant, mut asked) = (vec![false; nodes.len()], vec![false; nodes.len()]);
-        // A node stands before all that can follow it.
-        for (index, node) in nodes.iter().enumerate().rev() {
-            relevant[index] = node.valid_after(0).any(|valid| valid & needed != 0)
-                || node.next.ip_proto.is_some_and(|(scope, _)| ip_proto[scope as usize])
-                || node.next.successors().any(|to| relevant[to]);
-            asked[index] = node.next.successors().filter(|&to| relevant[to]).any(|to| match nodes[to].extent {
-                Extent::Within | Extent::TotalWithin(_) | Extent::AfterWithin(_) => true,
-                Extent::Open => asked[to],
-                Extent::Total(_) | Extent::After(_) => false,
-            });
-        }
-        let mut masks = BTreeSet::from([0]);
-        let mut seen = BTreeSet::new();
-        let mut todo = vec![(ETHERNET, 0u32)];
-        while let Some((index, mask)) = todo.pop() {
-            if !seen.insert((index, mask)) {
-                continue;
-            }
-            masks.insert(mask);
-            for after in nodes[index].valid_after(mask).map(|valid| valid & needed) {
-                masks.insert(after);
-                todo.extend(nodes[index].next.successors().filter(|&to| relevant[to]).map(|to| (to, after)));
-            }
-        }
-        Shape { needed, masks, ip_proto, relevant, asked }
-    }
-}
-
-/// The headers that these elements may ask for: those of their fields, and those whose checksum covers what is written.
-pub(super) fn needed(elements: &[Element]) -> u32 {
-    let mut needed = fields_used(elements).into_iter().map(mask_of).fold(0, |a, b| a | b);
-    needed |= elements.iter().flat_map(|e| &e.rows).map(|row| steps::needed(&row.actions)).fold(0, |a, b| a | b);
-    let written: Vec<(Header, Slice)> = fields_written(elements).into_iter().flat_map(Lowering::places).collect();
-    for checksum in &CHECKSUMS {
-        let covers = |(header, slice): &(Header, Slice)| checksum.words_covered(*header) & slice.words() != 0;
-        if written.iter().any(covers) {
-            needed |= checksum.header.bit();
-        }
-    }
-    needed
-}
-
 /// A walk over the graph that is turned into code.
 struct Walk<'a> {
     shape: &'a Shape,
     finds: &'a Finds,
-    /// Where the header starts.
-    cursor: Reg,
+    /// Where a header starts whose place nobody asks for.
+    way: Reg,
     /// How many bytes the IP header left.
     remaining: Reg,
     /// Nodes and the needed headers before them that code was asked for.
     labels: BTreeMap<(usize, u32), Label>,
+    /// The same where [`Lowering::forget_way`] comes first.
+    by_many_ways: BTreeMap<(usize, u32), Label>,
     todo: Vec<(usize, u32)>,
 }
 
@@ -137,11 +76,54 @@ impl Walk<'_> {
         })
     }
 
+    /// The same for one of many ways to it.
+    fn label_by_many_ways(&mut self, builder: &mut Builder, node: usize, mask: u32) -> Label {
+        self.label(builder, node, mask);
+        *self.by_many_ways.entry((node, mask)).or_insert_with(|| builder.label())
+    }
+
+    /// Where a node that is reached with these headers expects the address of its header: where that is kept, or the next
+    /// one's is to be.
+    fn cursor(&self, graph: &Graph, index: usize, mask: u32) -> Reg {
+        let nodes = graph.nodes();
+        let mut at = index;
+        loop {
+            let header = nodes[at].header.filter(|header| header.bit() & self.shape.needed != 0);
+            if let Some(&pointer) = header.and_then(|header| self.finds.pointers.get(&header)) {
+                let is_taken =
+                    |header: &Header| mask & header.bit() != 0 && self.finds.pointers.get(header) == Some(&pointer);
+                return if Header::ALL.iter().any(is_taken) { self.way } else { pointer };
+            }
+            let mut next = nodes[at].next.successors().filter(|&to| self.shape.leads_on(to, mask));
+            match next.next() {
+                Some(to) => at = to,
+                None => return self.way,
+            }
+        }
+    }
+
     /// The register of the protocol number that the node gives, where it is asked for.
     fn proto_register(&self, node: &Node) -> Option<(Reg, Slice)> {
         let (scope, slice) = node.next.ip_proto.filter(|(scope, _)| self.shape.ip_proto[*scope as usize])?;
         Some((*self.finds.ip_proto.get(&scope)?, slice))
     }
+}
+
+/// The byte that has both a value that is checked and the length in units of `times` bytes, with its least and largest value:
+/// the first byte of IPv4.
+fn byte_of_check_and_length(node: &Node) -> Option<(i16, i32, i32)> {
+    let Length::Scaled { slice, add: 0, times } = node.length else { return None };
+    let Some(&Check::Equal(checked, value)) = node.checks.first() else { return None };
+    let is_one_byte = checked.offset_bits.is_multiple_of(8)
+        && checked.width_bits == 4
+        && slice.offset_bits == checked.offset_bits + 4
+        && slice.width_bits == 4;
+    let least = u32::from(node.min_bytes).div_ceil(times.into());
+    let bound = |low: u32| i32::try_from(value << 4 | low).ok();
+    if !is_one_byte || least > 15 {
+        return None;
+    }
+    Some(((checked.offset_bits / 8) as i16, bound(least)?, bound(15)?))
 }
 
 /// The headers of which any one makes the field present; 0 where it always is.
@@ -245,8 +227,6 @@ impl Lowering<'_> {
             b.load(Size::B4, self.port, R1, xdp_md::INGRESS_IFINDEX);
         }
         self.measure_packet(&function.elements);
-        let b = &mut self.builder;
-        b.set(self.now, 0);
         for (i, variable) in (0..).zip(&function.metadata) {
             self.set_metadata(i, variable.initial);
         }
@@ -281,7 +261,8 @@ impl Lowering<'_> {
 
     /// Parses the packet as far as this element and those after it ask, and goes into the element.
     pub(super) fn emit_parse_into(&mut self, element: usize) {
-        let shape = Shape::of(&self.function.elements[element..], self.graph);
+        let metadata = (element == 0).then_some(&self.function.metadata[..]);
+        let shape = Shape::of(&self.function.elements[element..], metadata, element, self.graph);
         let finds = self.finds();
         self.emit_walk(&shape, &finds, &mut |this, mask| this.enter(element, mask));
     }
@@ -294,9 +275,24 @@ impl Lowering<'_> {
             return;
         }
         let graph = self.graph;
-        let b = &mut self.builder;
-        let cursor = b.dup(self.data);
-        let mut walk = Walk { shape, finds, cursor, remaining: b.reg(), labels: BTreeMap::new(), todo: Vec::new() };
+        let (way, remaining) = (self.builder.reg(), self.builder.reg());
+        let mut walk = Walk {
+            shape,
+            finds,
+            way,
+            remaining,
+            labels: BTreeMap::new(),
+            by_many_ways: BTreeMap::new(),
+            todo: Vec::new(),
+        };
+        // The frame starts where the packet does; only who asks for its header wants that in a register of its own.
+        let start = match finds.pointers.get(&Header::Ethernet).filter(|_| shape.needed & Header::Ethernet.bit() != 0) {
+            Some(&pointer) => {
+                self.builder.copy(pointer, self.data);
+                pointer
+            }
+            None => self.data,
+        };
         walk.label(&mut self.builder, ETHERNET, 0);
         let mut exits: BTreeMap<u32, Label> = BTreeMap::new();
         let mut next = 0;
@@ -306,12 +302,13 @@ impl Lowering<'_> {
             let node = &graph.nodes()[index];
             self.builder.place(walk.labels[&(index, mask)]);
             let invalid = *exits.entry(mask).or_insert_with(|| self.builder.label());
-            let len = self.emit_node(index, node, &walk, invalid);
+            let cursor = if index == ETHERNET { start } else { walk.cursor(graph, index, mask) };
+            let end = self.emit_node(index, node, cursor, &walk, invalid);
             let after = mask | node.header.map_or(0, Header::bit) & shape.needed;
             let option = node.option.filter(|option| option.header.bit() & shape.needed != 0);
             let found = option.map(|option| {
                 let found = self.builder.label();
-                self.emit_search(option, &walk, len, found);
+                self.emit_search(option, cursor, &walk, end, found);
                 (found, after | option.header.bit())
             });
             for (found, after) in [(None, after)].into_iter().chain(found.map(|(found, after)| (Some(found), after))) {
@@ -319,12 +316,17 @@ impl Lowering<'_> {
                     self.builder.place(found);
                 }
                 let done = *exits.entry(after).or_insert_with(|| self.builder.label());
-                if node.next.successors().any(|to| shape.relevant[to]) {
-                    self.emit_selection(index, node, len, done, after, &mut walk);
+                if node.next.successors().any(|to| shape.leads_on(to, after)) {
+                    self.emit_selection(index, cursor, end, done, after, &mut walk);
                 } else {
                     self.builder.goto(done);
                 }
             }
+        }
+        for (&(index, mask), &label) in &walk.by_many_ways {
+            self.builder.place(label);
+            self.forget_way(walk.cursor(graph, index, mask));
+            self.builder.goto(walk.labels[&(index, mask)]);
         }
         for (mask, label) in exits {
             self.builder.place(label);
@@ -332,17 +334,18 @@ impl Lowering<'_> {
         }
     }
 
-    /// Presence, checks, length and extent of the header at `cursor`; jumps to `invalid` where the header is not valid.
-    /// Returns the header's length.
-    fn emit_node(&mut self, index: usize, node: &Node, walk: &Walk<'_>, invalid: Label) -> Operand {
-        let (cursor, remaining) = (walk.cursor, walk.remaining);
+    /// Presence, checks, length and extent of a header; jumps to `invalid` where it is not valid. Returns where what follows it
+    /// begins.
+    fn emit_node(&mut self, index: usize, node: &Node, cursor: Reg, walk: &Walk<'_>, invalid: Label) -> Reg {
+        let remaining = walk.remaining;
         let min_bytes = u32::from(node.min_bytes);
         let data_end = self.data_end;
         let b = &mut self.builder;
-        let end = b.dup(cursor);
+        let mut end = b.dup(cursor);
         b.alu64(alu::ADD, end, Operand::Imm(min_bytes as i32));
         b.jump64(jmp::JGT, end, Operand::Reg(data_end), invalid);
-        for check in &node.checks {
+        let fused = byte_of_check_and_length(node);
+        for check in node.checks.iter().skip(usize::from(fused.is_some())) {
             let value = self.builder.reg();
             let (slice, op, limit) = match *check {
                 Check::Equal(slice, limit) => (slice, jmp::JNE, limit),
@@ -353,19 +356,30 @@ impl Lowering<'_> {
         }
         let len = match node.length {
             Length::Fixed => Operand::Imm(min_bytes as i32),
-            Length::Peek => Operand::Imm(0),
+            Length::Peek => {
+                end = cursor;
+                Operand::Imm(0)
+            }
             Length::Scaled { slice, add, times } => {
                 let len = self.builder.reg();
-                self.load_slice(len, cursor, slice, min_bytes);
+                if let Some((offset, least, most)) = fused {
+                    let b = &mut self.builder;
+                    b.load(Size::B1, len, cursor, offset);
+                    b.jump64(jmp::JLT, len, Operand::Imm(least), invalid);
+                    b.jump64(jmp::JGT, len, Operand::Imm(most), invalid);
+                    b.alu64(alu::AND, len, Operand::Imm(15));
+                } else {
+                    self.load_slice(len, cursor, slice, min_bytes);
+                }
                 let b = &mut self.builder;
                 if add > 0 {
                     b.alu64(alu::ADD, len, Operand::Imm(add.into()));
                 }
                 b.alu64(alu::LSH, len, Operand::Imm(times.trailing_zeros() as i32));
-                if u32::from(add) * u32::from(times) < min_bytes {
+                if fused.is_none() && u32::from(add) * u32::from(times) < min_bytes {
                     b.jump64(jmp::JLT, len, Operand::Imm(min_bytes as i32), invalid);
                 }
-                let end = b.dup(cursor);
+                end = b.dup(cursor);
                 b.alu64(alu::ADD, end, Operand::Reg(len));
                 b.jump64(jmp::JGT, end, Operand::Reg(data_end), invalid);
                 Operand::Reg(len)
@@ -410,29 +424,26 @@ impl Lowering<'_> {
                 }
             }
         }
-        if let Some(header) = node.header.filter(|header| header.bit() & walk.shape.needed != 0) {
-            self.builder.copy(walk.finds.pointers[&header], cursor);
-            if let Some(&payload_len) = walk.finds.payload_len.get(&header) {
-                self.builder.copy(payload_len, remaining);
-            }
+        let header = node.header.filter(|header| header.bit() & walk.shape.needed != 0);
+        if let Some(&payload_len) = header.and_then(|header| walk.finds.payload_len.get(&header)) {
+            self.builder.copy(payload_len, remaining);
         }
         if let Some((proto, slice)) = walk.proto_register(node) {
             self.load_slice(proto, cursor, slice, min_bytes);
         }
-        len
+        end
     }
 
     /// Looks for an option in the header at `cursor`: goes to `found` with the option's pointer set, or falls through.
     ///
     /// Step by step, as many as there can be options of a single byte before the one that is looked for.
-    fn emit_search(&mut self, option: HeaderOption, walk: &Walk<'_>, len: Operand, found: Label) {
+    fn emit_search(&mut self, option: HeaderOption, cursor: Reg, walk: &Walk<'_>, end: Reg, found: Label) {
         let (data, data_end) = (self.data, self.data_end);
-        let (cursor, pointer) = (walk.cursor, walk.finds.pointers[&option.header]);
+        let pointer = walk.finds.pointers[&option.header];
         let most = u32::from(LONGEST_HEADER - option.start_bytes - option.len_bytes) + 1;
         let b = &mut self.builder;
         let absent = b.label();
-        let end = b.dup(cursor);
-        b.alu64(alu::ADD, end, len);
+        let end = b.dup(end);
         let at = b.dup(cursor);
         b.alu64(alu::ADD, at, Operand::Imm(option.start_bytes.into()));
         for _ in 0..most {
@@ -470,23 +481,14 @@ impl Lowering<'_> {
     }
 
     /// Follows the edge that the selectors pick; some edge leads on.
-    fn emit_selection(
-        &mut self,
-        index: usize,
-        node: &Node,
-        len: Operand,
-        done: Label,
-        after: u32,
-        walk: &mut Walk<'_>,
-    ) {
-        let min_bytes = u32::from(node.min_bytes);
-        let (cursor, shape) = (walk.cursor, walk.shape);
+    fn emit_selection(&mut self, index: usize, cursor: Reg, end: Reg, done: Label, after: u32, walk: &mut Walk<'_>) {
+        let graph = self.graph;
+        let node = &graph.nodes()[index];
+        let (min_bytes, shape) = (u32::from(node.min_bytes), walk.shape);
         if let Some(slice) = node.next.only_if_zero {
-            let later = self.builder.reg();
-            self.load_slice(later, cursor, slice, min_bytes);
-            self.builder.jump64(jmp::JNE, later, Operand::Imm(0), done);
+            self.branch_unless_zero(cursor, slice, min_bytes, done);
         }
-        let leads_on = |to: &usize| shape.relevant[*to];
+        let leads_on = |to: &usize| shape.leads_on(*to, after);
         let otherwise = node.next.otherwise.filter(leads_on);
         // An edge that leads nowhere counts where a later choice would lead on.
         let mut later = otherwise.is_some();
@@ -520,29 +522,59 @@ impl Lowering<'_> {
             };
             values.push(value);
         }
-        if node.length != Length::Peek {
-            self.builder.alu64(alu::ADD, cursor, len);
-        }
-        // Where only such nodes follow, they do it.
-        let nodes = self.graph.nodes();
-        let mut relevant = node.next.successors().filter(|&to| shape.relevant[to]);
-        if is_on_the_way(index, node) && relevant.any(|to| !is_on_the_way(to, &nodes[to])) {
-            self.forget_way(cursor);
+        let nodes = graph.nodes();
+        let on: BTreeSet<usize> = node.next.successors().filter(leads_on).collect();
+        let leaves_way = |to: usize| is_on_the_way(index, node) && !is_on_the_way(to, &nodes[to]);
+        let forgets_later = is_tag(node) && self.forgets_tags || is_label(node);
+        let mut at = end;
+        if !is_tag(node) && !is_label(node) && on.iter().any(|&to| leaves_way(to)) {
+            // Extension headers do it at once, all of them.
+            at = self.builder.dup(at);
+            self.forget_way(at);
             if shape.asked[index] {
                 // The same for the bytes that are left.
                 self.builder.alu64(alu::AND, walk.remaining, Operand::Imm(0xffff));
             }
         }
+        let mut cursors: Vec<Reg> = on.iter().map(|&to| walk.cursor(graph, to, after)).collect();
+        cursors.sort_unstable();
+        cursors.dedup();
+        for cursor in cursors {
+            if cursor != at {
+                self.builder.copy(cursor, at);
+            }
+            at = cursor;
+        }
+        let mut target = |this: &mut Self, to: usize| match () {
+            () if !shape.leads_on(to, after) => done,
+            () if leaves_way(to) && forgets_later => walk.label_by_many_ways(&mut this.builder, to, after),
+            () => walk.label(&mut this.builder, to, after),
+        };
         for ((_, edges), (value, is_swapped)) in choices.into_iter().zip(values) {
             for (constant, to) in edges {
-                let label = if shape.relevant[to] { walk.label(&mut self.builder, to, after) } else { done };
+                let label = target(self, to);
                 let constant = if is_swapped { (constant as u16).swap_bytes().into() } else { constant };
                 let constant = self.builder.operand(constant);
                 self.builder.jump64(jmp::JEQ, value, constant, label);
             }
         }
-        let rest = otherwise.map_or(done, |to| walk.label(&mut self.builder, to, after));
+        let rest = otherwise.map_or(done, |to| target(self, to));
         self.builder.goto(rest);
+    }
+
+    /// To `other` where some of these bits are set.
+    fn branch_unless_zero(&mut self, base: Reg, slice: Slice, limit_bytes: u32, other: Label) {
+        let value = self.builder.reg();
+        match Window::of(slice, limit_bytes) {
+            // As it stands in memory.
+            Some(w) if w.size_bits == 16 => {
+                let mask = ((1u32 << w.width_bits) - 1) << w.shift;
+                self.builder.load(w.size, value, base, w.offset);
+                self.builder.alu64(alu::AND, value, Operand::Imm((mask as u16).swap_bytes().into()));
+            }
+            _ => self.load_slice(value, base, slice, limit_bytes),
+        }
+        self.builder.jump64(jmp::JNE, value, Operand::Imm(0), other);
     }
 
     /// Recomputes the cursor from its distance to the packet's start.
@@ -561,11 +593,9 @@ impl Lowering<'_> {
 
     /// A parse is over with these headers valid: into the element.
     fn enter(&mut self, element: usize, mask: u32) {
-        self.builder.set(self.valid, mask.into());
-        let plan = &self.plans[element];
-        let class = plan.key_classes.iter().find(|(masks, _)| masks.contains(&mask)).map(|(_, label)| *label);
-        let target = if self.key_is_present(element, mask) { class.unwrap_or(plan.entry) } else { plan.no_key };
-        self.builder.goto(target);
+        self.path.masks = vec![mask];
+        let way = self.way_into(element);
+        self.builder.goto(way);
     }
 }
 

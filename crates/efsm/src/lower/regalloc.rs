@@ -17,7 +17,7 @@
 //! Holds before: every use is reached by a definition on the paths that the program takes. Holds after: only the
 //! machine's registers, a frame of at most 512 bytes.
 //!
-//! Limits: no splitting of live ranges; a spilled register lives in memory everywhere.
+//! Limits: a spilled register lives in memory everywhere; what is loaded serves up to the next call or label at most.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -30,6 +30,8 @@ use crate::model::{Source, Span};
 
 /// The registers that can hold a value: r0 to r9.
 const COLOURS: usize = 10;
+/// So many times what is loaded from a slot may serve more than one use.
+const MOST_ROUNDS_THAT_KEEP: usize = 2;
 /// The kernel's frame.
 pub(crate) const STACK_BYTES: u32 = 512;
 
@@ -81,19 +83,21 @@ pub(crate) fn finish(mut builder: Builder, source: &Source) -> Result<(Vec<Insn>
     simplify_jumps(&mut ops);
     remove_dead(&mut ops, &builder);
     simplify_jumps(&mut ops);
-    let first_temporary = builder.reg_count();
+    let mut spills = Spills::default();
     loop {
-        match colour(&ops, &builder, first_temporary) {
+        match colour(&ops, &builder, &spills) {
             Ok(colours) => {
                 for op in &mut ops {
                     op.map_registers(|r| if r == FP { r } else { Reg(colours[r.0 as usize]) });
                 }
                 ops.retain(|op| !matches!(op, Op::Copy { dst, src } if dst == src) && !matches!(op, Op::Forget { .. }));
                 simplify_jumps(&mut ops);
+                lay_out(&mut ops);
+                simplify_jumps(&mut ops);
                 return encode(&ops, source);
             }
             Err(spilled) => {
-                ops = spill(ops, &spilled, &mut builder);
+                ops = spill(ops, &spilled, &mut spills, &mut builder);
                 if builder.stack_bytes > STACK_BYTES {
                     let at = Place::of(source, place::of_most_values(&ops, before));
                     return Err(LowerError::Stack { found: builder.stack_bytes, limit: STACK_BYTES, at });
@@ -101,6 +105,67 @@ pub(crate) fn finish(mut builder: Builder, source: &Source) -> Result<(Vec<Insn>
             }
         }
     }
+}
+
+/// Moves blocks to where they are first jumped to, where nothing runs into them: the jump goes away.
+fn lay_out(ops: &mut Vec<Op>) {
+    struct Block {
+        ops: std::ops::Range<usize>,
+        line: Option<Op>,
+        /// The block before runs into it.
+        is_run_into: bool,
+    }
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut of_label = HashMap::new();
+    let (mut start, mut line, mut line_at_start, mut is_run_into) = (0, None, None, true);
+    let mut close = |ops: std::ops::Range<usize>, line: Option<Op>, is_run_into: bool| {
+        if !ops.is_empty() {
+            blocks.push(Block { ops, line, is_run_into });
+        }
+    };
+    for (i, op) in ops.iter().enumerate() {
+        match op {
+            Op::Label(_) => {
+                let has_code = ops[start..i].iter().any(|op| !matches!(op, Op::Label(_) | Op::Line(_)));
+                if has_code {
+                    close(start..i, line_at_start, is_run_into);
+                    (start, line_at_start, is_run_into) = (i, line, true);
+                }
+            }
+            Op::Line(_) => line = Some(*op),
+            Op::Goto(_) | Op::Exit => {
+                close(start..i + 1, line_at_start, is_run_into);
+                (start, line_at_start, is_run_into) = (i + 1, line, false);
+            }
+            _ => {}
+        }
+    }
+    close(start..ops.len(), line_at_start, is_run_into);
+    for (b, block) in blocks.iter().enumerate() {
+        for op in &ops[block.ops.clone()] {
+            match op {
+                Op::Label(label) => drop(of_label.insert(*label, b)),
+                Op::Line(_) => {}
+                _ => break,
+            }
+        }
+    }
+    let mut placed = vec![false; blocks.len()];
+    let mut out = Vec::with_capacity(ops.len());
+    for first in 0..blocks.len() {
+        let mut next = Some(first);
+        while let Some(b) = next.filter(|&b| !placed[b]) {
+            placed[b] = true;
+            out.extend(blocks[b].line);
+            out.extend_from_slice(&ops[blocks[b].ops.clone()]);
+            next = match ops[blocks[b].ops.end - 1] {
+                Op::Goto(target) => of_label.get(&target).copied().filter(|&to| !blocks[to].is_run_into),
+                Op::Exit => None,
+                _ => Some(b + 1).filter(|&b| b < blocks.len()),
+            };
+        }
+    }
+    *ops = out;
 }
 
 /// Drops what no path reaches, also where that jumps in circles.
@@ -366,7 +431,7 @@ struct Spilled {
 }
 
 /// A machine register for every register, or the registers that must go to the stack.
-fn colour(ops: &[Op], builder: &Builder, first_temporary: u32) -> Result<Vec<u32>, Vec<Spilled>> {
+fn colour(ops: &[Op], builder: &Builder, spills: &Spills) -> Result<Vec<u32>, Vec<Spilled>> {
     let regs = builder.reg_count() as usize;
     let mut graph =
         Graph { neighbours: vec![BTreeSet::new(); regs], alias: (0..regs).collect(), present: vec![false; regs] };
@@ -402,14 +467,18 @@ fn colour(ops: &[Op], builder: &Builder, first_temporary: u32) -> Result<Vec<u32
         }
     });
     // What a spill made is short-lived already: spilling it again would not help.
-    cost[first_temporary as usize..].fill(u32::MAX);
+    for reg in &spills.short {
+        cost[reg.0 as usize] = u32::MAX;
+    }
     for a in 0..COLOURS {
         for b in 0..a {
             graph.add_edge(a, b);
         }
     }
     for r in &builder.never_context {
-        graph.add_edge(R1.0 as usize, r.0 as usize);
+        for context in std::iter::once(&R1).chain(&builder.contexts) {
+            graph.add_edge(context.0 as usize, r.0 as usize);
+        }
     }
     copies.reverse();
     loop {
@@ -480,21 +549,56 @@ fn colour(ops: &[Op], builder: &Builder, first_temporary: u32) -> Result<Vec<u32
     Ok((0..regs).map(|r| colours[graph.find(r)].unwrap_or(0)).collect())
 }
 
-/// Gives each group of spilled registers a slot: a load before each use, a store after each definition.
-fn spill(ops: Vec<Op>, spilled: &[Spilled], builder: &mut Builder) -> Vec<Op> {
+/// What spilling has made.
+#[derive(Default)]
+struct Spills {
+    rounds: usize,
+    /// Where the value of a register stands that is loaded from a slot, and stored to it whenever it changes.
+    slots: HashMap<Reg, i16>,
+    /// Registers of a single use.
+    short: Vec<Reg>,
+}
+
+/// Gives each group of spilled registers a slot: a store after each definition and a load before a use, which at first serves
+/// the uses after it too, up to the next call or label. Those registers may be spilled in turn, and then load for each use.
+fn spill(ops: Vec<Op>, spilled: &[Spilled], spills: &mut Spills, builder: &mut Builder) -> Vec<Op> {
+    spills.rounds += 1;
+    let keeps = spills.rounds <= MOST_ROUNDS_THAT_KEEP;
     let mut group_slots: BTreeMap<usize, i16> = BTreeMap::new();
     let mut slots: HashMap<Reg, i16> = HashMap::new();
     for s in spilled {
-        let slot = *group_slots.entry(s.group).or_insert_with(|| builder.stack(8));
+        let slot = match spills.slots.get(&s.reg) {
+            Some(&slot) => slot,
+            None => *group_slots.entry(s.group).or_insert_with(|| builder.stack(8)),
+        };
         slots.insert(s.reg, slot);
     }
     let mut out = Vec::with_capacity(ops.len() * 2);
+    // Slots whose value a register has.
+    let mut kept: HashMap<i16, Reg> = HashMap::new();
     for mut op in ops {
-        if let Op::Forget { reg } = op
-            && slots.contains_key(&reg)
+        match op {
+            Op::Forget { reg } if slots.contains_key(&reg) => continue,
+            // Its value is in the slot already, or comes from there.
+            Op::Load { size: Size::B8, dst: reg, base: FP, offset }
+            | Op::Store { size: Size::B8, base: FP, offset, src: Operand::Reg(reg) }
+                if slots.get(&reg) == Some(&offset) =>
+            {
+                continue;
+            }
+            Op::Label(_) | Op::Call { .. } => kept.clear(),
+            _ => {}
+        }
+        // A constant needs no register on its way to the stack.
+        if let Op::Alu { wide, op: alu::MOV, dst, src: Operand::Imm(imm) } = op
+            && let Some(&offset) = slots.get(&dst)
+            && (wide || imm >= 0)
         {
+            kept.remove(&offset);
+            out.push(Op::Store { size: Size::B8, base: FP, offset, src: Operand::Imm(imm) });
             continue;
         }
+        let mut fresh: HashMap<Reg, Reg> = HashMap::new();
         let mut loads = Vec::new();
         op.uses(|r| {
             if let Some(&slot) = slots.get(&r)
@@ -503,15 +607,38 @@ fn spill(ops: Vec<Op>, spilled: &[Spilled], builder: &mut Builder) -> Vec<Op> {
                 loads.push((r, slot));
             }
         });
-        let store = op.def().and_then(|def| slots.get(&def).map(|&slot| (def, slot)));
-        let mut fresh = HashMap::new();
         for &(r, slot) in &loads {
-            let temporary = builder.reg();
+            let temporary = kept.get(&slot).copied().unwrap_or_else(|| {
+                let temporary = builder.reg();
+                if builder.contexts.contains(&r) {
+                    builder.contexts.push(temporary);
+                }
+                match keeps && !spills.slots.contains_key(&r) {
+                    true => drop((kept.insert(slot, temporary), spills.slots.insert(temporary, slot))),
+                    false => spills.short.push(temporary),
+                }
+                out.push(Op::Load { size: Size::B8, dst: temporary, base: FP, offset: slot });
+                temporary
+            });
             fresh.insert(r, temporary);
-            out.push(Op::Load { size: Size::B8, dst: temporary, base: FP, offset: slot });
         }
-        if let Some((def, _)) = store {
-            fresh.entry(def).or_insert_with(|| builder.reg());
+        let store = op.def().and_then(|def| slots.get(&def).map(|&slot| (def, slot)));
+        if let Some((def, slot)) = store {
+            let temporary = *fresh.entry(def).or_insert_with(|| {
+                let temporary = builder.reg();
+                if builder.contexts.contains(&def) {
+                    builder.contexts.push(temporary);
+                }
+                match keeps && !spills.slots.contains_key(&def) {
+                    true => drop(spills.slots.insert(temporary, slot)),
+                    false => spills.short.push(temporary),
+                }
+                temporary
+            });
+            match spills.slots.contains_key(&temporary) {
+                true => kept.insert(slot, temporary),
+                false => kept.remove(&slot),
+            };
         }
         op.map_registers(|r| fresh.get(&r).copied().unwrap_or(r));
         out.push(op);

@@ -28,7 +28,8 @@ use flowloom_wire::view::EtherType;
 use super::Lowering;
 use super::asm::{Label, Operand, Reg, Size};
 use super::frame::Before;
-use super::parse::{Finds, MAX_DISTANCE, Shape};
+use super::parse::{Finds, MAX_DISTANCE};
+use super::shape::Shape;
 use super::value::{Env, Value};
 use super::write::Source;
 use crate::model::{Actions, Expr, Function, HeaderTemplate, Span, StepKind, Terminal, Width};
@@ -257,7 +258,7 @@ impl Lowering<'_> {
     fn search(&mut self, headers: &[Header], mut leave: impl FnMut(&mut Self, u32, &Finds)) {
         let pointers = headers.iter().map(|&header| (header, self.builder.reg())).collect();
         let finds = Finds { pointers, ip_proto: BTreeMap::new(), payload_len: BTreeMap::new() };
-        let shape = Shape::new(mask(headers), [false; 2], self.graph);
+        let shape = Shape::new(mask(headers), [false; 2], self.graph, None);
         self.emit_walk(&shape, &finds, &mut |this, found| leave(this, found, &finds));
     }
 

@@ -23,6 +23,8 @@ const MAX_NODES: usize = 300;
 pub(super) struct Facts {
     /// The combinations of valid headers that are still possible.
     pub(super) masks: Vec<u32>,
+    /// Metadata fields whose values are known before running.
+    pub(super) metadata: BTreeMap<u16, u128>,
     /// Results of tests, by the number of the condition.
     pub(super) tested: BTreeMap<usize, bool>,
     /// What its registers hold.
@@ -275,6 +277,7 @@ fn row_items(row: &Row) -> BTreeSet<Item> {
         expr.walk(&mut |e| match e {
             Expr::Register(i) => drop(items.insert(Item::Register(*i))),
             Expr::Global(i) => drop(items.insert(Item::Global(*i))),
+            Expr::Now { unit_ns } => drop(items.insert(Item::Clock(*unit_ns))),
             _ => {}
         });
     }

@@ -9,13 +9,10 @@ use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
 use flowloom_wire::graph::{Header, Slice};
 
 use super::Lowering;
-use super::asm::{Label, Op, Operand, Reg, Size};
+use super::asm::{Op, Operand, Reg, Size};
 use super::parse::mask_of;
 use crate::layout::size_bytes;
-use crate::model::{BinaryOp, Condition, Destination, Expr, Relation, Stateful, Type, Variable, Wide, Width};
-
-/// Up to so many runs of a set are looked through one after the other, more of them by halving.
-const MOST_RUNS_IN_LINE: usize = 8;
+use crate::model::{BinaryOp, Destination, Expr, Stateful, Type, Variable, Wide, Width};
 
 /// A value that is known now or at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,8 +55,19 @@ impl Pair {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Item {
     Field(FieldId),
+    /// The high or the low half of a field as it stands in memory; the low one of a field of up to 64 bits.
+    Raw(FieldId, Half),
+    /// The time in this unit.
+    Clock(u64),
     Register(u16),
     Global(u16),
+}
+
+/// Part of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Half {
+    High,
+    Low,
 }
 
 /// What an expression reads its registers from.
@@ -78,7 +86,7 @@ pub(super) fn low_bits(value: u64, bits: u32) -> u64 {
     if bits >= 64 { value } else { value & ((1 << bits) - 1) }
 }
 
-fn sign_extend(value: u64, bits: u32) -> u64 {
+pub(super) fn sign_extend(value: u64, bits: u32) -> u64 {
     let shift = 64 - bits.min(64);
     (((value << shift) as i64) >> shift) as u64
 }
@@ -150,7 +158,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn alu(&mut self, width: Width, op: u8, dst: Reg, src: Operand) {
+    pub(super) fn alu(&mut self, width: Width, op: u8, dst: Reg, src: Operand) {
         match width {
             Width::W64 => self.builder.alu64(op, dst, src),
             Width::W32 => {
@@ -161,7 +169,7 @@ impl Lowering<'_> {
     }
 
     /// An operand for arithmetic in `width`.
-    fn operand_in(&mut self, width: Width, value: Value) -> Operand {
+    pub(super) fn operand_in(&mut self, width: Width, value: Value) -> Operand {
         match (width, value) {
             (Width::W32, Value::Const(c)) => Operand::Imm(c as u32 as i32),
             _ => self.operand_of(value),
@@ -169,7 +177,7 @@ impl Lowering<'_> {
     }
 
     /// The declaration of a register or global register.
-    fn declared(&self, element: usize, destination: Destination) -> Option<&Variable> {
+    pub(super) fn declared(&self, element: usize, destination: Destination) -> Option<&Variable> {
         let stateful = self.stateful(element)?;
         match destination {
             Destination::Register(i) => stateful.registers.get(usize::from(i)),
@@ -253,6 +261,9 @@ impl Lowering<'_> {
 
     /// A metadata field, zero-extended.
     pub(super) fn metadata_pair(&self, i: u16) -> Pair {
+        if let Some(&value) = self.path.metadata.get(&i) {
+            return Pair::constant(value);
+        }
         let i = usize::from(i);
         Pair::of(self.metadata[i], self.function.metadata[i].ty.is_wide())
     }
@@ -355,6 +366,28 @@ impl Lowering<'_> {
         (high, low)
     }
 
+    /// Bits that the value of an expression computed in `width` can have.
+    pub(super) fn expr_bits(&self, expr: &Expr, width: Width, env: &Env) -> u32 {
+        let of = |ty: Type| if ty.signed { 64 } else { u32::from(ty.width_bits) };
+        let declared = |destination| self.declared(env.element, destination).map_or(64, |v| of(v.ty));
+        let bits = match expr {
+            Expr::Constant(c) => 64 - c.leading_zeros(),
+            Expr::State => 16,
+            Expr::Register(i) => declared(Destination::Register(*i)),
+            Expr::Global(i) => declared(Destination::Global(*i)),
+            Expr::Metadata(i) => of(self.function.metadata[usize::from(*i)].ty),
+            Expr::Field(field) => field.width_bits().into(),
+            Expr::Binary(BinaryOp::And, left, right) => {
+                self.expr_bits(left, width, env).min(self.expr_bits(right, width, env))
+            }
+            Expr::Binary(BinaryOp::Or | BinaryOp::Xor, left, right) => {
+                self.expr_bits(left, width, env).max(self.expr_bits(right, width, env))
+            }
+            _ => 64,
+        };
+        bits.min(width.bits())
+    }
+
     /// Computes `expr` in `width`.
     pub(super) fn eval(&mut self, expr: &Expr, width: Width, env: &Env) -> Value {
         let bits = width.bits();
@@ -374,13 +407,7 @@ impl Lowering<'_> {
                 self.extend(value, unsigned(field.width_bits().min(64)), width)
             }
             Expr::Now { unit_ns } => {
-                self.ensure_now();
-                let mut now = self.now;
-                if *unit_ns != 1 {
-                    now = self.builder.dup(now);
-                    let unit = self.builder.operand(*unit_ns);
-                    self.builder.alu64(alu::DIV, now, unit);
-                }
+                let now = self.clock(env.element, *unit_ns);
                 self.extend(Value::Reg(now), unsigned(64), width)
             }
             Expr::Not(inner) => match self.eval(inner, width, env) {
@@ -434,6 +461,22 @@ impl Lowering<'_> {
                 Value::Reg(step)
             }
         }
+    }
+
+    /// The packet's time in a unit.
+    fn clock(&mut self, element: usize, unit_ns: u64) -> Reg {
+        self.ensure_now();
+        if unit_ns == 1 {
+            return self.now;
+        }
+        let (b, now) = (&mut self.builder, self.now);
+        let clock = *self.clocks.entry((element, unit_ns)).or_insert_with(|| b.reg());
+        if self.path.loaded.insert(Item::Clock(unit_ns)) {
+            b.copy(clock, now);
+            let unit = b.operand(unit_ns);
+            b.alu64(alu::DIV, clock, unit);
+        }
+        clock
     }
 
     fn binary(&mut self, op: BinaryOp, left: Value, right: Value, width: Width) -> Value {
@@ -512,232 +555,10 @@ impl Lowering<'_> {
         self.truncate(rotated, Width::W64, width.bits())
     }
 
-    /// Falls through where `condition` holds, otherwise jumps to `fails`; `None` where it is known to hold or (`Some`)
-    /// known to fail before running.
-    pub(super) fn branch(&mut self, condition: &Condition, env: &Env, fails: Label) -> Option<bool> {
-        match condition {
-            Condition::Compare { left, relation, right, width, signed } => {
-                let left = self.eval(left, *width, env);
-                let right = self.eval(right, *width, env);
-                self.compare(left, *relation, right, *width, *signed, fails)
-            }
-            Condition::Serial { left, right, after, negated, serial_bits } => {
-                let width = if *serial_bits == 64 { Width::W64 } else { Width::W32 };
-                let left = self.eval(left, width, env);
-                let right = self.eval(right, width, env);
-                let difference = self.own(left);
-                let subtract = self.operand_in(width, right);
-                self.alu(width, alu::SUB, difference, subtract);
-                let spare = width.bits() - u32::from(*serial_bits);
-                if spare > 0 {
-                    self.alu(width, alu::LSH, difference, Operand::Imm(spare as i32));
-                }
-                let op = match (after, negated) {
-                    (true, false) => jmp::JSLE,
-                    (true, true) => jmp::JSGT,
-                    (false, false) => jmp::JSGE,
-                    (false, true) => jmp::JSLT,
-                };
-                let wide = width == Width::W64;
-                self.builder.push(Op::Jump { wide, op, left: difference, right: Operand::Imm(0), target: fails });
-                None
-            }
-            Condition::Masked { operand, mask, value, negated } => {
-                let found = self.pair(*operand, env);
-                let bits = self.wide_bits(*operand, env);
-                let masks = [(mask >> 64) as u64, *mask as u64];
-                let all = [low_bits(u64::MAX, bits.saturating_sub(64)), low_bits(u64::MAX, bits.min(64))];
-                let values = [(value >> 64) as u64, *value as u64];
-                let halves: Vec<_> = (0..2)
-                    .map(|i| {
-                        // Where all bits count, none needs to be masked.
-                        let mask = if masks[i] & all[i] == all[i] { u64::MAX } else { masks[i] };
-                        (found.halves()[i], mask, Value::Const(values[i]))
-                    })
-                    .collect();
-                self.branch_equal(&halves, *negated, fails)
-            }
-            Condition::Range { field, low, high, negated } => {
-                let reg = self.load_field(env.element, *field);
-                let holds = self.builder.label();
-                let outside = if *negated { holds } else { fails };
-                if *low > 0 {
-                    let low = self.builder.operand(*low);
-                    self.builder.jump64(jmp::JLT, reg, low, outside);
-                }
-                let high = self.builder.operand(*high);
-                self.builder.jump64(jmp::JGT, reg, high, outside);
-                if *negated {
-                    self.builder.goto(fails);
-                }
-                self.builder.place(holds);
-                None
-            }
-            Condition::Same { left, right, negated } => {
-                let (left, right) = (self.pair(*left, env), self.pair(*right, env));
-                let halves = [(left.high, u64::MAX, right.high), (left.low, u64::MAX, right.low)];
-                self.branch_equal(&halves, *negated, fails)
-            }
-            Condition::OneOf { operand, values, width, negated } => {
-                let operand = match self.eval(operand, *width, env) {
-                    Value::Const(c) => return Some(values.contains(&c) != *negated),
-                    Value::Reg(reg) => reg,
-                };
-                let holds = self.builder.label();
-                let (inside, outside) = if *negated { (fails, holds) } else { (holds, fails) };
-                self.one_of(operand, &runs(values), *width, inside, outside);
-                self.builder.place(holds);
-                None
-            }
-            Condition::Full { negated } => self.branch_full(*negated, env, fails),
-        }
-    }
-
-    /// Bits that a value can have.
-    fn wide_bits(&self, wide: Wide, env: &Env) -> u32 {
-        let bits = match wide {
-            Wide::Constant(_) => 128,
-            Wide::Field(field) => field.width_bits(),
-            Wide::Register(i) => self.declared(env.element, Destination::Register(i)).map_or(64, |v| v.ty.width_bits),
-            Wide::Global(i) => self.declared(env.element, Destination::Global(i)).map_or(64, |v| v.ty.width_bits),
-            Wide::Metadata(i) => self.function.metadata[usize::from(i)].ty.width_bits,
-        };
-        bits.into()
-    }
-
-    /// Falls through where all of `left & mask == right`, or where `negated` any is not; otherwise to `fails`. As
-    /// [`Lowering::branch`], it says where it is known before running.
-    fn branch_equal(&mut self, halves: &[(Value, u64, Value)], negated: bool, fails: Label) -> Option<bool> {
-        let mut open = Vec::new();
-        for &(left, mask, right) in halves {
-            match (left, right) {
-                (Value::Const(a), Value::Const(b)) if a & mask != b => return Some(negated),
-                (Value::Const(_), Value::Const(_)) => {}
-                (_, Value::Const(0)) if mask == 0 => {}
-                (Value::Reg(reg), other) | (other, Value::Reg(reg)) => open.push((reg, mask, other)),
-            }
-        }
-        if open.is_empty() {
-            return Some(!negated);
-        }
-        let holds = self.builder.label();
-        let differs = if negated { holds } else { fails };
-        for (reg, mask, other) in open {
-            let mut compared = reg;
-            if mask != u64::MAX {
-                compared = self.builder.dup(reg);
-                let mask = self.builder.operand(mask);
-                self.builder.alu64(alu::AND, compared, mask);
-            }
-            let other = self.operand_of(other);
-            self.builder.jump64(jmp::JNE, compared, other, differs);
-        }
-        if negated {
-            self.builder.goto(fails);
-        }
-        self.builder.place(holds);
-        None
-    }
-
-    /// To `inside` where the value lies in one of the runs, which ascend, otherwise to `outside`.
-    fn one_of(&mut self, value: Reg, runs: &[(u64, u64)], width: Width, inside: Label, outside: Label) {
-        let wide = width == Width::W64;
-        let jump = |this: &mut Self, op: u8, limit: u64, target: Label| {
-            let right = this.operand_in(width, Value::Const(limit));
-            this.builder.push(Op::Jump { wide, op, left: value, right, target });
-        };
-        if runs.len() > MOST_RUNS_IN_LINE {
-            let (below, above) = runs.split_at(runs.len() / 2);
-            let upper = self.builder.label();
-            jump(self, jmp::JGE, above[0].0, upper);
-            self.one_of(value, below, width, inside, outside);
-            self.builder.place(upper);
-            self.one_of(value, above, width, inside, outside);
-            return;
-        }
-        for &(low, high) in runs {
-            if low == high {
-                jump(self, jmp::JEQ, low, inside);
-            } else {
-                // What is below this run is in none of those after it either.
-                jump(self, jmp::JLT, low, outside);
-                jump(self, jmp::JLE, high, inside);
-            }
-        }
-        self.builder.goto(outside);
-    }
-
-    fn compare(
-        &mut self,
-        left: Value,
-        relation: Relation,
-        right: Value,
-        width: Width,
-        signed: bool,
-        fails: Label,
-    ) -> Option<bool> {
-        let (left, relation, right) = match (left, right) {
-            (Value::Const(a), Value::Const(b)) => {
-                let order = if signed {
-                    (sign_extend(a, width.bits()) as i64).cmp(&(sign_extend(b, width.bits()) as i64))
-                } else {
-                    a.cmp(&b)
-                };
-                return Some(match relation {
-                    Relation::Equal => order.is_eq(),
-                    Relation::NotEqual => order.is_ne(),
-                    Relation::Less => order.is_lt(),
-                    Relation::LessEqual => order.is_le(),
-                    Relation::Greater => order.is_gt(),
-                    Relation::GreaterEqual => order.is_ge(),
-                });
-            }
-            (Value::Const(_), Value::Reg(r)) => {
-                let turned = match relation {
-                    Relation::Less => Relation::Greater,
-                    Relation::LessEqual => Relation::GreaterEqual,
-                    Relation::Greater => Relation::Less,
-                    Relation::GreaterEqual => Relation::LessEqual,
-                    same => same,
-                };
-                (r, turned, left)
-            }
-            (Value::Reg(r), _) => (r, relation, right),
-        };
-        let op = match (relation, signed) {
-            (Relation::Equal, _) => jmp::JNE,
-            (Relation::NotEqual, _) => jmp::JEQ,
-            (Relation::Less, false) => jmp::JGE,
-            (Relation::LessEqual, false) => jmp::JGT,
-            (Relation::Greater, false) => jmp::JLE,
-            (Relation::GreaterEqual, false) => jmp::JLT,
-            (Relation::Less, true) => jmp::JSGE,
-            (Relation::LessEqual, true) => jmp::JSGT,
-            (Relation::Greater, true) => jmp::JSLE,
-            (Relation::GreaterEqual, true) => jmp::JSLT,
-        };
-        let right = self.operand_in(width, right);
-        self.builder.push(Op::Jump { wide: width == Width::W64, op, left, right, target: fails });
-        None
-    }
-
     /// The fields among `items` that are loaded from headers.
     pub(super) fn loadable(fields: impl IntoIterator<Item = FieldId>) -> BTreeSet<Item> {
-        fields.into_iter().filter(|&f| mask_of(f) != 0).map(Item::Field).collect()
+        let with_own = |field: FieldId| std::iter::once(field).chain(field.alternatives().iter().copied());
+        let fields = fields.into_iter().flat_map(with_own).filter(|&f| mask_of(f) != 0);
+        fields.flat_map(|f| [Item::Field(f), Item::Raw(f, Half::High), Item::Raw(f, Half::Low)]).collect()
     }
-}
-
-/// The runs of neighbours in an ascending set, first and last value of each.
-fn runs(values: &[u64]) -> Vec<(u64, u64)> {
-    let mut runs: Vec<(u64, u64)> = Vec::new();
-    for &value in values {
-        match runs.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(value) => *last = value,
-            _ => runs.push((value, value)),
-        }
-    }
-    // Two comparisons for a run of two are no better than one for each value.
-    let split =
-        |(low, high): (u64, u64)| if high - low == 1 { vec![(low, low), (high, high)] } else { vec![(low, high)] };
-    runs.into_iter().flat_map(split).collect()
 }

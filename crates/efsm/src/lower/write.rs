@@ -42,7 +42,7 @@ impl Source {
 
 /// Bytes of a header that are read at once for a checksum: 2 or 4, at an even offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Unit {
+pub(super) struct Unit {
     offset: u16,
     size: Size,
 }
@@ -132,25 +132,64 @@ impl Lowering<'_> {
                 }
             }
         }
+        let mut written: Vec<((Header, Unit), Operand)> = Vec::new();
         for &(header, slice, source) in &concrete {
-            self.write_slice(header, slice, source);
+            let values = self.write_slice_at(self.pointers[&header], slice, self.min_bytes(header), source);
+            // What was there together with these bits is not there any more.
+            let bytes = slice.offset_bits / 8..(slice.offset_bits + u16::from(slice.width_bits)).div_ceil(8);
+            written.retain(|&((of, unit), _)| {
+                of != header || unit.offset >= bytes.end || unit.offset + unit.size.bytes() as u16 <= bytes.start
+            });
+            written.extend(values.into_iter().map(|(unit, value)| ((header, unit), value)));
         }
         // Checksums inside of a payload come first, so that they stand there when the one around it is made.
         let mut complete: Vec<(Header, Unit)> = Vec::new();
+        let mut shared: Option<(Vec<(Header, Unit)>, Reg)> = None;
+        let count = checksums.len();
         for checksum in checksums {
-            let mut covered = Vec::new();
+            let mut covered: Vec<((Header, Unit), Reg)> = Vec::new();
             for &header in touched.keys() {
                 for unit in self.covered_units(checksum, header, &touched) {
-                    let Some(&(_, sum)) = sums.iter().find(|(key, _)| *key == (header, unit)) else { continue };
-                    if !complete.contains(&(header, unit)) {
-                        complete.push((header, unit));
-                        let new = self.load_unit(header, unit);
-                        self.builder.alu64(alu::ADD, sum, Operand::Reg(new));
+                    let key = (header, unit);
+                    let Some(&(_, sum)) = sums.iter().find(|(of, _)| *of == key) else { continue };
+                    if !complete.contains(&key) {
+                        complete.push(key);
+                        let new = match written.iter().find(|(of, _)| *of == key) {
+                            Some(&(_, value)) => value,
+                            None => Operand::Reg(self.load_unit(header, unit)),
+                        };
+                        self.builder.alu64(alu::ADD, sum, new);
                     }
-                    covered.push((unit, sum));
+                    covered.push((key, sum));
                 }
             }
-            self.apply(checksum, &covered);
+            // What several checksums cover is added up and folded once.
+            let first = shared.is_none() && count > 1 && covered.iter().any(|((_, unit), _)| unit.size == Size::B4);
+            if first {
+                let sum = self.builder.reg();
+                let mut largest = 0;
+                for (i, &((_, unit), change)) in covered.iter().enumerate() {
+                    match i {
+                        0 => self.builder.copy(sum, change),
+                        _ => self.builder.alu64(alu::ADD, sum, Operand::Reg(change)),
+                    }
+                    largest += largest_change(unit);
+                }
+                self.fold_once(sum);
+                shared = Some((covered.iter().map(|&(key, _)| key).collect(), sum));
+                self.apply(checksum, &[(sum, fold_bound(largest))]);
+                continue;
+            }
+            let mut changes: Vec<(Reg, u64)> = Vec::new();
+            let folded =
+                shared.as_ref().filter(|(keys, _)| keys.iter().all(|key| covered.iter().any(|(k, _)| k == key)));
+            if let Some((keys, sum)) = folded {
+                let largest = keys.iter().map(|&(_, unit)| largest_change(unit)).sum();
+                changes.push((*sum, fold_bound(largest)));
+                covered.retain(|(key, _)| !keys.contains(key));
+            }
+            changes.extend(covered.into_iter().map(|((_, unit), sum)| (sum, largest_change(unit))));
+            self.apply(checksum, &changes);
         }
     }
 
@@ -182,12 +221,15 @@ impl Lowering<'_> {
         value
     }
 
-    fn write_slice(&mut self, header: Header, slice: Slice, source: Source) {
-        self.write_slice_at(self.pointers[&header], slice, self.min_bytes(header), source);
-    }
-
-    /// Writes bits among the first `limit_bytes` after `base`.
-    pub(super) fn write_slice_at(&mut self, base: Reg, slice: Slice, limit_bytes: u32, source: Source) {
+    /// Writes bits among the first `limit_bytes` after `base`. Returns what then stands in units that are wholly written by a
+    /// single store.
+    pub(super) fn write_slice_at(
+        &mut self,
+        base: Reg,
+        slice: Slice,
+        limit_bytes: u32,
+        source: Source,
+    ) -> Vec<(Unit, Operand)> {
         let offset = (slice.offset_bits / 8) as i16;
         let value = match source {
             Source::Number(value) => value,
@@ -196,7 +238,11 @@ impl Lowering<'_> {
                     let half = self.builder.operand(half.swap_bytes());
                     self.builder.store(Size::B8, base, at, half);
                 }
-                return;
+                let words = (0..4).map(|i| (wide >> (96 - 32 * i)) as u32).enumerate();
+                let unit = |i: usize| Unit { offset: offset as u16 + 4 * i as u16, size: Size::B4 };
+                return words
+                    .filter_map(|(i, word)| Some((unit(i), Operand::Imm(i32::try_from(word.swap_bytes()).ok()?))))
+                    .collect();
             }
             Source::Wide(wide) => Value::Const(wide as u64),
             Source::Halves(high, low) if slice.width_bits == 128 => {
@@ -204,11 +250,12 @@ impl Lowering<'_> {
                     let swapped = self.swapped(half, 64);
                     self.builder.store(Size::B8, base, at, swapped);
                 }
-                return;
+                return Vec::new();
             }
             Source::Halves(_, low) => low,
         };
         let mut below = u32::from(slice.width_bits);
+        let mut written = Vec::new();
         for window in windows(slice, limit_bytes) {
             below -= window.width_bits;
             let part = match value {
@@ -220,16 +267,25 @@ impl Lowering<'_> {
                     Value::Reg(part)
                 }
             };
-            self.write_window(base, &window, part);
+            if let Some(value) = self.write_window(base, &window, part) {
+                written.push((Unit { offset: window.offset as u16, size: window.size }, value));
+            }
         }
+        written
     }
 
-    /// Writes the low bits of a number to one window.
-    fn write_window(&mut self, base: Reg, window: &Window, value: Value) {
+    /// Writes the low bits of a number to one window. Returns what then stands there, as a load would give it, where that is
+    /// at hand.
+    fn write_window(&mut self, base: Reg, window: &Window, value: Value) -> Option<Operand> {
         if window.width_bits == window.size_bits {
             let swapped = self.swapped(value, window.size_bits);
             self.builder.store(window.size, base, window.offset, swapped);
-            return;
+            return match swapped {
+                // Sign-extended in an addition.
+                Operand::Imm(imm) => (imm >= 0).then_some(swapped),
+                // A byte may have more above it.
+                Operand::Reg(_) => (window.size_bits > 8).then_some(swapped),
+            };
         }
         // Part of the window: read, replace, write back, as numbers.
         let mask = ((1u64 << window.width_bits) - 1) << window.shift;
@@ -262,6 +318,7 @@ impl Lowering<'_> {
         }
         to_number(b, old);
         b.store(window.size, base, window.offset, Operand::Reg(old));
+        (window.size_bits > 8).then_some(Operand::Reg(old))
     }
 
     /// `value` as a store of `bits` bits needs it to stand big endian in memory.
@@ -280,8 +337,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Folds the sums of the changed units into a checksum.
-    fn apply(&mut self, checksum: &Checksum, covered: &[(Unit, Reg)]) {
+    /// Folds the changes, each with the largest it can be, into a checksum.
+    fn apply(&mut self, checksum: &Checksum, changes: &[(Reg, u64)]) {
         let base = self.pointers[&checksum.header];
         let offset = checksum.offset_bytes as i16;
         let none = self.builder.label();
@@ -293,12 +350,24 @@ impl Lowering<'_> {
         }
         b.alu64(alu::XOR, sum, Operand::Imm(0xffff));
         let mut largest: u64 = 0xffff;
-        for &(unit, changed) in covered {
-            b.alu64(alu::ADD, sum, Operand::Reg(changed));
-            largest += 2 * if unit.size == Size::B4 { u64::from(u32::MAX) } else { 0xffff };
+        for &(change, most) in changes {
+            b.alu64(alu::ADD, sum, Operand::Reg(change));
+            largest += most;
         }
-        self.fold(sum, largest);
+        while fold_bound(largest) > 0xffff {
+            self.fold_once(sum);
+            largest = fold_bound(largest);
+        }
         let b = &mut self.builder;
+        if largest > 0xffff {
+            let high = b.dup(sum);
+            b.alu64(alu::RSH, high, Operand::Imm(16));
+            b.alu64(alu::ADD, sum, Operand::Reg(high));
+            if checksum.zero_is_none {
+                b.alu64(alu::AND, sum, Operand::Imm(0xffff));
+            }
+        }
+        // The store takes the low 16 bits.
         b.alu64(alu::XOR, sum, Operand::Imm(0xffff));
         if checksum.zero_is_none {
             let some = b.label();
@@ -314,15 +383,24 @@ impl Lowering<'_> {
 impl Lowering<'_> {
     /// Folds a sum of at most `largest` to 16 bits.
     pub(super) fn fold(&mut self, sum: Reg, mut largest: u64) {
-        let b = &mut self.builder;
         while largest > 0xffff {
-            let high = b.dup(sum);
-            b.alu64(alu::RSH, high, Operand::Imm(16));
-            b.alu64(alu::AND, sum, Operand::Imm(0xffff));
-            b.alu64(alu::ADD, sum, Operand::Reg(high));
+            self.fold_once(sum);
             largest = fold_bound(largest);
         }
     }
+
+    fn fold_once(&mut self, sum: Reg) {
+        let b = &mut self.builder;
+        let high = b.dup(sum);
+        b.alu64(alu::RSH, high, Operand::Imm(16));
+        b.alu64(alu::AND, sum, Operand::Imm(0xffff));
+        b.alu64(alu::ADD, sum, Operand::Reg(high));
+    }
+}
+
+/// The most that the old value of a unit, inverted, and the new one come to.
+fn largest_change(unit: Unit) -> u64 {
+    2 * if unit.size == Size::B4 { u64::from(u32::MAX) } else { 0xffff }
 }
 
 /// The largest value after a fold of a value of at most `largest`.

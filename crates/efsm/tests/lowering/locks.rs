@@ -169,6 +169,7 @@ fn walk(program: &Program) -> Result<Walked, String> {
                 if let Some(slot) = s.slot(base, off) {
                     let value = match src {
                         Operand::Reg(src) if size == Size::Dw => s.register(src),
+                        Operand::Imm(0) if size == Size::Dw => Some(Value::Zero),
                         _ => None,
                     };
                     let overlapped: Vec<i64> =

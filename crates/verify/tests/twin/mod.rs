@@ -1,6 +1,8 @@
 //! The hand-written C twins of the functions that ship: compiled, and run beside what the functions are lowered to.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used, clippy::panic)]
 
+pub mod timed;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;

@@ -1,0 +1,295 @@
+//! Which part of the parse graph a function needs.
+//!
+//! A node is left out where nothing it leads to can matter: because no element asks for those headers, or because with the
+//! headers that the packet has by then no row that asks for them can be reached.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flowloom_wire::field::{CHECKSUMS, FieldId, Source};
+use flowloom_wire::graph::{ETHERNET, Extent, Graph, Header, Slice};
+
+use super::parse::mask_of;
+use super::{Lowering, fields_used, steps};
+use crate::model::{Condition, Element, Expr, NewValue, Relation, Row, Terminal, Variable, Wide, WriteTarget};
+
+/// With more sets of known metadata than these at an element nothing of it counts as known there.
+const MOST_KNOWN: usize = 16;
+
+/// Which part of the parse graph is needed.
+pub(super) struct Shape {
+    /// Headers that are needed.
+    pub(super) needed: u32,
+    /// Every combination of needed headers with which a parse can end.
+    pub(super) masks: BTreeSet<u32>,
+    /// Whether the protocol numbers of the outer and the inner IP packet are needed.
+    pub(super) ip_proto: [bool; 2],
+    /// The nodes through which the parse must go: they, or what they lead to, are needed.
+    relevant: Vec<bool>,
+    /// Those of them that need not be looked at where the parse comes to them with these headers.
+    pruned: BTreeSet<(usize, u32)>,
+    /// The nodes after which something asks how many bytes the IP header left.
+    pub(super) asked: Vec<bool>,
+}
+
+impl Shape {
+    /// What these elements need, the first of them entered with the metadata as declared, or where that is not given with
+    /// any.
+    pub(super) fn of(elements: &[Element], metadata: Option<&[Variable]>, first: usize, graph: &Graph) -> Shape {
+        let mut ip_proto = [false; 2];
+        for field in fields_used(elements) {
+            if let Source::IpProto(scope) = field.source() {
+                ip_proto[scope as usize] = true;
+            }
+        }
+        let uses = Uses { elements, metadata, first };
+        Shape::new(needed(elements), ip_proto, graph, Some(&uses))
+    }
+
+    /// The part that leads to these headers and protocol numbers; all of it, or what can matter to the `uses`.
+    pub(super) fn new(needed: u32, ip_proto: [bool; 2], graph: &Graph, uses: Option<&Uses<'_>>) -> Shape {
+        let nodes = graph.nodes();
+        let (mut relevant, mut asked) = (vec![false; nodes.len()], vec![false; nodes.len()]);
+        // A node stands before all that can follow it.
+        for (index, node) in nodes.iter().enumerate().rev() {
+            relevant[index] = node.valid_after(0).any(|valid| valid & needed != 0)
+                || node.next.ip_proto.is_some_and(|(scope, _)| ip_proto[scope as usize])
+                || node.next.successors().any(|to| relevant[to]);
+            asked[index] = node.next.successors().filter(|&to| relevant[to]).any(|to| match nodes[to].extent {
+                Extent::Within | Extent::TotalWithin(_) | Extent::AfterWithin(_) => true,
+                Extent::Open => asked[to],
+                Extent::Total(_) | Extent::After(_) => false,
+            });
+        }
+        let mut shape = Shape { needed, masks: BTreeSet::new(), ip_proto, relevant, pruned: BTreeSet::new(), asked };
+        if let Some(uses) = uses {
+            let mut ends =
+                Ends { uses, shape: &shape, graph, known: Vec::new(), of_mask: BTreeMap::new(), memo: BTreeMap::new() };
+            ends.from(ETHERNET, 0);
+            shape.pruned = ends.pruned();
+        }
+        shape.masks = shape.all_masks(graph);
+        shape
+    }
+
+    /// Whether the parse has to look at the node where it comes to it with these headers.
+    pub(super) fn leads_on(&self, node: usize, mask: u32) -> bool {
+        self.relevant[node] && !self.pruned.contains(&(node, mask))
+    }
+
+    fn all_masks(&self, graph: &Graph) -> BTreeSet<u32> {
+        let nodes = graph.nodes();
+        let mut masks = BTreeSet::from([0]);
+        let mut seen = BTreeSet::new();
+        let mut todo = vec![(ETHERNET, 0u32)];
+        while let Some((index, mask)) = todo.pop() {
+            if !seen.insert((index, mask)) {
+                continue;
+            }
+            masks.insert(mask);
+            for after in nodes[index].valid_after(mask).map(|valid| valid & self.needed) {
+                masks.insert(after);
+                todo.extend(
+                    nodes[index].next.successors().filter(|&to| self.leads_on(to, after)).map(|to| (to, after)),
+                );
+            }
+        }
+        masks
+    }
+}
+
+/// Elements whose rows tell what of a parse can matter.
+pub(super) struct Uses<'a> {
+    elements: &'a [Element],
+    /// What the metadata is at the start, where that is known.
+    metadata: Option<&'a [Variable]>,
+    /// The number of the first element in the function.
+    first: usize,
+}
+
+/// Metadata fields whose values are known.
+type Known = BTreeMap<u16, u128>;
+
+/// What the headers of a packet can do: which element and row (none: its key) with which headers.
+type Effect = BTreeSet<(usize, Option<usize>, u32)>;
+
+impl Uses<'_> {
+    /// What a packet can do that has these headers, and which protocol numbers can matter to it.
+    fn effect(&self, mask: u32) -> (Effect, [bool; 2]) {
+        let has = |field: FieldId| mask_of(field) == 0 || mask & mask_of(field) != 0;
+        let (mut effect, mut protos) = (Effect::new(), [false; 2]);
+        let mut ask = |field: FieldId| {
+            if let Source::IpProto(scope) = field.source() {
+                protos[scope as usize] = true;
+            }
+        };
+        let mut entered: Vec<Vec<Known>> = vec![Vec::new(); self.elements.len()];
+        let declared = (0..).zip(self.metadata.unwrap_or_default()).map(|(i, variable)| (i, variable.initial));
+        entered[0].push(declared.collect());
+        for (index, element) in self.elements.iter().enumerate() {
+            let mut ways = std::mem::take(&mut entered[index]);
+            if ways.len() > MOST_KNOWN {
+                ways = vec![Known::new()];
+            }
+            for known in ways {
+                let mut go = |terminal: &Terminal, known: Known| {
+                    if let Terminal::Goto(to) = terminal
+                        && let Some(entered) = entered.get_mut(usize::from(*to).wrapping_sub(self.first))
+                        && !entered.contains(&known)
+                    {
+                        entered.push(known);
+                    }
+                };
+                let otherwise = &element.otherwise.actions;
+                go(
+                    &otherwise.terminal,
+                    after(otherwise.writes.iter().map(|write| (write.target, &write.value)), &known),
+                );
+                let key = element.stateful.as_ref().and_then(|stateful| stateful.key.as_ref());
+                if let Some(key) = key {
+                    if !key.fields().all(has) {
+                        continue;
+                    }
+                    key.fields().for_each(&mut ask);
+                    effect.insert((index, None, mask & key.fields().map(mask_of).fold(0, |a, b| a | b)));
+                }
+                for (number, row) in element.rows.iter().enumerate() {
+                    let fields = row.fields();
+                    if !fields.iter().copied().all(has)
+                        || row.conditions.iter().any(|c| holds(c, &known) == Some(false))
+                    {
+                        continue;
+                    }
+                    fields.into_iter().for_each(&mut ask);
+                    effect.insert((index, Some(number), mask & row_headers(row)));
+                    let actions = &row.actions;
+                    go(
+                        &actions.terminal,
+                        after(actions.writes.iter().map(|write| (write.target, &write.value)), &known),
+                    );
+                }
+            }
+        }
+        (effect, protos)
+    }
+}
+
+/// What is known of the metadata after these writes.
+fn after<'a>(writes: impl Iterator<Item = (WriteTarget, &'a NewValue)>, known: &Known) -> Known {
+    let mut after = known.clone();
+    for (target, value) in writes {
+        let WriteTarget::Metadata(i) = target else { continue };
+        let value = match value {
+            NewValue::Number { value, .. } => number(value, known),
+            NewValue::Wide(Wide::Constant(value)) => Some(*value),
+            NewValue::Wide(_) => None,
+        };
+        match value {
+            Some(value) => drop(after.insert(i, value)),
+            None => drop(after.remove(&i)),
+        }
+    }
+    after
+}
+
+fn number(expr: &Expr, known: &Known) -> Option<u128> {
+    match expr {
+        Expr::Constant(value) => Some(u128::from(*value)),
+        Expr::Metadata(i) => known.get(i).copied(),
+        _ => None,
+    }
+}
+
+/// Whether a comparison of what is known holds.
+fn holds(condition: &Condition, known: &Known) -> Option<bool> {
+    let Condition::Compare { left, relation, right, .. } = condition else { return None };
+    // Small numbers are the same in every width, with a sign or without.
+    let small = |expr| number(expr, known).filter(|&value| value < 1 << 7);
+    let (left, right) = (small(left)?, small(right)?);
+    match relation {
+        Relation::Equal => Some(left == right),
+        Relation::NotEqual => Some(left != right),
+        _ => None,
+    }
+}
+
+/// Where parses end.
+struct Ends<'a> {
+    uses: &'a Uses<'a>,
+    shape: &'a Shape,
+    graph: &'a Graph,
+    /// All different effects.
+    known: Vec<(Effect, [bool; 2])>,
+    of_mask: BTreeMap<u32, usize>,
+    /// For a node and the headers before it the effects of all that packets can be found to have there, and the protocol
+    /// numbers that are read on the way.
+    memo: BTreeMap<(usize, u32), (BTreeSet<usize>, [bool; 2])>,
+}
+
+impl Ends<'_> {
+    fn effect(&mut self, mask: u32) -> usize {
+        if let Some(&number) = self.of_mask.get(&mask) {
+            return number;
+        }
+        let effect = self.uses.effect(mask);
+        let number = self.known.iter().position(|known| *known == effect).unwrap_or_else(|| {
+            self.known.push(effect);
+            self.known.len() - 1
+        });
+        self.of_mask.insert(mask, number);
+        number
+    }
+
+    fn from(&mut self, index: usize, mask: u32) -> (BTreeSet<usize>, [bool; 2]) {
+        if let Some(found) = self.memo.get(&(index, mask)) {
+            return found.clone();
+        }
+        let node = &self.graph.nodes()[index];
+        let mut protos = [false; 2];
+        if let Some((scope, _)) = node.next.ip_proto {
+            protos[scope as usize] = true;
+        }
+        let mut ends = BTreeSet::from([self.effect(mask)]);
+        for after in node.valid_after(mask) {
+            let after = after & self.shape.needed;
+            ends.insert(self.effect(after));
+            for to in node.next.successors().filter(|&to| self.shape.relevant[to]) {
+                let (more, read) = self.from(to, after);
+                ends.extend(more);
+                protos = [protos[0] | read[0], protos[1] | read[1]];
+            }
+        }
+        self.memo.insert((index, mask), (ends.clone(), protos));
+        (ends, protos)
+    }
+
+    /// The nodes after which all comes to the same, with the headers before them.
+    fn pruned(&self) -> BTreeSet<(usize, u32)> {
+        let all = self.memo.iter().filter(|(_, (ends, read))| {
+            let mut ends = ends.iter();
+            let (Some(&end), None) = (ends.next(), ends.next()) else { return false };
+            let asked = self.known[end].1;
+            (0..2).all(|scope| !(read[scope] && asked[scope]))
+        });
+        all.map(|(&at, _)| at).collect()
+    }
+}
+
+/// The headers that these elements may ask for: those of their fields, and those whose checksum covers what is written.
+pub(super) fn needed(elements: &[Element]) -> u32 {
+    let mut needed = fields_used(elements).into_iter().map(mask_of).fold(0, |a, b| a | b);
+    needed |= elements.iter().flat_map(|e| &e.rows).map(row_headers).fold(0, |a, b| a | b);
+    needed
+}
+
+/// The same of one row.
+fn row_headers(row: &Row) -> u32 {
+    let mut needed = row.fields().into_iter().map(mask_of).fold(0, |a, b| a | b) | steps::needed(&row.actions);
+    let written: Vec<(Header, Slice)> = row.actions.fields_written().into_iter().flat_map(Lowering::places).collect();
+    for checksum in &CHECKSUMS {
+        let covers = |(header, slice): &(Header, Slice)| checksum.words_covered(*header) & slice.words() != 0;
+        if written.iter().any(covers) {
+            needed |= checksum.header.bit();
+        }
+    }
+    needed
+}

@@ -1,0 +1,173 @@
+//! What a packet costs in the kernel: test runs of the lowered function and its twin in turn.
+//!
+//! A test run hands the program the same frame over and over, as the last run left it. So each function is given parameters
+//! with which what it writes is there already: it does all its work, and finds the frame as before.
+
+use std::path::Path;
+use std::process::Command;
+
+use flowloom_bpf::elf;
+use flowloom_testkit::{PacketBuilder, skip};
+
+use super::{CPUS, Clang, Scratch, Variant, text};
+
+/// Rounds, in each of which every program has its turn.
+const ROUNDS: usize = 21;
+/// Runs of a program in its turn.
+const REPEAT: u32 = 100_000;
+
+/// A function, and the frame that it is timed with.
+pub struct Timed {
+    pub variant: Variant,
+    /// Frames that come before, once each.
+    before: fn() -> Vec<Vec<u8>>,
+    frame: fn() -> Vec<u8>,
+    pub does: &'static str,
+}
+
+/// Nanoseconds a run: the quartiles.
+#[derive(Debug, Clone, Copy)]
+pub struct Nanoseconds {
+    pub low: u32,
+    pub median: u32,
+    pub high: u32,
+}
+
+fn nothing() -> Vec<Vec<u8>> {
+    Vec::new()
+}
+
+fn udp(dport: u16) -> Vec<u8> {
+    PacketBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2]).udp(9, dport).payload(&[7; 22]).build()
+}
+
+/// Frames of a test run come by port 1.
+pub const TIMED: [Timed; 6] = [
+    Timed {
+        variant: Variant { function: "port_knocking", params: &[], macros: &[] },
+        before: || [5123, 6234, 7345, 8456].map(udp).to_vec(),
+        frame: || udp(22),
+        does: "the door is open",
+    },
+    Timed {
+        variant: Variant { function: "big_flow", params: &[], macros: &[] },
+        before: nothing,
+        frame: || udp(80),
+        does: "marks a big flow",
+    },
+    Timed {
+        variant: Variant {
+            function: "udp_firewall",
+            params: &[("inside", "1"), ("outside", "2")],
+            macros: &["INSIDE=1", "OUTSIDE=2"],
+        },
+        before: nothing,
+        frame: || udp(80),
+        does: "a known flow, from inside",
+    },
+    Timed {
+        variant: Variant { function: "policer", params: &[], macros: &[] },
+        before: nothing,
+        frame: || udp(80),
+        does: "drops: the bucket is empty",
+    },
+    Timed {
+        variant: Variant {
+            function: "dynamic_nat",
+            params: &[("inside", "1"), ("outside", "2"), ("first_port", "0xffff")],
+            macros: &["INSIDE=1", "OUTSIDE=2", "FIRST_PORT=0xffff"],
+        },
+        before: nothing,
+        frame: || PacketBuilder::new().ipv4([203, 0, 113, 2], [10, 0, 0, 2]).udp(0xffff, 53).payload(&[7; 22]).build(),
+        does: "a known flow, from inside",
+    },
+    Timed {
+        variant: Variant {
+            function: "server_load_balancer",
+            params: &[("server1", "1.0.0.1"), ("server2", "1.0.0.1")],
+            macros: &["SERVER1=0x01000001", "SERVER2=0x01000001"],
+        },
+        before: nothing,
+        frame: || PacketBuilder::new().ipv4([10, 0, 0, 9], [1, 0, 0, 1]).tcp(4000, 80).build(),
+        does: "a known connection, from its client",
+    },
+];
+
+/// A BPF file system of this test's own.
+struct Mounted<'a>(&'a Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).status();
+    }
+}
+
+fn tool(name: &str, arguments: &[&str]) -> Result<String, String> {
+    let out = Command::new(name).args(arguments).output().map_err(|e| format!("`{name}` does not start: {e}"))?;
+    if out.status.success() { Ok(String::from_utf8_lossy(&out.stdout).into_owned()) } else { Err(text(&out)) }
+}
+
+/// The lowered function, then its twin for each of [`CPUS`]; nothing where no program can be run.
+///
+/// # Panics
+/// Where the programs part in their verdicts, or the kernel refuses one.
+pub fn measure(test: &str, clang: &Clang, timed: &Timed) -> Option<Vec<Nanoseconds>> {
+    let (pins, files) = (Scratch::new("timed-pins"), Scratch::new("timed"));
+    let folder = pins.0.to_str().unwrap();
+    if let Err(why) = tool("bpftool", &["version"]).and_then(|_| tool("mount", &["-t", "bpf", "bpf", folder])) {
+        skip(test, &format!("no program can be timed: {why}"));
+        return None;
+    }
+    let mounted = Mounted(&pins.0);
+    let mut objects = vec![elf::write(&timed.variant.lowered()).unwrap()];
+    objects.extend(CPUS.map(|cpu| timed.variant.twin_object(clang, cpu)));
+    let mut frame_files = Vec::new();
+    for (i, frame) in (timed.before)().into_iter().chain([(timed.frame)()]).enumerate() {
+        let file = files.0.join(format!("frame{i}"));
+        std::fs::write(&file, frame).unwrap();
+        frame_files.push(file.to_str().unwrap().to_owned());
+    }
+    let programs: Vec<String> = (0..objects.len()).map(|i| format!("{folder}/program{i}")).collect();
+    for (object, pin) in objects.iter().zip(&programs) {
+        let file = files.0.join(format!("{}.o", timed.variant.function));
+        std::fs::write(&file, object).unwrap();
+        tool("bpftool", &["prog", "load", file.to_str().unwrap(), pin, "type", "xdp"]).unwrap();
+    }
+    let run = |pin: &str, file: &str, repeat: u32| {
+        let repeat = repeat.to_string();
+        let found = tool("bpftool", &["-j", "prog", "run", "pinned", pin, "data_in", file, "repeat", &repeat]).unwrap();
+        (number(&found, "retval"), number(&found, "duration"))
+    };
+    let (last, before) = frame_files.split_last().unwrap();
+    for pin in &programs {
+        for file in before {
+            run(pin, file, 1);
+        }
+        // Until a flow is big, and what comes once has come.
+        run(pin, last, REPEAT);
+    }
+    let mut times = vec![Vec::new(); programs.len()];
+    for _ in 0..ROUNDS {
+        let mut verdicts = Vec::new();
+        for (pin, times) in programs.iter().zip(&mut times) {
+            let (verdict, duration) = run(pin, last, REPEAT);
+            verdicts.push(verdict);
+            times.push(duration);
+        }
+        assert!(verdicts.iter().all(|v| *v == verdicts[0]), "{}: verdicts {verdicts:?}", timed.variant.title());
+    }
+    drop(mounted);
+    let quartiles = |mut times: Vec<u32>| {
+        times.sort_unstable();
+        let at = |quarter: usize| times[(times.len() - 1) * quarter / 4];
+        Nanoseconds { low: at(1), median: at(2), high: at(3) }
+    };
+    Some(times.into_iter().map(quartiles).collect())
+}
+
+/// The number after a name in what `bpftool -j prog run` says.
+fn number(json: &str, name: &str) -> u32 {
+    let after = json.split_once(&format!("\"{name}\":")).map(|(_, after)| after.trim_start());
+    let digits: String = after.unwrap_or_default().chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or_else(|_| panic!("no `{name}` in `{json}`"))
+}
