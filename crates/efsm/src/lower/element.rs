@@ -66,7 +66,7 @@ impl<'a> Lowering<'a> {
         let mut rest = ways;
         while let Some((way, others)) = rest.split_first() {
             self.builder.push(Op::Line(element.span));
-            let is_large = self.builder.ops.len() - start > MOST_COPIED_OPS;
+            let is_large = self.for_verifier || self.builder.ops.len() - start > MOST_COPIED_OPS;
             let together = if is_large { rest } else { std::slice::from_ref(way) };
             rest = if is_large { &[] } else { others };
             self.path = Facts { held: self.locking.at_entry(index), ..meet(together) };
@@ -80,7 +80,9 @@ impl<'a> Lowering<'a> {
     fn emit_keyed(&mut self, index: usize, element: &'a Element, stateful: &'a Stateful, ways: &[(Facts, Label)]) {
         let held = self.locking.at_entry(index);
         // Without a key all that happens is known: apart for each way.
-        let has_key = |this: &Self, way: &Facts| way.masks.iter().any(|&mask| this.key_is_present(index, mask));
+        let has_key = |this: &Self, way: &Facts| {
+            this.for_verifier || way.masks.iter().any(|&mask| this.key_is_present(index, mask))
+        };
         let (ways, without_key): (Vec<_>, Vec<_>) = ways.iter().cloned().partition(|(way, _)| has_key(self, way));
         for (way, label) in without_key {
             self.path = Facts { held: held.clone(), ..way };
@@ -144,6 +146,8 @@ impl<'a> Lowering<'a> {
         let label = if is_keyed && facts.masks.iter().any(|&mask| self.key_is_present(index, mask)) {
             let class = plan.key_classes.iter().find(|(of, _)| facts.masks.iter().all(|mask| of.contains(mask)));
             class.map_or(plan.entry, |(_, label)| *label)
+        } else if is_keyed && self.for_verifier {
+            plan.no_key
         } else {
             self.builder.label()
         };

@@ -35,7 +35,6 @@ mod key;
 mod lacks;
 mod lock;
 mod parse;
-mod place;
 mod regalloc;
 mod shape;
 mod steps;
@@ -55,7 +54,6 @@ use crate::layout::{self, Counter, CounterTable, RecordLayout, Timers};
 use crate::machine::capacity;
 use crate::model::{Element, Expr, Function, KeyPart, NewValue, Row, Terminal, Wide, Write, WriteTarget};
 pub use lacks::{Lack, kernel_lacks};
-pub use place::Place;
 
 use asm::{Builder, FP, Label, Op, Operand, R0, R1, R2, R3, R4, Reg, Size};
 use lock::Locking;
@@ -68,7 +66,7 @@ const SECTION: &str = "xdp";
 const LICENSE: &str = "Dual MIT/GPL";
 /// Above this much virtual code some jump is too far, in all likelihood; allocating registers for it would take minutes.
 const MOST_OPS: usize = 200_000;
-/// Up to so many instructions the verifier may follow the ways over no, one and two tags apart.
+/// Up to so many instructions a program may leave the verifier more ways than it must.
 const MOST_WITH_ALL_WAYS: usize = 2500;
 /// What fits in the largest value of a map in the kernel, 4 MiB.
 const MOST_COUNTERS: u32 = 1 << 19;
@@ -92,29 +90,20 @@ pub struct LowerOptions {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LowerError {
     /// Keys, records and values do not fit the frame.
-    #[error(
-        "the program needs {found} bytes of stack, eBPF has {limit}; most of it for {at}: shorten keys or contexts"
-    )]
+    #[error("the program needs {found} bytes of stack, eBPF has {limit}: shorten keys or contexts")]
     Stack {
         /// Bytes needed.
         found: u32,
         /// Bytes there are.
         limit: u32,
-        /// What needs most of it: an element by its key and context, a packet of one's own, a row by its values.
-        at: Place,
     },
     /// A jump is too far, or would be.
-    #[error(
-        "the program has {found} instructions, and a jump reaches {limit}; most of them come from {at}: take fewer states or \
-         split the rows"
-    )]
+    #[error("the program has {found} instructions, and a jump reaches {limit}: take fewer states or split the rows")]
     TooLong {
         /// Instructions.
         found: usize,
         /// How many instructions a jump can pass over.
         limit: usize,
-        /// The row of which most of them come.
-        at: Place,
     },
     /// It is to run on interfaces, and no kernel can do what the function does.
     #[error("no kernel can run this: {lack}")]
@@ -123,26 +112,20 @@ pub enum LowerError {
         lack: String,
     },
     /// The frame would grow by more than there is before it.
-    #[error("the frame can grow by {found} bytes, XDP has room for {limit}; most of it in {at}: push less")]
+    #[error("the frame can grow by {found} bytes, XDP has room for {limit}: push less")]
     Headroom {
         /// Bytes that steps can add on some way through the elements.
         found: u32,
         /// Bytes there are.
         limit: u32,
-        /// The row on this way that adds most.
-        at: Place,
     },
     /// There are more counters than a map holds.
-    #[error(
-        "the function has {found} counters of states and rows, a map holds {limit}; most of them for {at}: lower it without them"
-    )]
+    #[error("the function has {found} counters of states and rows, a map holds {limit}: lower it without them")]
     Counters {
         /// Counters needed.
         found: u32,
         /// Counters that fit.
         limit: u32,
-        /// The element with most of them.
-        at: Place,
     },
 }
 
@@ -154,15 +137,13 @@ pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, Low
     if let Some(lack) = lacks::kernel_lacks(function).first().filter(|_| options.attached) {
         return Err(LowerError::Kernel { lack: lack.render(function) });
     }
-    let at = |span| Place::of(&function.source, span);
     let counters = if options.counters { CounterTable::of(function).len() } else { 0 };
     if counters > MOST_COUNTERS {
-        let at = at(place::of_most_counters(function));
-        return Err(LowerError::Counters { found: counters, limit: MOST_COUNTERS, at });
+        return Err(LowerError::Counters { found: counters, limit: MOST_COUNTERS });
     }
-    let (growth, by) = steps::most_growth(function);
+    let growth = steps::most_growth(function);
     if growth > frame::HEADROOM_BYTES {
-        return Err(LowerError::Headroom { found: growth, limit: frame::HEADROOM_BYTES, at: at(by) });
+        return Err(LowerError::Headroom { found: growth, limit: frame::HEADROOM_BYTES });
     }
     let mut program = assemble(function, options, false)?;
     if program.insns.len() > MOST_WITH_ALL_WAYS {
@@ -184,19 +165,16 @@ struct Assembled {
     maps: Vec<MapDef>,
 }
 
-/// Lowers the function; with `forgets_tags`, the verifier is spared the ways over tags.
-fn assemble(function: &Function, options: &LowerOptions, forgets_tags: bool) -> Result<Assembled, LowerError> {
-    let at = |span| Place::of(&function.source, span);
-    let mut lowering = Lowering::new(function, *options, forgets_tags);
+/// Lowers the function, `for_verifier` in the form that leaves the verifier the fewest ways.
+fn assemble(function: &Function, options: &LowerOptions, for_verifier: bool) -> Result<Assembled, LowerError> {
+    let mut lowering = Lowering::new(function, *options, for_verifier);
     if lowering.builder.stack_bytes > regalloc::STACK_BYTES {
-        let at = at(place::of_largest_frame(function));
-        return Err(LowerError::Stack { found: lowering.builder.stack_bytes, limit: regalloc::STACK_BYTES, at });
+        return Err(LowerError::Stack { found: lowering.builder.stack_bytes, limit: regalloc::STACK_BYTES });
     }
     lowering.emit();
     let Lowering { builder, maps, .. } = lowering;
     if builder.ops.len() > MOST_OPS {
-        let at = at(place::of_most_instructions(&builder.ops));
-        return Err(LowerError::TooLong { found: builder.ops.len(), limit: i16::MAX as usize, at });
+        return Err(LowerError::TooLong { found: builder.ops.len(), limit: i16::MAX as usize });
     }
     let (insns, lines) = regalloc::finish(builder, &function.source)?;
     Ok(Assembled { insns, lines, maps })
@@ -233,8 +211,9 @@ struct Lowering<'a> {
     plans: Vec<ElementPlan>,
     counters: Option<(u32, CounterTable)>,
     is_attached: bool,
-    /// Whether the verifier is spared the ways over tags.
-    forgets_tags: bool,
+    /// The program is large: what the verifier has to follow counts for more than instructions. Ways to the same code do not
+    /// differ in more than they must, and nothing is copied for each of them.
+    for_verifier: bool,
     globals_map: Option<u32>,
     ports_map: Option<u32>,
     /// Every combination of valid headers that a parse can end with, seen through `tracked`.
@@ -277,7 +256,7 @@ struct Lowering<'a> {
 }
 
 impl<'a> Lowering<'a> {
-    fn new(function: &'a Function, options: LowerOptions, forgets_tags: bool) -> Lowering<'a> {
+    fn new(function: &'a Function, options: LowerOptions, for_verifier: bool) -> Lowering<'a> {
         let mut builder = Builder::new();
         let mut maps = Vec::new();
         let mut add_map = |map: MapDef| {
@@ -405,7 +384,7 @@ impl<'a> Lowering<'a> {
             plans,
             counters,
             is_attached: options.attached,
-            forgets_tags,
+            for_verifier,
             globals_map,
             ports_map,
             masks: shape.masks.iter().copied().collect(),

@@ -56,8 +56,10 @@ pub(super) struct Finds {
 struct Walk<'a> {
     shape: &'a Shape,
     finds: &'a Finds,
-    /// Where a header starts whose place nobody asks for.
+    /// Where a header starts whose place nobody asks for; for the verifier any header, since what is set on fewer ways
+    /// differs on fewer.
     way: Reg,
+    for_verifier: bool,
     /// How many bytes the IP header left.
     remaining: Reg,
     /// Nodes and the needed headers before them that code was asked for.
@@ -85,6 +87,9 @@ impl Walk<'_> {
     /// Where a node that is reached with these headers expects the address of its header: where that is kept, or the next
     /// one's is to be.
     fn cursor(&self, graph: &Graph, index: usize, mask: u32) -> Reg {
+        if self.for_verifier {
+            return self.way;
+        }
         let nodes = graph.nodes();
         let mut at = index;
         loop {
@@ -280,6 +285,7 @@ impl Lowering<'_> {
             shape,
             finds,
             way,
+            for_verifier: self.for_verifier,
             remaining,
             labels: BTreeMap::new(),
             by_many_ways: BTreeMap::new(),
@@ -287,6 +293,10 @@ impl Lowering<'_> {
         };
         // The frame starts where the packet does; only who asks for its header wants that in a register of its own.
         let start = match finds.pointers.get(&Header::Ethernet).filter(|_| shape.needed & Header::Ethernet.bit() != 0) {
+            _ if self.for_verifier => {
+                self.builder.copy(way, self.data);
+                way
+            }
             Some(&pointer) => {
                 self.builder.copy(pointer, self.data);
                 pointer
@@ -425,6 +435,9 @@ impl Lowering<'_> {
             }
         }
         let header = node.header.filter(|header| header.bit() & walk.shape.needed != 0);
+        if let Some(&pointer) = header.and_then(|header| walk.finds.pointers.get(&header)).filter(|&&p| p != cursor) {
+            self.builder.copy(pointer, cursor);
+        }
         if let Some(&payload_len) = header.and_then(|header| walk.finds.payload_len.get(&header)) {
             self.builder.copy(payload_len, remaining);
         }
@@ -525,10 +538,10 @@ impl Lowering<'_> {
         let nodes = graph.nodes();
         let on: BTreeSet<usize> = node.next.successors().filter(leads_on).collect();
         let leaves_way = |to: usize| is_on_the_way(index, node) && !is_on_the_way(to, &nodes[to]);
-        let forgets_later = is_tag(node) && self.forgets_tags || is_label(node);
+        let forgets_later = is_label(node) && !self.for_verifier;
         let mut at = end;
-        if !is_tag(node) && !is_label(node) && on.iter().any(|&to| leaves_way(to)) {
-            // Extension headers do it at once, all of them.
+        let forgets_at_once = self.for_verifier || !is_tag(node) && !is_label(node);
+        if forgets_at_once && on.iter().any(|&to| leaves_way(to)) {
             at = self.builder.dup(at);
             self.forget_way(at);
             if shape.asked[index] {
