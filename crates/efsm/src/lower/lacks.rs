@@ -1,5 +1,6 @@
 //! What no kernel can do for a function.
 
+use super::Place;
 use crate::model::{Function, Policy, Span, StepKind};
 
 /// Something that a function does and no kernel can.
@@ -16,9 +17,8 @@ pub struct Lack {
 impl Lack {
     /// Says it in a sentence, with its place in the source of `function`.
     pub fn render(&self, function: &Function) -> String {
-        let (line, _, text) = function.source.locate(self.span.start);
-        let Lack { what, reason, .. } = self;
-        format!("`{what}` at {}:{line} (`{}`): {reason}", function.source.name, text.trim())
+        let Lack { span, what, reason } = self;
+        format!("`{what}` at {}: {reason}", Place::of(&function.source, *span))
     }
 }
 

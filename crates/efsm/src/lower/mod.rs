@@ -35,6 +35,7 @@ mod key;
 mod lacks;
 mod lock;
 mod parse;
+mod place;
 mod regalloc;
 mod shape;
 mod steps;
@@ -54,6 +55,7 @@ use crate::layout::{self, Counter, CounterTable, RecordLayout, Timers};
 use crate::machine::capacity;
 use crate::model::{Element, Expr, Function, KeyPart, NewValue, Row, Terminal, Wide, Write, WriteTarget};
 pub use lacks::{Lack, kernel_lacks};
+pub use place::Place;
 
 use asm::{Builder, FP, Label, Op, Operand, R0, R1, R2, R3, R4, Reg, Size};
 use lock::Locking;
@@ -90,20 +92,29 @@ pub struct LowerOptions {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LowerError {
     /// Keys, records and values do not fit the frame.
-    #[error("the program needs {found} bytes of stack, eBPF has {limit}: shorten keys or contexts")]
+    #[error(
+        "the program needs {found} bytes of stack, eBPF has {limit}; most of it for {at}: shorten keys or contexts"
+    )]
     Stack {
         /// Bytes needed.
         found: u32,
         /// Bytes there are.
         limit: u32,
+        /// What needs most of it: an element by its key and context, a packet of one's own, a row by its values.
+        at: Place,
     },
     /// A jump is too far, or would be.
-    #[error("the program has {found} instructions, and a jump reaches {limit}: take fewer states or split the rows")]
+    #[error(
+        "the program has {found} instructions, and a jump reaches {limit}; most of them come from {at}: take fewer states or \
+         split the rows"
+    )]
     TooLong {
         /// Instructions.
         found: usize,
         /// How many instructions a jump can pass over.
         limit: usize,
+        /// The row of which most of them come.
+        at: Place,
     },
     /// It is to run on interfaces, and no kernel can do what the function does.
     #[error("no kernel can run this: {lack}")]
@@ -112,20 +123,26 @@ pub enum LowerError {
         lack: String,
     },
     /// The frame would grow by more than there is before it.
-    #[error("the frame can grow by {found} bytes, XDP has room for {limit}: push less")]
+    #[error("the frame can grow by {found} bytes, XDP has room for {limit}; most of it in {at}: push less")]
     Headroom {
         /// Bytes that steps can add on some way through the elements.
         found: u32,
         /// Bytes there are.
         limit: u32,
+        /// The row on this way that adds most.
+        at: Place,
     },
     /// There are more counters than a map holds.
-    #[error("the function has {found} counters of states and rows, a map holds {limit}: lower it without them")]
+    #[error(
+        "the function has {found} counters of states and rows, a map holds {limit}; most of them for {at}: lower it without them"
+    )]
     Counters {
         /// Counters needed.
         found: u32,
         /// Counters that fit.
         limit: u32,
+        /// The element with most of them.
+        at: Place,
     },
 }
 
@@ -137,13 +154,15 @@ pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, Low
     if let Some(lack) = lacks::kernel_lacks(function).first().filter(|_| options.attached) {
         return Err(LowerError::Kernel { lack: lack.render(function) });
     }
+    let at = |span| Place::of(&function.source, span);
     let counters = if options.counters { CounterTable::of(function).len() } else { 0 };
     if counters > MOST_COUNTERS {
-        return Err(LowerError::Counters { found: counters, limit: MOST_COUNTERS });
+        let at = at(place::of_most_counters(function));
+        return Err(LowerError::Counters { found: counters, limit: MOST_COUNTERS, at });
     }
-    let growth = steps::most_growth(function);
+    let (growth, by) = steps::most_growth(function);
     if growth > frame::HEADROOM_BYTES {
-        return Err(LowerError::Headroom { found: growth, limit: frame::HEADROOM_BYTES });
+        return Err(LowerError::Headroom { found: growth, limit: frame::HEADROOM_BYTES, at: at(by) });
     }
     let mut program = assemble(function, options, false)?;
     if program.insns.len() > MOST_WITH_ALL_WAYS {
@@ -167,14 +186,17 @@ struct Assembled {
 
 /// Lowers the function, `for_verifier` in the form that leaves the verifier the fewest ways.
 fn assemble(function: &Function, options: &LowerOptions, for_verifier: bool) -> Result<Assembled, LowerError> {
+    let at = |span| Place::of(&function.source, span);
     let mut lowering = Lowering::new(function, *options, for_verifier);
     if lowering.builder.stack_bytes > regalloc::STACK_BYTES {
-        return Err(LowerError::Stack { found: lowering.builder.stack_bytes, limit: regalloc::STACK_BYTES });
+        let at = at(place::of_largest_frame(function));
+        return Err(LowerError::Stack { found: lowering.builder.stack_bytes, limit: regalloc::STACK_BYTES, at });
     }
     lowering.emit();
     let Lowering { builder, maps, .. } = lowering;
     if builder.ops.len() > MOST_OPS {
-        return Err(LowerError::TooLong { found: builder.ops.len(), limit: i16::MAX as usize });
+        let at = at(place::of_most_instructions(&builder.ops));
+        return Err(LowerError::TooLong { found: builder.ops.len(), limit: i16::MAX as usize, at });
     }
     let (insns, lines) = regalloc::finish(builder, &function.source)?;
     Ok(Assembled { insns, lines, maps })

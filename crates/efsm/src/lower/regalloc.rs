@@ -24,8 +24,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use flowloom_bpf::insn::{SRC_REG, alu, atomic, call, class, imm64, jmp, mode, size};
 use flowloom_bpf::{Insn, LineInfo};
 
-use super::LowerError;
 use super::asm::{Builder, FIRST_VIRTUAL, FP, Label, Op, Operand, R1, Reg, Size, alu_class, inverse, jump_class};
+use super::{LowerError, Place, place};
 use crate::model::{Source, Span};
 
 /// The registers that can hold a value: r0 to r9.
@@ -77,6 +77,7 @@ impl RegSet {
 
 /// Turns virtual code into instructions with their source lines.
 pub(crate) fn finish(mut builder: Builder, source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), LowerError> {
+    let before = builder.stack_bytes;
     let mut ops = std::mem::take(&mut builder.ops);
     remove_unreachable(&mut ops);
     simplify_jumps(&mut ops);
@@ -98,7 +99,8 @@ pub(crate) fn finish(mut builder: Builder, source: &Source) -> Result<(Vec<Insn>
             Err(spilled) => {
                 ops = spill(ops, &spilled, &mut spills, &mut builder);
                 if builder.stack_bytes > STACK_BYTES {
-                    return Err(LowerError::Stack { found: builder.stack_bytes, limit: STACK_BYTES });
+                    let at = Place::of(source, place::of_most_values(&ops, before));
+                    return Err(LowerError::Stack { found: builder.stack_bytes, limit: STACK_BYTES, at });
                 }
             }
         }
@@ -677,7 +679,10 @@ fn encode(ops: &[Op], source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), Low
         let here = insns.len();
         let distance = |target: &Label| {
             let distance = places[target] as i64 - here as i64 - 1;
-            i16::try_from(distance).map_err(|_| LowerError::TooLong { found: at, limit: i16::MAX as usize })
+            i16::try_from(distance).map_err(|_| {
+                let at_most = Place::of(source, place::of_most_instructions(ops));
+                LowerError::TooLong { found: at, limit: i16::MAX as usize, at: at_most }
+            })
         };
         let with_source = |code: u8, src: Operand| match src {
             Operand::Reg(r) => (code | SRC_REG, r.0 as u8, 0),

@@ -32,7 +32,7 @@ use super::parse::{Finds, MAX_DISTANCE};
 use super::shape::Shape;
 use super::value::{Env, Value};
 use super::write::Source;
-use crate::model::{Actions, Expr, Function, HeaderTemplate, StepKind, Terminal, Width};
+use crate::model::{Actions, Expr, Function, HeaderTemplate, Span, StepKind, Terminal, Width};
 use crate::steps;
 
 /// Tags that the parse follows.
@@ -83,18 +83,23 @@ struct Ip {
     labelled: Reg,
 }
 
-/// By how many bytes a frame can grow on its way through the elements.
-pub(super) fn most_growth(function: &Function) -> u32 {
-    let mut from: Vec<u32> = vec![0; function.elements.len()];
+/// By how many bytes a frame can grow on its way through the elements, and the row on this way that adds most.
+pub(super) fn most_growth(function: &Function) -> (u32, Span) {
+    // From each element on: all that can be added, and where most of it is.
+    let mut from: Vec<(u32, (u32, Span))> = vec![Default::default(); function.elements.len()];
     for (index, element) in function.elements.iter().enumerate().rev() {
-        let after = |actions: &Actions| match actions.terminal {
-            Terminal::Goto(to) => from[usize::from(to)],
-            _ => 0,
-        };
-        let ways = element.rows.iter().map(|row| &row.actions).chain([&element.otherwise.actions]);
-        from[index] = ways.map(|actions| growth(function, actions).saturating_add(after(actions))).max().unwrap_or(0);
+        let rows = element.rows.iter().map(|row| (&row.actions, row.span));
+        let ways = rows.chain([(&element.otherwise.actions, element.otherwise.span)]).map(|(actions, span)| {
+            let (after, most) = match actions.terminal {
+                Terminal::Goto(to) => from[usize::from(to)],
+                _ => Default::default(),
+            };
+            let here = growth(function, actions);
+            (here.saturating_add(after), if here >= most.0 { (here, span) } else { most })
+        });
+        from[index] = ways.max_by_key(|(all, _)| *all).unwrap_or_default();
     }
-    from.first().copied().unwrap_or(0)
+    from.first().map_or_else(Default::default, |&(all, (_, span))| (all, span))
 }
 
 /// What the steps of a row add; what they take away may be something else.

@@ -372,7 +372,10 @@ fn a_frame_that_is_too_large_is_refused() {
     values.iter().for_each(|&v| b.store(Size::B8, data, 8, Operand::Reg(v)));
     b.exit_with(2);
     let error = finish(b, &source()).expect_err("90 values do not fit ten registers and 512 bytes");
-    assert!(matches!(error, super::LowerError::Stack { found, limit: STACK_BYTES } if found > STACK_BYTES), "{error}");
+    assert!(
+        matches!(error, super::LowerError::Stack { found, limit: STACK_BYTES, .. } if found > STACK_BYTES),
+        "{error}"
+    );
 }
 
 #[test]
@@ -387,5 +390,5 @@ fn jumps_that_are_too_far_are_refused() {
     b.copy(R0, r);
     b.push(Op::Exit);
     let error = finish(b, &source()).expect_err("32768 instructions lie between");
-    assert_eq!(error, super::LowerError::TooLong { found: 32771, limit: 32767 });
+    assert!(matches!(error, super::LowerError::TooLong { found: 32771, limit: 32767, .. }), "{error}");
 }
