@@ -158,7 +158,7 @@ int udp_firewall(struct xdp_md *ctx)
 			break;
 		}
 		icmp = proto == IPPROTO_ICMP ? parse_icmp(&c) : NULL;
-		allowed = icmp ? is_needed_icmp(icmp) : proto == IPPROTO_UDP;
+		allowed = icmp && is_needed_icmp(icmp);
 		break;
 	case bpf_htons(ETH_P_IPV6):
 		ip6 = parse_ipv6(&c);
@@ -180,7 +180,7 @@ int udp_firewall(struct xdp_md *ctx)
 			break;
 		}
 		icmp = proto == IPPROTO_ICMPV6 ? parse_icmp(&c) : NULL;
-		allowed = icmp ? is_needed_icmp6(ip6, icmp) : proto == IPPROTO_UDP;
+		allowed = icmp && is_needed_icmp6(ip6, icmp);
 		break;
 	default:
 		allowed = is_arp(ctx);

@@ -4,6 +4,9 @@
 //! ```text
 //! host a 10.9.0.1 fd00::1             # a host and its addresses: the name of its name space
 //! udp 4 a:4000 > b:53                 # a datagram, over IPv4 or IPv6
+//! large 4 a:4000 > b:53               # one in fragments
+//! unsized 6 a:4000 > b:53             # one with a length field of 0, over IPv6
+//! behind 6 a:4000 > b:53              # one behind five extension headers
 //! open 6 c1 a > b:80                  # a TCP connection named c1
 //! say c1 b                            # b sends a word on it
 //! end c1 a                            # a sends no more
@@ -18,7 +21,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -122,7 +125,7 @@ fn direct() {
     for line in &lines {
         match line.as_slice() {
             ["host", name, four, six] => stage.host(name, [four.parse().unwrap(), six.parse().unwrap()]),
-            ["udp", family, from, ">", to] => {
+            ["udp" | "large" | "unsized" | "behind", family, from, ">", to] => {
                 for ((host, port), family) in [(at(from), family), (at(to), family)] {
                     let address = SocketAddr::new(stage.address(host, family), port);
                     stage.tell(host, &format!("hear {address}"));
@@ -148,11 +151,11 @@ fn direct() {
                 std::thread::sleep(Duration::from_millis(ms.parse().unwrap()));
                 continue;
             }
-            ["udp", family, from, ">", to] => {
+            [verb @ ("udp" | "large" | "unsized" | "behind"), family, from, ">", to] => {
                 let ((host, port), (other, other_port)) = (at(from), at(to));
                 let source = SocketAddr::new(stage.address(host, family), port);
                 let target = SocketAddr::new(stage.address(other, family), other_port);
-                stage.tell(host, &format!("udp {source} {target} {step}"));
+                stage.tell(host, &format!("{verb} {source} {target} {step}"));
                 (other, format!("word {step}"))
             }
             ["open", family, name, host, ">", to] => {
@@ -237,6 +240,7 @@ fn act() {
     let mut udp: HashMap<SocketAddr, UdpSocket> = HashMap::new();
     let mut listening: HashMap<SocketAddr, ()> = HashMap::new();
     let forger = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::RAW)).unwrap();
+    let forger6 = socket(AddressFamily::INET6, SocketType::RAW, Some(ipproto::RAW)).unwrap();
     let watch = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::TCP)).unwrap();
     let watched = shared.clone();
     std::thread::spawn(move || watch_segments(&watch, &watched));
@@ -255,7 +259,7 @@ fn act() {
                     std::thread::spawn(move || {
                         let mut buffer = [0; 100];
                         while let Ok((count, _)) = heard.recv_from(&mut buffer) {
-                            report(&format!("word {}", String::from_utf8_lossy(&buffer[..count])));
+                            report(&format!("word {}", String::from_utf8_lossy(&buffer[..count]).trim_end()));
                         }
                     });
                     socket
@@ -264,6 +268,15 @@ fn act() {
             ["udp", from, to, word] => {
                 let socket = &udp[&from.parse::<SocketAddr>().unwrap()];
                 let _ = socket.send_to(word.as_bytes(), to);
+            }
+            ["large", from, to, word] => {
+                let socket = &udp[&from.parse::<SocketAddr>().unwrap()];
+                let _ = socket.send_to(format!("{word:3000}").as_bytes(), to);
+            }
+            [kind @ ("unsized" | "behind"), from, to, word] => {
+                let (from, to): (SocketAddrV6, SocketAddrV6) = (from.parse().unwrap(), to.parse().unwrap());
+                let packet = hidden(kind, from, to, word.as_bytes());
+                let _ = sendto(&forger6, &packet, SendFlags::empty(), &SocketAddrV6::new(*to.ip(), 0, 0, 0));
             }
             ["listen", address] => {
                 let address: SocketAddr = address.parse().unwrap();
@@ -418,6 +431,31 @@ pub(crate) fn ipv4(src: Ipv4Addr, dst: Ipv4Addr, proto: u8, id: u16, transport: 
     packet.extend([0, 0, 64, proto, 0, 0]);
     packet.extend(src.octets().iter().chain(&dst.octets()));
     packet.extend_from_slice(transport);
+    packet
+}
+
+/// A datagram over IPv6 that Linux reads and that not every parser does.
+fn hidden(kind: &str, from: SocketAddrV6, to: SocketAddrV6, payload: &[u8]) -> Vec<u8> {
+    const UDP: u8 = 17;
+    const DESTINATION_OPTIONS: u8 = 60;
+    let length = (8 + payload.len() as u16).to_be_bytes();
+    let (first, headers, said) = match kind {
+        "unsized" => (UDP, 0u16, [0, 0]),
+        "behind" => (DESTINATION_OPTIONS, 5, length),
+        other => panic!("no datagram `{other}` is known"),
+    };
+    let mut datagram: Vec<u8> = [from.port().to_be_bytes(), to.port().to_be_bytes(), said, [0, 0]].concat();
+    datagram.extend(payload);
+    let sum = checksum(&[&from.ip().octets(), &to.ip().octets(), &length, &[0, UDP], &datagram]);
+    datagram[6..8].copy_from_slice(&sum.to_be_bytes());
+    let mut packet = vec![0x60, 0, 0, 0];
+    packet.extend((8 * headers + datagram.len() as u16).to_be_bytes().iter().chain(&[first, 64]));
+    packet.extend(from.ip().octets().iter().chain(&to.ip().octets()));
+    for left in (0..headers).rev() {
+        // Padding of four bytes.
+        packet.extend([if left == 0 { UDP } else { DESTINATION_OPTIONS }, 0, 1, 4, 0, 0, 0, 0]);
+    }
+    packet.extend(datagram);
     packet
 }
 
