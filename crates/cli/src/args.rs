@@ -28,7 +28,8 @@ pub(crate) enum Verb {
     /// Run packets through a function, from captures or on interfaces
     #[command(
         after_help = "Examples:\n  flowloom run functions/port_knocking/port_knocking.efsm -r in.pcap -w out.pcapng\n  \
-                            flowloom run functions/big_flow/big_flow.efsm -i eth0 -i eth1 --param out=2 --duration 60s"
+                            flowloom run functions/port_knocking/port_knocking.efsm -i eth0 --duration 60s\n  \
+                            flowloom run functions/udp_firewall/udp_firewall.efsm -i inside -i outside"
     )]
     Run(RunArgs),
     /// Say what a function is and where it runs, and why not

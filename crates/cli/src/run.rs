@@ -28,11 +28,23 @@ pub(crate) fn open_input(args: &InputArgs) -> Result<MergedReader, Failure> {
     if args.read.is_empty() {
         return Err(Failure::Input("no packets: name a capture with -r".to_owned()));
     }
+    refuse_streams(&args.read, "-r")?;
     let reader = MergedReader::open(&args.read).map_err(|e| Failure::input(&e))?;
     match &args.port_by {
         None => Ok(reader),
         Some(rules) => Ok(reader.port_by(port_by::compile_rules(rules)?)),
     }
+}
+
+/// Refuses `-`, which would be a file of that name.
+fn refuse_streams<'a>(paths: impl IntoIterator<Item = &'a PathBuf>, option: &str) -> Result<(), Failure> {
+    if paths.into_iter().any(|path| path.as_os_str() == "-") {
+        return Err(Failure::Input(format!(
+            "{option} `-`: captures are read from and written to files, not standard streams; name a file (`./-` for one of this \
+             name)"
+        )));
+    }
+    Ok(())
 }
 
 /// Refuses to write to a file that is still to be read.
@@ -89,6 +101,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let mut input = open_input(&args.input)?;
     if let Some(path) = &args.write {
+        refuse_streams([path], "-w")?;
         refuse_overwriting(&args.input.read, path)?;
     }
     let program = loaded.program(false)?;
@@ -102,7 +115,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let sweep = SweepClock::of(program.maps.iter().filter_map(|m| m.layout.as_ref()));
     let options = RunOptions { seed: args.input.seed, count: args.input.count, sweep };
     let bar = progress("packets", args.input.count);
-    let mut packets = std::iter::from_fn(|| input.next_packet().transpose());
+    // Where the input is damaged the run ends, with a report of what came before.
+    let mut damage = None;
+    let mut packets = std::iter::from_fn(|| match input.next_packet() {
+        Ok(packet) => packet.map(Ok),
+        Err(e) => {
+            damage = Some(e);
+            None
+        }
+    });
     let result = run_packets(engine.datapath(), &mut packets, writer.as_mut(), options, &mut |so_far| {
         bar.set_position(so_far.packets);
     });
@@ -124,7 +145,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let now_ns = summary.times_ns.map_or(0, |(_, last)| last);
     let contexts = contexts(&program, &before, &snapshot, now_ns, coverage.as_ref());
     let report = Report { args, loaded: &loaded, summary: &summary, coverage, contexts, snapshot: &snapshot };
-    if args.json { print_json(&report.json()) } else { print(&report.text()) }
+    if args.json {
+        print_json(&report.json())?
+    } else {
+        print(&report.text())?
+    }
+    match damage {
+        Some(e) => Err(Failure::input(&e)),
+        None => Ok(()),
+    }
 }
 
 /// The contexts of each table, by map. Timed out are those whose time ran out, whether a packet met them or a sweep: all

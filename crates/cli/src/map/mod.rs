@@ -10,7 +10,7 @@ mod words;
 use std::path::PathBuf;
 
 use flowloom_bpf::{MapKind, Program};
-use flowloom_exec::{Description, Running, RunningError, Table, monotonic_ns, running};
+use flowloom_exec::{Description, Running, RunningError, SWEEPER, Table, monotonic_ns, running};
 use serde_json::{Value, json};
 
 use crate::args::{FunctionArgs, MapArgs, MapListArgs, MapVerb};
@@ -171,7 +171,8 @@ fn of_function(functions: &[Running], wanted: &str, map: Option<&str>) -> Result
     let function = match matching.as_slice() {
         [function] => *function,
         [] => {
-            let names: Vec<String> = functions.iter().map(|f| format!("`{}`", f.name)).collect();
+            let names: Vec<String> =
+                functions.iter().filter(|f| f.name != SWEEPER).map(|f| format!("`{}`", f.name)).collect();
             let there =
                 if names.is_empty() { "none runs".to_owned() } else { format!("there run {}", names.join(", ")) };
             return Err(Failure::Input(format!("no function `{wanted}` runs on interfaces; {there}")));

@@ -70,7 +70,8 @@ impl Constant {
 
 /// A time in its largest whole unit.
 pub(crate) fn render_time(ns: u64) -> String {
-    let units = [("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
+    let units =
+        [("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
     match units.iter().find(|(_, unit)| ns != 0 && ns.is_multiple_of(*unit)) {
         Some((name, unit)) => format!("{}{name}", ns / unit),
         None => format!("{ns}ns"),

@@ -45,7 +45,7 @@ pub(super) fn read_number(word: &str) -> Result<Literal, BadLiteral> {
     let Some(unit_ns) = unit_ns(unit) else {
         let help = match unit {
             "tuple" => "the five fields of a connection are written `5-tuple`",
-            _ => "times are written with ns, us, ms, s or m, as in `10ms`; hexadecimal numbers start with `0x`",
+            _ => "times are written with ns, us, ms, s, m or h, as in `10ms`; hexadecimal numbers start with `0x`",
         };
         return bad(format!("`{word}` is neither a number nor a time"), help);
     };
@@ -64,6 +64,7 @@ pub(crate) fn unit_ns(unit: &str) -> Option<u64> {
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
         "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
         _ => return None,
     })
 }

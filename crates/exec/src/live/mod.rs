@@ -23,6 +23,7 @@ use flowloom_engine::{EngineError, Snapshot, Verdict};
 pub use interface::{Interface, Occupant};
 pub use offload::{Advice, Traffic, advice};
 use sweep::LockedSweeper;
+pub use sweep::SWEEPER;
 
 use crate::error::ExecError;
 use crate::kernel::load::Maps;

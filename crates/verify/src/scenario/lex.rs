@@ -59,8 +59,14 @@ impl Form {
 }
 
 const SIGNS: [&str; 17] = ["->", "..", ">", "/", ",", "=", ":", "+", "-", "*", "%", "{", "}", "[", "]", "(", ")"];
-const UNITS: [(&str, u64); 5] =
-    [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000), ("m", 60_000_000_000)];
+const UNITS: [(&str, u64); 6] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
 
 /// All tokens of `text`, and what is no token.
 pub(super) fn tokens(text: &str) -> (Vec<Token>, Vec<Fault>) {
@@ -177,7 +183,7 @@ impl<'t> Lexer<'t> {
             return Ok(Kind::Value(Value { bits: number, form: Form::Number }));
         }
         let Some((_, unit_ns)) = UNITS.into_iter().find(|(name, _)| *name == unit) else {
-            return wrong("a time is a number with `ns`, `us`, `ms`, `s` or `m`");
+            return wrong("a time is a number with `ns`, `us`, `ms`, `s`, `m` or `h`");
         };
         let part = fraction.map_or("", |f| f.trim_end_matches(|c: char| c.is_ascii_alphabetic()));
         let scale = 10_u128.checked_pow(part.len() as u32).unwrap_or(u128::MAX);
