@@ -38,6 +38,12 @@ fn files_and_folders_are_written_anew() {
 }
 
 #[test]
+fn sources_that_come_along_are_formatted() {
+    let top = common::top();
+    assert_eq!(ok(&["fmt", "--check", name(&top.join("functions")), name(&top.join("corpus"))]), "");
+}
+
+#[test]
 fn a_source_that_cannot_be_read_stays_and_the_others_do_not() {
     let folder = tempfile::tempdir().unwrap();
     let file = |file: &str| folder.path().join(file);
