@@ -32,9 +32,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
         other => Ok(other?),
     };
     let targets = fitness(&loaded, &program, &args.target)?;
-    // Where no target is asked for, one that runs it is enough.
-    let lacks = |t: &Fitness| t.runs == Some(false);
-    let is_fit = if args.target.is_empty() { !targets.iter().all(lacks) } else { !targets.iter().any(lacks) };
+    let is_fit = targets.iter().all(|t| t.runs != Some(false));
     let untried = targets.iter().find(|t| t.runs.is_none() && !args.target.is_empty());
     if args.json {
         print_json(&as_json(&loaded, program.as_deref().ok(), &targets))?;

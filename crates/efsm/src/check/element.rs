@@ -13,9 +13,6 @@ use super::names::{Symbol, check_name, check_register_name, is_too_many, warn_un
 
 /// Bytes in the name of an element: it names a map, and the kernel keeps 15 bytes of a map's name.
 const MOST_NAME_BYTES: usize = 15;
-
-/// The largest table that an engine has.
-const MOST_CONTEXTS: u32 = i32::MAX as u32;
 const DEFAULT_SIZE: u32 = 65536;
 const DEFAULT_SWEEP_NS: u64 = 1_000_000_000;
 
@@ -233,7 +230,7 @@ impl<'s> Checker<'s, '_> {
 
     fn size(&mut self, tree: &ast::Expr<'s>) -> Option<u32> {
         let constant = self.constant(tree, "the size")?;
-        let size = constant.number(1).and_then(|n| u32::try_from(n).ok()).filter(|n| (1..=MOST_CONTEXTS).contains(n));
+        let size = constant.number(1).and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
         if size.is_none() {
             self.sink
                 .error(
@@ -242,7 +239,7 @@ impl<'s> Checker<'s, '_> {
                     format!("a table of {} contexts", constant.render()),
                     "out of range",
                 )
-                .help(format!("the size is the number of contexts, from 1 to {MOST_CONTEXTS}"));
+                .help("the size is the number of contexts, from 1 to 4294967295");
         }
         size
     }
