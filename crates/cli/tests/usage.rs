@@ -211,6 +211,7 @@ fn what_stands_before_damage_is_run_and_written() {
     let left = inputs.path("left.pcap");
     let ran = run(&["run", PASS_ALL, "-r", &inputs.path("cut.pcap"), "-w", &left]);
     assert_eq!(ran.code, Some(2));
+    assert!(ran.stdout.contains("49 packets"), "{}", ran.stdout);
     assert_eq!(common::read(&PathBuf::from(left)).len(), 49);
 }
 
