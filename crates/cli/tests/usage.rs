@@ -84,7 +84,10 @@ const WRONG_CAPTURES: &[Case] = &[
     ("run {} -r @latin.efsm", &["`@latin.efsm` starts with `66 75 6e 63`", "expected a pcap or pcapng capture"]),
     ("run {} -r @empty", &["`@empty`", "it is empty", "expected a pcap or pcapng capture"]),
     ("run {} -r @packed.pcap.gz", &["`@packed.pcap.gz` is compressed with gzip", "expected a pcap or pcapng capture"]),
-    ("verify {} -r @cut.pcap --targets interp", &["`@cut.pcap` at byte", "after 49 packets", "ends within a packet", "found", "bytes of"]),
+    (
+        "verify {} -r @cut.pcap --targets interp",
+        &["`@cut.pcap` at byte", "after 49 packets", "ends within a packet", "found", "bytes of"],
+    ),
     ("run {} -r @cooked.pcap", &["link type LINKTYPE_LINUX_SLL (113)", "expected LINKTYPE_ETHERNET (1)"]),
     ("run {} -r @old.pcap", &["`@old.pcap` at byte 4", "the version is 1.2, expected 2.4"]),
     ("run {} -r @huge.pcap", &["the captured length of a packet is 4294967295 bytes", "expected at most"]),
