@@ -132,6 +132,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let finished = writer.map_or(Ok(()), CaptureWriter::finish);
     let summary = result.map_err(|e| Failure::input(&e))?;
     finished.map_err(|e| Failure::input(&e))?;
+    if let (Some(e), 0) = (&damage, summary.packets) {
+        return Err(Failure::input(e));
+    }
 
     let snapshot = engine.datapath().snapshot().map_err(|e| Failure::input(&e))?;
     if let Some(path) = &args.state_out {
