@@ -46,7 +46,7 @@ fn layout(rng: &mut Rng, key_bytes: u32, value_bytes: u32) -> ContextLayout {
         sweep_ns: rng.next_u64(),
         succession: (value_bytes >= 8 && rng.chance(1, 3)).then(|| succession(rng, value_bytes)),
         preloaded: Vec::new(),
-        locks: (key_bytes % 4 == 0 && value_bytes % 8 == 0 && rng.chance(1, 2))
+        locks: (key_bytes.is_multiple_of(4) && value_bytes.is_multiple_of(8) && rng.chance(1, 2))
             .then(|| Locks { offset_bytes: 64 * rng.below(99) as u32, cells: 1 << rng.below(9) }),
     }
 }
