@@ -143,7 +143,8 @@ fn expected() -> Vec<Hit> {
         hits.extend([Tick::Before, Tick::At, Tick::After].map(|tick| Hit::Tick(timer, tick)));
     }
     hits.extend(["drop", "pass", "punt", "forward", "reply"].map(Hit::Terminal));
-    for field in FieldId::all() {
+    // Segments that are made inside of tunnels have no options; `lowering/options.efsm` of the compiler's tests has them.
+    for field in FieldId::all().filter(|field| field.name() != "inner.tcp.opt.wscale") {
         hits.extend([Hit::FieldRead(field), Hit::KeyField(field)]);
         hits.extend(field.is_writable().then_some(Hit::FieldWritten(field)));
     }
@@ -151,7 +152,8 @@ fn expected() -> Vec<Hit> {
 }
 
 /// 10,000 random functions with packets made for them: the engines agree; at least half of the packets match a row, and
-/// every operator, comparison, variable, field, timer and boundary tick is hit at least 1000 times.
+/// every operator, comparison, variable, field, timer and boundary tick is hit at least 1000 times, fields inside of tunnels
+/// at least 250 times.
 #[test]
 #[ignore = "half an hour"]
 fn evidence_random_functions() {
@@ -184,10 +186,11 @@ fn evidence_random_functions() {
     if count >= 10_000 {
         let rare: Vec<String> = expected
             .iter()
-            .filter(|&&h| tally.hits.get(h) < 1000)
-            .map(|h| format!("{h}: {}", tally.hits.get(*h)))
+            .map(|&h| (h.to_string(), tally.hits.get(h)))
+            .filter(|(h, hits)| *hits < if h.contains(" inner.") { 250 } else { 1000 })
+            .map(|(h, hits)| format!("{h}: {hits}"))
             .collect();
-        assert!(rare.is_empty(), "below 1000 hits: {rare:#?}");
+        assert!(rare.is_empty(), "below 1000 hits, of what is inside of tunnels below 250: {rare:#?}");
     }
 }
 
