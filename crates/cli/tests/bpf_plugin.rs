@@ -112,17 +112,8 @@ fn objects_are_taken_raw_and_in_hexadecimal() {
         gives(&plugin(&["--elf"], &input), "1\n");
     }
     // An object with maps means the kernel's helpers.
-    let (name, initial, layout) = ("counts".to_owned(), None, None);
-    let maps = vec![MapDef {
-        name,
-        kind: MapKind::Array,
-        key_bytes: 4,
-        value_bytes: 8,
-        max_entries: 2,
-        flags: 0,
-        initial,
-        layout,
-    }];
+    let (name, kind) = ("counts".to_owned(), MapKind::Array);
+    let maps = vec![MapDef { name, kind, key_bytes: 4, value_bytes: 8, max_entries: 2, ..MapDef::default() }];
     let text = "*(u32 *)(r10 - 4) = 1\nr2 = r10\nr2 += -4\nr1 = map[counts] ll\ncall map_lookup_elem\n\
                 if r0 == 0 goto out\nr1 = 7\nlock *(u64 *)(r0 + 0) += r1\nr0 = *(u64 *)(r0 + 0)\nout: exit";
     let insns = asm::assemble(text, &maps).unwrap_or_else(|errors| panic!("{errors}"));

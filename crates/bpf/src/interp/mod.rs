@@ -41,6 +41,15 @@ const NAME: &str = "interp";
 /// How many instructions a packet may take, unless said otherwise: what the kernel's verifier looks at before it gives up.
 pub const DEFAULT_BUDGET: u64 = 1_000_000;
 
+/// What a run gave.
+struct Returned {
+    r0: u64,
+    /// What it asked to redirect to.
+    redirect: Option<Redirect>,
+    /// What has left besides the packet.
+    outputs: Vec<Output>,
+}
+
 /// Runs one program.
 ///
 /// ```
@@ -142,16 +151,12 @@ impl Interpreter {
     }
 
     /// Runs the program on a packet that is in place, as [`Interpreter::call`] does.
-    fn run(&mut self, choices: &Choices) -> Result<(u64, Option<Redirect>, Vec<Output>), EngineError> {
+    fn run(&mut self, choices: &Choices) -> Result<Returned, EngineError> {
         self.call(&[CONTEXT_ADDRESS], choices).map_err(|(insn, fault)| self.stopped(insn, &fault))
     }
 
-    /// Runs the program and gives `r0`, what it asked to redirect to, and what has left besides the packet.
-    fn call(
-        &mut self,
-        arguments: &[u64],
-        choices: &Choices,
-    ) -> Result<(u64, Option<Redirect>, Vec<Output>), (usize, Fault)> {
+    /// Runs the program with these arguments.
+    fn call(&mut self, arguments: &[u64], choices: &Choices) -> Result<Returned, (usize, Fault)> {
         let Interpreter { image, memory, helpers, scratch, budget, counters, .. } = self;
         let mut state = Run { memory, choices, drawn: 0, redirect: None, outputs: Vec::new(), scratch };
         let result = match &mut self.profile {
@@ -160,7 +165,7 @@ impl Interpreter {
         };
         let Run { redirect, outputs, .. } = state;
         self.memory.maps.iter_mut().for_each(Map::end_run);
-        result.map(|r0| (r0, redirect, outputs))
+        result.map(|r0| Returned { r0, redirect, outputs })
     }
 
     /// A fault as others see it.
@@ -193,7 +198,7 @@ impl Datapath for Interpreter {
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
         self.memory.start(packet.bytes, packet.port.0);
-        let (r0, redirect, mut outputs) = self.run(choices)?;
+        let Returned { r0, redirect, mut outputs } = self.run(choices)?;
         outputs.retain(|output| self.ports.is_bound(output.port));
         let verdict = Verdict::from_number(r0 as u32);
         let (verdict, ports) = match (verdict, redirect) {
@@ -212,7 +217,7 @@ impl Datapath for Interpreter {
         };
         let bytes = self.memory.packet();
         outputs.extend(ports.into_iter().map(|port| Output { port, bytes: bytes.to_vec() }));
-        Ok(Outcome { verdict, outputs })
+        Ok(Outcome { verdict, outputs, events: Vec::new() })
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
@@ -222,7 +227,7 @@ impl Datapath for Interpreter {
 
     fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
         let named = |map: &Map| Some((map.def().name.clone(), map.snapshot()?));
-        Ok(Snapshot { maps: self.memory.maps.iter().filter_map(named).collect() })
+        Ok(Snapshot { maps: self.memory.maps.iter().filter_map(named).collect(), ..Snapshot::default() })
     }
 
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {

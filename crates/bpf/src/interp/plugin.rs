@@ -75,7 +75,7 @@ impl Plugin {
         self.0.memory.plain = memory.to_vec();
         let address = if memory.is_empty() { 0 } else { PLAIN_ADDRESS };
         match self.0.call(&[address, memory.len() as u64], &Choices::seeded(0, 0, 0)) {
-            Ok((r0, ..)) => Ok(r0),
+            Ok(returned) => Ok(returned.r0),
             Err((_, Fault::Unwound)) => Ok(0),
             Err((insn, fault)) => Err(self.0.stopped(insn, &fault).into()),
         }
