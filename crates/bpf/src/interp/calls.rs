@@ -6,7 +6,7 @@ use super::fault::{Access, Fault};
 use super::memory::{CONTEXT_ADDRESS, Memory, map_at, value_address};
 use crate::helpers::{EVICT_HIGHEST, EVICT_SIGNED, HELPERS, HelperInfo};
 use crate::insn::helper;
-use crate::program::MapKind;
+use crate::map_kind::MapKind;
 
 /// Bits of `redirect_map`'s flags that are the verdict for an absent key.
 const ACTION_MASK: u64 = 3;

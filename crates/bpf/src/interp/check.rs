@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 use super::memory::{MAX_MAPS, addressable_values};
 use crate::context::ContextLayout;
 use crate::helpers;
+use crate::map_kind::MapKind;
 use crate::op::{DecodeError, Op, Reg};
-use crate::program::{MapDef, MapKind, Program};
+use crate::program::{MapDef, Program};
 
 /// The longest program that the kernel takes, in slots.
 const MAX_SLOTS: usize = 1_000_000;
@@ -338,6 +339,9 @@ impl Check<'_> {
     }
 
     fn map_definition(&mut self, def: &MapDef) {
+        if !matches!(def.kind, MapKind::Hash | MapKind::Array | MapKind::Devmap) {
+            self.map_flaw(def, "kind", def.kind, "hash, array or devmap");
+        }
         let keys_of_4 = def.kind != MapKind::Hash;
         if keys_of_4 && def.key_bytes != 4 {
             self.map_flaw(def, "key length in bytes", def.key_bytes, "4");

@@ -195,7 +195,7 @@ impl Datapath for Interpreter {
         };
         let bytes = self.memory.packet();
         outputs.extend(ports.into_iter().map(|port| Output { port, bytes: bytes.to_vec() }));
-        Ok(Outcome { verdict, outputs })
+        Ok(Outcome { verdict, outputs, events: Vec::new() })
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
@@ -205,7 +205,7 @@ impl Datapath for Interpreter {
 
     fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
         let named = |map: &Map| Some((map.def().name.clone(), map.snapshot()?));
-        Ok(Snapshot { maps: self.memory.maps.iter().filter_map(named).collect() })
+        Ok(Snapshot { maps: self.memory.maps.iter().filter_map(named).collect(), ..Snapshot::default() })
     }
 
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {

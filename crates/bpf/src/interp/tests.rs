@@ -11,12 +11,13 @@ use flowloom_engine::{Choices, Datapath, EngineError, Outcome, Packet, Port};
 
 use super::*;
 use crate::asm::assemble;
-use crate::program::{BPF_F_RDONLY_PROG, MapDef, MapKind};
+use crate::map_kind::MapKind;
+use crate::program::{BPF_F_RDONLY_PROG, MapDef};
 
 const CHOICES: Choices = Choices { now_ns: 1_000_000_007, random: [11, 12, 13, 14, 15, 16, 17, 18], cpu: 3 };
 
 fn map(name: &str, kind: MapKind, key_bytes: u32, value_bytes: u32, max_entries: u32) -> MapDef {
-    MapDef { name: name.into(), kind, key_bytes, value_bytes, max_entries, flags: 0, initial: None, layout: None }
+    MapDef { name: name.into(), kind, key_bytes, value_bytes, max_entries, flags: 0, ..MapDef::default() }
 }
 
 /// A hash, an array, ports, constants and variables.

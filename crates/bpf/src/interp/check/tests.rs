@@ -13,8 +13,7 @@ fn array(name: &str, value_bytes: u32, max_entries: u32) -> MapDef {
         value_bytes,
         max_entries,
         flags: 0,
-        initial: None,
-        layout: None,
+        ..MapDef::default()
     }
 }
 
