@@ -17,6 +17,7 @@ mod fault;
 mod maps;
 mod memory;
 mod run;
+mod trail;
 
 use std::sync::Arc;
 
@@ -31,6 +32,7 @@ pub use check::{Finding, Flaw, ProgramError};
 use maps::Map;
 use memory::Memory;
 use run::{Counters, Image};
+pub use trail::{Branch, Lookup, Trail};
 
 /// The name of this engine.
 const NAME: &str = "interp";
@@ -62,6 +64,8 @@ pub struct Interpreter {
     counters: Counters,
     /// How often each slot was run.
     profile: Option<Vec<u64>>,
+    /// The decisions behind the last packet.
+    trail: Option<Trail>,
     ports: Ports,
 }
 
@@ -95,6 +99,7 @@ impl Interpreter {
             budget: DEFAULT_BUDGET,
             counters: Counters::default(),
             profile: None,
+            trail: None,
             ports: Ports::default(),
         })
     }
@@ -118,6 +123,18 @@ impl Interpreter {
         self.profile.as_deref()
     }
 
+    /// Writes down the decisions behind each packet.
+    #[must_use]
+    pub fn with_trail(mut self) -> Interpreter {
+        self.trail = Some(Trail::default());
+        self
+    }
+
+    /// The decisions behind the last packet, since [`Interpreter::with_trail`].
+    pub fn trail(&self) -> Option<&Trail> {
+        self.trail.as_ref()
+    }
+
     /// How many instructions all packets together took; a 64-bit load is one.
     pub fn executed(&self) -> u64 {
         self.counters.executed
@@ -136,7 +153,11 @@ impl Interpreter {
     /// Runs the program and gives `r0`, what it asked to redirect to, and what has left besides the packet.
     fn run(&mut self, choices: &Choices) -> Result<(u64, Option<Redirect>, Vec<Output>), EngineError> {
         let Interpreter { image, memory, helpers, scratch, budget, counters, .. } = self;
-        let mut state = Run { memory, choices, drawn: 0, redirect: None, outputs: Vec::new(), scratch };
+        let mut trail = self.trail.as_mut();
+        if let Some(trail) = &mut trail {
+            trail.clear();
+        }
+        let mut state = Run { memory, choices, drawn: 0, redirect: None, outputs: Vec::new(), scratch, trail };
         let result = match &mut self.profile {
             None => run::run(image, &mut state, helpers, *budget, counters, |_| {}),
             Some(hits) => run::run(image, &mut state, helpers, *budget, counters, |at| hits[at] += 1),
