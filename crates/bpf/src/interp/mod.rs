@@ -18,6 +18,7 @@ mod maps;
 mod memory;
 mod plugin;
 mod run;
+mod trail;
 
 use std::sync::Arc;
 
@@ -34,6 +35,7 @@ use maps::Map;
 use memory::{CONTEXT_ADDRESS, Memory};
 pub use plugin::{Plugin, PluginError};
 use run::{Counters, Image};
+pub use trail::{Branch, Lookup, Trail};
 
 /// The name of this engine.
 const NAME: &str = "interp";
@@ -74,6 +76,8 @@ pub struct Interpreter {
     counters: Counters,
     /// How often each slot was run.
     profile: Option<Vec<u64>>,
+    /// The decisions behind the last packet.
+    trail: Option<Trail>,
     ports: Ports,
 }
 
@@ -112,6 +116,7 @@ impl Interpreter {
             budget: DEFAULT_BUDGET,
             counters: Counters::default(),
             profile: None,
+            trail: None,
             ports: Ports::default(),
         })
     }
@@ -133,6 +138,18 @@ impl Interpreter {
     /// How often each slot was run since [`Interpreter::with_profile`]; the second slot of a 64-bit load never is.
     pub fn profile(&self) -> Option<&[u64]> {
         self.profile.as_deref()
+    }
+
+    /// Writes down the decisions behind each packet.
+    #[must_use]
+    pub fn with_trail(mut self) -> Interpreter {
+        self.trail = Some(Trail::default());
+        self
+    }
+
+    /// The decisions behind the last packet, since [`Interpreter::with_trail`].
+    pub fn trail(&self) -> Option<&Trail> {
+        self.trail.as_ref()
     }
 
     /// How many instructions all packets together took; a 64-bit load is one.
@@ -158,7 +175,11 @@ impl Interpreter {
     /// Runs the program with these arguments.
     fn call(&mut self, arguments: &[u64], choices: &Choices) -> Result<Returned, (usize, Fault)> {
         let Interpreter { image, memory, helpers, scratch, budget, counters, .. } = self;
-        let mut state = Run { memory, choices, drawn: 0, redirect: None, outputs: Vec::new(), scratch };
+        let mut trail = self.trail.as_mut();
+        if let Some(trail) = &mut trail {
+            trail.clear();
+        }
+        let mut state = Run { memory, choices, drawn: 0, redirect: None, outputs: Vec::new(), scratch, trail };
         let result = match &mut self.profile {
             None => run::run(image, &mut state, arguments, helpers, *budget, counters, |_| {}),
             Some(hits) => run::run(image, &mut state, arguments, helpers, *budget, counters, |at| hits[at] += 1),

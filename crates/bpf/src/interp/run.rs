@@ -5,6 +5,7 @@ use super::calls::{Helper, Run};
 use super::check::Code;
 use super::fault::Fault;
 use super::memory::{MAX_FRAMES, frame_pointer, function_address, map_address, value_address};
+use super::trail::Branch;
 use crate::op::{AluOp, AtomicOp, Op, Operand, Reg, Size, Width};
 
 /// Checked code, ready to run.
@@ -188,10 +189,13 @@ fn step(
         Op::JumpLong { distance } => return Ok(Next::At(target(at, distance.into()))),
         Op::Branch { width, cond, dst, src, off } => {
             let (a, b) = (regs.get(dst)?, regs.operand(src)?);
-            let holds = match width {
-                Width::W64 => alu::holds64(cond, a, b),
-                Width::W32 => alu::holds32(cond, a as u32, b as u32),
+            let (holds, operands) = match width {
+                Width::W64 => (alu::holds64(cond, a, b), (a, b)),
+                Width::W32 => (alu::holds32(cond, a as u32, b as u32), (a as u32 as u64, b as u32 as u64)),
             };
+            if let Some(trail) = &mut run.trail {
+                trail.branch(Branch { insn: at, operands, taken: holds });
+            }
             if holds {
                 return Ok(Next::At(target(at, off.into())));
             }
