@@ -26,7 +26,7 @@ mod program_kind;
 
 pub use context::{Aged, ContextLayout, LayoutField, NO_DEADLINE, StateSuccessor, Succession};
 pub use insn::Insn;
-pub use interp::{Interpreter, ProgramError};
+pub use interp::{Interpreter, Plugin, PluginError, ProgramError};
 pub use lack::{Lack, Want};
 pub use map_kind::MapKind;
 pub use program::{

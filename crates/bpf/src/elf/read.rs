@@ -127,8 +127,8 @@ pub enum ReadFault {
     #[error("function `{function}` at byte {offset} of `{section}`: {why}")]
     Function { function: String, section: String, offset: u64, why: String },
     /// An instruction that needs the loader in a way that is not understood.
-    #[error("section `{section}`, byte {offset}, in function `{function}`{place}: {why}")]
-    Instruction { section: String, offset: u64, function: String, place: String, why: String },
+    #[error("{place}: {why}")]
+    Instruction { place: String, why: String },
     /// The instructions do not form functions.
     #[error("program `{program}`: {source}")]
     Code { program: String, source: CodeError },

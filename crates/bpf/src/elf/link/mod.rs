@@ -311,13 +311,10 @@ impl<'a> Linker<'a> {
 
     fn fault(&self, number: usize, at: usize, why: String) -> ReadFault {
         let function = &self.functions[number];
-        ReadFault::Instruction {
-            section: self.container.sections[function.section].name.to_owned(),
-            offset: (function.start + at as u64) * 8,
-            function: function.name.to_owned(),
-            place: self.source(number, at),
-            why,
-        }
+        let section = self.container.sections[function.section].name;
+        let (offset, source) = ((function.start + at as u64) * 8, self.source(number, at));
+        let place = format!("section `{section}`, byte {offset}, in function `{}`{source}", function.name);
+        ReadFault::Instruction { place, why }
     }
 }
 
