@@ -442,6 +442,9 @@ fn check_map(map: &MapDef) -> Result<(), WriteError> {
         let why = "it is the name of a data section, and the map has no initial contents";
         return Err(WriteError::Name { what: "map", name: map.name.clone(), why });
     }
+    if map.kind == MapKind::RingBuf {
+        return Ok(());
+    }
     if map.key_bytes == 0 {
         return fail("length of a key", 0, "at least 1 byte");
     }
