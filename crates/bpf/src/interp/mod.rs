@@ -16,6 +16,7 @@ mod check;
 mod fault;
 mod maps;
 mod memory;
+mod rings;
 mod run;
 
 use std::sync::Arc;
@@ -24,19 +25,21 @@ use flowloom_engine::{
     Choices, Datapath, EngineError, Outcome, Output, Packet, Port, Ports, Snapshot, SnapshotError, Verdict,
 };
 
+use crate::fib;
 use crate::helpers::HELPERS;
-use crate::program::Program;
-use calls::{Helper, Redirect, Run};
+use crate::program::{LineInfo, Program, Sibling};
+use calls::{Redirect, Run};
 pub use check::{Finding, Flaw, ProgramError};
-use maps::Map;
+use maps::{Known, Map};
 use memory::Memory;
-use run::{Counters, Image};
+use rings::Rings;
+use run::{At, Counters, Helpers, Image};
 
 /// The name of this engine.
 const NAME: &str = "interp";
 
-/// How many instructions a packet may take, unless said otherwise: what the kernel's verifier looks at before it gives up.
-pub const DEFAULT_BUDGET: u64 = 1_000_000;
+/// How many instructions a packet may take, unless said otherwise: enough for `loop` with its most rounds of a few.
+pub const DEFAULT_BUDGET: u64 = 1 << 26;
 
 /// Runs one program.
 ///
@@ -56,7 +59,7 @@ pub struct Interpreter {
     program: Arc<Program>,
     image: Image,
     memory: Memory,
-    helpers: Vec<(i32, Helper)>,
+    routes: Option<fib::Table>,
     scratch: (Vec<u8>, Vec<u8>),
     budget: u64,
     counters: Counters,
@@ -80,23 +83,60 @@ impl Interpreter {
     /// Checks the program and makes its maps.
     ///
     /// # Errors
-    /// Everything that is wrong with the program, with section, instruction, source line, found and expected.
+    /// Everything that is wrong with the program, with section, instruction, source line, found and expected; and with
+    /// programs that its maps hold from the start.
     pub fn new(program: Arc<Program>) -> Result<Interpreter, ProgramError> {
         let code = check::check(&program)?;
-        let maps = program.maps.iter().map(Map::new).collect();
+        let mut programs = vec![Some(code)];
+        for (number, sibling) in program.siblings.iter().enumerate() {
+            let as_program = as_program(&program, sibling);
+            match check::check(&as_program) {
+                Ok(code) => programs.push(Some(code)),
+                Err(error) if program.holds_from_start(number) => return Err(error),
+                Err(_) => programs.push(None),
+            }
+        }
+        let maps = program.maps.iter().map(|def| Map::new(def, 1)).collect();
         let value_bytes = program.maps.iter().map(|m| m.value_bytes).collect();
         let helpers = HELPERS.iter().filter_map(|h| Some((h.number, calls::find(h.number)?))).collect();
         Ok(Interpreter {
             program,
-            image: Image { code, value_bytes },
-            memory: Memory::new(maps),
-            helpers,
+            image: Image { programs, value_bytes, helpers: Helpers::new(helpers) },
+            memory: Memory::new(maps, 1),
+            routes: None,
             scratch: (Vec::new(), Vec::new()),
             budget: DEFAULT_BUDGET,
             counters: Counters::default(),
             profile: None,
             ports: Ports::default(),
         })
+    }
+
+    /// Runs on so many CPUs: maps with a value for each CPU have as many, and packets may say which one they run on. The state
+    /// is as at first.
+    #[must_use]
+    pub fn with_cpus(mut self, cpus: u32) -> Interpreter {
+        let cpus = cpus.max(1);
+        let maps = self.program.maps.iter().map(|def| Map::new(def, cpus)).collect();
+        let is_strict = self.memory.is_strict;
+        self.memory = Memory::new(maps, cpus);
+        self.memory.is_strict = is_strict;
+        self
+    }
+
+    /// Reading bytes of the stack that were never written is a fault. Otherwise they are zeros, because compilers copy what
+    /// lies between the fields of a structure, and the kernel lets them.
+    #[must_use]
+    pub fn with_strict_stack(mut self) -> Interpreter {
+        self.memory.is_strict = true;
+        self
+    }
+
+    /// `fib_lookup` and `check_mtu` ask these routes; without any there is no interface.
+    #[must_use]
+    pub fn with_routes(mut self, routes: fib::Table) -> Interpreter {
+        self.routes = Some(routes);
+        self
     }
 
     /// Stops a packet that takes more instructions than this.
@@ -135,31 +175,60 @@ impl Interpreter {
 
     /// Runs the program and gives `r0`, what it asked to redirect to, and what has left besides the packet.
     fn run(&mut self, choices: &Choices) -> Result<(u64, Option<Redirect>, Vec<Output>), EngineError> {
-        let Interpreter { image, memory, helpers, scratch, budget, counters, .. } = self;
-        let mut state = Run { memory, choices, drawn: 0, redirect: None, outputs: Vec::new(), scratch };
+        let Interpreter { image, memory, routes, scratch, budget, counters, .. } = self;
+        let routes = routes.as_ref();
+        let (redirect, outputs, locked) = (None, Vec::new(), None);
+        let mut state = Run { memory, choices, routes, drawn: 0, redirect, outputs, locked, scratch };
         let result = match &mut self.profile {
-            None => run::run(image, &mut state, helpers, *budget, counters, |_| {}),
-            Some(hits) => run::run(image, &mut state, helpers, *budget, counters, |at| hits[at] += 1),
+            None => run::run(image, &mut state, *budget, counters, |_| {}),
+            Some(hits) => run::run(image, &mut state, *budget, counters, |at| {
+                // Siblings have no profile of their own.
+                if at.program == 0 {
+                    hits[at.slot] += 1;
+                }
+            }),
         };
         let Run { redirect, outputs, .. } = state;
         self.memory.maps.iter_mut().for_each(Map::end_run);
         match result {
             Ok(r0) => Ok((r0, redirect, outputs)),
-            Err((insn, fault)) => {
-                let line = self.program.line_of(insn).map(|line| format!(" ({}:{})", line.file, line.line));
-                Err(EngineError::Fault { engine: NAME, insn, what: format!("{fault}{}", line.unwrap_or_default()) })
+            Err((at, fault)) => {
+                // What a packet leaves half done is no business of the next one.
+                self.memory.rings.drain(&self.memory.maps);
+                let line = self.line_of(at).map(|line| format!(" ({}:{})", line.file, line.line));
+                let within = match at.program.checked_sub(1).and_then(|sibling| self.program.siblings.get(sibling)) {
+                    Some(sibling) => format!(" in program `{}`", sibling.name),
+                    None => String::new(),
+                };
+                let what = format!("{fault}{within}{}", line.unwrap_or_default());
+                Err(EngineError::Fault { engine: NAME, insn: at.slot, what })
             }
+        }
+    }
+
+    fn line_of(&self, at: At) -> Option<&LineInfo> {
+        match at.program.checked_sub(1) {
+            None => self.program.line_of(at.slot),
+            Some(sibling) => self.program.siblings.get(sibling)?.line_of(at.slot),
         }
     }
 
     /// The ports that a redirect reaches; empty where none is bound.
     fn redirected(&self, redirect: Redirect, ingress: Port) -> Vec<Port> {
         match redirect {
-            Redirect::To(port) => Some(port).filter(|port| self.ports.is_bound(*port)).into_iter().collect(),
+            Redirect::To(port) => {
+                let arrives = port.cpu().is_some() || self.ports.is_bound(port);
+                if arrives { vec![port] } else { Vec::new() }
+            }
             Redirect::All { map, but_ingress } => {
-                let mut ports = self.ports.broadcast(but_ingress.then_some(ingress));
-                ports.retain(|port| port.0 < self.program.maps[map].max_entries);
-                ports
+                let map = &self.memory.maps[map];
+                if map.is_bound_one_to_one() {
+                    let mut ports = self.ports.broadcast(but_ingress.then_some(ingress));
+                    ports.retain(|port| port.0 < map.def().max_entries);
+                    return ports;
+                }
+                let named = map.ports().into_iter().map(Port);
+                named.filter(|port| self.ports.is_bound(*port) && !(but_ingress && *port == ingress)).collect()
             }
         }
     }
@@ -193,9 +262,10 @@ impl Datapath for Interpreter {
             (Verdict::Redirect, None) => (Verdict::Aborted, Vec::new()),
             (Verdict::Aborted | Verdict::Drop, _) => (verdict, Vec::new()),
         };
+        let events = self.memory.rings.drain(&self.memory.maps);
         let bytes = self.memory.packet();
         outputs.extend(ports.into_iter().map(|port| Output { port, bytes: bytes.to_vec() }));
-        Ok(Outcome { verdict, outputs, events: Vec::new() })
+        Ok(Outcome { verdict, outputs, events })
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
@@ -204,8 +274,16 @@ impl Datapath for Interpreter {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
-        let named = |map: &Map| Some((map.def().name.clone(), map.snapshot()?));
-        Ok(Snapshot { maps: self.memory.maps.iter().filter_map(named).collect(), ..Snapshot::default() })
+        let mut snapshot = Snapshot::default();
+        for map in &self.memory.maps {
+            let Some(contents) = map.snapshot() else { continue };
+            let name = map.def().name.clone();
+            if let Some(cpus) = map.snapshot_cpus() {
+                snapshot.per_cpu.insert(name.clone(), cpus);
+            }
+            snapshot.maps.insert(name, contents);
+        }
+        Ok(snapshot)
     }
 
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
@@ -216,16 +294,32 @@ impl Datapath for Interpreter {
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             return Err(SnapshotError::UnknownMap { map: name.clone(), known }.into());
         }
+        let programs: Vec<bool> = self.image.programs.iter().skip(1).map(Option::is_some).collect();
+        let known = Known { maps, programs: &programs };
         // All or nothing: the old maps stay until every new one is made.
         let replaced: Result<Vec<Map>, SnapshotError> = maps
             .iter()
             .map(|map| match state.maps.get(&map.def().name) {
-                Some(contents) => map.with_contents(contents),
+                Some(contents) => map.with_contents(contents, state.per_cpu.get(&map.def().name).copied(), known),
                 None => Ok(map.initial()),
             })
             .collect();
-        self.memory.maps = replaced?;
+        let maps = replaced?;
+        self.memory.rings = Rings::new(&maps);
+        self.memory.maps = maps;
         Ok(())
+    }
+}
+
+/// A sibling as a program of its own, on the same maps.
+fn as_program(program: &Program, sibling: &Sibling) -> Program {
+    Program {
+        name: sibling.name.clone(),
+        section: sibling.section.clone(),
+        insns: sibling.insns.clone(),
+        lines: sibling.lines.clone(),
+        maps: program.maps.clone(),
+        ..Program::default()
     }
 }
 
