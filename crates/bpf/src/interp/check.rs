@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use super::maps::LOCK_BYTES;
 use super::memory::{MAX_MAPS, addressable_values};
+use super::run::Helpers;
 use crate::context::ContextLayout;
 use crate::helpers;
 use crate::map_kind::MapKind;
@@ -126,7 +127,7 @@ pub enum Flaw {
         expected: String,
     },
     /// The helper is not known.
-    #[error("helper {number}{name} is not among those that run here")]
+    #[error("helper {number}{name} is not supported")]
     Helper {
         /// Its number.
         number: i32,
@@ -150,9 +151,9 @@ pub enum Flaw {
 /// A slot of checked code: an instruction, or the second half of the one before it.
 pub(super) type Code = Vec<Option<Op>>;
 
-/// Checks a program and decodes it.
-pub(super) fn check(program: &Program) -> Result<Code, ProgramError> {
-    let mut check = Check { program, findings: Vec::new() };
+/// Checks a program that may call these helpers, and decodes it.
+pub(super) fn check(program: &Program, helpers: &Helpers) -> Result<Code, ProgramError> {
+    let mut check = Check { program, helpers, findings: Vec::new() };
     check.maps();
     let code = check.code();
     check.findings.sort_by_key(|finding| finding.insn);
@@ -164,6 +165,7 @@ pub(super) fn check(program: &Program) -> Result<Code, ProgramError> {
 
 struct Check<'a> {
     program: &'a Program,
+    helpers: &'a Helpers,
     findings: Vec<Finding>,
 }
 
@@ -275,7 +277,7 @@ impl Check<'_> {
             Op::CallKfunc { .. } => {
                 unsupported("a call of a kernel function", "a helper or a function of this program")
             }
-            Op::Call { helper } if helpers::by_number(helper).is_none() => {
+            Op::Call { helper } if !self.helpers.can_call(helper) => {
                 let name = helpers::name_of(helper).map(|name| format!(" (`{name}`)")).unwrap_or_default();
                 self.finding(at, Flaw::Helper { number: helper, name });
             }

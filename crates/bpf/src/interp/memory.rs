@@ -9,8 +9,9 @@
 //!  3  packet      0x1_0000_0000 + byte                            256 bytes of headroom, then the packet
 //!  4  map         index << 8                                      for helpers; has no bytes
 //!  5  function    program << 32 | slot << 8                       for helpers; has no bytes
-//!  6  record      number << 32 | 0x8000 + byte                    reserved in a ring buffer
-//!  7  key         frame << 32 | 0x8000 + byte                     of an entry that a callback is shown
+//!  6  plain       0x1_0000_0000 + byte                            what a plugin's program gets instead of a packet
+//!  7  record      number << 32 | 0x8000 + byte                    reserved in a ring buffer
+//!  8  key         frame << 32 | 0x8000 + byte                     of an entry that a callback is shown
 //! 16+ map value   cell << stride_bits | stride / 4 + byte         stride: a power of two, at least twice the value
 //! ```
 
@@ -48,8 +49,9 @@ const STACK: u64 = 2;
 const PACKET: u64 = 3;
 const MAP: u64 = 4;
 const FUNCTION: u64 = 5;
-const RECORD: u64 = 6;
-const KEY: u64 = 7;
+const PLAIN: u64 = 6;
+const RECORD: u64 = 7;
+const KEY: u64 = 8;
 const VALUES: u64 = 16;
 
 const CONTEXT_BASE: u64 = CONTEXT << TAG_SHIFT | 1 << 32;
@@ -58,6 +60,9 @@ const FRAME_BASE: u64 = 0x8000;
 
 /// The context as a program gets it in `r1`.
 pub(super) const CONTEXT_ADDRESS: u64 = CONTEXT_BASE;
+
+/// The first byte of plain memory.
+pub(super) const PLAIN_ADDRESS: u64 = PLAIN << TAG_SHIFT | 1 << 32;
 
 /// The end of a frame's stack: its `r10`.
 pub(super) fn frame_pointer(frame: usize) -> u64 {
@@ -134,6 +139,8 @@ pub(super) struct Memory {
     longest: usize,
     pub(super) ingress: u32,
     pub(super) maps: Vec<Map>,
+    /// Bytes that are no packet; there are some only for a plugin's program.
+    pub(super) plain: Vec<u8>,
     pub(super) rings: Rings,
     /// How many CPUs there are.
     pub(super) cpus: u32,
@@ -156,6 +163,7 @@ impl Memory {
             rings: Rings::new(&maps),
             cpus,
             keys: Vec::new(),
+            plain: Vec::new(),
             maps,
             is_strict: false,
         }
@@ -325,6 +333,10 @@ impl Memory {
                 let at = self.packet_place(address, len, Access::Read)?;
                 Ok(&self.packet[at..at + len])
             }
+            PLAIN => {
+                let at = self.plain_place(address, len, Access::Read)?;
+                Ok(&self.plain[at..at + len])
+            }
             tag if tag >= VALUES => {
                 let (map, cell, at) = self.value_place(address, len, Access::Read)?;
                 let value = self.maps[map].value(cell).and_then(|value| value.get(at..at + len));
@@ -359,6 +371,10 @@ impl Memory {
             PACKET => {
                 let at = self.packet_place(address, len, access)?;
                 Ok(&mut self.packet[at..at + len])
+            }
+            PLAIN => {
+                let at = self.plain_place(address, len, access)?;
+                Ok(&mut self.plain[at..at + len])
             }
             tag if tag >= VALUES => {
                 let (map, cell, at) = self.value_place(address, len, access)?;
@@ -418,7 +434,16 @@ impl Memory {
         Err(Fault::Bounds { access, len, at, region: "the packet".to_owned(), size: self.packet().len() })
     }
 
-    /// Map, slot and offset of an address; the offset is inside the value, the slot may not exist.
+    fn plain_place(&self, address: u64, len: usize, access: Access) -> Result<usize, Fault> {
+        let at = address.wrapping_sub(PLAIN_ADDRESS) as i64;
+        let end = at.checked_add(len as i64).filter(|_| at >= 0);
+        if end.is_some_and(|end| end as usize <= self.plain.len()) {
+            return Ok(at as usize);
+        }
+        Err(Fault::Bounds { access, len, at, region: "the memory".to_owned(), size: self.plain.len() })
+    }
+
+    /// Map, cell and offset of an address; the offset is inside the value, the cell may not exist.
     #[inline]
     fn value_place(&self, address: u64, len: usize, access: Access) -> Result<(usize, u64, usize), Fault> {
         let map = ((address >> TAG_SHIFT) - VALUES) as usize;

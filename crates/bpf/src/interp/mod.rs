@@ -16,8 +16,10 @@ mod check;
 mod fault;
 mod maps;
 mod memory;
+mod plugin;
 mod rings;
 mod run;
+mod trail;
 
 use std::sync::Arc;
 
@@ -26,20 +28,31 @@ use flowloom_engine::{
 };
 
 use crate::fib;
-use crate::helpers::HELPERS;
 use crate::program::{LineInfo, Program, Sibling};
 use calls::{Redirect, Run};
 pub use check::{Finding, Flaw, ProgramError};
+use fault::Fault;
 use maps::{Known, Map};
-use memory::Memory;
+use memory::{CONTEXT_ADDRESS, Memory};
+pub use plugin::{Plugin, PluginError};
 use rings::Rings;
 use run::{At, Counters, Helpers, Image};
+pub use trail::{Branch, Lookup, Trail};
 
 /// The name of this engine.
 const NAME: &str = "interp";
 
 /// How many instructions a packet may take, unless said otherwise: enough for `loop` with its most rounds of a few.
 pub const DEFAULT_BUDGET: u64 = 1 << 26;
+
+/// What a run gave.
+struct Returned {
+    r0: u64,
+    /// What it asked to redirect to.
+    redirect: Option<Redirect>,
+    /// What has left besides the packet.
+    outputs: Vec<Output>,
+}
 
 /// Runs one program.
 ///
@@ -65,6 +78,8 @@ pub struct Interpreter {
     counters: Counters,
     /// How often each slot was run.
     profile: Option<Vec<u64>>,
+    /// The decisions behind the last packet.
+    trail: Option<Trail>,
     ports: Ports,
 }
 
@@ -86,11 +101,16 @@ impl Interpreter {
     /// Everything that is wrong with the program, with section, instruction, source line, found and expected; and with
     /// programs that its maps hold from the start.
     pub fn new(program: Arc<Program>) -> Result<Interpreter, ProgramError> {
-        let code = check::check(&program)?;
+        Interpreter::with_helpers(program, Helpers::of_packets())
+    }
+
+    /// The same with other helpers.
+    fn with_helpers(program: Arc<Program>, helpers: Helpers) -> Result<Interpreter, ProgramError> {
+        let code = check::check(&program, &helpers)?;
         let mut programs = vec![Some(code)];
         for (number, sibling) in program.siblings.iter().enumerate() {
             let as_program = as_program(&program, sibling);
-            match check::check(&as_program) {
+            match check::check(&as_program, &helpers) {
                 Ok(code) => programs.push(Some(code)),
                 Err(error) if program.holds_from_start(number) => return Err(error),
                 Err(_) => programs.push(None),
@@ -98,16 +118,16 @@ impl Interpreter {
         }
         let maps = program.maps.iter().map(|def| Map::new(def, 1)).collect();
         let value_bytes = program.maps.iter().map(|m| m.value_bytes).collect();
-        let helpers = HELPERS.iter().filter_map(|h| Some((h.number, calls::find(h.number)?))).collect();
         Ok(Interpreter {
             program,
-            image: Image { programs, value_bytes, helpers: Helpers::new(helpers) },
+            image: Image { programs, value_bytes, helpers },
             memory: Memory::new(maps, 1),
             routes: None,
             scratch: (Vec::new(), Vec::new()),
             budget: DEFAULT_BUDGET,
             counters: Counters::default(),
             profile: None,
+            trail: None,
             ports: Ports::default(),
         })
     }
@@ -158,6 +178,33 @@ impl Interpreter {
         self.profile.as_deref()
     }
 
+    /// Writes down the decisions behind each packet.
+    #[must_use]
+    pub fn with_trail(mut self) -> Interpreter {
+        self.trail = Some(Trail::default());
+        self
+    }
+
+    /// The decisions behind the last packet, since [`Interpreter::with_trail`].
+    pub fn trail(&self) -> Option<&Trail> {
+        self.trail.as_ref()
+    }
+
+    /// Says what the LRU table `map` forgets when the next packet needs room in it: these keys, as another engine chose, not
+    /// those that were not used for longest. No keys means that it needs none.
+    pub fn forget_next(&mut self, map: &str, keys: Vec<Vec<u8>>) {
+        if let Some(map) = self.memory.maps.iter_mut().find(|found| found.def().name == map) {
+            map.forget_next(keys);
+        }
+    }
+
+    /// The keys that [`Interpreter::forget_next`] named and that are still there: no room was needed, so choosing them was
+    /// wrong.
+    pub fn not_forgotten(&mut self, map: &str) -> Vec<Vec<u8>> {
+        let map = self.memory.maps.iter_mut().find(|found| found.def().name == map);
+        map.map(Map::not_forgotten).unwrap_or_default()
+    }
+
     /// How many instructions all packets together took; a 64-bit load is one.
     pub fn executed(&self) -> u64 {
         self.counters.executed
@@ -173,15 +220,24 @@ impl Interpreter {
         &self.program
     }
 
-    /// Runs the program and gives `r0`, what it asked to redirect to, and what has left besides the packet.
-    fn run(&mut self, choices: &Choices) -> Result<(u64, Option<Redirect>, Vec<Output>), EngineError> {
+    /// Runs the program on a packet that is in place, as [`Interpreter::call`] does.
+    fn run(&mut self, choices: &Choices) -> Result<Returned, EngineError> {
+        self.call(&[CONTEXT_ADDRESS], choices).map_err(|(at, fault)| self.stopped(at, &fault))
+    }
+
+    /// Runs the program with these arguments.
+    fn call(&mut self, arguments: &[u64], choices: &Choices) -> Result<Returned, (At, Fault)> {
         let Interpreter { image, memory, routes, scratch, budget, counters, .. } = self;
+        let mut trail = self.trail.as_mut();
+        if let Some(trail) = &mut trail {
+            trail.clear();
+        }
         let routes = routes.as_ref();
         let (redirect, outputs, locked) = (None, Vec::new(), None);
-        let mut state = Run { memory, choices, routes, drawn: 0, redirect, outputs, locked, scratch };
+        let mut state = Run { memory, choices, routes, drawn: 0, redirect, outputs, locked, scratch, trail };
         let result = match &mut self.profile {
-            None => run::run(image, &mut state, *budget, counters, |_| {}),
-            Some(hits) => run::run(image, &mut state, *budget, counters, |at| {
+            None => run::run(image, &mut state, arguments, *budget, counters, |_| {}),
+            Some(hits) => run::run(image, &mut state, arguments, *budget, counters, |at| {
                 // Siblings have no profile of their own.
                 if at.program == 0 {
                     hits[at.slot] += 1;
@@ -190,20 +246,22 @@ impl Interpreter {
         };
         let Run { redirect, outputs, .. } = state;
         self.memory.maps.iter_mut().for_each(Map::end_run);
-        match result {
-            Ok(r0) => Ok((r0, redirect, outputs)),
-            Err((at, fault)) => {
-                // What a packet leaves half done is no business of the next one.
-                self.memory.rings.drain(&self.memory.maps);
-                let line = self.line_of(at).map(|line| format!(" ({}:{})", line.file, line.line));
-                let within = match at.program.checked_sub(1).and_then(|sibling| self.program.siblings.get(sibling)) {
-                    Some(sibling) => format!(" in program `{}`", sibling.name),
-                    None => String::new(),
-                };
-                let what = format!("{fault}{within}{}", line.unwrap_or_default());
-                Err(EngineError::Fault { engine: NAME, insn: at.slot, what })
-            }
+        if result.is_err() {
+            // What a packet leaves half done is no business of the next one.
+            self.memory.rings.drain(&self.memory.maps);
         }
+        result.map(|r0| Returned { r0, redirect, outputs })
+    }
+
+    /// A fault as others see it.
+    fn stopped(&self, at: At, fault: &Fault) -> EngineError {
+        let line = self.line_of(at).map(|line| format!(" ({}:{})", line.file, line.line));
+        let within = match at.program.checked_sub(1).and_then(|sibling| self.program.siblings.get(sibling)) {
+            Some(sibling) => format!(" in program `{}`", sibling.name),
+            None => String::new(),
+        };
+        let what = format!("{fault}{within}{}", line.unwrap_or_default());
+        EngineError::Fault { engine: NAME, insn: at.slot, what }
     }
 
     fn line_of(&self, at: At) -> Option<&LineInfo> {
@@ -245,7 +303,7 @@ impl Datapath for Interpreter {
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
         self.memory.start(packet.bytes, packet.port.0);
-        let (r0, redirect, mut outputs) = self.run(choices)?;
+        let Returned { r0, redirect, mut outputs } = self.run(choices)?;
         outputs.retain(|output| self.ports.is_bound(output.port));
         let verdict = Verdict::from_number(r0 as u32);
         let (verdict, ports) = match (verdict, redirect) {

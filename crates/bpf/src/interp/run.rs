@@ -7,12 +7,14 @@
 //! ```
 
 use super::alu;
-use super::calls::{Helper, Run};
+use super::calls::{self, Helper, Run};
 use super::check::Code;
 use super::fault::Fault;
 use super::memory::{
     CONTEXT_ADDRESS, MAX_FRAMES, frame_pointer, function_address, function_at, map_address, value_address,
 };
+use super::trail::Branch;
+use crate::helpers::HELPERS;
 use crate::insn::helper;
 use crate::map_kind::MapKind;
 use crate::op::{AluOp, AtomicOp, Op, Operand, Reg, Size, Width};
@@ -28,16 +30,34 @@ pub(super) struct Image {
 }
 
 /// Helpers by number.
-pub(super) struct Helpers(Vec<(i32, Helper)>);
+pub(super) struct Helpers {
+    helpers: Vec<(i32, Helper)>,
+    /// Whether those are there that change where the program goes on.
+    with_control: bool,
+}
 
 impl Helpers {
-    pub(super) fn new(mut helpers: Vec<(i32, Helper)>) -> Helpers {
-        helpers.sort_unstable_by_key(|(number, _)| *number);
-        Helpers(helpers)
+    /// Those of the kernel that Flowloom runs, and its own.
+    pub(super) fn of_packets() -> Helpers {
+        let known = HELPERS.iter().filter_map(|h| Some((h.number, calls::find(h.number)?)));
+        Helpers { helpers: known.collect(), with_control: true }
+    }
+
+    /// These, ascending by number, alone.
+    pub(super) fn only(helpers: Vec<(i32, Helper)>) -> Helpers {
+        Helpers { helpers, with_control: false }
+    }
+
+    pub(super) fn can_call(&self, number: i32) -> bool {
+        self.get(number).is_some() || self.is_control(number)
+    }
+
+    fn is_control(&self, number: i32) -> bool {
+        self.with_control && matches!(number, helper::TAIL_CALL | helper::LOOP | helper::FOR_EACH_MAP_ELEM)
     }
 
     fn get(&self, number: i32) -> Option<&Helper> {
-        self.0.binary_search_by_key(&number, |(number, _)| *number).ok().map(|at| &self.0[at].1)
+        self.helpers.binary_search_by_key(&number, |(number, _)| *number).ok().map(|at| &self.helpers[at].1)
     }
 }
 
@@ -139,16 +159,19 @@ fn target(at: At, distance: i64) -> At {
 
 /// Runs the program from its first instruction to its last `exit` and gives `r0`; a fault comes with its instruction.
 ///
-/// `visit` is told every instruction before it runs.
+/// `arguments` are what `r1` and the registers after it begin with; `visit` is told every instruction before it runs.
 pub(super) fn run(
     image: &Image,
     run: &mut Run<'_>,
+    arguments: &[u64],
     budget: u64,
     counters: &mut Counters,
     mut visit: impl FnMut(At),
 ) -> Result<u64, (At, Fault)> {
     let mut regs = Registers { values: [0; 16], readable: 0, rounds: 0, tail_calls: 0 };
-    regs.set(Reg::R1, CONTEXT_ADDRESS);
+    for (number, &argument) in (1..=5).filter_map(Reg::new).zip(arguments) {
+        regs.set(number, argument);
+    }
     regs.set(Reg::FP, frame_pointer(0));
     let mut callers: Vec<Caller> = Vec::new();
     let mut at = At { program: 0, slot: 0 };
@@ -257,10 +280,13 @@ fn step(
         Op::JumpLong { distance } => return Ok(Next::At(target(at, distance.into()))),
         Op::Branch { width, cond, dst, src, off } => {
             let (a, b) = (regs.get(dst)?, regs.operand(src)?);
-            let holds = match width {
-                Width::W64 => alu::holds64(cond, a, b),
-                Width::W32 => alu::holds32(cond, a as u32, b as u32),
+            let (holds, operands) = match width {
+                Width::W64 => (alu::holds64(cond, a, b), (a, b)),
+                Width::W32 => (alu::holds32(cond, a as u32, b as u32), (a as u32 as u64, b as u32 as u64)),
             };
+            if let Some(trail) = run.trail.as_mut().filter(|_| at.program == 0) {
+                trail.branch(Branch { insn: at.slot, operands, taken: holds });
+            }
             if holds {
                 return Ok(Next::At(target(at, off.into())));
             }
@@ -338,11 +364,12 @@ fn call(
         let helper = crate::helpers::name_of(number).unwrap_or_default();
         return Err(Fault::Locked { helper, map: run.memory.maps[map].def().name.clone() });
     }
-    match number {
-        helper::TAIL_CALL => return tail_call(image, run, regs, callers.len(), back),
-        helper::LOOP => return begin_loop(run, regs, callers, back),
-        helper::FOR_EACH_MAP_ELEM => return begin_for_each(run, regs, callers, back),
-        _ => {}
+    if image.helpers.is_control(number) {
+        return match number {
+            helper::TAIL_CALL => tail_call(image, run, regs, callers.len(), back),
+            helper::LOOP => begin_loop(run, regs, callers, back),
+            _ => begin_for_each(run, regs, callers, back),
+        };
     }
     let helper = image.helpers.get(number).ok_or(Fault::Unchecked)?;
     let mut args = [0; 5];

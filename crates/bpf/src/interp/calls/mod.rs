@@ -19,6 +19,7 @@ use flowloom_engine::{Choices, Output, RANDOM_WORDS};
 
 use super::fault::{Access, Fault};
 use super::memory::{CONTEXT_ADDRESS, Memory, map_address, map_at, value_address};
+use super::trail::Trail;
 use crate::fib::Table;
 use crate::helpers::{EVICT_HIGHEST, EVICT_SIGNED, HelperInfo, by_number};
 use crate::insn::helper;
@@ -48,6 +49,8 @@ pub(super) struct Run<'a> {
     pub(super) locked: Option<usize>,
     /// Room for a key and a value that a helper copies, kept between calls.
     pub(super) scratch: &'a mut (Vec<u8>, Vec<u8>),
+    /// Where decisions are written down, if anywhere.
+    pub(super) trail: Option<&'a mut Trail>,
 }
 
 /// A helper that can be called.
@@ -169,10 +172,14 @@ impl Run<'_> {
         key.clear();
         key.extend_from_slice(self.memory.read(args[1], key_bytes)?);
         let table = &mut self.memory.maps[map];
-        if is_of_maps {
-            return Ok(table.member(key).map_or(0, |inner| map_address(inner as usize)));
+        let found = match is_of_maps {
+            true => table.member(key).map(|inner| map_address(inner as usize)),
+            false => table.lookup(key, cpu).map(|cell| value_address(map, value_bytes, cell, 0)),
+        };
+        if let Some(trail) = &mut self.trail {
+            trail.lookup(map, key, found.is_some());
         }
-        Ok(table.lookup(key, cpu).map_or(0, |cell| value_address(map, value_bytes, cell, 0)))
+        Ok(found.unwrap_or(0))
     }
 
     fn map_update_elem(&mut self, args: [u64; 5]) -> Result<u64, Fault> {

@@ -17,8 +17,17 @@ const MOST_VALUES: usize = 12;
 /// The longest string that `%s` prints, its end included.
 const MOST_TEXT: usize = 1024;
 
-/// A number at the start of a text: how many bytes it takes, whether it is negative, and its amount.
-fn number(text: &[u8], flags: u64) -> Result<(u64, bool, u64), u64> {
+/// A number at the start of a text.
+#[derive(Debug, PartialEq, Eq)]
+struct Number {
+    /// How many bytes it takes.
+    len: u64,
+    negative: bool,
+    amount: u64,
+}
+
+/// Reads a number, or gives the error that the kernel gives.
+fn number(text: &[u8], flags: u64) -> Result<Number, u64> {
     let base = flags & BASE_MASK;
     if text.is_empty() || !matches!(base, 0 | 8 | 10 | 16) || flags & !BASE_MASK != 0 {
         return Err(INVALID);
@@ -52,7 +61,7 @@ fn number(text: &[u8], flags: u64) -> Result<(u64, bool, u64), u64> {
     match (overflows, count) {
         (true, _) => Err(OUT_OF_RANGE),
         (_, 0) => Err(INVALID),
-        _ => Ok(((before + prefix + count) as u64, negative, amount)),
+        _ => Ok(Number { len: (before + prefix + count) as u64, negative, amount }),
     }
 }
 
@@ -159,7 +168,7 @@ impl Run<'_> {
     }
 
     /// Reads a number, after the result was set to 0.
-    fn parse(&mut self, helper: &'static str, args: [u64; 5]) -> Result<Result<(u64, bool, u64), u64>, Fault> {
+    fn parse(&mut self, helper: &'static str, args: [u64; 5]) -> Result<Result<Number, u64>, Fault> {
         let len = length(helper, 2, args[1])?;
         let parsed = number(self.memory.read(args[0], len)?, args[2]);
         self.memory.write_any(args[3], 8)?.fill(0);
@@ -172,18 +181,18 @@ impl Run<'_> {
     }
 
     pub(super) fn strtol(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
-        let (taken, negative, amount) = match self.parse("strtol", args)? {
+        let Number { len, negative, amount } = match self.parse("strtol", args)? {
             Ok(parsed) => parsed,
             Err(error) => return Ok(error),
         };
         let value = if negative { 0i64.checked_sub_unsigned(amount) } else { i64::try_from(amount).ok() };
         let Some(value) = value else { return Ok(OUT_OF_RANGE) };
         self.store_number(args[3], value as u64)?;
-        Ok(taken)
+        Ok(len)
     }
 
     pub(super) fn strtoul(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
-        let (taken, negative, amount) = match self.parse("strtoul", args)? {
+        let Number { len, negative, amount } = match self.parse("strtoul", args)? {
             Ok(parsed) => parsed,
             Err(error) => return Ok(error),
         };
@@ -191,7 +200,7 @@ impl Run<'_> {
             return Ok(INVALID);
         }
         self.store_number(args[3], amount)?;
-        Ok(taken)
+        Ok(len)
     }
 
     /// The text that a format and its values make, or the error that the kernel gives.
@@ -382,16 +391,17 @@ mod tests {
 
     #[test]
     fn numbers_end_where_the_kernel_ends_them() {
-        let cases: [(&str, u64, Result<(u64, bool, u64), u64>); 16] = [
-            ("42", 10, Ok((2, false, 42))),
-            (" \t-17x", 0, Ok((5, true, 17))),
-            ("0x1F!", 0, Ok((4, false, 31))),
-            ("0x1F", 16, Ok((4, false, 31))),
-            ("1F", 16, Ok((2, false, 31))),
-            ("017", 0, Ok((3, false, 15))),
-            ("019", 0, Ok((2, false, 1))),
-            ("0xg", 0, Ok((1, false, 0))),
-            ("18446744073709551615", 10, Ok((20, false, u64::MAX))),
+        let good = |len, negative, amount| Ok(Number { len, negative, amount });
+        let cases = [
+            ("42", 10, good(2, false, 42)),
+            (" \t-17x", 0, good(5, true, 17)),
+            ("0x1F!", 0, good(4, false, 31)),
+            ("0x1F", 16, good(4, false, 31)),
+            ("1F", 16, good(2, false, 31)),
+            ("017", 0, good(3, false, 15)),
+            ("019", 0, good(2, false, 1)),
+            ("0xg", 0, good(1, false, 0)),
+            ("18446744073709551615", 10, good(20, false, u64::MAX)),
             ("18446744073709551616", 10, Err(OUT_OF_RANGE)),
             ("", 10, Err(INVALID)),
             ("-", 10, Err(INVALID)),

@@ -5,6 +5,11 @@ use crate::context::ContextLayout;
 use crate::insn::Insn;
 use crate::program::LineInfo;
 
+/// With the helpers that programs on packets have.
+fn check(program: &Program) -> Result<Code, ProgramError> {
+    super::check(program, &Helpers::of_packets())
+}
+
 fn array(name: &str, value_bytes: u32, max_entries: u32) -> MapDef {
     MapDef {
         name: name.into(),
@@ -95,8 +100,8 @@ fn what_is_wrong_with_the_code() {
             "r1 = map[two][0]+0 ll\nexit",
             "section `xdp`, instruction 0: address of byte 0 in map `two`, expected an array with one entry",
         ),
-        ("call 84\nexit", "section `xdp`, instruction 0: helper 84 (`sk_lookup_tcp`) is not among those that run here"),
-        ("call 4000\nexit", "section `xdp`, instruction 0: helper 4000 is not among those that run here"),
+        ("call 84\nexit", "section `xdp`, instruction 0: helper 84 (`sk_lookup_tcp`) is not supported"),
+        ("call 4000\nexit", "section `xdp`, instruction 0: helper 4000 is not supported"),
         (
             "call kfunc#1\nexit",
             "section `xdp`, instruction 0: found a call of a kernel function, expected a helper or a function of this program",

@@ -52,7 +52,7 @@ pub(super) struct Map {
     /// All cells, one after the other.
     values: Vec<u8>,
     table: Table,
-    /// Where the next packet's choices say what a full table forgets: these keys, when it needs room.
+    /// What a full table forgets when it needs room, where a run record says so.
     victims: Option<Vec<Vec<u8>>>,
 }
 
@@ -184,12 +184,6 @@ impl Map {
         }
     }
 
-    /// The keys of a map of programs, and what is under them.
-    pub(super) fn members(&self) -> impl Iterator<Item = u32> {
-        let members = if let Table::Members(members) = &self.table { Some(members) } else { None };
-        members.into_iter().flat_map(|members| members.values().copied())
-    }
-
     /// The keys that are there, ascending: indices of an array, keys of a hash table.
     pub(super) fn keys(&self) -> Vec<Vec<u8>> {
         let mut keys: Vec<Vec<u8>> = match &self.table {
@@ -217,14 +211,14 @@ impl Map {
         matches!(self.table, Table::Ports { given: false, .. })
     }
 
-    /// From now on a full table forgets these keys when it needs room, not those that were not used for longest.
-    pub(super) fn forget_next(&mut self, keys: Option<Vec<Vec<u8>>>) {
-        self.victims = keys;
+    /// When it needs room next, the table forgets these keys instead of the one that was not used for longest.
+    pub(super) fn forget_next(&mut self, keys: Vec<Vec<u8>>) {
+        self.victims = Some(keys);
     }
 
-    /// What was to be forgotten and is still there, because no room was needed.
-    pub(super) fn not_forgotten(&self) -> usize {
-        self.victims.as_ref().map_or(0, Vec::len)
+    /// The keys that were to be forgotten and are still there, because no room was needed.
+    pub(super) fn not_forgotten(&mut self) -> Vec<Vec<u8>> {
+        self.victims.take().unwrap_or_default()
     }
 
     /// Writes a value under a key: 0, or a negative error number as the kernel gives it. Of a value for each CPU, that of
