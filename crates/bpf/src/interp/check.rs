@@ -11,6 +11,7 @@ use super::memory::{MAX_MAPS, addressable_values};
 use super::run::Helpers;
 use crate::context::ContextLayout;
 use crate::helpers;
+use crate::lack::Want;
 use crate::map_kind::MapKind;
 use crate::op::{DecodeError, Op, Reg};
 use crate::program::{BPF_F_NO_PREALLOC, MapDef, Member, Program};
@@ -134,6 +135,9 @@ pub enum Flaw {
         /// Its name in brackets, where it has one.
         name: String,
     },
+    /// Something that the object asks its loader for.
+    #[error("{0}, which is not supported")]
+    Lack(Want),
     /// A map cannot be built.
     #[error("map `{map}`: {what} is {found}, expected {expected}")]
     Map {
@@ -154,6 +158,9 @@ pub(super) type Code = Vec<Option<Op>>;
 /// Checks a program that may call these helpers, and decodes it.
 pub(super) fn check(program: &Program, helpers: &Helpers) -> Result<Code, ProgramError> {
     let mut check = Check { program, helpers, findings: Vec::new() };
+    for lack in &program.lacks {
+        check.finding(lack.insn, Flaw::Lack(lack.want.clone()));
+    }
     check.maps();
     let code = check.code();
     check.findings.sort_by_key(|finding| finding.insn);
@@ -202,9 +209,13 @@ impl Check<'_> {
             }
         }
         let starts = self.functions(&code, &undecoded);
+        let lacking: BTreeSet<usize> = self.program.lacks.iter().map(|lack| lack.insn).collect();
         for (at, op) in code.iter().enumerate() {
             if let Some(op) = op {
-                self.instruction(at, *op);
+                // What is wrong with an instruction that lacks something is said already.
+                if !lacking.contains(&at) {
+                    self.instruction(at, *op);
+                }
                 self.jump(at, *op, &code, &undecoded, &starts);
             }
         }
