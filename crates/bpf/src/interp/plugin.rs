@@ -66,6 +66,12 @@ impl Plugin {
         Ok(Plugin(interp))
     }
 
+    /// Stops it after so many instructions.
+    #[must_use]
+    pub fn with_budget(self, instructions: u64) -> Plugin {
+        Plugin(self.0.with_budget(instructions))
+    }
+
     /// Runs it and gives `r0`.
     ///
     /// # Errors
