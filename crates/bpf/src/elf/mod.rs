@@ -24,8 +24,10 @@
 //! (the kernel wants one there); a column above 1023 becomes 0, not known; and an instruction that [`read()`] would refuse
 //! is refused by [`write()`] already.
 
+mod adapt;
 mod code;
 mod container;
+mod externs;
 mod link;
 mod maps;
 mod read;
@@ -34,8 +36,9 @@ mod sidecar;
 mod tests;
 mod write;
 
+pub use adapt::{Kernel, KernelTypeIndex};
 pub use code::CodeError;
-pub use read::{Object, ReadError, ReadFault, read};
+pub use read::{Object, ReadError, ReadFault, Refused, read, read_with};
 pub use write::{KernelTypes, WriteError, kernel_types, write};
 
 /// Largest number of slots in a program: what the kernel is ready to look at.
@@ -51,6 +54,8 @@ pub(crate) const MAX_COLUMN: u32 = (1 << 10) - 1;
 pub(crate) mod names {
     pub(crate) const TEXT: &str = ".text";
     pub(crate) const MAPS: &str = ".maps";
+    pub(crate) const KCONFIG: &str = ".kconfig";
+    pub(crate) const KSYMS: &str = ".ksyms";
     pub(crate) const LEGACY_MAPS: &str = "maps";
     pub(crate) const LICENSE: &str = "license";
     pub(crate) const BTF: &str = ".BTF";

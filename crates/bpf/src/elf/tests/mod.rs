@@ -1,10 +1,11 @@
 //! Objects in and out, with clang, the kernel and its tools as judges.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
-mod compiled;
+mod asks;
+pub(super) mod compiled;
 mod hostile;
 mod loading;
 mod random;
 mod roundtrip;
 pub(super) mod samples;
-mod scratch;
+pub(super) mod scratch;
