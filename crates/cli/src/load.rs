@@ -1,4 +1,4 @@
-//! From a path to a function: a source is compiled, an object read.
+//! From a path to a function: a source is compiled, a program in C compiled by clang, an object read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use flowloom_efsm::model::Function;
 use flowloom_efsm::{LowerOptions, compile, lower};
 
 use crate::args::FunctionArgs;
+use crate::compile::{compiled, is_program};
 use crate::failure::Failure;
 
 /// The first bytes of every ELF file.
@@ -28,6 +29,10 @@ impl Loaded {
         let bytes = std::fs::read(&args.path).map_err(|e| Failure::file("read", &args.path, &e))?;
         if bytes.starts_with(ELF_MAGIC) {
             return object(&bytes, args).map(|program| Loaded::Object(Arc::new(program)));
+        }
+        if is_program(&args.path) {
+            let program = compiled(&args.path, &bytes, &args.params)?.program(&args.path, args.program.as_deref())?;
+            return Ok(Loaded::Object(Arc::new(program)));
         }
         if let Some(program) = &args.program {
             return Err(Failure::Input(format!(

@@ -29,6 +29,7 @@ mod container;
 mod link;
 mod maps;
 mod read;
+mod shapes;
 mod sidecar;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ mod write;
 
 pub use code::CodeError;
 pub use read::{Object, ReadError, ReadFault, read};
+pub use shapes::{MapShape, map_shapes};
 pub use write::{KernelTypes, WriteError, kernel_types, write};
 
 /// Largest number of slots in a program: what the kernel is ready to look at.
