@@ -16,6 +16,7 @@ pub mod helpers;
 pub mod insn;
 pub mod interp;
 pub mod locks;
+mod map_kind;
 pub mod op;
 #[cfg(test)]
 mod op_gen;
@@ -23,5 +24,9 @@ mod program;
 
 pub use context::{Aged, ContextLayout, LayoutField, NO_DEADLINE, StateSuccessor, Succession};
 pub use insn::Insn;
-pub use interp::{Interpreter, ProgramError};
-pub use program::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MapDef, MapKind, Program};
+pub use interp::{Interpreter, Plugin, PluginError, ProgramError};
+pub use map_kind::MapKind;
+pub use program::{
+    BPF_F_MMAPABLE, BPF_F_NO_COMMON_LRU, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MapDef, Member, Program,
+    Sibling,
+};

@@ -1,34 +1,10 @@
 //! A program with its maps: what objects are read into, what the lowering makes, what every engine starts from.
 
+use std::sync::Arc;
+
 use crate::context::ContextLayout;
 use crate::insn::Insn;
-
-/// Kinds of maps, with the kernel's numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum MapKind {
-    /// Hash table.
-    Hash,
-    /// Array of fixed size; all entries always exist.
-    Array,
-    /// Ports to redirect to, by number.
-    Devmap,
-}
-
-impl MapKind {
-    /// The number in the kernel's `enum bpf_map_type`.
-    pub fn number(self) -> u32 {
-        match self {
-            MapKind::Hash => 1,
-            MapKind::Array => 2,
-            MapKind::Devmap => 14,
-        }
-    }
-
-    /// The kind with this number, if it is one of ours.
-    pub fn from_number(number: u32) -> Option<MapKind> {
-        [MapKind::Hash, MapKind::Array, MapKind::Devmap].into_iter().find(|k| k.number() == number)
-    }
-}
+use crate::map_kind::MapKind;
 
 /// Flag of a hash map: entries are allocated one by one, so that a full map holds exactly its declared size.
 pub const BPF_F_NO_PREALLOC: u32 = 1;
@@ -37,8 +13,11 @@ pub const BPF_F_RDONLY_PROG: u32 = 1 << 7;
 /// Flag: a data section that user space may map (`.data`, `.bss`, `.rodata`).
 pub const BPF_F_MMAPABLE: u32 = 1 << 10;
 
+/// Flag of an LRU table: each CPU has a list of its own.
+pub const BPF_F_NO_COMMON_LRU: u32 = 1 << 1;
+
 /// One map of a program.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MapDef {
     /// Its name: at most 15 bytes of letters, digits, `_` and `.` where the kernel is to see it whole.
     pub name: String,
@@ -56,6 +35,34 @@ pub struct MapDef {
     pub initial: Option<Vec<u8>>,
     /// For a context table of ours: what its records mean.
     pub layout: Option<ContextLayout>,
+    /// For a map of maps: what each map in it is.
+    pub inner: Option<Box<MapDef>>,
+    /// For a map of maps or of programs: what it holds from the start, by key.
+    pub members: Vec<(u32, Member)>,
+    /// Where in each value a `struct bpf_spin_lock` lies.
+    pub spin_lock: Option<u32>,
+}
+
+/// What a map of maps or of programs holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Member {
+    /// A map, by its index in [`Program::maps`].
+    Map(usize),
+    /// A program, by its index in [`Program::siblings`].
+    Program(usize),
+}
+
+/// A program of the same object, which tail calls may lead to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sibling {
+    /// Name of the function (the symbol).
+    pub name: String,
+    /// Section it stands in.
+    pub section: String,
+    /// The instructions; they name the maps of the program that it is a sibling of.
+    pub insns: Vec<Insn>,
+    /// Source lines, ascending by instruction.
+    pub lines: Vec<LineInfo>,
 }
 
 /// Where an instruction comes from.
@@ -91,6 +98,8 @@ pub struct Program {
     pub lines: Vec<LineInfo>,
     /// The licence that the kernel is told.
     pub license: String,
+    /// The programs of its object, itself among them, in their order; none where no map holds programs.
+    pub siblings: Arc<[Sibling]>,
 }
 
 impl Program {

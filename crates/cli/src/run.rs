@@ -88,7 +88,8 @@ pub(crate) fn read_state(path: &Path, loaded: &Loaded, program: &Program) -> Res
 /// Writes the state, without what only counts.
 pub(crate) fn write_state(path: &Path, snapshot: &Snapshot) -> Result<(), Failure> {
     let maps = snapshot.maps.clone().into_iter().filter(|(name, _)| !layout::is_instrument(name)).collect();
-    fs::write(path, Snapshot { maps }.to_json() + "\n").map_err(|e| Failure::file("written", path, &e))
+    let per_cpu = snapshot.per_cpu.clone();
+    fs::write(path, Snapshot { maps, per_cpu }.to_json() + "\n").map_err(|e| Failure::file("written", path, &e))
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {

@@ -21,7 +21,7 @@ mod record;
 mod snapshot;
 
 pub use datapath::{Datapath, EngineError, Refusal};
-pub use outcome::{Outcome, Output, Packet, Port, Verdict};
+pub use outcome::{Event, Outcome, Output, Packet, Port, Verdict};
 pub use ports::{PORT_COUNT, Ports};
 pub use record::{Choices, RANDOM_WORDS, RunRecord};
 pub use snapshot::{MapState, Snapshot, SnapshotError};

@@ -4,13 +4,32 @@ use std::fmt;
 
 /// The number of a port of the function, as rows see it in `pkt.port` and name it in `forward(p)`.
 ///
-/// Offline it is the pcapng interface or the position of the capture file; live it is bound to an interface.
+/// Offline it is the pcapng interface or the position of the capture file; live it is bound to an interface. What a CPU map
+/// redirects leaves by the port of a CPU, see [`Port::of_cpu`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Port(pub u32);
 
+/// Ports from this number on are CPUs.
+const FIRST_CPU: u32 = 1 << 31;
+
+impl Port {
+    /// Where a packet goes that a CPU map hands to the network stack on CPU number `cpu`.
+    pub fn of_cpu(cpu: u32) -> Port {
+        Port(FIRST_CPU | cpu)
+    }
+
+    /// The CPU, where this is the port of one.
+    pub fn cpu(self) -> Option<u32> {
+        (self.0 & FIRST_CPU != 0).then_some(self.0 & !FIRST_CPU)
+    }
+}
+
 impl fmt::Display for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        match self.cpu() {
+            Some(cpu) => write!(f, "cpu{cpu}"),
+            None => self.0.fmt(f),
+        }
     }
 }
 
@@ -79,6 +98,17 @@ pub struct Output {
     pub bytes: Vec<u8>,
 }
 
+/// A record that a function wrote for user space, by a perf event array or a ring buffer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// The map that it went through.
+    pub map: String,
+    /// The CPU whose buffer it went into; 0 for ring buffers, which all CPUs share.
+    pub cpu: u32,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
 /// What an engine did with one packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
@@ -86,16 +116,18 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// The packets that left: none for drops, one otherwise, several with clones.
     pub outputs: Vec<Output>,
+    /// What was written for user space, in order.
+    pub events: Vec<Event>,
 }
 
 impl Outcome {
     /// The packet is gone: `verdict` without outputs.
     pub fn gone(verdict: Verdict) -> Outcome {
-        Outcome { verdict, outputs: Vec::new() }
+        Outcome { verdict, outputs: Vec::new(), events: Vec::new() }
     }
 
     /// The packet leaves by `port` as `bytes`.
     pub fn sent(verdict: Verdict, port: Port, bytes: Vec<u8>) -> Outcome {
-        Outcome { verdict, outputs: vec![Output { port, bytes }] }
+        Outcome { verdict, outputs: vec![Output { port, bytes }], events: Vec::new() }
     }
 }

@@ -12,6 +12,8 @@ pub type MapState = BTreeMap<Vec<u8>, Vec<u8>>;
 pub struct Snapshot {
     /// Map name to contents.
     pub maps: BTreeMap<String, MapState>,
+    /// Maps with a value for each CPU, and of how many CPUs: their values stand one after the other, by CPU.
+    pub per_cpu: BTreeMap<String, u32>,
 }
 
 /// A snapshot that cannot be read, or does not fit the maps it is for.
@@ -66,6 +68,33 @@ fn hex_list(bytes: &[u8]) -> Value {
     Value::Array(bytes.iter().map(|b| Value::String(format!("0x{b:02x}"))).collect())
 }
 
+/// The values of an entry that has one for each CPU, as bpftool prints them.
+fn values_by_cpu(values: &[u8], cpus: u32) -> Value {
+    let value_bytes = (values.len() / cpus.max(1) as usize).max(1);
+    let by_cpu = (0..cpus).zip(values.chunks(value_bytes));
+    Value::Array(by_cpu.map(|(cpu, value)| json!({"cpu": cpu, "value": hex_list(value)})).collect())
+}
+
+/// Reads what [`values_by_cpu`] made: the values one after the other, and of how many CPUs.
+fn parse_values_by_cpu(map: &str, found: &Value) -> Result<(Vec<u8>, u32), SnapshotError> {
+    let form = |found: &Value| SnapshotError::Form {
+        map: map.to_owned(),
+        expected: "a list of {\"cpu\", \"value\"}, ascending from CPU 0, with values of one length",
+        found: found.to_string(),
+    };
+    let list = found.as_array().filter(|list| !list.is_empty()).ok_or_else(|| form(found))?;
+    let mut values = Vec::new();
+    let mut value_bytes = None;
+    for (cpu, item) in list.iter().enumerate() {
+        let value = parse_hex_list(map, &item["value"])?;
+        if item["cpu"].as_u64() != Some(cpu as u64) || *value_bytes.get_or_insert(value.len()) != value.len() {
+            return Err(form(item));
+        }
+        values.extend(value);
+    }
+    Ok((values, list.len() as u32))
+}
+
 fn parse_hex_list(map: &str, value: &Value) -> Result<Vec<u8>, SnapshotError> {
     let form = |found: &Value| SnapshotError::Form {
         map: map.to_owned(),
@@ -91,8 +120,12 @@ impl Snapshot {
             .maps
             .iter()
             .map(|(name, entries)| {
-                let list = entries.iter().map(|(k, v)| json!({"key": hex_list(k), "value": hex_list(v)})).collect();
-                (name.clone(), Value::Array(list))
+                let cpus = self.per_cpu.get(name);
+                let entry = |(key, value): (&Vec<u8>, &Vec<u8>)| match cpus {
+                    None => json!({"key": hex_list(key), "value": hex_list(value)}),
+                    Some(cpus) => json!({"key": hex_list(key), "values": values_by_cpu(value, *cpus)}),
+                };
+                (name.clone(), Value::Array(entries.iter().map(entry).collect()))
             })
             .collect();
         Value::Object(maps).to_string()
@@ -119,7 +152,21 @@ impl Snapshot {
             let mut entries = MapState::new();
             for item in list {
                 let key = parse_hex_list(name, &item["key"])?;
-                if entries.insert(key, parse_hex_list(name, &item["value"])?).is_some() {
+                let value = match item.get("values") {
+                    None => parse_hex_list(name, &item["value"])?,
+                    Some(values) => {
+                        let (values, cpus) = parse_values_by_cpu(name, values)?;
+                        if *snapshot.per_cpu.entry(name.clone()).or_insert(cpus) != cpus {
+                            return Err(SnapshotError::Form {
+                                map: name.clone(),
+                                expected: "values for as many CPUs in every entry",
+                                found: item.to_string(),
+                            });
+                        }
+                        values
+                    }
+                };
+                if entries.insert(key, value).is_some() {
                     return Err(SnapshotError::Form {
                         map: name.clone(),
                         expected: "each key once",
@@ -145,6 +192,27 @@ mod tests {
         let text = snapshot.to_json();
         assert_eq!(text, r#"{"conn":[{"key":["0x01","0xff"],"value":["0x00","0x10"]}],"empty":[]}"#);
         assert_eq!(Snapshot::from_json(&text), Ok(snapshot));
+    }
+
+    #[test]
+    fn values_by_cpu_there_and_back() {
+        let mut snapshot = Snapshot::default();
+        snapshot.maps.entry("hits".into()).or_default().insert(vec![7], vec![1, 2, 3, 4]);
+        snapshot.per_cpu.insert("hits".into(), 2);
+        let text = snapshot.to_json();
+        assert_eq!(
+            text,
+            r#"{"hits":[{"key":["0x07"],"values":[{"cpu":0,"value":["0x01","0x02"]},{"cpu":1,"value":["0x03","0x04"]}]}]}"#
+        );
+        assert_eq!(Snapshot::from_json(&text), Ok(snapshot));
+        for wrong in [
+            r#"{"m":[{"key":[],"values":[{"cpu":1,"value":["0x01"]}]}]}"#,
+            r#"{"m":[{"key":[],"values":[]}]}"#,
+            r#"{"m":[{"key":[],"values":[{"cpu":0,"value":["0x01"]},{"cpu":1,"value":[]}]}]}"#,
+        ] {
+            let error = Snapshot::from_json(wrong).expect_err(wrong).to_string();
+            assert!(error.starts_with("state of map `m`: expected a list of {\"cpu\""), "{error}");
+        }
     }
 
     #[test]

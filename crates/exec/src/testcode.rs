@@ -49,11 +49,19 @@ pub(crate) fn wide(dst: u8, src: u8, imm: i32) -> [Insn; 2] {
 
 pub(crate) fn map(name: &str, kind: MapKind) -> MapDef {
     let (name, initial, layout) = (name.to_owned(), None, None);
-    MapDef { name, kind, key_bytes: 4, value_bytes: 4, max_entries: 7, flags: 0, initial, layout }
+    MapDef { name, kind, key_bytes: 4, value_bytes: 4, max_entries: 7, flags: 0, initial, layout, ..MapDef::default() }
 }
 
 pub(crate) fn program(insns: impl IntoIterator<Item = Insn>) -> Program {
     let maps = vec![map("ports", MapKind::Devmap), map("other_ports", MapKind::Devmap), map("table", MapKind::Hash)];
     let (name, section, license) = ("f".to_owned(), "xdp".to_owned(), "GPL".to_owned());
-    Program { name, section, insns: insns.into_iter().collect(), maps, lines: Vec::new(), license }
+    Program {
+        name,
+        section,
+        insns: insns.into_iter().collect(),
+        maps,
+        lines: Vec::new(),
+        license,
+        ..Program::default()
+    }
 }

@@ -41,7 +41,7 @@ out:    r0 = 2
 
 fn map(name: &str, kind: MapKind, value_bytes: u32) -> MapDef {
     let (name, initial, layout) = (name.to_owned(), None, None);
-    MapDef { name, kind, key_bytes: 4, value_bytes, max_entries: 16, flags: 0, initial, layout }
+    MapDef { name, kind, key_bytes: 4, value_bytes, max_entries: 16, flags: 0, initial, layout, ..MapDef::default() }
 }
 
 /// A namespace and a file that go away with the test.

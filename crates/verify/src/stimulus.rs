@@ -242,7 +242,7 @@ impl Stimulus {
                     insistence.left = 0;
                 }
             }
-            return (arrival, Outcome { verdict: look.verdict, outputs: look.outputs });
+            return (arrival, Outcome { verdict: look.verdict, outputs: look.outputs, events: Vec::new() });
         }
         let step = self.step();
         self.time_ns = self.time_ns.saturating_add(step);
@@ -265,7 +265,7 @@ impl Stimulus {
             self.usual()
         };
         let look = self.send(&arrival);
-        let outcome = Outcome { verdict: look.verdict, outputs: look.outputs };
+        let outcome = Outcome { verdict: look.verdict, outputs: look.outputs, events: Vec::new() };
         (arrival, outcome)
     }
 

@@ -68,7 +68,10 @@ impl Datapath for Counting {
     fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
         let entries: MapState = self.counts.iter().map(|(k, n)| (vec![*k], n.to_le_bytes().to_vec())).collect();
         let noise = MapState::from([(vec![0], vec![u8::from(self.fault == Fault::None)])]);
-        Ok(Snapshot { maps: BTreeMap::from([("counts".into(), entries), ("fl_noise".into(), noise)]) })
+        Ok(Snapshot {
+            maps: BTreeMap::from([("counts".into(), entries), ("fl_noise".into(), noise)]),
+            ..Snapshot::default()
+        })
     }
 
     fn restore(&mut self, _state: &Snapshot) -> Result<(), EngineError> {

@@ -3,8 +3,8 @@ use flowloom_testkit::Rng;
 
 use super::*;
 use crate::disasm::{Text, disassemble};
+use crate::map_kind::MapKind;
 use crate::op::Op;
-use crate::program::MapKind;
 
 fn map(name: &str) -> MapDef {
     MapDef {
@@ -14,8 +14,7 @@ fn map(name: &str) -> MapDef {
         value_bytes: 8,
         max_entries: 4,
         flags: 0,
-        initial: None,
-        layout: None,
+        ..MapDef::default()
     }
 }
 

@@ -137,6 +137,7 @@ impl<'a> Linker<'a> {
             maps: self.maps.defs.clone(),
             lines,
             license: license.to_owned(),
+            ..Program::default()
         };
         code::split(&program.insns).map_err(|source| ReadFault::Code { program: program.name.clone(), source })?;
         let mut firsts = vec![false; program.insns.len()];

@@ -7,7 +7,8 @@ use super::read::ReadFault;
 use super::sidecar::{self, Sidecar};
 use super::{DataKind, names};
 use crate::btf::{Btf, Linkage, SecVar, Type, TypeId};
-use crate::program::{BPF_F_MMAPABLE, BPF_F_RDONLY_PROG, MapDef, MapKind};
+use crate::map_kind::MapKind;
+use crate::program::{BPF_F_MMAPABLE, BPF_F_RDONLY_PROG, MapDef};
 
 /// Largest number of maps in an object. One program of the kernel uses at most 64.
 const MAX_MAPS: usize = 4096;
@@ -165,7 +166,7 @@ impl Maps {
                 max_entries: 1,
                 flags,
                 initial: Some(initial),
-                layout: None,
+                ..MapDef::default()
             });
         }
         Ok(())
@@ -249,11 +250,7 @@ fn definition(btf: &Btf, map: &str, of: TypeId) -> Result<MapDef, ReadFault> {
         match name {
             "type" => {
                 let number = number()?;
-                kind = Some(MapKind::from_number(number).ok_or_else(|| ReadFault::MapKind {
-                    map: map.to_owned(),
-                    number,
-                    name: KINDS.get(number as usize).copied().unwrap_or("unknown"),
-                })?);
+                kind = Some(MapKind::from_number(number));
             }
             "max_entries" => max_entries = number()?,
             "map_flags" => flags = number()?,
@@ -278,7 +275,7 @@ fn definition(btf: &Btf, map: &str, of: TypeId) -> Result<MapDef, ReadFault> {
         return Err(fail(if key_bytes == 0 { "key" } else { "value" }, "its size is 0 bytes"));
     }
     let name = map.to_owned();
-    Ok(MapDef { name, kind, key_bytes, value_bytes, max_entries, flags, initial: None, layout: None })
+    Ok(MapDef { name, kind, key_bytes, value_bytes, max_entries, flags, ..MapDef::default() })
 }
 
 /// A size that may be given twice, if both agree.
@@ -299,41 +296,3 @@ impl Size {
         }
     }
 }
-
-/// Names of the kernel's kinds of maps, by number.
-const KINDS: [&str; 34] = [
-    "unspec",
-    "hash",
-    "array",
-    "prog_array",
-    "perf_event_array",
-    "percpu_hash",
-    "percpu_array",
-    "stack_trace",
-    "cgroup_array",
-    "lru_hash",
-    "lru_percpu_hash",
-    "lpm_trie",
-    "array_of_maps",
-    "hash_of_maps",
-    "devmap",
-    "sockmap",
-    "cpumap",
-    "xskmap",
-    "sockhash",
-    "cgroup_storage",
-    "reuseport_sockarray",
-    "percpu_cgroup_storage",
-    "queue",
-    "stack",
-    "sk_storage",
-    "devmap_hash",
-    "struct_ops",
-    "ringbuf",
-    "inode_storage",
-    "task_storage",
-    "bloom_filter",
-    "user_ringbuf",
-    "cgrp_storage",
-    "arena",
-];

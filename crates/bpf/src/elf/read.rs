@@ -3,7 +3,8 @@
 //! Goal: what a loader would hand to the kernel, as [`Program`]s. Steps: take the container apart; understand the types;
 //! read the maps; find the functions; link each program with what it calls ([`super::link`]). After it, nothing of a
 //! program depends on the object: maps are numbers, calls are distances. Limits: no adaptation to a kernel (CO-RE), no
-//! externs, no map definitions of the old kind, kinds of maps as far as [`crate::MapKind`] goes; all refused by name.
+//! externs, no map definitions of the old kind; all refused by name. Kinds of maps that nothing runs are read: the engines
+//! refuse them.
 
 use super::code::CodeError;
 use super::container::{Budget, Container};
@@ -93,9 +94,6 @@ pub enum ReadFault {
     /// A field of a map's definition.
     #[error("map `{map}`, `{what}`: {why}")]
     Definition { map: String, what: String, why: String },
-    /// A kind of map that is not supported.
-    #[error("map `{map}` is of kind {number} (`{name}`), supported are hash, array and devmap")]
-    MapKind { map: String, number: u32, name: &'static str },
     /// `.flowloom` does not fit the object.
     #[error("section `.flowloom`: {why}")]
     Sidecar { why: String },

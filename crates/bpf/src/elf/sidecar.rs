@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::context::{ContextLayout, LayoutField};
 use crate::locks::{CELL_BYTES, CELLS};
-use crate::program::{MapDef, MapKind};
+use crate::map_kind::MapKind;
+use crate::program::MapDef;
 
 /// The version that is written. Version 1, which had neither successors nor contexts from the start, is read as well.
 pub(super) const VERSION: u32 = 2;

@@ -19,7 +19,8 @@ use super::sidecar::Sidecar;
 use super::{DataKind, MAX_COLUMN, MAX_LINE, names};
 use crate::btf::{BtfError, Ext, ExtSection, FuncRecord, LineRecord};
 use crate::insn::{Insn, imm64};
-use crate::program::{BPF_F_MMAPABLE, BPF_F_RDONLY_PROG, LineInfo, MapDef, MapKind, Program};
+use crate::map_kind::MapKind;
+use crate::program::{BPF_F_MMAPABLE, BPF_F_RDONLY_PROG, LineInfo, MapDef, Program};
 pub use kernel::{KernelTypes, kernel_types};
 use types::{Definition, Types};
 

@@ -4,9 +4,10 @@ use flowloom_engine::{Choices, Output, Port, RANDOM_WORDS, Verdict};
 
 use super::fault::{Access, Fault};
 use super::memory::{CONTEXT_ADDRESS, Memory, map_at, value_address};
+use super::trail::Trail;
 use crate::helpers::{EVICT_HIGHEST, EVICT_SIGNED, HELPERS, HelperInfo};
 use crate::insn::helper;
-use crate::program::MapKind;
+use crate::map_kind::MapKind;
 
 /// Bits of `redirect_map`'s flags that are the verdict for an absent key.
 const ACTION_MASK: u64 = 3;
@@ -40,6 +41,8 @@ pub(super) struct Run<'a> {
     pub(super) outputs: Vec<Output>,
     /// Room for a key and a value that a helper copies, kept between calls.
     pub(super) scratch: &'a mut (Vec<u8>, Vec<u8>),
+    /// Where decisions are written down, if anywhere.
+    pub(super) trail: Option<&'a mut Trail>,
 }
 
 /// A helper that can be called.
@@ -102,7 +105,11 @@ impl Run<'_> {
         let table = &self.memory.maps[map];
         let def = table.def();
         let key = self.memory.read(args[1], def.key_bytes as usize)?;
-        Ok(table.lookup(key).map_or(0, |slot| value_address(map, def.value_bytes, slot, 0)))
+        let slot = table.lookup(key);
+        if let Some(trail) = &mut self.trail {
+            trail.lookup(map, key, slot.is_some());
+        }
+        Ok(slot.map_or(0, |slot| value_address(map, def.value_bytes, slot, 0)))
     }
 
     fn map_update_elem(&mut self, args: [u64; 5]) -> Result<u64, Fault> {

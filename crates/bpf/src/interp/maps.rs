@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use flowloom_engine::{MapState, SnapshotError};
 
 use crate::context::Aged;
-use crate::program::{BPF_F_RDONLY_PROG, MapDef, MapKind};
+use crate::map_kind::MapKind;
+use crate::program::{BPF_F_RDONLY_PROG, MapDef};
 
 /// -ENOENT
 const NO_ENTRY: i64 = -2;
@@ -69,11 +70,12 @@ impl Map {
             MapKind::Hash => {
                 (Table::Hash { slots: HashMap::new(), free: Vec::new(), graveyard: Vec::new() }, Vec::new())
             }
-            MapKind::Array => {
+            // Other kinds do not pass the check.
+            _ if def.kind != MapKind::Devmap => {
                 let zeros = || vec![0; size * def.max_entries as usize];
                 (Table::Array, def.initial.clone().unwrap_or_else(zeros))
             }
-            MapKind::Devmap => {
+            _ => {
                 let mut values = vec![0; size * def.max_entries as usize];
                 for (port, value) in (0u32..).zip(values.chunks_exact_mut(size)) {
                     value[..4].copy_from_slice(&port.to_le_bytes());

@@ -4,7 +4,8 @@ use super::alu;
 use super::calls::{Helper, Run};
 use super::check::Code;
 use super::fault::Fault;
-use super::memory::{CONTEXT_ADDRESS, MAX_FRAMES, frame_pointer, function_address, map_address, value_address};
+use super::memory::{MAX_FRAMES, frame_pointer, function_address, map_address, value_address};
+use super::trail::Branch;
 use crate::op::{AluOp, AtomicOp, Op, Operand, Reg, Size, Width};
 
 /// Checked code, ready to run.
@@ -77,17 +78,20 @@ fn target(at: usize, distance: i64) -> usize {
 
 /// Runs the program from its first instruction to its last `exit` and gives `r0`; a fault comes with its instruction.
 ///
-/// `visit` is told every instruction before it runs.
+/// `arguments` are what `r1` and the registers after it begin with; `visit` is told every instruction before it runs.
 pub(super) fn run(
     image: &Image,
     run: &mut Run<'_>,
+    arguments: &[u64],
     helpers: &[(i32, Helper)],
     budget: u64,
     counters: &mut Counters,
     mut visit: impl FnMut(usize),
 ) -> Result<u64, (usize, Fault)> {
     let mut regs = Registers { values: [0; 16], readable: 0, rounds: 0 };
-    regs.set(Reg::R1, CONTEXT_ADDRESS);
+    for (number, &argument) in (1..=5).filter_map(Reg::new).zip(arguments) {
+        regs.set(number, argument);
+    }
     regs.set(Reg::FP, frame_pointer(0));
     let mut callers: Vec<Caller> = Vec::new();
     let mut at = 0;
@@ -185,10 +189,13 @@ fn step(
         Op::JumpLong { distance } => return Ok(Next::At(target(at, distance.into()))),
         Op::Branch { width, cond, dst, src, off } => {
             let (a, b) = (regs.get(dst)?, regs.operand(src)?);
-            let holds = match width {
-                Width::W64 => alu::holds64(cond, a, b),
-                Width::W32 => alu::holds32(cond, a as u32, b as u32),
+            let (holds, operands) = match width {
+                Width::W64 => (alu::holds64(cond, a, b), (a, b)),
+                Width::W32 => (alu::holds32(cond, a as u32, b as u32), (a as u32 as u64, b as u32 as u64)),
             };
+            if let Some(trail) = &mut run.trail {
+                trail.branch(Branch { insn: at, operands, taken: holds });
+            }
             if holds {
                 return Ok(Next::At(target(at, off.into())));
             }

@@ -11,12 +11,13 @@ use flowloom_engine::{Choices, Datapath, EngineError, Outcome, Packet, Port};
 
 use super::*;
 use crate::asm::assemble;
-use crate::program::{BPF_F_RDONLY_PROG, MapDef, MapKind};
+use crate::map_kind::MapKind;
+use crate::program::{BPF_F_RDONLY_PROG, MapDef};
 
 const CHOICES: Choices = Choices { now_ns: 1_000_000_007, random: [11, 12, 13, 14, 15, 16, 17, 18], cpu: 3 };
 
 fn map(name: &str, kind: MapKind, key_bytes: u32, value_bytes: u32, max_entries: u32) -> MapDef {
-    MapDef { name: name.into(), kind, key_bytes, value_bytes, max_entries, flags: 0, initial: None, layout: None }
+    MapDef { name: name.into(), kind, key_bytes, value_bytes, max_entries, flags: 0, ..MapDef::default() }
 }
 
 /// A hash, an array, ports, constants and variables.
@@ -49,7 +50,7 @@ impl Interpreter {
     /// The whole `r0` for a packet.
     fn r0(&mut self, packet: &[u8]) -> Result<u64, String> {
         self.memory.start(packet, 7);
-        let result = self.run(&CHOICES).map(|(r0, ..)| r0).map_err(|error| error.to_string());
+        let result = self.run(&CHOICES).map(|returned| returned.r0).map_err(|error| error.to_string());
         self.memory.maps.iter().for_each(Map::check_invariants);
         result
     }

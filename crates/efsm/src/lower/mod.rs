@@ -174,7 +174,15 @@ pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, Low
     while maps.iter().any(|map| map.name == name) {
         name.push_str("_xdp");
     }
-    Ok(Program { name, section: SECTION.to_owned(), insns, maps, lines, license: LICENSE.to_owned() })
+    Ok(Program {
+        name,
+        section: SECTION.to_owned(),
+        insns,
+        maps,
+        lines,
+        license: LICENSE.to_owned(),
+        ..Program::default()
+    })
 }
 
 /// Instructions with their lines and maps.
@@ -320,8 +328,8 @@ impl<'a> Lowering<'a> {
                     value_bytes: record.len_bytes,
                     max_entries: capacity(stateful) as u32,
                     flags: BPF_F_NO_PREALLOC,
-                    initial: None,
                     layout: Some(record.describe(element, stateful)),
+                    ..MapDef::default()
                 }));
                 plan.layout = Some(record);
                 plan.timers = layout::timers(element, stateful);
@@ -337,7 +345,7 @@ impl<'a> Lowering<'a> {
                 max_entries: 1,
                 flags: BPF_F_MMAPABLE,
                 initial: Some(data),
-                layout: None,
+                ..MapDef::default()
             })
         });
         let forwards = |terminal: &Terminal| matches!(terminal, Terminal::Forward(_) | Terminal::Flood);
@@ -595,7 +603,7 @@ impl<'a> Lowering<'a> {
 }
 
 fn plain_map(name: &str, kind: MapKind, key_bytes: u32, value_bytes: u32, max_entries: u32, flags: u32) -> MapDef {
-    MapDef { name: name.to_owned(), kind, key_bytes, value_bytes, max_entries, flags, initial: None, layout: None }
+    MapDef { name: name.to_owned(), kind, key_bytes, value_bytes, max_entries, flags, ..MapDef::default() }
 }
 
 fn key_bytes(function: &Function, stateful: &crate::model::Stateful) -> u32 {

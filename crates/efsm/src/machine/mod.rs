@@ -382,7 +382,7 @@ impl Datapath for Machine {
             Then::Flood | Then::Element(_) => (Verdict::Redirect, self.ports.flooded(packet.port)),
         };
         outputs.extend(ports.into_iter().map(|port| Output { port, bytes: bytes.clone() }));
-        Ok(Outcome { verdict, outputs })
+        Ok(Outcome { verdict, outputs, events: Vec::new() })
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {

@@ -130,7 +130,8 @@ fn preloaded_contexts_are_taken_as_they_are() {
         (record(NONE, 4, 6, 7, 1), "no idle timer in a state"),
         (record(5, 4, 6, 7, 1), "no idle timer in a state"),
     ] {
-        let start = Snapshot { maps: [("e".to_owned(), [(vec![0, 1, 0, 0], odd)].into())].into() };
+        let start =
+            Snapshot { maps: [("e".to_owned(), [(vec![0, 1, 0, 0], odd)].into())].into(), ..Snapshot::default() };
         let error = Machine::new(function.clone()).restore(&start).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }

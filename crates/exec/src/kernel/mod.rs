@@ -157,7 +157,8 @@ impl Datapath for KernelEngine {
             let message = format!("the packet is {} bytes, expected at most {OUTPUT_BYTES}", result.bytes);
             system("read the packet", io::Error::new(io::ErrorKind::InvalidData, message))
         })?;
-        Ok(Outcome { verdict, outputs: ports.into_iter().map(|port| Output { port, bytes: bytes.to_vec() }).collect() })
+        let outputs = ports.into_iter().map(|port| Output { port, bytes: bytes.to_vec() }).collect();
+        Ok(Outcome { verdict, outputs, events: Vec::new() })
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {

@@ -335,7 +335,7 @@ fn state_that_does_not_fit_changes_nothing() {
     let before = engine.snapshot().expect("readable");
     let mut refuses = |name: &str, entries: MapState| {
         let good = ("unused".to_owned(), MapState::from([(vec![1; 3], vec![2; 16])]));
-        let state = Snapshot { maps: BTreeMap::from([good, (name.to_owned(), entries)]) };
+        let state = Snapshot { maps: BTreeMap::from([good, (name.to_owned(), entries)]), ..Snapshot::default() };
         let error = engine.restore(&state).expect_err("does not fit");
         assert_eq!(engine.snapshot().expect("readable"), before);
         match error {
@@ -368,7 +368,10 @@ fn full_table_is_read_whole() {
     let mut engine = loaded(&stateful());
     let entries: MapState =
         (0..2000_u32).map(|i| (i.to_le_bytes()[..3].to_vec(), [i.to_le_bytes(); 4].concat())).collect();
-    let state = Snapshot { maps: BTreeMap::from([("contexts_with_a_long_name".to_owned(), entries.clone())]) };
+    let state = Snapshot {
+        maps: BTreeMap::from([("contexts_with_a_long_name".to_owned(), entries.clone())]),
+        ..Snapshot::default()
+    };
     engine.restore(&state).expect("fits exactly");
     assert_eq!(engine.snapshot().expect("readable").maps["contexts_with_a_long_name"], entries);
     engine.restore(&state).expect("fits again");

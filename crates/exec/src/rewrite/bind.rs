@@ -149,7 +149,7 @@ fn verdicts_map() -> MapDef {
         max_entries: 1,
         flags: BPF_F_MMAPABLE,
         initial: Some(vec![0; VERDICTS_BYTES]),
-        layout: None,
+        ..MapDef::default()
     }
 }
 

@@ -98,6 +98,6 @@ pub(super) fn map() -> MapDef {
         max_entries: 1,
         flags: 0,
         initial: Some(vec![0; RECORD_BYTES]),
-        layout: None,
+        ..MapDef::default()
     }
 }

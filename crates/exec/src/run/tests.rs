@@ -36,7 +36,7 @@ impl Datapath for Recorder {
         let mut bytes = packet.bytes.to_vec();
         bytes.push(0xff);
         let outputs = vec![Output { port: Port(5), bytes }; 2];
-        Ok(Outcome { verdict: Verdict::Redirect, outputs })
+        Ok(Outcome { verdict: Verdict::Redirect, outputs, events: Vec::new() })
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {

@@ -170,8 +170,7 @@ impl Description {
             value_bytes: len_bytes as u32,
             max_entries: 1,
             flags: 0,
-            initial: None,
-            layout: None,
+            ..MapDef::default()
         }
     }
 }

@@ -93,7 +93,7 @@ impl Table {
 
     /// What it is, where that is one of ours.
     pub fn kind(&self) -> Option<MapKind> {
-        MapKind::from_number(self.info.kind)
+        Some(MapKind::from_number(self.info.kind)).filter(|kind| kind.is_known())
     }
 
     /// Length of a key.

@@ -92,7 +92,7 @@ impl ContextCheck {
             flowloom_engine::EngineError::Snapshot(error) => error,
             other => SnapshotError::Json(other.to_string()),
         };
-        machine.restore(&Snapshot { maps }).map_err(failed)?;
+        machine.restore(&Snapshot { maps, ..Snapshot::default() }).map_err(failed)?;
         machine.sweep(now_ns).map_err(failed)?;
         let element = &function.elements[self.element];
         let Some(stateful) = &element.stateful else { return Ok(Vec::new()) };

@@ -7,7 +7,8 @@ use flowloom_testkit::{Rng, skip};
 use super::scratch::{Scratch, name, output, run, text};
 use crate::elf::{Object, read, write};
 use crate::insn::{call, class, imm64, jmp};
-use crate::program::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, MapKind, Program};
+use crate::map_kind::MapKind;
+use crate::program::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, Program};
 
 const HEAD: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
 
@@ -305,12 +306,6 @@ fn what_is_not_supported_is_refused_by_name() {
         )
     };
     let cases = [
-        (
-            map(
-                "__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 1); __type(key, int); __type(value, int);",
-            ),
-            "map `m` is of kind 6 (`percpu_array`)",
-        ),
         (map("__uint(type, BPF_MAP_TYPE_ARRAY); __type(key, int);"), "map `m`, `value`: neither"),
         (map("__uint(type, BPF_MAP_TYPE_ARRAY); __type(key, int); __type(value, struct nobody);"), "declaration"),
         (

@@ -8,7 +8,8 @@ use super::samples::{call_local, data, exit, load64, mov};
 use crate::context::{ContextLayout, LayoutField, StateSuccessor, Succession};
 use crate::insn::{Insn, alu, class, imm64, jmp, mode, size};
 use crate::locks::Locks;
-use crate::program::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MapDef, MapKind, Program};
+use crate::map_kind::MapKind;
+use crate::program::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MapDef, Program};
 
 const TEXTS: [&str; 8] =
     ["", "x", "  in idle when a < b", "\tif (x) {", "größer ≥ 3", "\"quoted\\\"", "\u{1}\u{7f}", "}"];
@@ -77,7 +78,7 @@ pub(super) fn loadable_maps(rng: &mut Rng) -> Vec<MapDef> {
         let (key_bytes, value_bytes, flags) = match kind {
             MapKind::Hash => (1 + rng.below(40) as u32, 1 + rng.below(70) as u32, BPF_F_NO_PREALLOC),
             MapKind::Array => (4, 1 + rng.below(70) as u32, *rng.pick(&[0, BPF_F_MMAPABLE])),
-            MapKind::Devmap => (4, *rng.pick(&[4, 8]), 0),
+            _ => (4, *rng.pick(&[4, 8]), 0),
         };
         let mut layout = (kind != MapKind::Devmap && rng.chance(1, 2)).then(|| layout(rng, key_bytes, value_bytes));
         if let (MapKind::Hash, Some(layout)) = (kind, &mut layout) {
@@ -86,7 +87,7 @@ pub(super) fn loadable_maps(rng: &mut Rng) -> Vec<MapDef> {
         }
         let name = format!("{}{number}", rng.pick(&["table", "_t.x", "ports"]));
         let max_entries = 2 + rng.below(100) as u32;
-        maps.push(MapDef { name, kind, key_bytes, value_bytes, max_entries, flags, initial: None, layout });
+        maps.push(MapDef { name, kind, key_bytes, value_bytes, max_entries, flags, layout, ..MapDef::default() });
     }
     for name in [".data", ".data.x", ".rodata", ".rodata.str1.1", ".bss"] {
         if rng.chance(1, 3) {
@@ -208,5 +209,6 @@ pub(super) fn program(rng: &mut Rng) -> Program {
         maps,
         lines,
         license: (*rng.pick(&["", "GPL", "Apache-2.0 OR MIT"])).to_owned(),
+        ..Program::default()
     }
 }

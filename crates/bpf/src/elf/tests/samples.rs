@@ -2,7 +2,8 @@
 
 use crate::context::{ContextLayout, LayoutField};
 use crate::insn::{Insn, alu, call, class, helper, imm64, jmp, mode, size};
-use crate::program::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MapDef, MapKind, Program};
+use crate::map_kind::MapKind;
+use crate::program::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MapDef, Program};
 
 pub(super) fn mov(dst: u8, imm: i32) -> Insn {
     Insn { code: class::ALU64 | alu::MOV, dst, imm, ..Insn::default() }
@@ -27,7 +28,7 @@ pub(super) fn call_local(distance: i32) -> Insn {
 
 fn map(name: &str, kind: MapKind, key_bytes: u32, value_bytes: u32, max_entries: u32, flags: u32) -> MapDef {
     let name = name.to_owned();
-    MapDef { name, kind, key_bytes, value_bytes, max_entries, flags, initial: None, layout: None }
+    MapDef { name, kind, key_bytes, value_bytes, max_entries, flags, ..MapDef::default() }
 }
 
 pub(super) fn data(name: &str, flags: u32, initial: &[u8]) -> MapDef {
@@ -114,6 +115,7 @@ pub(in crate::elf) fn everything() -> Program {
             line(23, 21, 1023, "}"),
         ],
         license: "Dual MIT/GPL".to_owned(),
+        ..Program::default()
     }
 }
 

@@ -7,7 +7,8 @@ use super::types::Types;
 use super::{WriteError, check_data, check_lines, check_map, line_records};
 use crate::btf::TypeId;
 use crate::elf::code;
-use crate::program::{MapKind, Program};
+use crate::map_kind::MapKind;
+use crate::program::Program;
 
 /// The types of a program and its maps.
 #[derive(Debug, Clone, PartialEq, Eq)]

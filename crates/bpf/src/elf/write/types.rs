@@ -4,7 +4,8 @@ use super::WriteError;
 use crate::btf::{Btf, BtfError, Builder, Composite, Linkage, Member, Name, SecVar, Type, TypeId};
 use crate::context::ContextLayout;
 use crate::elf::sidecar::check_layout;
-use crate::program::{MapDef, MapKind};
+use crate::map_kind::MapKind;
+use crate::program::MapDef;
 
 /// Longest name in type information; the kernel takes more, `bpftool` prints less.
 const MAX_IDENTIFIER: usize = 127;

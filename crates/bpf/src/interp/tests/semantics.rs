@@ -277,3 +277,23 @@ fn instructions_are_counted() {
     assert_eq!((interp.executed(), interp.calls()), (2 * 14, 2));
     assert_eq!(interp.profile(), Some(&[2, 0, 10, 10, 2, 2, 2][..]));
 }
+
+#[test]
+fn decisions_are_written_down() {
+    let text = "r1 = *(u32 *)(r1 + 16)\nr6 = 0x100000007 ll\nif w6 > 7 goto end\nif r6 > 7 goto ask\nend: r0 = 0\nexit\n\
+                ask: *(u32 *)(r10 - 4) = r1\nr2 = r10\nr2 += -4\nr1 = map[hash] ll\ncall map_lookup_elem\n\
+                if r0 == 0 goto end\nr0 = 1\nexit";
+    let mut interp = interp(text).with_trail();
+    let branches = |end| [(3, (7, 7), false), (4, (0x1_0000_0007, 7), true), (13, end, end.0 == 0)];
+    let expected = |key: [u8; 4], found, end| Trail {
+        branches: branches(end).map(|(insn, operands, taken)| Branch { insn, operands, taken }).to_vec(),
+        lookups: vec![Lookup { map: 0, key: key.to_vec(), found }],
+    };
+    assert_eq!(interp.r0(&[]), Ok(0));
+    assert_eq!(interp.trail(), Some(&expected([0; 4], false, (0, 0))));
+    interp.memory.maps[0].update(&[0; 4], &[1; 8], 0);
+    assert_eq!(interp.r0(&[]), Ok(1));
+    let address = interp.trail().unwrap().branches[2].operands.0;
+    // Only the last packet's.
+    assert_eq!(interp.trail(), Some(&expected([0; 4], true, (address, 0))));
+}

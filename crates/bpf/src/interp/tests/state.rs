@@ -154,6 +154,7 @@ fn snapshots_name_what_can_change() {
             ("hash".to_owned(), MapState::from([entry(3, &[2, 1, 0, 0, 0, 0, 0, 0])])),
             (".data".to_owned(), MapState::from([entry(0, &data)])),
         ]),
+        ..Snapshot::default()
     };
     assert_eq!(state, expected);
 
@@ -162,7 +163,10 @@ fn snapshots_name_what_can_change() {
     assert_eq!(interp.snapshot().unwrap(), first);
     interp.restore(&state).unwrap();
     assert_eq!(interp.snapshot().unwrap(), state);
-    let only = Snapshot { maps: BTreeMap::from([("array".to_owned(), MapState::from([entry(2, &[5; 8])]))]) };
+    let only = Snapshot {
+        maps: BTreeMap::from([("array".to_owned(), MapState::from([entry(2, &[5; 8])]))]),
+        ..Snapshot::default()
+    };
     interp.restore(&only).unwrap();
     let after = interp.snapshot().unwrap();
     assert_eq!(after.maps["array"].values().map(|v| v[0]).collect::<Vec<_>>(), [0, 0, 5, 0]);
@@ -175,6 +179,7 @@ fn state_that_does_not_fit_changes_nothing() {
     let good = [("array", vec![entry(1, &[7; 8])])];
     let snapshot = |maps: &[(&str, Entries)]| Snapshot {
         maps: maps.iter().map(|(name, entries)| ((*name).to_owned(), entries.iter().cloned().collect())).collect(),
+        ..Snapshot::default()
     };
     interp.restore(&snapshot(&good)).unwrap();
     let before = interp.snapshot().unwrap();
@@ -208,6 +213,7 @@ fn contexts_from_the_start() {
     let mut interp = Interpreter::new(Arc::new(program)).unwrap();
     let state = |entries: Vec<(Vec<u8>, Vec<u8>)>| Snapshot {
         maps: BTreeMap::from([("ctx".to_owned(), entries.into_iter().collect::<MapState>())]),
+        ..Snapshot::default()
     };
     let initial = state(preloaded);
     assert_eq!(interp.snapshot().unwrap(), initial);
@@ -234,7 +240,7 @@ fn sweeping_removes_what_is_due() {
         .map(|((idle, hard), key)| entry(key, &record(idle, hard)))
         .collect();
     let maps = BTreeMap::from([("ctx".to_owned(), entries.clone()), ("plain".to_owned(), entries.clone())]);
-    interp.restore(&Snapshot { maps }).unwrap();
+    interp.restore(&Snapshot { maps, ..Snapshot::default() }).unwrap();
     for (now, left) in [(98, vec![0, 1, 2, 3, 4]), (99, vec![0, 1, 2, 3]), (100, vec![2, 3]), (u64::MAX, vec![3])] {
         interp.sweep(now).unwrap();
         interp.memory.maps.iter().for_each(Map::check_invariants);

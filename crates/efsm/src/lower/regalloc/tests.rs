@@ -335,8 +335,7 @@ fn allocated_code_does_what_virtual_code_does() {
             value_bytes: 8,
             max_entries: 8,
             flags: BPF_F_NO_PREALLOC,
-            initial: None,
-            layout: None,
+            ..MapDef::default()
         };
         let program = Program { section: "xdp".to_owned(), insns, maps: vec![map], ..Program::default() };
         let mut interp = Interpreter::new(Arc::new(program)).expect("code is well formed");

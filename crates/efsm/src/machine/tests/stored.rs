@@ -113,7 +113,10 @@ fn a_preloaded_default_context_stays_until_a_row_changes_it() {
          on a when udp.dport == 1 stay { forward(n); } on a when udp.dport == 2 stay { n = 7; forward(n); }
          on a when udp.dport == 3 -> a { forward(n); } on a stay { n = 9; forward(n); } }",
     );
-    let state = Snapshot { maps: [("e".to_owned(), [(vec![0, 7, 0, 0], vec![0, 0, 0, 0, 7, 0, 0, 0])].into())].into() };
+    let state = Snapshot {
+        maps: [("e".to_owned(), [(vec![0, 7, 0, 0], vec![0, 0, 0, 0, 7, 0, 0, 0])].into())].into(),
+        ..Snapshot::default()
+    };
     for (port, left) in [(1, "00070000 a n=7"), (2, ""), (3, ""), (4, "00070000 a n=9")] {
         s.machine.restore(&state).expect("fits");
         s.at(0, &to(port));

@@ -1,0 +1,193 @@
+//! Kinds of maps.
+
+use std::fmt;
+
+/// Kinds of maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum MapKind {
+    /// Hash table.
+    Hash,
+    /// Array of fixed size; all entries always exist.
+    #[default]
+    Array,
+    /// Programs, for tail calls.
+    ProgArray,
+    /// Where `perf_event_output` puts records, by CPU.
+    PerfEventArray,
+    /// Hash table with a value for each CPU.
+    PerCpuHash,
+    /// Array with a value for each CPU.
+    PerCpuArray,
+    /// Hash table that makes room by forgetting what was not used lately.
+    LruHash,
+    /// The same, with a value for each CPU.
+    LruPerCpuHash,
+    /// Longest-prefix match.
+    LpmTrie,
+    /// Array of maps.
+    ArrayOfMaps,
+    /// Hash table of maps.
+    HashOfMaps,
+    /// Ports to redirect to, by number.
+    Devmap,
+    /// Ports to redirect to, by any 4-byte key.
+    DevmapHash,
+    /// CPUs to redirect to, by number.
+    Cpumap,
+    /// Records to user space, in order.
+    RingBuf,
+    /// A kind that Flowloom knows by name at most, with its number in the kernel.
+    Other(u32),
+}
+
+/// The kernel's kinds by number, with the names that bpftool gives them [Linux uapi/bpf.h].
+const NAMES: [&str; 34] = [
+    "unspec",
+    "hash",
+    "array",
+    "prog_array",
+    "perf_event_array",
+    "percpu_hash",
+    "percpu_array",
+    "stack_trace",
+    "cgroup_array",
+    "lru_hash",
+    "lru_percpu_hash",
+    "lpm_trie",
+    "array_of_maps",
+    "hash_of_maps",
+    "devmap",
+    "sockmap",
+    "cpumap",
+    "xskmap",
+    "sockhash",
+    "cgroup_storage",
+    "reuseport_sockarray",
+    "percpu_cgroup_storage",
+    "queue",
+    "stack",
+    "sk_storage",
+    "devmap_hash",
+    "struct_ops",
+    "ringbuf",
+    "inode_storage",
+    "task_storage",
+    "bloom_filter",
+    "user_ringbuf",
+    "cgrp_storage",
+    "arena",
+];
+
+impl MapKind {
+    /// The kinds that Flowloom runs.
+    pub const ALL: [MapKind; 15] = [
+        MapKind::Hash,
+        MapKind::Array,
+        MapKind::ProgArray,
+        MapKind::PerfEventArray,
+        MapKind::PerCpuHash,
+        MapKind::PerCpuArray,
+        MapKind::LruHash,
+        MapKind::LruPerCpuHash,
+        MapKind::LpmTrie,
+        MapKind::ArrayOfMaps,
+        MapKind::HashOfMaps,
+        MapKind::Devmap,
+        MapKind::DevmapHash,
+        MapKind::Cpumap,
+        MapKind::RingBuf,
+    ];
+
+    /// The number in the kernel's `enum bpf_map_type`.
+    pub const fn number(self) -> u32 {
+        match self {
+            MapKind::Hash => 1,
+            MapKind::Array => 2,
+            MapKind::ProgArray => 3,
+            MapKind::PerfEventArray => 4,
+            MapKind::PerCpuHash => 5,
+            MapKind::PerCpuArray => 6,
+            MapKind::LruHash => 9,
+            MapKind::LruPerCpuHash => 10,
+            MapKind::LpmTrie => 11,
+            MapKind::ArrayOfMaps => 12,
+            MapKind::HashOfMaps => 13,
+            MapKind::Devmap => 14,
+            MapKind::Cpumap => 16,
+            MapKind::DevmapHash => 25,
+            MapKind::RingBuf => 27,
+            MapKind::Other(number) => number,
+        }
+    }
+
+    /// The kind with this number.
+    pub fn from_number(number: u32) -> MapKind {
+        MapKind::ALL.into_iter().find(|kind| kind.number() == number).unwrap_or(MapKind::Other(number))
+    }
+
+    /// The name that bpftool gives it, where it has one.
+    pub fn name(self) -> Option<&'static str> {
+        NAMES.get(self.number() as usize).copied()
+    }
+
+    /// Whether Flowloom runs it.
+    pub fn is_known(self) -> bool {
+        !matches!(self, MapKind::Other(_))
+    }
+
+    /// Whether each entry has a value for each CPU.
+    pub fn is_per_cpu(self) -> bool {
+        matches!(self, MapKind::PerCpuHash | MapKind::PerCpuArray | MapKind::LruPerCpuHash)
+    }
+
+    /// Whether full tables make room by themselves.
+    pub fn is_lru(self) -> bool {
+        matches!(self, MapKind::LruHash | MapKind::LruPerCpuHash)
+    }
+
+    /// Whether keys are indices below the number of entries.
+    pub fn is_indexed(self) -> bool {
+        use MapKind::{Array, ArrayOfMaps, Cpumap, Devmap, PerCpuArray, PerfEventArray, ProgArray};
+        matches!(self, Array | PerCpuArray | ProgArray | PerfEventArray | ArrayOfMaps | Devmap | Cpumap)
+    }
+
+    /// Whether entries are where packets can be redirected to.
+    pub fn is_redirect(self) -> bool {
+        matches!(self, MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap)
+    }
+
+    /// Whether entries are maps.
+    pub fn is_of_maps(self) -> bool {
+        matches!(self, MapKind::ArrayOfMaps | MapKind::HashOfMaps)
+    }
+
+    /// Whether programs read and write values through pointers that lookups give them.
+    pub fn has_values(self) -> bool {
+        use MapKind::{Array, Hash, LpmTrie, LruHash, LruPerCpuHash, PerCpuArray, PerCpuHash};
+        matches!(self, Hash | Array | PerCpuHash | PerCpuArray | LruHash | LruPerCpuHash | LpmTrie)
+    }
+}
+
+impl fmt::Display for MapKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.pad(name),
+            None => write!(f, "kind {}", self.number()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_lead_back_and_names_are_the_kernels() {
+        for kind in MapKind::ALL {
+            assert_eq!(MapKind::from_number(kind.number()), kind);
+        }
+        assert_eq!(MapKind::from_number(15), MapKind::Other(15));
+        let names = [MapKind::LpmTrie, MapKind::DevmapHash, MapKind::Other(15), MapKind::Other(99)];
+        assert_eq!(names.map(|kind| kind.to_string()), ["lpm_trie", "devmap_hash", "sockmap", "kind 99"]);
+    }
+}
