@@ -14,6 +14,14 @@ struct {
 	__type(value, __u64);
 } protocols SEC(".maps");
 
+static __always_inline void count_packet(__u32 proto)
+{
+	__u64 *packets = bpf_map_lookup_elem(&protocols, &proto);
+
+	if (packets)
+		*packets += 1;
+}
+
 /* What is not IP, and IP that is cut short, counts as protocol 0. */
 static __always_inline __u32 protocol_of(void *pos, void *end, __be16 type)
 {
@@ -36,7 +44,6 @@ static __always_inline int count_protocol(struct xdp_md *ctx)
 	void *end = (void *)(long)ctx->data_end;
 	struct eth_hdr *eth = (void *)(long)ctx->data;
 	void *pos = eth + 1;
-	__u64 *count;
 	__u32 proto;
 	__be16 type;
 
@@ -55,9 +62,7 @@ static __always_inline int count_protocol(struct xdp_md *ctx)
 		type = vlan->encapsulated_proto;
 	}
 	proto = protocol_of(pos, end, type);
-	count = bpf_map_lookup_elem(&protocols, &proto);
-	if (count)
-		*count += 1;
+	count_packet(proto);
 	return proto;
 }
 

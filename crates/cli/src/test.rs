@@ -231,6 +231,11 @@ fn run(
             });
         }
     }
+    // What most scenarios are about comes first.
+    loaded.sort_by_key(|(choice, _)| {
+        let all = subject.suites.iter().flat_map(|suite| suite.scenarios());
+        std::cmp::Reverse(all.filter(|scenario| Choice::of(scenario) == *choice).count())
+    });
     loaded.iter().for_each(|(_, loaded)| loaded.reached(&mut tested.lines));
     if let Some(function) = loaded.first().and_then(|(_, loaded)| loaded.function()) {
         let mut reached = Reached::new(function);

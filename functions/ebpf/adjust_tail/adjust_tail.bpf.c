@@ -18,13 +18,6 @@
 
 #define ANSWER_TTL 64
 
-/* What stands in front of the packet that is answered. */
-struct answer {
-	struct eth_hdr eth;
-	struct iphdr ip;
-	struct icmp_hdr icmp;
-};
-
 /* So much of the packet is sent back: its IP header, however long, and at least 8 bytes behind it [RFC 792]. */
 #define QUOTED 84
 #define GROWTH (sizeof(struct iphdr) + sizeof(struct icmp_hdr))
@@ -66,44 +59,43 @@ static __always_inline void count_answer(void)
 /* Makes the answer of a frame whose bytes have been cut to KEPT. */
 static __always_inline int answer(struct xdp_md *ctx, __u32 mtu)
 {
-	struct answer *a;
-	struct eth_hdr *old;
-	__be32 from, to;
-	void *end;
+	struct eth_hdr *eth, *old;
+	struct icmp_hdr *icmp;
+	struct iphdr *ip, *quoted;
 
 	if (bpf_xdp_adjust_head(ctx, -(int)GROWTH))
 		return XDP_DROP;
-	a = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
-	if ((void *)(a + 1) + QUOTED > end)
+	eth = (void *)(long)ctx->data;
+	ip = (void *)(eth + 1);
+	icmp = (void *)(ip + 1);
+	quoted = (void *)(icmp + 1);
+	if ((void *)quoted + QUOTED > (void *)(long)ctx->data_end)
 		return XDP_DROP;
 
-	old = (void *)a + GROWTH;
-	*(struct mac *)a->eth.dest = *(struct mac *)old->source;
-	*(struct mac *)a->eth.source = *(struct mac *)old->dest;
-	a->eth.type = bpf_htons(ETH_P_IP);
+	old = (void *)eth + GROWTH;
+	*(struct mac *)eth->dest = *(struct mac *)old->source;
+	*(struct mac *)eth->source = *(struct mac *)old->dest;
+	eth->type = bpf_htons(ETH_P_IP);
 
-	from = ((struct iphdr *)(a + 1))->daddr;
-	to = ((struct iphdr *)(a + 1))->saddr;
-	a->ip.version = 4;
-	a->ip.ihl = sizeof(a->ip) / 4;
-	a->ip.tos = 0;
-	a->ip.tot_len = bpf_htons(GROWTH + QUOTED);
-	a->ip.id = 0;
-	a->ip.frag_off = bpf_htons(0x4000);	/* not to be fragmented */
-	a->ip.ttl = ANSWER_TTL;
-	a->ip.protocol = IPPROTO_ICMP;
-	a->ip.check = 0;
-	a->ip.saddr = from;
-	a->ip.daddr = to;
-	a->ip.check = fold(bpf_csum_diff(0, 0, (void *)&a->ip, sizeof(a->ip), 0));
+	ip->version = 4;
+	ip->ihl = sizeof(*ip) / 4;
+	ip->tos = 0;
+	ip->tot_len = bpf_htons(GROWTH + QUOTED);
+	ip->id = 0;
+	ip->frag_off = bpf_htons(0x4000);	/* not to be fragmented */
+	ip->ttl = ANSWER_TTL;
+	ip->protocol = IPPROTO_ICMP;
+	ip->check = 0;
+	ip->saddr = quoted->daddr;
+	ip->daddr = quoted->saddr;
+	ip->check = fold(bpf_csum_diff(0, 0, (void *)ip, sizeof(*ip), 0));
 
-	a->icmp.type = ICMP_UNREACHABLE;
-	a->icmp.code = ICMP_FRAGMENTATION_NEEDED;
-	a->icmp.checksum = 0;
-	a->icmp.id = 0;
-	a->icmp.sequence = bpf_htons(mtu);	/* where others have a number, this has the largest packet [RFC 1191] */
-	a->icmp.checksum = fold(bpf_csum_diff(0, 0, (void *)&a->icmp, sizeof(a->icmp) + QUOTED, 0));
+	icmp->type = ICMP_UNREACHABLE;
+	icmp->code = ICMP_FRAGMENTATION_NEEDED;
+	icmp->checksum = 0;
+	icmp->id = 0;
+	icmp->sequence = bpf_htons(mtu);	/* where others have a number, this has the largest packet [RFC 1191] */
+	icmp->checksum = fold(bpf_csum_diff(0, 0, (void *)icmp, sizeof(*icmp) + QUOTED, 0));
 	count_answer();
 	return XDP_TX;
 }

@@ -6,17 +6,15 @@
  *   clang -O2 -g -target bpf -mcpu=v3 -c tunnel.bpf.c
  */
 #include "../counters.bpf.h"
-#include "../swap.bpf.h"
-#include "../../checksum.bpf.h"
+#include "../encap.bpf.h"
 
 #define TUNNEL_TTL 8
 
 /* A service as its users see it. */
 struct service {
 	struct addr dest;	/* IPv4 as IPv6 writes it */
-	__be16 port;
-	__u8 proto;
-	__u8 zero;
+	__u32 port;
+	__u32 proto;
 };
 
 /* The two ends of a tunnel, of the same family as the service, and the link address of the next hop. */
@@ -35,46 +33,6 @@ struct {
 	__type(value, struct tunnel);
 } services SEC(".maps");
 
-/* What was sent through tunnels, by its protocol. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, PROTOCOLS);
-	__type(key, __u32);
-	__type(value, __u64);
-} tunnelled SEC(".maps");
-
-static __always_inline void count(__u32 proto)
-{
-	__u64 *packets = bpf_map_lookup_elem(&tunnelled, &proto);
-
-	if (packets)
-		*packets += 1;
-}
-
-static __always_inline __be32 v4_of(const struct addr *mapped)
-{
-	return mapped->low >> 32;
-}
-
-/* Makes room for `len` bytes behind the Ethernet header, and writes that anew: from whom the packet was for, to the hop. */
-static __always_inline void *grow(struct xdp_md *ctx, int len, const struct tunnel *tunnel, __be16 type)
-{
-	struct eth_hdr *old, *eth;
-	void *end;
-
-	if (bpf_xdp_adjust_head(ctx, -len))
-		return NULL;
-	end = (void *)(long)ctx->data_end;
-	eth = (void *)(long)ctx->data;
-	old = (void *)eth + len;
-	if ((void *)(old + 1) > end || (void *)(eth + 1) + len > end)
-		return NULL;
-	*(struct mac *)eth->source = *(struct mac *)old->dest;
-	*(struct mac *)eth->dest = tunnel->hop;
-	eth->type = type;
-	return eth + 1;
-}
-
 static __always_inline int tunnel_ipv4(struct xdp_md *ctx, struct cursor *c)
 {
 	struct service service = {};
@@ -82,7 +40,6 @@ static __always_inline int tunnel_ipv4(struct xdp_md *ctx, struct cursor *c)
 	union l4_ports *ports;
 	struct tunnel *tunnel;
 	__u16 len;
-	__u64 sum;
 
 	if (!ip)
 		return XDP_DROP;
@@ -93,31 +50,19 @@ static __always_inline int tunnel_ipv4(struct xdp_md *ctx, struct cursor *c)
 		ports = parse_ports(c, service.proto);
 		if (!ports)
 			return XDP_DROP;
-		service.port = ports->dest;
+		service.port = bpf_ntohs(ports->dest);
 	}
 	service.dest = v4_mapped(ip->daddr);
 	tunnel = bpf_map_lookup_elem(&services, &service);
 	if (!tunnel)
 		return XDP_PASS;
 
-	len = bpf_ntohs(ip->tot_len) + sizeof(*ip);
-	ip = grow(ctx, sizeof(*ip), tunnel, bpf_htons(ETH_P_IP));
-	if (!ip)
+	len = bpf_ntohs(ip->tot_len);
+	ip = grow(ctx, sizeof(*ip), &tunnel->hop, bpf_htons(ETH_P_IP));
+	if (!ip || (void *)(ip + 1) > (void *)(long)ctx->data_end)
 		return XDP_DROP;
-	ip->version = 4;
-	ip->ihl = sizeof(*ip) / 4;
-	ip->tos = 0;
-	ip->tot_len = bpf_htons(len);
-	ip->id = 0;
-	ip->frag_off = 0;
-	ip->ttl = TUNNEL_TTL;
-	ip->protocol = IPPROTO_IPIP;
-	ip->saddr = v4_of(&tunnel->source);
-	ip->daddr = v4_of(&tunnel->dest);
-	sum = bpf_htons(0x4500) + ip->tot_len + bpf_htons(TUNNEL_TTL << 8 | IPPROTO_IPIP) + change32(~0, ip->saddr) +
-	      change32(~0, ip->daddr);
-	ip->check = changed(~0, sum);
-	count(service.proto);
+	write_ipv4(ip, v4_of(&tunnel->source), v4_of(&tunnel->dest), IPPROTO_IPIP, TUNNEL_TTL, len);
+	count_packet(service.proto);
 	return XDP_TX;
 }
 
@@ -136,7 +81,7 @@ static __always_inline int tunnel_ipv6(struct xdp_md *ctx, struct cursor *c)
 		ports = parse_ports(c, service.proto);
 		if (!ports)
 			return XDP_DROP;
-		service.port = ports->dest;
+		service.port = bpf_ntohs(ports->dest);
 	}
 	service.dest = addr_of(&ip->daddr);
 	tunnel = bpf_map_lookup_elem(&services, &service);
@@ -144,16 +89,11 @@ static __always_inline int tunnel_ipv6(struct xdp_md *ctx, struct cursor *c)
 		return XDP_PASS;
 
 	len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
-	ip = grow(ctx, sizeof(*ip), tunnel, bpf_htons(ETH_P_IPV6));
-	if (!ip)
+	ip = grow(ctx, sizeof(*ip), &tunnel->hop, bpf_htons(ETH_P_IPV6));
+	if (!ip || (void *)(ip + 1) > (void *)(long)ctx->data_end)
 		return XDP_DROP;
-	*(__be32 *)ip = bpf_htonl(0x60000000);
-	ip->payload_len = bpf_htons(len);
-	ip->nexthdr = IPPROTO_IPV6;
-	ip->hop_limit = TUNNEL_TTL;
-	*(struct addr *)&ip->saddr = tunnel->source;
-	*(struct addr *)&ip->daddr = tunnel->dest;
-	count(service.proto);
+	write_ipv6(ip, &tunnel->source, &tunnel->dest, IPPROTO_IPV6, TUNNEL_TTL, len);
+	count_packet(service.proto);
 	return XDP_TX;
 }
 

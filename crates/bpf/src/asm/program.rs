@@ -1,17 +1,15 @@
 //! Whole programs from text: instructions, with the maps they use before them.
 
 use super::{AsmError, AsmErrors, assemble_lines};
-use crate::program::{LineInfo, MapDef, MapKind, Program};
-
-/// Kinds of maps by the names that bpftool gives them.
-const KINDS: [(&str, MapKind); 3] = [("hash", MapKind::Hash), ("array", MapKind::Array), ("devmap", MapKind::Devmap)];
+use crate::map_kind::MapKind;
+use crate::program::{LineInfo, MapDef, Program};
 
 /// Assembles the text of `file`, which begins with directives, each on a line of its own:
 ///
 /// ```text
 /// .program NAME                                    ; the function's name
 /// .license "GPL"
-/// .map NAME KIND key 4 value 8 entries 4 flags 0   ; in any order behind the kind; `flags` may be missing
+/// .map NAME KIND key 4 value 8 entries 4 flags 0   ; the kind as bpftool calls it; `flags` may be missing
 /// ```
 ///
 /// ```
@@ -92,9 +90,12 @@ fn directive(words: &mut Words<'_>, program: &mut Program) -> Result<(), AsmErro
 fn map(words: &mut Words<'_>) -> Result<MapDef, AsmError> {
     let (_, name) = words.word("the name of a map")?;
     let (column, kind) = words.word("the kind of the map")?;
-    let known = || KINDS.map(|(name, _)| format!("`{name}`")).join(", ");
-    let kind = KINDS.into_iter().find(|(name, _)| *name == kind).map(|(_, kind)| kind);
-    let kind = kind.ok_or_else(|| words.error(column, "another kind of map".to_owned(), &known()))?;
+    // Maps of maps, and of programs, need more than a line can say.
+    let is_plain = |kind: &MapKind| !kind.is_of_maps() && *kind != MapKind::ProgArray;
+    let plain = MapKind::ALL.into_iter().filter(is_plain);
+    let found = plain.clone().find(|known| known.name() == Some(kind));
+    let known = || plain.clone().filter_map(MapKind::name).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let kind = found.ok_or_else(|| words.error(column, format!("`{kind}`"), &format!("one of {}", known())))?;
     let (mut key, mut value, mut entries, mut flags) = (None, None, None, None);
     while let Some((column, word)) = words.next() {
         let place = match word {
@@ -117,7 +118,7 @@ fn map(words: &mut Words<'_>) -> Result<MapDef, AsmError> {
         ));
     };
     let flags = flags.unwrap_or(0);
-    Ok(MapDef { name: name.to_owned(), kind, key_bytes, value_bytes, max_entries, flags, initial: None, layout: None })
+    Ok(MapDef { name: name.to_owned(), kind, key_bytes, value_bytes, max_entries, flags, ..MapDef::default() })
 }
 
 /// The words of a directive; a comment ends them.
@@ -194,7 +195,7 @@ mod tests {
         let text = ".map m heap key 1\n.map n array key 4\n.licence \"x\"\nr0 = q\n.map o array key x\n.program a b\n.license x\n";
         let said = program("a.bpf", text).map_or_else(|e| e.to_string(), |_| String::new());
         let expected = [
-            "line 1, column 8: found another kind of map, expected `hash`, `array`, `devmap`",
+            "line 1, column 8: found `heap`, expected one of `hash`, `array`, `perf_event_array`",
             "line 2, column 19: found the end of the line, expected `key`, `value` and `entries`, each with a number",
             "line 3, column 1: found `.licence`, expected `.program`, `.license` or `.map`",
             "line 4, column 6",

@@ -12,14 +12,21 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Adds what a program ran, by how often each of its slots did.
+    /// Adds what a program ran, by how often each of its slots did. Only the first program's lines must be run: another one,
+    /// made of the same source with other parameters, may have lines that can never be.
     pub(super) fn add(&mut self, program: &Program, hits: &[u64]) {
+        let is_first = self.lines.is_empty();
         let mut at = 0;
         while let Some(insn) = program.insns.get(at) {
             if let Some(line) = program.line_of(at).filter(|line| line.line > 0) {
                 let place = (line.file.clone(), line.line);
-                let (_, hit) = self.lines.entry(place).or_insert_with(|| (line.text.trim().to_owned(), false));
-                *hit |= hits.get(at).is_some_and(|hits| *hits > 0);
+                let is_hit = hits.get(at).is_some_and(|hits| *hits > 0);
+                if is_first {
+                    let (_, hit) = self.lines.entry(place).or_insert_with(|| (line.text.trim().to_owned(), false));
+                    *hit |= is_hit;
+                } else if let Some((_, hit)) = self.lines.get_mut(&place) {
+                    *hit |= is_hit;
+                }
             }
             at += insn.slots();
         }

@@ -29,6 +29,9 @@ pub struct Script {
     pub(super) events: Vec<Event>,
 }
 
+/// The largest number of a CPU.
+const MOST_CPU: u128 = 0xffff;
+
 /// What a scenario is about.
 #[derive(Debug, Clone)]
 pub(super) enum Subject {
@@ -358,10 +361,11 @@ impl Expectation<'_> {
                 "pass" => (Verdict::Pass, vec![self.port]),
                 "reply" => (Verdict::Tx, vec![self.port]),
                 "forward" => (Verdict::Redirect, vec![Port(port(cursor)?)]),
+                "cpu" => (Verdict::Redirect, vec![Port::of_cpu(cursor.number_to("CPU", MOST_CPU)? as u32)]),
                 "flood" => (Verdict::Redirect, self.ports.flooded(self.port)),
                 _ => {
                     return Err(Fault::new(span, format!("no outcome `{word}`"), "")
-                        .help("there are drop, pass, reply, forward PORT, flood, aborted, also PORT and any"));
+                        .help("there are drop, pass, reply, forward PORT, cpu N, flood, aborted, also PORT and any"));
                 }
             };
             let packet = if matches!(word, "drop" | "aborted") { self.came.clone() } else { self.changed(cursor)? };

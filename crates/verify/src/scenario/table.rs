@@ -308,14 +308,13 @@ impl Layout {
         if signed { ((bits << shift) as i64 >> shift).to_string() } else { bits.to_string() }
     }
 
-    /// The sum over all CPUs, part by part, where `value` holds one for each.
+    /// The sum over all CPUs, part by part, where `value` holds one for each, side by side.
     fn joined(&self, value: &[u8]) -> Vec<u8> {
-        let stride = self.size_bytes.next_multiple_of(8);
-        if value.len() <= self.size_bytes || stride == 0 {
+        if value.len() <= self.size_bytes || self.size_bytes == 0 {
             return value.to_vec();
         }
         let mut sum = vec![0; self.size_bytes];
-        for one in value.chunks(stride).filter(|one| one.len() >= self.size_bytes) {
+        for one in value.chunks_exact(self.size_bytes) {
             for part in &self.parts {
                 let range = part.at..part.at + part.size_bytes;
                 let is_network = part.number.is_some_and(|number| number.network);
