@@ -3,11 +3,15 @@
 
 mod common;
 
+#[path = "../../bpf/tests/common/mod.rs"]
+mod case;
+
 use std::io::Write;
 use std::process::Stdio;
 
 use common::{Ran, flowloom};
 use flowloom_bpf::{Insn, MapDef, MapKind, Program, asm, elf};
+use flowloom_testkit::{Expected, InstructionCase, instruction_cases, words_of};
 
 /// Runs the plugin with this on its standard input.
 fn plugin(arguments: &[&str], input: &[u8]) -> Ran {
@@ -150,4 +154,53 @@ fn unknown_options_are_ignored_with_a_warning() {
     for option in ["`--jit`", "`--cpu v4`", "`--elf-maybe`"] {
         assert!(ran.stderr.contains(&format!("{option} means nothing to this plugin and is ignored")), "{ran:?}");
     }
+}
+
+/// The bytes of a program for the standard input.
+fn slots(program: &Program) -> Vec<u8> {
+    hex(&program.insns.iter().flat_map(|insn| insn.to_bytes()).collect::<Vec<_>>()).into_bytes()
+}
+
+/// What is wrong with an answer to a case.
+fn judge(case: &InstructionCase, ran: &Ran) -> Result<(), String> {
+    let fits = match &case.expected {
+        Expected::Ends { r0, .. } => {
+            (ran.code, ran.stdout.as_str(), ran.stderr.as_str()) == (Some(0), &format!("{r0:x}\n"), "")
+        }
+        Expected::Error(kind) => {
+            (ran.code, ran.stdout.as_str()) == (Some(1), "") && ran.stderr.contains(words_of(kind).unwrap())
+        }
+    };
+    if fits {
+        Ok(())
+    } else {
+        Err(format!("{} `{}`: found {ran:?}, expected {:?}", case.place, case.name, case.expected))
+    }
+}
+
+#[test]
+fn the_suite_goes_through() {
+    let mut wrong = Vec::new();
+    // In bytes with memory and without, as an object with memory and without; right results and errors.
+    let mut came = std::collections::BTreeMap::new();
+    for case in instruction_cases() {
+        let program = case::program(&case);
+        let memory = hex(&case.memory);
+        let arguments = if case.memory.is_empty() { vec![] } else { vec![memory.as_str()] };
+        let is_right = matches!(case.expected, Expected::Ends { .. });
+        let mut run = |arguments: &[&str], input: &[u8]| {
+            wrong.extend(judge(&case, &plugin(arguments, input)).err());
+            let is_elf = arguments.contains(&"--elf");
+            *came.entry((is_elf, case.memory.is_empty(), is_right)).or_insert(0) += 1;
+        };
+        if program.maps.is_empty() {
+            run(&arguments, &slots(&program));
+        }
+        // What no object can hold does not come in one.
+        if let Ok(object) = elf::write(&program) {
+            run(&[&arguments[..], &["--elf"]].concat(), &object);
+        }
+    }
+    assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(came.len() == 8 && came.values().all(|count| *count >= 5), "{came:?}");
 }
