@@ -211,7 +211,21 @@ fn run(
             let at = match loaded.iter().position(|(other, _)| *other == choice) {
                 Some(at) => at,
                 None => {
-                    let made = Loaded::new(path, &bytes, &choice, engines, kernel)?;
+                    let made = match Loaded::new(path, &bytes, &choice, engines, kernel) {
+                        // No compiler: the other functions do not need one.
+                        Err(Failure::Environment(reason)) => {
+                            let cells = engines.iter().map(|&engine| (engine, Cell::NotRun(reason.clone())));
+                            tested.scenarios.push(Tried {
+                                file: suite.name().to_owned(),
+                                line: scenario.line(),
+                                name: scenario.name().to_owned(),
+                                packets: 0,
+                                cells: cells.collect(),
+                            });
+                            continue;
+                        }
+                        made => made?,
+                    };
                     loaded.push((choice, made));
                     loaded.len() - 1
                 }

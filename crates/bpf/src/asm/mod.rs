@@ -61,11 +61,17 @@ impl std::error::Error for AsmErrors {}
 /// # Errors
 /// One entry for every line that cannot be read, label that does not exist, or distance that does not fit.
 pub fn assemble(text: &str, maps: &[MapDef]) -> Result<Vec<Insn>, AsmErrors> {
-    assemble_lines(text, maps).map(|(insns, _)| insns)
+    assemble_lines(text, maps).map(|assembled| assembled.insns)
 }
 
-/// Slots, and for each instruction its slot and line, from 1.
-fn assemble_lines(text: &str, maps: &[MapDef]) -> Result<(Vec<Insn>, Vec<(usize, usize)>), AsmErrors> {
+/// Slots, and where they come from.
+struct Assembled {
+    insns: Vec<Insn>,
+    /// For each instruction its slot and its line, from 1.
+    lines: Vec<(usize, usize)>,
+}
+
+fn assemble_lines(text: &str, maps: &[MapDef]) -> Result<Assembled, AsmErrors> {
     let mut errors = Vec::new();
     let mut labels: HashMap<String, usize> = HashMap::new();
     let mut parsed: Vec<(usize, usize, Parsed)> = Vec::new();
@@ -118,7 +124,7 @@ fn assemble_lines(text: &str, maps: &[MapDef]) -> Result<(Vec<Insn>, Vec<(usize,
         }
     }
     if errors.is_empty() {
-        Ok((out, lines))
+        Ok(Assembled { insns: out, lines })
     } else {
         errors.sort_by_key(|e| (e.line, e.column));
         Err(AsmErrors(errors))

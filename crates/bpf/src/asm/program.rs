@@ -39,8 +39,8 @@ pub fn program(file: &str, text: &str) -> Result<Program, AsmErrors> {
         errors.push(AsmError { line: 1, column: 1, found, expected });
     }
     match assemble_lines(&code, &program.maps) {
-        Ok((insns, places)) => {
-            program.insns = insns;
+        Ok(assembled) => {
+            program.insns = assembled.insns;
             let line = |(insn, line): &(usize, usize)| LineInfo {
                 insn: *insn,
                 file: file.to_owned(),
@@ -48,7 +48,7 @@ pub fn program(file: &str, text: &str) -> Result<Program, AsmErrors> {
                 line: *line as u32,
                 column: 0,
             };
-            program.lines = places.iter().map(line).collect();
+            program.lines = assembled.lines.iter().map(line).collect();
         }
         Err(AsmErrors(list)) => errors.extend(list),
     }
@@ -139,7 +139,7 @@ impl<'t> Words<'t> {
         self.skip();
         let rest = &self.line[self.at..];
         let from = self.at;
-        let is_comment = |at: &usize| rest[..*at].matches('"').count() % 2 == 0;
+        let is_comment = |at: &usize| rest[..*at].matches('"').count().is_multiple_of(2);
         let end = rest.match_indices(';').map(|(at, _)| at).find(is_comment).unwrap_or(rest.len());
         self.at = self.line.len();
         (self.line[..from].chars().count() + 1, rest[..end].trim_end())
