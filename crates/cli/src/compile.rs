@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use flowloom_bpf::elf::{self, MapShape};
-use flowloom_bpf::{Program, asm};
+use flowloom_bpf::asm;
 
 use crate::args::parse_time;
 use crate::failure::{Failure, with_causes};
@@ -27,30 +27,8 @@ pub(crate) fn is_program(path: &Path) -> bool {
 /// The programs of a file, and what keys and values of their maps are made of.
 #[derive(Debug)]
 pub(crate) struct Compiled {
-    pub(crate) programs: Vec<Program>,
+    pub(crate) object: elf::Object,
     pub(crate) shapes: BTreeMap<String, MapShape>,
-}
-
-impl Compiled {
-    /// The program called `wanted`, or the only one.
-    pub(crate) fn program(self, path: &Path, wanted: Option<&str>) -> Result<Program, Failure> {
-        let names = || self.programs.iter().map(|p| format!("`{}`", p.name)).collect::<Vec<_>>().join(", ");
-        let path = path.display();
-        let by = |name: &str| {
-            let found = self.programs.iter().find(|p| p.name == name);
-            found.or_else(|| self.programs.iter().find(|p| p.section == name))
-        };
-        match (wanted, self.programs.as_slice()) {
-            (_, []) => Err(Failure::Input(format!("`{path}` holds no program"))),
-            (Some(wanted), _) => by(wanted)
-                .cloned()
-                .ok_or_else(|| Failure::Input(format!("`{path}` has no program `{wanted}`; it has {}", names()))),
-            (None, [only]) => Ok(only.clone()),
-            (None, _) => {
-                Err(Failure::Input(format!("`{path}` has several programs: {}; name the one that is meant", names())))
-            }
-        }
-    }
 }
 
 /// Reads an object, compiles a `.bpf.c` with `params` as its macros, or assembles a `.bpf`.
@@ -69,15 +47,16 @@ pub(crate) fn compiled(path: &Path, bytes: &[u8], params: &[(String, String)]) -
         let text = String::from_utf8_lossy(bytes);
         let program = asm::program(&name, &text)
             .map_err(|errors| Failure::Input(format!("`{name}` cannot be assembled:\n{errors}")))?;
-        return Ok(Compiled { programs: vec![program], shapes: BTreeMap::new() });
+        let object = elf::Object { name, programs: vec![program], ..elf::Object::default() };
+        return Ok(Compiled { object, shapes: BTreeMap::new() });
     }
     object(&name, bytes)
 }
 
 fn object(name: &str, bytes: &[u8]) -> Result<Compiled, Failure> {
-    let programs = elf::read(bytes, name).map_err(|e| Failure::input(&e))?.programs;
+    let object = elf::read(bytes, name).map_err(|e| Failure::input(&e))?;
     let shapes = elf::map_shapes(bytes, name).map_err(|e| Failure::input(&e))?;
-    Ok(Compiled { programs, shapes })
+    Ok(Compiled { object, shapes })
 }
 
 /// The object that clang makes of a source.

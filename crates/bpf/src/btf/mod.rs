@@ -17,7 +17,7 @@ mod shape;
 mod tests;
 
 pub use emit::Builder;
-pub use ext::{Ext, ExtSection, FuncRecord, LineRecord};
+pub use ext::{CoreRecord, Ext, ExtSection, FuncRecord, LineRecord};
 pub use shape::{Form, Shape};
 
 /// The magic number that `.BTF` and `.BTF.ext` begin with.

@@ -15,7 +15,7 @@ use super::lines::Lines;
 use crate::args::EngineName;
 use crate::compile::{compiled, is_program};
 use crate::failure::{Failure, with_causes};
-use crate::load::{ELF_MAGIC, source};
+use crate::load::{ELF_MAGIC, pick, source};
 
 /// Why the reference machine does not run programs.
 const NO_MACHINE: &str = "the reference machine runs `.efsm` sources; these are held to the interpreter";
@@ -71,9 +71,8 @@ impl Loaded {
             (Subject::Function(function), program, lacks)
         } else {
             let compiled = compiled(path, bytes, &choice.params)?;
-            let shapes = compiled.shapes.clone();
-            let program = Arc::new(compiled.program(path, choice.program.as_deref())?);
-            let tables = Arc::new(Tables::new(&program, &shapes));
+            let program = Arc::new(pick(&compiled.object, choice.program.as_deref())?.clone());
+            let tables = Arc::new(Tables::new(&program, &compiled.shapes));
             (Subject::Program(Arc::clone(&program), tables), Ok(program), Vec::new())
         };
         let interp = program.as_ref().map_err(Clone::clone).and_then(|program| {
