@@ -29,6 +29,8 @@ pub struct Tables {
 struct Table {
     key: Layout,
     value: Layout,
+    /// Whether there is a value for each CPU.
+    is_per_cpu: bool,
 }
 
 /// The parts of a key or value, by their places.
@@ -68,7 +70,7 @@ impl Tables {
             };
             let key = layout(shape.map(|shape| &shape.key), map.key_bytes);
             let value = layout(shape.map(|shape| &shape.value), map.value_bytes);
-            (map.name.clone(), Table { key, value })
+            (map.name.clone(), Table { key, value, is_per_cpu: map.kind.is_per_cpu() })
         };
         Tables { tables: program.maps.iter().map(table).collect() }
     }
@@ -96,6 +98,9 @@ impl Tables {
         let mut value = vec![0; table.value.size_bytes];
         for piece in table.value.pieces(cursor)? {
             value[piece.at..piece.at + piece.bytes.len()].copy_from_slice(&piece.bytes);
+        }
+        if table.is_per_cpu {
+            state.per_cpu.insert(name.clone(), 1);
         }
         state.maps.entry(name).or_default().insert(key, value);
         Ok(())
