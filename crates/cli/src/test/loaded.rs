@@ -77,7 +77,7 @@ impl Loaded {
         };
         let interp = program.as_ref().map_err(Clone::clone).and_then(|program| {
             let interp = Interpreter::new(Arc::clone(program)).map_err(|e| with_causes(&e))?;
-            Ok(Box::new(if is_function { interp } else { interp.with_profile() }))
+            Ok(Box::new(if is_function { interp.with_strict_stack() } else { interp.with_profile() }))
         });
         let kernel = match (&program, kernel) {
             _ if !engines.contains(&EngineName::Kernel) => Err(String::new()),
