@@ -95,7 +95,10 @@ fn the_program_of_the_book_runs() {
     let block = book.split("```bpf\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let folder = Folder::new("book");
     folder.write("count.bpf", block);
-    folder.write("count.scenario", "scenario \"counts\"\nrepeat 3 { udp 10.0.0.1:1 > 10.0.0.2:2 -> pass }\nmap packets 0 is 3\n");
+    folder.write(
+        "count.scenario",
+        "scenario \"counts\"\nrepeat 3 { udp 10.0.0.1:1 > 10.0.0.2:2 -> pass }\nmap packets 0 is 3\n",
+    );
     ok(&["test", name(&folder.0), "--engine", "interp", "--require-coverage"]);
 }
 
@@ -121,7 +124,8 @@ impl Drop for Folder {
     }
 }
 
-const COUNTER: &str = ".program p\n.license \"GPL\"\n.map m array key 4 value 4 entries 2\nr1 = map[m] ll\nr0 = 2\nexit\n";
+const COUNTER: &str =
+    ".program p\n.license \"GPL\"\n.map m array key 4 value 4 entries 2\nr1 = map[m] ll\nr0 = 2\nexit\n";
 
 #[test]
 fn lines_that_no_scenario_runs_are_a_finding_where_asked_for() {

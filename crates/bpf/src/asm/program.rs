@@ -94,7 +94,8 @@ fn map(words: &mut Words<'_>) -> Result<MapDef, AsmError> {
     let is_plain = |kind: &MapKind| !kind.is_of_maps() && *kind != MapKind::ProgArray;
     let plain = MapKind::ALL.into_iter().filter(is_plain);
     let found = plain.clone().find(|known| known.name() == Some(kind));
-    let known = || plain.clone().filter_map(MapKind::name).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let known =
+        || plain.clone().filter_map(MapKind::name).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let kind = found.ok_or_else(|| words.error(column, format!("`{kind}`"), &format!("one of {}", known())))?;
     let (mut key, mut value, mut entries, mut flags) = (None, None, None, None);
     while let Some((column, word)) = words.next() {
