@@ -98,6 +98,8 @@ pub struct Program {
     pub insns: Vec<Insn>,
     /// What some of them want and are not given; ascending by instruction. Such a program is refused by every engine.
     pub lacks: Vec<Lack>,
+    /// How many of them were adapted to the types of a kernel (CO-RE).
+    pub adapted: usize,
     /// The maps they use.
     pub maps: Vec<MapDef>,
     /// Source lines, ascending by instruction.
