@@ -9,6 +9,7 @@ use flowloom_bpf::elf::{self, MapShape};
 
 use crate::args::parse_time;
 use crate::failure::{Failure, with_causes};
+use crate::load::kernel_types;
 
 /// The compilers that are tried, in this order; the variable `CLANG` names another one.
 const COMPILERS: [&str; 4] = ["clang", "clang-14", "clang-16", "clang-19"];
@@ -54,7 +55,7 @@ pub(crate) fn compiled(path: &Path, bytes: &[u8], params: &[(String, String)]) -
 }
 
 fn object(name: &str, bytes: &[u8]) -> Result<Compiled, Failure> {
-    let object = elf::read(bytes, name).map_err(|e| Failure::input(&e))?;
+    let object = elf::read_with(bytes, name, &kernel_types).map_err(|e| Failure::input(&e))?;
     let shapes = elf::map_shapes(bytes, name).map_err(|e| Failure::input(&e))?;
     Ok(Compiled { object, shapes })
 }
@@ -87,7 +88,7 @@ fn clang(path: &Path, params: &[(String, String)]) -> Result<Vec<u8>, Failure> {
         }
         return Err(Failure::Input(format!("`{}` cannot be compiled by {command}:\n{said}", path.display())));
     }
-    let tried = named.map_or_else(|| COMPILERS.join(", "), |one| one);
+    let tried = named.unwrap_or_else(|| COMPILERS.join(", "));
     Err(Failure::Environment(format!(
         "`{}` is C, and there is no compiler for it (tried {tried}): `apt-get install clang`",
         path.display()
@@ -96,10 +97,8 @@ fn clang(path: &Path, params: &[(String, String)]) -> Result<Vec<u8>, Failure> {
 
 /// A value as C reads it: times are nanoseconds, addresses numbers.
 fn macro_value(value: &str) -> String {
-    if value.ends_with('s') || value.ends_with('m') || value.ends_with('h') {
-        if let Ok(time) = parse_time(value) {
-            return format!("{}ULL", time.as_nanos());
-        }
+    if let Ok(time) = parse_time(value) {
+        return format!("{}ULL", time.as_nanos());
     }
     match value.parse::<std::net::Ipv4Addr>() {
         Ok(address) => format!("{:#x}", address.to_bits()),

@@ -55,8 +55,15 @@ fn numbers(list: &[u32]) -> Vec<u8> {
 
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Where in the paper's table it stands, with its parameters and maps, and how many of the packets it must send rewritten.
-fn programs() -> Vec<(&'static str, &'static [&'static str], Vec<(&'static str, Entries)>, usize)> {
+/// A program, what it is run with, and how many of the packets it must at least send rewritten.
+struct Case {
+    program: &'static str,
+    params: &'static [&'static str],
+    maps: Vec<(&'static str, Entries)>,
+    least: usize,
+}
+
+fn programs() -> Vec<Case> {
     let router = vec![
         ("routes", vec![([numbers(&[0]), vec![0; 4]].concat(), [numbers(&[2]), vec![10, 3, 0, 1]].concat())]),
         ("neighbours", vec![(vec![10, 3, 0, 1], [numbers(&[2]), HOP.to_vec(), vec![0; 2]].concat())]),
@@ -93,11 +100,11 @@ fn programs() -> Vec<(&'static str, &'static [&'static str], Vec<(&'static str, 
         ),
     ];
     vec![
-        ("router", &[], router, PACKETS / 2),
-        ("tunnel", &[], tunnel, PACKETS),
-        ("dnat", &[], dnat, PACKETS / 2),
-        ("adjust_tail", &[], Vec::new(), PACKETS / 4),
-        ("katran", &["RING_SIZE=13", "MAX_SERVICES=4"], katran, PACKETS),
+        Case { program: "router", params: &[], maps: router, least: PACKETS / 2 },
+        Case { program: "tunnel", params: &[], maps: tunnel, least: PACKETS },
+        Case { program: "dnat", params: &[], maps: dnat, least: PACKETS / 2 },
+        Case { program: "adjust_tail", params: &[], maps: Vec::new(), least: PACKETS / 4 },
+        Case { program: "katran", params: &["RING_SIZE=13", "MAX_SERVICES=4"], maps: katran, least: PACKETS },
     ]
 }
 
@@ -110,7 +117,7 @@ fn tshark_finds_every_checksum_right() {
     let folder = tempfile::tempdir().unwrap();
     let input = folder.path().join("in.pcap");
     write(&input, &traffic(&mut Rng::from_env(0x6368_6b73)));
-    for (program, params, maps, least) in programs() {
+    for Case { program, params, maps, least } in programs() {
         let maps = maps.into_iter().map(|(map, entries)| (map.to_owned(), entries.into_iter().collect()));
         let state = Snapshot { maps: maps.collect(), per_cpu: BTreeMap::new() };
         let (state_in, output) = (folder.path().join("state.json"), folder.path().join(format!("{program}.pcapng")));

@@ -85,8 +85,8 @@ pub fn kernel(test: &str) -> bool {
 
 /// Whether programs in C can be compiled; says why not.
 pub fn clang(test: &str) -> bool {
-    let is_there = |command: &&str| Command::new(command).arg("--version").output().is_ok();
-    let reason = if !["clang", "clang-14", "clang-16", "clang-19"].iter().any(|command| is_there(&command)) {
+    let is_there = |command: &str| Command::new(command).arg("--version").output().is_ok();
+    let reason = if !["clang", "clang-14", "clang-16", "clang-19"].iter().any(|command| is_there(command)) {
         "`clang` is not installed"
     } else if !Path::new("/usr/include/bpf/bpf_helpers.h").exists() {
         "the headers of libbpf are not installed"
