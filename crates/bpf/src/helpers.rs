@@ -1,5 +1,6 @@
 //! Helpers by number and name: what assembler, disassembler, program check and engines agree on.
 
+use crate::helper_names::NAMES;
 use crate::insn::helper;
 
 /// One helper of the kernel.
@@ -53,39 +54,6 @@ pub fn is_private(number: i32) -> bool {
     number >= FIRST_PRIVATE
 }
 
-/// Names of helpers that programs in the wild call and Flowloom does not run, for diagnostics [Linux uapi/bpf.h].
-const FOREIGN: [(i32, &str); 29] = [
-    (4, "probe_read"),
-    (6, "trace_printk"),
-    (10, "l3_csum_replace"),
-    (11, "l4_csum_replace"),
-    (12, "tail_call"),
-    (25, "perf_event_output"),
-    (28, "csum_diff"),
-    (45, "probe_read_str"),
-    (54, "xdp_adjust_meta"),
-    (65, "xdp_adjust_tail"),
-    (69, "fib_lookup"),
-    (84, "sk_lookup_tcp"),
-    (85, "sk_lookup_udp"),
-    (86, "sk_release"),
-    (87, "map_push_elem"),
-    (88, "map_pop_elem"),
-    (89, "map_peek_elem"),
-    (93, "spin_lock"),
-    (94, "spin_unlock"),
-    (100, "tcp_check_syncookie"),
-    (110, "tcp_gen_syncookie"),
-    (121, "xdp_output"),
-    (125, "ktime_get_boot_ns"),
-    (130, "ringbuf_output"),
-    (131, "ringbuf_reserve"),
-    (132, "ringbuf_submit"),
-    (181, "loop"),
-    (188, "xdp_get_buff_len"),
-    (189, "xdp_load_bytes"),
-];
-
 /// What is known of the helper with this number, if Flowloom runs it.
 pub fn by_number(number: i32) -> Option<&'static HelperInfo> {
     HELPERS.iter().find(|h| h.number == number)
@@ -93,12 +61,12 @@ pub fn by_number(number: i32) -> Option<&'static HelperInfo> {
 
 /// The name of a helper, whether Flowloom runs it or not.
 pub fn name_of(number: i32) -> Option<&'static str> {
-    by_number(number).map(|h| h.name).or_else(|| FOREIGN.iter().find(|f| f.0 == number).map(|f| f.1))
+    by_number(number).map(|h| h.name).or_else(|| NAMES.get(usize::try_from(number).ok()?).copied())
 }
 
 /// The number of the helper with this name, with or without `bpf_` before it.
 pub fn number_of(name: &str) -> Option<i32> {
     let name = name.strip_prefix("bpf_").unwrap_or(name);
     let ours = HELPERS.iter().find(|h| h.name == name).map(|h| h.number);
-    ours.or_else(|| FOREIGN.iter().find(|f| f.1 == name).map(|f| f.0))
+    ours.or_else(|| NAMES.iter().position(|known| *known == name).and_then(|number| i32::try_from(number).ok()))
 }

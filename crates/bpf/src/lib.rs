@@ -12,6 +12,7 @@ pub mod btf;
 mod context;
 pub mod disasm;
 pub mod elf;
+mod helper_names;
 pub mod helpers;
 pub mod insn;
 pub mod interp;

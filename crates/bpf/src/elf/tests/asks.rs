@@ -160,6 +160,7 @@ fn maps_hold_maps_programs_and_locks() {
     };
     assert_eq!(sizes("ring"), (0, 0, 8192));
     assert_eq!(sizes("events"), (4, 4, 1024));
+    assert!(object.notes.iter().any(|n| n.contains("`events` leaves its number of entries")), "{:?}", object.notes);
     assert!(
         object.notes.iter().any(|n| n.contains("`locked` asks for being pinned by its name")),
         "{:?}",
