@@ -77,6 +77,9 @@ impl Flaw {
             Flaw::Unsupported { found, .. } if found.contains("classic packet access") => {
                 Some("read the packet between `data` and `data_end`")
             }
+            Flaw::Map { what: "definition of the maps inside", .. } => {
+                Some("say what the maps inside are: `__array(values, struct { … })`")
+            }
             Flaw::Map { what: "kind", found, .. } => {
                 let known = MAPS.iter().find(|(kinds, _)| kinds.contains(&found.as_str()));
                 Some(known.map_or("use a hash or an array", |map| map.1))
