@@ -12,6 +12,7 @@ use flowloom_exec::{ExecError, KernelEngine};
 use serde_json::{Value, json};
 
 use crate::args::{CheckArgs, EngineName};
+use crate::compile::{compiled, is_program};
 use crate::engines::kernel_lacks;
 use crate::failure::{Failure, with_causes};
 use crate::load::{self, Loaded};
@@ -28,7 +29,10 @@ struct Fitness {
 pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
     let bytes = load::bytes(&args.function)?;
     if bytes.starts_with(load::ELF_MAGIC) {
-        return object::check(args, &bytes);
+        return object::check(args, &load::object(&bytes, &args.function)?);
+    }
+    if is_program(&args.function.path) {
+        return object::check(args, &compiled(&args.function.path, &bytes, &args.function.params)?.object);
     }
     let loaded = Loaded::from_source(bytes, &args.function)?;
     let program = match loaded.program(false) {

@@ -1,4 +1,4 @@
-//! From a path to a function: a source is compiled, an object read.
+//! From a path to a function: a source is compiled, a program in C compiled by clang, an object read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use flowloom_efsm::model::Function;
 use flowloom_efsm::{LowerOptions, compile, lower};
 
 use crate::args::FunctionArgs;
+use crate::compile::{compiled, is_program};
 use crate::failure::Failure;
 
 /// The first bytes of every ELF file.
@@ -31,6 +32,10 @@ impl Loaded {
             let object = object(&bytes, args)?;
             let program = pick(&object, args.program.as_deref())?;
             return Ok(Loaded::Object(Arc::new(program.clone())));
+        }
+        if is_program(&args.path) {
+            let compiled = compiled(&args.path, &bytes, &args.params)?;
+            return Ok(Loaded::Object(Arc::new(pick(&compiled.object, args.program.as_deref())?.clone())));
         }
         Loaded::from_source(bytes, args)
     }
@@ -138,7 +143,7 @@ pub(crate) fn no_program(object: &elf::Object, wanted: &str) -> Failure {
 }
 
 /// The program called `wanted` or, where none is asked for, the only XDP program of the object.
-fn pick<'o>(object: &'o elf::Object, wanted: Option<&str>) -> Result<&'o Program, Failure> {
+pub(crate) fn pick<'o>(object: &'o elf::Object, wanted: Option<&str>) -> Result<&'o Program, Failure> {
     let path = &object.name;
     if let Some(wanted) = wanted {
         if let Some(refused) = object.refused.iter().find(|refused| refused.name == wanted) {

@@ -39,17 +39,16 @@ struct Described<'o> {
 }
 
 /// Judges the object's programs, or the one that is asked for.
-pub(super) fn check(args: &CheckArgs, bytes: &[u8]) -> Result<(), Failure> {
+pub(super) fn check(args: &CheckArgs, object: &Object) -> Result<(), Failure> {
     if args.target.contains(&EngineName::Machine) {
         return Err(Failure::Input("the reference machine runs sources, this is an object".to_owned()));
     }
-    let object = load::object(bytes, &args.function)?;
     let wanted = args.function.program.as_deref();
     let programs: Vec<&Program> = match wanted {
         Some(wanted) => match object.program(wanted) {
             Some(program) => vec![program],
             None if object.refused.iter().any(|refused| refused.name == wanted) => Vec::new(),
-            None => return Err(load::no_program(&object, wanted)),
+            None => return Err(load::no_program(object, wanted)),
         },
         None => object.programs.iter().collect(),
     };
@@ -57,9 +56,9 @@ pub(super) fn check(args: &CheckArgs, bytes: &[u8]) -> Result<(), Failure> {
         object.refused.iter().filter(|refused| wanted.is_none_or(|wanted| refused.name == wanted)).collect();
     let described: Vec<Described<'_>> = programs.into_iter().map(|program| describe(program, &args.target)).collect();
     if args.json {
-        print_json(&as_json(&object, &described, &refused))?;
+        print_json(&as_json(object, &described, &refused))?;
     } else {
-        print(&as_text(args, &object, &described, &refused)?)?;
+        print(&as_text(args, object, &described, &refused)?)?;
     }
     outcome(args, &described, &refused)
 }
