@@ -24,7 +24,7 @@ mod program;
 
 pub use context::{Aged, ContextLayout, LayoutField, NO_DEADLINE, StateSuccessor, Succession};
 pub use insn::Insn;
-pub use interp::{Interpreter, ProgramError};
+pub use interp::{Interpreter, Plugin, PluginError, ProgramError};
 pub use map_kind::MapKind;
 pub use program::{
     BPF_F_MMAPABLE, BPF_F_NO_COMMON_LRU, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MapDef, Member, Program,

@@ -1,5 +1,6 @@
 //! What users type.
 
+mod bpf;
 mod live;
 mod trace;
 
@@ -7,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 
+pub(crate) use bpf::{BpfVerb, PluginArgs};
 pub(crate) use live::{LiveArgs, LiveMode, MapArgs, MapListArgs, MapVerb, parse_time};
 pub(crate) use trace::{TraceGenArgs, TraceInfoArgs, TraceProfilesArgs, TraceVerb};
 
@@ -71,6 +73,11 @@ pub(crate) enum Verb {
     Map {
         #[command(subcommand)]
         verb: MapVerb,
+    },
+    /// eBPF by itself: instructions without packets
+    Bpf {
+        #[command(subcommand)]
+        verb: BpfVerb,
     },
     /// Captures: what is in them, and making them
     Trace {

@@ -16,6 +16,7 @@ mod load;
 mod map;
 mod new;
 mod output;
+mod plugin;
 mod port_by;
 mod report;
 mod run;
@@ -27,7 +28,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Args, TraceVerb, Verb};
+use args::{Args, BpfVerb, TraceVerb, Verb};
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Verb::Draw(verb) => draw::draw(verb),
         Verb::Fields(verb) => fields::fields(verb),
         Verb::Map { verb } => map::map(verb),
+        Verb::Bpf { verb: BpfVerb::Plugin(verb) } => plugin::plugin(verb),
         Verb::Trace { verb: TraceVerb::Info(verb) } => trace::info(verb),
         Verb::Trace { verb: TraceVerb::Gen(verb) } => trace::generate(verb),
         Verb::Trace { verb: TraceVerb::Profiles(verb) } => trace::profiles(verb),

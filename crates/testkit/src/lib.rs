@@ -4,6 +4,7 @@
 //! - [`PacketBuilder`] makes packets with right lengths and checksums, and on demand with wrong ones;
 //!   [`PacketBuilder::random`] draws one.
 //! - [`mutate`] breaks a packet in the ways that packets break.
+//! - [`instruction_cases`] are the instruction suite that engines for eBPF run.
 //! - [`golden`] compares text with a file, and writes the file with `FLOWLOOM_BLESS=1`.
 //! - [`skip`] says why a test did not run.
 //!
@@ -19,6 +20,7 @@
 mod builder;
 mod golden;
 mod gtpu;
+mod instructions;
 mod mutate;
 mod random;
 mod rng;
@@ -26,6 +28,9 @@ mod rng;
 pub use builder::{Extension, PacketBuilder};
 pub use golden::golden;
 pub use gtpu::Gtpu;
+pub use instructions::{
+    Expected, InKernel, InstructionCase, InstructionCode, InstructionMap, instruction_cases, words_of,
+};
 pub use mutate::mutate;
 pub use rng::Rng;
 

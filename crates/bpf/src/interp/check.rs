@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use super::calls::Helper;
 use super::memory::{MAX_MAPS, addressable_values};
 use crate::context::ContextLayout;
 use crate::helpers;
@@ -151,9 +152,9 @@ pub enum Flaw {
 /// A slot of checked code: an instruction, or the second half of the one before it.
 pub(super) type Code = Vec<Option<Op>>;
 
-/// Checks a program and decodes it.
-pub(super) fn check(program: &Program) -> Result<Code, ProgramError> {
-    let mut check = Check { program, findings: Vec::new() };
+/// Checks a program that may call these helpers, and decodes it.
+pub(super) fn check(program: &Program, helpers: &[(i32, Helper)]) -> Result<Code, ProgramError> {
+    let mut check = Check { program, helpers, findings: Vec::new() };
     check.maps();
     let code = check.code();
     check.findings.sort_by_key(|finding| finding.insn);
@@ -165,6 +166,7 @@ pub(super) fn check(program: &Program) -> Result<Code, ProgramError> {
 
 struct Check<'a> {
     program: &'a Program,
+    helpers: &'a [(i32, Helper)],
     findings: Vec<Finding>,
 }
 
@@ -276,11 +278,11 @@ impl Check<'_> {
             Op::CallKfunc { .. } => {
                 unsupported("a call of a kernel function", "a helper or a function of this program")
             }
-            Op::Call { helper } if helpers::by_number(helper).is_none() => {
+            Op::Call { helper } if !self.helpers.iter().any(|h| h.0 == helper) => {
                 let name = helpers::name_of(helper).map(|name| format!(" (`{name}`)")).unwrap_or_default();
                 // Nobody has heard of Flowloom's own who did not mean them.
-                let known = helpers::HELPERS.iter().filter(|h| !helpers::is_private(h.number));
-                let known: Vec<_> = known.map(|h| format!("`{}`", h.name)).collect();
+                let known = self.helpers.iter().filter(|h| !helpers::is_private(h.0));
+                let known: Vec<_> = known.map(|(_, h)| format!("`{}`", h.info.name)).collect();
                 self.finding(at, Flaw::Helper { number: helper, name, known: known.join(", ") });
             }
             Op::LoadMap { map, .. } => drop(self.map(at, map)),

@@ -47,6 +47,8 @@ pub(super) enum Fault {
     Depth { limit: usize },
     #[error("more than {limit} instructions for one packet")]
     Budget { limit: u64 },
+    #[error("the program is unwound")]
+    Unwound,
     #[error("found an instruction that cannot be run, expected one that the program's check let through")]
     Unchecked,
 }

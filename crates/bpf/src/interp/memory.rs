@@ -9,6 +9,7 @@
 //!  3  packet      0x1_0000_0000 + byte                            256 bytes of headroom, then the packet
 //!  4  map         index << 8                                      for helpers; has no bytes
 //!  5  function    slot << 8                                       for helpers; has no bytes
+//!  6  plain       0x1_0000_0000 + byte                            what a plugin's program gets instead of a packet
 //! 16+ map value   slot << stride_bits | stride / 4 + byte         stride: a power of two, at least twice the value
 //! ```
 
@@ -36,6 +37,7 @@ const STACK: u64 = 2;
 const PACKET: u64 = 3;
 const MAP: u64 = 4;
 const FUNCTION: u64 = 5;
+const PLAIN: u64 = 6;
 const VALUES: u64 = 16;
 
 const CONTEXT_BASE: u64 = CONTEXT << TAG_SHIFT | 1 << 32;
@@ -44,6 +46,9 @@ const FRAME_BASE: u64 = 0x8000;
 
 /// The context as a program gets it in `r1`.
 pub(super) const CONTEXT_ADDRESS: u64 = CONTEXT_BASE;
+
+/// The first byte of plain memory.
+pub(super) const PLAIN_ADDRESS: u64 = PLAIN << TAG_SHIFT | 1 << 32;
 
 /// The end of a frame's stack: its `r10`.
 pub(super) fn frame_pointer(frame: usize) -> u64 {
@@ -101,6 +106,8 @@ pub(super) struct Memory {
     meta: usize,
     pub(super) ingress: u32,
     pub(super) maps: Vec<Map>,
+    /// Bytes that are no packet; there are some only for a plugin's program.
+    pub(super) plain: Vec<u8>,
 }
 
 impl Memory {
@@ -113,6 +120,7 @@ impl Memory {
             meta: HEADROOM,
             ingress: 0,
             maps,
+            plain: Vec::new(),
         }
     }
 
@@ -234,6 +242,10 @@ impl Memory {
                 let at = self.packet_place(address, len, Access::Read)?;
                 Ok(&self.packet[at..at + len])
             }
+            PLAIN => {
+                let at = self.plain_place(address, len, Access::Read)?;
+                Ok(&self.plain[at..at + len])
+            }
             tag if tag >= VALUES => {
                 let (map, slot, at) = self.value_place(address, len, Access::Read)?;
                 let value = self.maps[map].value(slot).and_then(|value| value.get(at..at + len));
@@ -256,6 +268,10 @@ impl Memory {
             PACKET => {
                 let at = self.packet_place(address, len, access)?;
                 Ok(&mut self.packet[at..at + len])
+            }
+            PLAIN => {
+                let at = self.plain_place(address, len, access)?;
+                Ok(&mut self.plain[at..at + len])
             }
             tag if tag >= VALUES => {
                 let (map, slot, at) = self.value_place(address, len, access)?;
@@ -303,6 +319,15 @@ impl Memory {
         }
         let at = place - self.data as i64;
         Err(Fault::Bounds { access, len, at, region: "the packet".to_owned(), size: self.packet().len() })
+    }
+
+    fn plain_place(&self, address: u64, len: usize, access: Access) -> Result<usize, Fault> {
+        let at = address.wrapping_sub(PLAIN_ADDRESS) as i64;
+        let end = at.checked_add(len as i64).filter(|_| at >= 0);
+        if end.is_some_and(|end| end as usize <= self.plain.len()) {
+            return Ok(at as usize);
+        }
+        Err(Fault::Bounds { access, len, at, region: "the memory".to_owned(), size: self.plain.len() })
     }
 
     /// Map, slot and offset of an address; the offset is inside the value, the slot may not exist.

@@ -16,6 +16,7 @@ mod check;
 mod fault;
 mod maps;
 mod memory;
+mod plugin;
 mod run;
 mod trail;
 
@@ -29,8 +30,10 @@ use crate::helpers::HELPERS;
 use crate::program::Program;
 use calls::{Helper, Redirect, Run};
 pub use check::{Finding, Flaw, ProgramError};
+use fault::Fault;
 use maps::Map;
-use memory::Memory;
+use memory::{CONTEXT_ADDRESS, Memory};
+pub use plugin::{Plugin, PluginError};
 use run::{Counters, Image};
 pub use trail::{Branch, Lookup, Trail};
 
@@ -39,6 +42,15 @@ const NAME: &str = "interp";
 
 /// How many instructions a packet may take, unless said otherwise: what the kernel's verifier looks at before it gives up.
 pub const DEFAULT_BUDGET: u64 = 1_000_000;
+
+/// What a run gave.
+struct Returned {
+    r0: u64,
+    /// What it asked to redirect to.
+    redirect: Option<Redirect>,
+    /// What has left besides the packet.
+    outputs: Vec<Output>,
+}
 
 /// Runs one program.
 ///
@@ -86,10 +98,15 @@ impl Interpreter {
     /// # Errors
     /// Everything that is wrong with the program, with section, instruction, source line, found and expected.
     pub fn new(program: Arc<Program>) -> Result<Interpreter, ProgramError> {
-        let code = check::check(&program)?;
+        let helpers = HELPERS.iter().filter_map(|h| Some((h.number, calls::find(h.number)?))).collect();
+        Interpreter::with_helpers(program, helpers)
+    }
+
+    /// The same with other helpers.
+    fn with_helpers(program: Arc<Program>, helpers: Vec<(i32, Helper)>) -> Result<Interpreter, ProgramError> {
+        let code = check::check(&program, &helpers)?;
         let maps = program.maps.iter().map(Map::new).collect();
         let value_bytes = program.maps.iter().map(|m| m.value_bytes).collect();
-        let helpers = HELPERS.iter().filter_map(|h| Some((h.number, calls::find(h.number)?))).collect();
         Ok(Interpreter {
             program,
             image: Image { code, value_bytes },
@@ -150,8 +167,13 @@ impl Interpreter {
         &self.program
     }
 
-    /// Runs the program and gives `r0`, what it asked to redirect to, and what has left besides the packet.
-    fn run(&mut self, choices: &Choices) -> Result<(u64, Option<Redirect>, Vec<Output>), EngineError> {
+    /// Runs the program on a packet that is in place, as [`Interpreter::call`] does.
+    fn run(&mut self, choices: &Choices) -> Result<Returned, EngineError> {
+        self.call(&[CONTEXT_ADDRESS], choices).map_err(|(insn, fault)| self.stopped(insn, &fault))
+    }
+
+    /// Runs the program with these arguments.
+    fn call(&mut self, arguments: &[u64], choices: &Choices) -> Result<Returned, (usize, Fault)> {
         let Interpreter { image, memory, helpers, scratch, budget, counters, .. } = self;
         let mut trail = self.trail.as_mut();
         if let Some(trail) = &mut trail {
@@ -159,18 +181,18 @@ impl Interpreter {
         }
         let mut state = Run { memory, choices, drawn: 0, redirect: None, outputs: Vec::new(), scratch, trail };
         let result = match &mut self.profile {
-            None => run::run(image, &mut state, helpers, *budget, counters, |_| {}),
-            Some(hits) => run::run(image, &mut state, helpers, *budget, counters, |at| hits[at] += 1),
+            None => run::run(image, &mut state, arguments, helpers, *budget, counters, |_| {}),
+            Some(hits) => run::run(image, &mut state, arguments, helpers, *budget, counters, |at| hits[at] += 1),
         };
         let Run { redirect, outputs, .. } = state;
         self.memory.maps.iter_mut().for_each(Map::end_run);
-        match result {
-            Ok(r0) => Ok((r0, redirect, outputs)),
-            Err((insn, fault)) => {
-                let line = self.program.line_of(insn).map(|line| format!(" ({}:{})", line.file, line.line));
-                Err(EngineError::Fault { engine: NAME, insn, what: format!("{fault}{}", line.unwrap_or_default()) })
-            }
-        }
+        result.map(|r0| Returned { r0, redirect, outputs })
+    }
+
+    /// A fault as others see it.
+    fn stopped(&self, insn: usize, fault: &Fault) -> EngineError {
+        let line = self.program.line_of(insn).map(|line| format!(" ({}:{})", line.file, line.line));
+        EngineError::Fault { engine: NAME, insn, what: format!("{fault}{}", line.unwrap_or_default()) }
     }
 
     /// The ports that a redirect reaches; empty where none is bound.
@@ -197,7 +219,7 @@ impl Datapath for Interpreter {
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
         self.memory.start(packet.bytes, packet.port.0);
-        let (r0, redirect, mut outputs) = self.run(choices)?;
+        let Returned { r0, redirect, mut outputs } = self.run(choices)?;
         outputs.retain(|output| self.ports.is_bound(output.port));
         let verdict = Verdict::from_number(r0 as u32);
         let (verdict, ports) = match (verdict, redirect) {

@@ -4,7 +4,7 @@ use super::alu;
 use super::calls::{Helper, Run};
 use super::check::Code;
 use super::fault::Fault;
-use super::memory::{CONTEXT_ADDRESS, MAX_FRAMES, frame_pointer, function_address, map_address, value_address};
+use super::memory::{MAX_FRAMES, frame_pointer, function_address, map_address, value_address};
 use super::trail::Branch;
 use crate::op::{AluOp, AtomicOp, Op, Operand, Reg, Size, Width};
 
@@ -78,17 +78,20 @@ fn target(at: usize, distance: i64) -> usize {
 
 /// Runs the program from its first instruction to its last `exit` and gives `r0`; a fault comes with its instruction.
 ///
-/// `visit` is told every instruction before it runs.
+/// `arguments` are what `r1` and the registers after it begin with; `visit` is told every instruction before it runs.
 pub(super) fn run(
     image: &Image,
     run: &mut Run<'_>,
+    arguments: &[u64],
     helpers: &[(i32, Helper)],
     budget: u64,
     counters: &mut Counters,
     mut visit: impl FnMut(usize),
 ) -> Result<u64, (usize, Fault)> {
     let mut regs = Registers { values: [0; 16], readable: 0, rounds: 0 };
-    regs.set(Reg::R1, CONTEXT_ADDRESS);
+    for (number, &argument) in (1..=5).filter_map(Reg::new).zip(arguments) {
+        regs.set(number, argument);
+    }
     regs.set(Reg::FP, frame_pointer(0));
     let mut callers: Vec<Caller> = Vec::new();
     let mut at = 0;

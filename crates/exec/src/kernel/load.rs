@@ -86,6 +86,14 @@ impl Maps {
         self.load_typed(program, &types, btf.as_fd())
     }
 
+    /// Loads another program on the same maps without a word about its functions and lines: what is wrong with its
+    /// instructions is then found by the verifier alone.
+    #[cfg(test)]
+    pub(crate) fn load_untyped(&self, program: &Program) -> Result<RawProgram, ExecError> {
+        let types = KernelTypes { functions: Vec::new(), lines: Vec::new(), ..self.types.clone() };
+        self.load_typed(program, &types, self.btf.as_fd())
+    }
+
     fn load_typed(
         &self,
         program: &Program,

@@ -9,6 +9,8 @@ use flowloom_bpf::{
 use flowloom_engine::{MapState, Port, SnapshotError};
 
 use super::*;
+mod instructions;
+
 use crate::rewrite::RewriteError;
 use crate::testcode::*;
 

@@ -5,6 +5,12 @@ use crate::context::ContextLayout;
 use crate::insn::Insn;
 use crate::program::LineInfo;
 
+/// With the helpers that programs on packets have.
+fn check(program: &Program) -> Result<Code, ProgramError> {
+    let helpers = helpers::HELPERS.iter().filter_map(|h| Some((h.number, super::super::calls::find(h.number)?)));
+    super::check(program, &helpers.collect::<Vec<_>>())
+}
+
 fn array(name: &str, value_bytes: u32, max_entries: u32) -> MapDef {
     MapDef {
         name: name.into(),

@@ -1,0 +1,185 @@
+//! `flowloom bpf plugin`: the protocol of the public BPF conformance suites.
+//!
+//! A suite starts the plugin once a case: the memory is the first argument, as hexadecimal bytes, and is left away where it is
+//! empty; the program comes on the standard input, as hexadecimal bytes, with `--elf` as an object. The plugin prints `r0` in
+//! hexadecimal and ends with 0, or says what is wrong and does not.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use flowloom_bpf::{Insn, Plugin, PluginError, Program, elf};
+
+use crate::args::PluginArgs;
+use crate::failure::{Failure, with_causes};
+use crate::load::ELF_MAGIC;
+use crate::output::{print, remark};
+
+/// The engines that run plugins' programs.
+const ENGINES: &str = "interp";
+/// What the standard input is called.
+const STDIN: &str = "standard input";
+
+/// What the arguments ask for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    memory: Option<String>,
+    engine: Option<String>,
+    elf: bool,
+    /// What means nothing here.
+    ignored: Vec<String>,
+}
+
+pub(crate) fn plugin(args: &PluginArgs) -> Result<(), Failure> {
+    let asked = asked(&args.arguments)?;
+    for ignored in &asked.ignored {
+        remark(&format!("`{ignored}` means nothing to this plugin and is ignored"));
+    }
+    if let Some(engine) = asked.engine.as_deref().filter(|engine| *engine != ENGINES) {
+        return Err(Failure::Input(format!("no engine `{engine}`; there is `{ENGINES}`")));
+    }
+    let memory = bytes(asked.memory.as_deref().unwrap_or(""), "the memory")?;
+    let mut input = Vec::new();
+    std::io::stdin()
+        .lock()
+        .read_to_end(&mut input)
+        .map_err(|error| Failure::Environment(format!("the {STDIN} cannot be read: {error}")))?;
+    let program = program(&input, asked.elf)?;
+    match Plugin::new(Arc::new(program)).and_then(|mut plugin| plugin.run(&memory)) {
+        Ok(r0) => print(&format!("{r0:x}\n")),
+        Err(error) => Err(wrong(&error)),
+    }
+}
+
+/// A program that is wrong is what the suite looks for.
+fn wrong(error: &PluginError) -> Failure {
+    remark(&with_causes(error));
+    Failure::Finding
+}
+
+/// Sorts the arguments. What follows an option that nobody knows, and is none itself, is taken for its value.
+fn asked(arguments: &[String]) -> Result<Asked, Failure> {
+    let mut asked = Asked::default();
+    let mut rest = arguments.iter().peekable();
+    while let Some(argument) = rest.next() {
+        let (name, value) = argument.split_once('=').map_or((argument.as_str(), None), |(n, v)| (n, Some(v)));
+        match name {
+            // Runners pass an empty argument where they have no options.
+            _ if argument.trim().is_empty() => {}
+            "--elf" if value.is_none() => asked.elf = true,
+            "--engine" => {
+                let value = value.map(str::to_owned).or_else(|| rest.next().cloned());
+                let none = || Failure::Input(format!("--engine has no value, expected `{ENGINES}`"));
+                asked.engine = Some(value.ok_or_else(none)?);
+            }
+            _ if name.starts_with('-') => {
+                let value = rest.next_if(|next| value.is_none() && !next.starts_with('-') && !next.is_empty());
+                let value = value.map(|value| format!(" {value}")).unwrap_or_default();
+                asked.ignored.push(format!("{argument}{value}"));
+            }
+            _ if asked.memory.is_none() => asked.memory = Some(argument.clone()),
+            _ => asked.ignored.push(argument.clone()),
+        }
+    }
+    Ok(asked)
+}
+
+fn program(input: &[u8], is_elf: bool) -> Result<Program, Failure> {
+    if !is_elf {
+        if input.starts_with(ELF_MAGIC) {
+            return Err(Failure::Input(format!(
+                "the {STDIN} is an object, expected hexadecimal bytes; objects are taken with --elf"
+            )));
+        }
+        let code = bytes(text(input)?, "the program")?;
+        let (slots, rest) = code.as_chunks::<8>();
+        if !rest.is_empty() {
+            return Err(Failure::Input(format!("the program has {} bytes, expected a multiple of 8", code.len())));
+        }
+        let insns = slots.iter().map(|slot| Insn::from_bytes(*slot)).collect();
+        return Ok(Program { section: STDIN.to_owned(), insns, ..Program::default() });
+    }
+    let decoded;
+    let object = if input.starts_with(ELF_MAGIC) {
+        input
+    } else {
+        decoded = bytes(text(input)?, "the object")?;
+        &decoded
+    };
+    // A wrong object is a wrong program.
+    let object = elf::read(object, STDIN).map_err(|error| {
+        remark(&with_causes(&error));
+        Failure::Finding
+    })?;
+    let first = object.programs.into_iter().next();
+    first.ok_or_else(|| Failure::Input(format!("the object on the {STDIN} holds no program")))
+}
+
+fn text(input: &[u8]) -> Result<&str, Failure> {
+    std::str::from_utf8(input).map_err(|error| {
+        let at = error.valid_up_to();
+        Failure::Input(format!("the {STDIN} is no text: the byte at offset {at} is 0x{:02x}", input[at]))
+    })
+}
+
+/// The bytes of a text: words of one byte or more in hexadecimal; a word of one digit is a byte.
+fn bytes(text: &str, what: &str) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::with_capacity(text.len() / 2);
+    for word in text.split_whitespace() {
+        let digits: Option<Vec<u8>> = word.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+        match digits.as_deref() {
+            Some([digit]) => bytes.push(*digit),
+            Some(digits) if digits.len() % 2 == 0 => {
+                bytes.extend(digits.as_chunks::<2>().0.iter().map(|[high, low]| high << 4 | low));
+            }
+            _ => {
+                let expected = "bytes of two hexadecimal digits";
+                let after = bytes.len();
+                let word: String = word.chars().take(32).collect();
+                return Err(Failure::Input(format!("{what}: found `{word}` after {after} bytes, expected {expected}")));
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn arguments(words: &[&str]) -> Asked {
+        asked(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn arguments_are_sorted() {
+        let memory = |text: &str| Some(text.to_owned());
+        assert_eq!(arguments(&[]), Asked::default());
+        assert_eq!(arguments(&["", " "]), Asked::default());
+        assert_eq!(arguments(&["00 ff"]), Asked { memory: memory("00 ff"), ..Asked::default() });
+        assert_eq!(arguments(&["--elf", "00"]), Asked { memory: memory("00"), elf: true, ..Asked::default() });
+        for engine in [&["--engine", "interp"][..], &["--engine=interp"]] {
+            assert_eq!(arguments(engine), Asked { engine: Some("interp".to_owned()), ..Asked::default() });
+        }
+        let ignored = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        assert_eq!(
+            arguments(&["00", "--jit", "--cpu", "v4", "--debug=1", "--elf", "-x", "", "01"]),
+            Asked {
+                memory: memory("00"),
+                elf: true,
+                ignored: ignored(&["--jit", "--cpu v4", "--debug=1", "-x", "01"]),
+                ..Asked::default()
+            }
+        );
+        assert!(asked(&["--engine".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn bytes_are_read() {
+        assert_eq!(bytes(" 00  fF\t1 \n2a3b", "x").unwrap(), [0, 0xff, 1, 0x2a, 0x3b]);
+        assert_eq!(bytes("", "x").unwrap(), [0; 0]);
+        for wrong in ["0x00", "123", "g0", "00 é"] {
+            assert!(bytes(wrong, "x").is_err(), "{wrong}");
+        }
+    }
+}

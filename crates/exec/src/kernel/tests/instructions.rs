@@ -1,0 +1,127 @@
+//! The instruction suite in the kernel: what it does with instructions is what the suite says, and what it refuses the suite
+//! calls an error, unless the suite says where the two differ.
+
+use std::sync::Arc;
+
+use flowloom_bpf::op::{Op, Operand, Reg, Size, Width};
+use flowloom_bpf::{MapKind, Plugin, op::AluOp};
+use flowloom_testkit::{Expected, InKernel, InstructionCase, instruction_cases};
+
+use super::*;
+use crate::kernel::load::Maps;
+
+#[path = "../../../../bpf/tests/common/mod.rs"]
+mod common;
+
+/// The case as a function of an XDP program that keeps memory and result in maps; the places of these two.
+struct Wrapped {
+    program: Program,
+    memory: Option<usize>,
+    result: usize,
+}
+
+fn wrap(case: &InstructionCase) -> Wrapped {
+    let mut program = common::program(case);
+    let code = std::mem::take(&mut program.insns);
+    let mut data = |name: &str, initial: Vec<u8>| {
+        let (name, value_bytes) = (name.to_owned(), initial.len() as u32);
+        let initial = Some(initial);
+        program.maps.push(MapDef {
+            name,
+            kind: MapKind::Array,
+            key_bytes: 4,
+            value_bytes,
+            max_entries: 1,
+            initial,
+            ..MapDef::default()
+        });
+        program.maps.len() - 1
+    };
+    let memory = (!case.memory.is_empty()).then(|| data(".data.memory", case.memory.clone()));
+    let result = data(".data.result", vec![0; 8]);
+    let r = |number| Reg::new(number).expect("a register");
+    let mov = |dst, imm| Op::Alu { width: Width::W64, op: AluOp::Mov, dst, src: Operand::Imm(imm) };
+    let mut insns = Vec::new();
+    match memory {
+        Some(map) => Op::LoadMapValue { dst: r(1), map: map as i32, off: 0 },
+        None => mov(r(1), 0),
+    }
+    .encode(&mut insns);
+    mov(r(2), case.memory.len() as i32).encode(&mut insns);
+    let end = [
+        Op::LoadMapValue { dst: r(1), map: result as i32, off: 0 },
+        Op::Store { size: Size::Dw, base: r(1), off: 0, src: Operand::Reg(r(0)) },
+        mov(r(0), 2),
+        Op::Exit,
+    ];
+    let slots: usize = end.iter().map(|op| op.slots()).sum();
+    Op::CallLocal { distance: slots as i32 }.encode(&mut insns);
+    end.iter().for_each(|op| op.encode(&mut insns));
+    insns.extend(code);
+    program.insns = insns;
+    Wrapped { program, memory, result }
+}
+
+/// `r0` and the memory afterwards, or why the kernel refuses the case.
+fn run(case: &InstructionCase) -> Result<(u64, Vec<u8>), String> {
+    let Wrapped { program, memory, result } = wrap(case);
+    let nothing = Program { insns: vec![mov(0, 2), exit()], ..program.clone() };
+    let maps = Maps::create(&nothing).unwrap_or_else(|error| panic!("{}: {error}", case.place));
+    let loaded = match maps.load_other(&program) {
+        // What cannot be told in types may still be told without.
+        Err(ExecError::Object { .. }) => maps.load_untyped(&program),
+        loaded => loaded,
+    };
+    let loaded = loaded.map_err(|error| error.to_string())?;
+    let ran = loaded.test_run(&[0; MIN_FRAME_BYTES], &mut [0; 64], 1).unwrap_or_else(|e| panic!("{}: {e}", case.place));
+    assert_eq!(ran.verdict, 2, "{}", case.place);
+    let read = |map: usize, len: usize| {
+        let mut value = vec![0; len];
+        maps.raw[map].lookup(&[0; 4], &mut value).unwrap_or_else(|error| panic!("{}: {error}", case.place));
+        value
+    };
+    let r0 = u64::from_le_bytes(*read(result, 8).first_chunk().expect("8 bytes"));
+    Ok((r0, memory.map(|map| read(map, case.memory.len())).unwrap_or_default()))
+}
+
+/// What is wrong with what the kernel does.
+fn judge(case: &InstructionCase) -> Result<(), String> {
+    match (&case.expected, &case.kernel, run(case)) {
+        (Expected::Ends { .. }, InKernel::Same, Ok((found, left))) => {
+            let mut plugin = Plugin::new(Arc::new(common::program(case))).map_err(|error| error.to_string())?;
+            let expected = plugin.run(&case.memory).map_err(|error| error.to_string())?;
+            match expected == found && plugin.memory() == left {
+                true => Ok(()),
+                false => Err(format!(
+                    "found 0x{found:x} and {left:02x?}, the interpreter has 0x{expected:x} and {:02x?}",
+                    plugin.memory()
+                )),
+            }
+        }
+        (Expected::Ends { .. }, InKernel::Refuses(_), Err(_)) => Ok(()),
+        (Expected::Error(_), InKernel::Same, Err(_)) => Ok(()),
+        (Expected::Error(_), InKernel::Takes(_), Ok(_)) => Ok(()),
+        (expected, kernel, found) => Err(format!("found {found:?}, expected {expected:?}, {kernel:?}")),
+    }
+}
+
+#[test]
+fn the_kernel_does_what_the_suite_says() {
+    if skipped("the_kernel_does_what_the_suite_says") {
+        return;
+    }
+    let cases = instruction_cases();
+    let mut wrong = Vec::new();
+    let (mut alike, mut refused, mut apart) = (0, 0, 0);
+    for case in &cases {
+        match (judge(case), &case.kernel, &case.expected) {
+            (Err(error), ..) => wrong.push(format!("{} `{}`: {error}", case.place, case.name)),
+            (Ok(()), InKernel::Same, Expected::Ends { .. }) => alike += 1,
+            (Ok(()), InKernel::Same, Expected::Error(_)) => refused += 1,
+            (Ok(()), ..) => apart += 1,
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    eprintln!("{alike} cases alike, {refused} refused by both, {apart} apart with a reason");
+    assert!(alike > 600 && refused > 100, "{alike} alike, {refused} refused");
+}
