@@ -15,18 +15,22 @@ pub mod elf;
 pub mod helpers;
 pub mod insn;
 pub mod interp;
+mod lack;
 pub mod locks;
 mod map_kind;
 pub mod op;
 #[cfg(test)]
 mod op_gen;
 mod program;
+mod program_kind;
 
 pub use context::{Aged, ContextLayout, LayoutField, NO_DEADLINE, StateSuccessor, Succession};
 pub use insn::Insn;
 pub use interp::{Interpreter, Plugin, PluginError, ProgramError};
+pub use lack::{Lack, Want};
 pub use map_kind::MapKind;
 pub use program::{
     BPF_F_MMAPABLE, BPF_F_NO_COMMON_LRU, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MapDef, Member, Program,
     Sibling,
 };
+pub use program_kind::ProgramKind;

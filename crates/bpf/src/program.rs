@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use crate::context::ContextLayout;
 use crate::insn::Insn;
+use crate::lack::Lack;
 use crate::map_kind::MapKind;
+use crate::program_kind::ProgramKind;
 
 /// Flag of a hash map: entries are allocated one by one, so that a full map holds exactly its declared size.
 pub const BPF_F_NO_PREALLOC: u32 = 1;
@@ -90,8 +92,12 @@ pub struct Program {
     pub name: String,
     /// Section it stands in, e.g. `xdp`.
     pub section: String,
+    /// What it is for.
+    pub kind: ProgramKind,
     /// The instructions.
     pub insns: Vec<Insn>,
+    /// What some of them want and are not given; ascending by instruction. Such a program is refused by every engine.
+    pub lacks: Vec<Lack>,
     /// The maps they use.
     pub maps: Vec<MapDef>,
     /// Source lines, ascending by instruction.
@@ -107,6 +113,13 @@ impl Program {
     pub fn line_of(&self, insn: usize) -> Option<&LineInfo> {
         let after = self.lines.partition_point(|line| line.insn <= insn);
         after.checked_sub(1).map(|i| &self.lines[i])
+    }
+
+    /// Whether it says that it takes packets that lie in several pieces (`xdp.frags`).
+    pub fn takes_frags(&self) -> bool {
+        let name = self.section.strip_prefix('?').unwrap_or(&self.section);
+        let head = name.split('/').next().unwrap_or(name);
+        self.kind.is_xdp() && head.split('.').skip(1).any(|part| part == "frags")
     }
 
     /// The index of the map called `name`.

@@ -99,16 +99,44 @@ fn object(bytes: &[u8], args: &FunctionArgs) -> Result<Program, Failure> {
         return Err(Failure::Input(format!("--param {name} sets a parameter of a source, `{path}` is an object")));
     }
     let object = elf::read(bytes, &path).map_err(|e| Failure::input(&e))?;
-    let names = || object.programs.iter().map(|p| format!("`{}`", p.name)).collect::<Vec<_>>().join(", ");
-    match (&args.program, object.programs.as_slice()) {
-        (_, []) => Err(Failure::Input(format!("`{path}` holds no program"))),
-        (Some(wanted), _) => object
-            .program(wanted)
-            .cloned()
-            .ok_or_else(|| Failure::Input(format!("`{path}` has no program `{wanted}`; it has {}", names()))),
-        (None, [only]) => Ok(only.clone()),
-        (None, _) => {
-            Err(Failure::Input(format!("`{path}` has several programs: {}; pick one with --program", names())))
+    pick(&object, args.program.as_deref()).cloned()
+}
+
+/// The program called `wanted` or, where none is asked for, the only XDP program of the object.
+fn pick<'o>(object: &'o elf::Object, wanted: Option<&str>) -> Result<&'o Program, Failure> {
+    let path = &object.name;
+    let list = |programs: &mut dyn Iterator<Item = &Program>| {
+        let names: Vec<_> = programs.map(|p| format!("`{}`", p.name)).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    };
+    if let Some(wanted) = wanted {
+        if let Some(refused) = object.refused.iter().find(|refused| refused.name == wanted) {
+            return Err(Failure::Input(format!("`{path}`: {refused}")));
+        }
+        let program = object.program(wanted).ok_or_else(|| {
+            let all = list(&mut object.programs.iter());
+            Failure::Input(format!("`{path}` has no program `{wanted}`; it has {all}"))
+        })?;
+        if !program.kind.is_xdp() {
+            let (kind, section, xdp) = (program.kind, &program.section, list(&mut object.xdp()));
+            return Err(Failure::Input(format!(
+                "program `{}` of `{path}` is of kind {kind} (section `{section}`), expected XDP; XDP programs: {xdp}",
+                program.name
+            )));
+        }
+        return Ok(program);
+    }
+    let xdp: Vec<&Program> = object.xdp().collect();
+    match (xdp.as_slice(), object.refused.as_slice()) {
+        ([only], _) => Ok(only),
+        ([], [refused, ..]) => Err(Failure::Input(format!("`{path}`: {refused}"))),
+        ([], []) => {
+            let others: Vec<_> = object.programs.iter().map(|p| format!("`{}` ({})", p.name, p.kind)).collect();
+            Err(Failure::Input(format!("`{path}` holds no XDP program; it has {}", others.join(", "))))
+        }
+        (several, _) => {
+            let names = list(&mut several.iter().copied());
+            Err(Failure::Input(format!("`{path}` has several programs: {names}; pick one with --program")))
         }
     }
 }

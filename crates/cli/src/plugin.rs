@@ -110,6 +110,10 @@ fn program(input: &[u8], is_elf: bool) -> Result<Program, Failure> {
         remark(&with_causes(&error));
         Failure::Finding
     })?;
+    if let (true, Some(refused)) = (object.programs.is_empty(), object.refused.first()) {
+        remark(&with_causes(refused));
+        return Err(Failure::Finding);
+    }
     let first = object.programs.into_iter().next();
     first.ok_or_else(|| Failure::Input(format!("the object on the {STDIN} holds no program")))
 }

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use flowloom_bpf::{Interpreter, MapDef, MapKind, Program, asm};
-use flowloom_engine::{Choices, Datapath, MapState, Outcome, PORT_COUNT, Packet, Port, Ports, Snapshot, Verdict};
+use flowloom_engine::{Choices, Datapath, Outcome, PORT_COUNT, Packet, Port, Ports, Snapshot, Verdict};
 use flowloom_exec::KernelEngine;
 use flowloom_exec::rewrite::{RECORD_BYTES, RECORD_MAP, Record, Redirect, rewrite};
 use flowloom_testkit::Rng;
@@ -111,14 +111,16 @@ impl Rewritten {
             return self.interp.process(packet, choices).expect("runs");
         }
         let record = Record::new(packet.port, choices);
-        state.maps.insert(RECORD_MAP.to_owned(), MapState::from([(vec![0; 4], record.0.to_vec())]));
+        // Tables and logs stand behind the record and stay.
+        let memory = state.maps.get_mut(RECORD_MAP).and_then(|map| map.get_mut(&vec![0; 4])).expect("a record");
+        memory[..RECORD_BYTES].copy_from_slice(&record.0);
         self.interp.restore(&state).expect("fits");
         // Neither time nor random values but the record's may be seen.
         let other = Choices { now_ns: 1, random: [2; 8], cpu: 3 };
         let unseen = Packet { port: Port(4), ..*packet };
         let mut outcome = self.interp.process(&unseen, &other).expect("runs");
         let state = self.interp.snapshot().expect("state");
-        let bytes: [u8; RECORD_BYTES] = state.maps[RECORD_MAP][&vec![0; 4]][..].try_into().expect("record");
+        let bytes: [u8; RECORD_BYTES] = *state.maps[RECORD_MAP][&vec![0; 4]].first_chunk().expect("record");
         match (outcome.verdict, Record(bytes).redirect()) {
             (Verdict::Pass | Verdict::Tx, _) => outcome.outputs[0].port = packet.port,
             // To the interpreter, a rewritten program has not redirected; bytes are compared by other verdicts.

@@ -36,6 +36,19 @@ pub struct LineRecord {
     pub column: u32,
 }
 
+/// An instruction that a loader is to adapt to its kernel (CO-RE).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CoreRecord {
+    /// Byte offset in the section.
+    pub offset_bytes: u32,
+    /// The type that the object was compiled with.
+    pub of: TypeId,
+    /// What of it, as numbers between colons.
+    pub access: Name,
+    /// What about it: `enum bpf_core_relo_kind`.
+    pub kind: u32,
+}
+
 /// The contents of `.BTF.ext`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ext {
@@ -43,8 +56,8 @@ pub struct Ext {
     pub funcs: Vec<ExtSection<FuncRecord>>,
     /// Source lines.
     pub lines: Vec<ExtSection<LineRecord>>,
-    /// Byte offsets of the instructions that a loader is to adapt to its kernel (CO-RE).
-    pub adaptations: Vec<ExtSection<u32>>,
+    /// What a loader is to adapt to its kernel.
+    pub adaptations: Vec<ExtSection<CoreRecord>>,
 }
 
 impl Ext {
@@ -78,7 +91,11 @@ impl Ext {
                 part(bytes, "adaptation information", header, adaptations.0, adaptations.1)?,
                 "adaptation",
                 16,
-                |c| c.u32("adaptation record"),
+                |c| {
+                    let mut word = || c.u32("adaptation record");
+                    let (offset_bytes, of) = (word()?, TypeId(word()?));
+                    Ok(CoreRecord { offset_bytes, of, access: Name(word()?), kind: word()? })
+                },
             )?,
         })
     }

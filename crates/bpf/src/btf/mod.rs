@@ -16,7 +16,7 @@ mod parse;
 mod tests;
 
 pub use emit::Builder;
-pub use ext::{Ext, ExtSection, FuncRecord, LineRecord};
+pub use ext::{CoreRecord, Ext, ExtSection, FuncRecord, LineRecord};
 
 /// The magic number that `.BTF` and `.BTF.ext` begin with.
 pub(crate) const MAGIC: u16 = 0xeb9f;

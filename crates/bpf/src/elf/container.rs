@@ -52,6 +52,8 @@ pub(super) enum Place {
     Extern,
     /// A number, not a place.
     Absolute,
+    /// To be laid out by a linker.
+    Common,
 }
 
 /// A symbol.
@@ -60,12 +62,14 @@ pub(super) struct Symbol<'a> {
     pub(super) name: &'a str,
     pub(super) kind: SymbolKind,
     pub(super) local: bool,
+    /// Whether it may be missing.
+    pub(super) weak: bool,
     pub(super) place: Place,
     pub(super) value: u64,
     pub(super) len: u64,
 }
 
-/// A relocation of code.
+/// A relocation of code or data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Relocation {
     pub(super) kind: u32,
@@ -77,7 +81,7 @@ pub(super) struct Container<'a> {
     /// By their number in the file; the first is the null section.
     pub(super) sections: Vec<Section<'a>>,
     pub(super) symbols: Vec<Symbol<'a>>,
-    /// Of code sections, by section and byte offset.
+    /// Of code sections, of definitions of maps and of data, by section and byte offset.
     pub(super) relocations: BTreeMap<(usize, u64), Relocation>,
 }
 
@@ -131,6 +135,17 @@ impl<'a> Container<'a> {
         Ok(out)
     }
 
+    /// The relocations of bytes `from` to `to` of a section, ascending by place.
+    pub(super) fn relocations_in(
+        &self,
+        section: usize,
+        from: u64,
+        to: u64,
+    ) -> impl Iterator<Item = (u64, Relocation)> + '_ {
+        let range = if from < to { (section, from)..(section, to) } else { (section, from)..(section, from) };
+        self.relocations.range(range).map(|((_, offset), relocation)| (*offset, *relocation))
+    }
+
     /// The only section with this name, and its number.
     pub(super) fn named(&self, name: &str) -> Result<Option<(usize, &Section<'a>)>, ReadFault> {
         let mut found =
@@ -161,6 +176,7 @@ impl<'a> Container<'a> {
             let place = match raw.st_shndx(LE) {
                 elf::SHN_UNDEF => Place::Extern,
                 elf::SHN_ABS => Place::Absolute,
+                elf::SHN_COMMON => Place::Common,
                 number if usize::from(number.0) < self.sections.len() => Place::Section(number.0.into()),
                 number => {
                     return Err(ReadFault::Index {
@@ -183,6 +199,7 @@ impl<'a> Container<'a> {
                 name,
                 kind,
                 local: raw.st_bind() == elf::STB_LOCAL,
+                weak: raw.st_bind() == elf::STB_WEAK,
                 place,
                 value: raw.st_value(LE),
                 len: raw.st_size(LE),
@@ -210,8 +227,8 @@ impl<'a> Container<'a> {
                 count: self.sections.len(),
             })?;
             // Relocations of type and debug information: their places hold all that is needed.
-            let matters = target.kind == SectionKind::Code || target.name == super::names::MAPS;
-            if !matters && super::DataKind::of(target.name).is_none() {
+            let is_code = target.kind == SectionKind::Code;
+            if !is_code && target.name != super::names::MAPS && super::DataKind::of(target.name).is_none() {
                 continue;
             }
             if is_rela {
@@ -223,15 +240,10 @@ impl<'a> Container<'a> {
             for rel in rels {
                 let offset = rel.r_offset.get(LE);
                 let (kind, symbol) = (rel.r_type(LE).0, rel.r_sym(LE) as usize);
-                if target.kind != SectionKind::Code {
-                    let what = "pointers in data".to_owned();
-                    return Err(ReadFault::Unsupported {
-                        what,
-                        place: format!("section `{}`, byte {offset}", target.name),
-                    });
-                }
-                if offset >= target.len || !offset.is_multiple_of(8) {
-                    return Err(ReadFault::Offset { section, offset, len: target.len, unit: 8 });
+                // Code holds whole slots; data may be packed.
+                let unit = if is_code { 8 } else { 1 };
+                if offset >= target.len || !offset.is_multiple_of(unit) {
+                    return Err(ReadFault::Offset { section, offset, len: target.len, unit });
                 }
                 if symbol >= self.symbols.len() {
                     return Err(ReadFault::Index {

@@ -26,6 +26,7 @@
 
 mod code;
 mod container;
+mod externs;
 mod link;
 mod maps;
 mod read;
@@ -35,7 +36,7 @@ mod tests;
 mod write;
 
 pub use code::CodeError;
-pub use read::{Object, ReadError, ReadFault, read};
+pub use read::{Object, ReadError, ReadFault, Refused, read};
 pub use write::{KernelTypes, WriteError, kernel_types, write};
 
 /// Largest number of slots in a program: what the kernel is ready to look at.
@@ -51,6 +52,8 @@ pub(crate) const MAX_COLUMN: u32 = (1 << 10) - 1;
 pub(crate) mod names {
     pub(crate) const TEXT: &str = ".text";
     pub(crate) const MAPS: &str = ".maps";
+    pub(crate) const KCONFIG: &str = ".kconfig";
+    pub(crate) const KSYMS: &str = ".ksyms";
     pub(crate) const LEGACY_MAPS: &str = "maps";
     pub(crate) const LICENSE: &str = "license";
     pub(crate) const BTF: &str = ".BTF";

@@ -8,7 +8,7 @@
 
 use super::code::CodeError;
 use super::container::{Budget, Container};
-use super::link::Linker;
+use super::link::{Linked, Linker};
 use super::maps::Maps;
 use super::names;
 use crate::btf::{Btf, BtfError, Ext};
@@ -22,11 +22,34 @@ pub struct Object {
     /// Its programs, in the order of sections and, within one, of functions.
     ///
     /// Each has all maps of the object in the same order: programs of an object share them, and a map that only user
-    /// space or another program touches is part of the function too.
+    /// space or another program touches is part of the function too. Left out are maps that the program does not name and
+    /// that no engine could make.
     pub programs: Vec<Program>,
+    /// Its functions that would be programs and cannot be read.
+    pub refused: Vec<Refused>,
+    /// What it asks of a loader that makes no difference to what its programs do, in words.
+    pub notes: Vec<String>,
+}
+
+/// A program that cannot be read, beside others that can.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("program `{name}`: {fault}")]
+pub struct Refused {
+    /// Name of the function.
+    pub name: String,
+    /// The section it stands in.
+    pub section: String,
+    /// Why.
+    #[source]
+    pub fault: ReadFault,
 }
 
 impl Object {
+    /// The XDP programs.
+    pub fn xdp(&self) -> impl Iterator<Item = &Program> {
+        self.programs.iter().filter(|program| program.kind.is_xdp())
+    }
+
     /// The program with this function name or, if there is none, in this section.
     pub fn program(&self, wanted: &str) -> Option<&Program> {
         let by = |f: fn(&Program) -> &str| self.programs.iter().find(|p| f(p) == wanted);
@@ -104,8 +127,8 @@ pub enum ReadFault {
     #[error("function `{function}` at byte {offset} of `{section}`: {why}")]
     Function { function: String, section: String, offset: u64, why: String },
     /// An instruction that needs the loader in a way that is not understood.
-    #[error("section `{section}`, byte {offset}, in function `{function}`: {why}")]
-    Instruction { section: String, offset: u64, function: String, why: String },
+    #[error("{place}: {why}")]
+    Instruction { place: String, why: String },
     /// The instructions do not form functions.
     #[error("program `{program}`: {source}")]
     Code { program: String, source: CodeError },
@@ -129,13 +152,13 @@ impl From<BtfError> for ReadFault {
 /// # Source
 /// [LLVM BPF ELF relocations], [Linux Documentation/bpf/btf.rst], libbpf's conventions for sections
 pub fn read(bytes: &[u8], name: &str) -> Result<Object, ReadError> {
-    match read_programs(bytes) {
-        Ok(programs) => Ok(Object { name: name.to_owned(), programs }),
+    match read_parts(bytes) {
+        Ok((Linked { programs, refused }, notes)) => Ok(Object { name: name.to_owned(), programs, refused, notes }),
         Err(fault) => Err(ReadError { object: name.to_owned(), fault }),
     }
 }
 
-fn read_programs(bytes: &[u8]) -> Result<Vec<Program>, ReadFault> {
+fn read_parts(bytes: &[u8]) -> Result<(Linked, Vec<String>), ReadFault> {
     let mut budget = Budget::new();
     let container = Container::parse(bytes, &mut budget)?;
     let btf = match container.named(names::BTF)? {
@@ -156,7 +179,8 @@ fn read_programs(bytes: &[u8]) -> Result<Vec<Program>, ReadFault> {
     };
     let maps = Maps::read(&container, btf.as_ref(), &mut budget)?;
     let license = license(&container)?;
-    Linker::new(&container, btf.as_ref(), &ext, &maps)?.programs(&license, &mut budget)
+    let linked = Linker::new(&container, btf.as_ref(), &ext, &maps)?.programs(&license, &mut budget)?;
+    Ok((linked, maps.notes))
 }
 
 fn license(container: &Container<'_>) -> Result<String, ReadFault> {

@@ -21,6 +21,7 @@ use crate::btf::{BtfError, Ext, ExtSection, FuncRecord, LineRecord};
 use crate::insn::{Insn, imm64};
 use crate::map_kind::MapKind;
 use crate::program::{BPF_F_MMAPABLE, BPF_F_RDONLY_PROG, LineInfo, MapDef, Program};
+use crate::program_kind::ProgramKind;
 pub use kernel::{KernelTypes, kernel_types};
 use types::{Definition, Types};
 
@@ -40,6 +41,9 @@ pub enum WriteError {
     /// A 64-bit load that no relocation can express.
     #[error("program `{program}`, instruction {at}: {why}")]
     Load { program: String, at: usize, why: String },
+    /// A program that says something that an object of ours cannot.
+    #[error("program `{program}`: {what} cannot be written")]
+    Program { program: String, what: String },
     /// A map that its section cannot express.
     #[error("map `{map}`: {what} is {found}, expected {expected}")]
     Map { map: String, what: &'static str, found: String, expected: String },
@@ -71,6 +75,7 @@ pub fn write(program: &Program) -> Result<Vec<u8>, WriteError> {
     let functions =
         code::split(&program.insns).map_err(|source| WriteError::Code { program: program.name.clone(), source })?;
     check_names(program)?;
+    check_program(program)?;
     let mut types = Types::default();
     let mut out = Writer::new(program, functions, &mut types)?;
     out.maps(&mut types)?;
@@ -78,6 +83,24 @@ pub fn write(program: &Program) -> Result<Vec<u8>, WriteError> {
     out.license();
     out.lines(&mut types)?;
     out.finish(types)
+}
+
+/// What an object has no words for, or we have not.
+fn check_program(program: &Program) -> Result<(), WriteError> {
+    let fail = |what: String| Err(WriteError::Program { program: program.name.clone(), what });
+    if let Some(lack) = program.lacks.first() {
+        return fail(format!("instruction {}, {},", lack.insn, lack.want));
+    }
+    if ProgramKind::of_section(&program.section).unwrap_or_default() != program.kind {
+        return fail(format!("kind `{}` in section `{}`", program.kind, program.section));
+    }
+    if !program.siblings.is_empty() {
+        return fail("its siblings, other programs of its object,".to_owned());
+    }
+    match program.maps.iter().find(|map| map.inner.is_some() || !map.members.is_empty() || map.spin_lock.is_some()) {
+        Some(map) => fail(format!("map `{}`, which holds maps, programs or a lock,", map.name)),
+        None => Ok(()),
+    }
 }
 
 fn check_names(program: &Program) -> Result<(), WriteError> {
@@ -418,6 +441,9 @@ fn check_map(map: &MapDef) -> Result<(), WriteError> {
     if DataKind::of(&map.name).is_some() {
         let why = "it is the name of a data section, and the map has no initial contents";
         return Err(WriteError::Name { what: "map", name: map.name.clone(), why });
+    }
+    if map.kind == MapKind::RingBuf {
+        return Ok(());
     }
     if map.key_bytes == 0 {
         return fail("length of a key", 0, "at least 1 byte");

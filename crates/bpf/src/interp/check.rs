@@ -10,6 +10,7 @@ use super::calls::Helper;
 use super::memory::{MAX_MAPS, addressable_values};
 use crate::context::ContextLayout;
 use crate::helpers;
+use crate::lack::Want;
 use crate::map_kind::MapKind;
 use crate::op::{DecodeError, Op, Reg};
 use crate::program::{MapDef, Program};
@@ -135,6 +136,9 @@ pub enum Flaw {
         /// The helpers that are.
         known: String,
     },
+    /// Something that the object asks its loader for.
+    #[error("{0}, which is not supported")]
+    Lack(Want),
     /// A map cannot be built.
     #[error("map `{map}`: {what} is {found}, expected {expected}")]
     Map {
@@ -155,6 +159,9 @@ pub(super) type Code = Vec<Option<Op>>;
 /// Checks a program that may call these helpers, and decodes it.
 pub(super) fn check(program: &Program, helpers: &[(i32, Helper)]) -> Result<Code, ProgramError> {
     let mut check = Check { program, helpers, findings: Vec::new() };
+    for lack in &program.lacks {
+        check.finding(lack.insn, Flaw::Lack(lack.want.clone()));
+    }
     check.maps();
     let code = check.code();
     check.findings.sort_by_key(|finding| finding.insn);
@@ -203,9 +210,13 @@ impl Check<'_> {
             }
         }
         let starts = self.functions(&code, &undecoded);
+        let lacking: BTreeSet<usize> = self.program.lacks.iter().map(|lack| lack.insn).collect();
         for (at, op) in code.iter().enumerate() {
             if let Some(op) = op {
-                self.instruction(at, *op);
+                // What is wrong with an instruction that lacks something is said already.
+                if !lacking.contains(&at) {
+                    self.instruction(at, *op);
+                }
                 self.jump(at, *op, &code, &undecoded, &starts);
             }
         }

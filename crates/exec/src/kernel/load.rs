@@ -7,24 +7,29 @@
 //! A loader of our own rather than a library's, because several programs share one set of maps: those of the interfaces of a
 //! function differ in a constant, those that sweep in all but the tables.
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use flowloom_bpf::elf::{KernelTypes, kernel_types};
 use flowloom_bpf::insn::{call, class, imm64, jmp};
-use flowloom_bpf::{BPF_F_RDONLY_PROG, Insn, Program, helpers};
+use flowloom_bpf::{BPF_F_RDONLY_PROG, Insn, MapDef, MapKind, Member, Program, Sibling, helpers};
 
 use super::verifier;
 use crate::error::ExecError;
-use crate::sys::RawMap;
 use crate::sys::program::{self, RawProgram, Refusal};
+use crate::sys::{RawMap, cpu};
 
 /// XDP programs have this section in objects, whatever theirs was.
 const SECTION: &str = "xdp";
 
+/// What sections of programs begin with that take packets in several pieces.
+const FRAGS: &str = "xdp.frags";
+
 /// The maps of a program, in its order, with what they began with.
 #[derive(Debug)]
 pub(crate) struct Maps {
-    pub(crate) raw: Vec<RawMap>,
+    pub(crate) raw: Vec<Arc<RawMap>>,
     types: KernelTypes,
     btf: OwnedFd,
 }
@@ -42,6 +47,41 @@ fn fails(program: &Program, action: impl Into<String>) -> impl FnOnce(std::io::E
     move |source| ExecError::Load { program, action, source }
 }
 
+/// What the maps in `def` are like, where it holds maps.
+fn template(program: &Program, def: &MapDef, made: &[Option<Arc<RawMap>>]) -> io::Result<Option<Arc<RawMap>>> {
+    if !def.kind.is_of_maps() {
+        return Ok(None);
+    }
+    let first = def.members.iter().find_map(|(_, member)| match member {
+        Member::Map(index) => made.get(*index).cloned().flatten(),
+        Member::Program(_) => None,
+    });
+    let Some(inner) = &def.inner else {
+        let unknown = || io::Error::new(io::ErrorKind::InvalidInput, "it does not say what the maps in it are like");
+        return first.map(Some).ok_or_else(unknown);
+    };
+    // One of the program's own, if one is like that, because it has types, which a lock needs.
+    let shape = |map: &MapDef| (map.kind, map.key_bytes, map.value_bytes, map.max_entries, map.flags, map.spin_lock);
+    let same = program.maps.iter().position(|map| shape(map) == shape(inner));
+    match same.and_then(|index| made[index].clone()) {
+        Some(map) => Ok(Some(map)),
+        None => RawMap::create_untyped(inner).map(|map| Some(Arc::new(map))),
+    }
+}
+
+/// The program that `sibling` of `program` is.
+pub(crate) fn sibling_program(program: &Program, sibling: &Sibling) -> Program {
+    Program {
+        name: sibling.name.clone(),
+        section: sibling.section.clone(),
+        insns: sibling.insns.clone(),
+        lines: sibling.lines.clone(),
+        maps: program.maps.clone(),
+        license: program.license.clone(),
+        ..Program::default()
+    }
+}
+
 impl Maps {
     /// Makes the maps of `program`.
     ///
@@ -49,10 +89,23 @@ impl Maps {
     /// The types or a map are refused; the system has no room or no right for them.
     pub(crate) fn create(program: &Program) -> Result<Maps, ExecError> {
         let (types, btf) = typed(program)?;
-        let mut raw = Vec::with_capacity(program.maps.len());
-        for (def, types) in program.maps.iter().zip(&types.maps) {
-            let made = RawMap::create(def, btf.as_fd(), *types);
-            let map = made.map_err(fails(program, format!("make map `{}`", def.name)))?;
+        let mut raw: Vec<Option<Arc<RawMap>>> = vec![None; program.maps.len()];
+        // A map of maps is made after one that shows what they are like.
+        let (outer, plain): (Vec<usize>, Vec<usize>) =
+            (0..program.maps.len()).partition(|index| program.maps[*index].kind.is_of_maps());
+        for index in plain.into_iter().chain(outer) {
+            let def = &program.maps[index];
+            let makes = || format!("make map `{}`", def.name);
+            let template = template(program, def, &raw).map_err(fails(program, makes()))?;
+            let made = match def.kind {
+                // One buffer for each CPU, unless the program says otherwise.
+                MapKind::PerfEventArray if def.max_entries == 0 => cpu::possible().and_then(|max_entries| {
+                    let def = MapDef { max_entries, ..def.clone() };
+                    RawMap::create(&def, btf.as_fd(), types.maps[index], None)
+                }),
+                _ => RawMap::create(def, btf.as_fd(), types.maps[index], template.as_deref()),
+            };
+            let map = made.map_err(fails(program, makes()))?;
             if let Some(initial) = &def.initial {
                 let filled = map.update(&[0; 4], initial);
                 filled.map_err(fails(program, format!("fill map `{}`", def.name)))?;
@@ -63,9 +116,9 @@ impl Maps {
             for (key, value) in def.layout.iter().flat_map(|layout| &layout.preloaded) {
                 map.update(key, value).map_err(fails(program, format!("fill map `{}`", def.name)))?;
             }
-            raw.push(map);
+            raw[index] = Some(Arc::new(map));
         }
-        Ok(Maps { raw, types, btf })
+        Ok(Maps { raw: raw.into_iter().flatten().collect(), types, btf })
     }
 
     /// Loads the program that the maps were made for.
@@ -101,7 +154,8 @@ impl Maps {
         btf: std::os::fd::BorrowedFd<'_>,
     ) -> Result<RawProgram, ExecError> {
         let insns = self.with_descriptors(program)?;
-        program::load(&program.name, &program.license, &insns, types, btf).map_err(|Refusal { error, log }| {
+        let frags = program.section.starts_with(FRAGS);
+        program::load(&program.name, &program.license, &insns, types, btf, frags).map_err(|Refusal { error, log }| {
             if log.is_empty() {
                 return fails(program, "load the program")(error);
             }
@@ -118,7 +172,7 @@ impl Maps {
             if insn.is_wide() && matches!(insn.src, imm64::MAP | imm64::MAP_VALUE) {
                 let number = insn.imm;
                 let map = usize::try_from(number).ok().and_then(|number| self.raw.get(number));
-                insn.imm = map.map(RawMap::number).ok_or_else(|| ExecError::Loaded {
+                insn.imm = map.map(|map| map.number()).ok_or_else(|| ExecError::Loaded {
                     program: program.name.clone(),
                     what: format!("the map that instruction {at} names"),
                     found: format!("number {number}"),

@@ -7,26 +7,34 @@
 //!                       packet ──► BPF_PROG_TEST_RUN ──► verdict, bytes
 //! ```
 //!
+//! Programs of the same object that tail calls lead to are loaded when a map is to hold them, with the same maps and record.
+//! Ports are in shadows of the maps that redirect ([`crate::rewrite`]).
+//!
 //! The program is judged before it is rewritten, because a rewritten one is easier on the verifier: what this engine takes,
 //! the kernel takes on a device too.
 
 mod available;
 pub(crate) mod load;
+pub(crate) mod shadow;
 pub(crate) mod state;
 mod verifier;
 
+use std::collections::BTreeMap;
 use std::io;
 
-use flowloom_bpf::{MapKind, Program};
-use flowloom_engine::{Choices, Datapath, EngineError, Outcome, Output, Packet, Ports, Refusal, Snapshot, Verdict};
+use flowloom_bpf::{MapKind, Member, Program};
+use flowloom_engine::{
+    Choices, Datapath, EngineError, Outcome, Output, Packet, Port, Ports, Refusal, Snapshot, Verdict,
+};
 
 pub use available::Reason;
 use load::Maps;
+use shadow::Inside;
 use state::KernelMap;
 
 use crate::error::ExecError;
-use crate::rewrite::{RECORD_BYTES, Record, Redirect, rewrite};
-use crate::sys::RawMap;
+use crate::rewrite::{RECORD_BYTES, Record, Redirect, RewriteError, rewrite};
+use crate::sys::cpu::{self, Pinned};
 use crate::sys::program::RawProgram;
 
 /// The shortest frame that test runs take: an Ethernet header.
@@ -40,18 +48,26 @@ const NAME: &str = "kernel";
 
 /// A program in the kernel, run by test runs.
 ///
+/// Where values or events go by CPU, a packet runs on the CPU that its choices name, and the state is that of
+/// [`KernelEngine::with_cpus`] CPUs: one, unless more are asked for.
+///
 /// # Cost
-/// A test run a packet; before it a write of the run record where the program asks the kernel for anything, after it a
-/// read where it redirected.
+/// A test run a packet; where it has to be on a certain CPU, two system calls more.
 #[derive(Debug)]
 pub struct KernelEngine {
     program: RawProgram,
+    inside: Inside,
     maps: Vec<KernelMap>,
-    record: Option<RawMap>,
     ports: Ports,
-    /// For each map of the program, how many ports it holds.
-    port_slots: Vec<u32>,
+    /// CPUs that packets run on, where that matters.
+    cpus: Option<u32>,
     output: Vec<u8>,
+}
+
+/// A program that cannot be rewritten, with the line.
+fn rewriting_failed(program: &Program, source: RewriteError) -> ExecError {
+    let line = source.insn().and_then(|insn| program.line_of(insn)).cloned().map(Box::new);
+    ExecError::Rewrite { program: program.name.clone(), line, source }
 }
 
 impl KernelEngine {
@@ -63,42 +79,92 @@ impl KernelEngine {
         available::probe()
     }
 
-    /// Loads `program`.
+    /// Loads `program`, and of those that tail calls may lead to the ones that its maps hold.
     ///
     /// # Errors
     /// The program cannot be rewritten or written as an object; the verifier refuses it, in which case the error names the
-    /// source line and carries the log; or the system has no room or no right for it.
+    /// source line and carries the log; or the system has no room or no right for it. It may be one that a map holds.
     pub fn load(program: &Program) -> Result<KernelEngine, ExecError> {
-        let rewritten = rewrite(program).map_err(|source| {
-            let line = source.insn().and_then(|insn| program.line_of(insn)).cloned().map(Box::new);
-            ExecError::Rewrite { program: program.name.clone(), line, source }
-        })?;
+        let rewritten = rewrite(program).map_err(|source| rewriting_failed(program, source))?;
         let loaded = &rewritten.program;
         let created = Maps::create(loaded)?;
-        if rewritten.record_map.is_some() {
+        let fails = |action: &str, source| {
+            let (program, action) = (program.name.clone(), action.to_owned());
+            ExecError::Load { program, action, source }
+        };
+        let mut record = None;
+        if let Some(index) = rewritten.record_map {
             drop(created.load_other(program)?);
+            let memory = created.raw[index].memory(0, rewritten.plan.record_bytes(), true);
+            record = Some(memory.map_err(|e| fails("reach the run record", e))?);
         }
         let raw_program = created.load(loaded)?;
-        let mut maps = Vec::new();
-        let mut record = None;
-        for (index, (def, raw)) in loaded.maps.iter().zip(created.raw).enumerate() {
-            if rewritten.record_map == Some(index) {
-                record = Some(raw);
-            } else if KernelMap::is_state(def) {
-                maps.push(KernelMap::new(def.clone(), raw));
+        let defs = program.maps.iter().enumerate().filter(|(_, def)| KernelMap::is_state(def));
+        let mut maps: Vec<KernelMap> =
+            defs.map(|(index, def)| KernelMap::new(index, def.clone(), created.raw[index].clone())).collect();
+        let (program, plan, siblings) = (program.clone(), rewritten.plan, BTreeMap::new());
+        let mut inside = Inside { program, plan, created, record, siblings };
+        let held: Vec<Member> = inside.program.maps.iter().flat_map(|def| &def.members).map(|(_, m)| *m).collect();
+        for member in held {
+            if let Member::Program(number) = member {
+                inside.sibling(number)?;
             }
         }
-        let slots = program.maps.iter().map(|def| if def.kind == MapKind::Devmap { def.max_entries } else { 0 });
-        let (port_slots, ports, output) = (slots.collect(), Ports::default(), vec![0; OUTPUT_BYTES]);
-        Ok(KernelEngine { program: raw_program, maps, record, ports, port_slots, output })
+        state::begin(&mut maps, &mut inside).map_err(ExecError::State)?;
+        let by_cpu = |kind: MapKind| kind.is_per_cpu() || kind == MapKind::PerfEventArray;
+        let cpus = inside.program.maps.iter().any(|def| by_cpu(def.kind)).then_some(1);
+        let (ports, output) = (Ports::default(), vec![0; OUTPUT_BYTES]);
+        Ok(KernelEngine { program: raw_program, inside, maps, ports, cpus, output })
     }
 
-    /// Where the packet that was run last asked to go.
-    fn redirected(&self) -> Result<Option<Redirect>, EngineError> {
-        let Some(map) = &self.record else { return Ok(None) };
+    /// The engine with a state of so many CPUs, from the first.
+    ///
+    /// # Errors
+    /// The system has fewer.
+    pub fn with_cpus(mut self, cpus: u32) -> Result<KernelEngine, EngineError> {
+        let possible = cpu::possible().map_err(|e| system("count the CPUs", e))?;
+        if cpus == 0 || cpus > possible {
+            let message = format!("there are {possible}");
+            return Err(system(format!("run on {cpus} CPUs"), io::Error::new(io::ErrorKind::InvalidInput, message)));
+        }
+        self.maps.iter_mut().for_each(|map| map.count_cpus(cpus));
+        self.cpus = self.cpus.map(|_| cpus);
+        Ok(self)
+    }
+
+    /// The record as the packet that was run last left it.
+    fn record(&self) -> Result<Option<Record>, EngineError> {
+        let Some(memory) = &self.inside.record else { return Ok(None) };
         let mut record = Record([0; RECORD_BYTES]);
-        map.lookup(&[0; 4], &mut record.0).map_err(|e| system("read the run record", e))?;
-        Ok(record.redirect())
+        memory.read(0, &mut record.0).map_err(|e| system("read the run record", e))?;
+        Ok(Some(record))
+    }
+
+    /// The ports that a packet leaves by that is redirected to all of a map.
+    fn broadcast(&self, map: usize, but: Option<Port>) -> Vec<Port> {
+        let held = self.maps.iter().find(|held| held.index() == map).and_then(KernelMap::held);
+        let Some(held) = held else {
+            let slots = self.inside.program.maps.get(map).map_or(0, |def| def.max_entries);
+            let mut ports = self.ports.broadcast(but);
+            ports.retain(|port| port.0 < slots);
+            return ports;
+        };
+        let port = |value: &Vec<u8>| state::index(value.get(..4)?).map(Port);
+        let mut ports: Vec<Port> = held.values().filter_map(port).collect();
+        ports.retain(|port| self.ports.is_bound(*port) && Some(*port) != but);
+        ports.sort();
+        ports
+    }
+
+    /// Moves to the CPU of a packet, where that matters.
+    fn pinned(&self, cpu: u32) -> Result<Option<Pinned>, EngineError> {
+        let Some(cpus) = self.cpus else { return Ok(None) };
+        let pinned = if cpu < cpus {
+            Pinned::to(cpu)
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, format!("its state is that of {cpus}, from CPU 0 on")))
+        };
+        pinned.map(Some).map_err(|e| system(format!("run on CPU {cpu}"), e))
     }
 }
 
@@ -128,22 +194,23 @@ impl Datapath for KernelEngine {
             let source = io::Error::new(io::ErrorKind::InvalidInput, refusal.to_string());
             return Err(system(format!("take a frame of {} bytes", packet.bytes.len()), source));
         }
-        if let Some(map) = &self.record {
+        if let Some(memory) = &mut self.inside.record {
             let record = Record::new(packet.port, choices);
-            map.update(&[0; 4], &record.0).map_err(|e| system("write the run record", e))?;
+            memory.write(0, &record.0).map_err(|e| system("write the run record", e))?;
         }
+        let pinned = self.pinned(choices.cpu)?;
         let result = self.program.test_run(packet.bytes, &mut self.output, 1);
+        drop(pinned);
         let result = result.map_err(|e| system("run the program", e))?;
+        let record = self.record()?;
         let verdict = Verdict::from_number(result.verdict);
         let (verdict, ports) = match verdict {
             Verdict::Pass | Verdict::Tx => (verdict, vec![packet.port]),
-            Verdict::Redirect => match self.redirected()? {
+            Verdict::Redirect => match record.and_then(|record| record.redirect()) {
                 Some(Redirect::To(port)) if self.ports.is_bound(port) => (verdict, vec![port]),
+                Some(Redirect::ToCpu(cpu)) => (verdict, vec![Port::of_cpu(cpu)]),
                 Some(Redirect::All { map, but_ingress }) => {
-                    let slots = self.port_slots.get(map).copied().unwrap_or(0);
-                    let mut ports = self.ports.broadcast(but_ingress.then_some(packet.port));
-                    ports.retain(|port| port.0 < slots);
-                    (verdict, ports)
+                    (verdict, self.broadcast(map, but_ingress.then_some(packet.port)))
                 }
                 // A port that nothing is bound to; or the verdict without a redirect, so that there is no port at all.
                 Some(Redirect::To(_)) | None => (Verdict::Aborted, Vec::new()),
@@ -170,7 +237,7 @@ impl Datapath for KernelEngine {
     }
 
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
-        state::restore(&self.maps, state)
+        state::restore(&mut self.maps, state, &mut self.inside)
     }
 }
 

@@ -1,6 +1,12 @@
-//! The state of a program in the kernel: its hash maps, arrays and data sections.
+//! The state of a program in the kernel: tables that it writes, and what maps of ports, programs and maps hold.
+//!
+//! Values that programs write are read from the kernel. What maps of ports, CPUs, programs and maps hold only user space
+//! writes: that is kept here, and [`Hold`] puts it where the engine wants it.
 
-use flowloom_bpf::{Aged, BPF_F_RDONLY_PROG, ContextLayout, MapDef, MapKind};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use flowloom_bpf::{Aged, BPF_F_RDONLY_PROG, ContextLayout, MapDef, MapKind, Member};
 use flowloom_engine::{EngineError, MapState, Snapshot, SnapshotError};
 
 use super::system;
@@ -13,22 +19,51 @@ pub(crate) trait Sweeper {
     fn replace(&self, key: &[u8], found: &[u8], successor: Option<&[u8]>) -> Result<bool, EngineError>;
 }
 
+/// What puts ports, programs and maps where the program finds them.
+pub(crate) trait Hold {
+    /// How many programs there are to hold.
+    fn programs(&self) -> usize;
+
+    /// How many maps there are to hold.
+    fn maps(&self) -> usize;
+
+    /// Makes `wanted` what `map` holds; `None` for a devmap that nobody has named.
+    fn hold(&mut self, map: &KernelMap, wanted: Option<&MapState>) -> Result<(), EngineError>;
+}
+
 /// One map that holds state.
 #[derive(Debug)]
 pub(crate) struct KernelMap {
+    /// Its index in the program.
+    index: usize,
     def: MapDef,
-    raw: RawMap,
+    raw: Arc<RawMap>,
+    /// How many CPUs' values belong to the state.
+    cpus: u32,
+    /// What user space gave it, for maps that only user space writes.
+    held: Option<MapState>,
+}
+
+/// Whether only user space writes the map: what it holds is no plain value.
+fn is_held(kind: MapKind) -> bool {
+    kind.is_redirect() || kind.is_of_maps() || kind == MapKind::ProgArray
 }
 
 impl KernelMap {
-    pub(crate) fn new(def: MapDef, raw: RawMap) -> KernelMap {
-        KernelMap { def, raw }
+    pub(crate) fn new(index: usize, def: MapDef, raw: Arc<RawMap>) -> KernelMap {
+        KernelMap { index, def, raw, cpus: 1, held: None }
     }
 
-    /// Whether a map belongs to the state: not the ports, and not constants that came with the program.
+    /// Whether a map belongs to the state: not what user space reads events from, and not constants that came with the
+    /// program.
     pub(crate) fn is_state(def: &MapDef) -> bool {
         let is_constant = def.flags & BPF_F_RDONLY_PROG != 0 && def.initial.is_some();
-        def.kind != MapKind::Devmap && !is_constant
+        !matches!(def.kind, MapKind::PerfEventArray | MapKind::RingBuf) && !is_constant
+    }
+
+    /// The values of so many CPUs belong to the state from now on.
+    pub(crate) fn count_cpus(&mut self, cpus: u32) {
+        self.cpus = cpus;
     }
 
     fn fails(&self, action: &str) -> impl Fn(std::io::Error) -> EngineError {
@@ -39,6 +74,21 @@ impl KernelMap {
     /// What it was made from.
     pub(crate) fn def(&self) -> &MapDef {
         &self.def
+    }
+
+    /// Its index in the program.
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The map itself.
+    pub(crate) fn raw(&self) -> &RawMap {
+        &self.raw
+    }
+
+    /// What user space gave it; `None` for other maps, and for devmaps that nobody has named.
+    pub(crate) fn held(&self) -> Option<&MapState> {
+        self.held.as_ref()
     }
 
     /// What its records mean, where they have deadlines.
@@ -87,28 +137,80 @@ impl KernelMap {
         Ok(alive)
     }
 
+    /// The key as the kernel has it, from a snapshot's or back: indices are numbers of this machine there, little endian
+    /// here.
+    pub(crate) fn swap_key(&self, key: &[u8]) -> Vec<u8> {
+        let mut key = key.to_vec();
+        if self.def.kind.is_indexed() && cfg!(target_endian = "big") {
+            key.reverse();
+        }
+        key
+    }
+
     fn contents(&self) -> Result<MapState, EngineError> {
         let mut entries = MapState::new();
-        // An array's keys are numbers of this machine; in a snapshot they are little endian everywhere.
-        let swap = self.def.kind == MapKind::Array && cfg!(target_endian = "big");
-        let put = |key: &[u8], value: &[u8]| {
-            let mut key = key.to_vec();
-            if swap {
-                key.reverse();
-            }
-            entries.insert(key, value.to_vec());
-        };
+        let put = |key: &[u8], value: &[u8]| drop(entries.insert(self.swap_key(key), self.reported(value)));
         self.raw.entries(put).map_err(self.fails("read"))?;
         Ok(entries)
     }
 
-    /// What `wanted` gives it, checked.
-    fn check(&self, wanted: &MapState) -> Result<(), SnapshotError> {
+    /// The keys that are there.
+    pub(crate) fn keys(&self) -> Result<BTreeSet<Vec<u8>>, EngineError> {
+        let mut keys = BTreeSet::new();
+        let put = |key: &[u8], _: &[u8]| _ = keys.insert(key.to_vec());
+        self.raw.entries(put).map_err(self.fails("read"))?;
+        Ok(keys)
+    }
+
+    /// Length of one CPU's value in the kernel.
+    fn value_room(&self) -> usize {
+        (self.def.value_bytes as usize).next_multiple_of(8)
+    }
+
+    /// The part of a value that belongs to the state.
+    fn reported(&self, value: &[u8]) -> Vec<u8> {
+        if !self.def.kind.is_per_cpu() {
+            return value.to_vec();
+        }
+        let values = value.chunks_exact(self.value_room()).take(self.cpus as usize);
+        values.flat_map(|value| &value[..self.def.value_bytes as usize]).copied().collect()
+    }
+
+    /// The value as the kernel takes it: CPUs that the state leaves out have zeros.
+    fn whole(&self, value: &[u8]) -> Vec<u8> {
+        if !self.def.kind.is_per_cpu() {
+            return value.to_vec();
+        }
+        let mut whole = vec![0; self.raw.value_bytes()];
+        let values = value.chunks_exact(self.def.value_bytes as usize);
+        for (room, value) in whole.chunks_exact_mut(self.value_room()).zip(values) {
+            room[..value.len()].copy_from_slice(value);
+        }
+        whole
+    }
+
+    /// What `wanted` gives it, for so many CPUs where it says so, checked.
+    fn check(&self, wanted: &MapState, cpus: Option<u32>, holder: &dyn Hold) -> Result<(), SnapshotError> {
         let map = &self.def.name;
+        let form = |expected: &'static str, found: String| SnapshotError::Form { map: map.clone(), expected, found };
+        let mut value_bytes = self.def.value_bytes as usize;
+        if self.def.kind.is_per_cpu() {
+            let possible = (self.raw.value_bytes() / self.value_room()) as u32;
+            match cpus {
+                Some(cpus) if cpus <= possible => value_bytes *= cpus as usize,
+                Some(cpus) => {
+                    let expected = "values for at most as many CPUs as this system may have";
+                    return Err(form(expected, format!("{cpus} CPUs, where there are {possible}")));
+                }
+                None if wanted.is_empty() => {}
+                None => return Err(form("\"values\", a list by CPU", "\"value\"".to_owned())),
+            }
+        } else if cpus.is_some() {
+            return Err(form("\"value\", one for all CPUs", "\"values\"".to_owned()));
+        }
         for (key, value) in wanted {
-            let parts = [("key", key.len(), self.def.key_bytes), ("value", value.len(), self.def.value_bytes)];
+            let parts = [("key", key.len(), self.def.key_bytes as usize), ("value", value.len(), value_bytes)];
             for (part, found, expected) in parts {
-                let expected = expected as usize;
                 if found != expected {
                     return Err(SnapshotError::Size { map: map.clone(), part, found, expected });
                 }
@@ -118,44 +220,89 @@ impl KernelMap {
         if wanted.len() > expected {
             return Err(SnapshotError::TooMany { map: map.clone(), found: wanted.len(), expected });
         }
-        if self.def.kind == MapKind::Array {
+        if self.def.kind.is_indexed() {
             let outside = wanted.keys().find(|key| index(key).is_none_or(|i| i >= self.def.max_entries));
             if let Some(key) = outside {
                 let found = index(key).map_or_else(|| format!("{key:02x?}"), |i| format!("index {i}"));
-                let expected = "indices below the size of the array";
-                return Err(SnapshotError::Form { map: map.clone(), expected, found });
+                return Err(form("indices below the size of the array", found));
+            }
+        }
+        for value in wanted.values() {
+            self.check_held(value, holder).map_err(|expected| form(expected, format!("{value:02x?}")))?;
+        }
+        Ok(())
+    }
+
+    /// What should stand there instead of `value`, in a map that only user space writes.
+    fn check_held(&self, value: &[u8], holder: &dyn Hold) -> Result<(), &'static str> {
+        let number = index(value.get(..4).unwrap_or_default()).unwrap_or(0) as usize;
+        let has_program = value.get(4..).is_some_and(|rest| rest.iter().any(|byte| *byte != 0));
+        match self.def.kind {
+            MapKind::ProgArray if number >= holder.programs() => Err("indices of programs of the object"),
+            MapKind::ArrayOfMaps | MapKind::HashOfMaps if number >= holder.maps() => {
+                Err("indices of maps of the program")
+            }
+            MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap if has_program => {
+                Err("ports or CPUs without a program behind them")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What is in it when the program is loaded; nothing of an array, which goes back to its zeros or data by itself.
+    fn preloaded(&self) -> MapState {
+        let members = self.def.members.iter().map(|(key, member)| {
+            let (Member::Map(number) | Member::Program(number)) = *member;
+            (key.to_le_bytes().to_vec(), (number as u32).to_le_bytes().to_vec())
+        });
+        self.def.layout.iter().flat_map(|layout| layout.preloaded.iter().cloned()).chain(members).collect()
+    }
+
+    fn set(&self, wanted: &MapState) -> Result<(), EngineError> {
+        if self.def.kind.is_indexed() {
+            let zeros = vec![0; self.raw.value_bytes()];
+            let initial = self.def.initial.as_ref().unwrap_or(&zeros);
+            for index in 0..self.def.max_entries {
+                let value = wanted.get(&index.to_le_bytes()[..]).map(|value| self.whole(value));
+                let written = self.raw.update(&index.to_ne_bytes(), value.as_ref().unwrap_or(initial));
+                written.map_err(self.fails("write"))?;
+            }
+            return Ok(());
+        }
+        for key in self.keys()? {
+            self.raw.delete(&key).map_err(self.fails("clear"))?;
+        }
+        for (key, value) in wanted {
+            self.raw.update(key, &self.whole(value)).map_err(self.fails("write"))?;
+        }
+        if self.def.kind.is_lru() {
+            let kept = self.keys()?.len();
+            if kept < wanted.len() {
+                let message = format!("it makes room before it is full, and kept {kept} of {} entries", wanted.len());
+                return Err(self.fails("fill")(std::io::Error::new(std::io::ErrorKind::StorageFull, message)));
             }
         }
         Ok(())
     }
 
-    /// What is in it when the program is loaded; nothing of an array, which goes back to its zeros or data by itself.
-    fn preloaded(&self) -> MapState {
-        self.def.layout.iter().flat_map(|layout| layout.preloaded.iter().cloned()).collect()
-    }
-
-    fn set(&self, wanted: &MapState) -> Result<(), EngineError> {
-        if self.def.kind == MapKind::Array {
-            let zeros = vec![0; self.def.value_bytes as usize];
-            let initial = self.def.initial.as_ref().unwrap_or(&zeros);
-            for index in 0..self.def.max_entries {
-                let key = index.to_le_bytes();
-                let value = wanted.get(&key[..]).unwrap_or(initial);
-                self.raw.update(&index.to_ne_bytes(), value).map_err(self.fails("write"))?;
-            }
-            return Ok(());
+    /// Makes `wanted` its contents; nothing is what it had when the program was loaded.
+    fn restore(&mut self, wanted: Option<&MapState>, holder: &mut dyn Hold) -> Result<(), EngineError> {
+        let preloaded = if wanted.is_none() { self.preloaded() } else { MapState::new() };
+        if !is_held(self.def.kind) {
+            return self.set(wanted.unwrap_or(&preloaded));
         }
-        for key in self.contents()?.keys() {
-            self.raw.delete(key).map_err(self.fails("clear"))?;
-        }
-        for (key, value) in wanted {
-            self.raw.update(key, value).map_err(self.fails("write"))?;
+        // A devmap that nobody names holds each port at its number.
+        let unnamed = wanted.is_none() && self.def.kind == MapKind::Devmap;
+        let wanted = (!unnamed).then(|| wanted.cloned().unwrap_or(preloaded));
+        if self.held != wanted {
+            holder.hold(self, wanted.as_ref())?;
+            self.held = wanted;
         }
         Ok(())
     }
 }
 
-fn index(key: &[u8]) -> Option<u32> {
+pub(crate) fn index(key: &[u8]) -> Option<u32> {
     key.try_into().ok().map(u32::from_le_bytes)
 }
 
@@ -163,23 +310,37 @@ fn index(key: &[u8]) -> Option<u32> {
 pub(crate) fn snapshot<'a>(maps: impl IntoIterator<Item = &'a KernelMap>) -> Result<Snapshot, EngineError> {
     let mut snapshot = Snapshot::default();
     for map in maps {
-        snapshot.maps.insert(map.def.name.clone(), map.contents()?);
+        let contents = match &map.held {
+            Some(held) => held.clone(),
+            None if is_held(map.def.kind) => continue,
+            None => map.contents()?,
+        };
+        snapshot.maps.insert(map.def.name.clone(), contents);
+        if map.def.kind.is_per_cpu() {
+            snapshot.per_cpu.insert(map.def.name.clone(), map.cpus);
+        }
     }
     Ok(snapshot)
 }
 
+/// Puts ports, programs and maps where they are when the program is loaded.
+pub(crate) fn begin(maps: &mut [KernelMap], holder: &mut dyn Hold) -> Result<(), EngineError> {
+    maps.iter_mut().filter(|map| is_held(map.def.kind)).try_for_each(|map| map.restore(None, holder))
+}
+
 /// Makes `state` the contents of all maps; nothing is changed unless all of it fits.
-pub(crate) fn restore(maps: &[KernelMap], state: &Snapshot) -> Result<(), EngineError> {
+pub(crate) fn restore(maps: &mut [KernelMap], state: &Snapshot, holder: &mut dyn Hold) -> Result<(), EngineError> {
     for (name, wanted) in &state.maps {
         let Some(map) = maps.iter().find(|map| map.def.name == *name) else {
             let names: Vec<String> = maps.iter().map(|map| format!("`{}`", map.def.name)).collect();
             let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             return Err(SnapshotError::UnknownMap { map: name.clone(), known }.into());
         };
-        map.check(wanted)?;
+        map.check(wanted, state.per_cpu.get(name).copied(), holder)?;
     }
-    maps.iter().try_for_each(|map| match state.maps.get(&map.def.name) {
-        Some(wanted) => map.set(wanted),
-        None => map.set(&map.preloaded()),
-    })
+    // First what may still fail: a program that the kernel refuses.
+    maps.sort_by_key(|map| !is_held(map.def.kind));
+    let restored = maps.iter_mut().try_for_each(|map| map.restore(state.maps.get(&map.def.name), holder));
+    maps.sort_by_key(|map| map.index);
+    restored
 }

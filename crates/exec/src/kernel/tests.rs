@@ -14,6 +14,9 @@ mod instructions;
 use crate::rewrite::RewriteError;
 use crate::testcode::*;
 
+mod maps;
+mod shadows;
+
 /// Says why a test cannot run here.
 fn skipped(test: &str) -> bool {
     match KernelEngine::available() {
@@ -345,8 +348,8 @@ fn state_that_does_not_fit_changes_nothing() {
             other => panic!("{other}"),
         }
     };
-    let known = "`contexts_with_a_long_name`, `counters`, `.data`, `.bss`, `unused`";
-    for name in ["conn", "ports", ".rodata", crate::rewrite::RECORD_MAP] {
+    let known = "`contexts_with_a_long_name`, `counters`, `ports`, `.data`, `.bss`, `unused`";
+    for name in ["conn", ".rodata", crate::rewrite::RECORD_MAP] {
         let found = refuses(name, MapState::new());
         assert_eq!(found, format!("state names map `{name}`; the function has {known}"));
     }

@@ -10,24 +10,27 @@
 
 mod interface;
 mod offload;
+mod places;
 mod sweep;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
-use flowloom_bpf::{ContextLayout, LayoutField, MapDef, MapKind, Program};
+use flowloom_bpf::{ContextLayout, LayoutField, MapKind, Program};
 use flowloom_engine::{EngineError, Snapshot, Verdict};
 
 pub use interface::{Interface, Occupant};
 pub use offload::{Advice, Traffic, advice};
+use places::Places;
 use sweep::LockedSweeper;
 pub use sweep::SWEEPER;
 
 use crate::error::ExecError;
 use crate::kernel::load::Maps;
-use crate::kernel::state::{self, KernelMap};
+use crate::kernel::state::{self, Hold, KernelMap};
 use crate::rewrite::{Fit, RewriteError, VERDICTS_BYTES, VERDICTS_MAP, bind};
 use crate::run::SweepClock;
 use crate::running::{Description, MapDescription};
@@ -108,7 +111,7 @@ pub struct Live {
     sweeps: Vec<(usize, SweepClock, Option<LockedSweeper>)>,
     clock_ahead_ns: u64,
     swept: BTreeMap<String, u64>,
-    verdicts: Option<RawMap>,
+    verdicts: Option<Arc<RawMap>>,
     attached: Vec<(Interface, OwnedFd)>,
     // Kept: the kernel knows them by the links alone otherwise.
     _programs: Vec<RawProgram>,
@@ -159,16 +162,22 @@ impl Live {
             }
         }
         let (mut maps, mut verdicts) = (Vec::new(), None);
-        for (def, raw) in first.program.maps.iter().zip(created.raw) {
-            if def.kind == MapKind::Devmap {
-                bind_ports(def, &raw, interfaces)?;
-            } else if def.name == VERDICTS_MAP {
-                verdicts = Some(raw);
+        for (index, (def, raw)) in first.program.maps.iter().zip(&created.raw).enumerate() {
+            if def.name == VERDICTS_MAP {
+                verdicts = Some(raw.clone());
             } else if KernelMap::is_state(def) {
-                maps.push(KernelMap::new(def.clone(), raw));
+                maps.push(KernelMap::new(index, def.clone(), raw.clone()));
             }
         }
-        state::restore(&maps, options.state).map_err(ExecError::State)?;
+        let fit =
+            Fit { port: interfaces[0].port, clock_ahead_ns: options.clock_ahead_ns, count_verdicts: options.count };
+        let mut places = Places { program, fit, created: &created, interfaces, siblings: BTreeMap::new() };
+        // Devmaps that the state does not name hold the interfaces.
+        for map in maps.iter().filter(|map| map.def().kind == MapKind::Devmap) {
+            places.hold(map, None).map_err(ExecError::State)?;
+        }
+        state::restore(&mut maps, options.state, &mut places).map_err(ExecError::State)?;
+        let siblings = places.siblings;
         let now_ns = monotonic_ns().wrapping_add(options.clock_ahead_ns);
         let sweeps = maps.iter().enumerate().filter_map(|(i, map)| {
             let layout = map.def().layout.as_ref()?;
@@ -190,7 +199,7 @@ impl Live {
             let link = interface.attach(program, options.mode)?;
             live.attached.push((interface.clone(), link));
         }
-        live._programs = programs;
+        live._programs = programs.into_iter().chain(siblings.into_values()).collect();
         Ok(live)
     }
 
@@ -294,19 +303,4 @@ fn verdicts_description() -> MapDescription {
     };
     let layout = ContextLayout { fields: Verdict::ALL.map(field).to_vec(), ..ContextLayout::default() };
     MapDescription { name: VERDICTS_MAP.to_owned(), layout: Some(layout), ..MapDescription::default() }
-}
-
-fn bind_ports(def: &MapDef, raw: &RawMap, interfaces: &[Interface]) -> Result<(), LiveError> {
-    let fails = |interface: &Interface, source| LiveError::System {
-        action: format!("bind port {} to interface `{}` in map `{}`", interface.port, interface.name(), def.name),
-        source,
-    };
-    let value_bytes = def.value_bytes as usize;
-    for interface in interfaces.iter().filter(|interface| interface.port < def.max_entries) {
-        // The longer form ends with the program to run behind the devmap: none.
-        let mut value = interface.index().to_ne_bytes().to_vec();
-        value.resize(value_bytes.max(4), 0);
-        raw.update(&interface.port.to_ne_bytes(), &value).map_err(|source| fails(interface, source))?;
-    }
-    Ok(())
 }

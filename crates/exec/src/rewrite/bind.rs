@@ -32,7 +32,8 @@ use flowloom_bpf::{BPF_F_MMAPABLE, Insn, MapDef, MapKind, Program};
 use flowloom_engine::Verdict;
 
 use super::flow::Flow;
-use super::{Code, RewriteError, distance, reads_ingress, spliced};
+use super::splice::{distance, spliced};
+use super::{Code, RewriteError, reads_ingress};
 
 /// Name of the map that counts verdicts: a data section with one u64 for each, by its number.
 pub const VERDICTS_MAP: &str = ".data.fl_counts";

@@ -6,8 +6,8 @@
 //! ```text
 //!            Mixed                 may be the context, may be something else
 //!    ┌─────────┼──────────┐
-//!  Context   Stack      Map        the context; an address in a frame; a map
-//!            └── Other ──┘         no context, no stack address, no known map
+//!  Context   Stack      Maps       the context; an address in a frame; one of these maps
+//!            └── Other ──┘         no context, no stack address, no map that an instruction names
 //! ```
 //!
 //! Steps: one state (11 registers, 64 slots of 8 bytes) before each instruction, joined where paths meet, until nothing
@@ -24,11 +24,50 @@ use std::collections::{BTreeMap, BTreeSet};
 use flowloom_bpf::Insn;
 use flowloom_bpf::insn::{SRC_REG, alu, call, class, imm64, jmp, mode, size};
 
-use super::{RewriteError, jump_target};
+use super::RewriteError;
+use super::splice::jump_target;
 
 const SLOTS: usize = 64;
 const REGISTERS: usize = 11;
 const FRAME: usize = 10;
+
+/// Which map a value may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Maps {
+    /// The one with this index.
+    One(usize),
+    /// One of several, by bits: those from [`LAST_BIT`] on share theirs, [`NO_MAP`] is what no instruction names.
+    Some(u64),
+}
+
+const LAST_BIT: usize = 62;
+const NO_MAP: u64 = 1 << 63;
+
+impl Maps {
+    fn bits(self) -> u64 {
+        match self {
+            Maps::One(index) => 1 << index.min(LAST_BIT),
+            Maps::Some(bits) => bits,
+        }
+    }
+
+    /// Whether it may be the map with this index.
+    pub(super) fn may_be(self, index: usize) -> bool {
+        match self {
+            Maps::One(one) => one == index,
+            Maps::Some(bits) => bits >> index.min(LAST_BIT) & 1 != 0,
+        }
+    }
+
+    /// Whether it may be a map that no instruction names: one out of another map.
+    pub(super) fn may_be_unnamed(self) -> bool {
+        self.bits() & NO_MAP != 0
+    }
+
+    fn join(self, other: u64) -> Maps {
+        Maps::Some(self.bits() | other)
+    }
+}
 
 /// What is known of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,20 +79,22 @@ pub(super) enum Value {
     /// An address in this function's frame, at this distance from its top; without one, somewhere in any frame, or
     /// something else that is not the context.
     Stack(Option<i64>),
-    /// The map with this index.
-    Map(usize),
+    /// One of these maps.
+    Maps(Maps),
     /// Perhaps the context.
     Mixed,
 }
 
 impl Value {
     fn join(self, other: Value) -> Value {
-        use Value::{Context, Map, Mixed, Other, Stack};
+        use Value::{Context, Maps, Mixed, Other, Stack};
         match (self, other) {
             (a, b) if a == b => a,
             (Mixed | Context(_), _) | (_, Mixed | Context(_)) => Mixed,
             (Stack(_), _) | (_, Stack(_)) => Stack(None),
-            (Other | Map(_), Other | Map(_)) => Other,
+            (Maps(a), Maps(b)) => Maps(a.join(b.bits())),
+            (Maps(maps), Other) | (Other, Maps(maps)) => Maps(maps.join(NO_MAP)),
+            (Other, Other) => Other,
         }
     }
 
@@ -72,7 +113,7 @@ impl Value {
             (Value::Stack(Some(at)), Some(d)) => Value::Stack(at.checked_add(d)),
             (Value::Stack(_), _) => Value::Stack(None),
             (Value::Context(_) | Value::Mixed, _) => Value::Mixed,
-            (Value::Other | Value::Map(_), _) => Value::Other,
+            (Value::Other | Value::Maps(_), _) => Value::Other,
         }
     }
 }
@@ -179,7 +220,7 @@ impl Flow {
 struct Spills {
     /// A context, in some frame.
     context: bool,
-    /// A context or a stack address, through an address that is not known exactly.
+    /// A context, a stack address or a map, through an address that is not known exactly.
     wild: bool,
 }
 
@@ -252,7 +293,7 @@ impl<'a> Pass<'a> {
             class::JMP | class::JMP32 => return self.jump(at, insn, state),
             class::LD if insn.is_wide() => {
                 let map = usize::try_from(insn.imm).ok().filter(|_| insn.src == imm64::MAP);
-                state.set(insn.dst, map.map_or(Value::Other, Value::Map));
+                state.set(insn.dst, map.map_or(Value::Other, |index| Value::Maps(Maps::One(index))));
             }
             class::LD => state.set(0, Value::Other),
             class::LDX => {
@@ -352,7 +393,7 @@ impl<'a> Pass<'a> {
                 state.slots[slot] = if whole { value } else { Value::Other };
             }
         } else {
-            self.spills.wild |= value.may_be_context() || matches!(value, Value::Stack(_));
+            self.spills.wild |= value.may_be_context() || matches!(value, Value::Stack(_) | Value::Maps(_));
         }
     }
 }

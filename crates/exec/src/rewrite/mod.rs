@@ -19,41 +19,45 @@
 //!                                   r0 = 4
 //! ```
 //!
-//! Steps: find the context and the maps by dataflow (`flow`), choose a replacement for each call and load concerned,
-//! lay the new program out, relocate jumps, calls of local functions, callbacks and source lines.
+//! Steps: find the context and the maps by dataflow (`flow`), choose a replacement for each call and load concerned
+//! (`calls`), put it in its place (`splice`).
 //!
 //! What holds before: nothing; what is no verified program is either refused here or left to the verifier as it is.
 //! What holds after: calls change r0-r5 alone, loads their destination alone; all else is as it was. A replaced call
 //! leaves r1-r5 readable, which a real one does not, so judge the program before it is rewritten.
 //!
-//! Limits: looking into a devmap is refused, because the kernel's would have to hold devices that exist; so are jumps
-//! that no longer fit their offset, and a load that may or may not be from the context.
+//! Time of every kind is `now`, jiffies are 4 ms of it. What a CPU map redirects to is logged as the port of a CPU. Maps that
+//! redirect are replaced by shadows ([`plan`]). Two logs come with maps that need them: the lengths of perf events, which
+//! the kernel rounds up, and what is deleted from tables that forget entries by themselves.
+//!
+//! Limits: a load that may or may not be from the context is refused, and so is a redirect through a map that is not the
+//! same on all paths.
 //!
 //! # Source
 //! [semantics 1].
 
 mod bind;
+mod calls;
 mod flow;
+pub(crate) mod plan;
 mod record;
+mod splice;
 
-use flowloom_bpf::insn::{SRC_REG, alu, call, class, helper, imm64, jmp, mode, size};
-use flowloom_bpf::{Insn, LineInfo, MapDef, MapKind, Program};
+use flowloom_bpf::insn::{class, mode, size};
+use flowloom_bpf::{Insn, MapKind, Program};
 
 pub(crate) use bind::VERDICTS_BYTES;
 pub use bind::{Bound, Fit, VERDICTS_MAP, bind};
+use calls::Code;
 use flow::{Flow, Value, access_bytes};
-pub use record::{RECORD_BYTES, RECORD_MAP, Record, Redirect};
+pub(crate) use plan::Plan;
+pub use record::{JIFFY_NS, RECORD_BYTES, RECORD_MAP, Record, Redirect};
+use splice::spliced;
 
 /// Offset of `ingress_ifindex` in `struct xdp_md`.
 const INGRESS_IFINDEX: i64 = 12;
-/// XDP_REDIRECT.
-const REDIRECT: i32 = 4;
-/// `redirect_map`: bits of the flags that are the verdict for an absent key.
-const ACTION_MASK: i32 = 3;
-/// `redirect_map`: to all ports of the map.
-const BPF_F_BROADCAST: i32 = 1 << 3;
-/// `redirect_map` to all ports: but for the one the packet came by; its bit number.
-const EXCLUDE_INGRESS_BIT: i32 = 4;
+/// Offset of `egress_ifindex` in `struct xdp_md`.
+const EGRESS_IFINDEX: i64 = 20;
 
 /// A program that cannot be rewritten.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -96,7 +100,7 @@ pub enum RewriteError {
         /// Its offset in the context.
         offset: i64,
     },
-    /// A redirect or a lookup through a map that is not known.
+    /// A call through a map that is not known.
     #[error("instruction {insn} calls `{helper}` with a map that is not the same on all paths")]
     UnknownDevmap {
         /// The call.
@@ -104,16 +108,8 @@ pub enum RewriteError {
         /// What it calls.
         helper: &'static str,
     },
-    /// A lookup in a map that holds ports.
-    #[error("instruction {insn} looks into devmap `{map}`, which the kernel fills with devices that exist only")]
-    DevmapLookup {
-        /// The call.
-        insn: usize,
-        /// The map.
-        map: String,
-    },
     /// A redirect through a map that holds no ports.
-    #[error("instruction {insn} calls `redirect_map` with map `{map}`, which is no devmap")]
+    #[error("instruction {insn} calls `redirect_map` with map `{map}`, which leads nowhere")]
     NotDevmap {
         /// The call.
         insn: usize,
@@ -127,6 +123,28 @@ pub enum RewriteError {
     RedirectByIndex {
         /// The call.
         insn: usize,
+    },
+    /// A load of the port that the packet leaves by.
+    #[error("instruction {insn} reads `egress_ifindex`, which only packets on their way out of a devmap have")]
+    Egress {
+        /// The load.
+        insn: usize,
+    },
+    /// A map of a kind that Flowloom does not run.
+    #[error("map `{map}` is of kind `{kind}`, which Flowloom does not run")]
+    MapKind {
+        /// The map.
+        map: String,
+        /// Its kind.
+        kind: MapKind,
+    },
+    /// A map that redirects and is too large for a table in the record.
+    #[error("map `{map}` has {found} entries, more than the run record has room for")]
+    MapSize {
+        /// The map.
+        map: String,
+        /// Its entries.
+        found: u32,
     },
     /// The program has a map of the name that one of ours needs.
     #[error("the program has a map `{map}` of its own")]
@@ -145,10 +163,10 @@ impl RewriteError {
             | RewriteError::PerhapsContext { insn, .. }
             | RewriteError::PartOfIngress { insn, .. }
             | RewriteError::UnknownDevmap { insn, .. }
-            | RewriteError::DevmapLookup { insn, .. }
             | RewriteError::NotDevmap { insn, .. }
+            | RewriteError::Egress { insn }
             | RewriteError::RedirectByIndex { insn } => Some(insn),
-            RewriteError::NameTaken { .. } => None,
+            RewriteError::NameTaken { .. } | RewriteError::MapKind { .. } | RewriteError::MapSize { .. } => None,
         }
     }
 }
@@ -162,39 +180,8 @@ pub struct Rewritten {
     pub record_map: Option<usize>,
     /// For each slot of the new program, the slot of the old one that it stands for.
     pub origin: Vec<usize>,
-}
-
-/// Where the jump, call or function address at `at` leads.
-///
-/// # Errors
-/// It leads out of the program.
-fn jump_target(at: usize, insn: Insn, slots: usize) -> Result<usize, RewriteError> {
-    let target = (at as i64).saturating_add(1).saturating_add(distance(insn));
-    usize::try_from(target).ok().filter(|t| *t < slots).ok_or(RewriteError::JumpOutside { insn: at, target, slots })
-}
-
-/// How far a jump, call or function address leads from the slot behind it.
-fn distance(insn: Insn) -> i64 {
-    if far(insn) { i64::from(insn.imm) } else { i64::from(insn.off) }
-}
-
-/// Whether the distance is in the 32-bit immediate.
-fn far(insn: Insn) -> bool {
-    insn.is_wide() || insn.op() == jmp::CALL || insn.code == class::JMP32 | jmp::JA
-}
-
-/// Whether the instruction carries a distance.
-fn relocatable(insn: Insn) -> bool {
-    match insn.class() {
-        class::LD => insn.is_wide() && insn.src == imm64::FUNC,
-        class::JMP => match insn.op() {
-            jmp::EXIT => false,
-            jmp::CALL => insn.src == call::LOCAL,
-            _ => true,
-        },
-        class::JMP32 => true,
-        _ => false,
-    }
+    /// Where it finds things.
+    pub(crate) plan: Plan,
 }
 
 /// Rewrites `program`.
@@ -205,166 +192,66 @@ fn relocatable(insn: Insn) -> bool {
 /// # Cost
 /// Linear in the program for straight code; about 1.2 kB of memory an instruction.
 pub fn rewrite(program: &Program) -> Result<Rewritten, RewriteError> {
-    if program.map_index(RECORD_MAP).is_some() {
-        return Err(RewriteError::NameTaken { map: RECORD_MAP });
+    let plan = Plan::of(program)?;
+    let replacements = replacements(program, &plan)?;
+    if replacements.iter().all(Option::is_none) && program.siblings.is_empty() {
+        let origin = (0..program.insns.len()).collect();
+        return Ok(Rewritten { program: program.clone(), record_map: None, origin, plan });
     }
+    let (program, origin) = planned(program, replacements, &plan)?;
+    Ok(Rewritten { program, record_map: Some(plan.record), origin, plan })
+}
+
+/// Rewrites a program that shares the maps of the one that `plan` was made for.
+///
+/// # Errors
+/// As for [`rewrite`].
+pub(crate) fn rewrite_with(program: &Program, plan: &Plan) -> Result<Program, RewriteError> {
+    let (program, _) = planned(program, replacements(program, plan)?, plan)?;
+    Ok(program)
+}
+
+fn planned(
+    program: &Program,
+    replacements: Vec<Option<Vec<Insn>>>,
+    plan: &Plan,
+) -> Result<(Program, Vec<usize>), RewriteError> {
+    let (mut program, origin) = spliced(program, replacements)?;
+    program.maps.extend(plan.added.iter().cloned());
+    Ok((program, origin))
+}
+
+/// The code that takes the place of each instruction that needs any.
+fn replacements(program: &Program, plan: &Plan) -> Result<Vec<Option<Vec<Insn>>>, RewriteError> {
     let insns = &program.insns;
     let flow = Flow::of(insns)?;
-    let record = program.maps.len();
-
+    // Test runs take no programs behind a devmap as such; one that does not ask for the port it leaves by does not care.
+    let behind_devmap = program.section.ends_with("/devmap");
     let mut replacements: Vec<Option<Vec<Insn>>> = vec![None; insns.len()];
     let mut at = 0;
     while at < insns.len() {
         if flow.reached(at) {
-            replacements[at] = replacement(program, &flow, at, record)?;
+            let insn = insns[at];
+            replacements[at] = if insn.class() == class::LDX {
+                if behind_devmap && context_offset(&flow, at, insn) == Some(EGRESS_IFINDEX) {
+                    return Err(RewriteError::Egress { insn: at });
+                }
+                ingress(&flow, at, insn, plan.record)?
+            } else {
+                calls::replaced(program, &flow, at, plan)?
+            };
         }
         at += insns[at].slots();
     }
-    if replacements.iter().all(Option::is_none) {
-        let origin = (0..insns.len()).collect();
-        return Ok(Rewritten { program: program.clone(), record_map: None, origin });
-    }
-    let (mut program, origin) = spliced(program, replacements)?;
-    program.maps.push(record::map());
-    Ok(Rewritten { program, record_map: Some(record), origin })
+    Ok(replacements)
 }
 
-/// The program with other code in the place of some of its instructions; for each slot of it, the slot of the old one that
-/// it stands for. Jumps, calls, callbacks and lines move along.
-fn spliced(program: &Program, replacements: Vec<Option<Vec<Insn>>>) -> Result<(Program, Vec<usize>), RewriteError> {
-    let insns = &program.insns;
-    // Where each old slot begins in the new program; one more for the end.
-    let mut moved = Vec::with_capacity(insns.len() + 1);
-    let mut length = 0;
-    for replacement in &replacements {
-        moved.push(length);
-        length += replacement.as_ref().map_or(1, Vec::len);
+/// The offset in the context that the load at `at` is from, where it is from there on all paths.
+fn context_offset(flow: &Flow, at: usize, insn: Insn) -> Option<i64> {
+    match flow.before(at, insn.src) {
+        Value::Context(base) => Some(base.saturating_add(i64::from(insn.off))),
+        _ => None,
     }
-    moved.push(length);
-
-    let mut out = Vec::with_capacity(length);
-    let mut origin = Vec::with_capacity(length);
-    let mut second_slot = false;
-    for (at, replacement) in replacements.into_iter().enumerate() {
-        let insn = insns[at];
-        match replacement {
-            Some(code) => out.extend(code),
-            None if !second_slot && relocatable(insn) => out.push(relocated(at, insn, &moved)?),
-            None => out.push(insn),
-        }
-        origin.resize(out.len(), at);
-        second_slot = !second_slot && insn.is_wide();
-    }
-    let lines =
-        program.lines.iter().map(|line| LineInfo { insn: moved[line.insn.min(insns.len())], ..line.clone() }).collect();
-    Ok((Program { insns: out, lines, ..program.clone() }, origin))
-}
-
-fn relocated(at: usize, insn: Insn, moved: &[usize]) -> Result<Insn, RewriteError> {
-    let target = jump_target(at, insn, moved.len() - 1)?;
-    let distance = moved[target] as i64 - moved[at] as i64 - 1;
-    let too_far = |limit: i64| RewriteError::JumpTooFar { insn: at, distance, limit };
-    if far(insn) {
-        let imm = i32::try_from(distance).map_err(|_| too_far(i32::MAX.into()))?;
-        Ok(Insn { imm, ..insn })
-    } else {
-        let off = i16::try_from(distance).map_err(|_| too_far(i16::MAX.into()))?;
-        Ok(Insn { off, ..insn })
-    }
-}
-
-/// The code that takes the place of the instruction at `at`, where it needs any.
-fn replacement(program: &Program, flow: &Flow, at: usize, record: usize) -> Result<Option<Vec<Insn>>, RewriteError> {
-    let insn = program.insns[at];
-    if insn.class() == class::LDX {
-        return ingress(flow, at, insn, record);
-    }
-    if insn.class() != class::JMP || insn.op() != jmp::CALL || insn.src != call::HELPER {
-        return Ok(None);
-    }
-    let mut code = Code::new(record);
-    match insn.imm {
-        helper::KTIME_GET_NS => code.record(0).load(size::DW, 0, 0, record::NOW),
-        helper::GET_SMP_PROCESSOR_ID => code.record(0).load(size::W, 0, 0, record::CPU),
-        helper::GET_PRANDOM_U32 => code
-            .record(1)
-            .load(size::W, 2, 1, record::RANDOM_INDEX)
-            .reg(alu::MOV, 3, 2)
-            .imm(alu::ADD, 2, 1)
-            .store(1, record::RANDOM_INDEX, 2)
-            .imm(alu::AND, 3, 7)
-            .imm(alu::LSH, 3, 2)
-            .reg(alu::ADD, 1, 3)
-            .load(size::W, 0, 1, record::RANDOM),
-        helper::REDIRECT => {
-            code.imm(alu::MOV, 0, 0);
-            code.skip(class::JMP | jmp::JNE, 2, 0, Code::LOG_SLOTS).record(3).log_redirect(3, 1)
-        }
-        helper::REDIRECT_MAP => {
-            let Value::Map(index) = flow.before(at, 1) else {
-                return Err(RewriteError::UnknownDevmap { insn: at, helper: "redirect_map" });
-            };
-            redirect_map(&mut code, program, index, at)?
-        }
-        helper::MAP_LOOKUP_ELEM => {
-            let devmap = |map: &&MapDef| map.kind == MapKind::Devmap;
-            let found = match flow.before(at, 1) {
-                Value::Map(index) => program.maps.get(index).filter(devmap),
-                _ if program.maps.iter().any(|map| devmap(&map)) => {
-                    return Err(RewriteError::UnknownDevmap { insn: at, helper: "map_lookup_elem" });
-                }
-                _ => None,
-            };
-            match found {
-                Some(map) => return Err(RewriteError::DevmapLookup { insn: at, map: map.name.clone() }),
-                None => return Ok(None),
-            }
-        }
-        _ => return Ok(None),
-    };
-    Ok(Some(std::mem::take(&mut code.insns)))
-}
-
-/// `redirect_map(r1 = the devmap at index, r2 = key, r3 = flags)`, as `__bpf_xdp_redirect_map` does it, on a devmap in which
-/// every entry is its own number.
-fn redirect_map<'a>(
-    code: &'a mut Code,
-    program: &Program,
-    index: usize,
-    at: usize,
-) -> Result<&'a mut Code, RewriteError> {
-    let map = program.maps.get(index).ok_or(RewriteError::UnknownDevmap { insn: at, helper: "redirect_map" })?;
-    if map.kind != MapKind::Devmap {
-        return Err(RewriteError::NotDevmap { insn: at, map: map.name.clone() });
-    }
-    let known = ACTION_MASK | BPF_F_BROADCAST | 1 << EXCLUDE_INGRESS_BIT;
-    let to_one = |code: &mut Code| {
-        // An absent key also forgets an earlier redirect: the last call counts.
-        code.store_imm(5, record::REDIRECT_SET, 0)
-            // The bits of the size, as the 32-bit comparison reads them.
-            .skip(class::JMP32 | jmp::JGE, 2, map.max_entries as i32, Code::LOG_SLOTS - 2)
-            .log_redirect(5, 2);
-    };
-    let one = Code::measure(to_one);
-    let to_all = |code: &mut Code| {
-        code.store_imm(5, record::REDIRECT_PORT, index as i32)
-            .imm(alu::RSH, 3, EXCLUDE_INGRESS_BIT)
-            .imm(alu::AND, 3, 1)
-            .imm(alu::ADD, 3, record::SET_ALL)
-            .store(5, record::REDIRECT_SET, 3)
-            .imm(alu::MOV, 0, REDIRECT)
-            .skip(class::JMP | jmp::JA, 0, 0, one);
-    };
-    let valid = |code: &mut Code| {
-        code.reg(alu::MOV, 0, 3).imm(alu::AND, 0, ACTION_MASK).record(5).reg(alu::MOV, 4, 3);
-        code.imm(alu::AND, 4, BPF_F_BROADCAST).skip(class::JMP | jmp::JEQ, 4, 0, Code::measure(to_all));
-        to_all(code);
-        to_one(code);
-    };
-    code.imm(alu::MOV, 0, 0).reg(alu::MOV, 4, 3).imm(alu::AND, 4, !known);
-    code.skip(class::JMP | jmp::JNE, 4, 0, Code::measure(valid));
-    valid(code);
-    Ok(code)
 }
 
 fn ingress(flow: &Flow, at: usize, insn: Insn, record: usize) -> Result<Option<Vec<Insn>>, RewriteError> {
@@ -395,72 +282,6 @@ fn reads_ingress(flow: &Flow, at: usize, insn: Insn) -> Result<bool, RewriteErro
             Err(RewriteError::PerhapsContext { insn: at, register: insn.src })
         }
         _ => Ok(false),
-    }
-}
-
-/// A piece of code in the making. Builders return themselves; what they build is in `insns`.
-struct Code {
-    insns: Vec<Insn>,
-    record: usize,
-}
-
-impl Code {
-    /// Slots that an address of the record and [`Code::log_redirect`] take.
-    const LOG_SLOTS: i16 = 5;
-
-    fn new(record: usize) -> Code {
-        Code { insns: Vec::new(), record }
-    }
-
-    fn push(&mut self, code: u8, dst: u8, src: u8, off: i16, imm: i32) -> &mut Code {
-        self.insns.push(Insn { code, dst, src, off, imm });
-        self
-    }
-
-    /// dst = address of the record
-    fn record(&mut self, dst: u8) -> &mut Code {
-        let map = self.record as i32;
-        self.push(class::LD | mode::IMM | size::DW, dst, imm64::MAP_VALUE, 0, map).push(0, 0, 0, 0, 0)
-    }
-
-    fn load(&mut self, bytes: u8, dst: u8, src: u8, off: i16) -> &mut Code {
-        self.push(class::LDX | mode::MEM | bytes, dst, src, off, 0)
-    }
-
-    /// *(u32 *)(dst + off) = src
-    fn store(&mut self, dst: u8, off: i16, src: u8) -> &mut Code {
-        self.push(class::STX | mode::MEM | size::W, dst, src, off, 0)
-    }
-
-    fn reg(&mut self, op: u8, dst: u8, src: u8) -> &mut Code {
-        self.push(class::ALU64 | op | SRC_REG, dst, src, 0, 0)
-    }
-
-    fn imm(&mut self, op: u8, dst: u8, imm: i32) -> &mut Code {
-        self.push(class::ALU64 | op, dst, 0, 0, imm)
-    }
-
-    /// *(u32 *)(dst + off) = imm
-    fn store_imm(&mut self, dst: u8, off: i16, imm: i32) -> &mut Code {
-        self.push(class::ST | mode::MEM | size::W, dst, 0, off, imm)
-    }
-
-    /// if the comparison of dst with imm holds, jump over the next `slots`
-    fn skip(&mut self, code: u8, dst: u8, imm: i32, slots: i16) -> &mut Code {
-        self.push(code, dst, 0, slots, imm)
-    }
-
-    /// Logs the port in `port` to the record whose address is in `record`, and returns REDIRECT.
-    fn log_redirect(&mut self, record: u8, port: u8) -> &mut Code {
-        self.store(record, record::REDIRECT_PORT, port);
-        self.store_imm(record, record::REDIRECT_SET, record::SET_PORT).imm(alu::MOV, 0, REDIRECT)
-    }
-
-    /// How many slots a piece of code takes.
-    fn measure(piece: impl Fn(&mut Code)) -> i16 {
-        let mut code = Code::new(0);
-        piece(&mut code);
-        code.insns.len() as i16
     }
 }
 

@@ -1,13 +1,12 @@
 //! The run record of one packet as rewritten programs see it.
 
-use flowloom_bpf::{MapDef, MapKind};
 use flowloom_engine::{Choices, Port, RANDOM_WORDS};
 
 /// Name of the map: a data section, so that programs address its value directly, without a lookup.
 pub const RECORD_MAP: &str = ".data.fl_record";
 
-/// Length of the record.
-pub const RECORD_BYTES: usize = 64;
+/// Length of the record; tables and logs of the program stand behind it.
+pub const RECORD_BYTES: usize = 96;
 
 pub(super) const NOW: i16 = 0;
 pub(super) const INGRESS_PORT: i16 = 8;
@@ -16,17 +15,32 @@ pub(super) const RANDOM: i16 = 16;
 pub(super) const RANDOM_INDEX: i16 = 48;
 pub(super) const REDIRECT_PORT: i16 = 52;
 pub(super) const REDIRECT_SET: i16 = 56;
+/// A key on its way into a shadow.
+pub(super) const KEY: i16 = 60;
+/// What a register holds while it is needed for something else.
+pub(super) const SAVED: i16 = 64;
+/// `now`, in jiffies.
+pub(super) const JIFFIES: i16 = 72;
+pub(super) const EVENTS: i16 = 80;
+pub(super) const UPDATES: i16 = 84;
+pub(super) const DELETIONS: i16 = 88;
+
+/// Nanoseconds of a jiffy, at 250 a second.
+pub const JIFFY_NS: u64 = 4_000_000;
 
 /// Values of `redirect_set`: no redirect is 0.
 pub(super) const SET_PORT: i32 = 1;
 pub(super) const SET_ALL: i32 = 2;
 pub(super) const SET_ALL_BUT_INGRESS: i32 = 3;
+pub(super) const SET_CPU: i32 = 4;
 
 /// Where a packet asked to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Redirect {
     /// To one port.
     To(Port),
+    /// To one CPU.
+    ToCpu(u32),
     /// To every port of a devmap.
     All {
         /// Index of the devmap in the program.
@@ -41,7 +55,9 @@ pub enum Redirect {
 /// # Layout
 /// `now_ns` u64 at 0, `ingress_port` u32 at 8, `cpu` u32 at 12, `random` 8 x u32 at 16, `random_index` u32 at 48,
 /// `redirect_port` u32 at 52, `redirect_set` u32 at 56 (0: none; 1: to the port; 2: to all ports of the devmap with this
-/// index; 3: the same but for the ingress port), 4 bytes of padding.
+/// index; 3: the same but for the ingress port; 4: to the CPU), `key` u32 at 60 and `saved` u64 at 64 for the rewritten code itself,
+/// `jiffies` u64 at 72, how many events were written, how often LRU tables were updated and how many of their entries the
+/// program deleted, u32 each at 80, 4 bytes of padding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record(pub [u8; RECORD_BYTES]);
 
@@ -50,6 +66,7 @@ impl Record {
     pub fn new(port: Port, choices: &Choices) -> Record {
         let mut record = Record([0; RECORD_BYTES]);
         record.0[..8].copy_from_slice(&choices.now_ns.to_ne_bytes());
+        record.0[JIFFIES as usize..][..8].copy_from_slice(&(choices.now_ns / JIFFY_NS).to_ne_bytes());
         record.put(INGRESS_PORT, port.0);
         record.put(CPU, choices.cpu);
         for (i, word) in choices.random.iter().enumerate() {
@@ -63,6 +80,7 @@ impl Record {
         let port = self.get(REDIRECT_PORT);
         match self.get(REDIRECT_SET) as i32 {
             SET_PORT => Some(Redirect::To(Port(port))),
+            SET_CPU => Some(Redirect::ToCpu(port)),
             set @ (SET_ALL | SET_ALL_BUT_INGRESS) => {
                 Some(Redirect::All { map: port as usize, but_ingress: set == SET_ALL_BUT_INGRESS })
             }
@@ -73,6 +91,21 @@ impl Record {
     /// How many random words the program drew.
     pub fn random_drawn(&self) -> u32 {
         self.get(RANDOM_INDEX)
+    }
+
+    /// How many events the program wrote into perf event arrays; those beyond the log's room are counted only.
+    pub fn events(&self) -> u32 {
+        self.get(EVENTS)
+    }
+
+    /// How often the program updated tables that may forget entries.
+    pub fn updates(&self) -> u32 {
+        self.get(UPDATES)
+    }
+
+    /// How many entries of such tables it deleted; those beyond the log's room are counted only.
+    pub fn deletions(&self) -> u32 {
+        self.get(DELETIONS)
     }
 
     fn put(&mut self, offset: i16, word: u32) {
@@ -87,17 +120,3 @@ impl Record {
 }
 
 const _: () = assert!(RANDOM_WORDS == 8 && RANDOM as usize + 4 * RANDOM_WORDS == RANDOM_INDEX as usize);
-
-/// The map that holds the record.
-pub(super) fn map() -> MapDef {
-    MapDef {
-        name: RECORD_MAP.to_owned(),
-        kind: MapKind::Array,
-        key_bytes: 4,
-        value_bytes: RECORD_BYTES as u32,
-        max_entries: 1,
-        flags: 0,
-        initial: Some(vec![0; RECORD_BYTES]),
-        ..MapDef::default()
-    }
-}

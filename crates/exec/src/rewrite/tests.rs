@@ -1,5 +1,9 @@
 //! The shape of rewritten code; that it behaves alike is tested where there are engines.
 
+use flowloom_bpf::LineInfo;
+use flowloom_bpf::insn::{alu, helper, imm64, jmp};
+
+use super::splice::jump_target;
 use super::*;
 use crate::testcode::*;
 
@@ -23,7 +27,7 @@ fn is_ingress(insns: impl IntoIterator<Item = Insn>, at: usize) -> bool {
 fn program_without_environment_is_left_alone() {
     let before = program([mov(0, 2), exit()]);
     let after = rewrite(&before).expect("nothing to do");
-    assert_eq!(after, Rewritten { program: before, record_map: None, origin: vec![0, 1] });
+    assert_eq!((after.program, after.record_map, after.origin), (before, None, vec![0, 1]));
 }
 
 #[test]
@@ -77,12 +81,25 @@ fn long_jumps_keep_their_32_bits() {
 }
 
 #[test]
-fn jump_that_no_longer_fits_is_refused() {
-    let mut code = vec![if_zero(1, i16::MAX - 1)];
-    code.extend(std::iter::repeat_n(call_helper(helper::KTIME_GET_NS), i16::MAX as usize));
-    code.push(exit());
-    let distance = 3 * (i64::from(i16::MAX) - 1);
-    assert_eq!(refused(code), RewriteError::JumpTooFar { insn: 0, distance, limit: 32767 });
+fn jumps_that_no_longer_fit_go_by_way_of_longer_ones() {
+    let calls = i16::MAX as usize;
+    let mut code = vec![if_zero(1, i16::MAX - 1), goto(1), exit()];
+    code.extend(std::iter::repeat_n(call_helper(helper::KTIME_GET_NS), calls));
+    code.extend([if_zero(1, -(i16::MAX - 3)), goto(-(i16::MAX - 2)), exit()]);
+    let after = rewritten(code.clone());
+    let insns = &after.program.insns;
+    // Over itself and two jumps, then where the old one led: three slots for each call between.
+    let place = |old: usize| after.origin.iter().position(|at| *at == old).expect("still there");
+    let gotol = class::JMP32 | jmp::JA;
+    assert_eq!((insns[0].off, insns[1], insns[2].code), (1, goto(1), gotol));
+    assert_eq!(jump_target(2, insns[2], insns.len()), Ok(place(i16::MAX as usize)));
+    assert_eq!(insns[3], goto(1), "a jump that still fits stays as it is");
+    let back = place(3 + calls);
+    assert_eq!((insns[back].off, insns[back + 2].code), (1, gotol));
+    assert_eq!(jump_target(back + 2, insns[back + 2], insns.len()), Ok(place(3 + calls + 1 - (i16::MAX as usize - 3))));
+    let always = place(4 + calls);
+    assert_eq!(insns[always].code, gotol, "an unconditional one needs no other");
+    assert_eq!(jump_target(always, insns[always], insns.len()), Ok(place(4 + calls + 1 - (i16::MAX as usize - 2))));
 }
 
 #[test]
@@ -198,18 +215,52 @@ fn redirect_map_knows_its_map() {
 }
 
 #[test]
-fn looking_into_a_devmap_is_refused() {
+fn looking_into_a_devmap_leads_to_its_shadow() {
     let lookup = |map| {
         let start = wide(1, imm64::MAP, map).into_iter();
         start.chain([copy(2, 10), call_helper(helper::MAP_LOOKUP_ELEM), exit()])
     };
     assert_eq!(rewritten(lookup(2)).record_map, None);
-    assert_eq!(refused(lookup(1)), RewriteError::DevmapLookup { insn: 3, map: "other_ports".into() });
+    let calls = |after: &Rewritten| after.program.insns.iter().filter(|insn| **insn == call_helper(1)).count();
+    let after = rewritten(lookup(1));
+    assert_eq!((after.record_map, calls(&after)), (Some(3), 0), "the table is in the record");
+    let mut by_key = program(lookup(1));
+    by_key.maps[1].kind = MapKind::DevmapHash;
+    let after = rewrite(&by_key).expect("can be rewritten");
+    assert_eq!((calls(&after), after.program.maps.len()), (1, 5));
+    assert_eq!(after.program.insns[3].imm, 4, "the shadow is behind the record");
     let unknown = RewriteError::UnknownDevmap { insn: 0, helper: "map_lookup_elem" };
     assert_eq!(refused([call_helper(helper::MAP_LOOKUP_ELEM), exit()]), unknown);
     let mut without = program([call_helper(helper::MAP_LOOKUP_ELEM), exit()]);
     without.maps.retain(|map| map.kind != MapKind::Devmap);
     assert_eq!(rewrite(&without).map(|after| after.record_map), Ok(None));
+}
+
+#[test]
+fn a_map_out_of_another_one_is_no_devmap() {
+    // r1 is what a lookup gave: no instruction names that map.
+    let found = wide(1, imm64::MAP, 2).into_iter().chain([copy(2, 10), call_helper(1), copy(1, 0), copy(2, 10)]);
+    assert_eq!(rewritten(found.clone().chain([call_helper(1), exit()])).record_map, None);
+    // Or a devmap, on another path.
+    let [d0, d1] = wide(1, imm64::MAP, 0);
+    let mixed = found.chain([if_zero(2, 2), d0, d1, call_helper(1), exit()]);
+    assert_eq!(refused(mixed), RewriteError::UnknownDevmap { insn: 9, helper: "map_lookup_elem" });
+}
+
+#[test]
+fn kinds_that_nobody_runs_are_refused_by_name() {
+    let mut other = program([mov(0, 2), exit()]);
+    other.maps.push(map("socks", MapKind::Other(17)));
+    let error = rewrite(&other).expect_err("refused");
+    assert_eq!(error.to_string(), "map `socks` is of kind `xskmap`, which Flowloom does not run");
+}
+
+#[test]
+fn the_port_a_packet_leaves_by_is_refused_behind_devmaps() {
+    let mut behind = program([load(size::W, 0, 1, 20), exit()]);
+    assert_eq!(rewrite(&behind).map(|after| after.record_map), Ok(None), "elsewhere it is the verifier's to refuse");
+    behind.section = "xdp/devmap".into();
+    assert_eq!(rewrite(&behind), Err(RewriteError::Egress { insn: 0 }));
 }
 
 #[test]

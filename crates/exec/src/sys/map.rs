@@ -4,12 +4,13 @@
 //! made with, or that the kernel reports for it.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use flowloom_bpf::MapDef;
 use flowloom_bpf::btf::TypeId;
 
-use super::{bpf, object_name};
+use super::memory::Memory;
+use super::{bpf, cpu, object_name};
 
 /// Entries asked for at once.
 const BATCH_ENTRIES: u32 = 1024;
@@ -27,12 +28,17 @@ fn invalid(part: &str, found: usize, expected: usize) -> io::Error {
 }
 
 impl RawMap {
-    /// Makes a map.
+    /// Makes a map; `inner` is what each map in it is like, where it is one of maps.
     ///
     /// # Errors
-    /// The kernel's, or a length is 0.
-    pub(crate) fn create(def: &MapDef, btf: BorrowedFd<'_>, types: Option<(TypeId, TypeId)>) -> io::Result<RawMap> {
-        RawMap::create_with(def, types.map(|(key, value)| (btf, key, value)))
+    /// The kernel's.
+    pub(crate) fn create(
+        def: &MapDef,
+        btf: BorrowedFd<'_>,
+        types: Option<(TypeId, TypeId)>,
+        inner: Option<&RawMap>,
+    ) -> io::Result<RawMap> {
+        RawMap::create_with(def, types.map(|(key, value)| (btf, key, value)), inner)
     }
 
     /// Makes a map without types.
@@ -40,16 +46,25 @@ impl RawMap {
     /// # Errors
     /// As for [`RawMap::create`].
     pub(crate) fn create_untyped(def: &MapDef) -> io::Result<RawMap> {
-        RawMap::create_with(def, None)
+        RawMap::create_with(def, None, None)
     }
 
-    fn create_with(def: &MapDef, types: Option<(BorrowedFd<'_>, TypeId, TypeId)>) -> io::Result<RawMap> {
+    fn create_with(
+        def: &MapDef,
+        types: Option<(BorrowedFd<'_>, TypeId, TypeId)>,
+        inner: Option<&RawMap>,
+    ) -> io::Result<RawMap> {
+        let mut value_bytes = def.value_bytes as usize;
+        if def.kind.is_per_cpu() {
+            value_bytes = value_bytes.next_multiple_of(8) * cpu::possible()? as usize;
+        }
         let mut attr = bpf::MapCreate {
             kind: def.kind.number(),
             key_bytes: def.key_bytes,
             value_bytes: def.value_bytes,
             max_entries: def.max_entries,
             flags: def.flags,
+            inner_fd: inner.map_or(0, |map| map.number() as u32),
             name: object_name(&def.name),
             ..bpf::MapCreate::default()
         };
@@ -58,10 +73,10 @@ impl RawMap {
         }
         // SAFETY: the attributes hold no addresses.
         let fd = unsafe { bpf::open(bpf::MAP_CREATE, &mut attr)? };
-        RawMap::new(fd, def.key_bytes, def.value_bytes)
+        Ok(RawMap { fd, key_bytes: def.key_bytes as usize, value_bytes })
     }
 
-    /// Takes over `fd`, whose lengths the kernel says are these.
+    /// Takes over `fd`, whose lengths the kernel says are these; not of a kind with a value for each CPU.
     ///
     /// # Errors
     /// A length is 0.
@@ -70,6 +85,22 @@ impl RawMap {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "map without keys or values"));
         }
         Ok(RawMap { fd, key_bytes: key_bytes as usize, value_bytes: value_bytes as usize })
+    }
+
+    /// Length of a value as it is read and written: for kinds with one for each CPU, that of all of them, each rounded up to
+    /// eight bytes.
+    pub(crate) fn value_bytes(&self) -> usize {
+        self.value_bytes
+    }
+
+    /// Maps `bytes` bytes of it, from `offset` on.
+    pub(crate) fn memory(&self, offset: usize, bytes: usize, writable: bool) -> io::Result<Memory> {
+        Memory::map(self.fd.as_fd(), offset, bytes, writable)
+    }
+
+    /// Puts a descriptor under `key`: of a map or a program, into a map of such.
+    pub(crate) fn hold(&self, key: &[u8], fd: i32) -> io::Result<()> {
+        self.update(key, &fd.to_ne_bytes())
     }
 
     /// The number by which instructions name it while they are loaded.
@@ -161,6 +192,9 @@ impl RawMap {
 
     /// Calls `each` with every key and value.
     pub(crate) fn entries(&self, mut each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
+        if self.key_bytes == 0 || self.value_bytes == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "map without keys or values"));
+        }
         let mut capacity = BATCH_ENTRIES;
         let cursor_bytes = self.key_bytes.max(4);
         let (mut cursor, mut next) = (vec![0; cursor_bytes], vec![0; cursor_bytes]);

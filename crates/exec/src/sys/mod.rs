@@ -5,12 +5,15 @@
 //!  map      one map, by raw bytes            program  types, programs, test runs, attaching
 //!  object   what runs in the kernel, by ids  netlink  interfaces
 //!  ethtool  offloads and queues of interfaces  signal  waiting for time and signals
+//!  memory   memory shared with the kernel    cpu      which processor a thread runs on
 //! ```
 #![allow(unsafe_code)]
 
 mod bpf;
+pub(crate) mod cpu;
 pub(crate) mod ethtool;
 mod map;
+pub(crate) mod memory;
 pub(crate) mod netlink;
 pub(crate) mod object;
 pub(crate) mod program;

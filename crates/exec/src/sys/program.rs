@@ -13,6 +13,8 @@ use super::{RawMap, bpf, object_name, too_long};
 pub(super) const XDP: u32 = 6;
 /// BPF_XDP, how programs of this type are attached.
 const ATTACH_XDP: u32 = 37;
+/// BPF_F_XDP_HAS_FRAGS.
+const XDP_HAS_FRAGS: u32 = 1 << 5;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 /// Length of `struct bpf_func_info`.
@@ -64,7 +66,8 @@ impl From<io::Error> for Refusal {
     }
 }
 
-/// Loads an XDP program; its instructions name maps by file descriptors already.
+/// Loads an XDP program; its instructions name maps by file descriptors already. `frags` says that it takes packets that do
+/// not lie in one piece.
 ///
 /// # Errors
 /// The kernel's; the log is empty where it is not the verifier that refuses.
@@ -74,6 +77,7 @@ pub(crate) fn load(
     insns: &[Insn],
     types: &KernelTypes,
     btf: BorrowedFd<'_>,
+    frags: bool,
 ) -> Result<RawProgram, Refusal> {
     let license = CString::new(license).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
     let code: Vec<u64> = insns.iter().map(|insn| u64::from_ne_bytes(insn.to_bytes())).collect();
@@ -84,6 +88,7 @@ pub(crate) fn load(
         insns_len: length("instructions", code.len())?,
         insns: code.as_ptr() as u64,
         license: license.as_ptr() as u64,
+        flags: if frags { XDP_HAS_FRAGS } else { 0 },
         name: object_name(name),
         attach_type: ATTACH_XDP,
         btf_fd: btf.as_raw_fd() as u32,
@@ -130,6 +135,11 @@ pub(crate) struct RawProgram {
 }
 
 impl RawProgram {
+    /// The number by which maps of programs hold it.
+    pub(crate) fn number(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+
     /// Attaches it to an interface, natively or on socket buffers, until the link is dropped; the kernel drops it with the
     /// process.
     pub(crate) fn attach(&self, interface: u32, native: bool) -> io::Result<OwnedFd> {

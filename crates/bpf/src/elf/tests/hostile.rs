@@ -6,17 +6,22 @@ use flowloom_testkit::Rng;
 
 use super::random;
 use super::samples::everything;
-use crate::elf::{read, write};
+use crate::elf::{ReadFault, read, write};
 
 /// What reading comes to, without the numbers: to see how deep the damage reached.
 fn outcome(bytes: &[u8]) -> String {
+    let kind = |fault: &ReadFault| {
+        let text = format!("{fault:?}");
+        let end = text.find([' ', '{', '(']).unwrap_or(text.len());
+        let inner = text.split("source: ").nth(1).map_or("", |s| s.split([' ', '{']).next().unwrap_or(""));
+        assert!(!fault.to_string().is_empty());
+        format!("{} {inner}", &text[..end])
+    };
     match read(bytes, "x") {
-        Err(error) => {
-            let text = format!("{:?}", error.fault);
-            let end = text.find([' ', '{', '(']).unwrap_or(text.len());
-            let inner = text.split("source: ").nth(1).map_or("", |s| s.split([' ', '{']).next().unwrap_or(""));
-            assert!(!error.to_string().is_empty());
-            format!("{} {inner}", &text[..end])
+        Err(error) => kind(&error.fault),
+        Ok(object) if object.programs.is_empty() => {
+            let refused = object.refused.first().expect("a program, or one that is refused");
+            format!("refused {}", kind(&refused.fault))
         }
         Ok(object) => {
             for program in &object.programs {
@@ -115,7 +120,9 @@ fn damaged_objects_do_not_panic() {
     }
     eprintln!("{outcomes:#?}");
     // Damage must reach all layers, or the test says little.
-    for layer in ["read", "Contents ", "Btf Truncated", "Btf Kind", "Btf Reference", "Instruction ", "Definition "] {
+    for layer in
+        ["read", "Contents ", "Btf Truncated", "Btf Kind", "Btf Reference", "refused Instruction ", "Definition "]
+    {
         assert!(outcomes.contains_key(layer), "nothing ended in `{layer}`: {outcomes:#?}");
     }
     assert!(outcomes.len() >= 25, "{} kinds of outcomes: {outcomes:#?}", outcomes.len());

@@ -10,6 +10,7 @@ use crate::insn::{Insn, alu, class, imm64, jmp, mode, size};
 use crate::locks::Locks;
 use crate::map_kind::MapKind;
 use crate::program::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MapDef, Program};
+use crate::program_kind::ProgramKind;
 
 const TEXTS: [&str; 8] =
     ["", "x", "  in idle when a < b", "\tif (x) {", "größer ≥ 3", "\"quoted\\\"", "\u{1}\u{7f}", "}"];
@@ -202,9 +203,11 @@ pub(super) fn program(rng: &mut Rng) -> Program {
             }
         }
     }
+    let section = *rng.pick(&["xdp", "xdp.frags", "xdp/eth0", "xdp/devmap", "prog", "tc", "classifier"]);
     Program {
         name: format!("{}{}", rng.pick(&["prog", "größe ", "p.q", "9"]), rng.below(10)),
-        section: (*rng.pick(&["xdp", "xdp.frags", "xdp/eth0", "tc", "classifier"])).to_owned(),
+        section: section.to_owned(),
+        kind: ProgramKind::of_section(section).unwrap_or_default(),
         insns,
         maps,
         lines,

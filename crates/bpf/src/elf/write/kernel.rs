@@ -3,11 +3,10 @@
 //! Goal: what libbpf makes of `.BTF` and `.BTF.ext` before it asks the kernel: one blob of types, the type of each function
 //! and each map, a source line for each place, all counted in instructions.
 
-use super::types::Types;
+use super::types::{Types, is_typed};
 use super::{WriteError, check_data, check_lines, check_map, line_records};
 use crate::btf::TypeId;
 use crate::elf::code;
-use crate::map_kind::MapKind;
 use crate::program::Program;
 
 /// The types of a program and its maps.
@@ -50,8 +49,7 @@ pub fn kernel_types(program: &Program) -> Result<KernelTypes, WriteError> {
             Some(initial) => drop(check_data(map, initial)?),
             None => check_map(map)?,
         }
-        let is_typed = map.kind != MapKind::Devmap || map.layout.is_some();
-        maps.push(if is_typed { Some(types.key_and_value(map)?) } else { None });
+        maps.push(if is_typed(map) { Some(types.key_and_value(map)?) } else { None });
     }
     Ok(KernelTypes { btf: types.finish().emit()?, functions, lines, maps })
 }

@@ -7,6 +7,9 @@ use crate::elf::sidecar::check_layout;
 use crate::map_kind::MapKind;
 use crate::program::MapDef;
 
+/// Length of `struct bpf_spin_lock`.
+const LOCK_BYTES: u32 = 4;
+
 /// Longest name in type information; the kernel takes more, `bpftool` prints less.
 const MAX_IDENTIFIER: usize = 127;
 
@@ -23,6 +26,12 @@ pub(super) fn identifier(name: &str) -> String {
     let fit = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
     let digit = if name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() { "_" } else { "" };
     digit.chars().chain(name.chars().map(fit)).take(MAX_IDENTIFIER).collect()
+}
+
+/// Whether the kernel takes types of keys and values for the map. Those of longest-prefix matches would have to be
+/// structures that nobody knows.
+pub(super) fn is_typed(map: &MapDef) -> bool {
+    map.layout.is_some() || map.kind.has_values() && map.kind != MapKind::LpmTrie
 }
 
 /// A variable of `.maps`.
@@ -172,8 +181,7 @@ impl Types {
             ("max_entries", self.number(map.max_entries)?),
             ("map_flags", self.number(map.flags)?),
         ];
-        if map.kind == MapKind::Devmap && map.layout.is_none() {
-            // The kernel takes no types for these.
+        if !is_typed(map) {
             members.push(("key_size", self.number(map.key_bytes)?));
             members.push(("value_size", self.number(map.value_bytes)?));
         } else {
@@ -194,11 +202,12 @@ impl Types {
     pub(super) fn key_and_value(&mut self, map: &MapDef) -> Result<(TypeId, TypeId), WriteError> {
         let key = match map.kind {
             // The kernel wants the index of an array to be an integer.
-            MapKind::Array | MapKind::Devmap if map.key_bytes == 4 => self.sized(4, false)?,
+            kind if kind.is_indexed() && map.key_bytes == 4 => self.sized(4, false)?,
             _ => self.bytes(map.key_bytes)?,
         };
         let value = match &map.layout {
             Some(layout) => self.record(map, layout)?,
+            None if map.spin_lock.is_some() => self.locked(map)?,
             None if matches!(map.value_bytes, 1 | 2 | 4 | 8) => self.sized(map.value_bytes, false)?,
             None => self.bytes(map.value_bytes)?,
         };
@@ -223,6 +232,25 @@ impl Types {
         }
         self.pad(&mut members, end, map.value_bytes)?;
         let name = identifier(&format!("{}_context", layout.element));
+        Ok(self.composite(&name, map.value_bytes, &members)?)
+    }
+
+    /// A value with a `struct bpf_spin_lock` in it, which the kernel finds by its name.
+    fn locked(&mut self, map: &MapDef) -> Result<TypeId, WriteError> {
+        let at = map.spin_lock.unwrap_or(0);
+        let end = at.checked_add(LOCK_BYTES).filter(|end| at.is_multiple_of(4) && *end <= map.value_bytes);
+        let Some(end) = end else {
+            let expected = format!("a multiple of 4 with {LOCK_BYTES} bytes inside of the value");
+            let (map, what) = (map.name.clone(), "offset of a spin lock");
+            return Err(WriteError::Map { map, what, found: at.to_string(), expected });
+        };
+        let word = self.sized(4, false)?;
+        let lock = self.composite("bpf_spin_lock", LOCK_BYTES, &[("val".to_owned(), word, 0)])?;
+        let mut members = Vec::new();
+        self.pad(&mut members, 0, at)?;
+        members.push(("lock".to_owned(), lock, at));
+        self.pad(&mut members, end, map.value_bytes)?;
+        let name = identifier(&format!("{}_value", map.name));
         Ok(self.composite(&name, map.value_bytes, &members)?)
     }
 

@@ -102,7 +102,7 @@ fn hammer(attached: bool, duration: Duration) -> Hammered {
         .zip(created.raw)
         .zip(sweepers)
         .filter(|((def, _), _)| KernelMap::is_state(def))
-        .map(|((def, raw), sweeper)| (KernelMap::new(def.clone(), raw), sweeper))
+        .map(|((def, raw), sweeper)| (KernelMap::new(0, def.clone(), raw), sweeper))
         .collect();
     let (stop, start) = (Arc::new(AtomicBool::new(false)), Arc::new(Barrier::new(3)));
     let mut swept = 0;

@@ -1,0 +1,325 @@
+//! Functions to programs: what a program calls is put behind it, and relocations become numbers and distances.
+//!
+//! ```text
+//!  xdp:   knock ── call R_BPF_64_32 ──┐          program `knock`: knock | check | hash
+//!  .text: hash ◄── call +n ── check ◄─┘                             └ distances between them ┘
+//! ```
+//!
+//! The functions stand in the order of their places, so that what [`super::write()`] laid out comes back as it was. Each
+//! program is linked by itself: one that cannot be is refused, and the others stay.
+
+mod dead;
+mod functions;
+mod lines;
+mod share;
+mod target;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::MAX_SLOTS;
+use super::code;
+use super::container::{Budget, Container};
+use super::externs::{Extern, externs};
+use super::maps::Maps;
+use super::read::{ReadFault, Refused};
+use crate::btf::{Btf, CoreRecord, Ext, FuncRecord, LineRecord, Type};
+use crate::insn::{Insn, call, class, imm64, jmp};
+use crate::lack::{Lack, Want};
+use crate::program::Program;
+use crate::program_kind::ProgramKind;
+use functions::{Function, functions, roots};
+use target::Target;
+
+/// Largest number of programs in an object.
+const MAX_PROGRAMS: usize = 4096;
+
+/// What is known about code sections.
+pub(super) struct Linker<'a> {
+    container: &'a Container<'a>,
+    btf: Option<&'a Btf>,
+    maps: &'a Maps,
+    externs: HashMap<&'a [u8], Extern>,
+    functions: Vec<Function<'a>>,
+    /// Symbols of functions that cannot be used.
+    broken: Vec<Refused>,
+    /// Functions by section and first slot.
+    by_place: HashMap<(usize, u64), usize>,
+    /// Line records by section name, ascending.
+    lines: HashMap<&'a [u8], Vec<LineRecord>>,
+    /// Types of functions by section name and byte offset.
+    types: HashMap<(&'a [u8], u32), FuncRecord>,
+    /// Adaptations by section name and byte offset.
+    adaptations: BTreeMap<(&'a [u8], u32), CoreRecord>,
+}
+
+/// A program before it gets its maps: loads name those of the object.
+struct Draft {
+    root: usize,
+    program: Program,
+}
+
+impl<'a> Linker<'a> {
+    pub(super) fn new(
+        container: &'a Container<'a>,
+        btf: Option<&'a Btf>,
+        ext: &Ext,
+        maps: &'a Maps,
+    ) -> Result<Linker<'a>, ReadFault> {
+        let (functions, broken) = functions(container);
+        let mut by_place = HashMap::new();
+        for (number, function) in functions.iter().enumerate() {
+            // Two names of one function: the first stands for both.
+            by_place.entry((function.section, function.start)).or_insert(number);
+        }
+        let (mut lines, mut types, mut adaptations) = (HashMap::new(), HashMap::new(), BTreeMap::new());
+        if let Some(btf) = btf {
+            lines = lines::by_section(btf, ext)?;
+            for section in &ext.funcs {
+                let name = btf.name_bytes(section.section)?;
+                types.extend(section.records.iter().map(|record| ((name, record.offset_bytes), *record)));
+            }
+            for section in &ext.adaptations {
+                let name = btf.name_bytes(section.section)?;
+                adaptations.extend(section.records.iter().map(|record| ((name, record.offset_bytes), *record)));
+            }
+        }
+        let externs = externs(btf)?;
+        Ok(Linker { container, btf, maps, externs, functions, broken, by_place, lines, types, adaptations })
+    }
+
+    /// All programs of the object, and those that cannot be linked.
+    pub(super) fn programs(mut self, license: &str, budget: &mut Budget) -> Result<Linked, ReadFault> {
+        let mut refused = std::mem::take(&mut self.broken);
+        let roots = roots(self.container, &self.functions);
+        if roots.is_empty() && refused.is_empty() {
+            return Err(ReadFault::NoProgram);
+        }
+        if roots.len() > MAX_PROGRAMS {
+            return Err(ReadFault::TooMany { what: "programs", found: roots.len(), limit: MAX_PROGRAMS });
+        }
+        let mut drafts = Vec::new();
+        for root in roots {
+            match self.draft(root, license, budget) {
+                Ok(program) => drafts.push(Draft { root, program }),
+                // What would fill memory is not a matter of one program.
+                Err(fault @ ReadFault::TooLarge { .. }) => return Err(fault),
+                Err(fault) => {
+                    let function = &self.functions[root];
+                    let section = self.container.sections[function.section].name.to_owned();
+                    refused.push(Refused { name: function.name.to_owned(), section, fault });
+                }
+            }
+        }
+        let programs = self.share(drafts, budget)?;
+        Ok(Linked { programs, refused })
+    }
+
+    /// The kind of a program: by its section, or else by what it is called with.
+    fn kind(&self, root: usize) -> ProgramKind {
+        let function = &self.functions[root];
+        let section = self.container.sections[function.section].name;
+        ProgramKind::of_section(section).or_else(|| self.kind_by_type(function, section)).unwrap_or_default()
+    }
+
+    fn kind_by_type(&self, function: &Function<'_>, section: &str) -> Option<ProgramKind> {
+        let btf = self.btf?;
+        let offset = u32::try_from(function.start * 8).ok()?;
+        let record = self.types.get(&(section.as_bytes(), offset))?;
+        let Some(Type::Func { proto, .. }) = btf.get(record.func) else { return None };
+        let Some(Type::FuncProto { params, .. }) = btf.get(*proto) else { return None };
+        let Some(Type::Ptr(target)) = btf.get(btf.resolve(params.first()?.1).ok()?) else { return None };
+        let Some(Type::Struct(structure)) = btf.get(btf.resolve(*target).ok()?) else { return None };
+        ProgramKind::of_context(btf.name(structure.name).ok()?)
+    }
+
+    fn draft(&self, root: usize, license: &str, budget: &mut Budget) -> Result<Program, ReadFault> {
+        budget.charge("licence", license.len() as u64)?;
+        let pieces = self.reach(root, budget)?;
+        // Where each function begins in the program.
+        let mut starts = BTreeMap::new();
+        let mut total = 0;
+        for piece in &pieces {
+            starts.insert(*piece, total);
+            total += self.functions[*piece].slots as usize;
+        }
+        let function = &self.functions[root];
+        let mut program = Program {
+            name: function.name.to_owned(),
+            section: self.container.sections[function.section].name.to_owned(),
+            kind: self.kind(root),
+            insns: Vec::with_capacity(total),
+            license: license.to_owned(),
+            ..Program::default()
+        };
+        for piece in &pieces {
+            let base = program.insns.len();
+            let insns = self.relocated(*piece, &starts, &mut program.lacks)?;
+            program.insns.extend(insns);
+            self.lines_of(*piece, base, &mut program.lines, budget)?;
+        }
+        code::split(&program.insns).map_err(|source| ReadFault::Code { program: program.name.clone(), source })?;
+        let mut firsts = vec![false; program.insns.len()];
+        for (at, _) in code::instructions(&program.insns) {
+            firsts[at] = true;
+        }
+        if let Some(line) = program.lines.iter().find(|line| !firsts[line.insn]) {
+            let why = format!("slot {} of program `{}` is the second half of a load", line.insn, program.name);
+            return Err(ReadFault::Header { what: "line information", why });
+        }
+        Ok(program)
+    }
+
+    /// The function and all that it calls, itself first and the others by their place.
+    fn reach(&self, root: usize, budget: &mut Budget) -> Result<Vec<usize>, ReadFault> {
+        let mut seen = HashSet::from([root]);
+        let mut todo = vec![root];
+        let mut slots = 0;
+        while let Some(number) = todo.pop() {
+            let function = &self.functions[number];
+            slots += function.slots;
+            if slots > MAX_SLOTS as u64 {
+                let (found, limit) = (slots as usize, MAX_SLOTS);
+                return Err(ReadFault::TooMany { what: "slots of a program", found, limit });
+            }
+            budget.charge("instructions", function.slots * 16 + 64)?;
+            let insns = self.insns(number);
+            for (at, insn) in code::instructions(&insns) {
+                if let Target::Function(callee) = self.target(number, at, insn)?
+                    && seen.insert(callee)
+                {
+                    todo.push(callee);
+                }
+            }
+        }
+        seen.remove(&root);
+        let mut rest: Vec<usize> = seen.into_iter().collect();
+        rest.sort_by_key(|i| (self.functions[*i].section, self.functions[*i].start));
+        Ok([root].into_iter().chain(rest).collect())
+    }
+
+    fn insns(&self, number: usize) -> Vec<Insn> {
+        let function = &self.functions[number];
+        let bytes = self.container.sections[function.section].bytes;
+        let (slots, _) = bytes.as_chunks::<8>();
+        // The function's place was checked when it was found.
+        let place = function.start as usize..function.end() as usize;
+        slots.get(place).unwrap_or_default().iter().map(|slot| Insn::from_bytes(*slot)).collect()
+    }
+
+    /// The function's instructions for a program in which functions begin at `starts`, and what they lack.
+    fn relocated(
+        &self,
+        number: usize,
+        starts: &BTreeMap<usize, usize>,
+        lacks: &mut Vec<Lack>,
+    ) -> Result<Vec<Insn>, ReadFault> {
+        let function = &self.functions[number];
+        let original = self.insns(number);
+        let mut insns = original.clone();
+        let base = starts.get(&number).copied().unwrap_or(0);
+        let mut used = 0;
+        for (at, insn) in code::instructions(&original) {
+            used += usize::from(self.relocation(number, at).is_some());
+            let target = self.target(number, at, insn)?;
+            if insn.is_wide() {
+                if insn.src != imm64::NUMBER && target == Target::None {
+                    let why = format!("64-bit load with source field {} but without relocation", insn.src);
+                    return Err(self.fault(number, at, why));
+                }
+                if target != Target::None {
+                    self.check_second_half(number, at, &original, insn)?;
+                }
+            }
+            match target {
+                Target::None => {}
+                Target::Map(index) => {
+                    (insns[at].src, insns[at].imm, insns[at + 1].imm) = (imm64::MAP, index as i32, 0);
+                }
+                Target::Value(index, offset) if insn.is_wide() => {
+                    (insns[at].src, insns[at].imm, insns[at + 1].imm) = (imm64::MAP_VALUE, index as i32, offset as i32);
+                }
+                Target::Zero if insn.is_wide() => {
+                    (insns[at].src, insns[at].imm, insns[at + 1].imm) = (imm64::NUMBER, 0, 0);
+                }
+                Target::Function(callee) => {
+                    // Reaching went over the same targets, so that each has its place.
+                    let start = starts.get(&callee).copied().unwrap_or(0);
+                    insns[at].imm = (start as i64 - (base + at) as i64 - 1) as i32;
+                    if insn.is_wide() {
+                        (insns[at].src, insns[at + 1].imm) = (imm64::FUNC, 0);
+                    }
+                }
+                Target::Lack(want) if insn.is_wide() => {
+                    (insns[at].src, insns[at].imm, insns[at + 1].imm) = (imm64::VAR, 0, 0);
+                    lacks.push(Lack { insn: base + at, want });
+                }
+                Target::Lack(want) if insn.code == class::JMP | jmp::CALL => {
+                    insns[at] = Insn { code: insn.code, src: call::KFUNC, ..Insn::default() };
+                    lacks.push(Lack { insn: base + at, want });
+                }
+                Target::Value(..) | Target::Zero | Target::Lack(_) => {
+                    let why = "relocation against a name of somebody else at an instruction that is neither a 64-bit load \
+                               nor a call";
+                    return Err(self.fault(number, at, why.to_owned()));
+                }
+            }
+        }
+        self.adapt(number, base, &mut insns, lacks)?;
+        let here = self.container.relocations_in(function.section, function.start * 8, function.end() * 8);
+        let here: Vec<usize> = here.map(|(offset, _)| (offset / 8 - function.start) as usize).collect();
+        if used != here.len() {
+            let slot = here.into_iter().find(|slot| code::instructions(&original).all(|(at, _)| at != *slot));
+            let why = "relocation of the second half of a load".to_owned();
+            return Err(self.fault(number, slot.unwrap_or(0), why));
+        }
+        Ok(insns)
+    }
+
+    /// Adapts the function's instructions, which begin at slot `base` of the program, to the types of a kernel.
+    fn adapt(&self, number: usize, base: usize, insns: &mut [Insn], lacks: &mut Vec<Lack>) -> Result<(), ReadFault> {
+        let function = &self.functions[number];
+        let section = self.container.sections[function.section].name.as_bytes();
+        let from = u32::try_from(function.start * 8).unwrap_or(u32::MAX);
+        let to = u32::try_from(function.end() * 8).unwrap_or(u32::MAX);
+        let mut wanted = self.adaptations.range((section, from)..(section, to)).peekable();
+        if wanted.peek().is_none() {
+            return Ok(());
+        }
+        let firsts: HashSet<usize> = code::instructions(insns).map(|(at, _)| at).collect();
+        for ((_, offset), _record) in wanted {
+            let at = ((offset - from) / 8) as usize;
+            if !offset.is_multiple_of(8) || !firsts.contains(&at) {
+                return Err(self.fault(number, at, "adaptation of something that is no instruction".to_owned()));
+            }
+            let (what, why) = ("a field".to_owned(), "no types".to_owned());
+            lacks.push(Lack { insn: base + at, want: Want::Adaptation { what, why } });
+        }
+        Ok(())
+    }
+
+    /// The half that relocations overwrite holds nothing else.
+    fn check_second_half(&self, number: usize, at: usize, insns: &[Insn], first: Insn) -> Result<(), ReadFault> {
+        let Some(second) = insns.get(at + 1) else {
+            return Err(self.fault(number, at, "the second half of the 64-bit load is missing".to_owned()));
+        };
+        let sign = if first.imm < 0 { -1 } else { 0 };
+        if *second == Insn::default() || *second == (Insn { imm: sign, ..Insn::default() }) {
+            return Ok(());
+        }
+        Err(self.fault(number, at + 1, "the second half of the 64-bit load is not empty".to_owned()))
+    }
+
+    fn fault(&self, number: usize, at: usize, why: String) -> ReadFault {
+        let function = &self.functions[number];
+        let section = self.container.sections[function.section].name;
+        let (offset, source) = ((function.start + at as u64) * 8, self.source(number, at));
+        let place = format!("section `{section}`, byte {offset}, in function `{}`{source}", function.name);
+        ReadFault::Instruction { place, why }
+    }
+}
+
+/// What linking comes to.
+pub(super) struct Linked {
+    pub(super) programs: Vec<Program>,
+    pub(super) refused: Vec<Refused>,
+}

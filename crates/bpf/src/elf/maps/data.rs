@@ -1,0 +1,130 @@
+//! Data sections: maps with one entry, whose contents the object brings.
+
+use super::{MAX_MAPS, Maps, ObjectMap, Variables, special};
+use crate::btf::{Btf, Linkage, SecVar, Type};
+use crate::elf::container::{Budget, Container, Place, SectionKind};
+use crate::elf::read::ReadFault;
+use crate::elf::{DataKind, names};
+use crate::lack::Want;
+use crate::map_kind::MapKind;
+use crate::program::{BPF_F_MMAPABLE, BPF_F_RDONLY_PROG, MapDef};
+
+impl Maps {
+    pub(super) fn read_data(
+        &mut self,
+        container: &Container<'_>,
+        btf: Option<&Btf>,
+        variables: &Variables<'_>,
+        budget: &mut Budget,
+    ) -> Result<(), ReadFault> {
+        for (number, section) in container.sections.iter().enumerate() {
+            let Some(kind) = DataKind::of(section.name) else { continue };
+            let initial = match section.kind {
+                _ if section.len == 0 => continue,
+                SectionKind::Bytes => {
+                    budget.charge("data sections", section.len)?;
+                    section.bytes.to_vec()
+                }
+                SectionKind::Zero => {
+                    budget.charge("data sections", section.len)?;
+                    vec![0; usize::try_from(section.len).unwrap_or(0)]
+                }
+                SectionKind::Code | SectionKind::Other => continue,
+            };
+            if self.all.len() >= MAX_MAPS {
+                return Err(ReadFault::TooMany { what: "maps", found: self.all.len() + 1, limit: MAX_MAPS });
+            }
+            let mut flags = if kind == DataKind::ReadOnly { BPF_F_RDONLY_PROG } else { 0 };
+            let mut wants = Vec::new();
+            if let (Some(btf), Some(vars)) = (btf, variables.get(section.name.as_bytes())) {
+                if vars.iter().any(|var| is_shared(btf, var)) {
+                    flags |= BPF_F_MMAPABLE;
+                }
+                wants = special_variables(container, number, btf, vars)?;
+            }
+            for (offset, relocation) in container.relocations_in(number, 0, u64::MAX) {
+                let symbol = container.symbols.get(relocation.symbol).map_or("", |symbol| symbol.name);
+                let (section, symbol) = (section.name.to_owned(), symbol.to_owned());
+                wants.push(Want::Pointer { section, offset, symbol });
+            }
+            self.sections.insert(number, self.all.len());
+            // The budget is far below 4 GiB.
+            let def = data(section.name.to_owned(), flags, initial);
+            self.all.push(ObjectMap { def, wants, ..ObjectMap::default() });
+        }
+        self.read_settings(btf, variables)
+    }
+
+    /// Room for the settings of the kernel that may be missing: zeros, which stand for all that are.
+    fn read_settings(&mut self, btf: Option<&Btf>, variables: &Variables<'_>) -> Result<(), ReadFault> {
+        let (Some(btf), Some(vars)) = (btf, variables.get(names::KCONFIG.as_bytes())) else { return Ok(()) };
+        let mut bytes = 8;
+        for var in *vars {
+            bytes = bytes.max(btf.size_bytes(var.var)?);
+        }
+        if bytes > MAX_SETTING {
+            let (map, what) = (names::KCONFIG.to_owned(), "size of a setting".to_owned());
+            let why = format!("it is {bytes} bytes, at most {MAX_SETTING} are read");
+            return Err(ReadFault::Definition { map, what, why });
+        }
+        self.settings = Some(self.all.len());
+        let def = data(SETTINGS.to_owned(), BPF_F_RDONLY_PROG, vec![0; bytes as usize]);
+        self.all.push(ObjectMap { def, ..ObjectMap::default() });
+        Ok(())
+    }
+}
+
+/// The map that settings of the kernel are read from. They are constants as others are.
+const SETTINGS: &str = ".rodata.kconfig";
+
+/// Largest setting: a text of the kernel's build.
+const MAX_SETTING: u32 = 4096;
+
+fn data(name: String, flags: u32, initial: Vec<u8>) -> MapDef {
+    MapDef {
+        name,
+        kind: MapKind::Array,
+        key_bytes: 4,
+        value_bytes: initial.len() as u32,
+        max_entries: 1,
+        flags,
+        initial: Some(initial),
+        ..MapDef::default()
+    }
+}
+
+/// Whether others than the object see the variable.
+fn is_shared(btf: &Btf, var: &SecVar) -> bool {
+    match btf.get(var.var) {
+        Some(Type::Var { linkage, .. }) => *linkage != Linkage::Static,
+        _ => false,
+    }
+}
+
+/// Variables of the section that the kernel treats in its own way.
+fn special_variables(
+    container: &Container<'_>,
+    number: usize,
+    btf: &Btf,
+    vars: &[SecVar],
+) -> Result<Vec<Want>, ReadFault> {
+    let section = container.sections[number].name;
+    let mut wants = Vec::new();
+    for var in vars {
+        let Some(Type::Var { name, of, .. }) = btf.get(var.var) else { continue };
+        let found = special::fields(btf, *of)?;
+        let lock = found.spin_lock.map(|offset| ("struct bpf_spin_lock".to_owned(), offset));
+        let mut found: Vec<(String, u32)> = lock.into_iter().chain(found.others).collect();
+        if found.is_empty() {
+            continue;
+        }
+        // clang leaves the place in the section to the linker.
+        let name = btf.name_bytes(*name)?;
+        let symbol = container.symbols.iter().find(|s| s.place == Place::Section(number) && s.name.as_bytes() == name);
+        let base = symbol.and_then(|s| u32::try_from(s.value).ok()).unwrap_or(var.offset_bytes);
+        for (field, offset) in found.drain(..) {
+            wants.push(Want::Field { map: section.to_owned(), field, offset: base.saturating_add(offset) });
+        }
+    }
+    Ok(wants)
+}

@@ -1,0 +1,160 @@
+//! Definitions of the old kind: sections `maps` and `maps/…` of structures without types.
+//!
+//! | bytes | structure | what is behind the first five numbers |
+//! | --- | --- | --- |
+//! | 20 | libbpf's `struct bpf_map_def` | |
+//! | 28 | that of the kernel's old samples, or aya's | `inner_map_idx`, `numa_node`, or `id`, `pinning` |
+//! | 36 | iproute2's `struct bpf_elf_map` | `id`, `pinning`, `inner_id`, `inner_idx` |
+//!
+//! The first five are type, length of a key, length of a value, number of entries and flags. How long one definition is
+//! follows from the places of the symbols. Other lengths are read where all that is behind the five is zero.
+
+use crate::elf::container::{Container, Place, SectionKind, SymbolKind};
+use crate::elf::names;
+use crate::elf::read::ReadFault;
+use crate::map_kind::MapKind;
+use crate::program::{MapDef, Member};
+
+/// The five numbers that all have.
+const PLAIN: usize = 20;
+/// With two more.
+const WITH_INNER: usize = 28;
+/// iproute2's.
+const IPROUTE2: usize = 36;
+
+/// A definition and its place.
+pub(super) struct Legacy {
+    pub(super) section: usize,
+    pub(super) offset: u64,
+    pub(super) def: MapDef,
+    pub(super) notes: Vec<String>,
+    /// The number by which programs are put into it, for iproute2's.
+    pub(super) id: Option<u32>,
+}
+
+/// One definition before the others are looked at.
+struct Raw<'a> {
+    name: &'a str,
+    section: usize,
+    offset: u64,
+    words: Vec<u32>,
+}
+
+impl Raw<'_> {
+    fn word(&self, index: usize) -> u32 {
+        self.words.get(index).copied().unwrap_or(0)
+    }
+
+    fn is_iproute2(&self) -> bool {
+        self.words.len() * 4 == IPROUTE2
+    }
+}
+
+/// All of them, by section and place. `first` is the number that the first of them will have.
+pub(super) fn read(container: &Container<'_>, first: usize) -> Result<Vec<Legacy>, ReadFault> {
+    let mut raw = Vec::new();
+    for (number, section) in container.sections.iter().enumerate() {
+        let is_legacy = section.name == names::LEGACY_MAPS || section.name.starts_with("maps/");
+        if is_legacy && section.kind == SectionKind::Bytes {
+            definitions(container, number, &mut raw)?;
+        }
+    }
+    let mut out = Vec::with_capacity(raw.len());
+    for one in &raw {
+        out.push(legacy(one, &raw, first)?);
+    }
+    Ok(out)
+}
+
+fn definitions<'a>(container: &Container<'a>, number: usize, out: &mut Vec<Raw<'a>>) -> Result<(), ReadFault> {
+    let section = &container.sections[number];
+    let mut places: Vec<(u64, &str)> = container
+        .symbols
+        .iter()
+        .filter(|s| s.place == Place::Section(number) && s.kind == SymbolKind::Other && !s.name.is_empty())
+        .map(|s| (s.value, s.name))
+        .collect();
+    places.sort_unstable();
+    for (index, (offset, name)) in places.iter().enumerate() {
+        let fail =
+            |why: String| Err(ReadFault::Definition { map: (*name).to_owned(), what: "its place".to_owned(), why });
+        let end = places.get(index + 1).map_or(section.len, |(next, _)| *next);
+        let bytes = usize::try_from(*offset).ok().zip(usize::try_from(end).ok());
+        let Some(bytes) = bytes.and_then(|(from, to)| section.bytes.get(from..to)) else {
+            return fail(format!("byte {offset} of section `{}`, which has {}", section.name, section.len));
+        };
+        let (words, rest) = bytes.as_chunks::<4>();
+        if bytes.len() < PLAIN || !rest.is_empty() {
+            return fail(format!("it takes {} bytes, expected 20, 28 or 36", bytes.len()));
+        }
+        let mut words: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        if !matches!(bytes.len(), PLAIN | WITH_INNER | IPROUTE2) {
+            if words[5..].iter().any(|word| *word != 0) {
+                return fail(format!(
+                    "it takes {} bytes, expected 20, 28 or 36, or zeros behind the first 20",
+                    bytes.len()
+                ));
+            }
+            words.truncate(5);
+        }
+        out.push(Raw { name, section: number, offset: *offset, words });
+    }
+    Ok(())
+}
+
+fn legacy(raw: &Raw<'_>, all: &[Raw<'_>], first: usize) -> Result<Legacy, ReadFault> {
+    let mut def = plain(raw);
+    let mut notes = Vec::new();
+    let fail =
+        |what: &str, why: String| Err(ReadFault::Definition { map: raw.name.to_owned(), what: what.to_owned(), why });
+    if def.kind.is_of_maps() {
+        let inner = if raw.is_iproute2() {
+            let wanted = raw.word(7);
+            match all.iter().find(|other| other.is_iproute2() && other.word(5) == wanted && wanted != 0) {
+                Some(inner) => Some(inner),
+                None => return fail("inner_id", format!("no map of the object has number {wanted}")),
+            }
+        } else if raw.words.len() * 4 == WITH_INNER {
+            match all.get(raw.word(5) as usize) {
+                Some(inner) => Some(inner),
+                None => return fail("inner_map_idx", format!("it is {}, there are {} maps", raw.word(5), all.len())),
+            }
+        } else {
+            None
+        };
+        if let Some(inner) = inner {
+            let inner = plain(inner);
+            if inner.kind.is_of_maps() {
+                return fail("inner map", format!("`{}` is a map of maps itself", inner.name));
+            }
+            def.inner = Some(Box::new(inner));
+        }
+        if raw.is_iproute2() {
+            let put = all.iter().enumerate().filter(|(_, m)| m.is_iproute2() && m.word(5) == raw.word(7));
+            // A map without a place of its own stands for the others.
+            let put = put.filter(|(_, m)| m.word(8) != u32::MAX && m.name != raw.name);
+            def.members = put.map(|(index, m)| (m.word(8), Member::Map(first + index))).collect();
+        }
+    } else if raw.words.len() > 5 && raw.words[5..].iter().any(|word| *word != 0) && !raw.is_iproute2() {
+        notes.push(format!("map `{}` asks for more (`id`, `pinning`), which is the loader's business", raw.name));
+    }
+    if raw.is_iproute2() && raw.word(6) != 0 {
+        notes.push(format!("map `{}` asks to be pinned, which is the loader's business", raw.name));
+    }
+    let id = (raw.is_iproute2() && raw.word(5) != 0).then(|| raw.word(5));
+    Ok(Legacy { section: raw.section, offset: raw.offset, def, notes, id })
+}
+
+fn plain(raw: &Raw<'_>) -> MapDef {
+    let mut def = MapDef {
+        name: raw.name.to_owned(),
+        kind: MapKind::from_number(raw.word(0)),
+        key_bytes: raw.word(1),
+        value_bytes: raw.word(2),
+        max_entries: raw.word(3),
+        flags: raw.word(4),
+        ..MapDef::default()
+    };
+    super::settle(&mut def);
+    def
+}

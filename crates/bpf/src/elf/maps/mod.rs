@@ -1,0 +1,286 @@
+//! The maps of an object: definitions with types (`.maps`) and of the old kind, and data sections.
+
+mod data;
+mod definition;
+mod legacy;
+mod special;
+
+use std::collections::{HashMap, HashSet};
+
+use super::container::{Budget, Container, Place, SectionKind, SymbolKind};
+use super::names;
+use super::read::ReadFault;
+use super::sidecar::{self, Sidecar};
+use crate::btf::{Btf, Linkage, SecVar, Type};
+use crate::lack::Want;
+use crate::map_kind::MapKind;
+use crate::program::{MapDef, Member};
+
+/// Largest number of maps in an object. One program of the kernel uses at most 64.
+const MAX_MAPS: usize = 4096;
+
+/// Number of entries of a perf event array whose definition leaves it to the loader, which makes it the number of CPUs. One
+/// number for all machines makes the same function everywhere.
+const PERF_EVENT_ENTRIES: u32 = 1024;
+
+/// The size of a page, in which the kernel counts ring buffers.
+const PAGE_BYTES: u32 = 4096;
+
+/// What a relocation finds at a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// A map by its definition.
+    Map(usize),
+    /// A data section; its length.
+    Data(usize, u32),
+}
+
+/// A map as the object has it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ObjectMap {
+    pub(super) def: MapDef,
+    /// What no engine could give it; programs that use it lack that.
+    pub(super) wants: Vec<Want>,
+    /// Programs that it holds from the start: entry, section and byte offset of the function, and the symbol that names it.
+    pub(super) programs: Vec<(u32, (usize, u64), usize)>,
+    /// The number by which sections like `3/0` put programs into it, for iproute2's definitions.
+    pub(super) id: Option<u32>,
+}
+
+/// All maps of an object.
+#[derive(Default)]
+pub(super) struct Maps {
+    pub(super) all: Vec<ObjectMap>,
+    /// What the definitions ask of the loader alone.
+    pub(super) notes: Vec<String>,
+    /// By section and offset for definitions.
+    definitions: HashMap<(usize, u64), usize>,
+    /// By section for data.
+    sections: HashMap<usize, usize>,
+    /// The map that holds the settings of the kernel that may be missing.
+    pub(super) settings: Option<usize>,
+}
+
+/// Finishes a definition as loaders do, with numbers that do not depend on the machine.
+fn settle(def: &mut MapDef) {
+    match def.kind {
+        MapKind::PerfEventArray if def.max_entries == 0 => def.max_entries = PERF_EVENT_ENTRIES,
+        MapKind::RingBuf if def.max_entries != 0 => {
+            // Whole pages, and of these a power of two; what would not fit 32 bits is left to be refused.
+            let pages = def.max_entries.div_ceil(PAGE_BYTES).checked_next_power_of_two();
+            if let Some(bytes) = pages.and_then(|pages| pages.checked_mul(PAGE_BYTES)) {
+                def.max_entries = bytes;
+            }
+        }
+        _ => {}
+    }
+}
+
+impl Maps {
+    /// Order: that of `.flowloom` where it is, else definitions by their place and then data sections by theirs.
+    ///
+    /// # Errors
+    /// Definitions that cannot be understood.
+    pub(super) fn read(container: &Container<'_>, btf: Option<&Btf>, budget: &mut Budget) -> Result<Maps, ReadFault> {
+        let variables = variables(btf)?;
+        let mut maps = Maps::default();
+        maps.read_definitions(container, btf, &variables)?;
+        maps.read_legacy(container)?;
+        maps.read_data(container, btf, &variables, budget)?;
+        if maps.all.len() > MAX_MAPS {
+            return Err(ReadFault::TooMany { what: "maps", found: maps.all.len(), limit: MAX_MAPS });
+        }
+        let mut seen = HashSet::new();
+        if let Some(twice) = maps.all.iter().find(|m| !seen.insert(m.def.name.as_str())) {
+            return Err(ReadFault::Twice { what: "map", name: twice.def.name.clone() });
+        }
+        maps.apply_sidecar(container)?;
+        Ok(maps)
+    }
+
+    /// What lies at byte `offset` of a section; `None` if that section holds no maps.
+    pub(super) fn at(&self, section: usize, offset: u64) -> Option<Found> {
+        if let Some(index) = self.sections.get(&section) {
+            return Some(Found::Data(*index, self.all[*index].def.value_bytes));
+        }
+        self.definitions.get(&(section, offset)).map(|index| Found::Map(*index))
+    }
+
+    fn read_definitions(
+        &mut self,
+        container: &Container<'_>,
+        btf: Option<&Btf>,
+        variables: &Variables<'_>,
+    ) -> Result<(), ReadFault> {
+        let Some((number, section)) = container.named(names::MAPS)? else { return Ok(()) };
+        if section.len == 0 {
+            return Ok(());
+        }
+        let missing = || ReadFault::Missing {
+            what: "type information (`.BTF`; compile with -g) with the variables of section",
+            name: names::MAPS,
+        };
+        let btf = btf.ok_or_else(missing)?;
+        let vars = *variables.get(names::MAPS.as_bytes()).ok_or_else(missing)?;
+        if vars.len() > MAX_MAPS {
+            return Err(ReadFault::TooMany { what: "maps", found: vars.len(), limit: MAX_MAPS });
+        }
+        let places: HashMap<&str, u64> = container
+            .symbols
+            .iter()
+            .filter(|s| s.place == Place::Section(number) && s.kind != SymbolKind::Section)
+            .map(|s| (s.name, s.value))
+            .collect();
+        let mut found = Vec::with_capacity(vars.len());
+        for var in vars {
+            let Some(Type::Var { name, of, linkage }) = btf.get(var.var) else {
+                return Err(ReadFault::NoVariable { section: names::MAPS.to_owned(), id: var.var.0 });
+            };
+            let name = btf.name(*name)?;
+            if *linkage == Linkage::Extern {
+                let place = format!("section `{}`", names::MAPS);
+                return Err(ReadFault::Unsupported { what: format!("map `{name}` of another object"), place });
+            }
+            let Some(offset) = places.get(name) else {
+                return Err(ReadFault::NoSymbol { name: name.to_owned(), section: names::MAPS });
+            };
+            found.push((*offset, var.size_bytes, definition::read(btf, name, *of)?));
+        }
+        found.sort_by_key(|(offset, ..)| *offset);
+        // Where each begins, what it takes, and where its initial members lie.
+        let mut holders = Vec::new();
+        for (offset, size_bytes, found) in found {
+            let index = self.all.len();
+            if self.definitions.insert((number, offset), index).is_some() {
+                return Err(ReadFault::Twice { what: "definition at the place of map", name: found.def.name });
+            }
+            if let Some(values) = found.values_offset {
+                holders.push((index, offset.saturating_add(values), offset.saturating_add(size_bytes.into())));
+            }
+            let map = found.def.name.clone();
+            let want = |(field, offset)| Want::Field { map: map.clone(), field, offset };
+            let wants = found.fields.into_iter().map(want).collect();
+            self.notes.extend(found.notes);
+            self.all.push(ObjectMap { def: found.def, wants, ..ObjectMap::default() });
+        }
+        let mut taken = 0;
+        for (index, from, to) in holders {
+            taken += self.read_members(container, number, index, from..to)?;
+        }
+        let all = container.relocations_in(number, 0, u64::MAX).count();
+        if taken != all {
+            let what = "an address that is no initial member of a map".to_owned();
+            return Err(ReadFault::Unsupported { what, place: format!("section `{}`", names::MAPS) });
+        }
+        Ok(())
+    }
+
+    /// The initial members of a map, which lie as addresses in bytes `place` of the section. Gives back how many there are.
+    fn read_members(
+        &mut self,
+        container: &Container<'_>,
+        section: usize,
+        index: usize,
+        place: std::ops::Range<u64>,
+    ) -> Result<usize, ReadFault> {
+        let map = self.all[index].def.name.clone();
+        let fail = |why: String| ReadFault::Definition { map: map.clone(), what: "values".to_owned(), why };
+        let mut taken = 0;
+        for (offset, relocation) in container.relocations_in(section, place.start, place.end) {
+            taken += 1;
+            let distance = offset - place.start;
+            let entry = u32::try_from(distance / 8).ok().filter(|_| distance.is_multiple_of(8));
+            let entry =
+                entry.ok_or_else(|| fail(format!("an address at byte {distance} of it, expected a multiple of 8")))?;
+            let Some(symbol) = container.symbols.get(relocation.symbol) else { continue };
+            // What is static is named by its section, and its place there stands where the address is to be put.
+            let addend =
+                usize::try_from(offset).ok().and_then(|at| container.sections[section].bytes.get(at..)?.first_chunk());
+            let value = symbol.value.wrapping_add(u64::from_le_bytes(*addend.unwrap_or(&[0; 8])));
+            match symbol.place {
+                Place::Section(number) if container.sections[number].kind == SectionKind::Code => {
+                    self.all[index].programs.push((entry, (number, value), relocation.symbol));
+                }
+                Place::Section(number) => {
+                    let member = self.definitions.get(&(number, value));
+                    let member = *member.ok_or_else(|| fail(format!("entry {entry}, `{}`, is no map", symbol.name)))?;
+                    self.all[index].def.members.push((entry, Member::Map(member)));
+                }
+                _ => {
+                    let why = "which is not in the object".to_owned();
+                    let (map, member) = (map.clone(), symbol.name.to_owned());
+                    self.all[index].wants.push(Want::Member { map, index: entry, member, why });
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    fn read_legacy(&mut self, container: &Container<'_>) -> Result<(), ReadFault> {
+        for found in legacy::read(container, self.all.len())? {
+            let index = self.all.len();
+            if self.definitions.insert((found.section, found.offset), index).is_some() {
+                return Err(ReadFault::Twice { what: "definition at the place of map", name: found.def.name });
+            }
+            self.notes.extend(found.notes);
+            self.all.push(ObjectMap { def: found.def, id: found.id, ..ObjectMap::default() });
+        }
+        Ok(())
+    }
+
+    /// Brings the maps into the order of `.flowloom` and gives context tables their layouts.
+    fn apply_sidecar(&mut self, container: &Container<'_>) -> Result<(), ReadFault> {
+        let Some((_, section)) = container.named(names::SIDECAR)? else { return Ok(()) };
+        let fail = |why: String| ReadFault::Sidecar { why };
+        let sidecar = Sidecar::parse(section.bytes).map_err(|e| fail(e.to_string()))?;
+        let by_name: HashMap<&str, usize> =
+            sidecar.maps.iter().enumerate().map(|(i, m)| (m.name.as_str(), i)).collect();
+        if by_name.len() != self.all.len() || sidecar.maps.len() != self.all.len() {
+            return Err(fail(format!("it lists {} maps, the object has {}", sidecar.maps.len(), self.all.len())));
+        }
+        // From the old number of a map to its new one.
+        let mut order = Vec::with_capacity(self.all.len());
+        for ObjectMap { def, .. } in &mut self.all {
+            let number = by_name.get(def.name.as_str());
+            let number = *number.ok_or_else(|| fail(format!("it does not list map `{}`", def.name)))?;
+            if let Some(layout) = &sidecar.maps[number].layout {
+                if def.initial.is_some() {
+                    return Err(fail(format!("it gives data section `{}` a layout", def.name)));
+                }
+                sidecar::check_layout(layout, def).map_err(|fault| fail(format!("map `{}`: {fault}", def.name)))?;
+                def.layout = Some(layout.clone());
+            }
+            order.push(number);
+        }
+        let mut ordered: Vec<(usize, ObjectMap)> = order.iter().copied().zip(std::mem::take(&mut self.all)).collect();
+        ordered.sort_by_key(|(number, _)| *number);
+        self.all = ordered.into_iter().map(|(_, map)| map).collect();
+        let members = self.all.iter_mut().flat_map(|map| &mut map.def.members);
+        let members = members.filter_map(|(_, member)| match member {
+            Member::Map(index) => Some(index),
+            Member::Program(_) => None,
+        });
+        let places = self.definitions.values_mut().chain(self.sections.values_mut());
+        for index in places.chain(members).chain(&mut self.settings) {
+            *index = order[*index];
+        }
+        Ok(())
+    }
+}
+
+/// Variables by the name of their section.
+type Variables<'b> = HashMap<&'b [u8], &'b [SecVar]>;
+
+fn variables(btf: Option<&Btf>) -> Result<Variables<'_>, ReadFault> {
+    let mut out = Variables::new();
+    let Some(btf) = btf else { return Ok(out) };
+    for (_, ty) in btf.types() {
+        let Type::DataSec { name, vars, .. } = ty else { continue };
+        let section = btf.name_bytes(*name)?;
+        if out.insert(section, vars).is_some() {
+            let name = String::from_utf8_lossy(section).into_owned();
+            return Err(ReadFault::Twice { what: "type of section", name });
+        }
+    }
+    Ok(out)
+}

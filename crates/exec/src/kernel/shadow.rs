@@ -1,0 +1,131 @@
+//! Where the programs of a test run find ports, programs and maps: shadows, and programs that are loaded when a map is to
+//! hold them.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use flowloom_bpf::{MapKind, Program};
+use flowloom_engine::{EngineError, MapState};
+
+use super::load::{Maps, sibling_program};
+use super::state::{Hold, KernelMap, index};
+use super::{rewriting_failed, system};
+use crate::error::ExecError;
+use crate::rewrite::plan::{Plan, Shadow, TABLE_ENTRY_BYTES, table_entry};
+use crate::rewrite::rewrite_with;
+use crate::sys::memory::Memory;
+use crate::sys::program::RawProgram;
+
+/// The inside of the engine: all that programs share.
+#[derive(Debug)]
+pub(super) struct Inside {
+    /// The program as it was given.
+    pub(super) program: Program,
+    pub(super) plan: Plan,
+    pub(super) created: Maps,
+    /// The record, where the program was rewritten.
+    pub(super) record: Option<Memory>,
+    /// Programs that tail calls lead to, by their index.
+    pub(super) siblings: BTreeMap<usize, RawProgram>,
+}
+
+impl Inside {
+    /// Loads the program that tail calls with this index lead to, if it is not loaded yet.
+    ///
+    /// # Errors
+    /// It cannot be rewritten, or the kernel refuses it; both name it.
+    pub(super) fn sibling(&mut self, number: usize) -> Result<&RawProgram, ExecError> {
+        use std::collections::btree_map::Entry;
+        match self.siblings.entry(number) {
+            Entry::Occupied(loaded) => Ok(loaded.into_mut()),
+            Entry::Vacant(place) => {
+                let sibling = self.program.siblings.get(number).ok_or_else(|| ExecError::Loaded {
+                    program: self.program.name.clone(),
+                    what: "a program that a map holds".to_owned(),
+                    found: format!("number {number}"),
+                    expected: format!("a number below {}", self.program.siblings.len()),
+                })?;
+                let sibling = sibling_program(&self.program, sibling);
+                let rewritten =
+                    rewrite_with(&sibling, &self.plan).map_err(|source| rewriting_failed(&sibling, source))?;
+                drop(self.created.load_other(&sibling)?);
+                Ok(place.insert(self.created.load_other(&rewritten)?))
+            }
+        }
+    }
+
+    fn table(&mut self, map: &KernelMap, offset: u32, wanted: Option<&MapState>) -> io::Result<()> {
+        let Some(record) = &mut self.record else { return Ok(()) };
+        for number in 0..map.def().max_entries {
+            let entry = match wanted {
+                None => table_entry(Some(&number.to_ne_bytes())),
+                Some(wanted) => table_entry(wanted.get(&number.to_le_bytes()[..]).map(|value| &value[..])),
+            };
+            record.write(offset as usize + number as usize * TABLE_ENTRY_BYTES as usize, &entry)?;
+        }
+        Ok(())
+    }
+
+    fn hash(&self, map: &KernelMap, shadow: usize, wanted: &MapState) -> io::Result<()> {
+        // Where no program was rewritten, nothing looks for it.
+        let Some(shadow) = self.created.raw.get(shadow) else { return Ok(()) };
+        for key in map.held().into_iter().flat_map(MapState::keys) {
+            shadow.delete(key)?;
+        }
+        wanted.iter().try_for_each(|(key, value)| shadow.update(key, value))
+    }
+}
+
+/// Replaces what `map` holds by descriptors that `find` gives for the numbers of `wanted`.
+pub(crate) fn hold_descriptors(
+    map: &KernelMap,
+    wanted: &MapState,
+    mut find: impl FnMut(usize) -> Result<i32, EngineError>,
+) -> Result<(), EngineError> {
+    let name = &map.def().name;
+    let mut found = Vec::with_capacity(wanted.len());
+    for (key, value) in wanted {
+        found.push((key, find(index(value).unwrap_or(0) as usize)?));
+    }
+    for key in map.held().into_iter().flat_map(MapState::keys) {
+        map.raw().delete(&map.swap_key(key)).map_err(|e| system(format!("clear map `{name}`"), e))?;
+    }
+    for (key, descriptor) in found {
+        let held = map.raw().hold(&map.swap_key(key), descriptor);
+        held.map_err(|e| system(format!("put what entry {key:02x?} names into map `{name}`"), e))?;
+    }
+    Ok(())
+}
+
+impl Hold for Inside {
+    fn programs(&self) -> usize {
+        self.program.siblings.len()
+    }
+
+    fn maps(&self) -> usize {
+        self.program.maps.len()
+    }
+
+    fn hold(&mut self, map: &KernelMap, wanted: Option<&MapState>) -> Result<(), EngineError> {
+        let name = &map.def().name;
+        let empty = MapState::new();
+        let entries = wanted.unwrap_or(&empty);
+        if let Some(shadow) = self.plan.shadows.get(&map.index()).copied() {
+            let written = match shadow {
+                Shadow::Table(offset) => self.table(map, offset, wanted),
+                Shadow::Hash(shadow) => self.hash(map, shadow, entries),
+            };
+            return written.map_err(|e| system(format!("fill the shadow of map `{name}`"), e));
+        }
+        if map.def().kind == MapKind::ProgArray {
+            return hold_descriptors(map, entries, |number| {
+                let loaded = self.sibling(number).map(RawProgram::number);
+                loaded.map_err(|e| system(format!("load what map `{name}` holds"), io::Error::other(e.to_string())))
+            });
+        }
+        hold_descriptors(map, entries, |number| {
+            let found = self.created.raw.get(number).map(|map| map.number());
+            found.ok_or_else(|| system(format!("fill map `{name}`"), io::ErrorKind::NotFound.into()))
+        })
+    }
+}

@@ -1,0 +1,159 @@
+//! Maps that redirect: what the state says, not what devices there are.
+
+use flowloom_bpf::MapKind;
+use flowloom_engine::{Port, Ports};
+
+use super::maps::{OUT, START, assembled, def, entries, packet, run, state};
+use super::*;
+
+/// Looks the first byte up and gives 42 where the map has it as port 3, then redirects to it with the flags in the second
+/// byte.
+fn looking(kind: MapKind, value_bytes: u32) -> Program {
+    let lookup = if kind == MapKind::Cpumap {
+        ""
+    } else {
+        "r1 = map[to] ll
+    r2 = r10
+    r2 += -4
+    call map_lookup_elem
+    if r0 == 0 goto go
+    r1 = *(u32 *)(r0 + 0)
+    if r1 != 3 goto go
+    *(u8 *)(r6 + 13) = 42"
+    };
+    let text = format!(
+        "{START}
+    {lookup}
+go: r1 = map[to] ll
+    r2 = r7
+    r3 = *(u8 *)(r6 + 1)
+    call redirect_map
+    exit
+{OUT}"
+    );
+    assembled(&text, vec![def("to", kind, [4, value_bytes, 8], 0)])
+}
+
+fn to(engine: &mut KernelEngine, first: u8, flags: u8, port: u32) -> (Verdict, Vec<u32>) {
+    let mut frame = packet(first);
+    frame[1] = flags;
+    let outcome = run(engine, &frame, port);
+    (outcome.verdict, outcome.outputs.iter().map(|output| output.port.0).collect())
+}
+
+const TO: Verdict = Verdict::Redirect;
+
+#[test]
+fn devmaps_hold_each_port_until_the_state_says_otherwise() {
+    if skipped("devmaps_hold_each_port_until_the_state_says_otherwise") {
+        return;
+    }
+    let mut engine = loaded(&looking(MapKind::Devmap, 8));
+    assert!(engine.snapshot().expect("readable").maps.is_empty());
+    assert_eq!(to(&mut engine, 5, 0, 1), (TO, vec![5]));
+    assert_eq!(to(&mut engine, 8, 2, 1), (Verdict::Pass, vec![1]));
+    let seen = |engine: &mut KernelEngine, first| run(engine, &packet_to(first), 1).outputs[0].bytes[13];
+    assert_eq!([3, 4].map(|first| seen(&mut engine, first)), [42, 13]);
+
+    let named = state("to", &[(&[1, 0, 0, 0], &[9, 0, 0, 0, 0, 0, 0, 0]), (&[6, 0, 0, 0], &[3, 0, 0, 0, 0, 0, 0, 0])]);
+    engine.restore(&named).expect("fits");
+    assert_eq!(engine.snapshot().expect("readable"), named);
+    assert_eq!(to(&mut engine, 1, 0, 1), (TO, vec![9]));
+    assert_eq!(to(&mut engine, 6, 0, 1), (TO, vec![3]));
+    assert_eq!(to(&mut engine, 3, 1, 1), (Verdict::Drop, vec![]));
+    assert_eq!([6, 1].map(|first| seen(&mut engine, first)), [42, 13]);
+    // To the ports that it holds, and not to all that there are.
+    assert_eq!(to(&mut engine, 0, 8, 1), (TO, vec![3, 9]));
+    assert_eq!(to(&mut engine, 0, 8 | 16, 9), (TO, vec![3]));
+    engine.bind_ports(&Ports::bound([Port(9)]));
+    assert_eq!(to(&mut engine, 0, 8, 1), (TO, vec![9]));
+    assert_eq!(to(&mut engine, 6, 0, 1), (Verdict::Aborted, vec![]), "nothing is bound to port 3");
+    engine.bind_ports(&Ports::default());
+    engine.restore(&Snapshot::default()).expect("fits");
+    assert_eq!(to(&mut engine, 3, 0, 1), (TO, vec![3]));
+    assert!(engine.snapshot().expect("readable").maps.is_empty());
+
+    let program = state("to", &[(&[1, 0, 0, 0], &[9, 0, 0, 0, 1, 0, 0, 0])]);
+    let error = engine.restore(&program).expect_err("a program behind it").to_string();
+    assert!(error.contains("expected ports or CPUs without a program behind them"), "{error}");
+}
+
+fn packet_to(first: u8) -> Vec<u8> {
+    let mut frame = packet(first);
+    // Where there is none: PASS.
+    frame[1] = 2;
+    frame
+}
+
+#[test]
+fn devmap_hashes_hold_what_the_state_says() {
+    if skipped("devmap_hashes_hold_what_the_state_says") {
+        return;
+    }
+    let mut engine = loaded(&looking(MapKind::DevmapHash, 4));
+    assert_eq!(entries(&mut engine, "to"), []);
+    assert_eq!(to(&mut engine, 5, 1, 1), (Verdict::Drop, vec![]));
+    let named = state("to", &[(&[200, 0, 0, 0], &[3, 0, 0, 0]), (&[5, 0, 0, 0], &[200, 0, 0, 0])]);
+    engine.restore(&named).expect("fits");
+    assert_eq!(engine.snapshot().expect("readable"), named);
+    assert_eq!(to(&mut engine, 200, 2, 1), (TO, vec![3]));
+    assert_eq!(to(&mut engine, 5, 0, 1), (TO, vec![200]));
+    assert_eq!(run(&mut engine, &packet_to(200), 1).outputs[0].bytes[13], 42);
+    for (action, verdict) in [(0, Verdict::Aborted), (1, Verdict::Drop), (2, Verdict::Pass), (3, Verdict::Tx)] {
+        assert_eq!(to(&mut engine, 6, action, 1).0, verdict);
+    }
+    assert_eq!(to(&mut engine, 6, 8, 1), (TO, vec![3, 200]));
+    assert_eq!(to(&mut engine, 6, 8 | 16, 200), (TO, vec![3]));
+    assert_eq!(to(&mut engine, 5, 4, 1), (Verdict::Aborted, vec![]));
+    engine.restore(&state("to", &[(&[6, 0, 0, 0], &[1, 0, 0, 0])])).expect("fits");
+    assert_eq!([5, 6, 200].map(|first| to(&mut engine, first, 1, 1).0), [Verdict::Drop, TO, Verdict::Drop]);
+    engine.restore(&Snapshot::default()).expect("fits");
+    assert_eq!(to(&mut engine, 6, 1, 1).0, Verdict::Drop);
+}
+
+#[test]
+fn cpu_maps_lead_to_cpus() {
+    if skipped("cpu_maps_lead_to_cpus") {
+        return;
+    }
+    for value_bytes in [4, 8] {
+        let mut engine = loaded(&looking(MapKind::Cpumap, value_bytes));
+        assert_eq!(entries(&mut engine, "to"), []);
+        assert_eq!(to(&mut engine, 1, 2, 7), (Verdict::Pass, vec![7]));
+        let mut size = vec![192, 0, 0, 0];
+        size.resize(value_bytes as usize, 0);
+        let named = state("to", &[(&[1, 0, 0, 0], &size), (&[7, 0, 0, 0], &size)]);
+        engine.restore(&named).expect("fits");
+        assert_eq!(engine.snapshot().expect("readable"), named);
+        assert_eq!(to(&mut engine, 1, 0, 7), (TO, vec![Port::of_cpu(1).0]));
+        assert_eq!(to(&mut engine, 7, 0, 7), (TO, vec![Port::of_cpu(7).0]));
+        assert_eq!([2, 8].map(|first| to(&mut engine, first, 1, 7).0), [Verdict::Drop; 2]);
+        // CPU maps know no broadcast.
+        assert_eq!(to(&mut engine, 1, 8, 7), (Verdict::Aborted, vec![]));
+    }
+}
+
+#[test]
+fn a_redirect_through_a_hash_is_the_last_that_counts() {
+    if skipped("a_redirect_through_a_hash_is_the_last_that_counts") {
+        return;
+    }
+    // Through the hash, by number, and through the hash again with a key that may be absent.
+    let text = format!(
+        "{START}
+    r1 = 4
+    r2 = 0
+    call redirect
+    r1 = map[to] ll
+    r2 = r7
+    r3 = 1
+    call redirect_map
+    r0 = 4
+    exit
+{OUT}"
+    );
+    let mut engine = loaded(&assembled(&text, vec![def("to", MapKind::DevmapHash, [4, 4, 8], 0)]));
+    engine.restore(&state("to", &[(&[1, 0, 0, 0], &[3, 0, 0, 0])])).expect("fits");
+    assert_eq!(run(&mut engine, &packet(1), 1).outputs[0].port, Port(3));
+    assert_eq!(run(&mut engine, &packet(2), 1), Outcome::gone(Verdict::Aborted));
+}

@@ -1,0 +1,111 @@
+//! What maps of ports, programs and maps hold on interfaces: the kernel's numbers of them.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use flowloom_bpf::{MapKind, Program};
+use flowloom_engine::{EngineError, MapState};
+
+use super::Interface;
+use crate::kernel::load::{Maps, sibling_program};
+use crate::kernel::shadow::hold_descriptors;
+use crate::kernel::state::{Hold, KernelMap, index};
+use crate::kernel::system;
+use crate::rewrite::{Fit, bind};
+use crate::sys::program::RawProgram;
+
+/// Fills the maps of a function on interfaces.
+pub(super) struct Places<'a> {
+    pub(super) program: &'a Program,
+    pub(super) fit: Fit,
+    pub(super) created: &'a Maps,
+    pub(super) interfaces: &'a [Interface],
+    /// Programs that tail calls lead to, by their index.
+    pub(super) siblings: BTreeMap<usize, RawProgram>,
+}
+
+impl Places<'_> {
+    fn sibling(&mut self, number: usize) -> Result<i32, EngineError> {
+        if let Some(loaded) = self.siblings.get(&number) {
+            return Ok(loaded.number());
+        }
+        let fails = |why: String| system("load a program that a map holds", io::Error::other(why));
+        let known = self.program.siblings.len();
+        let sibling = self
+            .program
+            .siblings
+            .get(number)
+            .ok_or_else(|| fails(format!("number {number}, expected below {known}")))?;
+        let sibling = sibling_program(self.program, sibling);
+        let bound = bind(&sibling, self.fit).map_err(|e| fails(format!("program `{}`: {e}", sibling.name)))?;
+        // Interfaces share the map, so what stands in it can know no more than one port.
+        if bound.reads_port && self.interfaces.len() > 1 {
+            let why = "is led to by tail calls and asks for its port, which it can be told on one interface only";
+            return Err(fails(format!("program `{}` {why}", sibling.name)));
+        }
+        let loaded = self.created.load_other(&bound.program).map_err(|e| fails(e.to_string()))?;
+        let descriptor = loaded.number();
+        self.siblings.insert(number, loaded);
+        Ok(descriptor)
+    }
+
+    /// The entries of a map that redirects, with interfaces for ports. Ports that no interface is bound to are left out:
+    /// what goes there is lost.
+    fn devices(&self, map: &KernelMap, wanted: Option<&MapState>) -> MapState {
+        let def = map.def();
+        let of_port = |port: u32| self.interfaces.iter().find(|interface| interface.port == port);
+        // The longer form ends with the program to run behind the map: none.
+        let value = |device: u32| {
+            let mut value = device.to_ne_bytes().to_vec();
+            value.resize((def.value_bytes as usize).max(4), 0);
+            value
+        };
+        match wanted {
+            None => {
+                let inside = self.interfaces.iter().filter(|interface| interface.port < def.max_entries);
+                inside.map(|i| (i.port.to_ne_bytes().to_vec(), value(i.index()))).collect()
+            }
+            Some(wanted) if def.kind == MapKind::Cpumap => {
+                wanted.iter().map(|(key, value)| (map.swap_key(key), value.clone())).collect()
+            }
+            Some(wanted) => {
+                let device = |(key, port): (&Vec<u8>, &Vec<u8>)| {
+                    let interface = of_port(index(port.get(..4)?)?)?;
+                    Some((map.swap_key(key), value(interface.index())))
+                };
+                wanted.iter().filter_map(device).collect()
+            }
+        }
+    }
+}
+
+impl Hold for Places<'_> {
+    fn programs(&self) -> usize {
+        self.program.siblings.len()
+    }
+
+    fn maps(&self) -> usize {
+        self.program.maps.len()
+    }
+
+    fn hold(&mut self, map: &KernelMap, wanted: Option<&MapState>) -> Result<(), EngineError> {
+        let name = &map.def().name;
+        let empty = MapState::new();
+        let entries = wanted.unwrap_or(&empty);
+        match map.def().kind {
+            kind if kind.is_redirect() => {
+                let clear = |key: &Vec<u8>| map.raw().delete(key).map(drop);
+                let before = self.devices(map, map.held());
+                before.keys().try_for_each(clear).map_err(|e| system(format!("clear map `{name}`"), e))?;
+                let devices = self.devices(map, wanted);
+                let mut set = devices.iter().map(|(key, value)| map.raw().update(key, value));
+                set.try_for_each(|done| done).map_err(|e| system(format!("bind the ports of map `{name}`"), e))
+            }
+            MapKind::ProgArray => hold_descriptors(map, entries, |number| self.sibling(number)),
+            _ => hold_descriptors(map, entries, |number| {
+                let found = self.created.raw.get(number).map(|map| map.number());
+                found.ok_or_else(|| system(format!("fill map `{name}`"), io::ErrorKind::NotFound.into()))
+            }),
+        }
+    }
+}

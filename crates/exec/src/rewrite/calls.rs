@@ -1,0 +1,395 @@
+//! What takes the place of calls: code that reads or writes the record.
+//!
+//! Every piece changes r0 to r5 alone, as the call that it replaces; where the call itself stays, its arguments are what
+//! they were.
+
+use flowloom_bpf::insn::{SRC_REG, alu, call, class, helper, imm64, jmp, mode, size};
+use flowloom_bpf::{Insn, MapDef, MapKind, Program};
+
+use super::flow::{Flow, Maps, Value};
+use super::plan::{DELETIONS_LOGGED, EVENT_BYTES, EVENTS_LOGGED, Plan, Shadow, TABLE_ENTRY_BYTES, TABLE_PRESENT};
+use super::{RewriteError, record};
+
+/// XDP_REDIRECT.
+const REDIRECT: i32 = 4;
+/// `redirect_map`: bits of the flags that are the verdict for an absent key.
+const ACTION_MASK: i32 = 3;
+/// `redirect_map`: to all ports of the map.
+const BPF_F_BROADCAST: i32 = 1 << 3;
+/// `redirect_map` to all ports: but for the one the packet came by; its bit number.
+const EXCLUDE_INGRESS_BIT: i32 = 4;
+
+/// Numbers of helpers that only the rewriting of foreign programs knows.
+const PERF_EVENT_OUTPUT: i32 = 25;
+const GET_NUMA_NODE_ID: i32 = 42;
+const JIFFIES64: i32 = 118;
+const KTIME_GET_BOOT_NS: i32 = 125;
+const KTIME_GET_COARSE_NS: i32 = 160;
+const KTIME_GET_TAI_NS: i32 = 208;
+
+/// The code that takes the place of the call at `at`, where it needs any.
+pub(super) fn replaced(
+    program: &Program,
+    flow: &Flow,
+    at: usize,
+    plan: &Plan,
+) -> Result<Option<Vec<Insn>>, RewriteError> {
+    let insn = program.insns[at];
+    if insn.class() != class::JMP || insn.op() != jmp::CALL || insn.src != call::HELPER {
+        return Ok(None);
+    }
+    let site = Site { program, flow, plan, at };
+    let mut code = Code::new(plan.record);
+    match insn.imm {
+        helper::KTIME_GET_NS | KTIME_GET_BOOT_NS | KTIME_GET_COARSE_NS | KTIME_GET_TAI_NS => {
+            code.record(0).load(size::DW, 0, 0, record::NOW);
+        }
+        JIFFIES64 => {
+            code.record(0).load(size::DW, 0, 0, record::JIFFIES);
+        }
+        helper::GET_SMP_PROCESSOR_ID => {
+            code.record(0).load(size::W, 0, 0, record::CPU);
+        }
+        GET_NUMA_NODE_ID => {
+            code.imm(alu::MOV, 0, 0);
+        }
+        helper::GET_PRANDOM_U32 => {
+            code.record(1)
+                .load(size::W, 2, 1, record::RANDOM_INDEX)
+                .reg(alu::MOV, 3, 2)
+                .imm(alu::ADD, 2, 1)
+                .store(1, record::RANDOM_INDEX, 2)
+                .imm(alu::AND, 3, 7)
+                .imm(alu::LSH, 3, 2)
+                .reg(alu::ADD, 1, 3)
+                .load(size::W, 0, 1, record::RANDOM);
+        }
+        helper::REDIRECT => {
+            code.imm(alu::MOV, 0, 0);
+            code.skip(class::JMP | jmp::JNE, 2, 0, Code::LOG_SLOTS).record(3).log_redirect(3, 1);
+        }
+        helper::REDIRECT_MAP => {
+            let index = site.only_map(1, "redirect_map", |map| map.kind.is_redirect())?;
+            let index = index.ok_or(RewriteError::UnknownDevmap { insn: at, helper: "redirect_map" })?;
+            redirect_map(&mut code, &site, index)?;
+        }
+        helper::MAP_LOOKUP_ELEM => {
+            let Some(index) = site.only_map(1, "map_lookup_elem", |map| map.kind.is_redirect())? else {
+                return Ok(None);
+            };
+            match plan.shadows.get(&index) {
+                None => return Ok(None),
+                Some(Shadow::Hash(shadow)) => {
+                    code.map(1, *shadow).call(helper::MAP_LOOKUP_ELEM);
+                }
+                Some(Shadow::Table(offset)) => lookup_table(&mut code, program.maps[index].max_entries, *offset),
+            }
+        }
+        helper::MAP_UPDATE_ELEM => {
+            if plan.deletions.is_none() || !site.may_forget(1) {
+                return Ok(None);
+            }
+            code.record(0).count(0, 5, record::UPDATES, 1).push_insn(insn);
+        }
+        helper::MAP_DELETE_ELEM => {
+            let Some(log) = plan.deletions.filter(|_| site.may_forget(1)) else { return Ok(None) };
+            log_deletion(&mut code, &site, log);
+            code.push_insn(insn);
+        }
+        PERF_EVENT_OUTPUT => {
+            let Some(events) = plan.events else { return Ok(None) };
+            let index = site.only_map(2, "perf_event_output", |map| map.kind == MapKind::PerfEventArray)?;
+            let index = index.ok_or(RewriteError::UnknownDevmap { insn: at, helper: "perf_event_output" })?;
+            log_event(&mut code, events, index, insn);
+        }
+        _ => return Ok(None),
+    }
+    Ok(Some(code.insns))
+}
+
+/// A call and what is known there.
+struct Site<'a> {
+    program: &'a Program,
+    flow: &'a Flow,
+    plan: &'a Plan,
+    at: usize,
+}
+
+impl Site<'_> {
+    /// The map in `register`; `None` where it is none of those that are `wanted`.
+    ///
+    /// # Errors
+    /// It may be one of them, and something else.
+    fn only_map(
+        &self,
+        register: u8,
+        helper: &'static str,
+        wanted: impl Fn(&MapDef) -> bool,
+    ) -> Result<Option<usize>, RewriteError> {
+        let maps = &self.program.maps;
+        let found = self.flow.before(self.at, register);
+        if let Value::Maps(Maps::One(index)) = found {
+            return Ok(Some(index).filter(|index| *index < maps.len()));
+        }
+        let may_be = |index: usize| match found {
+            Value::Maps(some) => some.may_be(index),
+            // No instruction names it: a map out of another one.
+            Value::Other => false,
+            _ => true,
+        };
+        if maps.iter().enumerate().any(|(index, map)| wanted(map) && may_be(index)) {
+            return Err(RewriteError::UnknownDevmap { insn: self.at, helper });
+        }
+        Ok(None)
+    }
+
+    /// Whether the map in `register` may be a table that forgets.
+    fn may_forget(&self, register: u8) -> bool {
+        match self.flow.before(self.at, register) {
+            Value::Maps(Maps::One(index)) => self.program.maps.get(index).is_some_and(|map| map.kind.is_lru()),
+            Value::Maps(some) => {
+                let mut maps = self.program.maps.iter().enumerate();
+                maps.any(|(index, map)| map.kind.is_lru() && some.may_be(index)) || some.may_be_unnamed()
+            }
+            _ => true,
+        }
+    }
+}
+
+/// `redirect_map(r1 = the map at index, r2 = key, r3 = flags)`, as `__bpf_xdp_redirect_map` does it, on the map's shadow.
+fn redirect_map(code: &mut Code, site: &Site<'_>, index: usize) -> Result<(), RewriteError> {
+    let not_devmap = |name: &str| RewriteError::NotDevmap { insn: site.at, map: name.to_owned() };
+    let map = &site.program.maps[index];
+    let shadow = *site.plan.shadows.get(&index).ok_or_else(|| not_devmap(&map.name))?;
+    let may_broadcast = map.kind != MapKind::Cpumap;
+    let known = if may_broadcast { ACTION_MASK | BPF_F_BROADCAST | 1 << EXCLUDE_INGRESS_BIT } else { ACTION_MASK };
+    // An absent key also forgets an earlier redirect: the last call counts.
+    let forget = |code: &mut Code| {
+        code.store_imm(5, record::REDIRECT_SET, 0);
+    };
+    let to_one = |code: &mut Code| match shadow {
+        Shadow::Table(offset) => {
+            forget(code);
+            let found = |code: &mut Code| {
+                if may_broadcast {
+                    code.load(size::W, 2, 4, 0).log_redirect(5, 2);
+                } else {
+                    code.store(5, record::REDIRECT_PORT, 2);
+                    code.store_imm(5, record::REDIRECT_SET, record::SET_CPU).imm(alu::MOV, 0, REDIRECT);
+                }
+            };
+            let inside = |code: &mut Code| {
+                code.table_entry(4, 2, offset).load(size::W, 1, 4, TABLE_PRESENT);
+                code.skip(class::JMP | jmp::JEQ, 1, 0, Code::measure(found));
+                found(code);
+            };
+            // The bits of the size, as the 32-bit comparison reads them.
+            code.zero_extend(2);
+            code.skip(class::JMP32 | jmp::JGE, 2, map.max_entries as i32, Code::measure(inside));
+            inside(code);
+        }
+        Shadow::Hash(shadow) => {
+            forget(code);
+            code.store(5, record::KEY, 2).store_long(5, record::SAVED, 3).map(1, shadow);
+            code.reg(alu::MOV, 2, 5).imm(alu::ADD, 2, i32::from(record::KEY)).call(helper::MAP_LOOKUP_ELEM);
+            let found = |code: &mut Code| {
+                code.load(size::W, 2, 0, 0).log_redirect(5, 2).skip(class::JMP | jmp::JA, 0, 0, 2);
+            };
+            code.record(5).skip(class::JMP | jmp::JEQ, 0, 0, Code::measure(found));
+            found(code);
+            code.load(size::DW, 0, 5, record::SAVED).imm(alu::AND, 0, ACTION_MASK);
+        }
+    };
+    let one = Code::measure(to_one);
+    let to_all = |code: &mut Code| {
+        code.store_imm(5, record::REDIRECT_PORT, index as i32)
+            .imm(alu::RSH, 3, EXCLUDE_INGRESS_BIT)
+            .imm(alu::AND, 3, 1)
+            .imm(alu::ADD, 3, record::SET_ALL)
+            .store(5, record::REDIRECT_SET, 3)
+            .imm(alu::MOV, 0, REDIRECT)
+            .skip(class::JMP | jmp::JA, 0, 0, one);
+    };
+    let valid = |code: &mut Code| {
+        code.reg(alu::MOV, 0, 3).imm(alu::AND, 0, ACTION_MASK).record(5);
+        if may_broadcast {
+            code.reg(alu::MOV, 4, 3).imm(alu::AND, 4, BPF_F_BROADCAST);
+            code.skip(class::JMP | jmp::JEQ, 4, 0, Code::measure(to_all));
+            to_all(code);
+        }
+        to_one(code);
+    };
+    code.imm(alu::MOV, 0, 0).reg(alu::MOV, 4, 3).imm(alu::AND, 4, !known);
+    code.skip(class::JMP | jmp::JNE, 4, 0, Code::measure(valid));
+    valid(code);
+    Ok(())
+}
+
+/// `map_lookup_elem(r1 = a devmap, r2 = address of the key)` in its table.
+fn lookup_table(code: &mut Code, max_entries: u32, offset: u32) {
+    let inside = |code: &mut Code| {
+        code.table_entry(4, 2, offset).load(size::W, 1, 4, TABLE_PRESENT);
+        code.skip(class::JMP | jmp::JEQ, 1, 0, 1).reg(alu::MOV, 0, 4);
+    };
+    code.imm(alu::MOV, 0, 0).load(size::W, 2, 2, 0);
+    code.skip(class::JMP32 | jmp::JGE, 2, max_entries as i32, Code::measure(inside));
+    inside(code);
+}
+
+/// Logs the key that is about to be deleted: r1 and r2 are the call's.
+fn log_deletion(code: &mut Code, site: &Site<'_>, (log, entry_bytes): (u32, u32)) {
+    let known = match site.flow.before(site.at, 1) {
+        Value::Maps(Maps::One(index)) => site.program.maps.get(index).map(|map| (index, map.key_bytes)),
+        _ => None,
+    };
+    let Some((index, key_bytes)) = known else {
+        // Which map it is, and how long its keys are, is not known: as if there had been too many.
+        code.record(0).count(0, 3, record::DELETIONS, DELETIONS_LOGGED as i32 + 1);
+        return;
+    };
+    let write = |code: &mut Code| {
+        code.reg(alu::MOV, 4, 3).imm(alu::MUL, 4, entry_bytes as i32).record_at(5, log).reg(alu::ADD, 5, 4);
+        code.store_imm(5, 0, index as i32);
+        let mut done = 0;
+        while done < key_bytes {
+            let (bytes, length) = match key_bytes - done {
+                8.. => (size::DW, 8),
+                4..8 => (size::W, 4),
+                2..4 => (size::H, 2),
+                _ => (size::B, 1),
+            };
+            code.load(bytes, 4, 2, done as i16);
+            code.push(class::STX | mode::MEM | bytes, 5, 4, 8 + done as i16, 0);
+            done += length;
+        }
+    };
+    code.record(0).load(size::W, 3, 0, record::DELETIONS);
+    code.skip(class::JMP | jmp::JGE, 3, DELETIONS_LOGGED as i32, Code::measure(write));
+    write(code);
+    code.record(0).count(0, 3, record::DELETIONS, 1);
+}
+
+/// Logs the length of the event that is about to be written, and takes it back where that fails: the kernel's buffer holds
+/// lengths rounded up. r1 to r5 are the call's; r3, the flags, is no address and waits in the record.
+fn log_event(code: &mut Code, log: u32, index: usize, call: Insn) {
+    let write = |code: &mut Code| {
+        code.imm(alu::MUL, 3, EVENT_BYTES as i32).record_at(0, log).reg(alu::ADD, 0, 3);
+        code.store(0, 0, 5).store_imm(0, 4, index as i32);
+        code.record(3).load(size::DW, 3, 3, record::SAVED).store_long(0, 8, 3);
+    };
+    code.record(0).store_long(0, record::SAVED, 3).load(size::W, 3, 0, record::EVENTS);
+    code.skip(class::JMP | jmp::JGE, 3, EVENTS_LOGGED as i32, Code::measure(write));
+    write(code);
+    code.record(0).count(0, 3, record::EVENTS, 1).load(size::DW, 3, 0, record::SAVED).push_insn(call);
+    let take_back = |code: &mut Code| {
+        code.record(1).count(1, 2, record::EVENTS, -1);
+    };
+    code.skip(class::JMP | jmp::JEQ, 0, 0, Code::measure(take_back));
+    take_back(code);
+}
+
+/// A piece of code in the making. Builders return themselves; what they build is in `insns`.
+pub(super) struct Code {
+    pub(super) insns: Vec<Insn>,
+    record: usize,
+}
+
+impl Code {
+    /// Slots that an address of the record and [`Code::log_redirect`] take.
+    const LOG_SLOTS: i16 = 5;
+
+    pub(super) fn new(record: usize) -> Code {
+        Code { insns: Vec::new(), record }
+    }
+
+    pub(super) fn push(&mut self, code: u8, dst: u8, src: u8, off: i16, imm: i32) -> &mut Code {
+        self.push_insn(Insn { code, dst, src, off, imm })
+    }
+
+    fn push_insn(&mut self, insn: Insn) -> &mut Code {
+        self.insns.push(insn);
+        self
+    }
+
+    /// dst = address of the record
+    pub(super) fn record(&mut self, dst: u8) -> &mut Code {
+        self.record_at(dst, 0)
+    }
+
+    /// dst = address of the record, plus an offset
+    fn record_at(&mut self, dst: u8, offset: u32) -> &mut Code {
+        let map = self.record as i32;
+        self.push(class::LD | mode::IMM | size::DW, dst, imm64::MAP_VALUE, 0, map).push(0, 0, 0, 0, offset as i32)
+    }
+
+    /// dst = the map with this index
+    fn map(&mut self, dst: u8, index: usize) -> &mut Code {
+        self.push(class::LD | mode::IMM | size::DW, dst, imm64::MAP, 0, index as i32).push(0, 0, 0, 0, 0)
+    }
+
+    /// dst = address of the entry, in the table at `offset` of the record, with the number in `index`; changes that
+    fn table_entry(&mut self, dst: u8, index: u8, offset: u32) -> &mut Code {
+        let shift = TABLE_ENTRY_BYTES.trailing_zeros() as i32;
+        self.record_at(dst, offset);
+        self.push(class::ALU64 | alu::MOV | SRC_REG, 1, index, 0, 0).imm(alu::LSH, 1, shift).reg(alu::ADD, dst, 1)
+    }
+
+    pub(super) fn load(&mut self, bytes: u8, dst: u8, src: u8, off: i16) -> &mut Code {
+        self.push(class::LDX | mode::MEM | bytes, dst, src, off, 0)
+    }
+
+    /// *(u32 *)(dst + off) = src
+    fn store(&mut self, dst: u8, off: i16, src: u8) -> &mut Code {
+        self.push(class::STX | mode::MEM | size::W, dst, src, off, 0)
+    }
+
+    /// *(u64 *)(dst + off) = src
+    fn store_long(&mut self, dst: u8, off: i16, src: u8) -> &mut Code {
+        self.push(class::STX | mode::MEM | size::DW, dst, src, off, 0)
+    }
+
+    pub(super) fn reg(&mut self, op: u8, dst: u8, src: u8) -> &mut Code {
+        self.push(class::ALU64 | op | SRC_REG, dst, src, 0, 0)
+    }
+
+    pub(super) fn imm(&mut self, op: u8, dst: u8, imm: i32) -> &mut Code {
+        self.push(class::ALU64 | op, dst, 0, 0, imm)
+    }
+
+    /// The upper half of dst = 0
+    fn zero_extend(&mut self, dst: u8) -> &mut Code {
+        self.push(class::ALU | alu::MOV | SRC_REG, dst, dst, 0, 0)
+    }
+
+    /// *(u32 *)(dst + off) = imm
+    fn store_imm(&mut self, dst: u8, off: i16, imm: i32) -> &mut Code {
+        self.push(class::ST | mode::MEM | size::W, dst, 0, off, imm)
+    }
+
+    /// *(u32 *)(base + off) += amount, by way of `scratch`
+    fn count(&mut self, base: u8, scratch: u8, off: i16, amount: i32) -> &mut Code {
+        self.load(size::W, scratch, base, off).imm(alu::ADD, scratch, amount).store(base, off, scratch)
+    }
+
+    fn call(&mut self, number: i32) -> &mut Code {
+        self.push(class::JMP | jmp::CALL, 0, call::HELPER, 0, number)
+    }
+
+    /// if the comparison of dst with imm holds, jump over the next `slots`
+    pub(super) fn skip(&mut self, code: u8, dst: u8, imm: i32, slots: i16) -> &mut Code {
+        self.push(code, dst, 0, slots, imm)
+    }
+
+    /// Logs the port in `port` to the record whose address is in `record`, and returns REDIRECT.
+    fn log_redirect(&mut self, record: u8, port: u8) -> &mut Code {
+        self.store(record, record::REDIRECT_PORT, port);
+        self.store_imm(record, record::REDIRECT_SET, record::SET_PORT).imm(alu::MOV, 0, REDIRECT)
+    }
+
+    /// How many slots a piece of code takes.
+    fn measure(piece: impl Fn(&mut Code)) -> i16 {
+        let mut code = Code::new(0);
+        piece(&mut code);
+        code.insns.len() as i16
+    }
+}

@@ -1,0 +1,75 @@
+//! Memory that is shared with the kernel.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+
+/// A mapping of a file of the kernel's.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    start: NonNull<u8>,
+    bytes: usize,
+    writable: bool,
+}
+
+// SAFETY: the mapping is of the process, and this is the only handle on it.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Maps `bytes` bytes of `fd`, from `offset` on, which is a whole number of pages.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn map(fd: BorrowedFd<'_>, offset: usize, bytes: usize, writable: bool) -> io::Result<Memory> {
+        let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let offset = libc::off_t::try_from(offset).map_err(|_| super::too_long("an offset", offset))?;
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, fd.as_raw_fd(), offset) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Ok(Memory { start, bytes, writable })
+    }
+
+    fn check(&self, at: usize, bytes: usize) -> io::Result<()> {
+        if at.checked_add(bytes).is_some_and(|end| end <= self.bytes) {
+            return Ok(());
+        }
+        let message = format!("{bytes} bytes at {at} of a mapping of {}", self.bytes);
+        Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+    }
+
+    /// Copies what is at `at` to `out`. What the kernel writes meanwhile may be there or not.
+    ///
+    /// # Errors
+    /// It is not in the mapping.
+    pub(crate) fn read(&self, at: usize, out: &mut [u8]) -> io::Result<()> {
+        self.check(at, out.len())?;
+        // SAFETY: inside of the mapping, and `out` is other memory.
+        unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr().add(at), out.as_mut_ptr(), out.len()) };
+        Ok(())
+    }
+
+    /// Copies `data` to `at`.
+    ///
+    /// # Errors
+    /// It is not in the mapping, or that is read only.
+    pub(crate) fn write(&mut self, at: usize, data: &[u8]) -> io::Result<()> {
+        self.check(at, data.len())?;
+        if !self.writable {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        // SAFETY: inside of the mapping, which can be written, and `data` is other memory.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.start.as_ptr().add(at), data.len()) };
+        Ok(())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing refers to it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
