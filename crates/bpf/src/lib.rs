@@ -12,6 +12,7 @@ pub mod btf;
 mod context;
 pub mod disasm;
 pub mod elf;
+pub mod fib;
 pub mod helpers;
 pub mod insn;
 pub mod interp;

@@ -98,6 +98,8 @@ pub struct Program {
     pub insns: Vec<Insn>,
     /// What some of them want and are not given; ascending by instruction. Such a program is refused by every engine.
     pub lacks: Vec<Lack>,
+    /// How many of them were adapted to the types of a kernel (CO-RE).
+    pub adapted: usize,
     /// The maps they use.
     pub maps: Vec<MapDef>,
     /// Source lines, ascending by instruction.
@@ -108,11 +110,29 @@ pub struct Program {
     pub siblings: Arc<[Sibling]>,
 }
 
+/// The line in force at `insn`, of lines ascending by instruction.
+fn line_of(lines: &[LineInfo], insn: usize) -> Option<&LineInfo> {
+    let after = lines.partition_point(|line| line.insn <= insn);
+    after.checked_sub(1).map(|i| &lines[i])
+}
+
+impl Sibling {
+    /// The source line that made the instruction at `insn`.
+    pub fn line_of(&self, insn: usize) -> Option<&LineInfo> {
+        line_of(&self.lines, insn)
+    }
+}
+
 impl Program {
     /// The source line that made the instruction at `insn`.
     pub fn line_of(&self, insn: usize) -> Option<&LineInfo> {
-        let after = self.lines.partition_point(|line| line.insn <= insn);
-        after.checked_sub(1).map(|i| &self.lines[i])
+        line_of(&self.lines, insn)
+    }
+
+    /// Whether some map holds the sibling of this number from the start.
+    pub fn holds_from_start(&self, sibling: usize) -> bool {
+        let mut members = self.maps.iter().flat_map(|map| &map.members);
+        members.any(|(_, member)| *member == Member::Program(sibling))
     }
 
     /// Whether it says that it takes packets that lie in several pieces (`xdp.frags`).

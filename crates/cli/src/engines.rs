@@ -31,7 +31,10 @@ impl Engine {
             },
             EngineName::Interp => {
                 let program = loaded.program(counters)?;
-                Interpreter::new(program).map(|i| Engine::Interp(Box::new(i))).map_err(|e| Failure::input(&e))
+                let interp = Interpreter::new(program).map_err(|e| Failure::input(&e))?;
+                // What the lowering makes reads nothing of the stack that it did not write.
+                let is_source = loaded.function().is_some();
+                Ok(Engine::Interp(Box::new(if is_source { interp.with_strict_stack() } else { interp })))
             }
             EngineName::Kernel => kernel(loaded, counters).map(|k| Engine::Kernel(Box::new(k))),
         }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use flowloom_bpf::elf::KernelTypeIndex;
 use flowloom_bpf::{Program, elf};
 use flowloom_efsm::diagnostic::Diagnostic;
 use flowloom_efsm::model::Function;
@@ -98,8 +99,18 @@ fn object(bytes: &[u8], args: &FunctionArgs) -> Result<Program, Failure> {
     if let Some((name, _)) = args.params.first() {
         return Err(Failure::Input(format!("--param {name} sets a parameter of a source, `{path}` is an object")));
     }
-    let object = elf::read(bytes, &path).map_err(|e| Failure::input(&e))?;
+    let object = elf::read_with(bytes, &path, &kernel_types).map_err(|e| Failure::input(&e))?;
     pick(&object, args.program.as_deref()).cloned()
+}
+
+/// Where the running kernel tells its types.
+const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
+
+/// The types of the running kernel, for objects that adapt to them.
+pub(crate) fn kernel_types() -> Result<Arc<KernelTypeIndex>, String> {
+    let bytes = std::fs::read(KERNEL_TYPES)
+        .map_err(|e| format!("the types of a kernel are not at hand: `{KERNEL_TYPES}`: {e}"))?;
+    KernelTypeIndex::parse(&bytes).map(Arc::new).map_err(|e| format!("`{KERNEL_TYPES}`: {e}"))
 }
 
 /// The program called `wanted` or, where none is asked for, the only XDP program of the object.

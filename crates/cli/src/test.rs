@@ -239,7 +239,9 @@ impl Loaded {
         let program = lower(&function, &LowerOptions::default()).map(Arc::new);
         let reason = |error: &dyn std::error::Error| with_causes(error);
         let interp = match &program {
-            Ok(program) => Interpreter::new(Arc::clone(program)).map(Box::new).map_err(|e| reason(&e)),
+            Ok(program) => Interpreter::new(Arc::clone(program))
+                .map(|interp| Box::new(interp.with_strict_stack()))
+                .map_err(|e| reason(&e)),
             Err(error) => Err(reason(error)),
         };
         let lacks: Vec<String> = kernel_lacks(&function).iter().map(|lack| lack.render(&function)).collect();

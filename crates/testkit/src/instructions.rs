@@ -98,7 +98,7 @@ const ERRORS: [(&str, &str); 19] = [
     ("not for packets", "expected loads from the packet between"),
     ("not here", "expected a number, or a map"),
     ("kernel function", "found a call of a kernel function"),
-    ("helper", "is not supported, expected"),
+    ("helper", "is not supported"),
     ("map", "does not exist, expected an index below"),
     ("register", "is read before it is written"),
     ("bounds", "expected within 0 to"),

@@ -117,7 +117,7 @@ fn counters_are_the_coverage_of_the_reference_machine() {
         };
         let options = engines::options(&function, &program);
         let mut machine = Machine::new(Arc::clone(&function));
-        let mut interpreter = Interpreter::new(Arc::new(program)).expect("a program of ours");
+        let mut interpreter = Interpreter::new(Arc::new(program)).expect("a program of ours").with_strict_stack();
         let report = compare(&mut machine, &mut interpreter, &packets, &options).expect("engines run");
         assert!(report.agrees(), "{}: {:?}\n{}", function.name, report.disagreement, function.source.text);
         let counted = Coverage::from_snapshot(&function, &interpreter.snapshot().expect("has maps"));

@@ -24,6 +24,7 @@
 //! (the kernel wants one there); a column above 1023 becomes 0, not known; and an instruction that [`read()`] would refuse
 //! is refused by [`write()`] already.
 
+mod adapt;
 mod code;
 mod container;
 mod externs;
@@ -35,8 +36,9 @@ mod sidecar;
 mod tests;
 mod write;
 
+pub use adapt::{Kernel, KernelTypeIndex};
 pub use code::CodeError;
-pub use read::{Object, ReadError, ReadFault, Refused, read};
+pub use read::{Object, ReadError, ReadFault, Refused, read, read_with};
 pub use write::{KernelTypes, WriteError, kernel_types, write};
 
 /// Largest number of slots in a program: what the kernel is ready to look at.

@@ -2,10 +2,11 @@
 //!
 //! Goal: what a loader would hand to the kernel, as [`Program`]s. Steps: take the container apart; understand the types;
 //! read the maps; find the functions; link each program with what it calls ([`super::link`]). After it, nothing of a
-//! program depends on the object: maps are numbers, calls are distances. Limits: no adaptation to a kernel (CO-RE), no
-//! externs, no map definitions of the old kind; all refused by name. Kinds of maps that nothing runs are read: the engines
+//! program depends on the object: maps are numbers, calls are distances. A program that cannot be read leaves the others;
+//! what it wants and is not given is listed in [`Program::lacks`]. Kinds of maps that nothing runs are read: the engines
 //! refuse them.
 
+use super::adapt::Kernel;
 use super::code::CodeError;
 use super::container::{Budget, Container};
 use super::link::{Linked, Linker};
@@ -152,13 +153,22 @@ impl From<BtfError> for ReadFault {
 /// # Source
 /// [LLVM BPF ELF relocations], [Linux Documentation/bpf/btf.rst], libbpf's conventions for sections
 pub fn read(bytes: &[u8], name: &str) -> Result<Object, ReadError> {
-    match read_parts(bytes) {
+    read_with(bytes, name, &|| Err("the types of a kernel are not at hand".to_owned()))
+}
+
+/// As [`read()`], and adapts programs to the types of a kernel (CO-RE). They are asked for once, where a program wants them;
+/// the reason why there are none becomes what the program lacks.
+///
+/// # Errors
+/// As for [`read()`].
+pub fn read_with(bytes: &[u8], name: &str, kernel: &Kernel<'_>) -> Result<Object, ReadError> {
+    match read_parts(bytes, kernel) {
         Ok((Linked { programs, refused }, notes)) => Ok(Object { name: name.to_owned(), programs, refused, notes }),
         Err(fault) => Err(ReadError { object: name.to_owned(), fault }),
     }
 }
 
-fn read_parts(bytes: &[u8]) -> Result<(Linked, Vec<String>), ReadFault> {
+fn read_parts(bytes: &[u8], kernel: &Kernel<'_>) -> Result<(Linked, Vec<String>), ReadFault> {
     let mut budget = Budget::new();
     let container = Container::parse(bytes, &mut budget)?;
     let btf = match container.named(names::BTF)? {
@@ -179,7 +189,7 @@ fn read_parts(bytes: &[u8]) -> Result<(Linked, Vec<String>), ReadFault> {
     };
     let maps = Maps::read(&container, btf.as_ref(), &mut budget)?;
     let license = license(&container)?;
-    let linked = Linker::new(&container, btf.as_ref(), &ext, &maps)?.programs(&license, &mut budget)?;
+    let linked = Linker::new(&container, btf.as_ref(), &ext, &maps, kernel)?.programs(&license, &mut budget)?;
     Ok((linked, maps.notes))
 }
 

@@ -6,14 +6,15 @@
 
 use std::collections::BTreeSet;
 
-use super::calls::Helper;
+use super::maps::LOCK_BYTES;
 use super::memory::{MAX_MAPS, addressable_values};
+use super::run::Helpers;
 use crate::context::ContextLayout;
 use crate::helpers;
 use crate::lack::Want;
 use crate::map_kind::MapKind;
 use crate::op::{DecodeError, Op, Reg};
-use crate::program::{MapDef, Program};
+use crate::program::{BPF_F_NO_PREALLOC, MapDef, Member, Program};
 
 /// The longest program that the kernel takes, in slots.
 const MAX_SLOTS: usize = 1_000_000;
@@ -127,14 +128,12 @@ pub enum Flaw {
         expected: String,
     },
     /// The helper is not known.
-    #[error("helper {number}{name} is not supported, expected {known}")]
+    #[error("helper {number}{name} is not supported")]
     Helper {
         /// Its number.
         number: i32,
         /// Its name in brackets, where it has one.
         name: String,
-        /// The helpers that are.
-        known: String,
     },
     /// Something that the object asks its loader for.
     #[error("{0}, which is not supported")]
@@ -157,7 +156,7 @@ pub enum Flaw {
 pub(super) type Code = Vec<Option<Op>>;
 
 /// Checks a program that may call these helpers, and decodes it.
-pub(super) fn check(program: &Program, helpers: &[(i32, Helper)]) -> Result<Code, ProgramError> {
+pub(super) fn check(program: &Program, helpers: &Helpers) -> Result<Code, ProgramError> {
     let mut check = Check { program, helpers, findings: Vec::new() };
     for lack in &program.lacks {
         check.finding(lack.insn, Flaw::Lack(lack.want.clone()));
@@ -173,7 +172,7 @@ pub(super) fn check(program: &Program, helpers: &[(i32, Helper)]) -> Result<Code
 
 struct Check<'a> {
     program: &'a Program,
-    helpers: &'a [(i32, Helper)],
+    helpers: &'a Helpers,
     findings: Vec<Finding>,
 }
 
@@ -289,12 +288,9 @@ impl Check<'_> {
             Op::CallKfunc { .. } => {
                 unsupported("a call of a kernel function", "a helper or a function of this program")
             }
-            Op::Call { helper } if !self.helpers.iter().any(|h| h.0 == helper) => {
+            Op::Call { helper } if !self.helpers.can_call(helper) => {
                 let name = helpers::name_of(helper).map(|name| format!(" (`{name}`)")).unwrap_or_default();
-                // Nobody has heard of Flowloom's own who did not mean them.
-                let known = self.helpers.iter().filter(|h| !helpers::is_private(h.0));
-                let known: Vec<_> = known.map(|(_, h)| format!("`{}`", h.info.name)).collect();
-                self.finding(at, Flaw::Helper { number: helper, name, known: known.join(", ") });
+                self.finding(at, Flaw::Helper { number: helper, name });
             }
             Op::LoadMap { map, .. } => drop(self.map(at, map)),
             Op::LoadMapValue { map, off, .. } => {
@@ -335,7 +331,7 @@ impl Check<'_> {
                 self.map_flaw(def, "index", index, format!("below {MAX_MAPS}"));
                 return;
             }
-            if def.kind != MapKind::Hash && self.findings.len() == before {
+            if def.kind.has_values() && def.kind.is_indexed() && self.findings.len() == before {
                 array_bytes += u64::from(def.value_bytes) * u64::from(def.max_entries);
             }
             if array_bytes > MAX_ARRAY_BYTES {
@@ -352,29 +348,25 @@ impl Check<'_> {
     }
 
     fn map_definition(&mut self, def: &MapDef) {
-        if !matches!(def.kind, MapKind::Hash | MapKind::Array | MapKind::Devmap) {
-            self.map_flaw(def, "kind", def.kind, "hash, array or devmap");
-        }
-        let keys_of_4 = def.kind != MapKind::Hash;
-        if keys_of_4 && def.key_bytes != 4 {
-            self.map_flaw(def, "key length in bytes", def.key_bytes, "4");
-        }
-        // The kernel's bounds: a key has to fit on the stack, a value into one allocation.
-        if !keys_of_4 && !(1..=512).contains(&def.key_bytes) {
-            self.map_flaw(def, "key length in bytes", def.key_bytes, "1 to 512");
-        }
-        if def.value_bytes == 0 || def.value_bytes > MAX_ARRAY_BYTES as u32 {
-            self.map_flaw(def, "value length in bytes", def.value_bytes, format!("1 to {MAX_ARRAY_BYTES}"));
+        if !def.kind.is_known() {
+            let known: Vec<String> = MapKind::ALL.iter().map(MapKind::to_string).collect();
+            self.map_flaw(def, "kind", def.kind, known.join(", "));
             return;
         }
-        if def.kind == MapKind::Devmap && !matches!(def.value_bytes, 4 | 8) {
-            self.map_flaw(def, "value length in bytes", def.value_bytes, "4 or 8");
+        self.sizes(def);
+        let wants_no_preallocation = def.kind == MapKind::LpmTrie;
+        if wants_no_preallocation && def.flags & BPF_F_NO_PREALLOC == 0 {
+            self.map_flaw(def, "flags", format!("{:#x}", def.flags), "BPF_F_NO_PREALLOC (1) among them");
         }
-        // Half of the addresses are for entries that are gone, but still held.
-        let most = (addressable_values(def.value_bytes) / 2).min((u32::MAX / 2).into());
-        if def.max_entries == 0 || u64::from(def.max_entries) > most {
-            self.map_flaw(def, "number of entries", def.max_entries, format!("1 to {most}"));
+        if let Some(lock) = def.spin_lock
+            && (!lock.is_multiple_of(4) || lock.checked_add(LOCK_BYTES).is_none_or(|end| end > def.value_bytes))
+        {
+            self.map_flaw(def, "offset of a lock", lock, format!("4 bytes within the value of {}", def.value_bytes));
         }
+        if def.kind.is_of_maps() && def.inner.is_none() {
+            self.map_flaw(def, "definition of the maps inside", "none", "one: their kind and sizes");
+        }
+        self.members(def);
         if let Some(initial) = &def.initial {
             if def.kind != MapKind::Array || def.max_entries != 1 {
                 let found = format!("{:?} with {} entries", def.kind, def.max_entries);
@@ -385,6 +377,78 @@ impl Check<'_> {
         }
         if let Some(layout) = &def.layout {
             self.layout(def, layout);
+        }
+    }
+
+    /// Lengths of keys and values, and how many entries.
+    fn sizes(&mut self, def: &MapDef) {
+        use MapKind::{
+            ArrayOfMaps, Cpumap, Devmap, DevmapHash, HashOfMaps, LpmTrie, PerfEventArray, ProgArray, RingBuf,
+        };
+        if def.kind == RingBuf {
+            if (def.key_bytes, def.value_bytes) != (0, 0) {
+                let found = format!("{} and {}", def.key_bytes, def.value_bytes);
+                self.map_flaw(def, "length of keys and values in bytes", found, "0 and 0");
+            }
+            if !def.max_entries.is_power_of_two() || !def.max_entries.is_multiple_of(4096) {
+                self.map_flaw(def, "size in bytes", def.max_entries, "a power of two, whole pages of 4096");
+            }
+            return;
+        }
+        let key_of_4 = def.kind.is_indexed() || def.kind == DevmapHash;
+        if key_of_4 && def.key_bytes != 4 {
+            self.map_flaw(def, "key length in bytes", def.key_bytes, "4");
+        }
+        // The kernel's bounds: a key has to fit on the stack, a value into one allocation.
+        let keys = if def.kind == LpmTrie { 5..=260 } else { 1..=512 };
+        if !key_of_4 && !keys.contains(&def.key_bytes) {
+            let expected = format!("{} to {}", keys.start(), keys.end());
+            self.map_flaw(def, "key length in bytes", def.key_bytes, expected);
+        }
+        let values: &[u32] = match def.kind {
+            Devmap | DevmapHash | Cpumap => &[4, 8],
+            ProgArray | PerfEventArray | ArrayOfMaps | HashOfMaps => &[4],
+            _ => &[],
+        };
+        if !values.is_empty() && !values.contains(&def.value_bytes) {
+            let expected: Vec<String> = values.iter().map(u32::to_string).collect();
+            self.map_flaw(def, "value length in bytes", def.value_bytes, expected.join(" or "));
+        }
+        if def.value_bytes == 0 || def.value_bytes > MAX_ARRAY_BYTES as u32 {
+            self.map_flaw(def, "value length in bytes", def.value_bytes, format!("1 to {MAX_ARRAY_BYTES}"));
+            return;
+        }
+        // Half of the addresses are for entries that are gone, but still held.
+        let most = (addressable_values(def.value_bytes) / 2).min((u32::MAX / 2).into());
+        // Without a number, a perf event array has a buffer for each CPU.
+        let fewest = u64::from(def.kind != PerfEventArray);
+        if u64::from(def.max_entries) < fewest || u64::from(def.max_entries) > most {
+            self.map_flaw(def, "number of entries", def.max_entries, format!("{fewest} to {most}"));
+        }
+    }
+
+    /// What a map of maps or of programs holds from the start.
+    fn members(&mut self, def: &MapDef) {
+        let program = self.program;
+        for (key, member) in &def.members {
+            let exists = match *member {
+                Member::Map(index) => {
+                    let fits = |map: &MapDef| {
+                        def.inner.as_ref().is_some_and(|inner| {
+                            (map.kind, map.key_bytes, map.value_bytes)
+                                == (inner.kind, inner.key_bytes, inner.value_bytes)
+                        })
+                    };
+                    def.kind.is_of_maps() && program.maps.get(index).is_some_and(fits)
+                }
+                Member::Program(index) => def.kind == MapKind::ProgArray && index < program.siblings.len(),
+            };
+            if !exists || def.key_bytes != 4 {
+                let expected = "a map of the kind and sizes inside, or a program of the object";
+                self.map_flaw(def, "member", format!("{member:?} under key {key}"), expected);
+            } else if def.kind.is_indexed() && *key >= def.max_entries {
+                self.map_flaw(def, "key of a member", key, format!("below {}", def.max_entries));
+            }
         }
     }
 

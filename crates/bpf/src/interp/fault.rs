@@ -43,6 +43,14 @@ pub(super) enum Fault {
     NoContext { helper: &'static str, found: u64 },
     #[error("`{helper}` on map `{map}`, expected {expected}")]
     MapKind { helper: &'static str, map: String, expected: &'static str },
+    #[error("argument {argument} of `{helper}` is {found}, expected {expected}")]
+    Argument { helper: &'static str, argument: usize, found: String, expected: &'static str },
+    #[error("the lock of map `{map}`: {what}")]
+    Lock { map: String, what: &'static str },
+    #[error("`{helper}` while the lock of map `{map}` is held, expected `spin_unlock` first")]
+    Locked { helper: &'static str, map: String },
+    #[error("the program ends with {what}")]
+    Unreleased { what: &'static str },
     #[error("calls are nested more than {limit} deep")]
     Depth { limit: usize },
     #[error("more than {limit} instructions for one packet")]

@@ -8,13 +8,16 @@
 //!  2  stack       frame << 16 | 0x8000 + byte                     8 frames of 512 bytes
 //!  3  packet      0x1_0000_0000 + byte                            256 bytes of headroom, then the packet
 //!  4  map         index << 8                                      for helpers; has no bytes
-//!  5  function    slot << 8                                       for helpers; has no bytes
+//!  5  function    program << 32 | slot << 8                       for helpers; has no bytes
 //!  6  plain       0x1_0000_0000 + byte                            what a plugin's program gets instead of a packet
-//! 16+ map value   slot << stride_bits | stride / 4 + byte         stride: a power of two, at least twice the value
+//!  7  record      number << 32 | 0x8000 + byte                    reserved in a ring buffer
+//!  8  key         frame << 32 | 0x8000 + byte                     of an entry that a callback is shown
+//! 16+ map value   cell << stride_bits | stride / 4 + byte         stride: a power of two, at least twice the value
 //! ```
 
 use super::fault::{Access, Fault};
-use super::maps::Map;
+use super::maps::{LOCK_BYTES, Map};
+use super::rings::Rings;
 use crate::op::Size;
 
 /// Bytes of stack that each frame has.
@@ -27,6 +30,15 @@ pub(super) const HEADROOM: usize = 256;
 const FRAME_RECORD_BYTES: usize = 40;
 /// Bytes that are left of a packet at least.
 const ETHERNET_BYTES: i64 = 14;
+/// Up to here, from the beginning of the headroom, the kernel's test runs let a packet grow: a page without the record of a
+/// packet's pages at its end.
+const GROWTH_LIMIT: usize = 4096 - 320;
+/// The longest room for metadata.
+const MAX_META_BYTES: i64 = 252;
+/// -EINVAL
+const INVALID: i64 = -22;
+/// -EACCES
+const NO_ACCESS: i64 = -13;
 /// How many maps addresses can tell apart.
 pub(super) const MAX_MAPS: usize = 4096;
 
@@ -38,6 +50,8 @@ const PACKET: u64 = 3;
 const MAP: u64 = 4;
 const FUNCTION: u64 = 5;
 const PLAIN: u64 = 6;
+const RECORD: u64 = 7;
+const KEY: u64 = 8;
 const VALUES: u64 = 16;
 
 const CONTEXT_BASE: u64 = CONTEXT << TAG_SHIFT | 1 << 32;
@@ -65,9 +79,26 @@ pub(super) fn map_at(address: u64) -> Option<usize> {
     (address >> TAG_SHIFT == MAP && address & 0xff == 0).then_some(((address & PLACE) >> 8) as usize)
 }
 
-/// A function of the program as it holds it.
-pub(super) fn function_address(slot: usize) -> u64 {
-    FUNCTION << TAG_SHIFT | (slot as u64) << 8
+/// A function of a program as the program holds it.
+pub(super) fn function_address(program: usize, slot: usize) -> u64 {
+    FUNCTION << TAG_SHIFT | (program as u64) << 32 | (slot as u64) << 8
+}
+
+/// The program and slot of a function that a program holds.
+pub(super) fn function_at(address: u64) -> Option<(usize, usize)> {
+    let is_function = address >> TAG_SHIFT == FUNCTION && address & 0xff == 0;
+    is_function.then_some((((address & PLACE) >> 32) as usize, (address as u32 >> 8) as usize))
+}
+
+/// A record reserved in a ring buffer, as programs hold it.
+pub(super) fn record_address(number: usize) -> u64 {
+    RECORD << TAG_SHIFT | (number as u64) << 32 | FRAME_BASE
+}
+
+/// The number of a record that a program holds.
+pub(super) fn record_at(address: u64) -> Option<usize> {
+    let is_start = address >> TAG_SHIFT == RECORD && address as u32 as u64 == FRAME_BASE;
+    is_start.then_some(((address & PLACE) >> 32) as usize)
 }
 
 /// How far apart the values of a map are, as a power of two.
@@ -81,9 +112,9 @@ pub(super) fn addressable_values(value_bytes: u32) -> u64 {
 }
 
 /// The address of a byte of a map's value.
-pub(super) fn value_address(map: usize, value_bytes: u32, slot: u32, at: u32) -> u64 {
+pub(super) fn value_address(map: usize, value_bytes: u32, cell: u32, at: u32) -> u64 {
     let bits = stride_bits(value_bytes);
-    (VALUES + map as u64) << TAG_SHIFT | u64::from(slot) << bits | ((1 << (bits - 2)) + u64::from(at))
+    (VALUES + map as u64) << TAG_SHIFT | u64::from(cell) << bits | ((1 << (bits - 2)) + u64::from(at))
 }
 
 /// One frame's stack and which of its bytes have been written.
@@ -104,23 +135,37 @@ pub(super) struct Memory {
     /// Where `data` and `data_meta` are in `packet`; `data_end` is its length.
     data: usize,
     meta: usize,
+    /// Where the packet ended at first.
+    longest: usize,
     pub(super) ingress: u32,
     pub(super) maps: Vec<Map>,
     /// Bytes that are no packet; there are some only for a plugin's program.
     pub(super) plain: Vec<u8>,
+    pub(super) rings: Rings,
+    /// How many CPUs there are.
+    pub(super) cpus: u32,
+    /// The key that a callback is shown, by the frame it runs in.
+    keys: Vec<Vec<u8>>,
+    /// Whether reading bytes of the stack that were never written is a fault; else they are zeros.
+    pub(super) is_strict: bool,
 }
 
 impl Memory {
-    pub(super) fn new(maps: Vec<Map>) -> Memory {
+    pub(super) fn new(maps: Vec<Map>, cpus: u32) -> Memory {
         Memory {
             frames: vec![Frame { bytes: [0; STACK_BYTES], written: [false; STACK_BYTES] }; MAX_FRAMES],
             frame: 0,
             packet: Vec::new(),
             data: HEADROOM,
             meta: HEADROOM,
+            longest: 0,
             ingress: 0,
-            maps,
+            rings: Rings::new(&maps),
+            cpus,
+            keys: Vec::new(),
             plain: Vec::new(),
+            maps,
+            is_strict: false,
         }
     }
 
@@ -130,13 +175,14 @@ impl Memory {
         self.packet.resize(HEADROOM, 0);
         self.packet.extend_from_slice(packet);
         (self.data, self.meta, self.ingress) = (HEADROOM, HEADROOM, ingress);
+        self.longest = self.packet.len();
         self.enter(0);
     }
 
     /// Makes `frame` the running one, with nothing written on its stack.
     pub(super) fn enter(&mut self, frame: usize) {
         self.frame = frame;
-        self.frames[frame].written = [false; STACK_BYTES];
+        self.frames[frame] = Frame { bytes: [0; STACK_BYTES], written: [false; STACK_BYTES] };
     }
 
     /// Goes back to a caller's frame; its stack is as it was left.
@@ -162,6 +208,48 @@ impl Memory {
         self.packet.copy_within(self.meta..self.data, start - meta_bytes);
         (self.data, self.meta) = (start, start - meta_bytes);
         true
+    }
+
+    /// Moves the packet's end by so many bytes, down to an Ethernet header, up to where the kernel has room; what is added is
+    /// zeros. Whether that could be done [Linux net/core/filter.c].
+    pub(super) fn adjust_tail(&mut self, distance: i32) -> bool {
+        let end = self.packet.len() as i64 + i64::from(distance);
+        if end > GROWTH_LIMIT.max(self.longest) as i64 || end < self.data as i64 + ETHERNET_BYTES {
+            return false;
+        }
+        self.packet.resize(end as usize, 0);
+        true
+    }
+
+    /// Moves the start of the metadata before the packet: 0, or a negative error number [Linux net/core/filter.c].
+    pub(super) fn adjust_meta(&mut self, distance: i32) -> i64 {
+        let meta = self.meta as i64 + i64::from(distance);
+        let len = self.data as i64 - meta;
+        if meta < FRAME_RECORD_BYTES as i64 || len < 0 {
+            return INVALID;
+        }
+        if len % 4 != 0 || len > MAX_META_BYTES {
+            return NO_ACCESS;
+        }
+        self.meta = meta as usize;
+        0
+    }
+
+    /// The packet's bytes, to write.
+    pub(super) fn packet_mut(&mut self) -> &mut [u8] {
+        &mut self.packet[self.data..]
+    }
+
+    /// Shows a key to what runs in a frame; its address.
+    pub(super) fn show_key(&mut self, frame: usize, key: Vec<u8>) -> u64 {
+        self.keys.resize(self.keys.len().max(frame + 1), Vec::new());
+        self.keys[frame] = key;
+        KEY << TAG_SHIFT | (frame as u64) << 32 | FRAME_BASE
+    }
+
+    /// Bytes that a helper fills.
+    pub(super) fn write_any(&mut self, address: u64, len: usize) -> Result<&mut [u8], Fault> {
+        if len == 0 { Ok(&mut []) } else { self.write(address, len, Access::Write) }
     }
 
     /// Reads a number.
@@ -229,13 +317,16 @@ impl Memory {
     /// Bytes to read.
     #[inline]
     pub(super) fn read(&self, address: u64, len: usize) -> Result<&[u8], Fault> {
+        if len == 0 {
+            return Ok(&[]);
+        }
         match address >> TAG_SHIFT {
             STACK => {
                 let (frame, at) = self.stack_place(address, len, Access::Read)?;
                 let frame = &self.frames[frame];
                 match frame.written[at..at + len].iter().position(|written| !written) {
-                    None => Ok(&frame.bytes[at..at + len]),
-                    Some(first) => Err(Fault::StackUnwritten { len, at, first: at + first }),
+                    Some(first) if self.is_strict => Err(Fault::StackUnwritten { len, at, first: at + first }),
+                    _ => Ok(&frame.bytes[at..at + len]),
                 }
             }
             PACKET => {
@@ -247,9 +338,21 @@ impl Memory {
                 Ok(&self.plain[at..at + len])
             }
             tag if tag >= VALUES => {
-                let (map, slot, at) = self.value_place(address, len, Access::Read)?;
-                let value = self.maps[map].value(slot).and_then(|value| value.get(at..at + len));
+                let (map, cell, at) = self.value_place(address, len, Access::Read)?;
+                let value = self.maps[map].value(cell).and_then(|value| value.get(at..at + len));
                 value.ok_or_else(|| self.outside_value(map, at as i64, len, Access::Read))
+            }
+            KEY => {
+                let at = address as u32 as i64 - FRAME_BASE as i64;
+                let key = self.keys.get(((address & PLACE) >> 32) as usize);
+                let bytes = key.and_then(|key| key.get(usize::try_from(at).ok()?..)?.get(..len));
+                bytes.ok_or(Fault::NoAddress { access: Access::Read, len, address })
+            }
+            RECORD => {
+                let at = address as u32 as i64 - FRAME_BASE as i64;
+                let record = self.rings.record(((address & PLACE) >> 32) as usize);
+                let bytes = record.and_then(|record| record.get(usize::try_from(at).ok()?..)?.get(..len));
+                bytes.ok_or_else(|| self.outside_record(address, len, Access::Read))
             }
             _ => Err(self.elsewhere(address, len, Access::Read)),
         }
@@ -257,7 +360,7 @@ impl Memory {
 
     /// Bytes to write; on the stack they count as written from now on.
     #[inline]
-    fn write(&mut self, address: u64, len: usize, access: Access) -> Result<&mut [u8], Fault> {
+    pub(super) fn write(&mut self, address: u64, len: usize, access: Access) -> Result<&mut [u8], Fault> {
         match address >> TAG_SHIFT {
             STACK => {
                 let (frame, at) = self.stack_place(address, len, access)?;
@@ -274,16 +377,26 @@ impl Memory {
                 Ok(&mut self.plain[at..at + len])
             }
             tag if tag >= VALUES => {
-                let (map, slot, at) = self.value_place(address, len, access)?;
+                let (map, cell, at) = self.value_place(address, len, access)?;
                 if !self.maps[map].is_writable() {
                     return Err(Fault::ReadOnly { access, map: self.maps[map].def().name.clone() });
                 }
                 // Asked twice, because a borrow that is returned cannot also be given up.
-                if self.maps[map].value(slot).is_none() {
+                if self.maps[map].value(cell).is_none() {
                     return Err(self.outside_value(map, at as i64, len, access));
                 }
-                let value = self.maps[map].value_mut(slot).and_then(|value| value.get_mut(at..at + len));
+                let value = self.maps[map].value_mut(cell).and_then(|value| value.get_mut(at..at + len));
                 value.ok_or(Fault::Unchecked)
+            }
+            RECORD => {
+                let at = address as u32 as i64 - FRAME_BASE as i64;
+                let number = ((address & PLACE) >> 32) as usize;
+                let inside = self.rings.record(number).is_some_and(|r| at >= 0 && at as usize + len <= r.len());
+                if !inside {
+                    return Err(self.outside_record(address, len, access));
+                }
+                let bytes = self.rings.record_mut(number).and_then(|r| r.get_mut(at as usize..at as usize + len));
+                bytes.ok_or(Fault::Unchecked)
             }
             _ => Err(self.elsewhere(address, len, access)),
         }
@@ -330,7 +443,7 @@ impl Memory {
         Err(Fault::Bounds { access, len, at, region: "the memory".to_owned(), size: self.plain.len() })
     }
 
-    /// Map, slot and offset of an address; the offset is inside the value, the slot may not exist.
+    /// Map, cell and offset of an address; the offset is inside the value, the cell may not exist.
     #[inline]
     fn value_place(&self, address: u64, len: usize, access: Access) -> Result<(usize, u64, usize), Fault> {
         let map = ((address >> TAG_SHIFT) - VALUES) as usize;
@@ -342,6 +455,12 @@ impl Memory {
         if at < 0 || at + len as i64 > i64::from(size) {
             return Err(self.outside_value(map, at, len, access));
         }
+        if let Some(lock) = self.maps[map].def().spin_lock
+            && at < i64::from(lock + LOCK_BYTES)
+            && at + len as i64 > i64::from(lock)
+        {
+            return Err(Fault::Lock { map: self.maps[map].def().name.clone(), what: "its bytes are accessed" });
+        }
         Ok((map, (address & PLACE) >> bits, at as usize))
     }
 
@@ -350,5 +469,25 @@ impl Memory {
         let def = self.maps[map].def();
         let region = format!("a value of map `{}`", def.name);
         Fault::Bounds { access, len, at, region, size: def.value_bytes as usize }
+    }
+
+    #[cold]
+    fn outside_record(&self, address: u64, len: usize, access: Access) -> Fault {
+        match self.rings.record(((address & PLACE) >> 32) as usize) {
+            Some(record) => {
+                let at = address as u32 as i64 - FRAME_BASE as i64;
+                Fault::Bounds { access, len, at, region: "a reserved record".to_owned(), size: record.len() }
+            }
+            None => Fault::NoAddress { access, len, address },
+        }
+    }
+
+    /// The map, cell and offset of the lock at an address.
+    pub(super) fn lock_at(&self, address: u64) -> Option<usize> {
+        let map = usize::try_from((address >> TAG_SHIFT).checked_sub(VALUES)?).ok()?;
+        let def = self.maps.get(map)?.def();
+        let bits = stride_bits(def.value_bytes);
+        let at = (address & ((1 << bits) - 1)).checked_sub(1 << (bits - 2))?;
+        (Some(at) == def.spin_lock.map(u64::from)).then_some(map)
     }
 }

@@ -17,6 +17,7 @@ mod fault;
 mod maps;
 mod memory;
 mod plugin;
+mod rings;
 mod run;
 mod trail;
 
@@ -26,22 +27,23 @@ use flowloom_engine::{
     Choices, Datapath, EngineError, Outcome, Output, Packet, Port, Ports, Snapshot, SnapshotError, Verdict,
 };
 
-use crate::helpers::HELPERS;
-use crate::program::Program;
-use calls::{Helper, Redirect, Run};
+use crate::fib;
+use crate::program::{LineInfo, Program, Sibling};
+use calls::{Redirect, Run};
 pub use check::{Finding, Flaw, ProgramError};
 use fault::Fault;
-use maps::Map;
+use maps::{Known, Map};
 use memory::{CONTEXT_ADDRESS, Memory};
 pub use plugin::{Plugin, PluginError};
-use run::{Counters, Image};
+use rings::Rings;
+use run::{At, Counters, Helpers, Image};
 pub use trail::{Branch, Lookup, Trail};
 
 /// The name of this engine.
 const NAME: &str = "interp";
 
-/// How many instructions a packet may take, unless said otherwise: what the kernel's verifier looks at before it gives up.
-pub const DEFAULT_BUDGET: u64 = 1_000_000;
+/// How many instructions a packet may take, unless said otherwise: enough for `loop` with its most rounds of a few.
+pub const DEFAULT_BUDGET: u64 = 1 << 26;
 
 /// What a run gave.
 struct Returned {
@@ -70,7 +72,7 @@ pub struct Interpreter {
     program: Arc<Program>,
     image: Image,
     memory: Memory,
-    helpers: Vec<(i32, Helper)>,
+    routes: Option<fib::Table>,
     scratch: (Vec<u8>, Vec<u8>),
     budget: u64,
     counters: Counters,
@@ -96,22 +98,31 @@ impl Interpreter {
     /// Checks the program and makes its maps.
     ///
     /// # Errors
-    /// Everything that is wrong with the program, with section, instruction, source line, found and expected.
+    /// Everything that is wrong with the program, with section, instruction, source line, found and expected; and with
+    /// programs that its maps hold from the start.
     pub fn new(program: Arc<Program>) -> Result<Interpreter, ProgramError> {
-        let helpers = HELPERS.iter().filter_map(|h| Some((h.number, calls::find(h.number)?))).collect();
-        Interpreter::with_helpers(program, helpers)
+        Interpreter::with_helpers(program, Helpers::of_packets())
     }
 
     /// The same with other helpers.
-    fn with_helpers(program: Arc<Program>, helpers: Vec<(i32, Helper)>) -> Result<Interpreter, ProgramError> {
+    fn with_helpers(program: Arc<Program>, helpers: Helpers) -> Result<Interpreter, ProgramError> {
         let code = check::check(&program, &helpers)?;
-        let maps = program.maps.iter().map(Map::new).collect();
+        let mut programs = vec![Some(code)];
+        for (number, sibling) in program.siblings.iter().enumerate() {
+            let as_program = as_program(&program, sibling);
+            match check::check(&as_program, &helpers) {
+                Ok(code) => programs.push(Some(code)),
+                Err(error) if program.holds_from_start(number) => return Err(error),
+                Err(_) => programs.push(None),
+            }
+        }
+        let maps = program.maps.iter().map(|def| Map::new(def, 1)).collect();
         let value_bytes = program.maps.iter().map(|m| m.value_bytes).collect();
         Ok(Interpreter {
             program,
-            image: Image { code, value_bytes },
-            memory: Memory::new(maps),
-            helpers,
+            image: Image { programs, value_bytes, helpers },
+            memory: Memory::new(maps, 1),
+            routes: None,
             scratch: (Vec::new(), Vec::new()),
             budget: DEFAULT_BUDGET,
             counters: Counters::default(),
@@ -119,6 +130,33 @@ impl Interpreter {
             trail: None,
             ports: Ports::default(),
         })
+    }
+
+    /// Runs on so many CPUs: maps with a value for each CPU have as many, and packets may say which one they run on. The state
+    /// is as at first.
+    #[must_use]
+    pub fn with_cpus(mut self, cpus: u32) -> Interpreter {
+        let cpus = cpus.max(1);
+        let maps = self.program.maps.iter().map(|def| Map::new(def, cpus)).collect();
+        let is_strict = self.memory.is_strict;
+        self.memory = Memory::new(maps, cpus);
+        self.memory.is_strict = is_strict;
+        self
+    }
+
+    /// Reading bytes of the stack that were never written is a fault. Otherwise they are zeros, because compilers copy what
+    /// lies between the fields of a structure, and the kernel lets them.
+    #[must_use]
+    pub fn with_strict_stack(mut self) -> Interpreter {
+        self.memory.is_strict = true;
+        self
+    }
+
+    /// `fib_lookup` and `check_mtu` ask these routes; without any there is no interface.
+    #[must_use]
+    pub fn with_routes(mut self, routes: fib::Table) -> Interpreter {
+        self.routes = Some(routes);
+        self
     }
 
     /// Stops a packet that takes more instructions than this.
@@ -152,6 +190,21 @@ impl Interpreter {
         self.trail.as_ref()
     }
 
+    /// Says what the LRU table `map` forgets when the next packet needs room in it: these keys, as another engine chose, not
+    /// those that were not used for longest. No keys means that it needs none.
+    pub fn forget_next(&mut self, map: &str, keys: Vec<Vec<u8>>) {
+        if let Some(map) = self.memory.maps.iter_mut().find(|found| found.def().name == map) {
+            map.forget_next(keys);
+        }
+    }
+
+    /// The keys that [`Interpreter::forget_next`] named and that are still there: no room was needed, so choosing them was
+    /// wrong.
+    pub fn not_forgotten(&mut self, map: &str) -> Vec<Vec<u8>> {
+        let map = self.memory.maps.iter_mut().find(|found| found.def().name == map);
+        map.map(Map::not_forgotten).unwrap_or_default()
+    }
+
     /// How many instructions all packets together took; a 64-bit load is one.
     pub fn executed(&self) -> u64 {
         self.counters.executed
@@ -169,40 +222,71 @@ impl Interpreter {
 
     /// Runs the program on a packet that is in place, as [`Interpreter::call`] does.
     fn run(&mut self, choices: &Choices) -> Result<Returned, EngineError> {
-        self.call(&[CONTEXT_ADDRESS], choices).map_err(|(insn, fault)| self.stopped(insn, &fault))
+        self.call(&[CONTEXT_ADDRESS], choices).map_err(|(at, fault)| self.stopped(at, &fault))
     }
 
     /// Runs the program with these arguments.
-    fn call(&mut self, arguments: &[u64], choices: &Choices) -> Result<Returned, (usize, Fault)> {
-        let Interpreter { image, memory, helpers, scratch, budget, counters, .. } = self;
+    fn call(&mut self, arguments: &[u64], choices: &Choices) -> Result<Returned, (At, Fault)> {
+        let Interpreter { image, memory, routes, scratch, budget, counters, .. } = self;
         let mut trail = self.trail.as_mut();
         if let Some(trail) = &mut trail {
             trail.clear();
         }
-        let mut state = Run { memory, choices, drawn: 0, redirect: None, outputs: Vec::new(), scratch, trail };
+        let routes = routes.as_ref();
+        let (redirect, outputs, locked) = (None, Vec::new(), None);
+        let mut state = Run { memory, choices, routes, drawn: 0, redirect, outputs, locked, scratch, trail };
         let result = match &mut self.profile {
-            None => run::run(image, &mut state, arguments, helpers, *budget, counters, |_| {}),
-            Some(hits) => run::run(image, &mut state, arguments, helpers, *budget, counters, |at| hits[at] += 1),
+            None => run::run(image, &mut state, arguments, *budget, counters, |_| {}),
+            Some(hits) => run::run(image, &mut state, arguments, *budget, counters, |at| {
+                // Siblings have no profile of their own.
+                if at.program == 0 {
+                    hits[at.slot] += 1;
+                }
+            }),
         };
         let Run { redirect, outputs, .. } = state;
         self.memory.maps.iter_mut().for_each(Map::end_run);
+        if result.is_err() {
+            // What a packet leaves half done is no business of the next one.
+            self.memory.rings.drain(&self.memory.maps);
+        }
         result.map(|r0| Returned { r0, redirect, outputs })
     }
 
     /// A fault as others see it.
-    fn stopped(&self, insn: usize, fault: &Fault) -> EngineError {
-        let line = self.program.line_of(insn).map(|line| format!(" ({}:{})", line.file, line.line));
-        EngineError::Fault { engine: NAME, insn, what: format!("{fault}{}", line.unwrap_or_default()) }
+    fn stopped(&self, at: At, fault: &Fault) -> EngineError {
+        let line = self.line_of(at).map(|line| format!(" ({}:{})", line.file, line.line));
+        let within = match at.program.checked_sub(1).and_then(|sibling| self.program.siblings.get(sibling)) {
+            Some(sibling) => format!(" in program `{}`", sibling.name),
+            None => String::new(),
+        };
+        let what = format!("{fault}{within}{}", line.unwrap_or_default());
+        EngineError::Fault { engine: NAME, insn: at.slot, what }
+    }
+
+    fn line_of(&self, at: At) -> Option<&LineInfo> {
+        match at.program.checked_sub(1) {
+            None => self.program.line_of(at.slot),
+            Some(sibling) => self.program.siblings.get(sibling)?.line_of(at.slot),
+        }
     }
 
     /// The ports that a redirect reaches; empty where none is bound.
     fn redirected(&self, redirect: Redirect, ingress: Port) -> Vec<Port> {
         match redirect {
-            Redirect::To(port) => Some(port).filter(|port| self.ports.is_bound(*port)).into_iter().collect(),
+            Redirect::To(port) => {
+                let arrives = port.cpu().is_some() || self.ports.is_bound(port);
+                if arrives { vec![port] } else { Vec::new() }
+            }
             Redirect::All { map, but_ingress } => {
-                let mut ports = self.ports.broadcast(but_ingress.then_some(ingress));
-                ports.retain(|port| port.0 < self.program.maps[map].max_entries);
-                ports
+                let map = &self.memory.maps[map];
+                if map.is_bound_one_to_one() {
+                    let mut ports = self.ports.broadcast(but_ingress.then_some(ingress));
+                    ports.retain(|port| port.0 < map.def().max_entries);
+                    return ports;
+                }
+                let named = map.ports().into_iter().map(Port);
+                named.filter(|port| self.ports.is_bound(*port) && !(but_ingress && *port == ingress)).collect()
             }
         }
     }
@@ -236,9 +320,10 @@ impl Datapath for Interpreter {
             (Verdict::Redirect, None) => (Verdict::Aborted, Vec::new()),
             (Verdict::Aborted | Verdict::Drop, _) => (verdict, Vec::new()),
         };
+        let events = self.memory.rings.drain(&self.memory.maps);
         let bytes = self.memory.packet();
         outputs.extend(ports.into_iter().map(|port| Output { port, bytes: bytes.to_vec() }));
-        Ok(Outcome { verdict, outputs, events: Vec::new() })
+        Ok(Outcome { verdict, outputs, events })
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
@@ -247,8 +332,16 @@ impl Datapath for Interpreter {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
-        let named = |map: &Map| Some((map.def().name.clone(), map.snapshot()?));
-        Ok(Snapshot { maps: self.memory.maps.iter().filter_map(named).collect(), ..Snapshot::default() })
+        let mut snapshot = Snapshot::default();
+        for map in &self.memory.maps {
+            let Some(contents) = map.snapshot() else { continue };
+            let name = map.def().name.clone();
+            if let Some(cpus) = map.snapshot_cpus() {
+                snapshot.per_cpu.insert(name.clone(), cpus);
+            }
+            snapshot.maps.insert(name, contents);
+        }
+        Ok(snapshot)
     }
 
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
@@ -259,16 +352,32 @@ impl Datapath for Interpreter {
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             return Err(SnapshotError::UnknownMap { map: name.clone(), known }.into());
         }
+        let programs: Vec<bool> = self.image.programs.iter().skip(1).map(Option::is_some).collect();
+        let known = Known { maps, programs: &programs };
         // All or nothing: the old maps stay until every new one is made.
         let replaced: Result<Vec<Map>, SnapshotError> = maps
             .iter()
             .map(|map| match state.maps.get(&map.def().name) {
-                Some(contents) => map.with_contents(contents),
+                Some(contents) => map.with_contents(contents, state.per_cpu.get(&map.def().name).copied(), known),
                 None => Ok(map.initial()),
             })
             .collect();
-        self.memory.maps = replaced?;
+        let maps = replaced?;
+        self.memory.rings = Rings::new(&maps);
+        self.memory.maps = maps;
         Ok(())
+    }
+}
+
+/// A sibling as a program of its own, on the same maps.
+fn as_program(program: &Program, sibling: &Sibling) -> Program {
+    Program {
+        name: sibling.name.clone(),
+        section: sibling.section.clone(),
+        insns: sibling.insns.clone(),
+        lines: sibling.lines.clone(),
+        maps: program.maps.clone(),
+        ..Program::default()
     }
 }
 

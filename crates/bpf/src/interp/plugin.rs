@@ -14,7 +14,7 @@
 //!
 //! A program that has maps comes from an object and means the kernel's helpers.
 //!
-//! The stack is as strict as with packets: what was never written cannot be read.
+//! The stack is strict: what was never written cannot be read.
 
 use std::sync::Arc;
 
@@ -23,6 +23,7 @@ use flowloom_engine::{Choices, EngineError};
 use super::calls::{Helper, Run};
 use super::fault::Fault;
 use super::memory::PLAIN_ADDRESS;
+use super::run::Helpers;
 use super::{Interpreter, ProgramError};
 use crate::helpers::HelperInfo;
 use crate::op::Size;
@@ -60,10 +61,10 @@ impl Plugin {
     /// Everything that is wrong with it, as [`Interpreter::new`] finds it.
     pub fn new(program: Arc<Program>) -> Result<Plugin, PluginError> {
         let interp = match program.maps.is_empty() {
-            true => Interpreter::with_helpers(program, helpers())?,
+            true => Interpreter::with_helpers(program, Helpers::only(helpers()))?,
             false => Interpreter::new(program)?,
         };
-        Ok(Plugin(interp))
+        Ok(Plugin(interp.with_strict_stack()))
     }
 
     /// Runs it and gives `r0`.
@@ -77,7 +78,7 @@ impl Plugin {
         match self.0.call(&[address, memory.len() as u64], &Choices::seeded(0, 0, 0)) {
             Ok(returned) => Ok(returned.r0),
             Err((_, Fault::Unwound)) => Ok(0),
-            Err((insn, fault)) => Err(self.0.stopped(insn, &fault).into()),
+            Err((at, fault)) => Err(self.0.stopped(at, &fault).into()),
         }
     }
 

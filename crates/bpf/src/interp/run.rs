@@ -1,19 +1,71 @@
 //! The loop that runs instructions.
+//!
+//! ```text
+//!  call f      ──► a frame more; exit goes back behind the call
+//!  call loop   ──► a frame more for the callback; its exit begins the next round, the last one goes behind the call
+//!  tail_call   ──► another program in the same frame; its exit goes where the first one's would have gone
+//! ```
 
 use super::alu;
-use super::calls::{Helper, Run};
+use super::calls::{self, Helper, Run};
 use super::check::Code;
 use super::fault::Fault;
-use super::memory::{MAX_FRAMES, frame_pointer, function_address, map_address, value_address};
+use super::memory::{
+    CONTEXT_ADDRESS, MAX_FRAMES, frame_pointer, function_address, function_at, map_address, value_address,
+};
 use super::trail::Branch;
+use crate::helpers::HELPERS;
+use crate::insn::helper;
+use crate::map_kind::MapKind;
 use crate::op::{AluOp, AtomicOp, Op, Operand, Reg, Size, Width};
 
 /// Checked code, ready to run.
-#[derive(Debug)]
 pub(super) struct Image {
-    pub(super) code: Code,
+    /// The program, then its siblings; `None` for those that cannot be run.
+    pub(super) programs: Vec<Option<Code>>,
     /// The length of each map's values, for addresses inside them.
     pub(super) value_bytes: Vec<u32>,
+    /// What helpers do, by their number.
+    pub(super) helpers: Helpers,
+}
+
+/// Helpers by number.
+pub(super) struct Helpers {
+    helpers: Vec<(i32, Helper)>,
+    /// Whether those are there that change where the program goes on.
+    with_control: bool,
+}
+
+impl Helpers {
+    /// Those of the kernel that Flowloom runs, and its own.
+    pub(super) fn of_packets() -> Helpers {
+        let known = HELPERS.iter().filter_map(|h| Some((h.number, calls::find(h.number)?)));
+        Helpers { helpers: known.collect(), with_control: true }
+    }
+
+    /// These, ascending by number, alone.
+    pub(super) fn only(helpers: Vec<(i32, Helper)>) -> Helpers {
+        Helpers { helpers, with_control: false }
+    }
+
+    pub(super) fn can_call(&self, number: i32) -> bool {
+        self.get(number).is_some() || self.is_control(number)
+    }
+
+    fn is_control(&self, number: i32) -> bool {
+        self.with_control && matches!(number, helper::TAIL_CALL | helper::LOOP | helper::FOR_EACH_MAP_ELEM)
+    }
+
+    fn get(&self, number: i32) -> Option<&Helper> {
+        self.helpers.binary_search_by_key(&number, |(number, _)| *number).ok().map(|at| &self.helpers[at].1)
+    }
+}
+
+/// An instruction: program and slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct At {
+    pub(super) program: usize,
+    pub(super) slot: usize,
 }
 
 /// What a run did, besides its effects.
@@ -26,10 +78,30 @@ pub(super) struct Counters {
 /// The registers that a function finds again after a call.
 struct Caller {
     /// Where it goes on.
-    at: usize,
+    at: At,
     saved: [u64; 4],
     /// Which of them were readable.
     readable: u16,
+    /// For a callback: what calls it again.
+    rounds: Option<Rounds>,
+}
+
+/// A helper that calls a function of the program again and again.
+struct Rounds {
+    callback: At,
+    /// How many rounds have begun.
+    begun: u64,
+    over: Over,
+    /// What every round gets besides.
+    context: u64,
+}
+
+/// What the rounds go over.
+enum Over {
+    /// Numbers up to this one.
+    Numbers(u64),
+    /// These keys of a map, in this order.
+    Entries { map: usize, keys: Vec<Vec<u8>> },
 }
 
 /// `r6` to `r9`.
@@ -39,6 +111,14 @@ const SPOILT: u16 = 0b11_1110;
 const FP: usize = 10;
 /// So many `may_goto` go on, then they jump, as in the kernel.
 const MOST_ROUNDS: u32 = 8 << 20;
+/// The most rounds of `loop`.
+const MOST_LOOPS: u32 = 8 << 20;
+/// The most tail calls of a packet.
+const MOST_TAIL_CALLS: u32 = 33;
+/// -EINVAL
+const INVALID: u64 = -22i64 as u64;
+/// -E2BIG
+const TOO_BIG: u64 = -7i64 as u64;
 
 struct Registers {
     values: [u64; 16],
@@ -46,6 +126,7 @@ struct Registers {
     readable: u16,
     /// How often `may_goto` has gone on.
     rounds: u32,
+    tail_calls: u32,
 }
 
 impl Registers {
@@ -72,8 +153,8 @@ impl Registers {
     }
 }
 
-fn target(at: usize, distance: i64) -> usize {
-    (at as i64 + 1 + distance) as usize
+fn target(at: At, distance: i64) -> At {
+    At { slot: (at.slot as i64 + 1 + distance) as usize, ..at }
 }
 
 /// Runs the program from its first instruction to its last `exit` and gives `r0`; a fault comes with its instruction.
@@ -83,29 +164,29 @@ pub(super) fn run(
     image: &Image,
     run: &mut Run<'_>,
     arguments: &[u64],
-    helpers: &[(i32, Helper)],
     budget: u64,
     counters: &mut Counters,
-    mut visit: impl FnMut(usize),
-) -> Result<u64, (usize, Fault)> {
-    let mut regs = Registers { values: [0; 16], readable: 0, rounds: 0 };
+    mut visit: impl FnMut(At),
+) -> Result<u64, (At, Fault)> {
+    let mut regs = Registers { values: [0; 16], readable: 0, rounds: 0, tail_calls: 0 };
     for (number, &argument) in (1..=5).filter_map(Reg::new).zip(arguments) {
         regs.set(number, argument);
     }
     regs.set(Reg::FP, frame_pointer(0));
     let mut callers: Vec<Caller> = Vec::new();
-    let mut at = 0;
+    let mut at = At { program: 0, slot: 0 };
     let mut executed = 0;
     let result = loop {
-        let Some(Some(op)) = image.code.get(at) else { break Err(Fault::Unchecked) };
+        let code = image.programs.get(at.program).and_then(Option::as_ref);
+        let Some(Some(op)) = code.and_then(|code| code.get(at.slot)) else { break Err(Fault::Unchecked) };
         if executed == budget {
             break Err(Fault::Budget { limit: budget });
         }
         executed += 1;
         visit(at);
-        match step(image, run, helpers, &mut regs, &mut callers, at, *op, &mut counters.calls) {
+        match step(image, run, &mut regs, &mut callers, at, *op, &mut counters.calls) {
             Ok(Next::At(next)) => at = next,
-            Ok(Next::End(r0)) => break Ok(r0),
+            Ok(Next::End(r0)) => break end(run, r0),
             Err(fault) => break Err(fault),
         }
     };
@@ -113,23 +194,33 @@ pub(super) fn run(
     result.map_err(|fault| (at, fault))
 }
 
+/// What a program must have given back when it ends.
+fn end(run: &Run<'_>, r0: u64) -> Result<u64, Fault> {
+    match run.locked {
+        Some(map) => Err(Fault::Lock { map: run.memory.maps[map].def().name.clone(), what: "it is held at the end" }),
+        None if run.memory.rings.is_any_reserved() => {
+            Err(Fault::Unreleased { what: "a record that was reserved, but neither submitted nor discarded" })
+        }
+        None => Ok(r0),
+    }
+}
+
 enum Next {
-    At(usize),
+    At(At),
     End(u64),
 }
 
 #[inline(always)]
-#[allow(clippy::too_many_arguments, reason = "the state of the loop, in registers where the compiler sees fit")]
 fn step(
     image: &Image,
     run: &mut Run<'_>,
-    helpers: &[(i32, Helper)],
     regs: &mut Registers,
     callers: &mut Vec<Caller>,
-    at: usize,
+    at: At,
     op: Op,
     calls: &mut u64,
 ) -> Result<Next, Fault> {
+    let after = |slots: usize| At { slot: at.slot + slots, ..at };
     match op {
         Op::Alu { width, op: AluOp::Mov, dst, src } => {
             let value = regs.operand(src)?;
@@ -170,20 +261,20 @@ fn step(
         Op::Atomic { op, size, base, off, src } => atomic(run, regs, op, size, base, off, src)?,
         Op::LoadImm { dst, value } => {
             regs.set(dst, value);
-            return Ok(Next::At(at + 2));
+            return Ok(Next::At(after(2)));
         }
         Op::LoadMap { dst, map } => {
             regs.set(dst, map_address(map as usize));
-            return Ok(Next::At(at + 2));
+            return Ok(Next::At(after(2)));
         }
         Op::LoadMapValue { dst, map, off } => {
             let size = image.value_bytes.get(map as usize).ok_or(Fault::Unchecked)?;
             regs.set(dst, value_address(map as usize, *size, 0, off));
-            return Ok(Next::At(at + 2));
+            return Ok(Next::At(after(2)));
         }
         Op::LoadFunc { dst, distance } => {
-            regs.set(dst, function_address(target(at, distance.into())));
-            return Ok(Next::At(at + 2));
+            regs.set(dst, function_address(at.program, target(at, distance.into()).slot));
+            return Ok(Next::At(after(2)));
         }
         Op::Jump { off } => return Ok(Next::At(target(at, off.into()))),
         Op::JumpLong { distance } => return Ok(Next::At(target(at, distance.into()))),
@@ -193,8 +284,8 @@ fn step(
                 Width::W64 => (alu::holds64(cond, a, b), (a, b)),
                 Width::W32 => (alu::holds32(cond, a as u32, b as u32), (a as u32 as u64, b as u32 as u64)),
             };
-            if let Some(trail) = &mut run.trail {
-                trail.branch(Branch { insn: at, operands, taken: holds });
+            if let Some(trail) = run.trail.as_mut().filter(|_| at.program == 0) {
+                trail.branch(Branch { insn: at.slot, operands, taken: holds });
             }
             if holds {
                 return Ok(Next::At(target(at, off.into())));
@@ -208,28 +299,27 @@ fn step(
         }
         Op::Call { helper } => {
             *calls += 1;
-            call(run, regs, helpers, helper)?;
+            return call(image, run, regs, callers, at, helper).map(Next::At);
         }
         Op::CallLocal { distance } => {
-            if callers.len() + 1 >= MAX_FRAMES {
-                return Err(Fault::Depth { limit: MAX_FRAMES });
-            }
-            let mut saved = [0; 4];
-            saved.copy_from_slice(&regs.values[6..FP]);
-            callers.push(Caller { at: at + 1, saved, readable: regs.readable & SAVED });
+            let readable = regs.readable & SPOILT;
+            enter(run, regs, callers, after(1), None)?;
             // A function finds its arguments and its own stack, and nothing else.
-            regs.readable &= SPOILT;
-            run.memory.enter(callers.len());
-            regs.set(Reg::FP, frame_pointer(callers.len()));
+            regs.readable |= readable;
             return Ok(Next::At(target(at, distance.into())));
         }
         Op::Exit => {
-            let Some(caller) = callers.pop() else { return regs.get(Reg::R0).map(Next::End) };
+            let Some(mut caller) = callers.pop() else { return regs.get(Reg::R0).map(Next::End) };
+            let rounds = caller.rounds.take();
+            let returned = if rounds.is_some() { regs.get(Reg::R0)? } else { 0 };
             regs.values[6..FP].copy_from_slice(&caller.saved);
             regs.readable = regs.readable & 1 | caller.readable;
             run.memory.leave(callers.len());
             regs.set(Reg::FP, frame_pointer(callers.len()));
-            return Ok(Next::At(caller.at));
+            return match rounds {
+                None => Ok(Next::At(caller.at)),
+                Some(rounds) => round(run, regs, callers, caller.at, rounds, returned != 0).map(Next::At),
+            };
         }
         Op::LoadPacket { .. }
         | Op::LoadVar { .. }
@@ -237,19 +327,174 @@ fn step(
         | Op::LoadMapIdxValue { .. }
         | Op::CallKfunc { .. } => return Err(Fault::Unchecked),
     }
-    Ok(Next::At(at + 1))
+    Ok(Next::At(after(1)))
 }
 
-fn call(run: &mut Run<'_>, regs: &mut Registers, helpers: &[(i32, Helper)], number: i32) -> Result<(), Fault> {
-    let Some((_, helper)) = helpers.iter().find(|h| h.0 == number) else { return Err(Fault::Unchecked) };
+/// Begins a function: its caller goes on at `back`.
+fn enter(
+    run: &mut Run<'_>,
+    regs: &mut Registers,
+    callers: &mut Vec<Caller>,
+    back: At,
+    rounds: Option<Rounds>,
+) -> Result<(), Fault> {
+    if callers.len() + 1 >= MAX_FRAMES {
+        return Err(Fault::Depth { limit: MAX_FRAMES });
+    }
+    let mut saved = [0; 4];
+    saved.copy_from_slice(&regs.values[6..FP]);
+    callers.push(Caller { at: back, saved, readable: regs.readable & SAVED, rounds });
+    regs.readable = 0;
+    run.memory.enter(callers.len());
+    regs.set(Reg::FP, frame_pointer(callers.len()));
+    Ok(())
+}
+
+/// Calls a helper; where the program goes on.
+fn call(
+    image: &Image,
+    run: &mut Run<'_>,
+    regs: &mut Registers,
+    callers: &mut Vec<Caller>,
+    at: At,
+    number: i32,
+) -> Result<At, Fault> {
+    let back = At { slot: at.slot + 1, ..at };
+    if let Some(map) = run.locked.filter(|_| number != helper::SPIN_UNLOCK) {
+        let helper = crate::helpers::name_of(number).unwrap_or_default();
+        return Err(Fault::Locked { helper, map: run.memory.maps[map].def().name.clone() });
+    }
+    if image.helpers.is_control(number) {
+        return match number {
+            helper::TAIL_CALL => tail_call(image, run, regs, callers.len(), back),
+            helper::LOOP => begin_loop(run, regs, callers, back),
+            _ => begin_for_each(run, regs, callers, back),
+        };
+    }
+    let helper = image.helpers.get(number).ok_or(Fault::Unchecked)?;
     let mut args = [0; 5];
-    for (arg, number) in args.iter_mut().zip(1..).take(helper.info.args) {
-        *arg = regs.get(Reg::new(number).ok_or(Fault::Unchecked)?)?;
+    for (arg, number) in args.iter_mut().zip(1..) {
+        let register = Reg::new(number).ok_or(Fault::Unchecked)?;
+        *arg = match usize::from(number) <= helper.info.args {
+            true => regs.get(register)?,
+            false => regs.get(register).unwrap_or(0),
+        };
     }
     let result = (helper.run)(run, args)?;
+    give(regs, result);
+    Ok(back)
+}
+
+/// What a helper leaves: its result, and nothing in the registers of its arguments.
+fn give(regs: &mut Registers, result: u64) {
     regs.readable &= !SPOILT;
     regs.set(Reg::R0, result);
-    Ok(())
+}
+
+fn argument(regs: &Registers, number: u8) -> Result<u64, Fault> {
+    regs.get(Reg::new(number).ok_or(Fault::Unchecked)?)
+}
+
+/// Goes on in another program, or behind the call where there is none; then nothing is returned.
+fn tail_call(image: &Image, run: &mut Run<'_>, regs: &mut Registers, frame: usize, back: At) -> Result<At, Fault> {
+    run.context("tail_call", argument(regs, 1)?)?;
+    let map = run.map_of("tail_call", argument(regs, 2)?, "a map of programs", |kind| kind == MapKind::ProgArray)?;
+    let index = argument(regs, 3)? as u32;
+    let sibling = run.memory.maps[map].member(&index.to_le_bytes());
+    let program = sibling.map(|sibling| sibling as usize + 1);
+    let code = program.and_then(|program| image.programs.get(program)?.as_ref());
+    let (Some(program), Some(_), true) = (program, code, regs.tail_calls < MOST_TAIL_CALLS) else {
+        regs.readable &= !(SPOILT | 1);
+        return Ok(back);
+    };
+    regs.tail_calls += 1;
+    regs.readable = 0;
+    regs.set(Reg::R1, CONTEXT_ADDRESS);
+    regs.set(Reg::FP, frame_pointer(frame));
+    run.memory.enter(frame);
+    Ok(At { program, slot: 0 })
+}
+
+/// The callback that an argument names.
+fn callback(regs: &Registers, helper: &'static str) -> Result<At, Fault> {
+    let address = argument(regs, 2)?;
+    let found = || format!("0x{address:x}");
+    let (program, slot) = function_at(address).ok_or_else(|| Fault::Argument {
+        helper,
+        argument: 2,
+        found: found(),
+        expected: "the address of a function of the program",
+    })?;
+    Ok(At { program, slot })
+}
+
+/// `loop(rounds, callback, context, flags)`
+fn begin_loop(run: &mut Run<'_>, regs: &mut Registers, callers: &mut Vec<Caller>, back: At) -> Result<At, Fault> {
+    let (count, flags) = (argument(regs, 1)? as u32, argument(regs, 4)?);
+    let (callback, context) = (callback(regs, "loop")?, argument(regs, 3)?);
+    let refused = match (flags, count) {
+        (0, ..=MOST_LOOPS) => None,
+        (0, _) => Some(TOO_BIG),
+        _ => Some(INVALID),
+    };
+    if let Some(error) = refused {
+        give(regs, error);
+        return Ok(back);
+    }
+    let rounds = Rounds { callback, begun: 0, over: Over::Numbers(count.into()), context };
+    round(run, regs, callers, back, rounds, false)
+}
+
+/// `for_each_map_elem(map, callback, context, flags)`: entries of a hash table come by ascending key, as bytes.
+fn begin_for_each(run: &mut Run<'_>, regs: &mut Registers, callers: &mut Vec<Caller>, back: At) -> Result<At, Fault> {
+    let fits = |kind: MapKind| kind.has_values() && kind != MapKind::LpmTrie;
+    let map = run.map_of("for_each_map_elem", argument(regs, 1)?, "a hash or an array", fits)?;
+    let (callback, context) = (callback(regs, "for_each_map_elem")?, argument(regs, 3)?);
+    if argument(regs, 4)? != 0 {
+        give(regs, INVALID);
+        return Ok(back);
+    }
+    let over = Over::Entries { map, keys: run.memory.maps[map].keys() };
+    round(run, regs, callers, back, Rounds { callback, begun: 0, over, context }, false)
+}
+
+/// Begins the next round, or goes behind the call with how many there were.
+fn round(
+    run: &mut Run<'_>,
+    regs: &mut Registers,
+    callers: &mut Vec<Caller>,
+    back: At,
+    mut rounds: Rounds,
+    stop: bool,
+) -> Result<At, Fault> {
+    let frame = callers.len() + 1;
+    let (callback, context, number) = (rounds.callback, rounds.context, rounds.begun);
+    let args = match &rounds.over {
+        _ if stop => None,
+        Over::Numbers(count) => (number < *count).then_some([number, context, 0, 0]),
+        Over::Entries { map, keys } => loop {
+            let Some(key) = keys.get(rounds.begun as usize) else { break None };
+            let value_bytes = run.memory.maps[*map].def().value_bytes;
+            // A callback may have deleted it meanwhile.
+            let Some(cell) = run.memory.maps[*map].lookup(key, run.choices.cpu) else {
+                rounds.begun += 1;
+                continue;
+            };
+            let key = run.memory.show_key(frame, key.clone());
+            break Some([map_address(*map), key, value_address(*map, value_bytes, cell, 0), context]);
+        },
+    };
+    let Some(args) = args else {
+        give(regs, rounds.begun);
+        return Ok(back);
+    };
+    rounds.begun += 1;
+    let count = if matches!(rounds.over, Over::Numbers(_)) { 2 } else { 4 };
+    enter(run, regs, callers, back, Some(rounds))?;
+    for (number, value) in (1..).zip(args).take(count) {
+        regs.set(Reg::new(number).ok_or(Fault::Unchecked)?, value);
+    }
+    Ok(callback)
 }
 
 fn atomic(

@@ -43,7 +43,7 @@ fn program(text: &str) -> Program {
 }
 
 fn interp(text: &str) -> Interpreter {
-    Interpreter::new(Arc::new(program(text))).unwrap_or_else(|error| panic!("{error}\n{text}"))
+    Interpreter::new(Arc::new(program(text))).unwrap_or_else(|error| panic!("{error}\n{text}")).with_strict_stack()
 }
 
 impl Interpreter {

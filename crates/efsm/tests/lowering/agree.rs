@@ -50,7 +50,7 @@ fn held(engine: &mut dyn Datapath) -> usize {
 pub(crate) fn agree(function: &Arc<Function>, steps: &[Step], sweep_ns: u64, start: Option<&Snapshot>) -> Coverage {
     let engine = |lowered: Result<Program, LowerError>| {
         let program = lowered.unwrap_or_else(|e| panic!("{e}\n{}", text(function)));
-        Interpreter::new(Arc::new(program)).unwrap_or_else(|e| panic!("{e}\n{}", text(function)))
+        Interpreter::new(Arc::new(program)).unwrap_or_else(|e| panic!("{e}\n{}", text(function))).with_strict_stack()
     };
     let [mut without, mut with] =
         [false, true].map(|counters| engine(lower(function, &LowerOptions { counters, ..LowerOptions::default() })));

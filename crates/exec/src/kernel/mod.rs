@@ -14,6 +14,7 @@
 //! the kernel takes on a device too.
 
 mod available;
+mod events;
 pub(crate) mod load;
 pub(crate) mod shadow;
 pub(crate) mod state;
@@ -28,6 +29,7 @@ use flowloom_engine::{
 };
 
 pub use available::Reason;
+use events::Events;
 use load::Maps;
 use shadow::Inside;
 use state::KernelMap;
@@ -58,6 +60,7 @@ pub struct KernelEngine {
     program: RawProgram,
     inside: Inside,
     maps: Vec<KernelMap>,
+    events: Events,
     ports: Ports,
     /// CPUs that packets run on, where that matters.
     cpus: Option<u32>,
@@ -113,8 +116,14 @@ impl KernelEngine {
         state::begin(&mut maps, &mut inside).map_err(ExecError::State)?;
         let by_cpu = |kind: MapKind| kind.is_per_cpu() || kind == MapKind::PerfEventArray;
         let cpus = inside.program.maps.iter().any(|def| by_cpu(def.kind)).then_some(1);
+        let events = Events::open(&inside.program, &inside.created, 1);
+        let events = events.map_err(|source| ExecError::Load {
+            program: inside.program.name.clone(),
+            action: "open buffers for events".to_owned(),
+            source,
+        })?;
         let (ports, output) = (Ports::default(), vec![0; OUTPUT_BYTES]);
-        Ok(KernelEngine { program: raw_program, inside, maps, ports, cpus, output })
+        Ok(KernelEngine { program: raw_program, inside, maps, events, ports, cpus, output })
     }
 
     /// The engine with a state of so many CPUs, from the first.
@@ -129,6 +138,8 @@ impl KernelEngine {
         }
         self.maps.iter_mut().for_each(|map| map.count_cpus(cpus));
         self.cpus = self.cpus.map(|_| cpus);
+        let opened = Events::open(&self.inside.program, &self.inside.created, cpus);
+        self.events = opened.map_err(|e| system("open buffers for events", e))?;
         Ok(self)
     }
 
@@ -203,6 +214,10 @@ impl Datapath for KernelEngine {
         drop(pinned);
         let result = result.map_err(|e| system("run the program", e))?;
         let record = self.record()?;
+        let mut events = Vec::new();
+        if !self.events.is_empty() {
+            events = self.events.take(&self.inside.plan, record.as_ref(), self.inside.record.as_ref())?;
+        }
         let verdict = Verdict::from_number(result.verdict);
         let (verdict, ports) = match verdict {
             Verdict::Pass | Verdict::Tx => (verdict, vec![packet.port]),
@@ -218,14 +233,14 @@ impl Datapath for KernelEngine {
             Verdict::Aborted | Verdict::Drop => (verdict, Vec::new()),
         };
         if ports.is_empty() {
-            return Ok(Outcome::gone(verdict));
+            return Ok(Outcome { verdict, outputs: Vec::new(), events });
         }
         let bytes = self.output.get(..result.bytes).ok_or_else(|| {
             let message = format!("the packet is {} bytes, expected at most {OUTPUT_BYTES}", result.bytes);
             system("read the packet", io::Error::new(io::ErrorKind::InvalidData, message))
         })?;
         let outputs = ports.into_iter().map(|port| Output { port, bytes: bytes.to_vec() }).collect();
-        Ok(Outcome { verdict, outputs, events: Vec::new() })
+        Ok(Outcome { verdict, outputs, events })
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {

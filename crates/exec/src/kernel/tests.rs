@@ -14,6 +14,7 @@ mod instructions;
 use crate::rewrite::RewriteError;
 use crate::testcode::*;
 
+mod events;
 mod maps;
 mod shadows;
 

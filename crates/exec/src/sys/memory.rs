@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A mapping of a file of the kernel's.
 #[derive(Debug)]
@@ -14,6 +15,12 @@ pub(crate) struct Memory {
 
 // SAFETY: the mapping is of the process, and this is the only handle on it.
 unsafe impl Send for Memory {}
+
+/// Length of a page.
+pub(crate) fn page_bytes() -> usize {
+    // SAFETY: takes no addresses.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
 
 impl Memory {
     /// Maps `bytes` bytes of `fd`, from `offset` on, which is a whole number of pages.
@@ -63,6 +70,35 @@ impl Memory {
         }
         // SAFETY: inside of the mapping, which can be written, and `data` is other memory.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.start.as_ptr().add(at), data.len()) };
+        Ok(())
+    }
+
+    fn word(&self, at: usize) -> io::Result<&AtomicU64> {
+        self.check(at, 8)?;
+        if !at.is_multiple_of(8) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("a word at {at}")));
+        }
+        // SAFETY: eight bytes of the mapping, which begins with a page, at a multiple of eight.
+        Ok(unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) })
+    }
+
+    /// The word at `at`; what the kernel wrote before it is seen afterwards.
+    ///
+    /// # Errors
+    /// It is not in the mapping, or not at a multiple of eight.
+    pub(crate) fn load(&self, at: usize) -> io::Result<u64> {
+        Ok(self.word(at)?.load(Ordering::Acquire))
+    }
+
+    /// Sets the word at `at`, after all that was read before.
+    ///
+    /// # Errors
+    /// As for [`Memory::load`]; or the mapping is read only.
+    pub(crate) fn store(&mut self, at: usize, value: u64) -> io::Result<()> {
+        if !self.writable {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        self.word(at)?.store(value, Ordering::Release);
         Ok(())
     }
 }

@@ -6,6 +6,7 @@
 //!  object   what runs in the kernel, by ids  netlink  interfaces
 //!  ethtool  offloads and queues of interfaces  signal  waiting for time and signals
 //!  memory   memory shared with the kernel    cpu      which processor a thread runs on
+//!  perf, ring  events that programs write
 //! ```
 #![allow(unsafe_code)]
 
@@ -16,7 +17,9 @@ mod map;
 pub(crate) mod memory;
 pub(crate) mod netlink;
 pub(crate) mod object;
+pub(crate) mod perf;
 pub(crate) mod program;
+pub(crate) mod ring;
 mod signal;
 
 use std::io;

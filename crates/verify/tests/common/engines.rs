@@ -33,7 +33,7 @@ pub type Engine = Result<Box<dyn Datapath>, String>;
 
 /// The engines beside the reference machine, by name; an engine that does not take the program says why.
 pub fn targets(program: &Program, with_kernel: bool) -> Vec<(&'static str, Engine)> {
-    let interpreter = Interpreter::new(Arc::new(program.clone()));
+    let interpreter = Interpreter::new(Arc::new(program.clone())).map(Interpreter::with_strict_stack);
     let mut targets: Vec<(&'static str, Engine)> =
         vec![("interp", interpreter.map(|i| Box::new(i) as Box<dyn Datapath>).map_err(|e| e.to_string()))];
     if with_kernel {

@@ -14,9 +14,11 @@ mod lines;
 mod share;
 mod target;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::MAX_SLOTS;
+use super::adapt::{self, Adapter, Kernel};
 use super::code;
 use super::container::{Budget, Container};
 use super::externs::{Extern, externs};
@@ -24,7 +26,7 @@ use super::maps::Maps;
 use super::read::{ReadFault, Refused};
 use crate::btf::{Btf, CoreRecord, Ext, FuncRecord, LineRecord, Type};
 use crate::insn::{Insn, call, class, imm64, jmp};
-use crate::lack::{Lack, Want};
+use crate::lack::Lack;
 use crate::program::Program;
 use crate::program_kind::ProgramKind;
 use functions::{Function, functions, roots};
@@ -50,6 +52,7 @@ pub(super) struct Linker<'a> {
     types: HashMap<(&'a [u8], u32), FuncRecord>,
     /// Adaptations by section name and byte offset.
     adaptations: BTreeMap<(&'a [u8], u32), CoreRecord>,
+    adapter: RefCell<Adapter<'a>>,
 }
 
 /// A program before it gets its maps: loads name those of the object.
@@ -64,6 +67,7 @@ impl<'a> Linker<'a> {
         btf: Option<&'a Btf>,
         ext: &Ext,
         maps: &'a Maps,
+        kernel: &'a Kernel<'a>,
     ) -> Result<Linker<'a>, ReadFault> {
         let (functions, broken) = functions(container);
         let mut by_place = HashMap::new();
@@ -84,7 +88,8 @@ impl<'a> Linker<'a> {
             }
         }
         let externs = externs(btf)?;
-        Ok(Linker { container, btf, maps, externs, functions, broken, by_place, lines, types, adaptations })
+        let adapter = RefCell::new(Adapter::new(kernel));
+        Ok(Linker { container, btf, maps, externs, functions, broken, by_place, lines, types, adaptations, adapter })
     }
 
     /// All programs of the object, and those that cannot be linked.
@@ -153,7 +158,7 @@ impl<'a> Linker<'a> {
         };
         for piece in &pieces {
             let base = program.insns.len();
-            let insns = self.relocated(*piece, &starts, &mut program.lacks)?;
+            let insns = self.relocated(*piece, &starts, &mut program)?;
             program.insns.extend(insns);
             self.lines_of(*piece, base, &mut program.lines, budget)?;
         }
@@ -211,7 +216,7 @@ impl<'a> Linker<'a> {
         &self,
         number: usize,
         starts: &BTreeMap<usize, usize>,
-        lacks: &mut Vec<Lack>,
+        program: &mut Program,
     ) -> Result<Vec<Insn>, ReadFault> {
         let function = &self.functions[number];
         let original = self.insns(number);
@@ -251,11 +256,11 @@ impl<'a> Linker<'a> {
                 }
                 Target::Lack(want) if insn.is_wide() => {
                     (insns[at].src, insns[at].imm, insns[at + 1].imm) = (imm64::VAR, 0, 0);
-                    lacks.push(Lack { insn: base + at, want });
+                    program.lacks.push(Lack { insn: base + at, want });
                 }
                 Target::Lack(want) if insn.code == class::JMP | jmp::CALL => {
                     insns[at] = Insn { code: insn.code, src: call::KFUNC, ..Insn::default() };
-                    lacks.push(Lack { insn: base + at, want });
+                    program.lacks.push(Lack { insn: base + at, want });
                 }
                 Target::Value(..) | Target::Zero | Target::Lack(_) => {
                     let why = "relocation against a name of somebody else at an instruction that is neither a 64-bit load \
@@ -264,7 +269,7 @@ impl<'a> Linker<'a> {
                 }
             }
         }
-        self.adapt(number, base, &mut insns, lacks)?;
+        self.adapt(number, base, &mut insns, program)?;
         let here = self.container.relocations_in(function.section, function.start * 8, function.end() * 8);
         let here: Vec<usize> = here.map(|(offset, _)| (offset / 8 - function.start) as usize).collect();
         if used != here.len() {
@@ -276,7 +281,7 @@ impl<'a> Linker<'a> {
     }
 
     /// Adapts the function's instructions, which begin at slot `base` of the program, to the types of a kernel.
-    fn adapt(&self, number: usize, base: usize, insns: &mut [Insn], lacks: &mut Vec<Lack>) -> Result<(), ReadFault> {
+    fn adapt(&self, number: usize, base: usize, insns: &mut [Insn], program: &mut Program) -> Result<(), ReadFault> {
         let function = &self.functions[number];
         let section = self.container.sections[function.section].name.as_bytes();
         let from = u32::try_from(function.start * 8).unwrap_or(u32::MAX);
@@ -285,14 +290,31 @@ impl<'a> Linker<'a> {
         if wanted.peek().is_none() {
             return Ok(());
         }
+        let Some(btf) = self.btf else { return Ok(()) };
         let firsts: HashSet<usize> = code::instructions(insns).map(|(at, _)| at).collect();
-        for ((_, offset), _record) in wanted {
+        let mut adapter = self.adapter.borrow_mut();
+        for ((_, offset), record) in wanted {
             let at = ((offset - from) / 8) as usize;
             if !offset.is_multiple_of(8) || !firsts.contains(&at) {
                 return Err(self.fault(number, at, "adaptation of something that is no instruction".to_owned()));
             }
-            let (what, why) = ("a field".to_owned(), "no types".to_owned());
-            lacks.push(Lack { insn: base + at, want: Want::Adaptation { what, why } });
+            let answer = adapter.answer(btf, *record);
+            let answer = answer.map_err(|fault| fault.of_object().unwrap_or_else(|why| self.fault(number, at, why)))?;
+            let want = match answer {
+                Ok(answer) => match adapt::put(insns, at, &answer) {
+                    Ok(()) => None,
+                    Err(Some(why)) => return Err(self.fault(number, at, why)),
+                    Err(None) => Some(adapter.misfit(btf, *record)),
+                },
+                Err(want) => Some(want),
+            };
+            match want {
+                None => program.adapted += 1,
+                Some(want) => {
+                    adapt::poison(insns, at);
+                    program.lacks.push(Lack { insn: base + at, want });
+                }
+            }
         }
         Ok(())
     }

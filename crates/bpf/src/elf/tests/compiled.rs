@@ -40,9 +40,14 @@ fn compile(compiler: &str, scratch: &Scratch, stem: &str, source: &str) -> Resul
 }
 
 pub(super) fn compiled(test: &str, source: &str) -> Option<(Scratch, Vec<u8>)> {
+    compiled_as(test, &format!("{HEAD}{source}"))
+}
+
+/// The object of a whole source.
+pub(in crate::elf) fn compiled_as(test: &str, source: &str) -> Option<(Scratch, Vec<u8>)> {
     let scratch = Scratch::new();
     let compiler = clang(test, &scratch)?;
-    let bytes = compile(compiler, &scratch, "program", &format!("{HEAD}{source}")).unwrap_or_else(|e| panic!("{e}"));
+    let bytes = compile(compiler, &scratch, "program", source).unwrap_or_else(|e| panic!("{e}"));
     Some((scratch, bytes))
 }
 

@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod asks;
-mod compiled;
+pub(super) mod compiled;
 mod hostile;
 mod loading;
 mod random;
 mod roundtrip;
 pub(super) mod samples;
-mod scratch;
+pub(super) mod scratch;

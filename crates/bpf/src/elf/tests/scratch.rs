@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use flowloom_testkit::skip;
 
 /// A private directory, removed with what is in it; a BPF file system may be mounted on `bpf` below it.
-pub(super) struct Scratch {
+pub(in crate::elf) struct Scratch {
     path: PathBuf,
     mounted: bool,
 }

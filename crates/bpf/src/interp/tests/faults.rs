@@ -195,10 +195,13 @@ fn helpers_with_wrong_arguments() {
             "r2 = r1\nr1 = map[hash] ll\ncall 1\nexit",
             "4-byte read at byte 0 of the context, expected a 4-byte read of a field of `struct xdp_md`",
         ),
-        ("r1 = map[hash] ll\nr2 = 0\nr3 = 0\ncall 51\nexit", "`redirect_map` on map `hash`, expected a devmap"),
+        (
+            "r1 = map[hash] ll\nr2 = 0\nr3 = 0\ncall 51\nexit",
+            "`redirect_map` on map `hash`, expected a devmap or CPU map",
+        ),
         (
             "*(u64 *)(r10 - 8) = 0\nr2 = r10\nr2 += -8\nr3 = r2\nr4 = 0\nr1 = map[ports] ll\ncall 2\nexit",
-            "`map_update_elem` on map `ports`, expected a hash or an array",
+            "`map_update_elem` on map `ports`, expected one with values",
         ),
         (
             "*(u64 *)(r10 - 8) = 0\nr2 = r10\nr2 += -8\nr3 = r2\nr4 = 0\nr1 = map[.rodata] ll\ncall 2\nexit",

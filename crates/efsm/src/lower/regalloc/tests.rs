@@ -338,7 +338,7 @@ fn allocated_code_does_what_virtual_code_does() {
             ..MapDef::default()
         };
         let program = Program { section: "xdp".to_owned(), insns, maps: vec![map], ..Program::default() };
-        let mut interp = Interpreter::new(Arc::new(program)).expect("code is well formed");
+        let mut interp = Interpreter::new(Arc::new(program)).expect("code is well formed").with_strict_stack();
         for round in 0..3 {
             let bytes = rng.bytes(PACKET_BYTES);
             let choices = Choices::seeded(rng.next_u64(), 7, round);

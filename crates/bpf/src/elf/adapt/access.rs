@@ -1,0 +1,215 @@
+//! What a record asks of the object's own types.
+
+use crate::btf::{Btf, BtfError, CoreRecord, Type, TypeId};
+
+/// Longest access; the kernel's libraries take 64.
+const MAX_STEPS: usize = 64;
+
+/// What is asked for [Linux uapi/bpf.h, `enum bpf_core_relo_kind`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    FieldOffset,
+    FieldSize,
+    FieldExists,
+    FieldSigned,
+    FieldLeftShift,
+    FieldRightShift,
+    TypeIdLocal,
+    TypeIdTarget,
+    TypeExists,
+    TypeSize,
+    ValueExists,
+    Value,
+    TypeMatches,
+}
+
+impl Kind {
+    const ALL: [Kind; 13] = [
+        Kind::FieldOffset,
+        Kind::FieldSize,
+        Kind::FieldExists,
+        Kind::FieldSigned,
+        Kind::FieldLeftShift,
+        Kind::FieldRightShift,
+        Kind::TypeIdLocal,
+        Kind::TypeIdTarget,
+        Kind::TypeExists,
+        Kind::TypeSize,
+        Kind::ValueExists,
+        Kind::Value,
+        Kind::TypeMatches,
+    ];
+
+    fn from_number(number: u32) -> Option<Kind> {
+        Kind::ALL.get(number as usize).copied()
+    }
+
+    /// Whether it asks if something is there.
+    pub(super) fn is_question(self) -> bool {
+        matches!(self, Kind::FieldExists | Kind::TypeExists | Kind::ValueExists | Kind::TypeMatches)
+    }
+
+    pub(super) fn is_of_type(self) -> bool {
+        use Kind::{TypeExists, TypeIdLocal, TypeIdTarget, TypeMatches, TypeSize};
+        matches!(self, TypeIdLocal | TypeIdTarget | TypeExists | TypeSize | TypeMatches)
+    }
+
+    pub(super) fn is_of_value(self) -> bool {
+        matches!(self, Kind::Value | Kind::ValueExists)
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Kind::FieldOffset => "offset of",
+            Kind::FieldSize => "size of",
+            Kind::FieldExists | Kind::TypeExists | Kind::ValueExists => "existence of",
+            Kind::FieldSigned => "sign of",
+            Kind::FieldLeftShift | Kind::FieldRightShift => "place of the bits of",
+            Kind::TypeIdLocal | Kind::TypeIdTarget => "number of type",
+            Kind::TypeSize => "size of type",
+            Kind::Value => "value of",
+            Kind::TypeMatches => "shape of type",
+        }
+    }
+}
+
+/// One step from a type to a part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The element of this number; of the whole for the first step.
+    Element(u32),
+    /// The member of this number of the structure or union.
+    Member { of: TypeId, index: usize },
+}
+
+/// An access that has been followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Access {
+    pub(super) kind: Kind,
+    pub(super) root: TypeId,
+    /// Steps through what has names, and through arrays; the first is that of the whole.
+    pub(super) steps: Vec<Step>,
+    /// What the last step leads to.
+    pub(super) leaf: TypeId,
+    pub(super) offset_bits: u64,
+    /// For a value: its number in the enumeration.
+    pub(super) value: usize,
+}
+
+/// Why an access cannot be followed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(in crate::elf) enum AccessFault {
+    #[error("adaptation of unknown kind {0}")]
+    Kind(u32),
+    #[error("adaptation with access `{text}` to type {of}: {why}")]
+    Path { text: String, of: u32, why: &'static str },
+    #[error(transparent)]
+    Btf(#[from] BtfError),
+}
+
+impl Access {
+    /// Follows the access of a record.
+    pub(super) fn read(btf: &Btf, record: CoreRecord) -> Result<Access, AccessFault> {
+        let kind = Kind::from_number(record.kind).ok_or(AccessFault::Kind(record.kind))?;
+        let text = btf.name(record.access)?;
+        let fail = |why| AccessFault::Path { text: text.chars().take(80).collect(), of: record.of.0, why };
+        let mut numbers = Vec::new();
+        for part in text.split(':') {
+            if numbers.len() >= MAX_STEPS {
+                return Err(fail("it has more than 64 steps"));
+            }
+            numbers.push(part.parse::<u32>().map_err(|_| fail("expected numbers between colons"))?);
+        }
+        let (&first, rest) = numbers.split_first().ok_or_else(|| fail("it is empty"))?;
+        let mut out = Access {
+            kind,
+            root: record.of,
+            steps: vec![Step::Element(first)],
+            leaf: record.of,
+            offset_bits: 0,
+            value: 0,
+        };
+        if kind.is_of_type() {
+            return if first == 0 && rest.is_empty() { Ok(out) } else { Err(fail("expected `0` for a type")) };
+        }
+        let resolved = btf.resolve(record.of)?;
+        if kind.is_of_value() {
+            let count = match btf.get(resolved) {
+                Some(Type::Enum { values, .. }) => values.len(),
+                Some(Type::Enum64 { values, .. }) => values.len(),
+                _ => return Err(fail("the type is no enumeration")),
+            };
+            out.value = first as usize;
+            return if out.value < count && rest.is_empty() { Ok(out) } else { Err(fail("there is no such value")) };
+        }
+        out.leaf = resolved;
+        out.offset_bits = u64::from(first) * u64::from(btf.size_bytes(resolved)?) * 8;
+        for &number in rest {
+            out.step(btf, number, &fail)?;
+        }
+        Ok(out)
+    }
+
+    fn step(&mut self, btf: &Btf, number: u32, fail: &dyn Fn(&'static str) -> AccessFault) -> Result<(), AccessFault> {
+        let at = btf.resolve(self.leaf)?;
+        match btf.get(at) {
+            Some(Type::Struct(composite) | Type::Union(composite)) => {
+                let index = number as usize;
+                let member = composite.members.get(index).ok_or_else(|| fail("there is no such member"))?;
+                self.offset_bits += u64::from(member.offset_bits);
+                if !btf.name_bytes(member.name)?.is_empty() {
+                    self.steps.push(Step::Member { of: at, index });
+                }
+                self.leaf = member.of;
+            }
+            Some(Type::Array { element, .. }) => {
+                let bits = u64::from(number) * u64::from(btf.size_bytes(*element)?) * 8;
+                self.offset_bits = self.offset_bits.saturating_add(bits);
+                self.steps.push(Step::Element(number));
+                self.leaf = *element;
+            }
+            _ => return Err(fail("it goes into something that has no parts")),
+        }
+        Ok(())
+    }
+
+    /// The name of the type that the access begins with, without flavour.
+    pub(super) fn name<'b>(&self, btf: &'b Btf) -> Result<&'b [u8], BtfError> {
+        let name = btf.get(self.root).and_then(super::type_name);
+        Ok(name.map(|name| btf.name_bytes(name)).transpose()?.map_or(&[][..], super::essential))
+    }
+
+    /// Name of the value of an enumeration, without flavour.
+    pub(super) fn value_name<'b>(&self, btf: &'b Btf) -> Result<&'b [u8], BtfError> {
+        let name = match btf.get(btf.resolve(self.root)?) {
+            Some(Type::Enum { values, .. }) => values.get(self.value).map(|value| value.0),
+            Some(Type::Enum64 { values, .. }) => values.get(self.value).map(|value| value.0),
+            _ => None,
+        };
+        Ok(name.map(|name| btf.name_bytes(name)).transpose()?.map_or(&[][..], super::essential))
+    }
+
+    /// In words, for messages: ``offset of `xdp_md.data` ``.
+    pub(super) fn describe(&self, btf: &Btf) -> String {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut path = text(self.name(btf).unwrap_or_default());
+        if self.kind.is_of_value() {
+            path = format!("{path}::{}", text(self.value_name(btf).unwrap_or_default()));
+        }
+        for step in &self.steps[1..] {
+            match step {
+                Step::Element(number) => path.push_str(&format!("[{number}]")),
+                Step::Member { of, index } => {
+                    let name = match btf.get(*of) {
+                        Some(Type::Struct(composite) | Type::Union(composite)) => {
+                            composite.members.get(*index).and_then(|member| btf.name_bytes(member.name).ok())
+                        }
+                        _ => None,
+                    };
+                    path.push_str(&format!(".{}", text(name.unwrap_or_default())));
+                }
+            }
+        }
+        format!("{} `{path}`", self.kind.words())
+    }
+}

@@ -1,0 +1,291 @@
+//! The routes that `fib_lookup` asks: a table that the user gives.
+//!
+//! ```json
+//! {
+//!   "interfaces": [{"port": 1, "mac": "02:00:00:00:00:01", "mtu": 1500, "addresses": ["10.0.1.1/24"]},
+//!                  {"port": 2, "mac": "02:00:00:00:00:02", "mtu": 1500, "addresses": ["10.0.2.1/24"]}],
+//!   "routes": [{"to": "192.0.2.0/24", "via": "10.0.2.7", "port": 2}, {"to": "203.0.113.0/24", "kind": "blackhole"}],
+//!   "neighbours": [{"address": "10.0.2.7", "port": 2, "mac": "02:00:00:00:07:07"}]
+//! }
+//! ```
+//!
+//! An interface is known by its port, which is what programs see as `ifindex`. Its addresses bring routes of their own, as
+//! in the kernel: the network is reached through it, the address itself is local. The longest prefix wins, of equal ones the
+//! smallest metric.
+//!
+//! # Source
+//! [Linux net/core/filter.c: bpf_ipv4_fib_lookup, bpf_ipv6_fib_lookup], [Linux uapi/bpf.h: struct bpf_fib_lookup]
+
+mod request;
+mod text;
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+pub use request::Request;
+pub use text::{Mac, Prefix, TableError};
+
+/// `bpf_fib_lookup` answers, beside 0.
+mod answer {
+    pub(super) const BLACKHOLE: i64 = 1;
+    pub(super) const UNREACHABLE: i64 = 2;
+    pub(super) const PROHIBIT: i64 = 3;
+    pub(super) const NOT_FWDED: i64 = 4;
+    pub(super) const FWD_DISABLED: i64 = 5;
+    pub(super) const NO_NEIGH: i64 = 7;
+    pub(super) const FRAG_NEEDED: i64 = 8;
+    pub(super) const NO_SRC_ADDR: i64 = 9;
+    /// -ENODEV
+    pub(super) const NO_DEVICE: i64 = -19;
+}
+
+/// Metric of a network that an interface has an address in, and of other routes where none is said.
+const CONNECTED_METRIC: [u32; 2] = [0, 256];
+const DEFAULT_METRIC: [u32; 2] = [0, 1024];
+
+/// Interfaces, routes and neighbours.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// The interfaces, each with its port.
+    pub interfaces: Vec<Interface>,
+    /// Routes besides those that addresses bring.
+    #[serde(default)]
+    pub routes: Vec<Route>,
+    /// Who has which address on the wire.
+    #[serde(default)]
+    pub neighbours: Vec<Neighbour>,
+}
+
+/// An interface.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interface {
+    /// Its port; programs see it as `ifindex`.
+    pub port: u32,
+    /// Its address on the wire.
+    pub mac: Mac,
+    /// The longest IP packet, in bytes.
+    #[serde(default = "default_mtu")]
+    pub mtu: u32,
+    /// Whether packets that come by it are forwarded.
+    #[serde(default = "yes")]
+    pub forwarding: bool,
+    /// Its addresses with their networks.
+    #[serde(default)]
+    pub addresses: Vec<Prefix>,
+}
+
+fn default_mtu() -> u32 {
+    1500
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A route.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    /// Where it leads.
+    pub to: Prefix,
+    /// The router, where the network is not reached directly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<IpAddr>,
+    /// The port by which packets leave; none where they do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u32>,
+    /// Of routes to one prefix the smallest wins; 0 for IPv4 and 1024 for IPv6 unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<u32>,
+    /// The longest IP packet that goes along it; that of the interface unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// What becomes of packets.
+    #[serde(default)]
+    pub kind: RouteKind,
+}
+
+/// What becomes of packets on a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RouteKind {
+    /// They are forwarded.
+    #[default]
+    Unicast,
+    /// They are for this host.
+    Local,
+    /// They are lost without a word.
+    Blackhole,
+    /// The sender is told that nobody is there.
+    Unreachable,
+    /// The sender is told that he may not.
+    Prohibit,
+}
+
+/// A neighbour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Neighbour {
+    /// Its IP address.
+    pub address: IpAddr,
+    /// The port behind which it is.
+    pub port: u32,
+    /// Its address on the wire.
+    pub mac: Mac,
+}
+
+/// The route that was found.
+struct Found {
+    kind: RouteKind,
+    via: Option<IpAddr>,
+    port: u32,
+    metric: u32,
+    mtu: Option<u32>,
+    source: Option<IpAddr>,
+}
+
+fn family(address: IpAddr) -> usize {
+    usize::from(address.is_ipv6())
+}
+
+impl Table {
+    /// Reads a table.
+    ///
+    /// # Errors
+    /// The text is no such table, or names a port that no interface has, or one twice.
+    pub fn from_json(text: &str) -> Result<Table, TableError> {
+        let table: Table = serde_json::from_str(text).map_err(|e| TableError::Json(e.to_string()))?;
+        table.check()?;
+        Ok(table)
+    }
+
+    fn check(&self) -> Result<(), TableError> {
+        for (at, interface) in self.interfaces.iter().enumerate() {
+            if self.interfaces[..at].iter().any(|other| other.port == interface.port) {
+                return Err(TableError::Twice { port: interface.port });
+            }
+        }
+        let known = |port: u32, what: String| match self.interface(port) {
+            Some(_) => Ok(()),
+            None => Err(TableError::NoInterface { what, port }),
+        };
+        for route in &self.routes {
+            match (route.kind, route.port) {
+                (RouteKind::Unicast, None) => return Err(TableError::NoPort { route: route.to }),
+                (_, Some(port)) => known(port, format!("the route to {}", route.to))?,
+                _ => {}
+            }
+            if route.via.is_some_and(|via| family(via) != family(route.to.address)) {
+                return Err(TableError::OtherFamily { route: route.to });
+            }
+        }
+        for neighbour in &self.neighbours {
+            known(neighbour.port, format!("the neighbour {}", neighbour.address))?;
+        }
+        Ok(())
+    }
+
+    fn interface(&self, port: u32) -> Option<&Interface> {
+        self.interfaces.iter().find(|interface| interface.port == port)
+    }
+
+    /// The longest IP packet that leaves by a port, if there is an interface.
+    pub fn mtu(&self, port: u32) -> Option<u32> {
+        self.interface(port).map(|interface| interface.mtu)
+    }
+
+    /// Answers a request as the kernel does: 0, one of its `BPF_FIB_LKUP_RET_*`, or a negative error number.
+    pub fn lookup(&self, request: &mut Request) -> i64 {
+        let Some(ingress) = self.interface(request.interface) else { return answer::NO_DEVICE };
+        if !ingress.forwarding {
+            return answer::FWD_DISABLED;
+        }
+        if request.is_local_only() {
+            return answer::NOT_FWDED;
+        }
+        let only = request.is_output().then_some(request.interface);
+        let Some(route) = self.route(request.destination, only) else { return answer::NOT_FWDED };
+        match route.kind {
+            RouteKind::Unicast => {}
+            RouteKind::Local => return answer::NOT_FWDED,
+            RouteKind::Blackhole => return answer::BLACKHOLE,
+            RouteKind::Unreachable => return answer::UNREACHABLE,
+            RouteKind::Prohibit => return answer::PROHIBIT,
+        }
+        let Some(egress) = self.interface(route.port) else { return answer::NOT_FWDED };
+        let mtu = route.mtu.unwrap_or(egress.mtu);
+        if u32::from(request.total_len) > mtu {
+            request.total_len = mtu as u16;
+            return answer::FRAG_NEEDED;
+        }
+        request.metric = Some(route.metric);
+        request.interface = egress.port;
+        if let Some(via) = route.via {
+            request.destination = via;
+        }
+        if request.wants_source() {
+            match route.source.or_else(|| source(egress, request.destination)) {
+                Some(source) => request.source = source,
+                None => return answer::NO_SRC_ADDR,
+            }
+        }
+        if !request.skips_neighbour() {
+            let is_it = |n: &&Neighbour| n.port == egress.port && n.address == request.destination;
+            let Some(neighbour) = self.neighbours.iter().find(is_it) else { return answer::NO_NEIGH };
+            request.macs = Some((egress.mac, neighbour.mac));
+        }
+        request.total_len = mtu as u16;
+        request.is_forwarded = true;
+        0
+    }
+
+    /// The route to an address, by one port only where that is asked for.
+    fn route(&self, to: IpAddr, only: Option<u32>) -> Option<Found> {
+        let given = self.routes.iter().map(|route| {
+            let found = Found {
+                kind: route.kind,
+                via: route.via,
+                port: route.port.unwrap_or(0),
+                metric: route.metric.unwrap_or(DEFAULT_METRIC[family(route.to.address)]),
+                mtu: route.mtu,
+                source: None,
+            };
+            (route.to, found)
+        });
+        let own = self.interfaces.iter().flat_map(|interface| {
+            interface.addresses.iter().flat_map(move |prefix| {
+                let found = |kind| Found {
+                    kind,
+                    via: None,
+                    port: interface.port,
+                    metric: CONNECTED_METRIC[family(prefix.address)],
+                    mtu: None,
+                    source: Some(prefix.address),
+                };
+                let locals = prefix.local_addresses().into_iter();
+                let locals = locals.map(move |address| (address, found(RouteKind::Local)));
+                locals.chain([(*prefix, found(RouteKind::Unicast))])
+            })
+        });
+        let fits = |found: &Found| only.is_none_or(|port| found.kind != RouteKind::Unicast || found.port == port);
+        let all = given.chain(own).filter(|(prefix, found)| prefix.contains(to) && fits(found));
+        // What is local is asked for first, whatever routes say.
+        let best = all.min_by_key(|(prefix, found)| {
+            (found.kind != RouteKind::Local, std::cmp::Reverse(prefix.length), found.metric)
+        });
+        best.map(|(_, found)| found)
+    }
+}
+
+/// The address of an interface that packets to `to` are sent from.
+fn source(egress: &Interface, to: IpAddr) -> Option<IpAddr> {
+    let own = || egress.addresses.iter().filter(|prefix| family(prefix.address) == family(to));
+    own().find(|prefix| prefix.contains(to)).or_else(|| own().next()).map(|prefix| prefix.address)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -1,0 +1,135 @@
+//! `struct bpf_fib_lookup`: what is asked, and what is answered in the same place.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::Mac;
+
+/// Length of the structure.
+const BYTES: usize = 64;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+/// Offsets of its fields.
+const FAMILY: usize = 0;
+const TOTAL_LEN: usize = 6;
+const INTERFACE: usize = 8;
+const METRIC: usize = 12;
+const SOURCE: usize = 16;
+const DESTINATION: usize = 32;
+const VLAN: usize = 48;
+const SOURCE_MAC: usize = 52;
+const DESTINATION_MAC: usize = 58;
+
+const DIRECT: u32 = 1 << 0;
+const OUTPUT: u32 = 1 << 1;
+const SKIP_NEIGH: u32 = 1 << 2;
+const TBID: u32 = 1 << 3;
+const SRC: u32 = 1 << 4;
+const MARK: u32 = 1 << 5;
+
+/// What a program asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    flags: u32,
+    /// The port that the packet came by; after an answer, that by which it leaves.
+    pub interface: u32,
+    /// Length of the IP packet; after an answer, the longest that may go that way.
+    pub total_len: u16,
+    /// The packet's sender.
+    pub source: IpAddr,
+    /// Where it goes; after an answer, the next router where there is one.
+    pub destination: IpAddr,
+    /// Metric of the route that was found.
+    pub(super) metric: Option<u32>,
+    /// Addresses on the wire, of the interface and of the neighbour.
+    pub(super) macs: Option<(Mac, Mac)>,
+    /// Whether the packet can be forwarded.
+    pub(super) is_forwarded: bool,
+}
+
+fn chunk<const N: usize>(params: &[u8; BYTES], at: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&params[at..at + N]);
+    bytes
+}
+
+impl Request {
+    /// Reads the structure.
+    ///
+    /// # Errors
+    /// What the helper gives where a flag (-EINVAL) or the family (-EAFNOSUPPORT) is not known.
+    pub fn parse(params: &[u8; BYTES], flags: u32) -> Result<Request, i64> {
+        if flags & !(DIRECT | OUTPUT | SKIP_NEIGH | TBID | SRC | MARK) != 0 {
+            return Err(-22);
+        }
+        let (source, destination) = match params[FAMILY] {
+            AF_INET => {
+                let address = |at| IpAddr::from(Ipv4Addr::from(chunk::<4>(params, at)));
+                (address(SOURCE), address(DESTINATION))
+            }
+            AF_INET6 => {
+                let address = |at| IpAddr::from(Ipv6Addr::from(chunk::<16>(params, at)));
+                (address(SOURCE), address(DESTINATION))
+            }
+            _ => return Err(-97),
+        };
+        Ok(Request {
+            flags,
+            interface: u32::from_le_bytes(chunk(params, INTERFACE)),
+            total_len: u16::from_le_bytes(chunk(params, TOTAL_LEN)),
+            source,
+            destination,
+            metric: None,
+            macs: None,
+            is_forwarded: false,
+        })
+    }
+
+    /// The structure with the answer in it.
+    pub fn emit(&self, params: [u8; BYTES]) -> [u8; BYTES] {
+        let mut out = params;
+        let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
+        put(INTERFACE, &self.interface.to_le_bytes());
+        put(TOTAL_LEN, &self.total_len.to_le_bytes());
+        match self.source {
+            IpAddr::V4(address) => put(SOURCE, &address.octets()),
+            IpAddr::V6(address) => put(SOURCE, &address.octets()),
+        }
+        match self.destination {
+            IpAddr::V4(address) => put(DESTINATION, &address.octets()),
+            IpAddr::V6(address) => put(DESTINATION, &address.octets()),
+        }
+        if let Some(metric) = self.metric {
+            put(METRIC, &metric.to_le_bytes());
+        }
+        if let Some((source, destination)) = self.macs {
+            put(SOURCE_MAC, &source.0);
+            put(DESTINATION_MAC, &destination.0);
+        }
+        if self.is_forwarded {
+            put(VLAN, &[0; 4]);
+        }
+        out
+    }
+
+    /// Whether the route is that of a packet that this host sends by the interface.
+    pub(super) fn is_output(&self) -> bool {
+        self.flags & OUTPUT != 0
+    }
+
+    pub(super) fn wants_source(&self) -> bool {
+        self.flags & SRC != 0
+    }
+
+    pub(super) fn skips_neighbour(&self) -> bool {
+        self.flags & SKIP_NEIGH != 0
+    }
+
+    /// Whether an IPv6 address of it means something on one link only.
+    pub(super) fn is_local_only(&self) -> bool {
+        let is = |address: IpAddr| match address {
+            IpAddr::V6(v6) => v6.is_multicast() || v6.is_unicast_link_local(),
+            IpAddr::V4(_) => false,
+        };
+        is(self.source) || is(self.destination)
+    }
+}

@@ -1,0 +1,159 @@
+//! Entries under keys, in slots.
+//!
+//! A slot is what addresses name. The slot of an entry that is gone goes to the next entry that is made, as the kernel's
+//! allocators hand it out on one CPU: a program that still holds the address then sees the new entry's value. A table
+//! that is made whole from the start keeps one slot apart, for values that replace others.
+
+use std::collections::{BTreeMap, HashMap};
+
+/// Keys and their slots.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Keyed {
+    slots: HashMap<Box<[u8]>, u32>,
+    /// Slots without entries, the one freed last at the end.
+    free: Vec<u32>,
+    /// How many slots there are.
+    made: u32,
+    /// The slot kept apart, where one is.
+    spare: Option<Option<u32>>,
+    uses: Option<Uses>,
+}
+
+/// Which entries a table can do without, and where new ones come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Made one by one.
+    Single,
+    /// Made whole from the start.
+    Whole,
+    /// Forgets what was not used for longest.
+    Forgetful,
+}
+
+/// When entries were last used, for tables that forget.
+#[derive(Debug, Clone, Default)]
+struct Uses {
+    clock: u64,
+    /// By slot.
+    last: Vec<u64>,
+    by_time: BTreeMap<u64, Box<[u8]>>,
+}
+
+impl Uses {
+    fn note(&mut self, key: &[u8], slot: u32) {
+        self.forget(slot);
+        let slot = slot as usize;
+        if self.last.len() <= slot {
+            self.last.resize(slot + 1, 0);
+        }
+        self.clock += 1;
+        self.last[slot] = self.clock;
+        self.by_time.insert(self.clock, key.into());
+    }
+
+    fn forget(&mut self, slot: u32) {
+        if let Some(time) = self.last.get_mut(slot as usize) {
+            self.by_time.remove(time);
+            *time = 0;
+        }
+    }
+}
+
+impl Keyed {
+    pub(super) fn new(kind: Kind) -> Keyed {
+        Keyed {
+            uses: (kind == Kind::Forgetful).then(Uses::default),
+            spare: (kind == Kind::Whole).then_some(None),
+            ..Keyed::default()
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn slot(&self, key: &[u8]) -> Option<u32> {
+        self.slots.get(key).copied()
+    }
+
+    /// Keys and slots, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], u32)> {
+        self.slots.iter().map(|(key, slot)| (&**key, *slot))
+    }
+
+    /// The entry was used just now.
+    pub(super) fn touch(&mut self, key: &[u8]) {
+        if let (Some(uses), Some(slot)) = (&mut self.uses, self.slots.get(key)) {
+            uses.note(key, *slot);
+        }
+    }
+
+    /// The entry that was not used for longest, where the table knows.
+    pub(super) fn oldest(&self) -> Option<Box<[u8]>> {
+        self.uses.as_ref()?.by_time.first_key_value().map(|(_, key)| key.clone())
+    }
+
+    /// A slot for the key, which has none or gives its old one up.
+    pub(super) fn put(&mut self, key: &[u8]) -> u32 {
+        let replaced = self.slots.get_mut(key);
+        let kept = match (&replaced, &mut self.spare) {
+            (Some(_), Some(spare)) => spare.take(),
+            _ => self.free.pop(),
+        };
+        let slot = kept.unwrap_or_else(|| {
+            self.made += 1;
+            self.made - 1
+        });
+        let old = replaced.map(|place| std::mem::replace(place, slot));
+        match (old, &mut self.spare) {
+            (None, _) => drop(self.slots.insert(key.into(), slot)),
+            (Some(old), Some(spare)) => *spare = Some(old),
+            (Some(_), None) => self.release(old),
+        }
+        if let Some(uses) = &mut self.uses {
+            uses.note(key, slot);
+        }
+        slot
+    }
+
+    /// Takes the key out; its slot.
+    pub(super) fn remove(&mut self, key: &[u8]) -> Option<u32> {
+        let old = self.slots.remove(key);
+        self.release(old);
+        old
+    }
+
+    fn release(&mut self, slot: Option<u32>) {
+        if let (Some(uses), Some(slot)) = (&mut self.uses, slot) {
+            uses.forget(slot);
+        }
+        self.free.extend(slot);
+    }
+
+    /// Keeps the entries whose slots `keep` wants.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
+        let (free, uses) = (&mut self.free, &mut self.uses);
+        self.slots.retain(|_, slot| {
+            let stays = keep(*slot);
+            if !stays {
+                free.push(*slot);
+                if let Some(uses) = uses {
+                    uses.forget(*slot);
+                }
+            }
+            stays
+        });
+    }
+
+    /// Panics unless every slot is used exactly once.
+    #[cfg(test)]
+    pub(super) fn check_invariants(&self) {
+        let mut used: Vec<u32> = self.slots.values().chain(&self.free).copied().chain(self.spare.flatten()).collect();
+        used.sort_unstable();
+        assert_eq!(used, (0..self.made).collect::<Vec<_>>());
+        if let Some(uses) = &self.uses {
+            assert_eq!(uses.by_time.len(), self.slots.len());
+            assert!(uses.by_time.iter().all(|(time, key)| uses.last[self.slots[key] as usize] == *time));
+        }
+    }
+}

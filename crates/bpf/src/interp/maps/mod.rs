@@ -1,0 +1,441 @@
+//! Maps on the tables of the standard library.
+//!
+//! A map's values lie side by side in cells, so that an address is a cell and an offset. An entry has a slot: one cell or,
+//! where each CPU has a value of its own, one for each.
+//!
+//! ```text
+//!  key ──Array · Keyed · Prefixes──► slot ──× CPUs + CPU──► cell ──► bytes
+//!  key ──Members──► a map or a program, by number
+//! ```
+//!
+//! What an operation answers, and in which order it asks, is the kernel's: 0 or a negative error number.
+
+mod keyed;
+mod prefixes;
+mod state;
+
+use std::collections::BTreeMap;
+
+use crate::context::Aged;
+use crate::map_kind::MapKind;
+use crate::program::{BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, MapDef, Member};
+use keyed::{Keyed, Kind};
+use prefixes::Prefixes;
+pub(super) use state::Known;
+
+/// -ENOENT
+const NO_ENTRY: i64 = -2;
+/// -E2BIG
+const TOO_BIG: i64 = -7;
+/// -EEXIST
+const EXISTS: i64 = -17;
+/// -EINVAL
+const INVALID: i64 = -22;
+/// -ENOSPC
+const NO_SPACE: i64 = -28;
+
+/// Flag of an update: only if the key is new.
+const BPF_NOEXIST: u64 = 1;
+/// Flag of an update: only if the key is there; the largest flag that is a mode.
+const BPF_EXIST: u64 = 2;
+/// Flag of an update: under the value's lock.
+const BPF_F_LOCK: u64 = 4;
+/// Length of a `struct bpf_spin_lock`.
+pub(super) const LOCK_BYTES: u32 = 4;
+
+/// One map.
+#[derive(Debug, Clone)]
+pub(super) struct Map {
+    def: MapDef,
+    /// Cells of a slot.
+    cpus: u32,
+    /// All cells, one after the other.
+    values: Vec<u8>,
+    table: Table,
+    /// What a full table forgets when it needs room, where a run record says so.
+    victims: Option<Vec<Vec<u8>>>,
+}
+
+/// How keys lead to entries.
+#[derive(Debug, Clone)]
+enum Table {
+    /// The key is the slot.
+    Array,
+    Keyed(Keyed),
+    Prefixes(Prefixes),
+    /// Where packets are redirected to; programs only look. `given`: by a state, not bound one to one.
+    Ports {
+        entries: Keyed,
+        given: bool,
+    },
+    /// Maps or programs, by number.
+    Members(BTreeMap<Vec<u8>, u32>),
+    /// Records go through, none stay.
+    Records,
+}
+
+impl Map {
+    /// A map as the program begins with it, for so many CPUs. The definition has been checked.
+    pub(super) fn new(def: &MapDef, cpus: u32) -> Map {
+        let mut map = Map::empty(def, cpus);
+        for (key, value) in def.layout.iter().flat_map(|layout| &layout.preloaded) {
+            map.update(key, value, 0, 0);
+        }
+        for (key, member) in &def.members {
+            let (Member::Map(number) | Member::Program(number)) = *member;
+            if let Table::Members(members) = &mut map.table {
+                members.insert(key.to_le_bytes().to_vec(), number as u32);
+            }
+        }
+        if def.kind == MapKind::Devmap {
+            for port in 0..def.max_entries {
+                map.put(&port.to_le_bytes(), &padded(port, def.value_bytes));
+            }
+        }
+        map
+    }
+
+    /// A map without any entry that is not always there.
+    fn empty(def: &MapDef, cpus: u32) -> Map {
+        let cpus = if def.kind.is_per_cpu() { cpus } else { 1 };
+        let zeros = || vec![0; def.value_bytes as usize * def.max_entries as usize * cpus as usize];
+        let (table, values) = match def.kind {
+            MapKind::Array | MapKind::PerCpuArray => (Table::Array, def.initial.clone().unwrap_or_else(zeros)),
+            MapKind::Hash | MapKind::PerCpuHash => {
+                let kind = if def.flags & BPF_F_NO_PREALLOC != 0 { Kind::Single } else { Kind::Whole };
+                (Table::Keyed(Keyed::new(kind)), Vec::new())
+            }
+            MapKind::LruHash | MapKind::LruPerCpuHash => (Table::Keyed(Keyed::new(Kind::Forgetful)), Vec::new()),
+            MapKind::LpmTrie => (Table::Prefixes(Prefixes::default()), Vec::new()),
+            MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap => {
+                let given = def.kind != MapKind::Devmap;
+                (Table::Ports { entries: Keyed::new(Kind::Single), given }, Vec::new())
+            }
+            MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::HashOfMaps => {
+                (Table::Members(BTreeMap::new()), Vec::new())
+            }
+            // Kinds that nothing runs do not pass the check.
+            MapKind::PerfEventArray | MapKind::RingBuf | MapKind::Other(_) => (Table::Records, Vec::new()),
+        };
+        Map { def: def.clone(), cpus, values, table, victims: None }
+    }
+
+    pub(super) fn def(&self) -> &MapDef {
+        &self.def
+    }
+
+    /// Whether programs may write values.
+    pub(super) fn is_writable(&self) -> bool {
+        self.def.flags & BPF_F_RDONLY_PROG == 0 && !matches!(self.table, Table::Ports { .. })
+    }
+
+    /// Whether it is a constant that came with the program.
+    fn is_constant(&self) -> bool {
+        self.def.flags & BPF_F_RDONLY_PROG != 0 && self.def.initial.is_some()
+    }
+
+    /// Whether a state may say what is in it: not constants, and nothing stays where records go through.
+    pub(super) fn is_state(&self) -> bool {
+        !self.is_constant() && !matches!(self.table, Table::Records)
+    }
+
+    /// The bytes of a cell, if there is one.
+    #[inline]
+    pub(super) fn value(&self, cell: u64) -> Option<&[u8]> {
+        let size = self.def.value_bytes as usize;
+        let start = usize::try_from(cell).ok()?.checked_mul(size)?;
+        self.values.get(start..start.checked_add(size)?)
+    }
+
+    /// The bytes of a cell, to write.
+    #[inline]
+    pub(super) fn value_mut(&mut self, cell: u64) -> Option<&mut [u8]> {
+        let size = self.def.value_bytes as usize;
+        let start = usize::try_from(cell).ok()?.checked_mul(size)?;
+        self.values.get_mut(start..start.checked_add(size)?)
+    }
+
+    fn index(&self, key: &[u8]) -> Option<u32> {
+        let index = u32::from_le_bytes(key.try_into().ok()?);
+        (index < self.def.max_entries).then_some(index)
+    }
+
+    /// The cell of a key's value on a CPU, if there is such a CPU.
+    pub(super) fn lookup(&mut self, key: &[u8], cpu: u32) -> Option<u32> {
+        let cpu = if self.def.kind.is_per_cpu() { cpu } else { 0 };
+        let slot = match &mut self.table {
+            Table::Array => self.index(key),
+            Table::Keyed(entries) => {
+                entries.touch(key);
+                entries.slot(key)
+            }
+            Table::Ports { entries, .. } => entries.slot(key),
+            Table::Prefixes(prefixes) => prefixes.longest(key),
+            Table::Members(_) | Table::Records => None,
+        };
+        slot.filter(|_| cpu < self.cpus).map(|slot| slot * self.cpus + cpu)
+    }
+
+    /// The map or program under a key.
+    pub(super) fn member(&self, key: &[u8]) -> Option<u32> {
+        match &self.table {
+            Table::Members(members) => members.get(key).copied(),
+            _ => None,
+        }
+    }
+
+    /// The keys that are there, ascending: indices of an array, keys of a hash table.
+    pub(super) fn keys(&self) -> Vec<Vec<u8>> {
+        let mut keys: Vec<Vec<u8>> = match &self.table {
+            Table::Array => (0..self.def.max_entries).map(|index| index.to_le_bytes().to_vec()).collect(),
+            Table::Keyed(entries) => entries.iter().map(|(key, _)| key.to_vec()).collect(),
+            _ => Vec::new(),
+        };
+        if !matches!(self.table, Table::Array) {
+            keys.sort_unstable();
+        }
+        keys
+    }
+
+    /// The values of an entry's cells, ascending by key: where a map of ports leads.
+    pub(super) fn ports(&self) -> Vec<u32> {
+        let Table::Ports { entries, .. } = &self.table else { return Vec::new() };
+        let mut found: Vec<(&[u8], u32)> = entries.iter().collect();
+        found.sort_unstable();
+        let word = |slot: u32| Some(u32::from_le_bytes(*self.value(slot.into())?.first_chunk()?));
+        found.into_iter().filter_map(|(_, slot)| word(slot)).collect()
+    }
+
+    /// Whether a map of ports is as it is bound, not as a state says.
+    pub(super) fn is_bound_one_to_one(&self) -> bool {
+        matches!(self.table, Table::Ports { given: false, .. })
+    }
+
+    /// When it needs room next, the table forgets these keys instead of the one that was not used for longest.
+    pub(super) fn forget_next(&mut self, keys: Vec<Vec<u8>>) {
+        self.victims = Some(keys);
+    }
+
+    /// The keys that were to be forgotten and are still there, because no room was needed.
+    pub(super) fn not_forgotten(&mut self) -> Vec<Vec<u8>> {
+        self.victims.take().unwrap_or_default()
+    }
+
+    /// Writes a value under a key: 0, or a negative error number as the kernel gives it. Of a value for each CPU, that of
+    /// `cpu`; the others of a new entry are zeros.
+    pub(super) fn update(&mut self, key: &[u8], value: &[u8], flags: u64, cpu: u32) -> i64 {
+        let (mode, locked) = (flags & !BPF_F_LOCK, flags & BPF_F_LOCK != 0);
+        let is_per_cpu = self.def.kind.is_per_cpu();
+        let takes_lock = !is_per_cpu && !self.def.kind.is_lru() && self.def.kind != MapKind::LpmTrie;
+        // A lock that the map cannot have makes the flags ones that nobody knows, but for arrays, which ask later.
+        let known = if takes_lock || matches!(self.table, Table::Array) { mode } else { flags };
+        if known > BPF_EXIST {
+            return INVALID;
+        }
+        match &self.table {
+            Table::Array => self.update_array(key, value, mode, locked, cpu),
+            Table::Keyed(entries) => {
+                if locked && self.def.spin_lock.is_none() {
+                    return INVALID;
+                }
+                match entries.slot(key) {
+                    Some(_) if mode == BPF_NOEXIST => return EXISTS,
+                    None if mode == BPF_EXIST => return NO_ENTRY,
+                    Some(slot) if locked || is_per_cpu => self.fill(slot * self.cpus + cpu.min(self.cpus - 1), value),
+                    old => {
+                        if let Err(error) = self.make_room(old.is_none()) {
+                            return error;
+                        }
+                        self.put_on(key, value, cpu);
+                        return 0;
+                    }
+                }
+                self.touch(key);
+                0
+            }
+            Table::Prefixes(prefixes) => {
+                if !Prefixes::is_valid(key) {
+                    return INVALID;
+                }
+                match prefixes.contains(key) {
+                    true if mode == BPF_NOEXIST => return EXISTS,
+                    false if mode == BPF_EXIST => return NO_ENTRY,
+                    false if prefixes.len() >= self.def.max_entries as usize => return NO_SPACE,
+                    _ => {}
+                }
+                self.put(key, value);
+                0
+            }
+            Table::Ports { .. } | Table::Members(_) | Table::Records => INVALID,
+        }
+    }
+
+    fn update_array(&mut self, key: &[u8], value: &[u8], mode: u64, locked: bool, cpu: u32) -> i64 {
+        // In the kernel's order of asking.
+        let Some(index) = self.index(key) else { return TOO_BIG };
+        if mode & BPF_NOEXIST != 0 {
+            return EXISTS;
+        }
+        if locked && self.def.spin_lock.is_none() {
+            return INVALID;
+        }
+        let cpu = if self.def.kind.is_per_cpu() { cpu.min(self.cpus - 1) } else { 0 };
+        self.fill(index * self.cpus + cpu, value);
+        0
+    }
+
+    fn touch(&mut self, key: &[u8]) {
+        if let Table::Keyed(entries) = &mut self.table {
+            entries.touch(key);
+        }
+    }
+
+    /// Room for an entry: an LRU table forgets one, or what the run record says; `grows` where it is a new key.
+    fn make_room(&mut self, grows: bool) -> Result<(), i64> {
+        let limit = self.def.max_entries as usize;
+        let Table::Keyed(entries) = &mut self.table else { return Ok(()) };
+        if entries.len() < limit {
+            return Ok(());
+        }
+        if !self.def.kind.is_lru() {
+            return if grows { Err(TOO_BIG) } else { Ok(()) };
+        }
+        match &mut self.victims {
+            Some(victims) => {
+                for key in victims.drain(..) {
+                    entries.remove(&key);
+                }
+            }
+            None if grows => {
+                if let Some(oldest) = entries.oldest() {
+                    entries.remove(&oldest);
+                }
+            }
+            None => {}
+        }
+        // A record that names none where one is needed leaves no room.
+        if grows && entries.len() >= limit { Err(TOO_BIG) } else { Ok(()) }
+    }
+
+    /// Makes the entry, with the same value on every CPU.
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        for cell in self.make(key) {
+            self.fill(cell, value);
+        }
+    }
+
+    /// Makes the entry with the value on one CPU and zeros on the others.
+    fn put_on(&mut self, key: &[u8], value: &[u8], cpu: u32) {
+        let zeros = vec![0; value.len()];
+        let cells = self.make(key);
+        let own = cells.start + cpu.min(self.cpus - 1);
+        for cell in cells {
+            self.fill(cell, if cell == own { value } else { &zeros });
+        }
+    }
+
+    /// The cells of a slot that is the key's from now on.
+    fn make(&mut self, key: &[u8]) -> std::ops::Range<u32> {
+        let slot = match &mut self.table {
+            Table::Keyed(entries) | Table::Ports { entries, .. } => Some(entries.put(key)),
+            Table::Prefixes(prefixes) => prefixes.put(key),
+            Table::Array => self.index(key),
+            Table::Members(_) | Table::Records => None,
+        };
+        let Some(slot) = slot else { return 0..0 };
+        let cells = slot * self.cpus..(slot + 1) * self.cpus;
+        let len = cells.end as usize * self.def.value_bytes as usize;
+        if self.values.len() < len {
+            self.values.resize(len, 0);
+        }
+        cells
+    }
+
+    /// Writes a cell; the lock in it is nobody's to copy.
+    fn fill(&mut self, cell: u32, value: &[u8]) {
+        let lock = self.def.spin_lock;
+        let Some(bytes) = self.value_mut(cell.into()) else { return };
+        bytes.copy_from_slice(value);
+        if let Some(lock) =
+            lock.and_then(|at| bytes.get_mut(at as usize..)?.first_chunk_mut::<{ LOCK_BYTES as usize }>())
+        {
+            *lock = [0; LOCK_BYTES as usize];
+        }
+    }
+
+    /// Removes a key: 0, or a negative error number as the kernel gives it.
+    pub(super) fn delete(&mut self, key: &[u8]) -> i64 {
+        match &mut self.table {
+            Table::Array | Table::Ports { .. } | Table::Members(_) | Table::Records => INVALID,
+            Table::Keyed(entries) => entries.remove(key).map_or(NO_ENTRY, |_| 0),
+            Table::Prefixes(_) if !Prefixes::is_valid(key) => INVALID,
+            Table::Prefixes(prefixes) => {
+                if prefixes.remove(key) {
+                    0
+                } else {
+                    NO_ENTRY
+                }
+            }
+        }
+    }
+
+    /// Removes the entry with the smallest or largest value in a field, of several the one with the smallest key: 0, or a
+    /// negative error number.
+    pub(super) fn evict(&mut self, field: std::ops::Range<usize>, signed: bool, highest: bool) -> i64 {
+        let size = self.def.value_bytes as usize;
+        let Table::Keyed(entries) = &mut self.table else { return INVALID };
+        let worth = |slot: u32| {
+            let mut bytes = [0; 8];
+            bytes[..field.len()].copy_from_slice(&self.values[slot as usize * size..][field.clone()]);
+            let shift = 64 - 8 * field.len() as u32;
+            let number = u64::from_le_bytes(bytes) << shift;
+            let number = if signed { i128::from(number as i64 >> shift) } else { i128::from(number >> shift) };
+            if highest { -number } else { number }
+        };
+        let victim = entries.iter().map(|(key, slot)| (worth(slot), key)).min().map(|(_, key)| key.to_vec());
+        victim.and_then(|key| entries.remove(&key)).map_or(NO_ENTRY, |_| 0)
+    }
+
+    /// No address is held any more.
+    #[inline]
+    pub(super) fn end_run(&mut self) {
+        if let Table::Prefixes(prefixes) = &mut self.table {
+            prefixes.end_run();
+        }
+    }
+
+    /// Removes the entries that have run out at `now_ns`, or moves them to their successors.
+    pub(super) fn sweep(&mut self, now_ns: u64) {
+        let Some(layout) = &self.def.layout else { return };
+        let Table::Keyed(entries) = &mut self.table else { return };
+        let size = self.def.value_bytes as usize;
+        entries.retain(|slot| layout.age(&mut self.values[slot as usize * size..][..size], now_ns) != Aged::Gone);
+    }
+
+    /// Panics unless every slot is used exactly once and the table is not over-full.
+    #[cfg(test)]
+    pub(super) fn check_invariants(&self) {
+        let cell_bytes = self.def.value_bytes as usize * self.cpus as usize;
+        match &self.table {
+            Table::Array => assert_eq!(self.values.len(), cell_bytes * self.def.max_entries as usize),
+            Table::Keyed(entries) | Table::Ports { entries, .. } => {
+                entries.check_invariants();
+                assert!(entries.len() <= self.def.max_entries as usize);
+                assert!(entries.iter().all(|(key, _)| key.len() == self.def.key_bytes as usize));
+                assert!(entries.iter().all(|(_, slot)| (slot as usize + 1) * cell_bytes <= self.values.len()));
+            }
+            Table::Prefixes(prefixes) => {
+                prefixes.check_invariants();
+                assert!(prefixes.len() <= self.def.max_entries as usize);
+            }
+            Table::Members(_) | Table::Records => assert!(self.values.is_empty()),
+        }
+    }
+}
+
+/// A value that begins with a number.
+fn padded(number: u32, value_bytes: u32) -> Vec<u8> {
+    let mut value = vec![0; value_bytes as usize];
+    value[..4].copy_from_slice(&number.to_le_bytes());
+    value
+}

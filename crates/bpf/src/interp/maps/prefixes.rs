@@ -1,0 +1,160 @@
+//! Longest-prefix match: a hash table a prefix length.
+//!
+//! A key is a length in bits, four little-endian bytes, and an address; bits of the address beyond the length mean nothing,
+//! but are kept as they were given [Linux kernel/bpf/lpm_trie.c].
+
+use std::collections::{BTreeMap, HashMap};
+
+/// Prefixes and their slots.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Prefixes {
+    /// By length, by the address up to it.
+    lengths: BTreeMap<u32, HashMap<Box<[u8]>, Entry>>,
+    len: usize,
+    free: Vec<u32>,
+    /// Slots whose entry is gone, but whose address a program may hold.
+    graveyard: Vec<u32>,
+    made: u32,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    slot: u32,
+    /// As it was given.
+    key: Box<[u8]>,
+}
+
+/// Length and address of a key; `None` where it is longer than the address.
+fn parts(key: &[u8]) -> Option<(u32, &[u8])> {
+    let (length, address) = key.split_first_chunk::<4>()?;
+    let length = u32::from_le_bytes(*length);
+    (u64::from(length) <= address.len() as u64 * 8).then_some((length, address))
+}
+
+/// The address up to its first `length` bits, zeros behind them.
+fn cut(address: &[u8], length: u32) -> Box<[u8]> {
+    let mut bytes: Box<[u8]> = address.into();
+    let whole = length as usize / 8;
+    for (at, byte) in bytes.iter_mut().enumerate().skip(whole) {
+        let bits = if at == whole { length % 8 } else { 0 };
+        *byte &= !(0xff_u16 >> bits) as u8;
+    }
+    bytes
+}
+
+impl Prefixes {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Keys as they were given, and slots, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], u32)> {
+        self.lengths.values().flat_map(|table| table.values().map(|entry| (&*entry.key, entry.slot)))
+    }
+
+    /// The slot of the longest prefix of the key's address that is not longer than the key says.
+    pub(super) fn longest(&self, key: &[u8]) -> Option<u32> {
+        let (length, address) = parts(key)?;
+        let tables = self.lengths.range(..=length).rev();
+        tables.into_iter().find_map(|(length, table)| table.get(&cut(address, *length)).map(|entry| entry.slot))
+    }
+
+    /// Whether the key is no longer than its address.
+    pub(super) fn is_valid(key: &[u8]) -> bool {
+        parts(key).is_some()
+    }
+
+    /// Whether exactly this prefix is there.
+    pub(super) fn contains(&self, key: &[u8]) -> bool {
+        parts(key).is_some_and(|(length, address)| {
+            self.lengths.get(&length).is_some_and(|table| table.contains_key(&cut(address, length)))
+        })
+    }
+
+    /// A slot for the prefix, which has none or gives its old one up; `None` for a key that is too long.
+    pub(super) fn put(&mut self, key: &[u8]) -> Option<u32> {
+        let (length, address) = parts(key)?;
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.made += 1;
+            self.made - 1
+        });
+        let table = self.lengths.entry(length).or_default();
+        match table.insert(cut(address, length), Entry { slot, key: key.into() }) {
+            Some(old) => self.graveyard.push(old.slot),
+            None => self.len += 1,
+        }
+        Some(slot)
+    }
+
+    /// Takes exactly this prefix out; whether it was there.
+    pub(super) fn remove(&mut self, key: &[u8]) -> bool {
+        let Some((length, address)) = parts(key) else { return false };
+        let Some(table) = self.lengths.get_mut(&length) else { return false };
+        let Some(old) = table.remove(&cut(address, length)) else { return false };
+        if table.is_empty() {
+            self.lengths.remove(&length);
+        }
+        self.graveyard.push(old.slot);
+        self.len -= 1;
+        true
+    }
+
+    /// No address is held any more: slots of entries that are gone can be used again.
+    pub(super) fn end_run(&mut self) {
+        self.free.append(&mut self.graveyard);
+    }
+
+    /// Panics unless every slot is used exactly once.
+    #[cfg(test)]
+    pub(super) fn check_invariants(&self) {
+        let mut used: Vec<u32> = self.iter().map(|(_, slot)| slot).chain(self.free.clone()).collect();
+        used.extend(&self.graveyard);
+        used.sort_unstable();
+        assert_eq!(used, (0..self.made).collect::<Vec<_>>());
+        assert_eq!(self.len, self.iter().count());
+        assert!(self.lengths.values().all(|table| !table.is_empty()));
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn key(length: u32, address: [u8; 4]) -> Vec<u8> {
+        [length.to_le_bytes(), address].concat()
+    }
+
+    #[test]
+    fn cutting_keeps_the_first_bits() {
+        let cases = [(0, [0; 4]), (1, [0x80, 0, 0, 0]), (8, [255, 0, 0, 0]), (13, [255, 0xf8, 0, 0]), (32, [255; 4])];
+        for (length, expected) in cases {
+            assert_eq!(&*cut(&[255; 4], length), &expected, "{length}");
+        }
+    }
+
+    #[test]
+    fn the_longest_prefix_wins() {
+        let mut table = Prefixes::default();
+        let default = table.put(&key(0, [9; 4])).unwrap();
+        let net = table.put(&key(8, [10, 1, 2, 3])).unwrap();
+        let host = table.put(&key(32, [10, 0, 0, 1])).unwrap();
+        let found = |table: &Prefixes, length, address| table.longest(&key(length, address));
+        assert_eq!(found(&table, 32, [10, 0, 0, 1]), Some(host));
+        assert_eq!(found(&table, 32, [10, 0, 0, 2]), Some(net));
+        assert_eq!(found(&table, 31, [10, 0, 0, 1]), Some(net));
+        assert_eq!(found(&table, 32, [11, 0, 0, 2]), Some(default));
+        assert_eq!(found(&table, 33, [10, 0, 0, 1]), None);
+        assert!(table.contains(&key(8, [10, 7, 7, 7])) && !table.contains(&key(9, [10, 1, 2, 3])));
+        assert_eq!(table.put(&key(33, [0; 4])), None);
+        // The same prefix with other bits behind it takes its place.
+        let again = table.put(&key(8, [10, 9, 9, 9])).unwrap();
+        assert_eq!((table.len(), found(&table, 32, [10, 0, 0, 2])), (3, Some(again)));
+        assert!(table.iter().any(|(k, slot)| slot == again && k == key(8, [10, 9, 9, 9])));
+        assert!(table.remove(&key(8, [10, 0, 0, 0])) && !table.remove(&key(8, [10, 0, 0, 0])));
+        assert_eq!(found(&table, 32, [10, 0, 0, 2]), Some(default));
+        table.check_invariants();
+        table.end_run();
+        table.check_invariants();
+    }
+}

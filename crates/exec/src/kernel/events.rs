@@ -1,0 +1,140 @@
+//! What programs write for user space, read after each packet.
+//!
+//! The kernel rounds what goes into a perf event array up to what fills whole words together with its length, and tells
+//! the rounded length only. So the rewritten program logs the length of each event in the record
+//! ([`crate::rewrite`]); what comes out here are exactly the bytes that the program gave, and those of the packet that it
+//! asked for with them.
+//!
+//! Events come by map, in the order of the program's maps, and in each map as they were written.
+
+use std::collections::VecDeque;
+use std::io;
+
+use flowloom_bpf::{MapKind, Program};
+use flowloom_engine::{EngineError, Event};
+
+use super::load::Maps;
+use super::system;
+use crate::rewrite::Record;
+use crate::rewrite::plan::{EVENT_BYTES, EVENTS_LOGGED, Plan};
+use crate::sys::memory::Memory;
+use crate::sys::perf::PerfBuffer;
+use crate::sys::ring::Ring;
+
+/// In the flags of `perf_event_output`: how many bytes of the packet come with it, from this bit on.
+const PACKET_SHIFT: u32 = 32;
+const PACKET_MASK: u64 = 0xf_ffff;
+
+/// Where the events of one map come from.
+#[derive(Debug)]
+enum Source {
+    /// One buffer a CPU.
+    Perf(Vec<PerfBuffer>),
+    Ring(Ring),
+}
+
+/// The maps that take events.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    /// Index and name of each map.
+    sources: Vec<(usize, String, Source)>,
+}
+
+/// Length of an event in a perf buffer: with its own length before it, it fills words of eight bytes.
+fn rounded(bytes: usize) -> usize {
+    (bytes + 4).next_multiple_of(8) - 4
+}
+
+impl Events {
+    /// Opens what the maps of `program` write to, for so many CPUs.
+    ///
+    /// # Errors
+    /// The system has no right or no room for a buffer.
+    pub(super) fn open(program: &Program, created: &Maps, cpus: u32) -> io::Result<Events> {
+        let mut sources = Vec::new();
+        for (index, (def, raw)) in program.maps.iter().zip(&created.raw).enumerate() {
+            let source = match def.kind {
+                MapKind::PerfEventArray => {
+                    let slots = if def.max_entries == 0 { cpus } else { def.max_entries };
+                    let mut buffers = Vec::new();
+                    for cpu in 0..cpus.min(slots) {
+                        let buffer = PerfBuffer::open(cpu)?;
+                        raw.hold(&cpu.to_ne_bytes(), buffer.number())?;
+                        buffers.push(buffer);
+                    }
+                    Source::Perf(buffers)
+                }
+                MapKind::RingBuf => Source::Ring(Ring::of(raw, def.max_entries)?),
+                _ => continue,
+            };
+            sources.push((index, def.name.clone(), source));
+        }
+        Ok(Events { sources })
+    }
+
+    /// Whether nothing takes events.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sources.is_empty()
+    }
+
+    /// The events of the packet that was run last.
+    pub(super) fn take(
+        &mut self,
+        plan: &Plan,
+        record: Option<&Record>,
+        memory: Option<&Memory>,
+    ) -> Result<Vec<Event>, EngineError> {
+        let mut logged = logged(plan, record, memory).map_err(|e| system("read the log of events", e))?;
+        let mut events = Vec::new();
+        for (index, name, source) in &mut self.sources {
+            let fails = |e| system(format!("read the events of map `{name}`"), e);
+            let mut put = |cpu: u32, bytes: Vec<u8>| events.push(Event { map: name.clone(), cpu, bytes });
+            match source {
+                Source::Ring(ring) => ring.drain(|bytes| put(0, bytes)).map_err(fails)?,
+                Source::Perf(buffers) => {
+                    // A packet runs on one CPU, so one buffer has them all.
+                    for (cpu, buffer) in (0..).zip(buffers) {
+                        let mut wrong = None;
+                        let each = |mut bytes: Vec<u8>| {
+                            let at = logged.iter().position(|(map, _)| map == index);
+                            let length = at.and_then(|at| logged.remove(at)).map(|(_, length)| length);
+                            match length {
+                                Some(length) if rounded(length) == bytes.len() => {
+                                    bytes.truncate(length);
+                                    put(cpu, bytes);
+                                }
+                                _ => wrong = Some((bytes.len(), length)),
+                            }
+                        };
+                        buffer.drain(each).map_err(fails)?;
+                        if let Some((found, length)) = wrong {
+                            let logged = length.map_or_else(|| "nothing".to_owned(), |length| length.to_string());
+                            let message = format!("an event of {found} bytes, where the log has {logged}");
+                            return Err(fails(io::Error::new(io::ErrorKind::InvalidData, message)));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(events)
+    }
+}
+
+/// Map and length of each event that the program logged, in order.
+fn logged(plan: &Plan, record: Option<&Record>, memory: Option<&Memory>) -> io::Result<VecDeque<(usize, usize)>> {
+    let mut found = VecDeque::new();
+    let (Some(log), Some(record), Some(memory)) = (plan.events, record, memory) else { return Ok(found) };
+    if record.events() > EVENTS_LOGGED {
+        let message = format!("{} events of one packet, expected at most {EVENTS_LOGGED}", record.events());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    for number in 0..record.events() {
+        let mut entry = [0; EVENT_BYTES as usize];
+        memory.read((log + number * EVENT_BYTES) as usize, &mut entry)?;
+        let [l0, l1, l2, l3, m0, m1, m2, m3, flags @ ..] = entry;
+        let packet_bytes = u64::from_ne_bytes(flags) >> PACKET_SHIFT & PACKET_MASK;
+        let length = u32::from_ne_bytes([l0, l1, l2, l3]) as usize + packet_bytes as usize;
+        found.push_back((u32::from_ne_bytes([m0, m1, m2, m3]) as usize, length));
+    }
+    Ok(found)
+}
