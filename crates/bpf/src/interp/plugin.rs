@@ -67,6 +67,12 @@ impl Plugin {
         Ok(Plugin(interp.with_strict_stack()))
     }
 
+    /// Stops it after so many instructions.
+    #[must_use]
+    pub fn with_budget(self, instructions: u64) -> Plugin {
+        Plugin(self.0.with_budget(instructions))
+    }
+
     /// Runs it and gives `r0`.
     ///
     /// # Errors

@@ -1,0 +1,43 @@
+//! The long proofs of this crate: `make evidence` runs and records them.
+#![allow(clippy::panic, clippy::print_stdout)]
+
+mod programs;
+
+use flowloom_exec::KernelEngine;
+use programs::{Kind, Tally, is_without_rights};
+
+fn from_env(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}
+
+/// 100,000 random valid programs (arithmetic, jumps, loops, stack, packet, maps, atomics, functions, helpers) and 100,000
+/// mutants of such: where interpreter and kernel both run one, they agree on verdict, port, bytes, maps and every number that
+/// the program holds at its end; the interpreter takes what the verifier takes, but for what is named; no panic.
+#[test]
+#[ignore = "half an hour"]
+fn evidence_random_programs() {
+    let test = "evidence_random_programs";
+    if let Err(reason) = KernelEngine::available() {
+        return flowloom_testkit::skip(test, &reason.to_string());
+    }
+    let (seed, count) = (from_env("FLOWLOOM_SEED", 4), from_env("FLOWLOOM_COUNT", 100_000));
+    // Valid programs leak nothing; mutants may, so they are judged without the right to.
+    let kind = if std::env::var_os("FLOWLOOM_WITHOUT_PERFMON").is_some() { Kind::Mutants } else { Kind::Valid };
+    // Independent programs, so one half on each of two threads.
+    let halves = [0..count / 2, count / 2..count];
+    let mut tally = Tally::default();
+    std::thread::scope(|scope| {
+        let running = halves.map(|half| scope.spawn(move || programs::run(kind, seed, half)));
+        for thread in running {
+            tally.add(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+    });
+    println!("{kind:?}, seed {seed}: {}", tally.render());
+    let disagreements = &tally.disagreements;
+    println!("{} disagreements\n", disagreements.len());
+    assert!(disagreements.is_empty(), "{}", disagreements[..disagreements.len().min(5)].join("\n"));
+    if kind == Kind::Valid {
+        assert!(tally.alike * 4 >= tally.programs * 3, "fewer than three in four ran on both");
+        is_without_rights(test);
+    }
+}

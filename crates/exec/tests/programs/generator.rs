@@ -1,0 +1,700 @@
+//! Random programs that the kernel's verifier takes, most of them.
+//!
+//! A program is made of pieces that each keep a contract, so that any may follow any:
+//!
+//! ```text
+//!  r6  the context (in functions an address on the caller's stack)      r8, r9  numbers, always
+//!  r7  the packet, of which PACKET_BYTES are known to be there          r0-r5   numbers, or nothing
+//!  stack  NUMBERS slots of 8 bytes hold numbers; below them room for a key, a value and a pointer
+//! ```
+//!
+//! At its end it writes all numbers that it holds into the map `.data.result`, so that engines cannot differ unseen.
+
+use flowloom_bpf::op::{AluOp, AtomicOp, Cond, EndOp, Op, Operand, Reg, Size, Width};
+use flowloom_bpf::{BPF_F_NO_PREALLOC, Insn, MapDef, MapKind, Program};
+use flowloom_testkit::Rng;
+
+/// How many bytes of the packet a program has seen to be there.
+pub(super) const PACKET_BYTES: i16 = 32;
+const NUMBERS: i16 = 8;
+const KEY: i16 = -8 * (NUMBERS + 1);
+const VALUE: i16 = KEY - 8;
+const POINTER: i16 = VALUE - 8;
+const RESULT_BYTES: u32 = 8 * (10 + NUMBERS as u32);
+const ARRAY: i32 = 0;
+const HASH: i32 = 1;
+const RESULT: i32 = 2;
+const DATA: i32 = 3;
+const ARRAY_VALUE: i16 = 16;
+const PORTS: i32 = 4;
+
+const fn r(number: u8) -> Reg {
+    match Reg::new(number) {
+        Some(reg) => reg,
+        None => Reg::FP,
+    }
+}
+
+/// The maps of every program.
+pub(super) fn maps() -> Vec<MapDef> {
+    let map = |name: &str, kind, key_bytes, value_bytes, max_entries| {
+        let name = name.to_owned();
+        MapDef { name, kind, key_bytes, value_bytes, max_entries, ..MapDef::default() }
+    };
+    let data = |name, initial: Vec<u8>| MapDef {
+        initial: Some(initial.clone()),
+        ..map(name, MapKind::Array, 4, initial.len() as u32, 1)
+    };
+    vec![
+        map("array", MapKind::Array, 4, ARRAY_VALUE as u32, 6),
+        MapDef { flags: BPF_F_NO_PREALLOC, ..map("hash", MapKind::Hash, 8, 8, 3) },
+        data(".data.result", vec![0; RESULT_BYTES as usize]),
+        data(".data", (0..32).collect()),
+        map("ports", MapKind::Devmap, 4, 4, 4),
+    ]
+}
+
+/// A program with these instructions.
+pub(super) fn program(insns: Vec<Insn>) -> Program {
+    let (name, section, license) = ("random".to_owned(), "xdp".to_owned(), "GPL".to_owned());
+    Program { name, section, insns, maps: maps(), license, ..Program::default() }
+}
+
+/// One random program.
+pub(super) fn valid(rng: &mut Rng) -> Program {
+    let mut out = Generator { rng, ops: Vec::new(), jumps: Vec::new(), calls: Vec::new(), short: Vec::new(), live: 0 };
+    out.main();
+    program(out.finish())
+}
+
+/// Where the pieces of a function stand.
+#[derive(Clone, Copy)]
+struct Scope {
+    /// 0 is the program itself; only functions with larger numbers are called.
+    function: usize,
+    depth: u32,
+    in_loop: bool,
+}
+
+const FUNCTIONS: usize = 3;
+
+struct Generator<'r> {
+    rng: &'r mut Rng,
+    ops: Vec<Op>,
+    /// Jumps: the operation, and the one it leads to.
+    jumps: Vec<(usize, usize)>,
+    /// Calls: the operation, and the function it leads to.
+    calls: Vec<(usize, usize)>,
+    /// Jumps to the end for packets that are too short.
+    short: Vec<usize>,
+    /// A bit for each register that holds a number.
+    live: u16,
+}
+
+impl Generator<'_> {
+    fn push(&mut self, op: Op) {
+        if let Some(dst) = op.writes() {
+            self.live |= 1 << dst.number();
+        }
+        self.ops.push(op);
+    }
+
+    fn kill(&mut self, mask: u16) {
+        self.live &= !mask;
+    }
+
+    /// A jump of which the target comes later; its place.
+    fn jump(&mut self, op: Op) -> usize {
+        self.ops.push(op);
+        self.ops.len() - 1
+    }
+
+    fn land(&mut self, jump: usize) {
+        self.jumps.push((jump, self.ops.len()));
+    }
+
+    fn mov(&mut self, dst: Reg, src: Operand) {
+        self.push(Op::Alu { width: Width::W64, op: AluOp::Mov, dst, src });
+    }
+
+    fn alu(&mut self, op: AluOp, dst: Reg, imm: i32) {
+        self.push(Op::Alu { width: Width::W64, op, dst, src: Operand::Imm(imm) });
+    }
+
+    /// `dst = base + offset`, which is an address.
+    fn address(&mut self, dst: Reg, base: Reg, offset: i16) {
+        self.mov(dst, Operand::Reg(base));
+        self.alu(AluOp::Add, dst, offset.into());
+        self.kill(1 << dst.number());
+    }
+
+    fn width(&mut self) -> Width {
+        *self.rng.pick(&[Width::W32, Width::W64])
+    }
+
+    fn imm(&mut self) -> i32 {
+        let edges = [0, 1, -1, 2, 7, i32::MIN, i32::MAX, 31, 32, 63, 64, 255, 256, 0xffff];
+        if self.rng.chance(2, 3) { *self.rng.pick(&edges) } else { self.rng.next_u64() as i32 }
+    }
+
+    /// A register with a number.
+    fn number(&mut self) -> Reg {
+        let live: Vec<u8> = (0..10).filter(|n| self.live >> n & 1 == 1).collect();
+        r(*self.rng.pick(&live))
+    }
+
+    /// A register that may be written.
+    fn target(&mut self, scope: Scope) -> Reg {
+        let all: &[u8] = if scope.in_loop { &[0, 1, 2, 3, 4, 5, 8] } else { &[0, 1, 2, 3, 4, 5, 8, 9] };
+        r(*self.rng.pick(all))
+    }
+
+    /// One that holds a number and may be written.
+    fn changed(&mut self, scope: Scope) -> Reg {
+        loop {
+            let reg = self.number();
+            if reg.number() != 9 || !scope.in_loop {
+                return reg;
+            }
+        }
+    }
+
+    fn operand(&mut self) -> Operand {
+        if self.rng.chance(1, 2) { Operand::Reg(self.number()) } else { Operand::Imm(self.imm()) }
+    }
+
+    fn slot(&mut self) -> i16 {
+        -8 * (1 + self.rng.below(NUMBERS as usize) as i16)
+    }
+
+    fn size(&mut self) -> Size {
+        *self.rng.pick(&Size::ALL)
+    }
+
+    /// An offset of `size` bytes in `bytes`, aligned where that is asked.
+    fn within(&mut self, bytes: i16, size: Size, aligned: bool) -> i16 {
+        let size = size.bytes();
+        let off = self.rng.below(bytes as usize - size + 1);
+        (if aligned { off / size * size } else { off }) as i16
+    }
+
+    fn signed(&mut self, size: Size) -> bool {
+        size != Size::Dw && self.rng.chance(1, 3)
+    }
+
+    fn main(&mut self) {
+        self.live = 0;
+        self.mov(r(6), Operand::Reg(r(1)));
+        self.packet();
+        self.start(0);
+        let pieces = 2 + self.rng.below(12);
+        self.pieces(Scope { function: 0, depth: 0, in_loop: false }, pieces);
+        self.results();
+        let verdict = match self.rng.below(8) {
+            0 => Operand::Reg(self.number()),
+            n => Operand::Imm(n as i32 % 5),
+        };
+        self.mov(r(0), verdict);
+        self.ops.push(Op::Exit);
+        for jump in std::mem::take(&mut self.short) {
+            self.land(jump);
+        }
+        self.ops.extend([Op::Alu { width: Width::W64, op: AluOp::Mov, dst: r(0), src: Operand::Imm(1) }, Op::Exit]);
+    }
+
+    /// The packet in `r7`, or to the end.
+    fn packet(&mut self) {
+        let field =
+            |off| Op::Load { size: Size::W, signed: false, dst: r(if off == 0 { 7 } else { 2 }), base: r(6), off };
+        self.ops.extend([field(0), field(4)]);
+        self.address(r(3), r(7), PACKET_BYTES);
+        let cond = Op::Branch { width: Width::W64, cond: Cond::Gt, dst: r(3), src: Operand::Reg(r(2)), off: 0 };
+        let jump = self.jump(cond);
+        self.short.push(jump);
+        self.kill(0b1100_1110);
+    }
+
+    /// Numbers in `r8`, `r9` and on the stack.
+    fn start(&mut self, function: usize) {
+        for number in [8, 9] {
+            if function == 0 && self.rng.chance(1, 2) {
+                let off = self.within(PACKET_BYTES, Size::Dw, false);
+                self.push(Op::Load { size: Size::Dw, signed: false, dst: r(number), base: r(7), off });
+            } else if function == 0 {
+                let value = self.rng.next_u64() >> self.rng.below(64);
+                self.push(Op::LoadImm { dst: r(number), value });
+            } else {
+                self.mov(r(number), Operand::Reg(r(number - 7)));
+            }
+        }
+        for slot in 1..=NUMBERS {
+            let src = if slot % 2 == 0 { Operand::Reg(r(8)) } else { Operand::Imm(self.imm()) };
+            self.ops.push(Op::Store { size: Size::Dw, base: Reg::FP, off: -8 * slot, src });
+        }
+    }
+
+    fn pieces(&mut self, scope: Scope, count: usize) {
+        for _ in 0..count {
+            self.piece(scope);
+        }
+    }
+
+    fn piece(&mut self, scope: Scope) {
+        match self.rng.below(24) {
+            0..=5 => self.arithmetic(scope),
+            6 | 7 => self.packet_access(scope),
+            8 | 9 => self.stack_access(scope),
+            10 => self.atomic(scope, Reg::FP),
+            11 | 12 if scope.depth < 3 => self.branch(scope),
+            13 if scope.depth < 2 && !scope.in_loop => self.counted(scope),
+            14 | 15 => self.lookup(scope),
+            16 => self.update(),
+            17 => self.delete(),
+            18 => self.data(scope),
+            19 | 20 => self.helper(scope),
+            21 if scope.function + 1 < FUNCTIONS => self.call(scope),
+            22 => self.spilled(scope),
+            23 => self.jump_on(),
+            _ => self.arithmetic(scope),
+        }
+    }
+
+    fn arithmetic(&mut self, scope: Scope) {
+        let (width, dst, src) = (self.width(), self.changed(scope), self.operand());
+        let op = match self.rng.below(12) {
+            0 => {
+                let from = *self.rng.pick(if width == Width::W64 {
+                    &[Size::B, Size::H, Size::W][..]
+                } else {
+                    &[Size::B, Size::H]
+                });
+                Op::MovSx { width, from, dst: self.target(scope), src: self.number() }
+            }
+            1 => Op::Neg { width, dst },
+            2 => {
+                let op = *self.rng.pick(&[EndOp::Le, EndOp::Be, EndOp::Swap]);
+                Op::End { op, size: *self.rng.pick(&[Size::H, Size::W, Size::Dw]), dst }
+            }
+            3 => Op::LoadImm { dst: self.target(scope), value: self.rng.next_u64() >> self.rng.below(64) },
+            4 | 5 => Op::Alu { width, op: AluOp::Mov, dst: self.target(scope), src },
+            _ => {
+                let op = *self.rng.pick(&AluOp::ALL);
+                // The verifier refuses immediates that are wrong for sure.
+                let src = match (op, src) {
+                    (AluOp::Lsh | AluOp::Rsh | AluOp::Arsh, Operand::Imm(imm)) => Operand::Imm(imm & 31),
+                    (AluOp::Div | AluOp::Sdiv | AluOp::Mod | AluOp::Smod, Operand::Imm(0)) => Operand::Imm(3),
+                    _ => src,
+                };
+                Op::Alu { width, op, dst, src }
+            }
+        };
+        self.push(op);
+    }
+
+    /// Accesses at `base`, of which `bytes` are there; where they must be `aligned` they are.
+    fn access(&mut self, scope: Scope, base: Reg, first: i16, bytes: i16, aligned: bool) {
+        let size = self.size();
+        let off = first + self.within(bytes, size, aligned);
+        if self.rng.chance(1, 2) {
+            let (signed, dst) = (self.signed(size), self.target(scope));
+            if dst != base {
+                self.push(Op::Load { size, signed, dst, base, off });
+            }
+        } else {
+            let src = self.operand();
+            self.push(Op::Store { size, base, off, src });
+        }
+    }
+
+    fn packet_access(&mut self, scope: Scope) {
+        if scope.function > 0 {
+            return self.access(scope, r(6), 0, 8, true);
+        }
+        if self.rng.chance(2, 3) {
+            return self.access(scope, r(7), 0, PACKET_BYTES, false);
+        }
+        // At an offset that only the run knows, checked against the end.
+        let index = self.number();
+        self.mov(r(1), Operand::Reg(index));
+        self.alu(AluOp::And, r(1), 63);
+        self.mov(r(2), Operand::Reg(r(7)));
+        self.push(Op::Alu { width: Width::W64, op: AluOp::Add, dst: r(2), src: Operand::Reg(r(1)) });
+        self.address(r(3), r(2), 8);
+        self.ops.push(Op::Load { size: Size::W, signed: false, dst: r(4), base: r(6), off: 4 });
+        self.kill(0b1_1110);
+        let cond = Op::Branch { width: Width::W64, cond: Cond::Gt, dst: r(3), src: Operand::Reg(r(4)), off: 0 };
+        let jump = self.jump(cond);
+        let before = self.live;
+        self.access(Scope { in_loop: true, ..scope }, r(2), 0, 8, false);
+        self.live &= before;
+        self.land(jump);
+    }
+
+    fn stack_access(&mut self, scope: Scope) {
+        if self.rng.chance(3, 4) {
+            let slot = self.slot();
+            return self.access(scope, Reg::FP, slot, 8, true);
+        }
+        // A byte at an offset that only the run knows.
+        let index = self.number();
+        self.mov(r(1), Operand::Reg(index));
+        self.alu(AluOp::And, r(1), 7);
+        self.mov(r(2), Operand::Reg(Reg::FP));
+        self.push(Op::Alu { width: Width::W64, op: AluOp::Add, dst: r(2), src: Operand::Reg(r(1)) });
+        self.kill(0b100);
+        let (off, dst) = (self.slot(), r(1));
+        if self.rng.chance(1, 2) {
+            self.push(Op::Load { size: Size::B, signed: false, dst, base: r(2), off });
+        } else {
+            let src = self.operand();
+            self.push(Op::Store { size: Size::B, base: r(2), off, src });
+        }
+    }
+
+    fn atomic(&mut self, scope: Scope, base: Reg) {
+        let size = *self.rng.pick(&[Size::W, Size::Dw]);
+        let op = *self.rng.pick(&AtomicOp::ALL);
+        let first = if base == Reg::FP { self.slot() } else { 0 };
+        let off = first + self.within(if base == Reg::FP { 8 } else { ARRAY_VALUE }, size, true);
+        let src = self.changed(scope);
+        if op == AtomicOp::CmpXchg && (base == r(0) || self.live & 1 == 0) {
+            return;
+        }
+        self.push(Op::Atomic { op, size, base, off, src });
+    }
+
+    /// A condition on numbers.
+    fn condition(&mut self) -> Op {
+        let (width, dst, src) = (self.width(), self.number(), self.operand());
+        Op::Branch { width, cond: *self.rng.pick(&Cond::ALL), dst, src, off: 0 }
+    }
+
+    fn branch(&mut self, scope: Scope) {
+        let scope = Scope { depth: scope.depth + 1, ..scope };
+        let cond = self.condition();
+        let jump = self.jump(cond);
+        let before = self.live;
+        let pieces = 1 + self.rng.below(3);
+        self.pieces(scope, pieces);
+        if self.rng.chance(1, 2) {
+            // The other way has pieces too.
+            let after = std::mem::replace(&mut self.live, before);
+            let over = *self.rng.pick(&[Op::Jump { off: 0 }, Op::JumpLong { distance: 0 }]);
+            let over = self.jump(over);
+            self.land(jump);
+            self.pieces(scope, pieces);
+            self.land(over);
+            self.live &= after;
+        } else {
+            self.live &= before;
+            self.land(jump);
+        }
+    }
+
+    /// A loop of some rounds, counted in `r9`.
+    fn counted(&mut self, scope: Scope) {
+        let scope = Scope { depth: scope.depth + 1, in_loop: true, ..scope };
+        self.mov(r(9), Operand::Imm(0));
+        // What is a number in the first round may be none in the next.
+        self.live = 0b11_0000_0000;
+        let head = self.ops.len();
+        let pieces = 1 + self.rng.below(3);
+        self.pieces(scope, pieces);
+        let leave = self.rng.chance(1, 4).then(|| self.jump(Op::MayGoto { off: 0 }));
+        self.alu(AluOp::Add, r(9), 1);
+        let rounds = 1 + self.rng.below(5) as i32;
+        let back = Op::Branch { width: Width::W64, cond: Cond::Lt, dst: r(9), src: Operand::Imm(rounds), off: 0 };
+        let back = self.jump(back);
+        self.jumps.push((back, head));
+        if let Some(leave) = leave {
+            self.land(leave);
+        }
+        self.kill(0b11_1111);
+    }
+
+    /// A key on the stack, one of few.
+    fn key(&mut self, map: i32) {
+        let index = self.number();
+        self.mov(r(1), Operand::Reg(index));
+        self.alu(AluOp::And, r(1), if map == ARRAY { 7 } else { 3 });
+        self.push(Op::Store { size: Size::Dw, base: Reg::FP, off: KEY, src: Operand::Reg(r(1)) });
+        self.address(r(2), Reg::FP, KEY);
+    }
+
+    fn ask(&mut self, map: i32, helper: i32) {
+        self.ops.push(Op::LoadMap { dst: r(1), map });
+        self.push(Op::Call { helper });
+        self.kill(0b11_1110);
+    }
+
+    fn lookup(&mut self, scope: Scope) {
+        let map = *self.rng.pick(&[ARRAY, HASH]);
+        self.key(map);
+        self.ask(map, 1);
+        self.kill(1);
+        let cond = Op::Branch { width: Width::W64, cond: Cond::Eq, dst: r(0), src: Operand::Imm(0), off: 0 };
+        let jump = self.jump(cond);
+        let before = self.live;
+        let bytes = if map == ARRAY { ARRAY_VALUE } else { 8 };
+        for _ in 0..1 + self.rng.below(3) {
+            if map == ARRAY && self.rng.chance(1, 3) {
+                self.atomic(scope, r(0));
+            } else {
+                let (size, signed) = (self.size(), self.rng.chance(1, 3));
+                let off = self.within(bytes, size, false);
+                if self.rng.chance(1, 2) {
+                    let dst = *self.rng.pick(&[r(1), r(2), r(3), r(8)]);
+                    self.push(Op::Load { size, signed: signed && size != Size::Dw, dst, base: r(0), off });
+                } else {
+                    let src = self.operand();
+                    self.push(Op::Store { size, base: r(0), off, src });
+                }
+            }
+        }
+        self.live &= before;
+        self.land(jump);
+    }
+
+    fn update(&mut self) {
+        let map = *self.rng.pick(&[ARRAY, HASH, HASH]);
+        self.key(map);
+        let value = self.number();
+        self.push(Op::Store { size: Size::Dw, base: Reg::FP, off: VALUE, src: Operand::Reg(value) });
+        // An array's value is longer: it takes the key too.
+        self.address(r(3), Reg::FP, VALUE);
+        let flags = *self.rng.pick(&[0, 0, 0, 1, 2, 3, 8]);
+        self.mov(r(4), Operand::Imm(flags));
+        self.ask(map, 2);
+    }
+
+    fn delete(&mut self) {
+        let map = *self.rng.pick(&[ARRAY, HASH, HASH, HASH]);
+        self.key(map);
+        self.ask(map, 3);
+    }
+
+    /// A variable of the program.
+    fn data(&mut self, scope: Scope) {
+        let off = self.rng.below(17) as u32;
+        let base = *self.rng.pick(&[r(1), r(4)]);
+        self.ops.push(Op::LoadMapValue { dst: base, map: DATA, off });
+        self.kill(1 << base.number());
+        self.access(Scope { in_loop: true, ..scope }, base, 0, 16, false);
+    }
+
+    fn helper(&mut self, scope: Scope) {
+        match self.rng.below(6) {
+            0..=2 => {
+                let helper = *self.rng.pick(&[5, 7, 8]);
+                self.push(Op::Call { helper });
+                self.kill(0b11_1110);
+            }
+            3 if scope.function == 0 => {
+                self.mov(r(1), Operand::Reg(r(6)));
+                let distance = self.rng.below(49) as i32 - 24;
+                self.mov(r(2), Operand::Imm(distance));
+                self.push(Op::Call { helper: 44 });
+                self.kill(0b11_1110);
+                self.packet();
+            }
+            4 => {
+                let (port, flags) = (self.rng.below(8) as i32, i32::from(self.rng.chance(1, 6)));
+                self.mov(r(1), Operand::Imm(port));
+                self.mov(r(2), Operand::Imm(flags));
+                self.push(Op::Call { helper: 23 });
+                self.kill(0b11_1110);
+            }
+            _ => {
+                let index = self.number();
+                self.mov(r(2), Operand::Reg(index));
+                self.alu(AluOp::And, r(2), 7);
+                let flags = *self.rng.pick(&[0, 1, 2, 3, 8, 24, 64]);
+                self.mov(r(3), Operand::Imm(flags));
+                self.ask(PORTS, 51);
+            }
+        }
+    }
+
+    fn call(&mut self, scope: Scope) {
+        let function = scope.function + 1 + self.rng.below(FUNCTIONS - scope.function - 1);
+        for number in [1, 2] {
+            let src = self.operand();
+            self.mov(r(number), src);
+        }
+        let slot = self.slot();
+        self.address(r(3), Reg::FP, slot);
+        let call = self.jump(Op::CallLocal { distance: 0 });
+        self.calls.push((call, function));
+        self.live |= 1;
+        self.kill(0b11_1110);
+    }
+
+    /// A pointer kept on the stack for a while.
+    fn spilled(&mut self, scope: Scope) {
+        let (pointer, bytes) = if scope.function == 0 { (r(7), PACKET_BYTES) } else { (r(6), 8) };
+        self.ops.push(Op::Store { size: Size::Dw, base: Reg::FP, off: POINTER, src: Operand::Reg(pointer) });
+        self.arithmetic(scope);
+        self.ops.push(Op::Load { size: Size::Dw, signed: false, dst: r(5), base: Reg::FP, off: POINTER });
+        self.kill(0b10_0000);
+        self.access(Scope { in_loop: true, ..scope }, r(5), 0, bytes, scope.function > 0);
+    }
+
+    fn jump_on(&mut self) {
+        let jump = *self.rng.pick(&[Op::Jump { off: 0 }, Op::JumpLong { distance: 0 }, Op::MayGoto { off: 0 }]);
+        self.ops.push(jump);
+    }
+
+    /// All numbers into the map `.data.result`.
+    fn results(&mut self) {
+        self.ops.push(Op::LoadMapValue { dst: r(1), map: RESULT, off: 0 });
+        self.kill(0b10);
+        let live: Vec<u8> = (0..10).filter(|n| self.live >> n & 1 == 1).collect();
+        for number in live {
+            let (off, src) = (8 * i16::from(number), Operand::Reg(r(number)));
+            self.ops.push(Op::Store { size: Size::Dw, base: r(1), off, src });
+        }
+        for slot in 1..=NUMBERS {
+            self.ops.push(Op::Load { size: Size::Dw, signed: false, dst: r(2), base: Reg::FP, off: -8 * slot });
+            self.ops.push(Op::Store { size: Size::Dw, base: r(1), off: 8 * (9 + slot), src: Operand::Reg(r(2)) });
+        }
+        self.kill(0b110);
+    }
+
+    /// The functions that are called, behind the program.
+    fn functions(&mut self) -> Vec<usize> {
+        let mut starts = vec![0; FUNCTIONS];
+        for (function, start) in starts.iter_mut().enumerate().skip(1) {
+            if !self.calls.iter().any(|call| call.1 == function) {
+                continue;
+            }
+            *start = self.ops.len();
+            self.live = 0;
+            self.mov(r(6), Operand::Reg(r(3)));
+            self.start(function);
+            self.kill(0b1101_1110);
+            let pieces = 1 + self.rng.below(4);
+            self.pieces(Scope { function, depth: 1, in_loop: false }, pieces);
+            let result = self.number();
+            self.mov(r(0), Operand::Reg(result));
+            self.ops.push(Op::Exit);
+        }
+        starts
+    }
+
+    /// The slots, with all distances in place.
+    fn finish(mut self) -> Vec<Insn> {
+        let starts = self.functions();
+        let mut slots = vec![0];
+        for op in &self.ops {
+            slots.push(slots.last().copied().unwrap_or(0) + op.slots() as i64);
+        }
+        let calls = self.calls.iter().map(|&(at, function)| (at, starts[function]));
+        for (at, to) in self.jumps.iter().copied().chain(calls) {
+            let distance = slots[to] - slots[at] - 1;
+            match &mut self.ops[at] {
+                Op::Jump { off } | Op::Branch { off, .. } | Op::MayGoto { off } => *off = distance as i16,
+                Op::JumpLong { distance: far } | Op::CallLocal { distance: far } => *far = distance as i32,
+                _ => {}
+            }
+        }
+        let mut insns = Vec::new();
+        self.ops.iter().for_each(|op| op.encode(&mut insns));
+        insns
+    }
+}
+
+/// A program in which something has gone wrong: mostly instructions that mean something else now, otherwise damaged slots.
+pub(super) fn mutant(rng: &mut Rng) -> Program {
+    let mut program = valid(rng);
+    let damage = rng.chance(1, 4);
+    for _ in 0..1 + rng.below(3) / 2 {
+        if damage { damage_one(rng, &mut program.insns) } else { change_one(rng, &mut program.insns) }
+    }
+    program
+}
+
+/// Makes an instruction another one, in its place.
+fn change_one(rng: &mut Rng, insns: &mut [Insn]) {
+    let mut places = Vec::new();
+    let mut at = 0;
+    while let Ok(op) = Op::decode(insns, at) {
+        places.push((at, op));
+        at += op.slots();
+    }
+    let (at, op) = *rng.pick(&places);
+    let (from, other) = *rng.pick(&places);
+    let any = |rng: &mut Rng| r(*rng.pick(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 9, 9, 9]));
+    let nudge = |rng: &mut Rng| *rng.pick(&[-8i16, -4, -2, -1, 1, 2, 4, 8, 16]);
+    let edge = |rng: &mut Rng| *rng.pick(&[0, 1, -1, 2, 3, 7, 8, i32::MIN, i32::MAX, 31, 32, 63]);
+    let changed = match (rng.below(5), op) {
+        // Gone, twice, or two the other way round.
+        (0, _) => Op::Jump { off: 0 },
+        (1, op) if other.slots() == op.slots() && rng.chance(1, 2) => other,
+        (1, op) if other.slots() == op.slots() => {
+            let mut moved = Vec::new();
+            op.encode(&mut moved);
+            insns[from..from + moved.len()].copy_from_slice(&moved);
+            other
+        }
+        (2, Op::Alu { width, dst, src, .. }) => Op::Alu { width, op: *rng.pick(&AluOp::ALL), dst, src },
+        (3, Op::Alu { op, dst, src, .. }) => Op::Alu { width: *rng.pick(&[Width::W32, Width::W64]), op, dst, src },
+        (4, Op::Alu { width, op, dst, src: Operand::Imm(imm) }) => {
+            let imm = if rng.chance(1, 2) { edge(rng) } else { imm.wrapping_add(nudge(rng).into()) };
+            Op::Alu { width, op, dst, src: Operand::Imm(imm) }
+        }
+        (_, Op::Alu { width, op, dst, .. }) => Op::Alu { width, op, dst, src: Operand::Reg(any(rng)) },
+        (2, Op::Branch { width, dst, src, off, .. }) => {
+            Op::Branch { width, cond: *rng.pick(&Cond::ALL), dst, src, off }
+        }
+        (3, Op::Branch { width, cond, dst, src, off }) => Op::Branch { width, cond, dst, src, off: off + nudge(rng) },
+        (_, Op::Branch { width, cond, dst, off, .. }) => {
+            Op::Branch { width, cond, dst, src: Operand::Imm(edge(rng)), off }
+        }
+        (2, Op::Load { signed, dst, base, off, .. }) => {
+            let size = *rng.pick(&[Size::B, Size::H, Size::W]);
+            Op::Load { size, signed, dst, base, off }
+        }
+        (3, Op::Load { size, signed, base, off, .. }) => Op::Load { size, signed, dst: any(rng), base, off },
+        (_, Op::Load { size, signed, dst, base, off }) => Op::Load { size, signed, dst, base, off: off + nudge(rng) },
+        (2, Op::Store { base, off, src, .. }) => Op::Store { size: *rng.pick(&Size::ALL), base, off, src },
+        (3, Op::Store { size, base, off, .. }) => Op::Store { size, base, off, src: Operand::Reg(any(rng)) },
+        (_, Op::Store { size, base, off, src }) => Op::Store { size, base, off: off + nudge(rng), src },
+        (2, Op::Atomic { size, base, off, src, .. }) => {
+            Op::Atomic { op: *rng.pick(&AtomicOp::ALL), size, base, off, src }
+        }
+        (_, Op::Atomic { op, size, base, off, .. }) => Op::Atomic { op, size, base, off, src: any(rng) },
+        (_, Op::Call { .. }) => Op::Call { helper: *rng.pick(&[1, 2, 3, 5, 6, 7, 8, 23, 44, 51]) },
+        (_, Op::LoadMap { dst, .. }) => Op::LoadMap { dst, map: rng.below(5) as i32 },
+        (_, Op::LoadMapValue { dst, .. }) => Op::LoadMapValue { dst, map: DATA, off: rng.below(40) as u32 },
+        (_, Op::Jump { off }) => Op::Jump { off: off + nudge(rng) },
+        (_, Op::JumpLong { distance }) => Op::JumpLong { distance: distance + i32::from(nudge(rng)) },
+        (_, Op::CallLocal { distance }) => Op::CallLocal { distance: distance + i32::from(nudge(rng)) },
+        (_, op) => op,
+    };
+    let mut slots = Vec::new();
+    changed.encode(&mut slots);
+    if let (Op::Jump { .. }, 2) = (changed, op.slots()) {
+        slots.push(slots[0]);
+    }
+    insns[at..at + slots.len()].copy_from_slice(&slots);
+}
+
+/// Damages slots, or moves them so that jumps lead elsewhere.
+fn damage_one(rng: &mut Rng, insns: &mut Vec<Insn>) {
+    let at = rng.below(insns.len());
+    let other = rng.below(insns.len());
+    let Some(insn) = insns.get_mut(at) else { return };
+    match rng.below(8) {
+        0 => insn.code ^= 1 << rng.below(8),
+        1 => insn.dst = rng.below(16) as u8,
+        2 => insn.src = rng.below(16) as u8,
+        3 => insn.off ^= 1 << rng.below(16),
+        4 => insn.imm ^= 1 << rng.below(32),
+        5 => insns.swap(at, other),
+        6 => drop(insns.remove(at)),
+        _ => {
+            let copy = *insn;
+            insns.insert(other, copy);
+        }
+    }
+}

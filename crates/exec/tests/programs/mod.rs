@@ -1,0 +1,290 @@
+//! Random programs on the interpreter and in the kernel.
+
+mod generator;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::process::Command;
+use std::sync::Arc;
+
+use flowloom_bpf::op::{AluOp, Op, Operand, Reg, Width};
+use flowloom_bpf::{Interpreter, Program, ProgramError, disasm};
+use flowloom_engine::{Choices, Datapath, PORT_COUNT, Packet, Port, Ports, Verdict};
+use flowloom_exec::{ExecError, KernelEngine};
+use flowloom_testkit::Rng;
+
+/// Packets that each program sees.
+const PACKETS: u64 = 5;
+/// Set where the test runs itself without the rights that let programs leak addresses.
+const WITHOUT_RIGHTS: &str = "FLOWLOOM_WITHOUT_PERFMON";
+
+/// What programs are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The kernel takes most of them.
+    Valid,
+    /// Valid ones in which a few things have gone wrong.
+    Mutants,
+}
+
+/// What came of some programs.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) programs: u64,
+    /// The kernel took them.
+    pub(crate) taken: u64,
+    /// They ran on both, on every packet.
+    pub(crate) alike: u64,
+    pub(crate) packets: u64,
+    /// They ended in a verdict on the interpreter, or stopped, whatever the kernel thought of them.
+    pub(crate) interpreted: u64,
+    pub(crate) verdicts: BTreeMap<String, u64>,
+    /// Why the kernel took none, by its words without numbers.
+    pub(crate) refused: BTreeMap<String, u64>,
+    /// Something was wrong with an instruction that is never reached, which the kernel does not look at; they were compared
+    /// without it.
+    pub(crate) unreached: u64,
+    /// What the kernel took and does not compare, by reason.
+    pub(crate) apart: BTreeMap<&'static str, u64>,
+    /// Instructions of programs that ran on both, by kind.
+    pub(crate) instructions: BTreeMap<String, u64>,
+    pub(crate) disagreements: Vec<String>,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: Tally) {
+        self.programs += other.programs;
+        self.taken += other.taken;
+        self.alike += other.alike;
+        self.packets += other.packets;
+        self.interpreted += other.interpreted;
+        self.unreached += other.unreached;
+        let sum = |to: &mut BTreeMap<String, u64>, from: BTreeMap<String, u64>| {
+            from.into_iter().for_each(|(what, count)| *to.entry(what).or_default() += count);
+        };
+        sum(&mut self.verdicts, other.verdicts);
+        sum(&mut self.refused, other.refused);
+        sum(&mut self.instructions, other.instructions);
+        other.apart.into_iter().for_each(|(what, count)| *self.apart.entry(what).or_default() += count);
+        self.disagreements.extend(other.disagreements);
+    }
+
+    /// The figures as text.
+    pub(crate) fn render(&self) -> String {
+        let mut text = format!(
+            "{} programs: {} taken by the kernel, {} of them ran on both engines alike on {} packets\n",
+            self.programs, self.taken, self.alike, self.packets
+        );
+        let mut line = |what: &str, counts: &mut dyn Iterator<Item = (String, u64)>| {
+            let counts: Vec<String> = counts.map(|(name, count)| format!("{name} {count}")).collect();
+            if !counts.is_empty() {
+                text += &format!("{what}: {}\n", counts.join(", "));
+            }
+        };
+        let wrong = [("wrong only in what is never reached".to_owned(), self.unreached)];
+        line("among those taken", &mut wrong.into_iter().filter(|(_, count)| *count > 0));
+        line("verdicts", &mut self.verdicts.clone().into_iter());
+        line("taken and not compared", &mut self.apart.iter().map(|(what, count)| ((*what).to_owned(), *count)));
+        let mut refused: Vec<_> = self.refused.clone().into_iter().collect();
+        refused.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        line("refused for", &mut refused.into_iter().take(8));
+        line("instructions of what ran on both", &mut self.instructions.clone().into_iter());
+        text
+    }
+}
+
+/// Makes the programs of these numbers and runs them.
+pub(crate) fn run(kind: Kind, seed: u64, numbers: Range<u64>) -> Tally {
+    let mut tally = Tally::default();
+    for number in numbers {
+        let mut rng =
+            Rng::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number << 1 ^ u64::from(kind == Kind::Mutants));
+        let program = match kind {
+            Kind::Valid => generator::valid(&mut rng),
+            Kind::Mutants => generator::mutant(&mut rng),
+        };
+        tally.programs += 1;
+        compare(&program, &mut rng, &mut tally).unwrap_or_else(|what| {
+            let text = disasm::disassemble(&program.insns, &program.maps).unwrap_or_else(|error| error.to_string());
+            tally.disagreements.push(format!("{kind:?} {number} of seed {seed}: {what}\n{text}"));
+        });
+    }
+    tally
+}
+
+/// What the interpreter knowingly does otherwise.
+fn known(words: &str, program: &Program) -> Option<&'static str> {
+    let ops = |wanted: fn(&Op) -> bool| {
+        (0..program.insns.len()).any(|at| Op::decode(&program.insns, at).is_ok_and(|op| wanted(&op)))
+    };
+    if words.contains("is not supported, expected") {
+        Some("a helper that Flowloom does not run")
+    } else if ["db is 256,", "db is 272,", "c3 is 256,", "c3 is 272,"]
+        .iter()
+        .any(|field| words.contains(&format!("imm of opcode 0x{field}")))
+    {
+        Some("loads that acquire and stores that release")
+    } else if words.contains("off of opcode 0x95") {
+        Some("an exit with an offset")
+    } else if words.contains("was never written") {
+        // A helper may read the rest of a slot of which a part was written, whatever lies there.
+        Some("a read of a stack that was never written")
+    } else if words.contains("instructions for one packet") && ops(|op| matches!(op, Op::MayGoto { .. })) {
+        Some("a loop that only time ends")
+    } else {
+        None
+    }
+}
+
+/// The verifier looks at the fields of instructions that it reaches; the interpreter's check looks at all of them. Where all
+/// that is wrong is never reached, the program without it.
+fn without_unreached(program: &Program, error: &ProgramError) -> Option<Program> {
+    let with = |op: Op| {
+        let mut cleaned = program.clone();
+        let mut one = Vec::new();
+        op.encode(&mut one);
+        for finding in &error.findings {
+            let at = finding.insn?;
+            let slots = cleaned.insns[at].slots();
+            cleaned.insns.iter_mut().skip(at).take(slots).for_each(|insn| *insn = one[0]);
+        }
+        Some(cleaned)
+    };
+    // No verifier takes this where it is reached.
+    let probe = Op::Alu { width: Width::W64, op: AluOp::Mov, dst: Reg::FP, src: Operand::Imm(0) };
+    KernelEngine::load(&with(probe)?).ok()?;
+    with(Op::Jump { off: 0 })
+}
+
+/// Runs one program; the difference, where there is one.
+fn compare(program: &Program, rng: &mut Rng, tally: &mut Tally) -> Result<(), String> {
+    let interp = Interpreter::new(Arc::new(program.clone()));
+    let kernel = KernelEngine::load(program);
+    let packets: Vec<Vec<u8>> = (0..PACKETS).map(|_| packet(rng)).collect();
+    let choices = |index| Choices { cpu: 9, ..Choices::seeded(7, 11, index) };
+    let all = Ports::bound((0..PORT_COUNT).map(Port));
+    let mut interp = match interp {
+        Ok(interp) => interp.with_budget(2_000_000),
+        Err(error) => {
+            let words = error.to_string();
+            if kernel.is_err() {
+                *tally.refused.entry("both, before it runs".to_owned()).or_default() += 1;
+                return Ok(());
+            }
+            tally.taken += 1;
+            if let Some(cleaned) = without_unreached(program, &error) {
+                tally.unreached += 1;
+                tally.taken -= 1;
+                return compare(&cleaned, rng, tally);
+            }
+            let reason =
+                known(&words, program).ok_or(format!("the kernel takes it, the interpreter does not: {words}"))?;
+            *tally.apart.entry(reason).or_default() += 1;
+            return Ok(());
+        }
+    };
+    interp.bind_ports(&all);
+    let mut kernel = match kernel {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            *tally.refused.entry(reason(&error)).or_default() += 1;
+            // It may do what it will, but for a panic.
+            for (index, bytes) in (0..).zip(&packets) {
+                tally.interpreted += 1;
+                let _ = interp.process(&Packet { bytes, port: Port(index as u32 % 4) }, &choices(index));
+            }
+            return Ok(());
+        }
+    };
+    kernel.bind_ports(&all);
+    tally.taken += 1;
+    for (index, bytes) in (0..).zip(&packets) {
+        let packet = Packet { bytes, port: Port(index as u32 % 4) };
+        let expected = match interp.process(&packet, &choices(index)) {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                let words = error.to_string();
+                let reason = known(&words, program).ok_or(format!("packet {index}: {words}"))?;
+                *tally.apart.entry(reason).or_default() += 1;
+                return Ok(());
+            }
+        };
+        let found = kernel.process(&packet, &choices(index)).map_err(|error| format!("packet {index}: {error}"))?;
+        if found != expected {
+            return Err(format!("packet {index}: the kernel has {found:02x?}, the interpreter {expected:02x?}"));
+        }
+        tally.packets += 1;
+        let verdict: Verdict = found.verdict;
+        *tally.verdicts.entry(verdict.to_string()).or_default() += 1;
+        let states = [kernel.snapshot(), interp.snapshot()].map(|state| state.map_err(|error| error.to_string()));
+        let [found, expected] = states;
+        let (found, expected) = (found?, expected?);
+        if found != expected {
+            return Err(format!("after packet {index}: the kernel has {found:02x?}, the interpreter {expected:02x?}"));
+        }
+    }
+    tally.alike += 1;
+    let mut at = 0;
+    while let Ok(op) = Op::decode(&program.insns, at) {
+        let name = format!("{op:?}");
+        *tally.instructions.entry(name.split([' ', '{']).next().unwrap_or_default().to_owned()).or_default() += 1;
+        at += op.slots();
+    }
+    Ok(())
+}
+
+fn packet(rng: &mut Rng) -> Vec<u8> {
+    let len = if rng.chance(1, 8) { 14 + rng.below(generator::PACKET_BYTES as usize - 14) } else { 40 + rng.below(60) };
+    let mut bytes = rng.bytes(len);
+    // Small numbers, so that masks and comparisons meet.
+    for byte in &mut bytes {
+        if rng.chance(1, 3) {
+            *byte = *rng.pick(&[0, 0, 1, 2, 0x7f, 0x80, 0xff]);
+        }
+    }
+    bytes
+}
+
+/// The kernel's last word, numbers left out.
+fn reason(error: &ExecError) -> String {
+    let words = match error {
+        ExecError::Refused(refused) => refused.reason.clone(),
+        ExecError::Rewrite { .. } => "not rewritten for the run record".to_owned(),
+        ExecError::Object { source, .. } => format!("no types: {source}"),
+        ExecError::Load { source, .. } => format!("the system: {source}"),
+        other => other.to_string(),
+    };
+    let mut short: String = words.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
+    while short.contains("##") {
+        short = short.replace("##", "#");
+    }
+    short.chars().take(48).collect::<String>().replace(',', "")
+}
+
+/// Whether this process is the one that does the work. Root's programs may put addresses into maps, and what lay on the stack,
+/// which no two engines have in common; without CAP_PERFMON the verifier refuses both. So the test runs itself once more without,
+/// and prints what that says.
+#[allow(clippy::print_stdout)]
+pub(crate) fn is_without_rights(test: &str) -> bool {
+    if std::env::var_os(WITHOUT_RIGHTS).is_some() {
+        return true;
+    }
+    let own = std::env::current_exe().unwrap_or_else(|error| panic!("{error}"));
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-perfmon,-sys_admin"]).arg(own);
+    command.args(["--include-ignored", "--exact", test, "--nocapture", "--test-threads=1"]).env(WITHOUT_RIGHTS, "1");
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => {
+            flowloom_testkit::skip(test, &format!("`setpriv` does not run: {error}"));
+            return false;
+        }
+    };
+    let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{said}");
+    // What the other harness says of itself is no news here.
+    let own = |line: &&str| !line.is_empty() && !line.starts_with("running ") && !line.starts_with("test ");
+    text.lines().filter(own).for_each(|line| println!("{line}"));
+    said.lines().filter(|line| line.starts_with("SKIP")).for_each(|line| println!("{line}"));
+    false
+}

@@ -1,0 +1,54 @@
+//! A few hundred random programs and mutants of them: interpreter and kernel do the same. `evidence_random_programs` is the
+//! long form.
+#![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+#![allow(dead_code, reason = "the proof adds figures up")]
+
+mod programs;
+
+use flowloom_exec::KernelEngine;
+use programs::{Kind, Tally, is_without_rights, run};
+
+fn skipped(test: &str) -> bool {
+    let reason = KernelEngine::available().err();
+    if let Some(reason) = &reason {
+        flowloom_testkit::skip(test, &reason.to_string());
+    }
+    reason.is_some()
+}
+
+fn seed() -> u64 {
+    let given = std::env::var("FLOWLOOM_SEED").ok().and_then(|seed| seed.parse().ok());
+    given.unwrap_or(31)
+}
+
+fn agree(tally: &Tally) {
+    let disagreements = &tally.disagreements;
+    assert!(
+        disagreements.is_empty(),
+        "{}:\n{}",
+        disagreements.len(),
+        disagreements[..disagreements.len().min(3)].join("\n")
+    );
+}
+
+#[test]
+fn valid_programs_do_the_same() {
+    if skipped("valid_programs_do_the_same") {
+        return;
+    }
+    let tally = run(Kind::Valid, seed(), 0..400);
+    agree(&tally);
+    eprintln!("{}", tally.render());
+    assert!(tally.alike > 300 && tally.verdicts.len() == 5, "{}", tally.render());
+}
+
+#[test]
+fn mutants_do_the_same() {
+    if skipped("mutants_do_the_same") || !is_without_rights("mutants_do_the_same") {
+        return;
+    }
+    let tally = run(Kind::Mutants, seed(), 0..400);
+    agree(&tally);
+    println!("{}", tally.render());
+    assert!(tally.alike > 40 && tally.refused.values().sum::<u64>() > 40, "{}", tally.render());
+}
