@@ -89,7 +89,7 @@ pub(crate) enum Verb {
 /// A function and its parameters.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct FunctionArgs {
-    /// The function: an `.efsm` source or an eBPF object
+    /// The function: an `.efsm` source, a program in C (`.bpf.c`) or assembler (`.bpf`), or an eBPF object
     #[arg(value_name = "FUNCTION")]
     pub(crate) path: PathBuf,
     /// Set a parameter of the function
@@ -227,7 +227,7 @@ pub(crate) struct TestArgs {
     /// Only scenarios whose name, or whose function's, contains this
     #[arg(long, value_name = "TEXT")]
     pub(crate) filter: Option<String>,
-    /// Make it a finding when a row, timer or default of a function is reached by no scenario
+    /// Make it a finding when a row, timer or default of a function, or a line of a program, is reached by no scenario
     #[arg(long)]
     pub(crate) require_coverage: bool,
     /// List the scenarios

@@ -1,4 +1,4 @@
-//! From a path to a function: a source is compiled, an object read.
+//! From a path to a function: a source is compiled, a program in C compiled by clang, an object read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use flowloom_efsm::model::Function;
 use flowloom_efsm::{LowerOptions, compile, lower};
 
 use crate::args::FunctionArgs;
+use crate::compile::{compiled, is_program};
 use crate::failure::Failure;
 
 /// The first bytes of every ELF file.
@@ -29,6 +30,10 @@ impl Loaded {
         let bytes = std::fs::read(&args.path).map_err(|e| Failure::file("read", &args.path, &e))?;
         if bytes.starts_with(ELF_MAGIC) {
             return object(&bytes, args).map(|program| Loaded::Object(Arc::new(program)));
+        }
+        if is_program(&args.path) {
+            let compiled = compiled(&args.path, &bytes, &args.params)?;
+            return Ok(Loaded::Object(Arc::new(pick(&compiled.object, args.program.as_deref())?.clone())));
         }
         if let Some(program) = &args.program {
             return Err(Failure::Input(format!(
@@ -114,7 +119,7 @@ pub(crate) fn kernel_types() -> Result<Arc<KernelTypeIndex>, String> {
 }
 
 /// The program called `wanted` or, where none is asked for, the only XDP program of the object.
-fn pick<'o>(object: &'o elf::Object, wanted: Option<&str>) -> Result<&'o Program, Failure> {
+pub(crate) fn pick<'o>(object: &'o elf::Object, wanted: Option<&str>) -> Result<&'o Program, Failure> {
     let path = &object.name;
     let list = |programs: &mut dyn Iterator<Item = &Program>| {
         let names: Vec<_> = programs.map(|p| format!("`{}`", p.name)).collect();

@@ -5,6 +5,7 @@
 mod args;
 mod build;
 mod check;
+mod compile;
 mod describe;
 mod draw;
 mod engines;

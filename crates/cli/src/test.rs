@@ -3,34 +3,27 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use flowloom_bpf::Interpreter;
-use flowloom_efsm::model::Function;
-use flowloom_efsm::{Coverage, LowerOptions, Machine, kernel_lacks, lower};
-use flowloom_engine::Datapath;
+use flowloom_efsm::Coverage;
 use flowloom_exec::{KernelEngine, Reason};
-use flowloom_verify::scenario::{Mismatch, Played, Script, Suite, play};
+use flowloom_verify::scenario::{Mismatch, Suite};
 use flowloom_verify::{Point, Reached, What};
 
 use crate::args::{EngineName, TestArgs};
-use crate::failure::{Failure, with_causes};
-use crate::load::source;
+use crate::compile::is_program;
+use crate::failure::Failure;
 use crate::output::progress;
+use lines::Lines;
+use loaded::{Choice, Loaded};
 
+mod lines;
+mod loaded;
 mod report;
 
-/// A function and the scenario files that are about it.
+/// A function or program and the scenario files that are about it.
 struct Subject {
     source: PathBuf,
     suites: Vec<Suite>,
-}
-
-/// A function with one choice of parameters, in the engines; each lasts for all scenarios that use it.
-struct Loaded {
-    function: Arc<Function>,
-    interp: Result<Box<Interpreter>, String>,
-    kernel: Result<Box<KernelEngine>, String>,
 }
 
 /// What an engine did with a scenario.
@@ -56,6 +49,8 @@ struct Tested {
     source: PathBuf,
     scenarios: Vec<Tried>,
     points: Vec<Point>,
+    /// Of a program: the lines that were run.
+    lines: Lines,
 }
 
 pub(crate) fn test(args: &TestArgs) -> Result<(), Failure> {
@@ -92,7 +87,10 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), Failure> {
     let is_wrong = |tried: &Tried| tried.cells.values().any(|cell| matches!(cell, Cell::Wrong(_)));
     let is_finding = all.iter().any(|tested| {
         tested.scenarios.iter().any(is_wrong)
-            || args.require_coverage && (tested.scenarios.is_empty() || !gaps(&tested.points).is_empty())
+            || args.require_coverage
+                && (tested.scenarios.is_empty()
+                    || !gaps(&tested.points).is_empty()
+                    || tested.lines.gaps().next().is_some())
     });
     if is_finding { Err(Failure::Finding) } else { Ok(()) }
 }
@@ -136,14 +134,23 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(paths)
 }
 
+/// The functions among the files of a folder: sources, or, where there are none, programs. Beside a source, a program is its
+/// hand-written twin, and no function of its own.
+fn functions(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let of = |is: fn(&Path) -> bool| paths.iter().filter(|path| is(path)).cloned().collect::<Vec<PathBuf>>();
+    let sources = of(|path| path.extension().is_some_and(|e| e == "efsm"));
+    if sources.is_empty() { of(|path| is_program(path) && path.is_file()) } else { sources }
+}
+
 fn walk(folder: &Path, sources: &mut BTreeMap<PathBuf, Vec<Suite>>) -> Result<(), Failure> {
-    for path in entries(folder)? {
-        let is = |extension: &str| path.extension().is_some_and(|e| e == extension);
+    let paths = entries(folder)?;
+    let own = functions(&paths);
+    for path in paths {
         if path.is_dir() && !path.is_symlink() {
             walk(&path, sources)?;
-        } else if is("efsm") {
+        } else if own.contains(&path) {
             sources.entry(path).or_default();
-        } else if is("scenario") {
+        } else if path.extension().is_some_and(|e| e == "scenario") {
             for (function, suite) in read_suite(&path)? {
                 sources.entry(function).or_default().push(suite);
             }
@@ -167,12 +174,11 @@ fn read_suite(path: &Path) -> Result<Vec<(PathBuf, Suite)>, Failure> {
         return named.collect();
     }
     let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let mut sources: Vec<PathBuf> =
-        entries(here)?.into_iter().filter(|p| p.extension().is_some_and(|e| e == "efsm")).collect();
+    let mut sources = functions(&entries(here)?);
     match sources.len() {
         1 => Ok(vec![(folder.join(sources.remove(0).file_name().unwrap_or_default()), suite)]),
         n => Err(Failure::Input(format!(
-            "`{}`: its folder has {n} functions; name those it is about in the file's first line: `function NAME.efsm`",
+            "`{}`: its folder has {n} functions; name those it is about in the file's first line: `function NAME.efsm`, or `NAME.bpf.c`",
             path.display()
         ))),
     }
@@ -188,8 +194,9 @@ fn run(
     let path = &subject.source;
     let bytes = fs::read(path).map_err(|e| Failure::file("read", path, &e))?;
     let folder = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-    let mut loaded: Vec<(Vec<(String, String)>, Loaded)> = Vec::new();
-    let mut tested = Tested { name: folder, source: path.clone(), scenarios: Vec::new(), points: Vec::new() };
+    let mut loaded: Vec<(Choice, Loaded)> = Vec::new();
+    let (scenarios, points, lines) = (Vec::new(), Vec::new(), Lines::default());
+    let mut tested = Tested { name: folder, source: path.clone(), scenarios, points, lines };
     let mut coverage: Vec<Coverage> = Vec::new();
     for suite in &subject.suites {
         for scenario in suite.scenarios() {
@@ -200,22 +207,34 @@ fn run(
             }
             bar.set_message(format!("{}: {}", tested.name, scenario.name()));
             bar.tick();
-            let params = scenario.params().to_vec();
-            let at = match loaded.iter().position(|(other, _)| *other == params) {
+            let choice = Choice::of(scenario);
+            let at = match loaded.iter().position(|(other, _)| *other == choice) {
                 Some(at) => at,
                 None => {
-                    let (function, _) = source(path, bytes.clone(), &params)?;
-                    loaded.push((params, Loaded::new(function, engines, kernel)));
+                    let made = match Loaded::new(path, &bytes, &choice, engines, kernel) {
+                        // No compiler: the other functions do not need one.
+                        Err(Failure::Environment(reason)) => {
+                            let cells = engines.iter().map(|&engine| (engine, Cell::NotRun(reason.clone())));
+                            tested.scenarios.push(Tried {
+                                file: suite.name().to_owned(),
+                                line: scenario.line(),
+                                name: scenario.name().to_owned(),
+                                packets: 0,
+                                cells: cells.collect(),
+                            });
+                            continue;
+                        }
+                        made => made?,
+                    };
+                    loaded.push((choice, made));
                     loaded.len() - 1
                 }
             };
             let Some((_, loaded)) = loaded.get_mut(at) else { continue };
-            tested.name.clone_from(&loaded.function.name);
-            let script =
-                Script::new(suite, scenario, &loaded.function).map_err(|errors| Failure::Source(Box::new(errors)))?;
-            let mut machine = Machine::new(Arc::clone(&loaded.function));
-            let reference = play(&script, &mut machine, None).map_err(|e| Failure::input(&e))?;
-            coverage.push(machine.coverage());
+            tested.name = loaded.name().to_owned();
+            let script = loaded.script(suite, scenario)?;
+            let mut reference = loaded.reference(&script)?;
+            coverage.extend(reference.coverage.take());
             let cells = engines.iter().map(|&engine| Ok((engine, loaded.cell(engine, &script, &reference)?)));
             tested.scenarios.push(Tried {
                 file: suite.name().to_owned(),
@@ -226,57 +245,18 @@ fn run(
             });
         }
     }
-    if let Some((_, loaded)) = loaded.first() {
-        let mut reached = Reached::new(&loaded.function);
+    // What most scenarios are about comes first.
+    loaded.sort_by_key(|(choice, _)| {
+        let all = subject.suites.iter().flat_map(|suite| suite.scenarios());
+        std::cmp::Reverse(all.filter(|scenario| Choice::of(scenario) == *choice).count())
+    });
+    loaded.iter().for_each(|(_, loaded)| loaded.reached(&mut tested.lines));
+    if let Some(function) = loaded.first().and_then(|(_, loaded)| loaded.function()) {
+        let mut reached = Reached::new(function);
         coverage.iter().for_each(|run| reached.add(run));
         tested.points = reached.points();
     }
     Ok(tested)
-}
-
-impl Loaded {
-    fn new(function: Arc<Function>, engines: &[EngineName], kernel: &Result<(), Reason>) -> Loaded {
-        let program = lower(&function, &LowerOptions::default()).map(Arc::new);
-        let reason = |error: &dyn std::error::Error| with_causes(error);
-        let interp = match &program {
-            Ok(program) => Interpreter::new(Arc::clone(program))
-                .map(|interp| Box::new(interp.with_strict_stack()))
-                .map_err(|e| reason(&e)),
-            Err(error) => Err(reason(error)),
-        };
-        let lacks: Vec<String> = kernel_lacks(&function).iter().map(|lack| lack.render(&function)).collect();
-        let kernel = match (&program, kernel) {
-            _ if !engines.contains(&EngineName::Kernel) => Err(String::new()),
-            (Err(error), _) => Err(reason(error)),
-            _ if !lacks.is_empty() => Err(lacks.join("; ")),
-            (_, Err(missing)) => Err(missing.to_string()),
-            (Ok(program), Ok(())) => KernelEngine::load(program).map(Box::new).map_err(|e| reason(&e)),
-        };
-        Loaded { function, interp, kernel }
-    }
-
-    fn cell(&mut self, engine: EngineName, script: &Script, reference: &Played) -> Result<Cell, Failure> {
-        let datapath: &mut dyn Datapath = match engine {
-            EngineName::Machine => return Ok(cell(reference.clone())),
-            EngineName::Interp => match &mut self.interp {
-                Ok(interp) => interp.as_mut(),
-                Err(reason) => return Ok(Cell::NotRun(reason.clone())),
-            },
-            EngineName::Kernel => match &mut self.kernel {
-                Ok(kernel) => kernel.as_mut(),
-                Err(reason) => return Ok(Cell::NotRun(reason.clone())),
-            },
-        };
-        play(script, datapath, Some(reference)).map(cell).map_err(|e| Failure::input(&e))
-    }
-}
-
-fn cell(played: Played) -> Cell {
-    match played.refused {
-        Some((line, refusal)) => Cell::NotRun(format!("the packet of line {line} is {refusal}")),
-        None if played.mismatches.is_empty() => Cell::Right,
-        None => Cell::Wrong(played.mismatches),
-    }
 }
 
 /// What no scenario reached: rows that were hit in no state, and timers and defaults one by one.

@@ -56,7 +56,7 @@ fn links_lead_somewhere() {
 fn readmes_of_functions_show_their_drawings_and_say_limits_and_the_papers_row() {
     let mut wrong = Vec::new();
     for folder in std::fs::read_dir(top().join("functions")).unwrap().map(|entry| entry.unwrap().path()) {
-        if !folder.is_dir() {
+        if !folder.is_dir() || folder.ends_with("ebpf") {
             continue;
         }
         let text = std::fs::read_to_string(folder.join("README.md")).unwrap();
@@ -70,6 +70,32 @@ fn readmes_of_functions_show_their_drawings_and_say_limits_and_the_papers_row() 
         let named = ["```text", "```sh", "| parameter |", "## Limits", "## In the paper"].map(str::to_owned);
         let missing = drawings.iter().chain(&named).filter(|part| !text.contains(part.as_str()));
         wrong.extend(missing.map(|part| format!("{name}: no `{part}`")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn readmes_of_programs_say_maps_limits_and_the_papers_row() {
+    let top = top().join("functions/ebpf");
+    let index = std::fs::read_to_string(top.join("README.md")).unwrap();
+    let mut wrong = Vec::new();
+    for folder in std::fs::read_dir(&top).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
+        let text = std::fs::read_to_string(folder.join("README.md")).unwrap();
+        let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+        wrong.extend((!index.contains(&format!("({name}/README.md)"))).then(|| format!("{name}: not in the list")));
+        let named = ["```sh", "| map | kind | key | value |", "## Limits", "## In the paper"];
+        wrong.extend(named.iter().filter(|part| !text.contains(*part)).map(|part| format!("{name}: no `{part}`")));
+        for file in std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let Some(source) = file.to_str().filter(|name| name.ends_with(".bpf.c")) else { continue };
+            let source = std::fs::read_to_string(source).unwrap();
+            // Every map is in the table, and every parameter.
+            let maps = source.split("} ").skip(1).filter_map(|rest| rest.split(" SEC(\".maps\")").next());
+            let maps = maps.filter(|map| map.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'));
+            let parameters = source.split("#ifndef ").skip(1).filter_map(|rest| rest.lines().next());
+            let words = maps.chain(parameters).filter(|word| !word.starts_with("FLOWLOOM"));
+            let missing = words.filter(|word| !text.contains(&format!("`{word}`")));
+            wrong.extend(missing.map(|word| format!("{name}: nothing about `{word}`")));
+        }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

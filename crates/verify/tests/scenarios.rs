@@ -5,11 +5,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flowloom_bpf::Interpreter;
+use flowloom_bpf::btf::{Form, Shape};
+use flowloom_bpf::elf::MapShape;
+use flowloom_bpf::{Interpreter, asm};
 use flowloom_efsm::model::Function;
 use flowloom_efsm::{LowerOptions, Machine, compile, lower};
 use flowloom_testkit::{Rng, golden};
-use flowloom_verify::scenario::{Played, Script, Suite, play};
+use flowloom_verify::scenario::{Played, Script, Suite, Tables, play};
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
 fn folder() -> PathBuf {
@@ -162,6 +164,107 @@ fn engines_are_held_to_what_the_machine_did() {
     }
 }
 
+/// Counts packets of a port, and writes what is behind the count once.
+const PROGRAM: &str = "
+.program count
+.map seen hash key 8 value 24 entries 2
+.map config array key 4 value 4 entries 2
+        r6 = *(u32 *)(r1 + 12)
+        *(u32 *)(r10 - 8) = r6
+        r1 = 8
+        *(u32 *)(r10 - 4) = r1
+        r2 = r10
+        r2 += -8
+        r1 = map[seen] ll
+        call map_lookup_elem
+        if r0 == 0 goto new
+        r1 = *(u64 *)(r0 + 0)
+        r1 += 1
+        *(u64 *)(r0 + 0) = r1
+        r0 = 2
+        exit
+new:    r1 = 1
+        *(u64 *)(r10 - 32) = r1
+        r1 = -5
+        *(u32 *)(r10 - 24) = r1
+        r1 = 0x0100000a
+        *(u32 *)(r10 - 20) = r1
+        r1 = 0x0000060504030202 ll
+        *(u64 *)(r10 - 16) = r1
+        r3 = r10
+        r3 += -32
+        r2 = r10
+        r2 += -8
+        r1 = map[seen] ll
+        r4 = 0
+        call map_update_elem
+        r0 = 2
+        exit
+";
+
+fn count_tables() -> (flowloom_bpf::Program, Arc<Tables>) {
+    let number = |size_bytes, signed, network| Shape { size_bytes, form: Form::Number { signed, network } };
+    let members = |size_bytes, list: Vec<(&str, usize, Shape)>| Shape {
+        size_bytes,
+        form: Form::Members(list.into_iter().map(|(name, at, shape)| (name.to_owned(), at, shape)).collect()),
+    };
+    let key = members(8, vec![("port", 0, number(4, false, false)), ("type", 4, number(2, false, true))]);
+    let mac = Shape { size_bytes: 6, form: Form::Array(Box::new(number(1, false, false)), 6) };
+    let next = members(12, vec![("addr", 0, number(4, false, true)), ("mac", 4, mac)]);
+    let value = vec![("packets", 0, number(8, false, false)), ("delta", 8, number(4, true, false)), ("next", 12, next)];
+    let shape = MapShape { key, value: members(24, value) };
+    let program = asm::program("count.bpf", PROGRAM).unwrap();
+    let tables = Tables::new(&program, &[("seen".to_owned(), shape)].into());
+    (program, Arc::new(tables))
+}
+
+/// Each line about a map holds, and its opposite does not.
+#[test]
+fn maps_are_judged_part_by_part() {
+    let (program, tables) = count_tables();
+    let start = "set seen 7, 0x0800 to packets = 41, next.mac = 02:00:00:00:00:09\nset config 1 to 5\n\
+                 port 3 udp 10.0.0.1:7 > 10.0.0.2:9 -> pass\nport 7 udp 10.0.0.1:7 > 10.0.0.2:9 -> pass\n";
+    let cases = [
+        ("map seen 3, 0x800 is 1", "map seen 3, 0x800 is 2"),
+        ("map seen 3, 0x800 is packets = 1, delta = -5", "map seen 3, 0x800 is packets = 1, delta = 5"),
+        (
+            "map seen 3, 0x800 is 1, -5, 10.0.0.1, 02:02:03:04:05:06",
+            "map seen 3, 0x800 is 1, -5, 10.0.0.1, 02:02:03:04:05:07",
+        ),
+        ("map seen 3, 0x800 is next.addr = 10.0.0.1", "map seen 3, 0x800 is next.addr = 10.0.0.2"),
+        (
+            "map seen 3, 0x800 is next.mac = bytes 0x020203040506",
+            "map seen 3, 0x800 is next.mac = bytes 0x020203040507",
+        ),
+        ("map seen 3, 0x800 is next.mac[5] = 6", "map seen 3, 0x800 is next.mac[5] = 7"),
+        ("map seen 7, 0x800 is 42, 0, 0.0.0.0, 02:00:00:00:00:09", "map seen 7, 0x800 is 41"),
+        ("no map seen 4, 0x800", "no map seen 3, 0x800"),
+        ("no map seen 3, 8", "map seen 3, 8 is 1"),
+        ("entries seen is 2", "entries seen is 3"),
+        ("map config 1 is 5", "map config 0 is 5"),
+    ];
+    for (holds, fails) in cases {
+        for (line, is_right) in [(holds, true), (fails, false)] {
+            let suite =
+                Suite::parse("a", &format!("scenario \"a\"\n{start}{line}")).unwrap_or_else(|e| panic!("{:?}", e.list));
+            let script = Script::of_program(&suite, &suite.scenarios()[0], &tables)
+                .unwrap_or_else(|e| panic!("{line}: {:?}", e.list));
+            let played = play(&script, &mut Interpreter::new(Arc::new(program.clone())).unwrap(), None).unwrap();
+            assert_eq!(played.is_right(), is_right, "{line}: {:#?}", played.mismatches);
+        }
+    }
+}
+
+#[test]
+fn mistakes_about_maps_are_explained() {
+    let (_, tables) = count_tables();
+    let path = folder().join("maps.scenario.wrong");
+    let suite = Suite::parse("maps.scenario", &std::fs::read_to_string(&path).unwrap())
+        .unwrap_or_else(|e| panic!("{:?}", e.list));
+    let errors = Script::of_program(&suite, &suite.scenarios()[0], &tables).expect_err("every line is wrong");
+    golden(folder().join("maps.txt"), &render(&errors));
+}
+
 /// The blocks of the chapter are right, as far as they stand alone.
 #[test]
 fn the_examples_of_the_book_are_read() {
@@ -185,7 +288,14 @@ fn the_examples_of_the_book_are_read() {
             examples += 1;
         }
     }
-    assert!(examples >= 5, "{examples}");
+    let (_, tables) = count_tables();
+    for block in text.split("```scenario,maps\n").skip(1) {
+        let whole = format!("scenario \"a\"\n{}", block.split("```").next().unwrap());
+        let suite = Suite::parse("book", &whole).unwrap_or_else(|e| panic!("{:?}\n{whole}", e.list));
+        Script::of_program(&suite, &suite.scenarios()[0], &tables).unwrap_or_else(|e| panic!("{:?}\n{whole}", e.list));
+        examples += 1;
+    }
+    assert!(examples >= 6, "{examples}");
 }
 
 #[test]

@@ -17,6 +17,7 @@
 
 mod lex;
 mod parse;
+mod program;
 
 use std::collections::HashMap;
 
@@ -24,6 +25,7 @@ use crate::insn::Insn;
 use crate::program::MapDef;
 use lex::Token;
 use parse::{Line, Parsed, Target};
+pub use program::program;
 
 /// A place in the text that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,6 +61,17 @@ impl std::error::Error for AsmErrors {}
 /// # Errors
 /// One entry for every line that cannot be read, label that does not exist, or distance that does not fit.
 pub fn assemble(text: &str, maps: &[MapDef]) -> Result<Vec<Insn>, AsmErrors> {
+    assemble_lines(text, maps).map(|assembled| assembled.insns)
+}
+
+/// Slots, and where they come from.
+struct Assembled {
+    insns: Vec<Insn>,
+    /// For each instruction its slot and its line, from 1.
+    lines: Vec<(usize, usize)>,
+}
+
+fn assemble_lines(text: &str, maps: &[MapDef]) -> Result<Assembled, AsmErrors> {
     let mut errors = Vec::new();
     let mut labels: HashMap<String, usize> = HashMap::new();
     let mut parsed: Vec<(usize, usize, Parsed)> = Vec::new();
@@ -87,6 +100,7 @@ pub fn assemble(text: &str, maps: &[MapDef]) -> Result<Vec<Insn>, AsmErrors> {
     }
     // Slots counted past a line that could not be read are wrong, but errors are reported instead of them anyway.
     let mut out = Vec::with_capacity(slot);
+    let lines = parsed.iter().map(|(line, at, _)| (*at, *line)).collect();
     for (line, at, one) in parsed {
         let op = match one.target {
             None => Ok(one.op),
@@ -110,7 +124,7 @@ pub fn assemble(text: &str, maps: &[MapDef]) -> Result<Vec<Insn>, AsmErrors> {
         }
     }
     if errors.is_empty() {
-        Ok(out)
+        Ok(Assembled { insns: out, lines })
     } else {
         errors.sort_by_key(|e| (e.line, e.column));
         Err(AsmErrors(errors))

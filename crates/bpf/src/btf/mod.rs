@@ -12,11 +12,13 @@
 mod emit;
 mod ext;
 mod parse;
+mod shape;
 #[cfg(test)]
 mod tests;
 
 pub use emit::Builder;
 pub use ext::{CoreRecord, Ext, ExtSection, FuncRecord, LineRecord};
+pub use shape::{Form, Shape};
 
 /// The magic number that `.BTF` and `.BTF.ext` begin with.
 pub(crate) const MAGIC: u16 = 0xeb9f;

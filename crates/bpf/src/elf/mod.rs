@@ -31,6 +31,7 @@ mod externs;
 mod link;
 mod maps;
 mod read;
+mod shapes;
 mod sidecar;
 #[cfg(test)]
 mod tests;
@@ -39,6 +40,7 @@ mod write;
 pub use adapt::{Kernel, KernelTypeIndex};
 pub use code::CodeError;
 pub use read::{Object, ReadError, ReadFault, Refused, read, read_with};
+pub use shapes::{MapShape, map_shapes};
 pub use write::{KernelTypes, WriteError, kernel_types, write};
 
 /// Largest number of slots in a program: what the kernel is ready to look at.

@@ -43,6 +43,9 @@ fn as_text(all: &[Tested], engines: &[EngineName], args: &TestArgs) -> String {
         for point in gaps(&tested.points) {
             text.push_str(&format!("not covered: {}\n", gap(tested, point)));
         }
+        for (file, line, source) in tested.lines.gaps() {
+            text.push_str(&format!("not covered: {} {}:{line}: {source}\n", tested.name, file_name(file)));
+        }
         if tested.scenarios.is_empty() {
             text.push_str(&format!("no scenarios: {}\n", tested.source.display()));
         }
@@ -99,11 +102,17 @@ fn row(tested: &Tested, engines: &[EngineName]) -> Vec<String> {
         }
     };
     let first = [tested.name.clone(), tested.scenarios.len().to_string()];
-    first.into_iter().chain(engines.iter().map(of)).chain([covered(&tested.points)]).collect()
+    first.into_iter().chain(engines.iter().map(of)).chain([covered(tested)]).collect()
 }
 
-/// `7 rows, 4 of 5 timers, 2 defaults`.
-fn covered(points: &[Point]) -> String {
+/// `7 rows, 4 of 5 timers, 2 defaults`; of a program `47 of 50 lines`.
+fn covered(tested: &Tested) -> String {
+    match tested.lines.count() {
+        (_, 0) => {}
+        (hit, all) if hit == all => return counted(all, "line"),
+        (hit, all) => return format!("{hit} of {}", counted(all, "line")),
+    }
+    let points = &tested.points;
     let gaps = gaps(points);
     let mut seen: Vec<(&str, What)> = Vec::new();
     let (mut rows, mut timers, mut defaults, mut others) = ([0; 2], [0; 2], [0; 2], [0; 2]);
@@ -133,6 +142,11 @@ fn covered(points: &[Point]) -> String {
     };
     let list: Vec<String> = kinds.into_iter().filter_map(text).collect();
     if list.is_empty() { "-".to_owned() } else { list.join(", ") }
+}
+
+/// The last part of a path, as it stands in line information of whatever machine.
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 fn gap(tested: &Tested, point: &Point) -> String {
@@ -166,6 +180,12 @@ fn reasons(all: &[Tested], engines: &[EngineName]) -> String {
 fn as_json(tested: &Tested, engines: &[EngineName]) -> Value {
     let scenarios: Vec<Value> = tested.scenarios.iter().map(|tried| scenario_json(tried, engines)).collect();
     let missing = gaps(&tested.points);
+    let (run, all) = tested.lines.count();
+    let missed: Vec<Value> = tested
+        .lines
+        .gaps()
+        .map(|(file, line, text)| json!({"file": file_name(file), "line": line, "text": text}))
+        .collect();
     let points: Vec<Value> = tested
         .points
         .iter()
@@ -179,7 +199,8 @@ fn as_json(tested: &Tested, engines: &[EngineName]) -> Value {
         "source": tested.source.display().to_string(),
         "scenarios": scenarios,
         "coverage": points,
-        "covered": !tested.points.is_empty() && missing.is_empty(),
+        "lines": {"run": run, "all": all, "missed": missed},
+        "covered": (!tested.points.is_empty() || all > 0) && missing.is_empty() && run == all,
     })
 }
 

@@ -83,6 +83,20 @@ pub fn kernel(test: &str) -> bool {
     }
 }
 
+/// Whether programs in C can be compiled; says why not.
+pub fn clang(test: &str) -> bool {
+    let is_there = |command: &str| Command::new(command).arg("--version").output().is_ok();
+    let reason = if !["clang", "clang-14", "clang-16", "clang-19"].iter().any(|command| is_there(command)) {
+        "`clang` is not installed"
+    } else if !Path::new("/usr/include/bpf/bpf_helpers.h").exists() {
+        "the headers of libbpf are not installed"
+    } else {
+        return true;
+    };
+    skip(test, reason);
+    false
+}
+
 /// What a tool printed on stdout; `None`, and a line that says so, where it is not installed.
 pub fn tool(test: &str, tool: &str, arguments: &[&str]) -> Option<String> {
     if Command::new(tool).arg("--version").output().is_err() {

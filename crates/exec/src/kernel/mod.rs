@@ -235,7 +235,7 @@ impl Datapath for KernelEngine {
         if ports.is_empty() {
             return Ok(Outcome { verdict, outputs: Vec::new(), events });
         }
-        let bytes = self.output.get(..result.bytes).ok_or_else(|| {
+        let bytes = self.output.get(result.meta_bytes..result.bytes).ok_or_else(|| {
             let message = format!("the packet is {} bytes, expected at most {OUTPUT_BYTES}", result.bytes);
             system("read the packet", io::Error::new(io::ErrorKind::InvalidData, message))
         })?;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A file is read in two steps, since its packets may have headers, and its expectations elements, that only the function
-//! knows. Everything is in `docs/book/src/scenarios.md`.
+//! knows; maps and their types, where it is a program. Everything is in `docs/book/src/scenarios.md`.
 
 mod cursor;
 mod error;
@@ -16,8 +16,10 @@ mod play;
 mod script;
 mod state;
 mod suite;
+mod table;
 
 pub use error::{ScenarioError, ScenarioErrors};
 pub use play::{Mismatch, Played, play};
 pub use script::Script;
 pub use suite::{Scenario, Suite};
+pub use table::Tables;

@@ -11,7 +11,7 @@ use flowloom_engine::{
 use flowloom_wire::graph::UserHeader;
 
 use super::packet::{Packet, differences};
-use super::script::{Event, Script, Sent, Want, What};
+use super::script::{Event, Script, Sent, Subject, Want, What};
 use crate::difference::state_differences;
 
 /// After so many mismatches the rest of a scenario says nothing new.
@@ -24,6 +24,8 @@ pub struct Played {
     pub mismatches: Vec<Mismatch>,
     /// A packet that the engine cannot take at all, by its line: nothing was played from there on.
     pub refused: Option<(u32, Refusal)>,
+    /// The engine, in words.
+    engine: String,
     outcomes: Vec<Outcome>,
     state: Option<Snapshot>,
 }
@@ -61,16 +63,25 @@ impl Played {
     }
 }
 
-/// Plays `script` on `datapath` from its first state. Where `reference` is what the reference machine did, the engine must
-/// have done the same in all that the scenario leaves open, and leave the same state behind.
+/// Plays `script` on `datapath` from its first state. Where `reference` is what another engine did, this one must have done the same in all that the scenario leaves open, and leave the same state behind.
 ///
 /// # Errors
 /// The engine could not do its work. What no verified program does is a mismatch.
 pub fn play(script: &Script, datapath: &mut dyn Datapath, reference: Option<&Played>) -> Result<Played, EngineError> {
     datapath.bind_ports(&script.ports);
-    datapath.restore(&Snapshot::default())?;
-    let own = script.function.graph.user_headers();
-    let mut played = Played { mismatches: Vec::new(), refused: None, outcomes: Vec::new(), state: None };
+    datapath.restore(&script.initial)?;
+    let own = script.subject.own();
+    let mut played = Played {
+        mismatches: Vec::new(),
+        refused: None,
+        engine: match datapath.name() {
+            "machine" => "the machine".to_owned(),
+            "interp" => "the interpreter".to_owned(),
+            name => format!("engine `{name}`"),
+        },
+        outcomes: Vec::new(),
+        state: None,
+    };
     for event in &script.events {
         if played.mismatches.len() >= MOST_MISMATCHES {
             return Ok(played);
@@ -80,7 +91,7 @@ pub fn play(script: &Script, datapath: &mut dyn Datapath, reference: Option<&Pla
                 datapath.sweep(event.now_ns)?;
                 continue;
             }
-            What::Check(check) => check.judge(&script.function, &datapath.snapshot()?, event.now_ns)?,
+            What::Check(check) => check.judge(&script.subject, &datapath.snapshot()?, event.now_ns)?,
             What::Packet(sent) => {
                 let frame = Frame { bytes: &sent.bytes, port: sent.port };
                 if let Some(refusal) = datapath.refuses(&frame) {
@@ -96,7 +107,7 @@ pub fn play(script: &Script, datapath: &mut dyn Datapath, reference: Option<&Pla
                     }
                     Err(other) => return Err(other),
                     Ok(outcome) => {
-                        let expected = reference.and_then(|reference| reference.outcomes.get(index));
+                        let expected = reference.and_then(|r| Some((r.engine.as_str(), r.outcomes.get(index)?)));
                         let details = judge(sent, &outcome, expected, own);
                         played.outcomes.push(outcome);
                         details
@@ -109,12 +120,14 @@ pub fn play(script: &Script, datapath: &mut dyn Datapath, reference: Option<&Pla
         }
     }
     let state = datapath.snapshot()?;
-    if let (Some(expected), Some(last)) = (reference.and_then(|r| r.state.as_ref()), script.events.last())
+    if let (Some((engine, expected)), Some(last)) =
+        (reference.and_then(|r| Some((&r.engine, r.state.as_ref()?))), script.events.last())
         && played.mismatches.is_empty()
     {
         let differences = state_differences(expected, &state, &layouts(script));
         if !differences.is_empty() {
-            let details = differences.iter().map(|d| format!("state left behind, beside the machine's: {d}")).collect();
+            let details =
+                differences.iter().map(|d| format!("state left behind, beside that of {engine}: {d}")).collect();
             played.mismatches.push(Mismatch { subject: String::new(), ..mismatch(last, own, details) });
         }
     }
@@ -123,7 +136,8 @@ pub fn play(script: &Script, datapath: &mut dyn Datapath, reference: Option<&Pla
 }
 
 fn layouts(script: &Script) -> BTreeMap<String, ContextLayout> {
-    let elements = script.function.elements.iter();
+    let Subject::Function(function) = &script.subject else { return BTreeMap::new() };
+    let elements = function.elements.iter();
     let layout = |element: &flowloom_efsm::model::Element| {
         let stateful = element.stateful.as_ref()?;
         Some((element.name.clone(), RecordLayout::of(element, stateful).describe(element, stateful)))
@@ -147,15 +161,15 @@ fn time_text(ns: u64) -> String {
 }
 
 /// How an outcome differs from what the scenario says; where that leaves something open, from the reference's.
-fn judge(sent: &Sent, found: &Outcome, reference: Option<&Outcome>, own: &[UserHeader]) -> Vec<String> {
+fn judge(sent: &Sent, found: &Outcome, reference: Option<(&str, &Outcome)>, own: &[UserHeader]) -> Vec<String> {
     let mut details = Vec::new();
     if let Some(want) = &sent.want {
         against_want(want, found, own, &mut details);
     }
-    if let Some(expected) = reference.filter(|expected| *expected != found && details.is_empty()) {
-        details.push("the machine does something else with it".to_owned());
+    if let Some((engine, expected)) = reference.filter(|(_, expected)| *expected != found && details.is_empty()) {
+        details.push(format!("{engine} does something else with it"));
         if expected.verdict != found.verdict || ports(&expected.outputs) != ports(&found.outputs) {
-            details.push(format!("machine: {}", outcome_text(expected.verdict, &ports(&expected.outputs))));
+            details.push(format!("expected: {}", outcome_text(expected.verdict, &ports(&expected.outputs))));
             details.push(format!("found: {}", outcome_text(found.verdict, &ports(&found.outputs))));
         }
         for (e, f) in expected.outputs.iter().zip(&found.outputs) {

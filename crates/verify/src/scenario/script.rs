@@ -1,16 +1,18 @@
-//! A scenario made ready for a function: every packet as bytes, every expectation as what an engine must have done.
+//! A scenario made ready for a function or program: every packet as bytes, every expectation as what an engine must have done.
 
 use std::sync::Arc;
 
 use flowloom_efsm::model::{Function, Span};
-use flowloom_engine::{PORT_COUNT, Port, Ports, Verdict};
+use flowloom_engine::{PORT_COUNT, Port, Ports, Snapshot, SnapshotError, Verdict};
+use flowloom_wire::graph::UserHeader;
 
 use super::cursor::{Cursor, Names};
 use super::error::{Fault, ScenarioErrors};
 use super::lex::{Form, Value};
 use super::packet::{Changed, Kind, Packet, Reader, Target, field_value, is_reserved, payload};
-use super::state::Check;
+use super::state::ContextCheck;
 use super::suite::{Scenario, Statement, Suite};
+use super::table::{MapCheck, Tables};
 
 /// A packet without a time comes so long after the one before.
 const STEP_NS: u64 = 1_000_000;
@@ -20,9 +22,66 @@ const MOST_EVENTS: usize = 200_000;
 /// A scenario for one function, ready to be [played](super::play).
 #[derive(Debug, Clone)]
 pub struct Script {
-    pub(super) function: Arc<Function>,
+    pub(super) subject: Subject,
     pub(super) ports: Ports,
+    /// What the maps hold at first.
+    pub(super) initial: Snapshot,
     pub(super) events: Vec<Event>,
+}
+
+/// The largest number of a CPU.
+const MOST_CPU: u128 = 0xffff;
+
+/// What a scenario is about.
+#[derive(Debug, Clone)]
+pub(super) enum Subject {
+    /// A function in our language.
+    Function(Arc<Function>),
+    /// An eBPF program.
+    Program(Arc<Tables>),
+}
+
+impl Subject {
+    /// The headers that it declares.
+    pub(super) fn own(&self) -> &[UserHeader] {
+        match self {
+            Subject::Function(function) => function.graph.user_headers(),
+            Subject::Program(_) => &[],
+        }
+    }
+}
+
+/// Something that must hold of the state.
+#[derive(Debug, Clone)]
+pub(super) enum Check {
+    Context(ContextCheck),
+    Map(MapCheck),
+}
+
+impl Check {
+    fn read(cursor: &mut Cursor<'_>, subject: &Subject) -> Result<Check, Fault> {
+        match subject {
+            Subject::Function(function) => ContextCheck::read(cursor, function).map(Check::Context),
+            Subject::Program(tables) => MapCheck::read(cursor, tables).map(Check::Map),
+        }
+    }
+
+    /// What is wrong with `snapshot` at `now_ns`; nothing where it holds.
+    ///
+    /// # Errors
+    /// The snapshot holds what no context of the function can be.
+    pub(super) fn judge(
+        &self,
+        subject: &Subject,
+        snapshot: &Snapshot,
+        now_ns: u64,
+    ) -> Result<Vec<String>, SnapshotError> {
+        match (self, subject) {
+            (Check::Context(check), Subject::Function(function)) => check.judge(function, snapshot, now_ns),
+            (Check::Map(check), _) => Ok(check.judge(snapshot)),
+            (Check::Context(_), Subject::Program(_)) => Ok(Vec::new()),
+        }
+    }
 }
 
 /// What happens, in order.
@@ -64,9 +123,22 @@ impl Script {
     /// # Errors
     /// All mistakes in it: headers, fields, elements, states that the function does not have, values that do not fit.
     pub fn new(suite: &Suite, scenario: &Scenario, function: &Arc<Function>) -> Result<Script, ScenarioErrors> {
+        Script::about(suite, scenario, Subject::Function(Arc::clone(function)))
+    }
+
+    /// Makes a scenario of `suite` ready for a program with these maps, which was compiled with its parameters.
+    ///
+    /// # Errors
+    /// All mistakes in it: headers, fields, maps that the program does not have, values that do not fit.
+    pub fn of_program(suite: &Suite, scenario: &Scenario, tables: &Arc<Tables>) -> Result<Script, ScenarioErrors> {
+        Script::about(suite, scenario, Subject::Program(Arc::clone(tables)))
+    }
+
+    fn about(suite: &Suite, scenario: &Scenario, subject: Subject) -> Result<Script, ScenarioErrors> {
         let mut writer = Writer {
             suite,
-            function,
+            subject: &subject,
+            initial: Snapshot::default(),
             ports: scenario.ports(),
             start_ns: scenario.settings.start_ns,
             now_ns: 0,
@@ -76,9 +148,9 @@ impl Script {
             faults: Vec::new(),
         };
         writer.block(&scenario.body);
-        let Writer { ports, events, faults, .. } = writer;
+        let Writer { ports, events, initial, faults, .. } = writer;
         if faults.is_empty() {
-            return Ok(Script { function: Arc::clone(function), ports, events });
+            return Ok(Script { subject, ports, initial, events });
         }
         let list = faults.into_iter().map(|fault| fault.of(&suite.source)).collect();
         Err(ScenarioErrors { name: suite.name().to_owned(), list })
@@ -92,7 +164,8 @@ impl Script {
 
 struct Writer<'a> {
     suite: &'a Suite,
-    function: &'a Arc<Function>,
+    subject: &'a Subject,
+    initial: Snapshot,
     ports: Ports,
     start_ns: u64,
     /// The time so far, from the start of the scenario.
@@ -125,8 +198,17 @@ impl Writer<'_> {
         if let Some(body) = &statement.body {
             return self.repeat(&mut cursor, body);
         }
-        let (function, word) = (self.function, cursor.peek_word().unwrap_or(""));
+        let (subject, word) = (self.subject, cursor.peek_word().unwrap_or(""));
         let what = match word {
+            "set" if let Subject::Program(tables) = subject => {
+                if !self.events.is_empty() {
+                    return Err(Fault::new(span, "`set` stands before the packets of its scenario", "")
+                        .help("it says what the maps hold at first"));
+                }
+                tables.set(&mut cursor, &mut self.initial)?;
+                return cursor.end();
+            }
+            "map" | "entries" if let Subject::Program(_) = subject => What::Check(Check::read(&mut cursor, subject)?),
             "wait" => {
                 cursor.skip();
                 let wait_ns = cursor.time_ns()?;
@@ -139,7 +221,7 @@ impl Writer<'_> {
                 cursor.skip();
                 What::Sweep
             }
-            "state" | "no" | "contexts" | "global" => What::Check(Check::read(&mut cursor, function)?),
+            "state" | "no" | "contexts" | "global" => What::Check(Check::read(&mut cursor, subject)?),
             "repeat" => {
                 return Err(Fault::new(span, "`repeat` without a block", "").help("write it as `repeat 10 { … }`"));
             }
@@ -225,8 +307,7 @@ impl Writer<'_> {
             true => Port(port(cursor)?),
             false => Port(1),
         };
-        let function = self.function;
-        let own = function.graph.user_headers();
+        let own = self.subject.own();
         let packet = Reader { own, came: None }.packet(cursor)?;
         let bytes = packet.encode(own).bytes;
         if !cursor.is_sign("->") {
@@ -234,7 +315,7 @@ impl Writer<'_> {
                 .expected("`->` and what must come out")
                 .help("write `-> drop`, `-> pass`, `-> forward 2` …, or `-> any` where it does not matter"));
         }
-        let expectation = Expectation { ports: &self.ports, port, came: &packet, function };
+        let expectation = Expectation { ports: &self.ports, port, came: &packet, own };
         let want = expectation.read(cursor)?;
         Ok(Sent { port, packet, bytes, want })
     }
@@ -249,7 +330,7 @@ struct Expectation<'a> {
     ports: &'a Ports,
     port: Port,
     came: &'a Packet,
-    function: &'a Function,
+    own: &'a [UserHeader],
 }
 
 impl Expectation<'_> {
@@ -280,10 +361,11 @@ impl Expectation<'_> {
                 "pass" => (Verdict::Pass, vec![self.port]),
                 "reply" => (Verdict::Tx, vec![self.port]),
                 "forward" => (Verdict::Redirect, vec![Port(port(cursor)?)]),
+                "cpu" => (Verdict::Redirect, vec![Port::of_cpu(cursor.number_to("CPU", MOST_CPU)? as u32)]),
                 "flood" => (Verdict::Redirect, self.ports.flooded(self.port)),
                 _ => {
                     return Err(Fault::new(span, format!("no outcome `{word}`"), "")
-                        .help("there are drop, pass, reply, forward PORT, flood, aborted, also PORT and any"));
+                        .help("there are drop, pass, reply, forward PORT, cpu N, flood, aborted, also PORT and any"));
                 }
             };
             let packet = if matches!(word, "drop" | "aborted") { self.came.clone() } else { self.changed(cursor)? };
@@ -302,7 +384,7 @@ impl Expectation<'_> {
 
     /// The packet that leaves: the one that came with changes, or another one.
     fn changed(&self, cursor: &mut Cursor<'_>) -> Result<Packet, Fault> {
-        let own = self.function.graph.user_headers();
+        let own = self.own;
         let base = if cursor.eat_word("as") {
             Reader { own, came: Some(self.came) }.packet(cursor)?
         } else {
@@ -338,7 +420,7 @@ impl Expectation<'_> {
     }
 
     fn assignment(&self, cursor: &mut Cursor<'_>, changed: &mut Changed) -> Result<(), Fault> {
-        let own = self.function.graph.user_headers();
+        let own = self.own;
         let (name, span) = cursor.word("a field such as `ip.ttl`")?;
         let target = changed.packet().target(name, own).map_err(|expected| {
             Fault::new(span, format!("found `{name}`, expected {expected}"), "")

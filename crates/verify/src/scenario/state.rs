@@ -19,7 +19,7 @@ const NO_KEY: [u8; flowloom_efsm::layout::SINGLE_KEY_BYTES] = [0; flowloom_efsm:
 
 /// Something that must hold of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Check {
+pub(super) struct ContextCheck {
     element: usize,
     what: What,
 }
@@ -36,13 +36,13 @@ enum What {
     Global(usize, u128),
 }
 
-impl Check {
+impl ContextCheck {
     /// Reads `state …`, `no state …`, `contexts …` or `global …`.
-    pub(super) fn read(cursor: &mut Cursor<'_>, function: &Function) -> Result<Check, Fault> {
+    pub(super) fn read(cursor: &mut Cursor<'_>, function: &Function) -> Result<ContextCheck, Fault> {
         if cursor.eat_word("contexts") {
             let (element, _) = element(cursor, function)?;
             is(cursor)?;
-            return Ok(Check { element, what: What::Count(cursor.number("a number of contexts")?) });
+            return Ok(ContextCheck { element, what: What::Count(cursor.number("a number of contexts")?) });
         }
         if cursor.eat_word("global") {
             return global(cursor, function);
@@ -54,7 +54,7 @@ impl Check {
         let (element, stateful) = element(cursor, function)?;
         let keys = keys(cursor, function, stateful)?;
         if !is_there {
-            return Ok(Check { element, what: What::NoContext { keys } });
+            return Ok(ContextCheck { element, what: What::NoContext { keys } });
         }
         is(cursor)?;
         let (name, span) = cursor.word("a state")?;
@@ -71,7 +71,7 @@ impl Check {
             cursor.sign("=")?;
             registers.push((i, number(cursor, &stateful.registers[i])?));
         }
-        Ok(Check { element, what: What::Context { keys, state: state as u16, registers } })
+        Ok(ContextCheck { element, what: What::Context { keys, state: state as u16, registers } })
     }
 
     /// What is wrong with `snapshot` at `now_ns`; nothing where it holds.
@@ -188,7 +188,7 @@ fn unknown(what: &str, name: &str, span: Span, known: &[Variable]) -> Fault {
 }
 
 /// `ELEMENT.NAME is VALUE`.
-fn global(cursor: &mut Cursor<'_>, function: &Function) -> Result<Check, Fault> {
+fn global(cursor: &mut Cursor<'_>, function: &Function) -> Result<ContextCheck, Fault> {
     let (name, span) = cursor.word("a global register such as `flows.total`")?;
     let Some((element, register)) = name.split_once('.') else {
         return Err(Fault::new(span, format!("`{name}` names no element"), "").help("write it as `ELEMENT.NAME`"));
@@ -198,7 +198,7 @@ fn global(cursor: &mut Cursor<'_>, function: &Function) -> Result<Check, Fault> 
         return Err(unknown("global register", register, span, &stateful.globals));
     };
     is(cursor)?;
-    Ok(Check { element, what: What::Global(i, number(cursor, &stateful.globals[i])?) })
+    Ok(ContextCheck { element, what: What::Global(i, number(cursor, &stateful.globals[i])?) })
 }
 
 /// A value that a variable can have, as its low bits.

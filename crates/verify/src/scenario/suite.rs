@@ -38,6 +38,7 @@ pub(super) struct Settings {
     pub(super) params: Vec<(String, String)>,
     pub(super) names: Names,
     pub(super) ports: Option<Vec<Port>>,
+    pub(super) program: Option<String>,
     pub(super) start_ns: u64,
 }
 
@@ -62,6 +63,11 @@ impl Scenario {
     /// The parameters that the function is to be compiled with.
     pub fn params(&self) -> &[(String, String)] {
         &self.settings.params
+    }
+
+    /// Which program of the object it is about, where it says so.
+    pub fn program(&self) -> Option<&str> {
+        self.settings.program.as_deref()
     }
 
     /// The ports that there are.
@@ -213,7 +219,7 @@ impl Reader<'_> {
                 }
                 continue;
             }
-            let is_setting = matches!(word, "function" | "param" | "let" | "ports" | "start");
+            let is_setting = matches!(word, "function" | "program" | "param" | "let" | "ports" | "start");
             let result = match (self.scenarios.last_mut(), is_setting) {
                 (None, true) if word == "function" => {
                     functions(&self.source.text, tokens).map(|names| self.functions = names)
@@ -281,7 +287,7 @@ fn functions(text: &str, tokens: &[Token]) -> Result<Vec<String>, Fault> {
     Ok(functions)
 }
 
-/// Takes a `param`, `let`, `ports` or `start`.
+/// Takes a `program`, `param`, `let`, `ports` or `start`.
 fn setting(text: &str, tokens: &[Token], settings: &mut Settings) -> Result<(), Fault> {
     let names = settings.names.clone();
     let mut cursor = Cursor::new(text, tokens, &names);
@@ -301,6 +307,10 @@ fn setting(text: &str, tokens: &[Token], settings: &mut Settings) -> Result<(), 
             settings.params.retain(|(other, _)| other != name);
             settings.params.push((name.to_owned(), value));
             Ok(())
+        }
+        "program" => {
+            settings.program = Some(cursor.word("the name of a program")?.0.to_owned());
+            cursor.end()
         }
         "let" => {
             let (name, span) = cursor.word("a name")?;

@@ -199,6 +199,17 @@ impl Reader<'_> {
                     .ok_or_else(|| Fault::new(cursor.span(), "the packet that came has no inner packet", ""))?,
             };
             cursor.skip();
+            if word == "same" && cursor.is_value() {
+                // Its beginning: lengths in it stay those of the whole.
+                let encoded = came.encode(self.own);
+                let whole = encoded.offsets.get(from).and_then(|&at| encoded.bytes.get(at..)).unwrap_or(&[]);
+                let len = cursor.number_to("number of bytes", whole.len() as u128)? as usize;
+                let bytes = whole[..len].to_vec();
+                let layer = Layer { kind: Kind::Bytes, bytes, given: Vec::new(), any: Vec::new() };
+                draft.packet.layers.push(layer);
+                draft.is_closed = true;
+                return Ok(());
+            }
             draft.packet.layers.extend_from_slice(&came.layers[from..]);
             draft.packet.payload.clone_from(&came.payload);
             draft.packet.trailer.clone_from(&came.trailer);

@@ -1,0 +1,45 @@
+//! Which lines of a program's source its scenarios run.
+
+use std::collections::BTreeMap;
+
+use flowloom_bpf::Program;
+
+/// The lines that instructions come from, and what of them was run.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    /// By file and line: the text, and whether one of its instructions was run.
+    lines: BTreeMap<(String, u32), (String, bool)>,
+}
+
+impl Lines {
+    /// Adds what a program ran, by how often each of its slots did. Only the first program's lines must be run: another one,
+    /// made of the same source with other parameters, may have lines that can never be.
+    pub(super) fn add(&mut self, program: &Program, hits: &[u64]) {
+        let is_first = self.lines.is_empty();
+        let mut at = 0;
+        while let Some(insn) = program.insns.get(at) {
+            if let Some(line) = program.line_of(at).filter(|line| line.line > 0) {
+                let place = (line.file.clone(), line.line);
+                let is_hit = hits.get(at).is_some_and(|hits| *hits > 0);
+                if is_first {
+                    let (_, hit) = self.lines.entry(place).or_insert_with(|| (line.text.trim().to_owned(), false));
+                    *hit |= is_hit;
+                } else if let Some((_, hit)) = self.lines.get_mut(&place) {
+                    *hit |= is_hit;
+                }
+            }
+            at += insn.slots();
+        }
+    }
+
+    /// How many lines were run, and how many there are.
+    pub(super) fn count(&self) -> (usize, usize) {
+        (self.lines.values().filter(|(_, hit)| *hit).count(), self.lines.len())
+    }
+
+    /// The lines that were not: file, line, text.
+    pub(super) fn gaps(&self) -> impl Iterator<Item = (&str, u32, &str)> {
+        let missed = self.lines.iter().filter(|(_, (_, hit))| !hit);
+        missed.map(|((file, line), (text, _))| (file.as_str(), *line, text.as_str()))
+    }
+}

@@ -1,0 +1,177 @@
+//! Programs in C and in assembler: the classical ones that ship, and what is said of programs that cannot be taken.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::{kernel, name, ok, run, top};
+use flowloom_bpf::{asm, disasm, elf};
+use serde_json::Value;
+
+/// What `flowloom test` is to say of a program's scenarios on an engine.
+fn results<'t>(program: &'t Value, engine: &str) -> Vec<(&'t str, &'t Value)> {
+    let scenarios = program["scenarios"].as_array().unwrap();
+    let result = |scenario: &'t Value| (scenario["scenario"].as_str().unwrap(), scenario);
+    scenarios.iter().map(result).filter(|(_, scenario)| !scenario["engines"][engine].is_null()).collect()
+}
+
+#[test]
+fn classical_programs_do_what_their_scenarios_say() {
+    let test = "classical_programs_do_what_their_scenarios_say";
+    if !common::clang(test) {
+        return;
+    }
+    let engines = if kernel(test) { "interp,kernel" } else { "interp" };
+    let text = ok(&["test", "functions/ebpf", "--require-coverage", "--json", "--engine", engines]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let programs = report["functions"].as_array().unwrap();
+    assert!(programs.len() >= 14, "{} programs", programs.len());
+    for program in programs {
+        let called = program["function"].as_str().unwrap();
+        for engine in engines.split(',') {
+            let results = results(program, engine);
+            assert!(results.len() >= 3, "{called} has {} scenarios", results.len());
+            for (scenario, tried) in results {
+                let cell = &tried["engines"][engine];
+                // Test runs of the kernel do not take frames without an Ethernet header.
+                let is_too_short = cell["why"].as_str().is_some_and(|why| why.contains("shorter than 14 bytes"));
+                let is_left_out = engine == "kernel" && is_too_short;
+                assert!(cell["result"] == "ok" || is_left_out, "{called} \"{scenario}\" on {engine}: {cell}");
+            }
+        }
+    }
+}
+
+/// eHDL's Listing 2: the lines that are printed stand where they are printed.
+#[test]
+fn the_toy_is_as_it_is_printed() {
+    let path = top().join("functions/ebpf/toy/toy_printed.bpf");
+    let program = asm::program("toy_printed.bpf", &std::fs::read_to_string(path).unwrap()).unwrap();
+    let text = disasm::disassemble(&program.insns, &program.maps).unwrap();
+    let lines: Vec<(usize, &str)> = program.lines.iter().map(|line| line.insn).zip(text.lines()).collect();
+    assert_eq!(lines.len(), 31, "{text}");
+    let printed = [
+        (0, "r2 = *(u32 *)(r1 + 4)"),
+        (1, "r1 = *(u32 *)(r1 + 0)"),
+        (2, "r3 = 0"),
+        (3, "*(u32 *)(r10 - 4) = r3"),
+        (8, "r2 = *(u8 *)(r1 + 12)"),
+        (9, "r1 = *(u8 *)(r1 + 13)"),
+        (10, "r1 <<= 8"),
+        (11, "r1 |= r2"),
+        (12, "if r1 == 34525 goto +4"),
+        (19, "r1 = 3"),
+        (20, "*(u32 *)(r10 - 4) = r1"),
+        (21, "r2 = r10"),
+        (22, "r2 += -4"),
+        (26, "r1 = r0"),
+        (27, "r0 = 3"),
+        (28, "if r1 == 0 goto +2"),
+        (29, "r2 = 1"),
+        (30, "lock *(u64 *)(r1 + 0) += r2"),
+        (31, "exit"),
+    ];
+    for (slot, expected) in printed {
+        let found = lines.iter().find(|(at, _)| *at == slot).map(|(_, insn)| insn.trim());
+        assert_eq!(found, Some(expected), "{slot}");
+    }
+}
+
+#[test]
+fn a_program_in_assembler_becomes_an_object() {
+    let folder = Folder::new("assembler");
+    ok(&["build", "functions/ebpf/toy/toy_printed.bpf", "--target", "bpf", "-o", name(&folder.0)]);
+    let bytes = std::fs::read(folder.0.join("toy_printed.o")).unwrap();
+    let object = elf::read(&bytes, "toy_printed.o").unwrap();
+    assert_eq!(object.programs.len(), 1);
+    assert_eq!(object.programs[0].insns.len(), 32);
+    assert_eq!(object.programs[0].license, "Dual MIT/GPL");
+}
+
+#[test]
+fn the_program_of_the_book_runs() {
+    let book = std::fs::read_to_string(top().join("docs/book/src/running.md")).unwrap();
+    let block = book.split("```bpf\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let folder = Folder::new("book");
+    folder.write("count.bpf", block);
+    folder.write(
+        "count.scenario",
+        "scenario \"counts\"\nrepeat 3 { udp 10.0.0.1:1 > 10.0.0.2:2 -> pass }\nmap packets 0 is 3\n",
+    );
+    ok(&["test", name(&folder.0), "--engine", "interp", "--require-coverage"]);
+}
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("flowloom-programs-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn write(&self, file: &str, text: &str) -> PathBuf {
+        let path = self.0.join(file);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const COUNTER: &str =
+    ".program p\n.license \"GPL\"\n.map m array key 4 value 4 entries 2\nr1 = map[m] ll\nr0 = 2\nexit\n";
+
+#[test]
+fn lines_that_no_scenario_runs_are_a_finding_where_asked_for() {
+    let folder = Folder::new("gaps");
+    let source = COUNTER.replace("exit", "if r0 == 2 goto out\nr0 = 1\nout: exit");
+    folder.write("p.bpf", &source);
+    folder.write("p.scenario", "scenario \"all\"\nudp 10.0.0.1:1 > 10.0.0.2:2 -> pass\nmap m 1 is 0\n");
+    let ran = run(&["test", name(&folder.0), "--engine", "interp"]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.contains("4 of 5 lines"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("not covered: p p.bpf:7: r0 = 1"), "{}", ran.stdout);
+    let ran = run(&["test", name(&folder.0), "--engine", "interp", "--require-coverage"]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
+}
+
+#[test]
+fn what_a_program_does_otherwise_is_a_finding_with_the_part() {
+    let folder = Folder::new("wrong");
+    folder.write("p.bpf", COUNTER);
+    folder.write("p.scenario", "scenario \"wrong\"\nset m 1 to 7\nudp 10.0.0.1:1 > 10.0.0.2:2 -> drop\nmap m 1 is 8\n");
+    let ran = run(&["test", name(&folder.0), "--engine", "interp"]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.contains("expected DROP, found PASS by port 1"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("map `m`: expected 8, found 7"), "{}", ran.stdout);
+}
+
+#[test]
+fn programs_that_cannot_be_taken_are_refused_with_their_place() {
+    let folder = Folder::new("refused");
+    let path = folder.write("bad.bpf", ".program p\nr0 = q\n");
+    let ran = run(&["check", name(&path)]);
+    assert_eq!(ran.code, Some(2), "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stderr.contains("line 2, column 6: found `q`"), "{}", ran.stderr);
+    let ran = run(&["check", name(&folder.write("good.bpf", COUNTER)), "--param", "A=1"]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("--param A"), "{}{}", ran.stdout, ran.stderr);
+    if !common::clang("programs_that_cannot_be_taken_are_refused_with_their_place") {
+        return;
+    }
+    let source = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\nSEC(\"xdp\") int p(struct xdp_md *ctx) { return VERDICT; }\n";
+    let path = folder.write("p.bpf.c", source);
+    let ran = run(&["check", name(&path)]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("'VERDICT'"), "{}{}", ran.stdout, ran.stderr);
+    ok(&["check", name(&path), "--param", "VERDICT=2", "--target", "interp"]);
+    let several = source.replace("VERDICT", "2") + "SEC(\"xdp\") int q(struct xdp_md *ctx) { return 1; }\n";
+    let path = folder.write("several.bpf.c", &several);
+    let ran = run(&["check", name(&path)]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("`p`, `q`"), "{}{}", ran.stdout, ran.stderr);
+    ok(&["check", name(&path), "--program", "q", "--target", "interp"]);
+}
