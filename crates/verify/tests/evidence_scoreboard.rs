@@ -41,6 +41,9 @@ fn evidence_scoreboard() {
     for path in &files {
         for row in trial::object(path, &captures, tries) {
             println!("{row}");
+            for gap in row.gaps.iter().filter(|_| row.is_low()) {
+                println!("  {} to {}: {}", gap.first, gap.last, gap.why);
+            }
             rows.push(row);
         }
     }

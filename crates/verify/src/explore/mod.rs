@@ -154,6 +154,7 @@ impl Search {
             let len = packet.bytes.len().clamp(*FRAME_BYTES.start(), *FRAME_BYTES.end());
             packet.bytes.resize(len, 0);
         }
+        self.runner.tell_cpus(&mut case);
         let ran = self.runner.run(&case, |_, _| ())?;
         let is_new = ran == Some(true);
         // The first case is kept whatever way it took: a program without a jump takes no new one.
@@ -164,7 +165,8 @@ impl Search {
     }
 
     /// Keeps a case that was run just now and took a new way.
-    fn keep(&mut self, case: Case) {
+    fn keep(&mut self, mut case: Case) {
+        self.runner.tell_cpus(&mut case);
         self.last_found = self.runner.runs;
         self.is_complete = self.runner.slots().iter().all(|&slot| slot);
         self.pool.push(case);

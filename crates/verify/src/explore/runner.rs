@@ -28,6 +28,8 @@ pub(super) struct Runner {
     executed: u64,
     /// Maps whose contents can be given, and the length of what stands under a key.
     pub(super) value_bytes: BTreeMap<String, usize>,
+    /// Of how many CPUs the maps with a value for each CPU have values.
+    per_cpu: BTreeMap<String, u32>,
     /// What stopped programs that no verifier has seen, and how often.
     pub(super) faults: BTreeMap<String, u64>,
     /// How often a state did not fit, for the reason given.
@@ -47,6 +49,7 @@ impl Runner {
             runs: 0,
             executed: 0,
             value_bytes: BTreeMap::new(),
+            per_cpu: BTreeMap::new(),
             faults: BTreeMap::new(),
             misfits: BTreeMap::new(),
         };
@@ -54,11 +57,10 @@ impl Runner {
             for def in &runner.program.maps {
                 if first.maps.contains_key(&def.name) {
                     let cpus = first.per_cpu.get(&def.name).copied().unwrap_or(1).max(1);
-                    let unit = if first.per_cpu.contains_key(&def.name) { 8 } else { 1 };
-                    let one = (def.value_bytes as usize).next_multiple_of(unit);
-                    runner.value_bytes.insert(def.name.clone(), one * cpus as usize);
+                    runner.value_bytes.insert(def.name.clone(), def.value_bytes as usize * cpus as usize);
                 }
             }
+            runner.per_cpu = first.per_cpu;
         }
         Ok(runner)
     }
@@ -112,6 +114,15 @@ impl Runner {
     /// The edges of the case that was run last.
     pub(super) fn last_edges(&self) -> &HashSet<Edge> {
         &self.last
+    }
+
+    /// Says in the state of a case which values are by CPU.
+    pub(super) fn tell_cpus(&self, case: &mut Case) {
+        for (name, cpus) in &self.per_cpu {
+            if case.state.maps.contains_key(name) {
+                case.state.per_cpu.insert(name.clone(), *cpus);
+            }
+        }
     }
 
     /// How many instructions all cases took.

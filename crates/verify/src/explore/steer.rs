@@ -43,6 +43,9 @@ impl Search {
         self.lengths(case)?;
         self.times(case)?;
         let (targets, spans) = self.targets(case)?;
+        for target in &targets {
+            self.resize(case, target)?;
+        }
         if !targets.is_empty() {
             self.steer(case, &targets, &spans)?;
         }
@@ -71,6 +74,10 @@ impl Search {
                     without.state.maps.entry(name).or_default().remove(&lookup.key);
                     self.attempt(without)?;
                 }
+                continue;
+            }
+            if matches!(def.kind, MapKind::Array | MapKind::PerCpuArray) {
+                // The key lies outside; there is nothing to put there.
                 continue;
             }
             let is_full = self.added.iter().filter(|(map, _)| *map == lookup.map).count() >= MOST_ADDED;
@@ -259,6 +266,28 @@ impl Search {
                 if self.aim(case, target, &span, &places)? {
                     break;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the length of the packet by what the operands differ, for jumps that compare lengths, or addresses with the
+    /// packet's end.
+    fn resize(&mut self, case: &Case, target: &Target) -> Result<(), ProgramError> {
+        let (left, right) = target.branch.operands;
+        let Some(packet) = case.packets.get(target.packet) else { return Ok(()) };
+        let here = packet.bytes.len();
+        let difference = left.abs_diff(right) as usize;
+        if difference > *FRAME_BYTES.end() || self.runner.edges.contains(&(target.branch.insn, !target.branch.taken)) {
+            return Ok(());
+        }
+        for near in [difference, difference + 1, difference.saturating_sub(1)] {
+            for len in [here.saturating_sub(near), here + near] {
+                let mut case = case.clone();
+                if let Some(packet) = case.packets.get_mut(target.packet) {
+                    packet.bytes.resize(len, 0);
+                }
+                self.attempt(case)?;
             }
         }
         Ok(())

@@ -16,7 +16,8 @@ pub fn render(rows: &[Row], objects: usize, captures: usize) -> String {
          kernel where it asks for that, and explored: packets, contents of maps and settings are sought that run as many\n\
          of its instructions as can be run. On these, on random changes of them and on samples of {captures} captures the\n\
          interpreter and the kernel give the same verdict, ports, bytes, events and maps.\n\n\
-         Maps whose size a program's own loader sets hold 8 entries. A slot is eight bytes of a program: an instruction, or half of a\n\
+         Maps whose size a program's own loader sets hold 8 entries; maps of maps for which it says later what they hold hold\n\
+         arrays of two 4-byte values. A slot is eight bytes of a program: an instruction, or half of a\n\
          64-bit load.\n\n{}\n",
         summary(rows, objects)
     );

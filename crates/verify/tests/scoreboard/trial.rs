@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flowloom_bpf::elf::{self, KernelTypeIndex};
 use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::Op;
-use flowloom_bpf::{Interpreter, Program};
+use flowloom_bpf::{Interpreter, MapDef, MapKind, Program};
 use flowloom_engine::Port;
 use flowloom_exec::{ExecError, KernelEngine};
 use flowloom_trace::CaptureReader;
@@ -19,6 +19,8 @@ use super::{Came, Row};
 const PACKETS_OF_A_CAPTURE: usize = 300;
 /// Each case is run again with its packets changed at random so often.
 const CHANGED: u64 = 12;
+/// The state of larger maps is compared less often.
+const LARGE: u32 = 4096;
 /// Where a loader sets the size of a map, because it goes by the machine.
 const SIZE_BY_LOADER: u32 = 8;
 
@@ -85,12 +87,31 @@ fn types() -> Result<Arc<KernelTypeIndex>, String> {
     KernelTypeIndex::parse(&bytes).map(Arc::new).map_err(|error| error.to_string())
 }
 
-/// The program with the sizes of maps that its own loader would set.
+/// The program with what its own loader would set of its maps: sizes, and what maps of maps hold.
 fn sized(program: &Program) -> Arc<Program> {
     let mut program = program.clone();
     for map in &mut program.maps {
-        if map.max_entries == 0 && !matches!(map.kind, flowloom_bpf::MapKind::PerfEventArray) {
+        if map.inner.is_none() && matches!(map.kind, MapKind::ArrayOfMaps | MapKind::HashOfMaps) {
+            let inner = MapDef {
+                name: "inner".to_owned(),
+                kind: MapKind::Array,
+                key_bytes: 4,
+                value_bytes: 4,
+                max_entries: 2,
+                ..MapDef::default()
+            };
+            map.inner = Some(Box::new(inner));
+        }
+        if map.max_entries == 0 && map.kind != MapKind::PerfEventArray {
             map.max_entries = SIZE_BY_LOADER;
+        }
+    }
+    // A map of maps can hold something where there is a map like those inside.
+    let inners: Vec<MapDef> = program.maps.iter().filter_map(|map| map.inner.as_deref().cloned()).collect();
+    for (number, inner) in inners.into_iter().enumerate() {
+        let sizes = |map: &MapDef| (map.kind, map.key_bytes, map.value_bytes, map.max_entries, map.flags);
+        if !program.maps.iter().any(|map| sizes(map) == sizes(&inner)) {
+            program.maps.push(MapDef { name: format!("inside_{number}"), ..inner });
         }
     }
     Arc::new(program)
@@ -100,7 +121,11 @@ fn sized(program: &Program) -> Arc<Program> {
 fn asks_the_machine(program: &Program) -> Option<&'static str> {
     let calls =
         |number| (0..program.insns.len()).any(|at| Op::decode(&program.insns, at) == Ok(Op::Call { helper: number }));
-    calls(helper::FIB_LOOKUP).then_some("`fib_lookup` asks the routes of the machine")
+    let asked = [
+        (helper::FIB_LOOKUP, "`fib_lookup` asks the routes of the machine"),
+        (helper::CHECK_MTU, "`check_mtu` asks the interfaces of the machine"),
+    ];
+    asked.into_iter().find(|(number, _)| calls(*number)).map(|(_, why)| why)
 }
 
 fn try_program(program: &Arc<Program>, captures: &[(String, Vec<Arrival>)], tries: u64, row: &mut Row) {
@@ -113,6 +138,7 @@ fn try_program(program: &Arc<Program>, captures: &[(String, Vec<Arrival>)], trie
     if let Err(error) = KernelEngine::load(program) {
         row.came = match &error {
             ExecError::Refused(refused) => Came::NotInKernel(last_line(&refused.to_string())),
+            ExecError::Rewrite { source, .. } => Came::Incomparable(source.to_string()),
             other => Came::Differs(format!("the kernel does not take it: {other}")),
         };
         return;
@@ -162,10 +188,15 @@ fn try_program(program: &Arc<Program>, captures: &[(String, Vec<Arrival>)], trie
 /// Runs packets on both engines from the state of a case, and says how many were compared.
 fn compare_case(program: &Program, case: &Case, packets: &[Arrival]) -> Result<u64, String> {
     let program = case.program(program);
+    let is_large = program.maps.iter().any(|map| map.max_entries > LARGE);
     let mut kernel = KernelEngine::load(&program).map_err(|error| format!("with constants: {error}"))?;
     let mut interp = Interpreter::new(Arc::new(program)).map_err(|error| error.to_string())?;
-    let options =
-        CompareOptions { seed: case.seed, snapshot_every: 64, state: case.state.clone(), ..CompareOptions::default() };
+    let options = CompareOptions {
+        seed: case.seed,
+        snapshot_every: if is_large { 1024 } else { 64 },
+        state: case.state.clone(),
+        ..CompareOptions::default()
+    };
     let report = compare(&mut interp, &mut kernel, packets, &options).map_err(|error| error.to_string())?;
     match report.disagreement {
         None => Ok(report.packets_compared),
