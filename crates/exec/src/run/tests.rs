@@ -122,7 +122,7 @@ fn failures_name_the_packet() {
         packet.bytes[0] = 0xee;
     }
     let mut input = [captured(0, 4), broken].into_iter();
-    let error = run(&mut Recorder::default(), &mut input, None, RunOptions::default(), &mut |_| ());
+    let error = run(&mut Recorder::default(), &mut input, Sinks::default(), RunOptions::default(), &mut |_| ());
     assert_eq!(
         error.expect_err("fails on the second").to_string(),
         "packet 1: engine `recorder` stopped at instruction 7: read"
