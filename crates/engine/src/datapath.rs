@@ -23,6 +23,26 @@ pub trait Datapath {
     /// The engine itself failed; a function that fails on a packet is [`crate::Verdict::Aborted`].
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError>;
 
+    /// Whether full tables forget entries as the engine chooses: then it is run before the engine that it is compared with,
+    /// which is told what was forgotten.
+    fn chooses_victims(&self) -> bool {
+        false
+    }
+
+    /// What tables forgot to make room while the last packet ran.
+    fn evicted(&mut self) -> Vec<Eviction> {
+        Vec::new()
+    }
+
+    /// Says what tables forget to make room while the next packet runs, instead of what the engine would choose: as many as
+    /// there are in the list, and none where it is empty.
+    fn evict_next(&mut self, _victims: &[Eviction]) {}
+
+    /// What [`Datapath::evict_next`] named and the last packet needed no room for: choosing it was wrong.
+    fn not_evicted(&mut self) -> Vec<Eviction> {
+        Vec::new()
+    }
+
     /// Removes every context whose deadline is at or before `now_ns`.
     ///
     /// # Errors
@@ -40,6 +60,17 @@ pub trait Datapath {
     /// # Errors
     /// `state` does not fit the maps, or the engine cannot reach its state.
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError>;
+}
+
+/// An entry that a table forgot to make room.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Eviction {
+    /// The table.
+    pub map: String,
+    /// The key of the entry.
+    pub key: Vec<u8>,
+    /// How many entries may be free at that moment: engines that keep some aside for each CPU make room before they run out.
+    pub free_entries: u32,
 }
 
 /// A frame that an engine cannot take.

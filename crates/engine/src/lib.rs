@@ -20,7 +20,7 @@ mod ports;
 mod record;
 mod snapshot;
 
-pub use datapath::{Datapath, EngineError, Refusal};
+pub use datapath::{Datapath, EngineError, Eviction, Refusal};
 pub use outcome::{Event, Outcome, Output, Packet, Port, Verdict};
 pub use ports::{PORT_COUNT, Ports};
 pub use record::{Choices, RANDOM_WORDS, RunRecord};

@@ -6,6 +6,7 @@
 //! - [`mutate`] breaks a packet in the ways that packets break.
 //! - [`instruction_cases`] are the instruction suite that engines for eBPF run.
 //! - [`golden`] compares text with a file, and writes the file with `FLOWLOOM_BLESS=1`.
+//! - [`Clang`] compiles eBPF from C.
 //! - [`skip`] says why a test did not run.
 //!
 //! ```
@@ -18,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod clang;
 mod golden;
 mod gtpu;
 mod instructions;
@@ -26,6 +28,7 @@ mod random;
 mod rng;
 
 pub use builder::{Extension, PacketBuilder};
+pub use clang::Clang;
 pub use golden::golden;
 pub use gtpu::Gtpu;
 pub use instructions::{

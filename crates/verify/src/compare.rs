@@ -1,13 +1,15 @@
 //! Two engines side by side, by run record.
 //!
-//! The reference and the target get the same packets in the same order with the same choices. Outcomes are compared
+//! The reference and the target get the same packets in the same order with the same choices. Where the target chooses what
+//! full tables forget, it runs each packet first, and the reference forgets the same; if that needs no room there, the
+//! target chose wrongly. Outcomes are compared
 //! after every packet, snapshots now and then and at the end. Where only the snapshots differ, the packet that made the
 //! difference is found by bisection, so that what is reported, and what shrinking starts from, ends with the culprit.
 
 use std::collections::BTreeMap;
 
 use flowloom_bpf::ContextLayout;
-use flowloom_engine::{Choices, Datapath, EngineError, Outcome, Refusal, RunRecord, Snapshot};
+use flowloom_engine::{Choices, Datapath, EngineError, Eviction, Outcome, Refusal, RunRecord, Snapshot};
 
 use crate::arrival::{Arrival, Clock};
 use crate::difference::{Disagreement, Kind, StateDifference, outcome_kind, state_differences};
@@ -140,6 +142,12 @@ pub(crate) struct Finding {
     state: Vec<StateDifference>,
 }
 
+/// What is wrong with choosing these.
+fn needless(evictions: &[Eviction]) -> String {
+    let entries = evictions.iter().map(|eviction| format!("key {:02x?} of map `{}`", eviction.key, eviction.map));
+    format!("forgot what it needed no room for: {}", entries.collect::<Vec<_>>().join(", "))
+}
+
 /// Two engines that are run in step.
 pub(crate) struct Pair<'a> {
     pub(crate) reference: &'a mut dyn Datapath,
@@ -172,12 +180,21 @@ impl Pair<'_> {
                 self.target.sweep(moment_ns)?;
             }
             let choices = Choices::seeded(now_ns, self.options.seed, position as u64);
+            // Who chooses what full tables forget runs first; the other one follows.
+            let mut ran_first = None;
+            if self.target.chooses_victims() {
+                ran_first = Some(self.target.process(&packet, &choices));
+                self.reference.evict_next(&self.target.evicted());
+            }
             let expected = self.reference.process(&packet, &choices)?;
+            let illegal = self.reference.not_evicted();
             run.record.entries.push((position as u64, choices, expected.verdict));
             run.compared += 1;
             run.verdicts[expected.verdict.number() as usize] += 1;
             last = (Some(position), now_ns);
-            let (kind, found, fault) = match self.target.process(&packet, &choices) {
+            let found = ran_first.unwrap_or_else(|| self.target.process(&packet, &choices));
+            let (kind, found, fault) = match found {
+                Ok(found) if !illegal.is_empty() => (Some(Kind::Fault), Some(found), Some(needless(&illegal))),
                 Ok(found) => (outcome_kind(&expected, &found), Some(found), None),
                 Err(fault @ EngineError::Fault { .. }) => (Some(Kind::Fault), None, Some(fault.to_string())),
                 Err(other) => return Err(other),

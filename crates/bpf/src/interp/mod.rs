@@ -24,7 +24,7 @@ mod trail;
 use std::sync::Arc;
 
 use flowloom_engine::{
-    Choices, Datapath, EngineError, Outcome, Output, Packet, Port, Ports, Snapshot, SnapshotError, Verdict,
+    Choices, Datapath, EngineError, Eviction, Outcome, Output, Packet, Port, Ports, Snapshot, SnapshotError, Verdict,
 };
 
 use crate::fib;
@@ -190,21 +190,6 @@ impl Interpreter {
         self.trail.as_ref()
     }
 
-    /// Says what the LRU table `map` forgets when the next packet needs room in it: these keys, as another engine chose, not
-    /// those that were not used for longest. No keys means that it needs none.
-    pub fn forget_next(&mut self, map: &str, keys: Vec<Vec<u8>>) {
-        if let Some(map) = self.memory.maps.iter_mut().find(|found| found.def().name == map) {
-            map.forget_next(keys);
-        }
-    }
-
-    /// The keys that [`Interpreter::forget_next`] named and that are still there: no room was needed, so choosing them was
-    /// wrong.
-    pub fn not_forgotten(&mut self, map: &str) -> Vec<Vec<u8>> {
-        let map = self.memory.maps.iter_mut().find(|found| found.def().name == map);
-        map.map(Map::not_forgotten).unwrap_or_default()
-    }
-
     /// How many instructions all packets together took; a 64-bit load is one.
     pub fn executed(&self) -> u64 {
         self.counters.executed
@@ -324,6 +309,24 @@ impl Datapath for Interpreter {
         let bytes = self.memory.packet();
         outputs.extend(ports.into_iter().map(|port| Output { port, bytes: bytes.to_vec() }));
         Ok(Outcome { verdict, outputs, events })
+    }
+
+    fn evict_next(&mut self, victims: &[Eviction]) {
+        for map in self.memory.maps.iter_mut().filter(|map| map.def().kind.is_lru()) {
+            let own = victims.iter().filter(|eviction| eviction.map == map.def().name);
+            let free = own.clone().map(|eviction| eviction.free_entries).max().unwrap_or(0);
+            map.forget_next(own.map(|eviction| eviction.key.clone()).collect(), free as usize);
+        }
+    }
+
+    fn not_evicted(&mut self) -> Vec<Eviction> {
+        let mut found = Vec::new();
+        for map in self.memory.maps.iter_mut().filter(|map| map.def().kind.is_lru()) {
+            let name = map.def().name.clone();
+            let eviction = |key| Eviction { map: name.clone(), key, free_entries: 0 };
+            found.extend(map.not_forgotten().into_iter().map(eviction));
+        }
+        found
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use flowloom_bpf::elf::{KernelTypes, kernel_types};
 use flowloom_bpf::insn::{call, class, imm64, jmp};
-use flowloom_bpf::{BPF_F_RDONLY_PROG, Insn, MapDef, MapKind, Member, Program, Sibling, helpers};
+use flowloom_bpf::{BPF_F_RDONLY_PROG, Insn, MapDef, MapKind, Member, Program, ProgramKind, Sibling, helpers};
 
 use super::verifier;
 use crate::error::ExecError;
@@ -76,6 +76,7 @@ pub(crate) fn sibling_program(program: &Program, sibling: &Sibling) -> Program {
         section: sibling.section.clone(),
         insns: sibling.insns.clone(),
         lines: sibling.lines.clone(),
+        kind: ProgramKind::of_section(&sibling.section).unwrap_or_default(),
         maps: program.maps.clone(),
         license: program.license.clone(),
         ..Program::default()
@@ -154,7 +155,9 @@ impl Maps {
         btf: std::os::fd::BorrowedFd<'_>,
     ) -> Result<RawProgram, ExecError> {
         let insns = self.with_descriptors(program)?;
-        let frags = program.section.starts_with(FRAGS);
+        // A question mark asks loaders not to load the program unless they are told to.
+        let section = program.section.strip_prefix('?').unwrap_or(&program.section);
+        let frags = section.starts_with(FRAGS);
         program::load(&program.name, &program.license, &insns, types, btf, frags).map_err(|Refusal { error, log }| {
             if log.is_empty() {
                 return fails(program, "load the program")(error);

@@ -15,6 +15,7 @@
 
 mod available;
 mod events;
+mod evictions;
 pub(crate) mod load;
 pub(crate) mod shadow;
 pub(crate) mod state;
@@ -25,11 +26,12 @@ use std::io;
 
 use flowloom_bpf::{MapKind, Member, Program};
 use flowloom_engine::{
-    Choices, Datapath, EngineError, Outcome, Output, Packet, Port, Ports, Refusal, Snapshot, Verdict,
+    Choices, Datapath, EngineError, Eviction, Outcome, Output, Packet, Port, Ports, Refusal, Snapshot, Verdict,
 };
 
 pub use available::Reason;
 use events::Events;
+use evictions::Evictions;
 use load::Maps;
 use shadow::Inside;
 use state::KernelMap;
@@ -61,6 +63,7 @@ pub struct KernelEngine {
     inside: Inside,
     maps: Vec<KernelMap>,
     events: Events,
+    evictions: Evictions,
     ports: Ports,
     /// CPUs that packets run on, where that matters.
     cpus: Option<u32>,
@@ -122,8 +125,14 @@ impl KernelEngine {
             action: "open buffers for events".to_owned(),
             source,
         })?;
+        let possible = cpu::possible().map_err(|source| ExecError::Load {
+            program: inside.program.name.clone(),
+            action: "count the CPUs".to_owned(),
+            source,
+        })?;
+        let evictions = Evictions::of(&maps, possible);
         let (ports, output) = (Ports::default(), vec![0; OUTPUT_BYTES]);
-        Ok(KernelEngine { program: raw_program, inside, maps, events, ports, cpus, output })
+        Ok(KernelEngine { program: raw_program, inside, maps, events, evictions, ports, cpus, output })
     }
 
     /// The engine with a state of so many CPUs, from the first.
@@ -161,10 +170,9 @@ impl KernelEngine {
             return ports;
         };
         let port = |value: &Vec<u8>| state::index(value.get(..4)?).map(Port);
-        let mut ports: Vec<Port> = held.values().filter_map(port).collect();
-        ports.retain(|port| self.ports.is_bound(*port) && Some(*port) != but);
-        ports.sort();
-        ports
+        // In the order of the keys: the kernel's own depends on the map, and nobody sees it.
+        let ports = held.values().filter_map(port);
+        ports.filter(|port| self.ports.is_bound(*port) && Some(*port) != but).collect()
     }
 
     /// Moves to the CPU of a packet, where that matters.
@@ -209,11 +217,17 @@ impl Datapath for KernelEngine {
             let record = Record::new(packet.port, choices);
             memory.write(0, &record.0).map_err(|e| system("write the run record", e))?;
         }
+        if !self.evictions.is_empty() {
+            self.evictions.before(&self.maps)?;
+        }
         let pinned = self.pinned(choices.cpu)?;
         let result = self.program.test_run(packet.bytes, &mut self.output, 1);
         drop(pinned);
         let result = result.map_err(|e| system("run the program", e))?;
         let record = self.record()?;
+        if let (false, Some(record), Some(memory)) = (self.evictions.is_empty(), &record, &self.inside.record) {
+            self.evictions.after(&self.maps, &self.inside.plan, record, memory)?;
+        }
         let mut events = Vec::new();
         if !self.events.is_empty() {
             events = self.events.take(&self.inside.plan, record.as_ref(), self.inside.record.as_ref())?;
@@ -235,12 +249,20 @@ impl Datapath for KernelEngine {
         if ports.is_empty() {
             return Ok(Outcome { verdict, outputs: Vec::new(), events });
         }
-        let bytes = self.output.get(..result.bytes).ok_or_else(|| {
+        let bytes = self.output.get(result.meta_bytes..result.bytes).ok_or_else(|| {
             let message = format!("the packet is {} bytes, expected at most {OUTPUT_BYTES}", result.bytes);
             system("read the packet", io::Error::new(io::ErrorKind::InvalidData, message))
         })?;
         let outputs = ports.into_iter().map(|port| Output { port, bytes: bytes.to_vec() }).collect();
         Ok(Outcome { verdict, outputs, events })
+    }
+
+    fn chooses_victims(&self) -> bool {
+        !self.evictions.is_empty()
+    }
+
+    fn evicted(&mut self) -> Vec<Eviction> {
+        self.evictions.last()
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
@@ -252,6 +274,7 @@ impl Datapath for KernelEngine {
     }
 
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
+        self.evictions.forget();
         state::restore(&mut self.maps, state, &mut self.inside)
     }
 }

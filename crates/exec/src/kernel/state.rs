@@ -196,15 +196,13 @@ impl KernelMap {
         let mut value_bytes = self.def.value_bytes as usize;
         if self.def.kind.is_per_cpu() {
             let possible = (self.raw.value_bytes() / self.value_room()) as u32;
-            match cpus {
-                Some(cpus) if cpus <= possible => value_bytes *= cpus as usize,
-                Some(cpus) => {
-                    let expected = "values for at most as many CPUs as this system may have";
-                    return Err(form(expected, format!("{cpus} CPUs, where there are {possible}")));
-                }
-                None if wanted.is_empty() => {}
-                None => return Err(form("\"values\", a list by CPU", "\"value\"".to_owned())),
+            // As for plain values, where nothing is said there is one.
+            let cpus = cpus.unwrap_or(1);
+            if cpus > possible {
+                let expected = "values for at most as many CPUs as this system may have";
+                return Err(form(expected, format!("{cpus} CPUs, where there are {possible}")));
             }
+            value_bytes *= cpus as usize;
         } else if cpus.is_some() {
             return Err(form("\"value\", one for all CPUs", "\"values\"".to_owned()));
         }

@@ -7,25 +7,22 @@ use flowloom_bpf::insn::{SRC_REG, alu, call, class, helper, imm64, jmp, mode, si
 use flowloom_bpf::{Insn, MapDef, MapKind, Program};
 
 use super::flow::{Flow, Maps, Value};
-use super::plan::{DELETIONS_LOGGED, EVENT_BYTES, EVENTS_LOGGED, Plan, Shadow, TABLE_ENTRY_BYTES, TABLE_PRESENT};
+use super::plan::{
+    DELETIONS_LOGGED, EVENT_BYTES, EVENTS_LOGGED, LOGGED_DELETION, LOGGED_INSERTION, Plan, Shadow, TABLE_ENTRY_BYTES,
+    TABLE_PRESENT,
+};
 use super::{RewriteError, record};
 
 /// XDP_REDIRECT.
 const REDIRECT: i32 = 4;
+/// `map_update_elem`: there is to be no entry.
+const BPF_NOEXIST: i32 = 1;
 /// `redirect_map`: bits of the flags that are the verdict for an absent key.
 const ACTION_MASK: i32 = 3;
 /// `redirect_map`: to all ports of the map.
 const BPF_F_BROADCAST: i32 = 1 << 3;
 /// `redirect_map` to all ports: but for the one the packet came by; its bit number.
 const EXCLUDE_INGRESS_BIT: i32 = 4;
-
-/// Numbers of helpers that only the rewriting of foreign programs knows.
-const PERF_EVENT_OUTPUT: i32 = 25;
-const GET_NUMA_NODE_ID: i32 = 42;
-const JIFFIES64: i32 = 118;
-const KTIME_GET_BOOT_NS: i32 = 125;
-const KTIME_GET_COARSE_NS: i32 = 160;
-const KTIME_GET_TAI_NS: i32 = 208;
 
 /// The code that takes the place of the call at `at`, where it needs any.
 pub(super) fn replaced(
@@ -41,16 +38,16 @@ pub(super) fn replaced(
     let site = Site { program, flow, plan, at };
     let mut code = Code::new(plan.record);
     match insn.imm {
-        helper::KTIME_GET_NS | KTIME_GET_BOOT_NS | KTIME_GET_COARSE_NS | KTIME_GET_TAI_NS => {
+        helper::KTIME_GET_NS | helper::KTIME_GET_BOOT_NS | helper::KTIME_GET_COARSE_NS | helper::KTIME_GET_TAI_NS => {
             code.record(0).load(size::DW, 0, 0, record::NOW);
         }
-        JIFFIES64 => {
+        helper::JIFFIES64 => {
             code.record(0).load(size::DW, 0, 0, record::JIFFIES);
         }
         helper::GET_SMP_PROCESSOR_ID => {
             code.record(0).load(size::W, 0, 0, record::CPU);
         }
-        GET_NUMA_NODE_ID => {
+        helper::GET_NUMA_NODE_ID => {
             code.imm(alu::MOV, 0, 0);
         }
         helper::GET_PRANDOM_U32 => {
@@ -86,17 +83,19 @@ pub(super) fn replaced(
             }
         }
         helper::MAP_UPDATE_ELEM => {
-            if plan.deletions.is_none() || !site.may_forget(1) {
-                return Ok(None);
-            }
-            code.record(0).count(0, 5, record::UPDATES, 1).push_insn(insn);
+            let Some(log) = plan.deletions.filter(|_| site.may_forget(1)) else { return Ok(None) };
+            log_update(&mut code, &site, log, insn);
         }
         helper::MAP_DELETE_ELEM => {
             let Some(log) = plan.deletions.filter(|_| site.may_forget(1)) else { return Ok(None) };
-            log_deletion(&mut code, &site, log);
+            match site.key_of(1) {
+                Some(key) => log_key(&mut code, key, log, LOGGED_DELETION),
+                // Which map it is, and how long its keys are, is not known: as if there had been too many.
+                None => drop(code.record(0).count(0, 5, record::DELETIONS, DELETIONS_LOGGED as i32 + 1)),
+            }
             code.push_insn(insn);
         }
-        PERF_EVENT_OUTPUT => {
+        helper::PERF_EVENT_OUTPUT => {
             let Some(events) = plan.events else { return Ok(None) };
             let index = site.only_map(2, "perf_event_output", |map| map.kind == MapKind::PerfEventArray)?;
             let index = index.ok_or(RewriteError::UnknownDevmap { insn: at, helper: "perf_event_output" })?;
@@ -141,6 +140,12 @@ impl Site<'_> {
             return Err(RewriteError::UnknownDevmap { insn: self.at, helper });
         }
         Ok(None)
+    }
+
+    /// The map in `register` and the length of its keys, where it is known.
+    fn key_of(&self, register: u8) -> Option<(usize, u32)> {
+        let Value::Maps(Maps::One(index)) = self.flow.before(self.at, register) else { return None };
+        self.program.maps.get(index).map(|map| (index, map.key_bytes))
     }
 
     /// Whether the map in `register` may be a table that forgets.
@@ -236,20 +241,11 @@ fn lookup_table(code: &mut Code, max_entries: u32, offset: u32) {
     inside(code);
 }
 
-/// Logs the key that is about to be deleted: r1 and r2 are the call's.
-fn log_deletion(code: &mut Code, site: &Site<'_>, (log, entry_bytes): (u32, u32)) {
-    let known = match site.flow.before(site.at, 1) {
-        Value::Maps(Maps::One(index)) => site.program.maps.get(index).map(|map| (index, map.key_bytes)),
-        _ => None,
-    };
-    let Some((index, key_bytes)) = known else {
-        // Which map it is, and how long its keys are, is not known: as if there had been too many.
-        code.record(0).count(0, 3, record::DELETIONS, DELETIONS_LOGGED as i32 + 1);
-        return;
-    };
+/// Logs the key in r2, of the map with this index and length of keys, with what is about to be done; changes r0 and r5 alone.
+fn log_key(code: &mut Code, (index, key_bytes): (usize, u32), (log, entry_bytes): (u32, u32), what: u32) {
     let write = |code: &mut Code| {
-        code.reg(alu::MOV, 4, 3).imm(alu::MUL, 4, entry_bytes as i32).record_at(5, log).reg(alu::ADD, 5, 4);
-        code.store_imm(5, 0, index as i32);
+        code.imm(alu::MUL, 5, entry_bytes as i32).record_at(0, log).reg(alu::ADD, 0, 5);
+        code.store_imm(0, 0, index as i32).store_imm(0, 4, what as i32);
         let mut done = 0;
         while done < key_bytes {
             let (bytes, length) = match key_bytes - done {
@@ -258,15 +254,39 @@ fn log_deletion(code: &mut Code, site: &Site<'_>, (log, entry_bytes): (u32, u32)
                 2..4 => (size::H, 2),
                 _ => (size::B, 1),
             };
-            code.load(bytes, 4, 2, done as i16);
-            code.push(class::STX | mode::MEM | bytes, 5, 4, 8 + done as i16, 0);
+            code.load(bytes, 5, 2, done as i16);
+            code.push(class::STX | mode::MEM | bytes, 0, 5, 8 + done as i16, 0);
             done += length;
         }
     };
-    code.record(0).load(size::W, 3, 0, record::DELETIONS);
-    code.skip(class::JMP | jmp::JGE, 3, DELETIONS_LOGGED as i32, Code::measure(write));
+    code.record(0).load(size::W, 5, 0, record::DELETIONS);
+    code.skip(class::JMP | jmp::JGE, 5, DELETIONS_LOGGED as i32, Code::measure(write));
     write(code);
-    code.record(0).count(0, 3, record::DELETIONS, 1);
+    code.record(0).count(0, 5, record::DELETIONS, 1);
+}
+
+/// Counts an update of a table that may forget. Where it succeeds although it was to find no entry, its key is logged: an
+/// entry that was there has been forgotten by this very call.
+fn log_update(code: &mut Code, site: &Site<'_>, log: (u32, u32), call: Insn) {
+    code.record(0).count(0, 5, record::UPDATES, 1);
+    let Some(key) = site.key_of(1) else {
+        code.push_insn(call);
+        return;
+    };
+    let to_new = |code: &mut Code| {
+        log_key(code, key, log, LOGGED_INSERTION);
+        code.store_imm(0, record::SAVED, 1);
+    };
+    code.store_imm(0, record::SAVED, 0);
+    code.skip(class::JMP | jmp::JNE, 4, BPF_NOEXIST, Code::measure(to_new));
+    to_new(code);
+    code.push_insn(call);
+    let take_back = |code: &mut Code| {
+        code.record(1).load(size::W, 2, 1, record::SAVED).load(size::W, 3, 1, record::DELETIONS);
+        code.reg(alu::SUB, 3, 2).store(1, record::DELETIONS, 3);
+    };
+    code.skip(class::JMP | jmp::JEQ, 0, 0, Code::measure(take_back));
+    take_back(code);
 }
 
 /// Logs the length of the event that is about to be written, and takes it back where that fails: the kernel's buffer holds

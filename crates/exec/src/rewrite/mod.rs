@@ -44,7 +44,7 @@ mod record;
 mod splice;
 
 use flowloom_bpf::insn::{class, mode, size};
-use flowloom_bpf::{Insn, MapKind, Program};
+use flowloom_bpf::{Insn, MapKind, Program, ProgramKind, Want};
 
 pub(crate) use bind::VERDICTS_BYTES;
 pub use bind::{Bound, Fit, VERDICTS_MAP, bind};
@@ -130,6 +130,20 @@ pub enum RewriteError {
         /// The load.
         insn: usize,
     },
+    /// The program asks its loader for something that is not given.
+    #[error("instruction {insn}: {want}, which is not to be had")]
+    Lack {
+        /// The instruction.
+        insn: usize,
+        /// What it wants.
+        want: Want,
+    },
+    /// A program that is for something else.
+    #[error("it is of kind `{kind}`, and only XDP is run")]
+    ProgramKind {
+        /// Its kind.
+        kind: ProgramKind,
+    },
     /// A map of a kind that Flowloom does not run.
     #[error("map `{map}` is of kind `{kind}`, which Flowloom does not run")]
     MapKind {
@@ -165,8 +179,12 @@ impl RewriteError {
             | RewriteError::UnknownDevmap { insn, .. }
             | RewriteError::NotDevmap { insn, .. }
             | RewriteError::Egress { insn }
+            | RewriteError::Lack { insn, .. }
             | RewriteError::RedirectByIndex { insn } => Some(insn),
-            RewriteError::NameTaken { .. } | RewriteError::MapKind { .. } | RewriteError::MapSize { .. } => None,
+            RewriteError::NameTaken { .. }
+            | RewriteError::MapKind { .. }
+            | RewriteError::MapSize { .. }
+            | RewriteError::ProgramKind { .. } => None,
         }
     }
 }
@@ -226,7 +244,13 @@ fn replacements(program: &Program, plan: &Plan) -> Result<Vec<Option<Vec<Insn>>>
     let insns = &program.insns;
     let flow = Flow::of(insns)?;
     // Test runs take no programs behind a devmap as such; one that does not ask for the port it leaves by does not care.
-    let behind_devmap = program.section.ends_with("/devmap");
+    let behind_devmap = program.kind == ProgramKind::XdpDevmap;
+    if !program.kind.is_xdp() {
+        return Err(RewriteError::ProgramKind { kind: program.kind });
+    }
+    if let Some(lack) = program.lacks.first() {
+        return Err(RewriteError::Lack { insn: lack.insn, want: lack.want.clone() });
+    }
     let mut replacements: Vec<Option<Vec<Insn>>> = vec![None; insns.len()];
     let mut at = 0;
     while at < insns.len() {

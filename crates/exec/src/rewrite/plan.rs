@@ -27,6 +27,9 @@ pub(crate) const TABLE_PRESENT: i16 = 8;
 pub(crate) const EVENTS_LOGGED: u32 = 256;
 /// Length of a logged event: its length and its map, u32 each, and the flags.
 pub(crate) const EVENT_BYTES: u32 = 16;
+/// What the log of deletions says of a key: it was deleted, or came in where no entry was to be.
+pub(crate) const LOGGED_DELETION: u32 = 0;
+pub(crate) const LOGGED_INSERTION: u32 = 1;
 /// How many deletions of one packet the log holds.
 pub(crate) const DELETIONS_LOGGED: u32 = 64;
 /// The largest record: what an instruction can address, and then some.
@@ -50,7 +53,8 @@ pub(crate) struct Plan {
     pub(crate) shadows: BTreeMap<usize, Shadow>,
     /// Offset of the log of events, where a map takes some.
     pub(crate) events: Option<u32>,
-    /// Offset of the log of deletions, where tables forget, and the room for each: the map's index, u32, padding, the key.
+    /// Offset of the log of deletions, where tables forget, and the room for each: the map's index
+    /// and what was done, u32 each, and the key.
     pub(crate) deletions: Option<(u32, u32)>,
     /// The record and the shadows.
     pub(crate) added: Vec<MapDef>,

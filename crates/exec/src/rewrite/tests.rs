@@ -1,7 +1,7 @@
 //! The shape of rewritten code; that it behaves alike is tested where there are engines.
 
-use flowloom_bpf::LineInfo;
 use flowloom_bpf::insn::{alu, helper, imm64, jmp};
+use flowloom_bpf::{LineInfo, ProgramKind, Want};
 
 use super::splice::jump_target;
 use super::*;
@@ -256,10 +256,22 @@ fn kinds_that_nobody_runs_are_refused_by_name() {
 }
 
 #[test]
+fn what_is_not_given_and_what_is_no_xdp_is_refused() {
+    let mut lacking = program([mov(0, 2), exit()]);
+    let want = Want::Kfunc { name: "bpf_dynptr_slice".into() };
+    lacking.lacks.push(flowloom_bpf::Lack { insn: 1, want: want.clone() });
+    assert_eq!(rewrite(&lacking), Err(RewriteError::Lack { insn: 1, want }));
+    let mut other = program([mov(0, 2), exit()]);
+    other.kind = ProgramKind::Other("sched_cls");
+    let error = rewrite(&other).expect_err("refused");
+    assert_eq!(error.to_string(), "it is of kind `sched_cls`, and only XDP is run");
+}
+
+#[test]
 fn the_port_a_packet_leaves_by_is_refused_behind_devmaps() {
     let mut behind = program([load(size::W, 0, 1, 20), exit()]);
     assert_eq!(rewrite(&behind).map(|after| after.record_map), Ok(None), "elsewhere it is the verifier's to refuse");
-    behind.section = "xdp/devmap".into();
+    behind.kind = ProgramKind::XdpDevmap;
     assert_eq!(rewrite(&behind), Err(RewriteError::Egress { insn: 0 }));
 }
 

@@ -135,6 +135,18 @@ pub(super) struct TestRun {
     pub(super) padding: u32,
 }
 
+/// `struct xdp_md`, as test runs take and give it: offsets from the beginning of the metadata.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct XdpContext {
+    pub(super) data: u32,
+    pub(super) data_end: u32,
+    pub(super) data_meta: u32,
+    pub(super) ingress_ifindex: u32,
+    pub(super) rx_queue_index: u32,
+    pub(super) egress_ifindex: u32,
+}
+
 /// `bpf_attr` of LINK_CREATE, for XDP.
 #[repr(C)]
 #[derive(Default)]

@@ -124,7 +124,9 @@ pub(crate) fn load(
 pub(crate) struct Ran {
     /// What the program returned.
     pub(crate) verdict: u32,
-    /// Length of the packet afterwards.
+    /// Length of the metadata before the packet.
+    pub(crate) meta_bytes: usize,
+    /// Length of metadata and packet afterwards.
     pub(crate) bytes: usize,
 }
 
@@ -164,18 +166,28 @@ impl RawProgram {
     /// a shorter output is an error, but for none at all.
     pub(crate) fn test_run(&self, packet: &[u8], output: &mut [u8], repeat: u32) -> io::Result<Ran> {
         let length = |found: usize| u32::try_from(found).map_err(|_| too_long("a packet", found));
+        let in_bytes = length(packet.len())?;
+        // A context is given for what comes back in it: how much metadata stands before the packet.
+        let mut context = bpf::XdpContext { data_end: in_bytes, ..bpf::XdpContext::default() };
+        let context_bytes = size_of::<bpf::XdpContext>() as u32;
+        let context_at = std::ptr::from_mut(&mut context) as u64;
         let mut attr = bpf::TestRun {
             prog_fd: self.fd.as_raw_fd() as u32,
-            in_bytes: length(packet.len())?,
+            in_bytes,
             out_bytes: length(output.len())?,
             input: packet.as_ptr() as u64,
             // A length of 0 would mean one without end.
             output: if output.is_empty() { 0 } else { output.as_mut_ptr() as u64 },
             repeat,
+            context_in_bytes: context_bytes,
+            context_out_bytes: context_bytes,
+            context_in: context_at,
+            context_out: context_at,
             ..bpf::TestRun::default()
         };
-        // SAFETY: input and output have the lengths given, the output is mutable, and there is no context.
+        // SAFETY: input, output and context have the lengths given; output and context are mutable, and the context is read
+        // before it is written.
         unsafe { bpf::call(bpf::PROG_TEST_RUN, &mut attr)? };
-        Ok(Ran { verdict: attr.verdict, bytes: attr.out_bytes as usize })
+        Ok(Ran { verdict: attr.verdict, meta_bytes: context.data as usize, bytes: attr.out_bytes as usize })
     }
 }

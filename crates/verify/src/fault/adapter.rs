@@ -1,7 +1,7 @@
 //! Engines that go wrong.
 
 use flowloom_efsm::layout::is_instrument;
-use flowloom_engine::{Choices, Datapath, EngineError, Outcome, Packet, Ports, Refusal, Snapshot, Verdict};
+use flowloom_engine::{Choices, Datapath, EngineError, Eviction, Outcome, Packet, Ports, Refusal, Snapshot, Verdict};
 use flowloom_wire::{Graph, Header, Layers};
 
 /// A fault of an engine.
@@ -225,6 +225,22 @@ impl Datapath for Faulty<'_> {
         }
         self.spoil_outcome(packet, &mut outcome);
         Ok(outcome)
+    }
+
+    fn chooses_victims(&self) -> bool {
+        self.inner.chooses_victims()
+    }
+
+    fn evicted(&mut self) -> Vec<Eviction> {
+        self.inner.evicted()
+    }
+
+    fn evict_next(&mut self, victims: &[Eviction]) {
+        self.inner.evict_next(victims);
+    }
+
+    fn not_evicted(&mut self) -> Vec<Eviction> {
+        self.inner.not_evicted()
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {

@@ -4,7 +4,7 @@
 pub mod timed;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::Arc;
 
 use flowloom_bpf::insn::{call, class, helper, jmp};
@@ -12,6 +12,7 @@ use flowloom_bpf::{Insn, Interpreter, MapKind, Program, elf};
 use flowloom_efsm::model::Function;
 use flowloom_efsm::{LowerOptions, Machine, compile, lower};
 use flowloom_engine::{Choices, Datapath, MapState, Port};
+pub use flowloom_testkit::Clang;
 use flowloom_testkit::skip;
 use flowloom_trace::{CaptureReader, traces_from_env};
 use flowloom_verify::{Arrival, Reached, Stimulus, StimulusOptions};
@@ -85,7 +86,8 @@ impl Variant {
     pub fn twin_object(&self, clang: &Clang, cpu: &str) -> Vec<u8> {
         let mut more = vec![format!("-mcpu={cpu}")];
         more.extend(self.macros.iter().map(|define| format!("-D{define}")));
-        clang.compile(&self.path(".bpf.c"), &more).unwrap_or_else(|why| panic!("{}: {why}", self.title()))
+        let more: Vec<&str> = more.iter().map(String::as_str).collect();
+        clang.compile_file(&self.path(".bpf.c"), &more).unwrap_or_else(|why| panic!("{}: {why}", self.title()))
     }
 
     pub fn twin(&self, clang: &Clang, cpu: &str) -> Program {
@@ -108,41 +110,6 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A compiler with the headers that the twins need.
-pub struct Clang {
-    command: &'static str,
-    scratch: Scratch,
-}
-
-impl Clang {
-    /// The compiler, where it and the headers are installed; otherwise the test is skipped.
-    pub fn find(test: &str) -> Option<Clang> {
-        let mut reason = String::new();
-        for command in ["clang-14", "clang"] {
-            let clang = Clang { command, scratch: Scratch::new(test) };
-            let probe = clang.scratch.0.join("probe.c");
-            std::fs::write(&probe, "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n").unwrap();
-            match clang.compile(&probe, &[]) {
-                Ok(_) => return Some(clang),
-                Err(why) => reason = why,
-            }
-        }
-        skip(test, reason.lines().next().unwrap_or("clang does not work"));
-        None
-    }
-
-    fn compile(&self, source: &Path, more: &[String]) -> Result<Vec<u8>, String> {
-        let object = self.scratch.0.join("object.o");
-        let mut clang = Command::new(self.command);
-        clang.args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf"]);
-        // Debian keeps the headers of the architecture apart; clang does not look there for this target.
-        clang.arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH));
-        clang.args(more).arg("-c").arg(source).arg("-o").arg(&object);
-        let out = clang.output().map_err(|e| format!("`{}` does not start: {e}", self.command))?;
-        if out.status.success() { Ok(std::fs::read(&object).unwrap()) } else { Err(text(&out)) }
     }
 }
 

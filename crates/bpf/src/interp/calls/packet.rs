@@ -26,10 +26,11 @@ pub(in crate::interp) enum Redirect {
     All { map: usize, but_ingress: bool },
 }
 
-/// Sum of 32-bit words with end-around carry, as the kernel's `csum_partial` gives it on a little-endian machine.
+/// Sum of 32-bit words with end-around carry, zeros behind the last bytes, as the kernel's `csum_partial` gives it on a
+/// little-endian machine.
 fn sum(bytes: &[u8], seed: u32) -> u32 {
-    let (words, _) = bytes.as_chunks::<4>();
-    let total: u64 = words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).sum();
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let total: u64 = bytes.chunks(4).map(word).sum();
     carried(total + u64::from(seed))
 }
 
@@ -104,7 +105,7 @@ impl Run<'_> {
         })
     }
 
-    /// As `bpf_csum_diff` does it since Linux 6.13, which folds the difference to 16 bits [Linux net/core/filter.c].
+    /// As `bpf_csum_diff` does it in Linux 6.18: of any lengths, folded to 16 bits [Linux net/core/filter.c].
     pub(super) fn csum_diff(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
         let [from, from_len, to, to_len, seed] = args;
         let (from_len, to_len) = (length("csum_diff", 2, from_len)?, length("csum_diff", 4, to_len)?);
@@ -112,9 +113,6 @@ impl Run<'_> {
             if len == 0 { Ok(Vec::new()) } else { self.memory.read(address, len).map(<[u8]>::to_vec) }
         };
         let (from, to) = (bytes(from, from_len)?, bytes(to, to_len)?);
-        if !from_len.is_multiple_of(4) || !to_len.is_multiple_of(4) {
-            return Ok(INVALID);
-        }
         let seed = seed as u32;
         let difference = match (from_len, to_len) {
             (0, 0) => seed,
@@ -186,6 +184,7 @@ mod tests {
     fn sums_carry_around() {
         assert_eq!(sum(&[], 0), 0);
         assert_eq!(sum(&[255; 8], 0), 0xffff_ffff);
+        assert_eq!(sum(&[1, 2, 3, 4, 5, 6], 0), 0x0403_0201 + 0x0605);
         assert_eq!(sum(&[1, 0, 0, 0], 0xffff_ffff), 1);
         assert_eq!((folded(0), folded(0xffff_ffff), folded(0x1_0000), folded(0xffff_0001)), (0, 0xffff, 1, 1));
     }

@@ -52,8 +52,9 @@ pub(super) struct Map {
     /// All cells, one after the other.
     values: Vec<u8>,
     table: Table,
-    /// What a full table forgets when it needs room, where a run record says so.
-    victims: Option<Vec<Vec<u8>>>,
+    /// What a full table forgets when it needs room, where a run record says so: keys, and with how many free entries room
+    /// may be made already.
+    victims: Option<(Vec<Vec<u8>>, usize)>,
 }
 
 /// How keys lead to entries.
@@ -211,14 +212,15 @@ impl Map {
         matches!(self.table, Table::Ports { given: false, .. })
     }
 
-    /// When it needs room next, the table forgets these keys instead of the one that was not used for longest.
-    pub(super) fn forget_next(&mut self, keys: Vec<Vec<u8>>) {
-        self.victims = Some(keys);
+    /// When it needs room next, the table forgets these keys instead of the one that was not used for longest, and with
+    /// `free` entries left it may need room already.
+    pub(super) fn forget_next(&mut self, keys: Vec<Vec<u8>>, free: usize) {
+        self.victims = Some((keys, free));
     }
 
     /// The keys that were to be forgotten and are still there, because no room was needed.
     pub(super) fn not_forgotten(&mut self) -> Vec<Vec<u8>> {
-        self.victims.take().unwrap_or_default()
+        self.victims.as_mut().map(|(keys, _)| std::mem::take(keys)).unwrap_or_default()
     }
 
     /// Writes a value under a key: 0, or a negative error number as the kernel gives it. Of a value for each CPU, that of
@@ -231,6 +233,10 @@ impl Map {
         let known = if takes_lock || matches!(self.table, Table::Array) { mode } else { flags };
         if known > BPF_EXIST {
             return INVALID;
+        }
+        // The kernel takes a free entry before it looks for an old one, but for values by CPU that have to be there.
+        if !is_per_cpu || mode != BPF_EXIST {
+            self.forget_told();
         }
         match &self.table {
             Table::Array => self.update_array(key, value, mode, locked, cpu),
@@ -290,7 +296,17 @@ impl Map {
         }
     }
 
-    /// Room for an entry: an LRU table forgets one, or what the run record says; `grows` where it is a new key.
+    /// An LRU table forgets what the run record says, where it may need room.
+    fn forget_told(&mut self) {
+        let (Some((victims, free)), Table::Keyed(entries)) = (&mut self.victims, &mut self.table) else { return };
+        if entries.len() + *free >= self.def.max_entries as usize {
+            for key in victims.drain(..) {
+                entries.remove(&key);
+            }
+        }
+    }
+
+    /// Room for an entry: an LRU table forgets one, unless a run record says what; `grows` where it is a new key.
     fn make_room(&mut self, grows: bool) -> Result<(), i64> {
         let limit = self.def.max_entries as usize;
         let Table::Keyed(entries) = &mut self.table else { return Ok(()) };
@@ -300,18 +316,11 @@ impl Map {
         if !self.def.kind.is_lru() {
             return if grows { Err(TOO_BIG) } else { Ok(()) };
         }
-        match &mut self.victims {
-            Some(victims) => {
-                for key in victims.drain(..) {
-                    entries.remove(&key);
-                }
-            }
-            None if grows => {
-                if let Some(oldest) = entries.oldest() {
-                    entries.remove(&oldest);
-                }
-            }
-            None => {}
+        if grows
+            && self.victims.is_none()
+            && let Some(oldest) = entries.oldest()
+        {
+            entries.remove(&oldest);
         }
         // A record that names none where one is needed leaves no room.
         if grows && entries.len() >= limit { Err(TOO_BIG) } else { Ok(()) }

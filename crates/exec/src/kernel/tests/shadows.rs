@@ -63,7 +63,7 @@ fn devmaps_hold_each_port_until_the_state_says_otherwise() {
     assert_eq!(to(&mut engine, 3, 1, 1), (Verdict::Drop, vec![]));
     assert_eq!([6, 1].map(|first| seen(&mut engine, first)), [42, 13]);
     // To the ports that it holds, and not to all that there are.
-    assert_eq!(to(&mut engine, 0, 8, 1), (TO, vec![3, 9]));
+    assert_eq!(to(&mut engine, 0, 8, 1), (TO, vec![9, 3]));
     assert_eq!(to(&mut engine, 0, 8 | 16, 9), (TO, vec![3]));
     engine.bind_ports(&Ports::bound([Port(9)]));
     assert_eq!(to(&mut engine, 0, 8, 1), (TO, vec![9]));
@@ -102,7 +102,7 @@ fn devmap_hashes_hold_what_the_state_says() {
     for (action, verdict) in [(0, Verdict::Aborted), (1, Verdict::Drop), (2, Verdict::Pass), (3, Verdict::Tx)] {
         assert_eq!(to(&mut engine, 6, action, 1).0, verdict);
     }
-    assert_eq!(to(&mut engine, 6, 8, 1), (TO, vec![3, 200]));
+    assert_eq!(to(&mut engine, 6, 8, 1), (TO, vec![200, 3]));
     assert_eq!(to(&mut engine, 6, 8 | 16, 200), (TO, vec![3]));
     assert_eq!(to(&mut engine, 5, 4, 1), (Verdict::Aborted, vec![]));
     engine.restore(&state("to", &[(&[6, 0, 0, 0], &[1, 0, 0, 0])])).expect("fits");

@@ -1,0 +1,181 @@
+//! What LRU tables of the kernel forgot: the keys that went without being deleted.
+//!
+//! The kernel does not tell. So while a table has little room left, its keys are listed after each packet that updated it,
+//! and compared with those of before; what the packet deleted itself stands in a log of the record
+//! ([`crate::rewrite`]). A table with room for more than a packet writes is not listed.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use flowloom_bpf::BPF_F_NO_COMMON_LRU;
+use flowloom_engine::{EngineError, Eviction};
+
+use super::state::KernelMap;
+use super::system;
+use crate::rewrite::Record;
+use crate::rewrite::plan::{DELETIONS_LOGGED, LOGGED_DELETION, Plan};
+use crate::sys::memory::Memory;
+
+/// No packet updates a table more often than this while it is not watched.
+const UPDATES_A_PACKET: usize = 1024;
+/// The kernel moves free entries to a CPU's own list by so many at most.
+const LOCAL_FREE_TARGET: u32 = 128;
+
+/// One table.
+#[derive(Debug)]
+struct Watched {
+    /// Its index in the program.
+    map: usize,
+    max_entries: usize,
+    /// How many entries may be free when it begins to forget.
+    free: usize,
+    /// It has at most so many entries.
+    at_most: usize,
+    /// Its keys, while it is watched.
+    keys: Option<BTreeSet<Vec<u8>>>,
+}
+
+/// The tables that forget.
+#[derive(Debug, Default)]
+pub(super) struct Evictions {
+    tables: Vec<Watched>,
+    last: Vec<Eviction>,
+}
+
+/// How many entries of a table may be free when it begins to forget: those that other CPUs have put aside, and fewer than
+/// one more lot [Linux kernel/bpf/bpf_lru_list.c].
+fn free_entries(max_entries: u32, flags: u32, cpus: u32) -> u32 {
+    let cpus = cpus.max(1);
+    if flags & BPF_F_NO_COMMON_LRU != 0 {
+        // Each CPU has a part of its own.
+        return max_entries.saturating_sub(max_entries / cpus);
+    }
+    (max_entries / cpus / 2).clamp(1, LOCAL_FREE_TARGET).saturating_mul(cpus).min(max_entries)
+}
+
+impl Evictions {
+    /// Watches the tables among `maps`, on a system with so many CPUs.
+    pub(super) fn of(maps: &[KernelMap], cpus: u32) -> Evictions {
+        let tables = maps.iter().map(|map| (map.index(), map.def())).filter(|(_, def)| def.kind.is_lru());
+        let watched = tables.map(|(map, def)| Watched {
+            map,
+            max_entries: def.max_entries as usize,
+            free: free_entries(def.max_entries, def.flags, cpus) as usize,
+            at_most: 0,
+            keys: None,
+        });
+        Evictions { tables: watched.collect(), last: Vec::new() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+
+    /// What was forgotten while the last packet ran.
+    pub(super) fn last(&mut self) -> Vec<Eviction> {
+        std::mem::take(&mut self.last)
+    }
+
+    /// Somebody else has written the tables.
+    pub(super) fn forget(&mut self) {
+        for table in &mut self.tables {
+            (table.at_most, table.keys) = (table.max_entries, None);
+        }
+    }
+
+    /// Before a packet: lists the tables that it may fill.
+    pub(super) fn before(&mut self, maps: &[KernelMap]) -> Result<(), EngineError> {
+        self.last.clear();
+        for table in &mut self.tables {
+            if table.at_most + UPDATES_A_PACKET + table.free < table.max_entries {
+                table.keys = None;
+            } else if table.keys.is_none() {
+                let Some(map) = maps.iter().find(|map| map.index() == table.map) else { continue };
+                let keys = map.keys()?;
+                table.at_most = keys.len();
+                table.keys = Some(keys);
+            }
+        }
+        Ok(())
+    }
+
+    /// After a packet: finds what went without being deleted.
+    pub(super) fn after(
+        &mut self,
+        maps: &[KernelMap],
+        plan: &Plan,
+        record: &Record,
+        memory: &Memory,
+    ) -> Result<(), EngineError> {
+        let (updates, deletions) = (record.updates() as usize, record.deletions());
+        if updates == 0 && deletions == 0 {
+            return Ok(());
+        }
+        for table in &mut self.tables {
+            table.at_most = (table.at_most + updates).min(table.max_entries);
+            let Some(map) = maps.iter().find(|map| map.index() == table.map) else { continue };
+            let name = &map.def().name;
+            let fails = |why: String| system(format!("tell what map `{name}` forgot"), io::Error::other(why));
+            let Some(before) = table.keys.take() else {
+                if updates > UPDATES_A_PACKET && table.at_most + table.free >= table.max_entries {
+                    return Err(fails(format!("{updates} updates by one packet, expected at most {UPDATES_A_PACKET}")));
+                }
+                continue;
+            };
+            let now = map.keys()?;
+            let mut gone: BTreeSet<Vec<u8>> = before.difference(&now).cloned().collect();
+            if deletions > DELETIONS_LOGGED && !gone.is_empty() {
+                let limit = DELETIONS_LOGGED;
+                let why = "the packet deletes from a map that is not the same on all paths, or logs more than";
+                return Err(fails(format!("{why} {limit} entries")));
+            }
+            let key_bytes = map.def().key_bytes as usize;
+            let logged = logged(plan, deletions, memory, table.map, key_bytes).map_err(|e| fails(e.to_string()))?;
+            let mut there = before;
+            for (what, key) in logged {
+                if what == LOGGED_DELETION {
+                    gone.remove(&key);
+                    there.remove(&key);
+                } else if !there.insert(key.clone()) {
+                    // It made room for itself.
+                    gone.insert(key);
+                }
+            }
+            let free_entries = table.free as u32;
+            self.last.extend(gone.into_iter().map(|key| Eviction { map: name.clone(), key, free_entries }));
+            table.at_most = now.len();
+            table.keys = Some(now);
+        }
+        Ok(())
+    }
+}
+
+/// What the packet logged about keys of a map, in order; what the log had no room for is left out.
+fn logged(plan: &Plan, count: u32, memory: &Memory, map: usize, key_bytes: usize) -> io::Result<Vec<(u32, Vec<u8>)>> {
+    let mut found = Vec::new();
+    let Some((log, entry_bytes)) = plan.deletions else { return Ok(found) };
+    for number in 0..count.min(DELETIONS_LOGGED) {
+        let at = (log + number * entry_bytes) as usize;
+        let mut head = [0; 8];
+        memory.read(at, &mut head)?;
+        let [m0, m1, m2, m3, what @ ..] = head;
+        if u32::from_ne_bytes([m0, m1, m2, m3]) as usize == map {
+            let mut key = vec![0; key_bytes];
+            memory.read(at + 8, &mut key)?;
+            found.push((u32::from_ne_bytes(what), key));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_begin_to_forget_while_other_cpus_have_free_entries() {
+        assert_eq!([1, 4, 8, 100].map(|max| free_entries(max, 0, 2)), [1, 2, 4, 50]);
+        assert_eq!([1000, 100_000].map(|max| free_entries(max, 0, 2)), [256, 256]);
+        assert_eq!(free_entries(1000, BPF_F_NO_COMMON_LRU, 4), 750);
+    }
+}

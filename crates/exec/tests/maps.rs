@@ -1,0 +1,174 @@
+//! Kinds of maps of foreign programs, on the interpreter and in the kernel.
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flowloom_bpf::{BPF_F_NO_PREALLOC, Interpreter, MapDef, MapKind, Program, asm};
+use flowloom_engine::{Choices, Datapath, Packet, Port, Verdict};
+use flowloom_exec::KernelEngine;
+use flowloom_testkit::Rng;
+
+fn skipped(test: &str) -> bool {
+    match KernelEngine::available() {
+        Ok(()) => false,
+        Err(reason) => {
+            eprintln!("SKIP {test}: {reason}");
+            true
+        }
+    }
+}
+
+fn program(text: &str, maps: Vec<MapDef>) -> Arc<Program> {
+    let insns = asm::assemble(text, &maps).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+    let (name, section, license) = ("maps".to_owned(), "xdp".to_owned(), "GPL".to_owned());
+    Arc::new(Program { name, section, insns, maps, license, ..Program::default() })
+}
+
+fn map(name: &str, kind: MapKind, [key_bytes, value_bytes, max_entries]: [u32; 3], flags: u32) -> MapDef {
+    MapDef { name: name.into(), kind, key_bytes, value_bytes, max_entries, flags, ..MapDef::default() }
+}
+
+/// The kernel first, then the interpreter, which forgets what the kernel forgot.
+struct Pair {
+    kernel: KernelEngine,
+    interp: Interpreter,
+    evicted: BTreeMap<String, usize>,
+}
+
+impl Pair {
+    fn of(program: &Arc<Program>) -> Pair {
+        let kernel = KernelEngine::load(program).unwrap_or_else(|error| panic!("{error}"));
+        let interp = Interpreter::new(program.clone()).unwrap_or_else(|error| panic!("{error}"));
+        Pair { kernel, interp, evicted: BTreeMap::new() }
+    }
+
+    fn run(&mut self, bytes: &[u8], index: u64) -> Verdict {
+        let packet = Packet { bytes, port: Port(1 + index as u32 % 3) };
+        let choices = Choices::seeded(index * 1000, 7, index);
+        let found = self.kernel.process(&packet, &choices).unwrap_or_else(|error| panic!("packet {index}: {error}"));
+        let evicted = self.kernel.evicted();
+        for eviction in &evicted {
+            *self.evicted.entry(eviction.map.clone()).or_default() += 1;
+        }
+        self.interp.evict_next(&evicted);
+        let expected = self.interp.process(&packet, &choices).unwrap_or_else(|error| panic!("packet {index}: {error}"));
+        assert_eq!(self.interp.not_evicted(), [], "packet {index}: forgotten without need");
+        assert_eq!(found, expected, "packet {index}: {bytes:02x?}");
+        expected.verdict
+    }
+
+    fn same_state(&mut self, when: u64) {
+        let expected = self.interp.snapshot().expect("state");
+        assert_eq!(self.kernel.snapshot().expect("state"), expected, "after packet {when}");
+    }
+}
+
+const START: &str = "
+    r9 = r1
+    r6 = *(u32 *)(r1 + 0)
+    r2 = *(u32 *)(r1 + 4)
+    r1 = r6
+    r1 += 32
+    if r1 > r2 goto out
+";
+const OUT: &str = "
+out: r0 = 2
+    exit
+";
+
+/// Byte 0 picks what is done with the key in the next bytes: an update with the flags in byte 1, a deletion, a lookup that
+/// adds to the value. What the helper gave goes into the packet.
+fn working(def: MapDef) -> Arc<Program> {
+    let key = match def.key_bytes {
+        // A prefix of 0 to 31 bits, or 32 to 40, which are too many.
+        8 => "r1 = *(u8 *)(r6 + 2)\nr1 &= 63\n*(u32 *)(r10 - 8) = r1\nr1 = *(u32 *)(r6 + 4)\n*(u32 *)(r10 - 4) = r1\n",
+        _ => "r1 = *(u8 *)(r6 + 4)\n*(u64 *)(r10 - 8) = r1\n",
+    };
+    let text = format!(
+        "{START}{key}
+    r1 = *(u64 *)(r6 + 16)
+    *(u64 *)(r10 - 16) = r1
+    r1 = map[m] ll
+    r2 = r10
+    r2 += -8
+    r7 = *(u8 *)(r6 + 0)
+    r7 &= 3
+    if r7 == 0 goto delete
+    if r7 == 1 goto add
+    r3 = r10
+    r3 += -16
+    r4 = *(u8 *)(r6 + 1)
+    r4 &= 3
+    call map_update_elem
+    goto told
+delete: call map_delete_elem
+    goto told
+add: call map_lookup_elem
+    if r0 == 0 goto told
+    r1 = *(u64 *)(r0 + 0)
+    r1 += 1
+    *(u64 *)(r0 + 0) = r1
+    r0 = r1
+told: *(u64 *)(r6 + 24) = r0
+{OUT}"
+    );
+    program(&text, vec![def])
+}
+
+fn exercised(def: MapDef, keys: usize, packets: u64, rng: &mut Rng) -> Pair {
+    let mut pair = Pair::of(&working(def));
+    for index in 0..packets {
+        let mut bytes = rng.bytes(32);
+        bytes[4] = rng.below(keys) as u8;
+        if pair.interp.program().maps[0].kind == MapKind::LpmTrie {
+            // Prefixes that lie in each other.
+            bytes[5..8].fill(if rng.chance(1, 2) { 0 } else { 0xff });
+            bytes[2] = *rng.pick(&[0, 3, 8, 9, 16, 24, 31, 32, 33]);
+        }
+        pair.run(&bytes, index);
+        if index % 64 == 0 {
+            pair.same_state(index);
+        }
+    }
+    pair.same_state(packets);
+    pair
+}
+
+#[test]
+fn tables_answer_as_in_the_kernel() {
+    if skipped("tables_answer_as_in_the_kernel") {
+        return;
+    }
+    let mut rng = Rng::from_env(31);
+    for (kind, sizes, flags, keys) in [
+        (MapKind::Array, [4, 8, 9], 0, 12),
+        (MapKind::PerCpuArray, [4, 8, 9], 0, 12),
+        (MapKind::Hash, [5, 8, 9], 0, 20),
+        (MapKind::Hash, [5, 8, 9], BPF_F_NO_PREALLOC, 20),
+        (MapKind::PerCpuHash, [5, 8, 9], 0, 20),
+        (MapKind::PerCpuHash, [5, 8, 9], BPF_F_NO_PREALLOC, 20),
+        (MapKind::LpmTrie, [8, 8, 9], BPF_F_NO_PREALLOC, 4),
+    ] {
+        eprintln!("{kind}, flags {flags}");
+        exercised(map("m", kind, sizes, flags), keys, 1500, &mut rng);
+    }
+}
+
+#[test]
+fn what_the_kernel_forgets_the_interpreter_forgets() {
+    if skipped("what_the_kernel_forgets_the_interpreter_forgets") {
+        return;
+    }
+    let mut rng = Rng::from_env(32);
+    for kind in [MapKind::LruHash, MapKind::LruPerCpuHash] {
+        for (max_entries, flags, keys) in
+            [(1, 0, 4), (4, 0, 9), (9, 0, 30), (14, 0, 40), (30, 0, 80), (100, 0, 250), (20, 2, 60)]
+        {
+            eprintln!("{kind}, {max_entries} entries, flags {flags}");
+            let pair = exercised(map("m", kind, [5, 8, max_entries], flags), keys, 1200, &mut rng);
+            let evicted = pair.evicted.get("m").copied().unwrap_or(0);
+            assert!(evicted > 20, "only {evicted} were forgotten");
+        }
+    }
+}
