@@ -1,5 +1,6 @@
 //! What the fuzzers of `fuzz/` keep, without a fuzzer: every input of the corpora goes through what the targets do with it.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(unreachable_pub, reason = "the fuzz targets export what is taken from them")]
 
 use std::path::Path;
 
