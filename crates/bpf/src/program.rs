@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::context::ContextLayout;
-use crate::insn::Insn;
+use crate::insn::{Insn, imm64};
 use crate::lack::Lack;
 use crate::map_kind::MapKind;
 use crate::program_kind::ProgramKind;
@@ -140,6 +140,14 @@ impl Program {
         let name = self.section.strip_prefix('?').unwrap_or(&self.section);
         let head = name.split('/').next().unwrap_or(name);
         self.kind.is_xdp() && head.split('.').skip(1).any(|part| part == "frags")
+    }
+
+    /// The first instruction that names the map of this index.
+    pub fn first_use(&self, map: usize) -> Option<usize> {
+        let names = |insn: &Insn| {
+            insn.is_wide() && matches!(insn.src, imm64::MAP | imm64::MAP_VALUE) && usize::try_from(insn.imm) == Ok(map)
+        };
+        self.insns.iter().position(names)
     }
 
     /// The index of the map called `name`.

@@ -147,6 +147,14 @@ impl EngineName {
     }
 }
 
+/// What a function asks of the host that it runs on.
+#[derive(Debug, Default, ClapArgs)]
+pub(crate) struct RoutesArgs {
+    /// Interfaces, routes and neighbours (JSON) that `fib_lookup` and `check_mtu` of an object ask
+    #[arg(long, value_name = "FILE")]
+    pub(crate) routes: Option<PathBuf>,
+}
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
@@ -161,6 +169,11 @@ pub(crate) struct RunArgs {
     pub(crate) engine: EngineName,
     #[command(flatten)]
     pub(crate) live: LiveArgs,
+    /// Write the records that the function has for user space (perf event arrays, ring buffers), a line of JSON each
+    #[arg(long, value_name = "FILE")]
+    pub(crate) events: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) routes: RoutesArgs,
     /// Start from this state (as --state-out wrote it)
     #[arg(long, value_name = "FILE")]
     pub(crate) state_in: Option<PathBuf>,
@@ -202,6 +215,8 @@ pub(crate) struct VerifyArgs {
     /// Without -r: packets to make for the function
     #[arg(long, default_value_t = 20_000, conflicts_with_all = ["read", "count", "port_by"], value_parser = value_parser!(u64).range(1..=MADE_PACKETS))]
     pub(crate) packets: u64,
+    #[command(flatten)]
+    pub(crate) routes: RoutesArgs,
     /// What to compare with the reference machine: `interp`, `kernel`, or `available` for all that can run here
     #[arg(long, value_delimiter = ',', default_value = "available")]
     pub(crate) targets: Vec<String>,

@@ -1,5 +1,6 @@
 //! `flowloom check`: what a function is, where it runs, and why not.
 
+mod object;
 mod paper;
 mod stats;
 
@@ -11,9 +12,10 @@ use flowloom_exec::{ExecError, KernelEngine};
 use serde_json::{Value, json};
 
 use crate::args::{CheckArgs, EngineName};
+use crate::compile::{compiled, is_program};
 use crate::engines::kernel_lacks;
 use crate::failure::{Failure, with_causes};
-use crate::load::Loaded;
+use crate::load::{self, Loaded};
 use crate::output::{counted, print, print_json, table, warn};
 
 /// Whether a function runs on a target.
@@ -25,13 +27,20 @@ struct Fitness {
 }
 
 pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
-    let loaded = Loaded::from_args(&args.function)?;
+    let bytes = load::bytes(&args.function)?;
+    if bytes.starts_with(load::ELF_MAGIC) {
+        return object::check(args, &load::object(&bytes, &args.function)?);
+    }
+    if is_program(&args.function.path) {
+        return object::check(args, &compiled(&args.function.path, &bytes, &args.function.params)?.object);
+    }
+    let loaded = Loaded::from_source(bytes, &args.function)?;
     let program = match loaded.program(false) {
         // The reference machine runs what is too large for eBPF.
         Err(Failure::Input(reason)) => Err(reason),
         other => Ok(other?),
     };
-    let targets = fitness(&loaded, &program, &args.target)?;
+    let targets = fitness(&loaded, &program, &args.target);
     let is_fit = targets.iter().all(|t| t.runs != Some(false));
     let untried = targets.iter().find(|t| t.runs.is_none() && !args.target.is_empty());
     if args.json {
@@ -58,9 +67,9 @@ pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
         };
         text.push_str(&format!("{}: {size}\n", loaded.name()));
         text.push_str(&table(&["target", "runs", "why"], &rows, &[]));
-        if args.stats {
+        if let (true, Some(function)) = (args.stats, loaded.function()) {
             text.push('\n');
-            text.push_str(&stats(&loaded, program.as_deref().ok()));
+            text.push_str(&stats::text(function));
         }
         if let (true, Ok(program)) = (args.verbose, &program) {
             text.push('\n');
@@ -76,19 +85,8 @@ pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
 }
 
 /// Where the function runs: on the targets that are `wanted`, or on all. `program` is its eBPF, or why there is none.
-fn fitness(
-    loaded: &Loaded,
-    program: &Result<Arc<Program>, String>,
-    wanted: &[EngineName],
-) -> Result<Vec<Fitness>, Failure> {
-    let is_source = loaded.function().is_some();
-    if !is_source && wanted.contains(&EngineName::Machine) {
-        return Err(Failure::Input("the reference machine runs sources, this is an object".to_owned()));
-    }
-    let asked = EngineName::ALL.into_iter().filter(|engine| match wanted {
-        [] => is_source || *engine != EngineName::Machine,
-        wanted => wanted.contains(engine),
-    });
+fn fitness(loaded: &Loaded, program: &Result<Arc<Program>, String>, wanted: &[EngineName]) -> Vec<Fitness> {
+    let asked = EngineName::ALL.into_iter().filter(|engine| wanted.is_empty() || wanted.contains(engine));
     let targets = asked.map(|engine| {
         let (runs, why) = match (engine, program) {
             (EngineName::Machine, _) => (Some(true), String::new()),
@@ -104,7 +102,7 @@ fn fitness(
         };
         Fitness { target: engine.as_str(), runs, why }
     });
-    Ok(targets.collect())
+    targets.collect()
 }
 
 fn kernel(loaded: &Loaded, program: &Program) -> (Option<bool>, String) {
@@ -129,21 +127,6 @@ fn with_place(loaded: &Loaded, error: &ExecError) -> String {
         Some(element) => format!("{reason}; the table of {}", Place::of(&function.source, element.span)),
         None => reason,
     }
-}
-
-fn stats(loaded: &Loaded, program: Option<&Program>) -> String {
-    if let Some(function) = loaded.function() {
-        return stats::text(function);
-    }
-    let rows: Vec<Vec<String>> = program
-        .iter()
-        .flat_map(|program| &program.maps)
-        .map(|m| {
-            let kind = format!("{:?}", m.kind).to_lowercase();
-            vec![m.name.clone(), kind, m.key_bytes.to_string(), m.value_bytes.to_string(), m.max_entries.to_string()]
-        })
-        .collect();
-    table(&["map", "kind", "key bytes", "value bytes", "entries"], &rows, &[2, 3, 4])
 }
 
 /// The instructions under the source lines that made them.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flowloom_bpf::Interpreter;
+use flowloom_bpf::{Interpreter, fib};
 use flowloom_efsm::Machine;
 use flowloom_engine::Datapath;
 use flowloom_exec::{ExecError, KernelEngine, Reason};
@@ -21,7 +21,12 @@ pub(crate) enum Engine {
 
 impl Engine {
     /// Loads the function into the engine, with counters of what is reached where it is one of ours.
-    pub(crate) fn load(name: EngineName, loaded: &Loaded, counters: bool) -> Result<Engine, Failure> {
+    pub(crate) fn load(
+        name: EngineName,
+        loaded: &Loaded,
+        counters: bool,
+        routes: Option<fib::Table>,
+    ) -> Result<Engine, Failure> {
         match name {
             EngineName::Machine => match loaded.function() {
                 Some(function) => Ok(Engine::Machine(Box::new(Machine::new(Arc::clone(function))))),
@@ -34,8 +39,15 @@ impl Engine {
                 let interp = Interpreter::new(program).map_err(|e| Failure::input(&e))?;
                 // What the lowering makes reads nothing of the stack that it did not write.
                 let is_source = loaded.function().is_some();
-                Ok(Engine::Interp(Box::new(if is_source { interp.with_strict_stack() } else { interp })))
+                let interp = if is_source { interp.with_strict_stack() } else { interp };
+                Ok(Engine::Interp(Box::new(match routes {
+                    Some(routes) => interp.with_routes(routes),
+                    None => interp,
+                })))
             }
+            EngineName::Kernel if routes.is_some() => Err(Failure::Input(
+                "--routes: test runs of the kernel ask this host's own routes; run with --engine interp".to_owned(),
+            )),
             EngineName::Kernel => kernel(loaded, counters).map(|k| Engine::Kernel(Box::new(k))),
         }
     }

@@ -27,14 +27,21 @@ pub(crate) enum Loaded {
 impl Loaded {
     /// Reads and checks what `args` names.
     pub(crate) fn from_args(args: &FunctionArgs) -> Result<Loaded, Failure> {
-        let bytes = std::fs::read(&args.path).map_err(|e| Failure::file("read", &args.path, &e))?;
+        let bytes = bytes(args)?;
         if bytes.starts_with(ELF_MAGIC) {
-            return object(&bytes, args).map(|program| Loaded::Object(Arc::new(program)));
+            let object = object(&bytes, args)?;
+            let program = pick(&object, args.program.as_deref())?;
+            return Ok(Loaded::Object(Arc::new(program.clone())));
         }
         if is_program(&args.path) {
             let compiled = compiled(&args.path, &bytes, &args.params)?;
             return Ok(Loaded::Object(Arc::new(pick(&compiled.object, args.program.as_deref())?.clone())));
         }
+        Loaded::from_source(bytes, args)
+    }
+
+    /// Compiles the source that `args` names.
+    pub(crate) fn from_source(bytes: Vec<u8>, args: &FunctionArgs) -> Result<Loaded, Failure> {
         if let Some(program) = &args.program {
             return Err(Failure::Input(format!(
                 "--program {program} picks a program of an object, `{}` is a source",
@@ -81,6 +88,11 @@ impl Loaded {
     }
 }
 
+/// The bytes of the file that `args` names.
+pub(crate) fn bytes(args: &FunctionArgs) -> Result<Vec<u8>, Failure> {
+    std::fs::read(&args.path).map_err(|e| Failure::file("read", &args.path, &e))
+}
+
 /// Compiles a source.
 pub(crate) fn source(
     path: &Path,
@@ -99,13 +111,13 @@ pub(crate) fn source(
         .map_err(|diagnostics| Failure::Source(Box::new(diagnostics)))
 }
 
-fn object(bytes: &[u8], args: &FunctionArgs) -> Result<Program, Failure> {
+/// Reads an object.
+pub(crate) fn object(bytes: &[u8], args: &FunctionArgs) -> Result<elf::Object, Failure> {
     let path = args.path.display().to_string();
     if let Some((name, _)) = args.params.first() {
         return Err(Failure::Input(format!("--param {name} sets a parameter of a source, `{path}` is an object")));
     }
-    let object = elf::read_with(bytes, &path, &kernel_types).map_err(|e| Failure::input(&e))?;
-    pick(&object, args.program.as_deref()).cloned()
+    elf::read_with(bytes, &path, &kernel_types).map_err(|e| Failure::input(&e))
 }
 
 /// Where the running kernel tells its types.
@@ -118,23 +130,28 @@ pub(crate) fn kernel_types() -> Result<Arc<KernelTypeIndex>, String> {
     KernelTypeIndex::parse(&bytes).map(Arc::new).map_err(|e| format!("`{KERNEL_TYPES}`: {e}"))
 }
 
+/// The names of programs, for messages.
+fn list<'p>(programs: impl Iterator<Item = &'p Program>) -> String {
+    let names: Vec<_> = programs.map(|p| format!("`{}`", p.name)).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// The object has no program of this name.
+pub(crate) fn no_program(object: &elf::Object, wanted: &str) -> Failure {
+    let all = list(object.programs.iter());
+    Failure::Input(format!("`{}` has no program `{wanted}`; it has {all}", object.name))
+}
+
 /// The program called `wanted` or, where none is asked for, the only XDP program of the object.
 pub(crate) fn pick<'o>(object: &'o elf::Object, wanted: Option<&str>) -> Result<&'o Program, Failure> {
     let path = &object.name;
-    let list = |programs: &mut dyn Iterator<Item = &Program>| {
-        let names: Vec<_> = programs.map(|p| format!("`{}`", p.name)).collect();
-        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-    };
     if let Some(wanted) = wanted {
         if let Some(refused) = object.refused.iter().find(|refused| refused.name == wanted) {
             return Err(Failure::Input(format!("`{path}`: {refused}")));
         }
-        let program = object.program(wanted).ok_or_else(|| {
-            let all = list(&mut object.programs.iter());
-            Failure::Input(format!("`{path}` has no program `{wanted}`; it has {all}"))
-        })?;
+        let program = object.program(wanted).ok_or_else(|| no_program(object, wanted))?;
         if !program.kind.is_xdp() {
-            let (kind, section, xdp) = (program.kind, &program.section, list(&mut object.xdp()));
+            let (kind, section, xdp) = (program.kind, &program.section, list(object.xdp()));
             return Err(Failure::Input(format!(
                 "program `{}` of `{path}` is of kind {kind} (section `{section}`), expected XDP; XDP programs: {xdp}",
                 program.name
@@ -151,7 +168,7 @@ pub(crate) fn pick<'o>(object: &'o elf::Object, wanted: Option<&str>) -> Result<
             Err(Failure::Input(format!("`{path}` holds no XDP program; it has {}", others.join(", "))))
         }
         (several, _) => {
-            let names = list(&mut several.iter().copied());
+            let names = list(several.iter().copied());
             Err(Failure::Input(format!("`{path}` has several programs: {names}; pick one with --program")))
         }
     }

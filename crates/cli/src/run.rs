@@ -7,14 +7,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flowloom_bpf::Program;
+use flowloom_bpf::{Program, fib};
 use flowloom_efsm::{Coverage, Machine, layout};
 use flowloom_engine::{Datapath, Snapshot, SnapshotError, Verdict};
-use flowloom_exec::{RunOptions, RunSummary, SweepClock, run as run_packets};
+use flowloom_exec::{EventWriter, RunOptions, RunSummary, Sinks, SweepClock, run as run_packets};
 use flowloom_trace::{CaptureWriter, MergedReader};
 use serde_json::{Value, json};
 
-use crate::args::{EngineName, InputArgs, RunArgs};
+use crate::args::{EngineName, InputArgs, RoutesArgs, RunArgs};
 use crate::engines::Engine;
 use crate::failure::{Failure, with_causes};
 use crate::live;
@@ -68,6 +68,13 @@ fn wrong_state(path: &Path, error: &dyn Error) -> Failure {
     Failure::Input(format!("`{}`: {}", path.display(), with_causes(error)))
 }
 
+/// Reads the routes that an object asks.
+pub(crate) fn read_routes(args: &RoutesArgs) -> Result<Option<fib::Table>, Failure> {
+    let Some(path) = &args.routes else { return Ok(None) };
+    let text = fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
+    fib::Table::from_json(&text).map(Some).map_err(|e| Failure::Input(format!("`{}`: {e}", path.display())))
+}
+
 /// Reads a state that is to fit the function.
 pub(crate) fn read_state(path: &Path, loaded: &Loaded, program: &Program) -> Result<Snapshot, Failure> {
     let text = fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
@@ -106,13 +113,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         refuse_overwriting(&args.input.read, path)?;
     }
     let program = loaded.program(false)?;
-    let mut engine = Engine::load(args.engine, &loaded, true)?;
+    let mut engine = Engine::load(args.engine, &loaded, true, read_routes(&args.routes)?)?;
     if let Some(path) = &args.state_in {
         let state = read_state(path, &loaded, &program)?;
         engine.datapath().restore(&state).map_err(|e| wrong_state(path, &e))?;
     }
     let before = engine.datapath().snapshot().map_err(|e| Failure::input(&e))?;
     let mut writer = args.write.as_ref().map(CaptureWriter::create).transpose().map_err(|e| Failure::input(&e))?;
+    let create = |path: &PathBuf| EventWriter::create(path).map_err(|e| Failure::file("written", path, &e));
+    let mut events = args.events.as_ref().map(create).transpose()?;
     let sweep = SweepClock::of(program.maps.iter().filter_map(|m| m.layout.as_ref()));
     let options = RunOptions { seed: args.input.seed, count: args.input.count, sweep };
     let bar = progress("packets", args.input.count);
@@ -125,12 +134,16 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             None
         }
     });
-    let result = run_packets(engine.datapath(), &mut packets, writer.as_mut(), options, &mut |so_far| {
+    let sinks = Sinks { packets: writer.as_mut(), events: events.as_mut() };
+    let result = run_packets(engine.datapath(), &mut packets, sinks, options, &mut |so_far| {
         bar.set_position(so_far.packets);
     });
     bar.finish_and_clear();
     // What was written before a failure stays readable.
     let finished = writer.map_or(Ok(()), CaptureWriter::finish);
+    if let (Some(events), Some(path)) = (events, &args.events) {
+        events.finish().map_err(|e| Failure::file("written", path, &e))?;
+    }
     let summary = result.map_err(|e| Failure::input(&e))?;
     finished.map_err(|e| Failure::input(&e))?;
     if let (Some(e), 0) = (&damage, summary.packets) {
@@ -223,6 +236,9 @@ impl Report<'_> {
             .chain(summary.refused.iter().map(|(why, n)| vec![format!("not run: {why}"), grouped(*n)]))
             .collect();
         text.push_str(&table(&["verdict", "packets"], &rows, &[1]));
+        if summary.events > 0 {
+            text.push_str(&format!("records for user space: {}\n", grouped(summary.events)));
+        }
         match (self.loaded.function(), &self.coverage) {
             (Some(function), Some(coverage)) => {
                 let flows = if self.args.engine == EngineName::Machine { Flows::All } else { Flows::Remembered };
@@ -253,6 +269,7 @@ impl Report<'_> {
             "refused": refused,
             "outputs": summary.outputs,
             "output_bytes": summary.output_bytes,
+            "events": summary.events,
             "first_time_ns": summary.times_ns.map(|(first, _)| first),
             "last_time_ns": summary.times_ns.map(|(_, last)| last),
             "elapsed_s": summary.elapsed.as_secs_f64(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use flowloom_bpf::Interpreter;
+use flowloom_bpf::{Interpreter, fib};
 use flowloom_efsm::Machine;
 use flowloom_engine::{Datapath, Port, Verdict};
 use flowloom_trace::CaptureWriter;
@@ -18,7 +18,7 @@ use crate::engines::{Engine, kernel_lacks, targets};
 use crate::failure::Failure;
 use crate::load::Loaded;
 use crate::output::{grouped, print, print_json, progress, remark, table, warn};
-use crate::run::{open_input, refuse_overwriting};
+use crate::run::{open_input, read_routes, refuse_overwriting};
 
 /// What came of one target.
 struct Judged {
@@ -72,8 +72,9 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
         if *name == EngineName::Interp && loaded.function().is_none() {
             continue; // the interpreter is the reference of an object
         }
-        let mut reference = Reference::new(&loaded)?;
-        let mut engine = Engine::load(*name, &loaded, false)?;
+        let routes = read_routes(&args.routes)?;
+        let mut reference = Reference::new(&loaded, routes.clone())?;
+        let mut engine = Engine::load(*name, &loaded, false, routes)?;
         let bar = progress(&format!("comparing {}", engine.datapath().name()), None);
         let result = judge(reference.datapath(), engine.datapath(), &packets, &options, &bar);
         bar.finish_and_clear();
@@ -121,12 +122,16 @@ enum Reference {
 }
 
 impl Reference {
-    fn new(loaded: &Loaded) -> Result<Reference, Failure> {
+    fn new(loaded: &Loaded, routes: Option<fib::Table>) -> Result<Reference, Failure> {
         Ok(match loaded.function() {
             Some(function) => Reference::Machine(Box::new(Machine::new(Arc::clone(function)))),
             None => {
                 let program = loaded.program(false)?;
-                Reference::Interp(Box::new(Interpreter::new(program).map_err(|e| Failure::input(&e))?))
+                let interp = Interpreter::new(program).map_err(|e| Failure::input(&e))?;
+                Reference::Interp(Box::new(match routes {
+                    Some(routes) => interp.with_routes(routes),
+                    None => interp,
+                }))
             }
         })
     }

@@ -46,6 +46,9 @@ pub enum ExecError {
         /// Why.
         source: Box<WriteError>,
     },
+    /// Records for user space could not be written.
+    #[error("records of the function cannot be written: {0}")]
+    Events(std::io::Error),
     /// The kernel's verifier refuses the program.
     #[error(transparent)]
     Refused(Box<Refused>),

@@ -1,5 +1,7 @@
 //! The loop that feeds packets to an engine.
 
+mod events;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -8,6 +10,7 @@ use flowloom_engine::{Choices, Datapath, Packet, Port, Refusal, Verdict};
 use flowloom_trace::{CaptureWriter, CapturedPacket, TraceError};
 
 use crate::error::ExecError;
+pub use events::EventWriter;
 
 /// Packets between two looks at the clock.
 const PACKETS_BETWEEN_LOOKS: u64 = 1024;
@@ -109,6 +112,8 @@ pub struct RunSummary {
     pub outputs: u64,
     /// Bytes that left.
     pub output_bytes: u64,
+    /// Records written for user space.
+    pub events: u64,
     /// Sweeps made.
     pub sweeps: u64,
     /// Arrival time of the first packet and of the last, on the function's clock.
@@ -135,7 +140,18 @@ impl RunSummary {
     }
 }
 
-/// Runs every packet of `input` through `datapath`, in order, and writes what leaves to `output`.
+/// Where a run writes to.
+#[derive(Default)]
+#[allow(missing_debug_implementations, reason = "a writer has nothing to show")]
+pub struct Sinks<'a> {
+    /// What leaves.
+    pub packets: Option<&'a mut CaptureWriter>,
+    /// Records for user space.
+    pub events: Option<&'a mut EventWriter>,
+}
+
+/// Runs every packet of `input` through `datapath`, in order, and writes what leaves to `sinks`. What a CPU map hands to the
+/// network stack on another CPU is written with the port that it came by.
 ///
 /// A packet's time is the largest so far; its random values depend on the seed and its number in the input alone, so a
 /// packet that one engine refuses changes nothing for the others. Outputs keep the time of the packet in the capture; the
@@ -149,7 +165,7 @@ impl RunSummary {
 pub fn run(
     datapath: &mut dyn Datapath,
     input: &mut dyn Iterator<Item = Result<CapturedPacket, TraceError>>,
-    mut output: Option<&mut CaptureWriter>,
+    mut sinks: Sinks<'_>,
     options: RunOptions,
     progress: &mut dyn FnMut(&RunSummary),
 ) -> Result<RunSummary, ExecError> {
@@ -180,10 +196,17 @@ pub fn run(
             for sent in &outcome.outputs {
                 summary.outputs += 1;
                 summary.output_bytes += sent.bytes.len() as u64;
-                if let Some(writer) = output.as_deref_mut() {
+                if let Some(writer) = sinks.packets.as_deref_mut() {
                     let original = original_len(&captured, sent.bytes.len());
                     let verdict = Some(outcome.verdict.number());
-                    writer.write(captured.time_ns, sent.port.0, original, verdict, &sent.bytes)?;
+                    let port = if sent.port.cpu().is_some() { captured.port } else { sent.port.0 };
+                    writer.write(captured.time_ns, port, original, verdict, &sent.bytes)?;
+                }
+            }
+            for event in &outcome.events {
+                summary.events += 1;
+                if let Some(writer) = sinks.events.as_deref_mut() {
+                    writer.write(index, now_ns, event).map_err(ExecError::Events)?;
                 }
             }
         }

@@ -172,3 +172,135 @@ fn what_the_kernel_forgets_the_interpreter_forgets() {
         }
     }
 }
+
+const ROUTES: &str = r#"{
+  "interfaces": [
+    {"port": 1, "mac": "02:00:00:00:00:01", "addresses": ["10.0.1.1/24", "2001:db8:1::1/64"]},
+    {"port": 2, "mac": "02:00:00:00:00:02", "mtu": 1400, "addresses": ["10.0.2.1/24", "2001:db8:2::1/64"]},
+    {"port": 3, "mac": "02:00:00:00:00:03", "forwarding": false}
+  ],
+  "routes": [
+    {"to": "192.0.2.0/24", "via": "10.0.2.7", "port": 2},
+    {"to": "192.0.2.0/24", "via": "10.0.1.9", "port": 1, "metric": 5},
+    {"to": "192.0.2.128/25", "kind": "blackhole"},
+    {"to": "192.0.2.64/26", "via": "10.0.2.7", "port": 2, "mtu": 900},
+    {"to": "198.51.100.0/24", "kind": "unreachable"},
+    {"to": "203.0.113.0/24", "kind": "prohibit"},
+    {"to": "2001:db8:9::/48", "via": "2001:db8:2::7", "port": 2}
+  ],
+  "neighbours": [
+    {"address": "10.0.2.7", "port": 2, "mac": "02:00:00:00:07:07"},
+    {"address": "10.0.1.9", "port": 1, "mac": "02:00:00:00:09:09"},
+    {"address": "2001:db8:2::7", "port": 2, "mac": "02:00:00:00:07:06"}
+  ]
+}"#;
+
+/// Asks with the 64 bytes behind the first 16 of the packet and the flags in byte 0; the answer takes their place. Then asks
+/// whether the length in bytes 4 to 7 fits the port in byte 1.
+fn asking() -> Arc<Program> {
+    let copy = |to: &str, from: &str, offset: i32| -> String {
+        let word = |i: i32| {
+            let (to_at, from_at) = if to == "r10" { (i - 64, i + offset) } else { (i + offset, i - 64) };
+            format!("r1 = *(u64 *)({from} + {from_at})\n*(u64 *)({to} + {to_at}) = r1\n").replace("+ -", "- ")
+        };
+        (0..8).map(|i| word(8 * i)).collect()
+    };
+    let (take, give) = (copy("r10", "r6", 16), copy("r6", "r10", 16));
+    let text = format!(
+        "
+    r9 = r1
+    r6 = *(u32 *)(r1 + 0)
+    r2 = *(u32 *)(r1 + 4)
+    r1 = r6
+    r1 += 80
+    if r1 > r2 goto out
+{take}
+    r1 = r9
+    r2 = r10
+    r2 += -64
+    r3 = 64
+    r4 = *(u8 *)(r6 + 0)
+    call fib_lookup
+    *(u64 *)(r6 + 8) = r0
+{give}
+    r1 = *(u32 *)(r6 + 4)
+    *(u32 *)(r10 - 8) = r1
+    r1 = r9
+    r2 = *(u8 *)(r6 + 1)
+    r3 = r10
+    r3 += -8
+    r4 = 0
+    r5 = 0
+    call check_mtu
+    *(u16 *)(r6 + 2) = r0
+    r1 = *(u32 *)(r10 - 8)
+    *(u32 *)(r6 + 4) = r1
+{OUT}"
+    );
+    program(&text, Vec::new())
+}
+
+#[test]
+fn routes_are_those_of_the_table() {
+    if skipped("routes_are_those_of_the_table") {
+        return;
+    }
+    let table = flowloom_bpf::fib::Table::from_json(ROUTES).expect("a table");
+    let mut pair = Pair::of(&asking());
+    let mut bare = Pair::of(&asking());
+    pair.kernel = match pair.kernel.with_routes(&table) {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            eprintln!("SKIP routes_are_those_of_the_table: {error}");
+            return;
+        }
+    };
+    pair.interp = pair.interp.with_routes(table);
+    let mut rng = Rng::from_env(33);
+    let targets = [
+        "192.0.2.1",
+        "192.0.2.70",
+        "192.0.2.200",
+        "198.51.100.1",
+        "203.0.113.9",
+        "8.8.8.8",
+        "10.0.2.1",
+        "10.0.2.9",
+        "10.0.2.7",
+        "10.0.1.9",
+        "2001:db8:9::5",
+        "2001:db8:2::7",
+        "2001:db8:2::8",
+        "2001:db8:1::1",
+        "2001:db8:ff::1",
+    ];
+    let mut answers = BTreeMap::new();
+    for index in 0..4000 {
+        let target: std::net::IpAddr = rng.pick(&targets).parse().expect("an address");
+        let mut bytes = vec![0; 80];
+        // Flags: none, without neighbour, with a source; ports there are and others.
+        bytes[0] = *rng.pick(&[0, 0, 0, 4, 16, 64]);
+        bytes[1] = *rng.pick(&[0, 1, 2, 3, 4, 9]);
+        let length = *rng.pick(&[0_u32, 100, 900, 1400, 1401, 1500, 1501]);
+        bytes[4..8].copy_from_slice(&length.to_le_bytes());
+        bytes[16] = if target.is_ipv6() { 10 } else { 2 };
+        if rng.chance(1, 40) {
+            bytes[16] = 7;
+        }
+        bytes[22..24].copy_from_slice(&(*rng.pick(&[60_u16, 900, 901, 1400, 1401, 1501])).to_le_bytes());
+        bytes[24..28].copy_from_slice(&rng.pick(&[1_u32, 1, 1, 2, 3, 9]).to_le_bytes());
+        match target {
+            std::net::IpAddr::V4(v4) => bytes[48..52].copy_from_slice(&v4.octets()),
+            std::net::IpAddr::V6(v6) => bytes[48..64].copy_from_slice(&v6.octets()),
+        }
+        pair.run(&bytes, index);
+        let packet = Packet { bytes: &bytes, port: Port(1) };
+        let outcome = pair.interp.process(&packet, &Choices::seeded(0, 0, 0)).expect("runs");
+        *answers.entry(outcome.outputs[0].bytes[8]).or_insert(0) += 1;
+        if index < 200 {
+            bare.run(&bytes, index);
+        }
+    }
+    eprintln!("answers: {answers:?}");
+    assert!(answers.len() >= 9 && answers.values().all(|count| *count > 10), "{answers:?}");
+}

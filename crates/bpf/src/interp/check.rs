@@ -4,6 +4,8 @@
 //! beginning of one, no function falls off its end, `r10` is never written, every map and helper that is named exists,
 //! every map can be built. What is not judged: everything that depends on values, which the run finds as a fault.
 
+mod help;
+
 use std::collections::BTreeSet;
 
 use super::maps::LOCK_BYTES;
@@ -344,7 +346,9 @@ impl Check<'_> {
 
     fn map_flaw(&mut self, def: &MapDef, what: &'static str, found: impl ToString, expected: impl Into<String>) {
         let (found, expected) = (found.to_string(), expected.into());
-        self.finding(None, Flaw::Map { map: def.name.clone(), what, found, expected });
+        // Where the program first names the map is where its source is to be changed.
+        let at = self.program.map_index(&def.name).and_then(|index| self.program.first_use(index));
+        self.finding(at, Flaw::Map { map: def.name.clone(), what, found, expected });
     }
 
     fn map_definition(&mut self, def: &MapDef) {

@@ -17,6 +17,7 @@ mod available;
 mod events;
 mod evictions;
 pub(crate) mod load;
+mod routes;
 pub(crate) mod shadow;
 pub(crate) mod state;
 mod verifier;
@@ -24,7 +25,7 @@ mod verifier;
 use std::collections::BTreeMap;
 use std::io;
 
-use flowloom_bpf::{MapKind, Member, Program};
+use flowloom_bpf::{MapKind, Member, Program, fib};
 use flowloom_engine::{
     Choices, Datapath, EngineError, Eviction, Outcome, Output, Packet, Port, Ports, Refusal, Snapshot, Verdict,
 };
@@ -39,6 +40,7 @@ use state::KernelMap;
 use crate::error::ExecError;
 use crate::rewrite::{RECORD_BYTES, Record, Redirect, RewriteError, rewrite};
 use crate::sys::cpu::{self, Pinned};
+use crate::sys::namespace::Namespace;
 use crate::sys::program::RawProgram;
 
 /// The shortest frame that test runs take: an Ethernet header.
@@ -64,6 +66,8 @@ pub struct KernelEngine {
     maps: Vec<KernelMap>,
     events: Events,
     evictions: Evictions,
+    /// Where questions about routes are answered.
+    routes: Option<Namespace>,
     ports: Ports,
     /// CPUs that packets run on, where that matters.
     cpus: Option<u32>,
@@ -132,7 +136,7 @@ impl KernelEngine {
         })?;
         let evictions = Evictions::of(&maps, possible);
         let (ports, output) = (Ports::default(), vec![0; OUTPUT_BYTES]);
-        Ok(KernelEngine { program: raw_program, inside, maps, events, evictions, ports, cpus, output })
+        Ok(KernelEngine { program: raw_program, inside, maps, events, evictions, routes: None, ports, cpus, output })
     }
 
     /// The engine with a state of so many CPUs, from the first.
@@ -149,6 +153,15 @@ impl KernelEngine {
         self.cpus = self.cpus.map(|_| cpus);
         let opened = Events::open(&self.inside.program, &self.inside.created, cpus);
         self.events = opened.map_err(|e| system("open buffers for events", e))?;
+        Ok(self)
+    }
+
+    /// `fib_lookup` and `check_mtu` ask these routes; without any there is no interface.
+    ///
+    /// # Errors
+    /// No network name space can be made, `ip` is missing, or the kernel refuses something of the table.
+    pub fn with_routes(mut self, routes: &fib::Table) -> Result<KernelEngine, EngineError> {
+        self.routes = Some(routes::namespace(routes).map_err(|e| system("set the routes up", e))?);
         Ok(self)
     }
 
@@ -221,8 +234,10 @@ impl Datapath for KernelEngine {
             self.evictions.before(&self.maps)?;
         }
         let pinned = self.pinned(choices.cpu)?;
+        let entered = self.routes.as_ref().map(Namespace::enter).transpose();
+        let entered = entered.map_err(|e| system("go where the routes are", e))?;
         let result = self.program.test_run(packet.bytes, &mut self.output, 1);
-        drop(pinned);
+        drop((entered, pinned));
         let result = result.map_err(|e| system("run the program", e))?;
         let record = self.record()?;
         if let (false, Some(record), Some(memory)) = (self.evictions.is_empty(), &record, &self.inside.record) {

@@ -304,3 +304,7 @@ fn verdicts_description() -> MapDescription {
     let layout = ContextLayout { fields: Verdict::ALL.map(field).to_vec(), ..ContextLayout::default() };
     MapDescription { name: VERDICTS_MAP.to_owned(), layout: Some(layout), ..MapDescription::default() }
 }
+
+#[cfg(test)]
+#[allow(clippy::panic, clippy::print_stderr)]
+mod tests;

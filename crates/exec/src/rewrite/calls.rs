@@ -11,12 +11,16 @@ use super::plan::{
     DELETIONS_LOGGED, EVENT_BYTES, EVENTS_LOGGED, LOGGED_DELETION, LOGGED_INSERTION, Plan, Shadow, TABLE_ENTRY_BYTES,
     TABLE_PRESENT,
 };
-use super::{RewriteError, record};
+use super::{FIRST_INDEX, RewriteError, record};
 
 /// XDP_REDIRECT.
 const REDIRECT: i32 = 4;
 /// `map_update_elem`: there is to be no entry.
 const BPF_NOEXIST: i32 = 1;
+/// Length of a frame.
+const STACK_BYTES: i64 = 512;
+/// Offset of the interface in `struct bpf_fib_lookup`.
+const FIB_INTERFACE: i16 = 8;
 /// `redirect_map`: bits of the flags that are the verdict for an absent key.
 const ACTION_MASK: i32 = 3;
 /// `redirect_map`: to all ports of the map.
@@ -94,6 +98,28 @@ pub(super) fn replaced(
                 None => drop(code.record(0).count(0, 5, record::DELETIONS, DELETIONS_LOGGED as i32 + 1)),
             }
             code.push_insn(insn);
+        }
+        helper::FIB_LOOKUP => {
+            // Below all that the program uses, where the caller's registers cannot wait.
+            let slot = (flow.stack_depth(&program.insns) & !7) - 8;
+            if slot < -STACK_BYTES {
+                return Err(RewriteError::FullStack { insn: at });
+            }
+            let (slot, index) = (slot as i16, FIB_INTERFACE);
+            code.store_long(10, slot, 2).load(size::W, 0, 2, index).imm(alu::ADD, 0, FIRST_INDEX as i32);
+            code.store(2, index, 0).push_insn(insn);
+            code.load(size::DW, 1, 10, slot).load(size::W, 2, 1, index).imm(alu::SUB, 2, FIRST_INDEX as i32);
+            code.store(1, index, 2);
+        }
+        helper::CHECK_MTU => {
+            // No interface is the one that the packet came by.
+            code.zero_extend(2).skip(class::JMP | jmp::JNE, 2, 0, 3).record(2).load(
+                size::W,
+                2,
+                2,
+                record::INGRESS_PORT,
+            );
+            code.imm(alu::ADD, 2, FIRST_INDEX as i32).push_insn(insn);
         }
         helper::PERF_EVENT_OUTPUT => {
             let Some(events) = plan.events else { return Ok(None) };

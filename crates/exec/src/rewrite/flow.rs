@@ -209,6 +209,24 @@ impl Flow {
         self.states.get(at).and_then(Option::as_ref).map_or(Value::Mixed, |state| state.get(register))
     }
 
+    /// The lowest address of a frame, from its top, that any instruction has in a register or reaches from `r10`.
+    pub(super) fn stack_depth(&self, insns: &[Insn]) -> i64 {
+        let registers = self.states.iter().flatten().flat_map(|state| &state.registers[..FRAME]);
+        let held = registers.map(|value| if let Value::Stack(Some(at)) = value { *at } else { 0 });
+        let accesses = insns.iter().zip(&self.states).filter_map(|(insn, state)| {
+            let base = match insn.class() {
+                class::LDX => insn.src,
+                class::ST | class::STX => insn.dst,
+                _ => return None,
+            };
+            match state.as_ref()?.get(base) {
+                Value::Stack(Some(at)) => Some(at.saturating_add(insn.off.into())),
+                _ => None,
+            }
+        });
+        held.chain(accesses).min().unwrap_or(0).min(0)
+    }
+
     /// Whether any path leads to the instruction at `at`.
     pub(super) fn reached(&self, at: usize) -> bool {
         self.states.get(at).is_some_and(Option::is_some)

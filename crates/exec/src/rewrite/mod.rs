@@ -27,7 +27,7 @@
 //! leaves r1-r5 readable, which a real one does not, so judge the program before it is rewritten.
 //!
 //! Time of every kind is `now`, jiffies are 4 ms of it. What a CPU map redirects to is logged as the port of a CPU. Maps that
-//! redirect are replaced by shadows ([`plan`]). Two logs come with maps that need them: the lengths of perf events, which
+//! redirect are replaced by shadows ([`plan`]). Questions about routes are asked with the kernel's numbers of interfaces. Two logs come with maps that need them: the lengths of perf events, which
 //! the kernel rounds up, and what is deleted from tables that forget entries by themselves.
 //!
 //! Limits: a load that may or may not be from the context is refused, and so is a redirect through a map that is not the
@@ -56,6 +56,8 @@ use splice::spliced;
 
 /// Offset of `ingress_ifindex` in `struct xdp_md`.
 const INGRESS_IFINDEX: i64 = 12;
+/// What the interface of a port has in the kernel where routes are asked for: its number plus this.
+pub(crate) const FIRST_INDEX: u32 = 1000;
 /// Offset of `egress_ifindex` in `struct xdp_md`.
 const EGRESS_IFINDEX: i64 = 20;
 
@@ -160,6 +162,12 @@ pub enum RewriteError {
         /// Its entries.
         found: u32,
     },
+    /// No room on the stack to remember where a question about routes is.
+    #[error("instruction {insn} calls `fib_lookup` in a program that leaves no 8 bytes of its stack free")]
+    FullStack {
+        /// The call.
+        insn: usize,
+    },
     /// The program has a map of the name that one of ours needs.
     #[error("the program has a map `{map}` of its own")]
     NameTaken {
@@ -180,6 +188,7 @@ impl RewriteError {
             | RewriteError::NotDevmap { insn, .. }
             | RewriteError::Egress { insn }
             | RewriteError::Lack { insn, .. }
+            | RewriteError::FullStack { insn }
             | RewriteError::RedirectByIndex { insn } => Some(insn),
             RewriteError::NameTaken { .. }
             | RewriteError::MapKind { .. }

@@ -79,7 +79,9 @@ fn packets_are_counted_timed_and_written() {
     let shared = Shared::default();
     let mut writer = CaptureWriter::to_writer("out", Format::PcapNg, shared.clone()).expect("header");
     let options = RunOptions { seed: 9, ..RunOptions::default() };
-    let summary = run(&mut engine, &mut input, Some(&mut writer), options, &mut |_| ()).expect("runs");
+    let summary =
+        run(&mut engine, &mut input, Sinks { packets: Some(&mut writer), events: None }, options, &mut |_| ())
+            .expect("runs");
     writer.finish().expect("finishes");
 
     assert_eq!((summary.packets, summary.bytes, summary.run()), (4, 18, 3));
@@ -108,7 +110,7 @@ fn count_stops_the_run() {
     let mut engine = Recorder::default();
     let mut input = (0..10).map(|time| captured(time, 4));
     let options = RunOptions { count: Some(3), ..RunOptions::default() };
-    let summary = run(&mut engine, &mut input, None, options, &mut |_| ()).expect("runs");
+    let summary = run(&mut engine, &mut input, Sinks::default(), options, &mut |_| ()).expect("runs");
     assert_eq!((summary.packets, engine.seen.len()), (3, 3));
     assert_eq!(input.count(), 7, "nothing is read that is not run");
 }
@@ -120,7 +122,7 @@ fn failures_name_the_packet() {
         packet.bytes[0] = 0xee;
     }
     let mut input = [captured(0, 4), broken].into_iter();
-    let error = run(&mut Recorder::default(), &mut input, None, RunOptions::default(), &mut |_| ());
+    let error = run(&mut Recorder::default(), &mut input, Sinks::default(), RunOptions::default(), &mut |_| ());
     assert_eq!(
         error.expect_err("fails on the second").to_string(),
         "packet 1: engine `recorder` stopped at instruction 7: read"
@@ -133,7 +135,7 @@ fn sweeps_come_before_the_packet_that_reaches_the_next_multiple() {
     let times = [3, 9, 10, 19, 20, 55, 59, 55, 60];
     let mut input = times.into_iter().map(|time| captured(time, 4));
     let options = RunOptions { sweep: SweepClock::new(10), ..RunOptions::default() };
-    let summary = run(&mut engine, &mut input, None, options, &mut |_| ()).expect("runs");
+    let summary = run(&mut engine, &mut input, Sinks::default(), options, &mut |_| ()).expect("runs");
     // (packets run before, time)
     assert_eq!(engine.sweeps, [(2, 10), (4, 20), (5, 50), (8, 60)]);
     assert_eq!(summary.sweeps, 4);

@@ -6,7 +6,7 @@
 //!  object   what runs in the kernel, by ids  netlink  interfaces
 //!  ethtool  offloads and queues of interfaces  signal  waiting for time and signals
 //!  memory   memory shared with the kernel    cpu      which processor a thread runs on
-//!  perf, ring  events that programs write
+//!  perf, ring  events that programs write    namespace  a network of our own
 //! ```
 #![allow(unsafe_code)]
 
@@ -15,6 +15,7 @@ pub(crate) mod cpu;
 pub(crate) mod ethtool;
 mod map;
 pub(crate) mod memory;
+pub(crate) mod namespace;
 pub(crate) mod netlink;
 pub(crate) mod object;
 pub(crate) mod perf;

@@ -1,11 +1,14 @@
 //! Objects and a kernel whose types differ from theirs.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-use flowloom_testkit::skip;
+use std::cell::Cell;
+
+use flowloom_testkit::{Rng, skip};
 
 use super::*;
 use crate::disasm;
 use crate::elf::tests::compiled::compiled_as;
+use crate::elf::tests::hostile::{damage, torture_with};
 use crate::elf::{Object, names, read_with};
 
 /// What the kernel of the tests has; its fields lie elsewhere than those of the objects.
@@ -185,4 +188,37 @@ fn names_lose_their_flavour() {
     ] {
         assert_eq!(essential(name.as_bytes()), expected.as_bytes(), "{name}");
     }
+}
+
+#[test]
+fn damaged_objects_and_kernels_do_not_panic() {
+    let test = "damaged_objects_and_kernels_do_not_panic";
+    let mut rng = Rng::from_env(7);
+    let program =
+        |(name, body, _): &(&str, &str, &str)| format!("SEC(\"xdp\") long {name}(struct thing *t) {{ {body} }}\n");
+    let source: String = CASES.iter().map(program).collect();
+    let source = format!("#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n{HEAD}{MACROS}{source}");
+    let (Some((_scratch, bytes)), Some(kernel)) = (compiled_as(test, &source), types(KERNEL, test)) else { return };
+    let whole = Arc::new(KernelTypeIndex::parse(&kernel).unwrap());
+    let reached = Cell::new(0);
+    let outcomes = torture_with(&bytes, 100, 3000, &mut rng, &|bytes| {
+        let object = read_with(bytes, "x", &|| Ok(Arc::clone(&whole)))?;
+        let is_of_access = object.refused.iter().any(|refused| refused.fault.to_string().contains("adaptation"));
+        reached.set(reached.get() + usize::from(is_of_access));
+        Ok(object)
+    });
+    assert!(outcomes.contains_key("read") && reached.get() > 5, "{} wrong accesses: {outcomes:#?}", reached.get());
+    let (mut read, mut lacking) = (0, 0);
+    for _ in 0..3000 {
+        let mut damaged = kernel.clone();
+        for _ in 0..1 + rng.below(3) {
+            damage(&mut damaged, &mut rng);
+        }
+        let Ok(types) = KernelTypeIndex::parse(&damaged) else { continue };
+        let types = Arc::new(types);
+        let Ok(object) = read_with(&bytes, "x", &|| Ok(Arc::clone(&types))) else { continue };
+        read += 1;
+        lacking += usize::from(object.programs.iter().any(|program| program.lacks.len() > 1));
+    }
+    assert!(read > 100 && lacking > 10, "{read} kernels were read, {lacking} of them lack something");
 }

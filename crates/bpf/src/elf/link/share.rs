@@ -101,8 +101,9 @@ impl Linker<'_> {
             .iter()
             .enumerate()
             .map(|(index, map)| {
-                let can_be_made = map.def.kind.is_known() && map.wants.is_empty() && self.maps.settings != Some(index);
-                named[index] || can_be_made
+                let is_whole = map.def.inner.is_some() || !map.def.kind.is_of_maps();
+                let can_be_made = map.def.kind.is_known() && map.wants.is_empty() && is_whole;
+                named[index] || can_be_made && self.maps.settings != Some(index)
             })
             .collect();
         // What is held must be there.

@@ -175,7 +175,7 @@ impl Reader<'_> {
         out.def.name = self.map.to_owned();
         out.def.key_bytes = self.key.bytes.unwrap_or(0);
         out.def.value_bytes = self.value.bytes.unwrap_or(0);
-        super::settle(&mut out.def);
+        out.notes.extend(super::settle(&mut out.def));
         Ok(out)
     }
 }

@@ -104,7 +104,7 @@ fn definitions<'a>(container: &Container<'a>, number: usize, out: &mut Vec<Raw<'
 
 fn legacy(raw: &Raw<'_>, all: &[Raw<'_>], first: usize) -> Result<Legacy, ReadFault> {
     let mut def = plain(raw);
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = super::settle(&mut def).into_iter().collect();
     let fail =
         |what: &str, why: String| Err(ReadFault::Definition { map: raw.name.to_owned(), what: what.to_owned(), why });
     if def.kind.is_of_maps() {
@@ -123,7 +123,9 @@ fn legacy(raw: &Raw<'_>, all: &[Raw<'_>], first: usize) -> Result<Legacy, ReadFa
             None
         };
         if let Some(inner) = inner {
-            let inner = plain(inner);
+            let mut inner = plain(inner);
+            // What is chosen for it is said where it stands itself.
+            let _ = super::settle(&mut inner);
             if inner.kind.is_of_maps() {
                 return fail("inner map", format!("`{}` is a map of maps itself", inner.name));
             }
@@ -146,7 +148,7 @@ fn legacy(raw: &Raw<'_>, all: &[Raw<'_>], first: usize) -> Result<Legacy, ReadFa
 }
 
 fn plain(raw: &Raw<'_>) -> MapDef {
-    let mut def = MapDef {
+    MapDef {
         name: raw.name.to_owned(),
         kind: MapKind::from_number(raw.word(0)),
         key_bytes: raw.word(1),
@@ -154,7 +156,5 @@ fn plain(raw: &Raw<'_>) -> MapDef {
         max_entries: raw.word(3),
         flags: raw.word(4),
         ..MapDef::default()
-    };
-    super::settle(&mut def);
-    def
+    }
 }

@@ -19,9 +19,15 @@ use crate::program::{MapDef, Member};
 /// Largest number of maps in an object. One program of the kernel uses at most 64.
 const MAX_MAPS: usize = 4096;
 
-/// Number of entries of a perf event array whose definition leaves it to the loader, which makes it the number of CPUs. One
-/// number for all machines makes the same function everywhere.
-const PERF_EVENT_ENTRIES: u32 = 1024;
+/// Number of entries of a map whose definition leaves it to user space, which often makes it the number of CPUs. One number
+/// for all machines makes the same function everywhere.
+const UNSAID_ENTRIES: u32 = 1024;
+
+/// The same for a CPU map: no kernel is built for fewer CPUs than this, and none takes more entries than it has CPUs.
+const UNSAID_CPUS: u32 = 64;
+
+/// The same for a ring buffer, in bytes.
+const UNSAID_RING_BYTES: u32 = 256 << 10;
 
 /// The size of a page, in which the kernel counts ring buffers.
 const PAGE_BYTES: u32 = 4096;
@@ -61,19 +67,26 @@ pub(super) struct Maps {
     pub(super) settings: Option<usize>,
 }
 
-/// Finishes a definition as loaders do, with numbers that do not depend on the machine.
-fn settle(def: &mut MapDef) {
-    match def.kind {
-        MapKind::PerfEventArray if def.max_entries == 0 => def.max_entries = PERF_EVENT_ENTRIES,
-        MapKind::RingBuf if def.max_entries != 0 => {
-            // Whole pages, and of these a power of two; what would not fit 32 bits is left to be refused.
-            let pages = def.max_entries.div_ceil(PAGE_BYTES).checked_next_power_of_two();
-            if let Some(bytes) = pages.and_then(|pages| pages.checked_mul(PAGE_BYTES)) {
-                def.max_entries = bytes;
-            }
-        }
-        _ => {}
+/// Finishes a definition as loaders do, with numbers that do not depend on the machine; says what it chose.
+fn settle(def: &mut MapDef) -> Option<String> {
+    let unsaid = match def.kind {
+        MapKind::Other(_) => return None,
+        MapKind::RingBuf => UNSAID_RING_BYTES,
+        MapKind::Cpumap => UNSAID_CPUS,
+        _ => UNSAID_ENTRIES,
+    };
+    if def.max_entries == 0 {
+        def.max_entries = unsaid;
+        return Some(format!("map `{}` leaves its number of entries to user space: {unsaid} are taken", def.name));
     }
+    if def.kind == MapKind::RingBuf {
+        // Whole pages, and of these a power of two; what would not fit 32 bits is left to be refused.
+        let pages = def.max_entries.div_ceil(PAGE_BYTES).checked_next_power_of_two();
+        if let Some(bytes) = pages.and_then(|pages| pages.checked_mul(PAGE_BYTES)) {
+            def.max_entries = bytes;
+        }
+    }
+    None
 }
 
 impl Maps {

@@ -1,5 +1,9 @@
 //! What objects ask of a loader beyond the common: maps of all kinds, several programs, names of others.
 
+use std::collections::BTreeMap;
+
+use flowloom_testkit::Rng;
+
 use super::compiled::compiled;
 use crate::elf::{Object, read, write};
 use crate::insn::{call, imm64};
@@ -160,6 +164,7 @@ fn maps_hold_maps_programs_and_locks() {
     };
     assert_eq!(sizes("ring"), (0, 0, 8192));
     assert_eq!(sizes("events"), (4, 4, 1024));
+    assert!(object.notes.iter().any(|n| n.contains("`events` leaves its number of entries")), "{:?}", object.notes);
     assert!(
         object.notes.iter().any(|n| n.contains("`locked` asks for being pinned by its name")),
         "{:?}",
@@ -279,4 +284,22 @@ fn what_is_of_the_kernel_is_named_and_what_may_be_missing_is() {
     assert_eq!(lacks(object.program("timed").unwrap()), ["32: values of map `t` hold `struct bpf_timer` at byte 8"]);
     let points = lacks(object.program("points").unwrap());
     assert!(points[0].starts_with("38: byte 0 of data section `.data` is to hold the address of"), "{points:?}");
+}
+
+#[test]
+fn damaged_objects_that_ask_for_much_do_not_panic() {
+    let mut rng = Rng::from_env(6);
+    let mut outcomes = BTreeMap::new();
+    for source in [SEVERAL, BROKEN, HOLDERS, LEGACY, IPROUTE2, EXTERNS] {
+        let Some((_scratch, bytes)) = compiled("damaged_objects_that_ask_for_much_do_not_panic", source) else {
+            return;
+        };
+        for (key, count) in super::hostile::torture(&bytes, 100, 2500, &mut rng) {
+            *outcomes.entry(key).or_insert(0) += count;
+        }
+    }
+    eprintln!("{outcomes:#?}");
+    for layer in ["read", "Definition ", "refused Instruction ", "refused Function ", "Offset ", "Btf Field"] {
+        assert!(outcomes.contains_key(layer), "nothing ended in `{layer}`: {outcomes:#?}");
+    }
 }

@@ -6,10 +6,13 @@ use flowloom_testkit::Rng;
 
 use super::random;
 use super::samples::everything;
-use crate::elf::{ReadFault, read, write};
+use crate::elf::{Object, ReadError, ReadFault, read, write};
+
+/// How an object is read.
+pub(in crate::elf) type Reading<'r> = dyn Fn(&[u8]) -> Result<Object, ReadError> + 'r;
 
 /// What reading comes to, without the numbers: to see how deep the damage reached.
-fn outcome(bytes: &[u8]) -> String {
+fn outcome(bytes: &[u8], read_it: &Reading<'_>) -> String {
     let kind = |fault: &ReadFault| {
         let text = format!("{fault:?}");
         let end = text.find([' ', '{', '(']).unwrap_or(text.len());
@@ -17,7 +20,7 @@ fn outcome(bytes: &[u8]) -> String {
         assert!(!fault.to_string().is_empty());
         format!("{} {inner}", &text[..end])
     };
-    match read(bytes, "x") {
+    match read_it(bytes) {
         Err(error) => kind(&error.fault),
         Ok(object) if object.programs.is_empty() => {
             let refused = object.refused.first().expect("a program, or one that is refused");
@@ -44,10 +47,21 @@ fn outcome(bytes: &[u8]) -> String {
 
 /// Cuts `bytes` at `cuts` places (all, if there are no more) and changes it `changes` times.
 pub(super) fn torture(bytes: &[u8], cuts: usize, changes: usize, rng: &mut Rng) -> BTreeMap<String, usize> {
+    torture_with(bytes, cuts, changes, rng, &|bytes| read(bytes, "x"))
+}
+
+/// The same for objects that want more of their reader.
+pub(in crate::elf) fn torture_with(
+    bytes: &[u8],
+    cuts: usize,
+    changes: usize,
+    rng: &mut Rng,
+    read_it: &Reading<'_>,
+) -> BTreeMap<String, usize> {
     let step = (bytes.len() / cuts).max(1);
     let mut outcomes = BTreeMap::new();
     for end in (0..bytes.len()).step_by(step) {
-        let result = outcome(&bytes[..end]);
+        let result = outcome(&bytes[..end], read_it);
         assert_ne!(result, "read", "cut at byte {end} of {}, it is still read", bytes.len());
         *outcomes.entry(result).or_insert(0) += 1;
     }
@@ -56,12 +70,12 @@ pub(super) fn torture(bytes: &[u8], cuts: usize, changes: usize, rng: &mut Rng) 
         for _ in 0..1 + rng.below(4) {
             damage(&mut damaged, rng);
         }
-        *outcomes.entry(outcome(&damaged)).or_insert(0) += 1;
+        *outcomes.entry(outcome(&damaged, read_it)).or_insert(0) += 1;
     }
     outcomes
 }
 
-fn damage(bytes: &mut [u8], rng: &mut Rng) {
+pub(in crate::elf) fn damage(bytes: &mut [u8], rng: &mut Rng) {
     let at = rng.below(bytes.len().max(1));
     match rng.below(6) {
         0 | 1 => {

@@ -3,7 +3,7 @@
 
 mod asks;
 pub(super) mod compiled;
-mod hostile;
+pub(super) mod hostile;
 mod loading;
 mod random;
 mod roundtrip;

@@ -1,0 +1,360 @@
+//! What an object holds: its programs, what each uses, where it runs, and why not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use flowloom_bpf::elf::{Object, Refused};
+use flowloom_bpf::insn::{call, class, imm64, jmp};
+use flowloom_bpf::{Insn, Interpreter, MapDef, Program, Want, helpers};
+use flowloom_exec::{ExecError, KernelEngine};
+use serde_json::{Value, json};
+
+use crate::args::{CheckArgs, EngineName};
+use crate::failure::{Failure, with_causes};
+use crate::load;
+use crate::output::{counted, print, print_json};
+
+/// Why a program does not run on a target, or cannot be tried.
+struct Reason {
+    insn: Option<usize>,
+    what: String,
+    help: Option<&'static str>,
+}
+
+/// What a target says of a program.
+struct Judgement {
+    target: &'static str,
+    /// `None`: it cannot be tried here.
+    runs: Option<bool>,
+    reasons: Vec<Reason>,
+}
+
+/// One program with what it uses.
+struct Described<'o> {
+    program: &'o Program,
+    helpers: BTreeMap<i32, usize>,
+    kfuncs: BTreeMap<&'o str, usize>,
+    functions: usize,
+    targets: Vec<Judgement>,
+}
+
+/// Judges the object's programs, or the one that is asked for.
+pub(super) fn check(args: &CheckArgs, object: &Object) -> Result<(), Failure> {
+    if args.target.contains(&EngineName::Machine) {
+        return Err(Failure::Input("the reference machine runs sources, this is an object".to_owned()));
+    }
+    let wanted = args.function.program.as_deref();
+    let programs: Vec<&Program> = match wanted {
+        Some(wanted) => match object.program(wanted) {
+            Some(program) => vec![program],
+            None if object.refused.iter().any(|refused| refused.name == wanted) => Vec::new(),
+            None => return Err(load::no_program(object, wanted)),
+        },
+        None => object.programs.iter().collect(),
+    };
+    let refused: Vec<&Refused> =
+        object.refused.iter().filter(|refused| wanted.is_none_or(|wanted| refused.name == wanted)).collect();
+    let described: Vec<Described<'_>> = programs.into_iter().map(|program| describe(program, &args.target)).collect();
+    if args.json {
+        print_json(&as_json(object, &described, &refused))?;
+    } else {
+        print(&as_text(args, object, &described, &refused)?)?;
+    }
+    outcome(args, &described, &refused)
+}
+
+/// One program must run on all targets that are asked; of several, one must run somewhere.
+fn outcome(args: &CheckArgs, described: &[Described<'_>], refused: &[&Refused]) -> Result<(), Failure> {
+    match (described, refused) {
+        ([only], []) => {
+            let untried = only.targets.iter().find(|t| t.runs.is_none() && !args.target.is_empty());
+            if only.targets.iter().any(|t| t.runs == Some(false)) {
+                return Err(Failure::Finding);
+            }
+            match untried {
+                Some(target) => {
+                    let why: Vec<&str> = target.reasons.iter().map(|reason| reason.what.as_str()).collect();
+                    let why = why.join("; ");
+                    Err(Failure::Environment(format!("`{}` cannot be tried here: {why}", target.target)))
+                }
+                None => Ok(()),
+            }
+        }
+        (several, _) if several.iter().any(|p| p.targets.iter().any(|t| t.runs == Some(true))) => Ok(()),
+        _ => Err(Failure::Finding),
+    }
+}
+
+fn is_call(insn: &Insn, source: u8) -> bool {
+    insn.code == class::JMP | jmp::CALL && insn.src == source
+}
+
+fn describe<'o>(program: &'o Program, wanted: &[EngineName]) -> Described<'o> {
+    let lacking: BTreeSet<usize> = program.lacks.iter().map(|lack| lack.insn).collect();
+    let (mut helpers, mut kfuncs) = (BTreeMap::new(), BTreeMap::new());
+    let mut starts = BTreeSet::from([0]);
+    let mut at = 0;
+    while let Some(insn) = program.insns.get(at) {
+        if is_call(insn, call::HELPER) && !lacking.contains(&at) {
+            *helpers.entry(insn.imm).or_insert(0) += 1;
+        }
+        if is_call(insn, call::LOCAL) || insn.is_wide() && insn.src == imm64::FUNC {
+            starts.insert(at as i64 + 1 + i64::from(insn.imm));
+        }
+        at += insn.slots();
+    }
+    for lack in &program.lacks {
+        if let Want::Kfunc { name } = &lack.want {
+            *kfuncs.entry(name.as_str()).or_insert(0) += 1;
+        }
+    }
+    let engines = [EngineName::Interp, EngineName::Kernel];
+    let asked = engines.into_iter().filter(|engine| wanted.is_empty() || wanted.contains(engine));
+    let shared = Arc::new(program.clone());
+    let targets = asked.map(|engine| judge(&shared, engine)).collect();
+    Described { program, helpers, kfuncs, functions: starts.len(), targets }
+}
+
+fn judge(program: &Arc<Program>, engine: EngineName) -> Judgement {
+    let target = engine.as_str();
+    if !program.kind.is_xdp() {
+        let reason = Reason {
+            insn: Some(0),
+            what: format!("it is a program of kind {}, only XDP programs run", program.kind),
+            help: Some("put the function into section `xdp`, with a `struct xdp_md *` as its argument"),
+        };
+        return Judgement { target, runs: Some(false), reasons: vec![reason] };
+    }
+    let (runs, reasons) = match engine {
+        EngineName::Kernel => kernel(program),
+        _ => interp(program),
+    };
+    Judgement { target, runs, reasons }
+}
+
+fn interp(program: &Arc<Program>) -> (Option<bool>, Vec<Reason>) {
+    match Interpreter::new(Arc::clone(program)) {
+        Ok(_) => (Some(true), Vec::new()),
+        Err(error) => {
+            let reason = |finding: flowloom_bpf::interp::Finding| Reason {
+                insn: finding.insn,
+                what: finding.flaw.to_string(),
+                help: finding.flaw.help(),
+            };
+            (Some(false), error.findings.into_iter().map(reason).collect())
+        }
+    }
+}
+
+fn kernel(program: &Program) -> (Option<bool>, Vec<Reason>) {
+    if !program.lacks.is_empty() {
+        // The kernel could say no more than that there is something that it does not know.
+        let reason = |lack: &flowloom_bpf::Lack| Reason {
+            insn: Some(lack.insn),
+            what: format!("{}, which is not supported", lack.want),
+            help: Some(lack.want.help()),
+        };
+        return (Some(false), program.lacks.iter().map(reason).collect());
+    }
+    let plain = |insn, what| vec![Reason { insn, what, help: None }];
+    match KernelEngine::available() {
+        Err(reason) => (None, plain(None, reason.to_string())),
+        Ok(()) => match KernelEngine::load(program) {
+            Ok(_) => (Some(true), Vec::new()),
+            Err(ExecError::Refused(refused)) => {
+                let at = refused.insn.or_else(|| {
+                    let line = refused.line.as_ref()?;
+                    program.lines.iter().find(|known| *known == line).map(|line| line.insn)
+                });
+                (Some(false), plain(at, format!("the kernel's verifier refuses it: {}", refused.reason)))
+            }
+            Err(error) => (Some(false), plain(None, with_causes(&error))),
+        },
+    }
+}
+
+fn helper_name(number: i32) -> String {
+    helpers::name_of(number).map_or_else(|| format!("helper {number}"), str::to_owned)
+}
+
+/// `name` or `name 3`, by commas.
+fn with_counts(counts: impl Iterator<Item = (String, usize)>) -> String {
+    let words = counts.map(|(name, count)| if count == 1 { name } else { format!("{name} {count}") });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+fn as_text(
+    args: &CheckArgs,
+    object: &Object,
+    described: &[Described<'_>],
+    refused: &[&Refused],
+) -> Result<String, Failure> {
+    let mut text = format!("{}: {}", object.name, counted(object.programs.len(), "program"));
+    if !object.refused.is_empty() {
+        text.push_str(&format!(", {} refused", object.refused.len()));
+    }
+    text.push('\n');
+    for described in described {
+        program_text(described, &mut text);
+        if args.verbose {
+            text.push_str(&super::listing(described.program)?);
+        }
+    }
+    for refused in refused {
+        text.push_str(&format!(
+            "program `{}`: section `{}`, refused\n  {}\n",
+            refused.name, refused.section, refused.fault
+        ));
+    }
+    for note in &object.notes {
+        text.push_str(&format!("note: {note}\n"));
+    }
+    Ok(text)
+}
+
+fn program_text(described: &Described<'_>, text: &mut String) {
+    let program = described.program;
+    let (kind, section) = (program.kind, &program.section);
+    let size = counted(program.insns.len(), "eBPF instruction");
+    text.push_str(&format!("program `{}`: {kind}, section `{section}`, {size}", program.name));
+    if described.functions > 1 {
+        text.push_str(&format!(" in {}", counted(described.functions, "function")));
+    }
+    if program.adapted > 0 {
+        text.push_str(&format!(", {} adapted to the kernel's types", program.adapted));
+    }
+    text.push('\n');
+    for map in &program.maps {
+        text.push_str(&format!("  {}\n", map_text(map)));
+    }
+    if !described.helpers.is_empty() {
+        let counts = described.helpers.iter().map(|(number, count)| (helper_name(*number), *count));
+        text.push_str(&format!("  helpers: {}\n", with_counts(counts)));
+    }
+    if !described.kfuncs.is_empty() {
+        let counts = described.kfuncs.iter().map(|(name, count)| ((*name).to_owned(), *count));
+        text.push_str(&format!("  functions of the kernel: {}\n", with_counts(counts)));
+    }
+    for (number, target) in described.targets.iter().enumerate() {
+        let runs = match target.runs {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "not tried",
+        };
+        let same = described.targets[..number].iter().find(|other| is_same(other, target));
+        if let Some(same) = same {
+            text.push_str(&format!("  {}: {runs}, for the reasons of {}\n", target.target, same.target));
+            continue;
+        }
+        text.push_str(&format!("  {}: {runs}\n", target.target));
+        for (number, reason) in target.reasons.iter().enumerate() {
+            text.push_str(&format!("    {}\n", reason_text(program, reason)));
+            // What helps several reasons in a row is said behind the last of them.
+            let next = target.reasons.get(number + 1).and_then(|next| next.help);
+            if let Some(help) = reason.help.filter(|help| next != Some(*help)) {
+                text.push_str(&format!("      help: {help}\n"));
+            }
+        }
+    }
+}
+
+/// Whether two targets refuse for the same reasons.
+fn is_same(one: &Judgement, other: &Judgement) -> bool {
+    let of = |judgement: &Judgement| judgement.reasons.iter().map(|r| (r.insn, r.what.clone())).collect::<Vec<_>>();
+    !other.reasons.is_empty() && one.runs == other.runs && of(one) == of(other)
+}
+
+fn map_text(map: &MapDef) -> String {
+    let mut text = format!(
+        "map `{}`: {}, key {}, value {}, entries {}",
+        map.name, map.kind, map.key_bytes, map.value_bytes, map.max_entries
+    );
+    if map.flags != 0 {
+        text.push_str(&format!(", flags {:#x}", map.flags));
+    }
+    if let Some(offset) = map.spin_lock {
+        text.push_str(&format!(", lock at byte {offset}"));
+    }
+    if let Some(inner) = &map.inner {
+        text.push_str(&format!(", of {}", map_text(inner)));
+    }
+    if !map.members.is_empty() {
+        text.push_str(&format!(", {} from the start", counted(map.members.len(), "member")));
+    }
+    text
+}
+
+/// `instruction 4, prog.c:12 `text`: what`.
+fn reason_text(program: &Program, reason: &Reason) -> String {
+    let Some(insn) = reason.insn else { return reason.what.clone() };
+    let line = program.line_of(insn).filter(|line| line.line > 0);
+    let mut place = line.map_or_else(String::new, |line| format!(", {}:{}", line.file, line.line));
+    if let Some(text) = line.map(|line| line.text.trim()).filter(|text| !text.is_empty()) {
+        place.push_str(&format!(" `{text}`"));
+    }
+    format!("instruction {insn}{place}: {}", reason.what)
+}
+
+fn as_json(object: &Object, described: &[Described<'_>], refused: &[&Refused]) -> Value {
+    let refused: Vec<Value> =
+        refused.iter().map(|r| json!({"name": r.name, "section": r.section, "reason": r.fault.to_string()})).collect();
+    json!({
+        "object": object.name,
+        "programs": described.iter().map(program_json).collect::<Vec<Value>>(),
+        "refused": refused,
+        "notes": object.notes,
+    })
+}
+
+fn program_json(described: &Described<'_>) -> Value {
+    let program = described.program;
+    let calls: Vec<Value> = described
+        .helpers
+        .iter()
+        .map(|(number, calls)| json!({"number": number, "name": helpers::name_of(*number), "calls": calls}))
+        .collect();
+    let kfuncs: Vec<Value> =
+        described.kfuncs.iter().map(|(name, calls)| json!({"name": name, "calls": calls})).collect();
+    let targets: Vec<Value> = described
+        .targets
+        .iter()
+        .map(|target| {
+            let reasons: Vec<Value> = target.reasons.iter().map(|reason| reason_json(program, reason)).collect();
+            json!({"target": target.target, "runs": target.runs, "reasons": reasons})
+        })
+        .collect();
+    json!({
+        "name": program.name,
+        "section": program.section,
+        "kind": program.kind.to_string(),
+        "frags": program.takes_frags(),
+        "instructions": program.insns.len(),
+        "functions": described.functions,
+        "adapted": program.adapted,
+        "license": program.license,
+        "maps": program.maps.iter().map(map_json).collect::<Vec<Value>>(),
+        "helpers": calls,
+        "kfuncs": kfuncs,
+        "targets": targets,
+    })
+}
+
+fn map_json(map: &MapDef) -> Value {
+    json!({
+        "name": map.name,
+        "kind": map.kind.to_string(),
+        "key_bytes": map.key_bytes,
+        "value_bytes": map.value_bytes,
+        "entries": map.max_entries,
+        "flags": map.flags,
+        "lock": map.spin_lock,
+        "inner": map.inner.as_deref().map(map_json),
+        "members": map.members.len(),
+    })
+}
+
+fn reason_json(program: &Program, reason: &Reason) -> Value {
+    let line = reason.insn.and_then(|insn| program.line_of(insn)).filter(|line| line.line > 0);
+    let source = line.map(|l| json!({"file": l.file, "line": l.line, "column": l.column, "text": l.text}));
+    json!({"instruction": reason.insn, "source": source, "reason": reason.what, "help": reason.help})
+}

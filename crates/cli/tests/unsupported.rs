@@ -1,0 +1,262 @@
+//! `flowloom check` on objects that cannot run: each reason with the line of the source, and what would help.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{name, run};
+use flowloom_testkit::skip;
+use serde_json::Value;
+
+const HEAD: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
+
+/// An object that cannot run: its source, in which `HERE` marks the line, the reason and the help.
+struct Case {
+    name: &'static str,
+    source: &'static str,
+    reason: &'static str,
+    help: &'static str,
+}
+
+const CASES: [Case; 12] = [
+    Case {
+        name: "kfunc",
+        source: "extern int bpf_xdp_metadata_rx_hash(const struct xdp_md *ctx, unsigned *hash, int *type) __ksym;
+SEC(\"xdp\") int f(struct xdp_md *ctx) {
+    unsigned hash = 0; int type = 0;
+    return bpf_xdp_metadata_rx_hash(ctx, &hash, &type); // HERE
+}",
+        reason: "call of `bpf_xdp_metadata_rx_hash`, a function of the kernel",
+        help: "packets of captures bring no such words",
+    },
+    Case {
+        name: "sockets",
+        source: "SEC(\"xdp\") int f(struct xdp_md *ctx) {
+    struct bpf_sock_tuple tuple = {};
+    struct bpf_sock *sk = bpf_sk_lookup_tcp(ctx, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0); // HERE
+    if (sk) bpf_sk_release(sk);
+    return 2;
+}",
+        reason: "`sk_lookup_tcp`",
+        help: "look the flow up in a map that user space fills",
+    },
+    Case {
+        name: "sockmap",
+        source: "struct { __uint(type, BPF_MAP_TYPE_SOCKMAP); __uint(max_entries, 4); __type(key, int); __type(value, int); } socks SEC(\".maps\");
+SEC(\"xdp\") int f(struct xdp_md *ctx) {
+    int k = 1;
+    return bpf_map_lookup_elem(&socks, &k) ? 1 : 2; // HERE
+}",
+        reason: "map `socks`: kind is sockmap",
+        help: "send the packet to a port with a devmap",
+    },
+    Case {
+        name: "queue",
+        source: "struct { __uint(type, BPF_MAP_TYPE_QUEUE); __uint(max_entries, 4); __type(value, int); } waiting SEC(\".maps\");
+SEC(\"xdp\") int f(struct xdp_md *ctx) {
+    int v = 1;
+    return bpf_map_push_elem(&waiting, &v, 0) ? 1 : 2; // HERE
+}",
+        reason: "`map_push_elem`",
+        help: "keep the indices of both ends",
+    },
+    Case {
+        name: "dynptr",
+        source: "struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 4096); } ring SEC(\".maps\");
+static long (*reserve)(void *, unsigned, unsigned long, void *) = (void *)198;
+SEC(\"xdp\") int f(struct xdp_md *ctx) {
+    unsigned long ptr[2] = {};
+    return reserve(&ring, 8, 0, ptr) ? 1 : 2; // HERE
+}",
+        reason: "`ringbuf_reserve_dynptr`",
+        help: "read the packet between `data` and `data_end`",
+    },
+    Case {
+        name: "timer",
+        source: "struct value { long n; struct bpf_timer timer; };
+struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, int); __type(value, struct value); } timers SEC(\".maps\");
+SEC(\"xdp\") int f(struct xdp_md *ctx) {
+    int k = 0;
+    struct value *v = bpf_map_lookup_elem(&timers, &k); // HERE
+    return v ? v->n : 0;
+}",
+        reason: "values of map `timers` hold `struct bpf_timer` at byte 8",
+        help: "keep the time with `bpf_ktime_get_ns`",
+    },
+    Case {
+        name: "setting",
+        source: "extern int CONFIG_HZ __kconfig;
+SEC(\"xdp\") int f(struct xdp_md *ctx) {
+    return CONFIG_HZ == 100; // HERE
+}",
+        reason: "`CONFIG_HZ`, a setting of the kernel",
+        help: "declare it `__weak`",
+    },
+    Case {
+        name: "ksym",
+        source: "extern const void bpf_prog_active __ksym;
+SEC(\"xdp\") int f(struct xdp_md *ctx) {
+    return ctx->data == (unsigned)(long)&bpf_prog_active; // HERE
+}",
+        reason: "address of `bpf_prog_active`, a variable of the kernel",
+        help: "declare it `__weak`",
+    },
+    Case {
+        name: "probe",
+        source: "SEC(\"kprobe/do_unlinkat\")
+int f(void *ctx) {
+    return 0; // HERE
+}",
+        reason: "it is a program of kind kprobe, only XDP programs run",
+        help: "put the function into section `xdp`",
+    },
+    Case {
+        name: "field",
+        source: "struct xdp_md___new { unsigned data, no_such_field; } __attribute__((preserve_access_index));
+SEC(\"xdp\") int f(struct xdp_md___new *ctx) {
+    return ctx->no_such_field; // HERE
+}",
+        reason: "offset of `xdp_md.no_such_field`",
+        help: "",
+    },
+    Case {
+        name: "elsewhere",
+        source: "extern int elsewhere(int);
+SEC(\"xdp\") int f(struct xdp_md *ctx) {
+    return elsewhere(ctx->data); // HERE
+}",
+        reason: "`elsewhere` is not defined in the object",
+        help: "link the object that defines it",
+    },
+    Case {
+        name: "odd",
+        source: "int table[4] __attribute__((section(\"mine\")));
+SEC(\"xdp\") int f(struct xdp_md *ctx) {
+    return table[1]; // HERE
+}",
+        reason: "no map or data at byte 0 of section `mine`",
+        help: "",
+    },
+];
+
+/// The object of a source, or why there is none.
+fn compile(folder: &Path, stem: &str, source: &str) -> Result<PathBuf, String> {
+    let (input, output) = (folder.join(format!("{stem}.c")), folder.join(format!("{stem}.o")));
+    std::fs::write(&input, format!("{HEAD}{source}\n")).unwrap();
+    // Debian keeps the headers of the architecture apart; clang does not look there for this target.
+    let include = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    let mut why = String::new();
+    for compiler in ["clang", "clang-14"] {
+        let ran = Command::new(compiler)
+            .args(["-O2", "-g", "-target", "bpf", &include, "-c", name(&input), "-o", name(&output)])
+            .output();
+        match ran {
+            Ok(ran) if ran.status.success() => return Ok(output),
+            Ok(ran) => why = String::from_utf8_lossy(&ran.stderr).into_owned(),
+            Err(error) => why = format!("{compiler}: {error}"),
+        }
+    }
+    Err(why)
+}
+
+fn compiler(test: &str, folder: &Path) -> bool {
+    match compile(folder, "probe", "") {
+        Ok(_) => true,
+        Err(why) => {
+            skip(test, why.trim());
+            false
+        }
+    }
+}
+
+#[test]
+fn each_reason_is_named_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    if !compiler("each_reason_is_named_with_its_line", folder.path()) {
+        return;
+    }
+    for case in &CASES {
+        let object = compile(folder.path(), case.name, case.source).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        let ran = run(&["check", name(&object), "--target", "interp"]);
+        assert_eq!(ran.code, Some(1), "{}: {}{}", case.name, ran.stdout, ran.stderr);
+        let line = HEAD.lines().chain(case.source.lines()).position(|line| line.contains("HERE")).unwrap() + 1;
+        let place = format!("{}.c:{line}", case.name);
+        let reason = ran.stdout.lines().find(|line| line.contains(case.reason));
+        let reason = reason.unwrap_or_else(|| panic!("`{}` is not in\n{}", case.reason, ran.stdout));
+        assert!(reason.contains(&place), "`{reason}` does not say `{place}`");
+        assert!(ran.stdout.contains(case.help), "`{}` is not in\n{}", case.help, ran.stdout);
+        if case.help.is_empty() {
+            continue;
+        }
+        let ran = run(&["check", name(&object), "--target", "interp", "--json"]);
+        let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let reasons = said["programs"][0]["targets"][0]["reasons"].as_array().unwrap();
+        let found = reasons.iter().find(|r| r["reason"].as_str().unwrap().contains(case.reason)).unwrap();
+        assert_eq!(found["source"]["line"], line, "{said}");
+        assert!(found["help"].as_str().unwrap().contains(case.help), "{said}");
+    }
+}
+
+const SEVERAL: &str = "struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 9); __type(key, int); __type(value, long); } seen SEC(\".maps\");
+static __attribute__((noinline)) int count(int k) {
+    long one = 1;
+    return bpf_map_update_elem(&seen, &k, &one, 0);
+}
+SEC(\"xdp\") int good(struct xdp_md *ctx) { return count(ctx->data_end - ctx->data) + count(3) ? 1 : 2; }
+SEC(\"xdp\") int bad(struct xdp_md *ctx) { return bpf_get_current_pid_tgid() ? 1 : 2; }
+SEC(\"tc\") int shaper(struct __sk_buff *skb) { return 0; }
+int table[4] __attribute__((section(\"mine\")));
+SEC(\"xdp\") int broken(struct xdp_md *ctx) { return table[1]; }
+";
+
+#[test]
+fn all_programs_are_listed_with_what_they_use() {
+    let folder = tempfile::tempdir().unwrap();
+    if !compiler("all_programs_are_listed_with_what_they_use", folder.path()) {
+        return;
+    }
+    let object = compile(folder.path(), "several", SEVERAL).unwrap();
+    let ran = run(&["check", name(&object), "--target", "interp"]);
+    // One of several runs: that is a listing, not a finding.
+    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
+    for part in [
+        "several.o: 3 programs, 1 refused",
+        "program `good`: xdp, section `xdp`, ",
+        " in 2 functions",
+        "map `seen`: hash, key 4, value 8, entries 9",
+        "helpers: map_update_elem",
+        "program `shaper`: sched_cls, section `tc`",
+        "only XDP programs run",
+        "(`get_current_pid_tgid`)",
+        "no process belongs to a packet",
+        "program `broken`: section `xdp`, refused",
+    ] {
+        assert!(ran.stdout.contains(part), "`{part}` is not in\n{}", ran.stdout);
+    }
+    for (program, code) in [("good", 0), ("bad", 1), ("shaper", 1), ("broken", 1)] {
+        let ran = run(&["check", name(&object), "--target", "interp", "--program", program]);
+        assert_eq!(ran.code, Some(code), "{program}: {}{}", ran.stdout, ran.stderr);
+        assert!(ran.stdout.contains(&format!("program `{program}`")), "{}", ran.stdout);
+        assert_eq!(ran.stdout.matches("program `").count(), 1, "{}", ran.stdout);
+    }
+    let ran = run(&["check", name(&object), "--program", "nobody"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stdout);
+    assert!(ran.stderr.contains("has no program `nobody`"), "{}", ran.stderr);
+
+    let ran = run(&["check", name(&object), "--target", "interp", "--json"]);
+    let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let programs = said["programs"].as_array().unwrap();
+    let names: Vec<&str> = programs.iter().map(|p| p["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["good", "bad", "shaper"]);
+    assert_eq!(programs[0]["helpers"][0]["name"], "map_update_elem");
+    assert_eq!(programs[0]["targets"][0]["runs"], true);
+    assert_eq!(programs[0]["maps"][0]["kind"], "hash");
+    assert_eq!(said["refused"][0]["name"], "broken");
+
+    // What runs packets takes XDP programs alone.
+    let ran = run(&["run", name(&object), "--program", "shaper", "-r", "missing.pcap"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stdout);
+    assert!(ran.stderr.contains("is of kind sched_cls (section `tc`), expected XDP"), "{}", ran.stderr);
+}

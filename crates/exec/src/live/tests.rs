@@ -1,0 +1,153 @@
+//! A foreign object on interfaces, in a network name space of its own.
+
+use std::net::UdpSocket;
+use std::process::Command;
+
+use flowloom_bpf::{MapDef, MapKind, Member, Sibling, asm};
+use flowloom_engine::MapState;
+
+use super::*;
+use crate::kernel::KernelEngine;
+use crate::sys::namespace::Namespace;
+
+fn map(name: &str, kind: MapKind, value_bytes: u32) -> MapDef {
+    MapDef { name: name.into(), kind, key_bytes: 4, value_bytes, max_entries: 8, ..MapDef::default() }
+}
+
+/// Tail-calls to a program that counts what it sees in the first packet's place and sends it on through entry 5 of a devmap;
+/// `start` is what that begins with.
+fn program(start: &str) -> Program {
+    let mut maps = vec![
+        map("next", MapKind::ProgArray, 4),
+        map("ports", MapKind::Devmap, 4),
+        map("seen", MapKind::PerCpuArray, 8),
+    ];
+    maps[0].members = vec![(0, Member::Program(1))];
+    let insns = |text: &str| asm::assemble(text, &maps).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+    let main = insns("r2 = map[next] ll\nr3 = 0\ncall tail_call\nr0 = 2\nexit");
+    let send = insns(&format!(
+        "{start}
+    *(u32 *)(r10 - 4) = 0
+    r1 = map[seen] ll
+    r2 = r10
+    r2 += -4
+    call map_lookup_elem
+    if r0 == 0 goto out
+    r1 = *(u64 *)(r0 + 0)
+    r1 += 1
+    *(u64 *)(r0 + 0) = r1
+    r1 = map[ports] ll
+    r2 = 5
+    r3 = 1
+    call redirect_map
+    exit
+out: r0 = 2
+    exit"
+    ));
+    let sibling = |name: &str, insns| Sibling { name: name.into(), section: "xdp".into(), insns, ..Sibling::default() };
+    let siblings = vec![sibling("main", main.clone()), sibling("send", send)].into();
+    let (name, section, license) = ("main".to_owned(), "xdp".to_owned(), "GPL".to_owned());
+    Program { name, section, insns: main, maps, license, siblings, ..Program::default() }
+}
+
+/// Runs `ip` with these words.
+fn ip(words: &str) -> io::Result<()> {
+    let said = Command::new("ip").args(words.split(' ')).output()?;
+    if said.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("ip {words}: {}", String::from_utf8_lossy(&said.stderr))))
+}
+
+/// Two veths whose near ends are ports 1 and 2, in the calling thread's name space.
+fn wires() -> io::Result<()> {
+    for (near, far) in [("near1", "far1"), ("near2", "far2")] {
+        ip(&format!("link add {near} type veth peer name {far}"))?;
+        for device in [near, far] {
+            ip(&format!("link set {device} addrgenmode none"))?;
+            ip(&format!("link set {device} up"))?;
+        }
+    }
+    ip("addr add 10.0.0.1/24 dev far1")?;
+    ip("neigh add 10.0.0.2 lladdr 02:00:00:00:00:02 dev far1 nud permanent")
+}
+
+/// Packets that an interface of the calling thread's name space has received.
+fn received(device: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.trim().strip_prefix(&format!("{device}:")));
+    line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
+}
+
+fn started(program: &Program, ports: &[(u32, &str)], state: &Snapshot) -> Result<Live, ExecError> {
+    let interfaces: Vec<Interface> =
+        ports.iter().map(|(port, name)| Interface::find(*port, name)).collect::<Result<_, _>>()?;
+    let description = Description::default();
+    let options = LiveOptions { mode: Mode::Skb, count: true, clock_ahead_ns: 0, state, description: &description };
+    Live::start(program, &interfaces, options)
+}
+
+/// Runs `test` where the wires are; says why it cannot.
+fn on_wires(name: &str, test: impl FnOnce() + Send) {
+    if let Err(reason) = KernelEngine::available() {
+        eprintln!("SKIP {name}: {reason}");
+        return;
+    }
+    let made = Namespace::new(|| {
+        wires()?;
+        test();
+        Ok(())
+    });
+    if let Err(reason) = made {
+        eprintln!("SKIP {name}: {reason}");
+    }
+}
+
+fn ports(entries: &[(u32, u32)]) -> Snapshot {
+    let entries = entries.iter().map(|(key, port)| (key.to_le_bytes().to_vec(), port.to_le_bytes().to_vec()));
+    Snapshot { maps: BTreeMap::from([("ports".to_owned(), entries.collect::<MapState>())]), ..Snapshot::default() }
+}
+
+#[test]
+fn a_foreign_object_sends_by_the_ports_of_its_state() {
+    on_wires("a_foreign_object_sends_by_the_ports_of_its_state", || {
+        let send = |count: u64| {
+            let socket = UdpSocket::bind("10.0.0.1:0").expect("an address of far1");
+            let sent = (0..count).filter(|_| socket.send_to(b"flow", "10.0.0.2:9").is_ok()).count();
+            assert_eq!(sent as u64, count);
+            std::thread::sleep(Duration::from_millis(100));
+        };
+        // Entry 5 is port 2; entry 1 a port that no interface is bound to.
+        let state = ports(&[(5, 2), (1, 77)]);
+        let live =
+            started(&program(""), &[(1, "near1"), (2, "near2")], &state).unwrap_or_else(|error| panic!("{error}"));
+        let before = received("far2");
+        send(5);
+        assert_eq!(received("far2") - before, 5);
+        let found = live.snapshot(|_| true).expect("readable");
+        assert_eq!(found.maps["ports"], state.maps["ports"]);
+        assert_eq!(found.maps["next"], MapState::from([(vec![0; 4], vec![1, 0, 0, 0])]));
+        let counted = live.verdicts().expect("readable").expect("counted");
+        assert!(counted[Verdict::Redirect.number() as usize] >= 5, "{counted:?}");
+        drop(live);
+        // Where nobody says otherwise, each port is at its number, and 5 is not bound.
+        let live = started(&program(""), &[(1, "near1"), (2, "near2")], &Snapshot::default()).expect("starts");
+        let before = received("far2");
+        send(3);
+        assert_eq!(received("far2"), before);
+        let counted = live.verdicts().expect("readable").expect("counted");
+        assert!(counted[Verdict::Drop.number() as usize] >= 3, "{counted:?}");
+        assert!(!live.snapshot(|_| true).expect("readable").maps.contains_key("ports"));
+    });
+}
+
+#[test]
+fn programs_that_interfaces_share_cannot_ask_for_their_port() {
+    on_wires("programs_that_interfaces_share_cannot_ask_for_their_port", || {
+        let asks = program("r6 = *(u32 *)(r1 + 12)");
+        let nothing = Snapshot::default();
+        let error = started(&asks, &[(1, "near1"), (2, "near2")], &nothing).expect_err("two ports").to_string();
+        assert!(error.contains("program `send` is led to by tail calls and asks for its port"), "{error}");
+        drop(started(&asks, &[(1, "near1")], &nothing).unwrap_or_else(|error| panic!("{error}")));
+    });
+}
