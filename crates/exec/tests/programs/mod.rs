@@ -293,8 +293,12 @@ pub(crate) fn is_without_rights(test: &str) -> bool {
     let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && text.contains("1 passed"), "{text}{said}");
     // What the other harness says of itself is no news here.
-    let own = |line: &&str| !line.is_empty() && !line.starts_with("running ") && !line.starts_with("test ");
-    text.lines().filter(own).for_each(|line| println!("{line}"));
+    let begins = format!("test {test} ... ");
+    for line in text.lines().map(|line| line.strip_prefix(&begins).unwrap_or(line)) {
+        if !line.is_empty() && line != "ok" && !line.starts_with("running ") && !line.starts_with("test ") {
+            println!("{line}");
+        }
+    }
     said.lines().filter(|line| line.starts_with("SKIP")).for_each(|line| println!("{line}"));
     false
 }
