@@ -490,6 +490,7 @@ fn cost_of_a_packet() {
     let median = |mut engine: KernelEngine, len: usize| {
         let frame = vec![0x55; len];
         let packet = Packet { bytes: &frame, port: Port(1) };
+        let choices = |now_ns| Choices { cpu: 0, ..choices(now_ns) };
         let mut times: Vec<f64> = (0..9)
             .map(|_| {
                 let start = std::time::Instant::now();
@@ -507,6 +508,7 @@ fn cost_of_a_packet() {
     eprintln!("pass, no record, 1514 bytes: {}", median(pass(), 1514));
     eprintln!("pass, no record, 3520 bytes: {}", median(pass(), 3520));
     eprintln!("stateful, record, 64 bytes: {}", median(loaded(&stateful()), 64));
+    eprintln!("values by CPU, 64 bytes: {}", median(loaded(&maps::counting(MapKind::PerCpuHash, 3, 0)), 64));
     for (what, program) in [("pass", program([mov(0, 2), exit()])), ("stateful", stateful())] {
         let start = std::time::Instant::now();
         (0..100).for_each(|_| drop(loaded(&program)));

@@ -23,7 +23,8 @@
 //!
 //! Holds before and after: as for [`super::rewrite`]. An exit leaves r0 as it was.
 //!
-//! Limits: `redirect` by index is refused; functions of ours redirect through a devmap.
+//! Limits: `redirect` by index is refused, and so are questions about routes, because both mean the kernel's numbers of
+//! interfaces; redirects go through a devmap.
 
 use std::collections::BTreeSet;
 
@@ -91,6 +92,9 @@ pub fn bind(program: &Program, fit: Fit) -> Result<Bound, RewriteError> {
                 replacements[at] = Some(shifted_clock(insn, clock_ahead_ns));
             } else if calls(helper::REDIRECT) {
                 return Err(RewriteError::RedirectByIndex { insn: at });
+            } else if calls(helper::FIB_LOOKUP) || calls(helper::CHECK_MTU) {
+                let helper = if insn.imm == helper::CHECK_MTU { "check_mtu" } else { "fib_lookup" };
+                return Err(RewriteError::RoutesByIndex { insn: at, helper });
             } else if count_verdicts && is_jump && insn.op() == jmp::EXIT && at < main_end {
                 replacements[at] = Some(counted_exit(map));
             }
@@ -200,6 +204,10 @@ mod tests {
     fn redirects_by_index_and_names_of_ours_are_refused() {
         let code = [mov(1, 3), mov(2, 0), call_helper(helper::REDIRECT), exit()];
         assert_eq!(bind(&program(code), fit(1, true)), Err(RewriteError::RedirectByIndex { insn: 2 }));
+        for (number, helper) in [(helper::FIB_LOOKUP, "fib_lookup"), (helper::CHECK_MTU, "check_mtu")] {
+            let asks = program([call_helper(number), exit()]);
+            assert_eq!(bind(&asks, fit(1, true)), Err(RewriteError::RoutesByIndex { insn: 0, helper }));
+        }
         let mut taken = program([mov(0, 1), exit()]);
         taken.maps.push(map(VERDICTS_MAP, MapKind::Array));
         assert_eq!(bind(&taken, fit(1, false)), Err(RewriteError::NameTaken { map: VERDICTS_MAP }));

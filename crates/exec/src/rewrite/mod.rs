@@ -168,6 +168,16 @@ pub enum RewriteError {
         /// The call.
         insn: usize,
     },
+    /// A question about routes, which know interfaces by their index.
+    #[error(
+        "instruction {insn} calls `{helper}`, whose routes know interfaces by their index; on interfaces a function knows ports only"
+    )]
+    RoutesByIndex {
+        /// The call.
+        insn: usize,
+        /// What it calls.
+        helper: &'static str,
+    },
     /// The program has a map of the name that one of ours needs.
     #[error("the program has a map `{map}` of its own")]
     NameTaken {
@@ -189,6 +199,7 @@ impl RewriteError {
             | RewriteError::Egress { insn }
             | RewriteError::Lack { insn, .. }
             | RewriteError::FullStack { insn }
+            | RewriteError::RoutesByIndex { insn, .. }
             | RewriteError::RedirectByIndex { insn } => Some(insn),
             RewriteError::NameTaken { .. }
             | RewriteError::MapKind { .. }

@@ -53,7 +53,7 @@ out: r0 = 2
 ";
 
 /// Adds 5 to the 6 bytes of value under the key of the first byte, making the entry where there is none.
-fn counting(kind: MapKind, max_entries: u32, flags: u32) -> Program {
+pub(super) fn counting(kind: MapKind, max_entries: u32, flags: u32) -> Program {
     let text = format!(
         "{START}
     r1 = map[sums] ll
