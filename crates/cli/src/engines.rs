@@ -45,10 +45,15 @@ impl Engine {
                     None => interp,
                 })))
             }
-            EngineName::Kernel if routes.is_some() => Err(Failure::Input(
-                "--routes: test runs of the kernel ask this host's own routes; run with --engine interp".to_owned(),
-            )),
-            EngineName::Kernel => kernel(loaded, counters).map(|k| Engine::Kernel(Box::new(k))),
+            EngineName::Kernel => {
+                let engine = kernel(loaded, counters)?;
+                let engine = match routes {
+                    // In a network name space of their own; what keeps it from being made is this system's.
+                    Some(routes) => engine.with_routes(&routes).map_err(|e| Failure::Environment(with_causes(&e)))?,
+                    None => engine,
+                };
+                Ok(Engine::Kernel(Box::new(engine)))
+            }
         }
     }
 

@@ -102,6 +102,32 @@ fn the_program_of_the_book_runs() {
     ok(&["test", name(&folder.0), "--engine", "interp", "--require-coverage"]);
 }
 
+#[test]
+fn scenarios_may_be_about_objects_and_about_one_of_several_programs() {
+    let folder = Folder::new("objects");
+    let path = folder.write("p.bpf", COUNTER);
+    ok(&["build", name(&path), "--target", "bpf", "-o", name(&folder.0)]);
+    folder
+        .write("p.scenario", "function p.o\nscenario \"passes\"\nudp 10.0.0.1:1 > 10.0.0.2:2 -> pass\nmap m 1 is 0\n");
+    let said = ok(&["test", name(&folder.0.join("p.scenario")), "--engine", "interp"]);
+    assert!(said.contains("3 lines"), "{said}");
+    if !common::clang("scenarios_may_be_about_objects_and_about_one_of_several_programs") {
+        return;
+    }
+    let source = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\
+                  SEC(\"xdp\") int first(struct xdp_md *ctx) { return FIRST; }\n\
+                  SEC(\"xdp\") int second(struct xdp_md *ctx) { return 1; }\n";
+    folder.write("two.bpf.c", source);
+    let text = "function two.bpf.c\nparam FIRST = 3\n\
+                scenario \"first\"\nprogram first\nudp 10.0.0.1:1 > 10.0.0.2:2 -> reply\n\
+                scenario \"second\"\nprogram second\nudp 10.0.0.1:1 > 10.0.0.2:2 -> drop\n\
+                scenario \"first, in another way\"\nprogram first\nparam FIRST = 2\nudp 10.0.0.1:1 > 10.0.0.2:2 -> pass\n";
+    ok(&["test", name(&folder.write("two.scenario", text)), "--engine", "interp"]);
+    let text = "function two.bpf.c\nparam FIRST = 3\nscenario \"none\"\nudp 10.0.0.1:1 > 10.0.0.2:2 -> reply\n";
+    let ran = run(&["test", name(&folder.write("two.scenario", text)), "--engine", "interp"]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("`first`, `second`"), "{}{}", ran.stdout, ran.stderr);
+}
+
 struct Folder(PathBuf);
 
 impl Folder {
@@ -171,7 +197,8 @@ fn programs_that_cannot_be_taken_are_refused_with_their_place() {
     ok(&["check", name(&path), "--param", "VERDICT=2", "--target", "interp"]);
     let several = source.replace("VERDICT", "2") + "SEC(\"xdp\") int q(struct xdp_md *ctx) { return 1; }\n";
     let path = folder.write("several.bpf.c", &several);
-    let ran = run(&["check", name(&path)]);
+    let build = ["build", name(&path), "--target", "bpf", "-o", name(&folder.0)];
+    let ran = run(&build);
     assert!(ran.code == Some(2) && ran.stderr.contains("`p`, `q`"), "{}{}", ran.stdout, ran.stderr);
-    ok(&["check", name(&path), "--program", "q", "--target", "interp"]);
+    ok(&[&build[..], &["--program", "q"]].concat());
 }

@@ -25,11 +25,19 @@ pub struct CompareOptions {
     pub sweep_ns: Option<u64>,
     /// What the records of the maps mean, by map name, for the decoding of differences.
     pub layouts: BTreeMap<String, ContextLayout>,
+    /// The contents of the maps that both begin with; maps that it does not name are as they are loaded.
+    pub state: Snapshot,
 }
 
 impl Default for CompareOptions {
     fn default() -> CompareOptions {
-        CompareOptions { seed: 0, snapshot_every: 4096, sweep_ns: None, layouts: BTreeMap::new() }
+        CompareOptions {
+            seed: 0,
+            snapshot_every: 4096,
+            sweep_ns: None,
+            layouts: BTreeMap::new(),
+            state: Snapshot::default(),
+        }
     }
 }
 
@@ -64,7 +72,7 @@ impl Report {
     }
 }
 
-/// Runs `packets` on both engines, from the state they have when loaded.
+/// Runs `packets` on both engines, from the state that the options name.
 ///
 /// # Errors
 /// An engine could not do its work. A target that does what no verified program does (an access outside of its memory)
@@ -157,9 +165,8 @@ pub(crate) struct Pair<'a> {
 
 impl Pair<'_> {
     pub(crate) fn reset(&mut self) -> Result<(), EngineError> {
-        let empty = Snapshot::default();
-        self.reference.restore(&empty)?;
-        self.target.restore(&empty)
+        self.reference.restore(&self.options.state)?;
+        self.target.restore(&self.options.state)
     }
 
     /// Runs both from their first state and stops at the first disagreement.

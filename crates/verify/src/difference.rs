@@ -22,6 +22,8 @@ pub enum Kind {
     Port,
     /// The bytes of a packet that leaves differ.
     Bytes,
+    /// The records for user space differ.
+    Events,
     /// Only the state left behind differs.
     State,
     /// The target did what no verified program does.
@@ -35,6 +37,7 @@ impl fmt::Display for Kind {
             Kind::OutputCount => "number of packets sent",
             Kind::Port => "port",
             Kind::Bytes => "bytes",
+            Kind::Events => "events",
             Kind::State => "state",
             Kind::Fault => "fault",
         })
@@ -93,10 +96,12 @@ pub(crate) fn outcome_kind(expected: &Outcome, found: &Outcome) -> Option<Kind> 
         return Some(Kind::OutputCount);
     }
     let mut pairs = expected.outputs.iter().zip(&found.outputs);
-    pairs.find_map(|(e, f)| {
-        let port = (e.port != f.port).then_some(Kind::Port);
-        port.or_else(|| (e.bytes != f.bytes).then_some(Kind::Bytes))
-    })
+    pairs
+        .find_map(|(e, f)| {
+            let port = (e.port != f.port).then_some(Kind::Port);
+            port.or_else(|| (e.bytes != f.bytes).then_some(Kind::Bytes))
+        })
+        .or_else(|| (expected.events != found.events).then_some(Kind::Events))
 }
 
 /// Whether a map takes part in comparisons: instruments and constants do not.
@@ -215,6 +220,12 @@ fn write_outcome(f: &mut fmt::Formatter<'_>, label: &str, outcome: &Outcome, oth
         let Some(twin) = other.and_then(|o| o.outputs.get(i)) else { continue };
         if twin.bytes != output.bytes {
             f.write_str(&hex_dump(&output.bytes, "    "))?;
+        }
+    }
+    if other.is_some_and(|other| other.events != outcome.events) {
+        for event in &outcome.events {
+            writeln!(f, "    {} bytes through `{}` on CPU {}", event.bytes.len(), event.map, event.cpu)?;
+            f.write_str(&hex_dump(&event.bytes, "    "))?;
         }
     }
     Ok(())

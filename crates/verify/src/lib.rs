@@ -22,6 +22,7 @@ mod compare;
 mod coverage;
 mod difference;
 mod entry;
+pub mod explore;
 pub mod fault;
 mod frame;
 mod hits;

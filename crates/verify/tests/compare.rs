@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use flowloom_engine::{
-    Choices, Datapath, EngineError, MapState, Outcome, Packet, Port, Ports, Refusal, Snapshot, Verdict,
+    Choices, Datapath, EngineError, Event, MapState, Outcome, Packet, Port, Ports, Refusal, Snapshot, Verdict,
 };
 use flowloom_verify::{Arrival, CompareOptions, Kind, ShrinkOptions, compare, shrink};
 
@@ -31,6 +31,8 @@ enum Fault {
     Refuses,
     /// What no verified program does, at packets that begin with 5.
     Fault,
+    /// A record for user space is another one, at packets that begin with 6.
+    Event,
 }
 
 impl Datapath for Counting {
@@ -58,7 +60,10 @@ impl Datapath for Counting {
             }
             _ => {}
         }
-        Ok(Outcome::sent(Verdict::Pass, packet.port, bytes))
+        let heard = if self.fault == Fault::Event { 1 } else { 0 };
+        let record = Event { map: "heard".into(), cpu: 0, bytes: vec![kind, heard] };
+        let events = if kind == 6 { vec![record] } else { Vec::new() };
+        Ok(Outcome { events, ..Outcome::sent(Verdict::Pass, packet.port, bytes) })
     }
 
     fn sweep(&mut self, _now_ns: u64) -> Result<(), EngineError> {
@@ -74,8 +79,9 @@ impl Datapath for Counting {
         })
     }
 
-    fn restore(&mut self, _state: &Snapshot) -> Result<(), EngineError> {
-        self.counts.clear();
+    fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
+        let entries = state.maps.get("counts").into_iter().flatten();
+        self.counts = entries.map(|(key, count)| (key[0], u64::from(count[0]))).collect();
         Ok(())
     }
 }
@@ -155,6 +161,29 @@ fn a_difference_that_passes_is_seen_where_snapshots_are_taken() {
     let options = CompareOptions { snapshot_every: 250, ..CompareOptions::default() };
     let report = compare(&mut engine(Fault::None), &mut engine(Fault::Passing), &packets(600), &options).expect("runs");
     assert_eq!(report.disagreement.expect("they differ").position, Some(299));
+}
+
+#[test]
+fn both_begin_with_the_state_that_is_given() {
+    let counts = MapState::from([(vec![7], vec![2]), (vec![200], vec![9])]);
+    let state = Snapshot { maps: BTreeMap::from([("counts".into(), counts)]), ..Snapshot::default() };
+    let options = CompareOptions { state, ..CompareOptions::default() };
+    let (mut right, mut wrong) = (engine(Fault::None), engine(Fault::OneBit));
+    let report = compare(&mut right, &mut wrong, &packets(1000), &options).expect("runs");
+    // Two packets that begin with 7 came before the first one, so that the second here is the fourth in all.
+    assert_eq!(report.disagreement.expect("they differ").position, Some(18));
+    let shrunk = shrink(&mut right, &mut wrong, &packets(1000), &options, &ShrinkOptions::default(), &mut |_| ());
+    assert_eq!(shrunk.expect("runs").expect("they differ").packets.len(), 2);
+}
+
+#[test]
+fn records_for_user_space_are_compared() {
+    let options = CompareOptions::default();
+    let report = compare(&mut engine(Fault::None), &mut engine(Fault::Event), &packets(50), &options).expect("runs");
+    let disagreement = report.disagreement.expect("they differ");
+    assert_eq!((disagreement.kind, disagreement.position), (Kind::Events, Some(6)));
+    let text = disagreement.to_string();
+    assert!(text.contains("2 bytes through `heard` on CPU 0"), "{text}");
 }
 
 #[test]

@@ -301,18 +301,30 @@ fn the_examples_of_the_book_are_read() {
 #[test]
 fn no_text_makes_it_panic() {
     let function = function();
+    let (program, tables) = count_tables();
+    let program = Arc::new(program);
     let mut texts: Vec<String> = files("scenario").iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
     let functions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions");
     for name in ["port_knocking", "big_flow"] {
         texts.push(std::fs::read_to_string(functions.join(format!("{name}/{name}.scenario"))).unwrap());
     }
+    // What is about maps.
+    let maps = std::fs::read_to_string(folder().join("maps.scenario.wrong")).unwrap();
+    let right = "scenario \"right\"\nset seen 7, 0x0800 to packets = 41, next.mac[2] = 9, next.addr = 10.0.0.1\n\
+                 udp 10.0.0.1:7 > 10.0.0.2:9 -> pass\nmap seen 1, 0x0800 is 1, delta = -5\nno map seen 2, 1\nentries seen is 2\n";
+    for _ in 0..3 {
+        texts.extend([maps.clone(), right.to_owned()]);
+    }
     let parts: Vec<&str> = texts.iter().flat_map(|text| text.split_inclusive([' ', '\n', ':', ','])).collect();
     let mut rng = Rng::from_env(0x7363_656e);
-    let (mut read, mut refused) = (0, 0);
+    let (mut read, mut refused, mut about_maps) = (0, 0, 0);
     for round in 0..3000 {
         let text = rng.pick(&texts);
         let mut pieces: Vec<&str> = text.split_inclusive([' ', '\n', ':', ',']).collect();
         for _ in 0..1 + rng.below(4) {
+            if pieces.is_empty() {
+                break;
+            }
             let at = rng.below(pieces.len());
             match rng.below(4) {
                 0 => drop(pieces.remove(at)),
@@ -347,6 +359,18 @@ fn no_text_makes_it_panic() {
             }
             Ok(suite) => {
                 for scenario in suite.scenarios() {
+                    match Script::of_program(&suite, scenario, &tables) {
+                        Err(errors) => drop(render(&errors)),
+                        Ok(script) if script.packets() < 500 => {
+                            about_maps += 1;
+                            let mut interp = Interpreter::new(Arc::clone(&program)).unwrap();
+                            // What does not fit the maps is an error of the engine.
+                            if let Ok(played) = play(&script, &mut interp, None) {
+                                let _: String = played.mismatches.iter().map(ToString::to_string).collect();
+                            }
+                        }
+                        Ok(_) => {}
+                    }
                     match Script::new(&suite, scenario, &function) {
                         Err(errors) => {
                             refused += 1;
@@ -363,6 +387,6 @@ fn no_text_makes_it_panic() {
             }
         }
     }
-    println!("{read} read, {refused} refused");
-    assert!(read > 500 && refused > 500, "{read} read, {refused} refused");
+    println!("{read} read, {refused} refused, {about_maps} read about maps");
+    assert!(read > 500 && refused > 500 && about_maps > 300, "{read} read, {refused} refused, {about_maps} about maps");
 }

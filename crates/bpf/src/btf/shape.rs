@@ -1,6 +1,6 @@
 //! How the bytes of a type are laid out, without references: what values are read and written by.
 
-use super::{Btf, BtfError, Composite, Name, Type, TypeId};
+use super::{Btf, BtfError, Composite, MAX_DEPTH, Name, Type, TypeId};
 
 /// The most parts that a type may have: a small file can nest types to very many.
 const MAX_PARTS: usize = 1 << 16;
@@ -45,16 +45,20 @@ impl Shape {
     /// The layout of a type.
     ///
     /// # Errors
-    /// It has no size, or more than 65536 parts, nested structures counted as often as they occur.
+    /// It has no size, is nested deeper than 64 levels or has more than 65536 parts, nested structures counted as often as
+    /// they occur.
     pub fn of(btf: &Btf, id: TypeId) -> Result<Shape, BtfError> {
         let mut parts = 0;
-        Shape::nested(btf, id, &mut parts)
+        Shape::nested(btf, id, 0, &mut parts)
     }
 
-    fn nested(btf: &Btf, id: TypeId, parts: &mut usize) -> Result<Shape, BtfError> {
+    fn nested(btf: &Btf, id: TypeId, depth: usize, parts: &mut usize) -> Result<Shape, BtfError> {
         *parts += 1;
         if *parts > MAX_PARTS {
             return Err(BtfError::NoSize { id: id.0, why: "it has more than 65536 parts" });
+        }
+        if depth > MAX_DEPTH {
+            return Err(BtfError::NoSize { id: id.0, why: "it is nested deeper than 64 levels" });
         }
         let size_bytes = btf.size_bytes(id)? as usize;
         let form = match btf.get(btf.resolve(id)?) {
@@ -65,22 +69,22 @@ impl Shape {
                 Form::Number { signed: *signed, network: false }
             }
             Some(Type::Array { element, count, .. }) => {
-                Form::Array(Box::new(Shape::nested(btf, *element, parts)?), *count as usize)
+                Form::Array(Box::new(Shape::nested(btf, *element, depth + 1, parts)?), *count as usize)
             }
-            Some(Type::Struct(composite) | Type::Union(composite)) => members(btf, composite, parts)?,
+            Some(Type::Struct(composite) | Type::Union(composite)) => members(btf, composite, depth, parts)?,
             _ => Form::Opaque,
         };
         Ok(Shape { size_bytes, form })
     }
 }
 
-fn members(btf: &Btf, composite: &Composite, parts: &mut usize) -> Result<Form, BtfError> {
+fn members(btf: &Btf, composite: &Composite, depth: usize, parts: &mut usize) -> Result<Form, BtfError> {
     let mut list = Vec::with_capacity(composite.members.len());
     for member in &composite.members {
         if member.width_bits != 0 || member.offset_bits % 8 != 0 {
             return Ok(Form::Opaque);
         }
-        let shape = Shape::nested(btf, member.of, parts)?;
+        let shape = Shape::nested(btf, member.of, depth + 1, parts)?;
         let at = member.offset_bits as usize / 8;
         if at + shape.size_bytes > composite.size_bytes as usize {
             return Ok(Form::Opaque);
@@ -98,7 +102,7 @@ fn name(btf: &Btf, name: Name) -> Result<String, BtfError> {
 fn is_network_order(btf: &Btf, id: TypeId) -> Result<bool, BtfError> {
     let mut at = id;
     // As many steps as resolving takes at most; it has been resolved before.
-    for _ in 0..super::MAX_DEPTH {
+    for _ in 0..MAX_DEPTH {
         at = match btf.get(at) {
             Some(Type::Typedef { name, to }) => {
                 if matches!(btf.name(*name)?, "__be16" | "__be32" | "__be64" | "__sum16") {
@@ -169,5 +173,13 @@ mod tests {
         }
         let error = Shape::of(&b.finish(), inner).expect_err("2^40 parts");
         assert!(error.to_string().contains("65536 parts"), "{error}");
+
+        let mut b = Builder::default();
+        let mut inner = int(&mut b, "char", 1, 0);
+        for _ in 0..50_000 {
+            inner = structure(&mut b, 1, &[("a", inner, 0)]);
+        }
+        let error = Shape::of(&b.finish(), inner).expect_err("50000 levels");
+        assert!(error.to_string().contains("64 levels"), "{error}");
     }
 }

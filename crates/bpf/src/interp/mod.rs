@@ -380,6 +380,8 @@ fn as_program(program: &Program, sibling: &Sibling) -> Program {
         insns: sibling.insns.clone(),
         lines: sibling.lines.clone(),
         maps: program.maps.clone(),
+        // What its maps hold is judged once more.
+        siblings: Arc::clone(&program.siblings),
         ..Program::default()
     }
 }

@@ -27,6 +27,7 @@ const RESULT: i32 = 2;
 const DATA: i32 = 3;
 const ARRAY_VALUE: i16 = 16;
 const PORTS: i32 = 4;
+const PREFIXES: i32 = 5;
 
 const fn r(number: u8) -> Reg {
     match Reg::new(number) {
@@ -51,6 +52,7 @@ pub(super) fn maps() -> Vec<MapDef> {
         data(".data.result", vec![0; RESULT_BYTES as usize]),
         data(".data", (0..32).collect()),
         map("ports", MapKind::Devmap, 4, 4, 4),
+        MapDef { flags: BPF_F_NO_PREALLOC, ..map("prefixes", MapKind::LpmTrie, 8, 8, 5) },
     ]
 }
 
@@ -418,6 +420,14 @@ impl Generator<'_> {
         self.mov(r(1), Operand::Reg(index));
         self.alu(AluOp::And, r(1), if map == ARRAY { 7 } else { 3 });
         self.push(Op::Store { size: Size::Dw, base: Reg::FP, off: KEY, src: Operand::Reg(r(1)) });
+        if map == PREFIXES {
+            // Length of the prefix, sometimes too long, and an address of few.
+            let (length, index) = (self.rng.below(35) as i32, self.number());
+            self.push(Op::Store { size: Size::W, base: Reg::FP, off: KEY, src: Operand::Imm(length) });
+            self.mov(r(1), Operand::Reg(index));
+            self.alu(AluOp::And, r(1), 0x4000_00c1);
+            self.push(Op::Store { size: Size::W, base: Reg::FP, off: KEY + 4, src: Operand::Reg(r(1)) });
+        }
         self.address(r(2), Reg::FP, KEY);
     }
 
@@ -428,7 +438,7 @@ impl Generator<'_> {
     }
 
     fn lookup(&mut self, scope: Scope) {
-        let map = *self.rng.pick(&[ARRAY, HASH]);
+        let map = *self.rng.pick(&[ARRAY, HASH, PREFIXES]);
         self.key(map);
         self.ask(map, 1);
         self.kill(1);
@@ -456,7 +466,7 @@ impl Generator<'_> {
     }
 
     fn update(&mut self) {
-        let map = *self.rng.pick(&[ARRAY, HASH, HASH]);
+        let map = *self.rng.pick(&[ARRAY, HASH, HASH, PREFIXES, PREFIXES]);
         self.key(map);
         let value = self.number();
         self.push(Op::Store { size: Size::Dw, base: Reg::FP, off: VALUE, src: Operand::Reg(value) });
@@ -468,7 +478,7 @@ impl Generator<'_> {
     }
 
     fn delete(&mut self) {
-        let map = *self.rng.pick(&[ARRAY, HASH, HASH, HASH]);
+        let map = *self.rng.pick(&[ARRAY, HASH, HASH, HASH, PREFIXES, PREFIXES]);
         self.key(map);
         self.ask(map, 3);
     }
@@ -483,20 +493,14 @@ impl Generator<'_> {
     }
 
     fn helper(&mut self, scope: Scope) {
-        match self.rng.below(6) {
+        match self.rng.below(8) {
             0..=2 => {
                 let helper = *self.rng.pick(&[5, 7, 8]);
                 self.push(Op::Call { helper });
                 self.kill(0b11_1110);
             }
-            3 if scope.function == 0 => {
-                self.mov(r(1), Operand::Reg(r(6)));
-                let distance = self.rng.below(49) as i32 - 24;
-                self.mov(r(2), Operand::Imm(distance));
-                self.push(Op::Call { helper: 44 });
-                self.kill(0b11_1110);
-                self.packet();
-            }
+            3 | 6 if scope.function == 0 => self.frame(),
+            7 => self.sum(),
             4 => {
                 let (port, flags) = (self.rng.below(8) as i32, i32::from(self.rng.chance(1, 6)));
                 self.mov(r(1), Operand::Imm(port));
@@ -513,6 +517,53 @@ impl Generator<'_> {
                 self.ask(PORTS, 51);
             }
         }
+    }
+
+    /// What moves the ends of the packet, asks for its length or copies bytes of it. After some the packet is looked at anew.
+    fn frame(&mut self) {
+        self.mov(r(1), Operand::Reg(r(6)));
+        self.kill(0b10);
+        let helper = *self.rng.pick(&[44, 54, 65, 188, 189, 190]);
+        match helper {
+            44 | 65 => {
+                let distance = self.rng.below(49) as i32 - 24;
+                self.mov(r(2), Operand::Imm(distance));
+            }
+            54 => {
+                let distance = *self.rng.pick(&[-4, -8, -16, -32, -36, 4, 0, -2]);
+                self.mov(r(2), Operand::Imm(distance));
+            }
+            189 | 190 => {
+                let index = self.number();
+                self.mov(r(2), Operand::Reg(index));
+                self.alu(AluOp::And, r(2), 127);
+                let slot = self.slot();
+                self.address(r(3), Reg::FP, slot);
+                let len = 1 + self.rng.below(8) as i32;
+                self.mov(r(4), Operand::Imm(len));
+            }
+            _ => {}
+        }
+        self.push(Op::Call { helper });
+        self.kill(0b11_1110);
+        self.packet();
+    }
+
+    /// The difference of two checksums.
+    fn sum(&mut self) {
+        for (address, len) in [(1, 2), (3, 4)] {
+            let bytes = 4 * self.rng.below(3) as i32;
+            if bytes == 0 {
+                self.mov(r(address), Operand::Imm(0));
+            } else {
+                let slot = self.slot();
+                self.address(r(address), Reg::FP, slot);
+            }
+            self.mov(r(len), Operand::Imm(bytes));
+        }
+        self.mov(r(5), Operand::Reg(r(8)));
+        self.push(Op::Call { helper: 28 });
+        self.kill(0b11_1110);
     }
 
     fn call(&mut self, scope: Scope) {
@@ -663,8 +714,10 @@ fn change_one(rng: &mut Rng, insns: &mut [Insn]) {
             Op::Atomic { op: *rng.pick(&AtomicOp::ALL), size, base, off, src }
         }
         (_, Op::Atomic { op, size, base, off, .. }) => Op::Atomic { op, size, base, off, src: any(rng) },
-        (_, Op::Call { .. }) => Op::Call { helper: *rng.pick(&[1, 2, 3, 5, 6, 7, 8, 23, 44, 51]) },
-        (_, Op::LoadMap { dst, .. }) => Op::LoadMap { dst, map: rng.below(5) as i32 },
+        (_, Op::Call { .. }) => {
+            Op::Call { helper: *rng.pick(&[1, 2, 3, 5, 6, 7, 8, 23, 28, 44, 51, 54, 65, 188, 189, 190]) }
+        }
+        (_, Op::LoadMap { dst, .. }) => Op::LoadMap { dst, map: rng.below(6) as i32 },
         (_, Op::LoadMapValue { dst, .. }) => Op::LoadMapValue { dst, map: DATA, off: rng.below(40) as u32 },
         (_, Op::Jump { off }) => Op::Jump { off: off + nudge(rng) },
         (_, Op::JumpLong { distance }) => Op::JumpLong { distance: distance + i32::from(nudge(rng)) },

@@ -114,8 +114,13 @@ impl Layout {
         layout
     }
 
+    /// Whether nothing more is named: a small object can unfold to very many parts.
+    fn is_full(&self) -> bool {
+        self.parts.len() + self.groups.len() >= MOST_PARTS
+    }
+
     fn add(&mut self, name: &str, at: usize, shape: &Shape) {
-        if self.parts.len() >= MOST_PARTS {
+        if self.is_full() || shape.size_bytes == 0 {
             return;
         }
         let number = match &shape.form {
@@ -136,7 +141,7 @@ impl Layout {
             Form::Array(element, count) => {
                 self.groups.push((name.to_owned(), at, shape.size_bytes));
                 for i in 0..*count {
-                    if self.parts.len() >= MOST_PARTS {
+                    if self.is_full() || element.size_bytes == 0 {
                         return;
                     }
                     self.add(&format!("{name}[{i}]"), at + i * element.size_bytes, element);

@@ -260,3 +260,48 @@ fn arithmetic(insn: Insn, state: &State) -> Value {
         _ => Value::Unknown,
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use super::*;
+    use crate::asm::assemble;
+
+    /// The instructions that are not reached, by their slots.
+    fn dead(text: &str) -> Vec<usize> {
+        let insns = assemble(text, &[]).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        let reached = reached(&insns, &[]);
+        code::instructions(&insns).map(|(slot, _)| slot).filter(|slot| !reached[*slot]).collect()
+    }
+
+    #[test]
+    fn constants_decide_branches_and_nothing_else_does() {
+        for (text, expected) in [
+            ("r1 = 1\nif r1 == 1 goto end\nr0 = 7\nend: r0 = 2\nexit", vec![2]),
+            ("r1 = 1\nif r1 != 1 goto end\nr0 = 7\nexit\nend: r0 = 2\nexit", vec![4, 5]),
+            // The upper half does not count in 32 bits.
+            ("r1 = 0x100000001 ll\nif w1 == 1 goto end\nr0 = 7\nend: r0 = 2\nexit", vec![3]),
+            ("r1 = 0x100000001 ll\nif r1 == 1 goto end\nr0 = 7\nend: r0 = 2\nexit", vec![]),
+            ("r1 = -1\nif r1 s< 0 goto end\nr0 = 7\nend: r0 = 2\nexit", vec![2]),
+            ("w1 = -1\nif r1 s< 0 goto end\nr0 = 7\nexit\nend: r0 = 2\nexit", vec![4, 5]),
+            // A loop: what a register held at first is not what it holds.
+            ("r1 = 1\nloop: r1 += 1\nif r1 != 5 goto loop\nr0 = 0\nexit", vec![]),
+            // Two ways to one place.
+            ("r2 = 1\nif r1 == 0 goto one\nr2 = 2\none: if r2 == 1 goto end\nr0 = 7\nend: r0 = 2\nexit", vec![]),
+            // What a load or a call leaves is not known.
+            ("r1 = 1\nr1 = *(u32 *)(r6 + 0)\nif r1 == 1 goto end\nr0 = 7\nend: r0 = 2\nexit", vec![]),
+            ("r0 = 1\ncall 5\nif r0 == 1 goto end\nr0 = 7\nend: r0 = 2\nexit", vec![]),
+            ("r6 = 1\ncall 5\nif r6 == 1 goto end\nr0 = 7\nend: r0 = 2\nexit", vec![3]),
+        ] {
+            assert_eq!(dead(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_dead_instruction_becomes_a_load_of_zero() {
+        let mut insns = assemble("r3 = 0x1234567890 ll\ncall 5\nexit", &[]).unwrap();
+        neutralise(&mut insns, 0);
+        neutralise(&mut insns, 2);
+        assert_eq!(insns, assemble("r3 = 0 ll\nr0 = 0\nexit", &[]).unwrap());
+    }
+}

@@ -286,6 +286,24 @@ fn what_is_of_the_kernel_is_named_and_what_may_be_missing_is() {
     assert!(points[0].starts_with("38: byte 0 of data section `.data` is to hold the address of"), "{points:?}");
 }
 
+const GUARDED: &str = r#"
+const volatile int wanted = 0;
+int changing;
+extern int bpf_there(void *ctx) __ksym;
+SEC("xdp") int guarded(struct xdp_md *ctx) { return wanted ? bpf_there(ctx) : 2; }
+SEC("xdp") int open(struct xdp_md *ctx) { return changing ? bpf_there(ctx) : 2; }
+SEC("xdp") int packet(struct xdp_md *ctx) { return ctx->ingress_ifindex == 5 ? bpf_there(ctx) : 2; }
+"#;
+
+#[test]
+fn what_a_constant_keeps_from_running_is_not_missed() {
+    let Some(object) = open("what_a_constant_keeps_from_running_is_not_missed", GUARDED) else { return };
+    for (name, missed) in [("guarded", 0), ("open", 1), ("packet", 1)] {
+        assert_eq!(object.program(name).unwrap().lacks.len(), missed, "{name}");
+    }
+    Interpreter::new(object.program("guarded").unwrap().clone().into()).unwrap_or_else(|e| panic!("{e}"));
+}
+
 #[test]
 fn damaged_objects_that_ask_for_much_do_not_panic() {
     let mut rng = Rng::from_env(6);

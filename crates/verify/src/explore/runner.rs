@@ -1,0 +1,150 @@
+//! Running cases, and what they reach.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use flowloom_bpf::interp::Trail;
+use flowloom_bpf::{Interpreter, Program, ProgramError};
+use flowloom_engine::{Choices, Datapath, EngineError};
+
+use super::case::Case;
+use crate::arrival::Clock;
+
+/// A conditional jump and whether it jumped.
+pub(super) type Edge = (usize, bool);
+
+/// Runs cases on the interpreter and remembers what all of them together reached.
+pub(super) struct Runner {
+    pub(super) program: Arc<Program>,
+    interp: Interpreter,
+    /// Those that `interp` was made with.
+    constants: BTreeMap<String, Vec<u8>>,
+    pub(super) edges: HashSet<Edge>,
+    /// The edges of the case that was run last.
+    last: HashSet<Edge>,
+    slots: Vec<bool>,
+    pub(super) runs: u64,
+    /// Instructions that earlier engines took.
+    executed: u64,
+    /// Maps whose contents can be given, and the length of what stands under a key.
+    pub(super) value_bytes: BTreeMap<String, usize>,
+    /// Of how many CPUs the maps with a value for each CPU have values.
+    per_cpu: BTreeMap<String, u32>,
+    /// What stopped programs that no verifier has seen, and how often.
+    pub(super) faults: BTreeMap<String, u64>,
+    /// How often a state did not fit, for the reason given.
+    pub(super) misfits: BTreeMap<String, u64>,
+}
+
+impl Runner {
+    pub(super) fn new(program: Arc<Program>) -> Result<Runner, ProgramError> {
+        let interp = Interpreter::new(Arc::clone(&program))?.with_profile().with_trail();
+        let mut runner = Runner {
+            slots: vec![false; program.insns.len()],
+            interp,
+            program,
+            constants: BTreeMap::new(),
+            edges: HashSet::new(),
+            last: HashSet::new(),
+            runs: 0,
+            executed: 0,
+            value_bytes: BTreeMap::new(),
+            per_cpu: BTreeMap::new(),
+            faults: BTreeMap::new(),
+            misfits: BTreeMap::new(),
+        };
+        if let Ok(first) = runner.interp.snapshot() {
+            for def in &runner.program.maps {
+                if first.maps.contains_key(&def.name) {
+                    let cpus = first.per_cpu.get(&def.name).copied().unwrap_or(1).max(1);
+                    runner.value_bytes.insert(def.name.clone(), def.value_bytes as usize * cpus as usize);
+                }
+            }
+            runner.per_cpu = first.per_cpu;
+        }
+        Ok(runner)
+    }
+
+    /// Runs a case from its state. Says whether it took an edge that none before it took; `None` where it could not be run
+    /// to its end. `see` is told the trail of every packet.
+    pub(super) fn run(
+        &mut self,
+        case: &Case,
+        mut see: impl FnMut(usize, &Trail),
+    ) -> Result<Option<bool>, ProgramError> {
+        self.runs += 1;
+        if case.constants != self.constants {
+            self.collect();
+            self.executed += self.interp.executed();
+            let program = Arc::new(case.program(&self.program));
+            self.interp = Interpreter::new(program)?.with_profile().with_trail();
+            self.constants = case.constants.clone();
+        }
+        if let Err(error) = self.interp.restore(&case.state) {
+            *self.misfits.entry(error.to_string()).or_default() += 1;
+            return Ok(None);
+        }
+        self.last.clear();
+        let mut is_new = false;
+        let mut clock = Clock::new(None);
+        for (position, arrival) in case.packets.iter().enumerate() {
+            let (now_ns, _) = clock.advance(arrival.time_ns);
+            let choices = Choices::seeded(now_ns, case.seed, position as u64);
+            let result = self.interp.process(&arrival.packet(), &choices);
+            if let Err(error) = result {
+                let text = match error {
+                    EngineError::Fault { insn, what, .. } => format!("instruction {insn}: {what}"),
+                    other => other.to_string(),
+                };
+                *self.faults.entry(text).or_default() += 1;
+                return Ok(None);
+            }
+            let Some(trail) = self.interp.trail() else { continue };
+            for branch in &trail.branches {
+                let edge = (branch.insn, branch.taken);
+                if self.last.insert(edge) {
+                    is_new |= self.edges.insert(edge);
+                }
+            }
+            see(position, trail);
+        }
+        Ok(Some(is_new))
+    }
+
+    /// The edges of the case that was run last.
+    pub(super) fn last_edges(&self) -> &HashSet<Edge> {
+        &self.last
+    }
+
+    /// Says in the state of a case which values are by CPU.
+    pub(super) fn tell_cpus(&self, case: &mut Case) {
+        for (name, cpus) in &self.per_cpu {
+            if case.state.maps.contains_key(name) {
+                case.state.per_cpu.insert(name.clone(), *cpus);
+            }
+        }
+    }
+
+    /// How many instructions all cases took.
+    pub(super) fn executed(&self) -> u64 {
+        self.executed + self.interp.executed()
+    }
+
+    /// Notes what the present engine ran.
+    fn collect(&mut self) {
+        for (slot, &times) in self.slots.iter_mut().zip(self.interp.profile().unwrap_or_default()) {
+            *slot |= times > 0;
+        }
+    }
+
+    /// For each slot whether it was run; the second one of a 64-bit load goes with the first.
+    pub(super) fn slots(&mut self) -> &[bool] {
+        self.collect();
+        for at in 1..self.slots.len() {
+            if self.program.insns[at - 1].is_wide() {
+                self.slots[at] = self.slots[at - 1];
+            }
+        }
+        &self.slots
+    }
+}

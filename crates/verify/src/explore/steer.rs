@@ -1,0 +1,358 @@
+//! Changes with an aim: the other way of a jump, the entry that a lookup missed.
+//!
+//! For a jump that has only gone one way, every byte of the case is changed once to see which of them move its operands.
+//! Those are then set: so that one operand becomes the other (or its neighbour), as the number stands there and by the
+//! difference, in both byte orders; and a byte alone to each of its values, which meets masks and shifts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flowloom_bpf::insn::helper;
+use flowloom_bpf::interp::Branch;
+use flowloom_bpf::op::Op;
+use flowloom_bpf::{MapKind, ProgramError};
+use flowloom_engine::Port;
+
+use super::case::{Case, Span, holds_variables};
+use super::{FRAME_BYTES, Search};
+
+/// A jump of a case whose other way nobody took.
+#[derive(Debug, Clone)]
+struct Target {
+    packet: usize,
+    /// Which run of this instruction it is, for this packet.
+    occurrence: usize,
+    branch: Branch,
+}
+
+/// How often an edge is steered for, each time from another case.
+const MOST_STEERED: u32 = 6;
+/// So many bytes of a packet are looked at, and so many bytes of state.
+const MOST_PACKET_BYTES: usize = 160;
+const MOST_STATE_BYTES: usize = 320;
+/// So many keys are put into one map for lookups that missed.
+const MOST_ADDED: usize = 512;
+/// Tables up to this size are tried full.
+const MOST_FILLED: u32 = 1024;
+
+impl Search {
+    /// Looks at everything around a case.
+    pub(super) fn work(&mut self, case: &Case) -> Result<(), ProgramError> {
+        self.entries(case)?;
+        self.full_tables(case)?;
+        self.lengths(case)?;
+        self.times(case)?;
+        let (targets, spans) = self.targets(case)?;
+        for target in &targets {
+            self.resize(case, target)?;
+        }
+        if !targets.is_empty() {
+            self.steer(case, &targets, &spans)?;
+        }
+        Ok(())
+    }
+
+    /// Puts keys into maps that lookups asked for and missed, and takes out what was found.
+    fn entries(&mut self, case: &Case) -> Result<(), ProgramError> {
+        let mut asked = Vec::new();
+        self.runner.run(case, |_, trail| {
+            for lookup in &trail.lookups {
+                if !asked.contains(lookup) {
+                    asked.push(lookup.clone());
+                }
+            }
+        })?;
+        for lookup in asked {
+            if self.runner.runs >= self.tries {
+                break;
+            }
+            let Some(def) = self.runner.program.maps.get(lookup.map) else { continue };
+            let name = def.name.clone();
+            if lookup.found {
+                if case.state.maps.get(&name).is_some_and(|entries| entries.contains_key(&lookup.key)) {
+                    let mut without = case.clone();
+                    without.state.maps.entry(name).or_default().remove(&lookup.key);
+                    self.attempt(without)?;
+                }
+                continue;
+            }
+            if matches!(def.kind, MapKind::Array | MapKind::PerCpuArray) {
+                // The key lies outside; there is nothing to put there.
+                continue;
+            }
+            let is_full = self.added.iter().filter(|(map, _)| *map == lookup.map).count() >= MOST_ADDED;
+            // The same key again is worth it where the rest of the case differs, now and then.
+            if is_full || !self.added.insert((lookup.map, lookup.key.clone())) && !self.rng.chance(25) {
+                continue;
+            }
+            for value in self.values(lookup.map) {
+                let mut with = case.clone();
+                with.state.maps.entry(name.clone()).or_default().insert(lookup.key.clone(), value);
+                self.attempt(with)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tables without room for what the packets would enter.
+    fn full_tables(&mut self, case: &Case) -> Result<(), ProgramError> {
+        let program = Arc::clone(&self.runner.program);
+        let updates = Op::Call { helper: helper::MAP_UPDATE_ELEM };
+        if !(0..program.insns.len()).any(|at| Op::decode(&program.insns, at) == Ok(updates)) {
+            return Ok(());
+        }
+        for def in program.maps.iter().filter(|def| matches!(def.kind, MapKind::Hash | MapKind::PerCpuHash)) {
+            let Some(&len) = self.runner.value_bytes.get(&def.name) else { continue };
+            if def.max_entries > MOST_FILLED {
+                continue;
+            }
+            let mut full = case.clone();
+            let entries = full.state.maps.entry(def.name.clone()).or_default();
+            for number in 1u32.. {
+                if entries.len() >= def.max_entries as usize || number > 2 * MOST_FILLED {
+                    break;
+                }
+                // Keys that no packet has: the number stands at their end, before it nothing but ones.
+                let mut key = vec![0xff; def.key_bytes as usize];
+                for (byte, part) in key.iter_mut().rev().zip(number.to_le_bytes()) {
+                    *byte = part;
+                }
+                entries.insert(key, vec![0; len]);
+            }
+            self.attempt(full)?;
+        }
+        Ok(())
+    }
+
+    /// The last packet cut and extended.
+    fn lengths(&mut self, case: &Case) -> Result<(), ProgramError> {
+        let Some(last) = case.packets.last() else { return Ok(()) };
+        let here = last.bytes.len();
+        let cut = *FRAME_BYTES.start()..here.min(130);
+        for len in cut.chain([here + 1, here + 4, here + 20, here + 40, 128, 256, 590, 610, 1024, 1514, 3000, 3520]) {
+            let mut case = case.clone();
+            if let Some(last) = case.packets.last_mut() {
+                last.bytes.resize(len, 0);
+            }
+            self.attempt(case)?;
+        }
+        Ok(())
+    }
+
+    /// The last packet later, twice, and by other ports.
+    fn times(&mut self, case: &Case) -> Result<(), ProgramError> {
+        let Some(last) = case.packets.last() else { return Ok(()) };
+        for gap_ns in [1, 1_000_000, 1_000_000_000, 30_000_000_000, 3_600_000_000_000] {
+            let (mut later, mut again) = (case.clone(), case.clone());
+            let mut packet = last.clone();
+            packet.time_ns = packet.time_ns.saturating_add(gap_ns);
+            if let Some(last) = later.packets.last_mut() {
+                *last = packet.clone();
+            }
+            again.packets.push(packet);
+            self.attempt(later)?;
+            if again.packets.len() <= 8 {
+                self.attempt(again)?;
+            }
+        }
+        for port in [0, 2, 3, 7] {
+            let mut case = case.clone();
+            if let Some(last) = case.packets.last_mut() {
+                last.port = Port(port);
+            }
+            self.attempt(case)?;
+        }
+        Ok(())
+    }
+
+    /// The jumps worth steering for, and the bytes that may matter to them.
+    fn targets(&mut self, case: &Case) -> Result<(Vec<Target>, Vec<Span>), ProgramError> {
+        let mut targets: Vec<Target> = Vec::new();
+        let mut spans: Vec<Span> = Vec::new();
+        let mut branches: Vec<(usize, usize, Branch)> = Vec::new();
+        self.runner.run(case, |packet, trail| {
+            let mut times: BTreeMap<usize, usize> = BTreeMap::new();
+            for branch in &trail.branches {
+                let occurrence = times.entry(branch.insn).or_default();
+                branches.push((packet, *occurrence, *branch));
+                *occurrence += 1;
+            }
+            for lookup in trail.lookups.iter().filter(|lookup| lookup.found) {
+                let span = Span::Value { map: lookup.map, key: lookup.key.clone() };
+                if !spans.contains(&span) {
+                    spans.push(span);
+                }
+            }
+        })?;
+        for (packet, occurrence, branch) in branches {
+            let other = (branch.insn, !branch.taken);
+            let is_chosen = targets.iter().any(|t| t.branch.insn == branch.insn);
+            if is_chosen || self.runner.edges.contains(&other) {
+                continue;
+            }
+            let times = self.steered.entry(other).or_default();
+            if *times < MOST_STEERED {
+                *times += 1;
+                targets.push(Target { packet, occurrence, branch });
+            }
+        }
+        for (map, def) in self.runner.program.maps.iter().enumerate() {
+            if holds_variables(def) {
+                spans.push(Span::Value { map, key: vec![0; 4] });
+            }
+        }
+        spans.extend(self.sections().into_iter().map(|map| Span::Constants { map }));
+        Ok((targets, spans))
+    }
+
+    /// The operands of the targets in `case`, where it comes by them.
+    fn operands(&mut self, case: &Case, targets: &[Target]) -> Result<Vec<Option<(u64, u64)>>, ProgramError> {
+        let mut found = vec![None; targets.len()];
+        self.runner.run(case, |packet, trail| {
+            for (target, found) in targets.iter().zip(&mut found) {
+                if target.packet == packet {
+                    let mut same = trail.branches.iter().filter(|b| b.insn == target.branch.insn);
+                    *found = same.nth(target.occurrence).map(|b| b.operands);
+                }
+            }
+        })?;
+        Ok(found)
+    }
+
+    fn steer(&mut self, case: &Case, targets: &[Target], state: &[Span]) -> Result<(), ProgramError> {
+        // The packets first: the last is the one that reached something.
+        let packets = (0..case.packets.len()).rev().map(Span::Packet);
+        let mut left = MOST_STATE_BYTES;
+        // By target: the places that move its operands.
+        let mut moves: Vec<Vec<(Span, Vec<usize>)>> = vec![Vec::new(); targets.len()];
+        let packets: Vec<Span> = packets.take(2).collect();
+        for span in packets.iter().chain(state) {
+            let Some(bytes) = span.bytes(case, &self.runner.program.maps, &self.runner.value_bytes) else { continue };
+            let len = match span {
+                Span::Packet(_) => bytes.len().min(MOST_PACKET_BYTES),
+                _ => bytes.len().min(left),
+            };
+            if !matches!(span, Span::Packet(_)) {
+                left -= len;
+            }
+            let mut by_target: Vec<Vec<usize>> = vec![Vec::new(); targets.len()];
+            for at in 0..len {
+                for flip in [0xff, 1] {
+                    let mut bytes = bytes.clone();
+                    bytes[at] ^= flip;
+                    let mut changed = case.clone();
+                    span.set(&mut changed, &self.runner.program.maps, bytes);
+                    let before = self.runner.edges.len();
+                    let operands = self.operands(&changed, targets)?;
+                    if self.runner.edges.len() > before {
+                        self.keep(changed);
+                    }
+                    for ((target, operands), places) in targets.iter().zip(operands).zip(&mut by_target) {
+                        let moved = operands.is_some_and(|operands| operands != target.branch.operands);
+                        if moved && places.last() != Some(&at) {
+                            places.push(at);
+                        }
+                    }
+                }
+            }
+            for (places, moves) in by_target.into_iter().zip(&mut moves) {
+                if !places.is_empty() {
+                    moves.push((span.clone(), places));
+                }
+            }
+        }
+        for (target, moves) in targets.iter().zip(moves) {
+            for (span, places) in moves {
+                if self.aim(case, target, &span, &places)? {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the length of the packet by what the operands differ, for jumps that compare lengths, or addresses with the
+    /// packet's end.
+    fn resize(&mut self, case: &Case, target: &Target) -> Result<(), ProgramError> {
+        let (left, right) = target.branch.operands;
+        let Some(packet) = case.packets.get(target.packet) else { return Ok(()) };
+        let here = packet.bytes.len();
+        let difference = left.abs_diff(right) as usize;
+        if difference > *FRAME_BYTES.end() || self.runner.edges.contains(&(target.branch.insn, !target.branch.taken)) {
+            return Ok(());
+        }
+        for near in [difference, difference + 1, difference.saturating_sub(1)] {
+            for len in [here.saturating_sub(near), here + near] {
+                let mut case = case.clone();
+                if let Some(packet) = case.packets.get_mut(target.packet) {
+                    packet.bytes.resize(len, 0);
+                }
+                self.attempt(case)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the places so that the jump goes the other way; says whether it did.
+    fn aim(&mut self, case: &Case, target: &Target, span: &Span, places: &[usize]) -> Result<bool, ProgramError> {
+        let other = (target.branch.insn, !target.branch.taken);
+        let Some(bytes) = span.bytes(case, &self.runner.program.maps, &self.runner.value_bytes) else {
+            return Ok(false);
+        };
+        let (left, right) = target.branch.operands;
+        let mut wanted: Vec<u64> = Vec::new();
+        for number in [right, left, right | left, right & left, !right] {
+            wanted.extend([number, number.wrapping_add(1), number.wrapping_sub(1)]);
+        }
+        wanted.extend([0, 1, u64::MAX, right.swap_bytes(), right.swap_bytes() >> 32, right.swap_bytes() >> 48]);
+        wanted.sort_unstable();
+        wanted.dedup();
+        let difference = right.wrapping_sub(left);
+        for &at in places {
+            for width in [8usize, 4, 2, 1] {
+                let fits = (at..at + width).all(|place| places.contains(&place));
+                if !fits || (at > 0 && width > 1 && places.contains(&(at - 1)) && !at.is_multiple_of(2)) {
+                    continue;
+                }
+                let field = &bytes[at..at + width];
+                for big in [true, false] {
+                    let fold = |n: u64, b: &u8| n << 8 | u64::from(*b);
+                    let here = if big { field.iter().fold(0, fold) } else { field.iter().rev().fold(0, fold) };
+                    let by = |delta: u64| [here.wrapping_add(delta), here.wrapping_sub(delta)];
+                    let moved = [0, 1, u64::MAX].map(|near| difference.wrapping_add(near));
+                    let moved = moved.into_iter().flat_map(|d| [by(d), by(d.swap_bytes()), by(d >> 2)]).flatten();
+                    for number in wanted.iter().copied().chain(moved) {
+                        let all = if big { number.to_be_bytes() } else { number.to_le_bytes() };
+                        let new = if big { &all[8 - width..] } else { &all[..width] };
+                        if new == field {
+                            continue;
+                        }
+                        let mut bytes = bytes.clone();
+                        bytes[at..at + width].copy_from_slice(new);
+                        if self.set(case, span, bytes, other)? {
+                            return Ok(true);
+                        }
+                    }
+                }
+            }
+        }
+        // A byte alone, for masks and shifts; where many take part, one of them seldom decides.
+        for &at in places.iter().take(6) {
+            for value in 0..=255 {
+                let mut bytes = bytes.clone();
+                bytes[at] = value;
+                if self.set(case, span, bytes, other)? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn set(&mut self, case: &Case, span: &Span, bytes: Vec<u8>, wanted: (usize, bool)) -> Result<bool, ProgramError> {
+        let mut changed = case.clone();
+        span.set(&mut changed, &self.runner.program.maps, bytes);
+        self.attempt(changed)?;
+        Ok(self.runner.edges.contains(&wanted))
+    }
+}

@@ -1,0 +1,176 @@
+//! What no case reached, and why.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use flowloom_bpf::interp::Trail;
+use flowloom_bpf::op::{Op, Reg};
+use flowloom_bpf::{MapKind, Program};
+
+/// Instructions, one after the other, that no case reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gap {
+    /// Their first slot.
+    pub first: usize,
+    /// Their last slot.
+    pub last: usize,
+    /// Where the first comes from: file, line and its text.
+    pub line: Option<(String, u32, String)>,
+    /// Why they were not reached.
+    pub why: Why,
+}
+
+/// Why instructions were not reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// Nothing leads there: no jump, no call, no instruction before.
+    Dead,
+    /// What leads there was not reached either; its own gap begins at this slot.
+    Behind(usize),
+    /// A lookup in an array with a key below its size: the verifier wants the check, and it never fails.
+    ArrayLookup(String),
+    /// A jump went the other way each time.
+    Jump {
+        /// The jump.
+        insn: usize,
+        /// The last operands that it compared.
+        operands: (u64, u64),
+        /// Whether it always jumped.
+        taken: bool,
+        /// Where it comes from.
+        line: Option<(String, u32, String)>,
+    },
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Dead => f.write_str("nothing leads there"),
+            Why::Behind(slot) => write!(f, "behind instruction {slot}"),
+            Why::ArrayLookup(map) => write!(f, "a lookup in array `{map}` does not fail"),
+            Why::Jump { insn, operands: (left, right), taken, line } => {
+                let way = if *taken { "always jumps" } else { "never jumps" };
+                write!(f, "the jump at {insn} {way}, last on {left:#x} and {right:#x}")?;
+                match line {
+                    Some((_, number, text)) if text.trim().is_empty() => write!(f, " (line {number})"),
+                    Some((_, number, text)) => write!(f, " (line {number}: `{}`)", text.trim()),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+/// What jumps did in the cases.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    jumps: BTreeMap<usize, ((u64, u64), BTreeSet<bool>)>,
+}
+
+impl Seen {
+    pub(super) fn add(&mut self, trail: &Trail) {
+        for branch in &trail.branches {
+            let (operands, ways) = self.jumps.entry(branch.insn).or_default();
+            *operands = branch.operands;
+            ways.insert(branch.taken);
+        }
+    }
+}
+
+/// Slots that are not reached, in one piece where they stand together, each with its reason.
+pub(super) fn gaps(program: &Program, reached: &[bool], seen: &Seen) -> Vec<Gap> {
+    let leads = leads(program);
+    let line = |slot: usize| program.line_of(slot).map(|line| (line.file.clone(), line.line, line.text.clone()));
+    let mut gaps: Vec<Gap> = Vec::new();
+    let mut slot = 0;
+    while slot < reached.len() {
+        if reached[slot] {
+            slot += 1;
+            continue;
+        }
+        let first = slot;
+        let mut why = Why::Dead;
+        if let Some(sources) = leads.get(&first) {
+            let jump = sources.iter().find(|&&from| reached[from]);
+            why = match jump {
+                Some(&insn) => match seen.jumps.get(&insn) {
+                    Some((operands, ways)) => {
+                        let taken = ways.contains(&true);
+                        match checked_array(program, insn) {
+                            Some(map) => Why::ArrayLookup(map),
+                            None => Why::Jump { insn, operands: *operands, taken, line: line(insn) },
+                        }
+                    }
+                    None => Why::Behind(insn),
+                },
+                None => sources.first().map_or(Why::Dead, |&from| Why::Behind(from)),
+            };
+        }
+        slot += 1;
+        // As far as nothing that is reached leads into it, and something does.
+        let goes_on = |slot: usize| match leads.get(&slot) {
+            Some(sources) => !sources.iter().any(|&from| reached[from]),
+            None => program.insns[slot - 1].is_wide(),
+        };
+        while slot < reached.len() && !reached[slot] && goes_on(slot) {
+            slot += 1;
+        }
+        gaps.push(Gap { first, last: slot - 1, line: line(first), why });
+    }
+    gaps
+}
+
+/// For each slot the instructions after which it may run.
+fn leads(program: &Program) -> BTreeMap<usize, Vec<usize>> {
+    let mut leads: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    let mut at = 0;
+    while let Some(insn) = program.insns.get(at) {
+        let after = at + insn.slots();
+        let mut add = |to: i64| {
+            if let Ok(to) = usize::try_from(to) {
+                leads.entry(to).or_default().push(at);
+            }
+        };
+        let to = |distance: i64| at as i64 + 1 + distance;
+        match Op::decode(&program.insns, at) {
+            Ok(Op::Jump { off }) => add(to(off.into())),
+            Ok(Op::JumpLong { distance }) => add(to(distance.into())),
+            Ok(Op::Branch { off, .. } | Op::MayGoto { off }) => {
+                add(after as i64);
+                add(to(off.into()));
+            }
+            Ok(Op::CallLocal { distance } | Op::LoadFunc { distance, .. }) => {
+                add(after as i64);
+                add(to(distance.into()));
+            }
+            Ok(Op::Exit) => {}
+            _ => add(after as i64),
+        }
+        at = after;
+    }
+    leads
+}
+
+/// The array whose lookup the jump at `insn` checks, where it does.
+fn checked_array(program: &Program, insn: usize) -> Option<String> {
+    let Ok(Op::Branch { dst, .. }) = Op::decode(&program.insns, insn) else { return None };
+    if dst != Reg::R0 {
+        return None;
+    }
+    // Straight back to the call, and from there to the map that it was given.
+    let mut at = insn;
+    let mut is_lookup = false;
+    for _ in 0..24 {
+        at = at.checked_sub(1)?;
+        match Op::decode(&program.insns, at) {
+            Ok(Op::Call { helper: flowloom_bpf::insn::helper::MAP_LOOKUP_ELEM }) if !is_lookup => is_lookup = true,
+            Ok(Op::Call { .. } | Op::Exit) => return None,
+            Ok(Op::LoadMap { map, dst: Reg::R1 }) if is_lookup => {
+                let def = program.maps.get(usize::try_from(map).ok()?)?;
+                return matches!(def.kind, MapKind::Array | MapKind::PerCpuArray).then(|| def.name.clone());
+            }
+            _ => {}
+        }
+    }
+    None
+}

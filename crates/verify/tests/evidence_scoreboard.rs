@@ -1,0 +1,77 @@
+//! Linux's own XDP programs on the interpreter and in the kernel. Run with `make evidence ONLY=scoreboard`.
+//!
+//! `scripts/linux-objects` makes the objects; `FLOWLOOM_OBJECTS` names another folder of them. `FLOWLOOM_OBJECT` takes those
+//! whose name holds it, `FLOWLOOM_TRIES` sets how long each program is explored; with either the book is left alone.
+#![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
+mod scoreboard;
+
+use std::path::{Path, PathBuf};
+
+use flowloom_testkit::skip;
+use scoreboard::{Came, Row, page, trial};
+
+/// Every XDP program of Linux 6.1's and 6.12's samples and self tests, and of xdp-tools: read, explored, and compared with the
+/// kernel on verdict, ports, bytes, events and maps; the table is in the book (`linux.md`), with the reasons of what is
+/// refused or not reached.
+#[test]
+#[ignore = "minutes"]
+fn evidence_scoreboard() {
+    const TEST: &str = "evidence_scoreboard";
+    if let Err(reason) = flowloom_exec::KernelEngine::available() {
+        return skip(TEST, &reason.to_string());
+    }
+    let folder = match objects() {
+        Ok(folder) => folder,
+        Err(reason) => return skip(TEST, &reason),
+    };
+    let only = std::env::var("FLOWLOOM_OBJECT").ok();
+    let tries = std::env::var("FLOWLOOM_TRIES").ok();
+    let is_partial = only.is_some() || tries.is_some();
+    let tries = tries.map_or(60_000, |n| n.parse().unwrap_or_else(|_| panic!("FLOWLOOM_TRIES is no number: `{n}`")));
+    let captures = trial::captures();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "o"))
+        .filter(|path| only.as_ref().is_none_or(|only| path.to_string_lossy().contains(only)))
+        .collect();
+    files.sort();
+    let mut rows: Vec<Row> = Vec::new();
+    for path in &files {
+        for row in trial::object(path, &captures, tries) {
+            println!("{row}");
+            for gap in row.gaps.iter().filter(|_| row.is_low()) {
+                println!("  {} to {}: {}", gap.first, gap.last, gap.why);
+            }
+            rows.push(row);
+        }
+    }
+    let text = page::render(&rows, files.len(), captures.len());
+    println!("\n{}", page::summary(&rows, files.len()));
+    if std::env::var_os("FLOWLOOM_EVIDENCE").is_some() && !is_partial {
+        let book = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/src/linux.md");
+        std::fs::write(&book, text).unwrap_or_else(|error| panic!("{}: {error}", book.display()));
+    }
+    let bad: Vec<&Row> = rows.iter().filter(|row| matches!(row.came, Came::Unread(_) | Came::Differs(_))).collect();
+    assert!(bad.is_empty(), "{} programs are not read or differ: {bad:#?}", bad.len());
+    let ran = rows.iter().filter(|row| matches!(row.came, Came::Equal { .. })).count();
+    let low = rows.iter().filter(|row| row.is_low()).count();
+    assert!(low * 10 <= ran, "{low} of {ran} programs run less than 80% of their instructions");
+    assert!(is_partial || ran >= 40, "{ran} programs were compared, at least 40 are expected");
+}
+
+/// The folder of objects, made where it is not there yet.
+fn objects() -> Result<PathBuf, String> {
+    if let Some(folder) = std::env::var_os("FLOWLOOM_OBJECTS") {
+        return Ok(folder.into());
+    }
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let made = std::process::Command::new(top.join("scripts/linux-objects")).output();
+    let made = made.map_err(|error| format!("scripts/linux-objects cannot be run: {error}"))?;
+    if made.status.success() {
+        return Ok(top.join("target/linux/objects"));
+    }
+    let words = String::from_utf8_lossy(&made.stderr);
+    Err(format!("scripts/linux-objects: {}", words.lines().last().unwrap_or("no reason given")))
+}

@@ -1,0 +1,66 @@
+//! One program of Linux's, tried; and the page that tells of all.
+#![allow(unreachable_pub, missing_docs, clippy::panic, clippy::print_stdout)]
+
+pub mod page;
+pub mod trial;
+
+use std::fmt;
+
+use flowloom_verify::explore::Gap;
+
+/// What became of a program.
+#[derive(Debug, Clone)]
+pub enum Came {
+    /// The object or the program cannot be read.
+    Unread(String),
+    /// The interpreter refuses it.
+    Refused(String),
+    /// The kernel's verifier refuses it.
+    NotInKernel(String),
+    /// It asks for something of the machine that differs between engines.
+    Incomparable(String),
+    /// Both engines agree.
+    Equal { packets: u64, cases: usize },
+    /// They do not.
+    Differs(String),
+}
+
+/// A program and what became of it.
+#[derive(Debug, Clone)]
+pub struct Row {
+    pub object: String,
+    pub section: String,
+    pub program: String,
+    pub slots: usize,
+    pub reached: usize,
+    pub gaps: Vec<Gap>,
+    pub came: Came,
+}
+
+impl Row {
+    /// Whether it was compared on less than four fifths of its instructions.
+    pub fn is_low(&self) -> bool {
+        matches!(self.came, Came::Equal { .. }) && self.reached * 5 < self.slots * 4
+    }
+
+    pub fn percent(&self) -> usize {
+        self.reached * 100 / self.slots.max(1)
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ({}): ", self.object, self.program, self.section)?;
+        match &self.came {
+            Came::Unread(why) => write!(f, "NOT READ: {why}"),
+            Came::Refused(why) => write!(f, "refused: {why}"),
+            Came::NotInKernel(why) => write!(f, "refused by the kernel: {why}"),
+            Came::Incomparable(why) => write!(f, "not compared: {why}"),
+            Came::Equal { packets, cases } => {
+                let (reached, slots, percent) = (self.reached, self.slots, self.percent());
+                write!(f, "equal on {packets} packets, {cases} states, {reached}/{slots} slots ({percent}%)")
+            }
+            Came::Differs(what) => write!(f, "DIFFERS: {what}"),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! A program is read, explored and compared.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flowloom_bpf::elf::{self, KernelTypeIndex};
+use flowloom_bpf::insn::helper;
+use flowloom_bpf::op::Op;
+use flowloom_bpf::{Interpreter, MapDef, MapKind, Program};
+use flowloom_engine::Port;
+use flowloom_exec::{ExecError, KernelEngine};
+use flowloom_trace::CaptureReader;
+use flowloom_verify::explore::{Case, ExploreOptions, explore};
+use flowloom_verify::{Arrival, CompareOptions, compare, mutated};
+
+use super::{Came, Row};
+
+/// So many packets of each capture are run: the first ones, and as many from all over it.
+const PACKETS_OF_A_CAPTURE: usize = 300;
+/// Each case is run again with its packets changed at random so often.
+const CHANGED: u64 = 12;
+/// The state of larger maps is compared less often.
+const LARGE: u32 = 4096;
+/// Where a loader sets the size of a map, because it goes by the machine.
+const SIZE_BY_LOADER: u32 = 8;
+
+/// Packets of every capture that `FLOWLOOM_TRACES` names.
+pub fn captures() -> Vec<(String, Vec<Arrival>)> {
+    let Some(folder) = std::env::var_os("FLOWLOOM_TRACES").map(PathBuf::from) else { return Vec::new() };
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    files.retain(|path| path.to_string_lossy().contains(".pcap"));
+    files.sort();
+    files
+        .into_iter()
+        .map(|path| {
+            let all = read(&path);
+            let step = (all.len() / PACKETS_OF_A_CAPTURE).max(1);
+            let chosen = all.iter().enumerate();
+            let chosen = chosen.filter(|(index, _)| *index < PACKETS_OF_A_CAPTURE || index % step == 0);
+            let name = path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
+            (name, chosen.map(|(_, packet)| packet.clone()).collect())
+        })
+        .collect()
+}
+
+fn read(path: &Path) -> Vec<Arrival> {
+    let mut reader = CaptureReader::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut packets = Vec::new();
+    while let Some(packet) = reader.next_packet().unwrap_or_else(|error| panic!("{}: {error}", path.display())) {
+        packets.push(Arrival { time_ns: packet.time_ns, port: Port(packet.port), bytes: packet.bytes });
+    }
+    packets
+}
+
+/// The XDP programs of an object.
+pub fn object(path: &Path, captures: &[(String, Vec<Arrival>)], tries: u64) -> Vec<Row> {
+    let name = path.file_stem().map_or(String::new(), |name| name.to_string_lossy().into_owned());
+    let row = |program: &str, section: &str, came| Row {
+        object: name.clone(),
+        section: section.to_owned(),
+        program: program.to_owned(),
+        slots: 0,
+        reached: 0,
+        gaps: Vec::new(),
+        came,
+    };
+    let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let object = match elf::read_with(&bytes, &name, &types) {
+        Ok(object) => object,
+        Err(error) => return vec![row("", "", Came::Unread(error.to_string()))],
+    };
+    let unread = object.refused.iter().filter(|refused| refused.section.trim_start_matches('?').starts_with("xdp"));
+    let mut rows: Vec<Row> =
+        unread.map(|refused| row(&refused.name, &refused.section, Came::Unread(refused.to_string()))).collect();
+    for program in object.xdp() {
+        let mut one = row(&program.name, &program.section, Came::Refused(String::new()));
+        one.slots = program.insns.len();
+        try_program(&sized(program), captures, tries, &mut one);
+        rows.push(one);
+    }
+    rows
+}
+
+fn types() -> Result<Arc<KernelTypeIndex>, String> {
+    let bytes = std::fs::read("/sys/kernel/btf/vmlinux").map_err(|error| error.to_string())?;
+    KernelTypeIndex::parse(&bytes).map(Arc::new).map_err(|error| error.to_string())
+}
+
+/// The program with what its own loader would set of its maps: sizes, and what maps of maps hold.
+fn sized(program: &Program) -> Arc<Program> {
+    let mut program = program.clone();
+    for map in &mut program.maps {
+        if map.inner.is_none() && matches!(map.kind, MapKind::ArrayOfMaps | MapKind::HashOfMaps) {
+            let inner = MapDef {
+                name: "inner".to_owned(),
+                kind: MapKind::Array,
+                key_bytes: 4,
+                value_bytes: 4,
+                max_entries: 2,
+                ..MapDef::default()
+            };
+            map.inner = Some(Box::new(inner));
+        }
+        if map.max_entries == 0 && map.kind != MapKind::PerfEventArray {
+            map.max_entries = SIZE_BY_LOADER;
+        }
+    }
+    // A map of maps can hold something where there is a map like those inside.
+    let inners: Vec<MapDef> = program.maps.iter().filter_map(|map| map.inner.as_deref().cloned()).collect();
+    for (number, inner) in inners.into_iter().enumerate() {
+        let sizes = |map: &MapDef| (map.kind, map.key_bytes, map.value_bytes, map.max_entries, map.flags);
+        if !program.maps.iter().any(|map| sizes(map) == sizes(&inner)) {
+            program.maps.push(MapDef { name: format!("inside_{number}"), ..inner });
+        }
+    }
+    Arc::new(program)
+}
+
+/// The helpers whose answers come from the machine that the kernel runs on.
+fn asks_the_machine(program: &Program) -> Option<&'static str> {
+    let calls =
+        |number| (0..program.insns.len()).any(|at| Op::decode(&program.insns, at) == Ok(Op::Call { helper: number }));
+    let asked = [
+        (helper::FIB_LOOKUP, "`fib_lookup` asks the routes of the machine"),
+        (helper::CHECK_MTU, "`check_mtu` asks the interfaces of the machine"),
+    ];
+    asked.into_iter().find(|(number, _)| calls(*number)).map(|(_, why)| why)
+}
+
+fn try_program(program: &Arc<Program>, captures: &[(String, Vec<Arrival>)], tries: u64, row: &mut Row) {
+    if let Err(error) = Interpreter::new(Arc::clone(program)) {
+        let reasons: Vec<String> = error.findings.iter().map(ToString::to_string).collect();
+        row.came = Came::Refused(reasons.first().cloned().unwrap_or_default());
+        return;
+    }
+    // What no verifier has accepted is not run: its way is no one's business.
+    if let Err(error) = KernelEngine::load(program) {
+        row.came = match &error {
+            ExecError::Refused(refused) => Came::NotInKernel(last_line(&refused.to_string())),
+            ExecError::Rewrite { source, .. } => Came::Incomparable(source.to_string()),
+            other => Came::Differs(format!("the kernel does not take it: {other}")),
+        };
+        return;
+    }
+    let samples = captures.iter().flat_map(|(_, packets)| packets.iter().step_by(40).cloned());
+    let options = ExploreOptions { seed: 1, tries, packets: samples.collect() };
+    let explored = match explore(program, &options) {
+        Ok(explored) => explored,
+        Err(error) => {
+            row.came = Came::Refused(error.to_string());
+            return;
+        }
+    };
+    (row.reached, row.gaps) = (explored.share().0, explored.gaps.clone());
+    if let Some((fault, times)) = explored.faults.iter().next() {
+        row.came = Came::Differs(format!("the verifier accepted it, the interpreter stopped {times} times: {fault}"));
+        return;
+    }
+    if let Some((misfit, times)) = explored.misfits.iter().next() {
+        println!("  states did not fit, {times} times: {misfit}");
+    }
+    if let Some(why) = asks_the_machine(program) {
+        row.came = Came::Incomparable(why.to_owned());
+        return;
+    }
+    let mut packets = 0;
+    for (number, case) in explored.cases.iter().enumerate() {
+        let mut run = case.packets.clone();
+        for round in 0..CHANGED {
+            run.extend(mutated(case.packets.clone(), case.seed ^ round));
+        }
+        // The captures find the first case's state.
+        if number == 0 {
+            run.extend(captures.iter().flat_map(|(_, packets)| packets.iter().cloned()));
+        }
+        match compare_case(program, case, &run) {
+            Ok(compared) => packets += compared,
+            Err(what) => {
+                row.came = Came::Differs(what);
+                return;
+            }
+        }
+    }
+    row.came = Came::Equal { packets, cases: explored.cases.len() };
+}
+
+/// Runs packets on both engines from the state of a case, and says how many were compared.
+fn compare_case(program: &Program, case: &Case, packets: &[Arrival]) -> Result<u64, String> {
+    let program = case.program(program);
+    let is_large = program.maps.iter().any(|map| map.max_entries > LARGE);
+    let mut kernel = KernelEngine::load(&program).map_err(|error| format!("with constants: {error}"))?;
+    let mut interp = Interpreter::new(Arc::new(program)).map_err(|error| error.to_string())?;
+    let options = CompareOptions {
+        seed: case.seed,
+        snapshot_every: if is_large { 1024 } else { 64 },
+        state: case.state.clone(),
+        ..CompareOptions::default()
+    };
+    let report = compare(&mut interp, &mut kernel, packets, &options).map_err(|error| error.to_string())?;
+    match report.disagreement {
+        None => Ok(report.packets_compared),
+        Some(disagreement) => Err(format!("{disagreement}state at first: {}", case.state.to_json())),
+    }
+}
+
+fn last_line(text: &str) -> String {
+    let said = text.lines().map(str::trim).rfind(|line| !line.is_empty() && !line.starts_with("processed "));
+    said.unwrap_or("no reason given").to_owned()
+}

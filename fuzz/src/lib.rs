@@ -1,0 +1,8 @@
+//! What the fuzz targets do with their bytes. A test of `crates/bpf` does the same with the corpora, without a fuzzer.
+#![forbid(unsafe_code)]
+
+mod interpreter;
+mod loader;
+
+pub use interpreter::interpreter;
+pub use loader::loader;
