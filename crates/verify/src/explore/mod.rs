@@ -26,7 +26,7 @@ mod vary;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use flowloom_bpf::{Program, ProgramError};
+use flowloom_bpf::{Program, ProgramError, fib};
 
 use crate::arrival::Arrival;
 use crate::rng::Rng;
@@ -51,11 +51,13 @@ pub struct ExploreOptions {
     pub tries: u64,
     /// Packets to begin with, besides those that are made.
     pub packets: Vec<Arrival>,
+    /// What `fib_lookup` and `check_mtu` ask; without it there is no interface.
+    pub routes: Option<fib::Table>,
 }
 
 impl Default for ExploreOptions {
     fn default() -> ExploreOptions {
-        ExploreOptions { seed: 0, tries: 200_000, packets: Vec::new() }
+        ExploreOptions { seed: 0, tries: 200_000, packets: Vec::new(), routes: None }
     }
 }
 
@@ -91,7 +93,7 @@ impl Explored {
 /// # Cost
 /// `options.tries` runs of the interpreter, fewer where everything is reached early.
 pub fn explore(program: &Arc<Program>, options: &ExploreOptions) -> Result<Explored, ProgramError> {
-    let runner = Runner::new(Arc::clone(program))?;
+    let runner = Runner::new(Arc::clone(program), options.routes.clone())?;
     let dictionary = Dictionary::of(program);
     let mut search = Search {
         runner,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use flowloom_bpf::interp::Trail;
-use flowloom_bpf::{Interpreter, Program, ProgramError};
+use flowloom_bpf::{Interpreter, Program, ProgramError, fib};
 use flowloom_engine::{Choices, Datapath, EngineError};
 
 use super::case::Case;
@@ -17,6 +17,7 @@ pub(super) type Edge = (usize, bool);
 pub(super) struct Runner {
     pub(super) program: Arc<Program>,
     interp: Interpreter,
+    routes: Option<fib::Table>,
     /// Those that `interp` was made with.
     constants: BTreeMap<String, Vec<u8>>,
     pub(super) edges: HashSet<Edge>,
@@ -36,13 +37,22 @@ pub(super) struct Runner {
     pub(super) misfits: BTreeMap<String, u64>,
 }
 
+fn engine(program: Arc<Program>, routes: Option<&fib::Table>) -> Result<Interpreter, ProgramError> {
+    let interp = Interpreter::new(program)?.with_profile().with_trail();
+    Ok(match routes {
+        Some(routes) => interp.with_routes(routes.clone()),
+        None => interp,
+    })
+}
+
 impl Runner {
-    pub(super) fn new(program: Arc<Program>) -> Result<Runner, ProgramError> {
-        let interp = Interpreter::new(Arc::clone(&program))?.with_profile().with_trail();
+    pub(super) fn new(program: Arc<Program>, routes: Option<fib::Table>) -> Result<Runner, ProgramError> {
+        let interp = engine(Arc::clone(&program), routes.as_ref())?;
         let mut runner = Runner {
             slots: vec![false; program.insns.len()],
             interp,
             program,
+            routes,
             constants: BTreeMap::new(),
             edges: HashSet::new(),
             last: HashSet::new(),
@@ -77,7 +87,7 @@ impl Runner {
             self.collect();
             self.executed += self.interp.executed();
             let program = Arc::new(case.program(&self.program));
-            self.interp = Interpreter::new(program)?.with_profile().with_trail();
+            self.interp = engine(program, self.routes.as_ref())?;
             self.constants = case.constants.clone();
         }
         if let Err(error) = self.interp.restore(&case.state) {
