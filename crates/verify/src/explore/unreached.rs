@@ -52,6 +52,7 @@ impl fmt::Display for Why {
                 let way = if *taken { "always jumps" } else { "never jumps" };
                 write!(f, "the jump at {insn} {way}, last on {left:#x} and {right:#x}")?;
                 match line {
+                    Some((_, number, text)) if text.trim().is_empty() => write!(f, " (line {number})"),
                     Some((_, number, text)) => write!(f, " (line {number}: `{}`)", text.trim()),
                     None => Ok(()),
                 }

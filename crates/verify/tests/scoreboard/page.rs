@@ -18,7 +18,7 @@ pub fn render(rows: &[Row], objects: usize, captures: usize) -> String {
          interpreter and the kernel give the same verdict, ports, bytes, events and maps.\n\n\
          Maps whose size a program's own loader sets hold 8 entries; maps of maps for which it says later what they hold hold\n\
          arrays of two 4-byte values. A slot is eight bytes of a program: an instruction, or half of a\n\
-         64-bit load.\n\n{}\n",
+         64-bit load.\n\n{}",
         summary(rows, objects)
     );
     page.push_str("\n## Compared\n\n| object | program | slots | reached | packets | states |\n| --- | --- | ---: | ---: | ---: | ---: |\n");
