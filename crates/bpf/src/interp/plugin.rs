@@ -29,6 +29,9 @@ use crate::helpers::HelperInfo;
 use crate::op::Size;
 use crate::program::Program;
 
+/// How many instructions a program may take, unless said otherwise: suites wait for programs that never end.
+const BUDGET: u64 = 1_000_000;
+
 /// Runs one program on memory.
 ///
 /// ```
@@ -64,7 +67,7 @@ impl Plugin {
             true => Interpreter::with_helpers(program, Helpers::only(helpers()))?,
             false => Interpreter::new(program)?,
         };
-        Ok(Plugin(interp.with_strict_stack()))
+        Ok(Plugin(interp.with_strict_stack().with_budget(BUDGET)))
     }
 
     /// Stops it after so many instructions.
