@@ -212,7 +212,7 @@ pub(crate) struct VerifyArgs {
     pub(crate) function: FunctionArgs,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// Without -r: packets to make for the function
+    /// Without -r: packets to make for the function; of an object, how often it is run while it is explored
     #[arg(long, default_value_t = 20_000, conflicts_with_all = ["read", "count", "port_by"], value_parser = value_parser!(u64).range(1..=MADE_PACKETS))]
     pub(crate) packets: u64,
     #[command(flatten)]

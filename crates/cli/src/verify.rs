@@ -1,5 +1,7 @@
 //! `flowloom verify`: targets side by side with the reference, and the smallest trace of a disagreement.
 
+mod explored;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -47,8 +49,11 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     if let Some(path) = &args.write {
         refuse_overwriting(&args.input.read, path)?;
     }
-    let packets = packets(args, &loaded)?;
     let program = loaded.program(false)?;
+    if loaded.function().is_none() && args.input.read.is_empty() {
+        return explored::verify(args, &program, &targets);
+    }
+    let packets = packets(args, &loaded)?;
     let layouts: BTreeMap<_, _> =
         program.maps.iter().filter_map(|m| Some((m.name.clone(), m.layout.clone()?))).collect();
     let swept = layouts.values().filter(|l| !l.deadline_offsets.is_empty());
@@ -168,9 +173,7 @@ fn judge(
 fn packets(args: &VerifyArgs, loaded: &Loaded) -> Result<Vec<Arrival>, Failure> {
     if args.input.read.is_empty() {
         let Some(function) = loaded.function() else {
-            return Err(Failure::Input(
-                "packets can be made for `.efsm` sources only: name a capture with -r".to_owned(),
-            ));
+            return Err(Failure::Input("an object without -r is explored, not given packets".to_owned()));
         };
         let mut stimulus = Stimulus::new(Arc::clone(function), args.input.seed, StimulusOptions::of(function));
         return Ok(stimulus.take_packets(args.packets as usize));

@@ -5,7 +5,7 @@ mod common;
 
 use std::path::PathBuf;
 
-use common::{kernel, name, ok, run, top};
+use common::{json, kernel, name, ok, run, top};
 use flowloom_bpf::{asm, disasm, elf};
 use serde_json::Value;
 
@@ -40,6 +40,24 @@ fn classical_programs_do_what_their_scenarios_say() {
                 assert!(cell["result"] == "ok" || is_left_out, "{called} \"{scenario}\" on {engine}: {cell}");
             }
         }
+    }
+}
+
+/// Without packets a program is explored, and what was found is run on both engines.
+#[test]
+fn programs_are_explored_and_agree() {
+    let test = "programs_are_explored_and_agree";
+    if !common::clang(test) || !kernel(test) {
+        return;
+    }
+    let verify = |program: &str| json(&["verify", program, "--packets", "4000", "--targets", "kernel", "--json"]);
+    for program in ["functions/ebpf/xdp2/xdp2.bpf.c", "functions/ebpf/router/router.bpf.c"] {
+        let report = verify(program);
+        let target = &report["targets"][0];
+        assert_eq!((&target["target"], &target["agrees"]), (&"kernel".into(), &true.into()), "{program}: {report}");
+        assert!(target["packets_compared"].as_u64().unwrap() > 50, "{program}: {report}");
+        let share = report["slots_reached"].as_u64().unwrap() * 100 / report["slots"].as_u64().unwrap();
+        assert!(share >= 80, "{program}: {share}% of its instructions are reached");
     }
 }
 

@@ -193,7 +193,7 @@ impl Search {
             covered.extend(edges);
             cases.push(case);
         }
-        let mut again = Runner::new(Arc::clone(&self.runner.program))?;
+        let mut again = Runner::new(Arc::clone(&self.runner.program), self.runner.routes.clone())?;
         let mut seen = unreached::Seen::default();
         for case in &cases {
             again.run(case, |_, trail| seen.add(trail))?;

@@ -17,7 +17,7 @@ pub(super) type Edge = (usize, bool);
 pub(super) struct Runner {
     pub(super) program: Arc<Program>,
     interp: Interpreter,
-    routes: Option<fib::Table>,
+    pub(super) routes: Option<fib::Table>,
     /// Those that `interp` was made with.
     constants: BTreeMap<String, Vec<u8>>,
     pub(super) edges: HashSet<Edge>,
