@@ -207,6 +207,9 @@ impl Table {
             return answer::NOT_FWDED;
         }
         let only = request.is_output().then_some(request.interface);
+        if request.destination.is_loopback() {
+            return answer::NOT_FWDED;
+        }
         let Some(route) = self.route(request.destination, only) else { return answer::NOT_FWDED };
         match route.kind {
             RouteKind::Unicast => {}

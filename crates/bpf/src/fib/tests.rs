@@ -51,7 +51,8 @@ fn a_route_gives_port_router_and_addresses() {
 
 #[test]
 fn what_is_not_forwarded_says_why() {
-    let cases: [(i64, [u8; 4], u32, u16, u32); 10] = [
+    let cases: [(i64, [u8; 4], u32, u16, u32); 11] = [
+        (answer::NOT_FWDED, [127, 0, 0, 9], 1, 100, 0),
         (answer::BLACKHOLE, [192, 0, 2, 200], 1, 100, 0),
         (answer::UNREACHABLE, [198, 51, 100, 1], 1, 100, 0),
         (answer::PROHIBIT, [203, 0, 113, 1], 1, 100, 0),
