@@ -26,7 +26,7 @@ fn json_of_run_has_its_keys() {
     let folder = tempfile::tempdir().unwrap();
     let capture = generated(folder.path(), REWRITE, 500, 1);
     let report = json(&["run", REWRITE, "-r", name(&capture), "--json"]);
-    let expected = "bytes elapsed_s elements engine first_time_ns function last_time_ns output_bytes outputs packets \
+    let expected = "bytes elapsed_s elements engine events first_time_ns function last_time_ns output_bytes outputs packets \
                     packets_per_s refused verdicts";
     assert_eq!(keys(&report), expected);
     assert_eq!(keys(&report["verdicts"]), "ABORTED DROP PASS REDIRECT TX");
