@@ -145,7 +145,6 @@ const WRONG_OPTIONS: &[Case] = &[
     ("run {} -r @good.pcap --state-out @no/state.json", &["`@no/state.json` cannot be written"]),
     ("verify {} --targets fpga", &["no target `fpga`", "`interp`", "`kernel`", "`available`"]),
     ("verify {} --targets machine", &["the reference machine is what targets are compared with"]),
-    ("verify @port_knocking.o", &["`.efsm` sources", "name a capture with -r"]),
     ("verify @port_knocking.o -r @good.pcap --targets interp", &["interpreter is what an object is compared with"]),
     ("verify @port_knocking.o -r @good.pcap --require-coverage", &["--require-coverage", "a source"]),
     ("verify {} -r @good.pcap --packets 5", &["--packets <PACKETS>", "cannot be used with", "--read <CAPTURE>"]),

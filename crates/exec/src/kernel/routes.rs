@@ -7,6 +7,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use flowloom_bpf::fib::{RouteKind, Table};
 
@@ -15,6 +16,10 @@ use crate::sys::namespace::Namespace;
 
 /// What the other ends of the interfaces are numbered from.
 const FIRST_PEER: u32 = 2 * FIRST_INDEX;
+
+/// Addresses are the kernel's own after this time, or something is wrong.
+const SETTLED_WITHIN: Duration = Duration::from_secs(5);
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// What `ip` is told, a line each.
 fn commands(table: &Table) -> String {
@@ -89,6 +94,27 @@ fn furnish(table: &Table) -> io::Result<()> {
                 fs::write(&setting, if interface.forwarding { "1" } else { "0" })?;
             }
         }
+    }
+    settle(table)
+}
+
+/// Waits until the kernel takes the IPv6 addresses for its own: it does so in its own time, a moment after they are given.
+fn settle(table: &Table) -> io::Result<()> {
+    let addresses = table.interfaces.iter().flat_map(|interface| &interface.addresses);
+    let wanted: Vec<String> = addresses
+        .filter(|prefix| prefix.address.is_ipv6())
+        .map(|prefix| format!("local {} ", prefix.address))
+        .collect();
+    let start = Instant::now();
+    while !wanted.is_empty() {
+        let shown = Command::new("ip").args(["-6", "route", "show", "table", "local"]).output()?;
+        let routes = String::from_utf8_lossy(&shown.stdout);
+        let Some(missing) = wanted.iter().find(|wanted| !routes.contains(wanted.as_str())) else { return Ok(()) };
+        if start.elapsed() > SETTLED_WITHIN {
+            let what = missing.trim();
+            return Err(io::Error::other(format!("no route `{what}` after {} s", SETTLED_WITHIN.as_secs())));
+        }
+        std::thread::sleep(LOOK_AGAIN_AFTER);
     }
     Ok(())
 }
