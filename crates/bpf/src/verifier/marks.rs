@@ -1,0 +1,85 @@
+//! Which registers and slots are read before they are written again: only those tell two states apart.
+//!
+//! ```text
+//!   checkpoint P ──writes r1, reads r2──► checkpoint Q ──reads r1 and r3──► end
+//!   live at Q: r1 r3          live at P: r2 r3
+//! ```
+//!
+//! What is read behind a checkpoint is live there, and at the checkpoints before it up to one behind which it was written.
+//! That is known once every path from a checkpoint has ended.
+
+use super::state::MAX_FRAMES;
+
+/// A set of registers and slots, by frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Marks {
+    registers: [u16; MAX_FRAMES],
+    slots: [u64; MAX_FRAMES],
+}
+
+/// A register or a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Register { frame: usize, number: usize },
+    Slot { frame: usize, number: usize },
+}
+
+impl Marks {
+    fn bit(place: Place) -> (usize, u64) {
+        match place {
+            Place::Register { frame, number } | Place::Slot { frame, number } => (frame, 1 << (number & 63)),
+        }
+    }
+
+    pub(super) fn has(&self, place: Place) -> bool {
+        let (frame, bit) = Marks::bit(place);
+        match place {
+            Place::Register { .. } => self.registers[frame] & bit as u16 != 0,
+            Place::Slot { .. } => self.slots[frame] & bit != 0,
+        }
+    }
+
+    pub(super) fn add(&mut self, place: Place) {
+        let (frame, bit) = Marks::bit(place);
+        match place {
+            Place::Register { .. } => self.registers[frame] |= bit as u16,
+            Place::Slot { .. } => self.slots[frame] |= bit,
+        }
+    }
+
+    /// A whole frame: a function begins in it.
+    pub(super) fn add_frame(&mut self, frame: usize) {
+        self.registers[frame] = u16::MAX;
+        self.slots[frame] = u64::MAX;
+    }
+
+    /// Its places, by frame.
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> + '_ {
+        (0..MAX_FRAMES).flat_map(move |frame| {
+            let registers = (0..16).filter(move |number| self.registers[frame] >> number & 1 != 0);
+            let slots = (0..64).filter(move |number| self.slots[frame] >> number & 1 != 0);
+            let registers = registers.map(move |number| Place::Register { frame, number });
+            registers.chain(slots.map(move |number| Place::Slot { frame, number }))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_come_back() {
+        let mut marks = Marks::default();
+        let places = [
+            Place::Register { frame: 0, number: 10 },
+            Place::Register { frame: 7, number: 0 },
+            Place::Slot { frame: 7, number: 63 },
+        ];
+        places.iter().for_each(|place| marks.add(*place));
+        assert_eq!(marks.places().collect::<Vec<_>>(), places);
+        assert!(!marks.has(Place::Slot { frame: 0, number: 10 }));
+        marks.add_frame(0);
+        assert!(marks.has(Place::Slot { frame: 0, number: 10 }));
+    }
+}

@@ -1,0 +1,261 @@
+//! The stack of one frame: bytes, and the values that were stored whole.
+//!
+//! A slot is 8 bytes. A value that is stored at the beginning of a slot is kept with what is known of it, an address only
+//! where it fills the slot; bytes that are stored otherwise are numbers of which nothing is known, or zeros.
+
+use std::rc::Rc;
+
+use super::value::{Number, Value};
+
+/// Bytes of a slot.
+pub(super) const SLOT_BYTES: usize = 8;
+/// Slots of a frame.
+pub(super) const SLOTS: usize = 64;
+
+/// What one byte is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Byte {
+    /// Never written.
+    Unwritten,
+    /// Of some number.
+    Any,
+    /// Zero.
+    Zero,
+    /// Of the value that was stored at the beginning of the slot.
+    Whole,
+}
+
+/// Eight bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slot {
+    pub(super) bytes: [Byte; SLOT_BYTES],
+    /// What the bytes hold that are [`Byte::Whole`].
+    pub(super) value: Value,
+}
+
+impl Slot {
+    pub(super) const EMPTY: Slot = Slot { bytes: [Byte::Unwritten; SLOT_BYTES], value: Value::Unwritten };
+
+    /// The value that was stored there, and its length.
+    pub(super) fn whole(&self) -> Option<(Value, usize)> {
+        let len = self.bytes.iter().take_while(|byte| **byte == Byte::Whole).count();
+        (len > 0).then_some((self.value, len))
+    }
+
+    /// The address that fills it.
+    pub(super) fn address(&self) -> bool {
+        matches!(self.whole(), Some((Value::Address(_), _)))
+    }
+
+    /// Takes the value apart: its bytes are those of some number.
+    fn break_up(&mut self) {
+        for byte in &mut self.bytes {
+            if *byte == Byte::Whole {
+                *byte = Byte::Any;
+            }
+        }
+        self.value = Value::Unwritten;
+    }
+}
+
+/// A frame's stack; copies share it until one is written.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stack {
+    slots: Rc<Vec<Slot>>,
+}
+
+/// What a load from the stack gives.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Loaded {
+    /// The value that was stored.
+    Value(Value),
+    /// The low bytes of the number that was stored.
+    Low(Number),
+    Zero,
+    /// Some number; whether all of it was written.
+    Any { written: bool },
+}
+
+/// The slot and the byte in it of an offset from the end of the stack.
+fn place(offset: i64) -> (usize, usize) {
+    let below = (-offset) as usize;
+    let slot = (below - 1) / SLOT_BYTES;
+    (slot, (slot + 1) * SLOT_BYTES - below)
+}
+
+/// The slots, from the end of the stack, that so many bytes at an offset touch.
+pub(super) fn touched(offset: i64, len: usize) -> std::ops::RangeInclusive<usize> {
+    let (first, _) = place(offset);
+    let (last, _) = place(offset + len as i64 - 1);
+    last..=first
+}
+
+impl Stack {
+    /// The slot of this number, from the end of the stack.
+    pub(super) fn slot(&self, number: usize) -> &Slot {
+        const EMPTY: &Slot = &Slot::EMPTY;
+        self.slots.get(number).unwrap_or(EMPTY)
+    }
+
+    /// How many slots have been written, empty ones between them included.
+    pub(super) fn depth(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether both are the same memory.
+    pub(super) fn is_same(&self, other: &Stack) -> bool {
+        Rc::ptr_eq(&self.slots, &other.slots)
+    }
+
+    fn slot_mut(&mut self, number: usize) -> &mut Slot {
+        let slots = Rc::make_mut(&mut self.slots);
+        if slots.len() <= number {
+            slots.resize(number + 1, Slot::EMPTY);
+        }
+        &mut slots[number]
+    }
+
+    /// Values in slots, to change.
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Value> {
+        let slots = Rc::make_mut(&mut self.slots);
+        slots.iter_mut().filter(|slot| slot.bytes[0] == Byte::Whole).map(|slot| &mut slot.value)
+    }
+
+    /// Whether any slot holds a value that `wanted` knows.
+    pub(super) fn any(&self, wanted: impl Fn(&Value) -> bool) -> bool {
+        self.slots.iter().any(|slot| slot.bytes[0] == Byte::Whole && wanted(&slot.value))
+    }
+
+    /// Stores a value of so many bytes at an offset.
+    pub(super) fn store(&mut self, offset: i64, len: usize, value: Value) {
+        let (number, first) = place(offset);
+        let is_zero = matches!(value, Value::Number(number) if number.range.as_constant() == Some(0));
+        let slot = self.slot_mut(number);
+        slot.break_up_unless(first == 0 && len == SLOT_BYTES);
+        let keep = first == 0 && !matches!(value, Value::Unwritten);
+        let fits = match value {
+            Value::Address(_) => len == SLOT_BYTES,
+            _ => true,
+        };
+        // A number of fewer bytes is kept as far as it goes.
+        let byte = match (keep && fits, is_zero) {
+            (_, true) if len < SLOT_BYTES => Byte::Zero,
+            (true, _) => Byte::Whole,
+            (false, true) => Byte::Zero,
+            (false, false) => Byte::Any,
+        };
+        slot.bytes[first..first + len].fill(byte);
+        if byte == Byte::Whole {
+            slot.value = value;
+        }
+    }
+
+    /// Some number, or zeros, came to lie at these bytes.
+    pub(super) fn fill(&mut self, offset: i64, len: usize, byte: Byte) {
+        for at in 0..len as i64 {
+            let (number, first) = place(offset + at);
+            let slot = self.slot_mut(number);
+            slot.break_up_unless(false);
+            slot.bytes[first] = byte;
+        }
+    }
+
+    /// Some of these bytes may have been written.
+    pub(super) fn smear(&mut self, first: i64, end: i64) {
+        for offset in first..end {
+            let (number, at) = place(offset);
+            let slot = self.slot_mut(number);
+            slot.break_up_unless(false);
+            if slot.bytes[at] == Byte::Zero {
+                slot.bytes[at] = Byte::Any;
+            }
+        }
+    }
+
+    /// What lies at an offset; a load does not cross slots.
+    pub(super) fn load(&self, offset: i64, len: usize) -> Loaded {
+        let (number, first) = place(offset);
+        let slot = self.slot(number);
+        let bytes = &slot.bytes[first..first + len];
+        match slot.whole() {
+            Some((value, whole)) if first == 0 && len == whole => return Loaded::Value(value),
+            Some((Value::Number(number), whole)) if first == 0 && len < whole => return Loaded::Low(number),
+            _ => {}
+        }
+        match bytes {
+            _ if bytes.iter().all(|byte| *byte == Byte::Zero) => Loaded::Zero,
+            _ => Loaded::Any { written: bytes.iter().all(|byte| *byte != Byte::Unwritten) },
+        }
+    }
+}
+
+impl Slot {
+    /// What was stored whole is taken apart, unless all of it is overwritten.
+    fn break_up_unless(&mut self, overwritten: bool) {
+        if !overwritten {
+            self.break_up();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verifier::number::Range;
+    use crate::verifier::origin::Origins;
+    use crate::verifier::value::{Address, Region};
+
+    fn number(value: u64) -> Value {
+        Value::Number(Number::new(Range::constant(value), Origins::default().fresh()))
+    }
+
+    fn constant(loaded: Loaded) -> Option<u64> {
+        match loaded {
+            Loaded::Value(value) => value.number()?.range.as_constant(),
+            Loaded::Low(number) => number.range.as_constant(),
+            Loaded::Zero => Some(0),
+            Loaded::Any { .. } => None,
+        }
+    }
+
+    #[test]
+    fn what_is_stored_whole_comes_back() {
+        let mut stack = Stack::default();
+        stack.store(-16, 8, number(7));
+        stack.store(-8, 8, Value::Address(Address::new(Region::Packet)));
+        assert_eq!(constant(stack.load(-16, 8)), Some(7));
+        assert_eq!(constant(stack.load(-16, 4)), Some(7));
+        assert!(matches!(stack.load(-12, 4), Loaded::Any { written: true }));
+        assert!(matches!(stack.load(-8, 8), Loaded::Value(Value::Address(_))));
+        assert!(matches!(stack.load(-8, 4), Loaded::Any { written: true }));
+        assert!(matches!(stack.load(-24, 1), Loaded::Any { written: false }));
+        assert_eq!((touched(-16, 8), touched(-12, 8), touched(-1, 1)), (1..=1, 0..=1, 0..=0));
+    }
+
+    #[test]
+    fn a_part_that_is_overwritten_takes_the_rest_along() {
+        let mut stack = Stack::default();
+        stack.store(-8, 8, Value::Address(Address::new(Region::Context)));
+        stack.store(-8, 1, number(3));
+        assert_eq!(constant(stack.load(-8, 1)), Some(3));
+        assert!(matches!(stack.load(-8, 8), Loaded::Any { written: true }));
+        stack.store(-4, 4, number(0));
+        assert_eq!(constant(stack.load(-2, 2)), Some(0));
+        // The number at its beginning was taken apart by that.
+        assert_eq!(constant(stack.load(-8, 1)), None);
+    }
+
+    #[test]
+    fn zeros_stay_until_something_may_have_been_written() {
+        let mut stack = Stack::default();
+        stack.fill(-32, 32, Byte::Zero);
+        assert_eq!(constant(stack.load(-24, 8)), Some(0));
+        let before = stack.clone();
+        stack.smear(-28, -20);
+        assert!(matches!(stack.load(-24, 4), Loaded::Any { written: true }));
+        assert_eq!((constant(stack.load(-20, 4)), constant(before.load(-24, 4))), (Some(0), Some(0)));
+        assert_eq!(constant(stack.load(-32, 4)), Some(0));
+        stack.smear(-40, -36);
+        assert!(matches!(stack.load(-40, 4), Loaded::Any { written: false }));
+    }
+}

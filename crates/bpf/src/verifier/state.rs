@@ -1,0 +1,112 @@
+//! What is known before one instruction on one path.
+
+use super::stack::Stack;
+use super::value::{Address, Number, Region, Value};
+
+/// How deep functions may be nested, the program itself included.
+pub(super) const MAX_FRAMES: usize = 8;
+/// `r0` to `r10`.
+pub(super) const REGISTERS: usize = 11;
+
+/// One function that is running.
+#[derive(Debug, Clone)]
+pub(super) struct Frame {
+    pub(super) registers: [Value; REGISTERS],
+    pub(super) stack: Stack,
+    /// The call that it came by, in its caller; 0 for the program itself.
+    pub(super) call: usize,
+    /// It is called again and again by a helper.
+    pub(super) is_callback: bool,
+}
+
+/// Something that has to be given back before the program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Held {
+    /// What addresses of it have in common.
+    pub(super) reference: u32,
+    /// Where it was taken.
+    pub(super) insn: usize,
+}
+
+/// A lock that is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Locked {
+    pub(super) region: Region,
+    /// The value that it is in.
+    pub(super) id: u32,
+    /// Where it was taken.
+    pub(super) insn: usize,
+}
+
+/// What is known before one instruction on one path.
+#[derive(Debug, Clone)]
+pub(super) struct State {
+    pub(super) at: usize,
+    pub(super) frames: Vec<Frame>,
+    pub(super) held: Vec<Held>,
+    pub(super) locked: Option<Locked>,
+}
+
+impl Frame {
+    pub(super) fn new(frame: usize, call: usize) -> Frame {
+        let mut registers = [Value::Unwritten; REGISTERS];
+        registers[10] = Value::Address(Address::new(Region::Stack { frame: frame as u8 }));
+        Frame { registers, stack: Stack::default(), call, is_callback: false }
+    }
+}
+
+impl State {
+    /// The state in which a program begins.
+    pub(super) fn first() -> State {
+        let mut frame = Frame::new(0, 0);
+        frame.registers[1] = Value::Address(Address::new(Region::Context));
+        State { at: 0, frames: vec![frame], held: Vec::new(), locked: None }
+    }
+
+    /// The number of the frame that runs.
+    pub(super) fn depth(&self) -> usize {
+        self.frames.len() - 1
+    }
+
+    pub(super) fn frame(&self) -> &Frame {
+        // There is always one: a program ends where its last one would go.
+        &self.frames[self.frames.len() - 1]
+    }
+
+    pub(super) fn frame_mut(&mut self) -> &mut Frame {
+        let last = self.frames.len() - 1;
+        &mut self.frames[last]
+    }
+
+    /// Changes every value, in registers and on stacks, that `wanted` knows.
+    pub(super) fn change(&mut self, wanted: impl Fn(&Value) -> bool, change: impl Fn(&mut Value)) {
+        for frame in &mut self.frames {
+            frame.registers.iter_mut().filter(|value| wanted(value)).for_each(&change);
+            // A stack that nothing is changed on stays shared.
+            if frame.stack.any(&wanted) {
+                frame.stack.values_mut().filter(|value| wanted(value)).for_each(&change);
+            }
+        }
+    }
+
+    /// Changes every address that `wanted` knows.
+    pub(super) fn change_addresses(&mut self, wanted: impl Fn(&Address) -> bool, change: impl Fn(&mut Address)) {
+        let is_wanted = |value: &Value| matches!(value, Value::Address(address) if wanted(address));
+        self.change(is_wanted, |value| {
+            if let Value::Address(address) = value {
+                change(address);
+            }
+        });
+    }
+
+    /// Changes every number of a family.
+    pub(super) fn change_family(&mut self, family: u32, change: impl Fn(&mut Number)) {
+        let is_wanted =
+            |value: &Value| matches!(value, Value::Number(n) if n.link.is_some_and(|link| link.family == family));
+        self.change(is_wanted, |value| {
+            if let Value::Number(number) = value {
+                change(number);
+            }
+        });
+    }
+}

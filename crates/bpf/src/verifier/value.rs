@@ -1,0 +1,131 @@
+//! What a register or a slot of the stack may hold.
+
+use super::number::Range;
+use super::origin::Origin;
+
+/// What a register or a slot of the stack may hold.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Value {
+    /// It was never written, or a call has spoilt it.
+    Unwritten,
+    /// A number.
+    Number(Number),
+    /// An address.
+    Address(Address),
+}
+
+/// A number, and what it has to do with others.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Number {
+    /// What it may be.
+    pub(super) range: Range,
+    /// What it was made from.
+    pub(super) origin: Origin,
+    /// Numbers with one link differ by a constant: what is learnt of one is learnt of all.
+    pub(super) link: Option<Link>,
+    /// It is how far the end of the packet is behind an address.
+    pub(super) room: Option<Room>,
+    /// It was an address in the packet until the call at this slot moved the packet.
+    pub(super) stale: Option<u32>,
+}
+
+/// Numbers of one family, and how far this one is from its base.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) family: u32,
+    pub(super) plus: i32,
+}
+
+/// The distance from an address in the packet to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Room {
+    /// Which addresses know of it.
+    pub(super) id: u32,
+    /// Distance of the address from where those begin.
+    pub(super) fixed: i64,
+}
+
+/// What an address leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Region {
+    /// `struct xdp_md`.
+    Context,
+    /// The stack of a frame; offsets count from its end, so they are negative.
+    Stack { frame: u8 },
+    /// The packet, from its first byte.
+    Packet,
+    /// What lies before the packet, from `data_meta`.
+    Metadata,
+    /// The first byte behind the packet.
+    PacketEnd,
+    /// A map itself.
+    Map(MapId),
+    /// A value of a map.
+    Value(MapId),
+    /// A key that a callback is shown.
+    Key(MapId),
+    /// A record reserved in a ring buffer.
+    Record { reference: u32, bytes: u32 },
+    /// A function of the program, by its first slot.
+    Function { slot: u32 },
+}
+
+/// A map as programs name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MapId {
+    /// The map of this index.
+    Of(u32),
+    /// A map out of the map of maps with this index.
+    In(u32),
+}
+
+/// An address: a region and an offset in it, of which a part is known.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Address {
+    pub(super) to: Region,
+    /// The part of the offset that is a constant.
+    pub(super) fixed: i64,
+    /// The rest of it.
+    pub(super) var: Range,
+    /// What addresses have in common that are null together, or that were moved by the same variable distance.
+    pub(super) id: u32,
+    /// It may be null.
+    pub(super) nullable: bool,
+    /// In the packet or the metadata: so many bytes from where the addresses of one `id` begin are there.
+    pub(super) checked: u32,
+}
+
+impl Number {
+    /// A number of its own.
+    pub(super) fn new(range: Range, origin: Origin) -> Number {
+        Number { range, origin, link: None, room: None, stale: None }
+    }
+}
+
+impl Address {
+    /// The start of a region.
+    pub(super) fn new(to: Region) -> Address {
+        Address { to, fixed: 0, var: Range::constant(0), id: 0, nullable: false, checked: 0 }
+    }
+
+    /// The least and the largest offset, so many bytes on; `None` where they do not fit.
+    pub(super) fn offsets(&self, on: i64) -> Option<(i64, i64)> {
+        let fixed = self.fixed.checked_add(on)?;
+        Some((fixed.checked_add(self.var.smin())?, fixed.checked_add(self.var.smax())?))
+    }
+
+    /// The offset where there is only one.
+    pub(super) fn offset(&self) -> Option<i64> {
+        self.fixed.checked_add(self.var.as_constant()? as i64)
+    }
+}
+
+impl Value {
+    pub(super) fn number(self) -> Option<Number> {
+        if let Value::Number(number) = self { Some(number) } else { None }
+    }
+
+    pub(super) fn address(self) -> Option<Address> {
+        if let Value::Address(address) = self { Some(address) } else { None }
+    }
+}

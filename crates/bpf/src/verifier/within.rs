@@ -1,0 +1,156 @@
+//! Whether a state says no more than one from which every path was found safe: then nothing new is behind it.
+//!
+//! Only what is live tells states apart, and of numbers only those that mattered. Ids are names: what counts is that the same
+//! places have one in common.
+
+use super::marks::{Marks, Place};
+use super::origin::Origins;
+use super::stack::{Byte, Slot};
+use super::state::State;
+use super::value::{Address, Number, Region, Value};
+
+/// How states are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// By what is live and mattered; every path from the old state has ended.
+    Settled,
+    /// By everything, each number within the old one; paths from the old state are still being looked at.
+    Within,
+    /// By everything, nothing may differ: the program would go round for ever.
+    Same,
+}
+
+/// Compares states at one instruction.
+pub(super) struct Comparison<'a> {
+    origins: &'a Origins,
+    mode: Mode,
+    ids: Vec<(u32, u32)>,
+}
+
+impl Comparison<'_> {
+    /// Whether `new` is within `old`, of which `live` is read later.
+    pub(super) fn is_within(origins: &Origins, mode: Mode, old: &State, live: &Marks, new: &State) -> bool {
+        if old.at != new.at || old.frames.len() != new.frames.len() || old.held.len() != new.held.len() {
+            return false;
+        }
+        let calls = old.frames.iter().zip(&new.frames);
+        if calls.clone().any(|(old, new)| (old.call, old.is_callback) != (new.call, new.is_callback)) {
+            return false;
+        }
+        let mut comparison = Comparison { origins, mode, ids: Vec::new() };
+        let is_live = |place| mode != Mode::Settled || live.has(place);
+        for (frame, (old, new)) in calls.enumerate() {
+            for number in 0..old.registers.len() {
+                let (old, new) = (&old.registers[number], &new.registers[number]);
+                if is_live(Place::Register { frame, number }) && !comparison.value(old, new) {
+                    return false;
+                }
+            }
+            // What is not written on the old stack was read as some number, if at all.
+            let depth = if old.stack.is_same(&new.stack) { 0 } else { old.stack.depth().max(new.stack.depth()) };
+            for number in 0..depth {
+                let (old, new) = (old.stack.slot(number), new.stack.slot(number));
+                if is_live(Place::Slot { frame, number }) && !comparison.slot(old, new) {
+                    return false;
+                }
+            }
+        }
+        let held = old.held.iter().zip(&new.held);
+        if !held.clone().all(|(old, new)| comparison.id(old.reference, new.reference)) {
+            return false;
+        }
+        match (old.locked, new.locked) {
+            (None, None) => true,
+            (Some(old), Some(new)) => old.region == new.region && comparison.id(old.id, new.id),
+            _ => false,
+        }
+    }
+
+    /// Whether two ids may be names of the same.
+    fn id(&mut self, old: u32, new: u32) -> bool {
+        if old == 0 || new == 0 {
+            return old == new;
+        }
+        match self.ids.iter().find(|(known, name)| *known == old || *name == new) {
+            Some(pair) => *pair == (old, new),
+            None => {
+                self.ids.push((old, new));
+                true
+            }
+        }
+    }
+
+    fn value(&mut self, old: &Value, new: &Value) -> bool {
+        match (old, new) {
+            (Value::Unwritten, Value::Unwritten) => true,
+            // Who read it would have been refused.
+            (Value::Unwritten, _) => self.mode != Mode::Same,
+            (Value::Number(old), Value::Number(new)) => self.number(old, new),
+            (Value::Address(old), Value::Address(new)) => self.address(old, new),
+            _ => false,
+        }
+    }
+
+    fn number(&mut self, old: &Number, new: &Number) -> bool {
+        match self.mode {
+            Mode::Same => old.range == new.range,
+            Mode::Settled if !self.origins.matters(old.origin) => true,
+            Mode::Settled | Mode::Within => {
+                let links = match (old.link, new.link) {
+                    (None, _) => true,
+                    (Some(old), Some(new)) => old.plus == new.plus && self.id(old.family, new.family),
+                    (Some(_), None) => false,
+                };
+                let rooms = match (old.room, new.room) {
+                    (None, _) => true,
+                    (Some(old), Some(new)) => old.fixed == new.fixed && self.id(old.id, new.id),
+                    (Some(_), None) => false,
+                };
+                new.range.is_within(&old.range) && links && rooms
+            }
+        }
+    }
+
+    fn address(&mut self, old: &Address, new: &Address) -> bool {
+        let regions = match (old.to, new.to) {
+            (Region::Record { reference: a, bytes: x }, Region::Record { reference: b, bytes: y }) => {
+                x == y && self.id(a, b)
+            }
+            (a, b) => a == b,
+        };
+        let vars = match self.mode {
+            Mode::Same => old.var == new.var,
+            Mode::Settled | Mode::Within => new.var.is_within(&old.var),
+        };
+        let checked = match self.mode {
+            Mode::Same => old.checked == new.checked,
+            Mode::Settled | Mode::Within => old.checked <= new.checked,
+        };
+        regions && vars && checked && (old.fixed, old.nullable) == (new.fixed, new.nullable) && self.id(old.id, new.id)
+    }
+
+    fn slot(&mut self, old: &Slot, new: &Slot) -> bool {
+        if self.mode == Mode::Same {
+            return old.bytes == new.bytes && (old.whole().is_none() || self.value(&old.value, &new.value));
+        }
+        if let (Some((a, x)), Some((b, y))) = (old.whole(), new.whole())
+            && x == y
+        {
+            if !self.value(&a, &b) {
+                return false;
+            }
+        } else if old.address() {
+            return false;
+        } else if let Some((Value::Number(number), _)) = old.whole()
+            && (self.mode == Mode::Within || self.origins.matters(number.origin))
+        {
+            return false;
+        }
+        let pairs = old.bytes.iter().zip(&new.bytes);
+        // Bytes of an address are no bytes of a number.
+        if new.address() && !old.address() {
+            return false;
+        }
+        pairs.into_iter().all(|(old, new)| *old != Byte::Zero || *new == Byte::Zero)
+    }
+}
