@@ -4,7 +4,7 @@ use crate::op::{AluOp, AtomicOp, Cond, EndOp, Size};
 
 /// 64-bit arithmetic. Division by zero gives 0, the remainder by zero is the dividend, shifts take the low six bits.
 #[inline]
-pub(super) fn alu64(op: AluOp, a: u64, b: u64) -> u64 {
+pub(crate) fn alu64(op: AluOp, a: u64, b: u64) -> u64 {
     match op {
         AluOp::Add => a.wrapping_add(b),
         AluOp::Sub => a.wrapping_sub(b),
@@ -27,7 +27,7 @@ pub(super) fn alu64(op: AluOp, a: u64, b: u64) -> u64 {
 
 /// 32-bit arithmetic, as [`alu64`] on the low halves; shifts take the low five bits.
 #[inline]
-pub(super) fn alu32(op: AluOp, a: u32, b: u32) -> u32 {
+pub(crate) fn alu32(op: AluOp, a: u32, b: u32) -> u32 {
     match op {
         AluOp::Add => a.wrapping_add(b),
         AluOp::Sub => a.wrapping_sub(b),
@@ -50,7 +50,7 @@ pub(super) fn alu32(op: AluOp, a: u32, b: u32) -> u32 {
 
 /// Whether a 64-bit comparison holds.
 #[inline]
-pub(super) fn holds64(cond: Cond, a: u64, b: u64) -> bool {
+pub(crate) fn holds64(cond: Cond, a: u64, b: u64) -> bool {
     let (sa, sb) = (a as i64, b as i64);
     match cond {
         Cond::Eq => a == b,
@@ -69,13 +69,13 @@ pub(super) fn holds64(cond: Cond, a: u64, b: u64) -> bool {
 
 /// Whether a comparison of the low halves holds: extended by their sign, they compare the same way, signed and not.
 #[inline]
-pub(super) fn holds32(cond: Cond, a: u32, b: u32) -> bool {
+pub(crate) fn holds32(cond: Cond, a: u32, b: u32) -> bool {
     holds64(cond, a as i32 as u64, b as i32 as u64)
 }
 
 /// The low `size` bytes, extended by their sign to 64 bits.
 #[inline]
-pub(super) fn sign_extend(size: Size, value: u64) -> u64 {
+pub(crate) fn sign_extend(size: Size, value: u64) -> u64 {
     match size {
         Size::B => value as i8 as u64,
         Size::H => value as i16 as u64,
@@ -86,7 +86,7 @@ pub(super) fn sign_extend(size: Size, value: u64) -> u64 {
 
 /// The low `size` bytes, extended by zeros.
 #[inline]
-pub(super) fn zero_extend(size: Size, value: u64) -> u64 {
+pub(crate) fn zero_extend(size: Size, value: u64) -> u64 {
     match size {
         Size::B => u64::from(value as u8),
         Size::H => u64::from(value as u16),
@@ -97,7 +97,7 @@ pub(super) fn zero_extend(size: Size, value: u64) -> u64 {
 
 /// Byte order, on the little-endian machine that Flowloom's eBPF is compiled for: `le` only cuts.
 #[inline]
-pub(super) fn byte_order(op: EndOp, size: Size, value: u64) -> u64 {
+pub(crate) fn byte_order(op: EndOp, size: Size, value: u64) -> u64 {
     match (op, size) {
         (EndOp::Le, _) | (_, Size::B) => zero_extend(size, value),
         (_, Size::H) => u64::from((value as u16).swap_bytes()),

@@ -10,7 +10,7 @@
 //! [`EngineError::Fault`] when it happens: a read of a register or of a byte of the stack that was never written, an access
 //! outside of what an address points to, a write to what is only to be read, too deep calls, too many instructions.
 
-mod alu;
+pub(crate) mod alu;
 mod calls;
 mod check;
 mod fault;

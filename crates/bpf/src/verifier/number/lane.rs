@@ -1,0 +1,187 @@
+//! One width of a register: the whole of it, or its low half, with bits and bounds.
+
+use super::bits::{Bits, ones};
+use crate::op::Width;
+
+/// What is known of the numbers of one width.
+///
+/// # Layout
+/// In 32 bits, unsigned bounds and bits are zero-extended and signed bounds sign-extended, so that both widths compute alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lane {
+    pub(super) bits: Bits,
+    pub(super) umin: u64,
+    pub(super) umax: u64,
+    pub(super) smin: i64,
+    pub(super) smax: i64,
+}
+
+/// The number of bits.
+pub(super) const fn width_bits(width: Width) -> u32 {
+    match width {
+        Width::W32 => 32,
+        Width::W64 => 64,
+    }
+}
+
+/// The low bits of `value` as a signed number.
+pub(super) const fn signed(width: Width, value: u64) -> i64 {
+    match width {
+        Width::W32 => value as i32 as i64,
+        Width::W64 => value as i64,
+    }
+}
+
+/// Integers beyond this are not followed: no interval that says something about 64 bits gets there.
+const LIMIT: i128 = 1 << 126;
+
+impl Lane {
+    /// Any number.
+    pub(super) const fn any(width: Width) -> Lane {
+        let top = (ones(width) >> 1) as i64;
+        Lane { bits: Bits::UNKNOWN.cut(width), umin: 0, umax: ones(width), smin: -top - 1, smax: top }
+    }
+
+    /// This number, of which the low bits count.
+    pub(super) const fn constant(width: Width, value: u64) -> Lane {
+        let (value, sign) = (value & ones(width), signed(width, value));
+        Lane { bits: Bits::constant(value), umin: value, umax: value, smin: sign, smax: sign }
+    }
+
+    /// Any number with these bits.
+    pub(super) const fn of_bits(width: Width, bits: Bits) -> Lane {
+        Lane { bits: bits.cut(width), ..Lane::any(width) }
+    }
+
+    /// The number, if there is only one.
+    pub(super) const fn as_constant(&self) -> Option<u64> {
+        if self.umin == self.umax { Some(self.umin) } else { None }
+    }
+
+    /// The number as two intervals of integers, unsigned and signed: a member is in each of them, modulo the width.
+    pub(super) const fn views(&self) -> [(i128, i128); 2] {
+        [self.unsigned(), self.signed()]
+    }
+
+    /// The unsigned bounds.
+    pub(super) const fn unsigned(&self) -> (i128, i128) {
+        (self.umin as i128, self.umax as i128)
+    }
+
+    /// The signed bounds.
+    pub(super) const fn signed(&self) -> (i128, i128) {
+        (self.smin as i128, self.smax as i128)
+    }
+
+    /// Keeps the numbers that are an integer from `lo` to `hi`, modulo the width.
+    ///
+    /// An interval says something of the unsigned bounds if it does not go over a multiple of 2^width, and of the signed
+    /// ones if it does not go over one half of it: this is where overflow is noticed, for every operation.
+    pub(super) const fn keep(&mut self, width: Width, lo: i128, hi: i128) {
+        if lo < -LIMIT || hi > LIMIT {
+            return;
+        }
+        let bits = width_bits(width);
+        if lo >> bits == hi >> bits {
+            self.keep_unsigned(lo as u64 & ones(width), hi as u64 & ones(width));
+        }
+        let half = 1 << (bits - 1);
+        if (lo + half) >> bits == (hi + half) >> bits {
+            self.keep_signed(signed(width, lo as u64), signed(width, hi as u64));
+        }
+    }
+
+    /// Keeps the numbers from `lo` to `hi`.
+    pub(super) const fn keep_unsigned(&mut self, lo: u64, hi: u64) {
+        if lo > self.umin {
+            self.umin = lo;
+        }
+        if hi < self.umax {
+            self.umax = hi;
+        }
+    }
+
+    /// Keeps the signed numbers from `lo` to `hi`.
+    pub(super) const fn keep_signed(&mut self, lo: i64, hi: i64) {
+        if lo > self.smin {
+            self.smin = lo;
+        }
+        if hi < self.smax {
+            self.smax = hi;
+        }
+    }
+
+    /// Keeps the numbers with these bits.
+    pub(super) const fn keep_bits(&mut self, bits: Bits) -> bool {
+        match self.bits.meet(bits) {
+            Some(met) => {
+                self.bits = met;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// What both say.
+    pub(super) const fn meet(mut self, other: &Lane) -> Option<Lane> {
+        self.keep_unsigned(other.umin, other.umax);
+        self.keep_signed(other.smin, other.smax);
+        if self.keep_bits(other.bits) { Some(self) } else { None }
+    }
+
+    /// What holds for the members of either.
+    pub(super) fn join(&self, other: &Lane) -> Lane {
+        Lane {
+            bits: self.bits.join(other.bits),
+            umin: self.umin.min(other.umin),
+            umax: self.umax.max(other.umax),
+            smin: self.smin.min(other.smin),
+            smax: self.smax.max(other.smax),
+        }
+    }
+
+    /// Whether every member of this is one of `other`.
+    pub(super) const fn is_within(&self, other: &Lane) -> bool {
+        self.umin >= other.umin
+            && self.umax <= other.umax
+            && self.smin >= other.smin
+            && self.smax <= other.smax
+            && self.bits.is_within(other.bits)
+    }
+
+    /// Carries over between bits and bounds what each knows; `None` if there is no member.
+    ///
+    /// The members are taken apart by their sign: in each part, unsigned and signed order agree, so its bounds are the
+    /// tighter of both, moved to the nearest numbers that have the known bits. Together they give all four bounds.
+    pub(super) fn sharpen(mut self, width: Width) -> Option<Lane> {
+        if self.umin > self.umax || self.smin > self.smax {
+            return None;
+        }
+        self.bits = self.bits.meet(Bits::from_range(self.umin, self.umax))?;
+        let positive = match self.smax >= 0 {
+            true => self.part(self.smin.max(0) as u64, self.smax as u64),
+            false => None,
+        };
+        let negative = match self.smin < 0 {
+            true => self.part(self.smin as u64 & ones(width), self.smax.min(-1) as u64 & ones(width)),
+            false => None,
+        };
+        let (first, last) = match (positive, negative) {
+            (None, None) => return None,
+            (Some(only), None) | (None, Some(only)) => (only, only),
+            (Some(positive), Some(negative)) => (positive, negative),
+        };
+        (self.umin, self.umax) = (first.0, last.1);
+        (self.smin, self.smax) = (signed(width, last.0), signed(width, first.1));
+        let common = Bits::from_range(first.0, first.1).join(Bits::from_range(last.0, last.1));
+        self.bits = self.bits.meet(common)?;
+        Some(self)
+    }
+
+    /// The first and the last member from `lo` to `hi`, which have the same sign.
+    fn part(&self, lo: u64, hi: u64) -> Option<(u64, u64)> {
+        let lo = self.bits.at_least(lo.max(self.umin))?;
+        let hi = self.bits.at_most(hi.min(self.umax))?;
+        (lo <= hi).then_some((lo, hi))
+    }
+}

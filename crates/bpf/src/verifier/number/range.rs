@@ -1,0 +1,294 @@
+//! What a register may hold.
+//!
+//! # Settling
+//!
+//! Bits, bounds of the whole register and bounds of its low half each say something about the same number. [`settle`] lets
+//! each sharpen the others:
+//!
+//! ```text
+//!   bits 0..0xx00   0 ≤ u64      s32 ≤ 10          before
+//!   bits 0..0xx00   0 ≤ u64 ≤ 8  0 ≤ u32, s32 ≤ 8  after
+//! ```
+//!
+//! 1. In one width: bits, unsigned and signed bounds ([`Lane::sharpen`]).
+//! 2. From the whole to its low half: the low bits, and the bounds where the interval stays within one high half.
+//! 3. From the low half to the whole: the bits, and each bound moves to the next number whose low half is allowed.
+//!
+//! Every step only takes numbers away that one of the parts excludes, and the more a part says the more it takes, so the
+//! order does not matter and the result is a fixed point. It is reached after two or three rounds; after [`ROUNDS`] it stops
+//! all the same, which costs precision at most.
+
+use super::bits::Bits;
+use super::lane::{Lane, width_bits};
+use crate::op::{Size, Width};
+
+/// What a register may hold: a set of 64-bit numbers, given by known bits and bounds.
+///
+/// `Display` is for messages: `5`, `0..=63`, `-4..=12`, `any`, `0..=60, multiple of 4`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Range {
+    bits: Bits,
+    umin: u64,
+    umax: u64,
+    smin: i64,
+    smax: i64,
+    umin32: u32,
+    umax32: u32,
+    smin32: i32,
+    smax32: i32,
+}
+
+/// How often the parts of a number are let sharpen each other.
+const ROUNDS: usize = 8;
+
+/// Brings both widths to terms; `None` if they have no number in common.
+pub(super) fn settle(mut wide: Lane, mut low: Lane) -> Option<Range> {
+    for _ in 0..ROUNDS {
+        let before = (wide, low);
+        wide = wide.sharpen(Width::W64)?;
+        if let Some(value) = wide.as_constant() {
+            let exact = Lane::constant(Width::W32, value);
+            let met = exact.meet(&low)?;
+            return (met == exact).then(|| Range::constant(value));
+        }
+        if !low.keep_bits(wide.bits.cut(Width::W32)) {
+            return None;
+        }
+        for (lo, hi) in wide.views() {
+            low.keep(Width::W32, lo, hi);
+        }
+        low = low.sharpen(Width::W32)?;
+        let high_unknown = u64::MAX << width_bits(Width::W32);
+        if !wide.keep_bits(Bits::new(low.bits.value(), low.bits.mask() | high_unknown)) {
+            return None;
+        }
+        for (lo, hi) in [(low.umin as u32, low.umax as u32), (low.smin as u32, low.smax as u32)] {
+            let span = hi.wrapping_sub(lo);
+            let (up, down) = (steps_up(wide.umin as u32, lo, span), steps_down(wide.umax as u32, lo, span));
+            wide.keep_unsigned(wide.umin.checked_add(up)?, wide.umax.checked_sub(down)?);
+            let (up, down) = (steps_up(wide.smin as u32, lo, span), steps_down(wide.smax as u32, lo, span));
+            wide.keep_signed(wide.smin.checked_add_unsigned(up)?, wide.smax.checked_sub_unsigned(down)?);
+        }
+        if (wide, low) == before {
+            break;
+        }
+    }
+    if wide.umin > wide.umax || wide.smin > wide.smax {
+        return None;
+    }
+    Some(Range {
+        bits: wide.bits,
+        umin: wide.umin,
+        umax: wide.umax,
+        smin: wide.smin,
+        smax: wide.smax,
+        umin32: low.umin as u32,
+        umax32: low.umax as u32,
+        smin32: low.smin as i32,
+        smax32: low.smax as i32,
+    })
+}
+
+/// How far it is from `from` up to the next of the numbers from `lo` to `lo + span`, modulo 2^32.
+const fn steps_up(from: u32, lo: u32, span: u32) -> u64 {
+    if from.wrapping_sub(lo) <= span { 0 } else { lo.wrapping_sub(from) as u64 }
+}
+
+/// How far it is from `from` down to the next of them.
+const fn steps_down(from: u32, lo: u32, span: u32) -> u64 {
+    if from.wrapping_sub(lo) <= span { 0 } else { from.wrapping_sub(lo.wrapping_add(span)) as u64 }
+}
+
+impl Range {
+    /// Anything.
+    pub(crate) const ANY: Range = Range {
+        bits: Bits::UNKNOWN,
+        umin: 0,
+        umax: u64::MAX,
+        smin: i64::MIN,
+        smax: i64::MAX,
+        umin32: 0,
+        umax32: u32::MAX,
+        smin32: i32::MIN,
+        smax32: i32::MAX,
+    };
+
+    /// This number.
+    pub(crate) const fn constant(value: u64) -> Range {
+        Range {
+            bits: Bits::constant(value),
+            umin: value,
+            umax: value,
+            smin: value as i64,
+            smax: value as i64,
+            umin32: value as u32,
+            umax32: value as u32,
+            smin32: value as i32,
+            smax32: value as i32,
+        }
+    }
+
+    /// The numbers between these two, unsigned, both included.
+    pub(crate) fn unsigned(one: u64, other: u64) -> Range {
+        let mut wide = Lane::any(Width::W64);
+        wide.keep_unsigned(one.min(other), one.max(other));
+        settle(wide, Lane::any(Width::W32)).unwrap_or(Range::ANY)
+    }
+
+    /// The numbers between these two, signed, both included.
+    pub(crate) fn signed(one: i64, other: i64) -> Range {
+        let mut wide = Lane::any(Width::W64);
+        wide.keep_signed(one.min(other), one.max(other));
+        settle(wide, Lane::any(Width::W32)).unwrap_or(Range::ANY)
+    }
+
+    /// The numbers with these bits.
+    pub(crate) fn of_bits(bits: Bits) -> Range {
+        settle(Lane::of_bits(Width::W64, bits), Lane::any(Width::W32)).unwrap_or(Range::ANY)
+    }
+
+    /// What a load of this many bytes gives.
+    pub(crate) fn of_size(size: Size) -> Range {
+        Range::unsigned(0, u64::MAX >> (64 - 8 * size.bytes()))
+    }
+
+    /// The number, if there is only one.
+    pub(crate) const fn as_constant(&self) -> Option<u64> {
+        if self.umin == self.umax { Some(self.umin) } else { None }
+    }
+
+    /// The known bits.
+    pub(crate) const fn bits(&self) -> Bits {
+        self.bits
+    }
+
+    /// The smallest, unsigned.
+    pub(crate) const fn umin(&self) -> u64 {
+        self.umin
+    }
+
+    /// The largest, unsigned.
+    pub(crate) const fn umax(&self) -> u64 {
+        self.umax
+    }
+
+    /// The smallest, signed.
+    pub(crate) const fn smin(&self) -> i64 {
+        self.smin
+    }
+
+    /// The largest, signed.
+    pub(crate) const fn smax(&self) -> i64 {
+        self.smax
+    }
+
+    /// The smallest low half, unsigned.
+    pub(crate) const fn umin32(&self) -> u32 {
+        self.umin32
+    }
+
+    /// The largest low half, unsigned.
+    pub(crate) const fn umax32(&self) -> u32 {
+        self.umax32
+    }
+
+    /// The smallest low half, signed.
+    pub(crate) const fn smin32(&self) -> i32 {
+        self.smin32
+    }
+
+    /// The largest low half, signed.
+    pub(crate) const fn smax32(&self) -> i32 {
+        self.smax32
+    }
+
+    /// Whether the register can hold this.
+    pub(crate) const fn contains(&self, value: u64) -> bool {
+        Lane::constant(Width::W64, value).is_within(&self.lane(Width::W64))
+            && Lane::constant(Width::W32, value).is_within(&self.lane(Width::W32))
+    }
+
+    /// Whether everything that this says holds for `other` as well: each of its bounds and bits is as tight.
+    pub(crate) const fn is_within(&self, other: &Range) -> bool {
+        self.lane(Width::W64).is_within(&other.lane(Width::W64))
+            && self.lane(Width::W32).is_within(&other.lane(Width::W32))
+    }
+
+    /// What holds for the members of either.
+    pub(crate) fn join(&self, other: &Range) -> Range {
+        let [wide, low] = [Width::W64, Width::W32].map(|width| self.lane(width).join(&other.lane(width)));
+        settle(wide, low).unwrap_or(Range::ANY)
+    }
+
+    /// What both say, `None` if nothing is left.
+    pub(crate) fn meet(&self, other: &Range) -> Option<Range> {
+        let wide = self.lane(Width::W64).meet(&other.lane(Width::W64))?;
+        settle(wide, self.lane(Width::W32).meet(&other.lane(Width::W32))?)
+    }
+
+    /// The low `size` bytes, extended by zeros.
+    pub(crate) fn low(&self, size: Size) -> Range {
+        let mask = match size {
+            Size::Dw => return *self,
+            Size::W => return Range::zero_extended(self.lane(Width::W32)).unwrap_or(Range::ANY),
+            Size::H => u64::from(u16::MAX),
+            Size::B => u64::from(u8::MAX),
+        };
+        super::arithmetic::alu(crate::op::AluOp::And, Width::W32, self, &Range::constant(mask))
+    }
+
+    /// The low `from` bytes, extended by their sign to `width`, by zeros from there.
+    pub(crate) fn sign_extended(&self, from: Size, width: Width) -> Range {
+        let bits = 8 * from.bytes() as u32;
+        let full = match from {
+            Size::Dw => *self,
+            Size::B | Size::H | Size::W => {
+                let up = 64 - bits;
+                let known = self.bits.shift_left(Width::W64, up).shift_right_signed(Width::W64, up);
+                let mut wide = Lane::of_bits(Width::W64, known);
+                let half = 1i128 << (bits - 1);
+                wide.keep_signed(-half as i64, (half - 1) as i64);
+                for (lo, hi) in self.lane(Width::W32).views() {
+                    // The interval stays within the numbers of this size around one multiple of 2^bits.
+                    let turn = (lo + half) >> bits;
+                    if turn == (hi + half) >> bits {
+                        wide.keep(Width::W64, lo - (turn << bits), hi - (turn << bits));
+                    }
+                }
+                settle(wide, Lane::any(Width::W32)).unwrap_or(Range::ANY)
+            }
+        };
+        match width {
+            Width::W64 => full,
+            Width::W32 => full.low(Size::W),
+        }
+    }
+
+    /// The whole register or its low half.
+    pub(super) const fn lane(&self, width: Width) -> Lane {
+        match width {
+            Width::W64 => Lane { bits: self.bits, umin: self.umin, umax: self.umax, smin: self.smin, smax: self.smax },
+            Width::W32 => Lane {
+                bits: self.bits.cut(Width::W32),
+                umin: self.umin32 as u64,
+                umax: self.umax32 as u64,
+                smin: self.smin32 as i64,
+                smax: self.smax32 as i64,
+            },
+        }
+    }
+
+    /// A register of which the low half is this and the rest zero.
+    pub(super) fn zero_extended(low: Lane) -> Option<Range> {
+        let (smin, smax) = (low.umin as i64, low.umax as i64);
+        settle(Lane { smin, smax, ..low }, low)
+    }
+
+    /// The same register, now that more is known of the whole or of its low half.
+    pub(super) fn narrowed(&self, width: Width, to: Lane) -> Option<Range> {
+        match width {
+            Width::W64 => settle(to, self.lane(Width::W32)),
+            Width::W32 => settle(self.lane(Width::W64), to),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What shifts make of numbers. The count is the low five or six bits of the second operand.
+
+use std::ops::RangeInclusive;
+
+use super::bits::Bits;
+use super::lane::{Lane, width_bits};
+use crate::op::Width;
+
+/// What the count may be.
+struct Counts {
+    bits: Bits,
+    least: u32,
+    most: u32,
+}
+
+impl Counts {
+    fn of(width: Width, b: &Lane) -> Counts {
+        let limit = u64::from(width_bits(width));
+        let bits = b.bits.and(Bits::constant(limit - 1));
+        // Bounds say something of the count as long as they stay within one turn.
+        let (least, most) = match b.umin / limit == b.umax / limit {
+            true => (b.umin % limit, b.umax % limit),
+            false => (bits.value(), bits.most()),
+        };
+        Counts { bits, least: least as u32, most: most as u32 }
+    }
+
+    fn all(&self) -> RangeInclusive<u32> {
+        self.least..=self.most
+    }
+
+    /// What the bits have in common after any of these shifts.
+    fn join(&self, width: Width, shifted: impl Fn(u32) -> Bits) -> Bits {
+        let counts = self.all().filter(|&count| self.bits.contains(count.into()));
+        counts.map(shifted).reduce(Bits::join).unwrap_or(Bits::UNKNOWN.cut(width))
+    }
+}
+
+/// `a << b`; `low` is the low half of `a`.
+pub(super) fn lsh(width: Width, a: &Lane, b: &Lane, low: &Lane) -> Lane {
+    let counts = Counts::of(width, b);
+    let mut result = Lane::of_bits(width, counts.join(width, |count| a.bits.shift_left(width, count)));
+    let (least, most) = (counts.least, counts.most);
+    // A count of half the width or more leaves nothing of the upper half, so that the lower one has a say; `x <<= 32`
+    // with a shift back is how a compiler extends 32 bits.
+    let halves = if least >= width_bits(width) / 2 && width == Width::W64 { Some(low) } else { None };
+    for lane in [Some(a), halves].into_iter().flatten() {
+        for (lo, hi) in lane.views() {
+            let lo = lo << if lo < 0 { most } else { least };
+            let hi = hi << if hi < 0 { least } else { most };
+            result.keep(width, lo, hi);
+        }
+    }
+    result
+}
+
+/// `a >> b`, zeros coming in.
+pub(super) fn rsh(width: Width, a: &Lane, b: &Lane) -> Lane {
+    let counts = Counts::of(width, b);
+    let mut result = Lane::of_bits(width, counts.join(width, |count| a.bits.shift_right(width, count)));
+    result.keep_unsigned(a.umin >> counts.most, a.umax >> counts.least);
+    result
+}
+
+/// `a >> b`, the sign coming in.
+pub(super) fn arsh(width: Width, a: &Lane, b: &Lane) -> Lane {
+    let counts = Counts::of(width, b);
+    let mut result = Lane::of_bits(width, counts.join(width, |count| a.bits.shift_right_signed(width, count)));
+    let (least, most) = (counts.least, counts.most);
+    let lo = a.smin >> if a.smin < 0 { least } else { most };
+    let hi = a.smax >> if a.smax < 0 { most } else { least };
+    result.keep_signed(lo, hi);
+    result
+}
