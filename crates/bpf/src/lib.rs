@@ -24,7 +24,7 @@ pub mod op;
 mod op_gen;
 mod program;
 mod program_kind;
-mod verifier;
+pub mod verifier;
 
 pub use context::{Aged, ContextLayout, LayoutField, NO_DEADLINE, StateSuccessor, Succession};
 pub use insn::Insn;

@@ -28,6 +28,7 @@ use flowloom_engine::{
 };
 
 use crate::fib;
+use crate::op::Op;
 use crate::program::{LineInfo, Program, Sibling};
 use calls::{Redirect, Run};
 pub use check::{Finding, Flaw, ProgramError};
@@ -370,6 +371,14 @@ impl Datapath for Interpreter {
         self.memory.maps = maps;
         Ok(())
     }
+}
+
+/// The instructions of a program that could run, by slot.
+///
+/// # Errors
+/// Everything that is wrong with the program.
+pub(crate) fn decoded(program: &Program) -> Result<Vec<Option<Op>>, ProgramError> {
+    check::check(program, &Helpers::of_packets())
 }
 
 /// A sibling as a program of its own, on the same maps.

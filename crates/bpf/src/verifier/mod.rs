@@ -1,4 +1,77 @@
-//! What a program may do, found out before it runs.
+//! The verifier: proves a program safe before it runs, and says what it found out on the way.
+//!
+//! ```text
+//!  Program ──check──► code ──walk──► Proof      which memory every access touches, which ways branches go, how loops end
+//!                              └──► Refusal    where, on which path, what was found, what was expected
+//! ```
+//!
+//! Every path is walked with what is known of each register and of each slot of the stack: of numbers their known bits and
+//! ranges ([`number`]), of addresses what they lead to and how far inside. A path ends where nothing new can come of it
+//! ([`within`]). What holds for every value a path may have holds when the program runs.
+//!
+//! Limits: a program that takes more instructions on all its paths than [`Options::limit`] is refused as too long, whether it
+//! is safe or not; so no program takes longer than that, in time or memory.
+//!
+//! # Source
+//! The way of walking is that of the kernel's verifier [Linux Documentation/bpf/verifier.rst]; what is remembered of numbers
+//! that did not matter, and how, is our own (`origin`).
 
-#[allow(dead_code, unused_imports, reason = "the pass that walks a program with these numbers is built on top of them")]
+mod branch;
+mod calls;
+mod marks;
+mod memory;
 mod number;
+mod origin;
+mod proof;
+mod refusal;
+mod rounds;
+mod signature;
+mod stack;
+mod state;
+mod step;
+#[cfg(test)]
+mod tests;
+mod text;
+mod value;
+mod walk;
+mod within;
+
+use crate::interp::{ProgramError, decoded};
+use crate::program::Program;
+pub use proof::{Bytes, Known, Memory, Proof, Touch, Ways};
+pub use refusal::{Refusal, Turn, Unsafe};
+pub use value::MapId;
+
+/// How a program is verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// So many instructions are looked at, on all paths together.
+    pub limit: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        // That of the kernel.
+        Options { limit: 1_000_000 }
+    }
+}
+
+/// Why a program is not verified.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VerifyError {
+    /// It is no program that could run.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// It is not safe on some path, or not seen to be.
+    #[error(transparent)]
+    Refused(Box<Refusal>),
+}
+
+/// Verifies a program.
+///
+/// # Errors
+/// It is no program, or some path of it is not seen to be safe.
+pub fn verify(program: &Program, options: &Options) -> Result<Proof, VerifyError> {
+    let code = decoded(program)?;
+    walk::Walk::new(program, &code, options.limit).run().map_err(VerifyError::Refused)
+}

@@ -79,18 +79,18 @@ impl State {
     }
 
     /// Changes every value, in registers and on stacks, that `wanted` knows.
-    pub(super) fn change(&mut self, wanted: impl Fn(&Value) -> bool, change: impl Fn(&mut Value)) {
+    pub(super) fn change(&mut self, wanted: impl Fn(&Value) -> bool, mut change: impl FnMut(&mut Value)) {
         for frame in &mut self.frames {
-            frame.registers.iter_mut().filter(|value| wanted(value)).for_each(&change);
+            frame.registers.iter_mut().filter(|value| wanted(value)).for_each(&mut change);
             // A stack that nothing is changed on stays shared.
             if frame.stack.any(&wanted) {
-                frame.stack.values_mut().filter(|value| wanted(value)).for_each(&change);
+                frame.stack.values_mut().filter(|value| wanted(value)).for_each(&mut change);
             }
         }
     }
 
     /// Changes every address that `wanted` knows.
-    pub(super) fn change_addresses(&mut self, wanted: impl Fn(&Address) -> bool, change: impl Fn(&mut Address)) {
+    pub(super) fn change_addresses(&mut self, wanted: impl Fn(&Address) -> bool, mut change: impl FnMut(&mut Address)) {
         let is_wanted = |value: &Value| matches!(value, Value::Address(address) if wanted(address));
         self.change(is_wanted, |value| {
             if let Value::Address(address) = value {
@@ -100,7 +100,7 @@ impl State {
     }
 
     /// Changes every number of a family.
-    pub(super) fn change_family(&mut self, family: u32, change: impl Fn(&mut Number)) {
+    pub(super) fn change_family(&mut self, family: u32, mut change: impl FnMut(&mut Number)) {
         let is_wanted =
             |value: &Value| matches!(value, Value::Number(n) if n.link.is_some_and(|link| link.family == family));
         self.change(is_wanted, |value| {

@@ -1,0 +1,247 @@
+//! Branches: which ways they go, and what is known behind each.
+
+use super::number::{Range, compare};
+use super::refusal::Unsafe;
+use super::state::State;
+use super::step::{MAX_PACKET_BYTES, Second};
+use super::value::{Address, Number, Region, Value};
+use super::walk::{Next, Path, Walk};
+use crate::op::{Cond, Operand, Reg, Width};
+
+/// What a way out of a branch makes of the state; whether the way exists.
+type Exists = bool;
+
+impl Walk<'_> {
+    pub(super) fn branch(
+        &mut self,
+        path: &mut Path,
+        width: Width,
+        cond: Cond,
+        dst: Reg,
+        src: Operand,
+        off: i16,
+    ) -> Result<Next, Unsafe> {
+        let at = path.state.at;
+        let target = (at as i64 + 1 + i64::from(off)) as usize;
+        let first = self.read(path, dst)?;
+        let second = self.second(path, src)?;
+        let decided = self.decided(width, cond, dst, &first, &second);
+        let ways = &mut self.proof.insns[at].ways;
+        ways.jumps |= decided != Some(false);
+        ways.falls |= decided != Some(true);
+        match decided {
+            Some(holds) => {
+                self.turn(path, at, holds);
+                let mut state = path.state.clone();
+                // What holds is known anyway, but for the numbers that it was known from.
+                self.learn(&mut state, width, cond, holds, dst, &first, &second);
+                path.state = state;
+                Ok(Next::At(if holds { target } else { at + 1 }))
+            }
+            None => {
+                let mut taken = path.state.clone();
+                let jumps = self.learn(&mut taken, width, cond, true, dst, &first, &second);
+                let falls = self.learn(&mut path.state, width, cond, false, dst, &first, &second);
+                if jumps && falls {
+                    taken.at = target;
+                    self.fork(path, taken, at, true)?;
+                    self.turn(path, at, false);
+                    return Ok(Next::At(at + 1));
+                }
+                // One way cannot be: that was found out from these numbers.
+                for value in [first, second.value] {
+                    if let Value::Number(number) = value {
+                        self.origins.mark(number.origin);
+                    }
+                }
+                self.turn(path, at, jumps);
+                if jumps {
+                    path.state = taken;
+                    return Ok(Next::At(target));
+                }
+                Ok(if falls { Next::At(at + 1) } else { Next::End })
+            }
+        }
+    }
+
+    /// Whether the branch always goes one way here.
+    fn decided(&mut self, width: Width, cond: Cond, dst: Reg, first: &Value, second: &Second) -> Option<bool> {
+        match (first, &second.value) {
+            (Value::Number(_), Value::Number(_)) if second.register == Some(dst) => match cond {
+                Cond::Eq | Cond::Ge | Cond::Le | Cond::Sge | Cond::Sle => Some(true),
+                Cond::Ne | Cond::Gt | Cond::Lt | Cond::Sgt | Cond::Slt => Some(false),
+                Cond::Set => None,
+            },
+            (Value::Number(a), Value::Number(b)) => {
+                let decided = compare::decide(cond, width, &a.range, &b.range)?;
+                self.origins.mark(a.origin);
+                self.origins.mark(b.origin);
+                Some(decided)
+            }
+            (Value::Address(address), Value::Number(number)) | (Value::Number(number), Value::Address(address))
+                if width == Width::W64 && number.range.as_constant() == Some(0) && !address.nullable =>
+            {
+                self.origins.mark(number.origin);
+                match cond {
+                    Cond::Eq => Some(false),
+                    Cond::Ne => Some(true),
+                    _ => None,
+                }
+            }
+            (Value::Address(a), Value::Address(b)) if width == Width::W64 => checked_before(cond, a, b),
+            _ => None,
+        }
+    }
+
+    /// What is known where the condition holds, or does not; `false` where that cannot be.
+    fn learn(
+        &mut self,
+        state: &mut State,
+        width: Width,
+        cond: Cond,
+        holds: bool,
+        dst: Reg,
+        first: &Value,
+        second: &Second,
+    ) -> Exists {
+        match (first, &second.value) {
+            (Value::Number(_), Value::Number(_)) if second.register == Some(dst) => true,
+            (Value::Number(a), Value::Number(b)) => {
+                let Some((left, right)) = compare::refine(cond, width, holds, &a.range, &b.range) else { return false };
+                self.learn_number(state, dst, a, left, b)
+                    && second.register.is_none_or(|register| self.learn_number(state, register, b, right, a))
+            }
+            (Value::Address(address), Value::Number(number)) | (Value::Number(number), Value::Address(address))
+                if width == Width::W64 && address.nullable && number.range.as_constant() == Some(0) =>
+            {
+                let is_null = match cond {
+                    Cond::Eq => holds,
+                    Cond::Ne => !holds,
+                    _ => return true,
+                };
+                self.learn_null(state, address, is_null);
+                true
+            }
+            (Value::Address(a), Value::Address(b)) if width == Width::W64 => {
+                if let Some((address, bytes)) = checked(cond, holds, a, b) {
+                    let same = |other: &Address| other.to == address.to && other.id == address.id && !other.nullable;
+                    state.change_addresses(same, |other| other.checked = other.checked.max(bytes));
+                }
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// A register holds a number that is known better now, and so are all of its family.
+    fn learn_number(
+        &mut self,
+        state: &mut State,
+        register: Reg,
+        before: &Number,
+        range: Range,
+        other: &Number,
+    ) -> Exists {
+        if range == before.range {
+            return true;
+        }
+        let origin = self.origins.made_from(before.origin, Some(other.origin));
+        let mut after = Number { range, origin, ..*before };
+        let origins = &mut self.origins;
+        let mut exists = true;
+        if let Some(link) = before.link {
+            state.change_family(link.family, |number| {
+                let plus = number.link.map_or(0, |other| i64::from(other.plus) - i64::from(link.plus));
+                let moved = super::number::arithmetic::alu(
+                    crate::op::AluOp::Add,
+                    Width::W64,
+                    &range,
+                    &Range::constant(plus as u64),
+                );
+                match number.range.meet(&moved) {
+                    Some(known) if known != number.range => {
+                        number.range = known;
+                        number.origin = origins.made_from(number.origin, Some(origin));
+                    }
+                    Some(_) => {}
+                    None => exists = false,
+                }
+            });
+        }
+        if range.as_constant().is_some() {
+            after.link = None;
+        }
+        state.frame_mut().registers[usize::from(register.number())] = Value::Number(after);
+        if let Some(room) = after.room {
+            let bytes = room.fixed.saturating_add(range.smin().max(0));
+            if range.smin() >= 0 && (0..=MAX_PACKET_BYTES as i64).contains(&bytes) {
+                let same = |address: &Address| address.to == Region::Packet && address.id == room.id;
+                state.change_addresses(same, |address| address.checked = address.checked.max(bytes as u32));
+            }
+        }
+        exists
+    }
+
+    /// An address is null, or is not, and so are all that come from the same call.
+    fn learn_null(&mut self, state: &mut State, address: &Address, is_null: bool) {
+        let id = address.id;
+        if !is_null {
+            state.change_addresses(|other| other.id == id && other.nullable, |other| other.nullable = false);
+            return;
+        }
+        let is_same = |value: &Value| matches!(value, Value::Address(other) if other.id == id && other.nullable);
+        let origins = &mut self.origins;
+        state.change(is_same, |value| *value = Value::Number(Number::new(Range::constant(0), origins.fresh())));
+        state.held.retain(|held| held.reference != id);
+    }
+}
+
+/// An address in the packet and the end that it is compared with, the condition as if the address came first.
+fn against_end(cond: Cond, a: &Address, b: &Address) -> Option<(Cond, Address)> {
+    let is_end = |address: &Address, end: &Address| match address.to {
+        Region::Packet => end.to == Region::PacketEnd,
+        // The metadata ends where the packet begins.
+        Region::Metadata => end.to == Region::Packet && end.id == 0 && end.offset() == Some(0),
+        _ => false,
+    };
+    let turned = match cond {
+        Cond::Gt => Cond::Lt,
+        Cond::Lt => Cond::Gt,
+        Cond::Ge => Cond::Le,
+        Cond::Le => Cond::Ge,
+        other => other,
+    };
+    let (cond, address) = match (is_end(a, b), is_end(b, a)) {
+        (true, _) => (cond, *a),
+        (_, true) => (turned, *b),
+        _ => return None,
+    };
+    let most = address.fixed.checked_add(address.var.smax())?;
+    let is_sane = address.fixed >= 0 && address.var.smin() >= 0 && most <= MAX_PACKET_BYTES as i64;
+    is_sane.then_some((cond, address))
+}
+
+/// What a comparison with the end shows: so many bytes are there.
+fn checked(cond: Cond, holds: bool, a: &Address, b: &Address) -> Option<(Address, u32)> {
+    let (cond, address) = against_end(cond, a, b)?;
+    let more = match (cond, holds) {
+        (Cond::Gt, false) | (Cond::Le, true) | (Cond::Eq, true) | (Cond::Ne, false) => 0,
+        (Cond::Ge, false) | (Cond::Lt, true) => 1,
+        _ => return None,
+    };
+    let bytes = u32::try_from(address.fixed + more).ok()?;
+    Some((address, bytes.min(MAX_PACKET_BYTES as u32)))
+}
+
+/// Whether an earlier comparison has shown what this one asks.
+fn checked_before(cond: Cond, a: &Address, b: &Address) -> Option<bool> {
+    let (cond, address) = against_end(cond, a, b)?;
+    let known = i64::from(address.checked);
+    match cond {
+        Cond::Gt if address.fixed <= known => Some(false),
+        Cond::Le if address.fixed <= known => Some(true),
+        Cond::Ge if address.fixed < known => Some(false),
+        Cond::Lt if address.fixed < known => Some(true),
+        _ => None,
+    }
+}

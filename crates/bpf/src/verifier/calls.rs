@@ -1,0 +1,348 @@
+//! Calls of helpers: whether the arguments are what they want, and what they leave.
+
+use super::number::Range;
+use super::proof::Touch;
+use super::refusal::Unsafe;
+use super::signature::{self, Gives, Want};
+use super::stack::Byte;
+use super::state::{Held, Locked};
+use super::text;
+use super::value::{Address, MapId, Number, Region, Value};
+use super::walk::{Next, Path, Walk};
+use crate::helpers;
+use crate::insn::helper;
+use crate::op::Reg;
+use crate::program::MapDef;
+
+/// The longest that a helper is given [Linux BPF_MAX_VAR_SIZ].
+const MAX_LENGTH: u64 = 1 << 29;
+
+/// One call while its arguments are looked at.
+struct Site {
+    helper: &'static str,
+    /// Whether keys, values and bytes may come out of the packet.
+    packet: bool,
+    /// The map that was given.
+    map: Option<MapId>,
+    /// The address that the next argument is the length of, with its number and whether it is filled.
+    memory: Option<(usize, Value, bool)>,
+    /// What is filled, once all is known to be well.
+    filled: Vec<(Address, usize)>,
+    /// The record that is given away.
+    released: Option<u32>,
+    /// The length of the record that comes back.
+    length: u32,
+    /// The function that is called.
+    callback: Option<usize>,
+}
+
+impl Walk<'_> {
+    pub(super) fn call(&mut self, path: &mut Path, number: i32) -> Result<Next, Unsafe> {
+        let at = path.state.at;
+        // The check before refuses helpers that are not known.
+        let (Some(signature), Some(info)) = (signature::of(number), helpers::by_number(number)) else {
+            return Ok(Next::End);
+        };
+        if let Some(locked) = path.state.locked.filter(|_| number != helper::SPIN_UNLOCK) {
+            return Err(Unsafe::Locked { what: info.name.to_owned(), taken: locked.insn });
+        }
+        let mut site = Site {
+            helper: info.name,
+            packet: signature.packet,
+            map: None,
+            memory: None,
+            filled: Vec::new(),
+            released: None,
+            length: 0,
+            callback: None,
+        };
+        for (argument, want) in (1..).zip(signature.wants) {
+            let register = Reg::new(argument as u8).ok_or(Unsafe::Depth { limit: 5 })?;
+            let value = self.read(path, register)?;
+            self.argument(path, &mut site, argument, *want, value)?;
+        }
+        if let Some(map) = site.map {
+            self.proof.insns[at].maps.insert(map);
+        }
+        match number {
+            helper::LOOP | helper::FOR_EACH_MAP_ELEM => {
+                let Some(callback) = site.callback else { return Ok(Next::End) };
+                return self.rounds_begin(path, callback, site.map.filter(|_| number != helper::LOOP));
+            }
+            helper::TAIL_CALL => {
+                if let Some(held) = path.state.held.first() {
+                    return Err(Unsafe::NotGivenBack { what: "a record", taken: held.insn });
+                }
+            }
+            helper::SPIN_LOCK | helper::SPIN_UNLOCK => self.lock(path, number == helper::SPIN_LOCK)?,
+            _ => {}
+        }
+        for (address, len) in &site.filled {
+            self.filled(path, address, *len);
+        }
+        if let Some(reference) = site.released {
+            self.released(path, reference);
+        }
+        if signature.moves {
+            self.moved_packet(path, at);
+        }
+        let given = self.given(path, signature.gives, &site);
+        self.spoil(path);
+        path.set(Reg::R0, given);
+        Ok(Next::At(at + 1))
+    }
+
+    fn argument(
+        &mut self,
+        path: &mut Path,
+        site: &mut Site,
+        argument: usize,
+        want: Want,
+        value: Value,
+    ) -> Result<(), Unsafe> {
+        let refuse = |walk: &Self, expected: &str| Unsafe::Argument {
+            helper: site.helper,
+            argument,
+            found: text::value(walk.program, &value),
+            expected: expected.to_owned(),
+        };
+        match want {
+            Want::Anything | Want::ForCallback => {}
+            Want::Number => {
+                if value.number().is_none() {
+                    // What an address is as a number differs from target to target.
+                    let at = path.state.at;
+                    self.proof.insns[at].leaks = true;
+                }
+            }
+            Want::Context => {
+                let is_context = matches!(value, Value::Address(a) if a.to == Region::Context && a.offset() == Some(0));
+                if !is_context {
+                    return Err(refuse(self, "the context"));
+                }
+            }
+            Want::Map(fits, expected) => {
+                let map = match value {
+                    Value::Address(Address { to: Region::Map(map), nullable: false, .. }) => Some(map),
+                    _ => None,
+                };
+                let kind = map.and_then(|map| text::def(self.program, map)).map(|def| def.kind);
+                if !kind.is_some_and(fits) {
+                    return Err(refuse(self, expected));
+                }
+                site.map = map;
+            }
+            Want::Key | Want::Value => {
+                let def = site.map.and_then(|map| text::def(self.program, map));
+                let is_key = matches!(want, Want::Key);
+                let bytes = |def: &MapDef| if is_key { def.key_bytes } else { def.value_bytes } as usize;
+                let len = def.map_or(0, bytes);
+                let expected = if is_key { "the address of a key" } else { "the address of a value" };
+                self.bytes(path, site, argument, &value, len, false, expected)?;
+            }
+            Want::Fixed { bytes, fills } => {
+                let expected = if fills { "the address of a number to fill" } else { "the address of a number" };
+                self.bytes(path, site, argument, &value, bytes, fills, expected)?;
+            }
+            Want::Sized { fills } => site.memory = Some((argument, value, fills)),
+            Want::Length { zero } => {
+                let Some((of, memory, fills)) = site.memory.take() else { return Ok(()) };
+                let Value::Number(number) = value else { return Err(refuse(self, "a length")) };
+                self.origins.mark(number.origin);
+                let most = number.range.umax();
+                if most >= MAX_LENGTH {
+                    return Err(refuse(self, "a length with a bound"));
+                }
+                if !zero && number.range.umin() == 0 {
+                    return Err(refuse(self, "a length of at least 1"));
+                }
+                let is_null = memory.number().is_some_and(|number| number.range.as_constant() == Some(0));
+                if most == 0 || is_null && zero && number.range.as_constant() == Some(0) {
+                    return Ok(());
+                }
+                self.bytes(path, site, of, &memory, most as usize, fills, "the address of as many bytes")?;
+            }
+            Want::ConstantLength => {
+                let constant = value.number().and_then(|number| number.range.as_constant());
+                let length = constant.and_then(|length| u32::try_from(length).ok()).filter(|length| *length < 1 << 30);
+                site.length = length.ok_or_else(|| refuse(self, "a constant, below 2^30"))?;
+                if let Value::Number(number) = value {
+                    self.origins.mark(number.origin);
+                }
+            }
+            Want::Record => match value {
+                Value::Address(Address { to: Region::Record { reference, .. }, nullable: false, .. })
+                    if value.address().and_then(|address| address.offset()) == Some(0) =>
+                {
+                    site.released = Some(reference);
+                }
+                _ => return Err(refuse(self, "the start of a reserved record")),
+            },
+            Want::Lock => {
+                if self.lock_of(&value).is_none() {
+                    return Err(refuse(self, "the `struct bpf_spin_lock` of a map's value"));
+                }
+            }
+            Want::Callback => match value {
+                Value::Address(Address { to: Region::Function { slot }, .. }) => site.callback = Some(slot as usize),
+                _ => return Err(refuse(self, "the address of a function of the program")),
+            },
+            Want::Text => {
+                let is_text = value.address().is_some_and(|address| self.is_text(&address));
+                if !is_text {
+                    return Err(refuse(self, "a zero-ended text in data that nobody writes"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// So many bytes that a helper reads or fills.
+    #[allow(clippy::too_many_arguments, reason = "one call of a helper has so many sides")]
+    fn bytes(
+        &mut self,
+        path: &mut Path,
+        site: &mut Site,
+        argument: usize,
+        value: &Value,
+        len: usize,
+        fills: bool,
+        expected: &str,
+    ) -> Result<(), Unsafe> {
+        let refuse = |walk: &Self, expected: String| Unsafe::Argument {
+            helper: site.helper,
+            argument,
+            found: text::value(walk.program, value),
+            expected,
+        };
+        let Value::Address(address) = value else { return Err(refuse(self, expected.to_owned())) };
+        let is_packet = matches!(address.to, Region::Packet | Region::Metadata);
+        if is_packet && !site.packet {
+            return Err(refuse(self, "memory besides the packet: copy it to the stack first".to_owned()));
+        }
+        if matches!(address.to, Region::Context) {
+            return Err(refuse(self, expected.to_owned()));
+        }
+        let touch = if fills { Touch::WRITE } else { Touch::READ };
+        let (first, last) = self.reach(path, address, 0, len, touch).map_err(|what| match what {
+            Unsafe::Access { expected, .. } => refuse(self, format!("{len} bytes there: {expected}")),
+            other => other,
+        })?;
+        if let Region::Stack { frame } = address.to {
+            let frame = usize::from(frame);
+            if fills {
+                site.filled.push((*address, len));
+            } else {
+                self.used_stack(path, frame, first, (last - first) as usize + len);
+                self.read_by_helper(path, frame, first, (last - first) as usize + len);
+            }
+        }
+        Ok(())
+    }
+
+    /// A helper reads bytes of the stack: what they are may matter to it.
+    fn read_by_helper(&mut self, path: &Path, frame: usize, first: i64, len: usize) {
+        let at = path.state.at;
+        let stack = &path.state.frames[frame].stack;
+        for number in super::stack::touched(first, len) {
+            let slot = stack.slot(number);
+            let start = -8 * (number as i64 + 1);
+            for (at_byte, byte) in (start..).zip(&slot.bytes) {
+                let is_read = at_byte >= first && at_byte < first + len as i64;
+                self.proof.insns[at].reads_unwritten |= is_read && *byte == Byte::Unwritten;
+            }
+            self.proof.insns[at].leaks |= slot.address();
+        }
+    }
+
+    /// Whether an address leads to a text with an end, in data that nobody writes.
+    fn is_text(&self, address: &Address) -> bool {
+        let Region::Value(MapId::Of(map)) = address.to else { return false };
+        let Some(def) = self.program.maps.get(map as usize) else { return false };
+        let is_constant = def.flags & crate::program::BPF_F_RDONLY_PROG != 0;
+        let (Some(initial), Some(offset), true) = (&def.initial, address.offset(), is_constant) else { return false };
+        let rest = usize::try_from(offset).ok().and_then(|offset| initial.get(offset..));
+        rest.is_some_and(|rest| rest.contains(&0))
+    }
+
+    /// The lock at an address: the region of its value and the value itself.
+    fn lock_of(&self, value: &Value) -> Option<(Region, u32)> {
+        let address = value.address().filter(|address| !address.nullable)?;
+        let Region::Value(map) = address.to else { return None };
+        let lock = text::def(self.program, map)?.spin_lock?;
+        (address.offset() == Some(lock.into())).then_some((address.to, address.id))
+    }
+
+    fn lock(&mut self, path: &mut Path, takes: bool) -> Result<(), Unsafe> {
+        let insn = path.state.at;
+        let value = self.read(path, Reg::R1)?;
+        let Some((region, id)) = self.lock_of(&value) else { return Ok(()) };
+        match (takes, path.state.locked) {
+            (true, None) => path.state.locked = Some(Locked { region, id, insn }),
+            (true, Some(_)) => {
+                return Err(Unsafe::Lock { found: "taken while another is held", expected: "one at a time" });
+            }
+            (false, Some(held)) if (held.region, held.id) == (region, id) => path.state.locked = None,
+            (false, Some(_)) => {
+                return Err(Unsafe::Lock { found: "given up that is not the one held", expected: "the one that is held" });
+            }
+            (false, None) => {
+                return Err(Unsafe::Lock { found: "given up, and none is held", expected: "`spin_lock` before" });
+            }
+        }
+        Ok(())
+    }
+
+    /// A record is given away: its addresses lead nowhere now.
+    fn released(&mut self, path: &mut Path, reference: u32) {
+        path.state.held.retain(|held| held.reference != reference);
+        let is_of = |value: &Value| {
+            matches!(value, Value::Address(Address { to: Region::Record { reference: other, .. }, .. }) if *other == reference)
+        };
+        let origins = &mut self.origins;
+        path.state.change(is_of, |value| *value = Value::Number(Number::new(Range::ANY, origins.fresh())));
+    }
+
+    /// The packet has moved: addresses in it lead nowhere now.
+    fn moved_packet(&mut self, path: &mut Path, at: usize) {
+        let is_in_packet = |value: &Value| {
+            matches!(
+                value,
+                Value::Address(Address { to: Region::Packet | Region::Metadata | Region::PacketEnd, .. })
+                    | Value::Number(Number { room: Some(_), .. })
+            )
+        };
+        let origins = &mut self.origins;
+        path.state.change(is_in_packet, |value| match value {
+            Value::Number(number) => number.room = None,
+            _ => {
+                let number = Number::new(Range::ANY, origins.fresh());
+                *value = Value::Number(Number { stale: Some(at as u32), ..number });
+            }
+        });
+    }
+
+    fn given(&mut self, path: &mut Path, gives: Gives, site: &Site) -> Value {
+        let at = path.state.at;
+        match gives {
+            Gives::Nothing => Value::Unwritten,
+            Gives::AnyNumber => self.fresh(Range::ANY),
+            Gives::Number(least, most) => self.fresh(Range::signed(least, most)),
+            Gives::ValueOrNull => {
+                let Some(map) = site.map else { return self.fresh(Range::ANY) };
+                let is_of_maps = text::def(self.program, map).is_some_and(|def| def.kind.is_of_maps());
+                let region = match (is_of_maps, map) {
+                    (true, MapId::Of(outer)) => Region::Map(MapId::In(outer)),
+                    _ => Region::Value(map),
+                };
+                Value::Address(Address { id: self.id(), nullable: true, ..Address::new(region) })
+            }
+            Gives::RecordOrNull => {
+                let reference = self.id();
+                path.state.held.push(Held { reference, insn: at });
+                let region = Region::Record { reference, bytes: site.length };
+                Value::Address(Address { id: reference, nullable: true, ..Address::new(region) })
+            }
+        }
+    }
+}

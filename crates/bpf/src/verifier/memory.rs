@@ -1,0 +1,373 @@
+//! Loads, stores and atomic operations: where they may go, and what they leave.
+
+use super::number::Range;
+use super::proof::{Memory, Touch, alignment};
+use super::refusal::Unsafe;
+use super::stack::{self, Byte, Loaded, SLOT_BYTES};
+use super::marks::Place;
+use super::text;
+use super::value::{Address, MapId, Number, Region, Value};
+use super::walk::{Path, Walk};
+use crate::op::{AtomicOp, Reg, Size, Width};
+use crate::program::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG};
+use crate::program_kind::ProgramKind;
+
+/// Bytes of a frame's stack.
+const STACK_BYTES: i64 = 512;
+/// Length of `struct bpf_spin_lock`.
+const LOCK_BYTES: i64 = 4;
+
+/// What is done with memory, for messages.
+const fn verb(touch: Touch) -> &'static str {
+    match touch {
+        Touch { writes: false, .. } => "read",
+        Touch { reads: false, .. } => "write",
+        Touch { .. } => "change",
+    }
+}
+
+/// What an atomic operation needs to know of an access.
+struct Access<'a> {
+    address: &'a Address,
+    on: i64,
+    len: usize,
+    touch: Touch,
+}
+
+impl Walk<'_> {
+    /// Whether bytes at an address may be touched; the least and the largest offset where they begin.
+    pub(super) fn reach(
+        &mut self,
+        path: &Path,
+        address: &Address,
+        on: i64,
+        len: usize,
+        touch: Touch,
+    ) -> Result<(i64, i64), Unsafe> {
+        let access = Access { address, on, len, touch };
+        if address.nullable {
+            return Err(self.outside(&access, "one that was compared with 0".to_owned()));
+        }
+        let far = "an offset that does not overflow".to_owned();
+        let (first, last) = address.offsets(on).ok_or_else(|| self.outside(&access, far))?;
+        let end = last.saturating_add(len as i64);
+        let memory = match address.to {
+            Region::Stack { frame } => {
+                if first < -STACK_BYTES || end > 0 {
+                    return Err(self.outside(&access, "bytes -512 to -1 of the stack".to_owned()));
+                }
+                Memory::Stack { up: path.depth() as u8 - frame }
+            }
+            Region::Packet | Region::Metadata => {
+                let start = address.fixed.saturating_add(on);
+                let is_known = start >= 0 && address.var.smin() >= 0;
+                if !is_known || start.saturating_add(len as i64) > address.checked.into() {
+                    let is_packet = address.to == Region::Packet;
+                    let end = if is_packet { "data_end" } else { "data" };
+                    let expected = match address.checked {
+                        0 => format!("one that a comparison with `{end}` has shown to be there"),
+                        some => format!("the {some} bytes that a comparison with `{end}` has shown to be there"),
+                    };
+                    return Err(self.outside(&access, expected));
+                }
+                if address.to == Region::Packet { Memory::Packet } else { Memory::Metadata }
+            }
+            Region::Value(map) => {
+                self.value_access(&access, map, (first, end))?;
+                Memory::Value(map)
+            }
+            Region::Key(map) => {
+                let size = text::def(self.program, map).map_or(0, |def| i64::from(def.key_bytes));
+                if touch.writes || first < 0 || end > size {
+                    return Err(self.outside(&access, format!("a read of its {size} bytes")));
+                }
+                Memory::Key(map)
+            }
+            Region::Record { bytes, .. } => {
+                if first < 0 || end > bytes.into() {
+                    return Err(self.outside(&access, format!("one of its {bytes} bytes")));
+                }
+                Memory::Record
+            }
+            Region::Context => Memory::Context,
+            Region::PacketEnd | Region::Map(_) | Region::Function { .. } => {
+                return Err(self.outside(&access, "memory that programs may touch".to_owned()));
+            }
+        };
+        let zeros = address.var.bits();
+        let low = (address.fixed.wrapping_add(on) as u64) | zeros.mask() | zeros.value();
+        let at = path.state.at;
+        self.proof.touch(at, memory, (first, end), alignment(low.trailing_zeros()), touch);
+        Ok((first, last))
+    }
+
+    fn value_access(&self, access: &Access<'_>, map: MapId, (first, end): (i64, i64)) -> Result<(), Unsafe> {
+        let Some(def) = text::def(self.program, map) else {
+            return Err(self.outside(access, "a value of a map that is known".to_owned()));
+        };
+        if first < 0 || end > def.value_bytes.into() {
+            return Err(self.outside(access, format!("one of its {} bytes", def.value_bytes)));
+        }
+        if access.touch.writes && def.flags & BPF_F_RDONLY_PROG != 0 {
+            return Err(self.outside(access, "a read: programs may not write that map".to_owned()));
+        }
+        if access.touch.reads && def.flags & BPF_F_WRONLY_PROG != 0 {
+            return Err(self.outside(access, "a write: programs may not read that map".to_owned()));
+        }
+        if let Some(lock) = def.spin_lock.map(i64::from)
+            && first < lock + LOCK_BYTES
+            && end > lock
+        {
+            return Err(self.outside(access, format!("bytes besides those of its lock, at {lock}")));
+        }
+        Ok(())
+    }
+
+    fn outside(&self, access: &Access<'_>, expected: String) -> Unsafe {
+        let mut address = *access.address;
+        address.fixed = address.fixed.wrapping_add(access.on);
+        let found = text::address(self.program, &address);
+        Unsafe::Access { access: verb(access.touch), bytes: access.len, found, expected }
+    }
+
+    pub(super) fn load(
+        &mut self,
+        path: &Path,
+        base: Reg,
+        address: &Address,
+        off: i64,
+        size: Size,
+        signed: bool,
+    ) -> Result<Value, Unsafe> {
+        let len = size.bytes();
+        if address.to == Region::Context {
+            return self.load_context(path, base, address, off, size, signed);
+        }
+        let (first, last) = self.reach(path, address, off, len, Touch::READ)?;
+        let value = match address.to {
+            Region::Stack { frame } => self.load_stack(path, usize::from(frame), (first, last), len)?,
+            Region::Value(MapId::Of(map)) if first == last => match self.constant(map, first, len) {
+                Some(value) => self.fresh(Range::constant(value)),
+                None => self.fresh(Range::of_size(size)),
+            },
+            _ => self.fresh(Range::of_size(size)),
+        };
+        Ok(match value {
+            Value::Number(number) if signed => {
+                Value::Number(self.made(number.range.sign_extended(size, Width::W64), number.origin, None))
+            }
+            Value::Address(_) if size != Size::Dw => {
+                let at = path.state.at;
+                self.leak(at, Range::of_size(size))
+            }
+            value => value,
+        })
+    }
+
+    /// What lies in data that nobody changes.
+    fn constant(&self, map: u32, offset: i64, len: usize) -> Option<u64> {
+        let def = self.program.maps.get(map as usize)?;
+        let initial = def.initial.as_ref().filter(|_| def.flags & BPF_F_RDONLY_PROG != 0)?;
+        let offset = usize::try_from(offset).ok()?;
+        let bytes = initial.get(offset..offset.checked_add(len)?)?;
+        Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    }
+
+    fn load_context(
+        &mut self,
+        path: &Path,
+        base: Reg,
+        address: &Address,
+        off: i64,
+        size: Size,
+        signed: bool,
+    ) -> Result<Value, Unsafe> {
+        let access = Access { address, on: off, len: size.bytes(), touch: Touch::READ };
+        let fields = "a field of `struct xdp_md`: 4 bytes at 0, 4, 8, 12 or 16";
+        let Some(at) = address.offset().and_then(|at| at.checked_add(off)) else {
+            return Err(self.outside(&access, fields.to_owned()));
+        };
+        let is_field = size == Size::W && !signed;
+        let is_behind_devmap = self.program.kind == ProgramKind::XdpDevmap;
+        let value = match at {
+            0 | 4 | 8 | 12 | 16 if !is_field => None,
+            0 => Some(Value::Address(Address::new(Region::Packet))),
+            4 => Some(Value::Address(Address::new(Region::PacketEnd))),
+            8 => Some(Value::Address(Address::new(Region::Metadata))),
+            12 | 16 => Some(self.fresh(Range::of_size(Size::W))),
+            20 if is_field && is_behind_devmap => Some(self.fresh(Range::of_size(Size::W))),
+            _ => None,
+        };
+        let value = value.ok_or_else(|| self.outside(&access, fields.to_owned()))?;
+        self.reach(path, address, off, size.bytes(), Touch::READ)?;
+        let _ = base;
+        Ok(value)
+    }
+
+    fn load_stack(
+        &mut self,
+        path: &Path,
+        frame: usize,
+        (first, last): (i64, i64),
+        len: usize,
+    ) -> Result<Value, Unsafe> {
+        let any = if len == SLOT_BYTES { Range::ANY } else { Range::unsigned(0, (1 << (8 * len)) - 1) };
+        if first != last {
+            self.used_stack(path, frame, first, (last - first) as usize + len);
+            let at = path.state.at;
+            self.proof.insns[at].reads_unwritten = true;
+            return Ok(self.fresh(any));
+        }
+        self.used_stack(path, frame, first, len);
+        let at = path.state.at;
+        if stack::touched(first, len).count() > 1 || first.rem_euclid(len as i64) != 0 {
+            return Err(misaligned("read", first, len));
+        }
+        Ok(match path.state.frames[frame].stack.load(first, len) {
+            Loaded::Value(value) => value,
+            Loaded::Low(number) => {
+                let size = size_of(len);
+                Value::Number(self.made(number.range.low(size), number.origin, None))
+            }
+            Loaded::Zero => self.fresh(Range::constant(0)),
+            Loaded::Any { written } => {
+                self.proof.insns[at].reads_unwritten |= !written;
+                self.fresh(any)
+            }
+        })
+    }
+
+    pub(super) fn store(
+        &mut self,
+        path: &mut Path,
+        base: Reg,
+        address: &Address,
+        off: i64,
+        size: Size,
+        value: Value,
+    ) -> Result<(), Unsafe> {
+        let len = size.bytes();
+        if address.to == Region::Context {
+            let access = Access { address, on: off, len, touch: Touch::WRITE };
+            return Err(self.outside(&access, "a read: the context cannot be written".to_owned()));
+        }
+        let (first, last) = self.reach(path, address, off, len, Touch::WRITE)?;
+        let at = path.state.at;
+        let Region::Stack { frame } = address.to else {
+            if matches!(value, Value::Address(_)) {
+                self.proof.insns[at].leaks = true;
+            }
+            return Ok(());
+        };
+        let frame = usize::from(frame);
+        if first != last {
+            if matches!(value, Value::Address(_)) {
+                self.proof.insns[at].leaks = true;
+            }
+            path.state.frames[frame].stack.smear(first, last + len as i64);
+            return Ok(());
+        }
+        if first.rem_euclid(len as i64) != 0 {
+            return Err(misaligned("write", first, len));
+        }
+        if matches!(value, Value::Address(_)) && size != Size::Dw {
+            return Err(Unsafe::Kind {
+                register: base.to_string(),
+                found: format!("where {len} bytes of an address are to be stored"),
+                expected: "addresses to be stored whole, in 8 bytes",
+            });
+        }
+        let stored = match value {
+            Value::Number(number) if size != Size::Dw => {
+                let range = number.range.low(size);
+                let is_whole = range == number.range;
+                Value::Number(if is_whole { number } else { self.made(range, number.origin, None) })
+            }
+            value => value,
+        };
+        path.state.frames[frame].stack.store(first, len, stored);
+        if len == SLOT_BYTES {
+            let number = *stack::touched(first, len).start();
+            path.overwritten(Place::Slot { frame, number });
+        }
+        Ok(())
+    }
+
+    pub(super) fn atomic(
+        &mut self,
+        path: &mut Path,
+        op: AtomicOp,
+        size: Size,
+        base: Reg,
+        off: i64,
+        src: Reg,
+    ) -> Result<(), Unsafe> {
+        let at = path.state.at;
+        let source = self.read(path, src)?;
+        if op == AtomicOp::CmpXchg {
+            self.read(path, Reg::R0)?;
+        }
+        if matches!(source, Value::Address(_)) {
+            self.proof.insns[at].leaks = true;
+        }
+        let value = self.read(path, base)?;
+        let Value::Address(address) = value else {
+            let found = text::value(self.program, &value);
+            return Err(Unsafe::Kind { register: base.to_string(), found, expected: "an address" });
+        };
+        let len = size.bytes();
+        let is_memory = matches!(address.to, Region::Stack { .. } | Region::Value(_) | Region::Record { .. });
+        if !is_memory {
+            let access = Access { address: &address, on: off, len, touch: Touch::BOTH };
+            return Err(self.outside(&access, "the stack, a value of a map or a record".to_owned()));
+        }
+        let (first, last) = self.reach(path, &address, off, len, Touch::BOTH)?;
+        let mut old = self.fresh(Range::of_size(size));
+        if let Region::Stack { frame } = address.to {
+            let frame = usize::from(frame);
+            let loaded = self.load_stack(path, frame, (first, last), len)?;
+            if first == last {
+                path.state.frames[frame].stack.fill(first, len, Byte::Any);
+            } else {
+                path.state.frames[frame].stack.smear(first, last + len as i64);
+            }
+            old = match loaded {
+                Value::Number(number) => Value::Number(Number { link: None, room: None, ..number }),
+                _ => self.leak(at, Range::of_size(size)),
+            };
+        }
+        let fetches = match op {
+            AtomicOp::CmpXchg => Some(Reg::R0),
+            AtomicOp::Xchg => Some(src),
+            AtomicOp::Add { fetch } | AtomicOp::Or { fetch } | AtomicOp::And { fetch } | AtomicOp::Xor { fetch } => {
+                fetch.then_some(src)
+            }
+        };
+        if let Some(register) = fetches {
+            path.set(register, old);
+        }
+        Ok(())
+    }
+
+    /// The bytes that a helper fills.
+    pub(super) fn filled(&mut self, path: &mut Path, address: &Address, len: usize) {
+        let Region::Stack { frame } = address.to else { return };
+        let Some((first, last)) = address.offsets(0) else { return };
+        let stack = &mut path.state.frames[usize::from(frame)].stack;
+        if first == last {
+            stack.fill(first, len, Byte::Any);
+        } else {
+            stack.smear(first, last + len as i64);
+        }
+    }
+}
+
+fn misaligned(access: &'static str, offset: i64, len: usize) -> Unsafe {
+    let found = format!("the stack - {}", offset.unsigned_abs());
+    Unsafe::Access { access, bytes: len, found, expected: format!("a multiple of {len}") }
+}
+
+fn size_of(len: usize) -> Size {
+    Size::ALL.into_iter().find(|size| size.bytes() == len).unwrap_or(Size::Dw)
+}
+

@@ -1,0 +1,144 @@
+//! Callbacks that a helper calls again and again, and loops that only `may_goto` ends.
+//!
+//! How often they go round is not known, so what they change is made wider until a round begins within what an earlier one
+//! began with:
+//!
+//! ```text
+//!   round 1   sum = 0                 kept
+//!   round 2   sum = 0..=255           not within: sum was changed, and did not matter: any
+//!   round 3   sum = any               within: no round is different from here on
+//! ```
+
+use super::marks::Place;
+use super::number::Range;
+use super::refusal::Unsafe;
+use super::state::{REGISTERS, State};
+use super::text;
+use super::value::{Address, MapId, Number, Region, Value};
+use super::walk::{Next, Path, Walk};
+use crate::op::Reg;
+
+/// The most rounds of `loop`.
+const MOST_ROUNDS: u64 = 1 << 23;
+
+impl Walk<'_> {
+    /// `loop`, or `for_each_map_elem` of a map: the callback runs, or there is no more round.
+    pub(super) fn rounds_begin(&mut self, path: &mut Path, callback: usize, map: Option<MapId>) -> Result<Next, Unsafe> {
+        let at = path.state.at;
+        let register = |number: usize| path.state.frame().registers[number];
+        let (count, context) = (register(1), register(3));
+        let mut after = path.clone();
+        self.spoil(&mut after);
+        let rounds = self.fresh(Range::ANY);
+        after.set(Reg::R0, rounds);
+        let mut state = after.state.clone();
+        state.at = at + 1;
+        self.fork(&after, state, at, false)?;
+        self.turn(path, at, true);
+        if self.has_settled(path) {
+            return Ok(Next::End);
+        }
+        let arguments = match map {
+            None => {
+                let most = count.number().map_or(MOST_ROUNDS, |count| count.range.umax().min(MOST_ROUNDS));
+                if let Value::Number(count) = count {
+                    self.origins.mark(count.origin);
+                }
+                if most == 0 {
+                    return Ok(Next::End);
+                }
+                vec![self.fresh(Range::unsigned(0, most - 1)), context]
+            }
+            Some(map) => {
+                let value = Address { id: self.id(), ..Address::new(Region::Value(map)) };
+                let addresses = [Address::new(Region::Map(map)), Address::new(Region::Key(map)), value];
+                addresses.map(Value::Address).into_iter().chain([context]).collect()
+            }
+        };
+        self.enter(path, at, &arguments, true)?;
+        Ok(Next::At(callback))
+    }
+
+    /// A round has ended: the helper begins the next one, or is done.
+    pub(super) fn round_ends(&mut self, path: &mut Path, returned: &Value) -> Result<Next, Unsafe> {
+        if !returned.number().is_some_and(|number| number.range.umax() <= 1) {
+            return Err(Unsafe::Callback { found: text::value(self.program, returned) });
+        }
+        if let Value::Number(number) = returned {
+            self.origins.mark(number.origin);
+        }
+        let call = path.state.frame().call;
+        // The registers of the call's arguments are as they were: nobody but the helper has seen them since.
+        path.state.frames.pop();
+        path.goes_round();
+        Ok(Next::At(call))
+    }
+
+    /// Whether a round that begins now is within an earlier one; what it changed is made wider otherwise.
+    pub(super) fn has_settled(&mut self, path: &mut Path) -> bool {
+        let earlier = self.earlier_rounds(path);
+        if earlier.iter().any(|number| self.begins_within(*number, &path.state)) {
+            // Another round would read and need what the earlier one does, whatever that will have been.
+            self.used_all(path);
+            return true;
+        }
+        if let Some(last) = earlier.last().and_then(|number| self.kept_state(*number)) {
+            self.widen(&last, &mut path.state);
+        }
+        self.keep_round(path);
+        false
+    }
+
+    fn used_all(&mut self, path: &Path) {
+        for (frame, state) in path.state.frames.iter().enumerate() {
+            let slots = 0..state.stack.depth();
+            let places = slots.map(|number| (Place::Slot { frame, number }, state.stack.slot(number).value));
+            let registers = (0..REGISTERS).map(|number| (Place::Register { frame, number }, state.registers[number]));
+            for (place, value) in registers.chain(places) {
+                self.used(path, place);
+                if let Value::Number(number) = value {
+                    self.origins.mark(number.origin);
+                }
+            }
+        }
+    }
+
+    /// Numbers that a round has changed, and that did not matter so far, may be anything.
+    fn widen(&mut self, before: &State, now: &mut State) {
+        let frames = before.frames.iter().zip(&mut now.frames);
+        for (before, now) in frames {
+            for (before, now) in before.registers.iter().zip(&mut now.registers) {
+                self.widen_value(before, now);
+            }
+            let changed: Vec<usize> = (0..now.stack.depth())
+                .filter(|number| match (before.stack.slot(*number).whole(), now.stack.slot(*number).whole()) {
+                    (Some((Value::Number(a), x)), Some((Value::Number(b), y))) => x == y && a.range != b.range,
+                    _ => false,
+                })
+                .collect();
+            for number in changed {
+                let (old, mut new) = (before.stack.slot(number).value, now.stack.slot(number).value);
+                let len = now.stack.slot(number).whole().map_or(8, |(_, len)| len);
+                self.widen_value(&old, &mut new);
+                if let Value::Number(number) = &mut new {
+                    number.range = number.range.meet(&of_len(len)).unwrap_or(of_len(len));
+                }
+                now.stack.store(-8 * (number as i64 + 1), len, new);
+            }
+        }
+    }
+
+    fn widen_value(&mut self, before: &Value, now: &mut Value) {
+        if let (Value::Number(old), Value::Number(new)) = (before, &now)
+            && old.range != new.range
+            && !self.origins.matters(new.origin)
+        {
+            *now = Value::Number(Number::new(Range::ANY, self.origins.fresh()));
+        }
+    }
+}
+
+/// Any number of so many bytes.
+fn of_len(len: usize) -> Range {
+    if len >= 8 { Range::ANY } else { Range::unsigned(0, (1 << (8 * len)) - 1) }
+}

@@ -1,0 +1,223 @@
+//! What helpers want and give, as data.
+
+use crate::insn::helper;
+use crate::map_kind::MapKind;
+
+/// What an argument has to be.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Want {
+    /// A number.
+    Number,
+    /// A number or an address: what `%d` and `%s` print.
+    Anything,
+    /// The context.
+    Context,
+    /// A map of a kind that fits, in words.
+    Map(fn(MapKind) -> bool, &'static str),
+    /// A key of the map, to read.
+    Key,
+    /// A value of the map, to read.
+    Value,
+    /// So many bytes, to read or to fill.
+    Fixed { bytes: usize, fills: bool },
+    /// As many bytes as the next argument says, to read or to fill; null where that may be 0.
+    Sized { fills: bool },
+    /// The length of what the argument before is the address of.
+    Length { zero: bool },
+    /// A length that the program gives as a constant: of the record that comes back.
+    ConstantLength,
+    /// A reserved record, which is given away.
+    Record,
+    /// A lock in a value.
+    Lock,
+    /// A function of the program.
+    Callback,
+    /// What the callback gets: any value.
+    ForCallback,
+    /// A zero-ended constant.
+    Text,
+}
+
+/// What comes back.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Gives {
+    /// A number between these.
+    Number(i64, i64),
+    /// Any number.
+    AnyNumber,
+    /// The address of a value, or null; of a map, out of a map of maps.
+    ValueOrNull,
+    /// The address of a record, or null.
+    RecordOrNull,
+    /// Nothing that can be read.
+    Nothing,
+}
+
+/// A helper.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Signature {
+    pub(super) number: i32,
+    pub(super) wants: &'static [Want],
+    pub(super) gives: Gives,
+    /// It takes keys, values and bytes out of the packet itself.
+    pub(super) packet: bool,
+    /// It moves the packet: addresses in it are worth nothing afterwards.
+    pub(super) moves: bool,
+}
+
+const READ: Want = Want::Sized { fills: false };
+const FILL: Want = Want::Sized { fills: true };
+const SOME: Want = Want::Length { zero: false };
+const ANY: Want = Want::Length { zero: true };
+/// 0, or a negative error number.
+const STATUS: Gives = Gives::Number(-4095, 0);
+
+const fn plain(number: i32, wants: &'static [Want], gives: Gives) -> Signature {
+    Signature { number, wants, gives, packet: false, moves: false }
+}
+
+const fn packets(number: i32, wants: &'static [Want], gives: Gives) -> Signature {
+    Signature { packet: true, ..plain(number, wants, gives) }
+}
+
+const fn moves(number: i32, wants: &'static [Want]) -> Signature {
+    Signature { moves: true, ..plain(number, wants, STATUS) }
+}
+
+const fn looked_up(kind: MapKind) -> bool {
+    matches!(
+        kind,
+        MapKind::Hash
+            | MapKind::Array
+            | MapKind::PerCpuHash
+            | MapKind::PerCpuArray
+            | MapKind::LruHash
+            | MapKind::LruPerCpuHash
+            | MapKind::LpmTrie
+            | MapKind::ArrayOfMaps
+            | MapKind::HashOfMaps
+            | MapKind::Devmap
+            | MapKind::DevmapHash
+    )
+}
+
+fn walked(kind: MapKind) -> bool {
+    kind.has_values() && kind != MapKind::LpmTrie
+}
+
+fn ring(kind: MapKind) -> bool {
+    kind == MapKind::RingBuf
+}
+
+const VALUES: Want = Want::Map(MapKind::has_values, "a map with values");
+const RING: Want = Want::Map(ring, "a ring buffer");
+
+use Want::{Anything, Callback, Context, ForCallback, Key, Number};
+
+/// By number, ascending.
+pub(super) const SIGNATURES: [Signature; 45] = [
+    packets(
+        helper::MAP_LOOKUP_ELEM,
+        &[Want::Map(looked_up, "a map with values, of maps or of devices"), Key],
+        Gives::ValueOrNull,
+    ),
+    packets(helper::MAP_UPDATE_ELEM, &[VALUES, Key, Want::Value, Number], STATUS),
+    packets(helper::MAP_DELETE_ELEM, &[VALUES, Key], STATUS),
+    plain(helper::KTIME_GET_NS, &[], Gives::AnyNumber),
+    plain(helper::TRACE_PRINTK, &[READ, SOME], Gives::AnyNumber),
+    plain(helper::GET_PRANDOM_U32, &[], Gives::AnyNumber),
+    plain(helper::GET_SMP_PROCESSOR_ID, &[], Gives::Number(0, u32::MAX as i64)),
+    plain(
+        helper::TAIL_CALL,
+        &[Context, Want::Map(|kind| matches!(kind, MapKind::ProgArray), "a map of programs"), Number],
+        Gives::Nothing,
+    ),
+    plain(helper::REDIRECT, &[Number, Number], Gives::Number(0, 4)),
+    plain(
+        helper::PERF_EVENT_OUTPUT,
+        &[
+            Context,
+            Want::Map(|kind| matches!(kind, MapKind::PerfEventArray), "a perf event array"),
+            Number,
+            READ,
+            ANY,
+        ],
+        STATUS,
+    ),
+    packets(helper::CSUM_DIFF, &[READ, ANY, READ, ANY, Number], Gives::AnyNumber),
+    plain(helper::GET_NUMA_NODE_ID, &[], Gives::AnyNumber),
+    moves(helper::XDP_ADJUST_HEAD, &[Context, Number]),
+    plain(
+        helper::REDIRECT_MAP,
+        &[Want::Map(MapKind::is_redirect, "a device map or a CPU map"), Number, Number],
+        Gives::Number(0, 4),
+    ),
+    moves(helper::XDP_ADJUST_META, &[Context, Number]),
+    moves(helper::XDP_ADJUST_TAIL, &[Context, Number]),
+    plain(helper::FIB_LOOKUP, &[Context, FILL, SOME, Number], Gives::AnyNumber),
+    plain(helper::SPIN_LOCK, &[Want::Lock], Gives::Nothing),
+    plain(helper::SPIN_UNLOCK, &[Want::Lock], Gives::Nothing),
+    plain(helper::STRTOL, &[READ, SOME, Number, Want::Fixed { bytes: 8, fills: true }], Gives::AnyNumber),
+    plain(helper::STRTOUL, &[READ, SOME, Number, Want::Fixed { bytes: 8, fills: true }], Gives::AnyNumber),
+    plain(helper::PROBE_READ_KERNEL, &[FILL, ANY, Anything], STATUS),
+    plain(helper::PROBE_READ_KERNEL_STR, &[FILL, ANY, Anything], Gives::AnyNumber),
+    plain(helper::JIFFIES64, &[], Gives::AnyNumber),
+    plain(helper::KTIME_GET_BOOT_NS, &[], Gives::AnyNumber),
+    plain(helper::RINGBUF_OUTPUT, &[RING, READ, ANY, Number], STATUS),
+    plain(helper::RINGBUF_RESERVE, &[RING, Want::ConstantLength, Number], Gives::RecordOrNull),
+    plain(helper::RINGBUF_SUBMIT, &[Want::Record, Number], Gives::Nothing),
+    plain(helper::RINGBUF_DISCARD, &[Want::Record, Number], Gives::Nothing),
+    plain(helper::RINGBUF_QUERY, &[RING, Number], Gives::AnyNumber),
+    plain(helper::KTIME_GET_COARSE_NS, &[], Gives::AnyNumber),
+    plain(
+        helper::CHECK_MTU,
+        &[Context, Number, Want::Fixed { bytes: 4, fills: true }, Number, Number],
+        Gives::AnyNumber,
+    ),
+    plain(
+        helper::FOR_EACH_MAP_ELEM,
+        &[Want::Map(walked, "a hash or an array"), Callback, ForCallback, Number],
+        Gives::AnyNumber,
+    ),
+    plain(helper::SNPRINTF, &[FILL, ANY, Want::Text, READ, ANY], Gives::AnyNumber),
+    plain(helper::TRACE_VPRINTK, &[READ, SOME, READ, ANY], Gives::AnyNumber),
+    plain(helper::LOOP, &[Number, Callback, ForCallback, Number], Gives::AnyNumber),
+    plain(helper::STRNCMP, &[READ, SOME, Want::Text], Gives::AnyNumber),
+    plain(helper::XDP_GET_BUFF_LEN, &[Context], Gives::Number(0, u32::MAX as i64)),
+    plain(helper::XDP_LOAD_BYTES, &[Context, Number, FILL, SOME], STATUS),
+    plain(helper::XDP_STORE_BYTES, &[Context, Number, READ, SOME], STATUS),
+    packets(
+        helper::MAP_LOOKUP_PERCPU_ELEM,
+        &[Want::Map(MapKind::is_per_cpu, "a map with a value for each CPU"), Key, Number],
+        Gives::ValueOrNull,
+    ),
+    plain(helper::KTIME_GET_TAI_NS, &[], Gives::AnyNumber),
+    plain(helper::FL_CLONE, &[Context, Number], Gives::Number(0, 0)),
+    packets(helper::FL_EMIT, &[Context, Number, READ, ANY], STATUS),
+    plain(
+        helper::FL_EVICT,
+        &[Want::Map(|kind| matches!(kind, MapKind::Hash), "a hash"), Number, Number],
+        STATUS,
+    ),
+];
+
+/// What a helper wants and gives.
+pub(super) fn of(number: i32) -> Option<&'static Signature> {
+    SIGNATURES.binary_search_by_key(&number, |signature| signature.number).ok().map(|at| &SIGNATURES[at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::helpers::HELPERS;
+
+    #[test]
+    fn every_helper_has_a_signature() {
+        let numbers: Vec<i32> = SIGNATURES.iter().map(|signature| signature.number).collect();
+        assert_eq!(numbers, HELPERS.map(|helper| helper.number));
+        for (signature, helper) in SIGNATURES.iter().zip(HELPERS) {
+            // Printing reads as many registers as the format wants.
+            assert_eq!(signature.wants.len(), helper.args, "{}", helper.name);
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! What one instruction does to what is known.
+
+use super::marks::Place;
+use super::number::{Range, arithmetic};
+use super::refusal::Unsafe;
+use super::state::Frame;
+use super::text;
+use super::value::{Address, Link, MapId, Number, Region, Room, Value};
+use super::walk::{Next, Path, Walk};
+use crate::op::{AluOp, Op, Operand, Reg, Size, Width};
+
+/// Addresses stay nearer to their region than this, so that sums do not overflow [Linux BPF_MAX_VAR_OFF].
+const MAX_OFFSET: i64 = 1 << 29;
+/// The longest packet.
+pub(super) const MAX_PACKET_BYTES: u64 = 0xffff;
+
+/// A second operand: a value, and whether it is a number of the instruction's own.
+#[derive(Clone, Copy)]
+pub(super) struct Second {
+    pub(super) value: Value,
+    pub(super) register: Option<Reg>,
+}
+
+impl Walk<'_> {
+    pub(super) fn step(&mut self, path: &mut Path, op: Op) -> Result<Next, Unsafe> {
+        let at = path.state.at;
+        let next = Next::At(at + op.slots());
+        match op {
+            Op::Alu { width, op: AluOp::Mov, dst, src } => {
+                let value = self.moved(path, width, src)?;
+                path.set(dst, value);
+            }
+            Op::Alu { width, op, dst, src } => {
+                let value = self.computed(path, width, op, dst, src)?;
+                path.set(dst, value);
+            }
+            Op::MovSx { width, from, dst, src } => {
+                let value = match self.read(path, src)? {
+                    Value::Number(number) => {
+                        let range = number.range.sign_extended(from, width);
+                        Value::Number(self.made(range, number.origin, None))
+                    }
+                    _ => self.leak(at, Range::ANY),
+                };
+                path.set(dst, value);
+            }
+            Op::Neg { width, dst } => {
+                let value = match self.read(path, dst)? {
+                    Value::Number(number) => {
+                        Value::Number(self.made(arithmetic::neg(width, &number.range), number.origin, None))
+                    }
+                    _ => self.leak(at, Range::ANY),
+                };
+                path.set(dst, value);
+            }
+            Op::End { op, size, dst } => {
+                let value = match self.read(path, dst)? {
+                    Value::Number(number) => {
+                        let range = arithmetic::byte_order(op, size, &number.range);
+                        Value::Number(self.made(range, number.origin, None))
+                    }
+                    _ => self.leak(at, Range::of_size(size)),
+                };
+                path.set(dst, value);
+            }
+            Op::Load { size, signed, dst, base, off } => {
+                let address = self.address(path, base)?;
+                let value = self.load(path, base, &address, off.into(), size, signed)?;
+                path.set(dst, value);
+            }
+            Op::Store { size, base, off, src } => {
+                let value = self.second(path, src)?.value;
+                let address = self.address(path, base)?;
+                self.store(path, base, &address, off.into(), size, value)?;
+            }
+            Op::Atomic { op, size, base, off, src } => self.atomic(path, op, size, base, off.into(), src)?,
+            Op::LoadImm { dst, value } => {
+                let value = self.fresh(Range::constant(value));
+                path.set(dst, value);
+            }
+            Op::LoadMap { dst, map } => {
+                path.set(dst, Value::Address(Address::new(Region::Map(MapId::Of(map as u32)))));
+            }
+            Op::LoadMapValue { dst, map, off } => {
+                let address = Address::new(Region::Value(MapId::Of(map as u32)));
+                path.set(dst, Value::Address(Address { fixed: off.into(), ..address }));
+            }
+            Op::LoadFunc { dst, distance } => {
+                let slot = (at as i64 + 1 + i64::from(distance)) as u32;
+                path.set(dst, Value::Address(Address::new(Region::Function { slot })));
+            }
+            Op::Jump { off } => return Ok(Next::At((at as i64 + 1 + i64::from(off)) as usize)),
+            Op::JumpLong { distance } => return Ok(Next::At((at as i64 + 1 + i64::from(distance)) as usize)),
+            Op::Branch { width, cond, dst, src, off } => {
+                return self.branch(path, width, cond, dst, src, off);
+            }
+            Op::MayGoto { off } => {
+                let mut other = path.state.clone();
+                other.at = (at as i64 + 1 + i64::from(off)) as usize;
+                self.fork(path, other, at, true)?;
+                self.turn(path, at, false);
+                path.goes_round();
+                path.is_again = false;
+                if self.has_settled(path) {
+                    return Ok(Next::End);
+                }
+            }
+            Op::Call { helper } => return self.call(path, helper),
+            Op::CallLocal { distance } => return self.call_local(path, distance),
+            Op::Exit => return self.exit(path),
+            // The check refuses programs with these.
+            Op::LoadPacket { .. }
+            | Op::LoadVar { .. }
+            | Op::LoadMapIdx { .. }
+            | Op::LoadMapIdxValue { .. }
+            | Op::CallKfunc { .. } => return Ok(Next::End),
+        }
+        Ok(next)
+    }
+
+    /// What a register holds; it has to have been written.
+    pub(super) fn read(&mut self, path: &Path, register: Reg) -> Result<Value, Unsafe> {
+        let number = usize::from(register.number());
+        let value = path.state.frame().registers[number];
+        if matches!(value, Value::Unwritten) {
+            return Err(Unsafe::Unwritten { register: register.to_string() });
+        }
+        self.used(path, Place::Register { frame: path.depth(), number });
+        Ok(value)
+    }
+
+    pub(super) fn second(&mut self, path: &Path, operand: Operand) -> Result<Second, Unsafe> {
+        Ok(match operand {
+            Operand::Reg(register) => Second { value: self.read(path, register)?, register: Some(register) },
+            Operand::Imm(imm) => Second { value: self.fresh(Range::constant(imm as u64)), register: None },
+        })
+    }
+
+    /// A register that has to hold an address of memory.
+    fn address(&mut self, path: &Path, register: Reg) -> Result<Address, Unsafe> {
+        let value = self.read(path, register)?;
+        value.address().ok_or_else(|| Unsafe::Kind {
+            register: register.to_string(),
+            found: text::value(self.program, &value),
+            expected: "an address",
+        })
+    }
+
+    /// An address became a number.
+    pub(super) fn leak(&mut self, at: usize, range: Range) -> Value {
+        self.proof.insns[at].leaks = true;
+        self.fresh(range)
+    }
+
+    /// What `dst = src` gives.
+    fn moved(&mut self, path: &mut Path, width: Width, src: Operand) -> Result<Value, Unsafe> {
+        let second = self.second(path, src)?;
+        let Value::Number(mut number) = second.value else {
+            let at = path.state.at;
+            return Ok(if width == Width::W64 { second.value } else { self.leak(at, Range::of_size(Size::W)) });
+        };
+        let Some(register) = second.register else {
+            // The number is sign-extended, then cut.
+            let range = if width == Width::W64 { number.range } else { number.range.low(Size::W) };
+            return Ok(Value::Number(Number { range, ..number }));
+        };
+        let is_whole = width == Width::W64 || number.range.umax() <= u32::MAX.into();
+        if !is_whole {
+            return Ok(Value::Number(self.made(number.range.low(Size::W), number.origin, None)));
+        }
+        if number.link.is_none() && number.range.as_constant().is_none() {
+            number.link = Some(Link { family: self.id(), plus: 0 });
+            // The register itself is no other one by that.
+            path.state.frame_mut().registers[usize::from(register.number())] = Value::Number(number);
+        }
+        Ok(Value::Number(number))
+    }
+
+    fn computed(&mut self, path: &Path, width: Width, op: AluOp, dst: Reg, src: Operand) -> Result<Value, Unsafe> {
+        let at = path.state.at;
+        let first = self.read(path, dst)?;
+        let second = self.second(path, src)?;
+        let is_sum = matches!(op, AluOp::Add | AluOp::Sub);
+        match (first, second.value) {
+            (Value::Number(a), Value::Number(b)) => {
+                let is_self = second.register == Some(dst);
+                Ok(Value::Number(self.computed_numbers(width, op, &a, &b, is_self)))
+            }
+            (Value::Address(address), Value::Number(number)) if is_sum && width == Width::W64 => {
+                self.moved_by(&address, &number, op == AluOp::Sub).map(Value::Address)
+            }
+            (Value::Number(number), Value::Address(address)) if op == AluOp::Add && width == Width::W64 => {
+                self.moved_by(&address, &number, false).map(Value::Address)
+            }
+            (Value::Address(a), Value::Address(b)) if op == AluOp::Sub && width == Width::W64 => {
+                Ok(self.distance(at, &a, &b))
+            }
+            _ if width == Width::W32 => Ok(self.leak(at, Range::of_size(Size::W))),
+            (Value::Address(address), _) | (_, Value::Address(address)) => Err(Unsafe::Arithmetic {
+                symbol: op.symbol(),
+                found: text::address(self.program, &address),
+                expected: "a number is added to an address, or taken from it",
+            }),
+            _ => Ok(self.leak(at, Range::ANY)),
+        }
+    }
+
+    fn computed_numbers(&mut self, width: Width, op: AluOp, a: &Number, b: &Number, is_self: bool) -> Number {
+        let range = match op {
+            AluOp::Sub | AluOp::Xor if is_self => Range::constant(0),
+            _ => arithmetic::alu(op, width, &a.range, &b.range),
+        };
+        let mut made = self.made(range, a.origin, Some(b.origin));
+        let constant = b.range.as_constant().and_then(|b| i32::try_from(b as i64).ok());
+        let distance = match op {
+            AluOp::Add if width == Width::W64 => constant,
+            AluOp::Sub if width == Width::W64 => constant.and_then(i32::checked_neg),
+            _ => None,
+        };
+        if let Some(distance) = distance.filter(|_| !is_self) {
+            let on = |link: Link| Some(Link { plus: link.plus.checked_add(distance)?, ..link });
+            made.link = a.link.and_then(on);
+            let nearer = |room: Room| Some(Room { fixed: room.fixed.checked_sub(distance.into())?, ..room });
+            made.room = a.room.and_then(nearer);
+        }
+        made
+    }
+
+    /// An address a number further on, or back.
+    fn moved_by(&mut self, address: &Address, number: &Number, back: bool) -> Result<Address, Unsafe> {
+        let symbol = if back { "-=" } else { "+=" };
+        let refuse = |walk: &Self, expected| Unsafe::Arithmetic {
+            symbol,
+            found: text::address(walk.program, address),
+            expected,
+        };
+        if address.nullable {
+            return Err(refuse(self, "an address that was compared with 0"));
+        }
+        if matches!(address.to, Region::Map(_) | Region::Function { .. } | Region::PacketEnd) {
+            return Err(refuse(self, "an address of memory"));
+        }
+        let mut moved = *address;
+        if let Some(constant) = number.range.as_constant() {
+            self.origins.mark(number.origin);
+            let distance = if back { (constant as i64).checked_neg() } else { Some(constant as i64) };
+            let fixed = distance.and_then(|distance| address.fixed.checked_add(distance));
+            moved.fixed = fixed
+                .filter(|fixed| fixed.abs() < MAX_OFFSET)
+                .ok_or_else(|| refuse(self, "an offset of less than 2^29 bytes"))?;
+            return Ok(moved);
+        }
+        self.origins.mark(number.origin);
+        let op = if back { AluOp::Sub } else { AluOp::Add };
+        moved.var = arithmetic::alu(op, Width::W64, &address.var, &number.range);
+        let is_bounded = |range: &Range| range.smin() > -MAX_OFFSET && range.smax() < MAX_OFFSET;
+        if !is_bounded(&number.range) || !is_bounded(&moved.var) {
+            return Err(Unsafe::Arithmetic {
+                symbol,
+                found: format!(
+                    "{} with a number of {}",
+                    text::region(self.program, address.to),
+                    number.range
+                ),
+                expected: "one that is bounded on both sides, by less than 2^29",
+            });
+        }
+        if matches!(address.to, Region::Packet | Region::Metadata) {
+            moved.id = self.id();
+            moved.checked = 0;
+        }
+        Ok(moved)
+    }
+
+    /// How far one address is behind another.
+    fn distance(&mut self, at: usize, a: &Address, b: &Address) -> Value {
+        let is_known = a.to == b.to && a.id == b.id && !a.nullable && !b.nullable;
+        let same_var = a.var.as_constant().is_some() && a.var == b.var;
+        let moved_alike = matches!(a.to, Region::Packet | Region::Metadata);
+        if is_known && (moved_alike || same_var) && !matches!(a.to, Region::Map(_) | Region::Function { .. }) {
+            return self.fresh(Range::constant(a.fixed.wrapping_sub(b.fixed) as u64));
+        }
+        let is_room = a.to == Region::PacketEnd && b.to == Region::Packet;
+        if is_room && b.fixed >= 0 && b.var.smin() >= 0 && b.fixed <= i64::from(b.checked) {
+            let range = Range::unsigned(u64::from(b.checked) - b.fixed as u64, MAX_PACKET_BYTES);
+            let mut number = Number::new(range, self.origins.fresh());
+            number.room = Some(Room { id: b.id, fixed: b.fixed });
+            return Value::Number(number);
+        }
+        let is_within_packet = matches!((a.to, b.to), (Region::PacketEnd | Region::Packet, Region::Packet));
+        if is_within_packet {
+            return self.fresh(Range::ANY);
+        }
+        self.leak(at, Range::ANY)
+    }
+
+    fn call_local(&mut self, path: &mut Path, distance: i32) -> Result<Next, Unsafe> {
+        let at = path.state.at;
+        if let Some(locked) = path.state.locked {
+            return Err(Unsafe::Locked { what: "call".to_owned(), taken: locked.insn });
+        }
+        let slot = (at as i64 + 1 + i64::from(distance)) as usize;
+        let frame = path.depth();
+        // What the function does not read, it does not matter.
+        let arguments: [Value; 5] = std::array::from_fn(|i| path.state.frame().registers[i + 1]);
+        for (number, value) in (1..).zip(arguments) {
+            if !matches!(value, Value::Unwritten) {
+                self.used(path, Place::Register { frame, number });
+            }
+        }
+        self.enter(path, at, &arguments, false)?;
+        Ok(Next::At(slot))
+    }
+
+    /// Begins a function in a frame of its own.
+    pub(super) fn enter(
+        &mut self,
+        path: &mut Path,
+        call: usize,
+        arguments: &[Value],
+        is_callback: bool,
+    ) -> Result<(), Unsafe> {
+        let depth = path.state.frames.len();
+        if depth == super::state::MAX_FRAMES {
+            return Err(Unsafe::Depth { limit: super::state::MAX_FRAMES });
+        }
+        let mut frame = Frame::new(depth, call);
+        frame.is_callback = is_callback;
+        frame.registers[1..=arguments.len()].copy_from_slice(arguments);
+        path.state.frames.push(frame);
+        path.entered();
+        Ok(())
+    }
+
+    fn exit(&mut self, path: &mut Path) -> Result<Next, Unsafe> {
+        let at = path.state.at;
+        let returned = self.read(path, Reg::R0)?;
+        let depth = path.depth();
+        if depth == 0 {
+            if let Some(held) = path.state.held.first() {
+                return Err(Unsafe::NotGivenBack { what: "a record", taken: held.insn });
+            }
+            if let Some(locked) = path.state.locked {
+                return Err(Unsafe::NotGivenBack { what: "a lock", taken: locked.insn });
+            }
+            if matches!(returned, Value::Address(_)) {
+                self.proof.insns[at].leaks = true;
+            }
+            return Ok(Next::End);
+        }
+        if let Value::Address(Address { to: Region::Stack { frame }, .. }) = returned
+            && usize::from(frame) == depth
+        {
+            return Err(Unsafe::ReturnsStack);
+        }
+        if path.state.frame().is_callback {
+            return self.round_ends(path, &returned);
+        }
+        let call = path.state.frame().call;
+        path.state.frames.pop();
+        path.set(Reg::R0, returned);
+        self.spoil(path);
+        Ok(Next::At(call + 1))
+    }
+
+    /// A call leaves nothing in the registers of its arguments.
+    pub(super) fn spoil(&mut self, path: &mut Path) {
+        for register in (1..=5).filter_map(Reg::new) {
+            path.set(register, Value::Unwritten);
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Programs that are safe and programs that are not.

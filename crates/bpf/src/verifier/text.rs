@@ -1,0 +1,71 @@
+//! Values as people read them.
+
+use super::value::{Address, MapId, Region, Value};
+use crate::program::{MapDef, Program};
+
+/// The map that an id names; for one out of a map of maps, what it is like.
+pub(super) fn def(program: &Program, map: MapId) -> Option<&MapDef> {
+    match map {
+        MapId::Of(index) => program.maps.get(index as usize),
+        MapId::In(outer) => program.maps.get(outer as usize)?.inner.as_deref(),
+    }
+}
+
+/// A map as text.
+pub(super) fn map_name(program: &Program, map: MapId) -> String {
+    let name = |index: u32| program.maps.get(index as usize).map_or("?", |map| map.name.as_str());
+    match map {
+        MapId::Of(index) => format!("map `{}`", name(index)),
+        MapId::In(outer) => format!("a map in `{}`", name(outer)),
+    }
+}
+
+/// A region as text.
+pub(super) fn region(program: &Program, region: Region) -> String {
+    match region {
+        Region::Context => "the context".to_owned(),
+        Region::Stack { frame: 0 } => "the stack".to_owned(),
+        Region::Stack { frame } => format!("the stack of frame {frame}"),
+        Region::Packet => "the packet".to_owned(),
+        Region::Metadata => "the metadata".to_owned(),
+        Region::PacketEnd => "the end of the packet".to_owned(),
+        Region::Map(map) => map_name(program, map),
+        Region::Value(map) => format!("a value of {}", map_name(program, map)),
+        Region::Key(map) => format!("a key of {}", map_name(program, map)),
+        Region::Record { bytes, .. } => format!("a reserved record of {bytes} bytes"),
+        Region::Function { slot } => format!("the function at {slot}"),
+    }
+}
+
+/// An address as text.
+pub(super) fn address(program: &Program, address: &Address) -> String {
+    let mut text = region(program, address.to);
+    if address.fixed != 0 {
+        let sign = if address.fixed < 0 { '-' } else { '+' };
+        text += &format!(" {sign} {}", address.fixed.unsigned_abs());
+    }
+    if address.var.as_constant() != Some(0) {
+        text += &format!(" + {}", address.var);
+    }
+    if matches!(address.to, Region::Packet | Region::Metadata) {
+        text += &format!(" (of which {} bytes are known to be there)", address.checked);
+    }
+    if address.nullable {
+        text += ", which may be null";
+    }
+    text
+}
+
+/// A value as text.
+pub(super) fn value(program: &Program, value: &Value) -> String {
+    match value {
+        Value::Unwritten => "nothing".to_owned(),
+        Value::Number(number) => match number.stale {
+            Some(call) => format!(
+                "a number, once an address in the packet: the call at {call} moved the packet, so `data` is to be read again"
+            ),
+            None => format!("a number, {}", number.range),
+        },
+        Value::Address(known) => address(program, known),
+    }
+}

@@ -1,0 +1,526 @@
+//! Walks every path of a program, as far as none says what another has said already.
+//!
+//! ```text
+//!   pending paths ──► one instruction after the other ──► end
+//!        ▲                     │ branch: the other way waits
+//!        └─────────────────────┘ join: within a state that was found safe ──► end
+//! ```
+//!
+//! States are kept where paths meet. A path ends where its state is within one from which all paths have ended well
+//! ([`within`](super::within)); it is refused where it comes back to a state of its own with nothing changed.
+
+use std::collections::HashMap;
+
+use super::marks::{Marks, Place};
+use super::number::Range;
+use super::origin::{Origin, Origins};
+use super::proof::Proof;
+use super::refusal::{Refusal, Turn, Unsafe};
+use super::stack;
+use super::state::State;
+use super::text;
+use super::value::{Number, Value};
+use super::within::{Comparison, Mode};
+use crate::disasm;
+use crate::op::{Op, Reg};
+use crate::program::Program;
+
+/// No checkpoint, no turn.
+const NONE: u32 = u32::MAX;
+/// Paths that may wait.
+const MAX_PENDING: usize = 8192;
+/// So many branches of a path are told.
+const TURNS_TOLD: usize = 16;
+/// States are kept no nearer to each other than this, in instructions and in branches, so that straight code keeps none.
+const APART: (u32, u32) = (8, 2);
+/// A state that was compared in vain so much more often than not is forgotten.
+const PATIENCE: u32 = 3;
+/// States that are kept at one instruction, of those that are not forgotten for lack of use.
+const KEPT: usize = 64;
+
+/// Where a path goes on.
+pub(super) enum Next {
+    At(usize),
+    End,
+}
+
+/// One path that is being walked.
+#[derive(Debug, Clone)]
+pub(super) struct Path {
+    pub(super) state: State,
+    /// The last state of it that was kept.
+    parent: u32,
+    /// What was written since.
+    written: Marks,
+    /// Its last branch.
+    turn: u32,
+    /// How often it has come back to the loops that it is in, by their first instruction.
+    trips: Vec<(usize, u64)>,
+    /// Instructions and branches since a state was kept.
+    since: (u32, u32),
+    /// How many rounds have begun of what the kernel bounds, not the program.
+    rounds: u64,
+    /// It comes to a call again that begins the next round.
+    pub(super) is_again: bool,
+}
+
+/// A state that is kept.
+#[derive(Debug)]
+struct Checkpoint {
+    /// `None` where it was forgotten.
+    state: Option<Box<State>>,
+    parent: u32,
+    /// What the path wrote from the parent to here.
+    written: Marks,
+    /// What is read behind it before it is written.
+    live: Marks,
+    /// Paths and checkpoints behind it that have not ended.
+    open: u32,
+    hits: u32,
+    misses: u32,
+    trips: Vec<(usize, u64)>,
+    rounds: u64,
+    /// A round begins there.
+    is_round: bool,
+}
+
+/// The verification of one program.
+pub(super) struct Walk<'p> {
+    pub(super) program: &'p Program,
+    pub(super) code: &'p [Option<Op>],
+    pub(super) origins: Origins,
+    pub(super) proof: Proof,
+    /// Instructions that several lead to.
+    joins: Vec<bool>,
+    ids: u32,
+    checkpoints: Vec<Checkpoint>,
+    kept: HashMap<usize, Vec<u32>>,
+    pending: Vec<Path>,
+    turns: Vec<(u32, u32)>,
+    limit: u64,
+}
+
+impl<'p> Walk<'p> {
+    pub(super) fn new(program: &'p Program, code: &'p [Option<Op>], limit: u64) -> Walk<'p> {
+        let slots = code.len();
+        let mut proof = Proof::default();
+        proof.insns.resize(slots, super::proof::Known::default());
+        Walk {
+            program,
+            code,
+            origins: Origins::default(),
+            proof,
+            joins: joins(code),
+            ids: 0,
+            checkpoints: Vec::new(),
+            kept: HashMap::new(),
+            pending: Vec::new(),
+            turns: Vec::new(),
+            limit,
+        }
+    }
+
+    /// Walks all paths.
+    pub(super) fn run(mut self) -> Result<Proof, Box<Refusal>> {
+        let first = Path {
+            state: State::first(),
+            parent: NONE,
+            written: Marks::default(),
+            turn: NONE,
+            trips: Vec::new(),
+            since: (0, 0),
+            rounds: 0,
+            is_again: false,
+        };
+        self.pending.push(first);
+        while let Some(mut path) = self.pending.pop() {
+            loop {
+                let at = path.state.at;
+                match self.one(&mut path) {
+                    Ok(Next::At(next)) => {
+                        self.follow(&mut path, at, next);
+                        path.state.at = next;
+                    }
+                    Ok(Next::End) => break,
+                    Err(what) => return Err(Box::new(self.refusal(&path, what))),
+                }
+            }
+            self.close(path.parent);
+        }
+        self.proof.states = self.checkpoints.len();
+        Ok(self.proof)
+    }
+
+    /// Walks one instruction.
+    fn one(&mut self, path: &mut Path) -> Result<Next, Unsafe> {
+        let at = path.state.at;
+        let is_again = std::mem::take(&mut path.is_again);
+        if !is_again && self.joins.get(at).copied().unwrap_or(false) && self.meet(path)? {
+            return Ok(Next::End);
+        }
+        if self.proof.looked_at == self.limit {
+            return Err(Unsafe::TooLong { limit: self.limit });
+        }
+        self.proof.looked_at += 1;
+        path.since.0 += 1;
+        self.proof.insns[at].reached = true;
+        // The check before has seen that every jump leads to an instruction.
+        let Some(op) = self.code.get(at).copied().flatten() else { return Ok(Next::End) };
+        self.step(path, op)
+    }
+
+    /// Counts how often loops are gone round.
+    fn follow(&mut self, path: &mut Path, at: usize, next: usize) {
+        if next <= at && self.joins.get(next).copied().unwrap_or(false) {
+            let trips = match path.trips.iter_mut().find(|(head, _)| *head == next) {
+                Some((_, trips)) => {
+                    *trips += 1;
+                    *trips
+                }
+                None => {
+                    path.trips.push((next, 1));
+                    1
+                }
+            };
+            let most = self.proof.loops.entry(next).or_insert(0);
+            *most = (*most).max(trips);
+        } else if !path.trips.is_empty() {
+            // Who enters a loop from before begins to count anew.
+            path.trips.retain(|(head, _)| *head != next);
+        }
+    }
+
+    /// Another way out of a branch, to be walked later.
+    pub(super) fn fork(&mut self, path: &Path, state: State, insn: usize, taken: bool) -> Result<(), Unsafe> {
+        if self.pending.len() == MAX_PENDING {
+            return Err(Unsafe::TooManyPaths { found: MAX_PENDING + 1, limit: MAX_PENDING });
+        }
+        let mut other = Path { state, ..path.clone() };
+        let next = other.state.at;
+        self.follow(&mut other, insn, next);
+        self.turn(&mut other, insn, taken);
+        if let Some(parent) = self.checkpoints.get_mut(path.parent as usize) {
+            parent.open += 1;
+        }
+        self.pending.push(other);
+        Ok(())
+    }
+
+    /// The path takes one way out of a branch.
+    pub(super) fn turn(&mut self, path: &mut Path, insn: usize, taken: bool) {
+        self.turns.push((path.turn, (insn as u32) << 1 | u32::from(taken)));
+        path.turn = self.turns.len() as u32 - 1;
+        path.since.1 += 1;
+    }
+
+    /// A path from this checkpoint has ended.
+    fn close(&mut self, mut parent: u32) {
+        while let Some(checkpoint) = self.checkpoints.get_mut(parent as usize) {
+            checkpoint.open -= 1;
+            if checkpoint.open > 0 {
+                return;
+            }
+            parent = checkpoint.parent;
+        }
+    }
+
+    /// Where paths meet: whether this one needs no walking any more; keeps its state otherwise.
+    fn meet(&mut self, path: &mut Path) -> Result<bool, Unsafe> {
+        let at = path.state.at;
+        let numbers = self.kept.get(&at).cloned().unwrap_or_default();
+        for number in &numbers {
+            let Some(found) = self.compare(*number, path)? else { continue };
+            if found {
+                self.joined(*number, path);
+                return Ok(true);
+            }
+        }
+        let is_near = path.since.0 < APART.0 || path.since.1 < APART.1;
+        if is_near && path.parent != NONE {
+            return Ok(false);
+        }
+        self.keep(path, false);
+        Ok(false)
+    }
+
+    /// The states that earlier rounds of this path began with at this instruction, the first of them first.
+    pub(super) fn earlier_rounds(&self, path: &Path) -> Vec<u32> {
+        let (mut found, mut parent) = (Vec::new(), path.parent);
+        while let Some(checkpoint) = self.checkpoints.get(parent as usize) {
+            let is_here = checkpoint.state.as_ref().is_some_and(|state| state.at == path.state.at);
+            if checkpoint.is_round && is_here {
+                found.push(parent);
+            }
+            parent = checkpoint.parent;
+        }
+        found.reverse();
+        found
+    }
+
+    /// Whether a state is within a kept one, whatever is read and matters later.
+    pub(super) fn begins_within(&self, number: u32, state: &State) -> bool {
+        let checkpoint = &self.checkpoints[number as usize];
+        let within = |old| Comparison::is_within(&self.origins, Mode::Within, old, &checkpoint.live, state);
+        checkpoint.state.as_ref().is_some_and(|old| within(old))
+    }
+
+    pub(super) fn kept_state(&self, number: u32) -> Option<State> {
+        self.checkpoints[number as usize].state.as_deref().cloned()
+    }
+
+    /// Keeps the state in which a round begins.
+    pub(super) fn keep_round(&mut self, path: &mut Path) {
+        self.keep(path, true);
+    }
+
+    /// Whether the path is within a kept state; `None` where they cannot be compared now.
+    fn compare(&mut self, number: u32, path: &Path) -> Result<Option<bool>, Unsafe> {
+        let checkpoint = &self.checkpoints[number as usize];
+        let Some(old) = &checkpoint.state else { return Ok(None) };
+        if checkpoint.open > 0 {
+            let is_same = Comparison::is_within(&self.origins, Mode::Same, old, &checkpoint.live, &path.state);
+            if is_same && checkpoint.rounds == path.rounds && self.is_ancestor(number, path.parent) {
+                return Err(Unsafe::Endless);
+            }
+            return Ok(None);
+        }
+        let is_within = Comparison::is_within(&self.origins, Mode::Settled, old, &checkpoint.live, &path.state);
+        let checkpoint = &mut self.checkpoints[number as usize];
+        if is_within {
+            checkpoint.hits += 1;
+        } else {
+            checkpoint.misses += 1;
+            if checkpoint.misses > checkpoint.hits * PATIENCE + PATIENCE {
+                checkpoint.state = None;
+                if let Some(kept) = self.kept.get_mut(&path.state.at) {
+                    kept.retain(|other| *other != number);
+                }
+            }
+        }
+        Ok(Some(is_within))
+    }
+
+    fn is_ancestor(&self, number: u32, mut parent: u32) -> bool {
+        while parent != NONE {
+            if parent == number {
+                return true;
+            }
+            parent = self.checkpoints[parent as usize].parent;
+        }
+        false
+    }
+
+    /// The path ends in a kept state: what was read and mattered behind that is read and matters before this too.
+    fn joined(&mut self, number: u32, path: &Path) {
+        let live = self.checkpoints[number as usize].live;
+        let Some(old) = self.checkpoints[number as usize].state.take() else { return };
+        for place in live.places() {
+            self.used(path, place);
+            let pair = match place {
+                Place::Register { frame, number } => (old.frames.get(frame), path.state.frames.get(frame), Some(number)),
+                Place::Slot { frame, .. } => (old.frames.get(frame), path.state.frames.get(frame), None),
+            };
+            let (Some(before), Some(now), register) = pair else { continue };
+            let values = match (register, place) {
+                (Some(register), _) if register < before.registers.len() => {
+                    (before.registers[register], now.registers[register])
+                }
+                (None, Place::Slot { number, .. }) => (before.stack.slot(number).value, now.stack.slot(number).value),
+                _ => continue,
+            };
+            if let (Value::Number(before), Value::Number(now)) = values
+                && self.origins.matters(before.origin)
+            {
+                self.origins.mark(now.origin);
+            }
+        }
+        // The rest of a loop is as long as it was from there.
+        for (head, trips) in &path.trips {
+            let Some(most) = self.proof.loops.get_mut(head) else { continue };
+            let kept = self.checkpoints[number as usize].trips.iter().find(|(kept, _)| kept == head);
+            let before = kept.map_or(0, |(_, trips)| *trips);
+            *most = (*most).max(trips + most.saturating_sub(before));
+        }
+        self.checkpoints[number as usize].state = Some(old);
+    }
+
+    fn keep(&mut self, path: &mut Path, is_round: bool) {
+        drop_single_links(&mut path.state);
+        let number = self.checkpoints.len() as u32;
+        self.checkpoints.push(Checkpoint {
+            state: Some(Box::new(path.state.clone())),
+            parent: path.parent,
+            written: path.written,
+            live: Marks::default(),
+            open: 1,
+            hits: 0,
+            misses: 0,
+            trips: path.trips.clone(),
+            rounds: path.rounds,
+            is_round,
+        });
+        if is_round {
+            // Compared with by its own rounds only; forgotten by nobody.
+            (path.parent, path.written, path.since) = (number, Marks::default(), (0, 0));
+            return;
+        }
+        let kept = self.kept.entry(path.state.at).or_default();
+        kept.push(number);
+        if kept.len() > KEPT {
+            let oldest = kept.remove(0);
+            // It counts the paths behind it still.
+            self.checkpoints[oldest as usize].state = None;
+        }
+        path.parent = number;
+        path.written = Marks::default();
+        path.since = (0, 0);
+    }
+
+    /// A register or slot is read.
+    pub(super) fn used(&mut self, path: &Path, place: Place) {
+        if path.written.has(place) {
+            return;
+        }
+        let mut parent = path.parent;
+        while let Some(checkpoint) = self.checkpoints.get_mut(parent as usize) {
+            if checkpoint.live.has(place) {
+                return;
+            }
+            checkpoint.live.add(place);
+            if checkpoint.written.has(place) {
+                return;
+            }
+            parent = checkpoint.parent;
+        }
+    }
+
+    /// Slots of a frame's stack are read.
+    pub(super) fn used_stack(&mut self, path: &Path, frame: usize, offset: i64, len: usize) {
+        for number in stack::touched(offset, len) {
+            self.used(path, Place::Slot { frame, number });
+        }
+    }
+
+    /// A new name for what values have in common.
+    pub(super) fn id(&mut self) -> u32 {
+        self.ids += 1;
+        self.ids
+    }
+
+    /// A number that comes from nowhere.
+    pub(super) fn fresh(&mut self, range: Range) -> Value {
+        Value::Number(Number::new(range, self.origins.fresh()))
+    }
+
+    /// A number made from others.
+    pub(super) fn made(&mut self, range: Range, one: Origin, other: Option<Origin>) -> Number {
+        Number::new(range, self.origins.made_from(one, other))
+    }
+
+    fn refusal(&self, path: &Path, what: Unsafe) -> Refusal {
+        let at = path.state.at;
+        let (mut path_told, mut turn, mut count) = (Vec::new(), path.turn, 0);
+        while let Some((before, this)) = self.turns.get(turn as usize) {
+            if count < TURNS_TOLD {
+                let insn = (this >> 1) as usize;
+                path_told.push(Turn { insn, taken: this & 1 != 0, line: self.program.line_of(insn).cloned() });
+            }
+            count += 1;
+            turn = *before;
+        }
+        path_told.reverse();
+        let maps = &self.program.maps;
+        let text = self.code.get(at).copied().flatten().map(|op| disasm::Text { op, maps }.to_string());
+        let registers = path.state.frame().registers.iter().enumerate();
+        let told = registers.filter(|(_, value)| !matches!(value, Value::Unwritten));
+        Refusal {
+            program: self.program.name.clone(),
+            section: self.program.section.clone(),
+            insn: at,
+            text: text.unwrap_or_default(),
+            line: self.program.line_of(at).cloned(),
+            what,
+            path: path_told,
+            earlier: count.saturating_sub(TURNS_TOLD),
+            registers: told.map(|(r, value)| (format!("r{r}"), text::value(self.program, value))).collect(),
+        }
+    }
+}
+
+impl Path {
+    pub(super) fn depth(&self) -> usize {
+        self.state.depth()
+    }
+
+    /// The next round begins of what the kernel bounds.
+    pub(super) fn goes_round(&mut self) {
+        self.rounds += 1;
+        self.is_again = true;
+    }
+
+    /// A register of the running function gets a value.
+    pub(super) fn set(&mut self, register: Reg, value: Value) {
+        let number = usize::from(register.number());
+        self.written.add(Place::Register { frame: self.depth(), number });
+        self.state.frame_mut().registers[number] = value;
+    }
+
+    /// A whole slot is written.
+    pub(super) fn overwritten(&mut self, place: Place) {
+        self.written.add(place);
+    }
+
+    /// A function begins in the running frame.
+    pub(super) fn entered(&mut self) {
+        let frame = self.depth();
+        self.written.add_frame(frame);
+    }
+}
+
+/// Instructions where paths meet: what jumps lead to, and what lies behind calls.
+fn joins(code: &[Option<Op>]) -> Vec<bool> {
+    let mut joins = vec![false; code.len()];
+    for (at, op) in code.iter().enumerate() {
+        let Some(op) = op else { continue };
+        let is_call = matches!(op, Op::Call { .. } | Op::CallLocal { .. });
+        let target = op.distance().map(|distance| at as i64 + 1 + distance);
+        let marked = target.into_iter().chain(is_call.then_some(at as i64 + 1));
+        for target in marked {
+            if let Some(join) = usize::try_from(target).ok().and_then(|target| joins.get_mut(target)) {
+                *join = true;
+            }
+        }
+    }
+    joins
+}
+
+/// A family of one has no one to tell what is learnt of it.
+fn drop_single_links(state: &mut State) {
+    let mut families: HashMap<u32, u32> = HashMap::new();
+    let mut count = |value: &Value| {
+        if let Value::Number(Number { link: Some(link), .. }) = value {
+            *families.entry(link.family).or_default() += 1;
+        }
+        false
+    };
+    for frame in &state.frames {
+        frame.registers.iter().for_each(|value| drop(count(value)));
+        for number in 0..frame.stack.depth() {
+            if let Some((value, _)) = frame.stack.slot(number).whole() {
+                count(&value);
+            }
+        }
+    }
+    if families.values().all(|count| *count > 1) {
+        return;
+    }
+    let is_single = |value: &Value| match value {
+        Value::Number(Number { link: Some(link), .. }) => families.get(&link.family).is_some_and(|count| *count < 2),
+        _ => false,
+    };
+    state.change(is_single, |value| {
+        if let Value::Number(number) = value {
+            number.link = None;
+        }
+    });
+}
