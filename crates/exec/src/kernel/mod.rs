@@ -104,7 +104,7 @@ impl KernelEngine {
         };
         let mut record = None;
         if let Some(index) = rewritten.record_map {
-            drop(created.load_other(program)?);
+            created.judge(program)?;
             let memory = created.raw[index].memory(0, rewritten.plan.record_bytes(), true);
             record = Some(memory.map_err(|e| fails("reach the run record", e))?);
         }

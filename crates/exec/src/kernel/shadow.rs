@@ -48,7 +48,7 @@ impl Inside {
                 let sibling = sibling_program(&self.program, sibling);
                 let rewritten =
                     rewrite_with(&sibling, &self.plan).map_err(|source| rewriting_failed(&sibling, source))?;
-                drop(self.created.load_other(&sibling)?);
+                self.created.judge(&sibling)?;
                 Ok(place.insert(self.created.load_other(&rewritten)?))
             }
         }

@@ -15,6 +15,7 @@ use crate::rewrite::RewriteError;
 use crate::testcode::*;
 
 mod events;
+mod fetches;
 mod maps;
 mod shadows;
 

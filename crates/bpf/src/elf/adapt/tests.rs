@@ -54,7 +54,7 @@ struct nobody { int x; } CORE;
 "#;
 
 fn types(source: &str, test: &str) -> Option<Vec<u8>> {
-    let (_scratch, bytes) = compiled_as(test, source)?;
+    let bytes = compiled_as(test, source)?;
     let mut budget = crate::elf::container::Budget::new();
     let container = crate::elf::container::Container::parse(&bytes, &mut budget).unwrap();
     let (_, section) = container.named(names::BTF).unwrap().unwrap();
@@ -64,7 +64,7 @@ fn types(source: &str, test: &str) -> Option<Vec<u8>> {
 fn adapted(test: &str, body: &str) -> Option<Object> {
     let kernel = Arc::new(KernelTypeIndex::parse(&types(KERNEL, test)?).unwrap());
     let source = format!("#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n{HEAD}{body}");
-    let (_scratch, bytes) = compiled_as(test, &source)?;
+    let bytes = compiled_as(test, &source)?;
     Some(read_with(&bytes, "adapted.o", &|| Ok(Arc::clone(&kernel))).unwrap_or_else(|e| panic!("{e}")))
 }
 
@@ -135,7 +135,7 @@ fn without_a_kernel_the_reason_is_what_is_lacking() {
     let test = "without_a_kernel_the_reason_is_what_is_lacking";
     let body = "SEC(\"xdp\") long f(struct thing *t) { return t->narrow; }\nSEC(\"xdp\") int g(void *c) { return 2; }";
     let source = format!("#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n{HEAD}{body}");
-    let Some((_scratch, bytes)) = compiled_as(test, &source) else { return };
+    let Some(bytes) = compiled_as(test, &source) else { return };
     let object = read_with(&bytes, "x.o", &|| Err("no kernel here".to_owned())).unwrap();
     let lacks: Vec<String> = object.programs[0].lacks.iter().map(|lack| lack.want.to_string()).collect();
     assert_eq!(lacks, ["adaptation to the types of the kernel: offset of `thing.narrow`: no kernel here"]);
@@ -166,7 +166,7 @@ SEC("xdp") int f(struct xdp_md *ctx) {
     return eth->h_proto == 8 && ip->protocol == 6 && ip->daddr ? 2 : 0;
 }
 "#;
-    let Some((_scratch, bytes)) = compiled_as(test, source) else { return };
+    let Some(bytes) = compiled_as(test, source) else { return };
     let object = read_with(&bytes, "x.o", &|| Ok(Arc::clone(&kernel))).unwrap();
     let program = &object.programs[0];
     assert_eq!((program.lacks.len(), program.adapted), (0, 5));
@@ -198,7 +198,7 @@ fn damaged_objects_and_kernels_do_not_panic() {
         |(name, body, _): &(&str, &str, &str)| format!("SEC(\"xdp\") long {name}(struct thing *t) {{ {body} }}\n");
     let source: String = CASES.iter().map(program).collect();
     let source = format!("#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n{HEAD}{MACROS}{source}");
-    let (Some((_scratch, bytes)), Some(kernel)) = (compiled_as(test, &source), types(KERNEL, test)) else { return };
+    let (Some(bytes), Some(kernel)) = (compiled_as(test, &source), types(KERNEL, test)) else { return };
     let whole = Arc::new(KernelTypeIndex::parse(&kernel).unwrap());
     let reached = Cell::new(0);
     let outcomes = torture_with(&bytes, 100, 3000, &mut rng, &|bytes| {

@@ -1,6 +1,8 @@
 //! Maps that redirect: what the state says, not what devices there are.
 
-use flowloom_bpf::MapKind;
+use std::sync::Arc;
+
+use flowloom_bpf::{Interpreter, MapKind, ProgramKind};
 use flowloom_engine::{Port, Ports};
 
 use super::maps::{OUT, START, assembled, def, entries, packet, run, state};
@@ -156,4 +158,18 @@ fn a_redirect_through_a_hash_is_the_last_that_counts() {
     engine.restore(&state("to", &[(&[1, 0, 0, 0], &[3, 0, 0, 0])])).expect("fits");
     assert_eq!(run(&mut engine, &packet(1), 1).outputs[0].port, Port(3));
     assert_eq!(run(&mut engine, &packet(2), 1), Outcome::gone(Verdict::Aborted));
+}
+
+/// Test runs take no programs behind devmaps, and plain ones may not ask for the port that they leave by.
+#[test]
+fn programs_behind_devmaps_find_no_port_to_leave_by() {
+    if skipped("programs_behind_devmaps_find_no_port_to_leave_by") {
+        return;
+    }
+    let mut program = assembled("r0 = *(u32 *)(r1 + 20)\nr0 += 1\nexit", Vec::new());
+    program.kind = ProgramKind::XdpDevmap;
+    let mut interp = Interpreter::new(Arc::new(program.clone())).expect("runs");
+    let outcome = run(&mut loaded(&program), &packet(1), 4);
+    assert_eq!(outcome.verdict, Verdict::Drop);
+    assert_eq!(run(&mut interp, &packet(1), 4), outcome);
 }
