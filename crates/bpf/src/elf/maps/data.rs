@@ -1,6 +1,6 @@
 //! Data sections: maps with one entry, whose contents the object brings.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::special::Finder;
 use super::{MAX_MAPS, Maps, ObjectMap, Variables, want_of_field};
@@ -57,15 +57,31 @@ impl Maps {
             let def = data(section.name.to_owned(), flags, initial);
             self.all.push(ObjectMap { def, wants, ..ObjectMap::default() });
         }
-        self.read_settings(btf, variables)
+        self.read_settings(container, btf, variables, budget)
     }
 
     /// Room for the settings of the kernel that may be missing: zeros, which stand for all that are.
-    fn read_settings(&mut self, btf: Option<&Btf>, variables: &Variables<'_>) -> Result<(), ReadFault> {
+    fn read_settings(
+        &mut self,
+        container: &Container<'_>,
+        btf: Option<&Btf>,
+        variables: &Variables<'_>,
+        budget: &mut Budget,
+    ) -> Result<(), ReadFault> {
         let (Some(btf), Some(vars)) = (btf, variables.get(names::KCONFIG.as_bytes())) else { return Ok(()) };
+        let weak = container.symbols.iter().filter(|symbol| symbol.weak && symbol.place == Place::Extern);
+        let weak: HashSet<&str> = weak.map(|symbol| symbol.name).collect();
         let mut bytes = 8;
         for var in *vars {
             bytes = bytes.max(btf.size_bytes(var.var)?);
+            let Some(Type::Var { name, .. }) = btf.get(var.var) else { continue };
+            let name = btf.name(*name)?;
+            if weak.contains(name) {
+                let note =
+                    format!("`{name}`, a setting of the kernel, is taken to be 0: no engine asks the machine for it");
+                budget.charge("settings", note.len() as u64)?;
+                self.notes.push(note);
+            }
         }
         if bytes > MAX_SETTING {
             let (map, what) = (names::KCONFIG.to_owned(), "size of a setting".to_owned());

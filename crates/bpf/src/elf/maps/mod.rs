@@ -58,7 +58,7 @@ pub(super) struct ObjectMap {
 #[derive(Default)]
 pub(super) struct Maps {
     pub(super) all: Vec<ObjectMap>,
-    /// What the definitions ask of the loader alone.
+    /// What the object asks of the loader alone, and what stands for what only a machine knows.
     pub(super) notes: Vec<String>,
     /// By section and offset for definitions.
     definitions: HashMap<(usize, u64), usize>,
