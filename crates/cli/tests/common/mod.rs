@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use flowloom_exec::KernelEngine;
-use flowloom_testkit::skip;
+use flowloom_testkit::{Clang, skip};
 use flowloom_trace::{CaptureReader, CaptureWriter, CapturedPacket, traces_from_env};
 use serde_json::Value;
 
@@ -85,16 +85,7 @@ pub fn kernel(test: &str) -> bool {
 
 /// Whether programs in C can be compiled; says why not.
 pub fn clang(test: &str) -> bool {
-    let is_there = |command: &str| Command::new(command).arg("--version").output().is_ok();
-    let reason = if !["clang", "clang-14", "clang-16", "clang-19"].iter().any(|command| is_there(command)) {
-        "`clang` is not installed"
-    } else if !Path::new("/usr/include/bpf/bpf_helpers.h").exists() {
-        "the headers of libbpf are not installed"
-    } else {
-        return true;
-    };
-    skip(test, reason);
-    false
+    Clang::find(test).is_some()
 }
 
 /// What a tool printed on stdout; `None`, and a line that says so, where it is not installed.

@@ -17,7 +17,7 @@ use flowloom_bpf::{BPF_F_RDONLY_PROG, Insn, MapDef, MapKind, Member, Program, Pr
 
 use super::verifier;
 use crate::error::ExecError;
-use crate::sys::program::{self, RawProgram, Refusal};
+use crate::sys::program::{self, Purpose, RawProgram, Refusal};
 use crate::sys::{RawMap, cpu};
 
 /// XDP programs have this section in objects, whatever theirs was.
@@ -128,7 +128,16 @@ impl Maps {
     /// It calls a helper that no kernel has; the verifier refuses it, in which case the error names the source line and
     /// carries the log; or the system has no room or no right for it.
     pub(crate) fn load(&self, program: &Program) -> Result<RawProgram, ExecError> {
-        self.load_typed(program, &self.types, self.btf.as_fd())
+        self.load_typed(program, &self.types, self.btf.as_fd(), ProgramKind::Xdp)
+    }
+
+    /// Asks the verifier for its opinion of a program on the same maps, as what it is.
+    ///
+    /// # Errors
+    /// As for [`Maps::load`].
+    pub(crate) fn judge(&self, program: &Program) -> Result<(), ExecError> {
+        let (types, btf) = typed(program)?;
+        self.load_typed(program, &types, btf.as_fd(), program.kind).map(drop)
     }
 
     /// Loads another program on the same maps.
@@ -137,7 +146,7 @@ impl Maps {
     /// As for [`Maps::load`].
     pub(crate) fn load_other(&self, program: &Program) -> Result<RawProgram, ExecError> {
         let (types, btf) = typed(program)?;
-        self.load_typed(program, &types, btf.as_fd())
+        self.load_typed(program, &types, btf.as_fd(), ProgramKind::Xdp)
     }
 
     /// Loads another program on the same maps without a word about its functions and lines: what is wrong with its
@@ -145,7 +154,7 @@ impl Maps {
     #[cfg(test)]
     pub(crate) fn load_untyped(&self, program: &Program) -> Result<RawProgram, ExecError> {
         let types = KernelTypes { functions: Vec::new(), lines: Vec::new(), ..self.types.clone() };
-        self.load_typed(program, &types, self.btf.as_fd())
+        self.load_typed(program, &types, self.btf.as_fd(), ProgramKind::Xdp)
     }
 
     fn load_typed(
@@ -153,12 +162,13 @@ impl Maps {
         program: &Program,
         types: &KernelTypes,
         btf: std::os::fd::BorrowedFd<'_>,
+        kind: ProgramKind,
     ) -> Result<RawProgram, ExecError> {
         let insns = self.with_descriptors(program)?;
         // A question mark asks loaders not to load the program unless they are told to.
         let section = program.section.strip_prefix('?').unwrap_or(&program.section);
-        let frags = section.starts_with(FRAGS);
-        program::load(&program.name, &program.license, &insns, types, btf, frags).map_err(|Refusal { error, log }| {
+        let purpose = Purpose { kind, frags: section.starts_with(FRAGS) };
+        program::load(&program.name, &program.license, &insns, types, btf, purpose).map_err(|Refusal { error, log }| {
             if log.is_empty() {
                 return fails(program, "load the program")(error);
             }

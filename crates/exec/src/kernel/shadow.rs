@@ -48,8 +48,15 @@ impl Inside {
                 let sibling = sibling_program(&self.program, sibling);
                 let rewritten =
                     rewrite_with(&sibling, &self.plan).map_err(|source| rewriting_failed(&sibling, source))?;
-                drop(self.created.load_other(&sibling)?);
-                Ok(place.insert(self.created.load_other(&rewritten)?))
+                self.created.judge(&sibling)?;
+                let loaded = self.created.load_other(&rewritten).map_err(|error| match error {
+                    ExecError::Refused(mut refused) => {
+                        refused.insn = None;
+                        ExecError::RefusedRewritten(refused)
+                    }
+                    other => other,
+                })?;
+                Ok(place.insert(loaded))
             }
         }
     }

@@ -34,7 +34,7 @@ use flowloom_engine::Verdict;
 
 use super::flow::Flow;
 use super::splice::{distance, spliced};
-use super::{Code, RewriteError, reads_ingress};
+use super::{Code, RewriteError, fetch, reads_ingress};
 
 /// Name of the map that counts verdicts: a data section with one u64 for each, by its number.
 pub const VERDICTS_MAP: &str = ".data.fl_counts";
@@ -97,6 +97,8 @@ pub fn bind(program: &Program, fit: Fit) -> Result<Bound, RewriteError> {
                 return Err(RewriteError::RoutesByIndex { insn: at, helper });
             } else if count_verdicts && is_jump && insn.op() == jmp::EXIT && at < main_end {
                 replacements[at] = Some(counted_exit(map));
+            } else {
+                replacements[at] = fetch::replaced(&flow, at, insn);
             }
         }
         at += insn.slots();

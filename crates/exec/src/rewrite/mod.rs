@@ -27,23 +27,26 @@
 //! leaves r1-r5 readable, which a real one does not, so judge the program before it is rewritten.
 //!
 //! Time of every kind is `now`, jiffies are 4 ms of it. What a CPU map redirects to is logged as the port of a CPU. Maps that
-//! redirect are replaced by shadows ([`plan`]). Questions about routes are asked with the kernel's numbers of interfaces. Two logs come with maps that need them: the lengths of perf events, which
-//! the kernel rounds up, and what is deleted from tables that forget entries by themselves.
+//! redirect are replaced by shadows ([`plan`]). Questions about routes are asked with the kernel's numbers of interfaces.
+//! Two logs come with maps that need them: the lengths of perf events, which the kernel rounds up, and what is deleted from
+//! tables that forget entries by themselves. Atomic operations on the stack
+//! are kept from a flaw of verifiers (`fetch`). The port that a packet leaves by behind a devmap is 0, as in every engine.
 //!
-//! Limits: a load that may or may not be from the context is refused, and so is a redirect through a map that is not the
-//! same on all paths.
+//! Limits: a load that may or may not be from the context is refused, and so is a redirect through a map that may be one
+//! that no instruction names.
 //!
 //! # Source
 //! [semantics 1].
 
 mod bind;
 mod calls;
+mod fetch;
 mod flow;
 pub(crate) mod plan;
 mod record;
 mod splice;
 
-use flowloom_bpf::insn::{class, mode, size};
+use flowloom_bpf::insn::{alu, class, mode, size};
 use flowloom_bpf::{Insn, MapKind, Program, ProgramKind, Want};
 
 pub(crate) use bind::VERDICTS_BYTES;
@@ -93,7 +96,10 @@ pub enum RewriteError {
         register: u8,
     },
     /// A load of a part of `ingress_ifindex`.
-    #[error("instruction {insn} reads `ingress_ifindex` with {found} bytes at offset {offset}, expected 4 at 12")]
+    #[error(
+        "instruction {insn} reads `ingress_ifindex` with {found} bytes at offset {offset} or extends its sign, expected 4 \
+         at 12 as they are"
+    )]
     PartOfIngress {
         /// The load.
         insn: usize,
@@ -103,7 +109,7 @@ pub enum RewriteError {
         offset: i64,
     },
     /// A call through a map that is not known.
-    #[error("instruction {insn} calls `{helper}` with a map that is not the same on all paths")]
+    #[error("instruction {insn} calls `{helper}` with a map that may be one out of another map, or is not known")]
     UnknownDevmap {
         /// The call.
         insn: usize,
@@ -124,12 +130,6 @@ pub enum RewriteError {
     )]
     RedirectByIndex {
         /// The call.
-        insn: usize,
-    },
-    /// A load of the port that the packet leaves by.
-    #[error("instruction {insn} reads `egress_ifindex`, which only packets on their way out of a devmap have")]
-    Egress {
-        /// The load.
         insn: usize,
     },
     /// The program asks its loader for something that is not given.
@@ -196,7 +196,6 @@ impl RewriteError {
             | RewriteError::PartOfIngress { insn, .. }
             | RewriteError::UnknownDevmap { insn, .. }
             | RewriteError::NotDevmap { insn, .. }
-            | RewriteError::Egress { insn }
             | RewriteError::Lack { insn, .. }
             | RewriteError::FullStack { insn }
             | RewriteError::RoutesByIndex { insn, .. }
@@ -263,7 +262,8 @@ fn planned(
 fn replacements(program: &Program, plan: &Plan) -> Result<Vec<Option<Vec<Insn>>>, RewriteError> {
     let insns = &program.insns;
     let flow = Flow::of(insns)?;
-    // Test runs take no programs behind a devmap as such; one that does not ask for the port it leaves by does not care.
+    // Test runs take no programs behind a devmap as such, and plain ones may not ask for the port that they leave by: there is
+    // none in a test run, nor in any other engine's, so they find 0.
     let behind_devmap = program.kind == ProgramKind::XdpDevmap;
     if !program.kind.is_xdp() {
         return Err(RewriteError::ProgramKind { kind: program.kind });
@@ -278,9 +278,12 @@ fn replacements(program: &Program, plan: &Plan) -> Result<Vec<Option<Vec<Insn>>>
             let insn = insns[at];
             replacements[at] = if insn.class() == class::LDX {
                 if behind_devmap && context_offset(&flow, at, insn) == Some(EGRESS_IFINDEX) {
-                    return Err(RewriteError::Egress { insn: at });
+                    Some(vec![Insn { code: class::ALU64 | alu::MOV, dst: insn.dst, ..Insn::default() }])
+                } else {
+                    ingress(&flow, at, insn, plan.record)?
                 }
-                ingress(&flow, at, insn, plan.record)?
+            } else if let Some(code) = fetch::replaced(&flow, at, insn) {
+                Some(code)
             } else {
                 calls::replaced(program, &flow, at, plan)?
             };

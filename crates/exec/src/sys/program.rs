@@ -4,15 +4,17 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use flowloom_bpf::Insn;
 use flowloom_bpf::elf::KernelTypes;
+use flowloom_bpf::{Insn, ProgramKind};
 
 use super::{RawMap, bpf, object_name, too_long};
 
 /// BPF_PROG_TYPE_XDP.
 pub(super) const XDP: u32 = 6;
-/// BPF_XDP, how programs of this type are attached.
+/// How programs of this type are attached: BPF_XDP, BPF_XDP_DEVMAP, BPF_XDP_CPUMAP.
 const ATTACH_XDP: u32 = 37;
+const ATTACH_DEVMAP: u32 = 33;
+const ATTACH_CPUMAP: u32 = 35;
 /// BPF_F_XDP_HAS_FRAGS.
 const XDP_HAS_FRAGS: u32 = 1 << 5;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
@@ -66,8 +68,16 @@ impl From<io::Error> for Refusal {
     }
 }
 
-/// Loads an XDP program; its instructions name maps by file descriptors already. `frags` says that it takes packets that do
-/// not lie in one piece.
+/// What an XDP program is loaded for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Purpose {
+    /// Test runs take plain XDP alone.
+    pub(crate) kind: ProgramKind,
+    /// It takes packets that do not lie in one piece.
+    pub(crate) frags: bool,
+}
+
+/// Loads an XDP program; its instructions name maps by file descriptors already.
 ///
 /// # Errors
 /// The kernel's; the log is empty where it is not the verifier that refuses.
@@ -77,8 +87,13 @@ pub(crate) fn load(
     insns: &[Insn],
     types: &KernelTypes,
     btf: BorrowedFd<'_>,
-    frags: bool,
+    purpose: Purpose,
 ) -> Result<RawProgram, Refusal> {
+    let attach_type = match purpose.kind {
+        ProgramKind::XdpDevmap => ATTACH_DEVMAP,
+        ProgramKind::XdpCpumap => ATTACH_CPUMAP,
+        ProgramKind::Xdp | ProgramKind::Other(_) => ATTACH_XDP,
+    };
     let license = CString::new(license).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
     let code: Vec<u64> = insns.iter().map(|insn| u64::from_ne_bytes(insn.to_bytes())).collect();
     let funcs: Vec<[u32; 2]> = types.functions.iter().map(|(at, ty)| [*at, ty.0]).collect();
@@ -88,9 +103,9 @@ pub(crate) fn load(
         insns_len: length("instructions", code.len())?,
         insns: code.as_ptr() as u64,
         license: license.as_ptr() as u64,
-        flags: if frags { XDP_HAS_FRAGS } else { 0 },
+        flags: if purpose.frags { XDP_HAS_FRAGS } else { 0 },
         name: object_name(name),
-        attach_type: ATTACH_XDP,
+        attach_type,
         btf_fd: btf.as_raw_fd() as u32,
         func_bytes: FUNC_BYTES,
         funcs: funcs.as_ptr() as u64,

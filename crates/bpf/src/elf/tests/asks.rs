@@ -13,7 +13,7 @@ use crate::program::{MapDef, Member, Program};
 use crate::program_kind::ProgramKind;
 
 fn open(test: &str, source: &str) -> Option<Object> {
-    let (_scratch, bytes) = compiled(test, source)?;
+    let bytes = compiled(test, source)?;
     Some(read(&bytes, "asks.o").unwrap_or_else(|e| panic!("{e}")))
 }
 
@@ -95,12 +95,13 @@ fn one_bad_program_leaves_the_others() {
     assert_eq!(lacks(&object.programs[1]), ["7: `elsewhere` is not defined in the object"]);
     let [refused] = &object.refused[..] else { panic!("{:?}", object.refused) };
     let text = refused.to_string();
-    for part in ["program `uneven`: ", "program.c:11", "no map or data at byte 0 of section `odd` (symbol `table`)"] {
+    for part in ["program `uneven`: ", "source.bpf.c:11", "no map or data at byte 0 of section `odd` (symbol `table`)"]
+    {
         assert!(text.contains(part), "`{text}` does not say `{part}`");
     }
     // An engine names the line too, and says no more than that.
     let error = Interpreter::new(object.programs[1].clone().into()).map(|_| ()).unwrap_err().to_string();
-    assert!(error.contains("program.c:7): `elsewhere` is not defined in the object"), "{error}");
+    assert!(error.contains("source.bpf.c:7): `elsewhere` is not defined in the object"), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
     assert!(write(&object.programs[1]).unwrap_err().to_string().contains("elsewhere"));
 }
@@ -281,6 +282,12 @@ fn what_is_of_the_kernel_is_named_and_what_may_be_missing_is() {
     let names: Vec<_> = weak.maps.iter().map(|m| m.name.as_str()).collect();
     assert!(names.contains(&".rodata.kconfig") && !names.contains(&"t") && !names.contains(&".data"), "{names:?}");
     Interpreter::new(weak.clone().into()).unwrap_or_else(|e| panic!("{e}"));
+    // What is taken for a setting is said, and of those alone that are taken for one.
+    let mut notes: Vec<_> =
+        object.notes.iter().filter(|n| n.contains("a setting of the kernel, is taken to be 0")).collect();
+    notes.sort();
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    assert!(notes[0].starts_with("`CONFIG_NOBODY`") && notes[1].starts_with("`LINUX_KERNEL_VERSION`"), "{notes:?}");
     assert_eq!(lacks(object.program("timed").unwrap()), ["32: values of map `t` hold `struct bpf_timer` at byte 8"]);
     let points = lacks(object.program("points").unwrap());
     assert!(points[0].starts_with("38: byte 0 of data section `.data` is to hold the address of"), "{points:?}");
@@ -309,7 +316,7 @@ fn damaged_objects_that_ask_for_much_do_not_panic() {
     let mut rng = Rng::from_env(6);
     let mut outcomes = BTreeMap::new();
     for source in [SEVERAL, BROKEN, HOLDERS, LEGACY, IPROUTE2, EXTERNS] {
-        let Some((_scratch, bytes)) = compiled("damaged_objects_that_ask_for_much_do_not_panic", source) else {
+        let Some(bytes) = compiled("damaged_objects_that_ask_for_much_do_not_panic", source) else {
             return;
         };
         for (key, count) in super::hostile::torture(&bytes, 100, 2500, &mut rng) {

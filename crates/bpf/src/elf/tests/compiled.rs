@@ -1,8 +1,6 @@
 //! Objects that clang makes from C, against the sources and the kernel.
 
-use std::path::PathBuf;
-
-use flowloom_testkit::{Rng, skip};
+use flowloom_testkit::{Clang, Rng, skip};
 
 use super::scratch::{Scratch, name, output, run, text};
 use crate::elf::{Object, read, write};
@@ -12,43 +10,14 @@ use crate::program::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, Progr
 
 const HEAD: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
 
-/// The compiler, if it and the headers are there.
-fn clang(test: &str, scratch: &Scratch) -> Option<&'static str> {
-    let mut reason = String::new();
-    for compiler in ["clang", "clang-14"] {
-        match compile(compiler, scratch, "probe", HEAD) {
-            Ok(_) => return Some(compiler),
-            Err(why) => reason = why,
-        }
-    }
-    skip(test, reason.trim());
-    None
-}
-
-/// Compiles `source`, which is kept as `NAME.c`.
-fn compile(compiler: &str, scratch: &Scratch, stem: &str, source: &str) -> Result<Vec<u8>, String> {
-    let input = scratch.put(&format!("{stem}.c"), source.as_bytes());
-    let object: PathBuf = scratch.path(&format!("{stem}.o"));
-    // Debian keeps the headers of the architecture apart; clang does not look there for this target.
-    let include = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
-    let args = ["-O2", "-g", "-Wall", "-target", "bpf", &include, "-c", name(&input), "-o", name(&object)];
-    let out = run(compiler, &args)?;
-    if !out.status.success() {
-        return Err(text(&out));
-    }
-    std::fs::read(&object).map_err(|e| e.to_string())
-}
-
-pub(super) fn compiled(test: &str, source: &str) -> Option<(Scratch, Vec<u8>)> {
+pub(super) fn compiled(test: &str, source: &str) -> Option<Vec<u8>> {
     compiled_as(test, &format!("{HEAD}{source}"))
 }
 
 /// The object of a whole source.
-pub(in crate::elf) fn compiled_as(test: &str, source: &str) -> Option<(Scratch, Vec<u8>)> {
-    let scratch = Scratch::new();
-    let compiler = clang(test, &scratch)?;
-    let bytes = compile(compiler, &scratch, "program", source).unwrap_or_else(|e| panic!("{e}"));
-    Some((scratch, bytes))
+pub(in crate::elf) fn compiled_as(test: &str, source: &str) -> Option<Vec<u8>> {
+    let compiled = Clang::find(test)?.compile(source, &["-Wno-error"]);
+    Some(compiled.unwrap_or_else(|e| panic!("{e}")))
 }
 
 /// Kinds of types for keys and values, data of all kinds, functions in `.text`, two programs in one section.
@@ -133,7 +102,7 @@ fn open(bytes: &[u8]) -> Object {
 #[test]
 fn maps_programs_and_lines_are_those_of_the_source() {
     let test = "maps_programs_and_lines_are_those_of_the_source";
-    let Some((scratch, bytes)) = compiled(test, RICH) else { return };
+    let Some(bytes) = compiled(test, RICH) else { return };
     let object = open(&bytes);
     let names: Vec<_> = object.programs.iter().map(|p| (p.name.as_str(), p.section.as_str())).collect();
     assert_eq!(names, [("first", "xdp"), ("second", "xdp")]);
@@ -164,11 +133,11 @@ fn maps_programs_and_lines_are_those_of_the_source() {
     // `first` calls `weigh`, which calls `bump`; `second` calls `bump` alone.
     assert_eq!((local_calls(program), local_calls(&object.programs[1])), (2, 1));
 
-    let source = std::fs::read_to_string(scratch.path("program.c")).unwrap();
+    let source = format!("{HEAD}{RICH}");
     let source: Vec<&str> = source.lines().collect();
     let mut checked = 0;
     for line in object.programs.iter().flat_map(|p| &p.lines) {
-        assert!(line.file.ends_with("program.c") || line.line == 0, "{line:?}");
+        assert!(line.file.ends_with("source.bpf.c") || line.line == 0, "{line:?}");
         if line.line > 0 {
             assert_eq!(source[line.line as usize - 1], line.text, "{line:?}");
             checked += 1;
@@ -192,8 +161,9 @@ fn maps_programs_and_lines_are_those_of_the_source() {
 #[test]
 fn maps_come_in_the_order_of_their_places() {
     let test = "maps_come_in_the_order_of_their_places";
-    let Some((scratch, bytes)) = compiled(test, RICH) else { return };
-    let symbols = match run("llvm-readelf", &["-s", name(&scratch.path("program.o"))]) {
+    let Some(bytes) = compiled(test, RICH) else { return };
+    let scratch = Scratch::new();
+    let symbols = match run("llvm-readelf", &["-s", name(&scratch.put("program.o", &bytes))]) {
         Ok(out) => text(&out),
         Err(reason) => return skip(test, &reason),
     };
@@ -238,8 +208,7 @@ fn contents(pin: &str, wanted: &str) -> String {
 
 /// The object as clang made it and as we read and wrote it do the same in the kernel.
 fn same_in_the_kernel(test: &str, source: &str, frames: &[Vec<u8>], maps: &[&str]) {
-    let Some((compiled, bytes)) = compiled(test, source) else { return };
-    drop(compiled);
+    let Some(bytes) = compiled(test, source) else { return };
     let Some(scratch) = Scratch::with_kernel(test) else { return };
     let ours = write(&open(&bytes).programs[0]).unwrap_or_else(|e| panic!("{e}"));
     let (theirs, _) = scratch.load(&bytes, "theirs");
@@ -290,7 +259,7 @@ char _license[] SEC("license") = "GPL";
 #[test]
 fn callbacks_are_carried_over() {
     let test = "callbacks_are_carried_over";
-    let Some((_scratch, bytes)) = compiled(test, CALLBACK) else { return };
+    let Some(bytes) = compiled(test, CALLBACK) else { return };
     let program = &open(&bytes).programs[0];
     let address = program.insns.iter().position(|i| i.is_wide() && i.src == imm64::FUNC).expect("an address");
     let start = address as i32 + 1 + program.insns[address].imm;
@@ -302,8 +271,7 @@ fn callbacks_are_carried_over() {
 #[test]
 fn what_cannot_be_understood_is_refused_by_name() {
     let test = "what_cannot_be_understood_is_refused_by_name";
-    let scratch = Scratch::new();
-    let Some(compiler) = clang(test, &scratch) else { return };
+    let Some(clang) = Clang::find(test) else { return };
     let map = |fields: &str| {
         format!(
             "{HEAD}struct {{ {fields} }} m SEC(\".maps\");\nSEC(\"xdp\") int f(void *ctx) {{ int k = 0; return \
@@ -330,8 +298,8 @@ fn what_cannot_be_understood_is_refused_by_name() {
         ),
         (format!("{HEAD}int f(void *ctx) {{ return 1; }} int g(void *ctx) {{ return 2; }}"), "no program"),
     ];
-    for (number, (source, part)) in cases.into_iter().enumerate() {
-        let bytes = compile(compiler, &scratch, &format!("case{number}"), &source).unwrap_or_else(|e| panic!("{e}"));
+    for (source, part) in cases {
+        let bytes = clang.compile(&source, &["-Wno-error"]).unwrap_or_else(|e| panic!("{e}"));
         let error = read(&bytes, "case.o").map(|_| ()).expect_err(part).to_string();
         assert!(error.starts_with("object `case.o`: ") && error.contains(part), "`{error}` does not say `{part}`");
     }
@@ -339,6 +307,6 @@ fn what_cannot_be_understood_is_refused_by_name() {
 
 #[test]
 fn objects_for_the_hostile_tests_are_real() {
-    let Some((_scratch, bytes)) = compiled("objects_for_the_hostile_tests_are_real", RICH) else { return };
+    let Some(bytes) = compiled("objects_for_the_hostile_tests_are_real", RICH) else { return };
     super::hostile::torture(&bytes, 400, 4000, &mut Rng::from_env(9));
 }

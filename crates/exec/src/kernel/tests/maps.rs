@@ -20,7 +20,7 @@ pub(super) fn packet(first: u8) -> Vec<u8> {
     std::iter::once(first).chain(1..64).collect()
 }
 
-pub(super) fn run(engine: &mut KernelEngine, bytes: &[u8], port: u32) -> Outcome {
+pub(super) fn run(engine: &mut impl Datapath, bytes: &[u8], port: u32) -> Outcome {
     let packet = Packet { bytes, port: Port(port) };
     let choices = Choices::seeded(1_000_000_000, 1, 0);
     engine.process(&packet, &choices).unwrap_or_else(|error| panic!("{error}"))
