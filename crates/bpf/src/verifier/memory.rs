@@ -226,8 +226,9 @@ impl Walk<'_> {
         Ok(match path.state.frames[frame].stack.load(first, len) {
             Loaded::Value(value) => value,
             Loaded::Low(number) => {
-                let size = size_of(len);
-                Value::Number(self.made(number.range.low(size), number.origin, None))
+                let range = number.range.low(size_of(len));
+                let is_whole = range == number.range;
+                Value::Number(if is_whole { number } else { self.made(range, number.origin, None) })
             }
             Loaded::Zero => self.fresh(Range::constant(0)),
             Loaded::Any { written } => {

@@ -69,7 +69,10 @@ impl Walk<'_> {
                 path.set(dst, value);
             }
             Op::Store { size, base, off, src } => {
-                let value = self.second(path, src)?.value;
+                let mut value = self.second(path, src)?.value;
+                if let Operand::Reg(register) = src {
+                    value = self.linked(path, register, value);
+                }
                 let address = self.address(path, base)?;
                 self.store(path, base, &address, off.into(), size, value)?;
             }
@@ -155,7 +158,7 @@ impl Walk<'_> {
     /// What `dst = src` gives.
     fn moved(&mut self, path: &mut Path, width: Width, src: Operand) -> Result<Value, Unsafe> {
         let second = self.second(path, src)?;
-        let Value::Number(mut number) = second.value else {
+        let Value::Number(number) = second.value else {
             let at = path.state.at;
             return Ok(if width == Width::W64 { second.value } else { self.leak(at, Range::of_size(Size::W)) });
         };
@@ -168,12 +171,19 @@ impl Walk<'_> {
         if !is_whole {
             return Ok(Value::Number(self.made(number.range.low(Size::W), number.origin, None)));
         }
-        if number.link.is_none() && number.range.as_constant().is_none() {
-            number.link = Some(Link { family: self.id(), plus: 0 });
-            // The register itself is no other one by that.
-            path.state.frame_mut().registers[usize::from(register.number())] = Value::Number(number);
+        Ok(self.linked(path, register, second.value))
+    }
+
+    /// The number in a register, which is about to be copied: whatever is learnt of one is then learnt of both.
+    fn linked(&mut self, path: &mut Path, register: Reg, value: Value) -> Value {
+        let Value::Number(number) = value else { return value };
+        if number.link.is_some() || number.range.as_constant().is_some() {
+            return value;
         }
-        Ok(Value::Number(number))
+        let linked = Value::Number(Number { link: Some(Link { family: self.id(), plus: 0 }), ..number });
+        // The register itself is no other one by that.
+        path.state.frame_mut().registers[usize::from(register.number())] = linked;
+        linked
     }
 
     fn computed(&mut self, path: &Path, width: Width, op: AluOp, dst: Reg, src: Operand) -> Result<Value, Unsafe> {
@@ -334,8 +344,11 @@ impl Walk<'_> {
 
     fn exit(&mut self, path: &mut Path) -> Result<Next, Unsafe> {
         let at = path.state.at;
-        let returned = self.read(path, Reg::R0)?;
         let depth = path.depth();
+        if depth > 0 && !path.state.frame().is_callback {
+            return self.exit_function(path);
+        }
+        let returned = self.read(path, Reg::R0)?;
         if depth == 0 {
             if let Some(held) = path.state.held.first() {
                 return Err(Unsafe::NotGivenBack { what: "a record", taken: held.insn });
@@ -348,13 +361,18 @@ impl Walk<'_> {
             }
             return Ok(Next::End);
         }
+        self.round_ends(path, &returned)
+    }
+
+    /// Back to the caller. What the function leaves in `r0` may be nothing.
+    fn exit_function(&mut self, path: &mut Path) -> Result<Next, Unsafe> {
+        let depth = path.depth();
+        let returned = path.state.frame().registers[0];
+        self.used(path, Place::Register { frame: depth, number: 0 });
         if let Value::Address(Address { to: Region::Stack { frame }, .. }) = returned
             && usize::from(frame) == depth
         {
             return Err(Unsafe::ReturnsStack);
-        }
-        if path.state.frame().is_callback {
-            return self.round_ends(path, &returned);
         }
         let call = path.state.frame().call;
         path.state.frames.pop();
