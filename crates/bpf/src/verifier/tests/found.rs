@@ -1,0 +1,48 @@
+//! What is found out of safe programs.
+
+use super::*;
+
+#[test]
+fn memory_branches_and_dead_code() {
+    let text = format!(
+        "{PACKET}r3 = *(u16 *)(r6 + 12)\n*(u32 *)(r10 - 8) = r3\nif r2 > r7 goto out\nr4 = 3\nif r4 == 4 goto out\n\
+         r0 = *(u32 *)(r10 - 8)\nr0 &= 1\nexit\n{OUT}"
+    );
+    let proof = proof(&text);
+    let known = &proof.insns;
+    let bytes = |first, end, align, touch| Bytes { first, end, align, touch };
+    assert_eq!(known[6].memory, [(Memory::Packet, bytes(12, 14, 4, Touch::READ))].into());
+    assert_eq!(known[7].memory, [(Memory::Stack { up: 0 }, bytes(-8, -4, 8, Touch::WRITE))].into());
+    // The first comparison goes both ways; the same once more never jumps, and neither does one of constants.
+    assert_eq!(known[5].ways, Ways { jumps: true, falls: true });
+    assert_eq!([8, 10].map(|at| known[at].ways), [Ways { jumps: false, falls: true }; 2]);
+    assert_eq!((proof.window(), proof.dead().count()), (14, 0));
+    let dead = super::proof("r0 = 1\nif r0 == 1 goto +1\nr0 = 7\nexit");
+    assert_eq!(dead.dead().collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn maps_of_helpers_and_values() {
+    let proof = proof(&format!("{LOOKUP}if r0 == 0 goto out\nr1 = 1\nlock *(u64 *)(r0 + 8) += r1\n{OUT}"));
+    assert_eq!(proof.insns[5].maps, [MapId::Of(0)].into());
+    let expected = Bytes { first: 8, end: 16, align: 8, touch: Touch::BOTH };
+    assert_eq!(proof.insns[8].memory, [(Memory::Value(MapId::Of(0)), expected)].into());
+    assert!(proof.insns.iter().all(|known| !known.leaks));
+}
+
+/// One instruction, two places: joined over the paths.
+#[test]
+fn joined_places() {
+    let text = format!(
+        "{PACKET}r3 = r6\nr4 = *(u8 *)(r6 + 0)\nif r4 == 0 goto +1\nr3 += 7\nr0 = *(u8 *)(r3 + 2)\nr0 &= 1\nexit\n{OUT}"
+    );
+    let bytes = proof(&text).insns[10].memory[&Memory::Packet];
+    assert_eq!((bytes.first, bytes.end, bytes.align), (2, 10, 1));
+}
+
+#[test]
+fn addresses_that_become_numbers_are_told() {
+    for text in ["r0 = r10\nr0 -= r1\nr0 &= 1\nexit", "w0 = w10\nexit", "r0 = r1\nexit"] {
+        assert!(proof(text).insns.iter().any(|known| known.leaks), "{text}");
+    }
+}

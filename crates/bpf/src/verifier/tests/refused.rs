@@ -1,0 +1,114 @@
+//! What is refused, where, and in which words.
+
+use super::*;
+
+/// Code, the instruction that is refused, and a part of the words.
+fn check(cases: &[(&str, usize, &str)]) {
+    for (text, insn, part) in cases {
+        let refusal = refusal(text);
+        let said = refusal.to_string();
+        assert_eq!(refusal.insn, *insn, "{said}\n{text}");
+        assert!(said.contains(part), "`{said}` does not say `{part}`\n{text}");
+    }
+}
+
+#[test]
+fn memory() {
+    check(&[
+        ("r0 = *(u64 *)(r10 + 0)\nexit", 0, "read of 8 bytes at the stack, expected bytes -512 to -1 of the stack"),
+        ("*(u64 *)(r10 - 520) = 0\nr0 = 0\nexit", 0, "write of 8 bytes at the stack - 520"),
+        ("*(u64 *)(r10 - 12) = 0\nr0 = 0\nexit", 0, "expected a multiple of 8"),
+        ("r2 = *(u32 *)(r1 + 0)\nr0 = *(u8 *)(r2 + 0)\nexit", 1, "one that a comparison with `data_end` has shown"),
+        ("r0 = *(u8 *)(r1 + 0)\nexit", 0, "a field of `struct xdp_md`"),
+        ("r0 = *(u32 *)(r1 + 20)\nexit", 0, "a field of `struct xdp_md`"),
+        ("*(u32 *)(r1 + 0) = 0\nr0 = 0\nexit", 0, "the context cannot be written"),
+        ("r2 = 0\nr0 = *(u8 *)(r2 + 0)\nexit", 1, "`r2` is a number, 0, expected an address"),
+        ("r2 = map[table] ll\nr0 = *(u8 *)(r2 + 0)\nexit", 2, "memory that programs may touch"),
+    ]);
+    let lookup = |rest: &str| format!("{LOOKUP}{rest}\n{OUT}");
+    check(&[
+        (&lookup("r0 = *(u8 *)(r0 + 0)"), 6, "which may be null, expected one that was compared with 0"),
+        (&lookup("if r0 == 0 goto out\nr0 = *(u64 *)(r0 + 9)"), 7, "expected one of its 16 bytes"),
+        (&lookup("if r0 != 0 goto out\nr0 = *(u64 *)(r0 + 0)"), 7, "`r0` is a number, 0"),
+    ]);
+}
+
+#[test]
+fn packets_after_they_were_moved() {
+    let text = format!("{PACKET}r1 = r9\nr2 = -4\ncall xdp_adjust_head\nr0 = *(u8 *)(r6 + 0)\n{OUT}");
+    check(&[(&text, 9, "the call at 8 moved the packet, so `data` is to be read again")]);
+}
+
+#[test]
+fn numbers_without_bounds() {
+    let text = format!(
+        "{LOOKUP}if r0 == 0 goto out\nr6 = r0\ncall ktime_get_ns\nr6 += r0\nr0 = *(u8 *)(r6 + 0)\n{OUT}"
+    );
+    check(&[(&text, 9, "expected one that is bounded on both sides")]);
+    check(&[
+        ("r0 = r1\nr0 *= 2\nexit", 1, "`*=` on the context, expected a number is added"),
+        ("r0 += 1\nexit", 0, "`r0` is read, and was not written on this path"),
+        ("call ktime_get_ns\nr0 = r1\nexit", 1, "`r1` is read"),
+    ]);
+}
+
+#[test]
+fn arguments() {
+    check(&[
+        ("r1 = 0\nr2 = 4\ncall xdp_adjust_head\nr0 = 0\nexit", 2, "argument 1 of `xdp_adjust_head` is a number, 0, expected the context"),
+        ("r2 = r10\nr1 = map[ring] ll\ncall map_lookup_elem\nr0 = 0\nexit", 3, "expected a map with values, of maps or of devices"),
+        ("r2 = r10\nr2 += -2\nr1 = map[table] ll\ncall map_lookup_elem\nr0 = 0\nexit", 4, "expected 4 bytes there"),
+        ("r6 = r1\ncall ktime_get_ns\nr4 = r0\nr3 = r10\nr3 += -8\nr2 = 0\nr1 = r6\ncall xdp_load_bytes\nr0 = 0\nexit", 7, "a length with a bound"),
+        ("r1 = map[ring] ll\ncall get_prandom_u32\nr2 = r0\nr3 = 0\nr1 = map[ring] ll\ncall ringbuf_reserve\nr0 = 0\nexit", 7, "a constant, below 2^30"),
+    ]);
+}
+
+#[test]
+fn what_is_taken_is_given_back() {
+    let reserve = "r1 = map[ring] ll\nr2 = 8\nr3 = 0\ncall ringbuf_reserve\n";
+    check(&[
+        (&format!("{reserve}r0 = 0\nexit"), 6, "a record is taken at instruction 4 and not given back"),
+        (&format!("{reserve}if r0 == 0 goto +3\nr1 = r0\nr2 = 0\ncall ringbuf_submit\nr1 = r0\nr0 = 0\nexit"), 9, "`r0` is read"),
+        (&format!("{reserve}r6 = r0\nif r0 == 0 goto out\nr1 = r6\nr2 = 0\ncall ringbuf_submit\n*(u8 *)(r6 + 0) = 1\n{OUT}"), 10, "`r6` is a number"),
+    ]);
+    let mut locked = program(&format!("{LOOKUP}if r0 == 0 goto out\nr6 = r0\nr1 = r6\ncall spin_lock\n{OUT}"));
+    locked.maps[0].spin_lock = Some(0);
+    let Err(VerifyError::Refused(refusal)) = verify(&locked, &Options::default()) else { panic!("is taken") };
+    assert_eq!(refusal.what, Unsafe::NotGivenBack { what: "a lock", taken: 9 });
+}
+
+#[test]
+fn loops_without_end() {
+    check(&[
+        ("r0 = 0\nagain: r0 = 0\ngoto again\nexit", 1, "goes round for ever"),
+        ("again: call get_prandom_u32\nif r0 != 7 goto again\nr0 = 0\nexit", 0, "goes round for ever"),
+    ]);
+    let counting = refusal("r0 = 0\nagain: r0 += 1\nr1 = r0\nif r1 != 0 goto again\nexit");
+    assert_eq!(counting.what, Unsafe::TooLong { limit: 1_000_000 });
+}
+
+#[test]
+fn calls_too_deep_and_bad_answers() {
+    check(&[
+        ("call f\nexit\nf: call f\nexit", 2, "functions are nested more than 8 deep"),
+        ("call f\nr0 = *(u8 *)(r0 + 0)\nexit\nf: r0 = r10\nexit", 4, "a function returns the address of its own stack"),
+        ("r1 = 4\nr2 = subprog[f] ll\nr3 = 0\nr4 = 0\ncall loop\nr0 = 0\nexit\nf: r0 = 2\nexit", 9, "a callback returns a number, 2, expected 0 or 1"),
+        ("r1 = 4\nr2 = subprog[f] ll\nr3 = r10\nr4 = 0\ncall loop\nr0 = 0\nexit\nf: r2 += r1\n*(u8 *)(r2 - 2) = 0\nr0 = 0\nexit", 9, "write of 1 bytes at the stack"),
+    ]);
+}
+
+/// Every step of the path, what the registers hold and what would help.
+#[test]
+fn a_refusal_explains_itself() {
+    let text = format!("{PACKET}r3 = *(u8 *)(r6 + 12)\nif r3 != 8 goto out\nr0 = *(u16 *)(r6 + 34)\n{OUT}");
+    let details = refusal(&text).details();
+    for part in [
+        "instruction 5 falls through (f.bpf:11: `if r2 > r7 goto out`)",
+        "instruction 7 falls through",
+        "r3 is a number, 8",
+        "r6 is the packet (of which 34 bytes are known to be there)",
+        "help: compare the address behind the last byte with `data_end` first",
+    ] {
+        assert!(details.contains(part), "`{part}` is missing:\n{details}");
+    }
+}

@@ -1,0 +1,119 @@
+//! What compilers make of safe programs.
+
+use super::*;
+
+#[test]
+fn packets_are_compared_with_their_end_in_any_shape() {
+    for check in [
+        "r2 = r6\nr2 += 14\nif r2 > r7 goto out",
+        "r2 = r6\nr2 += 13\nif r2 >= r7 goto out",
+        "r2 = r6\nr2 += 14\nif r7 < r2 goto out",
+        "r2 = r6\nr2 += 13\nif r7 <= r2 goto out",
+        "r2 = r6\nr2 += 14\nif r2 <= r7 goto +1\ngoto out",
+        "r2 = r6\nr2 += 14\nif r7 >= r2 goto +1\ngoto out",
+        "r2 = r6\nr2 += 13\nif r2 < r7 goto +1\ngoto out",
+        "r2 = r7\nr2 -= r6\nif r2 < 14 goto out",
+        "r2 = r7\nr2 -= r6\nif r2 s<= 13 goto out",
+        "r2 = r7\nr2 -= r6\nr2 += -14\nif r2 s< 0 goto out",
+        "r2 = r7\nr2 -= r6\nif w2 < 14 goto out",
+    ] {
+        let text = format!(
+            "r6 = *(u32 *)(r1 + 0)\nr7 = *(u32 *)(r1 + 4)\n{check}\nr0 = *(u16 *)(r6 + 12)\nr0 &= 1\nexit\n{OUT}"
+        );
+        assert_eq!(proof(&text).window(), 14, "{check}");
+        // One byte further is not there.
+        let further = text.replace("(r6 + 12)", "(r6 + 13)");
+        assert!(matches!(refusal(&further).what, Unsafe::Access { .. }), "{check}");
+    }
+}
+
+#[test]
+fn lengths_out_of_the_packet_lead_further_into_it() {
+    let text = format!(
+        "{PACKET}r3 = *(u8 *)(r6 + 14)
+r3 &= 15
+r3 <<= 2
+r3 += 14
+r6 += r3
+r2 = r6
+r2 += 8
+if r2 > r7 goto out
+r0 = *(u16 *)(r6 + 6)
+{OUT}"
+    );
+    let proof = proof(&text);
+    let load = proof.insns.iter().rposition(|known| known.memory.contains_key(&Memory::Packet)).unwrap();
+    let bytes = proof.insns[load].memory[&Memory::Packet];
+    // 14 + 4 * 0..=15 + 6, two bytes.
+    assert_eq!((bytes.first, bytes.end, bytes.align), (20, 82, 2));
+}
+
+#[test]
+fn numbers_are_bounded_by_masks_and_by_comparisons() {
+    for bound in [
+        "r3 &= 15",
+        "if r3 > 15 goto out",
+        "w3 &= 15",
+        "r3 s>>= 59\nif r3 s< 0 goto out",
+        "r3 >>= 60",
+        "if r3 s> 15 goto out\nif r3 s< 0 goto out",
+        "r4 = r3\nif r4 > 15 goto out",
+        "*(u64 *)(r10 - 16) = r3\nif r3 > 15 goto out\nr3 = *(u64 *)(r10 - 16)",
+        "r4 = r3\nr4 += 1\nif r4 > 16 goto out\nif r4 == 0 goto out",
+    ] {
+        let text = format!(
+            "{LOOKUP}if r0 == 0 goto out\nr6 = r0\ncall ktime_get_ns\nr3 = r0\n{bound}\nr6 += r3\n\
+             r0 = *(u8 *)(r6 + 0)\nr0 &= 1\nexit\n{OUT}"
+        );
+        proof(&text);
+        refusal(&text.replace("(r6 + 0)", "(r6 + 1)"));
+    }
+}
+
+#[test]
+fn loops_end_and_say_how_often_they_go_round() {
+    let text = "r0 = 0\nr1 = 0\nagain: r0 += r1\nr1 += 1\nif r1 < 10 goto again\nr0 &= 1\nexit";
+    assert_eq!(proof(text).loops, [(2, 9)].into());
+    let nested = "r1 = 0\nouter: r2 = 0\ninner: r2 += 1\nif r2 < 5 goto inner\nr1 += 1\nif r1 < 3 goto outer\nr0 = 0\nexit";
+    assert_eq!(proof(nested).loops, [(1, 2), (2, 4)].into());
+    // How often is read from the packet, and at most.
+    let text = format!(
+        "{PACKET}r3 = *(u8 *)(r6 + 0)\nr3 &= 7\nr4 = 0\nagain: if r4 >= r3 goto out\nr4 += 1\ngoto again\n{OUT}"
+    );
+    assert_eq!(proof(&text).loops.values().copied().collect::<Vec<_>>(), [7]);
+}
+
+#[test]
+fn functions_and_callbacks_see_what_they_are_given() {
+    proof(&format!(
+        "{PACKET}r1 = r6\nr2 = r10\nr2 += -8\n*(u64 *)(r10 - 8) = 0\ncall f\nr0 = *(u64 *)(r10 - 8)\nr0 &= 1\nexit\n{OUT}\
+         f: r3 = *(u8 *)(r1 + 33)\n*(u64 *)(r2 + 0) = r3\nexit"
+    ));
+    let counting = "r1 = 100\nr2 = subprog[f] ll\nr3 = r10\nr3 += -8\n*(u64 *)(r10 - 8) = 0\nr4 = 0\ncall loop\n\
+        r0 = *(u64 *)(r10 - 8)\nr0 &= 1\nexit\n\
+        f: r3 = *(u64 *)(r2 + 0)\nr3 += r1\n*(u64 *)(r2 + 0) = r3\nr0 = 0\nexit";
+    proof(counting);
+    let each = "r1 = map[table] ll\nr2 = subprog[f] ll\nr3 = 0\nr4 = 0\ncall for_each_map_elem\nr0 = 0\nexit\n\
+        f: r5 = *(u32 *)(r2 + 0)\n*(u32 *)(r3 + 12) = r5\nr0 = 0\nexit";
+    proof(each);
+}
+
+#[test]
+fn records_and_tail_calls() {
+    proof(
+        "r6 = r1\nr1 = map[ring] ll\nr2 = 24\nr3 = 0\ncall ringbuf_reserve\nif r0 == 0 goto out\n*(u64 *)(r0 + 16) = 1\n\
+         r1 = r0\nr2 = 0\ncall ringbuf_submit\nout: r1 = r6\nr2 = map[programs] ll\nr3 = 1\ncall tail_call\nr0 = 2\nexit",
+    );
+}
+
+#[test]
+fn paths_that_differ_in_what_does_not_matter_are_walked_once() {
+    // 40 branches in a row: 2^40 paths.
+    let mut text = "r6 = 0\n".to_owned();
+    for number in 0..40 {
+        text += &format!("call get_prandom_u32\nif r0 > {number} goto +1\nr6 += {number}\n");
+    }
+    text += "r0 = r6\nr0 &= 1\nexit";
+    let proof = proof(&text);
+    assert!(proof.looked_at < 4000, "{}", proof.looked_at);
+}
