@@ -3,7 +3,11 @@ use std::time::Instant;
 #[test]
 fn objects() {
     let Some(folder) = std::env::var_os("FLOWLOOM_OBJECTS") else { return };
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).filter(|p| p.extension().is_some_and(|e| e == "o")).collect();
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| p.extension().is_some_and(|e| e == "o"))
+        .collect();
     files.sort();
     let (mut ok, mut bad) = (0, 0);
     for path in files {
@@ -11,11 +15,27 @@ fn objects() {
         let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
         let Ok(object) = flowloom_bpf::elf::read(&bytes, &stem) else { continue };
         for program in object.programs {
-            if !program.kind.is_xdp() || flowloom_bpf::Interpreter::new(program.clone().into()).is_err() { continue; }
+            if !program.kind.is_xdp() || flowloom_bpf::Interpreter::new(program.clone().into()).is_err() {
+                continue;
+            }
             let start = Instant::now();
             match flowloom_bpf::verifier::verify(&program, &Default::default()) {
-                Ok(proof) => { ok += 1; println!("OK {stem} {} {} insns {:?} looked {} states {} window {}", program.name, program.insns.len(), start.elapsed(), proof.looked_at, proof.states, proof.window()); }
-                Err(error) => { bad += 1; println!("NO {stem} {} {error}", program.name); }
+                Ok(proof) => {
+                    ok += 1;
+                    println!(
+                        "OK {stem} {} {} insns {:?} looked {} states {} window {}",
+                        program.name,
+                        program.insns.len(),
+                        start.elapsed(),
+                        proof.looked_at,
+                        proof.states,
+                        proof.window()
+                    );
+                }
+                Err(error) => {
+                    bad += 1;
+                    println!("NO {stem} {} {error}", program.name);
+                }
             }
         }
     }

@@ -284,7 +284,10 @@ impl Walk<'_> {
             }
             (false, Some(held)) if (held.region, held.id) == (region, id) => path.state.locked = None,
             (false, Some(_)) => {
-                return Err(Unsafe::Lock { found: "given up that is not the one held", expected: "the one that is held" });
+                return Err(Unsafe::Lock {
+                    found: "given up that is not the one held",
+                    expected: "the one that is held",
+                });
             }
             (false, None) => {
                 return Err(Unsafe::Lock { found: "given up, and none is held", expected: "`spin_lock` before" });
@@ -296,9 +299,7 @@ impl Walk<'_> {
     /// A record is given away: its addresses lead nowhere now.
     fn released(&mut self, path: &mut Path, reference: u32) {
         path.state.held.retain(|held| held.reference != reference);
-        let is_of = |value: &Value| {
-            matches!(value, Value::Address(Address { to: Region::Record { reference: other, .. }, .. }) if *other == reference)
-        };
+        let is_of = |value: &Value| matches!(value, Value::Address(Address { to: Region::Record { reference: other, .. }, .. }) if *other == reference);
         let origins = &mut self.origins;
         path.state.change(is_of, |value| *value = Value::Number(Number::new(Range::ANY, origins.fresh())));
     }

@@ -1,10 +1,10 @@
 //! Loads, stores and atomic operations: where they may go, and what they leave.
 
+use super::marks::Place;
 use super::number::Range;
 use super::proof::{Memory, Touch, alignment};
 use super::refusal::Unsafe;
 use super::stack::{self, Byte, Loaded, SLOT_BYTES};
-use super::marks::Place;
 use super::text;
 use super::value::{Address, MapId, Number, Region, Value};
 use super::walk::{Path, Walk};
@@ -371,4 +371,3 @@ fn misaligned(access: &'static str, offset: i64, len: usize) -> Unsafe {
 fn size_of(len: usize) -> Size {
     Size::ALL.into_iter().find(|size| size.bytes() == len).unwrap_or(Size::Dw)
 }
-

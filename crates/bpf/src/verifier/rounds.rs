@@ -23,7 +23,12 @@ const MOST_ROUNDS: u64 = 1 << 23;
 
 impl Walk<'_> {
     /// `loop`, or `for_each_map_elem` of a map: the callback runs, or there is no more round.
-    pub(super) fn rounds_begin(&mut self, path: &mut Path, callback: usize, map: Option<MapId>) -> Result<Next, Unsafe> {
+    pub(super) fn rounds_begin(
+        &mut self,
+        path: &mut Path,
+        callback: usize,
+        map: Option<MapId>,
+    ) -> Result<Next, Unsafe> {
         let at = path.state.at;
         let register = |number: usize| path.state.frame().registers[number];
         let (count, context) = (register(1), register(3));

@@ -135,13 +135,7 @@ pub(super) const SIGNATURES: [Signature; 45] = [
     plain(helper::REDIRECT, &[Number, Number], Gives::Number(0, 4)),
     plain(
         helper::PERF_EVENT_OUTPUT,
-        &[
-            Context,
-            Want::Map(|kind| matches!(kind, MapKind::PerfEventArray), "a perf event array"),
-            Number,
-            READ,
-            ANY,
-        ],
+        &[Context, Want::Map(|kind| matches!(kind, MapKind::PerfEventArray), "a perf event array"), Number, READ, ANY],
         STATUS,
     ),
     packets(helper::CSUM_DIFF, &[READ, ANY, READ, ANY, Number], Gives::AnyNumber),
@@ -194,11 +188,7 @@ pub(super) const SIGNATURES: [Signature; 45] = [
     plain(helper::KTIME_GET_TAI_NS, &[], Gives::AnyNumber),
     plain(helper::FL_CLONE, &[Context, Number], Gives::Number(0, 0)),
     packets(helper::FL_EMIT, &[Context, Number, READ, ANY], STATUS),
-    plain(
-        helper::FL_EVICT,
-        &[Want::Map(|kind| matches!(kind, MapKind::Hash), "a hash"), Number, Number],
-        STATUS,
-    ),
+    plain(helper::FL_EVICT, &[Want::Map(|kind| matches!(kind, MapKind::Hash), "a hash"), Number, Number], STATUS),
 ];
 
 /// What a helper wants and gives.

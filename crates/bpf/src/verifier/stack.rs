@@ -73,7 +73,9 @@ pub(super) enum Loaded {
     Low(Number),
     Zero,
     /// Some number; whether all of it was written.
-    Any { written: bool },
+    Any {
+        written: bool,
+    },
 }
 
 /// The slot and the byte in it of an offset from the end of the stack.

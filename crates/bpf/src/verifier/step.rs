@@ -267,11 +267,7 @@ impl Walk<'_> {
         if !is_bounded(&number.range) || !is_bounded(&moved.var) {
             return Err(Unsafe::Arithmetic {
                 symbol,
-                found: format!(
-                    "{} with a number of {}",
-                    text::region(self.program, address.to),
-                    number.range
-                ),
+                found: format!("{} with a number of {}", text::region(self.program, address.to), number.range),
                 expected: "one that is bounded on both sides, by less than 2^29",
             });
         }

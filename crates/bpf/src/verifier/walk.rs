@@ -317,7 +317,9 @@ impl<'p> Walk<'p> {
         for place in live.places() {
             self.used(path, place);
             let pair = match place {
-                Place::Register { frame, number } => (old.frames.get(frame), path.state.frames.get(frame), Some(number)),
+                Place::Register { frame, number } => {
+                    (old.frames.get(frame), path.state.frames.get(frame), Some(number))
+                }
                 Place::Slot { frame, .. } => (old.frames.get(frame), path.state.frames.get(frame), None),
             };
             let (Some(before), Some(now), register) = pair else { continue };

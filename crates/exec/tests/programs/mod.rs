@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use flowloom_bpf::insn::{class, jmp};
 use flowloom_bpf::op::{AluOp, Cond, Op, Operand, Reg, Width};
+use flowloom_bpf::verifier::{self, VerifyError};
 use flowloom_bpf::{Interpreter, Program, ProgramError, disasm};
 use flowloom_engine::{Choices, Datapath, PORT_COUNT, Packet, Port, Ports, Verdict};
 use flowloom_exec::{ExecError, KernelEngine};
@@ -49,6 +50,8 @@ pub(crate) struct Tally {
     pub(crate) apart: BTreeMap<&'static str, u64>,
     /// Instructions of programs that ran on both, by kind.
     pub(crate) instructions: BTreeMap<String, u64>,
+    /// What our verifier and the kernel's think of them, with the words of the one that refuses.
+    pub(crate) verdicts_of_verifiers: BTreeMap<String, u64>,
     pub(crate) disagreements: Vec<String>,
 }
 
@@ -66,6 +69,7 @@ impl Tally {
         sum(&mut self.verdicts, other.verdicts);
         sum(&mut self.refused, other.refused);
         sum(&mut self.instructions, other.instructions);
+        sum(&mut self.verdicts_of_verifiers, other.verdicts_of_verifiers);
         other.apart.into_iter().for_each(|(what, count)| *self.apart.entry(what).or_default() += count);
         self.disagreements.extend(other.disagreements);
     }
@@ -90,6 +94,7 @@ impl Tally {
         refused.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         line("refused for", &mut refused.into_iter().take(8));
         line("instructions of what ran on both", &mut self.instructions.clone().into_iter());
+        line("verifiers", &mut self.verdicts_of_verifiers.clone().into_iter());
         text
     }
 }
@@ -165,6 +170,30 @@ fn without_unreached(program: &Program, error: &ProgramError) -> Option<Program>
     with(false)
 }
 
+/// What a fault says that our verifier does not promise to keep away: bytes of the stack that were never written are numbers to
+/// it, as to the kernel, and how long a loop may take is the user's to say.
+fn is_promised(fault: &str) -> bool {
+    !fault.contains("was never written") && !fault.contains("instructions for one packet")
+}
+
+/// Whether our verifier takes the program; what both think of it is counted.
+fn verified(program: &Program, kernel: &Result<KernelEngine, ExecError>, tally: &mut Tally) -> bool {
+    let ours = verifier::verify(program, &verifier::Options::default());
+    let what = match (&ours, kernel) {
+        (Ok(_), Ok(_)) => "both take it".to_owned(),
+        (Err(_), Err(ExecError::Refused(_))) => "both refuse it".to_owned(),
+        (Ok(_), Err(ExecError::Refused(_))) => {
+            format!("only ours takes it: {}", kernel.as_ref().err().map(reason).unwrap_or_default())
+        }
+        (Err(VerifyError::Refused(refusal)), Ok(_)) => {
+            format!("only the kernel takes it: {}", without_numbers(&refusal.what.to_string()))
+        }
+        _ => return ours.is_ok(),
+    };
+    *tally.verdicts_of_verifiers.entry(what).or_default() += 1;
+    ours.is_ok()
+}
+
 /// Runs one program; the difference, where there is one.
 fn compare(program: &Program, rng: &mut Rng, tally: &mut Tally) -> Result<(), String> {
     let interp = Interpreter::new(Arc::new(program.clone()));
@@ -194,14 +223,19 @@ fn compare(program: &Program, rng: &mut Rng, tally: &mut Tally) -> Result<(), St
         }
     };
     interp.bind_ports(&all);
+    let verified = verified(program, &kernel, tally);
     let mut kernel = match kernel {
         Ok(kernel) => kernel,
         Err(error) => {
             *tally.refused.entry(reason(&error)).or_default() += 1;
-            // It may do what it will, but for a panic.
+            // It may do what it will, but for a panic, or a fault that our verifier has promised not to be there.
             for (index, bytes) in (0..).zip(&packets) {
                 tally.interpreted += 1;
-                let _ = interp.process(&Packet { bytes, port: Port(index as u32 % 4) }, &choices(index));
+                let packet = Packet { bytes, port: Port(index as u32 % 4) };
+                let fault = interp.process(&packet, &choices(index)).err().map(|error| error.to_string());
+                if let Some(fault) = fault.filter(|fault| verified && is_promised(fault)) {
+                    return Err(format!("our verifier takes it, packet {index}: {fault}"));
+                }
             }
             return Ok(());
         }
@@ -214,6 +248,9 @@ fn compare(program: &Program, rng: &mut Rng, tally: &mut Tally) -> Result<(), St
             Ok(outcome) => outcome,
             Err(error) => {
                 let words = error.to_string();
+                if verified && is_promised(&words) {
+                    return Err(format!("our verifier takes it, packet {index}: {words}"));
+                }
                 let reason = known(&words, program).ok_or(format!("packet {index}: {words}"))?;
                 *tally.apart.entry(reason).or_default() += 1;
                 return Ok(());
@@ -264,6 +301,10 @@ fn reason(error: &ExecError) -> String {
         ExecError::Load { source, .. } => format!("the system: {source}"),
         other => other.to_string(),
     };
+    without_numbers(&words)
+}
+
+fn without_numbers(words: &str) -> String {
     let mut short: String = words.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
     while short.contains("##") {
         short = short.replace("##", "#");

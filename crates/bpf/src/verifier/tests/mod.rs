@@ -35,7 +35,8 @@ fn program(text: &str) -> Program {
 .map ring ringbuf key 0 value 0 entries 4096
 .map programs hash key 4 value 4 entries 4
 ";
-    let mut program = asm::program("f.bpf", &format!("{head}{text}")).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+    let mut program =
+        asm::program("f.bpf", &format!("{head}{text}")).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
     program.maps[2].kind = MapKind::ProgArray;
     program
 }

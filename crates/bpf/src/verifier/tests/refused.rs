@@ -41,9 +41,8 @@ fn packets_after_they_were_moved() {
 
 #[test]
 fn numbers_without_bounds() {
-    let text = format!(
-        "{LOOKUP}if r0 == 0 goto out\nr6 = r0\ncall ktime_get_ns\nr6 += r0\nr0 = *(u8 *)(r6 + 0)\n{OUT}"
-    );
+    let text =
+        format!("{LOOKUP}if r0 == 0 goto out\nr6 = r0\ncall ktime_get_ns\nr6 += r0\nr0 = *(u8 *)(r6 + 0)\n{OUT}");
     check(&[(&text, 9, "expected one that is bounded on both sides")]);
     check(&[
         ("r0 = r1\nr0 *= 2\nexit", 1, "`*=` on the context, expected a number is added"),
@@ -55,11 +54,27 @@ fn numbers_without_bounds() {
 #[test]
 fn arguments() {
     check(&[
-        ("r1 = 0\nr2 = 4\ncall xdp_adjust_head\nr0 = 0\nexit", 2, "argument 1 of `xdp_adjust_head` is a number, 0, expected the context"),
-        ("r2 = r10\nr1 = map[ring] ll\ncall map_lookup_elem\nr0 = 0\nexit", 3, "expected a map with values, of maps or of devices"),
+        (
+            "r1 = 0\nr2 = 4\ncall xdp_adjust_head\nr0 = 0\nexit",
+            2,
+            "argument 1 of `xdp_adjust_head` is a number, 0, expected the context",
+        ),
+        (
+            "r2 = r10\nr1 = map[ring] ll\ncall map_lookup_elem\nr0 = 0\nexit",
+            3,
+            "expected a map with values, of maps or of devices",
+        ),
         ("r2 = r10\nr2 += -2\nr1 = map[table] ll\ncall map_lookup_elem\nr0 = 0\nexit", 4, "expected 4 bytes there"),
-        ("r6 = r1\ncall ktime_get_ns\nr4 = r0\nr3 = r10\nr3 += -8\nr2 = 0\nr1 = r6\ncall xdp_load_bytes\nr0 = 0\nexit", 7, "a length with a bound"),
-        ("r1 = map[ring] ll\ncall get_prandom_u32\nr2 = r0\nr3 = 0\nr1 = map[ring] ll\ncall ringbuf_reserve\nr0 = 0\nexit", 7, "a constant, below 2^30"),
+        (
+            "r6 = r1\ncall ktime_get_ns\nr4 = r0\nr3 = r10\nr3 += -8\nr2 = 0\nr1 = r6\ncall xdp_load_bytes\nr0 = 0\nexit",
+            7,
+            "a length with a bound",
+        ),
+        (
+            "r1 = map[ring] ll\ncall get_prandom_u32\nr2 = r0\nr3 = 0\nr1 = map[ring] ll\ncall ringbuf_reserve\nr0 = 0\nexit",
+            7,
+            "a constant, below 2^30",
+        ),
     ]);
 }
 
@@ -68,8 +83,18 @@ fn what_is_taken_is_given_back() {
     let reserve = "r1 = map[ring] ll\nr2 = 8\nr3 = 0\ncall ringbuf_reserve\n";
     check(&[
         (&format!("{reserve}r0 = 0\nexit"), 6, "a record is taken at instruction 4 and not given back"),
-        (&format!("{reserve}if r0 == 0 goto +3\nr1 = r0\nr2 = 0\ncall ringbuf_submit\nr1 = r0\nr0 = 0\nexit"), 9, "`r0` is read"),
-        (&format!("{reserve}r6 = r0\nif r0 == 0 goto out\nr1 = r6\nr2 = 0\ncall ringbuf_submit\n*(u8 *)(r6 + 0) = 1\n{OUT}"), 10, "`r6` is a number"),
+        (
+            &format!("{reserve}if r0 == 0 goto +3\nr1 = r0\nr2 = 0\ncall ringbuf_submit\nr1 = r0\nr0 = 0\nexit"),
+            9,
+            "`r0` is read",
+        ),
+        (
+            &format!(
+                "{reserve}r6 = r0\nif r0 == 0 goto out\nr1 = r6\nr2 = 0\ncall ringbuf_submit\n*(u8 *)(r6 + 0) = 1\n{OUT}"
+            ),
+            10,
+            "`r6` is a number",
+        ),
     ]);
     let mut locked = program(&format!("{LOOKUP}if r0 == 0 goto out\nr6 = r0\nr1 = r6\ncall spin_lock\n{OUT}"));
     locked.maps[0].spin_lock = Some(0);
@@ -92,8 +117,16 @@ fn calls_too_deep_and_bad_answers() {
     check(&[
         ("call f\nexit\nf: call f\nexit", 2, "functions are nested more than 8 deep"),
         ("call f\nr0 = *(u8 *)(r0 + 0)\nexit\nf: r0 = r10\nexit", 4, "a function returns the address of its own stack"),
-        ("r1 = 4\nr2 = subprog[f] ll\nr3 = 0\nr4 = 0\ncall loop\nr0 = 0\nexit\nf: r0 = 2\nexit", 9, "a callback returns a number, 2, expected 0 or 1"),
-        ("r1 = 4\nr2 = subprog[f] ll\nr3 = r10\nr4 = 0\ncall loop\nr0 = 0\nexit\nf: r2 += r1\n*(u8 *)(r2 - 2) = 0\nr0 = 0\nexit", 9, "write of 1 bytes at the stack"),
+        (
+            "r1 = 4\nr2 = subprog[f] ll\nr3 = 0\nr4 = 0\ncall loop\nr0 = 0\nexit\nf: r0 = 2\nexit",
+            9,
+            "a callback returns a number, 2, expected 0 or 1",
+        ),
+        (
+            "r1 = 4\nr2 = subprog[f] ll\nr3 = r10\nr4 = 0\ncall loop\nr0 = 0\nexit\nf: r2 += r1\n*(u8 *)(r2 - 2) = 0\nr0 = 0\nexit",
+            9,
+            "write of 1 bytes at the stack",
+        ),
     ]);
 }
 

@@ -74,7 +74,8 @@ fn numbers_are_bounded_by_masks_and_by_comparisons() {
 fn loops_end_and_say_how_often_they_go_round() {
     let text = "r0 = 0\nr1 = 0\nagain: r0 += r1\nr1 += 1\nif r1 < 10 goto again\nr0 &= 1\nexit";
     assert_eq!(proof(text).loops, [(2, 9)].into());
-    let nested = "r1 = 0\nouter: r2 = 0\ninner: r2 += 1\nif r2 < 5 goto inner\nr1 += 1\nif r1 < 3 goto outer\nr0 = 0\nexit";
+    let nested =
+        "r1 = 0\nouter: r2 = 0\ninner: r2 += 1\nif r2 < 5 goto inner\nr1 += 1\nif r1 < 3 goto outer\nr0 = 0\nexit";
     assert_eq!(proof(nested).loops, [(1, 2), (2, 4)].into());
     // How often is read from the packet, and at most.
     let text = format!(
