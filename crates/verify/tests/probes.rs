@@ -127,7 +127,7 @@ const ROUNDS: [u64; 10] = [0, 1, 5, 300, 8 << 20, (8 << 20) + 1, 1 << 32, (1 << 
 fn format(rng: &mut Rng) -> (Vec<u8>, u8) {
     const NUMBERS: [&str; 14] = ["d", "i", "u", "x", "X", "ld", "lli", "lu", "llx", "lX", "c", "px", "p", "pK"];
     const TEXTS: [&str; 8] = ["s", "s", "pks", "pus", "pI4", "pi4", "pI6", "pi6"];
-    let (mut text, mut kinds) = (Vec::new(), 0);
+    let (mut text, mut kinds, mut is_full) = (Vec::new(), 0, false);
     for value in 0..1 + rng.below(3) {
         if rng.chance(1, 3) {
             text.extend_from_slice(*rng.pick(&[&b"ab "[..], b"%%", b"\t|", b"=x"]));
@@ -137,6 +137,8 @@ fn format(rng: &mut Rng) -> (Vec<u8>, u8) {
         let width = *rng.pick(&["", "", "", "1", "4", "9", "20", "70000"]);
         let (kind, what) = match rng.below(4) {
             0 => (rng.below(2) * 3, *rng.pick(&NUMBERS)),
+            // Without room the kernel goes on behind its buffer at `%pB`.
+            1 if is_full => (0, *rng.pick(&["ps", "pS"])),
             1 => (0, *rng.pick(&["ps", "pS", "pB"])),
             _ => (1 + rng.below(2), *rng.pick(&TEXTS)),
         };
@@ -147,6 +149,7 @@ fn format(rng: &mut Rng) -> (Vec<u8>, u8) {
         }
         text.extend_from_slice(what.as_bytes());
         kinds |= (kind as u8) << (2 * value);
+        is_full |= kind == 1;
         let after: &[u8] = match rng.below(40) {
             0 => b"z",
             1 => b"4k",

@@ -10,7 +10,8 @@
 //! The first step judges the format; strings share its room, so a long one is cut and one behind it finds none. The second
 //! pads numbers, characters and `%s`, but copies what has become text as it is, whatever width is asked for.
 //!
-//! Deviation: addresses are printed as they are here, where the kernel hides them behind a hash (`%p`) or names symbols.
+//! Deviation: addresses are printed as they are here, where the kernel hides them behind a hash (`%p`) or names symbols. A
+//! `%pB` without room is -ENOSPC as other texts are, where the kernel goes on behind its buffer and shows what lies there.
 //!
 //! # Source
 //! [Linux kernel/bpf/helpers.c: bpf_bprintf_prepare], [Linux lib/vsprintf.c: bstr_printf]
