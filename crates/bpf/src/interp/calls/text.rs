@@ -154,7 +154,11 @@ impl Run<'_> {
             return Ok(0);
         }
         let found = match self.is_kernels(args[2]) {
-            true => self.string(args[2], len - 1).ok_or(BAD_ADDRESS),
+            // The first byte is read even where there is room for the end only.
+            true => match self.memory.read(args[2], 1) {
+                Ok(_) => self.string(args[2], len - 1).ok_or(BAD_ADDRESS),
+                Err(_) => Err(BAD_ADDRESS),
+            },
             false => Err(OUT_OF_RANGE),
         };
         let buffer = self.memory.write_any(args[0], len)?;

@@ -342,6 +342,8 @@ fn addresses_that_are_nobody_s_are_out_of_range() {
         for helper in ["probe_read_kernel", "probe_read_kernel_str"] {
             let text = format!("r1 = r10\nr1 += -8\nr2 = 8\nr3 = {address} ll\ncall {helper}\nexit");
             assert_eq!(r0(&text), Ok(answer as i64 as u64), "{address}");
+            let text = text.replace("r2 = 8", "r2 = 1");
+            assert_eq!(r0(&text), Ok(answer as i64 as u64), "{address}");
         }
     }
 }
