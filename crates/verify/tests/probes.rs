@@ -161,6 +161,10 @@ fn format(rng: &mut Rng) -> (Vec<u8>, u8) {
             _ => *rng.pick(&[&b" "[..], b",", b"|", b"", b"%%"]),
         };
         text.extend_from_slice(after);
+        if after.starts_with(b"%") && after != b"%%" {
+            // What follows would get the values of others.
+            break;
+        }
     }
     text.resize(48, if rng.chance(1, 20) { b' ' } else { 0 });
     (text, kinds)
