@@ -161,8 +161,8 @@ fn format(rng: &mut Rng) -> (Vec<u8>, u8) {
             _ => *rng.pick(&[&b" "[..], b",", b"|", b"", b"%%"]),
         };
         text.extend_from_slice(after);
-        if after.starts_with(b"%") && after != b"%%" {
-            // What follows would get the values of others.
+        // What follows would get the values of others, or what lies between them.
+        if after.starts_with(b"%") && after != b"%%" || width == "70000" {
             break;
         }
     }
