@@ -32,6 +32,7 @@
 #define MAX_IPV6_EXTENSIONS 4
 
 #define IPV4_OFFSET_MASK 0x1fff	/* of iphdr.frag_off */
+#define IPV4_FRAGMENT_MASK 0x3fff	/* with the flag that more fragments follow */
 #define IPV6_OFFSET_MASK 0xfff8	/* of fragment_hdr.frag_off */
 
 /* As in <linux/if_ether.h>, but not packed: of a packed header clang reads each byte by itself. */
@@ -190,6 +191,12 @@ static __always_inline struct iphdr *parse_ipv4(struct cursor *c)
 static __always_inline bool is_later_fragment(const struct iphdr *ip)
 {
 	return ip->frag_off & bpf_htons(IPV4_OFFSET_MASK);
+}
+
+/* Any part of a datagram that came in parts, the first too. */
+static __always_inline bool is_fragment(const struct iphdr *ip)
+{
+	return ip->frag_off & bpf_htons(IPV4_FRAGMENT_MASK);
 }
 
 /* Behind an IPv6 header. */

@@ -17,6 +17,15 @@ static __always_inline bool is_v4(const struct addr *addr)
 }
 
 /*
+ * Whether a packet of `len` bytes is all there, and an outer header has room for its length and that of what comes in front.
+ * What the frame has lost of it would be missing in the tunnel, too; lengths that go around would make it another packet.
+ */
+static __always_inline bool fits(const void *ip, const void *end, __u64 len)
+{
+	return len <= (__u64)(end - ip) && len <= 0xffff - sizeof(struct iphdr) - sizeof(struct udphdr);
+}
+
+/*
  * Makes room for `len` bytes behind the Ethernet header and writes that anew, from whom the packet was for to `hop`; what
  * stands behind it, NULL where there is no room.
  */

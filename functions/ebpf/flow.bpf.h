@@ -5,8 +5,6 @@
 
 #include "../parse.bpf.h"
 
-#define IPV4_FRAGMENT_MASK 0x3fff	/* of iphdr.frag_off: more fragments follow, or some came before */
-
 struct flow_key {
 	__be32 source;
 	__be32 dest;
@@ -25,7 +23,7 @@ static __always_inline struct iphdr *parse_flow(struct xdp_md *ctx, struct flow_
 	if (c.pos > c.end || eth->type != bpf_htons(ETH_P_IP))
 		return NULL;
 	ip = parse_ipv4(&c);
-	if (!ip || ip->frag_off & bpf_htons(IPV4_FRAGMENT_MASK))
+	if (!ip || is_fragment(ip))
 		return NULL;
 	*ports = parse_ports(&c, ip->protocol);
 	if (!*ports)

@@ -1,29 +1,97 @@
 //! The loader on any bytes.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use flowloom_bpf::{Interpreter, elf};
+use flowloom_bpf::btf::{Btf, BtfError, Builder, Composite, Member, Type, TypeId};
+use flowloom_bpf::elf::{self, KernelTypeIndex};
+use flowloom_bpf::{Interpreter, Program};
 
-/// Reads the bytes as an object. What is read can be judged, and what is written of it is read back as it was. Whether they
-/// were an object.
+/// Whether the fuzzer's kernel has something of what an object asks a kernel for.
+#[allow(dead_code, reason = "a test asks for it, the fuzzer does not")]
+pub fn is_adapted(bytes: &[u8]) -> bool {
+    let object = elf::read_with(bytes, "seed.o", &|| Ok(Arc::clone(kernel())));
+    object.is_ok_and(|object| object.programs.iter().any(|program| program.adapted > 5))
+}
+
+/// Reads the bytes as an object, for no kernel and for one. What is read can be judged, and what is written of it is read back
+/// as it was. Whether they were an object.
 pub fn loader(bytes: &[u8]) -> bool {
     let Ok(object) = elf::read(bytes, "fuzzed.o") else { return false };
     for program in &object.programs {
         let _ = elf::kernel_types(program);
-        if let Ok(written) = elf::write(program) {
-            let again = elf::read(&written, "written.o").expect("what was written is read");
-            assert_eq!(again.programs.first().map(|p| &p.insns), Some(&program.insns), "instructions");
-        }
+        comes_back(program);
     }
-    // One is enough for the check: they share their maps.
+    // One is enough for the check: they share their maps. What it does not refuse has room.
     if let Some(program) = object.programs.into_iter().next() {
-        // An interpreter takes the memory that the maps want; a large one says nothing about the loader.
-        let bytes = |map: &flowloom_bpf::MapDef| {
-            u64::from(map.key_bytes.max(map.value_bytes)).saturating_mul(map.max_entries.into())
-        };
-        if program.maps.iter().map(bytes).fold(0, u64::saturating_add) < 1 << 20 {
-            let _ = Interpreter::new(Arc::new(program));
-        }
+        let _ = Interpreter::new(Arc::new(program));
+    }
+    // The same object asks no more of a reader that has types.
+    let adapted = elf::read_with(bytes, "fuzzed.o", &|| Ok(Arc::clone(kernel())));
+    for program in adapted.iter().flat_map(|object| &object.programs).filter(|program| program.adapted > 0) {
+        comes_back(program);
     }
     true
+}
+
+fn comes_back(program: &Program) {
+    if let Ok(written) = elf::write(program) {
+        let again = elf::read(&written, "written.o").expect("what was written is read");
+        assert_eq!(again.programs.first().map(|p| &p.insns), Some(&program.insns), "instructions");
+    }
+}
+
+/// A kernel that has what the seeds ask for, elsewhere and of other sizes, or several times, or too far away.
+fn kernel() -> &'static Arc<KernelTypeIndex> {
+    static KERNEL: OnceLock<Arc<KernelTypeIndex>> = OnceLock::new();
+    KERNEL.get_or_init(|| {
+        let bytes = kernel_types().and_then(|types| types.emit()).expect("types of our own");
+        Arc::new(KernelTypeIndex::parse(&bytes).expect("types of our own"))
+    })
+}
+
+fn kernel_types() -> Result<Btf, BtfError> {
+    let mut b = Builder::default();
+    let names = ["int", "short", "long", "char", "u32", "colour", "RED", "GREEN", "part", "value", "thing", "numbers"];
+    let [int, short, long, char, u32_, colour, red, green, part, value, thing, numbers] =
+        names.map(|name| b.string(name));
+    let names = ["bits", "next", "wide", "many", "task_struct", "x", "y", "xdp_md", "data", "data_end", "pad"];
+    let [bits, next, wide, many, task, x, y, xdp_md, data, data_end, pad] = names.map(|name| b.string(name));
+    let number = |name, size_bytes: u32, encoding| Type::Int {
+        name,
+        size_bytes,
+        encoding,
+        offset_bits: 0,
+        bits: size_bytes as u8 * 8,
+    };
+    let int = b.add(number(int?, 4, 1));
+    let short = b.add(number(short?, 2, 1));
+    let long = b.add(number(long?, 8, 1));
+    let char = b.add(number(char?, 1, 0));
+    let word = b.add(number(u32_?, 4, 0));
+    b.add(Type::Enum { name: colour?, size_bytes: 4, signed: true, values: vec![(green?, 7), (red?, -3)] });
+    let member = |name, of, offset_bits, width_bits| Member { name, of, offset_bits, width_bits };
+    let structure =
+        |name, size_bytes, bitfields, members| Type::Struct(Composite { name, size_bytes, bitfields, members });
+    let part = b.add(structure(part?, 4, false, vec![member(value?, short, 16, 0)]));
+    let eight = b.add(Type::Array { element: int, index: int, count: 8 });
+    let any = b.add(Type::Array { element: part, index: int, count: 0 });
+    // To the structure that comes next.
+    let next_id = TypeId(b.next_id().0 + 1);
+    let pointer = b.add(Type::Ptr(next_id));
+    let (thing, bits) = (thing?, bits?);
+    let members = vec![
+        member(numbers?, eight, 64, 0),
+        member(pad?, part, 320, 0),
+        member(bits, word, 357, 9),
+        member(next?, pointer, 384, 0),
+        member(wide?, word, 448, 0),
+        member(many?, any, 480, 0),
+    ];
+    b.add(structure(thing, 64, true, members));
+    // Another of the same name.
+    b.add(structure(thing, 8, true, vec![member(bits, long, 3, 9)]));
+    let vast = b.add(Type::Array { element: char, index: int, count: u32::MAX });
+    b.add(structure(task?, u32::MAX, false, vec![member(x?, vast, 0, 0), member(y?, char, u32::MAX, 0)]));
+    b.add(structure(xdp_md?, 24, false, vec![member(data_end?, word, 32, 0), member(data?, word, 0, 0)]));
+    Ok(b.finish())
 }

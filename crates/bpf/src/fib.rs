@@ -21,6 +21,7 @@ mod text;
 
 use std::net::IpAddr;
 
+use flowloom_engine::PORT_COUNT;
 use serde::{Deserialize, Serialize};
 
 pub use request::Request;
@@ -164,6 +165,9 @@ impl Table {
 
     fn check(&self) -> Result<(), TableError> {
         for (at, interface) in self.interfaces.iter().enumerate() {
+            if interface.port >= PORT_COUNT {
+                return Err(TableError::Port { port: interface.port });
+            }
             if self.interfaces[..at].iter().any(|other| other.port == interface.port) {
                 return Err(TableError::Twice { port: interface.port });
             }

@@ -17,6 +17,20 @@ pub const BPF_F_MMAPABLE: u32 = 1 << 10;
 
 /// Flag of an LRU table: each CPU has a list of its own.
 pub const BPF_F_NO_COMMON_LRU: u32 = 1 << 1;
+/// Flag: the loader says where the map's memory is to be.
+pub(crate) const BPF_F_NUMA_NODE: u32 = 1 << 2;
+/// Flag: user space may only read the map.
+pub(crate) const BPF_F_RDONLY: u32 = 1 << 3;
+/// Flag: user space may only write the map.
+pub(crate) const BPF_F_WRONLY: u32 = 1 << 4;
+/// Flag of a hash table: its order is the same every time.
+pub(crate) const BPF_F_ZERO_SEED: u32 = 1 << 6;
+/// Flag: programs may only write the map.
+pub(crate) const BPF_F_WRONLY_PROG: u32 = 1 << 8;
+/// Flag of a perf event array: what is in it stays when the one who put it there goes.
+pub(crate) const BPF_F_PRESERVE_ELEMS: u32 = 1 << 11;
+/// Flag of an array in a map of maps: the arrays there may have other numbers of entries.
+pub(crate) const BPF_F_INNER_MAP: u32 = 1 << 12;
 
 /// One map of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -43,6 +57,17 @@ pub struct MapDef {
     pub members: Vec<(u32, Member)>,
     /// Where in each value a `struct bpf_spin_lock` lies.
     pub spin_lock: Option<u32>,
+}
+
+impl MapDef {
+    /// Whether it may be put into a map of maps that says that those inside are as `inner`: in all that programs are compiled
+    /// for. Of arrays that is the number of entries too, unless they say otherwise [Linux kernel/bpf/map_in_map.c,
+    /// arraymap.c].
+    pub fn fits_inside(&self, inner: &MapDef) -> bool {
+        let compiled = |map: &MapDef| (map.kind, map.key_bytes, map.value_bytes, map.flags, map.spin_lock);
+        let any_number = self.kind != MapKind::Array || self.flags & BPF_F_INNER_MAP != 0;
+        compiled(self) == compiled(inner) && (any_number || self.max_entries == inner.max_entries)
+    }
 }
 
 /// What a map of maps or of programs holds.

@@ -2,16 +2,20 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 #![allow(unreachable_pub, reason = "the fuzz targets export what is taken from them")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 #[path = "../../../fuzz/src/interpreter.rs"]
 mod interpreter;
 #[path = "../../../fuzz/src/loader.rs"]
 mod loader;
 
+fn corpus_of(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
+}
+
 /// Gives each input of a corpus to `target`; how many it made something of, and the bytes of all.
 fn replay(corpus: &str, target: fn(&[u8]) -> bool) -> (usize, usize) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(corpus);
+    let folder = corpus_of(corpus);
     let (mut taken, mut sizes) = (0, 0);
     for entry in std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();
@@ -25,6 +29,8 @@ fn replay(corpus: &str, target: fn(&[u8]) -> bool) -> (usize, usize) {
 fn corpora_go_through_and_are_small() {
     let loader = replay("loader", loader::loader);
     let interpreter = replay("interpreter", interpreter::interpreter);
+    let adapted = std::fs::read(corpus_of("loader").join("seed-core14")).unwrap();
+    assert!(loader::is_adapted(&adapted), "the seed asks for types, and the fuzzer's kernel has none of them");
     assert!(loader.0 > 20 && interpreter.0 > 100, "{loader:?} {interpreter:?} are no corpora");
     assert!(loader.1 + interpreter.1 < 200_000, "{loader:?} {interpreter:?}, expected less than 200 kB");
 }

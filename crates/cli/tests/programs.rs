@@ -50,7 +50,7 @@ fn programs_are_explored_and_agree() {
     if !common::clang(test) || !kernel(test) {
         return;
     }
-    let verify = |program: &str| json(&["verify", program, "--packets", "4000", "--targets", "kernel", "--json"]);
+    let verify = |program: &str| json(&["verify", program, "--packets", "20000", "--targets", "kernel", "--json"]);
     for program in ["functions/ebpf/xdp2/xdp2.bpf.c", "functions/ebpf/router/router.bpf.c"] {
         let report = verify(program);
         let target = &report["targets"][0];

@@ -26,7 +26,7 @@ fn traffic(rng: &mut Rng) -> Vec<CapturedPacket> {
             PacketBuilder::new().ipv6(host, SERVICE6)
         } else {
             let host = Ipv4Addr::from_bits(0x0a01_0000 + rng.below(5000) as u32).octets();
-            PacketBuilder::new().ipv4(host, SERVICE).ipv4_id(rng.below(0x1_0000) as u16, false)
+            PacketBuilder::new().ipv4(host, SERVICE).ipv4_id(rng.below(0x1_0000) as u16, rng.chance(3, 4))
         };
         let sport = 1024 + rng.below(60000) as u16;
         let builder = if rng.chance(1, 2) { builder.tcp(sport, 80) } else { builder.udp(sport, 80) };
@@ -67,6 +67,7 @@ fn programs() -> Vec<Case> {
     let router = vec![
         ("routes", vec![([numbers(&[0]), vec![0; 4]].concat(), [numbers(&[2]), vec![10, 3, 0, 1]].concat())]),
         ("neighbours", vec![(vec![10, 3, 0, 1], [numbers(&[2]), HOP.to_vec(), vec![0; 2]].concat())]),
+        ("port_macs", vec![(numbers(&[1]), vec![2, 0, 0, 0, 0, 2]), (numbers(&[2]), vec![2, 0, 0, 0, 0, 0x22])]),
     ];
     let service = |addr: Vec<u8>, proto| [addr, numbers(&[80, proto])].concat();
     let tunnel = |from: Vec<u8>, to: Vec<u8>| [from, to, HOP.to_vec(), vec![0; 2]].concat();

@@ -52,6 +52,9 @@ pub enum ExecError {
     /// The kernel's verifier refuses the program.
     #[error(transparent)]
     Refused(Box<Refused>),
+    /// The kernel's verifier takes the program, but not in the form in which it is run: Flowloom's fault.
+    #[error("it is taken by the kernel as it is, but not in the form that is run there: {0}")]
+    RefusedRewritten(#[source] Box<Refused>),
     /// The program, its maps or its types could not be loaded.
     #[error("program `{program}`: the kernel could not {action}: {source}")]
     Load {

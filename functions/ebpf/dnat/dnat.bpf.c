@@ -140,7 +140,7 @@ static __always_inline bool open(const struct flow_key *key, __u64 now, struct e
 	struct config *config = bpf_map_lookup_elem(&configs, &zero);
 	__be32 *addr;
 
-	if (!config || !config->addresses || !config->ports)
+	if (!config || !config->addresses || !config->ports || (__u64)config->first_port + config->ports > 65536)
 		goto no_port;
 	draw = bpf_get_prandom_u32();
 	index = draw % config->addresses;
@@ -223,6 +223,9 @@ static __always_inline int outward(struct iphdr *ip, union l4_ports *ports, void
 
 		end = *known;
 		origin = bpf_map_lookup_elem(&origins, &answer);
+		/* Where its entry was taken away, the port may be another flow's by now. */
+		if (origin && (origin->inside.addr != key->source || origin->inside.port != key->source_port))
+			origin = NULL;
 	}
 	if (origin)
 		origin->used_ns = now;

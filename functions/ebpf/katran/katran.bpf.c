@@ -33,8 +33,6 @@
 #define ICMP6_UNREACHABLE 1
 #define ICMP6_TOO_BIG 2
 
-#define IPV4_FRAGMENT_MASK 0x3fff	/* of iphdr.frag_off: more fragments follow, or some came before */
-
 /* A service as its users see it; port 0 is every port that has no service of its own. */
 struct service_key {
 	struct addr addr;	/* IPv4 as IPv6 writes it */
@@ -44,7 +42,7 @@ struct service_key {
 
 enum flag {
 	GUE = 1,		/* IP in UDP rather than IP in IP */
-	NO_SOURCE_PORT = 2,	/* all flows of a client go to one server */
+	ONE_SERVER = 2,		/* all flows of a user to the service go to one server */
 	NO_MEMORY = 4,		/* the ring alone decides */
 };
 
@@ -172,9 +170,9 @@ static __always_inline __u64 mix(__u64 hash, __u64 word)
 	return hash ^ hash >> 32;
 }
 
-static __always_inline __u32 hash_flow(const struct flow_key *flow, bool no_source_port)
+static __always_inline __u32 hash_flow(const struct flow_key *flow)
 {
-	__u32 ports = (no_source_port ? 0 : flow->source_port) | (__u32)flow->dest_port << 16;
+	__u32 ports = flow->source_port | (__u32)flow->dest_port << 16;
 	__u64 hash = mix(mix(0, flow->source.high), flow->source.low);
 
 	return mix(mix(hash, flow->dest.high ^ flow->dest.low), ports) >> 16;
@@ -221,10 +219,10 @@ static __always_inline int parse4(struct cursor *c, struct packet *p)
 	if ((void *)(ip + 1) > c->end || ip->version != 4)
 		return XDP_DROP;
 	/* Options and fragments could lead the same flow to different servers. */
-	if (ip->ihl != 5 || ip->frag_off & bpf_htons(IPV4_FRAGMENT_MASK))
+	if (ip->ihl != 5 || is_fragment(ip))
 		return XDP_DROP;
 	p->len = bpf_ntohs(ip->tot_len);
-	if (p->len < sizeof(*ip))
+	if (p->len < sizeof(*ip) || !fits(ip, c->end, p->len))
 		return XDP_DROP;
 	c->pos = ip + 1;
 	c->left = p->len - sizeof(*ip);
@@ -242,7 +240,7 @@ static __always_inline int parse4(struct cursor *c, struct packet *p)
 	if (icmp->type != ICMP_UNREACHABLE)
 		return XDP_PASS;
 	quoted = (void *)(icmp + 1);
-	if ((void *)(quoted + 1) > c->end || quoted->ihl != 5)
+	if ((void *)(quoted + 1) > c->end || quoted->ihl != 5 || is_later_fragment(quoted))
 		return XDP_DROP;
 	c->pos = quoted + 1;
 	p->flow.source = v4_mapped(quoted->daddr);
@@ -259,6 +257,8 @@ static __always_inline int parse6(struct cursor *c, struct packet *p)
 	if (!ip)
 		return XDP_DROP;
 	p->len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+	if (!fits(ip, c->end, p->len))
+		return XDP_DROP;
 	p->flow.source = addr_of(&ip->saddr);
 	p->flow.dest = addr_of(&ip->daddr);
 	p->flow.proto = ip->nexthdr;
@@ -283,17 +283,23 @@ static __always_inline int parse6(struct cursor *c, struct packet *p)
 	return take_quoted_ports(c, p) ? XDP_TX : XDP_DROP;
 }
 
-static __always_inline struct service *find_service(const struct flow_key *flow)
+/* The service that a flow is for; where a user has one server there, all the user's flows are one from here on. */
+static __always_inline struct service *find_service(struct flow_key *flow)
 {
 	struct service_key key = { .addr = flow->dest, .proto = flow->proto };
 	struct service *service;
 
 	key.port = bpf_ntohs(flow->dest_port);
 	service = bpf_map_lookup_elem(&services, &key);
-	if (service)
-		return service;
-	key.port = 0;
-	return bpf_map_lookup_elem(&services, &key);
+	if (!service) {
+		key.port = 0;
+		service = bpf_map_lookup_elem(&services, &key);
+	}
+	if (service && service->flags & ONE_SERVER) {
+		flow->source_port = 0;
+		flow->dest_port = bpf_htons(key.port);
+	}
+	return service;
 }
 
 /* The server that a flow is remembered to go to; 0 where it is not, or should not be looked for. */
@@ -313,7 +319,9 @@ static __always_inline __u32 remembered(const struct packet *p)
 		now = bpf_ktime_get_ns();
 		if ((__s64)(now - memory->used_ns) >= (__s64)UDP_QUIET_NS)
 			return 0;
-		memory->used_ns = now;
+		/* An error is no packet of the flow, which may have ended. */
+		if (!p->is_error)
+			memory->used_ns = now;
 	}
 	count_event(REMEMBERED);
 	return memory->real;
@@ -327,7 +335,6 @@ static __always_inline __u32 from_ring(const struct packet *p, const struct serv
 	if (!real || !*real)
 		return 0;
 	count_event(FROM_RING);
-	/* An error is no packet of the flow, which may have ended. */
 	if (!(service->flags & NO_MEMORY) && !p->is_error) {
 		struct memory memory = { .real = *real };
 
@@ -417,7 +424,7 @@ int katran(struct xdp_md *ctx)
 		return XDP_DROP;
 	if (p.is_error)
 		count_event(ICMP_ERROR);
-	hash = hash_flow(&p.flow, service->flags & NO_SOURCE_PORT);
+	hash = hash_flow(&p.flow);
 	if (!(service->flags & NO_MEMORY))
 		real = remembered(&p);
 	if (!real)

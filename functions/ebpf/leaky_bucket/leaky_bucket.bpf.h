@@ -18,7 +18,7 @@
 #endif
 
 /* An empty bucket takes what comes so long before its time. */
-#define SLACK_NS ((BURST - 1) * INTERVAL_NS)
+#define SLACK_NS ((BURST - 1) * (__u64)INTERVAL_NS)
 
 /* Whether `a` is not before `b`; clocks go around. */
 static __always_inline bool is_from(__u64 a, __u64 b)

@@ -11,6 +11,8 @@
 
 #define MAX_PORTS 256
 
+#define FIRST_GROUP 0xe0000000		/* 224.0.0.0: multicast, and behind it class E with the broadcast */
+
 struct prefix {
 	__u32 len;		/* bits that count */
 	__be32 addr;
@@ -44,7 +46,7 @@ struct {
 	__type(value, struct neighbour);
 } neighbours SEC(".maps");
 
-/* The router's own address on each port; all zeros where it has none. */
+/* The router's own address on each port, by which it is spoken to and speaks; all zeros where it has none. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_PORTS);
@@ -58,6 +60,37 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } out_ports SEC(".maps");
+
+/* The router's own address on a port; NULL where it has none. */
+static __always_inline struct mac *own_mac(__u32 port)
+{
+	struct mac *own = bpf_map_lookup_elem(&port_macs, &port);
+
+	return own && own->words[0] | own->words[1] | own->words[2] ? own : NULL;
+}
+
+/* Whether a frame is for the router itself, and not for a group or somebody else on the link [RFC 1812 5.3.4]. */
+static __always_inline bool is_for_router(struct xdp_md *ctx, const struct eth_hdr *eth)
+{
+	const struct mac *own = own_mac(ctx->ingress_ifindex), *dest = (void *)eth->dest;
+
+	return own && dest->words[0] == own->words[0] && dest->words[1] == own->words[1] &&
+	       dest->words[2] == own->words[2];
+}
+
+/* Whether an IPv4 header without options is what it says, and its packet all there [RFC 1812 5.2.2]. */
+static __always_inline bool is_sound(const struct iphdr *ip, const void *end)
+{
+	const __u16 *words = (void *)ip;
+	__u64 len = bpf_ntohs(ip->tot_len), sum = 0;
+
+	if (ip->version != 4 || ip->ihl != 5 || len < sizeof(*ip) || len > (__u64)(end - (void *)ip))
+		return false;
+#pragma unroll
+	for (int i = 0; i < sizeof(*ip) / 2; i++)
+		sum += words[i];
+	return !changed(0xffff, sum);
+}
 
 /* Who gets a packet for `dest` next; NULL where the kernel must find out. */
 static __always_inline struct neighbour *next_hop(__be32 dest)
@@ -90,15 +123,18 @@ int router(struct xdp_md *ctx)
 	count_protocol(ctx);
 	if ((void *)(ip + 1) > end)
 		return XDP_PASS;
-	/* Tagged frames, ARP and IPv6 are the kernel's, and so is what needs an answer or a look at its options. */
-	if (eth->type != bpf_htons(ETH_P_IP) || ip->version != 4 || ip->ihl != 5 || ip->ttl <= 1)
+	/* Tagged frames, ARP and IPv6 are the kernel's, and so is what has options, is wrong, or needs an answer. */
+	if (eth->type != bpf_htons(ETH_P_IP) || !is_for_router(ctx, eth) || !is_sound(ip, end) || ip->ttl <= 1)
+		return XDP_PASS;
+	/* Where groups and broadcasts go, no table here says. */
+	if (bpf_ntohl(ip->daddr) >= FIRST_GROUP)
 		return XDP_PASS;
 
 	hop = next_hop(ip->daddr);
 	if (!hop)
 		return XDP_PASS;
 	port = hop->port;
-	own = bpf_map_lookup_elem(&port_macs, &port);
+	own = own_mac(port);
 	if (!own)
 		return XDP_PASS;
 	*(struct mac *)eth->dest = hop->mac;

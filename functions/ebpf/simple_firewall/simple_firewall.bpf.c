@@ -56,9 +56,9 @@ int simple_firewall(struct xdp_md *ctx)
 
 	if ((void *)(udp + 1) > end)
 		return XDP_DROP;
-	/* With options, the ports would lie elsewhere; in fragments, none or not all of them do. */
+	/* With options, the ports would lie elsewhere; in fragments, none or not all of them do; behind its end, padding lies. */
 	if (eth->type != bpf_htons(ETH_P_IP) || ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_UDP ||
-	    ip->frag_off & bpf_htons(0x2000 | IPV4_OFFSET_MASK))
+	    is_fragment(ip) || bpf_ntohs(ip->tot_len) < sizeof(*ip) + sizeof(*udp))
 		return XDP_DROP;
 
 	key.proto = IPPROTO_UDP;

@@ -148,7 +148,8 @@ static __always_inline int filter_ipv4(struct xdp_md *ctx, struct cursor *c, con
 	key.proto = ip->protocol;
 	key.tags[0] = tags[0];
 	key.tags[1] = tags[1];
-	if (!is_later_fragment(ip)) {
+	/* All parts of a datagram are one flow, so that it goes by or is looked at as a whole; most of them have no ports. */
+	if (!is_fragment(ip)) {
 		ports = parse_ports(c, ip->protocol);
 		if (ports) {
 			key.source_port = ports->source;

@@ -39,11 +39,12 @@ static __always_inline int tunnel_ipv4(struct xdp_md *ctx, struct cursor *c)
 	struct iphdr *ip = parse_ipv4(c);
 	union l4_ports *ports;
 	struct tunnel *tunnel;
-	__u16 len;
+	__u64 len;
 
 	if (!ip)
 		return XDP_DROP;
-	if (is_later_fragment(ip))
+	/* Only the first has the ports, and a datagram of which one part goes another way never comes together. */
+	if (is_fragment(ip))
 		return XDP_PASS;
 	service.proto = ip->protocol;
 	if (service.proto == IPPROTO_TCP || service.proto == IPPROTO_UDP) {
@@ -58,6 +59,8 @@ static __always_inline int tunnel_ipv4(struct xdp_md *ctx, struct cursor *c)
 		return XDP_PASS;
 
 	len = bpf_ntohs(ip->tot_len);
+	if (!fits(ip, c->end, len))
+		return XDP_DROP;
 	ip = grow(ctx, sizeof(*ip), &tunnel->hop, bpf_htons(ETH_P_IP));
 	if (!ip || (void *)(ip + 1) > (void *)(long)ctx->data_end)
 		return XDP_DROP;
@@ -72,7 +75,7 @@ static __always_inline int tunnel_ipv6(struct xdp_md *ctx, struct cursor *c)
 	struct ipv6hdr *ip = parse_ipv6(c);
 	union l4_ports *ports;
 	struct tunnel *tunnel;
-	__u16 len;
+	__u64 len;
 
 	if (!ip)
 		return XDP_DROP;
@@ -89,6 +92,8 @@ static __always_inline int tunnel_ipv6(struct xdp_md *ctx, struct cursor *c)
 		return XDP_PASS;
 
 	len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+	if (!fits(ip, c->end, len))
+		return XDP_DROP;
 	ip = grow(ctx, sizeof(*ip), &tunnel->hop, bpf_htons(ETH_P_IPV6));
 	if (!ip || (void *)(ip + 1) > (void *)(long)ctx->data_end)
 		return XDP_DROP;

@@ -34,7 +34,7 @@ mod read;
 mod shapes;
 mod sidecar;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod write;
 
 pub use adapt::{Kernel, KernelTypeIndex};

@@ -28,7 +28,8 @@ pub struct Object {
     pub programs: Vec<Program>,
     /// Its functions that would be programs and cannot be read.
     pub refused: Vec<Refused>,
-    /// What it asks of a loader that makes no difference to what its programs do, in words.
+    /// What it asks of a loader and is not given, although its programs are run, in words: what makes no difference to them, and
+    /// settings of the kernel, which are 0.
     pub notes: Vec<String>,
 }
 

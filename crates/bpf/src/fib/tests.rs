@@ -91,8 +91,10 @@ fn the_source_is_an_address_of_the_interface() {
 #[test]
 fn tables_that_cannot_be_meant_are_refused() {
     let interface = r#"{"port": 1, "mac": "02:00:00:00:00:01"}"#;
+    let interface_of = |port: u32| format!(r#"{{"interfaces": [{{"port": {port}, "mac": "02:00:00:00:00:01"}}]}}"#);
     let cases = [
         (format!(r#"{{"interfaces": [{interface}, {interface}]}}"#), "port 1 has two interfaces"),
+        (interface_of(4_294_967_295), "an interface has port 4294967295, expected one below 256"),
         (r#"{"interfaces": [{"port": 1, "mac": "02:00"}]}"#.to_owned(), "`02:00` is no MAC address"),
         (
             format!(r#"{{"interfaces": [{interface}], "routes": [{{"to": "10.0.0.0/33", "port": 1}}]}}"#),

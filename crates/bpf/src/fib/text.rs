@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
+use flowloom_engine::PORT_COUNT;
 use serde::{Deserialize, Serialize};
 
 /// A table that cannot be used.
@@ -18,6 +19,12 @@ pub enum TableError {
     /// A MAC address that is none.
     #[error("`{0}` is no MAC address, expected six bytes, e.g. `02:00:00:00:00:01`")]
     Mac(String),
+    /// A port that no packet can come by.
+    #[error("an interface has port {port}, expected one below {PORT_COUNT}")]
+    Port {
+        /// The port.
+        port: u32,
+    },
     /// Two interfaces of one port.
     #[error("port {port} has two interfaces")]
     Twice {

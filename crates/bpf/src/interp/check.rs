@@ -5,23 +5,19 @@
 //! every map can be built. What is not judged: everything that depends on values, which the run finds as a fault.
 
 mod help;
+mod maps;
 
 use std::collections::BTreeSet;
 
-use super::maps::LOCK_BYTES;
-use super::memory::{MAX_MAPS, addressable_values};
 use super::run::Helpers;
-use crate::context::ContextLayout;
 use crate::helpers;
 use crate::lack::Want;
 use crate::map_kind::MapKind;
 use crate::op::{DecodeError, Op, Reg};
-use crate::program::{BPF_F_NO_PREALLOC, MapDef, Member, Program};
+use crate::program::{MapDef, Program};
 
 /// The longest program that the kernel takes, in slots.
 const MAX_SLOTS: usize = 1_000_000;
-/// What the values of all arrays of a program may take together.
-const MAX_ARRAY_BYTES: u64 = 1 << 30;
 
 /// A program that cannot be run; all that is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,13 +168,13 @@ pub(super) fn check(program: &Program, helpers: &Helpers) -> Result<Code, Progra
     }
 }
 
-struct Check<'a> {
-    program: &'a Program,
-    helpers: &'a Helpers,
+struct Check<'p> {
+    program: &'p Program,
+    helpers: &'p Helpers,
     findings: Vec<Finding>,
 }
 
-impl Check<'_> {
+impl<'p> Check<'p> {
     fn finding(&mut self, insn: impl Into<Option<usize>>, flaw: impl Into<Flaw>) {
         let insn = insn.into();
         let line = insn.and_then(|insn| self.program.line_of(insn));
@@ -294,7 +290,7 @@ impl Check<'_> {
                 let name = helpers::name_of(helper).map(|name| format!(" (`{name}`)")).unwrap_or_default();
                 self.finding(at, Flaw::Helper { number: helper, name });
             }
-            Op::LoadMap { map, .. } => drop(self.map(at, map)),
+            Op::LoadMap { map, .. } => _ = self.map(at, map),
             Op::LoadMapValue { map, off, .. } => {
                 let Some(def) = self.map(at, map) else { return };
                 let expected = if def.kind != MapKind::Array || def.max_entries != 1 {
@@ -310,188 +306,13 @@ impl Check<'_> {
         }
     }
 
-    fn map(&mut self, at: usize, index: i32) -> Option<MapDef> {
+    fn map(&mut self, at: usize, index: i32) -> Option<&'p MapDef> {
         let maps = &self.program.maps;
-        let found = usize::try_from(index).ok().and_then(|index| maps.get(index)).cloned();
+        let found = usize::try_from(index).ok().and_then(|index| maps.get(index));
         if found.is_none() {
             self.finding(at, Flaw::NoSuchMap { found: index, maps: maps.len() });
         }
         found
-    }
-
-    fn maps(&mut self) {
-        let program = self.program;
-        let mut names = BTreeSet::new();
-        let mut array_bytes = 0;
-        for (index, def) in program.maps.iter().enumerate() {
-            let before = self.findings.len();
-            self.map_definition(def);
-            if !names.insert(&def.name) {
-                self.map_flaw(def, "name", "that of another map", "a name of its own");
-            }
-            if index >= MAX_MAPS {
-                self.map_flaw(def, "index", index, format!("below {MAX_MAPS}"));
-                return;
-            }
-            if def.kind.has_values() && def.kind.is_indexed() && self.findings.len() == before {
-                array_bytes += u64::from(def.value_bytes) * u64::from(def.max_entries);
-            }
-            if array_bytes > MAX_ARRAY_BYTES {
-                let found = format!("with the arrays before it {array_bytes} bytes");
-                self.map_flaw(def, "size", found, format!("at most {MAX_ARRAY_BYTES} bytes"));
-                return;
-            }
-        }
-    }
-
-    fn map_flaw(&mut self, def: &MapDef, what: &'static str, found: impl ToString, expected: impl Into<String>) {
-        let (found, expected) = (found.to_string(), expected.into());
-        // Where the program first names the map is where its source is to be changed.
-        let at = self.program.map_index(&def.name).and_then(|index| self.program.first_use(index));
-        self.finding(at, Flaw::Map { map: def.name.clone(), what, found, expected });
-    }
-
-    fn map_definition(&mut self, def: &MapDef) {
-        if !def.kind.is_known() {
-            let known: Vec<String> = MapKind::ALL.iter().map(MapKind::to_string).collect();
-            self.map_flaw(def, "kind", def.kind, known.join(", "));
-            return;
-        }
-        self.sizes(def);
-        let wants_no_preallocation = def.kind == MapKind::LpmTrie;
-        if wants_no_preallocation && def.flags & BPF_F_NO_PREALLOC == 0 {
-            self.map_flaw(def, "flags", format!("{:#x}", def.flags), "BPF_F_NO_PREALLOC (1) among them");
-        }
-        if let Some(lock) = def.spin_lock
-            && (!lock.is_multiple_of(4) || lock.checked_add(LOCK_BYTES).is_none_or(|end| end > def.value_bytes))
-        {
-            self.map_flaw(def, "offset of a lock", lock, format!("4 bytes within the value of {}", def.value_bytes));
-        }
-        if def.kind.is_of_maps() && def.inner.is_none() {
-            self.map_flaw(def, "definition of the maps inside", "none", "one: their kind and sizes");
-        }
-        self.members(def);
-        if let Some(initial) = &def.initial {
-            if def.kind != MapKind::Array || def.max_entries != 1 {
-                let found = format!("{:?} with {} entries", def.kind, def.max_entries);
-                self.map_flaw(def, "data section", found, "an array with one entry");
-            } else if initial.len() != def.value_bytes as usize {
-                self.map_flaw(def, "initial contents in bytes", initial.len(), def.value_bytes.to_string());
-            }
-        }
-        if let Some(layout) = &def.layout {
-            self.layout(def, layout);
-        }
-    }
-
-    /// Lengths of keys and values, and how many entries.
-    fn sizes(&mut self, def: &MapDef) {
-        use MapKind::{
-            ArrayOfMaps, Cpumap, Devmap, DevmapHash, HashOfMaps, LpmTrie, PerfEventArray, ProgArray, RingBuf,
-        };
-        if def.kind == RingBuf {
-            if (def.key_bytes, def.value_bytes) != (0, 0) {
-                let found = format!("{} and {}", def.key_bytes, def.value_bytes);
-                self.map_flaw(def, "length of keys and values in bytes", found, "0 and 0");
-            }
-            if !def.max_entries.is_power_of_two() || !def.max_entries.is_multiple_of(4096) {
-                self.map_flaw(def, "size in bytes", def.max_entries, "a power of two, whole pages of 4096");
-            }
-            return;
-        }
-        let key_of_4 = def.kind.is_indexed() || def.kind == DevmapHash;
-        if key_of_4 && def.key_bytes != 4 {
-            self.map_flaw(def, "key length in bytes", def.key_bytes, "4");
-        }
-        // The kernel's bounds: a key has to fit on the stack, a value into one allocation.
-        let keys = if def.kind == LpmTrie { 5..=260 } else { 1..=512 };
-        if !key_of_4 && !keys.contains(&def.key_bytes) {
-            let expected = format!("{} to {}", keys.start(), keys.end());
-            self.map_flaw(def, "key length in bytes", def.key_bytes, expected);
-        }
-        let values: &[u32] = match def.kind {
-            Devmap | DevmapHash | Cpumap => &[4, 8],
-            ProgArray | PerfEventArray | ArrayOfMaps | HashOfMaps => &[4],
-            _ => &[],
-        };
-        if !values.is_empty() && !values.contains(&def.value_bytes) {
-            let expected: Vec<String> = values.iter().map(u32::to_string).collect();
-            self.map_flaw(def, "value length in bytes", def.value_bytes, expected.join(" or "));
-        }
-        if def.value_bytes == 0 || def.value_bytes > MAX_ARRAY_BYTES as u32 {
-            self.map_flaw(def, "value length in bytes", def.value_bytes, format!("1 to {MAX_ARRAY_BYTES}"));
-            return;
-        }
-        // Half of the addresses are for entries that are gone, but still held.
-        let most = (addressable_values(def.value_bytes) / 2).min((u32::MAX / 2).into());
-        // Without a number, a perf event array has a buffer for each CPU.
-        let fewest = u64::from(def.kind != PerfEventArray);
-        if u64::from(def.max_entries) < fewest || u64::from(def.max_entries) > most {
-            self.map_flaw(def, "number of entries", def.max_entries, format!("{fewest} to {most}"));
-        }
-    }
-
-    /// What a map of maps or of programs holds from the start.
-    fn members(&mut self, def: &MapDef) {
-        let program = self.program;
-        for (key, member) in &def.members {
-            let exists = match *member {
-                Member::Map(index) => {
-                    let fits = |map: &MapDef| {
-                        def.inner.as_ref().is_some_and(|inner| {
-                            (map.kind, map.key_bytes, map.value_bytes)
-                                == (inner.kind, inner.key_bytes, inner.value_bytes)
-                        })
-                    };
-                    def.kind.is_of_maps() && program.maps.get(index).is_some_and(fits)
-                }
-                Member::Program(index) => def.kind == MapKind::ProgArray && index < program.siblings.len(),
-            };
-            if !exists || def.key_bytes != 4 {
-                let expected = "a map of the kind and sizes inside, or a program of the object";
-                self.map_flaw(def, "member", format!("{member:?} under key {key}"), expected);
-            } else if def.kind.is_indexed() && *key >= def.max_entries {
-                self.map_flaw(def, "key of a member", key, format!("below {}", def.max_entries));
-            }
-        }
-    }
-
-    fn layout(&mut self, def: &MapDef, layout: &ContextLayout) {
-        for &offset in &layout.deadline_offsets {
-            if u64::from(offset) + 8 > def.value_bytes.into() {
-                let expected = format!("8 bytes within the value of {}", def.value_bytes);
-                self.map_flaw(def, "offset of a deadline", offset, expected);
-            }
-        }
-        let preloaded = &layout.preloaded;
-        if preloaded.is_empty() {
-            return;
-        }
-        if def.kind != MapKind::Hash {
-            self.map_flaw(def, "table of contexts from the start", format!("{:?}", def.kind), "a hash");
-        }
-        if preloaded.len() > def.max_entries as usize {
-            self.map_flaw(
-                def,
-                "number of contexts from the start",
-                preloaded.len(),
-                format!("at most {}", def.max_entries),
-            );
-        }
-        for (key, value) in preloaded {
-            for (what, found, expected) in [
-                ("key length in bytes of a context from the start", key.len(), def.key_bytes),
-                ("value length in bytes of a context from the start", value.len(), def.value_bytes),
-            ] {
-                if found != expected as usize {
-                    self.map_flaw(def, what, found, expected.to_string());
-                }
-            }
-        }
-        let keys: BTreeSet<&Vec<u8>> = preloaded.iter().map(|(key, _)| key).collect();
-        if keys.len() < preloaded.len() {
-            self.map_flaw(def, "key of a context from the start", "that of another", "a key of its own");
-        }
     }
 }
 

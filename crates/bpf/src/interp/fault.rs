@@ -33,8 +33,12 @@ pub(super) enum Fault {
     StackUnwritten { len: usize, at: usize, first: usize },
     #[error("{len}-byte {access} at byte {at} of the context, expected a 4-byte read of a field of `struct xdp_md`")]
     Context { access: Access, len: usize, at: i64 },
+    #[error("read of `egress_ifindex`, which only programs behind a devmap have (section `xdp/devmap`)")]
+    Egress,
     #[error("{access} in map `{map}`, which programs may only read")]
     ReadOnly { access: Access, map: String },
+    #[error("read in map `{map}`, which programs may only write")]
+    WriteOnly { map: String },
     #[error("atomic operation in the packet, expected one on the stack or in a map's value")]
     AtomicInPacket,
     #[error("argument 1 of `{helper}` is 0x{found:x}, expected a map")]

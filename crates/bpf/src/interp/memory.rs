@@ -148,6 +148,8 @@ pub(super) struct Memory {
     keys: Vec<Vec<u8>>,
     /// Whether reading bytes of the stack that were never written is a fault; else they are zeros.
     pub(super) is_strict: bool,
+    /// Whether the context has `egress_ifindex`.
+    pub(super) has_egress: bool,
 }
 
 impl Memory {
@@ -166,6 +168,7 @@ impl Memory {
             plain: Vec::new(),
             maps,
             is_strict: false,
+            has_egress: false,
         }
     }
 
@@ -308,8 +311,11 @@ impl Memory {
             4 => Ok(packet(self.packet.len())),
             8 => Ok(packet(self.meta)),
             12 => Ok(self.ingress.into()),
-            // Offline there is one receive queue, and no program of ours runs on a devmap's entry.
-            16 | 20 => Ok(0),
+            // Offline there is one receive queue.
+            16 => Ok(0),
+            // Nor is there an entry of a devmap that a program would run behind.
+            20 if self.has_egress => Ok(0),
+            20 => Err(Fault::Egress),
             _ => Err(Fault::Context { access: Access::Read, len: size.bytes(), at }),
         }
     }
@@ -339,6 +345,9 @@ impl Memory {
             }
             tag if tag >= VALUES => {
                 let (map, cell, at) = self.value_place(address, len, Access::Read)?;
+                if !self.maps[map].is_readable() {
+                    return Err(Fault::WriteOnly { map: self.maps[map].def().name.clone() });
+                }
                 let value = self.maps[map].value(cell).and_then(|value| value.get(at..at + len));
                 value.ok_or_else(|| self.outside_value(map, at as i64, len, Access::Read))
             }

@@ -29,6 +29,7 @@ use flowloom_engine::{
 
 use crate::fib;
 use crate::program::{LineInfo, Program, Sibling};
+use crate::program_kind::ProgramKind;
 use calls::{Redirect, Run};
 pub use check::{Finding, Flaw, ProgramError};
 use fault::Fault;
@@ -118,10 +119,12 @@ impl Interpreter {
         }
         let maps = program.maps.iter().map(|def| Map::new(def, 1)).collect();
         let value_bytes = program.maps.iter().map(|m| m.value_bytes).collect();
+        let mut memory = Memory::new(maps, 1);
+        memory.has_egress = program.kind == ProgramKind::XdpDevmap;
         Ok(Interpreter {
             program,
             image: Image { programs, value_bytes, helpers },
-            memory: Memory::new(maps, 1),
+            memory,
             routes: None,
             scratch: (Vec::new(), Vec::new()),
             budget: DEFAULT_BUDGET,
@@ -138,9 +141,9 @@ impl Interpreter {
     pub fn with_cpus(mut self, cpus: u32) -> Interpreter {
         let cpus = cpus.max(1);
         let maps = self.program.maps.iter().map(|def| Map::new(def, cpus)).collect();
-        let is_strict = self.memory.is_strict;
+        let (is_strict, has_egress) = (self.memory.is_strict, self.memory.has_egress);
         self.memory = Memory::new(maps, cpus);
-        self.memory.is_strict = is_strict;
+        (self.memory.is_strict, self.memory.has_egress) = (is_strict, has_egress);
         self
     }
 

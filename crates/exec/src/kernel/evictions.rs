@@ -126,7 +126,7 @@ impl Evictions {
             let mut gone: BTreeSet<Vec<u8>> = before.difference(&now).cloned().collect();
             if deletions > DELETIONS_LOGGED && !gone.is_empty() {
                 let limit = DELETIONS_LOGGED;
-                let why = "the packet deletes from a map that is not the same on all paths, or logs more than";
+                let why = "the packet deletes from a map that may be one of several, or logs more than";
                 return Err(fails(format!("{why} {limit} entries")));
             }
             let key_bytes = map.def().key_bytes as usize;

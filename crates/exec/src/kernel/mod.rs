@@ -108,7 +108,13 @@ impl KernelEngine {
             let memory = created.raw[index].memory(0, rewritten.plan.record_bytes(), true);
             record = Some(memory.map_err(|e| fails("reach the run record", e))?);
         }
-        let raw_program = created.load(loaded)?;
+        let raw_program = created.load(loaded).map_err(|error| match error {
+            ExecError::Refused(mut refused) if rewritten.record_map.is_some() => {
+                refused.insn = refused.insn.and_then(|at| rewritten.origin.get(at).copied());
+                ExecError::RefusedRewritten(refused)
+            }
+            other => other,
+        })?;
         let defs = program.maps.iter().enumerate().filter(|(_, def)| KernelMap::is_state(def));
         let mut maps: Vec<KernelMap> =
             defs.map(|(index, def)| KernelMap::new(index, def.clone(), created.raw[index].clone())).collect();

@@ -14,8 +14,9 @@ use flowloom_bpf::fib::{RouteKind, Table};
 use crate::rewrite::FIRST_INDEX;
 use crate::sys::namespace::Namespace;
 
-/// What the other ends of the interfaces are numbered from.
-const FIRST_PEER: u32 = 2 * FIRST_INDEX;
+/// What the other ends of the interfaces are numbered from: where no question leads, which are asked with [`FIRST_INDEX`]
+/// added.
+const FIRST_PEER: u32 = 1 << 30;
 
 /// Addresses are the kernel's own after this time, or something is wrong.
 const SETTLED_WITHIN: Duration = Duration::from_secs(5);

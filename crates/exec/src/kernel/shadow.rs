@@ -49,7 +49,14 @@ impl Inside {
                 let rewritten =
                     rewrite_with(&sibling, &self.plan).map_err(|source| rewriting_failed(&sibling, source))?;
                 self.created.judge(&sibling)?;
-                Ok(place.insert(self.created.load_other(&rewritten)?))
+                let loaded = self.created.load_other(&rewritten).map_err(|error| match error {
+                    ExecError::Refused(mut refused) => {
+                        refused.insn = None;
+                        ExecError::RefusedRewritten(refused)
+                    }
+                    other => other,
+                })?;
+                Ok(place.insert(loaded))
             }
         }
     }

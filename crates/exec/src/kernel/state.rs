@@ -260,12 +260,17 @@ impl KernelMap {
         if self.def.kind.is_indexed() {
             let zeros = vec![0; self.raw.value_bytes()];
             let initial = self.def.initial.as_ref().unwrap_or(&zeros);
-            for index in 0..self.def.max_entries {
-                let value = wanted.get(&index.to_le_bytes()[..]).map(|value| self.whole(value));
-                let written = self.raw.update(&index.to_ne_bytes(), value.as_ref().unwrap_or(initial));
-                written.map_err(self.fails("write"))?;
-            }
-            return Ok(());
+            // Reading all is a few calls, writing all one for each entry.
+            let mut others = Vec::new();
+            let compare = |key: &[u8], found: &[u8]| {
+                let value = wanted.get(&self.swap_key(key)).map(|value| self.whole(value));
+                let value = value.as_ref().unwrap_or(initial);
+                if value != found {
+                    others.push((key.to_vec(), value.clone()));
+                }
+            };
+            self.raw.entries(compare).map_err(self.fails("read"))?;
+            return others.iter().try_for_each(|(key, value)| self.raw.update(key, value).map_err(self.fails("write")));
         }
         for key in self.keys()? {
             self.raw.delete(&key).map_err(self.fails("clear"))?;

@@ -448,8 +448,8 @@ fn rewriting_and_writing_fail_with_their_place() {
     };
     assert_eq!(
         error.to_string(),
-        "program `f` cannot be run in the kernel: instruction 3 calls `redirect_map` with a map that is not the same on \
-         all paths (fw/knock.efsm:3: `forward(pkt.port)`)"
+        "program `f` cannot be run in the kernel: instruction 3 calls `redirect_map` with a map that may be one out of \
+         another map, or is not known (fw/knock.efsm:3: `forward(pkt.port)`)"
     );
     let mut bad = program([mov(0, 2), exit()]);
     bad.maps[0].name = "not a name".into();

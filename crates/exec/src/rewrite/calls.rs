@@ -19,7 +19,9 @@ const REDIRECT: i32 = 4;
 const BPF_NOEXIST: i32 = 1;
 /// Length of a frame.
 const STACK_BYTES: i64 = 512;
-/// Offset of the interface in `struct bpf_fib_lookup`.
+/// Length of `struct bpf_fib_lookup`.
+const FIB_BYTES: i32 = 64;
+/// Offset of the interface in it.
 const FIB_INTERFACE: i16 = 8;
 /// `redirect_map`: bits of the flags that are the verdict for an absent key.
 const ACTION_MASK: i32 = 3;
@@ -70,21 +72,23 @@ pub(super) fn replaced(
             code.skip(class::JMP | jmp::JNE, 2, 0, Code::LOG_SLOTS).record(3).log_redirect(3, 1);
         }
         helper::REDIRECT_MAP => {
-            let index = site.only_map(1, "redirect_map", |map| map.kind.is_redirect())?;
-            let index = index.ok_or(RewriteError::UnknownDevmap { insn: at, helper: "redirect_map" })?;
-            redirect_map(&mut code, &site, index)?;
+            let maps = site.maps(1, "redirect_map", |map| map.kind.is_redirect())?;
+            let maps = maps.ok_or(RewriteError::UnknownDevmap { insn: at, helper: "redirect_map" })?;
+            code.by_map(1, &maps, |code, index| redirect_map(code, &site, index))?;
         }
         helper::MAP_LOOKUP_ELEM => {
-            let Some(index) = site.only_map(1, "map_lookup_elem", |map| map.kind.is_redirect())? else {
+            let Some(maps) = site.maps(1, "map_lookup_elem", |map| map.kind.is_redirect())? else { return Ok(None) };
+            if maps.iter().all(|index| !plan.shadows.contains_key(index)) {
                 return Ok(None);
-            };
-            match plan.shadows.get(&index) {
-                None => return Ok(None),
-                Some(Shadow::Hash(shadow)) => {
-                    code.map(1, *shadow).call(helper::MAP_LOOKUP_ELEM);
-                }
-                Some(Shadow::Table(offset)) => lookup_table(&mut code, program.maps[index].max_entries, *offset),
             }
+            code.by_map(1, &maps, |code, index| {
+                match plan.shadows.get(&index) {
+                    None => drop(code.push_insn(insn)),
+                    Some(Shadow::Hash(shadow)) => drop(code.map(1, *shadow).call(helper::MAP_LOOKUP_ELEM)),
+                    Some(Shadow::Table(offset)) => lookup_table(code, program.maps[index].max_entries, *offset),
+                }
+                Ok(())
+            })?;
         }
         helper::MAP_UPDATE_ELEM => {
             let Some(log) = plan.deletions.filter(|_| site.may_forget(1)) else { return Ok(None) };
@@ -106,10 +110,16 @@ pub(super) fn replaced(
                 return Err(RewriteError::FullStack { insn: at });
             }
             let (slot, index) = (slot as i16, FIB_INTERFACE);
-            code.store_long(10, slot, 2).load(size::W, 0, 2, index).imm(alu::ADD, 0, FIRST_INDEX as i32);
-            code.store(2, index, 0).push_insn(insn);
-            code.load(size::DW, 1, 10, slot).load(size::W, 2, 1, index).imm(alu::SUB, 2, FIRST_INDEX as i32);
-            code.store(1, index, 2);
+            let with_index = |code: &mut Code| {
+                code.store_long(10, slot, 2).load(size::W, 0, 2, index).imm(alu::ADD, 0, FIRST_INDEX as i32);
+                code.store(2, index, 0).push_insn(insn);
+                code.load(size::DW, 1, 10, slot).load(size::W, 2, 1, index).imm(alu::SUB, 2, FIRST_INDEX as i32);
+                code.store(1, index, 2).skip(class::JMP | jmp::JA, 0, 0, 1);
+            };
+            // Of less than a whole question the kernel reads nothing.
+            code.skip(class::JMP32 | jmp::JSLT, 3, FIB_BYTES, Code::measure(with_index));
+            with_index(&mut code);
+            code.push_insn(insn);
         }
         helper::CHECK_MTU => {
             // No interface is the one that the packet came by.
@@ -123,9 +133,12 @@ pub(super) fn replaced(
         }
         helper::PERF_EVENT_OUTPUT => {
             let Some(events) = plan.events else { return Ok(None) };
-            let index = site.only_map(2, "perf_event_output", |map| map.kind == MapKind::PerfEventArray)?;
-            let index = index.ok_or(RewriteError::UnknownDevmap { insn: at, helper: "perf_event_output" })?;
-            log_event(&mut code, events, index, insn);
+            let maps = site.maps(2, "perf_event_output", |map| map.kind == MapKind::PerfEventArray)?;
+            let maps = maps.ok_or(RewriteError::UnknownDevmap { insn: at, helper: "perf_event_output" })?;
+            code.by_map(2, &maps, |code, index| {
+                log_event(code, events, index, insn);
+                Ok(())
+            })?;
         }
         _ => return Ok(None),
     }
@@ -141,31 +154,29 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// The map in `register`; `None` where it is none of those that are `wanted`.
+    /// The maps that `register` may hold; `None` where none of them is `wanted`.
     ///
     /// # Errors
-    /// It may be one of them, and something else.
-    fn only_map(
+    /// It may hold one of them, and something that no instruction names.
+    fn maps(
         &self,
         register: u8,
         helper: &'static str,
         wanted: impl Fn(&MapDef) -> bool,
-    ) -> Result<Option<usize>, RewriteError> {
+    ) -> Result<Option<Vec<usize>>, RewriteError> {
         let maps = &self.program.maps;
-        let found = self.flow.before(self.at, register);
-        if let Value::Maps(Maps::One(index)) = found {
-            return Ok(Some(index).filter(|index| *index < maps.len()));
-        }
-        let may_be = |index: usize| match found {
-            Value::Maps(some) => some.may_be(index),
+        let (some, is_named) = match self.flow.before(self.at, register) {
+            Value::Maps(some) => ((0..maps.len()).filter(|index| some.may_be(*index)).collect(), some.is_exact()),
             // No instruction names it: a map out of another one.
-            Value::Other => false,
-            _ => true,
+            Value::Other => (Vec::new(), false),
+            _ => ((0..maps.len()).collect::<Vec<_>>(), false),
         };
-        if maps.iter().enumerate().any(|(index, map)| wanted(map) && may_be(index)) {
-            return Err(RewriteError::UnknownDevmap { insn: self.at, helper });
+        match some.iter().any(|index| wanted(&maps[*index])) {
+            true if is_named => Ok(Some(some)),
+            true => Err(RewriteError::UnknownDevmap { insn: self.at, helper }),
+            // Verifiers refuse what is no map for `helper`; the first is named in the message.
+            false => Ok(Some(some).filter(|some| is_named && some.len() == 1)),
         }
-        Ok(None)
     }
 
     /// The map in `register` and the length of its keys, where it is known.
@@ -378,6 +389,33 @@ impl Code {
         let shift = TABLE_ENTRY_BYTES.trailing_zeros() as i32;
         self.record_at(dst, offset);
         self.push(class::ALU64 | alu::MOV | SRC_REG, 1, index, 0, 0).imm(alu::LSH, 1, shift).reg(alu::ADD, dst, 1)
+    }
+
+    /// What `each` writes for the map that `register` holds, which is one of `maps`; changes r0 before it.
+    fn by_map(
+        &mut self,
+        register: u8,
+        maps: &[usize],
+        each: impl Fn(&mut Code, usize) -> Result<(), RewriteError>,
+    ) -> Result<(), RewriteError> {
+        let piece = |index: usize| {
+            let mut code = Code::new(self.record);
+            each(&mut code, index)?;
+            Ok(code.insns)
+        };
+        let Some((last, others)) = maps.split_last() else { return Ok(()) };
+        let mut all = piece(*last)?;
+        for index in others.iter().rev() {
+            let one = piece(*index)?;
+            let mut code = Code::new(self.record);
+            code.map(0, *index).push(class::JMP | jmp::JNE | SRC_REG, register, 0, one.len() as i16 + 1, 0);
+            code.insns.extend(one);
+            code.skip(class::JMP | jmp::JA, 0, 0, all.len() as i16);
+            code.insns.extend(all);
+            all = code.insns;
+        }
+        self.insns.extend(all);
+        Ok(())
     }
 
     pub(super) fn load(&mut self, bytes: u8, dst: u8, src: u8, off: i16) -> &mut Code {

@@ -59,6 +59,11 @@ impl Maps {
         }
     }
 
+    /// Whether it is known to be one of those that [`Maps::may_be`] names.
+    pub(super) fn is_exact(self) -> bool {
+        self.bits() & (NO_MAP | 1 << LAST_BIT) == 0 || matches!(self, Maps::One(_))
+    }
+
     /// Whether it may be a map that no instruction names: one out of another map.
     pub(super) fn may_be_unnamed(self) -> bool {
         self.bits() & NO_MAP != 0

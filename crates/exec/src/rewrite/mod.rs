@@ -32,8 +32,8 @@
 //! tables that forget entries by themselves. Atomic operations on the stack
 //! are kept from a flaw of verifiers (`fetch`). The port that a packet leaves by behind a devmap is 0, as in every engine.
 //!
-//! Limits: a load that may or may not be from the context is refused, and so is a redirect through a map that is not the
-//! same on all paths.
+//! Limits: a load that may or may not be from the context is refused, and so is a redirect through a map that may be one
+//! that no instruction names.
 //!
 //! # Source
 //! [semantics 1].
@@ -109,7 +109,7 @@ pub enum RewriteError {
         offset: i64,
     },
     /// A call through a map that is not known.
-    #[error("instruction {insn} calls `{helper}` with a map that is not the same on all paths")]
+    #[error("instruction {insn} calls `{helper}` with a map that may be one out of another map, or is not known")]
     UnknownDevmap {
         /// The call.
         insn: usize,

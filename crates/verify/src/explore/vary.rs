@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use flowloom_bpf::op::{AluOp, Op, Operand};
-use flowloom_bpf::{MapDef, MapKind, Program, ProgramError};
+use flowloom_bpf::{MapKind, Program, ProgramError};
 use flowloom_engine::Port;
 
 use super::case::{Case, Span, holds_constants};
@@ -238,11 +238,8 @@ impl Search<'_> {
         if let Some(inner) = &def.inner {
             // What a map of maps holds is told by number.
             let maps = self.runner.program.maps.iter().enumerate();
-            let fits = |map: &MapDef| {
-                let sizes = |map: &MapDef| (map.kind, map.key_bytes, map.value_bytes, map.max_entries, map.flags);
-                sizes(map) == sizes(inner)
-            };
-            return maps.filter(|(_, map)| fits(map)).map(|(index, _)| (index as u32).to_le_bytes().to_vec()).collect();
+            let maps = maps.filter(|(_, map)| map.fits_inside(inner));
+            return maps.map(|(index, _)| (index as u32).to_le_bytes().to_vec()).collect();
         }
         let random = |rng: &mut Rng| (0..len).map(|_| rng.next() as u8).collect::<Vec<u8>>();
         let counting = |step: usize| (0..len).map(|i| if i % step == 0 { 1 } else { 0 }).collect::<Vec<u8>>();

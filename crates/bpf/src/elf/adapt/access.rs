@@ -5,6 +5,20 @@ use crate::btf::{Btf, BtfError, CoreRecord, Type, TypeId};
 /// Longest access; the kernel's libraries take 64.
 const MAX_STEPS: usize = 64;
 
+/// How far a part may lie from where the access begins: as far as lengths of types can say.
+const MAX_OFFSET_BITS: u64 = 8 << 32;
+
+/// An offset so many bits further, if that is not beyond all bounds. No sum of one with the bits of a type overflows.
+pub(super) fn further(offset_bits: u64, bits: u64) -> Option<u64> {
+    offset_bits.checked_add(bits).filter(|sum| *sum <= MAX_OFFSET_BITS)
+}
+
+/// An offset so many elements of a length further.
+pub(super) fn elements_further(offset_bits: u64, number: u32, size_bytes: u32) -> Option<u64> {
+    // Two numbers of 32 bits fit 64, eight times that does not.
+    further(offset_bits, (u64::from(number) * u64::from(size_bytes)).checked_mul(8)?)
+}
+
 /// What is asked for [Linux uapi/bpf.h, `enum bpf_core_relo_kind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -44,9 +58,11 @@ impl Kind {
         Kind::ALL.get(number as usize).copied()
     }
 
-    /// Whether it asks if something is there.
-    pub(super) fn is_question(self) -> bool {
-        matches!(self, Kind::FieldExists | Kind::TypeExists | Kind::ValueExists | Kind::TypeMatches)
+    /// Whether nothing there is an answer too: to those who ask if something is there, and to those who ask for a whole type,
+    /// which has no size and no number then.
+    pub(super) fn may_be_absent(self) -> bool {
+        use Kind::{FieldExists, TypeExists, TypeIdTarget, TypeMatches, TypeSize, ValueExists};
+        matches!(self, FieldExists | TypeExists | ValueExists | TypeMatches | TypeSize | TypeIdTarget)
     }
 
     pub(super) fn is_of_type(self) -> bool {
@@ -143,7 +159,8 @@ impl Access {
             return if out.value < count && rest.is_empty() { Ok(out) } else { Err(fail("there is no such value")) };
         }
         out.leaf = resolved;
-        out.offset_bits = u64::from(first) * u64::from(btf.size_bytes(resolved)?) * 8;
+        out.offset_bits =
+            elements_further(0, first, btf.size_bytes(resolved)?).ok_or_else(|| fail("it leads beyond 4 GiB"))?;
         for &number in rest {
             out.step(btf, number, &fail)?;
         }
@@ -152,19 +169,20 @@ impl Access {
 
     fn step(&mut self, btf: &Btf, number: u32, fail: &dyn Fn(&'static str) -> AccessFault) -> Result<(), AccessFault> {
         let at = btf.resolve(self.leaf)?;
+        let beyond = || fail("it leads beyond 4 GiB");
         match btf.get(at) {
             Some(Type::Struct(composite) | Type::Union(composite)) => {
                 let index = number as usize;
                 let member = composite.members.get(index).ok_or_else(|| fail("there is no such member"))?;
-                self.offset_bits += u64::from(member.offset_bits);
+                self.offset_bits = further(self.offset_bits, member.offset_bits.into()).ok_or_else(beyond)?;
                 if !btf.name_bytes(member.name)?.is_empty() {
                     self.steps.push(Step::Member { of: at, index });
                 }
                 self.leaf = member.of;
             }
             Some(Type::Array { element, .. }) => {
-                let bits = u64::from(number) * u64::from(btf.size_bytes(*element)?) * 8;
-                self.offset_bits = self.offset_bits.saturating_add(bits);
+                let size_bytes = btf.size_bytes(*element)?;
+                self.offset_bits = elements_further(self.offset_bits, number, size_bytes).ok_or_else(beyond)?;
                 self.steps.push(Step::Element(number));
                 self.leaf = *element;
             }
@@ -211,5 +229,50 @@ impl Access {
             }
         }
         format!("{} `{path}`", self.kind.words())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::btf::{Builder, Composite, Member};
+
+    /// Types whose parts lie as far as 32 bits reach, and accesses to them: none overflows, and what is too far is refused.
+    #[test]
+    fn accesses_beyond_all_bounds_are_refused() {
+        let mut b = Builder::default();
+        let (far, x) = (b.string("far").unwrap(), b.string("x").unwrap());
+        let int = b.add(Type::Int { name: x, size_bytes: 1, encoding: 0, offset_bits: 0, bits: 8 });
+        let vast = b.add(Type::Array { element: int, index: int, count: u32::MAX });
+        let member = |of, offset_bits, width_bits| Member { name: x, of, offset_bits, width_bits };
+        let members = vec![member(vast, 0, 0), member(int, u32::MAX, 0), member(int, u32::MAX, 255)];
+        let composite = Composite { name: far, size_bytes: u32::MAX, bitfields: true, members };
+        let of = b.add(Type::Struct(composite));
+        // A structure in itself: each step goes further.
+        let members = vec![member(TypeId(of.0 + 1), u32::MAX, 0)];
+        let again = b.add(Type::Struct(Composite { name: far, size_bytes: 1, bitfields: false, members }));
+        let deep = ["0"; 20].join(":");
+        let texts = ["0", "0:0", "0:1", "0:2", "1", "4294967295", "4294967295:1", "1:0:4294967295", "0:0:4294967295"];
+        let texts: Vec<_> = texts.into_iter().map(|text| (of, text)).chain([(again, "0:0"), (again, &deep)]).collect();
+        let names: Vec<_> = texts.iter().map(|(_, text)| b.string(text).unwrap()).collect();
+        let btf = b.finish();
+        let mut refused = Vec::new();
+        for ((of, text), access) in texts.iter().zip(names) {
+            for kind in 0..6 {
+                let record = CoreRecord { offset_bytes: 0, of: *of, access, kind };
+                let found = Access::read(&btf, record).map(|access| super::super::answer::local(&btf, &access));
+                match found {
+                    Ok(answer) => assert!(answer.is_ok(), "{text}: {answer:?}"),
+                    Err(AccessFault::Path { why, .. }) => {
+                        assert_eq!(why, "it leads beyond 4 GiB");
+                        refused.push(*text);
+                    }
+                    Err(other) => unreachable!("{text}: {other}"),
+                }
+            }
+        }
+        refused.dedup();
+        assert_eq!(refused, ["4294967295", "4294967295:1", "1:0:4294967295", &deep]);
     }
 }

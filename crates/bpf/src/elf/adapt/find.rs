@@ -1,7 +1,7 @@
 //! The same access in the types of a kernel.
 
 use super::AdaptFault;
-use super::access::{Access, Kind, Step};
+use super::access::{Access, Kind, Step, elements_further, further};
 use super::essential;
 use crate::btf::{Btf, Composite, Member, Name, Type, TypeId};
 
@@ -60,7 +60,8 @@ impl<'a> Search<'a> {
         if let Some(Step::Element(first)) = access.steps.first() {
             // A type without size cannot be one of several.
             let size = if *first == 0 { 0 } else { self.kernel.size_bytes(resolved)? };
-            out.offset_bits = u64::from(*first) * u64::from(size) * 8;
+            let Some(offset_bits) = elements_further(0, *first, size) else { return Ok(None) };
+            out.offset_bits = offset_bits;
         }
         for step in &access.steps[1..] {
             let found = match *step {
@@ -97,8 +98,9 @@ impl<'a> Search<'a> {
         if number >= *count && !(*count == 0 && self.is_last(out)) {
             return Ok(false);
         }
-        let bits = u64::from(number) * u64::from(self.kernel.size_bytes(*element)?) * 8;
-        out.offset_bits = out.offset_bits.saturating_add(bits);
+        let size_bytes = self.kernel.size_bytes(*element)?;
+        let Some(offset_bits) = elements_further(out.offset_bits, number, size_bytes) else { return Ok(false) };
+        out.offset_bits = offset_bits;
         out.steps.push(Step::Element(number));
         out.leaf = *element;
         Ok(true)
@@ -122,7 +124,8 @@ impl<'a> Search<'a> {
         for (index, member) in composite.members.iter().enumerate() {
             self.spend()?;
             let found = self.kernel.name_bytes(member.name)?;
-            out.offset_bits = before.saturating_add(member.offset_bits.into());
+            let Some(offset_bits) = further(before, member.offset_bits.into()) else { return Ok(false) };
+            out.offset_bits = offset_bits;
             if found.is_empty() {
                 out.leaf = member.of;
                 if self.member(wanted, out, deeper)? {

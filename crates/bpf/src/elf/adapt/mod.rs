@@ -8,7 +8,7 @@
 //! Goal: the instructions that name a field, type or value of an enumeration say what it is in the kernel at hand. Steps:
 //! follow the access through the object's own types ([`access`]); find types of the same name in the kernel and follow it
 //! there ([`find`]); put what is asked for in place of what the compiler put ([`patch`]). What is not there is an answer for
-//! those who ask whether it is; everybody else lacks it, and the instruction becomes the call of a helper that no kernel has.
+//! those who ask whether it is, and zero the size and number of a type that is not; everybody else lacks it, and the instruction becomes the call of a helper that no kernel has.
 //!
 //! # Source
 //! [Linux Documentation/bpf/llvm_reloc.rst, CO-RE relocations], libbpf's rules for what is the same
@@ -163,7 +163,7 @@ impl<'a> Adapter<'a> {
         }
         match found {
             Some(answer) => Ok(Ok(answer)),
-            None if local.kind.is_question() => Ok(Ok(Answer::absent(before))),
+            None if local.kind.may_be_absent() => Ok(Ok(Answer::absent(before))),
             None => want("the kernel has none of this name and shape".to_owned()),
         }
     }

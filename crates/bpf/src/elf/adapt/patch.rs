@@ -9,9 +9,12 @@ const POISON: i32 = 0x0bad_2310;
 /// Makes the instruction at `at` one that nothing runs.
 pub(in crate::elf) fn poison(insns: &mut [Insn], at: usize) {
     let Some(insn) = insns.get(at).copied() else { return };
-    let slots = insn.slots();
-    for slot in insns.iter_mut().skip(at).take(slots) {
-        *slot = Insn { code: class::JMP | jmp::CALL, imm: POISON, ..Insn::default() };
+    insns[at] = Insn { code: class::JMP | jmp::CALL, imm: POISON, ..Insn::default() };
+    // What was the second half of a load is an instruction of its own now, which does nothing.
+    if insn.is_wide()
+        && let Some(second) = insns.get_mut(at + 1)
+    {
+        *second = Insn { code: class::JMP | jmp::JA, ..Insn::default() };
     }
 }
 

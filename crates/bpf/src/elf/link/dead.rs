@@ -6,8 +6,8 @@
 //!
 //! Goal: `reached[slot]`, never false for what a run can come to. Steps: follow the code from the start of each function
 //! that is reached, with what each register is known to hold; join at the targets of jumps. Limits: nothing is known of the
-//! stack, of packets and of maps but constants (`.rodata`); whoever writes more than a bounded number of steps is taken to
-//! reach everything.
+//! stack, of packets and of maps but constants (`.rodata`); whoever writes more than a bounded number of steps, or
+//! of places that jumps lead to, is taken to reach everything.
 
 use std::collections::HashMap;
 
@@ -18,6 +18,10 @@ use crate::program::BPF_F_RDONLY_PROG;
 
 /// How often an instruction is looked at on average before the search is given up.
 const MAX_VISITS: usize = 32;
+
+/// At how many targets of jumps it is written down what is known; the search is given up beyond. What is written takes some
+/// ten megabytes then.
+const MAX_JOINS: usize = 1 << 16;
 
 /// What a register is known to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +72,7 @@ impl Search<'_> {
         }
         let mut reached = vec![false; self.insns.len()];
         let mut left = self.insns.len().saturating_mul(MAX_VISITS) + 1000;
-        self.join(0, &[Value::Unknown; 16]);
+        self.join(0, &[Value::Unknown; 16])?;
         while let Some(start) = self.todo.pop() {
             let mut state = *self.states.get(&start)?;
             let mut at = start;
@@ -77,12 +81,12 @@ impl Search<'_> {
                 let insn = *self.insns.get(at)?;
                 *reached.get_mut(at)? = true;
                 if let Some(callee) = code::callee(insn, at) {
-                    self.join(usize::try_from(callee).ok()?, &[Value::Unknown; 16]);
+                    self.join(usize::try_from(callee).ok()?, &[Value::Unknown; 16])?;
                 }
                 let next = at + insn.slots();
                 let (falls, jumps) = self.ways(insn, &state)?;
                 if jumps && let Some(target) = code::jump_target(insn, at) {
-                    self.join(usize::try_from(target).ok()?, &state);
+                    self.join(usize::try_from(target).ok()?, &state)?;
                 }
                 if !falls {
                     break;
@@ -92,7 +96,7 @@ impl Search<'_> {
                     break;
                 }
                 if self.joins[next] {
-                    self.join(next, &state);
+                    self.join(next, &state)?;
                     break;
                 }
                 at = next;
@@ -101,9 +105,11 @@ impl Search<'_> {
         Some(reached)
     }
 
-    /// Adds a way to come to `at`.
-    fn join(&mut self, at: usize, state: &State) {
+    /// Adds a way to come to `at`; `None` if that is a place too many.
+    fn join(&mut self, at: usize, state: &State) -> Option<()> {
+        let places = self.states.len();
         match self.states.get_mut(&at) {
+            None if places >= MAX_JOINS => return None,
             None => {
                 self.states.insert(at, *state);
                 self.todo.push(at);
@@ -121,6 +127,7 @@ impl Search<'_> {
                 }
             }
         }
+        Some(())
     }
 
     /// Whether the next instruction and whether the target of the jump can follow; `None` for jumps that are not understood.
@@ -294,6 +301,18 @@ mod tests {
             ("r6 = 1\ncall 5\nif r6 == 1 goto end\nr0 = 7\nend: r0 = 2\nexit", vec![3]),
         ] {
             assert_eq!(dead(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn many_places_to_jump_to_are_not_followed() {
+        // What is behind the decided branch is seen to be dead as long as there are not too many places before it.
+        for (places, is_seen) in [(1000, true), (MAX_JOINS + 1, false)] {
+            let mut insns = assemble(&"if r1 == r2 goto +0\n".repeat(places), &[]).unwrap();
+            insns.extend(assemble("r3 = 1\nif r3 == 1 goto +1\nr0 = 7\nr0 = 2\nexit", &[]).unwrap());
+            let reached = reached(&insns, &[]);
+            assert_eq!(!reached[places + 2], is_seen, "{places}");
+            assert!(reached[places + 3]);
         }
     }
 

@@ -279,7 +279,8 @@ impl<'a> Linker<'a> {
         let here = self.container.relocations_in(function.section, function.start * 8, function.end() * 8);
         let here: Vec<usize> = here.map(|(offset, _)| (offset / 8 - function.start) as usize).collect();
         if used != here.len() {
-            let slot = here.into_iter().find(|slot| code::instructions(&original).all(|(at, _)| at != *slot));
+            let firsts: HashSet<usize> = code::instructions(&original).map(|(at, _)| at).collect();
+            let slot = here.into_iter().find(|slot| !firsts.contains(slot));
             let why = "relocation of the second half of a load".to_owned();
             return Err(self.fault(number, slot.unwrap_or(0), why));
         }

@@ -1,6 +1,9 @@
 //! Data sections: maps with one entry, whose contents the object brings.
 
-use super::{MAX_MAPS, Maps, ObjectMap, Variables, special};
+use std::collections::{HashMap, HashSet};
+
+use super::special::Finder;
+use super::{MAX_MAPS, Maps, ObjectMap, Variables, want_of_field};
 use crate::btf::{Btf, Linkage, SecVar, Type};
 use crate::elf::container::{Budget, Container, Place, SectionKind};
 use crate::elf::read::ReadFault;
@@ -15,8 +18,10 @@ impl Maps {
         container: &Container<'_>,
         btf: Option<&Btf>,
         variables: &Variables<'_>,
+        finder: &mut Finder,
         budget: &mut Budget,
     ) -> Result<(), ReadFault> {
+        let mut places = Places { container, known: None };
         for (number, section) in container.sections.iter().enumerate() {
             let Some(kind) = DataKind::of(section.name) else { continue };
             let initial = match section.kind {
@@ -40,7 +45,7 @@ impl Maps {
                 if vars.iter().any(|var| is_shared(btf, var)) {
                     flags |= BPF_F_MMAPABLE;
                 }
-                wants = special_variables(container, number, btf, vars)?;
+                wants = special_variables(&mut places, number, btf, vars, finder, budget)?;
             }
             for (offset, relocation) in container.relocations_in(number, 0, u64::MAX) {
                 let symbol = container.symbols.get(relocation.symbol).map_or("", |symbol| symbol.name);
@@ -52,15 +57,31 @@ impl Maps {
             let def = data(section.name.to_owned(), flags, initial);
             self.all.push(ObjectMap { def, wants, ..ObjectMap::default() });
         }
-        self.read_settings(btf, variables)
+        self.read_settings(container, btf, variables, budget)
     }
 
     /// Room for the settings of the kernel that may be missing: zeros, which stand for all that are.
-    fn read_settings(&mut self, btf: Option<&Btf>, variables: &Variables<'_>) -> Result<(), ReadFault> {
+    fn read_settings(
+        &mut self,
+        container: &Container<'_>,
+        btf: Option<&Btf>,
+        variables: &Variables<'_>,
+        budget: &mut Budget,
+    ) -> Result<(), ReadFault> {
         let (Some(btf), Some(vars)) = (btf, variables.get(names::KCONFIG.as_bytes())) else { return Ok(()) };
+        let weak = container.symbols.iter().filter(|symbol| symbol.weak && symbol.place == Place::Extern);
+        let weak: HashSet<&str> = weak.map(|symbol| symbol.name).collect();
         let mut bytes = 8;
         for var in *vars {
             bytes = bytes.max(btf.size_bytes(var.var)?);
+            let Some(Type::Var { name, .. }) = btf.get(var.var) else { continue };
+            let name = btf.name(*name)?;
+            if weak.contains(name) {
+                let note =
+                    format!("`{name}`, a setting of the kernel, is taken to be 0: no engine asks the machine for it");
+                budget.charge("settings", note.len() as u64)?;
+                self.notes.push(note);
+            }
         }
         if bytes > MAX_SETTING {
             let (map, what) = (names::KCONFIG.to_owned(), "size of a setting".to_owned());
@@ -102,29 +123,53 @@ fn is_shared(btf: &Btf, var: &SecVar) -> bool {
 }
 
 /// Variables of the section that the kernel treats in its own way.
-fn special_variables(
-    container: &Container<'_>,
+fn special_variables<'a>(
+    places: &mut Places<'a>,
     number: usize,
-    btf: &Btf,
+    btf: &'a Btf,
     vars: &[SecVar],
+    finder: &mut Finder,
+    budget: &mut Budget,
 ) -> Result<Vec<Want>, ReadFault> {
-    let section = container.sections[number].name;
+    let section = places.container.sections[number].name;
     let mut wants = Vec::new();
     for var in vars {
         let Some(Type::Var { name, of, .. }) = btf.get(var.var) else { continue };
-        let found = special::fields(btf, *of)?;
-        let lock = found.spin_lock.map(|offset| ("struct bpf_spin_lock".to_owned(), offset));
-        let mut found: Vec<(String, u32)> = lock.into_iter().chain(found.others).collect();
-        if found.is_empty() {
+        let found = finder.fields(btf, *of)?;
+        if found.spin_lock.is_none() && found.others.is_empty() {
             continue;
         }
         // clang leaves the place in the section to the linker.
-        let name = btf.name_bytes(*name)?;
-        let symbol = container.symbols.iter().find(|s| s.place == Place::Section(number) && s.name.as_bytes() == name);
-        let base = symbol.and_then(|s| u32::try_from(s.value).ok()).unwrap_or(var.offset_bytes);
-        for (field, offset) in found.drain(..) {
-            wants.push(Want::Field { map: section.to_owned(), field, offset: base.saturating_add(offset) });
+        let place = places.of(number, btf.name_bytes(*name)?);
+        let base = place.and_then(|place| u32::try_from(place).ok()).unwrap_or(var.offset_bytes);
+        let lock = found.spin_lock.map(|offset| ("struct bpf_spin_lock".to_owned(), offset));
+        for (field, offset) in lock.into_iter().chain(found.others.iter().cloned()) {
+            wants.push(want_of_field(section, field, base.saturating_add(offset), budget)?);
         }
     }
     Ok(wants)
+}
+
+/// Where symbols lie in their sections.
+struct Places<'a> {
+    container: &'a Container<'a>,
+    /// Made when it is first asked for: by section and name.
+    known: Option<HashMap<(usize, &'a [u8]), u64>>,
+}
+
+impl<'a> Places<'a> {
+    fn of(&mut self, section: usize, name: &'a [u8]) -> Option<u64> {
+        let symbols = &self.container.symbols;
+        let known = self.known.get_or_insert_with(|| {
+            let mut known = HashMap::new();
+            for symbol in symbols {
+                if let Place::Section(section) = symbol.place {
+                    // Of two symbols of one name the first is meant.
+                    known.entry((section, symbol.name.as_bytes())).or_insert(symbol.value);
+                }
+            }
+            known
+        });
+        known.get(&(section, name)).copied()
+    }
 }

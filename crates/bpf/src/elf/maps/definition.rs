@@ -1,6 +1,6 @@
 //! One definition of `.maps`: `struct { __uint(type, …); __type(key, …); … } NAME SEC(".maps")`.
 
-use super::special;
+use super::special::Finder;
 use crate::btf::{Btf, Composite, Type, TypeId};
 use crate::elf::read::ReadFault;
 use crate::map_kind::MapKind;
@@ -22,9 +22,9 @@ pub(super) struct Definition {
 }
 
 /// Reads the definition of map `map`, whose variable has type `of`.
-pub(super) fn read(btf: &Btf, map: &str, of: TypeId) -> Result<Definition, ReadFault> {
+pub(super) fn read(btf: &Btf, map: &str, of: TypeId, finder: &mut Finder) -> Result<Definition, ReadFault> {
     let fields = structure(btf, map, of)?;
-    let mut reader = Reader::new(btf, map);
+    let mut reader = Reader::new(btf, map, finder);
     for member in &fields.members {
         let name = btf.name(member.name)?;
         if name == "values" {
@@ -54,6 +54,7 @@ fn structure<'b>(btf: &'b Btf, map: &str, of: TypeId) -> Result<&'b Composite, R
 struct Reader<'b> {
     btf: &'b Btf,
     map: &'b str,
+    finder: &'b mut Finder,
     out: Definition,
     kind: Option<MapKind>,
     key: Size,
@@ -61,8 +62,9 @@ struct Reader<'b> {
 }
 
 impl<'b> Reader<'b> {
-    fn new(btf: &'b Btf, map: &'b str) -> Reader<'b> {
-        Reader { btf, map, out: Definition::default(), kind: None, key: Size::default(), value: Size::default() }
+    fn new(btf: &'b Btf, map: &'b str, finder: &'b mut Finder) -> Reader<'b> {
+        let (key, value) = (Size::default(), Size::default());
+        Reader { btf, map, finder, out: Definition::default(), kind: None, key, value }
     }
 }
 
@@ -114,9 +116,9 @@ impl Reader<'_> {
             "value" => {
                 let target = self.target(name, of)?;
                 self.value.set(self.map, name, self.btf.size_bytes(target)?)?;
-                let found = special::fields(self.btf, target)?;
+                let found = self.finder.fields(self.btf, target)?;
                 self.out.def.spin_lock = found.spin_lock;
-                self.out.fields = found.others;
+                self.out.fields.clone_from(&found.others);
             }
             "pinning" => match self.word(name, of)? {
                 0 => {}
@@ -155,7 +157,7 @@ impl Reader<'_> {
         }
         let name = format!("{}.inner", self.map);
         let fields = structure(self.btf, &name, *target)?;
-        let mut reader = Reader::new(self.btf, &name);
+        let mut reader = Reader::new(self.btf, &name, self.finder);
         for member in &fields.members {
             match self.btf.name(member.name)? {
                 "values" => return Err(reader.fail("values", "a map of maps cannot hold maps of maps")),

@@ -15,6 +15,7 @@ use crate::btf::{Btf, Linkage, SecVar, Type};
 use crate::lack::Want;
 use crate::map_kind::MapKind;
 use crate::program::{MapDef, Member};
+use special::Finder;
 
 /// Largest number of maps in an object. One program of the kernel uses at most 64.
 const MAX_MAPS: usize = 4096;
@@ -57,7 +58,7 @@ pub(super) struct ObjectMap {
 #[derive(Default)]
 pub(super) struct Maps {
     pub(super) all: Vec<ObjectMap>,
-    /// What the definitions ask of the loader alone.
+    /// What the object asks of the loader alone, and what stands for what only a machine knows.
     pub(super) notes: Vec<String>,
     /// By section and offset for definitions.
     definitions: HashMap<(usize, u64), usize>,
@@ -97,9 +98,10 @@ impl Maps {
     pub(super) fn read(container: &Container<'_>, btf: Option<&Btf>, budget: &mut Budget) -> Result<Maps, ReadFault> {
         let variables = variables(btf)?;
         let mut maps = Maps::default();
-        maps.read_definitions(container, btf, &variables)?;
+        let mut finder = Finder::default();
+        maps.read_definitions(container, btf, &variables, &mut finder, budget)?;
         maps.read_legacy(container)?;
-        maps.read_data(container, btf, &variables, budget)?;
+        maps.read_data(container, btf, &variables, &mut finder, budget)?;
         if maps.all.len() > MAX_MAPS {
             return Err(ReadFault::TooMany { what: "maps", found: maps.all.len(), limit: MAX_MAPS });
         }
@@ -124,6 +126,8 @@ impl Maps {
         container: &Container<'_>,
         btf: Option<&Btf>,
         variables: &Variables<'_>,
+        finder: &mut Finder,
+        budget: &mut Budget,
     ) -> Result<(), ReadFault> {
         let Some((number, section)) = container.named(names::MAPS)? else { return Ok(()) };
         if section.len == 0 {
@@ -157,7 +161,7 @@ impl Maps {
             let Some(offset) = places.get(name) else {
                 return Err(ReadFault::NoSymbol { name: name.to_owned(), section: names::MAPS });
             };
-            found.push((*offset, var.size_bytes, definition::read(btf, name, *of)?));
+            found.push((*offset, var.size_bytes, definition::read(btf, name, *of, finder)?));
         }
         found.sort_by_key(|(offset, ..)| *offset);
         // Where each begins, what it takes, and where its initial members lie.
@@ -171,8 +175,10 @@ impl Maps {
                 holders.push((index, offset.saturating_add(values), offset.saturating_add(size_bytes.into())));
             }
             let map = found.def.name.clone();
-            let want = |(field, offset)| Want::Field { map: map.clone(), field, offset };
-            let wants = found.fields.into_iter().map(want).collect();
+            let mut wants = Vec::with_capacity(found.fields.len());
+            for (field, offset) in found.fields {
+                wants.push(want_of_field(&map, field, offset, budget)?);
+            }
             self.notes.extend(found.notes);
             self.all.push(ObjectMap { def: found.def, wants, ..ObjectMap::default() });
         }
@@ -279,6 +285,12 @@ impl Maps {
         }
         Ok(())
     }
+}
+
+/// A field of the values of `map` that no engine could give it.
+fn want_of_field(map: &str, field: String, offset: u32, budget: &mut Budget) -> Result<Want, ReadFault> {
+    budget.charge("fields of values", (size_of::<Want>() + map.len() + field.len()) as u64)?;
+    Ok(Want::Field { map: map.to_owned(), field, offset })
 }
 
 /// Variables by the name of their section.

@@ -1,5 +1,8 @@
 //! Fields of values that the kernel treats in its own way: it finds them by the names of their types.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use crate::btf::{Btf, BtfError, Type, TypeId};
 
 /// The lock that programs take around what they do with a value.
@@ -14,11 +17,17 @@ const POINTERS: [&str; 4] = ["kptr", "kptr_untrusted", "percpu_kptr", "uptr"];
 
 /// How deep structures are looked into, as the kernel does.
 const MAX_DEPTH: u32 = 4;
-/// How many members are looked at; a small object could otherwise name the same ones without end.
+/// How many members are looked at for one type; a small object could otherwise name the same ones without end.
 const MAX_MEMBERS: usize = 100_000;
+/// The same for all types of an object.
+const MAX_MEMBERS_OF_ALL: usize = 1_000_000;
+/// How many fields of one type are named.
+const MAX_NAMED: usize = 64;
+/// What is named where there is more than is looked at.
+const MORE: &str = "more members than are looked at";
 
 /// What is found in a type.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Special {
     /// Where the lock lies.
     pub(super) spin_lock: Option<u32>,
@@ -26,18 +35,43 @@ pub(super) struct Special {
     pub(super) others: Vec<(String, u32)>,
 }
 
-/// The special fields of a value of type `of`.
-pub(super) fn fields(btf: &Btf, of: TypeId) -> Result<Special, BtfError> {
-    let mut out = Special::default();
-    let mut left = MAX_MEMBERS;
-    look(btf, of, 0, MAX_DEPTH, &mut left, &mut out)?;
-    Ok(out)
+/// Looks into the types of one object, into each once.
+#[derive(Debug)]
+pub(super) struct Finder {
+    known: HashMap<TypeId, Special>,
+    left: usize,
+}
+
+impl Default for Finder {
+    fn default() -> Finder {
+        Finder { known: HashMap::new(), left: MAX_MEMBERS_OF_ALL }
+    }
+}
+
+impl Finder {
+    /// The special fields of a value of type `of`.
+    pub(super) fn fields(&mut self, btf: &Btf, of: TypeId) -> Result<&Special, BtfError> {
+        match self.known.entry(of) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(place) => {
+                let mut out = Special::default();
+                let all = self.left.min(MAX_MEMBERS);
+                let mut left = all;
+                look(btf, of, 0, MAX_DEPTH, &mut left, &mut out)?;
+                self.left -= all - left;
+                Ok(place.insert(out))
+            }
+        }
+    }
 }
 
 fn look(btf: &Btf, of: TypeId, offset: u32, depth: u32, left: &mut usize, out: &mut Special) -> Result<(), BtfError> {
+    if out.others.len() >= MAX_NAMED {
+        return Ok(());
+    }
     let Some(rest) = left.checked_sub(1) else {
-        if !out.others.iter().any(|(name, _)| name.starts_with("more")) {
-            out.others.push((format!("more than {MAX_MEMBERS} members"), offset));
+        if !out.others.iter().any(|(name, _)| name == MORE) {
+            out.others.push((MORE.to_owned(), offset));
         }
         return Ok(());
     };
@@ -78,4 +112,45 @@ fn look(btf: &Btf, of: TypeId, offset: u32, depth: u32, left: &mut usize, out: &
         _ => {}
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::btf::{Builder, Composite, Member, Name};
+
+    /// Structures of 60 members each, one in the other, so that the outermost names one number 60^4 times: one type a name.
+    fn nested(b: &mut Builder, name: &str) -> TypeId {
+        let name = b.string(name).unwrap();
+        let mut of = b.add(Type::Int { name, size_bytes: 4, encoding: 0, offset_bits: 0, bits: 32 });
+        for _ in 0..4 {
+            let members = vec![Member { name, of, offset_bits: 0, width_bits: 0 }; 60];
+            of = b.add(Type::Struct(Composite { name, size_bytes: 4, bitfields: false, members }));
+        }
+        of
+    }
+
+    #[test]
+    fn a_type_is_looked_into_once_and_an_object_only_so_far() {
+        let mut b = Builder::default();
+        let types: Vec<TypeId> = (0..30).map(|number| nested(&mut b, &format!("t{number}"))).collect();
+        let timer = b.string("bpf_timer").unwrap();
+        let timer = b.add(Type::Struct(Composite { name: timer, size_bytes: 16, bitfields: false, members: vec![] }));
+        let timers = vec![Member { name: Name(0), of: timer, offset_bits: 0, width_bits: 0 }; 1000];
+        let timers = Composite { name: Name(0), size_bytes: 16, bitfields: false, members: timers };
+        let timers = b.add(Type::Struct(timers));
+        let btf = b.finish();
+        let mut finder = Finder::default();
+        for _ in 0..3 {
+            assert_eq!(finder.fields(&btf, types[0]).unwrap().others, [(MORE.to_owned(), 0)]);
+            assert_eq!(finder.left, MAX_MEMBERS_OF_ALL - MAX_MEMBERS);
+        }
+        let found = finder.fields(&btf, timers).unwrap();
+        assert_eq!((found.others.len(), found.others[9].0.as_str()), (MAX_NAMED, "struct bpf_timer"));
+        for of in &types {
+            assert_eq!(finder.fields(&btf, *of).unwrap().others, [(MORE.to_owned(), 0)]);
+        }
+        assert_eq!(finder.left, 0);
+    }
 }

@@ -8,4 +8,4 @@ mod loading;
 mod random;
 mod roundtrip;
 pub(super) mod samples;
-pub(super) mod scratch;
+pub(crate) mod scratch;

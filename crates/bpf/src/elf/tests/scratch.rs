@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use flowloom_testkit::skip;
 
 /// A private directory, removed with what is in it; a BPF file system may be mounted on `bpf` below it.
-pub(in crate::elf) struct Scratch {
+pub(crate) struct Scratch {
     path: PathBuf,
     mounted: bool,
 }
@@ -22,7 +22,7 @@ impl Scratch {
     }
 
     /// With a BPF file system, if root and `bpftool` are there; otherwise says why not.
-    pub(super) fn with_kernel(test: &str) -> Option<Scratch> {
+    pub(crate) fn with_kernel(test: &str) -> Option<Scratch> {
         let mut scratch = Scratch::new();
         match run("bpftool", &["version"]).and_then(|_| scratch.mount()) {
             Ok(()) => Some(scratch),
@@ -33,7 +33,7 @@ impl Scratch {
         }
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
@@ -76,7 +76,7 @@ pub(super) fn name(path: &Path) -> &str {
 }
 
 /// Runs a tool; `Err` if it is not installed.
-pub(super) fn run(tool: &str, args: &[&str]) -> Result<Output, String> {
+pub(crate) fn run(tool: &str, args: &[&str]) -> Result<Output, String> {
     Command::new(tool).args(args).output().map_err(|e| format!("`{tool}` does not start: {e}"))
 }
 

@@ -2,8 +2,9 @@
 use super::*;
 use crate::asm::assemble;
 use crate::context::ContextLayout;
+use crate::elf::tests::scratch::{Scratch, run};
 use crate::insn::Insn;
-use crate::program::LineInfo;
+use crate::program::{BPF_F_INNER_MAP, BPF_F_MMAPABLE, LineInfo, Member};
 
 /// With the helpers that programs on packets have.
 fn check(program: &Program) -> Result<Code, ProgramError> {
@@ -197,6 +198,7 @@ fn maps_that_cannot_be_built() {
         let preloaded = lengths.iter().map(|&(key, value)| (vec![1; key], vec![2; value])).collect();
         Some(ContextLayout { preloaded, ..ContextLayout::default() })
     };
+    let jumps = MapDef { kind: MapKind::ProgArray, ..array("m.inner", 4, 1) };
     let late = ContextLayout { deadline_offsets: vec![0, 1], ..ContextLayout::default() };
     for (map, expected) in [
         (MapDef { key_bytes: 8, ..array("m", 8, 1) }, "key length in bytes is 8, expected 4"),
@@ -213,6 +215,37 @@ fn maps_that_cannot_be_built() {
         (
             array("m", 8, 1 << 30),
             "size is with the arrays before it 8589934592 bytes, expected at most 1073741824 bytes",
+        ),
+        (
+            array("m", 1, (1 << 27) + 1),
+            "size is with the arrays before it 1073741832 bytes, expected at most 1073741824 bytes",
+        ),
+        (
+            array("m", 1, (1 << 24) + 1),
+            "number of entries is with the arrays before it 16777217, expected at most 16777216",
+        ),
+        (
+            MapDef { flags: 1 | 1 << 20, ..array("m", 8, 1) },
+            "flags is BPF_F_NO_PREALLOC, 0x100000, expected only BPF_F_NUMA_NODE, BPF_F_RDONLY, BPF_F_WRONLY, \
+             BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, BPF_F_MMAPABLE, BPF_F_INNER_MAP",
+        ),
+        (
+            MapDef { kind: MapKind::LruHash, flags: 1, ..hash(4) },
+            "flags is BPF_F_NO_PREALLOC, expected only BPF_F_NO_COMMON_LRU, BPF_F_NUMA_NODE, BPF_F_RDONLY, BPF_F_WRONLY, \
+             BPF_F_ZERO_SEED, BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG",
+        ),
+        (
+            MapDef { kind: MapKind::LpmTrie, key_bytes: 8, ..array("m", 8, 1) },
+            "flags is none, expected BPF_F_NO_PREALLOC among them",
+        ),
+        (MapDef { flags: 3 << 7, ..hash(4) }, "flags is BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, expected one of them"),
+        (
+            MapDef { kind: MapKind::PerCpuArray, ..array("m", 32_769, 1) },
+            "value length in bytes is 32769, expected 1 to 32768 for each CPU",
+        ),
+        (
+            MapDef { kind: MapKind::ArrayOfMaps, inner: Some(Box::new(jumps)), ..array("m", 4, 1) },
+            "kind of the maps inside is prog_array, expected one that holds neither maps nor programs",
         ),
         (MapDef { kind: MapKind::Devmap, ..array("m", 16, 1) }, "value length in bytes is 16, expected 4 or 8"),
         (MapDef { initial: Some(vec![0; 7]), ..array("m", 8, 1) }, "initial contents in bytes is 7, expected 8"),
@@ -251,6 +284,87 @@ fn maps_that_cannot_be_built() {
     program.maps[1].name = "one".into();
     let expected = "section `xdp`, map `one`: name is that of another map, expected a name of its own";
     assert_eq!(check(&program).expect_err(expected).to_string(), expected);
+}
+
+/// What is made, the kernel makes, and the other way round: every kind with every flag and every two.
+#[test]
+fn flags_are_those_of_the_kernel() {
+    let test = "flags_are_those_of_the_kernel";
+    let Some(scratch) = Scratch::with_kernel(test) else { return };
+    let path = |name: &str| scratch.path("bpf").join(name).to_str().unwrap().to_owned();
+    let create = |def: &MapDef, at: &str| {
+        let inner = path("inner");
+        let number = |number: u32| number.to_string();
+        let (key, value, entries, flags) =
+            (number(def.key_bytes), number(def.value_bytes), number(def.max_entries), number(def.flags));
+        let kind = def.kind.to_string();
+        let mut args = vec!["map", "create", at, "type", &kind, "key", &key, "value", &value, "entries", &entries];
+        args.extend(["name", "m", "flags", &flags]);
+        if def.kind.is_of_maps() {
+            args.extend(["inner_map", "pinned", &inner]);
+        }
+        run("bpftool", &args).unwrap().status.success()
+    };
+    assert!(create(&array("inner", 4, 1), &path("inner")));
+    let (mut made, mut refused) = (0, 0);
+    for kind in MapKind::ALL {
+        let (key_bytes, value_bytes, max_entries) = match kind {
+            MapKind::RingBuf => (0, 0, 4096),
+            MapKind::LpmTrie => (8, 4, 1),
+            _ => (4, 4, 1),
+        };
+        let inner = kind.is_of_maps().then(|| Box::new(array("inner", 4, 1)));
+        // Flags above these want file descriptors beside them, which no object says.
+        for (first, second) in (0..13).flat_map(|first| (first..13).map(move |second| (first, second))) {
+            // Two flags, of which each by itself decides, say nothing new.
+            if first != second && (first > 8 || ![1, 2, 3, 4, 7, 8].contains(&second)) {
+                continue;
+            }
+            let mut flags = 1 << first | 1 << second;
+            if kind == MapKind::LpmTrie {
+                flags |= 1;
+            }
+            let inner = inner.clone();
+            let def = MapDef { kind, key_bytes, value_bytes, inner, flags, ..array("m", value_bytes, max_entries) };
+            let is_made = create(&def, &path("m"));
+            let _ = std::fs::remove_file(path("m"));
+            let mut program = program("exit");
+            program.maps = vec![def.clone()];
+            assert_eq!(check(&program).is_ok(), is_made, "the kernel of {def:?}: {is_made}");
+            if is_made { made += 1 } else { refused += 1 }
+        }
+    }
+    assert!(made > 100 && refused > 100, "{made} maps were made, {refused} refused");
+}
+
+#[test]
+fn maps_inside_are_those_that_programs_are_compiled_for() {
+    let fits = |change: fn(&mut MapDef)| {
+        let mut other = array("a", 8, 4);
+        change(&mut other);
+        other.fits_inside(&array("b", 8, 4))
+    };
+    assert!(fits(|_| ()));
+    for change in [
+        |m: &mut MapDef| m.flags = BPF_F_MMAPABLE,
+        |m: &mut MapDef| m.max_entries = 3,
+        |m: &mut MapDef| m.value_bytes = 4,
+        |m: &mut MapDef| m.spin_lock = Some(0),
+        |m: &mut MapDef| m.kind = MapKind::PerCpuArray,
+    ] {
+        assert!(!fits(change));
+    }
+    let of = |kind, flags, max_entries| MapDef { kind, flags, ..array("m", 8, max_entries) };
+    for (kind, flags) in [(MapKind::Array, BPF_F_INNER_MAP), (MapKind::PerCpuArray, 0), (MapKind::Hash, 0)] {
+        assert!(of(kind, flags, 3).fits_inside(&of(kind, flags, 4)), "{kind}");
+    }
+    // The check asks the same.
+    let mut program = program("exit");
+    let inner = Some(Box::new(array("o.inner", 8, 7)));
+    let members = vec![(0, Member::Map(1))];
+    program.maps.push(MapDef { kind: MapKind::ArrayOfMaps, inner, members, ..array("o", 4, 1) });
+    let error = check(&program).expect_err("`two` has 2 entries").to_string();
+    assert!(error.contains("map `o`: member is Map(1) under key 0, expected a map of the kind"), "{error}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use crate::context::Aged;
 use crate::map_kind::MapKind;
-use crate::program::{BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, MapDef, Member};
+use crate::program::{BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, MapDef, Member};
 use keyed::{Keyed, Kind};
 use prefixes::Prefixes;
 pub(super) use state::Known;
@@ -64,7 +64,8 @@ enum Table {
     Array,
     Keyed(Keyed),
     Prefixes(Prefixes),
-    /// Where packets are redirected to; programs only look. `given`: by a state, not bound one to one.
+    /// Where packets are redirected to; programs only look. `given`: by a state. Otherwise each key of a devmap leads to the
+    /// port of its number, and the entries are those that somebody has asked for.
     Ports {
         entries: Keyed,
         given: bool,
@@ -86,11 +87,6 @@ impl Map {
             let (Member::Map(number) | Member::Program(number)) = *member;
             if let Table::Members(members) = &mut map.table {
                 members.insert(key.to_le_bytes().to_vec(), number as u32);
-            }
-        }
-        if def.kind == MapKind::Devmap {
-            for port in 0..def.max_entries {
-                map.put(&port.to_le_bytes(), &padded(port, def.value_bytes));
             }
         }
         map
@@ -130,6 +126,11 @@ impl Map {
         self.def.flags & BPF_F_RDONLY_PROG == 0 && !matches!(self.table, Table::Ports { .. })
     }
 
+    /// Whether programs may read values.
+    pub(super) fn is_readable(&self) -> bool {
+        self.def.flags & BPF_F_WRONLY_PROG == 0
+    }
+
     /// Whether it is a constant that came with the program.
     fn is_constant(&self) -> bool {
         self.def.flags & BPF_F_RDONLY_PROG != 0 && self.def.initial.is_some()
@@ -164,6 +165,12 @@ impl Map {
     /// The cell of a key's value on a CPU, if there is such a CPU.
     pub(super) fn lookup(&mut self, key: &[u8], cpu: u32) -> Option<u32> {
         let cpu = if self.def.kind.is_per_cpu() { cpu } else { 0 };
+        if let Table::Ports { entries, given: false } = &self.table
+            && entries.slot(key).is_none()
+            && let Some(port) = self.index(key)
+        {
+            self.put(key, &padded(port, self.def.value_bytes));
+        }
         let slot = match &mut self.table {
             Table::Array => self.index(key),
             Table::Keyed(entries) => {

@@ -34,8 +34,11 @@ impl Map {
             Table::Keyed(entries) | Table::Ports { entries, given: true } => Some(all(&mut entries.iter())),
             Table::Prefixes(prefixes) => Some(all(&mut prefixes.iter())),
             Table::Array => {
-                let keys = (0u32..).map(|index| index.to_le_bytes().to_vec());
-                Some(keys.zip(self.values.chunks_exact(entry_bytes).map(<[u8]>::to_vec)).collect())
+                // In the order of the keys, of which the last byte counts least: then nothing is left to be sorted.
+                let mut indices: Vec<u32> = (0..self.def.max_entries).map(u32::swap_bytes).collect();
+                indices.sort_unstable();
+                let entry = |index: u32| (index.to_be_bytes().to_vec(), value(index.swap_bytes()));
+                Some(indices.into_iter().map(entry).collect())
             }
             Table::Members(members) => {
                 Some(members.iter().map(|(key, number)| (key.clone(), number.to_le_bytes().to_vec())).collect())
@@ -144,13 +147,11 @@ impl Map {
             };
         }
         let inner = self.def.inner.as_deref();
-        let fits = known.maps.get(number as usize).map(Map::def).zip(inner).is_some_and(|(found, inner)| {
-            (found.kind, found.key_bytes, found.value_bytes) == (inner.kind, inner.key_bytes, inner.value_bytes)
-        });
-        if fits {
+        let found = known.maps.get(number as usize).map(Map::def);
+        if found.zip(inner).is_some_and(|(found, inner)| found.fits_inside(inner)) {
             Ok(number)
         } else {
-            Err(self.form("the number of a map of the kind and sizes inside, little endian", value))
+            Err(self.form("the number of a map of the kind, sizes and flags inside, little endian", value))
         }
     }
 }

@@ -60,7 +60,6 @@ fn the_context() {
         ("r0 = *(u32 *)(r1 + 8)\nr2 = *(u32 *)(r1 + 0)\nr0 -= r2\nexit", 0),
         ("r0 = *(u32 *)(r1 + 12)\nexit", 7),
         ("r0 = *(u32 *)(r1 + 16)\nexit", 0),
-        ("r0 = *(u32 *)(r1 + 20)\nexit", 0),
         // Addresses are 64 bits and positive.
         ("r0 = *(u32 *)(r1 + 0)\nr0 s>>= 32\nif r0 s> 0 goto +1\nexit\nr0 = 1\nexit", 1),
     ] {

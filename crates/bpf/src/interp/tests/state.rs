@@ -140,6 +140,67 @@ fn entry(key: u32, value: &[u8]) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
+fn a_devmap_takes_room_for_what_is_asked_for() {
+    let ports = 100_000_000;
+    let mut map = Map::new(&super::map("m", MapKind::Devmap, 4, 8, ports), 1);
+    assert_eq!(map.value(0), None);
+    for port in [0, ports - 1, 77, 0] {
+        let cell = map.lookup(&port.to_le_bytes(), 0).unwrap();
+        assert_eq!(map.value(cell.into()), Some(&u64::from(port).to_le_bytes()[..]));
+        map.check_invariants();
+    }
+    assert_eq!(map.lookup(&ports.to_le_bytes(), 0), None);
+    assert_eq!((map.value(2).is_some(), map.value(3)), (true, None));
+    assert!(map.is_bound_one_to_one() && map.snapshot().is_none());
+}
+
+#[test]
+fn values_that_programs_may_only_write() {
+    let lookup = "*(u32 *)(r10 - 4) = 1\nr2 = r10\nr2 += -4\nr1 = map[array] ll\ncall 1\nif r0 == 0 goto end\n";
+    for (access, expected) in [
+        ("*(u64 *)(r0 + 0) = 5", Ok(0)),
+        ("r3 = *(u64 *)(r0 + 0)", Err("read in map `array`, which programs may only write")),
+        ("r3 = 1\nlock *(u64 *)(r0 + 0) += r3", Err("read in map `array`, which programs may only write")),
+    ] {
+        let mut program = super::program(&format!("{lookup}{access}\nend: r0 = 0\nexit"));
+        program.maps[1].flags = crate::program::BPF_F_WRONLY_PROG;
+        let found = Interpreter::new(Arc::new(program)).unwrap().r0(&[0; 60]);
+        match (found, expected) {
+            (Ok(found), Ok(expected)) => assert_eq!(found, expected),
+            (Err(found), Err(expected)) => assert!(found.contains(expected), "{found}"),
+            (found, _) => panic!("{access}: {found:?}"),
+        }
+    }
+}
+
+#[test]
+fn only_behind_a_devmap_there_is_an_egress_port() {
+    let text = "r0 = *(u32 *)(r1 + 20)\nexit";
+    let error = r0(text).expect_err("a plain program");
+    assert!(error.contains("read of `egress_ifindex`, which only programs behind a devmap have"), "{error}");
+    let behind = Program { kind: ProgramKind::XdpDevmap, ..super::program(text) };
+    for cpus in [1, 2] {
+        let mut interp = Interpreter::new(Arc::new(behind.clone())).unwrap().with_cpus(cpus);
+        assert_eq!(interp.r0(&[0; 60]), Ok(0));
+    }
+}
+
+#[test]
+fn large_arrays_come_out_in_the_order_of_their_keys() {
+    let mut map = Map::new(&super::map("m", MapKind::PerCpuArray, 4, 2, 70_000), 2);
+    for index in [1u32, 255, 256, 65_537, 69_999] {
+        assert_eq!(map.update(&index.to_le_bytes(), &(index as u16).to_le_bytes(), 0, 1), 0);
+    }
+    let state = map.snapshot().unwrap();
+    assert_eq!(state.len(), 70_000);
+    for index in 0..70_000u32 {
+        let written = [1, 255, 256, 65_537, 69_999].contains(&index);
+        let value = if written { index as u16 } else { 0 }.to_le_bytes();
+        assert_eq!(state[&index.to_le_bytes()[..]], [0, 0, value[0], value[1]]);
+    }
+}
+
+#[test]
 fn snapshots_name_what_can_change() {
     let mut interp = interp(
         "*(u32 *)(r10 - 4) = 3\n*(u64 *)(r10 - 16) = 258\nr1 = map[hash] ll\nr2 = r10\nr2 += -4\nr3 = r10\nr3 += -16\n\

@@ -173,3 +173,77 @@ fn programs_behind_devmaps_find_no_port_to_leave_by() {
     assert_eq!(outcome.verdict, Verdict::Drop);
     assert_eq!(run(&mut interp, &packet(1), 4), outcome);
 }
+
+/// Compilers make one call of two: the map comes from either side.
+#[test]
+fn redirects_lead_through_the_map_that_was_chosen() {
+    if skipped("redirects_lead_through_the_map_that_was_chosen") {
+        return;
+    }
+    let text = format!(
+        "{START}
+    r1 = map[one] ll
+    r8 = *(u8 *)(r6 + 1)
+    if r8 == 0 goto go
+    r1 = map[other] ll
+    if r8 == 1 goto go
+    r1 = map[cpus] ll
+go: r2 = r7
+    r3 = 1
+    call redirect_map
+    exit
+{OUT}"
+    );
+    let maps = vec![
+        def("one", MapKind::Devmap, [4, 4, 8], 0),
+        def("other", MapKind::DevmapHash, [4, 8, 8], 0),
+        def("cpus", MapKind::Cpumap, [4, 4, 4], 0),
+    ];
+    let program = assembled(&text, maps);
+    let mut kernel = loaded(&program);
+    let mut interp = Interpreter::new(Arc::new(program)).expect("runs");
+    let mut state = state("one", &[(&[3, 0, 0, 0], &[5, 0, 0, 0])]);
+    state.maps.extend(super::maps::state("other", &[(&[3, 0, 0, 0], &[6, 0, 0, 0, 0, 0, 0, 0])]).maps);
+    state.maps.extend(super::maps::state("cpus", &[(&[3, 0, 0, 0], &[64, 0, 0, 0])]).maps);
+    kernel.restore(&state).expect("fits");
+    interp.restore(&state).expect("fits");
+    let mut reached = Vec::new();
+    for chosen in 0..3 {
+        for key in [2, 3] {
+            let mut frame = packet(key);
+            frame[1] = chosen;
+            let outcome = run(&mut kernel, &frame, 0);
+            assert_eq!(run(&mut interp, &frame, 0), outcome, "map {chosen}, key {key}");
+            reached.extend(outcome.outputs.iter().map(|output| output.port));
+        }
+    }
+    assert_eq!(reached, [Port(5), Port(6), Port::of_cpu(3)]);
+}
+
+/// A question about routes that is too short is answered before it is read.
+#[test]
+fn short_questions_about_routes_are_refused_by_the_helper() {
+    if skipped("short_questions_about_routes_are_refused_by_the_helper") {
+        return;
+    }
+    let text = format!(
+        "{START}
+    *(u64 *)(r10 - 16) = 0
+    r1 = r9
+    r2 = r10
+    r2 += -16
+    r3 = 8
+    r4 = 0
+    call fib_lookup
+    r1 = 1
+    if r0 == -22 goto end
+    r1 = 3
+end: r0 = r1
+    exit
+{OUT}"
+    );
+    let program = assembled(&text, Vec::new());
+    let expected = run(&mut Interpreter::new(Arc::new(program.clone())).expect("runs"), &packet(1), 0);
+    assert_eq!(expected.verdict, Verdict::Drop);
+    assert_eq!(run(&mut loaded(&program), &packet(1), 0), expected);
+}
