@@ -13,18 +13,23 @@
 //! in the kernel: the network is reached through it, the address itself is local. The longest prefix wins, of equal ones the
 //! smallest metric.
 //!
+//! Of the kernel's tables there are two, as in a system that nobody gave rules: 255 with what is local and 254 with the rest.
+//! For IPv4 they are one there, for IPv6 a direct lookup asks one of them (`BPF_FIB_LOOKUP_DIRECT`, `_TBID`); other tables are
+//! not there. Marks (`BPF_FIB_LOOKUP_MARK`) choose among rules, so they change nothing.
+//!
 //! # Source
 //! [Linux net/core/filter.c: bpf_ipv4_fib_lookup, bpf_ipv6_fib_lookup], [Linux uapi/bpf.h: struct bpf_fib_lookup]
 
 mod request;
 mod text;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use flowloom_engine::PORT_COUNT;
 use serde::{Deserialize, Serialize};
 
 pub use request::Request;
+use request::Tables;
 pub use text::{Mac, Prefix, TableError};
 
 /// `bpf_fib_lookup` answers, beside 0.
@@ -203,18 +208,20 @@ impl Table {
 
     /// Answers a request as the kernel does: 0, one of its `BPF_FIB_LKUP_RET_*`, or a negative error number.
     pub fn lookup(&self, request: &mut Request) -> i64 {
+        // Before anybody looks at the interface.
+        if request.is_local_only() {
+            return answer::NOT_FWDED;
+        }
         let Some(ingress) = self.interface(request.interface) else { return answer::NO_DEVICE };
         if !ingress.forwarding {
             return answer::FWD_DISABLED;
         }
-        if request.is_local_only() {
-            return answer::NOT_FWDED;
-        }
         let only = request.is_output().then_some(request.interface);
+        let Some(tables) = request.take_tables() else { return answer::NOT_FWDED };
         if request.destination.is_loopback() {
             return answer::NOT_FWDED;
         }
-        let Some(route) = self.route(request.destination, only) else { return answer::NOT_FWDED };
+        let Some(route) = self.route(request.destination, only, tables) else { return answer::NOT_FWDED };
         match route.kind {
             RouteKind::Unicast => {}
             RouteKind::Local => return answer::NOT_FWDED,
@@ -230,14 +237,14 @@ impl Table {
         }
         request.metric = Some(route.metric);
         request.interface = egress.port;
-        if let Some(via) = route.via {
-            request.destination = via;
-        }
         if request.wants_source() {
-            match route.source.or_else(|| source(egress, request.destination)) {
+            match route.source.or_else(|| self.source(egress, request.destination, route.via)) {
                 Some(source) => request.source = source,
                 None => return answer::NO_SRC_ADDR,
             }
+        }
+        if let Some(via) = route.via {
+            request.destination = via;
         }
         if !request.skips_neighbour() {
             let is_it = |n: &&Neighbour| n.port == egress.port && n.address == request.destination;
@@ -250,7 +257,7 @@ impl Table {
     }
 
     /// The route to an address, by one port only where that is asked for.
-    fn route(&self, to: IpAddr, only: Option<u32>) -> Option<Found> {
+    fn route(&self, to: IpAddr, only: Option<u32>, tables: Tables) -> Option<Found> {
         let given = self.routes.iter().map(|route| {
             let found = Found {
                 kind: route.kind,
@@ -270,7 +277,7 @@ impl Table {
                     port: interface.port,
                     metric: CONNECTED_METRIC[family(prefix.address)],
                     mtu: None,
-                    source: Some(prefix.address),
+                    source: Some(prefix.address).filter(IpAddr::is_ipv4),
                 };
                 let locals = prefix.local_addresses().into_iter();
                 let locals = locals.map(move |address| (address, found(RouteKind::Local)));
@@ -278,19 +285,32 @@ impl Table {
             })
         });
         let fits = |found: &Found| only.is_none_or(|port| found.kind != RouteKind::Unicast || found.port == port);
-        let all = given.chain(own).filter(|(prefix, found)| prefix.contains(to) && fits(found));
+        let all = given.chain(own).filter(|(prefix, found)| {
+            prefix.contains(to) && fits(found) && tables.have(found.kind == RouteKind::Local)
+        });
         // What is local is asked for first, whatever routes say.
         let best = all.min_by_key(|(prefix, found)| {
             (found.kind != RouteKind::Local, std::cmp::Reverse(prefix.length), found.metric)
         });
         best.map(|(_, found)| found)
     }
-}
 
-/// The address of an interface that packets to `to` are sent from.
-fn source(egress: &Interface, to: IpAddr) -> Option<IpAddr> {
-    let own = || egress.addresses.iter().filter(|prefix| family(prefix.address) == family(to));
-    own().find(|prefix| prefix.contains(to)).or_else(|| own().next()).map(|prefix| prefix.address)
+    /// The address that packets to `to` are sent from by `egress`; of another interface where that one has none, and for IPv4
+    /// all zeros where nobody has one [Linux net/ipv4/devinet.c: inet_select_addr, net/ipv6/addrconf.c: ipv6_dev_get_saddr].
+    fn source(&self, egress: &Interface, to: IpAddr, via: Option<IpAddr>) -> Option<IpAddr> {
+        let of_family = |prefix: &&Prefix| family(prefix.address) == family(to);
+        let own = || egress.addresses.iter().filter(of_family);
+        if to.is_ipv4() {
+            let others = || self.interfaces.iter().flat_map(|interface| &interface.addresses).filter(of_family);
+            let near = via.and_then(|via| own().find(|prefix| prefix.contains(via)));
+            let found = near.or_else(|| own().next()).or_else(|| others().next());
+            return Some(found.map_or(Ipv4Addr::UNSPECIFIED.into(), |prefix| prefix.address));
+        }
+        // The longest match; of equal ones that of the first interface, and there which was given last.
+        let others = || self.interfaces.iter().rev().flat_map(|interface| &interface.addresses).filter(of_family);
+        let nearest = |prefix: &&Prefix| prefix.common_bits(to);
+        own().max_by_key(nearest).or_else(|| others().max_by_key(nearest)).map(|prefix| prefix.address)
+    }
 }
 
 #[cfg(test)]

@@ -30,7 +30,8 @@ pub const EVICT_HIGHEST: u64 = 1 << 9;
 /// - `get_smp_processor_id` gives the CPU of the run record, `get_numa_node_id` 0.
 /// - `ktime_get_boot_ns`, `ktime_get_coarse_ns` and `ktime_get_tai_ns` give the packet's arrival time as `ktime_get_ns`
 ///   does; `jiffies64` counts it in units of 4 ms.
-/// - `probe_read_kernel` and `probe_read_kernel_str` read what the program has addresses of; all else fails with -EFAULT.
+/// - `probe_read_kernel` and `probe_read_kernel_str` read what the program has addresses of; of all else, what could be the
+///   kernel's fails with -EFAULT, and other addresses (NULL and what is near it, those of processes) with -ERANGE.
 /// - `trace_printk` and `trace_vprintk` give the length of the text, which nobody reads.
 ///
 /// Its own are, with what they take after the map or the context:

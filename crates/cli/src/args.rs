@@ -6,6 +6,7 @@ mod trace;
 
 use std::path::PathBuf;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 
 pub(crate) use bpf::{BpfVerb, PluginArgs};
@@ -35,13 +36,16 @@ pub(crate) enum Verb {
     )]
     Run(RunArgs),
     /// Say what a function is and where it runs, and why not
-    #[command(after_help = "Example:\n  flowloom check functions/big_flow/big_flow.efsm --stats\n  \
-                            flowloom check functions/flowlet/flowlet.efsm --target interp")]
+    #[command(after_help = "Examples:\n  flowloom check functions/big_flow/big_flow.efsm --stats\n  \
+                            flowloom check functions/flowlet/flowlet.efsm --target interp\n  \
+                            flowloom check prog.o --target kernel")]
     Check(CheckArgs),
-    /// Run targets side by side with the reference machine and shrink a disagreement
+    /// Run targets side by side with the reference and shrink a disagreement; explore objects
     #[command(
         after_help = "Examples:\n  flowloom verify functions/big_flow/big_flow.efsm -r in.pcap --targets interp,kernel\n  \
-                            flowloom verify functions/big_flow/big_flow.efsm --packets 100000 --require-coverage 100"
+                            flowloom verify functions/big_flow/big_flow.efsm --packets 100000 --require-coverage 100\n  \
+                            flowloom verify prog.o --program rx -w case.pcapng\n  \
+                            flowloom verify prog.o --program rx -r case.pcapng --state-in case.state.json --seed 1"
     )]
     Verify(VerifyArgs),
     /// Play the scenarios of functions on every engine
@@ -100,6 +104,16 @@ pub(crate) struct FunctionArgs {
     pub(crate) program: Option<String>,
 }
 
+/// A file that is read or written. `-` would be a file of that name, which nobody who types it means.
+fn file() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path.as_os_str() {
+        name if name == "-" => Err(
+            "what is read and written here are files, not standard streams; name a file (`./-` for one of this name)",
+        ),
+        _ => Ok(path),
+    })
+}
+
 fn parse_param(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or_else(|| format!("expected NAME=VALUE, found `{text}`"))?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
@@ -109,7 +123,7 @@ fn parse_param(text: &str) -> Result<(String, String), String> {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct InputArgs {
     /// Read packets from this capture (pcap, pcapng, also .xz); several are merged by time
-    #[arg(short = 'r', long = "read", value_name = "CAPTURE", group = "source")]
+    #[arg(short = 'r', long = "read", value_name = "CAPTURE", value_parser = file(), group = "source")]
     pub(crate) read: Vec<PathBuf>,
     /// Take the port of a packet from its fields: 'ip.src in 10.0.0.0/8 -> 1, else 2'
     #[arg(long, value_name = "RULES", requires = "read")]
@@ -151,7 +165,7 @@ impl EngineName {
 #[derive(Debug, Default, ClapArgs)]
 pub(crate) struct RoutesArgs {
     /// Interfaces, routes and neighbours (JSON) that `fib_lookup` and `check_mtu` of an object ask
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = file())]
     pub(crate) routes: Option<PathBuf>,
 }
 
@@ -162,7 +176,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
     /// Write what leaves to this capture (.pcapng keeps ports and verdicts, otherwise pcap)
-    #[arg(short = 'w', long = "write", value_name = "CAPTURE")]
+    #[arg(short = 'w', long = "write", value_name = "CAPTURE", value_parser = file())]
     pub(crate) write: Option<PathBuf>,
     /// What runs the packets
     #[arg(long, value_enum, default_value_t = EngineName::Interp)]
@@ -170,15 +184,15 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) live: LiveArgs,
     /// Write the records that the function has for user space (perf event arrays, ring buffers), a line of JSON each
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = file())]
     pub(crate) events: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) routes: RoutesArgs,
     /// Start from this state (as --state-out wrote it)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = file())]
     pub(crate) state_in: Option<PathBuf>,
     /// Write the state at the end
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = file())]
     pub(crate) state_out: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
@@ -212,19 +226,23 @@ pub(crate) struct VerifyArgs {
     pub(crate) function: FunctionArgs,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// Without -r: packets to make for the function; of an object, how often it is run while it is explored
+    /// Without -r: packets to make for the function; of an object, how often it is run at most while it is explored
     #[arg(long, default_value_t = 20_000, conflicts_with_all = ["read", "count", "port_by"], value_parser = value_parser!(u64).range(1..=MADE_PACKETS))]
     pub(crate) packets: u64,
     #[command(flatten)]
     pub(crate) routes: RoutesArgs,
-    /// What to compare with the reference machine: `interp`, `kernel`, or `available` for all that can run here
+    /// What to compare with the reference (the machine; for an object the interpreter): `interp`, `kernel`, or `available` for all that can run here
     #[arg(long, value_delimiter = ',', default_value = "available")]
     pub(crate) targets: Vec<String>,
     /// Make it a finding when a row, timer or default is reached less often
     #[arg(long, value_name = "HITS", num_args = 0..=1, default_missing_value = "1")]
     pub(crate) require_coverage: Option<u64>,
-    /// Write the smallest trace that shows a disagreement here
-    #[arg(short = 'w', long = "write", value_name = "CAPTURE")]
+    /// With -r: start from this state (as `run --state-out` wrote it, or -w beside a capture)
+    #[arg(long, value_name = "FILE", value_parser = file(), requires = "read")]
+    pub(crate) state_in: Option<PathBuf>,
+    /// Write the smallest trace that shows a disagreement here; of an object that is explored also the state before it, to a
+    /// file of this name that ends in `.state.json`
+    #[arg(short = 'w', long = "write", value_name = "CAPTURE", value_parser = file())]
     pub(crate) write: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
@@ -323,7 +341,7 @@ pub(crate) struct DrawArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) element: Option<String>,
     /// Write to this file instead of stdout; its ending says the format
-    #[arg(short = 'o', long, value_name = "FILE")]
+    #[arg(short = 'o', long, value_name = "FILE", value_parser = file())]
     pub(crate) output: Option<PathBuf>,
     /// The format, where the file does not say it: svg unless said
     #[arg(long, value_enum)]

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::args::{BuildArgs, Target};
 use crate::failure::Failure;
+use crate::files::Files;
 use crate::load::Loaded;
 use crate::output::{counted, print, print_json, remark, warn};
 
@@ -21,6 +22,7 @@ pub(crate) fn build(args: &BuildArgs) -> Result<(), Failure> {
     let bytes = elf::write(&program).map_err(|e| Failure::input(&e))?;
     fs::create_dir_all(&args.output).map_err(|e| Failure::file("created", &args.output, &e))?;
     let path = args.output.join(format!("{}.o", loaded.name()));
+    Files::default().reads("the function", [&args.function.path]).writes("-o", Some(&path)).check()?;
     fs::write(&path, &bytes).map_err(|e| Failure::file("written", &path, &e))?;
     if program.maps.iter().any(|m| m.name == layout::PORTS_MAP) {
         remark(

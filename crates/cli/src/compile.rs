@@ -82,7 +82,7 @@ fn clang(path: &Path, params: &[(String, String)]) -> Result<Vec<u8>, Failure> {
         }
         let said = String::from_utf8_lossy(&out.stderr);
         let said = said.trim_end();
-        if said.contains("file not found") {
+        if said.lines().any(lacks_header) {
             let what = "it needs the headers of libbpf and of Linux: `apt-get install libbpf-dev`";
             return Err(Failure::Environment(format!("`{}` cannot be compiled: {what}\n{said}", path.display())));
         }
@@ -95,6 +95,15 @@ fn clang(path: &Path, params: &[(String, String)]) -> Result<Vec<u8>, Failure> {
     )))
 }
 
+/// Folders of headers that packages install: those of libbpf and of Linux.
+const INSTALLED: [&str; 3] = ["bpf/", "linux/", "asm/"];
+
+/// Whether clang says in this line that an installed header is missing. Others are the user's own.
+fn lacks_header(line: &str) -> bool {
+    let name = line.split_once("fatal error: '").and_then(|(_, rest)| rest.split_once("' file not found"));
+    name.is_some_and(|(name, _)| INSTALLED.iter().any(|folder| name.starts_with(folder)))
+}
+
 /// A value as C reads it: times are nanoseconds, addresses numbers.
 fn macro_value(value: &str) -> String {
     if let Ok(time) = parse_time(value) {
@@ -103,5 +112,22 @@ fn macro_value(value: &str) -> String {
     match value.parse::<std::net::Ipv4Addr>() {
         Ok(address) => format!("{:#x}", address.to_bits()),
         Err(_) => value.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_installed_headers_can_be_installed() {
+        let line = |name: &str| format!("a.bpf.c:2:10: fatal error: '{name}' file not found");
+        for name in ["bpf/bpf_helpers.h", "linux/bpf.h", "asm/types.h"] {
+            assert!(lacks_header(&line(name)), "{name}");
+        }
+        for name in ["mine.h", "../linux/mine.h", "my/bpf/helpers.h"] {
+            assert!(!lacks_header(&line(name)), "{name}");
+        }
+        assert!(!lacks_header("#include <linux/bpf.h> // file not found"));
     }
 }

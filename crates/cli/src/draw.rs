@@ -1,12 +1,12 @@
 //! `flowloom draw`: the state machines of a function as a picture.
 
 use std::fs;
-use std::path::Path;
 
 use flowloom_efsm::Drawing;
 
 use crate::args::{DrawArgs, Picture};
 use crate::failure::Failure;
+use crate::files::Files;
 use crate::load::Loaded;
 use crate::output::{print, warn};
 
@@ -30,10 +30,7 @@ pub(crate) fn draw(args: &DrawArgs) -> Result<(), Failure> {
         Picture::Dot => drawing.dot(),
     };
     let Some(path) = &args.output else { return print(&text) };
-    if is_same(path, &args.function.path) {
-        let path = path.display();
-        return Err(Failure::Input(format!("-o `{path}` would overwrite the function; write to another file")));
-    }
+    Files::default().reads("the function", [&args.function.path]).writes("-o", Some(path)).check()?;
     fs::write(path, text).map_err(|e| Failure::file("written", path, &e))
 }
 
@@ -56,8 +53,4 @@ fn format(args: &DrawArgs) -> Result<Picture, Failure> {
         ))),
         (asked, written, _) => Ok(asked.or(written).unwrap_or(Picture::Svg)),
     }
-}
-
-fn is_same(a: &Path, b: &Path) -> bool {
-    matches!((fs::canonicalize(a), fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
 }

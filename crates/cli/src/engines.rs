@@ -93,10 +93,11 @@ fn kernel(loaded: &Loaded, counters: bool) -> Result<KernelEngine, Failure> {
     Ok(engine)
 }
 
-fn kernel_failure(error: &ExecError) -> Failure {
+/// Why the kernel does not take a function. As for `check`, that is a finding.
+pub(crate) fn kernel_failure(error: &ExecError) -> Failure {
     match error {
         ExecError::Unavailable(_) => Failure::Environment(with_causes(error)),
-        _ => Failure::Input(with_causes(error)),
+        _ => Failure::Found(with_causes(error)),
     }
 }
 

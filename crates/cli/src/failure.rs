@@ -11,6 +11,8 @@ use crate::output::{complain, remark, render_diagnostic};
 pub(crate) enum Failure {
     /// What was looked for was found: a disagreement, a gap, an unfit target. It has been printed.
     Finding,
+    /// The same, and this is yet to be printed.
+    Found(String),
     /// The function, or a scenario, has errors.
     Source(Box<dyn miette::Diagnostic>),
     /// Wrong use, unreadable or wrong input.
@@ -35,14 +37,14 @@ impl Failure {
         match self {
             Failure::Finding => {}
             Failure::Source(diagnostics) => complain(&render_diagnostic(diagnostics.as_ref())),
-            Failure::Input(message) | Failure::Environment(message) => remark(message),
+            Failure::Found(message) | Failure::Input(message) | Failure::Environment(message) => remark(message),
         }
     }
 
     /// The code the command exits with.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Failure::Finding => 1,
+            Failure::Finding | Failure::Found(_) => 1,
             Failure::Source(_) | Failure::Input(_) => 2,
             Failure::Environment(_) => 3,
         })

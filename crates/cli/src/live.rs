@@ -24,18 +24,20 @@ use crate::run::{read_state, write_state};
 /// How often a run looks for interfaces that have gone, and counts packets where a number of them ends it.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-pub(crate) fn run(args: &RunArgs, loaded: &Loaded) -> Result<(), Failure> {
+pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
     let bindings = bindings(&args.live.interface)?;
     let count = !args.live.no_counters;
+    // Read first: it may set constants of the program.
+    let state = args.state_in.as_ref().map(|path| read_state(path, loaded).map(|state| (path, state))).transpose()?;
+    let loaded = &*loaded;
     let program = loaded.attached_program(count)?;
     // Asked first: without the right to load, the reason would be some step of loading.
     KernelEngine::available().map_err(|e| failure(&ExecError::Unavailable(e)))?;
     let found: Result<Vec<_>, _> = bindings.into_iter().map(|(port, name)| Interface::find(port, name)).collect();
     let interfaces = found.map_err(|e| failure(&e.into()))?;
     let clock_ahead_ns = args.live.state_time.map_or(0, |at| at.wrapping_sub(monotonic_ns()));
-    let state = match &args.state_in {
-        Some(path) => {
-            let state = read_state(path, loaded, &program)?;
+    let state = match state {
+        Some((path, state)) => {
             check_deadlines(loaded, &program, &state, monotonic_ns().wrapping_add(clock_ahead_ns))
                 .map_err(|what| Failure::Input(format!("`{}`: {what}", path.display())))?;
             state
@@ -326,7 +328,7 @@ impl Running<'_> {
         let counts = self.counts()?;
         let snapshot = self.live.snapshot(|_| true).map_err(|e| broken(&e))?;
         if let Some(path) = &self.args.state_out {
-            write_state(path, &snapshot)?;
+            write_state(path, self.loaded, &snapshot)?;
         }
         if self.args.json {
             return print(&format!("{}\n", self.json("ended", &counts)));
@@ -345,7 +347,8 @@ impl Running<'_> {
                 text.push_str(&elements_text(function, coverage, &counts.contexts, Flows::No, self.args.verbose));
             }
             _ => {
-                let names: BTreeSet<&String> = snapshot.maps.keys().filter(|n| !layout::is_instrument(n)).collect();
+                let is_own = |name: &&String| self.loaded.function().is_none() || !layout::is_instrument(name);
+                let names: BTreeSet<&String> = snapshot.maps.keys().filter(is_own).collect();
                 let rows: Vec<Vec<String>> =
                     names.into_iter().map(|n| vec![n.clone(), grouped(snapshot.maps[n].len() as u64)]).collect();
                 if !rows.is_empty() {

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flowloom_bpf::elf::KernelTypeIndex;
-use flowloom_bpf::{Program, elf};
+use flowloom_bpf::{BPF_F_RDONLY_PROG, Program, elf};
 use flowloom_efsm::diagnostic::Diagnostic;
 use flowloom_efsm::model::Function;
 use flowloom_efsm::{LowerOptions, compile, lower};
+use flowloom_engine::{Snapshot, SnapshotError};
 
 use crate::args::FunctionArgs;
 use crate::compile::{compiled, is_program};
@@ -15,6 +16,9 @@ use crate::failure::Failure;
 
 /// The first bytes of every ELF file.
 pub(crate) const ELF_MAGIC: &[u8] = b"\x7fELF";
+
+/// The key of the one entry that a data section is.
+pub(crate) const SECTION_KEY: [u8; 4] = [0; 4];
 
 /// What the user named.
 pub(crate) enum Loaded {
@@ -77,6 +81,29 @@ impl Loaded {
                 .map(Arc::new)
                 .map_err(|e| Failure::input(&e)),
         }
+    }
+
+    /// Takes the read-only data sections out of `state` and sets them, as a loader does before it loads a program.
+    ///
+    /// # Errors
+    /// A section is not one entry of its length.
+    pub(crate) fn set_constants(&mut self, state: &mut Snapshot) -> Result<(), SnapshotError> {
+        let Loaded::Object(program) = self else { return Ok(()) };
+        for def in &mut Arc::make_mut(program).maps {
+            let is_constant = def.flags & BPF_F_RDONLY_PROG != 0 && def.initial.is_some();
+            let Some(entries) = state.maps.get(&def.name).filter(|_| is_constant) else { continue };
+            let (map, expected) = (def.name.clone(), def.value_bytes as usize);
+            let contents = match entries.iter().next() {
+                Some((key, contents)) if entries.len() == 1 && *key == SECTION_KEY => contents.clone(),
+                _ => return Err(SnapshotError::Entries { map }),
+            };
+            if contents.len() != expected {
+                return Err(SnapshotError::Size { map, part: "value", found: contents.len(), expected });
+            }
+            def.initial = Some(contents);
+            state.maps.remove(&map);
+        }
+        Ok(())
     }
 
     /// The function, where it is one in our language.

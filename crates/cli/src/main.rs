@@ -11,6 +11,7 @@ mod draw;
 mod engines;
 mod failure;
 mod fields;
+mod files;
 mod fmt;
 mod live;
 mod load;

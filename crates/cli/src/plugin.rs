@@ -56,7 +56,8 @@ fn wrong(error: &PluginError) -> Failure {
     Failure::Finding
 }
 
-/// Sorts the arguments. What follows an option that nobody knows, and is none itself, is taken for its value.
+/// Sorts the arguments. What follows an option that nobody knows is taken for its value, unless it is an option itself or,
+/// as long as there is no memory, could be that.
 fn asked(arguments: &[String]) -> Result<Asked, Failure> {
     let mut asked = Asked::default();
     let mut rest = arguments.iter().peekable();
@@ -72,7 +73,11 @@ fn asked(arguments: &[String]) -> Result<Asked, Failure> {
                 asked.engine = Some(value.ok_or_else(none)?);
             }
             _ if name.starts_with('-') => {
-                let value = rest.next_if(|next| value.is_none() && !next.starts_with('-') && !next.is_empty());
+                let is_memory = |text: &str| asked.memory.is_none() && bytes(text, "the memory").is_ok();
+                let is_value = |next: &&String| {
+                    value.is_none() && !next.starts_with('-') && !next.trim().is_empty() && !is_memory(next)
+                };
+                let value = rest.next_if(is_value);
                 let value = value.map(|value| format!(" {value}")).unwrap_or_default();
                 asked.ignored.push(format!("{argument}{value}"));
             }
@@ -110,7 +115,7 @@ fn program(input: &[u8], is_elf: bool) -> Result<Program, Failure> {
         remark(&with_causes(&error));
         Failure::Finding
     })?;
-    if let (true, Some(refused)) = (object.programs.is_empty(), object.refused.first()) {
+    if let Some(refused) = object.refused.iter().find(|refused| refused.before == 0) {
         remark(&with_causes(refused));
         return Err(Failure::Finding);
     }
@@ -176,6 +181,15 @@ mod tests {
             }
         );
         assert!(asked(&["--engine".to_owned()]).is_err());
+        // The memory may stand behind an option that has no value.
+        assert_eq!(
+            arguments(&["--jit", "2a ff"]),
+            Asked { memory: memory("2a ff"), ignored: ignored(&["--jit"]), ..Asked::default() }
+        );
+        assert_eq!(
+            arguments(&["--cpu", "v4", "2aff", "--level", "3"]),
+            Asked { memory: memory("2aff"), ignored: ignored(&["--cpu v4", "--level 3"]), ..Asked::default() }
+        );
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,6 +16,7 @@ use serde_json::{Value, json};
 use crate::args::{EngineName, InputArgs, RoutesArgs, RunArgs};
 use crate::engines::Engine;
 use crate::failure::{Failure, with_causes};
+use crate::files::Files;
 use crate::live;
 use crate::load::Loaded;
 use crate::output::{grouped, print, print_json, progress, table, warn};
@@ -28,39 +28,10 @@ pub(crate) fn open_input(args: &InputArgs) -> Result<MergedReader, Failure> {
     if args.read.is_empty() {
         return Err(Failure::Input("no packets: name a capture with -r".to_owned()));
     }
-    refuse_streams(&args.read, "-r")?;
     let reader = MergedReader::open(&args.read).map_err(|e| Failure::input(&e))?;
     match &args.port_by {
         None => Ok(reader),
         Some(rules) => Ok(reader.port_by(port_by::compile_rules(rules)?)),
-    }
-}
-
-/// Refuses `-`, which would be a file of that name.
-fn refuse_streams<'a>(paths: impl IntoIterator<Item = &'a PathBuf>, option: &str) -> Result<(), Failure> {
-    if paths.into_iter().any(|path| path.as_os_str() == "-") {
-        return Err(Failure::Input(format!(
-            "{option} `-`: captures are read from and written to files, not standard streams; name a file (`./-` for one of this \
-             name)"
-        )));
-    }
-    Ok(())
-}
-
-/// Refuses to write to a file that is still to be read.
-pub(crate) fn refuse_overwriting(read: &[PathBuf], write: &Path) -> Result<(), Failure> {
-    let identity = |path: &Path| {
-        let file = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
-        Some((file.dev(), file.ino()))
-    };
-    let Some(target) = identity(write) else { return Ok(()) };
-    match read.iter().find(|path| identity(path) == Some(target)) {
-        None => Ok(()),
-        Some(path) => Err(Failure::Input(format!(
-            "-w `{}` would overwrite the capture that -r `{}` reads; write to another file",
-            write.display(),
-            path.display()
-        ))),
     }
 }
 
@@ -75,10 +46,13 @@ pub(crate) fn read_routes(args: &RoutesArgs) -> Result<Option<fib::Table>, Failu
     fib::Table::from_json(&text).map(Some).map_err(|e| Failure::Input(format!("`{}`: {e}", path.display())))
 }
 
-/// Reads a state that is to fit the function.
-pub(crate) fn read_state(path: &Path, loaded: &Loaded, program: &Program) -> Result<Snapshot, Failure> {
+/// Reads a state that is to fit the function. Where it names read-only data sections of an object, they are set, and are no
+/// part of what is given back.
+pub(crate) fn read_state(path: &Path, loaded: &mut Loaded) -> Result<Snapshot, Failure> {
     let text = fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
-    let state = Snapshot::from_json(&text).map_err(|e| wrong_state(path, &e))?;
+    let mut state = Snapshot::from_json(&text).map_err(|e| wrong_state(path, &e))?;
+    loaded.set_constants(&mut state).map_err(|e| wrong_state(path, &e))?;
+    let program = loaded.program(false)?;
     // The engine also has maps that count; they are no state of the function.
     if let Some(map) = state.maps.keys().find(|name| program.maps.iter().all(|m| m.name != **name)) {
         let known: Vec<String> = program.maps.iter().map(|m| format!("`{}`", m.name)).collect();
@@ -92,31 +66,40 @@ pub(crate) fn read_state(path: &Path, loaded: &Loaded, program: &Program) -> Res
     Ok(state)
 }
 
-/// Writes the state, without what only counts.
-pub(crate) fn write_state(path: &Path, snapshot: &Snapshot) -> Result<(), Failure> {
-    let maps = snapshot.maps.clone().into_iter().filter(|(name, _)| !layout::is_instrument(name)).collect();
+/// Writes the state, without what only counts in functions of ours. Maps of an object are all its own, whatever their names.
+pub(crate) fn write_state(path: &Path, loaded: &Loaded, snapshot: &Snapshot) -> Result<(), Failure> {
+    let is_state = |name: &String| loaded.function().is_none() || !layout::is_instrument(name);
+    let maps = snapshot.maps.clone().into_iter().filter(|(name, _)| is_state(name)).collect();
     let per_cpu = snapshot.per_cpu.clone();
     fs::write(path, Snapshot { maps, per_cpu }.to_json() + "\n").map_err(|e| Failure::file("written", path, &e))
 }
 
+/// Nothing that is written takes the place of something else that is read or written. A state may be written where it was
+/// read: that is to go on with it.
+fn check_files(args: &RunArgs) -> Result<(), Failure> {
+    let sinks = || Files::default().writes("-w", args.write.as_ref()).writes("--events", args.events.as_ref());
+    let all = sinks().writes("--state-out", args.state_out.as_ref());
+    let all = all.reads("the function", [&args.function.path]).reads("the capture that -r reads", &args.input.read);
+    all.reads("the routes that --routes reads", &args.routes.routes).check()?;
+    sinks().reads("the state that --state-in reads", &args.state_in).check()
+}
+
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    let loaded = Loaded::from_args(&args.function)?;
+    check_files(args)?;
+    let mut loaded = Loaded::from_args(&args.function)?;
     if let Loaded::Efsm { warnings, .. } = &loaded {
         warn(warnings);
     }
     if !args.live.interface.is_empty() {
-        return live::run(args, &loaded);
+        return live::run(args, &mut loaded);
     }
     let mut input = open_input(&args.input)?;
-    if let Some(path) = &args.write {
-        refuse_streams([path], "-w")?;
-        refuse_overwriting(&args.input.read, path)?;
-    }
+    let state = args.state_in.as_ref().map(|path| read_state(path, &mut loaded).map(|state| (path, state)));
+    let state = state.transpose()?;
     let program = loaded.program(false)?;
     let mut engine = Engine::load(args.engine, &loaded, true, read_routes(&args.routes)?)?;
-    if let Some(path) = &args.state_in {
-        let state = read_state(path, &loaded, &program)?;
-        engine.datapath().restore(&state).map_err(|e| wrong_state(path, &e))?;
+    if let Some((path, state)) = &state {
+        engine.datapath().restore(state).map_err(|e| wrong_state(path, &e))?;
     }
     let before = engine.datapath().snapshot().map_err(|e| Failure::input(&e))?;
     let mut writer = args.write.as_ref().map(CaptureWriter::create).transpose().map_err(|e| Failure::input(&e))?;
@@ -152,7 +135,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 
     let snapshot = engine.datapath().snapshot().map_err(|e| Failure::input(&e))?;
     if let Some(path) = &args.state_out {
-        write_state(path, &snapshot)?;
+        write_state(path, &loaded, &snapshot)?;
     }
     let coverage = match (&engine, loaded.function()) {
         (Engine::Machine(machine), _) => Some(machine.coverage()),

@@ -1,5 +1,6 @@
 //! `flowloom verify`: targets side by side with the reference, and the smallest trace of a disagreement.
 
+mod case;
 mod explored;
 
 use std::collections::BTreeMap;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 
 use flowloom_bpf::{Interpreter, fib};
 use flowloom_efsm::Machine;
-use flowloom_engine::{Datapath, Port, Verdict};
+use flowloom_engine::{Datapath, EngineError, Port, Verdict};
 use flowloom_trace::CaptureWriter;
 use flowloom_verify::{
     Arrival, CompareOptions, Reached, Report, ShrinkOptions, Shrunk, Stimulus, StimulusOptions, compare, shrink,
@@ -18,9 +19,10 @@ use serde_json::{Value, json};
 use crate::args::{EngineName, VerifyArgs};
 use crate::engines::{Engine, kernel_lacks, targets};
 use crate::failure::Failure;
+use crate::files::Files;
 use crate::load::Loaded;
-use crate::output::{grouped, print, print_json, progress, remark, table, warn};
-use crate::run::{open_input, read_routes, refuse_overwriting};
+use crate::output::{counted, grouped, print, print_json, progress, remark, table, warn};
+use crate::run::{open_input, read_routes, read_state};
 
 /// What came of one target.
 struct Judged {
@@ -29,7 +31,8 @@ struct Judged {
 }
 
 pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
-    let loaded = Loaded::from_args(&args.function)?;
+    check_files(args)?;
+    let mut loaded = Loaded::from_args(&args.function)?;
     if let Loaded::Efsm { warnings, .. } = &loaded {
         warn(warnings);
     }
@@ -46,19 +49,19 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
             ));
         }
     }
-    if let Some(path) = &args.write {
-        refuse_overwriting(&args.input.read, path)?;
-    }
-    let program = loaded.program(false)?;
     if loaded.function().is_none() && args.input.read.is_empty() {
-        return explored::verify(args, &program, &targets);
+        return explored::verify(args, &loaded.program(false)?, &targets);
     }
+    let state = args.state_in.as_ref().map(|path| read_state(path, &mut loaded)).transpose()?.unwrap_or_default();
+    let program = loaded.program(false)?;
     let packets = packets(args, &loaded)?;
     let layouts: BTreeMap<_, _> =
         program.maps.iter().filter_map(|m| Some((m.name.clone(), m.layout.clone()?))).collect();
     let swept = layouts.values().filter(|l| !l.deadline_offsets.is_empty());
     let sweep_ns = swept.map(|l| l.sweep_ns).filter(|&ns| ns > 0).min();
-    let options = CompareOptions { seed: args.input.seed, sweep_ns, layouts, ..CompareOptions::default() };
+    let is_foreign = loaded.function().is_none();
+    let options =
+        CompareOptions { seed: args.input.seed, sweep_ns, layouts, state, is_foreign, ..CompareOptions::default() };
 
     let mut reached = loaded.function().map(|f| Reached::new(f));
     let mut judged = Vec::new();
@@ -100,14 +103,15 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     if let (Some(path), Some(Judged { shrunk: Some(shrunk), .. })) =
         (&args.write, judged.iter().find(|j| j.shrunk.is_some()))
     {
-        write_trace(path, shrunk.packets.iter().cloned())?;
+        case::write(path, &shrunk.packets)?;
+        case::remark_written(args, path, args.state_in.as_deref(), args.input.seed);
     }
     let gaps = match (args.require_coverage, &reached) {
         (Some(least), Some(reached)) if !disagrees => reached.gaps(least),
         _ => Vec::new(),
     };
     if args.json {
-        print_json(&as_json(&loaded, packets.len(), &judged, reached.as_ref()))?;
+        print_json(&as_json(args, &loaded, packets.len(), &judged, reached.as_ref()))?;
     } else {
         print(&as_text(&loaded, packets.len(), &judged, reached.as_ref().filter(|_| !disagrees)))?;
         if let Some(least) = args.require_coverage.filter(|_| !gaps.is_empty()) {
@@ -117,7 +121,25 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
             ))?;
         }
     }
-    if disagrees || !gaps.is_empty() { Err(Failure::Finding) } else { Ok(()) }
+    match () {
+        () if disagrees || !gaps.is_empty() => Err(Failure::Finding),
+        () if judged.iter().all(|j| j.report.packets_compared == 0) => Err(nothing_compared()),
+        () => Ok(()),
+    }
+}
+
+/// Nothing that is written takes the place of something that is read.
+fn check_files(args: &VerifyArgs) -> Result<(), Failure> {
+    let state = args.write.as_ref().filter(|_| args.input.read.is_empty()).map(|path| case::state_path(path));
+    let files = Files::default().writes("-w", args.write.as_ref()).writes("-w, for the state,", state.as_ref());
+    let files = files.reads("the function", [&args.function.path]).reads("the capture that -r reads", &args.input.read);
+    let files = files.reads("the state that --state-in reads", &args.state_in);
+    files.reads("the routes that --routes reads", &args.routes.routes).check()
+}
+
+/// No packet is no agreement.
+fn nothing_compared() -> Failure {
+    Failure::Input("no packet was run on both engines: nothing was compared".to_owned())
 }
 
 /// What defines right: the machine for a source, the interpreter for an object.
@@ -149,23 +171,41 @@ impl Reference {
     }
 }
 
-fn judge(
-    reference: &mut dyn Datapath,
-    target: &mut dyn Datapath,
+fn judge<'a>(
+    reference: &'a mut dyn Datapath,
+    target: &'a mut dyn Datapath,
     packets: &[Arrival],
     options: &CompareOptions,
     bar: &indicatif::ProgressBar,
 ) -> Result<Judged, Failure> {
-    let report = compare(reference, target, packets, options).map_err(|e| Failure::input(&e))?;
+    let name = target.name().to_owned();
+    let mut how = ShrinkOptions::default();
+    let (first, second, mut report) = match compare(reference, target, packets, options) {
+        // The reference stopped, which a comparison only takes from a target: it is seen from the other side.
+        Err(fault @ EngineError::Fault { .. }) => {
+            let report = compare(target, reference, packets, options).map_err(|e| Failure::input(&e))?;
+            if report.agrees() {
+                return Err(Failure::Found(format!("{fault}; run again, it did not stop")));
+            }
+            // Where it takes too many instructions, each trial does.
+            how.simplify = false;
+            (target, reference, report)
+        }
+        result => (reference, target, result.map_err(|e| Failure::input(&e))?),
+    };
     if report.agrees() {
         return Ok(Judged { report, shrunk: None });
     }
     bar.set_message("shrinking the disagreement");
-    let shrunk = shrink(reference, target, packets, options, &ShrinkOptions::default(), &mut |so_far| {
+    let mut shrunk = shrink(first, second, packets, options, &how, &mut |so_far| {
         bar.set_message(format!("shrinking the disagreement: {} packets left, trial", so_far.packets_left));
         bar.set_position(so_far.trials);
     })
     .map_err(|e| Failure::input(&e))?;
+    report.target.clone_from(&name);
+    if let Some(shrunk) = &mut shrunk {
+        shrunk.report.target = name;
+    }
     Ok(Judged { report, shrunk })
 }
 
@@ -204,13 +244,22 @@ pub(crate) fn write_trace(path: &Path, packets: impl IntoIterator<Item = Arrival
     writer.finish().map_err(|e| Failure::input(&e))
 }
 
+/// Whether the engines agree; `None` where no packet was compared.
+fn agreement(report: &Report) -> Option<bool> {
+    (!report.agrees() || report.packets_compared > 0).then(|| report.agrees())
+}
+
 fn as_text(loaded: &Loaded, packets: usize, judged: &[Judged], reached: Option<&Reached<'_>>) -> String {
     let reference = if loaded.function().is_some() { "machine" } else { "interp" };
     let mut text = format!("{}: {} packets, compared with `{reference}`\n", loaded.name(), grouped(packets as u64));
     let rows: Vec<Vec<String>> = judged
         .iter()
         .map(|j| {
-            let verdict = if j.report.agrees() { "equal" } else { "DIFFERS" };
+            let verdict = match agreement(&j.report) {
+                Some(true) => "equal",
+                Some(false) => "DIFFERS",
+                None => "not compared",
+            };
             let refused: Vec<String> =
                 j.report.refused.iter().map(|(why, n)| format!("{} {why}", grouped(*n))).collect();
             vec![
@@ -227,7 +276,8 @@ fn as_text(loaded: &Loaded, packets: usize, judged: &[Judged], reached: Option<&
         let Some(disagreement) = &j.report.disagreement else { continue };
         match &j.shrunk {
             Some(shrunk) => {
-                text.push_str(&format!("\n`{}` on {} packets:\n", j.report.target, shrunk.packets.len()));
+                let packets = counted(shrunk.packets.len(), "packet");
+                text.push_str(&format!("\n`{}` on {packets}:\n", j.report.target));
                 let small = shrunk.report.disagreement.as_ref().unwrap_or(disagreement);
                 text.push_str(&format!("{small}\n"));
             }
@@ -241,7 +291,13 @@ fn as_text(loaded: &Loaded, packets: usize, judged: &[Judged], reached: Option<&
     text
 }
 
-fn as_json(loaded: &Loaded, packets: usize, judged: &[Judged], reached: Option<&Reached<'_>>) -> Value {
+fn as_json(
+    args: &VerifyArgs,
+    loaded: &Loaded,
+    packets: usize,
+    judged: &[Judged],
+    reached: Option<&Reached<'_>>,
+) -> Value {
     let targets: Vec<Value> = judged
         .iter()
         .map(|j| {
@@ -252,7 +308,7 @@ fn as_json(loaded: &Loaded, packets: usize, judged: &[Judged], reached: Option<&
             let small = j.shrunk.as_ref().and_then(|s| s.report.disagreement.as_ref());
             json!({
                 "target": j.report.target,
-                "agrees": j.report.agrees(),
+                "agrees": agreement(&j.report),
                 "packets_compared": j.report.packets_compared,
                 "snapshots_compared": j.report.snapshots_compared,
                 "refused": refused,
@@ -271,5 +327,11 @@ fn as_json(loaded: &Loaded, packets: usize, judged: &[Judged], reached: Option<&
             })
             .collect()
     });
-    json!({"function": loaded.name(), "packets": packets, "targets": targets, "coverage": coverage})
+    json!({
+        "function": loaded.name(),
+        "packets": packets,
+        "seed": args.input.seed,
+        "targets": targets,
+        "coverage": coverage,
+    })
 }

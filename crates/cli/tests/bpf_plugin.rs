@@ -156,6 +156,13 @@ fn unknown_options_are_ignored_with_a_warning() {
     }
 }
 
+#[test]
+fn an_unknown_option_leaves_the_memory() {
+    let ran = plugin(&["--jit", "2a ff"], code("r0 = r2\nexit").as_bytes());
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "2\n"), "{ran:?}");
+    assert!(ran.stderr.contains("`--jit` means nothing"), "{ran:?}");
+}
+
 /// The bytes of a program for the standard input.
 fn slots(program: &Program) -> Vec<u8> {
     hex(&program.insns.iter().flat_map(|insn| insn.to_bytes()).collect::<Vec<_>>()).into_bytes()

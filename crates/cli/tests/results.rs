@@ -84,7 +84,7 @@ fn json_of_the_other_verbs_has_its_keys() {
     assert!(checked["instructions"].as_u64() < built["instructions"].as_u64(), "{checked} {built}");
     assert_eq!(keys(&checked["targets"][0]), "runs target why");
     let verified = json(&["verify", BIG_FLOW, "-r", name(&capture), "--targets", "interp", "--json"]);
-    assert_eq!(keys(&verified), "coverage function packets targets");
+    assert_eq!(keys(&verified), "coverage function packets seed targets");
     let target = &verified["targets"][0];
     assert_eq!((&target["target"], &target["agrees"]), (&"interp".into(), &true.into()));
     assert_eq!(target["packets_compared"], 300);

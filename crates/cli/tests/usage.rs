@@ -96,6 +96,21 @@ const WRONG_CAPTURES: &[Case] = &[
     ("run {} -r @good.pcap -w @out.pcap.gz", &["compression `.gz` is not written", "expected `.pcap`"]),
     ("run {} -r @good.pcap -w @good.pcap", &["-w `@good.pcap` would overwrite", "write to another file"]),
     ("verify {} -r @good.pcap -w @good.pcap", &["-w `@good.pcap` would overwrite", "write to another file"]),
+    ("run {} -r @good.pcap --events @good.pcap", &["--events `@good.pcap` would overwrite the capture that -r reads"]),
+    ("run {} -r @good.pcap --state-out @good.pcap", &["--state-out `@good.pcap` would overwrite the capture"]),
+    ("run @own.efsm -r @good.pcap --events @own.efsm", &["--events `@own.efsm` would overwrite the function"]),
+    ("run {} -r @good.pcap -w @x --events @./x", &["-w and --events would both write `@./x`; name two files"]),
+    ("run {} -r @good.pcap --events @x --state-out @x", &["--events and --state-out would both write `@x`"]),
+    ("run {} -r @good.pcap --state-in @list.json -w @list.json", &["-w `@list.json` would overwrite the state"]),
+    ("run {} -r @good.pcap --events -", &["not standard streams", "`./-`"]),
+    ("run {} -r -", &["not standard streams", "`./-`"]),
+    ("run {} -r @good.pcap -w -", &["not standard streams"]),
+    ("run {} -r @good.pcap --state-out -", &["not standard streams"]),
+    ("verify {} -r -", &["not standard streams"]),
+    ("trace info -", &["not standard streams"]),
+    ("run {} -i lo --events @x", &["cannot be used with", "--events <FILE>"]),
+    ("run {} -i lo --routes @x", &["cannot be used with", "--routes <FILE>"]),
+    ("verify {} --state-in @list.json", &["--read <CAPTURE>"]),
     ("trace info @missing.pcap", &["`@missing.pcap`"]),
     ("trace info", &["<CAPTURE>"]),
     ("trace info @good.pcap --profile uni3", &["'uni3'", "similar", "uni1"]),
@@ -254,6 +269,15 @@ fn what_the_environment_lacks_ends_with_3() {
         let ran = Ran::from(as_nobody(arguments).unwrap());
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(3), ""), "{ran:?}");
         assert!(ran.stderr.contains("root or the capabilities"), "{ran:?}");
+    }
+    // Of several programs none could be tried, as of one.
+    if let Some(clang) = flowloom_testkit::Clang::find(test) {
+        let one = "#include <linux/bpf.h>\n__attribute__((section(\"xdp\"))) int f(void) { return 2; }\n";
+        for (file, source) in [("one.o", one.to_owned()), ("two.o", one.to_owned() + &one.replace("f(", "g("))] {
+            inputs.put(file, &clang.compile(&source, &[]).unwrap());
+            let ran = Ran::from(as_nobody(&["check", file, "--target", "kernel"]).unwrap());
+            assert!(ran.code == Some(3) && ran.stderr.contains("cannot be tried here"), "{file}: {ran:?}");
+        }
     }
     // What is left out is said, and the rest is compared.
     let ran = Ran::from(as_nobody(&["verify", "pass_all.efsm", "-r", "good.pcap"]).unwrap());

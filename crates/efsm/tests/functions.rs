@@ -16,28 +16,6 @@ use common::{check_model, shipped};
 /// The functions that `models/` shows: together they have every part of a model.
 const SHOWN: [&str; 5] = ["port_knocking", "big_flow", "rewrite", "udp_flows", "pass_all"];
 
-/// Rows and registers (globals too) of each stateful element, as FlowBlaze's Table 3 gives them.
-const TABLE_3: &[(&str, &[(usize, usize)])] = &[
-    ("server_load_balancer", &[(2, 1), (2, 1)]),
-    ("udp_firewall", &[(5, 0)]),
-    ("port_knocking", &[(6, 0)]),
-    ("flowlet", &[(2, 1), (4, 2), (9, 4)]),
-    ("policer", &[(4, 4)]),
-    ("big_flow", &[(3, 1)]),
-    ("syn_flood", &[(4, 1)]),
-    ("optimistic_ack", &[(8, 3)]),
-    ("super_spreader", &[(8, 1)]),
-    ("dynamic_nat", &[(3, 2), (4, 2)]),
-    ("subscriber_quota", &[(9, 1)]),
-    ("paxos_coordinator", &[(1, 1)]),
-    ("paxos_acceptor", &[(3, 4)]),
-    ("kv_cache", &[(6, 2)]),
-    ("conntrack_paper", &[(7, 7), (29, 3)]),
-    ("conntrack_paper_advancing", &[(7, 7), (29, 3)]),
-    ("conntrack_paper_fixed", &[(7, 5), (29, 3)]),
-    ("conntrack_paper_trusted", &[(7, 4), (29, 3)]),
-];
-
 /// A function as text: one line for each declaration and row, fields by their names, no places.
 fn show(function: &Function) -> String {
     let mut text = format!("function {}\n", function.name);
@@ -97,19 +75,6 @@ fn shipped_functions_compile_without_a_word() {
         if SHOWN.contains(&function.name.as_str()) {
             golden(folder.join(&name).with_extension("txt"), &show(&function));
         }
-    }
-}
-
-#[test]
-fn entries_and_registers_are_at_most_those_of_the_paper() {
-    for &(name, expected) in TABLE_3 {
-        let (_, text) = shipped().into_iter().find(|(n, _)| *n == format!("{name}.efsm")).unwrap();
-        let (function, _) = compile(name, &text, &[]).unwrap();
-        let stateful = function.elements.iter().filter_map(|e| Some((e, e.stateful.as_ref()?)));
-        let found: Vec<_> = stateful.map(|(e, s)| (e.rows.len(), s.registers.len() + s.globals.len())).collect();
-        assert_eq!(found.len(), expected.len(), "{name}: {found:?}");
-        let fits = found.iter().zip(expected).all(|(found, most)| found.0 <= most.0 && found.1 <= most.1);
-        assert!(fits, "{name}: {found:?}, in the paper {expected:?}");
     }
 }
 

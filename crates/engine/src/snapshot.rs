@@ -40,6 +40,12 @@ pub enum SnapshotError {
         /// The maps that exist, in words.
         known: String,
     },
+    /// A data section is more or less than one entry.
+    #[error("map `{map}` is a data section: expected one entry, under the key 0")]
+    Entries {
+        /// The map.
+        map: String,
+    },
     /// A key or value has the wrong length.
     #[error("{part} is {found} bytes, map `{map}` expects {expected}")]
     Size {

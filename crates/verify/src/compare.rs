@@ -27,6 +27,8 @@ pub struct CompareOptions {
     pub layouts: BTreeMap<String, ContextLayout>,
     /// The contents of the maps that both begin with; maps that it does not name are as they are loaded.
     pub state: Snapshot,
+    /// Whether the program is somebody else's: its maps may have names that are those of Flowloom's instruments in our own.
+    pub is_foreign: bool,
 }
 
 impl Default for CompareOptions {
@@ -37,6 +39,7 @@ impl Default for CompareOptions {
             sweep_ns: None,
             layouts: BTreeMap::new(),
             state: Snapshot::default(),
+            is_foreign: false,
         }
     }
 }
@@ -251,7 +254,7 @@ impl Pair<'_> {
     fn state_differences(&mut self) -> Result<Vec<StateDifference>, EngineError> {
         let expected = self.reference.snapshot()?;
         let found = self.target.snapshot()?;
-        Ok(state_differences(&expected, &found, &self.options.layouts))
+        Ok(state_differences(&expected, &found, &self.options.layouts, self.options.is_foreign))
     }
 
     /// How many packets it takes until the states differ, when they are equal after `equal` packets and differ after

@@ -104,9 +104,9 @@ pub(crate) fn outcome_kind(expected: &Outcome, found: &Outcome) -> Option<Kind> 
         .or_else(|| (expected.events != found.events).then_some(Kind::Events))
 }
 
-/// Whether a map takes part in comparisons: instruments and constants do not.
-fn is_compared(map: &str) -> bool {
-    !is_instrument(map) && !map.starts_with(".rodata")
+/// Whether a map takes part in comparisons: constants do not, nor instruments, where names are ours to give.
+fn is_compared(map: &str, is_foreign: bool) -> bool {
+    (is_foreign || !is_instrument(map)) && !map.starts_with(".rodata")
 }
 
 /// Every entry that differs. A map that is missing is one without entries.
@@ -114,10 +114,12 @@ pub(crate) fn state_differences(
     expected: &Snapshot,
     found: &Snapshot,
     layouts: &BTreeMap<String, ContextLayout>,
+    is_foreign: bool,
 ) -> Vec<StateDifference> {
     let mut differences = Vec::new();
     let empty = BTreeMap::new();
-    let mut names: Vec<&String> = expected.maps.keys().chain(found.maps.keys()).filter(|n| is_compared(n)).collect();
+    let names = expected.maps.keys().chain(found.maps.keys());
+    let mut names: Vec<&String> = names.filter(|name| is_compared(name, is_foreign)).collect();
     names.sort();
     names.dedup();
     for name in names {

@@ -3,10 +3,11 @@
 //! Programs in C (`probes/*.bpf.c`) do what a packet says and write what they are answered into the packet or a map.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use flowloom_bpf::{Interpreter, Program, elf};
+use flowloom_bpf::{Interpreter, Program, elf, fib};
 use flowloom_engine::Port;
 use flowloom_exec::KernelEngine;
 use flowloom_testkit::{Clang, Rng, skip};
@@ -28,10 +29,11 @@ fn probe(test: &str, name: &str, macros: &[&str]) -> Option<Program> {
     Some(object.program("probe").unwrap().clone())
 }
 
-fn agree(title: &str, program: &Program, packets: &[Arrival]) -> Report {
+/// Both do the same with these packets; states are compared after each so many.
+fn agree(title: &str, program: &Program, packets: &[Arrival], snapshot_every: usize) -> Report {
     let mut interp = Interpreter::new(Arc::new(program.clone())).unwrap_or_else(|error| panic!("{title}: {error}"));
     let mut kernel = KernelEngine::load(program).unwrap_or_else(|error| panic!("{title}: {error}"));
-    let options = CompareOptions { snapshot_every: 200, ..CompareOptions::default() };
+    let options = CompareOptions { snapshot_every, ..CompareOptions::default() };
     let report =
         compare(&mut interp, &mut kernel, packets, &options).unwrap_or_else(|error| panic!("{title}: {error}"));
     if let Some(disagreement) = &report.disagreement {
@@ -76,7 +78,7 @@ fn maps_answer_as_the_kernels_do() {
         let macros: Vec<&str> = macros.iter().map(String::as_str).collect();
         let Some(program) = probe(test, "maps.bpf.c", &macros) else { return };
         let packets = (0..PACKETS).map(|_| rng.bytes(14 + 8 * 12));
-        agree(&macros.join(" "), &program, &arrivals(packets.collect::<Vec<_>>().into_iter()));
+        agree(&macros.join(" "), &program, &arrivals(packets.collect::<Vec<_>>().into_iter()), 200);
     }
 }
 
@@ -115,30 +117,231 @@ fn text(rng: &mut Rng) -> Vec<u8> {
     text
 }
 
+/// What no program has at an address: of processes, of nobody, and of the kernel, but never there.
+const NO_ADDRESSES: [u64; 10] =
+    [0, 1, 8, 4096, 0x7fff_ffff_e000, 0x7fff_ffff_f000, 0x8000_0000_0000, 0x7fff << 48, 0xffff_7fff_ffff_f000, !0xfff];
+/// Rounds that `loop` may be asked for.
+const ROUNDS: [u64; 10] = [0, 1, 5, 300, 8 << 20, (8 << 20) + 1, 1 << 32, (1 << 32) + 5, u32::MAX as u64, u64::MAX];
+
+/// A format, right or nearly, and what its values are.
+fn format(rng: &mut Rng) -> (Vec<u8>, u8) {
+    const NUMBERS: [&str; 14] = ["d", "i", "u", "x", "X", "ld", "lli", "lu", "llx", "lX", "c", "px", "p", "pK"];
+    const TEXTS: [&str; 8] = ["s", "s", "pks", "pus", "pI4", "pi4", "pI6", "pi6"];
+    let (mut text, mut kinds, mut is_full) = (Vec::new(), 0, false);
+    for value in 0..1 + rng.below(3) {
+        if rng.chance(1, 3) {
+            text.extend_from_slice(*rng.pick(&[&b"ab "[..], b"%%", b"\t|", b"=x"]));
+        }
+        text.push(b'%');
+        let flags = *rng.pick(&["", "", "", "0", "-", "+", " ", "-0", "+0"]);
+        let width = *rng.pick(&["", "", "", "1", "4", "9", "20", "70000"]);
+        let (kind, what) = match rng.below(4) {
+            0 => (rng.below(2) * 3, *rng.pick(&NUMBERS)),
+            // Without room the kernel goes on behind its buffer at `%pB`.
+            1 if is_full => (0, *rng.pick(&["ps", "pS"])),
+            1 => (0, *rng.pick(&["ps", "pS", "pB"])),
+            _ => (1 + rng.below(2), *rng.pick(&TEXTS)),
+        };
+        text.extend_from_slice(flags.as_bytes());
+        // How many digits a hash has is chance.
+        if what != "p" && what != "pK" {
+            text.extend_from_slice(width.as_bytes());
+        }
+        text.extend_from_slice(what.as_bytes());
+        kinds |= (kind as u8) << (2 * value);
+        is_full |= kind == 1;
+        let after: &[u8] = match rng.below(40) {
+            0 => b"z",
+            1 => b"4k",
+            2 => b"\x01",
+            3 => b"\x80",
+            4 => b"%",
+            5 => b"%l",
+            6 => b".",
+            _ => *rng.pick(&[&b" "[..], b",", b"|", b"", b"%%"]),
+        };
+        text.extend_from_slice(after);
+        // What follows would get the values of others, or what lies between them.
+        if after.starts_with(b"%") && after != b"%%" || width == "70000" {
+            break;
+        }
+    }
+    text.resize(48, if rng.chance(1, 20) { b' ' } else { 0 });
+    (text, kinds)
+}
+
 #[test]
 fn helpers_answer_as_the_kernels_do() {
     let test = "helpers_answer_as_the_kernels_do";
     let Some(program) = probe(test, "helpers.bpf.c", &[]) else { return };
     let mut rng = Rng::from_env(0x4e19);
-    for what in 0..20 {
+    for what in 0..30 {
         let packets: Vec<Vec<u8>> = (0..PACKETS / 10)
             .map(|_| {
+                let mut text = text(&mut rng);
+                let mut flags = rng.below(256) as u8;
+                let mut answer: [u8; 8] = if rng.chance(1, 2) { [0; 8] } else { rng.bytes(8).try_into().unwrap() };
                 let a = *rng
                     .pick(&[0, 1, 4, -4, 8, -8, 14, -14, 60, -60, 100, -216, 216, -217, -256, 252, -252, 3000, 3500]);
                 let a: i16 = if rng.chance(1, 3) { rng.below(1 << 16) as u16 as i16 } else { a };
                 let b = *rng.pick(&[0, 1, 8, 10, 16, 14, 60, 100, 0xffff, 0x10000, -1, i32::MIN, i32::MAX]);
-                let b = if rng.chance(1, 3) { rng.below(1 << 20) as i32 } else { b };
+                let mut b = if rng.chance(1, 3) { rng.below(1 << 20) as i32 } else { b };
+                match what {
+                    20 => answer = rng.pick(&NO_ADDRESSES).to_le_bytes(),
+                    // The last round that is begun is 255.
+                    21 | 22 => answer = rng.pick(&ROUNDS).to_le_bytes(),
+                    24 => (text, flags) = format(&mut rng),
+                    _ => {}
+                }
+                if what == 22 {
+                    b = *rng.pick(&[0, 0, 0, 1]);
+                }
+                if what == 24 {
+                    // An address that could be one of the kernel's has a name there.
+                    b &= 0xf_ffff;
+                }
                 let mut packet = vec![0x5a; 14];
-                packet.extend([what, rng.below(256) as u8]);
+                packet.extend([what, flags]);
                 packet.extend(a.to_le_bytes());
                 packet.extend(b.to_le_bytes());
-                packet.extend(if rng.chance(1, 2) { [0; 8] } else { rng.bytes(8).try_into().unwrap() });
-                packet.extend(text(&mut rng));
+                packet.extend(answer);
+                packet.extend(text);
                 let more = rng.below(200);
                 packet.extend(rng.bytes(more));
                 packet
             })
             .collect();
-        agree(&format!("helper {what}"), &program, &arrivals(packets.into_iter()));
+        agree(&format!("helper {what}"), &program, &arrivals(packets.into_iter()), 1);
     }
+}
+
+#[test]
+fn records_are_those_of_the_kernel_to_their_last_byte() {
+    let test = "records_are_those_of_the_kernel_to_their_last_byte";
+    let Some(program) = probe(test, "rings.bpf.c", &[]) else { return };
+    let mut rng = Rng::from_env(0x7176);
+    for round in 0..5 {
+        let packets: Vec<Vec<u8>> = (0..PACKETS / 10)
+            .map(|_| {
+                let mut packet = vec![0x5a; 14];
+                let mut flags = rng.below(256) as u8;
+                let mut length = rng.below(1 << 16) as u16;
+                // The last rounds are about buffers that fill up; the kernel engine logs 256 events of a packet.
+                let what = if round > 2 { 5 } else { rng.below(5) as u8 };
+                if what == 5 && rng.chance(1, 2) {
+                    (flags, length) = (flags | 128, length | 4096);
+                }
+                packet.extend([what, flags]);
+                packet.extend(length.to_le_bytes());
+                packet.extend(rng.bytes(4 + 20));
+                packet
+            })
+            .take(if round > 2 { 60 } else { PACKETS })
+            .collect();
+        agree(&format!("round {round}"), &program, &arrivals(packets.into_iter()), 3);
+    }
+}
+
+#[test]
+fn tail_calls_in_functions_add_up() {
+    let test = "tail_calls_in_functions_add_up";
+    let Some(program) = probe(test, "tails.bpf.c", &[]) else { return };
+    let packets = (0..40).flat_map(|most| (0..4).map(move |way| (most, way)));
+    let packets = packets.map(|(most, way)| [vec![0; 14], vec![most, way], vec![0; 4]].concat());
+    agree("tail calls", &program, &arrivals(packets), 1);
+}
+
+/// Interfaces with and without addresses, routes of every kind.
+const ROUTES: &str = r#"{
+  "interfaces": [
+    {"port": 1, "mac": "02:00:00:00:00:01", "addresses": ["10.0.1.1/24", "10.0.9.1/24", "2001:db8:1::1/64"]},
+    {"port": 2, "mac": "02:00:00:00:00:02", "mtu": 1400, "addresses": ["10.0.2.1/24", "10.7.0.1/16", "2001:db8:2::1/64"]},
+    {"port": 3, "mac": "02:00:00:00:00:03"},
+    {"port": 4, "mac": "02:00:00:00:00:04", "forwarding": false}
+  ],
+  "routes": [
+    {"to": "192.0.2.0/24", "via": "10.7.0.7", "port": 2},
+    {"to": "192.0.3.0/24", "port": 2},
+    {"to": "192.0.4.0/24", "port": 3},
+    {"to": "198.51.100.0/24", "kind": "blackhole"},
+    {"to": "2001:db8:9::/48", "via": "2001:db8:2::7", "port": 2},
+    {"to": "2001:db8:a::/48", "port": 3}
+  ],
+  "neighbours": [
+    {"address": "10.7.0.7", "port": 2, "mac": "02:00:00:00:07:07"},
+    {"address": "2001:db8:2::7", "port": 2, "mac": "02:00:00:00:07:06"}
+  ]
+}"#;
+
+#[test]
+fn routes_and_lengths_are_judged_as_in_the_kernel() {
+    let test = "routes_and_lengths_are_judged_as_in_the_kernel";
+    let Some(program) = probe(test, "routes.bpf.c", &[]) else { return };
+    let table = fib::Table::from_json(ROUTES).unwrap();
+    let mut interp = Interpreter::new(Arc::new(program.clone())).unwrap().with_routes(table.clone());
+    let mut kernel = match KernelEngine::load(&program).unwrap().with_routes(&table) {
+        Ok(kernel) => kernel,
+        Err(error) => return skip(test, &error.to_string()),
+    };
+    let mut rng = Rng::from_env(0xf1b);
+    let targets = [
+        "192.0.2.1",
+        "192.0.3.1",
+        "192.0.4.1",
+        "198.51.100.1",
+        "10.0.1.1",
+        "10.0.2.7",
+        "10.7.0.7",
+        "10.0.2.255",
+        "8.8.8.8",
+        "127.0.0.1",
+        "224.0.0.1",
+        "255.255.255.255",
+        "0.0.0.0",
+        "2001:db8:9::1",
+        "2001:db8:a::1",
+        "2001:db8:1::1",
+        "2001:db8:2::1",
+        "2001:db8:2::7",
+        "2001:db8:ff::1",
+        "fe80::9",
+        "ff02::1",
+        "::1",
+        "::",
+    ];
+    let packets = (0..PACKETS).map(|_| {
+        let target: IpAddr = rng.pick(&targets).parse().unwrap();
+        let mut lookup = rng.bytes(64);
+        lookup[0] = if target.is_ipv6() { 10 } else { 2 };
+        lookup[6..8].copy_from_slice(&rng.pick(&[60_u16, 1400, 1401, 1501]).to_le_bytes());
+        lookup[8..12].copy_from_slice(&rng.pick(&[1_u32, 1, 1, 2, 3, 4, 9]).to_le_bytes());
+        // Flow information of IPv6, the kind of service of IPv4.
+        lookup[12..16].fill(0);
+        let sources = ["10.0.1.5", "2001:db8:1::5", "fe80::5", "::1", "ff02::5"];
+        let source: IpAddr = rng.pick(if target.is_ipv6() { &sources[1..] } else { &sources[..1] }).parse().unwrap();
+        for (at, address) in [(16, source), (32, target)] {
+            match address {
+                IpAddr::V4(v4) => lookup[at..at + 4].copy_from_slice(&v4.octets()),
+                IpAddr::V6(v6) => lookup[at..at + 16].copy_from_slice(&v6.octets()),
+            }
+        }
+        if rng.chance(3, 4) && target.is_ipv6() {
+            lookup[16..32].copy_from_slice(&[0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5]);
+        }
+        let table = *rng.pick(&[0_u32, 77, 253, 254, 255, 256]);
+        lookup[48..52].copy_from_slice(&table.to_le_bytes());
+        // Not as from this host: that has an answer of its own.
+        let flags = (rng.below(64) as u8) & !2;
+        let mut packet = vec![0x5a; 14];
+        packet.extend([flags, *rng.pick(&[0, 1, 2, 3, 9]), 0, 0]);
+        packet.extend(rng.pick(&[0_u32, 100, 1400, 1500, 1501, 0x7fff_ffff, 0xffff_fff0, 0x8000_0000]).to_le_bytes());
+        packet.extend(rng.pick(&[0_i32, 1, -1, 15, i32::MIN, i32::MAX]).to_le_bytes());
+        packet.extend([0; 8]);
+        packet.extend(lookup);
+        packet
+    });
+    let packets = arrivals(packets.collect::<Vec<_>>().into_iter());
+    let report = compare(&mut interp, &mut kernel, &packets, &CompareOptions::default()).unwrap();
+    assert!(report.agrees(), "{:#?}", report.disagreement);
+    assert_eq!(report.packets_compared as usize, packets.len());
 }

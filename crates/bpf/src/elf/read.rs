@@ -41,6 +41,8 @@ pub struct Refused {
     pub name: String,
     /// The section it stands in.
     pub section: String,
+    /// How many of the object's programs stand before it.
+    pub before: usize,
     /// Why.
     #[source]
     pub fault: ReadFault,

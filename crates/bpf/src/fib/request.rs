@@ -26,10 +26,37 @@ const TBID: u32 = 1 << 3;
 const SRC: u32 = 1 << 4;
 const MARK: u32 = 1 << 5;
 
+/// The kernel's tables of routes that have no rules: those of IPv4 are one, of IPv6 they are two.
+const MAIN_TABLE: u32 = 254;
+const LOCAL_TABLE: u32 = 255;
+
+/// In which tables a route is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tables {
+    All,
+    Main,
+    Local,
+}
+
+impl Tables {
+    /// Whether one of them has routes that are local, or that are not.
+    pub(super) fn have(self, local: bool) -> bool {
+        match self {
+            Tables::All => true,
+            Tables::Main => !local,
+            Tables::Local => local,
+        }
+    }
+}
+
 /// What a program asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     flags: u32,
+    /// The number of a table, where one is asked for.
+    table: u32,
+    /// Whether that number was read; it stands where VLANs are answered.
+    is_table_taken: bool,
     /// The port that the packet came by; after an answer, that by which it leaves.
     pub interface: u32,
     /// Length of the IP packet; after an answer, the longest that may go that way.
@@ -74,6 +101,8 @@ impl Request {
         };
         Ok(Request {
             flags,
+            table: u32::from_le_bytes(chunk(params, VLAN)),
+            is_table_taken: false,
             interface: u32::from_le_bytes(chunk(params, INTERFACE)),
             total_len: u16::from_le_bytes(chunk(params, TOTAL_LEN)),
             source,
@@ -105,7 +134,7 @@ impl Request {
             put(SOURCE_MAC, &source.0);
             put(DESTINATION_MAC, &destination.0);
         }
-        if self.is_forwarded {
+        if self.is_forwarded || self.is_table_taken {
             put(VLAN, &[0; 4]);
         }
         out
@@ -116,6 +145,23 @@ impl Request {
         self.flags & OUTPUT != 0
     }
 
+    /// Where the route is looked for; `None` where there is no such table.
+    pub(super) fn take_tables(&mut self) -> Option<Tables> {
+        if self.flags & DIRECT == 0 {
+            return Some(Tables::All);
+        }
+        let mut table = MAIN_TABLE;
+        if self.flags & TBID != 0 {
+            (table, self.is_table_taken) = (self.table, true);
+        }
+        match (table, self.destination) {
+            (0 | MAIN_TABLE | LOCAL_TABLE, IpAddr::V4(_)) => Some(Tables::All),
+            (0 | MAIN_TABLE, IpAddr::V6(_)) => Some(Tables::Main),
+            (LOCAL_TABLE, IpAddr::V6(_)) => Some(Tables::Local),
+            _ => None,
+        }
+    }
+
     pub(super) fn wants_source(&self) -> bool {
         self.flags & SRC != 0
     }
@@ -124,10 +170,10 @@ impl Request {
         self.flags & SKIP_NEIGH != 0
     }
 
-    /// Whether an IPv6 address of it means something on one link only.
+    /// Whether an IPv6 address of it means something on one link or host only.
     pub(super) fn is_local_only(&self) -> bool {
         let is = |address: IpAddr| match address {
-            IpAddr::V6(v6) => v6.is_multicast() || v6.is_unicast_link_local(),
+            IpAddr::V6(v6) => v6.is_multicast() || v6.is_unicast_link_local() || v6.is_loopback(),
             IpAddr::V4(_) => false,
         };
         is(self.source) || is(self.destination)

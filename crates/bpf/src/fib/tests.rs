@@ -89,6 +89,59 @@ fn the_source_is_an_address_of_the_interface() {
 }
 
 #[test]
+fn addresses_of_one_link_are_judged_before_the_interface() {
+    for address in ["fe80::9", "ff02::1", "::1"] {
+        let to = address.parse::<std::net::Ipv6Addr>().unwrap().octets();
+        assert_eq!(ask(params(10, 100, 9, &to), 0).0, answer::NOT_FWDED, "{address}");
+    }
+    let to = "2001:db8:9::5".parse::<std::net::Ipv6Addr>().unwrap().octets();
+    assert_eq!(ask(params(10, 100, 9, &to), 0).0, answer::NO_DEVICE);
+}
+
+#[test]
+fn direct_lookups_ask_a_table() {
+    const DIRECT: u32 = 1;
+    const TBID: u32 = 8;
+    let in_table = |table: u32, flags| {
+        let mut params = params(2, 100, 1, &[192, 0, 2, 1]);
+        params[48..52].copy_from_slice(&table.to_le_bytes());
+        let (answer, found) = ask(params, flags);
+        (answer, found[48..52].to_vec())
+    };
+    assert_eq!(in_table(254, DIRECT | TBID), (0, vec![0; 4]));
+    assert_eq!(in_table(77, DIRECT | TBID), (answer::NOT_FWDED, vec![0; 4]));
+    assert_eq!(in_table(77, TBID).0, 0);
+    assert_eq!(in_table(77, DIRECT).0, 0);
+    // An IPv6 address of this host is no route of the main table, but the network that it is in is one.
+    let own = "2001:db8:2::1".parse::<std::net::Ipv6Addr>().unwrap().octets();
+    assert_eq!(ask(params(10, 100, 1, &own), 0).0, answer::NOT_FWDED);
+    assert_eq!(ask(params(10, 100, 1, &own), DIRECT).0, answer::NO_NEIGH);
+}
+
+#[test]
+fn an_interface_without_addresses_sends_from_another_s() {
+    let table = |addresses: &str| {
+        let text = format!(
+            r#"{{"interfaces": [{{"port": 1, "mac": "02:00:00:00:00:01", "addresses": [{addresses}]}},
+                               {{"port": 2, "mac": "02:00:00:00:00:02"}}],
+                 "routes": [{{"to": "192.0.2.0/24", "port": 2}}, {{"to": "2001:db8:9::/48", "port": 2}}]}}"#
+        );
+        Table::from_json(&text).unwrap()
+    };
+    let source = |table: &Table, family: u8, to: &[u8]| {
+        let mut request = Request::parse(&params(family, 100, 1, to), 16 | 4).unwrap();
+        (table.lookup(&mut request), request.source.to_string())
+    };
+    let to = "2001:db8:9::5".parse::<std::net::Ipv6Addr>().unwrap().octets();
+    let bare = table("");
+    assert_eq!(source(&bare, 2, &[192, 0, 2, 1]), (0, "0.0.0.0".to_owned()));
+    assert_eq!(source(&bare, 10, &to).0, answer::NO_SRC_ADDR);
+    let table = table(r#""10.0.1.1/24", "2001:db8:1::1/64""#);
+    assert_eq!(source(&table, 2, &[192, 0, 2, 1]), (0, "10.0.1.1".to_owned()));
+    assert_eq!(source(&table, 10, &to), (0, "2001:db8:1::1".to_owned()));
+}
+
+#[test]
 fn tables_that_cannot_be_meant_are_refused() {
     let interface = r#"{"port": 1, "mac": "02:00:00:00:00:01"}"#;
     let interface_of = |port: u32| format!(r#"{{"interfaces": [{{"port": {port}, "mac": "02:00:00:00:00:01"}}]}}"#);

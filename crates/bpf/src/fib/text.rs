@@ -111,6 +111,11 @@ impl Prefix {
             && (Prefix::bits(address) ^ Prefix::bits(self.address)) & self.mask() == 0
     }
 
+    /// How many bits an address has in common with the network.
+    pub(super) fn common_bits(self, address: IpAddr) -> u32 {
+        (Prefix::bits(address) ^ Prefix::bits(self.address)).leading_zeros().min(self.length.into())
+    }
+
     /// What is local on an interface with this address: itself, and the broadcast addresses of its network.
     pub(super) fn local_addresses(self) -> Vec<Prefix> {
         let mut all = vec![self.address];

@@ -55,6 +55,8 @@ pub(super) enum Fault {
     Locked { helper: &'static str, map: String },
     #[error("the program ends with {what}")]
     Unreleased { what: &'static str },
+    #[error("`{helper}` sends more than {limit} bytes besides one packet")]
+    Sent { helper: &'static str, limit: usize },
     #[error("calls are nested more than {limit} deep")]
     Depth { limit: usize },
     #[error("more than {limit} instructions for one packet")]

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  1  context     fields of struct xdp_md
-//!  2  stack       frame << 16 | 0x8000 + byte                     8 frames of 512 bytes
+//!  2  stack       frame << 16 | 0x8000 + byte                     frames of 512 bytes
 //!  3  packet      0x1_0000_0000 + byte                            256 bytes of headroom, then the packet
 //!  4  map         index << 8                                      for helpers; has no bytes
 //!  5  function    program << 32 | slot << 8                       for helpers; has no bytes
@@ -22,7 +22,7 @@ use crate::op::Size;
 
 /// Bytes of stack that each frame has.
 pub(super) const STACK_BYTES: usize = 512;
-/// How deep functions may be nested, the program itself included.
+/// How deep the functions of a program may be nested, the program itself included.
 pub(super) const MAX_FRAMES: usize = 8;
 /// Room before the packet.
 pub(super) const HEADROOM: usize = 256;
@@ -124,6 +124,10 @@ struct Frame {
     written: [bool; STACK_BYTES],
 }
 
+impl Frame {
+    const FRESH: Frame = Frame { bytes: [0; STACK_BYTES], written: [false; STACK_BYTES] };
+}
+
 /// All memory of a run.
 #[derive(Debug)]
 pub(super) struct Memory {
@@ -155,7 +159,7 @@ pub(super) struct Memory {
 impl Memory {
     pub(super) fn new(maps: Vec<Map>, cpus: u32) -> Memory {
         Memory {
-            frames: vec![Frame { bytes: [0; STACK_BYTES], written: [false; STACK_BYTES] }; MAX_FRAMES],
+            frames: vec![Frame::FRESH; MAX_FRAMES],
             frame: 0,
             packet: Vec::new(),
             data: HEADROOM,
@@ -185,7 +189,11 @@ impl Memory {
     /// Makes `frame` the running one, with nothing written on its stack.
     pub(super) fn enter(&mut self, frame: usize) {
         self.frame = frame;
-        self.frames[frame] = Frame { bytes: [0; STACK_BYTES], written: [false; STACK_BYTES] };
+        match self.frames.get_mut(frame) {
+            Some(stack) => *stack = Frame::FRESH,
+            // Programs that are called from functions of others add up; tail calls are counted, so there is an end.
+            None => self.frames.resize(frame + 1, Frame::FRESH),
+        }
     }
 
     /// Goes back to a caller's frame; its stack is as it was left.
@@ -489,6 +497,12 @@ impl Memory {
             }
             None => Fault::NoAddress { access, len, address },
         }
+    }
+
+    /// Whether an address is one of those that programs are given, or at some distance from it.
+    pub(super) fn is_some_object(&self, address: u64) -> bool {
+        let tag = address >> TAG_SHIFT;
+        (CONTEXT..=KEY).contains(&tag) || (VALUES..VALUES + self.maps.len() as u64).contains(&tag)
     }
 
     /// The map, cell and offset of the lock at an address.

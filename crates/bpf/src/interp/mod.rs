@@ -14,6 +14,7 @@ pub(crate) mod alu;
 mod calls;
 mod check;
 mod fault;
+mod inline;
 mod maps;
 mod memory;
 mod plugin;
@@ -37,7 +38,6 @@ use fault::Fault;
 use maps::{Known, Map};
 use memory::{CONTEXT_ADDRESS, Memory};
 pub use plugin::{Plugin, PluginError};
-use rings::Rings;
 use run::{At, Counters, Helpers, Image};
 pub use trail::{Branch, Lookup, Trail};
 
@@ -120,11 +120,12 @@ impl Interpreter {
         }
         let maps = program.maps.iter().map(|def| Map::new(def, 1)).collect();
         let value_bytes = program.maps.iter().map(|m| m.value_bytes).collect();
+        let inlined = programs.iter().map(|code| code.as_deref().map(inline::loops).unwrap_or_default()).collect();
         let mut memory = Memory::new(maps, 1);
         memory.has_egress = program.kind == ProgramKind::XdpDevmap;
         Ok(Interpreter {
             program,
-            image: Image { programs, value_bytes, helpers },
+            image: Image { programs, inlined, value_bytes, helpers },
             memory,
             routes: None,
             scratch: (Vec::new(), Vec::new()),
@@ -222,8 +223,9 @@ impl Interpreter {
             trail.clear();
         }
         let routes = routes.as_ref();
-        let (redirect, outputs, locked) = (None, Vec::new(), None);
-        let mut state = Run { memory, choices, routes, drawn: 0, redirect, outputs, locked, scratch, trail };
+        let (redirect, outputs, sent_bytes, locked) = (None, Vec::new(), 0, None);
+        let mut state =
+            Run { memory, choices, routes, drawn: 0, redirect, outputs, sent_bytes, locked, scratch, trail };
         let result = match &mut self.profile {
             None => run::run(image, &mut state, arguments, *budget, counters, |_| {}),
             Some(hits) => run::run(image, &mut state, arguments, *budget, counters, |at| {
@@ -369,9 +371,8 @@ impl Datapath for Interpreter {
                 None => Ok(map.initial()),
             })
             .collect();
-        let maps = replaced?;
-        self.memory.rings = Rings::new(&maps);
-        self.memory.maps = maps;
+        // How far rings have got and what lies in them is no state: it stays, in the kernel too.
+        self.memory.maps = replaced?;
         Ok(())
     }
 }

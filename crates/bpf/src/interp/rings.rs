@@ -1,7 +1,21 @@
-//! Ring buffers, as far as programs see them, and what goes through them to user space.
+//! Ring buffers and perf buffers, as far as programs see them, and what goes through them to user space.
 //!
 //! A reader takes everything out after each packet, so only what one packet writes can fill a buffer. Records that were
 //! given up take room as others do, but reach nobody.
+//!
+//! A ring buffer is memory: a new record begins with what earlier ones left at its place, and what the program does not
+//! write of it, such as the padding of a structure, reaches the reader. So the bytes stay here from packet to packet, with
+//! the headers between them:
+//!
+//! ```text
+//!  position % size:  │ length u32, busy and discarded bits │ page u32 │ record, up to whole words │ …
+//! ```
+//!
+//! # Source
+//! [Linux kernel/bpf/ringbuf.c: __bpf_ringbuf_reserve, bpf_ringbuf_commit], [Linux kernel/events/ring_buffer.c:
+//! __perf_output_begin]
+
+use std::collections::BTreeMap;
 
 use flowloom_engine::Event;
 
@@ -12,6 +26,20 @@ use crate::map_kind::MapKind;
 const HEADER_BYTES: u64 = 8;
 /// The longest record.
 const MAX_RECORD_BYTES: u64 = (1 << 30) - 1;
+/// In the length of a record: it is being written, or was given up.
+const BUSY: u32 = 1 << 31;
+const DISCARDED: u32 = 1 << 30;
+/// Pages of a ring buffer before its data: they are counted in the page of a record.
+const FIRST_PAGE: u64 = 3;
+const PAGE_BITS: u32 = 12;
+
+/// Bytes of a CPU's perf buffer, as the kernel engine opens them: 128 pages.
+const PERF_BYTES: u64 = 128 << PAGE_BITS;
+/// What stands before an event in a perf buffer: the header of a sample, and the length of its bytes.
+const SAMPLE_HEADER_BYTES: u64 = 8;
+const SAMPLE_LENGTH_BYTES: u64 = 4;
+/// How long the word is that events were lost, which goes before the next event that finds room.
+const LOST_BYTES: u64 = 24;
 
 /// What `ringbuf_query` can be asked.
 const BPF_RB_AVAIL_DATA: u64 = 0;
@@ -31,23 +59,59 @@ enum Stage {
 struct Record {
     map: usize,
     cpu: u32,
+    /// Where it stands in a ring buffer.
+    position: u64,
     bytes: Vec<u8>,
     stage: Stage,
 }
 
-/// The positions of one ring buffer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// One ring buffer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Ring {
     size: u64,
     produced: u64,
     consumed: u64,
+    /// All of it, once something was written.
+    bytes: Vec<u8>,
 }
 
-/// All ring buffers and the records of the packet that runs.
+impl Ring {
+    /// Copies from what stands at a position, on from the beginning behind the end.
+    fn read(&self, position: u64, out: &mut [u8]) {
+        let at = (position % self.size) as usize;
+        let (first, rest) = out.split_at_mut(out.len().min(self.bytes.len() - at));
+        first.copy_from_slice(&self.bytes[at..at + first.len()]);
+        rest.copy_from_slice(&self.bytes[..rest.len()]);
+    }
+
+    fn write(&mut self, position: u64, bytes: &[u8]) {
+        let at = (position % self.size) as usize;
+        let (first, rest) = bytes.split_at(bytes.len().min(self.bytes.len() - at));
+        self.bytes[at..at + first.len()].copy_from_slice(first);
+        self.bytes[..rest.len()].copy_from_slice(rest);
+    }
+
+    fn write_header(&mut self, position: u64, length: u32) {
+        let page = FIRST_PAGE + ((position % self.size) >> PAGE_BITS);
+        self.write(position, &[length.to_le_bytes(), (page as u32).to_le_bytes()].concat());
+    }
+}
+
+/// The perf buffer of a CPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Perf {
+    used: u64,
+    /// Whether events found no room since the last one that did.
+    lost: bool,
+}
+
+/// All buffers and the records of the packet that runs.
 #[derive(Debug)]
 pub(super) struct Rings {
     /// By map; those that are no ring buffers have size 0.
     rings: Vec<Ring>,
+    /// By map and CPU.
+    perf: BTreeMap<(usize, u32), Perf>,
     records: Vec<Record>,
 }
 
@@ -55,7 +119,7 @@ impl Rings {
     pub(super) fn new(maps: &[Map]) -> Rings {
         let size = |map: &Map| if map.def().kind == MapKind::RingBuf { map.def().max_entries.into() } else { 0 };
         let rings = maps.iter().map(|map| Ring { size: size(map), ..Ring::default() }).collect();
-        Rings { rings, records: Vec::new() }
+        Rings { rings, perf: BTreeMap::new(), records: Vec::new() }
     }
 
     /// Takes room for a record; its number, or `None` where there is no room.
@@ -66,33 +130,51 @@ impl Rings {
         if len > MAX_RECORD_BYTES || ring.produced - ring.consumed + taken > ring.size.checked_sub(1)? {
             return None;
         }
+        if ring.bytes.is_empty() {
+            ring.bytes = vec![0; ring.size as usize];
+        }
+        let position = ring.produced;
+        ring.write_header(position, len as u32 | BUSY);
         ring.produced += taken;
-        self.records.push(Record { map, cpu: 0, bytes: vec![0; len as usize], stage: Stage::Reserved });
+        let mut bytes = vec![0; len as usize];
+        ring.read(position + HEADER_BYTES, &mut bytes);
+        self.records.push(Record { map, cpu: 0, position, bytes, stage: Stage::Reserved });
         Some(self.records.len() - 1)
     }
 
-    /// Writes a record that needs no reserving: into a ring buffer that has been asked for room, or the buffer of a CPU.
-    pub(super) fn write(&mut self, map: usize, cpu: u32, bytes: Vec<u8>) {
-        self.records.push(Record { map, cpu, bytes, stage: Stage::Submitted });
+    /// Writes an event into the buffer of a CPU; whether there was room.
+    pub(super) fn write(&mut self, map: usize, cpu: u32, bytes: Vec<u8>) -> bool {
+        let perf = self.perf.entry((map, cpu)).or_default();
+        let sample = SAMPLE_HEADER_BYTES + (bytes.len() as u64 + SAMPLE_LENGTH_BYTES).next_multiple_of(8);
+        let taken = if perf.lost { sample + LOST_BYTES } else { sample };
+        // Here, too, the writer never catches up with the reader.
+        perf.lost = perf.used + taken > PERF_BYTES - 1;
+        if perf.lost {
+            return false;
+        }
+        perf.used += taken;
+        self.records.push(Record { map, cpu, position: 0, bytes, stage: Stage::Submitted });
+        true
     }
 
     /// Takes room and writes; whether there was room.
     pub(super) fn output(&mut self, map: usize, bytes: &[u8]) -> bool {
         let Some(number) = self.reserve(map, bytes.len() as u64) else { return false };
         self.records[number].bytes.copy_from_slice(bytes);
-        self.records[number].stage = Stage::Submitted;
-        true
+        self.release(number, true)
     }
 
     /// Hands a reserved record on, or gives it up; whether it was one.
     pub(super) fn release(&mut self, number: usize, submit: bool) -> bool {
-        match self.records.get_mut(number) {
-            Some(record) if record.stage == Stage::Reserved => {
-                record.stage = if submit { Stage::Submitted } else { Stage::Discarded };
-                true
-            }
-            _ => false,
-        }
+        let Some(record) = self.records.get_mut(number).filter(|record| record.stage == Stage::Reserved) else {
+            return false;
+        };
+        let (stage, mark) = if submit { (Stage::Submitted, 0) } else { (Stage::Discarded, DISCARDED) };
+        record.stage = stage;
+        let ring = &mut self.rings[record.map];
+        ring.write_header(record.position, record.bytes.len() as u32 | mark);
+        ring.write(record.position + HEADER_BYTES, &record.bytes);
+        true
     }
 
     /// The bytes of a record while it is reserved.
@@ -111,7 +193,7 @@ impl Rings {
 
     /// What `ringbuf_query` answers.
     pub(super) fn query(&self, map: usize, what: u64) -> u64 {
-        let ring = self.rings.get(map).copied().unwrap_or_default();
+        let Some(ring) = self.rings.get(map) else { return 0 };
         match what {
             BPF_RB_AVAIL_DATA => ring.produced - ring.consumed,
             BPF_RB_RING_SIZE => ring.size,
@@ -126,6 +208,7 @@ impl Rings {
         for ring in &mut self.rings {
             ring.consumed = ring.produced;
         }
+        self.perf.values_mut().for_each(|perf| perf.used = 0);
         if self.records.is_empty() {
             return Vec::new();
         }
@@ -177,5 +260,51 @@ mod tests {
         assert_eq!(rings.drain(&maps).len(), 255);
         assert!(rings.output(0, &[0; 8]));
         assert_eq!([0, 2, 3].map(|what| rings.query(0, what)), [16, 4080, 4096]);
+    }
+
+    #[test]
+    fn a_record_begins_with_what_lies_at_its_place() {
+        let (maps, mut rings) = ring(4096);
+        let mut put = |len: u64, written: &[u8], submit: bool| {
+            let number = rings.reserve(0, len).unwrap();
+            let record = rings.record_mut(number).unwrap();
+            let found = record.to_vec();
+            record[..written.len()].copy_from_slice(written);
+            assert!(rings.release(number, submit));
+            rings.drain(&maps);
+            found
+        };
+        assert_eq!(put(40, &[7; 40], false), [0; 40]);
+        assert_eq!(put(4000, &[8; 3999], true), [0; 4000]);
+        // At 4056: 32 bytes never written, then the header of the first record and 8 bytes of it.
+        let mut expected = vec![0; 32];
+        expected.extend([40, 0, 0, 0x40, 3, 0, 0, 0]);
+        expected.extend([7; 8]);
+        assert_eq!(put(48, &[9; 34], true), expected);
+        // At 16: more of the first record, then the header of the second, which begins at 48.
+        let mut expected = vec![7; 24];
+        expected.extend([4000_u32.to_le_bytes(), 3_u32.to_le_bytes()].concat());
+        expected.extend([8; 8]);
+        assert_eq!(put(40, &[], true), expected);
+    }
+
+    #[test]
+    fn a_perf_buffer_is_as_long_as_the_kernel_engine_s_and_says_what_was_lost() {
+        let (maps, mut rings) = ring(4096);
+        // 127 take 16 bytes more than they have; the last one would fill the buffer to its end.
+        for _ in 0..2 {
+            let written = (0..300).filter(|_| rings.write(1, 0, vec![1; 4096 - 12])).count();
+            assert_eq!((written, rings.drain(&maps).len()), (127, 127));
+            // The word about the lost ones takes 24 bytes, and is said once.
+            assert!((0..127).all(|_| rings.write(1, 0, vec![1; 4096 - 12])));
+            assert!(!rings.write(1, 0, vec![1; 4096 - 24 - 12]));
+            assert!(rings.write(1, 0, vec![1; 4096 - 72 - 12]));
+            assert!(rings.write(1, 0, vec![]) && !rings.write(1, 0, vec![]));
+            rings.drain(&maps);
+            assert!(rings.write(1, 0, vec![0; 524_288 - 24 - 24]) && !rings.write(1, 0, vec![]));
+            rings.drain(&maps);
+            assert!(rings.write(1, 0, vec![]));
+            rings.drain(&maps);
+        }
     }
 }

@@ -5,6 +5,8 @@
 //!  call loop   ──► a frame more for the callback; its exit begins the next round, the last one goes behind the call
 //!  tail_call   ──► another program in the same frame; its exit goes where the first one's would have gone
 //! ```
+//!
+//! A tail call in a function of a program leaves the program's own frames below; from there on depth counts anew.
 
 use super::alu;
 use super::calls::{self, Helper, Run};
@@ -23,6 +25,8 @@ use crate::op::{AluOp, AtomicOp, Op, Operand, Reg, Size, Width};
 pub(super) struct Image {
     /// The program, then its siblings; `None` for those that cannot be run.
     pub(super) programs: Vec<Option<Code>>,
+    /// For each program the calls of `loop` that the kernel replaces by instructions, ascending.
+    pub(super) inlined: Vec<Vec<usize>>,
     /// The length of each map's values, for addresses inside them.
     pub(super) value_bytes: Vec<u32>,
     /// What helpers do, by their number.
@@ -82,6 +86,8 @@ struct Caller {
     saved: [u64; 4],
     /// Which of them were readable.
     readable: u16,
+    /// The first frame of its program.
+    first_frame: usize,
     /// For a callback: what calls it again.
     rounds: Option<Rounds>,
 }
@@ -91,6 +97,8 @@ struct Rounds {
     callback: At,
     /// How many rounds have begun.
     begun: u64,
+    /// How many keys have been looked for: some may be gone when their turn comes.
+    cursor: usize,
     over: Over,
     /// What every round gets besides.
     context: u64,
@@ -112,13 +120,13 @@ const FP: usize = 10;
 /// So many `may_goto` go on, then they jump, as in the kernel.
 const MOST_ROUNDS: u32 = 8 << 20;
 /// The most rounds of `loop`.
-const MOST_LOOPS: u32 = 8 << 20;
+const MOST_LOOPS: u64 = 8 << 20;
 /// The most tail calls of a packet.
 const MOST_TAIL_CALLS: u32 = 33;
 /// -EINVAL
 const INVALID: u64 = -22i64 as u64;
 /// -E2BIG
-const TOO_BIG: u64 = -7i64 as u64;
+const TOO_BIG: i32 = -7;
 
 struct Registers {
     values: [u64; 16],
@@ -127,6 +135,8 @@ struct Registers {
     /// How often `may_goto` has gone on.
     rounds: u32,
     tail_calls: u32,
+    /// The frame in which the running program began.
+    first_frame: usize,
 }
 
 impl Registers {
@@ -168,7 +178,7 @@ pub(super) fn run(
     counters: &mut Counters,
     mut visit: impl FnMut(At),
 ) -> Result<u64, (At, Fault)> {
-    let mut regs = Registers { values: [0; 16], readable: 0, rounds: 0, tail_calls: 0 };
+    let mut regs = Registers { values: [0; 16], readable: 0, rounds: 0, tail_calls: 0, first_frame: 0 };
     for (number, &argument) in (1..=5).filter_map(Reg::new).zip(arguments) {
         regs.set(number, argument);
     }
@@ -314,6 +324,7 @@ fn step(
             let returned = if rounds.is_some() { regs.get(Reg::R0)? } else { 0 };
             regs.values[6..FP].copy_from_slice(&caller.saved);
             regs.readable = regs.readable & 1 | caller.readable;
+            regs.first_frame = caller.first_frame;
             run.memory.leave(callers.len());
             regs.set(Reg::FP, frame_pointer(callers.len()));
             return match rounds {
@@ -338,12 +349,13 @@ fn enter(
     back: At,
     rounds: Option<Rounds>,
 ) -> Result<(), Fault> {
-    if callers.len() + 1 >= MAX_FRAMES {
+    if callers.len() + 1 - regs.first_frame >= MAX_FRAMES {
         return Err(Fault::Depth { limit: MAX_FRAMES });
     }
     let mut saved = [0; 4];
     saved.copy_from_slice(&regs.values[6..FP]);
-    callers.push(Caller { at: back, saved, readable: regs.readable & SAVED, rounds });
+    let (readable, first_frame) = (regs.readable & SAVED, regs.first_frame);
+    callers.push(Caller { at: back, saved, readable, first_frame, rounds });
     regs.readable = 0;
     run.memory.enter(callers.len());
     regs.set(Reg::FP, frame_pointer(callers.len()));
@@ -367,7 +379,7 @@ fn call(
     if image.helpers.is_control(number) {
         return match number {
             helper::TAIL_CALL => tail_call(image, run, regs, callers.len(), back),
-            helper::LOOP => begin_loop(run, regs, callers, back),
+            helper::LOOP => begin_loop(image, run, regs, callers, at),
             _ => begin_for_each(run, regs, callers, back),
         };
     }
@@ -408,6 +420,7 @@ fn tail_call(image: &Image, run: &mut Run<'_>, regs: &mut Registers, frame: usiz
         return Ok(back);
     };
     regs.tail_calls += 1;
+    regs.first_frame = frame;
     regs.readable = 0;
     regs.set(Reg::R1, CONTEXT_ADDRESS);
     regs.set(Reg::FP, frame_pointer(frame));
@@ -428,20 +441,34 @@ fn callback(regs: &Registers, helper: &'static str) -> Result<At, Fault> {
     Ok(At { program, slot })
 }
 
-/// `loop(rounds, callback, context, flags)`
-fn begin_loop(run: &mut Run<'_>, regs: &mut Registers, callers: &mut Vec<Caller>, back: At) -> Result<At, Fault> {
-    let (count, flags) = (argument(regs, 1)? as u32, argument(regs, 4)?);
+/// `loop(rounds, callback, context, flags)`, by the helper, which knows 32 bits of the rounds, or by the instructions that
+/// the kernel puts in its place, which compare all 64 and give the error as a 32-bit number [Linux kernel/bpf/verifier.c:
+/// inline_bpf_loop].
+fn begin_loop(
+    image: &Image,
+    run: &mut Run<'_>,
+    regs: &mut Registers,
+    callers: &mut Vec<Caller>,
+    at: At,
+) -> Result<At, Fault> {
+    let back = At { slot: at.slot + 1, ..at };
+    let is_inlined = image.inlined.get(at.program).is_some_and(|slots| slots.binary_search(&at.slot).is_ok());
+    let (count, too_big) = match argument(regs, 1)? {
+        count if is_inlined => (count, TOO_BIG as u32 as u64),
+        count => (count as u32 as u64, TOO_BIG as u64),
+    };
+    let flags = argument(regs, 4)?;
     let (callback, context) = (callback(regs, "loop")?, argument(regs, 3)?);
     let refused = match (flags, count) {
         (0, ..=MOST_LOOPS) => None,
-        (0, _) => Some(TOO_BIG),
+        (0, _) => Some(too_big),
         _ => Some(INVALID),
     };
     if let Some(error) = refused {
         give(regs, error);
         return Ok(back);
     }
-    let rounds = Rounds { callback, begun: 0, over: Over::Numbers(count.into()), context };
+    let rounds = Rounds { callback, begun: 0, cursor: 0, over: Over::Numbers(count), context };
     round(run, regs, callers, back, rounds, false)
 }
 
@@ -455,7 +482,7 @@ fn begin_for_each(run: &mut Run<'_>, regs: &mut Registers, callers: &mut Vec<Cal
         return Ok(back);
     }
     let over = Over::Entries { map, keys: run.memory.maps[map].keys() };
-    round(run, regs, callers, back, Rounds { callback, begun: 0, over, context }, false)
+    round(run, regs, callers, back, Rounds { callback, begun: 0, cursor: 0, over, context }, false)
 }
 
 /// Begins the next round, or goes behind the call with how many there were.
@@ -473,13 +500,11 @@ fn round(
         _ if stop => None,
         Over::Numbers(count) => (number < *count).then_some([number, context, 0, 0]),
         Over::Entries { map, keys } => loop {
-            let Some(key) = keys.get(rounds.begun as usize) else { break None };
+            let Some(key) = keys.get(rounds.cursor) else { break None };
+            rounds.cursor += 1;
             let value_bytes = run.memory.maps[*map].def().value_bytes;
             // A callback may have deleted it meanwhile.
-            let Some(cell) = run.memory.maps[*map].lookup(key, run.choices.cpu) else {
-                rounds.begun += 1;
-                continue;
-            };
+            let Some(cell) = run.memory.maps[*map].lookup(key, run.choices.cpu) else { continue };
             let key = run.memory.show_key(frame, key.clone());
             break Some([map_address(*map), key, value_address(*map, value_bytes, cell, 0), context]);
         },

@@ -25,7 +25,7 @@ pub(crate) struct LiveArgs {
         long = "interface",
         value_name = "[PORT=]NAME",
         group = "source",
-        conflicts_with_all = ["read", "write", "engine", "port_by", "seed"]
+        conflicts_with_all = ["read", "write", "engine", "port_by", "seed", "events", "routes"]
     )]
     pub(crate) interface: Vec<String>,
     /// With -i: where the program runs

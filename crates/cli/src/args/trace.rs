@@ -6,7 +6,7 @@ use clap::builder::PossibleValue;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum, value_parser};
 use flowloom_trace::{Profile, Protocol, Rate, parse_count};
 
-use super::parse_param;
+use super::{file, parse_param};
 
 /// The heading in the help of what belongs to profiles.
 const OF_PROFILES: &str = "Options of profiles";
@@ -41,7 +41,7 @@ pub(crate) enum TraceVerb {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct TraceInfoArgs {
     /// The captures; several are merged by time
-    #[arg(required = true, value_name = "CAPTURE")]
+    #[arg(required = true, value_name = "CAPTURE", value_parser = file())]
     pub(crate) captures: Vec<PathBuf>,
     /// Print the figures beside what a paper prints about this trace
     #[arg(long, value_name = "NAME", value_enum, hide_possible_values = true)]
@@ -85,7 +85,7 @@ pub(crate) struct TraceGenArgs {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// The capture to write
-    #[arg(short = 'w', long = "write", value_name = "CAPTURE")]
+    #[arg(short = 'w', long = "write", value_name = "CAPTURE", value_parser = file())]
     pub(crate) write: PathBuf,
     /// Print JSON
     #[arg(long)]

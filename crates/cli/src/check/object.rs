@@ -6,6 +6,7 @@ use std::sync::Arc;
 use flowloom_bpf::elf::{Object, Refused};
 use flowloom_bpf::insn::{call, class, imm64, jmp};
 use flowloom_bpf::{Insn, Interpreter, MapDef, Program, Want, helpers};
+use flowloom_exec::rewrite::RewriteError;
 use flowloom_exec::{ExecError, KernelEngine};
 use serde_json::{Value, json};
 
@@ -67,22 +68,27 @@ pub(super) fn check(args: &CheckArgs, object: &Object) -> Result<(), Failure> {
 fn outcome(args: &CheckArgs, described: &[Described<'_>], refused: &[&Refused]) -> Result<(), Failure> {
     match (described, refused) {
         ([only], []) => {
-            let untried = only.targets.iter().find(|t| t.runs.is_none() && !args.target.is_empty());
             if only.targets.iter().any(|t| t.runs == Some(false)) {
                 return Err(Failure::Finding);
             }
-            match untried {
-                Some(target) => {
-                    let why: Vec<&str> = target.reasons.iter().map(|reason| reason.what.as_str()).collect();
-                    let why = why.join("; ");
-                    Err(Failure::Environment(format!("`{}` cannot be tried here: {why}", target.target)))
-                }
-                None => Ok(()),
-            }
+            untried(args, only).map_or(Ok(()), |target| Err(not_tried(target)))
         }
         (several, _) if several.iter().any(|p| p.targets.iter().any(|t| t.runs == Some(true))) => Ok(()),
-        _ => Err(Failure::Finding),
+        (several, _) => match several.iter().find_map(|one| untried(args, one)) {
+            Some(target) => Err(not_tried(target)),
+            None => Err(Failure::Finding),
+        },
     }
+}
+
+/// A target that must run the program and cannot be asked.
+fn untried<'d>(args: &CheckArgs, described: &'d Described<'_>) -> Option<&'d Judgement> {
+    described.targets.iter().find(|target| target.runs.is_none() && !args.target.is_empty())
+}
+
+fn not_tried(target: &Judgement) -> Failure {
+    let why: Vec<&str> = target.reasons.iter().map(|reason| reason.what.as_str()).collect();
+    Failure::Environment(format!("`{}` cannot be tried here: {}", target.target, why.join("; ")))
 }
 
 fn is_call(insn: &Insn, source: u8) -> bool {
@@ -168,9 +174,25 @@ fn kernel(program: &Program) -> (Option<bool>, Vec<Reason>) {
                 });
                 (Some(false), plain(at, format!("the kernel's verifier refuses it: {}", refused.reason)))
             }
+            // What stands in the way is named with its place by whoever prints it; another program's place is none of this one.
+            Err(ExecError::Rewrite { program: of, source, .. }) if of == program.name && source.insn().is_some() => {
+                (Some(false), plain(source.insn(), without_place(&source)))
+            }
+            Err(ExecError::Private { line: Some(line), helper, .. }) => {
+                (Some(false), plain(Some(line.insn), format!("the kernel has no helper `{helper}`")))
+            }
             Err(error) => (Some(false), plain(None, with_causes(&error))),
         },
     }
+}
+
+/// What is in the way of running it, without the instruction, which stands before it already.
+fn without_place(error: &RewriteError) -> String {
+    let text = error.to_string();
+    let Some(rest) = error.insn().and_then(|insn| text.strip_prefix(&format!("instruction {insn}"))) else {
+        return text;
+    };
+    rest.strip_prefix(": ").map_or_else(|| format!("it{rest}"), str::to_owned)
 }
 
 fn helper_name(number: i32) -> String {

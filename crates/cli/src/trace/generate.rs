@@ -1,7 +1,7 @@
 //! `flowloom trace gen`: traffic for a function, or of a profile.
 
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use flowloom_trace::{CaptureWriter, Profile, START_NS, Traffic, TrafficOptions};
@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::args::TraceGenArgs;
 use crate::failure::Failure;
+use crate::files::Files;
 use crate::load::{ELF_MAGIC, source};
 use crate::output::{grouped, print, print_json, progress, warn};
 use crate::verify::write_trace;
@@ -27,19 +28,14 @@ pub(crate) fn generate(args: &TraceGenArgs) -> Result<(), Failure> {
     }
 }
 
-fn for_function(args: &TraceGenArgs, path: &Path) -> Result<(), Failure> {
+fn for_function(args: &TraceGenArgs, path: &PathBuf) -> Result<(), Failure> {
     let bytes = fs::read(path).map_err(|e| Failure::file("read", path, &e))?;
     if bytes.starts_with(ELF_MAGIC) {
         return Err(Failure::Input(format!("`{}` is an object: traffic is made for `.efsm` sources", path.display())));
     }
     let (function, warnings) = source(path, bytes, &args.params)?;
     warn(&warnings);
-    if fs::canonicalize(path).is_ok_and(|source| fs::canonicalize(&args.write).is_ok_and(|target| source == target)) {
-        return Err(Failure::Input(format!(
-            "-w `{}` would overwrite the function; write to another file",
-            args.write.display()
-        )));
-    }
+    Files::default().reads("the function", [path]).writes("-w", Some(&args.write)).check()?;
     let count = args.count.unwrap_or(FUNCTION_PACKETS);
     let mut stimulus = Stimulus::new(Arc::clone(&function), args.seed, StimulusOptions::of(&function));
     let bar = progress("packets", Some(count));

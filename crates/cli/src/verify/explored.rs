@@ -1,18 +1,19 @@
 //! An object without packets: it is explored, and what is found is run on interpreter and kernel.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use flowloom_bpf::{Interpreter, Program, fib};
-use flowloom_exec::{KernelEngine, Reason};
-use flowloom_verify::explore::{Case, ExploreOptions, Explored, explore};
-use flowloom_verify::{Arrival, CompareOptions, ShrinkOptions, compare, mutated, shrink};
+use flowloom_engine::Snapshot;
+use flowloom_exec::{ExecError, KernelEngine, Reason};
+use flowloom_verify::explore::{Case, ExploreOptions, Explored, explore_telling};
+use flowloom_verify::{Arrival, CompareOptions, mutated};
 use serde_json::{Value, json};
 
-use super::write_trace;
+use super::{Judged, case, judge, nothing_compared};
 use crate::args::{EngineName, VerifyArgs};
+use crate::engines::kernel_failure;
 use crate::failure::{Failure, with_causes};
-use crate::output::{grouped, print, print_json, progress};
+use crate::output::{counted, print, print_json, progress};
 use crate::run::read_routes;
 
 /// Each case is run again with its packets changed at random so often.
@@ -20,12 +21,32 @@ const CHANGED: u64 = 12;
 /// So many pieces that were not reached are printed.
 const GAPS_SHOWN: usize = 20;
 
+/// What came of running the cases on both engines.
+#[derive(Default)]
+struct Compared {
+    /// Packets that both ran.
+    packets: u64,
+    /// Cases whose settings make a program that the kernel's verifier refuses, and the last reason.
+    left_out: usize,
+    reason: String,
+    parted: Option<Parted>,
+}
+
 /// A case on which the engines part.
 struct Parted {
-    case: Case,
+    seed: u64,
+    /// Before the packets, with the read-only data sections that the case sets.
+    state: Snapshot,
     /// As few packets as still show it.
     packets: Vec<Arrival>,
     disagreement: String,
+}
+
+/// What came of one case.
+enum Tried {
+    Equal { packets: u64 },
+    LeftOut { reason: String },
+    Parted(Box<Parted>),
 }
 
 pub(super) fn verify(
@@ -38,75 +59,120 @@ pub(super) fn verify(
         return Err(Failure::Environment(format!("target `kernel` cannot run here, and there is no other: {reason}")));
     }
     let routes = read_routes(&args.routes)?;
-    let bar = progress("exploring the program", None);
+    // Asked first: what either engine refuses need not be explored.
+    Interpreter::new(Arc::clone(program)).map_err(|e| Failure::input(&e))?;
+    if let Err(error) = KernelEngine::load(program) {
+        let failure = kernel_failure(&error);
+        if let (true, Failure::Found(reason)) = (args.json, &failure) {
+            let target = json!({"target": "kernel", "agrees": null, "packets_compared": 0, "refused": reason});
+            print_json(&json!({"function": program.name, "targets": [target]}))?;
+        }
+        return Err(failure);
+    }
+    let explored = explored(args, program, routes.as_ref())?;
+    let compared = compared(program, &explored, routes.as_ref())?;
+    let files = match (&args.write, &compared.parted) {
+        (Some(path), Some(parted)) => {
+            case::write(path, &parted.packets)?;
+            Some((path, case::write_state(path, &parted.state)?, parted.seed))
+        }
+        _ => None,
+    };
+    if args.json {
+        print_json(&as_json(program, &explored, &compared)?)?;
+    } else {
+        print(&as_text(program, &explored, &compared))?;
+    }
+    if let Some((path, state, seed)) = files {
+        case::remark_written(args, path, Some(&state), seed);
+    }
+    match compared {
+        Compared { parted: Some(_), .. } => Err(Failure::Finding),
+        Compared { packets: 0, .. } => Err(nothing_compared()),
+        _ => Ok(()),
+    }
+}
+
+fn explored(args: &VerifyArgs, program: &Arc<Program>, routes: Option<&fib::Table>) -> Result<Explored, Failure> {
     let options =
-        ExploreOptions { seed: args.input.seed, tries: args.packets, routes: routes.clone(), ..Default::default() };
-    let explored = explore(program, &options);
+        ExploreOptions { seed: args.input.seed, tries: args.packets, routes: routes.cloned(), ..Default::default() };
+    let bar = progress("exploring the program", Some(args.packets));
+    let explored = explore_telling(program, &options, &mut |so_far| {
+        bar.set_position(so_far.tries);
+        let share = 100 * so_far.reached / so_far.slots.max(1);
+        bar.set_message(format!("exploring the program, {share}% of it reached,"));
+    });
     bar.finish_and_clear();
-    let explored = explored.map_err(|e| Failure::input(&e))?;
-    let bar = progress("comparing kernel", Some(explored.cases.len() as u64));
-    let (mut packets, mut parted) = (0, None);
-    for case in &explored.cases {
-        match side_by_side(program, case, routes.as_ref())? {
-            Ok(compared) => packets += compared,
-            Err(found) => {
-                parted = Some(found);
+    explored.map_err(|e| Failure::input(&e))
+}
+
+/// Runs all cases, those first in which the interpreter stopped, up to the first on which the engines part.
+fn compared(program: &Program, explored: &Explored, routes: Option<&fib::Table>) -> Result<Compared, Failure> {
+    let stopped = explored.faults.iter().map(|(what, stopped)| (&stopped.case, Some(what)));
+    let cases: Vec<_> = stopped.chain(explored.cases.iter().map(|case| (case, None))).collect();
+    let mut compared = Compared::default();
+    let bar = progress("comparing kernel", Some(cases.len() as u64));
+    for (case, stopped) in cases {
+        match side_by_side(program, case, stopped, routes, &bar)? {
+            Tried::Equal { packets } => compared.packets += packets,
+            Tried::LeftOut { reason } => {
+                compared.left_out += 1;
+                compared.reason = reason;
+            }
+            Tried::Parted(parted) => {
+                compared.parted = Some(*parted);
                 break;
             }
         }
         bar.inc(1);
     }
     bar.finish_and_clear();
-    if let (Some(path), Some(parted)) = (&args.write, &parted) {
-        write_case(path, parted)?;
-    }
-    if args.json {
-        print_json(&as_json(program, &explored, packets, parted.as_ref()))?;
-    } else {
-        print(&as_text(program, &explored, packets, parted.as_ref()))?;
-    }
-    if parted.is_some() { Err(Failure::Finding) } else { Ok(()) }
+    Ok(compared)
 }
 
-/// Runs a case and changes of it on both engines, from its state; how many packets were compared.
-fn side_by_side(program: &Program, case: &Case, routes: Option<&fib::Table>) -> Result<Result<u64, Parted>, Failure> {
+/// Runs a case and changes of it on both engines, from its state. `stopped` is what the interpreter has stopped with on it.
+fn side_by_side(
+    program: &Program,
+    case: &Case,
+    stopped: Option<&String>,
+    routes: Option<&fib::Table>,
+    bar: &indicatif::ProgressBar,
+) -> Result<Tried, Failure> {
+    let state = case::state(program, case);
     let program = Arc::new(case.program(program));
-    let mut kernel = KernelEngine::load(&program).map_err(|e| Failure::Input(with_causes(&e)))?;
+    let mut kernel = match KernelEngine::load(&program) {
+        // With other settings other ways are open to the verifier; what it refuses nobody runs.
+        Err(ExecError::Refused(refused)) => return Ok(Tried::LeftOut { reason: refused.reason }),
+        loaded => loaded.map_err(|e| kernel_failure(&e))?,
+    };
     let mut interp = Interpreter::new(program).map_err(|e| Failure::input(&e))?;
     if let Some(routes) = routes {
         kernel = kernel.with_routes(routes).map_err(|e| Failure::Environment(with_causes(&e)))?;
         interp = interp.with_routes(routes.clone());
     }
     let mut packets = case.packets.clone();
-    for round in 0..CHANGED {
-        packets.extend(mutated(case.packets.clone(), case.seed ^ round));
+    if stopped.is_none() {
+        packets.extend((0..CHANGED).flat_map(|round| mutated(case.packets.clone(), case.seed ^ round)));
     }
-    let options = CompareOptions { seed: case.seed, state: case.state.clone(), ..CompareOptions::default() };
-    let report = compare(&mut interp, &mut kernel, &packets, &options).map_err(|e| Failure::input(&e))?;
-    if report.agrees() {
-        return Ok(Ok(report.packets_compared));
-    }
-    let shrunk = shrink(&mut interp, &mut kernel, &packets, &options, &ShrinkOptions::default(), &mut |_| {})
-        .map_err(|e| Failure::input(&e))?;
+    let options =
+        CompareOptions { seed: case.seed, state: case.state.clone(), is_foreign: true, ..CompareOptions::default() };
+    let Judged { report, shrunk } = judge(&mut interp, &mut kernel, &packets, &options, bar)?;
     let (packets, report) = shrunk.map_or((packets, report), |shrunk| (shrunk.packets, shrunk.report));
-    let disagreement = report.disagreement.map(|found| found.to_string()).unwrap_or_default();
-    Ok(Err(Parted { case: case.clone(), packets, disagreement }))
+    let disagreement = match (report.disagreement, stopped) {
+        (None, None) => return Ok(Tried::Equal { packets: report.packets_compared }),
+        (None, Some(what)) => format!("the interpreter stopped while the program was explored: {what}\n"),
+        (Some(found), _) => found.to_string(),
+    };
+    Ok(Tried::Parted(Box::new(Parted { seed: case.seed, state, packets, disagreement })))
 }
 
-/// Writes the packets of a disagreement, and the state that they begin from beside them.
-fn write_case(path: &Path, parted: &Parted) -> Result<(), Failure> {
-    write_trace(path, parted.packets.iter().cloned())?;
-    let state = path.with_extension("state.json");
-    std::fs::write(&state, parted.case.state.to_json() + "\n").map_err(|e| Failure::file("written", &state, &e))
-}
-
-fn as_text(program: &Program, explored: &Explored, packets: u64, parted: Option<&Parted>) -> String {
+fn as_text(program: &Program, explored: &Explored, compared: &Compared) -> String {
     let (reached, slots) = explored.share();
     let mut text = format!(
-        "{}: explored by {} runs; {} cases reach {reached} of {slots} slots ({:.0}%)\n",
+        "{}: explored by {}; {} reach {reached} of {slots} slots ({:.0}%)\n",
         program.name,
-        grouped(explored.tries),
-        explored.cases.len(),
+        counted(explored.tries as usize, "run"),
+        counted(explored.cases.len(), "case"),
         100.0 * reached as f64 / slots.max(1) as f64
     );
     for gap in explored.gaps.iter().take(GAPS_SHOWN) {
@@ -116,17 +182,35 @@ fn as_text(program: &Program, explored: &Explored, packets: u64, parted: Option<
     if let Some(more) = explored.gaps.len().checked_sub(GAPS_SHOWN + 1) {
         text.push_str(&format!("and {} more\n", more + 1));
     }
-    match parted {
-        None => text.push_str(&format!("kernel: equal to `interp` on {} packets\n", grouped(packets))),
-        Some(Parted { case, packets, disagreement }) => {
-            text.push_str(&format!("kernel: DIFFERS from `interp` on {} packets:\n{disagreement}\n", packets.len()));
-            text.push_str(&format!("state before them: {}\n", case.state.to_json()));
+    for (what, stopped) in &explored.faults {
+        text.push_str(&format!("the interpreter stopped in {}: {what}\n", counted(stopped.times as usize, "run")));
+    }
+    for (what, times) in &explored.misfits {
+        text.push_str(&format!("left out: {} whose state did not fit: {what}\n", counted(*times as usize, "run")));
+    }
+    if compared.left_out > 0 {
+        let cases = counted(compared.left_out, "case");
+        let reason = &compared.reason;
+        text.push_str(&format!(
+            "left out: {cases} with settings with which the verifier refuses the program: {reason}\n"
+        ));
+    }
+    match &compared.parted {
+        None if compared.packets == 0 => text.push_str("kernel: not compared with `interp`\n"),
+        None => {
+            let packets = counted(compared.packets as usize, "packet");
+            text.push_str(&format!("kernel: equal to `interp` on {packets}\n"));
+        }
+        Some(Parted { seed, state, packets, disagreement }) => {
+            let packets = counted(packets.len(), "packet");
+            text.push_str(&format!("kernel: DIFFERS from `interp` on {packets}:\n{disagreement}\n"));
+            text.push_str(&format!("seed {seed}, state before them: {}\n", state.to_json()));
         }
     }
     text
 }
 
-fn as_json(program: &Program, explored: &Explored, packets: u64, parted: Option<&Parted>) -> Value {
+fn as_json(program: &Program, explored: &Explored, compared: &Compared) -> Result<Value, Failure> {
     let (reached, slots) = explored.share();
     let gaps: Vec<Value> = explored
         .gaps
@@ -136,19 +220,29 @@ fn as_json(program: &Program, explored: &Explored, packets: u64, parted: Option<
             json!({"first": gap.first, "last": gap.last, "line": line, "why": gap.why.to_string()})
         })
         .collect();
-    json!({
+    let faults: Vec<Value> =
+        explored.faults.iter().map(|(what, stopped)| json!({"what": what, "runs": stopped.times})).collect();
+    let misfits: Vec<Value> = explored.misfits.iter().map(|(what, n)| json!({"what": what, "runs": n})).collect();
+    let parted = compared.parted.as_ref();
+    let case = parted.map(|parted| case::as_json(&parted.state, parted.seed, &parted.packets)).transpose()?;
+    let agrees = (parted.is_some() || compared.packets > 0).then_some(parted.is_none());
+    Ok(json!({
         "function": program.name,
         "tries": explored.tries,
         "cases": explored.cases.len(),
         "slots": slots,
         "slots_reached": reached,
         "not_reached": gaps,
+        "faults": faults,
+        "misfits": misfits,
         "targets": [{
             "target": "kernel",
-            "agrees": parted.is_none(),
-            "packets_compared": packets,
+            "agrees": agrees,
+            "packets_compared": compared.packets,
+            "cases_left_out": compared.left_out,
             "disagreement": parted.map(|parted| &parted.disagreement),
             "shrunk_packets": parted.map(|parted| parted.packets.len()),
+            "case": case,
         }],
-    })
+    }))
 }

@@ -26,6 +26,7 @@ mod vary;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use flowloom_bpf::interp::Trail;
 use flowloom_bpf::{Program, ProgramError, fib};
 
 use crate::arrival::Arrival;
@@ -39,6 +40,12 @@ use vary::Dictionary;
 /// The shortest and the longest frame that every engine takes.
 const FRAME_BYTES: std::ops::RangeInclusive<usize> = flowloom_exec::MIN_FRAME_BYTES..=flowloom_exec::MAX_FRAME_BYTES;
 
+/// So many may be taken however few tries there are: a few seconds.
+const LEAST_INSTRUCTIONS: u64 = 1 << 27;
+
+/// Progress is told after so many cases.
+const TRIES_PER_TELLING: u64 = 64;
+
 /// A search ends early where runs take more instructions than this on the average.
 const INSTRUCTIONS_PER_TRY: u64 = 2_000;
 
@@ -47,7 +54,7 @@ const INSTRUCTIONS_PER_TRY: u64 = 2_000;
 pub struct ExploreOptions {
     /// Seed of everything random.
     pub seed: u64,
-    /// How many cases are run at most, about.
+    /// How many cases are run at most.
     pub tries: u64,
     /// Packets to begin with, besides those that are made.
     pub packets: Vec<Arrival>,
@@ -72,10 +79,30 @@ pub struct Explored {
     pub gaps: Vec<Gap>,
     /// How many times packets were run.
     pub tries: u64,
-    /// What stopped the program, and how often: none where a verifier has accepted it.
-    pub faults: BTreeMap<String, u64>,
+    /// What stopped the program: nothing where a verifier has accepted it.
+    pub faults: BTreeMap<String, Stopped>,
     /// Why states could not be given to the program, and how often.
     pub misfits: BTreeMap<String, u64>,
+}
+
+/// What stopped the program in some cases.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stopped {
+    /// In how many cases.
+    pub times: u64,
+    /// The first of them.
+    pub case: Case,
+}
+
+/// How far a search has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExploreProgress {
+    /// How many cases have been run.
+    pub tries: u64,
+    /// How many slots of the program they reach.
+    pub reached: usize,
+    /// Slots of the program.
+    pub slots: usize,
 }
 
 impl Explored {
@@ -93,6 +120,18 @@ impl Explored {
 /// # Cost
 /// `options.tries` runs of the interpreter, fewer where everything is reached early.
 pub fn explore(program: &Arc<Program>, options: &ExploreOptions) -> Result<Explored, ProgramError> {
+    explore_telling(program, options, &mut |_| {})
+}
+
+/// Like [`explore`]; `progress` is told now and then how far it has come.
+///
+/// # Errors
+/// The program cannot be run at all.
+pub fn explore_telling(
+    program: &Arc<Program>,
+    options: &ExploreOptions,
+    progress: &mut dyn FnMut(ExploreProgress),
+) -> Result<Explored, ProgramError> {
     let runner = Runner::new(Arc::clone(program), options.routes.clone())?;
     let dictionary = Dictionary::of(program);
     let mut search = Search {
@@ -105,14 +144,18 @@ pub fn explore(program: &Arc<Program>, options: &ExploreOptions) -> Result<Explo
         tries: options.tries,
         last_found: 0,
         is_complete: false,
+        progress,
     };
     for packet in vary::seeds(&mut search.rng).into_iter().chain(options.packets.iter().cloned()) {
+        if search.is_spent() {
+            break;
+        }
         search.attempt(Case { packets: vec![packet], ..Case::default() })?;
     }
     search.constants()?;
     let mut worked = 0;
     while !search.is_over() {
-        match search.pool.get(worked).cloned() {
+        match search.pool.get(worked).map(|kept| kept.case.clone()) {
             Some(case) => {
                 search.work(&case)?;
                 worked += 1;
@@ -123,13 +166,20 @@ pub fn explore(program: &Arc<Program>, options: &ExploreOptions) -> Result<Explo
     search.finish()
 }
 
+/// A case that took a new way.
+struct Kept {
+    case: Case,
+    /// All ways that it took.
+    edges: HashSet<Edge>,
+}
+
 /// A search as it goes on.
-struct Search {
+struct Search<'p> {
     runner: Runner,
     rng: Rng,
     dictionary: Dictionary,
     /// Every case that took a new way.
-    pool: Vec<Case>,
+    pool: Vec<Kept>,
     /// How often each edge was steered for.
     steered: HashMap<Edge, u32>,
     /// Keys that were put into maps for the sake of a lookup.
@@ -139,15 +189,41 @@ struct Search {
     last_found: u64,
     /// Whether every slot has been run.
     is_complete: bool,
+    progress: &'p mut dyn FnMut(ExploreProgress),
 }
 
-impl Search {
+impl Search<'_> {
+    /// So many instructions are worth it.
+    fn most_executed(&self) -> u64 {
+        self.tries.saturating_mul(INSTRUCTIONS_PER_TRY)
+    }
+
+    /// Whether no more cases may be run.
+    fn is_spent(&self) -> bool {
+        let is_too_slow = self.runner.executed() > self.most_executed().max(LEAST_INSTRUCTIONS);
+        self.runner.runs >= self.tries || is_too_slow
+    }
+
     fn is_over(&self) -> bool {
         let runs = self.runner.runs;
         // Long without news, and with nothing left to work on: chance is not going to help.
         let patience = if self.is_complete { self.tries / 20 } else { self.tries / 4 };
-        let is_slow = self.runner.executed() > self.tries.saturating_mul(INSTRUCTIONS_PER_TRY);
-        runs >= self.tries || runs - self.last_found > patience || is_slow || self.pool.is_empty()
+        let is_slow = self.runner.executed() > self.most_executed();
+        self.is_spent() || runs - self.last_found > patience || is_slow || self.pool.is_empty()
+    }
+
+    /// Runs a case, unless none may be run any more: that is as if it could not be run to its end.
+    fn run(&mut self, case: &Case, see: impl FnMut(usize, &Trail)) -> Result<Option<bool>, ProgramError> {
+        if self.is_spent() {
+            return Ok(None);
+        }
+        let ran = self.runner.run(case, see)?;
+        if self.runner.runs.is_multiple_of(TRIES_PER_TELLING) {
+            let slots = self.runner.slots();
+            let (reached, slots) = (slots.iter().filter(|&&slot| slot).count(), slots.len());
+            (self.progress)(ExploreProgress { tries: self.runner.runs, reached, slots });
+        }
+        Ok(ran)
     }
 
     /// Runs a case and keeps it where it took a new way.
@@ -157,7 +233,7 @@ impl Search {
             packet.bytes.resize(len, 0);
         }
         self.runner.tell_cpus(&mut case);
-        let ran = self.runner.run(&case, |_, _| ())?;
+        let ran = self.run(&case, |_, _| ())?;
         let is_new = ran == Some(true);
         // The first case is kept whatever way it took: a program without a jump takes no new one.
         if is_new || ran.is_some() && self.pool.is_empty() {
@@ -171,25 +247,20 @@ impl Search {
         self.runner.tell_cpus(&mut case);
         self.last_found = self.runner.runs;
         self.is_complete = self.runner.slots().iter().all(|&slot| slot);
-        self.pool.push(case);
+        self.pool.push(Kept { case, edges: self.runner.last_edges().clone() });
     }
 
     /// The cases that are needed, fewest first, and what they reach.
     fn finish(mut self) -> Result<Explored, ProgramError> {
-        let mut of: Vec<(Case, HashSet<Edge>)> = Vec::new();
-        for case in std::mem::take(&mut self.pool) {
-            if self.runner.run(&case, |_, _| ())?.is_some() {
-                of.push((case, self.runner.last_edges().clone()));
-            }
-        }
+        let mut of = std::mem::take(&mut self.pool);
         let mut cases = Vec::new();
         let mut covered = HashSet::new();
         loop {
             let gain = |edges: &HashSet<Edge>| edges.difference(&covered).count();
             // Of equal gains the earlier, and so the simpler.
-            let best = (0..of.len()).rev().max_by_key(|&i| gain(&of[i].1));
-            let Some(best) = best.filter(|&i| gain(&of[i].1) > 0 || cases.is_empty()) else { break };
-            let (case, edges) = of.swap_remove(best);
+            let best = (0..of.len()).rev().max_by_key(|&i| gain(&of[i].edges));
+            let Some(best) = best.filter(|&i| gain(&of[i].edges) > 0 || cases.is_empty()) else { break };
+            let Kept { case, edges } = of.swap_remove(best);
             covered.extend(edges);
             cases.push(case);
         }

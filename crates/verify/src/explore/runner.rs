@@ -7,6 +7,7 @@ use flowloom_bpf::interp::Trail;
 use flowloom_bpf::{Interpreter, Program, ProgramError, fib};
 use flowloom_engine::{Choices, Datapath, EngineError};
 
+use super::Stopped;
 use super::case::Case;
 use crate::arrival::Clock;
 
@@ -31,8 +32,8 @@ pub(super) struct Runner {
     pub(super) value_bytes: BTreeMap<String, usize>,
     /// Of how many CPUs the maps with a value for each CPU have values.
     per_cpu: BTreeMap<String, u32>,
-    /// What stopped programs that no verifier has seen, and how often.
-    pub(super) faults: BTreeMap<String, u64>,
+    /// What stopped programs, which a verifier may not have seen.
+    pub(super) faults: BTreeMap<String, Stopped>,
     /// How often a state did not fit, for the reason given.
     pub(super) misfits: BTreeMap<String, u64>,
 }
@@ -106,7 +107,8 @@ impl Runner {
                     EngineError::Fault { insn, what, .. } => format!("instruction {insn}: {what}"),
                     other => other.to_string(),
                 };
-                *self.faults.entry(text).or_default() += 1;
+                let first = || Stopped { times: 0, case: case.clone() };
+                self.faults.entry(text).or_insert_with(first).times += 1;
                 return Ok(None);
             }
             let Some(trail) = self.interp.trail() else { continue };

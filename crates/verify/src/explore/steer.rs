@@ -35,7 +35,7 @@ const MOST_ADDED: usize = 512;
 /// Tables up to this size are tried full.
 const MOST_FILLED: u32 = 1024;
 
-impl Search {
+impl Search<'_> {
     /// Looks at everything around a case.
     pub(super) fn work(&mut self, case: &Case) -> Result<(), ProgramError> {
         self.entries(case)?;
@@ -55,7 +55,7 @@ impl Search {
     /// Puts keys into maps that lookups asked for and missed, and takes out what was found.
     fn entries(&mut self, case: &Case) -> Result<(), ProgramError> {
         let mut asked = Vec::new();
-        self.runner.run(case, |_, trail| {
+        self.run(case, |_, trail| {
             for lookup in &trail.lookups {
                 if !asked.contains(lookup) {
                     asked.push(lookup.clone());
@@ -63,7 +63,7 @@ impl Search {
             }
         })?;
         for lookup in asked {
-            if self.runner.runs >= self.tries {
+            if self.is_spent() {
                 break;
             }
             let Some(def) = self.runner.program.maps.get(lookup.map) else { continue };
@@ -170,7 +170,7 @@ impl Search {
         let mut targets: Vec<Target> = Vec::new();
         let mut spans: Vec<Span> = Vec::new();
         let mut branches: Vec<(usize, usize, Branch)> = Vec::new();
-        self.runner.run(case, |packet, trail| {
+        self.run(case, |packet, trail| {
             let mut times: BTreeMap<usize, usize> = BTreeMap::new();
             for branch in &trail.branches {
                 let occurrence = times.entry(branch.insn).or_default();
@@ -205,10 +205,11 @@ impl Search {
         Ok((targets, spans))
     }
 
-    /// The operands of the targets in `case`, where it comes by them.
-    fn operands(&mut self, case: &Case, targets: &[Target]) -> Result<Vec<Option<(u64, u64)>>, ProgramError> {
+    /// The operands of the targets in `case`, where it comes by them, and whether it was run to its end.
+    #[allow(clippy::type_complexity, reason = "a pair of operands for each target")]
+    fn operands(&mut self, case: &Case, targets: &[Target]) -> Result<(Vec<Option<(u64, u64)>>, bool), ProgramError> {
         let mut found = vec![None; targets.len()];
-        self.runner.run(case, |packet, trail| {
+        let ran = self.run(case, |packet, trail| {
             for (target, found) in targets.iter().zip(&mut found) {
                 if target.packet == packet {
                     let mut same = trail.branches.iter().filter(|b| b.insn == target.branch.insn);
@@ -216,7 +217,7 @@ impl Search {
                 }
             }
         })?;
-        Ok(found)
+        Ok((found, ran.is_some()))
     }
 
     fn steer(&mut self, case: &Case, targets: &[Target], state: &[Span]) -> Result<(), ProgramError> {
@@ -243,8 +244,8 @@ impl Search {
                     let mut changed = case.clone();
                     span.set(&mut changed, &self.runner.program.maps, bytes);
                     let before = self.runner.edges.len();
-                    let operands = self.operands(&changed, targets)?;
-                    if self.runner.edges.len() > before {
+                    let (operands, ran) = self.operands(&changed, targets)?;
+                    if ran && self.runner.edges.len() > before {
                         self.keep(changed);
                     }
                     for ((target, operands), places) in targets.iter().zip(operands).zip(&mut by_target) {

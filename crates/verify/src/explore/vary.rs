@@ -99,13 +99,13 @@ pub(super) fn seeds(rng: &mut Rng) -> Vec<Arrival> {
     frames.into_iter().map(|bytes| Arrival { time_ns: 1_000_000_000, port: Port(1), bytes }).collect()
 }
 
-impl Search {
+impl Search<'_> {
     /// One blind change, or a few, of a case that is worth it.
     pub(super) fn wander(&mut self) -> Result<(), ProgramError> {
         let len = self.pool.len();
         // Late cases are deep ones.
         let index = if self.rng.chance(50) { self.rng.index(len) } else { len - 1 - self.rng.index(len.div_ceil(4)) };
-        let Some(mut case) = self.pool.get(index).cloned() else { return Ok(()) };
+        let Some(mut case) = self.pool.get(index).map(|kept| kept.case.clone()) else { return Ok(()) };
         for _ in 0..1 + self.rng.below(5) {
             self.vary(&mut case);
         }
@@ -120,7 +120,7 @@ impl Search {
             10 | 11 => {
                 // What came first may have left something behind.
                 let other = rng.index(self.pool.len());
-                let Some(mut packet) = self.pool[other].packets.last().cloned() else { return };
+                let Some(mut packet) = self.pool[other].case.packets.last().cloned() else { return };
                 if case.packets.len() < 6 {
                     packet.time_ns =
                         case.packets[last].time_ns.saturating_add(rng.one_of([0, 1, 1_000, 1_000_000_000]));
@@ -179,7 +179,7 @@ impl Search {
 
     /// Tries settings that are wholly of one kind: all zeros, all ones, small numbers.
     pub(super) fn constants(&mut self) -> Result<(), ProgramError> {
-        let Some(first) = self.pool.first().cloned() else { return Ok(()) };
+        let Some(first) = self.pool.first().map(|kept| kept.case.clone()) else { return Ok(()) };
         for map in self.sections() {
             let def = &self.runner.program.maps[map];
             let (name, len) = (def.name.clone(), def.initial.as_ref().map_or(0, Vec::len));

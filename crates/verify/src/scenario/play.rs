@@ -124,7 +124,8 @@ pub fn play(script: &Script, datapath: &mut dyn Datapath, reference: Option<&Pla
         (reference.and_then(|r| Some((&r.engine, r.state.as_ref()?))), script.events.last())
         && played.mismatches.is_empty()
     {
-        let differences = state_differences(expected, &state, &layouts(script));
+        let is_foreign = !matches!(script.subject, Subject::Function(_));
+        let differences = state_differences(expected, &state, &layouts(script), is_foreign);
         if !differences.is_empty() {
             let details =
                 differences.iter().map(|d| format!("state left behind, beside that of {engine}: {d}")).collect();

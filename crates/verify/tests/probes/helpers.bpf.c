@@ -39,6 +39,21 @@ struct {
 	__type(value, __u64);
 } sums SEC(".maps");
 
+/* So large that four keys are hardly ever in one bucket: who removes the next one of a bucket still sees it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 17);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, __u64);
+} spare SEC(".maps");
+
+const char words[600] = { [0 ... 589] = 'w' };
+const char word[16] = "\x0a\x01\x02w";
+
+/* As it is called where nobody says that there are 32 bits of rounds only. */
+static long (*const loop)(__u64 rounds, void *callback, void *ctx, __u64 flags) = (void *)BPF_FUNC_loop;
+
 static __always_inline void note(__u32 at, __u64 answer)
 {
 	__u64 *place = bpf_map_lookup_elem(&answers, &at);
@@ -68,6 +83,36 @@ static long fold(void *map, __u32 *key, __u64 *value, struct rounds *rounds)
 	return 0;
 }
 
+/* Removes the entry that it is shown, or all others. Both together would show whether two are in one bucket. */
+static long spare_one(void *map, __u32 *key, __u64 *value, struct rounds *rounds)
+{
+	__u32 own = *key, other;
+	int i;
+
+#pragma unroll
+	for (i = 0; i < 4; i++) {
+		other = i;
+		if (rounds->stop & 4 ? other == own : other != own)
+			bpf_map_delete_elem(&spare, &other);
+	}
+	rounds->sum += 1;
+	return 0;
+}
+
+static __always_inline __u64 value_of(struct order *order, int kind)
+{
+	switch (kind & 3) {
+	case 0:
+		return order->b;
+	case 1:
+		return (__u64)words;
+	case 2:
+		return (__u64)word;
+	default:
+		return order->answer;
+	}
+}
+
 SEC("xdp")
 int probe(struct xdp_md *ctx)
 {
@@ -84,7 +129,7 @@ int probe(struct xdp_md *ctx)
 	if ((void *)(in + 1) > end)
 		return XDP_PASS;
 	__builtin_memcpy(&order, in, sizeof(order));
-	switch (order.what % 20) {
+	switch (order.what % 30) {
 	case 0:
 		answer = bpf_xdp_adjust_head(ctx, order.a);
 		break;
@@ -177,13 +222,101 @@ int probe(struct xdp_md *ctx)
 		answer = bpf_probe_read_kernel(shown, 1 + (order.flags & 31), order.text);
 		note(3, bpf_probe_read_kernel_str(shown, 1 + (order.flags & 31), order.text));
 		break;
+	case 20:
+		answer = bpf_probe_read_kernel(shown, order.flags & 31, (void *)order.answer);
+		note(3, bpf_probe_read_kernel_str(shown, order.flags & 31, (void *)order.answer));
+		break;
+	case 21:
+		/* The verifier puts instructions in the place of this call, */
+		rounds.stop = order.flags;
+		answer = loop(order.answer, add, &rounds, 0);
+		break;
+	case 22:
+		/* but not of this one. */
+		rounds.stop = order.flags;
+		answer = loop(order.answer, add, &rounds, order.b);
+		break;
+	case 23: {
+		__u64 value = order.b;
+		__u32 key;
+		int i;
+
+#pragma unroll
+		for (i = 0; i < 4; i++) {
+			key = i;
+			if (order.flags & 1 << i)
+				bpf_map_update_elem(&spare, &key, &value, BPF_ANY);
+		}
+		rounds.stop = order.a;
+		answer = bpf_for_each_map_elem(&spare, spare_one, &rounds, 0);
+#pragma unroll
+		for (i = 0; i < 4; i++) {
+			key = i;
+			bpf_map_delete_elem(&spare, &key);
+		}
+		break;
+	}
+	case 24:
+		values[0] = value_of(&order, order.flags);
+		values[1] = value_of(&order, order.flags >> 2);
+		values[2] = value_of(&order, order.flags >> 4);
+		answer = bpf_trace_printk((char *)order.text, sizeof(order.text), values[0], values[1], values[2]);
+		note(3, bpf_trace_vprintk((char *)order.text, sizeof(order.text), values, sizeof(values)));
+		break;
+	case 25: {
+		static const char format[] = "%20pI4|%-9px|%20px";
+
+		values[0] = (__u64)word;
+		values[1] = order.b;
+		values[2] = order.b;
+		answer = bpf_snprintf(shown, 1 + (order.flags & 31), format, values, sizeof(values));
+		break;
+	}
+	case 26: {
+		static const char format[] = "%pi4x %c%d";
+
+		values[0] = (__u64)word;
+		values[1] = 'a' + (order.b & 15);
+		values[2] = order.answer;
+		answer = bpf_snprintf(shown, 1 + (order.flags & 31), format, values, sizeof(values));
+		break;
+	}
+	case 27: {
+		static const char format[] = "%s|%pks,%5c";
+
+		values[0] = (__u64)words;
+		values[1] = (__u64)(word + 3);
+		values[2] = 'a';
+		if (order.a & 1)
+			values[0] = (__u64)(word + 3);
+		answer = bpf_snprintf(shown, 1 + (order.flags & 31), format, values, sizeof(values));
+		break;
+	}
+	case 28: {
+		static const char format[] = "%08px %6ps|%pBx";
+
+		values[0] = order.b;
+		values[1] = order.b & 0xfff;
+		values[2] = order.b & 0xf;
+		answer = bpf_snprintf(shown, 1 + (order.flags & 31), format, values, sizeof(values));
+		break;
+	}
+	case 29: {
+		static const char format[] = "%12pus|%09s,%pI6";
+
+		values[0] = (__u64)word;
+		values[1] = (__u64)(word + 3);
+		values[2] = (__u64)word;
+		answer = bpf_snprintf(shown, 1 + (order.flags & 31), format, values, sizeof(values));
+		break;
+	}
 	}
 	note(0, answer);
 	note(1, number);
 	note(2, rounds.sum);
 	note(4, *(__u64 *)shown);
 	note(5, *(__u64 *)(shown + 8));
-	if (order.what % 20 != 17)
+	if (order.what % 30 != 17)
 		note(6, *(__u64 *)(shown + 16));
 	data = (void *)(long)ctx->data;
 	note(7, (void *)(long)ctx->data_end - data + ((data - (void *)(long)ctx->data_meta) << 16));

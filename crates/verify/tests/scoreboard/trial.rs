@@ -175,7 +175,8 @@ fn try_program(program: &Arc<Program>, captures: &[(String, Vec<Arrival>)], trie
         }
     };
     (row.reached, row.gaps) = (explored.share().0, explored.gaps.clone());
-    if let Some((fault, times)) = explored.faults.iter().next() {
+    if let Some((fault, stopped)) = explored.faults.iter().next() {
+        let times = stopped.times;
         row.came = Came::Differs(format!("the verifier accepted it, the interpreter stopped {times} times: {fault}"));
         return;
     }

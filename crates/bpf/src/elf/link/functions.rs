@@ -2,7 +2,7 @@
 
 use crate::elf::container::{Container, Place, SectionKind, Symbol, SymbolKind};
 use crate::elf::names;
-use crate::elf::read::{ReadFault, Refused};
+use crate::elf::read::ReadFault;
 
 /// A function of the object.
 pub(super) struct Function<'a> {
@@ -21,18 +21,23 @@ impl Function<'_> {
     }
 }
 
+/// A function that cannot be used.
+pub(super) struct Broken<'a> {
+    pub(super) name: &'a str,
+    /// Its section and its place there, in bytes.
+    pub(super) place: (usize, u64),
+    pub(super) fault: ReadFault,
+}
+
 /// The functions in the order of symbols, and those that cannot be used.
-pub(super) fn functions<'a>(container: &'a Container<'a>) -> (Vec<Function<'a>>, Vec<Refused>) {
+pub(super) fn functions<'a>(container: &'a Container<'a>) -> (Vec<Function<'a>>, Vec<Broken<'a>>) {
     let mut out: Vec<Function<'a>> = Vec::new();
-    let mut refused = Vec::new();
+    let mut broken = Vec::new();
     for symbol in container.symbols.iter().filter(|s| s.kind == SymbolKind::Function) {
         let Place::Section(section) = symbol.place else { continue };
         match function(container, symbol, section) {
             Ok(function) => out.push(function),
-            Err(fault) => {
-                let section = container.sections[section].name.to_owned();
-                refused.push(Refused { name: symbol.name.to_owned(), section, fault });
-            }
+            Err(fault) => broken.push(Broken { name: symbol.name, place: (section, symbol.value), fault }),
         }
     }
     // Assemblers may leave the length out: such a function goes on until the next.
@@ -46,7 +51,7 @@ pub(super) fn functions<'a>(container: &'a Container<'a>) -> (Vec<Function<'a>>,
         };
         function.slots = end - function.start;
     }
-    (out, refused)
+    (out, broken)
 }
 
 fn function<'a>(container: &'a Container<'a>, symbol: &Symbol<'a>, number: usize) -> Result<Function<'a>, ReadFault> {

@@ -29,7 +29,7 @@ use crate::insn::{Insn, call, class, imm64, jmp};
 use crate::lack::Lack;
 use crate::program::Program;
 use crate::program_kind::ProgramKind;
-use functions::{Function, functions, roots};
+use functions::{Broken, Function, functions, roots};
 use target::Target;
 
 /// Largest number of programs in an object.
@@ -43,7 +43,7 @@ pub(super) struct Linker<'a> {
     externs: HashMap<&'a [u8], Extern>,
     functions: Vec<Function<'a>>,
     /// Symbols of functions that cannot be used.
-    broken: Vec<Refused>,
+    broken: Vec<Broken<'a>>,
     /// Functions by section and first slot.
     by_place: HashMap<(usize, u64), usize>,
     /// Line records by section name, ascending.
@@ -94,15 +94,15 @@ impl<'a> Linker<'a> {
 
     /// All programs of the object, and those that cannot be linked.
     pub(super) fn programs(mut self, license: &str, budget: &mut Budget) -> Result<Linked, ReadFault> {
-        let mut refused = std::mem::take(&mut self.broken);
+        let broken = std::mem::take(&mut self.broken);
         let roots = roots(self.container, &self.functions);
-        if roots.is_empty() && refused.is_empty() {
+        if roots.is_empty() && broken.is_empty() {
             return Err(ReadFault::NoProgram);
         }
         if roots.len() > MAX_PROGRAMS {
             return Err(ReadFault::TooMany { what: "programs", found: roots.len(), limit: MAX_PROGRAMS });
         }
-        let mut drafts = Vec::new();
+        let (mut drafts, mut failed): (Vec<Draft>, _) = (Vec::new(), Vec::new());
         for root in roots {
             match self.draft(root, license, budget) {
                 Ok(program) => drafts.push(Draft { root, program }),
@@ -110,11 +110,17 @@ impl<'a> Linker<'a> {
                 Err(fault @ ReadFault::TooLarge { .. }) => return Err(fault),
                 Err(fault) => {
                     let function = &self.functions[root];
-                    let section = self.container.sections[function.section].name.to_owned();
-                    refused.push(Refused { name: function.name.to_owned(), section, fault });
+                    failed.push(Broken { name: function.name, place: (function.section, function.start * 8), fault });
                 }
             }
         }
+        let refused = broken.into_iter().chain(failed);
+        let refused = refused.map(|Broken { name, place, fault }| {
+            let place_of = |draft: &Draft| (self.functions[draft.root].section, self.functions[draft.root].start * 8);
+            let before = drafts.partition_point(|draft| place_of(draft) < place);
+            Refused { name: name.to_owned(), section: self.container.sections[place.0].name.to_owned(), before, fault }
+        });
+        let refused = refused.collect();
         let programs = self.share(drafts, budget)?;
         Ok(Linked { programs, refused })
     }

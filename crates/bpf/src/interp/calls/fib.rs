@@ -6,6 +6,8 @@ use crate::interp::fault::Fault;
 
 /// Length of `struct bpf_fib_lookup`.
 const PARAMS_BYTES: usize = 64;
+/// Bytes before an IP packet.
+const ETHERNET_BYTES: i32 = 14;
 /// -EINVAL
 const INVALID: i64 = -22;
 /// -ENODEV
@@ -42,8 +44,10 @@ impl Run<'_> {
         }
         let index = if interface as u32 == 0 { self.memory.ingress } else { interface as u32 };
         let Some(mtu) = self.routes.and_then(|table| table.mtu(index)) else { return Ok(NO_DEVICE as u64) };
-        let len = if given == 0 { self.memory.packet().len() as i64 } else { i64::from(given) + 14 };
-        let too_long = len + i64::from(difference as i32) > i64::from(mtu) + 14;
+        // The kernel reckons in `int`.
+        let header = ETHERNET_BYTES;
+        let len = if given == 0 { self.memory.packet().len() as i32 } else { (given as i32).wrapping_add(header) };
+        let too_long = len.wrapping_add(difference as i32) > (mtu as i32).wrapping_add(header);
         self.memory.write_any(mtu_address, 4)?.copy_from_slice(&mtu.to_le_bytes());
         Ok(u64::from(too_long))
     }

@@ -6,11 +6,13 @@
 //! | `packet` | the packet's ends and bytes, checksums, where it goes |
 //! | `records` | records to user space |
 //! | `text` | strings and numbers |
+//! | `format` | texts with values in them |
 //! | `fib` | routes |
 //!
 //! `tail_call`, `loop` and `for_each_map_elem` change where the program goes on; they are in [`super::run`].
 
 mod fib;
+mod format;
 mod packet;
 mod records;
 mod text;
@@ -30,6 +32,8 @@ pub(super) use packet::Redirect;
 const INVALID: u64 = -22i64 as u64;
 /// -EFAULT
 const BAD_ADDRESS: u64 = -14i64 as u64;
+/// -ENOSPC
+const NO_SPACE: u64 = -28i64 as u64;
 /// -E2BIG
 const TOO_BIG: u64 = -7i64 as u64;
 /// Nanoseconds of a unit of `jiffies64`, at 250 Hz.
@@ -45,6 +49,8 @@ pub(super) struct Run<'a> {
     pub(super) redirect: Option<Redirect>,
     /// What has left besides the packet, be the ports bound or not.
     pub(super) outputs: Vec<Output>,
+    /// How much that is.
+    pub(super) sent_bytes: usize,
     /// The map whose lock is held.
     pub(super) locked: Option<usize>,
     /// Room for a key and a value that a helper copies, kept between calls.

@@ -17,6 +17,12 @@ const MAX_SPAN: u32 = 0xffff;
 /// The longest packet that `fl_emit` takes.
 const MOST_EMITTED_BYTES: usize = 4096;
 
+/// The most that one packet may send besides itself, where nothing of the network bounds it: a program that loops would take
+/// all memory.
+const MOST_SENT_BYTES: usize = 1 << 24;
+/// What each of those packets counts at least.
+const LEAST_SENT_BYTES: usize = 64;
+
 /// Where a redirect goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::interp) enum Redirect {
@@ -123,10 +129,18 @@ impl Run<'_> {
         Ok(folded(difference).into())
     }
 
+    fn send(&mut self, helper: &'static str, port: u64, bytes: Vec<u8>) -> Result<u64, Fault> {
+        self.sent_bytes += bytes.len().max(LEAST_SENT_BYTES);
+        if self.sent_bytes > MOST_SENT_BYTES {
+            return Err(Fault::Sent { helper, limit: MOST_SENT_BYTES });
+        }
+        self.outputs.push(Output { port: Port(port as u32), bytes });
+        Ok(0)
+    }
+
     pub(super) fn fl_clone(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
         self.context("fl_clone", args[0])?;
-        self.outputs.push(Output { port: Port(args[1] as u32), bytes: self.memory.packet().to_vec() });
-        Ok(0)
+        self.send("fl_clone", args[1], self.memory.packet().to_vec())
     }
 
     pub(super) fn fl_emit(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
@@ -136,8 +150,7 @@ impl Run<'_> {
             return Ok(INVALID);
         }
         let bytes = self.memory.read(args[2], len)?.to_vec();
-        self.outputs.push(Output { port: Port(args[1] as u32), bytes });
-        Ok(0)
+        self.send("fl_emit", args[1], bytes)
     }
 
     pub(super) fn redirect(&mut self, args: [u64; 5]) -> Result<u64, Fault> {

@@ -1,6 +1,6 @@
 //! Records to user space: perf event arrays and ring buffers.
 
-use super::{BAD_ADDRESS, INVALID, Run, TOO_BIG, length};
+use super::{BAD_ADDRESS, INVALID, NO_SPACE, Run, TOO_BIG, length};
 use crate::interp::fault::Fault;
 use crate::interp::memory::{record_address, record_at};
 use crate::map_kind::MapKind;
@@ -48,8 +48,7 @@ impl Run<'_> {
         if index != cpu {
             return Ok(NOT_SUPPORTED);
         }
-        self.memory.rings.write(map, cpu, bytes);
-        Ok(0)
+        Ok(if self.memory.rings.write(map, cpu, bytes) { 0 } else { NO_SPACE })
     }
 
     fn ring(&self, helper: &'static str, found: u64) -> Result<usize, Fault> {

@@ -245,3 +245,12 @@ fn a_fault_leaves_the_engine_usable() {
     assert!(interp.r0(&[]).is_err());
     assert_eq!(interp.r0(&[2]), Ok(2));
 }
+
+#[test]
+fn what_a_packet_sends_is_bounded() {
+    for (helper, more) in [("fl_clone", ""), ("fl_emit", "r3 = r10\nr4 = 0\n")] {
+        let text = format!("r6 = r1\nagain: r1 = r6\nr2 = 1\n{more}call {helper}\ngoto again\nexit");
+        let error = r0(&text).unwrap_err();
+        assert!(error.contains(&format!("`{helper}` sends more than 16777216 bytes besides one packet")), "{error}");
+    }
+}

@@ -297,3 +297,66 @@ fn decisions_are_written_down() {
     // Only the last packet's.
     assert_eq!(interp.trail(), Some(&expected([0; 4], true, (address, 0))));
 }
+
+/// `call loop` with this many rounds, and flags that are known to be 0, or only are.
+fn rounds(count: &str, flags: &str) -> Result<u64, String> {
+    let start = format!("{flags}\nr1 = {count} ll\nr2 = subprog[f] ll\nr3 = 0");
+    r0(&format!("{start}\ncall loop\nexit\nf: r0 = 0\nexit"))
+}
+
+#[test]
+fn a_loop_that_the_kernel_inlines_counts_in_64_bits() {
+    let (known, found) = ("r4 = 0", "r4 = *(u32 *)(r1 + 16)");
+    assert_eq!(rounds("0x100000005", known), Ok(0xffff_fff9));
+    assert_eq!(rounds("0x100000005", found), Ok(5));
+    assert_eq!(rounds("0x800001", known), Ok(0xffff_fff9));
+    assert_eq!(rounds("0x800001", found), Ok(-7_i64 as u64));
+    assert_eq!((rounds("7", known), rounds("7", found)), (Ok(7), Ok(7)));
+    assert_eq!(rounds("7", "r4 = 1"), Ok(-22_i64 as u64));
+}
+
+#[test]
+fn rounds_over_entries_are_those_that_there_were() {
+    let put = |key| {
+        format!(
+            "*(u32 *)(r10 - 4) = {key}\n*(u64 *)(r10 - 16) = 1\nr1 = map[hash] ll\nr2 = r10\nr2 += -4\nr3 = r10\n\
+             r3 += -16\nr4 = 0\ncall map_update_elem\n"
+        )
+    };
+    let delete =
+        |key| format!("*(u32 *)(r10 - 4) = {key}\nr1 = map[hash] ll\nr2 = r10\nr2 += -4\ncall map_delete_elem\n");
+    let text = format!(
+        "{}{}{}r1 = map[hash] ll\nr2 = subprog[f] ll\nr3 = 0\nr4 = 0\ncall for_each_map_elem\nexit\nf:\n{}{}r0 = 0\nexit",
+        put(0),
+        put(1),
+        put(2),
+        delete(1),
+        delete(2)
+    );
+    assert_eq!(r0(&text), Ok(1));
+}
+
+#[test]
+fn addresses_that_are_nobody_s_are_out_of_range() {
+    for (address, answer) in [("0", -34), ("8", -34), ("0x7fffffffffff", -34), ("0xfffffffffffff000", -14)] {
+        for helper in ["probe_read_kernel", "probe_read_kernel_str"] {
+            let text = format!("r1 = r10\nr1 += -8\nr2 = 8\nr3 = {address} ll\ncall {helper}\nexit");
+            assert_eq!(r0(&text), Ok(answer as i64 as u64), "{address}");
+            let text = text.replace("r2 = 8", "r2 = 1");
+            assert_eq!(r0(&text), Ok(answer as i64 as u64), "{address}");
+        }
+    }
+}
+
+#[test]
+fn lengths_are_reckoned_in_int() {
+    let table = r#"{"interfaces": [{"port": 7, "mac": "02:00:00:00:00:01"}]}"#;
+    let table = crate::fib::Table::from_json(table).unwrap();
+    for (length, difference, answer) in [(-16, 0, 0), (1501, 0, 1), (1500, 0, 0), (0x7fff_ffff, 0, 0), (1400, 101, 1)] {
+        let text = format!(
+            "*(u32 *)(r10 - 4) = {length}\nr2 = 7\nr3 = r10\nr3 += -4\nr4 = {difference}\nr5 = 0\ncall check_mtu\nexit"
+        );
+        let mut interp = interp(&text).with_routes(table.clone());
+        assert_eq!(interp.r0(&[0; 60]), Ok(answer), "{length} {difference}");
+    }
+}

@@ -1,0 +1,93 @@
+//! A disagreement in files: its packets, the state before them, and how both are run again.
+
+use std::path::{Path, PathBuf};
+
+use flowloom_bpf::Program;
+use flowloom_engine::Snapshot;
+use flowloom_verify::Arrival;
+use flowloom_verify::explore::Case;
+use serde_json::{Value, json};
+
+use super::write_trace;
+use crate::args::VerifyArgs;
+use crate::failure::Failure;
+use crate::load::SECTION_KEY;
+use crate::output::remark;
+
+/// The port of what is read from a capture without ports.
+const PORT_OF_PCAP: u32 = 1;
+/// The first second that pcap has no number for.
+const END_OF_PCAP_S: u64 = 1 << 32;
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Where the state before the packets of a capture is written to.
+pub(super) fn state_path(capture: &Path) -> PathBuf {
+    capture.with_extension("state.json")
+}
+
+/// The whole state before the packets of a case, as `--state-in` takes it: maps, and read-only data sections that it sets.
+pub(super) fn state(program: &Program, case: &Case) -> Snapshot {
+    let mut state = case.state.clone();
+    for (name, contents) in &case.constants {
+        if program.map_index(name).is_some() {
+            state.maps.entry(name.clone()).or_default().insert(SECTION_KEY.to_vec(), contents.clone());
+        }
+    }
+    state
+}
+
+/// Writes packets, and says where a capture cannot hold all that they are.
+pub(super) fn write(path: &Path, packets: &[Arrival]) -> Result<(), Failure> {
+    write_trace(path, packets.iter().cloned())?;
+    let has_ports = path.file_name().is_some_and(|name| name.to_string_lossy().contains(".pcapng"));
+    let is_lost = |packet: &Arrival| packet.port.0 != PORT_OF_PCAP || packet.time_ns / NS_PER_S >= END_OF_PCAP_S;
+    if !has_ports && packets.iter().any(is_lost) {
+        remark(&format!(
+            "`{}` is pcap, which keeps no ports and no times after 2106: these packets have some; name a file that ends in \
+             `.pcapng` to run them again as they were",
+            path.display()
+        ));
+    }
+    Ok(())
+}
+
+/// Writes the state before the packets of a capture beside it; says where.
+pub(super) fn write_state(capture: &Path, state: &Snapshot) -> Result<PathBuf, Failure> {
+    let path = state_path(capture);
+    std::fs::write(&path, state.to_json() + "\n").map_err(|e| Failure::file("written", &path, &e))?;
+    Ok(path)
+}
+
+/// Says what was written, and how it is run again.
+pub(super) fn remark_written(args: &VerifyArgs, capture: &Path, state: Option<&Path>, seed: u64) {
+    let mut words = vec!["flowloom".to_owned(), "verify".to_owned(), quoted(&args.function.path)];
+    words.extend(args.function.program.iter().map(|name| format!("--program {name}")));
+    words.extend(args.function.params.iter().map(|(name, value)| format!("--param {name}={value}")));
+    words.extend(args.routes.routes.iter().map(|path| format!("--routes {}", quoted(path))));
+    words.push(format!("-r {}", quoted(capture)));
+    words.extend(state.map(|path| format!("--state-in {}", quoted(path))));
+    words.push(format!("--seed {seed}"));
+    let beside = state.filter(|_| args.state_in.is_none()).map(|path| format!(" and `{}`", path.display()));
+    let beside = beside.unwrap_or_default();
+    remark(&format!("written to `{}`{beside}; again: {}", capture.display(), words.join(" ")));
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = text.chars().all(|c| c.is_alphanumeric() || "/._-+=:,@".contains(c));
+    if is_plain { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+/// A case for programs: with the seed and the state, `verify` runs the packets again.
+pub(super) fn as_json(state: &Snapshot, seed: u64, packets: &[Arrival]) -> Result<Value, Failure> {
+    let state: Value = serde_json::from_str(&state.to_json()).map_err(|e| Failure::input(&e))?;
+    let packets: Vec<Value> = packets
+        .iter()
+        .map(|packet| {
+            let bytes: String = packet.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            json!({"time_ns": packet.time_ns, "port": packet.port.0, "bytes": bytes})
+        })
+        .collect();
+    Ok(json!({"seed": seed, "state": state, "packets": packets}))
+}

@@ -1,0 +1,223 @@
+//! `flowloom verify` and `check` on objects: what is found can be run again, and what is not compared is not called equal.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::{kernel, name, run};
+use flowloom_testkit::Clang;
+use serde_json::Value;
+
+const HEAD: &str =
+    "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\nchar _license[] SEC(\"license\") = \"GPL\";\n";
+
+/// A program that takes more instructions for a packet than the interpreter runs, and fewer than the kernel.
+const LONG: &str = "static long step(__u32 i, void *ctx) {
+    volatile __u32 *sum = ctx;
+    *sum += i; *sum ^= i; *sum += 3;
+    return 0;
+}
+SEC(\"xdp\") int slow(struct xdp_md *ctx) {
+    __u32 sum = 0;
+    bpf_loop(1 << 23, step, &sum, 0);
+    return sum == 5 ? XDP_DROP : XDP_PASS;
+}";
+
+/// The same where a setting and an entry of a map say so.
+const LONG_WHEN_SET: &str = "const volatile __u32 rounds = 1;
+struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 2); __type(key, __u32); __type(value, __u64); } fl_on SEC(\".maps\");
+static long step(__u32 i, void *ctx) {
+    volatile __u32 *sum = ctx;
+    *sum += i; *sum ^= i; *sum += 3;
+    return 0;
+}
+SEC(\"xdp\") int slow(struct xdp_md *ctx) {
+    __u32 sum = 0, zero = 0;
+    __u64 *on = bpf_map_lookup_elem(&fl_on, &zero);
+    if (!on)
+        return XDP_PASS;
+    *on += 1;
+    if (rounds > 1000)
+        bpf_loop(1 << 23, step, &sum, 0);
+    return sum == 5 ? XDP_DROP : XDP_PASS;
+}";
+
+/// A source in a folder of its own; `None`, and a line that says why, where it cannot be compiled or the kernel not asked.
+fn program(test: &str, source: &str) -> Option<(tempfile::TempDir, PathBuf)> {
+    Clang::find(test)?;
+    if !kernel(test) {
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("it.bpf.c");
+    std::fs::write(&path, format!("{HEAD}{source}\n")).unwrap();
+    Some((folder, path))
+}
+
+fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}:\n{text}"))
+}
+
+#[test]
+fn an_interpreter_that_stops_is_a_finding() {
+    let Some((_folder, path)) = program("an_interpreter_that_stops_is_a_finding", LONG) else { return };
+    let ran = run(&["verify", name(&path), "--packets", "2", "--json"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let report = parsed(&ran.stdout);
+    let target = &report["targets"][0];
+    assert_eq!(target["agrees"], false, "{report:#}");
+    assert!(target["disagreement"].as_str().unwrap().contains("instructions for one packet"), "{report:#}");
+    assert!(report["faults"][0]["what"].as_str().unwrap().contains("instructions for one packet"), "{report:#}");
+    assert!(report["tries"].as_u64() <= Some(2), "{report:#}");
+    assert_eq!(target["case"]["packets"].as_array().map(Vec::len), Some(1), "{report:#}");
+}
+
+#[test]
+fn a_saved_case_shows_the_same_difference_again() {
+    let Some((folder, path)) = program("a_saved_case_shows_the_same_difference_again", LONG_WHEN_SET) else { return };
+    let at = |file: &str| folder.path().join(file);
+    let capture = at("case.pcapng");
+    let first = run(&["verify", name(&path), "--packets", "4000", "--seed", "3", "-w", name(&capture), "--json"]);
+    assert_eq!(first.code, Some(1), "{first:?}");
+    let first_report = parsed(&first.stdout);
+    let target = &first_report["targets"][0];
+    let case = &target["case"];
+    // What it takes: the setting, the entry, and the packet.
+    assert!(case["state"][".rodata"][0]["value"].is_array(), "{case:#}");
+    assert!(case["state"]["fl_on"][0]["value"].is_array(), "{case:#}");
+    let (_, command) = first.stderr.split_once("again: flowloom ").unwrap_or_else(|| panic!("{first:?}"));
+    let words: Vec<&str> = command.split_whitespace().collect();
+    assert!(words.contains(&"--state-in") && words.contains(&"--seed"), "{command}");
+    let again = run(&[&words[..], &["--json"]].concat());
+    assert_eq!(again.code, Some(1), "{again:?}");
+    let again_report = parsed(&again.stdout);
+    assert_eq!(again_report["targets"][0]["disagreement"], target["disagreement"], "{again_report:#}");
+    assert_eq!(again_report["seed"], case["seed"]);
+
+    // Without the state, and without the setting alone, there is no difference.
+    let bare = run(&["verify", name(&path), "-r", name(&capture)]);
+    assert_eq!(bare.code, Some(0), "{bare:?}");
+    let mut state = parsed(&std::fs::read_to_string(at("case.state.json")).unwrap());
+    state.as_object_mut().unwrap().remove(".rodata");
+    std::fs::write(at("unset.json"), state.to_string()).unwrap();
+    let unset = run(&["verify", name(&path), "-r", name(&capture), "--state-in", name(&at("unset.json"))]);
+    assert_eq!(unset.code, Some(0), "{unset:?}");
+
+    // `run` takes the same state: the setting is the program's.
+    let state = at("case.state.json");
+    let ran = run(&["run", name(&path), "-r", name(&capture), "--state-in", name(&state)]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("instructions for one packet"), "{ran:?}");
+
+    // A section of another length is refused, and no input is overwritten.
+    std::fs::write(at("short.json"), r#"{".rodata": [{"key": ["0x00","0x00","0x00","0x00"], "value": ["0x01"]}]}"#)
+        .unwrap();
+    let short = run(&["verify", name(&path), "-r", name(&capture), "--state-in", name(&at("short.json"))]);
+    assert!(short.code == Some(2) && short.stderr.contains("value is 1 bytes, map `.rodata` expects 4"), "{short:?}");
+    let over = run(&["verify", name(&path), "-r", name(&capture), "--state-in", name(&state), "-w", name(&state)]);
+    assert!(over.code == Some(2) && over.stderr.contains("would overwrite the state"), "{over:?}");
+}
+
+/// A map of a user is state whatever its name.
+#[test]
+fn maps_of_objects_are_state_by_any_name() {
+    let Some((folder, path)) = program("maps_of_objects_are_state_by_any_name", LONG_WHEN_SET) else { return };
+    let (capture, before, after) =
+        (folder.path().join("in.pcap"), folder.path().join("before.json"), folder.path().join("after.json"));
+    let made = run(&["trace", "gen", "--profile", "uniform", "-c", "3", "-w", name(&capture)]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let entry = |n: u8| {
+        format!(
+            r#"{{"fl_on":[{{"key":["0x00","0x00","0x00","0x00"],"value":["0x{n:02x}","0x00","0x00","0x00","0x00","0x00","0x00","0x00"]}}]}}"#
+        )
+    };
+    std::fs::write(&before, entry(1)).unwrap();
+    let ran =
+        run(&["run", name(&path), "-r", name(&capture), "--state-in", name(&before), "--state-out", name(&after)]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(std::fs::read_to_string(&after).unwrap().trim(), entry(4));
+    // To go on with a state, it is written where it was read.
+    let ran = run(&["run", name(&path), "-r", name(&capture), "--state-in", name(&after), "--state-out", name(&after)]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(std::fs::read_to_string(&after).unwrap().trim(), entry(7));
+}
+
+#[test]
+fn what_the_verifier_refuses_is_a_finding_at_once() {
+    let source = "SEC(\"xdp\") int f(struct xdp_md *ctx) { return *(char *)(long)ctx->data; }";
+    let Some((folder, path)) = program("what_the_verifier_refuses_is_a_finding_at_once", source) else { return };
+    let capture = folder.path().join("in.pcap");
+    assert_eq!(run(&["trace", "gen", "--profile", "uniform", "-c", "3", "-w", name(&capture)]).code, Some(0));
+    for arguments in [
+        &["check", name(&path), "--target", "kernel"][..],
+        // Nobody waits for so many runs.
+        &["verify", name(&path), "--packets", "10000000"],
+        &["verify", name(&path), "-r", name(&capture)],
+    ] {
+        let ran = run(arguments);
+        assert_eq!(ran.code, Some(1), "{arguments:?}: {ran:?}");
+        assert!(format!("{}{}", ran.stdout, ran.stderr).contains("verifier refuses"), "{arguments:?}: {ran:?}");
+    }
+    let ran = run(&["verify", name(&path), "--json"]);
+    let report = parsed(&ran.stdout);
+    assert!(report["targets"][0]["refused"].as_str().unwrap().contains("verifier refuses"), "{report:#}");
+}
+
+#[test]
+fn the_number_of_runs_is_a_limit() {
+    if !common::clang("the_number_of_runs_is_a_limit") || !kernel("the_number_of_runs_is_a_limit") {
+        return;
+    }
+    for most in ["1", "10", "700"] {
+        let report =
+            parsed(&run(&["verify", "functions/ebpf/router/router.bpf.c", "--packets", most, "--json"]).stdout);
+        assert_eq!(report["tries"].as_u64(), most.parse().ok(), "{report:#}");
+    }
+}
+
+#[test]
+fn what_cannot_be_rewritten_is_named_with_its_line() {
+    let source = "SEC(\"xdp\") int f(struct xdp_md *ctx) {
+    return *(volatile unsigned short *)&ctx->ingress_ifindex; // HERE
+}";
+    let Some((_folder, path)) = program("what_cannot_be_rewritten_is_named_with_its_line", source) else { return };
+    let ran = run(&["check", name(&path), "--target", "kernel", "--json"]);
+    let report = parsed(&ran.stdout);
+    let reason = &report["programs"][0]["targets"][0]["reasons"][0];
+    assert!(reason["instruction"].is_u64(), "{report:#}");
+    assert!(reason["source"]["text"].as_str().unwrap().contains("HERE"), "{report:#}");
+    assert!(reason["reason"].as_str().unwrap().starts_with("it reads `ingress_ifindex` with 2 bytes"), "{report:#}");
+}
+
+#[test]
+fn headers_of_ones_own_are_no_package() {
+    let test = "headers_of_ones_own_are_no_package";
+    let Some((folder, path)) = program(test, "#include \"mine.h\"") else { return };
+    let ran = run(&["check", name(&path)]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("'mine.h' file not found"), "{ran:?}");
+    assert!(!ran.stderr.contains("libbpf-dev"), "{ran:?}");
+    std::fs::write(folder.path().join("it.bpf.c"), "#include <linux/no_such_header.h>\n").unwrap();
+    let ran = run(&["check", name(&path)]);
+    assert!(ran.code == Some(3) && ran.stderr.contains("apt-get install libbpf-dev"), "{ran:?}");
+}
+
+/// The first program of an object that the plugin is given is the one that is meant.
+#[test]
+fn a_first_program_that_is_refused_is_not_passed_over() {
+    let test = "a_first_program_that_is_refused_is_not_passed_over";
+    let bad =
+        "int table[4] __attribute__((section(\"mine\")));\nSEC(\"xdp/a\") int first(void *ctx) { return table[1]; }";
+    let good = "SEC(\"xdp/b\") int second(void *ctx) { return 2; }";
+    for (source, code, said) in [(format!("{bad}\n{good}"), 1, "first"), (format!("{good}\n{bad}"), 0, "2\n")] {
+        let Some((folder, path)) = program(test, &source) else { return };
+        let object = folder.path().join("it.o");
+        let Some(clang) = Clang::find(test) else { return };
+        let bytes = clang.compile_file(&path, &["-Wno-unused-parameter"]).unwrap_or_else(|said| panic!("{said}"));
+        std::fs::write(&object, bytes).unwrap();
+        let mut command = common::flowloom();
+        command.args(["bpf", "plugin", "--elf"]).stdin(std::fs::File::open(&object).unwrap());
+        let ran = common::Ran::from(command.output().unwrap());
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        assert!(format!("{}{}", ran.stdout, ran.stderr).contains(said), "{ran:?}");
+    }
+}
