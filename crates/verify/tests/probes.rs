@@ -130,7 +130,7 @@ fn format(rng: &mut Rng) -> (Vec<u8>, u8) {
     let (mut text, mut kinds, mut is_full) = (Vec::new(), 0, false);
     for value in 0..1 + rng.below(3) {
         if rng.chance(1, 3) {
-            text.extend_from_slice(*rng.pick(&[&b"ab "[..], b"%%", b"\t|", b"=x"]));
+            text.extend_from_slice(rng.pick(&[&b"ab "[..], b"%%", b"\t|", b"=x"]));
         }
         text.push(b'%');
         let flags = *rng.pick(&["", "", "", "0", "-", "+", " ", "-0", "+0"]);
@@ -158,7 +158,7 @@ fn format(rng: &mut Rng) -> (Vec<u8>, u8) {
             4 => b"%",
             5 => b"%l",
             6 => b".",
-            _ => *rng.pick(&[&b" "[..], b",", b"|", b"", b"%%"]),
+            _ => rng.pick(&[&b" "[..], b",", b"|", b"", b"%%"]),
         };
         text.extend_from_slice(after);
         // What follows would get the values of others, or what lies between them.
