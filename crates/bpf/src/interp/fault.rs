@@ -61,6 +61,8 @@ pub(super) enum Fault {
     Depth { limit: usize },
     #[error("more than {limit} instructions for one packet")]
     Budget { limit: u64 },
+    #[error("otherwise than the verifier foretold: {what}")]
+    Foretold { what: String },
     #[error("the program is unwound")]
     Unwound,
     #[error("found an instruction that cannot be run, expected one that the program's check let through")]

@@ -19,6 +19,31 @@ use super::fault::{Access, Fault};
 use super::maps::{LOCK_BYTES, Map};
 use super::rings::Rings;
 use crate::op::Size;
+use crate::verifier::{self, MapId};
+
+/// What lies at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Located {
+    Exactly(verifier::Memory),
+    /// A key of some map.
+    Key,
+    /// A value of this map, which may have come out of a map of maps.
+    Value(u32),
+}
+
+impl Located {
+    /// Whether the verifier may call it so.
+    pub(super) fn is(self, memory: verifier::Memory) -> bool {
+        match (self, memory) {
+            (Located::Exactly(own), other) => own == other,
+            (Located::Key, verifier::Memory::Key(_)) | (Located::Value(_), verifier::Memory::Value(MapId::In(_))) => {
+                true
+            }
+            (Located::Value(own), verifier::Memory::Value(MapId::Of(other))) => own == other,
+            _ => false,
+        }
+    }
+}
 
 /// Bytes of stack that each frame has.
 pub(super) const STACK_BYTES: usize = 512;
@@ -503,6 +528,36 @@ impl Memory {
     pub(super) fn is_some_object(&self, address: u64) -> bool {
         let tag = address >> TAG_SHIFT;
         (CONTEXT..=KEY).contains(&tag) || (VALUES..VALUES + self.maps.len() as u64).contains(&tag)
+    }
+
+    /// What lies at an address, as the verifier names it, and the offset there.
+    pub(super) fn located(&self, address: u64) -> Option<(Located, i64)> {
+        let place = address & PLACE;
+        let in_frame = i64::from(address as u16) - FRAME_BASE as i64;
+        Some(match address >> TAG_SHIFT {
+            CONTEXT => (Located::Exactly(verifier::Memory::Context), address.wrapping_sub(CONTEXT_BASE) as i64),
+            STACK => {
+                let up = self.frame as i64 - ((place >> 16) as i64 - 1);
+                let stack = verifier::Memory::Stack { up: u8::try_from(up).ok()? };
+                (Located::Exactly(stack), in_frame - STACK_BYTES as i64)
+            }
+            PACKET => {
+                let place = address.wrapping_sub(PACKET_BASE) as i64;
+                match place - self.data as i64 {
+                    at @ 0.. => (Located::Exactly(verifier::Memory::Packet), at),
+                    _ => (Located::Exactly(verifier::Memory::Metadata), place - self.meta as i64),
+                }
+            }
+            KEY => (Located::Key, i64::from(address as u32) - FRAME_BASE as i64),
+            RECORD => (Located::Exactly(verifier::Memory::Record), i64::from(address as u32) - FRAME_BASE as i64),
+            tag if tag >= VALUES => {
+                let map = (tag - VALUES) as usize;
+                let bits = stride_bits(self.maps.get(map)?.def().value_bytes);
+                let at = (address & ((1 << bits) - 1)) as i64 - (1 << (bits - 2));
+                (Located::Value(map as u32), at)
+            }
+            _ => return None,
+        })
     }
 
     /// The map, cell and offset of the lock at an address.

@@ -14,6 +14,7 @@ pub(crate) mod alu;
 mod calls;
 mod check;
 mod fault;
+mod foretold;
 mod inline;
 mod maps;
 mod memory;
@@ -30,11 +31,12 @@ use flowloom_engine::{
 
 use crate::fib;
 use crate::op::Op;
-use crate::program::{LineInfo, Program, Sibling};
+use crate::program::{BPF_F_RDONLY_PROG, LineInfo, MapDef, Program, Sibling};
 use crate::program_kind::ProgramKind;
 use calls::{Redirect, Run};
 pub use check::{Finding, Flaw, ProgramError};
 use fault::Fault;
+use foretold::Foretold;
 use maps::{Known, Map};
 use memory::{CONTEXT_ADDRESS, Memory};
 pub use plugin::{Plugin, PluginError};
@@ -103,7 +105,11 @@ impl Interpreter {
     /// Everything that is wrong with the program, with section, instruction, source line, found and expected; and with
     /// programs that its maps hold from the start.
     pub fn new(program: Arc<Program>) -> Result<Interpreter, ProgramError> {
-        Interpreter::with_helpers(program, Helpers::of_packets())
+        let siblings: Vec<Program> = program.siblings.iter().map(|sibling| as_program(&program, sibling)).collect();
+        let foretold = Foretold::of(std::iter::once(&*program).chain(&siblings));
+        let mut interpreter = Interpreter::with_helpers(program, Helpers::of_packets())?;
+        interpreter.image.foretold = foretold;
+        Ok(interpreter)
     }
 
     /// The same with other helpers.
@@ -125,7 +131,7 @@ impl Interpreter {
         memory.has_egress = program.kind == ProgramKind::XdpDevmap;
         Ok(Interpreter {
             program,
-            image: Image { programs, inlined, value_bytes, helpers },
+            image: Image { programs, inlined, value_bytes, helpers, foretold: None },
             memory,
             routes: None,
             scratch: (Vec::new(), Vec::new()),
@@ -373,6 +379,11 @@ impl Datapath for Interpreter {
             .collect();
         // How far rings have got and what lies in them is no state: it stays, in the kernel too.
         self.memory.maps = replaced?;
+        // What was foretold took read-only data for what the program says.
+        let constant = |def: &MapDef| def.flags & BPF_F_RDONLY_PROG != 0 && state.maps.contains_key(&def.name);
+        if self.program.maps.iter().any(constant) {
+            self.image.foretold = None;
+        }
         Ok(())
     }
 }

@@ -12,6 +12,7 @@ use super::alu;
 use super::calls::{self, Helper, Run};
 use super::check::Code;
 use super::fault::Fault;
+use super::foretold::Foretold;
 use super::memory::{
     CONTEXT_ADDRESS, MAX_FRAMES, frame_pointer, function_address, function_at, map_address, value_address,
 };
@@ -31,6 +32,8 @@ pub(super) struct Image {
     pub(super) value_bytes: Vec<u32>,
     /// What helpers do, by their number.
     pub(super) helpers: Helpers,
+    /// What is foretold of the programs, where runs are compared with that.
+    pub(super) foretold: Option<Foretold>,
 }
 
 /// Helpers by number.
@@ -194,8 +197,18 @@ pub(super) fn run(
         }
         executed += 1;
         visit(at);
+        let foretold = image.foretold.as_ref();
+        let otherwise = foretold.and_then(|f| f.before(at, *op, run.memory, |register| regs.get(register).ok()));
+        if let Some(what) = otherwise {
+            break Err(Fault::Foretold { what });
+        }
         match step(image, run, &mut regs, &mut callers, at, *op, &mut counters.calls) {
-            Ok(Next::At(next)) => at = next,
+            Ok(Next::At(next)) => {
+                if let Some(what) = foretold.and_then(|foretold| foretold.after(at, *op, next.slot)) {
+                    break Err(Fault::Foretold { what });
+                }
+                at = next;
+            }
             Ok(Next::End(r0)) => break end(run, r0),
             Err(fault) => break Err(fault),
         }
