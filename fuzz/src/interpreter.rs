@@ -15,7 +15,7 @@ use flowloom_engine::{Choices, Datapath, PORT_COUNT, Packet, Port, Ports};
 const BUDGET: u64 = 20_000;
 
 /// A map of every kind; the program itself is in the one of programs.
-fn maps() -> Vec<MapDef> {
+pub(crate) fn maps() -> Vec<MapDef> {
     let map = |name: &str, kind, key_bytes, value_bytes, max_entries| {
         let name = name.to_owned();
         MapDef { name, kind, key_bytes, value_bytes, max_entries, ..MapDef::default() }
@@ -45,20 +45,30 @@ fn maps() -> Vec<MapDef> {
     ]
 }
 
+/// The packet and the instructions that an input is.
+pub(crate) fn parts(bytes: &[u8]) -> Option<(&[u8], Vec<Insn>)> {
+    let (&len, rest) = bytes.split_first()?;
+    let (packet, code) = rest.split_at(rest.len().min(len.into()));
+    Some((packet, code.as_chunks::<8>().0.iter().map(|slot| Insn::from_bytes(*slot)).collect()))
+}
+
+/// A program that may call itself.
+pub(crate) fn program(insns: Vec<Insn>, maps: Vec<MapDef>) -> Program {
+    let (name, section, license) = ("fuzzed".to_owned(), "xdp".to_owned(), "GPL".to_owned());
+    let siblings = Arc::new([Sibling { insns: insns.clone(), ..Sibling::default() }]);
+    Program { name, section, insns, maps, license, siblings, ..Program::default() }
+}
+
 /// Checks the instructions and runs them on the packet, twice, and on its bytes as memory. Whatever they are, they end in a
 /// verdict or stop; what they left in maps can be taken out and put back. Whether they were a program.
 pub fn interpreter(bytes: &[u8]) -> bool {
-    let Some((&len, rest)) = bytes.split_first() else { return false };
-    let (packet, code) = rest.split_at(rest.len().min(len.into()));
-    let insns: Vec<Insn> = code.as_chunks::<8>().0.iter().map(|slot| Insn::from_bytes(*slot)).collect();
+    let Some((packet, insns)) = parts(bytes) else { return false };
     let maps = maps();
     if let Ok(text) = disasm::disassemble(&insns, &maps) {
         let again = asm::assemble(&text, &maps).expect("what is disassembled is assembled");
         assert_eq!(again, insns, "{text}");
     }
-    let (name, section, license) = ("fuzzed".to_owned(), "xdp".to_owned(), "GPL".to_owned());
-    let siblings = Arc::new([Sibling { insns: insns.clone(), ..Sibling::default() }]);
-    let program = Program { name, section, insns, maps, license, siblings, ..Program::default() };
+    let program = program(insns, maps);
     let interp = Interpreter::new(Arc::new(program.clone()));
     let is_program = interp.is_ok();
     if let Ok(interp) = interp {

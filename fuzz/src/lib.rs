@@ -3,6 +3,8 @@
 
 mod interpreter;
 mod loader;
+mod verifier;
 
 pub use interpreter::interpreter;
 pub use loader::loader;
+pub use verifier::verifier;

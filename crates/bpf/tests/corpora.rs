@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 mod interpreter;
 #[path = "../../../fuzz/src/loader.rs"]
 mod loader;
+#[path = "../../../fuzz/src/verifier.rs"]
+mod verifier;
 
 fn corpus_of(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
@@ -29,8 +31,11 @@ fn replay(corpus: &str, target: fn(&[u8]) -> bool) -> (usize, usize) {
 fn corpora_go_through_and_are_small() {
     let loader = replay("loader", loader::loader);
     let interpreter = replay("interpreter", interpreter::interpreter);
+    let verifier = replay("verifier", verifier::verifier);
     let adapted = std::fs::read(corpus_of("loader").join("seed-core14")).unwrap();
     assert!(loader::is_adapted(&adapted), "the seed asks for types, and the fuzzer's kernel has none of them");
     assert!(loader.0 > 20 && interpreter.0 > 100, "{loader:?} {interpreter:?} are no corpora");
-    assert!(loader.1 + interpreter.1 < 200_000, "{loader:?} {interpreter:?}, expected less than 200 kB");
+    assert!(verifier.0 > 20, "{verifier:?} is no corpus");
+    let bytes = loader.1 + interpreter.1 + verifier.1;
+    assert!(bytes < 300_000, "{loader:?} {interpreter:?} {verifier:?}, expected less than 300 kB");
 }

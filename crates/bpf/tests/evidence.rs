@@ -36,3 +36,11 @@ fn evidence_fuzz_loader() {
 fn evidence_fuzz_interpreter() {
     fuzz("evidence_fuzz_interpreter", "interpreter");
 }
+
+/// The verifier, fuzzed for 20 minutes from the committed corpus: no panic, none that takes longer than ten seconds; what it
+/// takes runs on the interpreter without a fault, and does nothing but what was foretold.
+#[test]
+#[ignore = "20 minutes"]
+fn evidence_fuzz_verifier() {
+    fuzz("evidence_fuzz_verifier", "verifier");
+}

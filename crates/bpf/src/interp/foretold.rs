@@ -17,19 +17,15 @@ pub(super) struct Foretold {
     proofs: Vec<Option<Proof>>,
 }
 
-/// Whether runs are to be compared.
-fn is_wanted() -> bool {
+/// Whether all runs are to be compared.
+pub(super) fn is_wanted() -> bool {
     static WANTED: OnceLock<bool> = OnceLock::new();
     *WANTED.get_or_init(|| std::env::var_os("FLOWLOOM_FORETOLD").is_some())
 }
 
 impl Foretold {
-    /// What the verifier says of these, where anybody wants to know.
-    pub(super) fn of<'p>(programs: impl Iterator<Item = &'p Program>) -> Option<Foretold> {
-        is_wanted().then(|| Foretold::with(programs))
-    }
-
-    fn with<'p>(programs: impl Iterator<Item = &'p Program>) -> Foretold {
+    /// What the verifier says of these.
+    pub(super) fn of<'p>(programs: impl Iterator<Item = &'p Program>) -> Foretold {
         let verified = programs.map(|program| verifier::verify(program, &verifier::Options::default()).ok());
         Foretold { proofs: verified.collect() }
     }
@@ -88,7 +84,7 @@ mod tests {
 
     /// What is said of one program's instruction, from what is foretold of another.
     fn said(foretold: &str, at: usize, op: Op, address: u64) -> Option<String> {
-        let foretold = Foretold::with([program(foretold)].iter());
+        let foretold = Foretold::of([program(foretold)].iter());
         let mut memory = Memory::new(Vec::<Map>::new(), 1);
         memory.start(&[0; 60], 0);
         foretold.before(At { program: 0, slot: at }, op, &memory, |_| Some(address))
@@ -103,7 +99,7 @@ mod tests {
         assert_eq!(said(text, 1, load, top), None);
         assert!(said(text, 1, load, top - 8).is_some_and(|what| what.contains("foretold was")));
         assert!(said(text, 4, Op::Exit, 0).is_some_and(|what| what.contains("no path")));
-        let foretold = Foretold::with([program(text)].iter());
+        let foretold = Foretold::of([program(text)].iter());
         let branch = code[2].unwrap_or(Op::Exit);
         let at = At { program: 0, slot: 2 };
         assert_eq!(foretold.after(at, branch, 3), None);

@@ -105,11 +105,17 @@ impl Interpreter {
     /// Everything that is wrong with the program, with section, instruction, source line, found and expected; and with
     /// programs that its maps hold from the start.
     pub fn new(program: Arc<Program>) -> Result<Interpreter, ProgramError> {
-        let siblings: Vec<Program> = program.siblings.iter().map(|sibling| as_program(&program, sibling)).collect();
-        let foretold = Foretold::of(std::iter::once(&*program).chain(&siblings));
-        let mut interpreter = Interpreter::with_helpers(program, Helpers::of_packets())?;
-        interpreter.image.foretold = foretold;
-        Ok(interpreter)
+        let interpreter = Interpreter::with_helpers(program, Helpers::of_packets())?;
+        Ok(if foretold::is_wanted() { interpreter.compared_with_proofs() } else { interpreter })
+    }
+
+    /// Verifies the program, and those that tail calls lead to: a run that does otherwise than was foretold is a fault. What is
+    /// not verified is not compared.
+    #[must_use]
+    pub fn compared_with_proofs(mut self) -> Interpreter {
+        let siblings: Vec<Program> = self.program.siblings.iter().map(|s| as_program(&self.program, s)).collect();
+        self.image.foretold = Some(Foretold::of(std::iter::once(&*self.program).chain(&siblings)));
+        self
     }
 
     /// The same with other helpers.
