@@ -127,10 +127,12 @@ const ROUNDS: [u64; 10] = [0, 1, 5, 300, 8 << 20, (8 << 20) + 1, 1 << 32, (1 << 
 fn format(rng: &mut Rng) -> (Vec<u8>, u8) {
     const NUMBERS: [&str; 14] = ["d", "i", "u", "x", "X", "ld", "lli", "lu", "llx", "lX", "c", "px", "p", "pK"];
     const TEXTS: [&str; 8] = ["s", "s", "pks", "pus", "pI4", "pi4", "pI6", "pi6"];
+    const BEFORE: [&[u8]; 4] = [b"ab ", b"%%", b"\t|", b"=x"];
+    const AFTER: [&[u8]; 5] = [b" ", b",", b"|", b"", b"%%"];
     let (mut text, mut kinds, mut is_full) = (Vec::new(), 0, false);
     for value in 0..1 + rng.below(3) {
         if rng.chance(1, 3) {
-            text.extend_from_slice(rng.pick(&[&b"ab "[..], b"%%", b"\t|", b"=x"]));
+            text.extend_from_slice(BEFORE[rng.below(BEFORE.len())]);
         }
         text.push(b'%');
         let flags = *rng.pick(&["", "", "", "0", "-", "+", " ", "-0", "+0"]);
@@ -158,7 +160,7 @@ fn format(rng: &mut Rng) -> (Vec<u8>, u8) {
             4 => b"%",
             5 => b"%l",
             6 => b".",
-            _ => rng.pick(&[&b" "[..], b",", b"|", b"", b"%%"]),
+            _ => AFTER[rng.below(AFTER.len())],
         };
         text.extend_from_slice(after);
         // What follows would get the values of others, or what lies between them.
