@@ -3,9 +3,11 @@
 mod object;
 mod paper;
 mod stats;
+mod verified;
 
 use std::sync::Arc;
 
+use flowloom_bpf::verifier::Proof;
 use flowloom_bpf::{Interpreter, Program, disasm};
 use flowloom_efsm::Place;
 use flowloom_exec::{ExecError, KernelEngine};
@@ -17,6 +19,7 @@ use crate::engines::kernel_lacks;
 use crate::failure::{Failure, with_causes};
 use crate::load::{self, Loaded};
 use crate::output::{counted, print, print_json, table, warn};
+use verified::Verified;
 
 /// Whether a function runs on a target.
 struct Fitness {
@@ -41,10 +44,13 @@ pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
         other => Ok(other?),
     };
     let targets = fitness(&loaded, &program, &args.target);
+    let verified = program.as_ref().ok().map(|program| Verified::of(program));
     let is_fit = targets.iter().all(|t| t.runs != Some(false));
     let untried = targets.iter().find(|t| t.runs.is_none() && !args.target.is_empty());
     if args.json {
-        print_json(&as_json(&loaded, program.as_deref().ok(), &targets))?;
+        let mut report = as_json(&loaded, program.as_deref().ok(), &targets);
+        report["verified"] = verified.as_ref().map_or(Value::Null, Verified::json);
+        print_json(&report)?;
     } else {
         if let Loaded::Efsm { warnings, .. } = &loaded {
             warn(warnings);
@@ -67,13 +73,14 @@ pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
         };
         text.push_str(&format!("{}: {size}\n", loaded.name()));
         text.push_str(&table(&["target", "runs", "why"], &rows, &[]));
+        text.push_str(&verified.as_ref().map_or_else(String::new, |verified| verified.text("")));
         if let (true, Some(function)) = (args.stats, loaded.function()) {
             text.push('\n');
             text.push_str(&stats::text(function));
         }
         if let (true, Ok(program)) = (args.verbose, &program) {
             text.push('\n');
-            text.push_str(&listing(program)?);
+            text.push_str(&listing(program, verified.as_ref().and_then(Verified::proof))?);
         }
         print(&text)?;
     }
@@ -129,8 +136,11 @@ fn with_place(loaded: &Loaded, error: &ExecError) -> String {
     }
 }
 
-/// The instructions under the source lines that made them.
-fn listing(program: &Program) -> Result<String, Failure> {
+/// Where notes about instructions begin.
+const NOTES_COLUMN: usize = 48;
+
+/// The instructions under the source lines that made them, with what the verifier found out of each.
+fn listing(program: &Program, proof: Option<&Proof>) -> Result<String, Failure> {
     let code = disasm::disassemble(&program.insns, &program.maps).map_err(|e| Failure::input(&e))?;
     let mut text = String::new();
     let mut at = 0;
@@ -138,7 +148,11 @@ fn listing(program: &Program) -> Result<String, Failure> {
         if let Some(source) = program.lines.iter().find(|l| l.insn == at) {
             text.push_str(&format!("; {}:{}: {}\n", source.file, source.line, source.text));
         }
-        text.push_str(&format!("{at:6}: {line}\n"));
+        let line = format!("{at:6}: {line}");
+        match proof.map(|proof| proof.notes(program, at)).filter(|notes| !notes.is_empty()) {
+            Some(notes) => text.push_str(&format!("{line:NOTES_COLUMN$} ; {}\n", notes.join("; "))),
+            None => text.push_str(&format!("{line}\n")),
+        }
         at += program.insns.get(at).map_or(1, |insn| insn.slots());
     }
     Ok(text)

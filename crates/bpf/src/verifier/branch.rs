@@ -1,6 +1,7 @@
 //! Branches: which ways they go, and what is known behind each.
 
 use super::number::{Range, compare};
+use super::proof::Ways;
 use super::refusal::Unsafe;
 use super::state::State;
 use super::step::{MAX_PACKET_BYTES, Second};
@@ -26,42 +27,44 @@ impl Walk<'_> {
         let first = self.read(path, dst)?;
         let second = self.second(path, src)?;
         let decided = self.decided(width, cond, dst, &first, &second);
-        let ways = &mut self.proof.insns[at].ways;
-        ways.jumps |= decided != Some(false);
-        ways.falls |= decided != Some(true);
-        match decided {
-            Some(holds) => {
-                self.turn(path, at, holds);
-                let mut state = path.state.clone();
-                // What holds is known anyway, but for the numbers that it was known from.
-                self.learn(&mut state, width, cond, holds, dst, &first, &second);
-                path.state = state;
-                Ok(Next::At(if holds { target } else { at + 1 }))
-            }
-            None => {
-                let mut taken = path.state.clone();
-                let jumps = self.learn(&mut taken, width, cond, true, dst, &first, &second);
-                let falls = self.learn(&mut path.state, width, cond, false, dst, &first, &second);
-                if jumps && falls {
-                    taken.at = target;
-                    self.fork(path, taken, at, true)?;
-                    self.turn(path, at, false);
-                    return Ok(Next::At(at + 1));
-                }
-                // One way cannot be: that was found out from these numbers.
-                for value in [first, second.value] {
-                    if let Value::Number(number) = value {
-                        self.origins.mark(number.origin);
-                    }
-                }
-                self.turn(path, at, jumps);
-                if jumps {
-                    path.state = taken;
-                    return Ok(Next::At(target));
-                }
-                Ok(if falls { Next::At(at + 1) } else { Next::End })
+        if let Some(holds) = decided {
+            // What holds is known anyway, but for the numbers that it was known from.
+            self.learn(&mut path.state, width, cond, holds, dst, &first, &second);
+            return Ok(self.one_way(path, holds, target));
+        }
+        let mut taken = path.state.clone();
+        let jumps = self.learn(&mut taken, width, cond, true, dst, &first, &second);
+        let falls = self.learn(&mut path.state, width, cond, false, dst, &first, &second);
+        if jumps && falls {
+            self.proof.insns[at].ways = Ways { jumps: true, falls: true };
+            taken.at = target;
+            self.fork(path, taken, at, true)?;
+            self.turn(path, at, false);
+            return Ok(Next::At(at + 1));
+        }
+        // One way cannot be: that was found out from these numbers.
+        for value in [first, second.value] {
+            if let Value::Number(number) = value {
+                self.origins.mark(number.origin);
             }
         }
+        if !jumps && !falls {
+            return Ok(Next::End);
+        }
+        if jumps {
+            path.state = taken;
+        }
+        Ok(self.one_way(path, jumps, target))
+    }
+
+    /// The branch goes this way alone, on this path.
+    fn one_way(&mut self, path: &mut Path, jumps: bool, target: usize) -> Next {
+        let at = path.state.at;
+        let ways = &mut self.proof.insns[at].ways;
+        ways.jumps |= jumps;
+        ways.falls |= !jumps;
+        self.turn(path, at, jumps);
+        Next::At(if jumps { target } else { at + 1 })
     }
 
     /// Whether the branch always goes one way here.

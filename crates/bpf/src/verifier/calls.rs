@@ -12,7 +12,7 @@ use super::walk::{Next, Path, Walk};
 use crate::helpers;
 use crate::insn::helper;
 use crate::op::Reg;
-use crate::program::MapDef;
+use crate::program::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, MapDef};
 
 /// The longest that a helper is given [Linux BPF_MAX_VAR_SIZ].
 const MAX_LENGTH: u64 = 1 << 29;
@@ -63,6 +63,7 @@ impl Walk<'_> {
         }
         if let Some(map) = site.map {
             self.proof.insns[at].maps.insert(map);
+            self.sealed(number, info.name, map)?;
         }
         match number {
             helper::LOOP | helper::FOR_EACH_MAP_ELEM => {
@@ -90,6 +91,18 @@ impl Walk<'_> {
         self.spoil(path);
         path.set(Reg::R0, given);
         Ok(Next::At(at + 1))
+    }
+
+    /// Maps that programs may only read, or only write.
+    fn sealed(&self, number: i32, helper: &'static str, map: MapId) -> Result<(), Unsafe> {
+        let flags = text::def(self.program, map).map_or(0, |def| def.flags);
+        let changes = matches!(number, helper::MAP_UPDATE_ELEM | helper::MAP_DELETE_ELEM | helper::FL_EVICT);
+        let expected = match (changes, flags & BPF_F_RDONLY_PROG != 0, flags & BPF_F_WRONLY_PROG != 0) {
+            (true, true, _) => "read",
+            (false, _, true) => "write",
+            _ => return Ok(()),
+        };
+        Err(Unsafe::Sealed { helper, map: text::map_name(self.program, map), expected })
     }
 
     fn argument(
@@ -259,7 +272,7 @@ impl Walk<'_> {
     fn is_text(&self, address: &Address) -> bool {
         let Region::Value(MapId::Of(map)) = address.to else { return false };
         let Some(def) = self.program.maps.get(map as usize) else { return false };
-        let is_constant = def.flags & crate::program::BPF_F_RDONLY_PROG != 0;
+        let is_constant = def.flags & BPF_F_RDONLY_PROG != 0;
         let (Some(initial), Some(offset), true) = (&def.initial, address.offset(), is_constant) else { return false };
         let rest = usize::try_from(offset).ok().and_then(|offset| initial.get(offset..));
         rest.is_some_and(|rest| rest.contains(&0))

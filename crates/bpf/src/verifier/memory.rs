@@ -8,6 +8,7 @@ use super::stack::{self, Byte, Loaded, SLOT_BYTES};
 use super::text;
 use super::value::{Address, MapId, Number, Region, Value};
 use super::walk::{Path, Walk};
+use crate::map_kind::MapKind;
 use crate::op::{AtomicOp, Reg, Size, Width};
 use crate::program::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG};
 use crate::program_kind::ProgramKind;
@@ -108,7 +109,8 @@ impl Walk<'_> {
         if first < 0 || end > def.value_bytes.into() {
             return Err(self.outside(access, format!("one of its {} bytes", def.value_bytes)));
         }
-        if access.touch.writes && def.flags & BPF_F_RDONLY_PROG != 0 {
+        let is_of_devices = matches!(def.kind, MapKind::Devmap | MapKind::DevmapHash);
+        if access.touch.writes && (is_of_devices || def.flags & BPF_F_RDONLY_PROG != 0) {
             return Err(self.outside(access, "a read: programs may not write that map".to_owned()));
         }
         if access.touch.reads && def.flags & BPF_F_WRONLY_PROG != 0 {
@@ -260,6 +262,11 @@ impl Walk<'_> {
             }
             return Ok(());
         };
+        if let Value::Address(Address { to: Region::Stack { frame: own }, .. }) = value
+            && own > frame
+        {
+            return Err(Unsafe::ReturnsStack);
+        }
         let frame = usize::from(frame);
         if first != last {
             if matches!(value, Value::Address(_)) {

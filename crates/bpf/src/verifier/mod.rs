@@ -16,6 +16,7 @@
 //! The way of walking is that of the kernel's verifier [Linux Documentation/bpf/verifier.rst]; what is remembered of numbers
 //! that did not matter, and how, is our own (`origin`).
 
+mod annotate;
 mod branch;
 mod calls;
 mod marks;

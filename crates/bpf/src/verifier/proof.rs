@@ -52,6 +52,8 @@ pub struct Bytes {
 /// What is known of an instruction.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Known {
+    /// Whether an instruction begins there: not in the second slot of a 64-bit load.
+    pub begins: bool,
     /// Whether any path leads there.
     pub reached: bool,
     /// The memory that it touches, by itself or through a helper.
@@ -95,9 +97,9 @@ impl Proof {
         packet.map(|bytes| bytes.end.max(0) as u64).max().unwrap_or(0)
     }
 
-    /// Slots that no path leads to.
+    /// Instructions that no path leads to, by their first slot.
     pub fn dead(&self) -> impl Iterator<Item = usize> + '_ {
-        self.insns.iter().enumerate().filter(|(_, known)| !known.reached).map(|(at, _)| at)
+        self.insns.iter().enumerate().filter(|(_, known)| known.begins && !known.reached).map(|(at, _)| at)
     }
 
     pub(super) fn touch(&mut self, at: usize, memory: Memory, (first, end): (i64, i64), align: u32, touch: Touch) {

@@ -22,6 +22,8 @@ pub enum Unsafe {
     NotGivenBack { what: &'static str, taken: usize },
     #[error("`{what}` while the lock of instruction {taken} is held, expected `spin_unlock` before")]
     Locked { what: String, taken: usize },
+    #[error("`{helper}` on {map}, which programs may {expected} only")]
+    Sealed { helper: &'static str, map: String, expected: &'static str },
     #[error("a lock is {found}, expected {expected}")]
     Lock { found: &'static str, expected: &'static str },
     #[error("the path comes here again with everything as it was: it goes round for ever")]
@@ -32,7 +34,7 @@ pub enum Unsafe {
     TooLong { limit: u64 },
     #[error("{found} paths wait to be looked at, expected at most {limit}")]
     TooManyPaths { found: usize, limit: usize },
-    #[error("a function returns the address of its own stack")]
+    #[error("a function gives its caller the address of its own stack, which is gone when it returns")]
     ReturnsStack,
     #[error("a callback returns {found}, expected 0 or 1")]
     Callback { found: String },
@@ -57,6 +59,7 @@ impl Unsafe {
             Unsafe::Kind { .. }
             | Unsafe::Locked { .. }
             | Unsafe::Lock { .. }
+            | Unsafe::Sealed { .. }
             | Unsafe::Depth { .. }
             | Unsafe::ReturnsStack
             | Unsafe::Callback { .. } => return None,

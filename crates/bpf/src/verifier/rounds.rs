@@ -72,6 +72,10 @@ impl Walk<'_> {
         if let Value::Number(number) = returned {
             self.origins.mark(number.origin);
         }
+        let before = path.state.frame().callback.unwrap_or(0);
+        if let Some(held) = path.state.held.get(before) {
+            return Err(Unsafe::NotGivenBack { what: "a record", taken: held.insn });
+        }
         let call = path.state.frame().call;
         // The registers of the call's arguments are as they were: nobody but the helper has seen them since.
         path.state.frames.pop();

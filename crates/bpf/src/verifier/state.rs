@@ -15,8 +15,8 @@ pub(super) struct Frame {
     pub(super) stack: Stack,
     /// The call that it came by, in its caller; 0 for the program itself.
     pub(super) call: usize,
-    /// It is called again and again by a helper.
-    pub(super) is_callback: bool,
+    /// For what a helper calls again and again: how much was held when it began.
+    pub(super) callback: Option<usize>,
 }
 
 /// Something that has to be given back before the program ends.
@@ -51,7 +51,7 @@ impl Frame {
     pub(super) fn new(frame: usize, call: usize) -> Frame {
         let mut registers = [Value::Unwritten; REGISTERS];
         registers[10] = Value::Address(Address::new(Region::Stack { frame: frame as u8 }));
-        Frame { registers, stack: Stack::default(), call, is_callback: false }
+        Frame { registers, stack: Stack::default(), call, callback: None }
     }
 }
 

@@ -331,7 +331,7 @@ impl Walk<'_> {
             return Err(Unsafe::Depth { limit: super::state::MAX_FRAMES });
         }
         let mut frame = Frame::new(depth, call);
-        frame.is_callback = is_callback;
+        frame.callback = is_callback.then_some(path.state.held.len());
         frame.registers[1..=arguments.len()].copy_from_slice(arguments);
         path.state.frames.push(frame);
         path.entered();
@@ -341,7 +341,7 @@ impl Walk<'_> {
     fn exit(&mut self, path: &mut Path) -> Result<Next, Unsafe> {
         let at = path.state.at;
         let depth = path.depth();
-        if depth > 0 && !path.state.frame().is_callback {
+        if depth > 0 && path.state.frame().callback.is_none() {
             return self.exit_function(path);
         }
         let returned = self.read(path, Reg::R0)?;

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use super::marks::{Marks, Place};
 use super::number::Range;
 use super::origin::{Origin, Origins};
-use super::proof::Proof;
+use super::proof::{Known, Proof};
 use super::refusal::{Refusal, Turn, Unsafe};
 use super::stack;
 use super::state::State;
@@ -102,9 +102,8 @@ pub(super) struct Walk<'p> {
 
 impl<'p> Walk<'p> {
     pub(super) fn new(program: &'p Program, code: &'p [Option<Op>], limit: u64) -> Walk<'p> {
-        let slots = code.len();
-        let mut proof = Proof::default();
-        proof.insns.resize(slots, super::proof::Known::default());
+        let known = |op: &Option<Op>| Known { begins: op.is_some(), ..Known::default() };
+        let proof = Proof { insns: code.iter().map(known).collect(), ..Proof::default() };
         Walk {
             program,
             code,

@@ -34,7 +34,7 @@ impl Comparison<'_> {
             return false;
         }
         let calls = old.frames.iter().zip(&new.frames);
-        if calls.clone().any(|(old, new)| (old.call, old.is_callback) != (new.call, new.is_callback)) {
+        if calls.clone().any(|(old, new)| (old.call, old.callback) != (new.call, new.callback)) {
             return false;
         }
         let mut comparison = Comparison { origins, mode, ids: Vec::new() };

@@ -10,6 +10,7 @@ use flowloom_exec::rewrite::RewriteError;
 use flowloom_exec::{ExecError, KernelEngine};
 use serde_json::{Value, json};
 
+use super::verified::Verified;
 use crate::args::{CheckArgs, EngineName};
 use crate::failure::{Failure, with_causes};
 use crate::load;
@@ -37,6 +38,7 @@ struct Described<'o> {
     kfuncs: BTreeMap<&'o str, usize>,
     functions: usize,
     targets: Vec<Judgement>,
+    verified: Verified,
 }
 
 /// Judges the object's programs, or the one that is asked for.
@@ -118,7 +120,7 @@ fn describe<'o>(program: &'o Program, wanted: &[EngineName]) -> Described<'o> {
     let asked = engines.into_iter().filter(|engine| wanted.is_empty() || wanted.contains(engine));
     let shared = Arc::new(program.clone());
     let targets = asked.map(|engine| judge(&shared, engine)).collect();
-    Described { program, helpers, kfuncs, functions: starts.len(), targets }
+    Described { program, helpers, kfuncs, functions: starts.len(), targets, verified: Verified::of(program) }
 }
 
 fn judge(program: &Arc<Program>, engine: EngineName) -> Judgement {
@@ -219,7 +221,7 @@ fn as_text(
     for described in described {
         program_text(described, &mut text);
         if args.verbose {
-            text.push_str(&super::listing(described.program)?);
+            text.push_str(&super::listing(described.program, described.verified.proof())?);
         }
     }
     for refused in refused {
@@ -256,6 +258,9 @@ fn program_text(described: &Described<'_>, text: &mut String) {
     if !described.kfuncs.is_empty() {
         let counts = described.kfuncs.iter().map(|(name, count)| ((*name).to_owned(), *count));
         text.push_str(&format!("  functions of the kernel: {}\n", with_counts(counts)));
+    }
+    if program.kind.is_xdp() {
+        text.push_str(&described.verified.text("  "));
     }
     for (number, target) in described.targets.iter().enumerate() {
         let runs = match target.runs {
@@ -358,6 +363,7 @@ fn program_json(described: &Described<'_>) -> Value {
         "helpers": calls,
         "kfuncs": kfuncs,
         "targets": targets,
+        "verified": if program.kind.is_xdp() { described.verified.json() } else { Value::Null },
     })
 }
 

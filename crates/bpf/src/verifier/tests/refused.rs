@@ -116,7 +116,11 @@ fn loops_without_end() {
 fn calls_too_deep_and_bad_answers() {
     check(&[
         ("call f\nexit\nf: call f\nexit", 2, "functions are nested more than 8 deep"),
-        ("call f\nr0 = *(u8 *)(r0 + 0)\nexit\nf: r0 = r10\nexit", 4, "a function returns the address of its own stack"),
+        (
+            "call f\nr0 = *(u8 *)(r0 + 0)\nexit\nf: r0 = r10\nexit",
+            4,
+            "a function gives its caller the address of its own stack",
+        ),
         (
             "r1 = 4\nr2 = subprog[f] ll\nr3 = 0\nr4 = 0\ncall loop\nr0 = 0\nexit\nf: r0 = 2\nexit",
             9,
