@@ -170,17 +170,28 @@ fn two_cpus_on_one_context_lose_no_update() {
     if !is_possible("two_cpus_on_one_context_lose_no_update") {
         return;
     }
-    let found = hammer(true, Duration::from_secs(2));
+    let expired = |found: &Hammered| found.coverage.elements[3].idle_expired.values().sum::<u64>();
+    let has_met_all = |found: &Hammered| {
+        let flow = &found.coverage.elements[0];
+        flow.created > 100 && flow.removed > 100 && expired(found) > 10
+    };
+    let mut found = hammer(true, Duration::from_secs(2));
+    // On a busy machine contexts take longer to be met in every state.
+    for seconds in [5, 15] {
+        if !has_met_all(&found) {
+            found = hammer(true, Duration::from_secs(seconds));
+        }
+    }
     assert_eq!(found.flows, found.packets, "packets in `flow` and `total`, packets");
     assert_eq!(found.timed, found.packets, "packets in `timed`, packets");
     assert_eq!(found.global, found.packets, "packets in the global register, packets");
     assert_eq!(found.held, 0, "locks held");
     let brief = &found.coverage.elements[3];
-    let expired: u64 = brief.idle_expired.values().sum();
+    let expired = expired(&found);
     assert_eq!(brief.created, brief.removed + expired + found.swept + found.alive, "contexts of `brief`");
     let flow = &found.coverage.elements[0];
     assert_eq!(found.coverage.elements.iter().map(|e| e.rejected).sum::<u64>(), 0, "rejected");
-    assert!(flow.created > 100 && flow.removed > 100 && expired > 10, "{:?}", found.coverage);
+    assert!(has_met_all(&found), "{:?}", found.coverage);
     println!(
         "{} packets; {} contexts came and {} went back to their default, {expired} ran out before a packet, {} were swept",
         found.packets, flow.created, flow.removed, found.swept
