@@ -83,6 +83,29 @@ pub(crate) fn sibling_program(program: &Program, sibling: &Sibling) -> Program {
     }
 }
 
+/// Asks the kernel's verifier for its opinion of a program on maps of its own: as it is, nothing of it is rewritten, and it
+/// does not stay loaded.
+///
+/// One whose instructions form no functions is shown without the types of functions and without source lines, as an assembler
+/// would hand it over: what is wrong with it is then the kernel's finding, not ours.
+///
+/// # Errors
+/// [`ExecError::Refused`] with the verifier's words; [`ExecError::Load`] where the kernel does not let it come to the
+/// verifier; other errors where it could not be asked.
+pub fn judge(program: &Program) -> Result<(), ExecError> {
+    // What the maps need of a program are its name and its licence.
+    let exit = Insn { code: class::JMP | jmp::EXIT, ..Insn::default() };
+    let bare = Program { insns: vec![exit], lines: Vec::new(), lacks: Vec::new(), ..program.clone() };
+    let maps = Maps::create(&bare)?;
+    match maps.judge(program) {
+        Err(ExecError::Object { .. }) => {
+            let types = KernelTypes { functions: Vec::new(), lines: Vec::new(), ..maps.types.clone() };
+            maps.load_typed(program, &types, maps.btf.as_fd(), program.kind).map(drop)
+        }
+        judged => judged,
+    }
+}
+
 impl Maps {
     /// Makes the maps of `program`.
     ///

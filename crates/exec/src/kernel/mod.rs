@@ -34,6 +34,7 @@ pub use available::Reason;
 use events::Events;
 use evictions::Evictions;
 use load::Maps;
+pub use load::judge;
 use shadow::Inside;
 use state::KernelMap;
 

@@ -435,6 +435,31 @@ fn program_is_judged_as_it_is() {
 }
 
 #[test]
+fn a_judge_says_what_the_verifier_says_of_any_instructions() {
+    if skipped("a_judge_says_what_the_verifier_says_of_any_instructions") {
+        return;
+    }
+    // A helper that is not rewritten; a lookup in a map.
+    let lookup = [
+        mov(3, 0),
+        store(size::W, 10, -4, 3),
+        copy(2, 10),
+        add(2, -4),
+        call_helper(helper::MAP_LOOKUP_ELEM),
+        mov(0, 2),
+        exit(),
+    ];
+    let insns = [call_helper(helper::KTIME_GET_NS)].into_iter().chain(wide(1, imm64::MAP, 0)).chain(lookup);
+    let good = Program { maps: vec![array("numbers", None, 0)], ..program(insns) };
+    judge(&good).unwrap_or_else(|error| panic!("{error}"));
+    let Err(ExecError::Refused(refused)) = judge(&program([copy(0, 3), exit()])) else { panic!("must be refused") };
+    assert_eq!((refused.insn, refused.reason.as_str()), (Some(0), "R3 !read_ok"));
+    // No function ends here, so there are no types for it; the kernel is asked all the same.
+    let Err(ExecError::Refused(refused)) = judge(&program([mov(0, 2)])) else { panic!("must be refused") };
+    assert!(refused.reason.contains("not an exit"), "{}", refused.reason);
+}
+
+#[test]
 fn rewriting_and_writing_fail_with_their_place() {
     if skipped("rewriting_and_writing_fail_with_their_place") {
         return;
