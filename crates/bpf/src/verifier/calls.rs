@@ -12,7 +12,7 @@ use super::walk::{Next, Path, Walk};
 use crate::helpers;
 use crate::insn::helper;
 use crate::op::Reg;
-use crate::program::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, MapDef};
+use crate::program::{BPF_F_RDONLY_PROG, MapDef};
 
 /// The longest that a helper is given [Linux BPF_MAX_VAR_SIZ].
 const MAX_LENGTH: u64 = 1 << 29;
@@ -74,6 +74,9 @@ impl Walk<'_> {
                 if let Some(held) = path.state.held.first() {
                     return Err(Unsafe::NotGivenBack { what: "a record", taken: held.insn });
                 }
+                if path.depth() > 0 {
+                    self.ended_by_tail_call(path)?;
+                }
             }
             helper::SPIN_LOCK | helper::SPIN_UNLOCK => self.lock(path, number == helper::SPIN_LOCK)?,
             _ => {}
@@ -93,16 +96,29 @@ impl Walk<'_> {
         Ok(Next::At(at + 1))
     }
 
-    /// Maps that programs may only read, or only write.
+    /// A tail call in a function ends the function, not its caller: what the other program returns comes back from it, and the
+    /// packet may have moved.
+    fn ended_by_tail_call(&mut self, path: &Path) -> Result<(), Unsafe> {
+        let at = path.state.at;
+        let mut other = path.clone();
+        self.moved_packet(&mut other, at);
+        let returned = self.fresh(Range::ANY);
+        other.set(Reg::R0, returned);
+        if let Next::At(next) = self.exit(&mut other)? {
+            other.state.at = next;
+            self.fork(&other, other.state.clone(), at, true)?;
+        }
+        Ok(())
+    }
+
+    /// Maps that programs may only read.
     fn sealed(&self, number: i32, helper: &'static str, map: MapId) -> Result<(), Unsafe> {
         let flags = text::def(self.program, map).map_or(0, |def| def.flags);
         let changes = matches!(number, helper::MAP_UPDATE_ELEM | helper::MAP_DELETE_ELEM | helper::FL_EVICT);
-        let expected = match (changes, flags & BPF_F_RDONLY_PROG != 0, flags & BPF_F_WRONLY_PROG != 0) {
-            (true, true, _) => "read",
-            (false, _, true) => "write",
-            _ => return Ok(()),
-        };
-        Err(Unsafe::Sealed { helper, map: text::map_name(self.program, map), expected })
+        if !changes || flags & BPF_F_RDONLY_PROG == 0 {
+            return Ok(());
+        }
+        Err(Unsafe::Sealed { helper, map: text::map_name(self.program, map), expected: "read" })
     }
 
     fn argument(

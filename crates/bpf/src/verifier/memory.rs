@@ -99,6 +99,12 @@ impl Walk<'_> {
         let low = (address.fixed.wrapping_add(on) as u64) | zeros.mask() | zeros.value();
         let at = path.state.at;
         self.proof.touch(at, memory, (first, end), alignment(low.trailing_zeros()), touch);
+        // Engines make something else of an access to the context than of one to memory.
+        let touched = &self.proof.insns[at].memory;
+        if touched.len() > 1 && touched.contains_key(&Memory::Context) {
+            let expected = "what it is on the other paths: the context on all of them, or on none".to_owned();
+            return Err(self.outside(&access, expected));
+        }
         Ok((first, last))
     }
 
@@ -218,6 +224,7 @@ impl Walk<'_> {
             self.used_stack(path, frame, first, (last - first) as usize + len);
             let at = path.state.at;
             self.proof.insns[at].reads_unwritten = true;
+            self.proof.insns[at].leaks |= holds_address(path, frame, first, (last - first) as usize + len);
             return Ok(self.fresh(any));
         }
         self.used_stack(path, frame, first, len);
@@ -232,8 +239,10 @@ impl Walk<'_> {
                 let is_whole = range == number.range;
                 Value::Number(if is_whole { number } else { self.made(range, number.origin, None) })
             }
+            Loaded::Part(number) => Value::Number(self.made(number.range.low(size_of(len)), number.origin, None)),
             Loaded::Zero => self.fresh(Range::constant(0)),
             Loaded::Any { written } => {
+                self.proof.insns[at].leaks |= holds_address(path, frame, first, len);
                 self.proof.insns[at].reads_unwritten |= !written;
                 self.fresh(any)
             }
@@ -268,6 +277,11 @@ impl Walk<'_> {
             return Err(Unsafe::ReturnsStack);
         }
         let frame = usize::from(frame);
+        // What is left of an address that is written over in part is a number.
+        if first != last || size != Size::Dw {
+            let span = (last - first) as usize + len;
+            self.proof.insns[at].leaks |= holds_address(path, frame, first, span);
+        }
         if first != last {
             if matches!(value, Value::Address(_)) {
                 self.proof.insns[at].leaks = true;
@@ -368,6 +382,12 @@ impl Walk<'_> {
             stack.smear(first, last + len as i64);
         }
     }
+}
+
+/// Whether any of these slots of a stack is filled by an address.
+fn holds_address(path: &Path, frame: usize, first: i64, len: usize) -> bool {
+    let stack = &path.state.frames[frame].stack;
+    stack::touched(first, len).any(|number| stack.slot(number).address())
 }
 
 fn misaligned(access: &'static str, offset: i64, len: usize) -> Unsafe {

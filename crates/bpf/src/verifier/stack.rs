@@ -5,7 +5,9 @@
 
 use std::rc::Rc;
 
+use super::number::{Range, arithmetic};
 use super::value::{Number, Value};
+use crate::op::{AluOp, Width};
 
 /// Bytes of a slot.
 pub(super) const SLOT_BYTES: usize = 8;
@@ -71,6 +73,8 @@ pub(super) enum Loaded {
     Value(Value),
     /// The low bytes of the number that was stored.
     Low(Number),
+    /// Bytes from the middle of the number that was stored, which are the low ones of this.
+    Part(Number),
     Zero,
     /// Some number; whether all of it was written.
     Any {
@@ -182,6 +186,11 @@ impl Stack {
         match slot.whole() {
             Some((value, whole)) if first == 0 && len == whole => return Loaded::Value(value),
             Some((Value::Number(number), whole)) if first == 0 && len < whole => return Loaded::Low(number),
+            Some((Value::Number(number), whole)) if first + len <= whole => {
+                let distance = Range::constant(8 * first as u64);
+                let range = arithmetic::alu(AluOp::Rsh, Width::W64, &number.range, &distance);
+                return Loaded::Part(Number { range, link: None, room: None, ..number });
+            }
             _ => {}
         }
         match bytes {
@@ -203,7 +212,6 @@ impl Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verifier::number::Range;
     use crate::verifier::origin::Origins;
     use crate::verifier::value::{Address, Region};
 
@@ -214,7 +222,7 @@ mod tests {
     fn constant(loaded: Loaded) -> Option<u64> {
         match loaded {
             Loaded::Value(value) => value.number()?.range.as_constant(),
-            Loaded::Low(number) => number.range.as_constant(),
+            Loaded::Low(number) | Loaded::Part(number) => number.range.as_constant(),
             Loaded::Zero => Some(0),
             Loaded::Any { .. } => None,
         }
@@ -227,7 +235,11 @@ mod tests {
         stack.store(-8, 8, Value::Address(Address::new(Region::Packet)));
         assert_eq!(constant(stack.load(-16, 8)), Some(7));
         assert_eq!(constant(stack.load(-16, 4)), Some(7));
-        assert!(matches!(stack.load(-12, 4), Loaded::Any { written: true }));
+        let mut other = Stack::default();
+        other.store(-8, 8, number(0x0706_0504_0302_0100));
+        assert_eq!(constant(other.load(-6, 2)), Some(0x0706_0504_0302));
+        assert_eq!(constant(stack.load(-12, 4)), Some(0));
+        assert_eq!(constant(stack.load(-15, 1)), Some(0));
         assert!(matches!(stack.load(-8, 8), Loaded::Value(Value::Address(_))));
         assert!(matches!(stack.load(-8, 4), Loaded::Any { written: true }));
         assert!(matches!(stack.load(-24, 1), Loaded::Any { written: false }));

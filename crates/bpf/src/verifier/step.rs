@@ -338,7 +338,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn exit(&mut self, path: &mut Path) -> Result<Next, Unsafe> {
+    pub(super) fn exit(&mut self, path: &mut Path) -> Result<Next, Unsafe> {
         let at = path.state.at;
         let depth = path.depth();
         if depth > 0 && path.state.frame().callback.is_none() {
