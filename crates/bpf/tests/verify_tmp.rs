@@ -41,3 +41,19 @@ fn objects() {
     }
     println!("{ok} ok {bad} refused");
 }
+#[test]
+fn one() {
+    let Some(path) = std::env::var_os("FLOWLOOM_ONE") else { return };
+    for path in std::env::split_paths(&path) {
+        let bytes = std::fs::read(&path).unwrap();
+        let object = flowloom_bpf::elf::read(&bytes, "one").unwrap();
+        for program in object.programs {
+            let start = Instant::now();
+            let r = flowloom_bpf::verifier::verify(&program, &flowloom_bpf::verifier::Options { limit: 4_000_000 });
+            match r {
+                Ok(proof) => println!("{} {} slots looked {} states {} in {:?}, loops {:?}", path.display(), program.insns.len(), proof.looked_at, proof.states, start.elapsed(), proof.loops.values().max()),
+                Err(e) => println!("{} {e} in {:?}", path.display(), start.elapsed()),
+            }
+        }
+    }
+}

@@ -229,9 +229,6 @@ impl Walk<'_> {
         }
         self.used_stack(path, frame, first, len);
         let at = path.state.at;
-        if stack::touched(first, len).count() > 1 || first.rem_euclid(len as i64) != 0 {
-            return Err(misaligned("read", first, len));
-        }
         Ok(match path.state.frames[frame].stack.load(first, len) {
             Loaded::Value(value) => value,
             Loaded::Low(number) => {
@@ -289,14 +286,12 @@ impl Walk<'_> {
             path.state.frames[frame].stack.smear(first, last + len as i64);
             return Ok(());
         }
-        if first.rem_euclid(len as i64) != 0 {
-            return Err(misaligned("write", first, len));
-        }
-        if matches!(value, Value::Address(_)) && size != Size::Dw {
+        let is_aligned = first.rem_euclid(len as i64) == 0;
+        if matches!(value, Value::Address(_)) && (size != Size::Dw || !is_aligned) {
             return Err(Unsafe::Kind {
                 register: base.to_string(),
-                found: format!("where {len} bytes of an address are to be stored"),
-                expected: "addresses to be stored whole, in 8 bytes",
+                found: format!("where {len} bytes of an address are to be stored, at {first}"),
+                expected: "addresses to be stored whole, in 8 bytes, at a multiple of 8",
             });
         }
         let stored = match value {
@@ -307,6 +302,12 @@ impl Walk<'_> {
             }
             value => value,
         };
+        if !is_aligned {
+            let is_zero = matches!(stored, Value::Number(number) if number.range.as_constant() == Some(0));
+            let byte = if is_zero { Byte::Zero } else { Byte::Any };
+            path.state.frames[frame].stack.fill(first, len, byte);
+            return Ok(());
+        }
         path.state.frames[frame].stack.store(first, len, stored);
         if len == SLOT_BYTES {
             let number = *stack::touched(first, len).start();
@@ -388,11 +389,6 @@ impl Walk<'_> {
 fn holds_address(path: &Path, frame: usize, first: i64, len: usize) -> bool {
     let stack = &path.state.frames[frame].stack;
     stack::touched(first, len).any(|number| stack.slot(number).address())
-}
-
-fn misaligned(access: &'static str, offset: i64, len: usize) -> Unsafe {
-    let found = format!("the stack - {}", offset.unsigned_abs());
-    Unsafe::Access { access, bytes: len, found, expected: format!("a multiple of {len}") }
 }
 
 fn size_of(len: usize) -> Size {

@@ -178,9 +178,17 @@ impl Stack {
         }
     }
 
-    /// What lies at an offset; a load does not cross slots.
+    /// What lies at an offset.
     pub(super) fn load(&self, offset: i64, len: usize) -> Loaded {
         let (number, first) = place(offset);
+        if first + len > SLOT_BYTES {
+            let bytes = (offset..offset + len as i64).map(place);
+            let mut bytes = bytes.map(|(number, at)| self.slot(number).bytes[at]);
+            return match bytes.clone().all(|byte| byte == Byte::Zero) {
+                true => Loaded::Zero,
+                false => Loaded::Any { written: bytes.all(|byte| byte != Byte::Unwritten) },
+            };
+        }
         let slot = self.slot(number);
         let bytes = &slot.bytes[first..first + len];
         match slot.whole() {

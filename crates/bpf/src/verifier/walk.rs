@@ -78,7 +78,10 @@ struct Checkpoint {
     open: u32,
     hits: u32,
     misses: u32,
+    /// How often the path had come back to the loops that it was in.
     trips: Vec<(usize, u64)>,
+    /// How often any path behind it did, once it came here.
+    rest: Vec<(usize, u64)>,
     rounds: u64,
     /// A round begins there.
     is_round: bool,
@@ -144,6 +147,7 @@ impl<'p> Walk<'p> {
                     Err(what) => return Err(Box::new(self.refusal(&path, what))),
                 }
             }
+            self.ended(&path);
             self.close(path.parent);
         }
         self.proof.states = self.checkpoints.len();
@@ -170,22 +174,43 @@ impl<'p> Walk<'p> {
 
     /// Counts how often loops are gone round.
     fn follow(&mut self, path: &mut Path, at: usize, next: usize) {
-        if next <= at && self.joins.get(next).copied().unwrap_or(false) {
-            let trips = match path.trips.iter_mut().find(|(head, _)| *head == next) {
-                Some((_, trips)) => {
-                    *trips += 1;
-                    *trips
-                }
-                None => {
-                    path.trips.push((next, 1));
-                    1
-                }
-            };
-            let most = self.proof.loops.entry(next).or_insert(0);
-            *most = (*most).max(trips);
-        } else if !path.trips.is_empty() {
+        if !self.joins.get(next).copied().unwrap_or(false) {
+            return;
+        }
+        let known = path.trips.iter().position(|(head, _)| *head == next);
+        match (next <= at, known) {
+            (true, Some(place)) => path.trips[place].1 += 1,
+            (true, None) => path.trips.push((next, 1)),
             // Who enters a loop from before begins to count anew.
-            path.trips.retain(|(head, _)| *head != next);
+            (false, Some(place)) => {
+                let (head, trips) = path.trips.swap_remove(place);
+                self.gone_round(path.parent, head, trips);
+            }
+            (false, None) => {}
+        }
+    }
+
+    /// A path has come back to the head of a loop so often, and does so no more.
+    fn gone_round(&mut self, mut parent: u32, head: usize, trips: u64) {
+        let most = self.proof.loops.entry(head).or_insert(0);
+        *most = (*most).max(trips);
+        while let Some(checkpoint) = self.checkpoints.get_mut(parent as usize) {
+            let before = count(&checkpoint.trips, head);
+            let rest = trips.saturating_sub(before);
+            match checkpoint.rest.iter_mut().find(|(known, _)| *known == head) {
+                // What is known here is known before, too.
+                Some((_, known)) if *known >= rest => return,
+                Some((_, known)) => *known = rest,
+                None => checkpoint.rest.push((head, rest)),
+            }
+            parent = checkpoint.parent;
+        }
+    }
+
+    /// The path has ended: so often it has gone round the loops that it was in.
+    fn ended(&mut self, path: &Path) {
+        for (head, trips) in &path.trips {
+            self.gone_round(path.parent, *head, *trips);
         }
     }
 
@@ -336,11 +361,9 @@ impl<'p> Walk<'p> {
             }
         }
         // The rest of a loop is as long as it was from there.
-        for (head, trips) in &path.trips {
-            let Some(most) = self.proof.loops.get_mut(head) else { continue };
-            let kept = self.checkpoints[number as usize].trips.iter().find(|(kept, _)| kept == head);
-            let before = kept.map_or(0, |(_, trips)| *trips);
-            *most = (*most).max(trips + most.saturating_sub(before));
+        for (head, rest) in self.checkpoints[number as usize].rest.clone() {
+            let trips = count(&path.trips, head).saturating_add(rest);
+            self.gone_round(path.parent, head, trips);
         }
         self.checkpoints[number as usize].state = Some(old);
     }
@@ -357,6 +380,7 @@ impl<'p> Walk<'p> {
             hits: 0,
             misses: 0,
             trips: path.trips.clone(),
+            rest: Vec::new(),
             rounds: path.rounds,
             is_round,
         });
@@ -478,7 +502,12 @@ impl Path {
     }
 }
 
-/// Instructions where paths meet: what jumps lead to, and what lies behind calls.
+/// How often a loop is in a list of counts.
+fn count(trips: &[(usize, u64)], head: usize) -> u64 {
+    trips.iter().find(|(known, _)| *known == head).map_or(0, |(_, trips)| *trips)
+}
+
+/// Where states are compared and kept: what jumps lead to, and what lies behind calls.
 fn joins(code: &[Option<Op>]) -> Vec<bool> {
     let mut joins = vec![false; code.len()];
     for (at, op) in code.iter().enumerate() {
@@ -502,10 +531,9 @@ fn drop_single_links(state: &mut State) {
         if let Value::Number(Number { link: Some(link), .. }) = value {
             *families.entry(link.family).or_default() += 1;
         }
-        false
     };
     for frame in &state.frames {
-        frame.registers.iter().for_each(|value| drop(count(value)));
+        frame.registers.iter().for_each(&mut count);
         for number in 0..frame.stack.depth() {
             if let Some((value, _)) = frame.stack.slot(number).whole() {
                 count(&value);

@@ -17,7 +17,7 @@ fn memory() {
     check(&[
         ("r0 = *(u64 *)(r10 + 0)\nexit", 0, "read of 8 bytes at the stack, expected bytes -512 to -1 of the stack"),
         ("*(u64 *)(r10 - 520) = 0\nr0 = 0\nexit", 0, "write of 8 bytes at the stack - 520"),
-        ("*(u64 *)(r10 - 12) = 0\nr0 = 0\nexit", 0, "expected a multiple of 8"),
+        ("*(u64 *)(r10 - 12) = r1\nr0 = 0\nexit", 0, "in 8 bytes, at a multiple of 8"),
         ("r2 = *(u32 *)(r1 + 0)\nr0 = *(u8 *)(r2 + 0)\nexit", 1, "one that a comparison with `data_end` has shown"),
         ("r0 = *(u8 *)(r1 + 0)\nexit", 0, "a field of `struct xdp_md`"),
         ("r0 = *(u32 *)(r1 + 20)\nexit", 0, "a field of `struct xdp_md`"),
