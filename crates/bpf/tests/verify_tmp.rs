@@ -51,7 +51,15 @@ fn one() {
             let start = Instant::now();
             let r = flowloom_bpf::verifier::verify(&program, &flowloom_bpf::verifier::Options { limit: 4_000_000 });
             match r {
-                Ok(proof) => println!("{} {} slots looked {} states {} in {:?}, loops {:?}", path.display(), program.insns.len(), proof.looked_at, proof.states, start.elapsed(), proof.loops.values().max()),
+                Ok(proof) => println!(
+                    "{} {} slots looked {} states {} in {:?}, loops {:?}",
+                    path.display(),
+                    program.insns.len(),
+                    proof.looked_at,
+                    proof.states,
+                    start.elapsed(),
+                    proof.loops.values().max()
+                ),
                 Err(e) => println!("{} {e} in {:?}", path.display(), start.elapsed()),
             }
         }

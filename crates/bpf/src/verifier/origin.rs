@@ -14,6 +14,8 @@
 //! Holds: a marked number has marked parents only. Nodes are never given back; there are at most a few for each instruction
 //! that the verifier looks at, of 12 bytes.
 
+use std::collections::HashMap;
+
 /// The origin of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Origin(u32);
@@ -31,6 +33,8 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug, Default)]
 pub(super) struct Origins {
     nodes: Vec<Node>,
+    /// Numbers that come round again as others, by those that they become.
+    rounds: HashMap<u32, Vec<u32>>,
     work: Vec<u32>,
 }
 
@@ -57,6 +61,19 @@ impl Origins {
             let Some(node) = self.nodes.get_mut(at as usize).filter(|node| !node.matters) else { continue };
             node.matters = true;
             self.work.extend(node.parents.iter().filter(|parent| **parent != NONE));
+            self.work.extend(self.rounds.get(&at).into_iter().flatten());
+        }
+    }
+
+    /// A loop begins again with `again` where it began with `first`: what matters of one matters of the other.
+    pub(super) fn comes_round(&mut self, first: Origin, again: Origin) {
+        if first == again {
+            return;
+        }
+        if self.matters(first) {
+            self.mark(again);
+        } else {
+            self.rounds.entry(first.0).or_default().push(again.0);
         }
     }
 
@@ -82,6 +99,24 @@ mod tests {
         assert_eq!([c, other].map(|origin| origins.matters(origin)), [false; 2]);
         origins.mark(other);
         assert!(origins.matters(c));
+    }
+
+    #[test]
+    fn what_comes_round_matters_with_what_it_becomes() {
+        let mut origins = Origins::default();
+        let first = origins.fresh();
+        let again = origins.made_from(first, None);
+        let (other, later) = (origins.fresh(), origins.fresh());
+        origins.comes_round(first, again);
+        origins.comes_round(other, later);
+        assert!(!origins.matters(again));
+        origins.mark(first);
+        assert!(origins.matters(again) && !origins.matters(later));
+        origins.mark(other);
+        assert!(origins.matters(later));
+        let last = origins.fresh();
+        origins.comes_round(other, last);
+        assert!(origins.matters(last));
     }
 
     #[test]

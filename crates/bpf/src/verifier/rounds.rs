@@ -9,10 +9,9 @@
 //!   round 3   sum = any               within: no round is different from here on
 //! ```
 
-use super::marks::Place;
 use super::number::Range;
 use super::refusal::Unsafe;
-use super::state::{REGISTERS, State};
+use super::state::State;
 use super::text;
 use super::value::{Address, MapId, Number, Region, Value};
 use super::walk::{Next, Path, Walk};
@@ -86,9 +85,9 @@ impl Walk<'_> {
     /// Whether a round that begins now is within an earlier one; what it changed is made wider otherwise.
     pub(super) fn has_settled(&mut self, path: &mut Path) -> bool {
         let earlier = self.earlier_rounds(path);
-        if earlier.iter().any(|number| self.begins_within(*number, &path.state)) {
-            // Another round would read and need what the earlier one does, whatever that will have been.
-            self.used_all(path);
+        let same = earlier.iter().copied().find(|number| self.begins_within(*number, &path.state));
+        if let Some(number) = same {
+            self.returns_to(number, path);
             return true;
         }
         if let Some(last) = earlier.last().and_then(|number| self.kept_state(*number)) {
@@ -96,20 +95,6 @@ impl Walk<'_> {
         }
         self.keep_round(path);
         false
-    }
-
-    fn used_all(&mut self, path: &Path) {
-        for (frame, state) in path.state.frames.iter().enumerate() {
-            let slots = 0..state.stack.depth();
-            let places = slots.map(|number| (Place::Slot { frame, number }, state.stack.slot(number).value));
-            let registers = (0..REGISTERS).map(|number| (Place::Register { frame, number }, state.registers[number]));
-            for (place, value) in registers.chain(places) {
-                self.used(path, place);
-                if let Value::Number(number) = value {
-                    self.origins.mark(number.origin);
-                }
-            }
-        }
     }
 
     /// Numbers that a round has changed, and that did not matter so far, may be anything.

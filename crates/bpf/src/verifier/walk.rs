@@ -85,6 +85,10 @@ struct Checkpoint {
     rounds: u64,
     /// A round begins there.
     is_round: bool,
+    /// Paths that ended here because their round begins as this one: their last checkpoint, and what they wrote since.
+    returns: Vec<(u32, Marks)>,
+    /// Where paths behind it returned to: what is live and matters here is not known before it is known there.
+    waits: Vec<u32>,
 }
 
 /// The verification of one program.
@@ -301,7 +305,7 @@ impl<'p> Walk<'p> {
     fn compare(&mut self, number: u32, path: &Path) -> Result<Option<bool>, Unsafe> {
         let checkpoint = &self.checkpoints[number as usize];
         let Some(old) = &checkpoint.state else { return Ok(None) };
-        if checkpoint.open > 0 {
+        if !self.is_settled(number) {
             let is_same = Comparison::is_within(&self.origins, Mode::Same, old, &checkpoint.live, &path.state);
             if is_same && checkpoint.rounds == path.rounds && self.is_ancestor(number, path.parent) {
                 return Err(Unsafe::Endless);
@@ -322,6 +326,12 @@ impl<'p> Walk<'p> {
             }
         }
         Ok(Some(is_within))
+    }
+
+    /// Whether all paths from a checkpoint have ended, those too that began a round again.
+    fn is_settled(&self, number: u32) -> bool {
+        let checkpoint = &self.checkpoints[number as usize];
+        checkpoint.open == 0 && checkpoint.waits.iter().all(|other| self.is_settled(*other))
     }
 
     fn is_ancestor(&self, number: u32, mut parent: u32) -> bool {
@@ -383,6 +393,8 @@ impl<'p> Walk<'p> {
             rest: Vec::new(),
             rounds: path.rounds,
             is_round,
+            returns: Vec::new(),
+            waits: Vec::new(),
         });
         if is_round {
             // Compared with by its own rounds only; forgotten by nobody.
@@ -403,17 +415,53 @@ impl<'p> Walk<'p> {
 
     /// A register or slot is read.
     pub(super) fn used(&mut self, path: &Path, place: Place) {
-        if path.written.has(place) {
-            return;
+        if !path.written.has(place) {
+            self.live(path.parent, place);
+        }
+    }
+
+    /// A register or slot is read behind a checkpoint, before it is written.
+    fn live(&mut self, parent: u32, place: Place) {
+        let mut work = vec![parent];
+        while let Some(mut parent) = work.pop() {
+            while let Some(checkpoint) = self.checkpoints.get_mut(parent as usize) {
+                if checkpoint.live.has(place) {
+                    break;
+                }
+                checkpoint.live.add(place);
+                let returns = checkpoint.returns.iter().filter(|(_, written)| !written.has(place));
+                work.extend(returns.map(|(parent, _)| *parent));
+                if checkpoint.written.has(place) {
+                    break;
+                }
+                parent = checkpoint.parent;
+            }
+        }
+    }
+
+    /// The path ends where an earlier round of it began: whatever is read and matters behind that is read and matters here.
+    pub(super) fn returns_to(&mut self, number: u32, path: &Path) {
+        self.checkpoints[number as usize].returns.push((path.parent, path.written));
+        let live = self.checkpoints[number as usize].live;
+        live.places().for_each(|place| self.used(path, place));
+        if let Some(old) = self.checkpoints[number as usize].state.take() {
+            for (before, now) in old.frames.iter().zip(&path.state.frames) {
+                let slots = 0..before.stack.depth().max(now.stack.depth());
+                let slots = slots.map(|number| (before.stack.slot(number).value, now.stack.slot(number).value));
+                let registers = before.registers.iter().copied().zip(now.registers);
+                for pair in registers.chain(slots) {
+                    if let (Value::Number(before), Value::Number(now)) = pair {
+                        self.origins.comes_round(before.origin, now.origin);
+                    }
+                }
+            }
+            self.checkpoints[number as usize].state = Some(old);
         }
         let mut parent = path.parent;
-        while let Some(checkpoint) = self.checkpoints.get_mut(parent as usize) {
-            if checkpoint.live.has(place) {
-                return;
-            }
-            checkpoint.live.add(place);
-            if checkpoint.written.has(place) {
-                return;
+        while parent != number && parent != NONE {
+            let checkpoint = &mut self.checkpoints[parent as usize];
+            if !checkpoint.waits.contains(&number) {
+                checkpoint.waits.push(number);
             }
             parent = checkpoint.parent;
         }
