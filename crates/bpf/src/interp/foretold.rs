@@ -73,6 +73,7 @@ impl Foretold {
 }
 
 #[cfg(test)]
+#[allow(clippy::panic)]
 mod tests {
     use super::*;
     use crate::asm;

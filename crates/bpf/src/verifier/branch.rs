@@ -9,8 +9,17 @@ use super::value::{Address, Number, Region, Value};
 use super::walk::{Next, Path, Walk};
 use crate::op::{Cond, Operand, Reg, Width};
 
-/// What a way out of a branch makes of the state; whether the way exists.
+/// Whether a way out of a branch exists.
 type Exists = bool;
+
+/// What a branch asks, and of what.
+struct Question {
+    width: Width,
+    cond: Cond,
+    dst: Reg,
+    first: Value,
+    second: Second,
+}
 
 impl Walk<'_> {
     pub(super) fn branch(
@@ -26,15 +35,16 @@ impl Walk<'_> {
         let target = (at as i64 + 1 + i64::from(off)) as usize;
         let first = self.read(path, dst)?;
         let second = self.second(path, src)?;
-        let decided = self.decided(width, cond, dst, &first, &second);
+        let question = Question { width, cond, dst, first, second };
+        let decided = self.decided(&question);
         if let Some(holds) = decided {
             // What holds is known anyway, but for the numbers that it was known from.
-            self.learn(&mut path.state, width, cond, holds, dst, &first, &second);
+            self.learn(&mut path.state, &question, holds);
             return Ok(self.one_way(path, holds, target));
         }
         let mut taken = path.state.clone();
-        let jumps = self.learn(&mut taken, width, cond, true, dst, &first, &second);
-        let falls = self.learn(&mut path.state, width, cond, false, dst, &first, &second);
+        let jumps = self.learn(&mut taken, &question, true);
+        let falls = self.learn(&mut path.state, &question, false);
         if jumps && falls {
             self.proof.insns[at].ways = Ways { jumps: true, falls: true };
             taken.at = target;
@@ -68,7 +78,9 @@ impl Walk<'_> {
     }
 
     /// Whether the branch always goes one way here.
-    fn decided(&mut self, width: Width, cond: Cond, dst: Reg, first: &Value, second: &Second) -> Option<bool> {
+    fn decided(&mut self, question: &Question) -> Option<bool> {
+        let Question { width, cond, dst, first, second } = question;
+        let (width, cond, dst) = (*width, *cond, *dst);
         match (first, &second.value) {
             (Value::Number(_), Value::Number(_)) if second.register == Some(dst) => match cond {
                 Cond::Eq | Cond::Ge | Cond::Le | Cond::Sge | Cond::Sle => Some(true),
@@ -97,16 +109,9 @@ impl Walk<'_> {
     }
 
     /// What is known where the condition holds, or does not; `false` where that cannot be.
-    fn learn(
-        &mut self,
-        state: &mut State,
-        width: Width,
-        cond: Cond,
-        holds: bool,
-        dst: Reg,
-        first: &Value,
-        second: &Second,
-    ) -> Exists {
+    fn learn(&mut self, state: &mut State, question: &Question, holds: bool) -> Exists {
+        let Question { width, cond, dst, first, second } = question;
+        let (width, cond, dst) = (*width, *cond, *dst);
         match (first, &second.value) {
             (Value::Number(_), Value::Number(_)) if second.register == Some(dst) => true,
             (Value::Number(a), Value::Number(b)) => {

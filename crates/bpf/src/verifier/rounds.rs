@@ -65,7 +65,7 @@ impl Walk<'_> {
 
     /// A round has ended: the helper begins the next one, or is done.
     pub(super) fn round_ends(&mut self, path: &mut Path, returned: &Value) -> Result<Next, Unsafe> {
-        if !returned.number().is_some_and(|number| number.range.umax() <= 1) {
+        if returned.number().is_none_or(|number| number.range.umax() > 1) {
             return Err(Unsafe::Callback { found: text::value(self.program, returned) });
         }
         if let Value::Number(number) = returned {

@@ -11,8 +11,6 @@ use crate::op::{AluOp, Width};
 
 /// Bytes of a slot.
 pub(super) const SLOT_BYTES: usize = 8;
-/// Slots of a frame.
-pub(super) const SLOTS: usize = 64;
 
 /// What one byte is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

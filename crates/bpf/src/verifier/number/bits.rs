@@ -61,6 +61,7 @@ impl Bits {
     }
 
     /// The number, if there is only one.
+    #[cfg(test)]
     pub(crate) const fn as_constant(self) -> Option<u64> {
         if self.mask == 0 { Some(self.value) } else { None }
     }
@@ -76,6 +77,7 @@ impl Bits {
     }
 
     /// Whether the number is a multiple of `n`, a power of two.
+    #[cfg(test)]
     pub(crate) const fn is_aligned(self, n: u64) -> bool {
         self.most() & n.wrapping_sub(1) == 0
     }

@@ -130,6 +130,7 @@ impl Lane {
     }
 
     /// What holds for the members of either.
+    #[cfg(test)]
     pub(super) fn join(&self, other: &Lane) -> Lane {
         Lane {
             bits: self.bits.join(other.bits),

@@ -38,5 +38,4 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bits::Bits;
 pub(crate) use range::Range;

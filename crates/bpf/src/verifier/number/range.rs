@@ -183,26 +183,31 @@ impl Range {
     }
 
     /// The smallest low half, unsigned.
+    #[cfg(test)]
     pub(crate) const fn umin32(&self) -> u32 {
         self.umin32
     }
 
     /// The largest low half, unsigned.
+    #[cfg(test)]
     pub(crate) const fn umax32(&self) -> u32 {
         self.umax32
     }
 
     /// The smallest low half, signed.
+    #[cfg(test)]
     pub(crate) const fn smin32(&self) -> i32 {
         self.smin32
     }
 
     /// The largest low half, signed.
+    #[cfg(test)]
     pub(crate) const fn smax32(&self) -> i32 {
         self.smax32
     }
 
     /// Whether the register can hold this.
+    #[cfg(test)]
     pub(crate) const fn contains(&self, value: u64) -> bool {
         Lane::constant(Width::W64, value).is_within(&self.lane(Width::W64))
             && Lane::constant(Width::W32, value).is_within(&self.lane(Width::W32))
@@ -215,6 +220,7 @@ impl Range {
     }
 
     /// What holds for the members of either.
+    #[cfg(test)]
     pub(crate) fn join(&self, other: &Range) -> Range {
         let [wide, low] = [Width::W64, Width::W32].map(|width| self.lane(width).join(&other.lane(width)));
         settle(wide, low).unwrap_or(Range::ANY)
