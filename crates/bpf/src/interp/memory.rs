@@ -283,6 +283,15 @@ impl Memory {
         KEY << TAG_SHIFT | (frame as u64) << 32 | FRAME_BASE
     }
 
+    /// Whether a helper may fill bytes that it then leaves as they are: on the stack they count as written no more than before.
+    pub(super) fn may_fill(&mut self, address: u64, len: usize) -> Result<(), Fault> {
+        match address >> TAG_SHIFT {
+            _ if len == 0 => Ok(()),
+            STACK => self.stack_place(address, len, Access::Write).map(drop),
+            _ => self.write(address, len, Access::Write).map(drop),
+        }
+    }
+
     /// Bytes that a helper fills.
     pub(super) fn write_any(&mut self, address: u64, len: usize) -> Result<&mut [u8], Fault> {
         if len == 0 { Ok(&mut []) } else { self.write(address, len, Access::Write) }

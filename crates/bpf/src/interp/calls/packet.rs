@@ -87,14 +87,16 @@ impl Run<'_> {
         let len = length("xdp_load_bytes", 4, args[3])?;
         let found = self.span(args[1] as u32, len as u32);
         let bytes = found.map(|span| self.memory.packet()[span].to_vec());
-        // Where it fails, what was there stays; it counts as written all the same.
-        let buffer = self.memory.write_any(args[2], len)?;
         Ok(match bytes {
             Ok(bytes) => {
-                buffer.copy_from_slice(&bytes);
+                self.memory.write_any(args[2], len)?.copy_from_slice(&bytes);
                 0
             }
-            Err(error) => error,
+            // What was there stays, written or not.
+            Err(error) => {
+                self.memory.may_fill(args[2], len)?;
+                error
+            }
         })
     }
 
