@@ -60,12 +60,6 @@ impl Bits {
         self.value | self.mask
     }
 
-    /// The number, if there is only one.
-    #[cfg(test)]
-    pub(crate) const fn as_constant(self) -> Option<u64> {
-        if self.mask == 0 { Some(self.value) } else { None }
-    }
-
     /// Whether the number can be this one.
     pub(crate) const fn contains(self, value: u64) -> bool {
         value & !self.mask == self.value
@@ -74,12 +68,6 @@ impl Bits {
     /// Whether every member of this is one of `other`.
     pub(crate) const fn is_within(self, other: Bits) -> bool {
         self.mask & !other.mask == 0 && self.value & !other.mask == other.value
-    }
-
-    /// Whether the number is a multiple of `n`, a power of two.
-    #[cfg(test)]
-    pub(crate) const fn is_aligned(self, n: u64) -> bool {
-        self.most() & n.wrapping_sub(1) == 0
     }
 
     /// What both say, `None` if they contradict each other.

@@ -194,18 +194,6 @@ impl Range {
         self.umax32
     }
 
-    /// The smallest low half, signed.
-    #[cfg(test)]
-    pub(crate) const fn smin32(&self) -> i32 {
-        self.smin32
-    }
-
-    /// The largest low half, signed.
-    #[cfg(test)]
-    pub(crate) const fn smax32(&self) -> i32 {
-        self.smax32
-    }
-
     /// Whether the register can hold this.
     #[cfg(test)]
     pub(crate) const fn contains(&self, value: u64) -> bool {
