@@ -35,6 +35,8 @@ const TURNS_TOLD: usize = 16;
 const APART: (u32, u32) = (8, 2);
 /// A state that was compared in vain so much more often than not is forgotten.
 const PATIENCE: u32 = 3;
+/// A round is compared with so many before it.
+const ROUNDS_COMPARED: usize = 4;
 /// States that are kept at one instruction, of those that are not forgotten for lack of use.
 const KEPT: usize = 64;
 
@@ -60,6 +62,8 @@ pub(super) struct Path {
     since: (u32, u32),
     /// How many rounds have begun of what the kernel bounds, not the program.
     rounds: u64,
+    /// Where the last of them began: the instruction, and the state that was kept.
+    begun: Vec<(usize, u32)>,
     /// It comes to a call again that begins the next round.
     pub(super) is_again: bool,
 }
@@ -83,12 +87,10 @@ struct Checkpoint {
     /// How often any path behind it did, once it came here.
     rest: Vec<(usize, u64)>,
     rounds: u64,
-    /// A round begins there.
-    is_round: bool,
     /// Paths that ended here because their round begins as this one: their last checkpoint, and what they wrote since.
     returns: Vec<(u32, Marks)>,
-    /// Where paths behind it returned to: what is live and matters here is not known before it is known there.
-    waits: Vec<u32>,
+    /// The first of those that paths behind it returned to: what is live and matters here is not known before it is known there.
+    waits: Option<u32>,
 }
 
 /// The verification of one program.
@@ -136,6 +138,7 @@ impl<'p> Walk<'p> {
             trips: Vec::new(),
             since: (0, 0),
             rounds: 0,
+            begun: Vec::new(),
             is_again: false,
         };
         self.pending.push(first);
@@ -271,18 +274,10 @@ impl<'p> Walk<'p> {
         Ok(false)
     }
 
-    /// The states that earlier rounds of this path began with at this instruction, the first of them first.
+    /// The states that the last rounds of this path began with at this instruction, the first of them first.
     pub(super) fn earlier_rounds(&self, path: &Path) -> Vec<u32> {
-        let (mut found, mut parent) = (Vec::new(), path.parent);
-        while let Some(checkpoint) = self.checkpoints.get(parent as usize) {
-            let is_here = checkpoint.state.as_ref().is_some_and(|state| state.at == path.state.at);
-            if checkpoint.is_round && is_here {
-                found.push(parent);
-            }
-            parent = checkpoint.parent;
-        }
-        found.reverse();
-        found
+        let here = path.begun.iter().filter(|(at, _)| *at == path.state.at);
+        here.map(|(_, number)| *number).collect()
     }
 
     /// Whether a state is within a kept one, whatever is read and matters later.
@@ -299,6 +294,12 @@ impl<'p> Walk<'p> {
     /// Keeps the state in which a round begins.
     pub(super) fn keep_round(&mut self, path: &mut Path) {
         self.keep(path, true);
+        let at = path.state.at;
+        let mut here = path.begun.iter().enumerate().filter(|(_, (other, _))| *other == at);
+        if let Some((oldest, _)) = here.next().filter(|_| here.count() + 1 >= ROUNDS_COMPARED) {
+            path.begun.remove(oldest);
+        }
+        path.begun.push((at, path.parent));
     }
 
     /// Whether the path is within a kept state; `None` where they cannot be compared now.
@@ -328,10 +329,17 @@ impl<'p> Walk<'p> {
         Ok(Some(is_within))
     }
 
-    /// Whether all paths from a checkpoint have ended, those too that began a round again.
-    fn is_settled(&self, number: u32) -> bool {
-        let checkpoint = &self.checkpoints[number as usize];
-        checkpoint.open == 0 && checkpoint.waits.iter().all(|other| self.is_settled(*other))
+    /// Whether all paths from a checkpoint have ended, those too that began a round again. Where paths return to lies before it,
+    /// and what lies between the two ends with the first.
+    fn is_settled(&self, mut number: u32) -> bool {
+        loop {
+            let checkpoint = &self.checkpoints[number as usize];
+            match checkpoint.waits {
+                _ if checkpoint.open > 0 => return false,
+                None => return true,
+                Some(other) => number = other,
+            }
+        }
     }
 
     fn is_ancestor(&self, number: u32, mut parent: u32) -> bool {
@@ -392,9 +400,8 @@ impl<'p> Walk<'p> {
             trips: path.trips.clone(),
             rest: Vec::new(),
             rounds: path.rounds,
-            is_round,
             returns: Vec::new(),
-            waits: Vec::new(),
+            waits: None,
         });
         if is_round {
             // Compared with by its own rounds only; forgotten by nobody.
@@ -460,9 +467,7 @@ impl<'p> Walk<'p> {
         let mut parent = path.parent;
         while parent != number && parent != NONE {
             let checkpoint = &mut self.checkpoints[parent as usize];
-            if !checkpoint.waits.contains(&number) {
-                checkpoint.waits.push(number);
-            }
+            checkpoint.waits = Some(checkpoint.waits.map_or(number, |other| other.min(number)));
             parent = checkpoint.parent;
         }
     }
