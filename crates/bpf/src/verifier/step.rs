@@ -280,11 +280,20 @@ impl Walk<'_> {
 
     /// How far one address is behind another.
     fn distance(&mut self, at: usize, a: &Address, b: &Address) -> Value {
-        let is_known = a.to == b.to && a.id == b.id && !a.nullable && !b.nullable;
-        let same_var = a.var.as_constant().is_some() && a.var == b.var;
-        let moved_alike = matches!(a.to, Region::Packet | Region::Metadata);
-        if is_known && (moved_alike || same_var) && !matches!(a.to, Region::Map(_) | Region::Function { .. }) {
+        let is_exact = a.var.as_constant().is_some() && a.var == b.var && !a.nullable && !b.nullable;
+        if a.to == b.to
+            && is_exact
+            && matches!(a.to, Region::Stack { .. } | Region::Value(_) | Region::Record { .. })
+            && a.id == b.id
+        {
             return self.fresh(Range::constant(a.fixed.wrapping_sub(b.fixed) as u64));
+        }
+        // How far into the packet a path has come is a constant on each, and another one on most: as constants they would keep
+        // apart paths that go on alike.
+        // Each is nearer to the packet than twice the largest offset.
+        let most = 4 * MAX_OFFSET;
+        if a.to == b.to && matches!(a.to, Region::Packet | Region::Metadata) {
+            return self.fresh(Range::signed(-most, most));
         }
         let is_room = a.to == Region::PacketEnd && b.to == Region::Packet;
         if is_room && b.fixed >= 0 && b.var.smin() >= 0 && b.fixed <= i64::from(b.checked) {
@@ -293,9 +302,8 @@ impl Walk<'_> {
             number.room = Some(Room { id: b.id, fixed: b.fixed });
             return Value::Number(number);
         }
-        let is_within_packet = matches!((a.to, b.to), (Region::PacketEnd | Region::Packet, Region::Packet));
-        if is_within_packet {
-            return self.fresh(Range::ANY);
+        if matches!((a.to, b.to), (Region::PacketEnd | Region::Packet, Region::Packet | Region::PacketEnd)) {
+            return self.fresh(Range::signed(-most, most));
         }
         self.leak(at, Range::ANY)
     }
