@@ -139,11 +139,6 @@ static REFUSED: &[Reason] = &[
         "with a number of any",
         "callbacks are walked for any number of rounds, not for each number of them",
     ),
-    reason(
-        "partial_stack_load_preserves_zeros",
-        "0..=255",
-        "of a number that was stored whole, only its low bytes are known when a part is read",
-    ),
 ];
 
 const SECOND_COMPARISON: &str = "that the same comparison with the end of the packet has failed before is not kept";
