@@ -56,10 +56,9 @@ impl Walk<'_> {
             length: 0,
             callback: None,
         };
-        for (argument, want) in (1..).zip(signature.wants) {
-            let register = Reg::new(argument as u8).ok_or(Unsafe::Depth { limit: 5 })?;
+        for (register, want) in (1..=5).filter_map(Reg::new).zip(signature.wants) {
             let value = self.read(path, register)?;
-            self.argument(path, &mut site, argument, *want, value)?;
+            self.argument(path, &mut site, register.number().into(), *want, value)?;
         }
         if let Some(map) = site.map {
             self.proof.insns[at].maps.insert(map);

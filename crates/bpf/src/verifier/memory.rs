@@ -141,7 +141,6 @@ impl Walk<'_> {
     pub(super) fn load(
         &mut self,
         path: &Path,
-        base: Reg,
         address: &Address,
         off: i64,
         size: Size,
@@ -149,7 +148,7 @@ impl Walk<'_> {
     ) -> Result<Value, Unsafe> {
         let len = size.bytes();
         if address.to == Region::Context {
-            return self.load_context(path, base, address, off, size, signed);
+            return self.load_context(path, address, off, size, signed);
         }
         let (first, last) = self.reach(path, address, off, len, Touch::READ)?;
         let value = match address.to {
@@ -184,7 +183,6 @@ impl Walk<'_> {
     fn load_context(
         &mut self,
         path: &Path,
-        base: Reg,
         address: &Address,
         off: i64,
         size: Size,
@@ -208,7 +206,6 @@ impl Walk<'_> {
         };
         let value = value.ok_or_else(|| self.outside(&access, fields.to_owned()))?;
         self.reach(path, address, off, size.bytes(), Touch::READ)?;
-        let _ = base;
         Ok(value)
     }
 
@@ -249,7 +246,6 @@ impl Walk<'_> {
     pub(super) fn store(
         &mut self,
         path: &mut Path,
-        base: Reg,
         address: &Address,
         off: i64,
         size: Size,
@@ -288,10 +284,11 @@ impl Walk<'_> {
         }
         let is_aligned = first.rem_euclid(len as i64) == 0;
         if matches!(value, Value::Address(_)) && (size != Size::Dw || !is_aligned) {
-            return Err(Unsafe::Kind {
-                register: base.to_string(),
-                found: format!("where {len} bytes of an address are to be stored, at {first}"),
-                expected: "addresses to be stored whole, in 8 bytes, at a multiple of 8",
+            return Err(Unsafe::Access {
+                access: "write",
+                bytes: len,
+                found: format!("the stack - {}, of an address", first.unsigned_abs()),
+                expected: "addresses to be stored whole, in 8 bytes, at a multiple of 8".to_owned(),
             });
         }
         let stored = match value {

@@ -65,7 +65,7 @@ impl Walk<'_> {
             }
             Op::Load { size, signed, dst, base, off } => {
                 let address = self.address(path, base)?;
-                let value = self.load(path, base, &address, off.into(), size, signed)?;
+                let value = self.load(path, &address, off.into(), size, signed)?;
                 path.set(dst, value);
             }
             Op::Store { size, base, off, src } => {
@@ -74,7 +74,7 @@ impl Walk<'_> {
                     value = self.linked(path, register, value);
                 }
                 let address = self.address(path, base)?;
-                self.store(path, base, &address, off.into(), size, value)?;
+                self.store(path, &address, off.into(), size, value)?;
             }
             Op::Atomic { op, size, base, off, src } => self.atomic(path, op, size, base, off.into(), src)?,
             Op::LoadImm { dst, value } => {
