@@ -63,6 +63,33 @@ fn keeps_checksums(test: &str, engines: &[&str]) {
     }
 }
 
+/// Linux writes a TCP checksum that is 0 as 0xffff, which is the same number; where another is due, 0xffff is wrong.
+#[test]
+fn a_tcp_checksum_of_zero_is_good_in_both_spellings() {
+    const PAYLOAD_AT: usize = 14 + 20 + 20;
+    const SUM_AT: usize = 14 + 20 + 16;
+    let built = |word: u16| {
+        let builder = PacketBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2]).tcp(1000, 80);
+        builder.payload(&word.to_be_bytes()).build()
+    };
+    // What the checksum is without a payload makes it 0 as a payload.
+    let mut zero = built(0);
+    let rest = [zero[SUM_AT], zero[SUM_AT + 1]];
+    zero = built(u16::from_be_bytes(rest));
+    assert_eq!((&zero[SUM_AT..SUM_AT + 2], &zero[PAYLOAD_AT..]), (&[0, 0][..], &rest[..]));
+    let mut packets = [zero.clone(), zero, built(0x1234), built(0x1234)];
+    for packet in [1, 3] {
+        packets[packet][SUM_AT..SUM_AT + 2].fill(0xff);
+    }
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("zero.pcapng");
+    write(&path, &packets.map(|bytes| packet(BEGIN_NS, bytes)));
+    let test = "a_tcp_checksum_of_zero_is_good_in_both_spellings";
+    let Some(rows) = fields(test, &path, &["tcp.checksum.status"]) else { return };
+    assert_eq!(rows, [[GOOD], [GOOD], [GOOD], [BAD[0]]]);
+}
+
 #[test]
 fn rewriting_keeps_checksums() {
     keeps_checksums("rewriting_keeps_checksums", &EVERYWHERE);
