@@ -1,9 +1,15 @@
 //! Compares what a program does with what the verifier has foretold of it.
 //!
 //! Tests set the variable `FLOWLOOM_FORETOLD`: then every program that is run is verified first, and a run that touches other
-//! memory than the verifier said, takes a way that it said is never taken, or comes where it said nothing leads, is a fault.
+//! memory than the verifier said, takes a way that it said is never taken, or comes where it said nothing leads, is a fault. It
+//! is also written to the file that the variable names, where it is seen whatever becomes of the fault.
 
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
 use std::sync::OnceLock;
+
+use flowloom_engine::EngineError;
 
 use super::memory::Memory;
 use super::run::At;
@@ -17,10 +23,24 @@ pub(super) struct Foretold {
     proofs: Vec<Option<Proof>>,
 }
 
+/// Where all runs are to be compared, the file that is told what they did otherwise.
+fn journal() -> Option<&'static PathBuf> {
+    static JOURNAL: OnceLock<Option<PathBuf>> = OnceLock::new();
+    JOURNAL.get_or_init(|| std::env::var_os("FLOWLOOM_FORETOLD").map(PathBuf::from)).as_ref()
+}
+
 /// Whether all runs are to be compared.
 pub(super) fn is_wanted() -> bool {
-    static WANTED: OnceLock<bool> = OnceLock::new();
-    *WANTED.get_or_init(|| std::env::var_os("FLOWLOOM_FORETOLD").is_some())
+    journal().is_some()
+}
+
+/// Writes down what a program did otherwise. Where that cannot be, the fault still says it.
+pub(super) fn write_down(program: &str, what: &EngineError) {
+    if let Some(path) = journal() {
+        let line = format!("{program}: {what}\n");
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        drop(file.and_then(|mut file| file.write_all(line.as_bytes())));
+    }
 }
 
 impl Foretold {

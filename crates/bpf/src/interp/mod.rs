@@ -253,6 +253,9 @@ impl Interpreter {
             // What a packet leaves half done is no business of the next one.
             self.memory.rings.drain(&self.memory.maps);
         }
+        if let Err((at, fault @ Fault::Foretold { .. })) = &result {
+            foretold::write_down(&self.program.name, &self.stopped(*at, fault));
+        }
         result.map(|r0| Returned { r0, redirect, outputs })
     }
 

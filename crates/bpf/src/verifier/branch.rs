@@ -185,6 +185,8 @@ impl Walk<'_> {
             if range.smin() >= 0 && (0..=MAX_PACKET_BYTES as i64).contains(&bytes) {
                 let same = |address: &Address| address.to == Region::Packet && address.id == room.id;
                 state.change_addresses(same, |address| address.checked = address.checked.max(bytes as u32));
+                // What is there is known from these numbers.
+                self.origins.mark(origin);
             }
         }
         exists
@@ -245,6 +247,10 @@ fn checked(cond: Cond, holds: bool, a: &Address, b: &Address) -> Option<(Address
 fn checked_before(cond: Cond, a: &Address, b: &Address) -> Option<bool> {
     let (cond, address) = against_end(cond, a, b)?;
     let known = i64::from(address.checked);
+    // Where nothing is known to be there, what was moved by a variable distance may lie behind the end.
+    if known == 0 && address.id != 0 {
+        return None;
+    }
     match cond {
         Cond::Gt if address.fixed <= known => Some(false),
         Cond::Le if address.fixed <= known => Some(true),

@@ -39,6 +39,25 @@ fn packets_after_they_were_moved() {
     check(&[(&text, 9, "the call at 8 moved the packet, so `data` is to be read again")]);
 }
 
+/// What was moved by a number out of the packet may lie behind the end before it is compared with that: both ways are walked.
+#[test]
+fn behind_the_end() {
+    let text = format!(
+        "{PACKET}r3 = *(u8 *)(r6 + 0)\nr4 = r6\nr4 += r3\nif r4 > r7 goto bad\ngoto out\nbad: r0 = *(u8 *)(r6 + 99)\n{OUT}"
+    );
+    check(&[(&text, 11, "expected the 34 bytes that a comparison with `data_end` has shown")]);
+}
+
+/// A number that is the room in the packet on the path that is walked first, and something else on the other: they meet, and
+/// are not taken for the same.
+#[test]
+fn room_that_is_none_on_another_path() {
+    let text = "r6 = *(u32 *)(r1 + 0)\nr7 = *(u32 *)(r1 + 4)\nr8 = *(u32 *)(r1 + 12)\nr9 = *(u32 *)(r1 + 16)\nr3 = 100\n\
+                if r8 == 7 goto +2\nr3 = r7\nr3 -= r6\nif r9 == 5 goto join\nr4 = 0\njoin: r4 = 1\nr4 = 2\nr4 = 3\nr4 = 4\n\
+                if r9 == 6 goto other\nr4 = 5\nother: if r3 s< 34 goto out\nr0 = *(u8 *)(r6 + 33)\nr0 &= 1\nexit\n";
+    check(&[(&format!("{text}{OUT}"), 17, "expected one that a comparison with `data_end` has shown")]);
+}
+
 #[test]
 fn numbers_without_bounds() {
     let text =
