@@ -127,6 +127,8 @@ impl Walk<'_> {
                     Cond::Ne => !holds,
                     _ => return true,
                 };
+                // With another number it would say nothing.
+                self.origins.mark(number.origin);
                 self.learn_null(state, address, is_null);
                 true
             }
@@ -156,7 +158,7 @@ impl Walk<'_> {
         let origin = self.origins.made_from(before.origin, Some(other.origin));
         let mut after = Number { range, origin, ..*before };
         let origins = &mut self.origins;
-        let mut exists = true;
+        let mut without = None;
         if let Some(link) = before.link {
             state.change_family(link.family, |number| {
                 let plus = number.link.map_or(0, |other| i64::from(other.plus) - i64::from(link.plus));
@@ -172,9 +174,13 @@ impl Walk<'_> {
                         number.origin = origins.made_from(number.origin, Some(origin));
                     }
                     Some(_) => {}
-                    None => exists = false,
+                    None => without = Some(number.origin),
                 }
             });
+        }
+        if let Some(origin) = without {
+            // That this cannot be is known from the other of the family, too.
+            origins.mark(origin);
         }
         if range.as_constant().is_some() {
             after.link = None;
@@ -189,7 +195,7 @@ impl Walk<'_> {
                 self.origins.mark(origin);
             }
         }
-        exists
+        without.is_none()
     }
 
     /// An address is null, or is not, and so are all that come from the same call.
@@ -247,8 +253,7 @@ fn checked(cond: Cond, holds: bool, a: &Address, b: &Address) -> Option<(Address
 fn checked_before(cond: Cond, a: &Address, b: &Address) -> Option<bool> {
     let (cond, address) = against_end(cond, a, b)?;
     let known = i64::from(address.checked);
-    // Where nothing is known to be there, what was moved by a variable distance may lie behind the end.
-    if known == 0 && address.id != 0 {
+    if address.may_be_behind_end() {
         return None;
     }
     match cond {

@@ -1,6 +1,8 @@
 //! Calls of helpers: whether the arguments are what they want, and what they leave.
 
-use super::number::Range;
+use std::ops::Range;
+
+use super::number::Range as Numbers;
 use super::proof::Touch;
 use super::refusal::Unsafe;
 use super::signature::{self, Gives, Want};
@@ -26,8 +28,8 @@ struct Site {
     map: Option<MapId>,
     /// The address that the next argument is the length of, with its number and whether it is filled.
     memory: Option<(usize, Value, bool)>,
-    /// What is filled, once all is known to be well.
-    filled: Vec<(Address, usize)>,
+    /// What is filled, once all is known to be well: so many bytes at least, and at most.
+    filled: Vec<(Address, Range<usize>)>,
     /// The record that is given away.
     released: Option<u32>,
     /// The length of the record that comes back.
@@ -81,7 +83,7 @@ impl Walk<'_> {
             _ => {}
         }
         for (address, len) in &site.filled {
-            self.filled(path, address, *len);
+            self.filled(path, address, len.clone());
         }
         if let Some(reference) = site.released {
             self.released(path, reference);
@@ -101,7 +103,7 @@ impl Walk<'_> {
         let at = path.state.at;
         let mut other = path.clone();
         self.moved_packet(&mut other, at);
-        let returned = self.fresh(Range::ANY);
+        let returned = self.fresh(Numbers::ANY);
         other.set(Reg::R0, returned);
         if let Next::At(next) = self.exit(&mut other)? {
             other.state.at = next;
@@ -166,11 +168,11 @@ impl Walk<'_> {
                 let bytes = |def: &MapDef| if is_key { def.key_bytes } else { def.value_bytes } as usize;
                 let len = def.map_or(0, bytes);
                 let expected = if is_key { "the address of a key" } else { "the address of a value" };
-                self.bytes(path, site, argument, &value, len, false, expected)?;
+                self.bytes(path, site, argument, &value, len..len, false, expected)?;
             }
             Want::Fixed { bytes, fills } => {
                 let expected = if fills { "the address of a number to fill" } else { "the address of a number" };
-                self.bytes(path, site, argument, &value, bytes, fills, expected)?;
+                self.bytes(path, site, argument, &value, bytes..bytes, fills, expected)?;
             }
             Want::Sized { fills } => site.memory = Some((argument, value, fills)),
             Want::Length { zero } => {
@@ -188,7 +190,8 @@ impl Walk<'_> {
                 if most == 0 || is_null && zero && number.range.as_constant() == Some(0) {
                     return Ok(());
                 }
-                self.bytes(path, site, of, &memory, most as usize, fills, "the address of as many bytes")?;
+                let len = number.range.umin() as usize..most as usize;
+                self.bytes(path, site, of, &memory, len, fills, "the address of as many bytes")?;
             }
             Want::ConstantLength => {
                 let constant = value.number().and_then(|number| number.range.as_constant());
@@ -225,7 +228,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// So many bytes that a helper reads or fills.
+    /// So many bytes that a helper reads or fills, at least and at most.
     #[allow(clippy::too_many_arguments, reason = "one call of a helper has so many sides")]
     fn bytes(
         &mut self,
@@ -233,10 +236,11 @@ impl Walk<'_> {
         site: &mut Site,
         argument: usize,
         value: &Value,
-        len: usize,
+        lens: Range<usize>,
         fills: bool,
         expected: &str,
     ) -> Result<(), Unsafe> {
+        let len = lens.end;
         let refuse = |walk: &Self, expected: String| Unsafe::Argument {
             helper: site.helper,
             argument,
@@ -259,7 +263,7 @@ impl Walk<'_> {
         if let Region::Stack { frame } = address.to {
             let frame = usize::from(frame);
             if fills {
-                site.filled.push((*address, len));
+                site.filled.push((*address, lens));
             } else {
                 self.used_stack(path, frame, first, (last - first) as usize + len);
                 self.read_by_helper(path, frame, first, (last - first) as usize + len);
@@ -329,7 +333,7 @@ impl Walk<'_> {
         path.state.held.retain(|held| held.reference != reference);
         let is_of = |value: &Value| matches!(value, Value::Address(Address { to: Region::Record { reference: other, .. }, .. }) if *other == reference);
         let origins = &mut self.origins;
-        path.state.change(is_of, |value| *value = Value::Number(Number::new(Range::ANY, origins.fresh())));
+        path.state.change(is_of, |value| *value = Value::Number(Number::new(Numbers::ANY, origins.fresh())));
     }
 
     /// The packet has moved: addresses in it lead nowhere now.
@@ -345,7 +349,7 @@ impl Walk<'_> {
         path.state.change(is_in_packet, |value| match value {
             Value::Number(number) => number.room = None,
             _ => {
-                let number = Number::new(Range::ANY, origins.fresh());
+                let number = Number::new(Numbers::ANY, origins.fresh());
                 *value = Value::Number(Number { stale: Some(at as u32), ..number });
             }
         });
@@ -355,10 +359,10 @@ impl Walk<'_> {
         let at = path.state.at;
         match gives {
             Gives::Nothing => Value::Unwritten,
-            Gives::AnyNumber => self.fresh(Range::ANY),
-            Gives::Number(least, most) => self.fresh(Range::signed(least, most)),
+            Gives::AnyNumber => self.fresh(Numbers::ANY),
+            Gives::Number(least, most) => self.fresh(Numbers::signed(least, most)),
             Gives::ValueOrNull => {
-                let Some(map) = site.map else { return self.fresh(Range::ANY) };
+                let Some(map) = site.map else { return self.fresh(Numbers::ANY) };
                 let is_of_maps = text::def(self.program, map).is_some_and(|def| def.kind.is_of_maps());
                 let region = match (is_of_maps, map) {
                     (true, MapId::Of(outer)) => Region::Map(MapId::In(outer)),

@@ -77,7 +77,7 @@ impl Walk<'_> {
                 self.value_access(&access, map, (first, end))?;
                 Memory::Value(map)
             }
-            Region::Key(map) => {
+            Region::Key { map, .. } => {
                 let size = text::def(self.program, map).map_or(0, |def| i64::from(def.key_bytes));
                 if touch.writes || first < 0 || end > size {
                     return Err(self.outside(&access, format!("a read of its {size} bytes")));
@@ -95,10 +95,8 @@ impl Walk<'_> {
                 return Err(self.outside(&access, "memory that programs may touch".to_owned()));
             }
         };
-        let zeros = address.var.bits();
-        let low = (address.fixed.wrapping_add(on) as u64) | zeros.mask() | zeros.value();
         let at = path.state.at;
-        self.proof.touch(at, memory, (first, end), alignment(low.trailing_zeros()), touch);
+        self.proof.touch(at, memory, (first, end), alignment(low_bits(address, on).trailing_zeros()), touch);
         // Engines make something else of an access to the context than of one to memory.
         let touched = &self.proof.insns[at].memory;
         if touched.len() > 1 && touched.contains_key(&Memory::Context) {
@@ -299,8 +297,13 @@ impl Walk<'_> {
             }
             value => value,
         };
+        let zero = stored.number().filter(|number| number.range.as_constant() == Some(0));
+        if let Some(number) = zero.filter(|_| !is_aligned || size != Size::Dw) {
+            // The bytes are kept as zeros, and are read as such: no number comes back of which that would be known.
+            self.origins.mark(number.origin);
+        }
         if !is_aligned {
-            let is_zero = matches!(stored, Value::Number(number) if number.range.as_constant() == Some(0));
+            let is_zero = zero.is_some();
             let byte = if is_zero { Byte::Zero } else { Byte::Any };
             path.state.frames[frame].stack.fill(first, len, byte);
             return Ok(());
@@ -342,6 +345,11 @@ impl Walk<'_> {
             return Err(self.outside(&access, "the stack, a value of a map or a record".to_owned()));
         }
         let (first, last) = self.reach(path, &address, off, len, Touch::BOTH)?;
+        if low_bits(&address, off) % len as u64 != 0 {
+            // On most machines they fault there, or are not atomic.
+            let access = Access { address: &address, on: off, len, touch: Touch::BOTH };
+            return Err(self.outside(&access, format!("a multiple of {len}, which atomic operations need")));
+        }
         let mut old = self.fresh(Range::of_size(size));
         if let Region::Stack { frame } = address.to {
             let frame = usize::from(frame);
@@ -369,17 +377,27 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The bytes that a helper fills.
-    pub(super) fn filled(&mut self, path: &mut Path, address: &Address, len: usize) {
+    /// The bytes that a helper fills, so many at least and at most.
+    pub(super) fn filled(&mut self, path: &mut Path, address: &Address, len: std::ops::Range<usize>) {
         let Region::Stack { frame } = address.to else { return };
         let Some((first, last)) = address.offsets(0) else { return };
-        let stack = &mut path.state.frames[usize::from(frame)].stack;
-        if first == last {
-            stack.fill(first, len, Byte::Any);
-        } else {
-            stack.smear(first, last + len as i64);
+        let frame = usize::from(frame);
+        // What is not filled for sure may be what was there.
+        let sure = if first == last { len.start } else { 0 };
+        let (rest, end) = (first + sure as i64, last + len.end as i64);
+        if rest < end {
+            let at = path.state.at;
+            self.proof.insns[at].leaks |= holds_address(path, frame, rest, (end - rest) as usize);
         }
+        let stack = &mut path.state.frames[frame].stack;
+        stack.fill(first, sure, Byte::Any);
+        stack.smear(rest, end);
     }
+}
+
+/// A number that is a multiple of what every offset of the address is a multiple of, as far as that is a power of two.
+fn low_bits(address: &Address, on: i64) -> u64 {
+    (address.fixed.wrapping_add(on) as u64) | address.var.bits().most()
 }
 
 /// Whether any of these slots of a stack is filled by an address.

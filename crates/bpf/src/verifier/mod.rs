@@ -48,12 +48,16 @@ pub use value::MapId;
 pub struct Options {
     /// So many instructions are looked at, on all paths together.
     pub limit: u64,
+    /// A path ends where it meets one that has said everything that it could say. Without, every path is walked to its exit,
+    /// which is what the others are judged by: no program of some size comes to an end so. Rounds of callbacks and of `may_goto`
+    /// are bounded all the same.
+    pub prune: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
         // That of the kernel.
-        Options { limit: 1_000_000 }
+        Options { limit: 1_000_000, prune: true }
     }
 }
 
@@ -74,5 +78,5 @@ pub enum VerifyError {
 /// It is no program, or some path of it is not seen to be safe.
 pub fn verify(program: &Program, options: &Options) -> Result<Proof, VerifyError> {
     let code = decoded(program)?;
-    walk::Walk::new(program, &code, options.limit).run().map_err(VerifyError::Refused)
+    walk::Walk::new(program, &code, *options).run().map_err(VerifyError::Refused)
 }

@@ -55,7 +55,8 @@ impl Walk<'_> {
             }
             Some(map) => {
                 let value = Address { id: self.id(), ..Address::new(Region::Value(map)) };
-                let addresses = [Address::new(Region::Map(map)), Address::new(Region::Key(map)), value];
+                let key = Region::Key { map, frame: path.state.frames.len() as u8 };
+                let addresses = [Address::new(Region::Map(map)), Address::new(key), value];
                 addresses.map(Value::Address).into_iter().chain([context]).collect()
             }
         };
@@ -76,10 +77,19 @@ impl Walk<'_> {
             return Err(Unsafe::NotGivenBack { what: "a record", taken: held.insn });
         }
         let call = path.state.frame().call;
+        self.key_is_gone(path);
         // The registers of the call's arguments are as they were: nobody but the helper has seen them since.
         path.state.frames.pop();
         path.goes_round();
         Ok(Next::At(call))
+    }
+
+    /// The key that the callback was shown is no more there: addresses of it lead nowhere.
+    fn key_is_gone(&mut self, path: &mut Path) {
+        let depth = path.depth();
+        let is_shown = |value: &Value| matches!(value, Value::Address(Address { to: Region::Key { frame, .. }, .. }) if usize::from(*frame) == depth);
+        let origins = &mut self.origins;
+        path.state.change(is_shown, |value| *value = Value::Number(Number::new(Range::ANY, origins.fresh())));
     }
 
     /// Whether a round that begins now is within an earlier one; what it changed is made wider otherwise.

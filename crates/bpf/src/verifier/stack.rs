@@ -106,11 +106,6 @@ impl Stack {
         self.slots.len()
     }
 
-    /// Whether both are the same memory.
-    pub(super) fn is_same(&self, other: &Stack) -> bool {
-        Rc::ptr_eq(&self.slots, &other.slots)
-    }
-
     fn slot_mut(&mut self, number: usize) -> &mut Slot {
         let slots = Rc::make_mut(&mut self.slots);
         if slots.len() <= number {

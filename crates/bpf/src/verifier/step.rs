@@ -296,8 +296,12 @@ impl Walk<'_> {
             return self.fresh(Range::signed(-most, most));
         }
         let is_room = a.to == Region::PacketEnd && b.to == Region::Packet;
-        if is_room && b.fixed >= 0 && b.var.smin() >= 0 && b.fixed <= i64::from(b.checked) {
-            let range = Range::unsigned(u64::from(b.checked) - b.fixed as u64, MAX_PACKET_BYTES);
+        if is_room && b.fixed >= 0 && b.var.smin() >= 0 {
+            // Behind what is known to be there the end may have been passed.
+            let range = match i64::from(b.checked) - b.fixed {
+                there @ 0.. if !b.may_be_behind_end() => Range::signed(there, MAX_OFFSET),
+                _ => Range::signed(-most, MAX_OFFSET),
+            };
             let mut number = Number::new(range, self.origins.fresh());
             number.room = Some(Room { id: b.id, fixed: b.fixed });
             return Value::Number(number);

@@ -31,7 +31,7 @@ pub(super) fn region(program: &Program, region: Region) -> String {
         Region::PacketEnd => "the end of the packet".to_owned(),
         Region::Map(map) => map_name(program, map),
         Region::Value(map) => format!("a value of {}", map_name(program, map)),
-        Region::Key(map) => format!("a key of {}", map_name(program, map)),
+        Region::Key { map, .. } => format!("a key of {}", map_name(program, map)),
         Region::Record { bytes, .. } => format!("a reserved record of {bytes} bytes"),
         Region::Function { slot } => format!("the function at {slot}"),
     }

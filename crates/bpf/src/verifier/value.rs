@@ -62,8 +62,8 @@ pub(super) enum Region {
     Map(MapId),
     /// A value of a map.
     Value(MapId),
-    /// A key that a callback is shown.
-    Key(MapId),
+    /// A key that a callback in this frame is shown.
+    Key { map: MapId, frame: u8 },
     /// A record reserved in a ring buffer.
     Record { reference: u32, bytes: u32 },
     /// A function of the program, by its first slot.
@@ -112,6 +112,12 @@ impl Address {
     pub(super) fn offsets(&self, on: i64) -> Option<(i64, i64)> {
         let fixed = self.fixed.checked_add(on)?;
         Some((fixed.checked_add(self.var.smin())?, fixed.checked_add(self.var.smax())?))
+    }
+
+    /// In the packet or the metadata: whether even where the addresses of its `id` begin may lie behind the end. What was moved by
+    /// a variable distance may, as long as no comparison has shown anything to be there.
+    pub(super) fn may_be_behind_end(&self) -> bool {
+        self.id != 0 && self.checked == 0
     }
 
     /// The offset where there is only one.

@@ -11,6 +11,7 @@
 
 use std::collections::HashMap;
 
+use super::Options;
 use super::marks::{Marks, Place};
 use super::number::Range;
 use super::origin::{Origin, Origins};
@@ -31,7 +32,7 @@ const NONE: u32 = u32::MAX;
 const MAX_PENDING: usize = 8192;
 /// So many branches of a path are told.
 const TURNS_TOLD: usize = 16;
-/// States are kept no nearer to each other than this, in instructions and in branches, so that straight code keeps none.
+/// How far states are kept apart, so that straight code keeps none.
 const APART: (u32, u32) = (8, 2);
 /// A state that was compared in vain so much more often than not is forgotten.
 const PATIENCE: u32 = 3;
@@ -106,11 +107,13 @@ pub(super) struct Walk<'p> {
     kept: HashMap<usize, Vec<u32>>,
     pending: Vec<Path>,
     turns: Vec<(u32, u32)>,
-    limit: u64,
+    options: Options,
+    /// States are kept no nearer to each other than this, in instructions and in branches.
+    apart: (u32, u32),
 }
 
 impl<'p> Walk<'p> {
-    pub(super) fn new(program: &'p Program, code: &'p [Option<Op>], limit: u64) -> Walk<'p> {
+    pub(super) fn new(program: &'p Program, code: &'p [Option<Op>], options: Options) -> Walk<'p> {
         let known = |op: &Option<Op>| Known { begins: op.is_some(), ..Known::default() };
         let proof = Proof { insns: code.iter().map(known).collect(), ..Proof::default() };
         Walk {
@@ -124,8 +127,16 @@ impl<'p> Walk<'p> {
             kept: HashMap::new(),
             pending: Vec::new(),
             turns: Vec::new(),
-            limit,
+            options,
+            apart: APART,
         }
+    }
+
+    /// Keeps a state at every join, so that small programs meet more of them.
+    #[cfg(test)]
+    pub(super) fn keeping_all(mut self) -> Walk<'p> {
+        self.apart = (0, 0);
+        self
     }
 
     /// Walks all paths.
@@ -168,8 +179,8 @@ impl<'p> Walk<'p> {
         if !is_again && self.joins.get(at).copied().unwrap_or(false) && self.meet(path)? {
             return Ok(Next::End);
         }
-        if self.proof.looked_at == self.limit {
-            return Err(Unsafe::TooLong { limit: self.limit });
+        if self.proof.looked_at == self.options.limit {
+            return Err(Unsafe::TooLong { limit: self.options.limit });
         }
         self.proof.looked_at += 1;
         path.since.0 += 1;
@@ -184,8 +195,14 @@ impl<'p> Walk<'p> {
         if !self.joins.get(next).copied().unwrap_or(false) {
             return;
         }
+        if path.is_again {
+            // The call that begins the next round: its own loop, if it is in one, goes on.
+            return;
+        }
         let known = path.trips.iter().position(|(head, _)| *head == next);
-        match (next <= at, known) {
+        // Functions begin and end anywhere.
+        let is_jump = !matches!(self.code.get(at), Some(Some(Op::Call { .. } | Op::CallLocal { .. } | Op::Exit)));
+        match (is_jump && next <= at, known) {
             (true, Some(place)) => path.trips[place].1 += 1,
             (true, None) => path.trips.push((next, 1)),
             // Who enters a loop from before begins to count anew.
@@ -266,7 +283,7 @@ impl<'p> Walk<'p> {
                 return Ok(true);
             }
         }
-        let is_near = path.since.0 < APART.0 || path.since.1 < APART.1;
+        let is_near = path.since.0 < self.apart.0 || path.since.1 < self.apart.1;
         if is_near && path.parent != NONE {
             return Ok(false);
         }
@@ -311,6 +328,9 @@ impl<'p> Walk<'p> {
             if is_same && checkpoint.rounds == path.rounds && self.is_ancestor(number, path.parent) {
                 return Err(Unsafe::Endless);
             }
+            return Ok(None);
+        }
+        if !self.options.prune {
             return Ok(None);
         }
         let is_within = Comparison::is_within(&self.origins, Mode::Settled, old, &checkpoint.live, &path.state);

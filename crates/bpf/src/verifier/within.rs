@@ -46,8 +46,9 @@ impl Comparison<'_> {
                     return false;
                 }
             }
-            // What is not written on the old stack was read as some number, if at all.
-            let depth = if old.stack.is_same(&new.stack) { 0 } else { old.stack.depth().max(new.stack.depth()) };
+            // What is not written on the old stack was read as some number, if at all. One stack may be that of both: what it has
+            // in common with the registers may differ all the same.
+            let depth = old.stack.depth().max(new.stack.depth());
             for number in 0..depth {
                 let (old, new) = (old.stack.slot(number), new.stack.slot(number));
                 if is_live(Place::Slot { frame, number }) && !comparison.slot(old, new) {
@@ -151,6 +152,11 @@ impl Comparison<'_> {
         if new.address() && !old.address() {
             return false;
         }
-        pairs.into_iter().all(|(old, new)| *old != Byte::Zero || *new == Byte::Zero)
+        pairs.into_iter().all(|(old, new)| match (old, new) {
+            (Byte::Zero, new) => *new == Byte::Zero,
+            // That it was never written is told of who reads it.
+            (old, Byte::Unwritten) => *old == Byte::Unwritten,
+            _ => true,
+        })
     }
 }

@@ -2,8 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod found;
+mod generator;
+mod random;
 mod refused;
 mod safe;
+mod unlike;
 
 use super::*;
 use crate::asm;

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Code, the instruction that is refused, and a part of the words.
-fn check(cases: &[(&str, usize, &str)]) {
+pub(super) fn check(cases: &[(&str, usize, &str)]) {
     for (text, insn, part) in cases {
         let refusal = refusal(text);
         let said = refusal.to_string();
@@ -46,16 +46,39 @@ fn behind_the_end() {
         "{PACKET}r3 = *(u8 *)(r6 + 0)\nr4 = r6\nr4 += r3\nif r4 > r7 goto bad\ngoto out\nbad: r0 = *(u8 *)(r6 + 99)\n{OUT}"
     );
     check(&[(&text, 11, "expected the 34 bytes that a comparison with `data_end` has shown")]);
+    // Nor is the distance to the end a number of bytes that are there, before its sign is known.
+    let distance = |bound: &str| {
+        format!(
+            "{PACKET}r3 = *(u8 *)(r6 + 0)\nr4 = r6\nr4 += r3\nr5 = r7\nr5 -= r4\n{bound}\nr0 = *(u8 *)(r4 + 9)\n{OUT}"
+        )
+    };
+    check(&[(&distance("if r5 < 10 goto out"), 12, "expected one that a comparison with `data_end` has shown")]);
+    proof(&distance("if r5 s< 10 goto out"));
+    // Packets may be longer than what their headers can say.
+    let long = format!("{PACKET}r5 = r7\nr5 -= r6\nif r5 <= 0xffff goto out\nr0 = *(u8 *)(r6 + 99)\n{OUT}");
+    assert_eq!(proof(&long.replace("99", "33")).dead().count(), 0);
 }
 
-/// A number that is the room in the packet on the path that is walked first, and something else on the other: they meet, and
-/// are not taken for the same.
+/// They fault on most machines, or are not atomic, and the kernel refuses them wherever they are.
 #[test]
-fn room_that_is_none_on_another_path() {
-    let text = "r6 = *(u32 *)(r1 + 0)\nr7 = *(u32 *)(r1 + 4)\nr8 = *(u32 *)(r1 + 12)\nr9 = *(u32 *)(r1 + 16)\nr3 = 100\n\
-                if r8 == 7 goto +2\nr3 = r7\nr3 -= r6\nif r9 == 5 goto join\nr4 = 0\njoin: r4 = 1\nr4 = 2\nr4 = 3\nr4 = 4\n\
-                if r9 == 6 goto other\nr4 = 5\nother: if r3 s< 34 goto out\nr0 = *(u8 *)(r6 + 33)\nr0 &= 1\nexit\n";
-    check(&[(&format!("{text}{OUT}"), 17, "expected one that a comparison with `data_end` has shown")]);
+fn atomic_operations_between_words() {
+    check(&[
+        (
+            "*(u64 *)(r10 - 16) = 0\n*(u64 *)(r10 - 8) = 0\nr1 = 1\nlock *(u64 *)(r10 - 12) += r1\nr0 = 0\nexit",
+            3,
+            "expected a multiple of 8, which atomic operations need",
+        ),
+        (
+            &format!(
+                "{LOOKUP}if r0 == 0 goto out\nr1 = *(u8 *)(r0 + 0)\nr1 &= 6\nr0 += r1\nlock *(u32 *)(r0 + 0) += w1\n{OUT}"
+            ),
+            10,
+            "expected a multiple of 4, which atomic operations need",
+        ),
+    ]);
+    proof(&format!(
+        "{LOOKUP}if r0 == 0 goto out\nr1 = *(u8 *)(r0 + 0)\nr1 &= 8\nr0 += r1\nlock *(u64 *)(r0 + 0) += r1\n{OUT}"
+    ));
 }
 
 #[test]
@@ -119,6 +142,15 @@ fn what_is_taken_is_given_back() {
     locked.maps[0].spin_lock = Some(0);
     let Err(VerifyError::Refused(refusal)) = verify(&locked, &Options::default()) else { panic!("is taken") };
     assert_eq!(refusal.what, Unsafe::NotGivenBack { what: "a lock", taken: 9 });
+}
+
+/// The key that a callback is shown is gone when the next one is.
+#[test]
+fn keys_behind_their_round() {
+    let text = "r1 = map[table] ll\nr2 = subprog[f] ll\nr3 = r10\nr3 += -8\n*(u64 *)(r10 - 8) = r10\nr4 = 0\n\
+                call for_each_map_elem\nr0 = *(u64 *)(r10 - 8)\nr0 = *(u8 *)(r0 - 1)\nexit\n\
+                f: *(u64 *)(r4 + 0) = r2\nr0 = 0\nexit";
+    check(&[(text, 10, "`r0` is a number, any, expected an address")]);
 }
 
 #[test]

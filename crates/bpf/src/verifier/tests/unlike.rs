@@ -1,0 +1,53 @@
+//! Programs of which one path is safe for what another does not have: they meet, and are not to be taken for the same.
+
+use super::refused::check;
+use super::*;
+
+/// What tells paths apart and is never compared: two numbers out of the context.
+const APART: &str = "r8 = *(u32 *)(r1 + 12)\nr9 = *(u32 *)(r1 + 16)\n";
+/// Instructions and branches enough for the state at `join` to be kept.
+const KEPT: &str =
+    "join: r4 = 1\nr4 = 2\nr4 = 3\nr4 = 4\nr4 = 5\nr4 = 6\nif r9 == 6 goto +1\nr4 = 5\nif r9 == 7 goto +1\nr4 = 5\n";
+
+/// A number that is the room in the packet on the path that is walked first, and something else on the other.
+#[test]
+fn room_that_is_none_on_another_path() {
+    let text = "r6 = *(u32 *)(r1 + 0)\nr7 = *(u32 *)(r1 + 4)\nr8 = *(u32 *)(r1 + 12)\nr9 = *(u32 *)(r1 + 16)\nr3 = 100\n\
+                if r8 == 7 goto +2\nr3 = r7\nr3 -= r6\nif r9 == 5 goto join\nr4 = 0\njoin: r4 = 1\nr4 = 2\nr4 = 3\nr4 = 4\n\
+                if r9 == 6 goto other\nr4 = 5\nother: if r3 s< 34 goto out\nr0 = *(u8 *)(r6 + 33)\nr0 &= 1\nexit\n";
+    check(&[(&format!("{text}{OUT}"), 17, "expected one that a comparison with `data_end` has shown")]);
+}
+
+/// Zeros of fewer than 8 bytes come back from the stack as zeros, whatever was stored on another path.
+#[test]
+fn zeros_that_are_none_on_another_path() {
+    let packet = "r6 = *(u32 *)(r1 + 0)\nr7 = *(u32 *)(r1 + 4)\nr2 = r6\nr2 += 4\nif r2 > r7 goto out\n";
+    for (place, expected) in [("(u32 *)(r10 - 8)", "the packet + 1000"), ("(u64 *)(r10 - 12)", "with a number of any")]
+    {
+        let text = format!(
+            "{APART}{packet}r3 = 1000\nif r8 == 7 goto join\nr3 = 0\n{KEPT}*{place} = r3\nr5 = *{place}\nr6 += r5\n\
+             r0 = *(u8 *)(r6 + 0)\n{OUT}"
+        );
+        let said = refusal(&text).to_string();
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+/// A comparison with a register that holds 0 tells what is null; with one that holds something else it tells nothing.
+#[test]
+fn null_that_is_another_number_on_another_path() {
+    let text = format!(
+        "{APART}{LOOKUP}r3 = 1\nif r8 == 7 goto join\nr3 = 0\n{KEPT}if r0 == r3 goto out\nr0 = *(u8 *)(r0 + 0)\n{OUT}"
+    );
+    check(&[(&text, 22, "which may be null")]);
+}
+
+/// The stack is the same memory on both paths, and what it holds is what the register holds on one of them only.
+#[test]
+fn slots_that_are_of_another_lookup_on_another_path() {
+    let text = format!(
+        "{APART}{LOOKUP}*(u64 *)(r10 - 16) = r0\nif r8 == 7 goto other\ngoto join\nother: r2 = r10\nr2 += -4\n\
+         r1 = map[table] ll\ncall map_lookup_elem\n{KEPT}if r0 == 0 goto out\nr5 = *(u64 *)(r10 - 16)\nr0 = *(u8 *)(r5 + 0)\n{OUT}"
+    );
+    check(&[(&text, 28, "which may be null")]);
+}
