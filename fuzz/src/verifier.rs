@@ -18,7 +18,7 @@ const LIMIT: u64 = 20_000;
 pub fn verifier(bytes: &[u8]) -> bool {
     let Some((packet, insns)) = parts(bytes) else { return false };
     let program = program(insns, maps());
-    let Ok(proof) = verify(&program, &Options { limit: LIMIT }) else { return false };
+    let Ok(proof) = verify(&program, &Options { limit: LIMIT, ..Options::default() }) else { return false };
     assert!(proof.looked_at <= LIMIT);
     let interp = Interpreter::new(Arc::new(program)).expect("what is verified can be run");
     let mut interp = interp.with_budget(LIMIT).compared_with_proofs();

@@ -345,7 +345,7 @@ impl Walk<'_> {
             return Err(self.outside(&access, "the stack, a value of a map or a record".to_owned()));
         }
         let (first, last) = self.reach(path, &address, off, len, Touch::BOTH)?;
-        if low_bits(&address, off) % len as u64 != 0 {
+        if !low_bits(&address, off).is_multiple_of(len as u64) {
             // On most machines they fault there, or are not atomic.
             let access = Access { address: &address, on: off, len, touch: Touch::BOTH };
             return Err(self.outside(&access, format!("a multiple of {len}, which atomic operations need")));

@@ -48,9 +48,9 @@ pub use value::MapId;
 pub struct Options {
     /// So many instructions are looked at, on all paths together.
     pub limit: u64,
-    /// A path ends where it meets one that has said everything that it could say. Without, every path is walked to its exit,
-    /// which is what the others are judged by: no program of some size comes to an end so. Rounds of callbacks and of `may_goto`
-    /// are bounded all the same.
+    /// A path ends where it meets a state that has said what it could say. Without, every path is walked to its exit: that is what
+    /// pruned walks are judged by, and takes too long for all but small programs. Rounds of callbacks and of `may_goto` end where
+    /// nothing new begins all the same.
     pub prune: bool,
 }
 

@@ -11,7 +11,7 @@ use crate::interp::{DEFAULT_BUDGET, Interpreter};
 use crate::verifier::walk::Walk;
 
 /// Programs of a run, where `FLOWLOOM_COUNT` names no other number.
-const PROGRAMS: usize = 4000;
+const PROGRAMS: usize = 2500;
 /// Packets of a program.
 const PACKETS: u64 = 12;
 /// Instructions of a walk that leaves nothing out: programs with more are not compared.
