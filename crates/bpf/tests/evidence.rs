@@ -116,7 +116,7 @@ fn peak_mib() -> u64 {
 #[test]
 fn hostile_programs_come_to_an_end() {
     for one in hostile::all().into_iter().filter(|one| one.program.insns.len() < 100_000) {
-        match verifier::verify(&one.program, &Options { limit: 30_000 }) {
+        match verifier::verify(&one.program, &Options { limit: 30_000, ..Options::default() }) {
             Ok(proof) => assert!(proof.looked_at <= 30_000, "{}: {}", one.name, proof.looked_at),
             Err(VerifyError::Refused(refusal)) => {
                 let said = refusal.to_string();
