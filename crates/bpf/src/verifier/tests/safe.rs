@@ -77,6 +77,9 @@ fn loops_end_and_say_how_often_they_go_round() {
     let nested =
         "r1 = 0\nouter: r2 = 0\ninner: r2 += 1\nif r2 < 5 goto inner\nr1 += 1\nif r1 < 3 goto outer\nr0 = 0\nexit";
     assert_eq!(proof(nested).loops, [(1, 2), (2, 4)].into());
+    // Code that is laid out backwards is no loop.
+    let text = "goto last\nfirst: r0 = 1\nexit\nlast: goto first";
+    assert!(proof(text).loops.is_empty());
     // How often is read from the packet, and at most.
     let text = format!(
         "{PACKET}r3 = *(u8 *)(r6 + 0)\nr3 &= 7\nr4 = 0\nagain: if r4 >= r3 goto out\nr4 += 1\ngoto again\n{OUT}"
