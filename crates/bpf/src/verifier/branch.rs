@@ -82,10 +82,15 @@ impl Walk<'_> {
         let Question { width, cond, dst, first, second } = question;
         let (width, cond, dst) = (*width, *cond, *dst);
         match (first, &second.value) {
-            (Value::Number(_), Value::Number(_)) if second.register == Some(dst) => match cond {
+            (Value::Number(number), Value::Number(_)) if second.register == Some(dst) => match cond {
                 Cond::Eq | Cond::Ge | Cond::Le | Cond::Sge | Cond::Sle => Some(true),
                 Cond::Ne | Cond::Gt | Cond::Lt | Cond::Sgt | Cond::Slt => Some(false),
-                Cond::Set => None,
+                // Some bit of it is set.
+                Cond::Set => {
+                    let decided = compare::decide(Cond::Ne, width, &number.range, &Range::constant(0))?;
+                    self.origins.mark(number.origin);
+                    Some(decided)
+                }
             },
             (Value::Number(a), Value::Number(b)) => {
                 let decided = compare::decide(cond, width, &a.range, &b.range)?;

@@ -129,6 +129,9 @@ impl Walk<'_> {
             return Err(Unsafe::Unwritten { register: register.to_string() });
         }
         self.used(path, Place::Register { frame: path.depth(), number });
+        if value.number().is_some_and(|number| number.stale.is_some()) {
+            self.proof.insns[path.state.at].leaks = true;
+        }
         Ok(value)
     }
 

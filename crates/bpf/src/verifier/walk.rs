@@ -34,8 +34,14 @@ const APART: (u32, u32) = (8, 2);
 const PATIENCE: u32 = 3;
 /// A round is compared with so many before it.
 const ROUNDS_COMPARED: usize = 4;
-/// States that are kept at one instruction, of those that are not forgotten for lack of use.
-const KEPT: usize = 64;
+/// States that are kept at one instruction, of those that are not forgotten for lack of use: for loops of so many rounds that
+/// fork in each.
+const KEPT: usize = 2048;
+/// With so many of the states whose paths have ended a path is compared where they meet. Where rounds of a loop are kept, the
+/// first of them is the one that the path comes to.
+const COMPARED: usize = 64;
+/// With so many of its own states a path is compared where it comes back, to see that it goes round for ever.
+const OWN_COMPARED: usize = 16;
 
 /// Where a path goes on.
 pub(super) enum Next {
@@ -256,10 +262,17 @@ impl<'p> Walk<'p> {
     /// Where paths meet: whether this one needs no walking any more; keeps its state otherwise.
     fn meet(&mut self, path: &mut Path) -> Result<bool, Unsafe> {
         let at = path.state.at;
-        let numbers = self.kept.get(&at).cloned().unwrap_or_default();
-        for number in &numbers {
-            let Some(found) = self.compare(*number, path)? else { continue };
-            if found {
+        let (mut settled, mut own) = (Vec::new(), Vec::new());
+        for number in self.kept.get(&at).into_iter().flatten() {
+            if self.is_settled(*number) { settled.push(*number) } else { own.push(*number) }
+        }
+        for number in own.iter().rev().take(OWN_COMPARED) {
+            if self.is_round_again(*number, path) {
+                return Err(Unsafe::Endless);
+            }
+        }
+        for number in settled.iter().take(COMPARED) {
+            if self.compare(*number, path) {
                 self.joined(*number, path);
                 return Ok(true);
             }
@@ -300,31 +313,33 @@ impl<'p> Walk<'p> {
         path.begun.push((at, path.parent));
     }
 
-    /// Whether the path is within a kept state; `None` where they cannot be compared now.
-    fn compare(&mut self, number: u32, path: &Path) -> Result<Option<bool>, Unsafe> {
+    /// Whether the path has come back to a state of its own with nothing changed.
+    fn is_round_again(&self, number: u32, path: &Path) -> bool {
         let checkpoint = &self.checkpoints[number as usize];
-        let Some(old) = &checkpoint.state else { return Ok(None) };
-        if !self.is_settled(number) {
-            let is_same = Comparison::is_within(&self.origins, Mode::Same, old, &checkpoint.live, &path.state);
-            if is_same && checkpoint.rounds == path.rounds && self.is_ancestor(number, path.parent) {
-                return Err(Unsafe::Endless);
-            }
-            return Ok(None);
-        }
+        let is_same = |old| Comparison::is_within(&self.origins, Mode::Same, old, &checkpoint.live, &path.state);
+        checkpoint.rounds == path.rounds
+            && checkpoint.state.as_ref().is_some_and(|old| is_same(old))
+            && self.is_ancestor(number, path.parent)
+    }
+
+    /// Whether the path is within a kept state from which all paths have ended. One that is compared with in vain is forgotten.
+    fn compare(&mut self, number: u32, path: &Path) -> bool {
+        let checkpoint = &self.checkpoints[number as usize];
+        let Some(old) = &checkpoint.state else { return false };
         let is_within = Comparison::is_within(&self.origins, Mode::Settled, old, &checkpoint.live, &path.state);
         let checkpoint = &mut self.checkpoints[number as usize];
         if is_within {
             checkpoint.hits += 1;
-        } else {
-            checkpoint.misses += 1;
-            if checkpoint.misses > checkpoint.hits * PATIENCE + PATIENCE {
-                checkpoint.state = None;
-                if let Some(kept) = self.kept.get_mut(&path.state.at) {
-                    kept.retain(|other| *other != number);
-                }
+            return true;
+        }
+        checkpoint.misses += 1;
+        if checkpoint.misses > checkpoint.hits * PATIENCE + PATIENCE {
+            checkpoint.state = None;
+            if let Some(kept) = self.kept.get_mut(&path.state.at) {
+                kept.retain(|other| *other != number);
             }
         }
-        Ok(Some(is_within))
+        false
     }
 
     /// Whether all paths from a checkpoint have ended, those too that began a round again. Where paths return to lies before it,

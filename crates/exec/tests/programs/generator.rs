@@ -12,6 +12,7 @@
 
 use flowloom_bpf::op::{AluOp, AtomicOp, Cond, EndOp, Op, Operand, Reg, Size, Width};
 use flowloom_bpf::{BPF_F_NO_PREALLOC, Insn, MapDef, MapKind, Program};
+use flowloom_engine::Snapshot;
 use flowloom_testkit::Rng;
 
 /// How many bytes of the packet a program has seen to be there.
@@ -54,6 +55,24 @@ pub(super) fn maps() -> Vec<MapDef> {
         map("ports", MapKind::Devmap, 4, 4, 4),
         MapDef { flags: BPF_F_NO_PREALLOC, ..map("prefixes", MapKind::LpmTrie, 8, 8, 5) },
     ]
+}
+
+/// Something in the maps of a program: keys are those that programs ask for, or near them.
+pub(super) fn state(rng: &mut Rng) -> Snapshot {
+    let array = (0..6u32).map(|key| (key.to_le_bytes().to_vec(), rng.bytes(ARRAY_VALUE as usize))).collect();
+    let hash = (0..rng.below(4)).map(|_| ((rng.below(4) as u64).to_le_bytes().to_vec(), rng.bytes(8))).collect();
+    let prefixes = (0..rng.below(6)).map(|_| {
+        let bits = rng.below(33) as u32;
+        let mut address = [rng.below(4) as u8, 0, 0, rng.below(8) as u8];
+        // The bits behind a prefix are none of it.
+        let kept = u32::from_be_bytes(address) & u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+        address = kept.to_be_bytes();
+        ([bits.to_le_bytes(), address].concat(), rng.bytes(8))
+    });
+    let prefixes = prefixes.collect();
+    let data = [(0u32.to_le_bytes().to_vec(), rng.bytes(32))].into();
+    let maps = [("array", array), ("hash", hash), ("prefixes", prefixes), (".data", data)];
+    Snapshot { maps: maps.map(|(name, entries)| (name.to_owned(), entries)).into(), ..Snapshot::default() }
 }
 
 /// A program with these instructions.

@@ -1,6 +1,7 @@
 //! Random programs on the interpreter and in the kernel.
 
 mod generator;
+mod verifiers;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,11 +10,11 @@ use std::sync::Arc;
 
 use flowloom_bpf::insn::{class, jmp};
 use flowloom_bpf::op::{AluOp, Cond, Op, Operand, Reg, Width};
-use flowloom_bpf::verifier::{self, VerifyError};
 use flowloom_bpf::{Interpreter, Program, ProgramError, disasm};
 use flowloom_engine::{Choices, Datapath, PORT_COUNT, Packet, Port, Ports, Verdict};
 use flowloom_exec::{ExecError, KernelEngine};
 use flowloom_testkit::Rng;
+use verifiers::{Opinions, opinions};
 
 /// Packets that each program sees.
 const PACKETS: u64 = 5;
@@ -50,7 +51,7 @@ pub(crate) struct Tally {
     pub(crate) apart: BTreeMap<&'static str, u64>,
     /// Instructions of programs that ran on both, by kind.
     pub(crate) instructions: BTreeMap<String, u64>,
-    /// What our verifier and the kernel's think of them, with the words of the one that refuses.
+    /// What our verifier and the kernel's think of them, and why they differ.
     pub(crate) verdicts_of_verifiers: BTreeMap<String, u64>,
     pub(crate) disagreements: Vec<String>,
 }
@@ -94,7 +95,9 @@ impl Tally {
         refused.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         line("refused for", &mut refused.into_iter().take(8));
         line("instructions of what ran on both", &mut self.instructions.clone().into_iter());
-        line("verifiers", &mut self.verdicts_of_verifiers.clone().into_iter());
+        for (said, count) in &self.verdicts_of_verifiers {
+            text += &format!("verifiers: {count:>6} {said}\n");
+        }
         text
     }
 }
@@ -184,24 +187,6 @@ fn is_promised(fault: &str) -> bool {
     !fault.contains("was never written") && !fault.contains("instructions for one packet")
 }
 
-/// Whether our verifier takes the program; what both think of it is counted.
-fn verified(program: &Program, kernel: &Result<KernelEngine, ExecError>, tally: &mut Tally) -> bool {
-    let ours = verifier::verify(program, &verifier::Options::default());
-    let what = match (&ours, kernel) {
-        (Ok(_), Ok(_)) => "both take it".to_owned(),
-        (Err(_), Err(ExecError::Refused(_))) => "both refuse it".to_owned(),
-        (Ok(_), Err(ExecError::Refused(_))) => {
-            format!("only ours takes it: {}", kernel.as_ref().err().map(reason).unwrap_or_default())
-        }
-        (Err(VerifyError::Refused(refusal)), Ok(_)) => {
-            format!("only the kernel takes it: {}", without_numbers(&refusal.what.to_string()))
-        }
-        _ => return ours.is_ok(),
-    };
-    *tally.verdicts_of_verifiers.entry(what).or_default() += 1;
-    ours.is_ok()
-}
-
 /// Runs one program; the difference, where there is one.
 fn compare(program: &Program, rng: &mut Rng, tally: &mut Tally) -> Result<(), String> {
     let interp = Interpreter::new(Arc::new(program.clone()));
@@ -211,7 +196,7 @@ fn compare(program: &Program, rng: &mut Rng, tally: &mut Tally) -> Result<(), St
     let all = Ports::bound((0..PORT_COUNT).map(Port));
     let mut interp = match interp {
         // What lay on the stack before is the kernel's, so such programs have to be told apart.
-        Ok(interp) => interp.with_budget(2_000_000).with_strict_stack(),
+        Ok(interp) => interp.with_budget(2_000_000).with_strict_stack().compared_with_proofs(),
         Err(error) => {
             let words = error.to_string();
             if kernel.is_err() {
@@ -231,7 +216,18 @@ fn compare(program: &Program, rng: &mut Rng, tally: &mut Tally) -> Result<(), St
         }
     };
     interp.bind_ports(&all);
-    let verified = verified(program, &kernel, tally);
+    // Every other program begins with something in its maps.
+    let filled = rng.chance(1, 2).then(|| generator::state(rng));
+    let fill = |engine: &mut dyn Datapath| match &filled {
+        Some(state) => engine.restore(state).map_err(|error| format!("its maps cannot be filled: {error}")),
+        None => Ok(()),
+    };
+    fill(&mut interp)?;
+    let Opinions { is_verified: verified, said, unexplained } = opinions(program, &kernel);
+    if let Some(what) = unexplained {
+        return Err(what);
+    }
+    said.into_iter().for_each(|said| *tally.verdicts_of_verifiers.entry(said).or_default() += 1);
     let mut kernel = match kernel {
         Ok(kernel) => kernel,
         Err(error) => {
@@ -249,6 +245,7 @@ fn compare(program: &Program, rng: &mut Rng, tally: &mut Tally) -> Result<(), St
         }
     };
     kernel.bind_ports(&all);
+    fill(&mut kernel)?;
     tally.taken += 1;
     for (index, bytes) in (0..).zip(&packets) {
         let packet = Packet { bytes, port: Port(index as u32 % 4) };

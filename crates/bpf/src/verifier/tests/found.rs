@@ -42,7 +42,8 @@ fn joined_places() {
 
 #[test]
 fn addresses_that_become_numbers_are_told() {
-    for text in ["r0 = r10\nr0 -= r1\nr0 &= 1\nexit", "w0 = w10\nexit", "r0 = r1\nexit"] {
+    let moved = format!("{PACKET}r1 = r9\nr2 = 4\ncall xdp_adjust_head\nr0 = r6\nr0 &= 1\nexit\n{OUT}");
+    for text in [moved.as_str(), "r0 = r10\nr0 -= r1\nr0 &= 1\nexit", "w0 = w10\nexit", "r0 = r1\nexit"] {
         assert!(proof(text).insns.iter().any(|known| known.leaks), "{text}");
     }
 }

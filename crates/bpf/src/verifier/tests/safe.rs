@@ -121,3 +121,19 @@ fn paths_that_differ_in_what_does_not_matter_are_walked_once() {
     let proof = proof(&text);
     assert!(proof.looked_at < 4000, "{}", proof.looked_at);
 }
+
+/// 3^1000 paths: those that fork in a round join where the next one begins.
+#[test]
+fn rounds_that_fork_are_walked_once() {
+    let proof = proof(
+        "r6 = 0\nround: call get_prandom_u32\nif r0 > 5 goto +1\nr7 = r0\ncall get_prandom_u32\nif r0 > 6 goto +1\nr8 = r0\n\
+         r1 = 1\nr1 = 2\nr6 += 1\nif r6 < 1000 goto round\nr0 = 2\nexit",
+    );
+    assert!(proof.looked_at < 100_000, "{}", proof.looked_at);
+    assert_eq!(proof.loops[&1], 999);
+}
+
+#[test]
+fn a_number_and_its_own_bits() {
+    proof("r1 = 6\nif r1 & r1 goto out\nr0 = r2\nexit\nout: r0 = 2\nexit");
+}

@@ -1,0 +1,129 @@
+//! What our verifier and the kernel's think of one program, and why they differ.
+
+use flowloom_bpf::Program;
+use flowloom_bpf::verifier::{self, Known, Proof, VerifyError};
+use flowloom_exec::{ExecError, KernelEngine, Refused};
+
+/// What both think of a program.
+pub(super) struct Opinions {
+    /// Ours takes it.
+    pub(super) is_verified: bool,
+    /// Who takes it, and why not both; `None` where the kernel was not asked.
+    pub(super) said: Option<String>,
+    /// A difference that nothing explains.
+    pub(super) unexplained: Option<String>,
+}
+
+/// Why ours may take what the kernel refuses.
+struct Reason {
+    /// Part of the kernel's words.
+    words: &'static [&'static str],
+    /// What has to hold of the proof, and of the instruction at which the kernel refuses.
+    holds: fn(&Proof, &Known) -> bool,
+    why: &'static str,
+}
+
+const ELSEWHERE: &str = "the kernel walks a way that is never taken, because it knows less of the numbers compared";
+
+static REASONS: &[Reason] = &[
+    Reason {
+        words: &["prohibited for !root"],
+        holds: |_, _| true,
+        why: "kept from programs without CAP_PERFMON, as a CPU could run ahead with another offset; the bytes are the program's",
+    },
+    Reason {
+        words: &[
+            "leaks addr",
+            "pointer arithmetic",
+            "bitwise operator",
+            "partial copy of pointer",
+            "invalid size of register fill",
+            "math between pkt pointer",
+            "!read_ok",
+        ],
+        holds: |_, known| known.leaks,
+        why: "an address becomes a number, which the proof says; nothing is touched by that",
+    },
+    Reason {
+        words: &["pointer comparison prohibited", "attempt to corrupt spilled pointer"],
+        holds: |_, _| true,
+        why: "an address is compared as a number, or becomes one by a store to a part of it; nothing is touched by that",
+    },
+    Reason {
+        words: &["misaligned"],
+        holds: |_, known| known.memory.values().any(|bytes| bytes.align < 8),
+        why: "all bytes are the program's own; the proof gives the alignment",
+    },
+    Reason {
+        words: &["invalid read from stack"],
+        holds: |_, _| true,
+        why: "what was never written on the stack is some number, as in the kernel with CAP_PERFMON",
+    },
+    Reason {
+        words: &["infinite loop detected"],
+        holds: |proof, _| proof.loops.values().any(|trips| *trips > 0),
+        why: "the kernel forgets what the counter was and takes it for one that stands still; the proof says how often it goes",
+    },
+    Reason {
+        words: &["unreachable insn"],
+        holds: |proof, _| proof.dead().next().is_some(),
+        why: "no path leads there; the proof names it as dead",
+    },
+    Reason {
+        words: &["BPF program is too large", "jumps is too complex"],
+        holds: |_, _| true,
+        why: "a limit of the kernel, which joins fewer paths",
+    },
+    Reason {
+        words: &["unbounded min value", "min value is negative"],
+        holds: |_, known| known.reached,
+        why: "the range of a number is known better, that of what a helper answers for instance",
+    },
+    Reason {
+        words: &["invalid shift"],
+        holds: |_, _| true,
+        why: "shifts go by the low bits of the distance [RFC 9669 4.1]",
+    },
+];
+
+fn why(proof: &Proof, refused: &Refused) -> Option<&'static str> {
+    // Programs with functions have other indices in the kernel: there, some instruction has to be such a one.
+    let at = refused.insn.and_then(|at| proof.insns.get(at));
+    if at.is_some_and(|known| !known.reached) {
+        return Some(ELSEWHERE);
+    }
+    let words = |reason: &&Reason| reason.words.iter().any(|words| refused.log.contains(words));
+    let holds = |reason: &&Reason| match at {
+        Some(known) => (reason.holds)(proof, known),
+        None => proof.insns.iter().any(|known| (reason.holds)(proof, known)),
+    };
+    let is_one_way = |known: &Known| known.reached && known.ways.jumps != known.ways.falls;
+    REASONS
+        .iter()
+        .find(|reason| words(reason) && holds(reason))
+        .map(|reason| reason.why)
+        .or_else(|| proof.insns.iter().any(is_one_way).then_some(ELSEWHERE))
+}
+
+/// What both verifiers think of the program.
+pub(super) fn opinions(program: &Program, kernel: &Result<KernelEngine, ExecError>) -> Opinions {
+    let ours = verifier::verify(program, &verifier::Options::default());
+    let is_verified = ours.is_ok();
+    let (said, unexplained) = match (ours, kernel) {
+        (Ok(_), Ok(_)) => (Some("both take it".to_owned()), None),
+        (Err(_), Err(ExecError::Refused(_))) => (Some("both refuse it".to_owned()), None),
+        (Ok(proof), Err(ExecError::Refused(refused))) => match why(&proof, refused) {
+            Some(why) => (Some(format!("only ours takes it: {why}")), None),
+            None => {
+                let said =
+                    format!("only our verifier takes it, the kernel's says: {}\n{}", refused.reason, refused.log);
+                (None, Some(said))
+            }
+        },
+        (Err(VerifyError::Refused(refusal)), Ok(_)) => {
+            (None, Some(format!("only the kernel's verifier takes it, ours says: {refusal}\n{}", refusal.details())))
+        }
+        _ => (None, None),
+    };
+    Opinions { is_verified, said, unexplained }
+}
