@@ -35,12 +35,23 @@ pub struct Row {
     pub reached: usize,
     pub gaps: Vec<Gap>,
     pub came: Came,
+    /// What our verifier says: how many instructions it looked at, or why it refuses; `None` where it was not asked.
+    pub verified: Option<Result<u64, String>>,
 }
 
 impl Row {
     /// Whether it was compared on less than four fifths of its instructions.
     pub fn is_low(&self) -> bool {
         matches!(self.came, Came::Equal { .. }) && self.reached * 5 < self.slots * 4
+    }
+
+    /// Our verifier does not prove what runs, or proves what the kernel's refuses.
+    pub fn is_judged_otherwise(&self) -> bool {
+        match (&self.came, &self.verified) {
+            (Came::Equal { .. } | Came::Differs(_), verified) => !matches!(verified, Some(Ok(_))),
+            (Came::NotInKernel(_), verified) => !matches!(verified, Some(Err(_))),
+            _ => false,
+        }
     }
 
     pub fn percent(&self) -> usize {
@@ -61,6 +72,11 @@ impl fmt::Display for Row {
                 write!(f, "equal on {packets} packets, {cases} states, {reached}/{slots} slots ({percent}%)")
             }
             Came::Differs(what) => write!(f, "DIFFERS: {what}"),
+        }?;
+        match &self.verified {
+            Some(Ok(looked_at)) => write!(f, "; proved safe, {looked_at} instructions looked at"),
+            Some(Err(why)) => write!(f, "; not proved safe: {why}"),
+            None => Ok(()),
         }
     }
 }

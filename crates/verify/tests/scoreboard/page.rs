@@ -18,14 +18,20 @@ pub fn render(rows: &[Row], objects: usize, captures: usize) -> String {
          interpreter and the kernel give the same verdict, ports, bytes, events and maps.\n\n\
          Maps whose size a program's own loader sets hold 8 entries; maps of maps for which it says later what they hold hold\n\
          arrays of two 4-byte values. A slot is eight bytes of a program: an instruction, or half of a\n\
-         64-bit load.\n\n{}",
+         64-bit load. The verifier proves a program safe before it runs; every run is compared with what it foretold. How many\n\
+         instructions it looked at, on all paths together, stands beside each.\n\n{}",
         summary(rows, objects)
     );
-    page.push_str("\n## Compared\n\n| object | program | slots | reached | packets | states |\n| --- | --- | ---: | ---: | ---: | ---: |\n");
+    page.push_str("\n## Compared\n\n| object | program | slots | reached | packets | states | looked at |\n| --- | --- | ---: | ---: | ---: | ---: | ---: |\n");
     for row in rows {
         if let Came::Equal { packets, cases } = row.came {
             let (object, program, slots, percent) = (&row.object, &row.program, row.slots, row.percent());
-            let _ = writeln!(page, "| {object} | `{program}` | {slots} | {percent}% | {packets} | {cases} |");
+            let looked_at = match &row.verified {
+                Some(Ok(looked_at)) => looked_at.to_string(),
+                _ => "refused".to_owned(),
+            };
+            let _ =
+                writeln!(page, "| {object} | `{program}` | {slots} | {percent}% | {packets} | {cases} | {looked_at} |");
         }
     }
     let partly: Vec<&Row> =
@@ -45,6 +51,11 @@ pub fn render(rows: &[Row], objects: usize, captures: usize) -> String {
                 let _ = writeln!(page, "  - {}: {why}", pieces.join(", "));
             }
         }
+    }
+    let otherwise: Vec<&Row> = rows.iter().filter(|row| row.is_judged_otherwise()).collect();
+    if !otherwise.is_empty() {
+        page.push_str("\n## Judged otherwise by our verifier\n\n");
+        otherwise.iter().for_each(|row| _ = writeln!(page, "- {row}"));
     }
     for (title, words, pick) in SECTIONS {
         let told: Vec<(&Row, &str)> = rows.iter().filter_map(|row| Some((row, pick(&row.came)?))).collect();
@@ -111,6 +122,10 @@ pub fn summary(rows: &[Row], objects: usize) -> String {
     let equal = count(|came| matches!(came, Came::Equal { .. }));
     let whole = rows.iter().filter(|row| matches!(row.came, Came::Equal { .. }) && row.reached == row.slots).count();
     let low = rows.iter().filter(|row| row.is_low()).count();
+    let safe =
+        rows.iter().filter(|row| matches!((&row.came, &row.verified), (Came::Equal { .. }, Some(Ok(_))))).count();
+    let unsafe_to_both =
+        rows.iter().filter(|row| matches!((&row.came, &row.verified), (Came::NotInKernel(_), Some(Err(_))))).count();
     let lines = [
         (objects, "objects"),
         (rows.len(), "XDP programs"),
@@ -118,10 +133,12 @@ pub fn summary(rows: &[Row], objects: usize) -> String {
         (equal, "run and agree with the kernel"),
         (whole, "of these run every instruction"),
         (low, "of these run less than 80% of their instructions"),
+        (safe, "of these our verifier proves safe"),
         (count(|came| matches!(came, Came::Differs(_))), "disagree with the kernel"),
         (count(|came| matches!(came, Came::Refused(_))), "are refused by name"),
         (count(|came| matches!(came, Came::Incomparable(_))), "run, and cannot be compared"),
         (count(|came| matches!(came, Came::NotInKernel(_))), "are refused by the kernel's verifier"),
+        (unsafe_to_both, "of these our verifier refuses too"),
     ];
     let mut text = String::from("| count | |\n| ---: | --- |\n");
     for (number, what) in lines {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flowloom_bpf::elf::{self, KernelTypeIndex};
 use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::Op;
-use flowloom_bpf::{Interpreter, MapDef, MapKind, Program, fib};
+use flowloom_bpf::{Interpreter, MapDef, MapKind, Program, fib, verifier};
 use flowloom_engine::Port;
 use flowloom_exec::{ExecError, KernelEngine};
 use flowloom_trace::CaptureReader;
@@ -64,6 +64,7 @@ pub fn object(path: &Path, captures: &[(String, Vec<Arrival>)], tries: u64) -> V
         reached: 0,
         gaps: Vec::new(),
         came,
+        verified: None,
     };
     let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let object = match elf::read_with(&bytes, &name, &types) {
@@ -155,6 +156,10 @@ fn try_program(program: &Arc<Program>, captures: &[(String, Vec<Arrival>)], trie
         row.came = Came::Refused(reasons.first().cloned().unwrap_or_default());
         return;
     }
+    row.verified = Some(match verifier::verify(program, &verifier::Options::default()) {
+        Ok(proof) => Ok(proof.looked_at),
+        Err(error) => Err(error.to_string()),
+    });
     // What no verifier has accepted is not run: its way is no one's business.
     if let Err(error) = KernelEngine::load(program) {
         row.came = match &error {
@@ -214,7 +219,9 @@ fn compare_case(
     let program = case.program(program);
     let is_large = program.maps.iter().any(|map| map.max_entries > LARGE);
     let mut kernel = KernelEngine::load(&program).map_err(|error| format!("with constants: {error}"))?;
-    let mut interp = Interpreter::new(Arc::new(program)).map_err(|error| error.to_string())?;
+    let interp = Interpreter::new(Arc::new(program)).map_err(|error| error.to_string())?;
+    // What the verifier has foretold of it holds on every packet.
+    let mut interp = interp.compared_with_proofs();
     if let Some(routes) = routes {
         kernel = kernel.with_routes(routes).map_err(|error| error.to_string())?;
         interp = interp.with_routes(routes.clone());
