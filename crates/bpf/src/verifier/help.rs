@@ -108,6 +108,9 @@ impl Wanted<'_> {
         if address.nullable {
             return Some(null_check(address));
         }
+        if self.expected.contains("other paths") {
+            return Some("access the two by instructions of their own, each on its way".to_owned());
+        }
         let Some((first, last)) = address.offsets(self.on) else { return Some(BOUND.to_owned()) };
         let end = last.saturating_add(self.bytes);
         let is_fixed = first == last;
