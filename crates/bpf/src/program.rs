@@ -1,5 +1,6 @@
 //! A program with its maps: what objects are read into, what the lowering makes, what every engine starts from.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::context::ContextLayout;
@@ -105,6 +106,17 @@ pub struct LineInfo {
     pub line: u32,
     /// Column, from 1; 0 if not known.
     pub column: u32,
+}
+
+/// `prog.c:12 `text of the line``.
+impl fmt::Display for LineInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)?;
+        match self.text.trim() {
+            "" => Ok(()),
+            text => write!(f, " `{text}`"),
+        }
+    }
 }
 
 /// A program with its maps.

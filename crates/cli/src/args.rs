@@ -206,13 +206,13 @@ pub(crate) struct RunArgs {
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) function: FunctionArgs,
-    /// Targets that must run it; all are asked where none is named
+    /// Targets that must run it; where none is named all are asked, and the verifier must find it safe
     #[arg(long, value_enum, value_name = "TARGET", value_delimiter = ',')]
     pub(crate) target: Vec<EngineName>,
     /// Print rows, registers and sizes, beside those that a paper prints
     #[arg(long)]
     pub(crate) stats: bool,
-    /// Print the eBPF instructions with their source lines
+    /// Print the eBPF instructions with their source lines, and what the verifier found out of each; also into JSON
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
     /// Print JSON

@@ -2,12 +2,12 @@
 
 mod object;
 mod paper;
+mod source;
 mod stats;
 mod verified;
 
 use std::sync::Arc;
 
-use flowloom_bpf::verifier::Proof;
 use flowloom_bpf::{Interpreter, Program, disasm};
 use flowloom_efsm::Place;
 use flowloom_exec::{ExecError, KernelEngine};
@@ -32,10 +32,10 @@ struct Fitness {
 pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
     let bytes = load::bytes(&args.function)?;
     if bytes.starts_with(load::ELF_MAGIC) {
-        return object::check(args, &load::object(&bytes, &args.function)?);
+        return object::check(args, &mut load::object(&bytes, &args.function)?);
     }
     if is_program(&args.function.path) {
-        return object::check(args, &compiled(&args.function.path, &bytes, &args.function.params)?.object);
+        return object::check(args, &mut compiled(&args.function.path, &bytes, &args.function.params)?.object);
     }
     let loaded = Loaded::from_source(bytes, &args.function)?;
     let program = match loaded.program(false) {
@@ -45,11 +45,16 @@ pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
     };
     let targets = fitness(&loaded, &program, &args.target);
     let verified = program.as_ref().ok().map(|program| Verified::of(program));
-    let is_fit = targets.iter().all(|t| t.runs != Some(false));
+    // Where targets are named, they decide alone.
+    let is_unsafe = args.target.is_empty() && verified.as_ref().is_some_and(Verified::is_refused);
+    let is_fit = targets.iter().all(|t| t.runs != Some(false)) && !is_unsafe;
     let untried = targets.iter().find(|t| t.runs.is_none() && !args.target.is_empty());
     if args.json {
         let mut report = as_json(&loaded, program.as_deref().ok(), &targets);
-        report["verified"] = verified.as_ref().map_or(Value::Null, Verified::json);
+        report["verified"] = match (&verified, &program) {
+            (Some(verified), Ok(program)) => verified.json(program, args.verbose)?,
+            _ => Value::Null,
+        };
         print_json(&report)?;
     } else {
         if let Loaded::Efsm { warnings, .. } = &loaded {
@@ -73,14 +78,16 @@ pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
         };
         text.push_str(&format!("{}: {size}\n", loaded.name()));
         text.push_str(&table(&["target", "runs", "why"], &rows, &[]));
-        text.push_str(&verified.as_ref().map_or_else(String::new, |verified| verified.text("")));
+        if let (Some(verified), Ok(program)) = (&verified, &program) {
+            text.push_str(&verified.text(program, ""));
+        }
         if let (true, Some(function)) = (args.stats, loaded.function()) {
             text.push('\n');
             text.push_str(&stats::text(function));
         }
-        if let (true, Ok(program)) = (args.verbose, &program) {
+        if let (true, Ok(program), Some(verified)) = (args.verbose, &program, &verified) {
             text.push('\n');
-            text.push_str(&listing(program, verified.as_ref().and_then(Verified::proof))?);
+            text.push_str(&listing(program, verified)?);
         }
         print(&text)?;
     }
@@ -139,19 +146,24 @@ fn with_place(loaded: &Loaded, error: &ExecError) -> String {
 /// Where notes about instructions begin.
 const NOTES_COLUMN: usize = 48;
 
-/// The instructions under the source lines that made them, with what the verifier found out of each.
-fn listing(program: &Program, proof: Option<&Proof>) -> Result<String, Failure> {
+/// The instructions under the source lines that made them, with what the verifier found out of each, or with the path to the
+/// one that it refuses.
+fn listing(program: &Program, verified: &Verified) -> Result<String, Failure> {
     let code = disasm::disassemble(&program.insns, &program.maps).map_err(|e| Failure::input(&e))?;
     let mut text = String::new();
     let mut at = 0;
+    let mut last = None;
     for line in code.lines() {
-        if let Some(source) = program.lines.iter().find(|l| l.insn == at) {
+        let source = program.lines.iter().find(|l| l.insn == at && l.line > 0);
+        if let Some(source) = source.filter(|source| last != Some((&source.file, source.line))) {
             text.push_str(&format!("; {}:{}: {}\n", source.file, source.line, source.text));
+            last = Some((&source.file, source.line));
         }
-        let line = format!("{at:6}: {line}");
-        match proof.map(|proof| proof.notes(program, at)).filter(|notes| !notes.is_empty()) {
-            Some(notes) => text.push_str(&format!("{line:NOTES_COLUMN$} ; {}\n", notes.join("; "))),
-            None => text.push_str(&format!("{line}\n")),
+        let mark = if verified.refuses(at) { '>' } else { ' ' };
+        let line = format!("{mark}{at:5}: {line}");
+        match verified.notes(program, at).join("; ") {
+            notes if notes.is_empty() => text.push_str(&format!("{line}\n")),
+            notes => text.push_str(&format!("{line:NOTES_COLUMN$} ; {notes}\n")),
         }
         at += program.insns.get(at).map_or(1, |insn| insn.slots());
     }

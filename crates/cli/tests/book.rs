@@ -155,3 +155,43 @@ fn commands_and_options_exist() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(commands >= 8, "only {commands} commands found in the documentation");
 }
+
+/// The verifier's page shows what `check` prints. Compilers differ in instructions and registers, not in lines and what is found.
+#[test]
+fn the_verifiers_page_shows_what_check_says() {
+    let page = std::fs::read_to_string(top().join("docs/book/src/verifier.md")).unwrap();
+    let (sources, texts) = (blocks(&page, "c"), blocks(&page, "text"));
+    assert_eq!((sources.len(), texts.len()), (2, 2), "a program, what is said of it, the mended one, a listing");
+    let listing = flowloom(&["check", "-v", "--target", "interp", "functions/ebpf/toy/toy_printed.bpf"]);
+    let listing = String::from_utf8(listing.stdout).unwrap();
+    let is_counted = |part: &&str| part.ends_with(" looked at");
+    for part in texts[1].lines().flat_map(|line| line.split("; ")).filter(|part| !is_counted(part)) {
+        assert!(listing.contains(part), "`{part}` is not in\n{listing}");
+    }
+    if flowloom_testkit::Clang::find("the_verifiers_page_shows_what_check_says").is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let said = sources.iter().map(|source| {
+        std::fs::write(folder.path().join("ttl.bpf.c"), source).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flowloom"));
+        let output = command.args(["check", "--target", "interp", "ttl.bpf.c"]).current_dir(folder.path()).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    });
+    let said: Vec<String> = said.collect();
+    let mut compared = 0;
+    for line in texts[0].lines() {
+        let (head, tail) = line.trim().split_once(": ").unwrap_or((line, ""));
+        let part = match head {
+            "where" => tail.rsplit_once("`, ").unwrap().1,
+            // `prog.c:14 `text`: instruction 5 falls through, on to line 16`.
+            _ if head.starts_with("ttl.bpf.c") => line.rsplit_once(": instruction ").unwrap().0,
+            _ if head.starts_with('r') && head.len() < 4 => continue,
+            _ => line,
+        };
+        assert!(said[0].contains(part), "`{part}` is not in\n{}", said[0]);
+        compared += 1;
+    }
+    assert!(compared >= 8, "{compared} lines compared");
+    assert!(said[1].contains("verifier: safe on all paths"), "{}", said[1]);
+}

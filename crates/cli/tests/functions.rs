@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{kernel, ok, run};
+use std::path::PathBuf;
+
+use common::{clang, json, kernel, name, ok, run, top};
 
 #[test]
 fn scenarios_pass_and_reach_every_row_timer_and_default() {
@@ -24,4 +26,34 @@ fn a_scenario_that_is_wrong_is_a_finding() {
     let ran = run(&["test", folder.to_str().unwrap(), "--engine", "machine,interp"]);
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
+}
+
+/// Every function and program of a folder and those in it.
+fn sources(folder: PathBuf) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            found.extend(sources(path));
+        } else if [".efsm", ".bpf.c", ".bpf"].iter().any(|end| name(&path).ends_with(end)) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn every_function_and_program_is_proved_safe() {
+    let has_clang = clang("every_function_and_program_is_proved_safe");
+    let sources = sources(top().join("functions"));
+    assert!(sources.len() > 30, "{sources:?}");
+    for source in sources.iter().filter(|source| has_clang || !name(source).ends_with(".c")) {
+        let checked = json(&["check", name(source), "--target", "interp", "--json"]);
+        // An object has programs, a function is one.
+        let programs = checked["programs"].as_array().cloned().unwrap_or_else(|| vec![checked]);
+        assert!(!programs.is_empty(), "{}", source.display());
+        for program in programs {
+            assert_eq!(program["verified"]["safe"], true, "{}: {}", source.display(), program["verified"]);
+        }
+    }
 }

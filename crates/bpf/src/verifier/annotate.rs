@@ -2,8 +2,12 @@
 
 use super::proof::{Bytes, Memory, Proof, Touch};
 use super::text;
+use crate::insn::helper;
 use crate::op::Op;
 use crate::program::Program;
+
+/// Fields of `struct xdp_md`, four bytes each.
+const FIELDS: [&str; 6] = ["data", "data_end", "data_meta", "ingress_ifindex", "rx_queue_index", "egress_ifindex"];
 
 /// Memory as text.
 fn memory(program: &Program, memory: Memory) -> String {
@@ -28,11 +32,16 @@ fn verb(touch: Touch) -> &'static str {
     }
 }
 
-/// One byte or from the first to the last.
-fn span(bytes: &Bytes) -> String {
-    match bytes.end - bytes.first {
+/// One byte, or from the first to the last; where an access is shorter than that, how long it is and where it begins.
+fn span(bytes: &Bytes, len: Option<i64>) -> String {
+    let all = match bytes.end - bytes.first {
         ..=1 => format!("byte {}", bytes.first),
         _ => format!("bytes {} to {}", bytes.first, bytes.end - 1),
+    };
+    match len.filter(|len| *len < bytes.end - bytes.first) {
+        Some(len) if bytes.align > 1 => format!("{len} of {all}, at multiples of {},", bytes.align),
+        Some(len) => format!("{len} of {all}"),
+        None => all,
     }
 }
 
@@ -43,21 +52,38 @@ impl Proof {
         if !known.reached {
             return vec!["never reached".to_owned()];
         }
-        let mut notes: Vec<String> = known
-            .memory
-            .iter()
-            .filter(|(place, _)| **place != Memory::Context)
-            .map(|(place, bytes)| format!("{} {} of {}", verb(bytes.touch), span(bytes), memory(program, *place)))
-            .collect();
-        if let Ok(Op::Branch { .. }) = Op::decode(&program.insns, at) {
+        let op = Op::decode(&program.insns, at).ok();
+        let mut notes = Vec::new();
+        if let Some(times) = self.loops.get(&at) {
+            notes.push(match times {
+                1 => "begins a loop: comes here again once at most".to_owned(),
+                times => format!("begins a loop: comes here again {times} times at most"),
+            });
+        }
+        let len = match op {
+            Some(Op::Load { size, .. } | Op::Store { size, .. } | Op::Atomic { size, .. }) => Some(size.bytes() as i64),
+            _ => None,
+        };
+        for (place, bytes) in &known.memory {
+            let field = usize::try_from(bytes.first / 4).ok().and_then(|field| FIELDS.get(field));
+            notes.push(match (place, field) {
+                (Memory::Context, Some(field)) if bytes.end == bytes.first + 4 => format!("reads `{field}`"),
+                _ => format!("{} {} of {}", verb(bytes.touch), span(bytes, len), memory(program, *place)),
+            });
+        }
+        if let (Some(Op::Call { .. }), false) = (op, known.maps.is_empty()) {
+            let maps: Vec<String> = known.maps.iter().map(|map| text::map_name(program, *map)).collect();
+            notes.push(format!("on {}", maps.join(" or ")));
+        }
+        if let Some(Op::Branch { .. }) = op {
             match (known.ways.jumps, known.ways.falls) {
                 (true, false) => notes.push("always jumps".to_owned()),
                 (false, true) => notes.push("never jumps".to_owned()),
                 _ => {}
             }
         }
-        if let Some(times) = self.loops.get(&at) {
-            notes.push(format!("begins a loop: comes here again {times} times at most"));
+        if self.copies_at(program, at) {
+            notes.push("may copy bytes of the packet besides".to_owned());
         }
         if known.leaks {
             notes.push("an address becomes a number".to_owned());
@@ -66,5 +92,24 @@ impl Proof {
             notes.push("may read bytes that were never written".to_owned());
         }
         notes
+    }
+
+    /// Whether helpers may copy bytes from or to the packet, at places that are no part of [`window`](Proof::window).
+    pub fn copies(&self, program: &Program) -> bool {
+        (0..self.insns.len()).any(|at| self.copies_at(program, at))
+    }
+
+    fn copies_at(&self, program: &Program, at: usize) -> bool {
+        let is_reached = self.insns.get(at).is_some_and(|known| known.begins && known.reached);
+        is_reached
+            && matches!(
+                Op::decode(&program.insns, at),
+                Ok(Op::Call {
+                    helper: helper::XDP_LOAD_BYTES
+                        | helper::XDP_STORE_BYTES
+                        | helper::PERF_EVENT_OUTPUT
+                        | helper::FL_CLONE
+                })
+            )
     }
 }

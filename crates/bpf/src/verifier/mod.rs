@@ -19,6 +19,8 @@
 mod annotate;
 mod branch;
 mod calls;
+mod cycles;
+mod help;
 mod marks;
 mod memory;
 mod number;
@@ -26,6 +28,7 @@ mod origin;
 mod proof;
 mod refusal;
 mod rounds;
+mod route;
 mod signature;
 mod stack;
 mod state;
@@ -40,7 +43,7 @@ mod within;
 use crate::interp::{ProgramError, decoded};
 use crate::program::Program;
 pub use proof::{Bytes, Known, Memory, Proof, Touch, Ways};
-pub use refusal::{Refusal, Turn, Unsafe};
+pub use refusal::{Before, Leg, Refusal, Turn, Unsafe};
 pub use value::MapId;
 
 /// How a program is verified.

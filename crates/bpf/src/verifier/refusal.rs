@@ -1,69 +1,93 @@
-//! Why a program is refused: where, on which path, what was found there and what was expected.
+//! Why a program is refused: where, on which path, what was found there, what was expected, and what would help.
 
 use std::fmt;
 
 use crate::program::LineInfo;
 
 /// What is wrong with an instruction on some path.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the message says what each field is")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the words of `found` and `expected` say what each field is")]
 pub enum Unsafe {
-    #[error("`{register}` is read, and was not written on this path")]
     Unwritten { register: String },
-    #[error("`{register}` is {found}, expected {expected}")]
     Kind { register: String, found: String, expected: &'static str },
-    #[error("{access} of {bytes} bytes at {found}, expected {expected}")]
     Access { access: &'static str, bytes: usize, found: String, expected: String },
-    #[error("`{symbol}` on {found}, expected {expected}")]
     Arithmetic { symbol: &'static str, found: String, expected: &'static str },
-    #[error("argument {argument} of `{helper}` is {found}, expected {expected}")]
     Argument { helper: &'static str, argument: usize, found: String, expected: String },
-    #[error("{what} is taken at instruction {taken} and not given back here")]
     NotGivenBack { what: &'static str, taken: usize },
-    #[error("`{what}` while the lock of instruction {taken} is held, expected `spin_unlock` before")]
     Locked { what: String, taken: usize },
-    #[error("`{helper}` on {map}, which programs may {expected} only")]
     Sealed { helper: &'static str, map: String, expected: &'static str },
-    #[error("a lock is {found}, expected {expected}")]
     Lock { found: &'static str, expected: &'static str },
-    #[error("the path comes here again with everything as it was: it goes round for ever")]
     Endless,
-    #[error("functions are nested more than {limit} deep")]
     Depth { limit: usize },
-    #[error("after {limit} instructions on all paths together there is no end yet")]
     TooLong { limit: u64 },
-    #[error("{found} paths wait to be looked at, expected at most {limit}")]
     TooManyPaths { found: usize, limit: usize },
-    #[error("a function gives its caller the address of its own stack, which is gone when it returns")]
     ReturnsStack,
-    #[error("a callback returns {found}, expected 0 or 1")]
     Callback { found: String },
 }
 
 impl Unsafe {
-    /// What would help.
-    pub fn help(&self) -> Option<&'static str> {
-        Some(match self {
-            Unsafe::Unwritten { .. } => "give it a value on every path; calls leave nothing in `r1` to `r5`",
-            Unsafe::Access { expected, .. } if expected.contains("data_end") => {
-                "compare the address behind the last byte with `data_end` first, and leave where it is larger"
+    /// What was found.
+    pub fn found(&self) -> String {
+        match self {
+            Unsafe::Unwritten { register } => format!("`{register}` is read, and was not written on this path"),
+            Unsafe::Kind { register, found, .. } => format!("`{register}` is {found}"),
+            Unsafe::Access { access, bytes: 1, found, .. } => format!("{access} of 1 byte at {found}"),
+            Unsafe::Access { access, bytes, found, .. } => format!("{access} of {bytes} bytes at {found}"),
+            Unsafe::Arithmetic { symbol, found, .. } => format!("`{symbol}` on {found}"),
+            Unsafe::Argument { helper, argument, found, .. } => format!("argument {argument} of `{helper}` is {found}"),
+            Unsafe::NotGivenBack { what, taken } => {
+                format!("{what} is taken at instruction {taken} and not given back here")
             }
-            Unsafe::Access { found, .. } if found.contains("may be null") => "compare it with 0 first",
-            Unsafe::Access { .. } | Unsafe::Argument { .. } => {
-                "bound the offset or the length before: by a comparison, or by `&` with a constant"
+            Unsafe::Locked { what, taken } => format!("`{what}` while the lock of instruction {taken} is held"),
+            Unsafe::Sealed { helper, map, .. } => format!("`{helper}` on {map}"),
+            Unsafe::Lock { found, .. } => format!("a lock is {found}"),
+            Unsafe::Endless => "the path comes here again with everything as it was: it goes round for ever".to_owned(),
+            Unsafe::Depth { limit } => format!("functions are nested more than {limit} deep"),
+            Unsafe::TooLong { limit } => {
+                format!("after {limit} instructions on all paths together there is no end yet")
             }
-            Unsafe::NotGivenBack { .. } => "submit or discard the record, or unlock, on every path",
-            Unsafe::Endless | Unsafe::TooLong { .. } => "bound the loop by a constant, or use `bpf_loop`",
-            Unsafe::TooManyPaths { .. } => "split the function, or let fewer branches depend on each other",
-            Unsafe::Arithmetic { .. } => "add numbers to addresses, and take them away; nothing else",
-            Unsafe::Kind { .. }
-            | Unsafe::Locked { .. }
-            | Unsafe::Lock { .. }
-            | Unsafe::Sealed { .. }
-            | Unsafe::Depth { .. }
-            | Unsafe::ReturnsStack
-            | Unsafe::Callback { .. } => return None,
-        })
+            Unsafe::TooManyPaths { found, .. } => format!("{found} paths wait to be looked at"),
+            Unsafe::ReturnsStack => {
+                "a function gives its caller the address of its own stack, which is gone when it returns".to_owned()
+            }
+            Unsafe::Callback { found } => format!("a callback returns {found}"),
+        }
+    }
+
+    /// What was expected.
+    pub fn expected(&self) -> String {
+        match self {
+            Unsafe::Unwritten { .. } => "a value in it".to_owned(),
+            Unsafe::Kind { expected, .. } | Unsafe::Arithmetic { expected, .. } | Unsafe::Lock { expected, .. } => {
+                (*expected).to_owned()
+            }
+            Unsafe::Access { expected, .. } | Unsafe::Argument { expected, .. } => expected.clone(),
+            Unsafe::NotGivenBack { what, .. } => format!("{what} to be given back on every path"),
+            Unsafe::Locked { .. } => "`spin_unlock` before".to_owned(),
+            Unsafe::Sealed { expected, .. } => {
+                format!("a map that programs may change: this one they may {expected} only")
+            }
+            Unsafe::Endless => "something that changes in every round".to_owned(),
+            Unsafe::Depth { limit } => format!("at most {limit}"),
+            Unsafe::TooLong { .. } => "an end before that".to_owned(),
+            Unsafe::TooManyPaths { limit, .. } => format!("at most {limit}"),
+            Unsafe::ReturnsStack => "an address of memory that stays, or a number".to_owned(),
+            Unsafe::Callback { .. } => "0 or 1".to_owned(),
+        }
+    }
+
+    /// The instruction that took what is to be given back.
+    pub(super) fn taken(&self) -> Option<usize> {
+        match self {
+            Unsafe::NotGivenBack { taken, .. } | Unsafe::Locked { taken, .. } => Some(*taken),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Unsafe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, expected {}", self.found(), self.expected())
     }
 }
 
@@ -72,8 +96,32 @@ impl Unsafe {
 pub struct Turn {
     /// The branch.
     pub insn: usize,
-    /// Whether it jumps.
+    /// The branch as text.
+    pub text: String,
+    /// Whether it jumps; of a call that calls a function of the program back, whether it does so once more.
     pub taken: bool,
+    /// The source line, where it is known.
+    pub line: Option<LineInfo>,
+    /// The source line where the path goes on, where it is known.
+    pub to: Option<LineInfo>,
+}
+
+/// Branches of a path that come so many times in a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leg {
+    /// In their order.
+    pub turns: Vec<Turn>,
+    /// How many times.
+    pub times: usize,
+}
+
+/// An instruction before the one that is refused, which has to do with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Before {
+    /// What happened there.
+    pub what: &'static str,
+    /// The instruction.
+    pub insn: usize,
     /// The source line, where it is known.
     pub line: Option<LineInfo>,
 }
@@ -93,46 +141,93 @@ pub struct Refusal {
     pub line: Option<LineInfo>,
     /// What is wrong.
     pub what: Unsafe,
+    /// What would help.
+    pub help: Option<String>,
+    /// Instructions before that have to do with it: calls that lead there, where something was taken.
+    pub before: Vec<Before>,
     /// The last branches of the path that leads there.
-    pub path: Vec<Turn>,
+    pub path: Vec<Leg>,
     /// How many branches came before those.
     pub earlier: usize,
     /// What the registers hold there, by name.
     pub registers: Vec<(String, String)>,
 }
 
+impl Turn {
+    /// Which way it goes, in a word.
+    pub fn way(&self) -> &'static str {
+        match (self.text.as_str(), self.taken) {
+            ("call tail_call", _) => "ends the function",
+            (text, true) if text.starts_with("call") => "calls back",
+            (text, false) if text.starts_with("call") => "is done",
+            (_, true) => "jumps",
+            (_, false) => "falls through",
+        }
+    }
+}
+
+impl fmt::Display for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = self.way();
+        match &self.line {
+            Some(line) => write!(f, "{line}: instruction {} {way}", self.insn)?,
+            None => write!(f, "instruction {} `{}` {way}", self.insn, self.text)?,
+        }
+        match (&self.to, &self.line) {
+            (Some(to), Some(line)) if to.file == line.file => write!(f, ", on to line {}", to.line),
+            (Some(to), _) => write!(f, ", on to {}:{}", to.file, to.line),
+            (None, _) => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "program `{}`, section `{}`, instruction {} `{}`", self.program, self.section, self.insn, self.text)?;
-        if let Some(line) = &self.line {
-            write!(f, " ({}:{}: `{}`)", line.file, line.line, line.text.trim())?;
-        }
-        write!(f, ": {}", self.what)
+        write!(f, "program `{}`, section `{}`, {}: {}", self.program, self.section, self.place(), self.what)
     }
 }
 
 impl std::error::Error for Refusal {}
 
 impl Refusal {
-    /// The path, the registers and what would help, a line each.
+    /// The instruction and its source line.
+    fn place(&self) -> String {
+        let line = self.line.as_ref().map_or_else(String::new, |line| format!(", {line}"));
+        format!("instruction {} `{}`{line}", self.insn, self.text)
+    }
+
+    /// Where it is, what was found and expected, what would help, the path and the registers, a line each.
     pub fn details(&self) -> String {
-        let mut text = String::new();
-        if self.earlier > 0 {
-            text += &format!("  after {} earlier branches\n", self.earlier);
+        let (found, expected) = (self.what.found(), self.what.expected());
+        let mut text = format!("where: section `{}`, {}\n", self.section, self.place());
+        text += &format!("found: {found}\nexpected: {expected}\n");
+        if let Some(help) = &self.help {
+            text += &format!("help: {help}\n");
         }
-        for turn in &self.path {
-            let way = if turn.taken { "jumps" } else { "falls through" };
-            text += &format!("  instruction {} {way}", turn.insn);
-            if let Some(line) = &turn.line {
-                text += &format!(" ({}:{}: `{}`)", line.file, line.line, line.text.trim());
+        for before in &self.before {
+            let line = before.line.as_ref().map_or_else(String::new, |line| format!(", {line}"));
+            text += &format!("{} instruction {}{line}\n", before.what, before.insn);
+        }
+        text += "path:\n";
+        match (self.earlier, self.path.is_empty()) {
+            (0, true) => text += "  straight from the start\n",
+            (0, false) => {}
+            (1, _) => text += "  after one earlier branch\n",
+            (earlier, _) => text += &format!("  after {earlier} earlier branches\n"),
+        }
+        for leg in &self.path {
+            let indent = if leg.times > 1 { "    " } else { "  " };
+            if leg.times > 1 {
+                text += &format!("  {} times in a row:\n", leg.times);
             }
-            text.push('\n');
+            leg.turns.iter().for_each(|turn| text += &format!("{indent}{turn}\n"));
         }
+        text += "registers:\n";
         for (register, held) in &self.registers {
-            text += &format!("  {register} is {held}\n");
-        }
-        if let Some(help) = self.what.help() {
-            text += &format!("  help: {help}\n");
+            // What is in it is always the same.
+            if register != "r10" {
+                text += &format!("  {register}: {held}\n");
+            }
         }
         text
     }

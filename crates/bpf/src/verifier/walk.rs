@@ -16,13 +16,12 @@ use super::marks::{Marks, Place};
 use super::number::Range;
 use super::origin::{Origin, Origins};
 use super::proof::{Known, Proof};
-use super::refusal::{Refusal, Turn, Unsafe};
+use super::refusal::{Refusal, Unsafe};
+use super::route::Way;
 use super::stack;
 use super::state::State;
-use super::text;
 use super::value::{Number, Value};
 use super::within::{Comparison, Mode};
-use crate::disasm;
 use crate::op::{Op, Reg};
 use crate::program::Program;
 
@@ -30,8 +29,6 @@ use crate::program::Program;
 const NONE: u32 = u32::MAX;
 /// Paths that may wait.
 const MAX_PENDING: usize = 8192;
-/// So many branches of a path are told.
-const TURNS_TOLD: usize = 16;
 /// How far states are kept apart, so that straight code keeps none.
 const APART: (u32, u32) = (8, 2);
 /// A state that was compared in vain so much more often than not is forgotten.
@@ -175,6 +172,7 @@ impl<'p> Walk<'p> {
             self.close(path.parent);
         }
         self.proof.states = self.checkpoints.len();
+        super::cycles::keep_loops(&mut self.proof, self.code);
         Ok(self.proof)
     }
 
@@ -529,32 +527,13 @@ impl<'p> Walk<'p> {
     }
 
     fn refusal(&self, path: &Path, what: Unsafe) -> Refusal {
-        let at = path.state.at;
-        let (mut path_told, mut turn, mut count) = (Vec::new(), path.turn, 0);
+        let (mut steps, mut turn) = (Vec::new(), path.turn);
         while let Some((before, this)) = self.turns.get(turn as usize) {
-            if count < TURNS_TOLD {
-                let insn = (this >> 1) as usize;
-                path_told.push(Turn { insn, taken: this & 1 != 0, line: self.program.line_of(insn).cloned() });
-            }
-            count += 1;
+            steps.push(((this >> 1) as usize, this & 1 != 0));
             turn = *before;
         }
-        path_told.reverse();
-        let maps = &self.program.maps;
-        let text = self.code.get(at).copied().flatten().map(|op| disasm::Text { op, maps }.to_string());
-        let registers = path.state.frame().registers.iter().enumerate();
-        let told = registers.filter(|(_, value)| !matches!(value, Value::Unwritten));
-        Refusal {
-            program: self.program.name.clone(),
-            section: self.program.section.clone(),
-            insn: at,
-            text: text.unwrap_or_default(),
-            line: self.program.line_of(at).cloned(),
-            what,
-            path: path_told,
-            earlier: count.saturating_sub(TURNS_TOLD),
-            registers: told.map(|(r, value)| (format!("r{r}"), text::value(self.program, value))).collect(),
-        }
+        steps.reverse();
+        Way { program: self.program, code: self.code, state: &path.state, steps: &steps }.refusal(what)
     }
 }
 

@@ -10,6 +10,7 @@ use flowloom_exec::rewrite::RewriteError;
 use flowloom_exec::{ExecError, KernelEngine};
 use serde_json::{Value, json};
 
+use super::source::{line_json, nearer};
 use super::verified::Verified;
 use crate::args::{CheckArgs, EngineName};
 use crate::failure::{Failure, with_causes};
@@ -42,7 +43,9 @@ struct Described<'o> {
 }
 
 /// Judges the object's programs, or the one that is asked for.
-pub(super) fn check(args: &CheckArgs, object: &Object) -> Result<(), Failure> {
+pub(super) fn check(args: &CheckArgs, object: &mut Object) -> Result<(), Failure> {
+    nearer(object);
+    let object = &*object;
     if args.target.contains(&EngineName::Machine) {
         return Err(Failure::Input("the reference machine runs sources, this is an object".to_owned()));
     }
@@ -59,23 +62,26 @@ pub(super) fn check(args: &CheckArgs, object: &Object) -> Result<(), Failure> {
         object.refused.iter().filter(|refused| wanted.is_none_or(|wanted| refused.name == wanted)).collect();
     let described: Vec<Described<'_>> = programs.into_iter().map(|program| describe(program, &args.target)).collect();
     if args.json {
-        print_json(&as_json(object, &described, &refused))?;
+        print_json(&as_json(args, object, &described, &refused)?)?;
     } else {
         print(&as_text(args, object, &described, &refused)?)?;
     }
     outcome(args, &described, &refused)
 }
 
-/// One program must run on all targets that are asked; of several, one must run somewhere.
+/// One program must run on all targets that are asked; of several, one must run somewhere. Where no target is named, it
+/// must be seen to be safe besides.
 fn outcome(args: &CheckArgs, described: &[Described<'_>], refused: &[&Refused]) -> Result<(), Failure> {
+    let is_unsafe = |one: &Described<'_>| args.target.is_empty() && one.verified.is_refused();
+    let runs_somewhere = |one: &Described<'_>| one.targets.iter().any(|t| t.runs == Some(true));
     match (described, refused) {
         ([only], []) => {
-            if only.targets.iter().any(|t| t.runs == Some(false)) {
+            if is_unsafe(only) || only.targets.iter().any(|t| t.runs == Some(false)) {
                 return Err(Failure::Finding);
             }
             untried(args, only).map_or(Ok(()), |target| Err(not_tried(target)))
         }
-        (several, _) if several.iter().any(|p| p.targets.iter().any(|t| t.runs == Some(true))) => Ok(()),
+        (several, _) if several.iter().any(|one| runs_somewhere(one) && !is_unsafe(one)) => Ok(()),
         (several, _) => match several.iter().find_map(|one| untried(args, one)) {
             Some(target) => Err(not_tried(target)),
             None => Err(Failure::Finding),
@@ -120,7 +126,8 @@ fn describe<'o>(program: &'o Program, wanted: &[EngineName]) -> Described<'o> {
     let asked = engines.into_iter().filter(|engine| wanted.is_empty() || wanted.contains(engine));
     let shared = Arc::new(program.clone());
     let targets = asked.map(|engine| judge(&shared, engine)).collect();
-    Described { program, helpers, kfuncs, functions: starts.len(), targets, verified: Verified::of(program) }
+    let verified = Verified::of(program);
+    Described { program, helpers, kfuncs, functions: starts.len(), targets, verified }
 }
 
 fn judge(program: &Arc<Program>, engine: EngineName) -> Judgement {
@@ -221,7 +228,7 @@ fn as_text(
     for described in described {
         program_text(described, &mut text);
         if args.verbose {
-            text.push_str(&super::listing(described.program, described.verified.proof())?);
+            text.push_str(&super::listing(described.program, &described.verified)?);
         }
     }
     for refused in refused {
@@ -260,7 +267,7 @@ fn program_text(described: &Described<'_>, text: &mut String) {
         text.push_str(&format!("  functions of the kernel: {}\n", with_counts(counts)));
     }
     if program.kind.is_xdp() {
-        text.push_str(&described.verified.text("  "));
+        text.push_str(&described.verified.text(program, "  "));
     }
     for (number, target) in described.targets.iter().enumerate() {
         let runs = match target.runs {
@@ -315,25 +322,28 @@ fn map_text(map: &MapDef) -> String {
 fn reason_text(program: &Program, reason: &Reason) -> String {
     let Some(insn) = reason.insn else { return reason.what.clone() };
     let line = program.line_of(insn).filter(|line| line.line > 0);
-    let mut place = line.map_or_else(String::new, |line| format!(", {}:{}", line.file, line.line));
-    if let Some(text) = line.map(|line| line.text.trim()).filter(|text| !text.is_empty()) {
-        place.push_str(&format!(" `{text}`"));
-    }
+    let place = line.map_or_else(String::new, |line| format!(", {line}"));
     format!("instruction {insn}{place}: {}", reason.what)
 }
 
-fn as_json(object: &Object, described: &[Described<'_>], refused: &[&Refused]) -> Value {
+fn as_json(
+    args: &CheckArgs,
+    object: &Object,
+    described: &[Described<'_>],
+    refused: &[&Refused],
+) -> Result<Value, Failure> {
     let refused: Vec<Value> =
         refused.iter().map(|r| json!({"name": r.name, "section": r.section, "reason": r.fault.to_string()})).collect();
-    json!({
+    let programs: Result<Vec<Value>, Failure> = described.iter().map(|one| program_json(args, one)).collect();
+    Ok(json!({
         "object": object.name,
-        "programs": described.iter().map(program_json).collect::<Vec<Value>>(),
+        "programs": programs?,
         "refused": refused,
         "notes": object.notes,
-    })
+    }))
 }
 
-fn program_json(described: &Described<'_>) -> Value {
+fn program_json(args: &CheckArgs, described: &Described<'_>) -> Result<Value, Failure> {
     let program = described.program;
     let calls: Vec<Value> = described
         .helpers
@@ -350,7 +360,11 @@ fn program_json(described: &Described<'_>) -> Value {
             json!({"target": target.target, "runs": target.runs, "reasons": reasons})
         })
         .collect();
-    json!({
+    let verified = match program.kind.is_xdp() {
+        true => described.verified.json(program, args.verbose)?,
+        false => Value::Null,
+    };
+    Ok(json!({
         "name": program.name,
         "section": program.section,
         "kind": program.kind.to_string(),
@@ -363,8 +377,8 @@ fn program_json(described: &Described<'_>) -> Value {
         "helpers": calls,
         "kfuncs": kfuncs,
         "targets": targets,
-        "verified": if program.kind.is_xdp() { described.verified.json() } else { Value::Null },
-    })
+        "verified": verified,
+    }))
 }
 
 fn map_json(map: &MapDef) -> Value {
@@ -382,7 +396,6 @@ fn map_json(map: &MapDef) -> Value {
 }
 
 fn reason_json(program: &Program, reason: &Reason) -> Value {
-    let line = reason.insn.and_then(|insn| program.line_of(insn)).filter(|line| line.line > 0);
-    let source = line.map(|l| json!({"file": l.file, "line": l.line, "column": l.column, "text": l.text}));
+    let source = line_json(reason.insn.and_then(|insn| program.line_of(insn)));
     json!({"instruction": reason.insn, "source": source, "reason": reason.what, "help": reason.help})
 }

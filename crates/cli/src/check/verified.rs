@@ -1,19 +1,17 @@
 //! What our verifier says of a program.
 
-use flowloom_bpf::verifier::{Options, Proof, VerifyError, verify};
-use flowloom_bpf::{LineInfo, Program};
-use serde_json::{Value, json};
+use flowloom_bpf::op::Op;
+use flowloom_bpf::verifier::{Bytes, Known, Leg, MapId, Memory, Options, Proof, Refusal, VerifyError, verify};
+use flowloom_bpf::{LineInfo, Program, disasm};
+use serde_json::{Map, Value, json};
 
-use crate::output::counted;
+use super::source::line_json;
+use crate::failure::Failure;
+use crate::output::{counted, grouped};
 
 /// A program, verified or not.
 pub(super) struct Verified {
     verdict: Result<Proof, VerifyError>,
-}
-
-fn line_json(line: Option<&LineInfo>) -> Value {
-    let line = line.filter(|line| line.line > 0);
-    line.map_or(Value::Null, |l| json!({"file": l.file, "line": l.line, "column": l.column, "text": l.text}))
 }
 
 impl Verified {
@@ -21,78 +19,205 @@ impl Verified {
         Verified { verdict: verify(program, &Options::default()) }
     }
 
-    pub(super) fn proof(&self) -> Option<&Proof> {
-        self.verdict.as_ref().ok()
+    fn refusal(&self) -> Option<&Refusal> {
+        match &self.verdict {
+            Err(VerifyError::Refused(refusal)) => Some(refusal),
+            _ => None,
+        }
+    }
+
+    /// Whether it is not seen to be safe.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refusal().is_some()
+    }
+
+    /// Whether this is the instruction that it is refused for.
+    pub(super) fn refuses(&self, at: usize) -> bool {
+        self.refusal().is_some_and(|refusal| refusal.insn == at)
     }
 
     /// One line, and more where the program is not seen to be safe; each begins with `indent`.
-    pub(super) fn text(&self, indent: &str) -> String {
+    pub(super) fn text(&self, program: &Program, indent: &str) -> String {
         match &self.verdict {
-            Ok(proof) => {
-                let mut parts = vec![
-                    "safe on all paths".to_owned(),
-                    format!("{} looked at", counted(proof.looked_at as usize, "instruction")),
-                ];
-                match proof.window() {
-                    0 => {}
-                    bytes => parts.push(format!("of the packet the first {} at most", counted(bytes as usize, "byte"))),
-                }
-                let most = proof.loops.values().max();
-                parts.extend(
-                    most.map(|most| format!("{}, gone round {most} times at most", counted(proof.loops.len(), "loop"))),
-                );
-                match proof.dead().count() {
-                    0 => {}
-                    dead => parts.push(format!("{} never reached", counted(dead, "instruction"))),
-                }
-                format!("{indent}verifier: {}\n", parts.join("; "))
-            }
+            Ok(proof) => format!("{indent}verifier: {}\n", safe(proof, program)),
             // What is no program at all is said for each target.
             Err(VerifyError::Program(_)) => String::new(),
             Err(VerifyError::Refused(refusal)) => {
-                let mut text = format!("{indent}verifier: not seen to be safe: {refusal}\n");
+                let mut text = format!("{indent}verifier: not seen to be safe\n");
                 for line in refusal.details().lines() {
-                    text.push_str(&format!("{indent}{line}\n"));
+                    text.push_str(&format!("{indent}  {line}\n"));
                 }
                 text
             }
         }
     }
 
-    pub(super) fn json(&self) -> Value {
-        match &self.verdict {
-            Ok(proof) => {
-                let loops: Vec<Value> =
-                    proof.loops.iter().map(|(at, times)| json!({"instruction": at, "times": times})).collect();
-                json!({
-                    "safe": true,
-                    "looked_at": proof.looked_at,
-                    "window_bytes": proof.window(),
-                    "loops": loops,
-                    "dead": proof.dead().collect::<Vec<usize>>(),
-                })
-            }
-            Err(VerifyError::Program(_)) => Value::Null,
-            Err(VerifyError::Refused(refusal)) => {
-                let path: Vec<Value> = refusal
-                    .path
-                    .iter()
-                    .map(|turn| json!({"instruction": turn.insn, "jumps": turn.taken, "source": line_json(turn.line.as_ref())}))
-                    .collect();
-                let registers: serde_json::Map<String, Value> =
-                    refusal.registers.iter().map(|(name, held)| (name.clone(), json!(held))).collect();
-                json!({
-                    "safe": false,
-                    "instruction": refusal.insn,
-                    "text": refusal.text,
-                    "source": line_json(refusal.line.as_ref()),
-                    "reason": refusal.what.to_string(),
-                    "help": refusal.what.help(),
-                    "path": path,
-                    "earlier_branches": refusal.earlier,
-                    "registers": registers,
-                })
-            }
+    /// What there is to say of an instruction in a listing.
+    pub(super) fn notes(&self, program: &Program, at: usize) -> Vec<String> {
+        let refusal = match &self.verdict {
+            Ok(proof) => return proof.notes(program, at),
+            Err(VerifyError::Program(_)) => return Vec::new(),
+            Err(VerifyError::Refused(refusal)) => refusal,
+        };
+        let turns = refusal.path.iter().flat_map(|leg| &leg.turns).filter(|turn| turn.insn == at);
+        let mut ways: Vec<&str> = turns.map(|turn| turn.way()).collect();
+        ways.sort_unstable();
+        ways.dedup();
+        let mut notes: Vec<String> = ways.iter().map(|way| format!("the path {way}")).collect();
+        if refusal.insn == at {
+            notes.push(format!("refused: {}", refusal.what.found()));
         }
+        notes
     }
+
+    /// All of it, with what is known of each instruction where `each` is asked for.
+    pub(super) fn json(&self, program: &Program, each: bool) -> Result<Value, Failure> {
+        let mut report = match &self.verdict {
+            Ok(proof) => proof_json(proof, program),
+            Err(VerifyError::Program(_)) => return Ok(Value::Null),
+            Err(VerifyError::Refused(refusal)) => refusal_json(refusal),
+        };
+        report["instructions"] = if each { self.instructions(program)? } else { Value::Null };
+        Ok(report)
+    }
+
+    fn instructions(&self, program: &Program) -> Result<Value, Failure> {
+        let code = disasm::disassemble(&program.insns, &program.maps).map_err(|e| Failure::input(&e))?;
+        let proof = self.verdict.as_ref().ok();
+        let mut at = 0;
+        let mut all = Vec::new();
+        for text in code.lines() {
+            let known = proof.and_then(|proof| proof.insns.get(at));
+            all.push(json!({
+                "instruction": at,
+                "text": text,
+                "source": line_json(program.line_of(at)),
+                "known": known.map(|known| known_json(program, at, known)),
+            }));
+            at += program.insns.get(at).map_or(1, |insn| insn.slots());
+        }
+        Ok(all.into())
+    }
+}
+
+/// `safe on all paths; ...`.
+fn safe(proof: &Proof, program: &Program) -> String {
+    let mut parts =
+        vec!["safe on all paths".to_owned(), format!("{} looked at", counted(proof.looked_at as usize, "instruction"))];
+    let besides = if proof.copies(program) { ", and what helpers copy" } else { "" };
+    match proof.window() {
+        0 if besides.is_empty() => {}
+        bytes => parts.push(format!("of the packet the first {} at most{besides}", counted(bytes as usize, "byte"))),
+    }
+    if let Some(most) = proof.loops.values().max() {
+        let times = if *most == 1 { "once".to_owned() } else { format!("{} times", grouped(*most)) };
+        parts.push(format!("{}, begun again {times} at most", counted(proof.loops.len(), "loop")));
+    }
+    match proof.dead().count() {
+        0 => {}
+        dead => parts.push(format!("{} never reached", counted(dead, "instruction"))),
+    }
+    parts.join("; ")
+}
+
+fn proof_json(proof: &Proof, program: &Program) -> Value {
+    let loops: Vec<Value> = proof
+        .loops
+        .iter()
+        .map(|(at, times)| json!({"instruction": at, "begun_again": times, "source": line_json(program.line_of(*at))}))
+        .collect();
+    json!({
+        "safe": true,
+        "looked_at": proof.looked_at,
+        "window_bytes": proof.window(),
+        "helpers_copy": proof.copies(program),
+        "loops": loops,
+        "dead": proof.dead().collect::<Vec<usize>>(),
+    })
+}
+
+/// The name of a map, and whether it is one out of that.
+fn map_json(program: &Program, map: MapId) -> (Value, bool) {
+    let (MapId::Of(index) | MapId::In(index)) = map;
+    let name = program.maps.get(index as usize).map(|map| map.name.as_str());
+    (json!(name), matches!(map, MapId::In(_)))
+}
+
+fn memory_json(program: &Program, place: Memory, bytes: &Bytes) -> Value {
+    let name = match place {
+        Memory::Context => "context",
+        Memory::Stack { .. } => "stack",
+        Memory::Packet => "packet",
+        Memory::Metadata => "metadata",
+        Memory::Value(_) => "value",
+        Memory::Key(_) => "key",
+        Memory::Record => "record",
+    };
+    let mut memory = json!({
+        "memory": name,
+        "first": bytes.first,
+        "end": bytes.end,
+        "align": bytes.align,
+        "reads": bytes.touch.reads,
+        "writes": bytes.touch.writes,
+    });
+    match place {
+        Memory::Stack { up } => memory["calls_up"] = up.into(),
+        Memory::Value(map) | Memory::Key(map) => {
+            let (name, is_inner) = map_json(program, map);
+            memory["map"] = name;
+            memory["is_inner_map"] = is_inner.into();
+        }
+        Memory::Context | Memory::Packet | Memory::Metadata | Memory::Record => {}
+    }
+    memory
+}
+
+fn known_json(program: &Program, at: usize, known: &Known) -> Value {
+    let is_branch = matches!(Op::decode(&program.insns, at), Ok(Op::Branch { .. }));
+    let memory: Vec<Value> = known.memory.iter().map(|(place, bytes)| memory_json(program, *place, bytes)).collect();
+    json!({
+        "reached": known.reached,
+        "memory": memory,
+        "branch": is_branch.then(|| json!({"jumps": known.ways.jumps, "falls_through": known.ways.falls})),
+        "maps": known.maps.iter().map(|map| map_json(program, *map).0).collect::<Vec<Value>>(),
+        "address_becomes_number": known.leaks,
+        "reads_unwritten": known.reads_unwritten,
+    })
+}
+
+fn refusal_json(refusal: &Refusal) -> Value {
+    let source = |line: &Option<LineInfo>| line_json(line.as_ref());
+    let leg = |leg: &Leg| {
+        let branches: Vec<Value> = leg
+            .turns
+            .iter()
+            .map(|turn| {
+                json!({"instruction": turn.insn, "text": turn.text, "jumps": turn.taken, "source": source(&turn.line),
+                       "to": source(&turn.to)})
+            })
+            .collect();
+        json!({"times": leg.times, "branches": branches})
+    };
+    let before: Vec<Value> = refusal
+        .before
+        .iter()
+        .map(|before| json!({"what": before.what, "instruction": before.insn, "source": source(&before.line)}))
+        .collect();
+    let registers: Map<String, Value> =
+        refusal.registers.iter().map(|(name, held)| (name.clone(), json!(held))).collect();
+    json!({
+        "safe": false,
+        "section": refusal.section,
+        "instruction": refusal.insn,
+        "text": refusal.text,
+        "source": source(&refusal.line),
+        "found": refusal.what.found(),
+        "expected": refusal.what.expected(),
+        "help": refusal.help,
+        "before": before,
+        "path": refusal.path.iter().map(leg).collect::<Vec<Value>>(),
+        "earlier_branches": refusal.earlier,
+        "registers": registers,
+    })
 }

@@ -180,7 +180,7 @@ fn calls_too_deep_and_bad_answers() {
         (
             "r1 = 4\nr2 = subprog[f] ll\nr3 = r10\nr4 = 0\ncall loop\nr0 = 0\nexit\nf: r2 += r1\n*(u8 *)(r2 - 2) = 0\nr0 = 0\nexit",
             9,
-            "write of 1 bytes at the stack",
+            "write of 1 byte at the stack",
         ),
     ]);
 }
@@ -191,12 +191,70 @@ fn a_refusal_explains_itself() {
     let text = format!("{PACKET}r3 = *(u8 *)(r6 + 12)\nif r3 != 8 goto out\nr0 = *(u16 *)(r6 + 34)\n{OUT}");
     let details = refusal(&text).details();
     for part in [
-        "instruction 5 falls through (f.bpf:11: `if r2 > r7 goto out`)",
-        "instruction 7 falls through",
-        "r3 is a number, 8",
-        "r6 is the packet (of which 34 bytes are known to be there)",
-        "help: compare the address behind the last byte with `data_end` first",
+        "found: read of 2 bytes at the packet + 34 (of which 34 bytes are known to be there)\n",
+        "expected: the 34 bytes that a comparison with `data_end` has shown to be there\n",
+        "help: compare `data` + 36 with `data_end` first, and leave where it is larger\n",
+        "  f.bpf:11 `if r2 > r7 goto out`: instruction 5 falls through, on to line 12\n",
+        "  f.bpf:13 `if r3 != 8 goto out`: instruction 7 falls through, on to line 14\n",
+        "  r3: a number, 8\n",
+        "  r6: the packet (of which 34 bytes are known to be there)\n",
     ] {
         assert!(details.contains(part), "`{part}` is missing:\n{details}");
+    }
+}
+
+/// Rounds are told once, and calls, and where the packet was moved.
+#[test]
+fn a_path_is_told_briefly() {
+    let counting = refusal("r0 = 0\nagain: r0 += 1\nr1 = r0\nif r1 != 0 goto again\nexit");
+    let [leg] = counting.path.as_slice() else { panic!("{:?}", counting.path) };
+    assert!(leg.times > 300_000 && leg.turns.len() == 1 && counting.earlier == 0, "{}", counting.details());
+    let text = "r6 = *(u32 *)(r1 + 0)\nr7 = r1\nr2 = 4\ncall xdp_adjust_head\nr1 = r6\ncall f\nexit\nf: r0 = *(u8 *)(r1 + 0)\nexit";
+    let before = refusal(text).before;
+    let told: Vec<_> = before.iter().map(|before| (before.what, before.insn)).collect();
+    assert_eq!(told, [("the packet was moved at", 3), ("called at", 5)]);
+}
+
+/// For each way of being unsafe, what would help there.
+#[test]
+fn help_is_about_what_was_found() {
+    let lookup = |rest: &str| format!("{LOOKUP}{rest}\n{OUT}");
+    let value = |rest: &str| lookup(&format!("if r0 == 0 goto out\n{rest}"));
+    let cases = [
+        ("r0 = *(u64 *)(r10 + 0)\nexit".to_owned(), "begin 8 bytes before that"),
+        ("*(u64 *)(r10 - 520) = 0\nr0 = 0\nexit".to_owned(), "a function has 512 bytes of stack"),
+        ("*(u32 *)(r1 + 0) = 0\nr0 = 0\nexit".to_owned(), "write what `data` leads to"),
+        ("r0 = *(u32 *)(r1 + 20)\nexit".to_owned(), "section `xdp/devmap`"),
+        ("r2 = *(u32 *)(r1 + 0)\nr0 = *(u8 *)(r2 - 1)\nexit".to_owned(), "nothing before `data`"),
+        ("r2 = *(u32 *)(r1 + 8)\nr0 = *(u8 *)(r2 + 3)\nexit".to_owned(), "compare `data_meta` + 4 with `data` first"),
+        (lookup("r0 = *(u8 *)(r0 + 0)"), "there may be no such key"),
+        (value("r0 = *(u64 *)(r0 + 9)"), "keep the offset within 0 to 8 (here it is 9)"),
+        (
+            value("r6 = r0\ncall ktime_get_ns\nr0 &= 31\nr6 += r0\nr0 = *(u32 *)(r6 + 0)"),
+            "keep the offset within 0 to 12 (here it is 0 to 31): by a comparison",
+        ),
+        (lookup("if r0 != 0 goto out\nr0 = *(u64 *)(r0 + 0)"), "the way where the address is null"),
+        ("call ktime_get_ns\nr0 = r1\nexit".to_owned(), "calls leave nothing in `r1` to `r5`"),
+        ("r2 = r10\nr2 += -2\nr1 = map[table] ll\ncall map_lookup_elem\nr0 = 0\nexit".to_owned(), "have 4 bytes"),
+        (
+            "r1 = map[ring] ll\nr2 = 8\nr3 = 0\ncall ringbuf_reserve\nr0 = 0\nexit".to_owned(),
+            "`bpf_ringbuf_discard` on",
+        ),
+        (
+            "r1 = map[ring] ll\nr2 = 8\nr3 = 0\ncall ringbuf_reserve\n*(u8 *)(r0 + 0) = 1\nexit".to_owned(),
+            "no room for a record",
+        ),
+        ("r0 = r1\nr0 *= 2\nexit".to_owned(), "add numbers to addresses"),
+        (
+            "r6 = r1\ncall get_prandom_u32\nif r0 == 0 goto +2\nr6 = r10\nr6 += -8\nr0 = *(u32 *)(r6 + 0)\nr0 = 2\nexit"
+                .to_owned(),
+            "by instructions of their own",
+        ),
+        (value("r6 = r0\ncall ktime_get_ns\nr6 += r0\nr0 = *(u8 *)(r6 + 0)"), "on both sides"),
+    ];
+    for (text, part) in cases {
+        let refusal = refusal(&text);
+        let help = refusal.help.clone().unwrap_or_default();
+        assert!(help.contains(part), "`{help}` does not say `{part}`\n{refusal}\n{text}");
     }
 }

@@ -80,6 +80,9 @@ fn loops_end_and_say_how_often_they_go_round() {
     // A function comes back from wherever it stands, and its loop begins anew each time.
     let called = "r1 = 0\ncall f\ncall f\nr0 = 0\nexit\nf: r2 = 0\nr0 = 0\nagain: r2 += 1\nif r2 < 5 goto again\nexit";
     assert_eq!(proof(called).loops, [(7, 4)].into());
+    // Code that is laid out backwards is no loop.
+    let text = "goto last\nfirst: r0 = 1\nexit\nlast: goto first";
+    assert!(proof(text).loops.is_empty());
     // How often is read from the packet, and at most.
     let text = format!(
         "{PACKET}r3 = *(u8 *)(r6 + 0)\nr3 &= 7\nr4 = 0\nagain: if r4 >= r3 goto out\nr4 += 1\ngoto again\n{OUT}"

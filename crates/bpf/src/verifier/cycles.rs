@@ -1,0 +1,120 @@
+//! Which jumps back are loops: compilers also lay code out so that a path goes back to what it was never at.
+
+use super::proof::Proof;
+use crate::op::Op;
+
+/// Keeps of the counted places those that a path can come to again within one function.
+pub(super) fn keep_loops(proof: &mut Proof, code: &[Option<Op>]) {
+    if proof.loops.is_empty() {
+        return;
+    }
+    let on_cycles = on_cycles(code.len(), |at| nexts(proof, code, at));
+    proof.loops.retain(|head, _| on_cycles.get(*head).copied().unwrap_or(false));
+}
+
+/// Where an instruction leads inside its function; calls come back.
+fn nexts(proof: &Proof, code: &[Option<Op>], at: usize) -> impl Iterator<Item = usize> {
+    let op = code.get(at).copied().flatten();
+    let ways = proof.insns.get(at).map(|known| known.ways).unwrap_or_default();
+    let (jumps, falls) = match op {
+        Some(Op::Branch { .. }) => (ways.jumps, ways.falls),
+        Some(Op::MayGoto { .. }) => (true, true),
+        Some(Op::Jump { .. } | Op::JumpLong { .. }) => (true, false),
+        Some(Op::Exit) | None => (false, false),
+        Some(_) => (false, true),
+    };
+    let target = op.filter(|_| jumps).and_then(|op| usize::try_from(at as i64 + 1 + op.distance()?).ok());
+    target.into_iter().chain(op.filter(|_| falls).map(|op| at + op.slots()))
+}
+
+/// Which of so many nodes lie on a cycle, in time linear in the graph [Tarjan 1972].
+fn on_cycles<N: Iterator<Item = usize>>(count: usize, nexts: impl Fn(usize) -> N) -> Vec<bool> {
+    const NEW: usize = usize::MAX;
+    // By node: when it was come to; the earliest node on the stack that it leads to.
+    let (mut order, mut low) = (vec![NEW; count], vec![NEW; count]);
+    let (mut on_stack, mut on_cycle) = (vec![false; count], vec![false; count]);
+    let (mut stack, mut visits, mut time) = (Vec::new(), Vec::new(), 0);
+    for root in 0..count {
+        if order[root] != NEW {
+            continue;
+        }
+        visits.push((root, None));
+        while let Some((at, rest)) = visits.last_mut() {
+            let at = *at;
+            let rest = rest.get_or_insert_with(|| {
+                (order[at], low[at], on_stack[at]) = (time, time, true);
+                time += 1;
+                stack.push(at);
+                nexts(at)
+            });
+            if let Some(next) = rest.find(|next| *next < count) {
+                on_cycle[at] |= next == at;
+                if order[next] == NEW {
+                    visits.push((next, None));
+                } else if on_stack[next] {
+                    low[at] = low[at].min(order[next]);
+                }
+                continue;
+            }
+            visits.pop();
+            if let Some((before, _)) = visits.last() {
+                low[*before] = low[*before].min(low[at]);
+            }
+            if low[at] == order[at] {
+                let first = stack.iter().rposition(|node| *node == at).unwrap_or(0);
+                let is_cycle = stack.len() - first > 1;
+                for node in stack.drain(first..) {
+                    on_stack[node] = false;
+                    on_cycle[node] |= is_cycle;
+                }
+            }
+        }
+    }
+    on_cycle
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_on_cycles_are_found() {
+        let graphs: [(&[&[usize]], &[usize]); 5] = [
+            (&[&[1], &[2], &[]], &[]),
+            (&[&[0]], &[0]),
+            (&[&[1], &[2], &[1, 3], &[]], &[1, 2]),
+            // Back to what it was never at: 0, 3, 1, 2.
+            (&[&[3], &[2], &[], &[1]], &[]),
+            (&[&[1, 3], &[2], &[0], &[4], &[5], &[4, 6], &[7]], &[0, 1, 2, 4, 5]),
+        ];
+        for (edges, expected) in graphs {
+            let found = on_cycles(edges.len(), |at| edges[at].iter().copied());
+            let found: Vec<usize> = (0..edges.len()).filter(|at| found[*at]).collect();
+            assert_eq!(found, expected, "{edges:?}");
+        }
+    }
+
+    /// Whether each node of random graphs is one that a walk from it comes back to.
+    #[test]
+    fn as_a_walk_finds_them() {
+        let mut random = 1u64;
+        let mut draw = |below: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) as usize % below
+        };
+        for _ in 0..2000 {
+            let count = 1 + draw(12);
+            let edges: Vec<Vec<usize>> = (0..count).map(|_| (0..draw(3)).map(|_| draw(count)).collect()).collect();
+            let found = on_cycles(count, |at| edges[at].iter().copied());
+            for (start, is_found) in found.iter().enumerate() {
+                let (mut seen, mut work) = (vec![false; count], edges[start].clone());
+                while let Some(at) = work.pop() {
+                    if !std::mem::replace(&mut seen[at], true) {
+                        work.extend(&edges[at]);
+                    }
+                }
+                assert_eq!(*is_found, seen[start], "node {start} of {edges:?}");
+            }
+        }
+    }
+}

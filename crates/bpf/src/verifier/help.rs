@@ -1,0 +1,218 @@
+//! What would help, as concretely as the state of the path tells.
+
+use super::refusal::Unsafe;
+use super::state::State;
+use super::step::MAX_PACKET_BYTES;
+use super::text;
+use super::value::{Address, Number, Region, Value};
+use crate::op::{Op, Reg};
+use crate::program::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, Program};
+
+const BOUND: &str = "bound the number first: by a comparison, or by `&` with a constant";
+const ONE_SIDE: &str = "bound the number first, on both sides: by comparisons, or by `&` with a constant";
+const SOURCES: &str = "addresses come from `data`, from maps and records, and from the stack; what was stored in parts comes back as a number";
+const REREAD: &str = "read `data` and `data_end` again behind that call, and compare them again";
+const PRIVATE: &str = "copy the bytes to the stack first";
+
+/// What would help against what is wrong with an instruction.
+pub(super) fn of(what: &Unsafe, op: Option<Op>, state: &State, program: &Program) -> Option<String> {
+    let held = |register: usize| state.frame().registers.get(register).copied().unwrap_or(Value::Unwritten);
+    let plain = |text: &str| Some(text.to_owned());
+    match what {
+        Unsafe::Unwritten { register } => plain(match register.as_str() {
+            "r0" => "give it a value on every path: what returns nothing leaves nothing there",
+            "r1" | "r2" | "r3" | "r4" | "r5" => {
+                "give it a value on every path, or keep it in `r6` to `r9`: calls leave nothing in `r1` to `r5`"
+            }
+            _ => "give it a value on every path",
+        }),
+        Unsafe::Kind { register, .. } => {
+            let number = register.strip_prefix('r').and_then(|number| number.parse().ok());
+            no_address(number.map_or(Value::Unwritten, held))
+        }
+        Unsafe::Access { access, bytes, expected, .. } => {
+            let (base, on) = match op {
+                Some(Op::Load { base, off, .. } | Op::Store { base, off, .. } | Op::Atomic { base, off, .. }) => {
+                    (base, off)
+                }
+                _ => return None,
+            };
+            let Value::Address(address) = held(number_of(base)) else { return None };
+            let access = Wanted { bytes: *bytes as i64, on: on.into(), writes: *access != "read", expected };
+            access.help(&address, program)
+        }
+        Unsafe::Argument { argument, expected, .. } => {
+            argument_help(*argument, expected, &held(*argument), &held(1), program)
+        }
+        Unsafe::Arithmetic { expected, .. } => match *expected {
+            text if text.contains("bounded") => plain(ONE_SIDE),
+            text if text.contains("compared with 0") => plain("compare it with 0 first, and leave where it is"),
+            text if text.contains("memory") => None,
+            text if text.contains("2^29") => plain(BOUND),
+            _ => plain("add numbers to addresses, and take them away; nothing else"),
+        },
+        Unsafe::NotGivenBack { what: "a lock", .. } => plain("call `bpf_spin_unlock` on every path behind that"),
+        Unsafe::NotGivenBack { .. } => {
+            plain("call `bpf_ringbuf_submit` or `bpf_ringbuf_discard` on every path behind that")
+        }
+        Unsafe::Locked { .. } => plain("call it before the lock is taken, or behind `bpf_spin_unlock`"),
+        Unsafe::Sealed { .. } => plain("leave the map to user space, or make it without `BPF_F_RDONLY_PROG`"),
+        Unsafe::Lock { .. } => plain("pair each `bpf_spin_lock` with one `bpf_spin_unlock` of the same value"),
+        Unsafe::Endless => plain("count the rounds and leave at a constant, or use `bpf_loop`"),
+        Unsafe::TooLong { .. } => {
+            plain("bound loops by smaller constants, or use `bpf_loop`, whose rounds are not looked at one by one")
+        }
+        Unsafe::TooManyPaths { .. } => plain("split the function, or let fewer branches depend on each other"),
+        Unsafe::Depth { .. } => plain("put functions into their callers (`static __always_inline`)"),
+        Unsafe::ReturnsStack => plain("let the caller hand the function memory of its own"),
+        Unsafe::Callback { .. } => plain("return 0 to go on, or 1 to stop"),
+    }
+}
+
+fn number_of(register: Reg) -> usize {
+    usize::from(register.number())
+}
+
+/// Why a value is no address.
+fn no_address(value: Value) -> Option<String> {
+    let text = match value {
+        Value::Number(Number { stale: Some(_), .. }) => REREAD,
+        Value::Number(number) if number.range.as_constant() == Some(0) => {
+            "this is the way where the address is null: leave there before"
+        }
+        _ => SOURCES,
+    };
+    Some(text.to_owned())
+}
+
+/// What it takes to compare an address with 0.
+fn null_check(address: &Address) -> String {
+    let why = match address.to {
+        Region::Record { .. } => "there may be no room for a record",
+        Region::Map(_) => "there may be no such map",
+        _ => "there may be no such key",
+    };
+    format!("compare the address with 0 first, and leave where it is: {why}")
+}
+
+/// An access that is refused.
+struct Wanted<'a> {
+    bytes: i64,
+    on: i64,
+    writes: bool,
+    expected: &'a str,
+}
+
+impl Wanted<'_> {
+    fn help(&self, address: &Address, program: &Program) -> Option<String> {
+        if address.nullable {
+            return Some(null_check(address));
+        }
+        if self.expected.contains("other paths") {
+            return Some("access the two by instructions of their own, each on its way".to_owned());
+        }
+        let Some((first, last)) = address.offsets(self.on) else { return Some(BOUND.to_owned()) };
+        let end = last.saturating_add(self.bytes);
+        let is_fixed = first == last;
+        match address.to {
+            Region::Packet | Region::Metadata => Some(packet(address, first, end, is_fixed)),
+            Region::Value(map) => {
+                let def = text::def(program, map)?;
+                let is_sealed = self.writes && def.flags & BPF_F_RDONLY_PROG != 0
+                    || !self.writes && def.flags & BPF_F_WRONLY_PROG != 0;
+                if is_sealed {
+                    return Some("leave that to user space, or make the map without that flag".to_owned());
+                }
+                if self.expected.contains("lock") {
+                    return Some("go around it: `bpf_spin_lock` and `bpf_spin_unlock` alone change a lock".to_owned());
+                }
+                self.inside(def.value_bytes.into(), first, end, is_fixed)
+            }
+            Region::Record { bytes, .. } => self.inside(bytes.into(), first, end, is_fixed),
+            Region::Key(_) if self.writes => Some("change a copy: keys stay as they are".to_owned()),
+            Region::Key(map) => self.inside(text::def(program, map)?.key_bytes.into(), first, end, is_fixed),
+            Region::Stack { .. } if self.expected.contains("whole") => {
+                Some("keep addresses in 8 bytes of their own, at a multiple of 8".to_owned())
+            }
+            Region::Stack { .. } if !is_fixed => Some(format!("{BOUND}; here bytes {first} to {} are meant", end - 1)),
+            Region::Stack { .. } if end > 0 => {
+                Some(format!("begin {end} bytes before that: the stack ends where `r10` points"))
+            }
+            Region::Stack { .. } => {
+                Some("a function has 512 bytes of stack: keep more in a map with a value for each CPU".to_owned())
+            }
+            Region::Context if self.writes => {
+                Some("write what `data` leads to: the context only says where that is".to_owned())
+            }
+            Region::Context if first == 20 && is_fixed => {
+                Some("`egress_ifindex` is there for programs of device maps alone (section `xdp/devmap`)".to_owned())
+            }
+            Region::Context => Some("read a whole field; `volatile` keeps compilers from reading a part".to_owned()),
+            Region::PacketEnd => Some("compare with `data_end`; what it points to is not there any more".to_owned()),
+            Region::Map(_) => Some("look up a value of the map: `bpf_map_lookup_elem`".to_owned()),
+            Region::Function { .. } => None,
+        }
+    }
+
+    /// Memory of so many bytes from offset 0.
+    fn inside(&self, size: i64, first: i64, end: i64, is_fixed: bool) -> Option<String> {
+        let last = size - self.bytes;
+        if last < 0 {
+            return Some(format!("there are {size} bytes, fewer than are wanted at once"));
+        }
+        let span =
+            if first + self.bytes == end { format!("{first}") } else { format!("{first} to {}", end - self.bytes) };
+        let how = if is_fixed { "" } else { ": by a comparison, or by `&` with a constant" };
+        Some(format!("keep the offset within 0 to {last} (here it is {span}){how}"))
+    }
+}
+
+/// An access to the packet or to what lies before it.
+fn packet(address: &Address, first: i64, end: i64, is_fixed: bool) -> String {
+    let (start, limit) = if address.to == Region::Packet { ("data", "data_end") } else { ("data_meta", "data") };
+    if first < 0 {
+        return format!("nothing before `{start}` belongs to the program: keep the number from being negative");
+    }
+    if end > MAX_PACKET_BYTES as i64 {
+        return format!(
+            "bound the loop or the number: no packet has more than {MAX_PACKET_BYTES} bytes, so no comparison shows that"
+        );
+    }
+    if is_fixed {
+        return format!("compare `{start}` + {end} with `{limit}` first, and leave where it is larger");
+    }
+    format!("compare the address behind the last byte with `{limit}` first, and leave where it is larger")
+}
+
+fn argument_help(argument: usize, expected: &str, value: &Value, first: &Value, program: &Program) -> Option<String> {
+    let map = match first {
+        Value::Address(Address { to: Region::Map(map), .. }) => Some(*map),
+        _ => None,
+    };
+    let address = value.address();
+    let text = match expected {
+        _ if address.is_some_and(|address| address.nullable) => return address.map(|address| null_check(&address)),
+        text if text.contains("besides the packet") => PRIVATE.to_owned(),
+        text if text.contains("data_end") => {
+            "compare the address behind the last byte with `data_end` first, and leave where it is larger".to_owned()
+        }
+        "a length with a bound" => format!("{BOUND}, below 2^29"),
+        "a length of at least 1" => "leave where the length is 0".to_owned(),
+        text if text.contains("bytes there") => match (map, address.map(|address| address.to)) {
+            (Some(map), _) if argument == 2 || argument == 3 => {
+                let def = text::def(program, map)?;
+                let (what, bytes) = if argument == 2 { ("keys", def.key_bytes) } else { ("values", def.value_bytes) };
+                format!("{what} of {} have {bytes} bytes: give it as many", text::map_name(program, map))
+            }
+            (_, Some(Region::Stack { .. })) => {
+                "have as many bytes on the stack as the length says, or bound the length".to_owned()
+            }
+            _ => "bound the offset and the length: by comparisons, or by `&` with a constant".to_owned(),
+        },
+        "the context" => "hand on the context as the program got it: keep it in `r6` to `r9` over calls".to_owned(),
+        "a constant, below 2^30" => "take a constant, or `bpf_ringbuf_output`, which takes any length".to_owned(),
+        text if text.starts_with("the address of") => return no_address(*value),
+        _ => return None,
+    };
+    Some(text)
+}
