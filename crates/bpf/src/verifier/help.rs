@@ -129,8 +129,8 @@ impl Wanted<'_> {
                 self.inside(def.value_bytes.into(), first, end, is_fixed)
             }
             Region::Record { bytes, .. } => self.inside(bytes.into(), first, end, is_fixed),
-            Region::Key(_) if self.writes => Some("change a copy: keys stay as they are".to_owned()),
-            Region::Key(map) => self.inside(text::def(program, map)?.key_bytes.into(), first, end, is_fixed),
+            Region::Key { .. } if self.writes => Some("change a copy: keys stay as they are".to_owned()),
+            Region::Key { map, .. } => self.inside(text::def(program, map)?.key_bytes.into(), first, end, is_fixed),
             Region::Stack { .. } if self.expected.contains("whole") => {
                 Some("keep addresses in 8 bytes of their own, at a multiple of 8".to_owned())
             }
