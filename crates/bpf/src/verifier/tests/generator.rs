@@ -12,7 +12,7 @@ use flowloom_testkit::Rng;
 
 /// What a register or slot holds, as far as the generator knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     /// Nothing, or one thing on one path and another on another.
     Nothing,
     Number,
@@ -35,18 +35,20 @@ const DEEPEST: usize = 2;
 const MOST_FORKS: usize = 9;
 
 #[derive(Clone)]
-struct Known {
-    registers: [Kind; 10],
-    slots: [Kind; 5],
+pub(super) struct Known {
+    pub(super) registers: [Kind; 10],
+    pub(super) slots: [Kind; 5],
 }
 
 pub(super) struct Generator<'r> {
-    rng: &'r mut Rng,
+    pub(super) rng: &'r mut Rng,
     text: String,
-    functions: String,
-    known: Known,
+    pub(super) functions: String,
+    pub(super) known: Known,
     labels: usize,
     forks: usize,
+    /// r8, r9 and the first slots are not to be touched.
+    pub(super) is_guarded: bool,
 }
 
 /// A program's text.
@@ -55,7 +57,8 @@ pub(super) fn text(rng: &mut Rng) -> String {
     registers[6] = Packet(34);
     (registers[8], registers[9]) = (Number, Number);
     let known = Known { registers, slots: [Nothing; 5] };
-    let mut generator = Generator { rng, text: String::new(), functions: String::new(), known, labels: 0, forks: 0 };
+    let (text, functions) = (String::new(), String::new());
+    let mut generator = Generator { rng, text, functions, known, labels: 0, forks: 0, is_guarded: false };
     generator.program();
     let mut text = generator.text + &generator.functions;
     if generator.rng.chance(1, 4) {
@@ -83,12 +86,12 @@ fn broken(rng: &mut Rng, text: &str) -> String {
 }
 
 impl Generator<'_> {
-    fn line(&mut self, line: &str) {
+    pub(super) fn line(&mut self, line: &str) {
         self.text += line;
         self.text.push('\n');
     }
 
-    fn label(&mut self) -> String {
+    pub(super) fn label(&mut self) -> String {
         self.labels += 1;
         format!("l{}", self.labels)
     }
@@ -97,15 +100,23 @@ impl Generator<'_> {
         self.line("*(u64 *)(r10 - 8) = r1\nr8 = *(u32 *)(r1 + 12)\nr6 = *(u32 *)(r1 + 0)\nr7 = *(u32 *)(r1 + 4)");
         self.line("r2 = r6\nr2 += 34\nif r2 > r7 goto out\nr9 = *(u8 *)(r6 + 1)");
         (self.known.registers[2], self.known.registers[1]) = (Packet(0), Nothing);
-        for _ in 0..4 + self.rng.below(9) {
+        let has_trap = self.rng.chance(1, 2);
+        for _ in 0..if has_trap { self.rng.below(4) } else { 4 + self.rng.below(9) } {
             self.statement(0);
+        }
+        if has_trap {
+            self.trap();
+            for _ in 0..self.rng.below(3) {
+                self.statement(0);
+            }
         }
         self.line("out: r0 = 2\nexit");
     }
 
     /// A register that is written next.
     fn target(&mut self) -> usize {
-        *self.rng.pick(&[0, 1, 2, 3, 4, 5, 8, 9, 8, 9, 3, 4])
+        let all = [0, 1, 2, 3, 4, 5, 3, 4, 8, 9, 8, 9];
+        *self.rng.pick(if self.is_guarded { &all[..8] } else { &all })
     }
 
     /// A register that holds something of this kind.
@@ -115,7 +126,11 @@ impl Generator<'_> {
     }
 
     fn number(&mut self) -> usize {
-        self.holding(|kind| matches!(kind, Number | Small)).unwrap_or(9)
+        self.holding(|kind| matches!(kind, Number | Small)).unwrap_or_else(|| {
+            self.line("r5 = *(u64 *)(r10 - 8)\nr5 = *(u32 *)(r5 + 12)");
+            self.set(5, Number);
+            5
+        })
     }
 
     fn packet(&mut self) -> Option<usize> {
@@ -132,7 +147,7 @@ impl Generator<'_> {
         self.known.registers[0] = gives;
     }
 
-    fn statement(&mut self, depth: usize) {
+    pub(super) fn statement(&mut self, depth: usize) {
         match self.rng.below(34) {
             0..=6 if depth < DEEPEST && self.forks < MOST_FORKS => self.fork(depth),
             0..=8 => self.define_number(),
@@ -150,11 +165,11 @@ impl Generator<'_> {
                 0 => self.function(),
                 1 => self.rounds(),
                 2 => self.short_loop(),
-                3 => self.moves_the_packet(),
+                3 if !self.is_guarded => self.moves_the_packet(),
                 4 => self.record(),
                 5 => self.metadata(),
                 6 => self.helper_on_the_stack(),
-                7 => self.locked(),
+                7 if !self.is_guarded => self.locked(),
                 _ => self.update(),
             },
         }
@@ -165,7 +180,7 @@ impl Generator<'_> {
         let (number, width) = (self.number(), *self.rng.pick(&["r", "r", "w"]));
         let cond = *self.rng.pick(&["==", "!=", ">", "<", ">=", "<=", "s>", "s<", "&"]);
         match self.rng.below(6) {
-            0 => format!("r8 {cond} {}", self.rng.below(6)),
+            0 if !self.is_guarded => format!("r8 {cond} {}", self.rng.below(6)),
             1 => {
                 let other = self.number();
                 format!("{width}{number} {cond} {width}{other}")
@@ -235,7 +250,7 @@ impl Generator<'_> {
                 Some(from) => {
                     (Small, format!("r{to} = *(u8 *)(r{from} + 0)\nr{to} &= {}", self.rng.pick(&[1, 7, 15, 6, 12])))
                 }
-                None => (Number, format!("r{to} = r8")),
+                None => (Number, "r4 = 5".replace('4', &to.to_string())),
             },
         };
         self.line(&line);
@@ -371,7 +386,7 @@ impl Generator<'_> {
     }
 
     fn spill(&mut self) {
-        let slot = self.rng.below(SLOTS.len());
+        let slot = if self.is_guarded { 2 + self.rng.below(3) } else { self.rng.below(SLOTS.len()) };
         let at = SLOTS[slot];
         let Some(from) = self.holding(|kind| kind != Nothing) else { return };
         let kind = self.known.registers[from];
@@ -423,7 +438,7 @@ impl Generator<'_> {
         let map = *self.rng.pick(&["table", "array", "array"]);
         self.line(&format!("r2 = r10\nr2 += -52\nr1 = map[{map}] ll\ncall map_lookup_elem"));
         self.called(Perhaps);
-        let to = *self.rng.pick(&[0, 8, 9]);
+        let to = if self.is_guarded { 0 } else { *self.rng.pick(&[0, 8, 9]) };
         if to != 0 {
             self.line(&format!("r{to} = r0"));
             self.set(to, Perhaps);
@@ -540,7 +555,7 @@ impl Generator<'_> {
         let (name, number) = (self.label(), self.number());
         let packet = self.packet().unwrap_or(6);
         self.line(&format!(
-            "r2 = r{packet}\nr1 = r{}\nr3 = r10\nr3 += -24\ncall {name}",
+            "r2 = r{packet}\nr1 = r{}\nr3 = r10\nr3 += -32\ncall {name}",
             if number == 2 { 9 } else { number }
         ));
         let there = if let Packet(there) = self.known.registers[packet] { there } else { 0 };
@@ -553,7 +568,7 @@ impl Generator<'_> {
         };
         self.functions += &format!("{name}: {body}\n");
         self.called(Number);
-        self.known.slots[1] = Nothing;
+        self.known.slots[2] = Nothing;
     }
 
     fn rounds(&mut self) {
@@ -561,11 +576,11 @@ impl Generator<'_> {
         let is_each = self.rng.chance(1, 3);
         match is_each {
             true => self.line(&format!(
-                "r1 = map[table] ll\nr2 = subprog[{name}] ll\nr3 = r10\nr3 += -24\nr4 = 0\ncall for_each_map_elem"
+                "r1 = map[table] ll\nr2 = subprog[{name}] ll\nr3 = r10\nr3 += -32\nr4 = 0\ncall for_each_map_elem"
             )),
             false => {
                 let line = format!(
-                    "r1 = r{number}\nr1 &= 3\nr2 = subprog[{name}] ll\nr3 = r10\nr3 += -24\n*(u64 *)(r10 - 24) = {}\nr4 = 0\ncall loop",
+                    "r1 = r{number}\nr1 &= 3\nr2 = subprog[{name}] ll\nr3 = r10\nr3 += -32\n*(u64 *)(r10 - 32) = {}\nr4 = 0\ncall loop",
                     self.rng.below(2)
                 );
                 self.line(&line);
@@ -583,9 +598,9 @@ impl Generator<'_> {
         };
         self.functions += &format!("{name}: {body}\n");
         self.called(Number);
-        self.known.slots[1] = Nothing;
+        self.known.slots[2] = Nothing;
         if self.rng.chance(1, 2) {
-            self.line("r3 = *(u64 *)(r10 - 24)");
+            self.line("r3 = *(u64 *)(r10 - 32)");
             self.set(3, Number);
         }
     }
@@ -635,7 +650,8 @@ impl Generator<'_> {
     fn record(&mut self) {
         self.line("r1 = map[ring] ll\nr2 = 16\nr3 = 0\ncall ringbuf_reserve");
         self.called(Nothing);
-        let (end, number, keeps) = (self.label(), self.number(), *self.rng.pick(&[0, 8]));
+        let (end, number, keeps) =
+            (self.label(), self.number(), if self.is_guarded { 0 } else { *self.rng.pick(&[0, 8]) });
         if keeps != 0 {
             self.line("r8 = r0");
             self.set(8, Nothing);
@@ -685,7 +701,7 @@ impl Generator<'_> {
             1 => format!("r4 = r{number}\nr4 &= 7\nr4 += 1"),
             _ => format!("r4 = r{number}\nif r4 > 16 goto out\nif r4 < 1 goto out"),
         };
-        let at = *self.rng.pick(&[-24, -40, -48, -44]);
+        let at = *self.rng.pick(if self.is_guarded { &[-48, -40, -44] } else { &[-24, -40, -48, -44] });
         {
             let line = format!(
                 "{length}\nr1 = *(u64 *)(r10 - 8)\nr2 = 2\nr3 = r10\nr3 += {at}\ncall {}",

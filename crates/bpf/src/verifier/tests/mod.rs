@@ -6,6 +6,7 @@ mod generator;
 mod random;
 mod refused;
 mod safe;
+mod traps;
 mod unlike;
 
 use super::*;
