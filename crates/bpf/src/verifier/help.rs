@@ -10,7 +10,7 @@ use crate::program::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, Program};
 
 const BOUND: &str = "bound the number first: by a comparison, or by `&` with a constant";
 const ONE_SIDE: &str = "bound the number first, on both sides: by comparisons, or by `&` with a constant";
-const SOURCES: &str = "addresses come from `data`, from maps and records, and from the stack; what was stored in parts comes back as a number";
+const SOURCES: &str = "addresses come from `data`, from maps, records and the stack; what was stored in parts, or is submitted, is a number";
 const REREAD: &str = "read `data` and `data_end` again behind that call, and compare them again";
 const PRIVATE: &str = "copy the bytes to the stack first";
 

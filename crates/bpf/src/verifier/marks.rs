@@ -53,14 +53,38 @@ impl Marks {
         self.slots[frame] = u64::MAX;
     }
 
-    /// Its places, by frame.
-    pub(super) fn places(&self) -> impl Iterator<Item = Place> + '_ {
-        (0..MAX_FRAMES).flat_map(move |frame| {
-            let registers = (0..16).filter(move |number| self.registers[frame] >> number & 1 != 0);
-            let slots = (0..64).filter(move |number| self.slots[frame] >> number & 1 != 0);
-            let registers = registers.map(move |number| Place::Register { frame, number });
-            registers.chain(slots.map(move |number| Place::Slot { frame, number }))
-        })
+    /// Its places, by frame, registers first.
+    pub(super) fn places(&self) -> Places {
+        Places { marks: *self, frame: 0 }
+    }
+}
+
+/// The places of a set. What was given is taken out of it: this is asked for at every place where paths meet.
+pub(super) struct Places {
+    marks: Marks,
+    frame: usize,
+}
+
+impl Iterator for Places {
+    type Item = Place;
+
+    fn next(&mut self) -> Option<Place> {
+        while self.frame < MAX_FRAMES {
+            let frame = self.frame;
+            let (registers, slots) = (&mut self.marks.registers[frame], &mut self.marks.slots[frame]);
+            if *registers != 0 {
+                let number = registers.trailing_zeros() as usize;
+                *registers &= *registers - 1;
+                return Some(Place::Register { frame, number });
+            }
+            if *slots != 0 {
+                let number = slots.trailing_zeros() as usize;
+                *slots &= *slots - 1;
+                return Some(Place::Slot { frame, number });
+            }
+            self.frame += 1;
+        }
+        None
     }
 }
 
