@@ -21,6 +21,27 @@ struct Question {
     second: Second,
 }
 
+impl Question {
+    /// Whether the answer depends on what an address is as a number: it is no comparison with null, nor one within one memory or
+    /// with its end.
+    fn is_of_what_an_address_is(&self) -> bool {
+        let is_null = |number: &Number| number.range.as_constant() == Some(0);
+        match (&self.first, &self.second.value) {
+            (Value::Address(_), Value::Number(number)) | (Value::Number(number), Value::Address(_)) => {
+                !(self.width == Width::W64 && matches!(self.cond, Cond::Eq | Cond::Ne) && is_null(number))
+            }
+            (Value::Address(a), Value::Address(b)) => {
+                let is_packet = |address: &Address| {
+                    matches!(address.to, Region::Packet | Region::PacketEnd | Region::Metadata) && !address.nullable
+                };
+                let is_one = a.to == b.to && !a.nullable && !b.nullable || is_packet(a) && is_packet(b);
+                !(self.width == Width::W64 && self.cond != Cond::Set && is_one)
+            }
+            _ => false,
+        }
+    }
+}
+
 impl Walk<'_> {
     pub(super) fn branch(
         &mut self,
@@ -36,6 +57,7 @@ impl Walk<'_> {
         let first = self.read(path, dst)?;
         let second = self.second(path, src)?;
         let question = Question { width, cond, dst, first, second };
+        self.proof.insns[at].leaks |= question.is_of_what_an_address_is();
         let decided = self.decided(&question);
         if let Some(holds) = decided {
             // What holds is known anyway, but for the numbers that it was known from.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::number::Range as Numbers;
 use super::proof::Touch;
 use super::refusal::Unsafe;
-use super::signature::{self, Gives, Want};
+use super::signature::{self, Gives, Usage, Want};
 use super::stack::Byte;
 use super::state::{Held, Locked};
 use super::text;
@@ -27,7 +27,7 @@ struct Site {
     /// The map that was given.
     map: Option<MapId>,
     /// The address that the next argument is the length of, with its number and whether it is filled.
-    memory: Option<(usize, Value, bool)>,
+    memory: Option<(usize, Value, Usage)>,
     /// What is filled, once all is known to be well: so many bytes at least, and at most.
     filled: Vec<(Address, Range<usize>)>,
     /// The record that is given away.
@@ -168,15 +168,14 @@ impl Walk<'_> {
                 let bytes = |def: &MapDef| if is_key { def.key_bytes } else { def.value_bytes } as usize;
                 let len = def.map_or(0, bytes);
                 let expected = if is_key { "the address of a key" } else { "the address of a value" };
-                self.bytes(path, site, argument, &value, len..len, false, expected)?;
+                self.bytes(path, site, argument, &value, len..len, Usage::Reads, expected)?;
             }
-            Want::Fixed { bytes, fills } => {
-                let expected = if fills { "the address of a number to fill" } else { "the address of a number" };
-                self.bytes(path, site, argument, &value, bytes..bytes, fills, expected)?;
+            Want::Fixed { bytes, usage } => {
+                self.bytes(path, site, argument, &value, bytes..bytes, usage, "the address of a number to fill")?;
             }
-            Want::Sized { fills } => site.memory = Some((argument, value, fills)),
+            Want::Sized { usage } => site.memory = Some((argument, value, usage)),
             Want::Length { zero } => {
-                let Some((of, memory, fills)) = site.memory.take() else { return Ok(()) };
+                let Some((of, memory, usage)) = site.memory.take() else { return Ok(()) };
                 let Value::Number(number) = value else { return Err(refuse(self, "a length")) };
                 self.origins.mark(number.origin);
                 let most = number.range.umax();
@@ -191,7 +190,7 @@ impl Walk<'_> {
                     return Ok(());
                 }
                 let len = number.range.umin() as usize..most as usize;
-                self.bytes(path, site, of, &memory, len, fills, "the address of as many bytes")?;
+                self.bytes(path, site, of, &memory, len, usage, "the address of as many bytes")?;
             }
             Want::ConstantLength => {
                 let constant = value.number().and_then(|number| number.range.as_constant());
@@ -228,7 +227,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// So many bytes that a helper reads or fills, at least and at most.
+    /// So many bytes that a helper uses, at least and at most.
     #[allow(clippy::too_many_arguments, reason = "one call of a helper has so many sides")]
     fn bytes(
         &mut self,
@@ -237,7 +236,7 @@ impl Walk<'_> {
         argument: usize,
         value: &Value,
         lens: Range<usize>,
-        fills: bool,
+        usage: Usage,
         expected: &str,
     ) -> Result<(), Unsafe> {
         let len = lens.end;
@@ -255,18 +254,24 @@ impl Walk<'_> {
         if matches!(address.to, Region::Context) {
             return Err(refuse(self, expected.to_owned()));
         }
-        let touch = if fills { Touch::WRITE } else { Touch::READ };
+        let touch = match usage {
+            Usage::Reads => Touch::READ,
+            Usage::Fills | Usage::MayFill => Touch::WRITE,
+            Usage::Answers => Touch::BOTH,
+        };
         let (first, last) = self.reach(path, address, 0, len, touch).map_err(|what| match what {
             Unsafe::Access { expected, .. } => refuse(self, format!("{len} bytes there: {expected}")),
             other => other,
         })?;
         if let Region::Stack { frame } = address.to {
             let frame = usize::from(frame);
-            if fills {
-                site.filled.push((*address, lens));
-            } else {
+            if touch.reads {
                 self.used_stack(path, frame, first, (last - first) as usize + len);
                 self.read_by_helper(path, frame, first, (last - first) as usize + len);
+            }
+            if touch.writes {
+                let sure = if usage == Usage::Fills { lens.start } else { 0 };
+                site.filled.push((*address, sure..len));
             }
         }
         Ok(())

@@ -327,10 +327,8 @@ impl Walk<'_> {
     ) -> Result<(), Unsafe> {
         let at = path.state.at;
         let source = self.read(path, src)?;
-        if op == AtomicOp::CmpXchg {
-            self.read(path, Reg::R0)?;
-        }
-        if matches!(source, Value::Address(_)) {
+        let expected = if op == AtomicOp::CmpXchg { self.read(path, Reg::R0)? } else { source };
+        if [source, expected].iter().any(|value| matches!(value, Value::Address(_))) {
             self.proof.insns[at].leaks = true;
         }
         let value = self.read(path, base)?;

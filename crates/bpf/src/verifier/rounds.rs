@@ -76,6 +76,10 @@ impl Walk<'_> {
         if let Some(held) = path.state.held.get(before) {
             return Err(Unsafe::NotGivenBack { what: "a record", taken: held.insn });
         }
+        // None was held when it began: nothing is called with one.
+        if let Some(locked) = path.state.locked {
+            return Err(Unsafe::NotGivenBack { what: "a lock", taken: locked.insn });
+        }
         let call = path.state.frame().call;
         self.key_is_gone(path);
         // The registers of the call's arguments are as they were: nobody but the helper has seen them since.

@@ -18,10 +18,10 @@ pub(super) enum Want {
     Key,
     /// A value of the map, to read.
     Value,
-    /// So many bytes, to read or to fill.
-    Fixed { bytes: usize, fills: bool },
-    /// As many bytes as the next argument says, to read or to fill; null where that may be 0.
-    Sized { fills: bool },
+    /// So many bytes.
+    Fixed { bytes: usize, usage: Usage },
+    /// As many bytes as the next argument says; null where that may be 0.
+    Sized { usage: Usage },
     /// The length of what the argument before is the address of.
     Length { zero: bool },
     /// A length that the program gives as a constant: of the record that comes back.
@@ -36,6 +36,18 @@ pub(super) enum Want {
     ForCallback,
     /// A zero-ended constant.
     Text,
+}
+
+/// What a helper does with the bytes that it is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Usage {
+    Reads,
+    /// All of them, always.
+    Fills,
+    /// Where it fails, they are as they were.
+    MayFill,
+    /// It reads what they are, and leaves an answer in some of them.
+    Answers,
 }
 
 /// What comes back.
@@ -65,8 +77,10 @@ pub(super) struct Signature {
     pub(super) moves: bool,
 }
 
-const READ: Want = Want::Sized { fills: false };
-const FILL: Want = Want::Sized { fills: true };
+const READ: Want = Want::Sized { usage: Usage::Reads };
+const FILL: Want = Want::Sized { usage: Usage::Fills };
+const MAY_FILL: Want = Want::Sized { usage: Usage::MayFill };
+const ANSWER: Want = Want::Sized { usage: Usage::Answers };
 const SOME: Want = Want::Length { zero: false };
 const ANY: Want = Want::Length { zero: true };
 /// 0, or a negative error number.
@@ -148,11 +162,11 @@ pub(super) const SIGNATURES: [Signature; 45] = [
     ),
     moves(helper::XDP_ADJUST_META, &[Context, Number]),
     moves(helper::XDP_ADJUST_TAIL, &[Context, Number]),
-    plain(helper::FIB_LOOKUP, &[Context, FILL, SOME, Number], Gives::AnyNumber),
+    plain(helper::FIB_LOOKUP, &[Context, ANSWER, SOME, Number], Gives::AnyNumber),
     plain(helper::SPIN_LOCK, &[Want::Lock], Gives::Nothing),
     plain(helper::SPIN_UNLOCK, &[Want::Lock], Gives::Nothing),
-    plain(helper::STRTOL, &[READ, SOME, Number, Want::Fixed { bytes: 8, fills: true }], Gives::AnyNumber),
-    plain(helper::STRTOUL, &[READ, SOME, Number, Want::Fixed { bytes: 8, fills: true }], Gives::AnyNumber),
+    plain(helper::STRTOL, &[READ, SOME, Number, Want::Fixed { bytes: 8, usage: Usage::MayFill }], Gives::AnyNumber),
+    plain(helper::STRTOUL, &[READ, SOME, Number, Want::Fixed { bytes: 8, usage: Usage::MayFill }], Gives::AnyNumber),
     plain(helper::PROBE_READ_KERNEL, &[FILL, ANY, Anything], STATUS),
     plain(helper::PROBE_READ_KERNEL_STR, &[FILL, ANY, Anything], Gives::AnyNumber),
     plain(helper::JIFFIES64, &[], Gives::AnyNumber),
@@ -165,7 +179,7 @@ pub(super) const SIGNATURES: [Signature; 45] = [
     plain(helper::KTIME_GET_COARSE_NS, &[], Gives::AnyNumber),
     plain(
         helper::CHECK_MTU,
-        &[Context, Number, Want::Fixed { bytes: 4, fills: true }, Number, Number],
+        &[Context, Number, Want::Fixed { bytes: 4, usage: Usage::Answers }, Number, Number],
         Gives::AnyNumber,
     ),
     plain(
@@ -178,7 +192,7 @@ pub(super) const SIGNATURES: [Signature; 45] = [
     plain(helper::LOOP, &[Number, Callback, ForCallback, Number], Gives::AnyNumber),
     plain(helper::STRNCMP, &[READ, SOME, Want::Text], Gives::AnyNumber),
     plain(helper::XDP_GET_BUFF_LEN, &[Context], Gives::Number(0, u32::MAX as i64)),
-    plain(helper::XDP_LOAD_BYTES, &[Context, Number, FILL, SOME], STATUS),
+    plain(helper::XDP_LOAD_BYTES, &[Context, Number, MAY_FILL, SOME], STATUS),
     plain(helper::XDP_STORE_BYTES, &[Context, Number, READ, SOME], STATUS),
     packets(
         helper::MAP_LOOKUP_PERCPU_ELEM,

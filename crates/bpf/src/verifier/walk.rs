@@ -88,8 +88,8 @@ struct Checkpoint {
     misses: u32,
     /// How often the path had come back to the loops that it was in.
     trips: Vec<(usize, u64)>,
-    /// How often any path behind it did, once it came here.
-    rest: Vec<(usize, u64)>,
+    /// How often any path behind it had done so at the end; of paths behind checkpoints that have not ended, nothing.
+    most: Vec<(usize, u64)>,
     rounds: u64,
     /// Paths that ended here because their round begins as this one: their last checkpoint, and what they wrote since.
     returns: Vec<(u32, Marks)>,
@@ -219,19 +219,11 @@ impl<'p> Walk<'p> {
     }
 
     /// A path has come back to the head of a loop so often, and does so no more.
-    fn gone_round(&mut self, mut parent: u32, head: usize, trips: u64) {
+    fn gone_round(&mut self, parent: u32, head: usize, trips: u64) {
         let most = self.proof.loops.entry(head).or_insert(0);
         *most = (*most).max(trips);
-        while let Some(checkpoint) = self.checkpoints.get_mut(parent as usize) {
-            let before = count(&checkpoint.trips, head);
-            let rest = trips.saturating_sub(before);
-            match checkpoint.rest.iter_mut().find(|(known, _)| *known == head) {
-                // What is known here is known before, too.
-                Some((_, known)) if *known >= rest => return,
-                Some((_, known)) => *known = rest,
-                None => checkpoint.rest.push((head, rest)),
-            }
-            parent = checkpoint.parent;
+        if let Some(checkpoint) = self.checkpoints.get_mut(parent as usize) {
+            raise(&mut checkpoint.most, head, trips);
         }
     }
 
@@ -272,7 +264,11 @@ impl<'p> Walk<'p> {
             if checkpoint.open > 0 {
                 return;
             }
-            parent = checkpoint.parent;
+            let (before, most) = (checkpoint.parent, checkpoint.most.clone());
+            if let Some(before) = self.checkpoints.get_mut(before as usize) {
+                most.into_iter().for_each(|(head, trips)| raise(&mut before.most, head, trips));
+            }
+            parent = before;
         }
     }
 
@@ -280,7 +276,7 @@ impl<'p> Walk<'p> {
     fn meet(&mut self, path: &mut Path) -> Result<bool, Unsafe> {
         let at = path.state.at;
         let (mut settled, mut own) = (Vec::new(), Vec::new());
-        for number in self.kept.get(&at).into_iter().flatten() {
+        for number in self.near(at) {
             if self.is_settled(*number) { settled.push(*number) } else { own.push(*number) }
         }
         for number in own.iter().rev().take(OWN_COMPARED) {
@@ -301,6 +297,17 @@ impl<'p> Walk<'p> {
         }
         self.keep(path, false);
         Ok(false)
+    }
+
+    /// The states kept at an instruction that a path is compared with. Of many those around the first whose paths have ended:
+    /// a loop's rounds end from the last one back, so before that are the path's own, and that is the round it comes to.
+    fn near(&self, at: usize) -> &[u32] {
+        let kept = self.kept.get(&at).map(Vec::as_slice).unwrap_or_default();
+        if kept.len() <= OWN_COMPARED + COMPARED {
+            return kept;
+        }
+        let first = kept.partition_point(|number| !self.is_settled(*number)).saturating_sub(OWN_COMPARED);
+        &kept[first..kept.len().min(first + OWN_COMPARED + COMPARED)]
     }
 
     /// The states that the last rounds of this path began with at this instruction, the first of them first.
@@ -410,7 +417,8 @@ impl<'p> Walk<'p> {
             }
         }
         // The rest of a loop is as long as it was from there.
-        for (head, rest) in self.checkpoints[number as usize].rest.clone() {
+        for (head, most) in self.checkpoints[number as usize].most.clone() {
+            let rest = most.saturating_sub(count(&self.checkpoints[number as usize].trips, head));
             let trips = count(&path.trips, head).saturating_add(rest);
             self.gone_round(path.parent, head, trips);
         }
@@ -429,7 +437,7 @@ impl<'p> Walk<'p> {
             hits: 0,
             misses: 0,
             trips: path.trips.clone(),
-            rest: Vec::new(),
+            most: Vec::new(),
             rounds: path.rounds,
             returns: Vec::new(),
             waits: None,
@@ -564,6 +572,14 @@ impl Path {
     pub(super) fn entered(&mut self) {
         let frame = self.depth();
         self.written.add_frame(frame);
+    }
+}
+
+/// Raises the count of a loop in a list of them.
+fn raise(counts: &mut Vec<(usize, u64)>, head: usize, trips: u64) {
+    match counts.iter_mut().find(|(known, _)| *known == head) {
+        Some((_, most)) => *most = (*most).max(trips),
+        None => counts.push((head, trips)),
     }
 }
 

@@ -95,7 +95,8 @@ impl Comparison<'_> {
     fn number(&mut self, old: &Number, new: &Number) -> bool {
         match self.mode {
             Mode::Same => old.range == new.range,
-            Mode::Settled if !self.origins.matters(old.origin) => true,
+            // What it says of a moved packet's address is said of this one too, or not.
+            Mode::Settled if !self.origins.matters(old.origin) => old.stale.is_some() || new.stale.is_none(),
             Mode::Settled | Mode::Within => {
                 let links = match (old.link, new.link) {
                     (None, _) => true,

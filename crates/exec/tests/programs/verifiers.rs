@@ -1,6 +1,7 @@
 //! What our verifier and the kernel's think of one program, and why they differ.
 
 use flowloom_bpf::Program;
+use flowloom_bpf::op::Op;
 use flowloom_bpf::verifier::{self, Known, Proof, VerifyError};
 use flowloom_exec::{ExecError, KernelEngine, Refused};
 
@@ -34,7 +35,9 @@ static REASONS: &[Reason] = &[
     Reason {
         words: &[
             "leaks addr",
+            "leaking pointer",
             "pointer arithmetic",
+            "= pointer prohibited",
             "bitwise operator",
             "partial copy of pointer",
             "invalid size of register fill",
@@ -80,13 +83,13 @@ static REASONS: &[Reason] = &[
         why: "the range of a number is known better, that of what a helper answers for instance",
     },
     Reason {
-        words: &["invalid shift"],
-        holds: |_, _| true,
-        why: "shifts go by the low bits of the distance [RFC 9669 4.1]",
+        words: &["invalid shift", "div by zero"],
+        holds: |_, known| known.reached,
+        why: "shifts go by the low bits of the distance, division by zero gives 0 [RFC 9669 4.1]",
     },
 ];
 
-fn why(proof: &Proof, refused: &Refused) -> Option<&'static str> {
+fn why(program: &Program, proof: &Proof, refused: &Refused) -> Option<&'static str> {
     // Programs with functions have other indices in the kernel: there, some instruction has to be such a one.
     let at = refused.insn.and_then(|at| proof.insns.get(at));
     if at.is_some_and(|known| !known.reached) {
@@ -97,12 +100,25 @@ fn why(proof: &Proof, refused: &Refused) -> Option<&'static str> {
         Some(known) => (reason.holds)(proof, known),
         None => proof.insns.iter().any(|known| (reason.holds)(proof, known)),
     };
+    let found = REASONS.iter().find(|reason| words(reason) && holds(reason)).map(|reason| reason.why);
     let is_one_way = |known: &Known| known.reached && known.ways.jumps != known.ways.falls;
-    REASONS
-        .iter()
-        .find(|reason| words(reason) && holds(reason))
-        .map(|reason| reason.why)
-        .or_else(|| proof.insns.iter().any(is_one_way).then_some(ELSEWHERE))
+    let is_elsewhere = || match at {
+        Some(_) => takes_another_way(program, proof, &refused.log),
+        None => proof.insns.iter().any(is_one_way),
+    };
+    found.or_else(|| is_elsewhere().then_some(ELSEWHERE))
+}
+
+/// Whether the kernel's log goes a way out of a branch that is never taken.
+fn takes_another_way(program: &Program, proof: &Proof, log: &str) -> bool {
+    let walked: Vec<usize> = log.lines().filter_map(|line| line.split_once(": (")?.0.trim().parse().ok()).collect();
+    walked.windows(2).any(|pair| {
+        let (at, next) = (pair[0], pair[1]);
+        let Ok(Op::Branch { off, .. }) = Op::decode(&program.insns, at) else { return false };
+        let Some(known) = proof.insns.get(at).filter(|known| known.reached) else { return false };
+        let target = (at as i64 + 1 + i64::from(off)) as usize;
+        next == target && !known.ways.jumps || next == at + 1 && !known.ways.falls
+    })
 }
 
 /// What both verifiers think of the program.
@@ -112,7 +128,7 @@ pub(super) fn opinions(program: &Program, kernel: &Result<KernelEngine, ExecErro
     let (said, unexplained) = match (ours, kernel) {
         (Ok(_), Ok(_)) => (Some("both take it".to_owned()), None),
         (Err(_), Err(ExecError::Refused(_))) => (Some("both refuse it".to_owned()), None),
-        (Ok(proof), Err(ExecError::Refused(refused))) => match why(&proof, refused) {
+        (Ok(proof), Err(ExecError::Refused(refused))) => match why(program, &proof, refused) {
             Some(why) => (Some(format!("only ours takes it: {why}")), None),
             None => {
                 let said =

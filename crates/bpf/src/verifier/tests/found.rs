@@ -43,7 +43,34 @@ fn joined_places() {
 #[test]
 fn addresses_that_become_numbers_are_told() {
     let moved = format!("{PACKET}r1 = r9\nr2 = 4\ncall xdp_adjust_head\nr0 = r6\nr0 &= 1\nexit\n{OUT}");
-    for text in [moved.as_str(), "r0 = r10\nr0 -= r1\nr0 &= 1\nexit", "w0 = w10\nexit", "r0 = r1\nexit"] {
+    // The way on which the packet did not move is walked first.
+    let late = format!(
+        "{PACKET}r8 = 0\nr3 = *(u8 *)(r6 + 0)\nr1 = r9\nr2 = 4\nif r3 == 0 goto moved\nr6 = 1\njoin: r4 = 0\nr4 = 1\nr4 = 2\n\
+         r4 = 3\nr4 = 4\nif r3 == 9 goto +1\nr4 = 5\nr0 = r6\nr0 &= 1\nexit\nmoved: call xdp_adjust_head\nr3 = 7\ngoto join\n{OUT}"
+    );
+    let compared = format!("{PACKET}r0 = 2\nif r6 > 1000 goto +1\nr0 = 1\nexit\n{OUT}");
+    let exchanged = "*(u64 *)(r10 - 8) = 0\nr0 = r10\nr2 = 1\nr0 = cmpxchg_64(r10 - 8, r0, r2)\nr0 = 2\nexit";
+    let failed = "*(u64 *)(r10 - 8) = r10\nr2 = 5000\nr3 = r10\nr3 += -8\nr4 = 8\ncall xdp_load_bytes\nr0 = 2\nexit";
+    let texts = [moved.as_str(), &late, &compared, exchanged, failed];
+    for text in texts.into_iter().chain(["r0 = r10\nr0 -= r1\nr0 &= 1\nexit", "w0 = w10\nexit", "r0 = r1\nexit"]) {
         assert!(proof(text).insns.iter().any(|known| known.leaks), "{text}");
     }
+}
+
+#[test]
+fn helpers_read_what_they_leave_an_answer_in() {
+    let known = proof("r2 = r10\nr2 += -64\nr3 = 64\nr4 = 0\ncall fib_lookup\nr0 = 2\nexit").insns.swap_remove(4);
+    assert_eq!(known.memory[&Memory::Stack { up: 0 }].touch, Touch::BOTH);
+    assert!(known.reads_unwritten);
+    // What fails fills nothing: what was never written is read behind it.
+    let failing = "r2 = 0\nr3 = r10\nr3 += -8\nr4 = 8\ncall xdp_load_bytes\nr0 = *(u64 *)(r10 - 8)\nr0 &= 1\nexit";
+    assert_eq!([4, 5].map(|at| proof(failing).insns[at].reads_unwritten), [false, true]);
+}
+
+/// Rounds that are left in the middle are counted too.
+#[test]
+fn loops_are_counted_by_the_way_that_goes_round_most() {
+    let text =
+        "r6 = 0\nround: call get_prandom_u32\nr6 += 1\nif r6 > 3000 goto out\nif r0 != 0 goto round\nr0 = 1\nexit\n";
+    assert_eq!(proof(&format!("{text}{OUT}")).loops, [(1, 3000)].into());
 }

@@ -258,3 +258,14 @@ fn help_is_about_what_was_found() {
         assert!(help.contains(part), "`{help}` does not say `{part}`\n{refusal}\n{text}");
     }
 }
+
+#[test]
+fn a_callback_ends_without_a_lock() {
+    let text = "*(u32 *)(r10 - 4) = 1\nr1 = 9\nr2 = subprog[f] ll\nr3 = 0\nr4 = 0\ncall loop\nr0 = 2\nexit\n\
+                f: *(u32 *)(r10 - 4) = 1\nr2 = r10\nr2 += -4\nr1 = map[table] ll\ncall map_lookup_elem\nif r0 == 0 goto over\nr1 = r0\n\
+                call spin_lock\nover: r0 = 0\nexit";
+    let mut locked = program(text);
+    locked.maps[0].spin_lock = Some(0);
+    let Err(VerifyError::Refused(refusal)) = verify(&locked, &Options::default()) else { panic!("it is accepted") };
+    assert_eq!(refusal.what, Unsafe::NotGivenBack { what: "a lock", taken: 17 });
+}
