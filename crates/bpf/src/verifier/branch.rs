@@ -179,7 +179,8 @@ impl Walk<'_> {
         range: Range,
         other: &Number,
     ) -> Exists {
-        if range == before.range {
+        // A room that was large enough before still tells what is there, for addresses that were read since.
+        if range == before.range && before.room.is_none() {
             return true;
         }
         let origin = self.origins.made_from(before.origin, Some(other.origin));

@@ -27,6 +27,16 @@ fn packets_are_compared_with_their_end_in_any_shape() {
     }
 }
 
+/// What was shown before is shown again, of what was read since.
+#[test]
+fn room_that_is_known_already() {
+    let text = format!(
+        "{PACKET}r8 = *(u32 *)(r9 + 0)\nr3 = r7\nr3 -= r6\nr3 -= 8\nif r3 s< 0 goto out\nr0 = *(u8 *)(r8 + 7)\nr0 &= 1\nexit\n{OUT}"
+    );
+    proof(&text);
+    refusal(&text.replace("r8 + 7", "r8 + 34"));
+}
+
 #[test]
 fn lengths_out_of_the_packet_lead_further_into_it() {
     let text = format!(
