@@ -83,7 +83,7 @@ impl Walk<'_> {
         let call = path.state.frame().call;
         self.key_is_gone(path);
         // The registers of the call's arguments are as they were: nobody but the helper has seen them since.
-        path.state.frames.pop();
+        path.leave();
         path.goes_round();
         Ok(Next::At(call))
     }

@@ -386,7 +386,7 @@ impl Walk<'_> {
             return Err(Unsafe::ReturnsStack);
         }
         let call = path.state.frame().call;
-        path.state.frames.pop();
+        path.leave();
         path.set(Reg::R0, returned);
         self.spoil(path);
         Ok(Next::At(call + 1))

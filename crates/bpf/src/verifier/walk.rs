@@ -50,6 +50,16 @@ pub(super) enum Next {
     End,
 }
 
+/// Where a round began.
+#[derive(Debug, Clone, Copy)]
+struct Begun {
+    at: usize,
+    /// The state that was kept.
+    state: u32,
+    /// The frame that it began in.
+    depth: usize,
+}
+
 /// One path that is being walked.
 #[derive(Debug, Clone)]
 pub(super) struct Path {
@@ -67,7 +77,7 @@ pub(super) struct Path {
     /// How many rounds have begun of what the kernel bounds, not the program.
     rounds: u64,
     /// Where the last of them began: the instruction, and the state that was kept.
-    begun: Vec<(usize, u32)>,
+    begun: Vec<Begun>,
     /// It comes to a call again that begins the next round.
     pub(super) is_again: bool,
 }
@@ -312,8 +322,7 @@ impl<'p> Walk<'p> {
 
     /// The states that the last rounds of this path began with at this instruction, the first of them first.
     pub(super) fn earlier_rounds(&self, path: &Path) -> Vec<u32> {
-        let here = path.begun.iter().filter(|(at, _)| *at == path.state.at);
-        here.map(|(_, number)| *number).collect()
+        path.begun.iter().filter(|begun| begun.at == path.state.at).map(|begun| begun.state).collect()
     }
 
     /// Whether a state is within a kept one, whatever is read and matters later.
@@ -331,11 +340,11 @@ impl<'p> Walk<'p> {
     pub(super) fn keep_round(&mut self, path: &mut Path) {
         self.keep(path, true);
         let at = path.state.at;
-        let mut here = path.begun.iter().enumerate().filter(|(_, (other, _))| *other == at);
+        let mut here = path.begun.iter().enumerate().filter(|(_, begun)| begun.at == at);
         if let Some((oldest, _)) = here.next().filter(|_| here.count() + 1 >= ROUNDS_COMPARED) {
             path.begun.remove(oldest);
         }
-        path.begun.push((at, path.parent));
+        path.begun.push(Begun { at, state: path.parent, depth: path.depth() });
     }
 
     /// Whether the path has come back to a state of its own with nothing changed.
@@ -566,6 +575,13 @@ impl Path {
     /// A whole slot is written.
     pub(super) fn overwritten(&mut self, place: Place) {
         self.written.add(place);
+    }
+
+    /// The running function ends. Called again, its rounds are counted anew: they are none of those before.
+    pub(super) fn leave(&mut self) {
+        self.state.frames.pop();
+        let depth = self.depth();
+        self.begun.retain(|begun| begun.depth <= depth);
     }
 
     /// A function begins in the running frame.

@@ -150,3 +150,15 @@ fn rounds_that_fork_are_walked_once() {
 fn a_number_and_its_own_bits() {
     proof("r1 = 6\nif r1 & r1 goto out\nr0 = r2\nexit\nout: r0 = 2\nexit");
 }
+
+/// What the caller counts is none of the rounds of a function that it calls again and again.
+#[test]
+fn rounds_of_another_call() {
+    let text = "call get_prandom_u32\nr9 = r0\nr8 = 5\nr1 = r9\nr2 = r8\ncall f\nr9 = 0\nround: r8 += 2\nr1 = r9\nr2 = r8\ncall f\n\
+                r9 += 1\nif r9 < 5 goto round\nr0 = r8\nr0 &= 1\nexit\n\
+                f: r8 = r1\nr9 = r2\n*(u64 *)(r10 - 8) = r8\nmay_goto +0\nw9 /= 417006923\nr1 = 4\nr2 = 0\ncall redirect\n\
+                w8 -= w9\nr0 = r8\nexit";
+    let proof = proof(text);
+    assert!(proof.looked_at < 1000, "{}", proof.looked_at);
+    assert_eq!(proof.loops[&7], 4);
+}
