@@ -35,6 +35,9 @@ fn evidence_random_programs() {
     println!("{kind:?}, seed {seed}: {}", tally.render());
     let disagreements = &tally.disagreements;
     println!("{} disagreements\n", disagreements.len());
+    for disagreement in disagreements {
+        println!("{}", disagreement.lines().next().unwrap_or_default());
+    }
     assert!(disagreements.is_empty(), "{}", disagreements[..disagreements.len().min(5)].join("\n"));
     if kind == Kind::Valid {
         assert!(tally.alike * 4 >= tally.programs * 3, "fewer than three in four ran on both");

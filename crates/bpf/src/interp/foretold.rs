@@ -1,8 +1,12 @@
 //! Compares what a program does with what the verifier has foretold of it.
 //!
-//! Tests set the variable `FLOWLOOM_FORETOLD`: then every program that is run is verified first, and a run that touches other
-//! memory than the verifier said, takes a way that it said is never taken, or comes where it said nothing leads, is a fault. It
-//! is also written to the file that the variable names, where it is seen whatever becomes of the fault.
+//! Tests set the variable `FLOWLOOM_FORETOLD`: then every program that is run is verified first, and a run is a fault that
+//!
+//! - touches other memory than the verifier said, by itself or through a helper, or touches it otherwise,
+//! - takes a way out of a branch that it said is never taken, or comes where it said nothing leads,
+//! - goes round a loop more often than it said.
+//!
+//! It is also written to the file that the variable names, where it is seen whatever becomes of the fault.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -11,11 +15,12 @@ use std::sync::OnceLock;
 
 use flowloom_engine::EngineError;
 
-use super::memory::Memory;
+use super::memory::{Memory, Touched};
 use super::run::At;
 use crate::op::{Op, Reg};
 use crate::program::Program;
-use crate::verifier::{self, Bytes, Proof};
+use crate::verifier::trips::{Loop, Trips};
+use crate::verifier::{self, Bytes, Known, Proof, Touch};
 
 /// What is foretold of a program and its siblings; nothing of those that were not verified.
 #[derive(Debug, Default)]
@@ -62,34 +67,69 @@ impl Foretold {
         if !known.reached {
             return Some("no path was foretold to lead here".to_owned());
         }
-        let (base, off, len) = match op {
-            Op::Load { size, base, off, .. }
-            | Op::Store { size, base, off, .. }
-            | Op::Atomic { size, base, off, .. } => (base, off, size.bytes()),
+        let (base, off, size, touch) = match op {
+            Op::Load { size, base, off, .. } => (base, off, size, Touch::READ),
+            Op::Store { size, base, off, .. } => (base, off, size, Touch::WRITE),
+            Op::Atomic { size, base, off, .. } => (base, off, size, Touch::BOTH),
             _ => return None,
         };
         let address = register(base)?.wrapping_add(off as u64);
-        let (places, first) = memory.located(address)?;
-        let end = first + len as i64;
-        let holds =
-            |bytes: &Bytes| bytes.first <= first && end <= bytes.end && first.rem_euclid(bytes.align.into()) == 0;
-        let mut foretold = known.memory.iter().filter(|(place, _)| places.is(**place));
-        if foretold.any(|(_, bytes)| holds(bytes)) {
-            return None;
-        }
-        Some(format!("it touches {places:?} {first} to {end}, foretold was {:?}", known.memory))
+        touched(known, memory, Touched { address, len: size.bytes(), touch })
     }
 
-    /// What about the way out of a branch was foretold otherwise.
-    pub(super) fn after(&self, at: At, op: Op, next: usize) -> Option<String> {
-        let Op::Branch { off, .. } = op else { return None };
-        let ways = self.proofs.get(at.program)?.as_ref()?.insns.get(at.slot)?.ways;
-        let jumps = next != at.slot + 1;
-        let is_known = off == 0 || if jumps { ways.jumps } else { ways.falls };
-        (!is_known).then(|| {
-            format!("it {} where that was foretold never to be", if jumps { "jumps" } else { "falls through" })
-        })
+    /// What about the instruction that has run was foretold otherwise, and about where it leads, in a function so many calls deep.
+    pub(super) fn after(
+        &self,
+        at: At,
+        op: Op,
+        next: At,
+        depth: usize,
+        memory: &mut Memory,
+        trips: &mut Trips,
+    ) -> Option<String> {
+        let by_helper = memory.take_touched();
+        if at.program != next.program {
+            // The loops of the other program are others.
+            *trips = Trips::default();
+            return None;
+        }
+        let proof = self.proofs.get(at.program)?.as_ref()?;
+        let known = proof.insns.get(at.slot)?;
+        if let Some(what) = by_helper.into_iter().find_map(|one| touched(known, memory, one)) {
+            return Some(what);
+        }
+        if let Op::Branch { off, .. } = op {
+            let jumps = next.slot != at.slot + 1;
+            let is_known = off == 0 || if jumps { known.ways.jumps } else { known.ways.falls };
+            if !is_known {
+                let way = if jumps { "jumps" } else { "falls through" };
+                return Some(format!("it {way} where that was foretold never to be"));
+            }
+        }
+        trips.leave(depth);
+        let most = proof.loops.get(&next.slot)?;
+        let head = Loop { depth, head: next.slot };
+        trips.follow(at.slot, Some(op), head);
+        let found = trips.of(head);
+        most.filter(|most| *most < found)
+            .map(|most| format!("the loop at {} is begun again {found} times, foretold was {most}", next.slot))
     }
+}
+
+/// What about one access was foretold otherwise of its instruction.
+fn touched(known: &Known, memory: &Memory, Touched { address, len, touch }: Touched) -> Option<String> {
+    let (places, first) = memory.located(address)?;
+    let end = first + len as i64;
+    let holds = |bytes: &Bytes| {
+        let is_inside = bytes.first <= first && end <= bytes.end && first.rem_euclid(bytes.align.into()) == 0;
+        is_inside && bytes.touch.reads >= touch.reads && bytes.touch.writes >= touch.writes
+    };
+    let mut foretold = known.memory.iter().filter(|(place, _)| places.is(**place));
+    if foretold.any(|(_, bytes)| holds(bytes)) || known.probes && !touch.writes {
+        return None;
+    }
+    let verb = if touch.writes { "writes" } else { "reads" };
+    Some(format!("it {verb} {places:?} {first} to {end}, foretold was {:?}", known.memory))
 }
 
 #[cfg(test)]
@@ -120,10 +160,60 @@ mod tests {
         assert_eq!(said(text, 1, load, top), None);
         assert!(said(text, 1, load, top - 8).is_some_and(|what| what.contains("foretold was")));
         assert!(said(text, 4, Op::Exit, 0).is_some_and(|what| what.contains("no path")));
+        // The same bytes, written.
+        let store = code[0].unwrap_or(Op::Exit);
+        assert!(said(text, 1, store, top).is_some_and(|what| what.contains("it writes")));
         let foretold = Foretold::of([program(text)].iter());
         let branch = code[2].unwrap_or(Op::Exit);
         let at = At { program: 0, slot: 2 };
-        assert_eq!(foretold.after(at, branch, 3), None);
-        assert!(foretold.after(at, branch, 4).is_some_and(|what| what.contains("it jumps")));
+        let mut memory = Memory::new(Vec::<Map>::new(), 1);
+        let mut after =
+            |slot| foretold.after(at, branch, At { program: 0, slot }, 0, &mut memory, &mut Trips::default());
+        assert_eq!(after(3), None);
+        assert!(after(4).is_some_and(|what| what.contains("it jumps")));
+    }
+
+    #[test]
+    fn what_helpers_touch_is_noticed() {
+        let text =
+            "*(u64 *)(r10 - 8) = 7\nr1 = r10\nr1 += -8\nr2 = 8\nr3 = 0\nr4 = 0\nr5 = 0\ncall csum_diff\nr0 = 2\nexit";
+        let text = text.replace("r3 = 0", "r3 = r10\nr3 += -8");
+        let foretold = Foretold::of([program(&text)].iter());
+        let code = crate::interp::decoded(&program(&text)).unwrap_or_else(|error| panic!("{error}"));
+        let slot = code.iter().position(|op| matches!(op, Some(Op::Call { .. }))).unwrap_or_default();
+        let (at, next) = (At { program: 0, slot }, At { program: 0, slot: slot + 1 });
+        let call = code[slot].unwrap_or(Op::Exit);
+        let mut memory = Memory::new(Vec::<Map>::new(), 1);
+        memory.start(&[0; 60], 0);
+        memory.watch(true);
+        let top = super::super::memory::frame_pointer(0);
+        let after = |memory: &mut Memory| foretold.after(at, call, next, 0, memory, &mut Trips::default());
+        assert!(memory.read(top - 8, 8).is_ok());
+        assert_eq!(after(&mut memory), None);
+        assert!(memory.read(top - 16, 8).is_ok());
+        assert!(after(&mut memory).is_some_and(|what| what.contains("it reads")));
+        assert!(memory.write_any(top - 8, 8).is_ok());
+        assert!(after(&mut memory).is_some_and(|what| what.contains("it writes")));
+        assert_eq!(after(&mut memory), None);
+    }
+
+    #[test]
+    fn rounds_too_many_are_noticed() {
+        let text = "r1 = 0\nagain: r1 += 1\nif r1 < 4 goto again\nr0 = 2\nexit";
+        let foretold = Foretold::of([program(text)].iter());
+        let code = crate::interp::decoded(&program(text)).unwrap_or_else(|error| panic!("{error}"));
+        let mut memory = Memory::new(Vec::<Map>::new(), 1);
+        let mut trips = Trips::default();
+        let (branch, entry) = (code[2].unwrap_or(Op::Exit), code[0].unwrap_or(Op::Exit));
+        let mut follow = |slot, op, next| {
+            foretold.after(At { program: 0, slot }, op, At { program: 0, slot: next }, 0, &mut memory, &mut trips)
+        };
+        for _ in 0..2 {
+            assert_eq!(follow(0, entry, 1), None);
+            for _ in 0..3 {
+                assert_eq!(follow(2, branch, 1), None);
+            }
+        }
+        assert!(follow(2, branch, 1).is_some_and(|what| what.contains("4 times, foretold was 3")));
     }
 }

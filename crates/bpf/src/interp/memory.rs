@@ -15,11 +15,21 @@
 //! 16+ map value   cell << stride_bits | stride / 4 + byte         stride: a power of two, at least twice the value
 //! ```
 
+use std::cell::RefCell;
+
 use super::fault::{Access, Fault};
 use super::maps::{LOCK_BYTES, Map};
 use super::rings::Rings;
 use crate::op::Size;
-use crate::verifier::{self, MapId};
+use crate::verifier::{self, MapId, Touch};
+
+/// Bytes that a helper was given the address of, and has read or written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Touched {
+    pub(super) address: u64,
+    pub(super) len: usize,
+    pub(super) touch: Touch,
+}
 
 /// What lies at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,6 +189,8 @@ pub(super) struct Memory {
     pub(super) is_strict: bool,
     /// Whether the context has `egress_ifindex`.
     pub(super) has_egress: bool,
+    /// What helpers have touched since that was last taken, where somebody wants to know.
+    touched: Option<RefCell<Vec<Touched>>>,
 }
 
 impl Memory {
@@ -198,6 +210,25 @@ impl Memory {
             maps,
             is_strict: false,
             has_egress: false,
+            touched: None,
+        }
+    }
+
+    /// Whether what helpers touch is written down from now on.
+    pub(super) fn watch(&mut self, is_wanted: bool) {
+        self.touched = is_wanted.then(RefCell::default);
+    }
+
+    /// What helpers have touched since this was last asked.
+    pub(super) fn take_touched(&mut self) -> Vec<Touched> {
+        self.touched.as_mut().map(|touched| std::mem::take(touched.get_mut())).unwrap_or_default()
+    }
+
+    fn note(&self, address: u64, len: usize, touch: Touch) {
+        if let Some(touched) = &self.touched
+            && len > 0
+        {
+            touched.borrow_mut().push(Touched { address, len, touch });
         }
     }
 
@@ -287,14 +318,30 @@ impl Memory {
     pub(super) fn may_fill(&mut self, address: u64, len: usize) -> Result<(), Fault> {
         match address >> TAG_SHIFT {
             _ if len == 0 => Ok(()),
-            STACK => self.stack_place(address, len, Access::Write).map(drop),
-            _ => self.write(address, len, Access::Write).map(drop),
+            STACK => {
+                self.note(address, len, Touch::WRITE);
+                self.stack_place(address, len, Access::Write).map(drop)
+            }
+            _ => self.write(address, len).map(drop),
         }
     }
 
     /// Bytes that a helper fills.
     pub(super) fn write_any(&mut self, address: u64, len: usize) -> Result<&mut [u8], Fault> {
-        if len == 0 { Ok(&mut []) } else { self.write(address, len, Access::Write) }
+        if len == 0 { Ok(&mut []) } else { self.write(address, len) }
+    }
+
+    /// Bytes that a helper reads.
+    pub(super) fn read(&self, address: u64, len: usize) -> Result<&[u8], Fault> {
+        let bytes = self.bytes(address, len)?;
+        self.note(address, len, Touch::READ);
+        Ok(bytes)
+    }
+
+    /// Bytes that a helper writes.
+    fn write(&mut self, address: u64, len: usize) -> Result<&mut [u8], Fault> {
+        self.note(address, len, Touch::WRITE);
+        self.bytes_mut(address, len, Access::Write)
     }
 
     /// Reads a number.
@@ -303,7 +350,7 @@ impl Memory {
         if address >> TAG_SHIFT == CONTEXT {
             return self.load_context(address, size);
         }
-        Ok(match self.read(address, size.bytes())? {
+        Ok(match self.bytes(address, size.bytes())? {
             [a] => (*a).into(),
             [a, b] => u16::from_le_bytes([*a, *b]).into(),
             [a, b, c, d] => u32::from_le_bytes([*a, *b, *c, *d]).into(),
@@ -325,7 +372,7 @@ impl Memory {
     #[inline]
     pub(super) fn store(&mut self, address: u64, size: Size, value: u64) -> Result<(), Fault> {
         let len = size.bytes();
-        self.write(address, len, Access::Write)?.copy_from_slice(&value.to_le_bytes()[..len]);
+        self.bytes_mut(address, len, Access::Write)?.copy_from_slice(&value.to_le_bytes()[..len]);
         Ok(())
     }
 
@@ -336,10 +383,10 @@ impl Memory {
         }
         let len = size.bytes();
         if address >> TAG_SHIFT == CONTEXT {
-            self.write(address, len, Access::Atomic)?;
+            self.bytes_mut(address, len, Access::Atomic)?;
         }
         let old = self.load(address, size)?;
-        self.write(address, len, Access::Atomic)?.copy_from_slice(&change(old).to_le_bytes()[..len]);
+        self.bytes_mut(address, len, Access::Atomic)?.copy_from_slice(&change(old).to_le_bytes()[..len]);
         Ok(old)
     }
 
@@ -364,7 +411,7 @@ impl Memory {
 
     /// Bytes to read.
     #[inline]
-    pub(super) fn read(&self, address: u64, len: usize) -> Result<&[u8], Fault> {
+    fn bytes(&self, address: u64, len: usize) -> Result<&[u8], Fault> {
         if len == 0 {
             return Ok(&[]);
         }
@@ -411,7 +458,7 @@ impl Memory {
 
     /// Bytes to write; on the stack they count as written from now on.
     #[inline]
-    pub(super) fn write(&mut self, address: u64, len: usize, access: Access) -> Result<&mut [u8], Fault> {
+    fn bytes_mut(&mut self, address: u64, len: usize, access: Access) -> Result<&mut [u8], Fault> {
         match address >> TAG_SHIFT {
             STACK => {
                 let (frame, at) = self.stack_place(address, len, access)?;

@@ -21,6 +21,7 @@ use crate::helpers::HELPERS;
 use crate::insn::helper;
 use crate::map_kind::MapKind;
 use crate::op::{AluOp, AtomicOp, Op, Operand, Reg, Size, Width};
+use crate::verifier::trips::Trips;
 
 /// Checked code, ready to run.
 pub(super) struct Image {
@@ -189,6 +190,9 @@ pub(super) fn run(
     let mut callers: Vec<Caller> = Vec::new();
     let mut at = At { program: 0, slot: 0 };
     let mut executed = 0;
+    let foretold = image.foretold.as_ref();
+    let mut trips = Trips::default();
+    run.memory.watch(foretold.is_some());
     let result = loop {
         let code = image.programs.get(at.program).and_then(Option::as_ref);
         let Some(Some(op)) = code.and_then(|code| code.get(at.slot)) else { break Err(Fault::Unchecked) };
@@ -197,14 +201,15 @@ pub(super) fn run(
         }
         executed += 1;
         visit(at);
-        let foretold = image.foretold.as_ref();
         let otherwise = foretold.and_then(|f| f.before(at, *op, run.memory, |register| regs.get(register).ok()));
         if let Some(what) = otherwise {
             break Err(Fault::Foretold { what });
         }
         match step(image, run, &mut regs, &mut callers, at, *op, &mut counters.calls) {
             Ok(Next::At(next)) => {
-                if let Some(what) = foretold.and_then(|foretold| foretold.after(at, *op, next.slot)) {
+                let depth = callers.len();
+                let otherwise = foretold.and_then(|f| f.after(at, *op, next, depth, run.memory, &mut trips));
+                if let Some(what) = otherwise {
                     break Err(Fault::Foretold { what });
                 }
                 at = next;

@@ -56,8 +56,9 @@ impl Proof {
         let mut notes = Vec::new();
         if let Some(times) = self.loops.get(&at) {
             notes.push(match times {
-                1 => "begins a loop: comes here again once at most".to_owned(),
-                times => format!("begins a loop: comes here again {times} times at most"),
+                Some(1) => "begins a loop: comes here again once at most".to_owned(),
+                Some(times) => format!("begins a loop: comes here again {times} times at most"),
+                None => "begins a loop that `may_goto` ends at the latest".to_owned(),
             });
         }
         let len = match op {
@@ -87,6 +88,9 @@ impl Proof {
         }
         if known.leaks {
             notes.push("an address becomes a number".to_owned());
+        }
+        if known.probes {
+            notes.push("may read what lies at any address besides".to_owned());
         }
         if known.reads_unwritten {
             notes.push("may read bytes that were never written".to_owned());

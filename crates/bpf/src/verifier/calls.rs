@@ -66,6 +66,7 @@ impl Walk<'_> {
             self.proof.insns[at].maps.insert(map);
             self.sealed(number, info.name, map)?;
         }
+        self.proof.insns[at].probes |= signature.probes;
         match number {
             helper::LOOP | helper::FOR_EACH_MAP_ELEM => {
                 let Some(callback) = site.callback else { return Ok(Next::End) };
@@ -186,7 +187,7 @@ impl Walk<'_> {
                     return Err(refuse(self, "a length of at least 1"));
                 }
                 let is_null = memory.number().is_some_and(|number| number.range.as_constant() == Some(0));
-                if most == 0 || is_null && zero && number.range.as_constant() == Some(0) {
+                if most == 0 && (is_null || memory.address().is_some()) {
                     return Ok(());
                 }
                 let len = number.range.umin() as usize..most as usize;
@@ -218,10 +219,10 @@ impl Walk<'_> {
                 _ => return Err(refuse(self, "the address of a function of the program")),
             },
             Want::Text => {
-                let is_text = value.address().is_some_and(|address| self.is_text(&address));
-                if !is_text {
+                let Some(bytes) = value.address().and_then(|address| self.text_bytes(&address)) else {
                     return Err(refuse(self, "a zero-ended text in data that nobody writes"));
-                }
+                };
+                self.bytes(path, site, argument, &value, bytes..bytes, Usage::Reads, "the address of a text")?;
             }
         }
         Ok(())
@@ -292,14 +293,12 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether an address leads to a text with an end, in data that nobody writes.
-    fn is_text(&self, address: &Address) -> bool {
-        let Region::Value(MapId::Of(map)) = address.to else { return false };
-        let Some(def) = self.program.maps.get(map as usize) else { return false };
-        let is_constant = def.flags & BPF_F_RDONLY_PROG != 0;
-        let (Some(initial), Some(offset), true) = (&def.initial, address.offset(), is_constant) else { return false };
-        let rest = usize::try_from(offset).ok().and_then(|offset| initial.get(offset..));
-        rest.is_some_and(|rest| rest.contains(&0))
+    /// The length of the text that an address leads to, with its end, in data that nobody writes.
+    fn text_bytes(&self, address: &Address) -> Option<usize> {
+        let Region::Value(MapId::Of(map)) = address.to else { return None };
+        let def = self.program.maps.get(map as usize).filter(|def| def.flags & BPF_F_RDONLY_PROG != 0)?;
+        let rest = def.initial.as_ref()?.get(usize::try_from(address.offset()?).ok()?..)?;
+        rest.iter().position(|byte| *byte == 0).map(|end| end + 1)
     }
 
     /// The lock at an address: the region of its value and the value itself.

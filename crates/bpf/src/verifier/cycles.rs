@@ -1,15 +1,64 @@
 //! Which jumps back are loops: compilers also lay code out so that a path goes back to what it was never at.
 
+use std::collections::BTreeSet;
+
 use super::proof::Proof;
 use crate::op::Op;
 
-/// Keeps of the counted places those that a path can come to again within one function.
-pub(super) fn keep_loops(proof: &mut Proof, code: &[Option<Op>]) {
+/// So many steps, for each instruction of the program, are taken to see which loops have what in them.
+const STEPS: usize = 64;
+
+/// Keeps of the counted places those that a path can come to again within one function. How often loops go round is not known
+/// where one of these instructions is in them.
+pub(super) fn keep_loops(proof: &mut Proof, code: &[Option<Op>], timed: &BTreeSet<usize>) {
     if proof.loops.is_empty() {
         return;
     }
     let on_cycles = on_cycles(code.len(), |at| nexts(proof, code, at));
     proof.loops.retain(|head, _| on_cycles.get(*head).copied().unwrap_or(false));
+    if timed.is_empty() {
+        return;
+    }
+    let mut before = vec![Vec::new(); code.len()];
+    for at in 0..code.len() {
+        for next in nexts(proof, code, at) {
+            before.get_mut(next).into_iter().for_each(|before| before.push(at));
+        }
+    }
+    let mut inside = Inside { before: &before, seen: vec![usize::MAX; code.len()], steps: STEPS * code.len() };
+    for (head, trips) in &mut proof.loops {
+        if inside.has_any(*head, timed) {
+            *trips = None;
+        }
+    }
+}
+
+/// What is inside of loops: what leads to a jump back to the head, and not by the head.
+struct Inside<'a> {
+    /// What leads to each instruction.
+    before: &'a [Vec<usize>],
+    /// The head of the loop that an instruction was last seen in.
+    seen: Vec<usize>,
+    /// So many steps are left.
+    steps: usize,
+}
+
+impl Inside<'_> {
+    /// Whether any of these is; also where that takes too long to see.
+    fn has_any(&mut self, head: usize, wanted: &BTreeSet<usize>) -> bool {
+        let mut work: Vec<usize> = self.before[head].iter().copied().filter(|from| *from >= head).collect();
+        self.seen[head] = head;
+        let mut is_wanted = wanted.contains(&head);
+        while let Some(at) = work.pop().filter(|_| !is_wanted) {
+            if std::mem::replace(&mut self.seen[at], head) == head {
+                continue;
+            }
+            is_wanted = wanted.contains(&at) || self.steps == 0;
+            self.steps = self.steps.saturating_sub(1 + self.before[at].len());
+            work.extend(&self.before[at]);
+        }
+        is_wanted
+    }
 }
 
 /// Where an instruction leads inside its function; calls come back.

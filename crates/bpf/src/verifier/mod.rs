@@ -36,6 +36,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 mod text;
+pub(crate) mod trips;
 mod value;
 mod walk;
 mod within;

@@ -56,7 +56,7 @@ pub struct Known {
     pub begins: bool,
     /// Whether any path leads there.
     pub reached: bool,
-    /// The memory that it touches, by itself or through a helper.
+    /// The memory that it touches, by itself or through a helper that is given its address.
     pub memory: BTreeMap<Memory, Bytes>,
     /// For a branch: whether it ever jumps, and whether it ever falls through.
     pub ways: Ways,
@@ -66,6 +66,8 @@ pub struct Known {
     pub leaks: bool,
     /// It reads bytes of the stack that were perhaps never written.
     pub reads_unwritten: bool,
+    /// It calls a helper that may read besides what lies at addresses that nobody has checked.
+    pub probes: bool,
 }
 
 /// Which ways a branch goes.
@@ -82,8 +84,9 @@ pub struct Ways {
 pub struct Proof {
     /// By slot.
     pub insns: Vec<Known>,
-    /// By the first instruction of a loop, how often a path comes there again before it leaves the loop, at most.
-    pub loops: BTreeMap<usize, u64>,
+    /// By the first instruction of a loop, how often a path comes there again before it leaves the loop, at most. `None` where
+    /// nothing may end the loop but its `may_goto`, after some millions of rounds.
+    pub loops: BTreeMap<usize, Option<u64>>,
     /// How many instructions were looked at, on all paths together.
     pub looked_at: u64,
     /// How many states were kept to compare others with.

@@ -20,6 +20,35 @@ use crate::op::Reg;
 /// The most rounds of `loop`.
 const MOST_ROUNDS: u64 = 1 << 23;
 
+/// A round is compared with so many before it.
+const ROUNDS_COMPARED: usize = 4;
+
+/// Where a round began.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Begun {
+    /// The call, or the `may_goto`.
+    at: usize,
+    /// The state that was kept.
+    state: u32,
+    /// The frame that it began in.
+    pub(super) depth: usize,
+}
+
+impl Path {
+    /// The next round begins of what the kernel bounds.
+    pub(super) fn goes_round(&mut self) {
+        self.rounds += 1;
+        self.is_again = true;
+    }
+
+    /// Where the last rounds of the instruction that runs began, the first of them first.
+    fn begun_here(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
+        let here = (self.state.at, self.depth());
+        let begun = self.begun.iter().enumerate().filter(move |(_, begun)| (begun.at, begun.depth) == here);
+        begun.map(|(place, begun)| (place, begun.state))
+    }
+}
+
 impl Walk<'_> {
     /// `loop`, or `for_each_map_elem` of a map: the callback runs, or there is no more round.
     pub(super) fn rounds_begin(
@@ -35,6 +64,8 @@ impl Walk<'_> {
         self.spoil(&mut after);
         let rounds = self.fresh(Range::ANY);
         after.set(Reg::R0, rounds);
+        // These rounds are over: called again, it begins others.
+        after.begun.retain(|begun| (begun.at, begun.depth) != (at, path.depth()));
         let mut state = after.state.clone();
         state.at = at + 1;
         self.fork(&after, state, at, false)?;
@@ -83,7 +114,7 @@ impl Walk<'_> {
         let call = path.state.frame().call;
         self.key_is_gone(path);
         // The registers of the call's arguments are as they were: nobody but the helper has seen them since.
-        path.leave();
+        self.leave(path);
         path.goes_round();
         Ok(Next::At(call))
     }
@@ -98,7 +129,7 @@ impl Walk<'_> {
 
     /// Whether a round that begins now is within an earlier one; what it changed is made wider otherwise.
     pub(super) fn has_settled(&mut self, path: &mut Path) -> bool {
-        let earlier = self.earlier_rounds(path);
+        let earlier: Vec<u32> = path.begun_here().map(|(_, state)| state).collect();
         let same = earlier.iter().copied().find(|number| self.begins_within(*number, &path.state));
         if let Some(number) = same {
             self.returns_to(number, path);
@@ -109,6 +140,17 @@ impl Walk<'_> {
         }
         self.keep_round(path);
         false
+    }
+
+    /// Keeps the state in which a round begins.
+    fn keep_round(&mut self, path: &mut Path) {
+        self.keep(path, true);
+        let mut here = path.begun_here();
+        let oldest = here.next().map(|(place, _)| place);
+        if here.count() + 1 >= ROUNDS_COMPARED {
+            oldest.map(|place| path.begun.remove(place));
+        }
+        path.begun.push(Begun { at: path.state.at, state: path.parent, depth: path.depth() });
     }
 
     /// Numbers that a round has changed, and that did not matter so far, may be anything.

@@ -44,7 +44,7 @@ pub(super) enum Usage {
     Reads,
     /// All of them, always.
     Fills,
-    /// Where it fails, they are as they were.
+    /// Some of them, or none where it fails; the rest is as it was.
     MayFill,
     /// It reads what they are, and leaves an answer in some of them.
     Answers,
@@ -75,6 +75,8 @@ pub(super) struct Signature {
     pub(super) packet: bool,
     /// It moves the packet: addresses in it are worth nothing afterwards.
     pub(super) moves: bool,
+    /// It reads what lies at addresses that nobody checks: those that it is to probe, or whose texts it prints.
+    pub(super) probes: bool,
 }
 
 const READ: Want = Want::Sized { usage: Usage::Reads };
@@ -87,7 +89,7 @@ const ANY: Want = Want::Length { zero: true };
 const STATUS: Gives = Gives::Number(-4095, 0);
 
 const fn plain(number: i32, wants: &'static [Want], gives: Gives) -> Signature {
-    Signature { number, wants, gives, packet: false, moves: false }
+    Signature { number, wants, gives, packet: false, moves: false, probes: false }
 }
 
 const fn packets(number: i32, wants: &'static [Want], gives: Gives) -> Signature {
@@ -96,6 +98,10 @@ const fn packets(number: i32, wants: &'static [Want], gives: Gives) -> Signature
 
 const fn moves(number: i32, wants: &'static [Want]) -> Signature {
     Signature { moves: true, ..plain(number, wants, STATUS) }
+}
+
+const fn probes(number: i32, wants: &'static [Want], gives: Gives) -> Signature {
+    Signature { probes: true, ..plain(number, wants, gives) }
 }
 
 const fn looked_up(kind: MapKind) -> bool {
@@ -138,7 +144,7 @@ pub(super) const SIGNATURES: [Signature; 45] = [
     packets(helper::MAP_UPDATE_ELEM, &[VALUES, Key, Want::Value, Number], STATUS),
     packets(helper::MAP_DELETE_ELEM, &[VALUES, Key], STATUS),
     plain(helper::KTIME_GET_NS, &[], Gives::AnyNumber),
-    plain(helper::TRACE_PRINTK, &[READ, SOME], Gives::AnyNumber),
+    probes(helper::TRACE_PRINTK, &[READ, SOME], Gives::AnyNumber),
     plain(helper::GET_PRANDOM_U32, &[], Gives::AnyNumber),
     plain(helper::GET_SMP_PROCESSOR_ID, &[], Gives::Number(0, u32::MAX as i64)),
     plain(
@@ -167,8 +173,8 @@ pub(super) const SIGNATURES: [Signature; 45] = [
     plain(helper::SPIN_UNLOCK, &[Want::Lock], Gives::Nothing),
     plain(helper::STRTOL, &[READ, SOME, Number, Want::Fixed { bytes: 8, usage: Usage::MayFill }], Gives::AnyNumber),
     plain(helper::STRTOUL, &[READ, SOME, Number, Want::Fixed { bytes: 8, usage: Usage::MayFill }], Gives::AnyNumber),
-    plain(helper::PROBE_READ_KERNEL, &[FILL, ANY, Anything], STATUS),
-    plain(helper::PROBE_READ_KERNEL_STR, &[FILL, ANY, Anything], Gives::AnyNumber),
+    probes(helper::PROBE_READ_KERNEL, &[FILL, ANY, Anything], STATUS),
+    probes(helper::PROBE_READ_KERNEL_STR, &[MAY_FILL, ANY, Anything], Gives::AnyNumber),
     plain(helper::JIFFIES64, &[], Gives::AnyNumber),
     plain(helper::KTIME_GET_BOOT_NS, &[], Gives::AnyNumber),
     plain(helper::RINGBUF_OUTPUT, &[RING, READ, ANY, Number], STATUS),
@@ -187,8 +193,8 @@ pub(super) const SIGNATURES: [Signature; 45] = [
         &[Want::Map(walked, "a hash or an array"), Callback, ForCallback, Number],
         Gives::AnyNumber,
     ),
-    plain(helper::SNPRINTF, &[FILL, ANY, Want::Text, READ, ANY], Gives::AnyNumber),
-    plain(helper::TRACE_VPRINTK, &[READ, SOME, READ, ANY], Gives::AnyNumber),
+    probes(helper::SNPRINTF, &[MAY_FILL, ANY, Want::Text, READ, ANY], Gives::AnyNumber),
+    probes(helper::TRACE_VPRINTK, &[READ, SOME, READ, ANY], Gives::AnyNumber),
     plain(helper::LOOP, &[Number, Callback, ForCallback, Number], Gives::AnyNumber),
     plain(helper::STRNCMP, &[READ, SOME, Want::Text], Gives::AnyNumber),
     plain(helper::XDP_GET_BUFF_LEN, &[Context], Gives::Number(0, u32::MAX as i64)),

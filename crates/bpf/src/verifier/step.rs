@@ -105,6 +105,7 @@ impl Walk<'_> {
                 path.goes_round();
                 path.is_again = false;
                 if self.has_settled(path) {
+                    self.timed.insert(at);
                     return Ok(Next::End);
                 }
             }
@@ -386,7 +387,7 @@ impl Walk<'_> {
             return Err(Unsafe::ReturnsStack);
         }
         let call = path.state.frame().call;
-        path.leave();
+        self.leave(path);
         path.set(Reg::R0, returned);
         self.spoil(path);
         Ok(Next::At(call + 1))

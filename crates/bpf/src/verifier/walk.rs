@@ -9,7 +9,7 @@
 //! States are kept where paths meet. A path ends where its state is within one from which all paths have ended well
 //! ([`within`](super::within)); it is refused where it comes back to a state of its own with nothing changed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::Options;
 use super::marks::{Marks, Place};
@@ -17,9 +17,11 @@ use super::number::Range;
 use super::origin::{Origin, Origins};
 use super::proof::{Known, Proof};
 use super::refusal::{Refusal, Unsafe};
+use super::rounds::Begun;
 use super::route::Way;
 use super::stack;
 use super::state::State;
+use super::trips::{Loop, Trips};
 use super::value::{Number, Value};
 use super::within::{Comparison, Mode};
 use crate::op::{Op, Reg};
@@ -33,8 +35,6 @@ const MAX_PENDING: usize = 8192;
 const APART: (u32, u32) = (8, 2);
 /// A state that was compared in vain so much more often than not is forgotten.
 const PATIENCE: u32 = 3;
-/// A round is compared with so many before it.
-const ROUNDS_COMPARED: usize = 4;
 /// States that are kept at one instruction, of those that are not forgotten for lack of use: for loops of so many rounds that
 /// fork in each.
 const KEPT: usize = 2048;
@@ -50,34 +50,24 @@ pub(super) enum Next {
     End,
 }
 
-/// Where a round began.
-#[derive(Debug, Clone, Copy)]
-struct Begun {
-    at: usize,
-    /// The state that was kept.
-    state: u32,
-    /// The frame that it began in.
-    depth: usize,
-}
-
 /// One path that is being walked.
 #[derive(Debug, Clone)]
 pub(super) struct Path {
     pub(super) state: State,
     /// The last state of it that was kept.
-    parent: u32,
+    pub(super) parent: u32,
     /// What was written since.
     written: Marks,
     /// Its last branch.
     turn: u32,
-    /// How often it has come back to the loops that it is in, by their first instruction.
-    trips: Vec<(usize, u64)>,
+    /// How often it has come back to the loops that it is in.
+    trips: Trips,
     /// Instructions and branches since a state was kept.
     since: (u32, u32),
     /// How many rounds have begun of what the kernel bounds, not the program.
-    rounds: u64,
-    /// Where the last of them began: the instruction, and the state that was kept.
-    begun: Vec<Begun>,
+    pub(super) rounds: u64,
+    /// Where the last of them began.
+    pub(super) begun: Vec<Begun>,
     /// It comes to a call again that begins the next round.
     pub(super) is_again: bool,
 }
@@ -97,9 +87,9 @@ struct Checkpoint {
     hits: u32,
     misses: u32,
     /// How often the path had come back to the loops that it was in.
-    trips: Vec<(usize, u64)>,
+    trips: Trips,
     /// How often any path behind it had done so at the end; of paths behind checkpoints that have not ended, nothing.
-    most: Vec<(usize, u64)>,
+    most: Trips,
     rounds: u64,
     /// Paths that ended here because their round begins as this one: their last checkpoint, and what they wrote since.
     returns: Vec<(u32, Marks)>,
@@ -119,6 +109,8 @@ pub(super) struct Walk<'p> {
     checkpoints: Vec<Checkpoint>,
     kept: HashMap<usize, Vec<u32>>,
     pending: Vec<Path>,
+    /// Each `may_goto` of which a round was seen to be within an earlier one: nothing else may end its loop.
+    pub(super) timed: BTreeSet<usize>,
     turns: Vec<(u32, u32)>,
     options: Options,
     /// States are kept no nearer to each other than this, in instructions and in branches.
@@ -139,6 +131,7 @@ impl<'p> Walk<'p> {
             checkpoints: Vec::new(),
             kept: HashMap::new(),
             pending: Vec::new(),
+            timed: BTreeSet::new(),
             turns: Vec::new(),
             options,
             apart: APART,
@@ -159,7 +152,7 @@ impl<'p> Walk<'p> {
             parent: NONE,
             written: Marks::default(),
             turn: NONE,
-            trips: Vec::new(),
+            trips: Trips::default(),
             since: (0, 0),
             rounds: 0,
             begun: Vec::new(),
@@ -182,7 +175,7 @@ impl<'p> Walk<'p> {
             self.close(path.parent);
         }
         self.proof.states = self.checkpoints.len();
-        super::cycles::keep_loops(&mut self.proof, self.code);
+        super::cycles::keep_loops(&mut self.proof, self.code, &self.timed);
         Ok(self.proof)
     }
 
@@ -213,34 +206,35 @@ impl<'p> Walk<'p> {
             // The call that begins the next round: its own loop, if it is in one, goes on.
             return;
         }
-        let known = path.trips.iter().position(|(head, _)| *head == next);
-        // Functions begin and end anywhere.
-        let is_jump = !matches!(self.code.get(at), Some(Some(Op::Call { .. } | Op::CallLocal { .. } | Op::Exit)));
-        match (is_jump && next <= at, known) {
-            (true, Some(place)) => path.trips[place].1 += 1,
-            (true, None) => path.trips.push((next, 1)),
-            // Who enters a loop from before begins to count anew.
-            (false, Some(place)) => {
-                let (head, trips) = path.trips.swap_remove(place);
-                self.gone_round(path.parent, head, trips);
-            }
-            (false, None) => {}
+        let to = Loop { depth: path.depth(), head: next };
+        if let Some(trips) = path.trips.follow(at, self.code.get(at).copied().flatten(), to) {
+            self.gone_round(path.parent, to, trips);
         }
     }
 
     /// A path has come back to the head of a loop so often, and does so no more.
-    fn gone_round(&mut self, parent: u32, head: usize, trips: u64) {
-        let most = self.proof.loops.entry(head).or_insert(0);
-        *most = (*most).max(trips);
+    fn gone_round(&mut self, parent: u32, which: Loop, trips: u64) {
+        let most = self.proof.loops.entry(which.head).or_insert(Some(0));
+        *most = (*most).max(Some(trips));
         if let Some(checkpoint) = self.checkpoints.get_mut(parent as usize) {
-            raise(&mut checkpoint.most, head, trips);
+            checkpoint.most.raise(which, trips);
         }
     }
 
     /// The path has ended: so often it has gone round the loops that it was in.
     fn ended(&mut self, path: &Path) {
-        for (head, trips) in &path.trips {
-            self.gone_round(path.parent, *head, *trips);
+        for (which, trips) in path.trips.iter() {
+            self.gone_round(path.parent, which, trips);
+        }
+    }
+
+    /// The running function ends. Called again, its loops and its rounds are counted anew.
+    pub(super) fn leave(&mut self, path: &mut Path) {
+        path.state.frames.pop();
+        let depth = path.depth();
+        path.begun.retain(|begun| begun.depth <= depth);
+        for (which, trips) in path.trips.leave(depth) {
+            self.gone_round(path.parent, which, trips);
         }
     }
 
@@ -276,7 +270,7 @@ impl<'p> Walk<'p> {
             }
             let (before, most) = (checkpoint.parent, checkpoint.most.clone());
             if let Some(before) = self.checkpoints.get_mut(before as usize) {
-                most.into_iter().for_each(|(head, trips)| raise(&mut before.most, head, trips));
+                most.iter().for_each(|(which, trips)| before.most.raise(which, trips));
             }
             parent = before;
         }
@@ -320,11 +314,6 @@ impl<'p> Walk<'p> {
         &kept[first..kept.len().min(first + OWN_COMPARED + COMPARED)]
     }
 
-    /// The states that the last rounds of this path began with at this instruction, the first of them first.
-    pub(super) fn earlier_rounds(&self, path: &Path) -> Vec<u32> {
-        path.begun.iter().filter(|begun| begun.at == path.state.at).map(|begun| begun.state).collect()
-    }
-
     /// Whether a state is within a kept one, whatever is read and matters later.
     pub(super) fn begins_within(&self, number: u32, state: &State) -> bool {
         let checkpoint = &self.checkpoints[number as usize];
@@ -334,17 +323,6 @@ impl<'p> Walk<'p> {
 
     pub(super) fn kept_state(&self, number: u32) -> Option<State> {
         self.checkpoints[number as usize].state.as_deref().cloned()
-    }
-
-    /// Keeps the state in which a round begins.
-    pub(super) fn keep_round(&mut self, path: &mut Path) {
-        self.keep(path, true);
-        let at = path.state.at;
-        let mut here = path.begun.iter().enumerate().filter(|(_, begun)| begun.at == at);
-        if let Some((oldest, _)) = here.next().filter(|_| here.count() + 1 >= ROUNDS_COMPARED) {
-            path.begun.remove(oldest);
-        }
-        path.begun.push(Begun { at, state: path.parent, depth: path.depth() });
     }
 
     /// Whether the path has come back to a state of its own with nothing changed.
@@ -426,15 +404,14 @@ impl<'p> Walk<'p> {
             }
         }
         // The rest of a loop is as long as it was from there.
-        for (head, most) in self.checkpoints[number as usize].most.clone() {
-            let rest = most.saturating_sub(count(&self.checkpoints[number as usize].trips, head));
-            let trips = count(&path.trips, head).saturating_add(rest);
-            self.gone_round(path.parent, head, trips);
+        for (which, most) in self.checkpoints[number as usize].most.clone().iter() {
+            let rest = most.saturating_sub(self.checkpoints[number as usize].trips.of(which));
+            self.gone_round(path.parent, which, path.trips.of(which).saturating_add(rest));
         }
         self.checkpoints[number as usize].state = Some(old);
     }
 
-    fn keep(&mut self, path: &mut Path, is_round: bool) {
+    pub(super) fn keep(&mut self, path: &mut Path, is_round: bool) {
         drop_single_links(&mut path.state);
         let number = self.checkpoints.len() as u32;
         self.checkpoints.push(Checkpoint {
@@ -446,7 +423,7 @@ impl<'p> Walk<'p> {
             hits: 0,
             misses: 0,
             trips: path.trips.clone(),
-            most: Vec::new(),
+            most: Trips::default(),
             rounds: path.rounds,
             returns: Vec::new(),
             waits: None,
@@ -559,12 +536,6 @@ impl Path {
         self.state.depth()
     }
 
-    /// The next round begins of what the kernel bounds.
-    pub(super) fn goes_round(&mut self) {
-        self.rounds += 1;
-        self.is_again = true;
-    }
-
     /// A register of the running function gets a value.
     pub(super) fn set(&mut self, register: Reg, value: Value) {
         let number = usize::from(register.number());
@@ -577,31 +548,11 @@ impl Path {
         self.written.add(place);
     }
 
-    /// The running function ends. Called again, its rounds are counted anew: they are none of those before.
-    pub(super) fn leave(&mut self) {
-        self.state.frames.pop();
-        let depth = self.depth();
-        self.begun.retain(|begun| begun.depth <= depth);
-    }
-
     /// A function begins in the running frame.
     pub(super) fn entered(&mut self) {
         let frame = self.depth();
         self.written.add_frame(frame);
     }
-}
-
-/// Raises the count of a loop in a list of them.
-fn raise(counts: &mut Vec<(usize, u64)>, head: usize, trips: u64) {
-    match counts.iter_mut().find(|(known, _)| *known == head) {
-        Some((_, most)) => *most = (*most).max(trips),
-        None => counts.push((head, trips)),
-    }
-}
-
-/// How often a loop is in a list of counts.
-fn count(trips: &[(usize, u64)], head: usize) -> u64 {
-    trips.iter().find(|(known, _)| *known == head).map_or(0, |(_, trips)| *trips)
 }
 
 /// Where states are compared and kept: what jumps lead to, and what lies behind calls.

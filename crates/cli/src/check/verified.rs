@@ -109,9 +109,18 @@ fn safe(proof: &Proof, program: &Program) -> String {
         0 if besides.is_empty() => {}
         bytes => parts.push(format!("of the packet the first {} at most{besides}", counted(bytes as usize, "byte"))),
     }
-    if let Some(most) = proof.loops.values().max() {
-        let times = if *most == 1 { "once".to_owned() } else { format!("{} times", grouped(*most)) };
-        parts.push(format!("{}, begun again {times} at most", counted(proof.loops.len(), "loop")));
+    if !proof.loops.is_empty() {
+        let times = match proof.loops.values().copied().flatten().max() {
+            // Where no bound is known for any of them, `may_goto` ends them all.
+            None => String::new(),
+            Some(1) => ", begun again once at most".to_owned(),
+            Some(most) => format!(", begun again {} times at most", grouped(most)),
+        };
+        let timed = match proof.loops.values().filter(|most| most.is_none()).count() {
+            0 => String::new(),
+            timed => format!(", {} by `may_goto` only", grouped(timed as u64)),
+        };
+        parts.push(format!("{}{times}{timed}", counted(proof.loops.len(), "loop")));
     }
     match proof.dead().count() {
         0 => {}

@@ -63,8 +63,18 @@ static REASONS: &[Reason] = &[
         why: "what was never written on the stack is some number, as in the kernel with CAP_PERFMON",
     },
     Reason {
+        words: &["cannot use helper bpf_trace_printk", "cannot use helper bpf_probe_read_kernel"],
+        holds: |_, known| known.probes,
+        why: "a helper that is kept from programs without CAP_PERFMON; the proof says what it is",
+    },
+    Reason {
+        words: &["subtraction from stack pointer prohibited"],
+        holds: |_, known| known.reached,
+        why: "an address of the stack is moved down by a register; what is touched there is looked at all the same",
+    },
+    Reason {
         words: &["infinite loop detected"],
-        holds: |proof, _| proof.loops.values().any(|trips| *trips > 0),
+        holds: |proof, _| proof.loops.values().any(|trips| *trips > Some(0)),
         why: "the kernel forgets what the counter was and takes it for one that stands still; the proof says how often it goes",
     },
     Reason {

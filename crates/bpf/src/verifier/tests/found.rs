@@ -1,6 +1,7 @@
 //! What is found out of safe programs.
 
 use super::*;
+use crate::program::BPF_F_RDONLY_PROG;
 
 #[test]
 fn memory_branches_and_dead_code() {
@@ -72,5 +73,25 @@ fn helpers_read_what_they_leave_an_answer_in() {
 fn loops_are_counted_by_the_way_that_goes_round_most() {
     let text =
         "r6 = 0\nround: call get_prandom_u32\nr6 += 1\nif r6 > 3000 goto out\nif r0 != 0 goto round\nr0 = 1\nexit\n";
-    assert_eq!(proof(&format!("{text}{OUT}")).loops, [(1, 3000)].into());
+    assert_eq!(proof(&format!("{text}{OUT}")).loops, [(1, Some(3000))].into());
+}
+
+/// What a helper reads besides the packet, and what of it nobody checks; of a text all bytes with its end.
+#[test]
+fn what_helpers_read() {
+    let mut program = program(
+        "*(u64 *)(r10 - 8) = 0\nr1 = r10\nr1 += -8\nr2 = 4\nr3 = map[table][0]+3 ll\ncall strncmp\n\
+         r1 = r10\nr1 += -8\nr2 = 8\ncall trace_printk\nr0 = 2\nexit",
+    );
+    let text = &mut program.maps[0];
+    (text.kind, text.max_entries, text.key_bytes) = (MapKind::Array, 1, 4);
+    (text.flags, text.initial) = (BPF_F_RDONLY_PROG, Some(b"???flow\0???????\0".to_vec()));
+    text.value_bytes = 17;
+    let proof = verify(&program, &Options::default()).unwrap();
+    let expected = [
+        (Memory::Stack { up: 0 }, Bytes { first: -8, end: -4, align: 8, touch: Touch::READ }),
+        (Memory::Value(MapId::Of(0)), Bytes { first: 3, end: 8, align: 1, touch: Touch::READ }),
+    ];
+    assert_eq!((&proof.insns[6].memory, proof.insns[6].probes), (&expected.into(), false));
+    assert!(proof.insns[10].probes);
 }

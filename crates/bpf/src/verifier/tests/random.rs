@@ -60,9 +60,12 @@ fn missing(pruned: &Proof, whole: &Proof) -> Option<String> {
             }
         }
     }
-    let more = whole.loops.iter().find(|(head, times)| pruned.loops.get(head).is_none_or(|most| most < *times));
+    let more = whole
+        .loops
+        .iter()
+        .find(|(head, times)| !pruned.loops.get(head).is_some_and(|most| most.is_none() || most >= *times));
     if let Some((head, times)) = more {
-        return Some(format!("loop at {head}: {:?}, without pruning {times}", pruned.loops.get(head)));
+        return Some(format!("loop at {head}: {:?}, without pruning {times:?}", pruned.loops.get(head)));
     }
     (pruned.window() < whole.window()).then(|| format!("window {} below {}", pruned.window(), whole.window()))
 }

@@ -159,6 +159,21 @@ fn loops_without_end() {
         ("r0 = 0\nagain: r0 = 0\ngoto again\nexit", 1, "goes round for ever"),
         ("again: call get_prandom_u32\nif r0 != 7 goto again\nr0 = 0\nexit", 0, "goes round for ever"),
     ]);
+    // What bounds the rounds inside does not bound those around them.
+    const CALLED: &str = "r1 = 2\nr2 = subprog[f] ll\nr3 = 0\nr4 = 0\ncall loop\n";
+    for text in [
+        "r0 = 0\nagain: may_goto out\ngoto again\nout: goto again\nexit",
+        "r6 = 0\nagain: r6 += 1\ninner: may_goto out\ngoto inner\nout: goto again\nexit",
+        "again: call f\ngoto again\nexit\nf: r0 = 0\nmay_goto +1\ngoto -2\nexit",
+        &format!("again: {CALLED}goto again\nexit\nf: r0 = 0\nexit"),
+        &format!("r6 = 0\nagain: r6 += 1\n{CALLED}goto again\nexit\nf: r0 = 0\nexit"),
+        &format!(
+            "again: {CALLED}r1 = 0\nr1 = 0\nr1 = 0\nif r1 == 1 goto +0\nif r1 == 1 goto +0\ngoto again\nexit\nf: r0 = 0\nexit"
+        ),
+    ] {
+        let found = refusal(text).what;
+        assert!(matches!(found, Unsafe::Endless | Unsafe::TooManyPaths { .. }), "{found}\n{text}");
+    }
     let counting = refusal("r0 = 0\nagain: r0 += 1\nr1 = r0\nif r1 != 0 goto again\nexit");
     assert_eq!(counting.what, Unsafe::TooLong { limit: 1_000_000 });
 }

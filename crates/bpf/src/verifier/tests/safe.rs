@@ -83,13 +83,13 @@ fn numbers_are_bounded_by_masks_and_by_comparisons() {
 #[test]
 fn loops_end_and_say_how_often_they_go_round() {
     let text = "r0 = 0\nr1 = 0\nagain: r0 += r1\nr1 += 1\nif r1 < 10 goto again\nr0 &= 1\nexit";
-    assert_eq!(proof(text).loops, [(2, 9)].into());
+    assert_eq!(proof(text).loops, [(2, Some(9))].into());
     let nested =
         "r1 = 0\nouter: r2 = 0\ninner: r2 += 1\nif r2 < 5 goto inner\nr1 += 1\nif r1 < 3 goto outer\nr0 = 0\nexit";
-    assert_eq!(proof(nested).loops, [(1, 2), (2, 4)].into());
+    assert_eq!(proof(nested).loops, [(1, Some(2)), (2, Some(4))].into());
     // A function comes back from wherever it stands, and its loop begins anew each time.
     let called = "r1 = 0\ncall f\ncall f\nr0 = 0\nexit\nf: r2 = 0\nr0 = 0\nagain: r2 += 1\nif r2 < 5 goto again\nexit";
-    assert_eq!(proof(called).loops, [(7, 4)].into());
+    assert_eq!(proof(called).loops, [(7, Some(4))].into());
     // Code that is laid out backwards is no loop.
     let text = "goto last\nfirst: r0 = 1\nexit\nlast: goto first";
     assert!(proof(text).loops.is_empty());
@@ -97,7 +97,7 @@ fn loops_end_and_say_how_often_they_go_round() {
     let text = format!(
         "{PACKET}r3 = *(u8 *)(r6 + 0)\nr3 &= 7\nr4 = 0\nagain: if r4 >= r3 goto out\nr4 += 1\ngoto again\n{OUT}"
     );
-    assert_eq!(proof(&text).loops.values().copied().collect::<Vec<_>>(), [7]);
+    assert_eq!(proof(&text).loops.values().copied().collect::<Vec<_>>(), [Some(7)]);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn rounds_that_fork_are_walked_once() {
          r1 = 1\nr1 = 2\nr6 += 1\nif r6 < 1000 goto round\nr0 = 2\nexit",
     );
     assert!(proof.looked_at < 100_000, "{}", proof.looked_at);
-    assert_eq!(proof.loops[&1], 999);
+    assert_eq!(proof.loops[&1], Some(999));
 }
 
 #[test]
@@ -160,5 +160,32 @@ fn rounds_of_another_call() {
                 w8 -= w9\nr0 = r8\nexit";
     let proof = proof(text);
     assert!(proof.looked_at < 1000, "{}", proof.looked_at);
-    assert_eq!(proof.loops[&7], 4);
+    assert_eq!(proof.loops[&7], Some(4));
+}
+
+/// How often a loop is gone round is not known where its `may_goto` ends it; of those inside it, it is.
+#[test]
+fn rounds_that_only_time_ends() {
+    let timed = "r6 = 0\nr7 = 0\nagain: may_goto out\nr6 = 0\ninner: r6 += 1\nif r6 < 5 goto inner\nr7 += 1\ngoto again\n\
+                 out: r0 = r7\nr0 &= 1\nexit";
+    assert_eq!(proof(timed).loops, [(2, None), (4, Some(4))].into());
+    // All its rounds are walked: the program ends it first.
+    let counted = "r6 = 0\nagain: may_goto out\nr6 += 1\nif r6 < 5 goto again\nout: r0 = 2\nexit";
+    assert_eq!(proof(counted).loops, [(1, Some(4))].into());
+}
+
+/// Rounds of a callback are over when the helper is: called again in a loop, it begins others.
+#[test]
+fn rounds_of_another_loop() {
+    let text = "r7 = 0\nouter: r6 = 0\nagain: r1 = 2\nr2 = subprog[f] ll\nr3 = 0\nr4 = 0\ncall loop\n\
+                r6 += 1\nif r6 < 3 goto again\nr7 += 1\nif r7 < 4 goto outer\nr0 = 2\nexit\nf: r0 = 0\nexit";
+    assert_eq!(proof(text).loops, [(1, Some(3)), (2, Some(2))].into());
+}
+
+/// The loop of a function that calls itself in it goes on where it was.
+#[test]
+fn rounds_of_a_function_in_itself() {
+    let text = "r1 = 0\ncall f\nr0 = 2\nexit\n\
+                f: r6 = r1\nr7 = 0\nagain: r7 += 1\nif r7 != 3 goto on\nif r6 > 0 goto on\nr1 = 1\ncall f\non: if r7 < 6 goto again\nr0 = 0\nexit";
+    assert_eq!(proof(text).loops, [(6, Some(5))].into());
 }

@@ -1,0 +1,71 @@
+//! How often loops are gone round.
+//!
+//! A loop is what a jump back leads to, its head. Who comes to the head from before begins to count anew:
+//!
+//! ```text
+//!   r1 = 0                              head of the inner loop is `inner`
+//!   outer: r2 = 0
+//!   inner: r2 += 1                      from above: 0
+//!          if r2 < 5 goto inner         1, 2, 3, 4
+//!   r1 += 1
+//!   if r1 < 3 goto outer
+//! ```
+
+use crate::op::Op;
+
+/// A loop that a path is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Loop {
+    /// How many calls deep its function runs.
+    pub(crate) depth: usize,
+    /// Its first instruction.
+    pub(crate) head: usize,
+}
+
+/// How often each of some loops is gone round.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Trips(Vec<(Loop, u64)>);
+
+impl Trips {
+    /// How often this one.
+    pub(crate) fn of(&self, wanted: Loop) -> u64 {
+        self.0.iter().find(|(known, _)| *known == wanted).map_or(0, |(_, trips)| *trips)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Loop, u64)> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// At least so often.
+    pub(crate) fn raise(&mut self, which: Loop, trips: u64) {
+        match self.0.iter_mut().find(|(known, _)| *known == which) {
+            Some((_, most)) => *most = (*most).max(trips),
+            None => self.0.push((which, trips)),
+        }
+    }
+
+    /// The instruction at `at` leads to what may be a loop's head. Where that begins the loop anew, how often it was gone round
+    /// before.
+    pub(crate) fn follow(&mut self, at: usize, op: Option<Op>, to: Loop) -> Option<u64> {
+        // Functions begin and end anywhere.
+        let is_jump = !matches!(op, Some(Op::Call { .. } | Op::CallLocal { .. } | Op::Exit));
+        let known = self.0.iter().position(|(known, _)| *known == to);
+        match (is_jump && to.head <= at, known) {
+            (true, Some(place)) => self.0[place].1 += 1,
+            (true, None) => self.0.push((to, 1)),
+            (false, Some(place)) => return Some(self.0.swap_remove(place).1),
+            (false, None) => {}
+        }
+        None
+    }
+
+    /// A function has ended: takes the loops out that were deeper than this.
+    pub(crate) fn leave(&mut self, depth: usize) -> Vec<(Loop, u64)> {
+        if self.0.iter().all(|(known, _)| known.depth <= depth) {
+            return Vec::new();
+        }
+        let (left, rest) = std::mem::take(&mut self.0).into_iter().partition(|(known, _)| known.depth > depth);
+        self.0 = rest;
+        left
+    }
+}
