@@ -86,7 +86,7 @@ fn what_helpers_read() {
     let text = &mut program.maps[0];
     (text.kind, text.max_entries, text.key_bytes) = (MapKind::Array, 1, 4);
     (text.flags, text.initial) = (BPF_F_RDONLY_PROG, Some(b"???flow\0???????\0".to_vec()));
-    text.value_bytes = 17;
+    text.value_bytes = 16;
     let proof = verify(&program, &Options::default()).unwrap();
     let expected = [
         (Memory::Stack { up: 0 }, Bytes { first: -8, end: -4, align: 8, touch: Touch::READ }),
