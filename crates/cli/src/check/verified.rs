@@ -192,6 +192,7 @@ fn known_json(program: &Program, at: usize, known: &Known) -> Value {
         "maps": known.maps.iter().map(|map| map_json(program, *map).0).collect::<Vec<Value>>(),
         "address_becomes_number": known.leaks,
         "reads_unwritten": known.reads_unwritten,
+        "reads_anywhere": known.probes,
     })
 }
 
