@@ -187,7 +187,9 @@ impl Walk<'_> {
                     return Err(refuse(self, "a length of at least 1"));
                 }
                 let is_null = memory.number().is_some_and(|number| number.range.as_constant() == Some(0));
-                if most == 0 && (is_null || memory.address().is_some()) {
+                if most == 0
+                    && (is_null || memory.address().is_some_and(|address| address.to.has_bytes() && !address.nullable))
+                {
                     return Ok(());
                 }
                 let len = number.range.umin() as usize..most as usize;

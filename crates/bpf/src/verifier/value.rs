@@ -70,6 +70,13 @@ pub(super) enum Region {
     Function { slot: u32 },
 }
 
+impl Region {
+    /// Whether there are bytes that helpers can be given.
+    pub(super) fn has_bytes(self) -> bool {
+        !matches!(self, Region::Context | Region::PacketEnd | Region::Map(_) | Region::Function { .. })
+    }
+}
+
 /// A map as programs name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MapId {

@@ -40,6 +40,7 @@ static REASONS: &[Reason] = &[
             "= pointer prohibited",
             "bitwise operator",
             "partial copy of pointer",
+            "sign-extension part of pointer",
             "invalid size of register fill",
             "math between pkt pointer",
             "!read_ok",
@@ -66,6 +67,11 @@ static REASONS: &[Reason] = &[
         words: &["cannot use helper bpf_trace_printk", "cannot use helper bpf_probe_read_kernel"],
         holds: |_, known| known.probes,
         why: "a helper that is kept from programs without CAP_PERFMON; the proof says what it is",
+    },
+    Reason {
+        words: &["cannot return stack pointer to the caller"],
+        holds: |_, _| true,
+        why: "the address is of the caller's own stack, which is there still; one of the function's own is refused",
     },
     Reason {
         words: &["subtraction from stack pointer prohibited"],

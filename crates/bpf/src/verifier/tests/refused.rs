@@ -178,6 +178,26 @@ fn loops_without_end() {
     assert_eq!(counting.what, Unsafe::TooLong { limit: 1_000_000 });
 }
 
+/// No bytes at all are wanted, of something that has none.
+#[test]
+fn no_bytes_of_what_has_none() {
+    let call = |of: &str| {
+        format!(
+            "r1 = {of}\nr2 = 0\nr3 = r10\nr3 += -8\nr4 = 4\nr5 = 0\n*(u64 *)(r3 + 0) = 0\ncall csum_diff\nr0 = 2\nexit"
+        )
+    };
+    let found = |of: &str| match verify(&program(&call(of)), &Options::default()) {
+        Ok(_) => None,
+        Err(error) => Some(error.to_string()),
+    };
+    for of in ["0", "r10"] {
+        assert_eq!(found(of), None);
+    }
+    for of in ["r1", "7"] {
+        assert!(found(of).is_some_and(|what| what.contains("argument 1 of `csum_diff` is")), "{of}");
+    }
+}
+
 #[test]
 fn calls_too_deep_and_bad_answers() {
     check(&[
