@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::expected::Expected;
 use crate::program::LineInfo;
 
 /// What is wrong with an instruction on some path.
@@ -10,9 +11,9 @@ use crate::program::LineInfo;
 pub enum Unsafe {
     Unwritten { register: String },
     Kind { register: String, found: String, expected: &'static str },
-    Access { access: &'static str, bytes: usize, found: String, expected: String },
-    Arithmetic { symbol: &'static str, found: String, expected: &'static str },
-    Argument { helper: &'static str, argument: usize, found: String, expected: String },
+    Access { access: &'static str, bytes: usize, found: String, expected: Expected },
+    Arithmetic { symbol: &'static str, found: String, expected: Expected },
+    Argument { helper: &'static str, argument: usize, found: String, expected: Expected },
     NotGivenBack { what: &'static str, taken: usize },
     Locked { what: String, taken: usize },
     Sealed { helper: &'static str, map: String, expected: &'static str },
@@ -58,10 +59,10 @@ impl Unsafe {
     pub fn expected(&self) -> String {
         match self {
             Unsafe::Unwritten { .. } => "a value in it".to_owned(),
-            Unsafe::Kind { expected, .. } | Unsafe::Arithmetic { expected, .. } | Unsafe::Lock { expected, .. } => {
-                (*expected).to_owned()
-            }
-            Unsafe::Access { expected, .. } | Unsafe::Argument { expected, .. } => expected.clone(),
+            Unsafe::Kind { expected, .. } | Unsafe::Lock { expected, .. } => (*expected).to_owned(),
+            Unsafe::Access { expected, .. }
+            | Unsafe::Arithmetic { expected, .. }
+            | Unsafe::Argument { expected, .. } => expected.to_string(),
             Unsafe::NotGivenBack { what, .. } => format!("{what} to be given back on every path"),
             Unsafe::Locked { .. } => "`spin_unlock` before".to_owned(),
             Unsafe::Sealed { expected, .. } => {

@@ -274,6 +274,30 @@ fn help_is_about_what_was_found() {
     }
 }
 
+/// Maps that programs may not change, or not read; places besides a lock.
+#[test]
+fn help_is_about_the_map() {
+    use crate::program::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG};
+    let help = |change: &dyn Fn(&mut crate::program::MapDef), access: &str| {
+        let mut program = program(&format!("{LOOKUP}if r0 == 0 goto out\nr1 = 1\n{access}\n{OUT}"));
+        change(&mut program.maps[0]);
+        match verify(&program, &Options::default()) {
+            Err(VerifyError::Refused(refusal)) => refusal.help.unwrap(),
+            other => panic!("{access}: {other:?}"),
+        }
+    };
+    let sealed = "leave that to user space, or make the map without that flag";
+    assert_eq!(help(&|map| map.flags = BPF_F_RDONLY_PROG, "*(u32 *)(r0 + 0) = 1"), sealed);
+    assert_eq!(help(&|map| map.flags = BPF_F_WRONLY_PROG, "r1 = *(u32 *)(r0 + 0)"), sealed);
+    assert_eq!(help(&|map| map.flags = BPF_F_WRONLY_PROG, "lock *(u32 *)(r0 + 0) += w1"), sealed);
+    assert_eq!(
+        help(&|map| (map.kind, map.value_bytes) = (MapKind::DevmapHash, 8), "*(u32 *)(r0 + 0) = 1"),
+        "leave that to user space"
+    );
+    let lock = help(&|map| map.spin_lock = Some(4), "r1 = *(u32 *)(r0 + 4)");
+    assert!(lock.starts_with("go around it"), "{lock}");
+}
+
 #[test]
 fn a_callback_ends_without_a_lock() {
     let text = "*(u32 *)(r10 - 4) = 1\nr1 = 9\nr2 = subprog[f] ll\nr3 = 0\nr4 = 0\ncall loop\nr0 = 2\nexit\n\
