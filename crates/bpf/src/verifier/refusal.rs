@@ -165,15 +165,25 @@ impl Turn {
             (_, false) => "falls through",
         }
     }
+
+    /// Whether the source line says what the instruction is: that of a program in assembler, which may have a label for where it
+    /// goes.
+    fn is_quoted(&self) -> bool {
+        let end = self.text.find("goto ").map_or(self.text.len(), |goto| goto + "goto".len());
+        self.line.as_ref().is_some_and(|line| line.text.contains(&self.text[..end]))
+    }
 }
 
 impl fmt::Display for Turn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = self.way();
-        match &self.line {
-            Some(line) => write!(f, "{line}: instruction {} {way}", self.insn)?,
-            None => write!(f, "instruction {} `{}` {way}", self.insn, self.text)?,
+        if let Some(line) = &self.line {
+            write!(f, "{line}: ")?;
         }
+        write!(f, "instruction {} ", self.insn)?;
+        if !self.is_quoted() {
+            write!(f, "`{}` ", self.text)?;
+        }
+        f.write_str(self.way())?;
         match (&self.to, &self.line) {
             (Some(to), Some(line)) if to.file == line.file => write!(f, ", on to line {}", to.line),
             (Some(to), _) => write!(f, ", on to {}:{}", to.file, to.line),

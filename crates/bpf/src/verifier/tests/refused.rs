@@ -218,6 +218,26 @@ fn a_refusal_explains_itself() {
     }
 }
 
+/// A branch is told with its instruction, unless its line is that.
+#[test]
+fn branches_of_one_line_are_told_apart() {
+    let turn = |insn, text: &str, line: &str| {
+        let line = crate::LineInfo { insn, file: "f".to_owned(), text: line.to_owned(), line: 14, column: 0 };
+        Turn { insn, text: text.to_owned(), taken: false, to: Some(line.clone()), line: Some(line) }.to_string()
+    };
+    for (insn, text) in [(5, "if r3 > r2 goto +8"), (7, "if w4 != 8 goto +6"), (9, "may_goto +2")] {
+        let told = turn(insn, text, "\tif (a && b)");
+        assert_eq!(told, format!("f:14 `if (a && b)`: instruction {insn} `{text}` falls through, on to line 14"));
+    }
+    for (text, line, way) in [
+        ("if r3 > r2 goto +8", "if r3 > r2 goto out ; none", "falls through"),
+        ("may_goto +2", "again: may_goto out", "falls through"),
+        ("call loop", "call loop", "is done"),
+    ] {
+        assert_eq!(turn(5, text, line), format!("f:14 `{line}`: instruction 5 {way}, on to line 14"));
+    }
+}
+
 /// Rounds are told once, and calls, and where the packet was moved.
 #[test]
 fn a_path_is_told_briefly() {
