@@ -10,7 +10,7 @@ use super::signature::{self, Gives, Usage, Want};
 use super::stack::Byte;
 use super::state::{Held, Locked};
 use super::text;
-use super::value::{Address, MapId, Number, Region, Value};
+use super::value::{Address, Gone, MapId, Number, Region, Value};
 use super::walk::{Next, Path, Walk};
 use crate::helpers;
 use crate::insn::helper;
@@ -88,7 +88,7 @@ impl Walk<'_> {
             self.filled(path, address, len.clone());
         }
         if let Some(reference) = site.released {
-            self.released(path, reference);
+            self.released(path, reference, at);
         }
         if signature.moves {
             self.moved_packet(path, at);
@@ -336,11 +336,11 @@ impl Walk<'_> {
     }
 
     /// A record is given away: its addresses lead nowhere now.
-    fn released(&mut self, path: &mut Path, reference: u32) {
+    fn released(&mut self, path: &mut Path, reference: u32, at: usize) {
         path.state.held.retain(|held| held.reference != reference);
         let is_of = |value: &Value| matches!(value, Value::Address(Address { to: Region::Record { reference: other, .. }, .. }) if *other == reference);
         let origins = &mut self.origins;
-        path.state.change(is_of, |value| *value = Value::Number(Number::new(Numbers::ANY, origins.fresh())));
+        path.state.change(is_of, |value| *value = Value::Number(Number::gone(Gone::Record, at, origins.fresh())));
     }
 
     /// The packet has moved: addresses in it lead nowhere now.
@@ -355,10 +355,7 @@ impl Walk<'_> {
         let origins = &mut self.origins;
         path.state.change(is_in_packet, |value| match value {
             Value::Number(number) => number.room = None,
-            _ => {
-                let number = Number::new(Numbers::ANY, origins.fresh());
-                *value = Value::Number(Number { stale: Some(at as u32), ..number });
-            }
+            _ => *value = Value::Number(Number::gone(Gone::Packet, at, origins.fresh())),
         });
     }
 

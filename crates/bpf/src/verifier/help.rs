@@ -5,7 +5,7 @@ use super::refusal::Unsafe;
 use super::state::State;
 use super::step::MAX_PACKET_BYTES;
 use super::text;
-use super::value::{Address, Number, Region, Value};
+use super::value::{Address, Gone, Number, Region, Stale, Value};
 use crate::op::{Op, Reg};
 use crate::program::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, Program};
 
@@ -13,6 +13,8 @@ const BOUND: &str = "bound the number first: by a comparison, or by `&` with a c
 const ONE_SIDE: &str = "bound the number first, on both sides: by comparisons, or by `&` with a constant";
 const SOURCES: &str = "addresses come from `data`, from maps, records and the stack; what was stored in parts, or is submitted, is a number";
 const REREAD: &str = "read `data` and `data_end` again behind that call, and compare them again";
+const GIVEN_AWAY: &str = "submit or discard a record once, behind all else that is done with it";
+const SHOWN: &str = "copy the key while the callback runs: the next round is shown another one";
 const PRIVATE: &str = "copy the bytes to the stack first";
 
 /// What would help against what is wrong with an instruction.
@@ -27,10 +29,7 @@ pub(super) fn of(what: &Unsafe, op: Option<Op>, state: &State, program: &Program
             }
             _ => "give it a value on every path",
         }),
-        Unsafe::Kind { register, .. } => {
-            let number = register.strip_prefix('r').and_then(|number| number.parse().ok());
-            no_address(number.map_or(Value::Unwritten, held))
-        }
+        Unsafe::Kind { .. } => no_address(what.register().map_or(Value::Unwritten, held)),
         Unsafe::Access { access, bytes, expected, .. } => {
             let (base, on) = match op {
                 Some(Op::Load { base, off, .. } | Op::Store { base, off, .. } | Op::Atomic { base, off, .. }) => {
@@ -77,7 +76,11 @@ fn number_of(register: Reg) -> usize {
 /// Why a value is no address.
 fn no_address(value: Value) -> Option<String> {
     let text = match value {
-        Value::Number(Number { stale: Some(_), .. }) => REREAD,
+        Value::Number(Number { stale: Some(Stale { gone, .. }), .. }) => match gone {
+            Gone::Packet => REREAD,
+            Gone::Record => GIVEN_AWAY,
+            Gone::Key => SHOWN,
+        },
         Value::Number(number) if number.range.as_constant() == Some(0) => {
             "this is the way where the address is null: leave there before"
         }
@@ -223,6 +226,7 @@ fn argument_help(
         Expected::Context => "hand on the context as the program got it: keep it in `r6` to `r9` over calls".to_owned(),
         Expected::ConstantLength => "take a constant, or `bpf_ringbuf_output`, which takes any length".to_owned(),
         Expected::AddressOf(_) => return no_address(*value),
+        Expected::Record if value.number().is_some() => return no_address(*value),
         _ => return None,
     };
     Some(text)

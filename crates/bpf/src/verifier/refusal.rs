@@ -77,6 +77,15 @@ impl Unsafe {
         }
     }
 
+    /// The register that does not hold what it should.
+    pub(super) fn register(&self) -> Option<usize> {
+        match self {
+            Unsafe::Kind { register, .. } => register.strip_prefix('r')?.parse().ok(),
+            Unsafe::Argument { argument, .. } => Some(*argument),
+            _ => None,
+        }
+    }
+
     /// The instruction that took what is to be given back.
     pub(super) fn taken(&self) -> Option<usize> {
         match self {
