@@ -184,7 +184,7 @@ fn the_verifiers_page_shows_what_check_says() {
         let (head, tail) = line.trim().split_once(": ").unwrap_or((line, ""));
         let part = match head {
             "where" => tail.rsplit_once("`, ").unwrap().1,
-            // `prog.c:14 `text`: instruction 5 falls through, on to line 16`.
+            // `prog.c:14 `text`: instruction 5 `if r3 > r2 goto +10` falls through, on to line 16`.
             _ if head.starts_with("ttl.bpf.c") => line.rsplit_once(": instruction ").unwrap().0,
             _ if head.starts_with('r') && head.len() < 4 => continue,
             _ => line,

@@ -209,6 +209,9 @@ fn locks_are_told_with_the_line_that_took_them() {
         for part in [found, help, "f.bpf.c:8 `if (!value)`: instruction", ", on to line 10\n"] {
             assert!(text.contains(part), "`{part}` is missing:\n{text}");
         }
+        // What the line does not say is said of the instruction.
+        let turn = text.lines().find(|line| line.contains("f.bpf.c:8 `if (!value)`: instruction")).unwrap();
+        assert!(turn.contains(" `if r"), "{turn}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::expected::Expected;
 use super::number::Range as Numbers;
 use super::proof::Touch;
 use super::refusal::Unsafe;
@@ -9,7 +10,7 @@ use super::signature::{self, Gives, Usage, Want};
 use super::stack::Byte;
 use super::state::{Held, Locked};
 use super::text;
-use super::value::{Address, MapId, Number, Region, Value};
+use super::value::{Address, Gone, MapId, Number, Region, Value};
 use super::walk::{Next, Path, Walk};
 use crate::helpers;
 use crate::insn::helper;
@@ -87,7 +88,7 @@ impl Walk<'_> {
             self.filled(path, address, len.clone());
         }
         if let Some(reference) = site.released {
-            self.released(path, reference);
+            self.released(path, reference, at);
         }
         if signature.moves {
             self.moved_packet(path, at);
@@ -131,11 +132,11 @@ impl Walk<'_> {
         want: Want,
         value: Value,
     ) -> Result<(), Unsafe> {
-        let refuse = |walk: &Self, expected: &str| Unsafe::Argument {
+        let refuse = |walk: &Self, expected| Unsafe::Argument {
             helper: site.helper,
             argument,
             found: text::value(walk.program, &value),
-            expected: expected.to_owned(),
+            expected,
         };
         match want {
             Want::Anything | Want::ForCallback => {}
@@ -149,17 +150,17 @@ impl Walk<'_> {
             Want::Context => {
                 let is_context = matches!(value, Value::Address(a) if a.to == Region::Context && a.offset() == Some(0));
                 if !is_context {
-                    return Err(refuse(self, "the context"));
+                    return Err(refuse(self, Expected::Context));
                 }
             }
-            Want::Map(fits, expected) => {
+            Want::Map(fits, kinds) => {
                 let map = match value {
                     Value::Address(Address { to: Region::Map(map), nullable: false, .. }) => Some(map),
                     _ => None,
                 };
                 let kind = map.and_then(|map| text::def(self.program, map)).map(|def| def.kind);
                 if !kind.is_some_and(fits) {
-                    return Err(refuse(self, expected));
+                    return Err(refuse(self, Expected::Map(kinds)));
                 }
                 site.map = map;
             }
@@ -168,23 +169,23 @@ impl Walk<'_> {
                 let is_key = matches!(want, Want::Key);
                 let bytes = |def: &MapDef| if is_key { def.key_bytes } else { def.value_bytes } as usize;
                 let len = def.map_or(0, bytes);
-                let expected = if is_key { "the address of a key" } else { "the address of a value" };
-                self.bytes(path, site, argument, &value, len..len, Usage::Reads, expected)?;
+                let what = if is_key { "a key" } else { "a value" };
+                self.bytes(path, site, argument, &value, len..len, Usage::Reads, what)?;
             }
             Want::Fixed { bytes, usage } => {
-                self.bytes(path, site, argument, &value, bytes..bytes, usage, "the address of a number to fill")?;
+                self.bytes(path, site, argument, &value, bytes..bytes, usage, "a number to fill")?;
             }
             Want::Sized { usage } => site.memory = Some((argument, value, usage)),
             Want::Length { zero } => {
                 let Some((of, memory, usage)) = site.memory.take() else { return Ok(()) };
-                let Value::Number(number) = value else { return Err(refuse(self, "a length")) };
+                let Value::Number(number) = value else { return Err(refuse(self, Expected::Length)) };
                 self.origins.mark(number.origin);
                 let most = number.range.umax();
                 if most >= MAX_LENGTH {
-                    return Err(refuse(self, "a length with a bound"));
+                    return Err(refuse(self, Expected::BoundedLength));
                 }
                 if !zero && number.range.umin() == 0 {
-                    return Err(refuse(self, "a length of at least 1"));
+                    return Err(refuse(self, Expected::SomeLength));
                 }
                 let is_null = memory.number().is_some_and(|number| number.range.as_constant() == Some(0));
                 if most == 0
@@ -193,12 +194,12 @@ impl Walk<'_> {
                     return Ok(());
                 }
                 let len = number.range.umin() as usize..most as usize;
-                self.bytes(path, site, of, &memory, len, usage, "the address of as many bytes")?;
+                self.bytes(path, site, of, &memory, len, usage, "as many bytes")?;
             }
             Want::ConstantLength => {
                 let constant = value.number().and_then(|number| number.range.as_constant());
                 let length = constant.and_then(|length| u32::try_from(length).ok()).filter(|length| *length < 1 << 30);
-                site.length = length.ok_or_else(|| refuse(self, "a constant, below 2^30"))?;
+                site.length = length.ok_or_else(|| refuse(self, Expected::ConstantLength))?;
                 if let Value::Number(number) = value {
                     self.origins.mark(number.origin);
                 }
@@ -209,28 +210,28 @@ impl Walk<'_> {
                 {
                     site.released = Some(reference);
                 }
-                _ => return Err(refuse(self, "the start of a reserved record")),
+                _ => return Err(refuse(self, Expected::Record)),
             },
             Want::Lock => {
                 if self.lock_of(&value).is_none() {
-                    return Err(refuse(self, "the `struct bpf_spin_lock` of a map's value"));
+                    return Err(refuse(self, Expected::Lock));
                 }
             }
             Want::Callback => match value {
                 Value::Address(Address { to: Region::Function { slot }, .. }) => site.callback = Some(slot as usize),
-                _ => return Err(refuse(self, "the address of a function of the program")),
+                _ => return Err(refuse(self, Expected::AddressOf("a function of the program"))),
             },
             Want::Text => {
                 let Some(bytes) = value.address().and_then(|address| self.text_bytes(&address)) else {
-                    return Err(refuse(self, "a zero-ended text in data that nobody writes"));
+                    return Err(refuse(self, Expected::Text));
                 };
-                self.bytes(path, site, argument, &value, bytes..bytes, Usage::Reads, "the address of a text")?;
+                self.bytes(path, site, argument, &value, bytes..bytes, Usage::Reads, "a text")?;
             }
         }
         Ok(())
     }
 
-    /// So many bytes that a helper uses, at least and at most.
+    /// So many bytes that a helper uses, at least and at most, of `what`.
     #[allow(clippy::too_many_arguments, reason = "one call of a helper has so many sides")]
     fn bytes(
         &mut self,
@@ -240,30 +241,32 @@ impl Walk<'_> {
         value: &Value,
         lens: Range<usize>,
         usage: Usage,
-        expected: &str,
+        what: &'static str,
     ) -> Result<(), Unsafe> {
         let len = lens.end;
-        let refuse = |walk: &Self, expected: String| Unsafe::Argument {
+        let refuse = |walk: &Self, expected| Unsafe::Argument {
             helper: site.helper,
             argument,
             found: text::value(walk.program, value),
             expected,
         };
-        let Value::Address(address) = value else { return Err(refuse(self, expected.to_owned())) };
+        let Value::Address(address) = value else { return Err(refuse(self, Expected::AddressOf(what))) };
         let is_packet = matches!(address.to, Region::Packet | Region::Metadata);
         if is_packet && !site.packet {
-            return Err(refuse(self, "memory besides the packet: copy it to the stack first".to_owned()));
+            return Err(refuse(self, Expected::BesidesPacket));
         }
         if matches!(address.to, Region::Context) {
-            return Err(refuse(self, expected.to_owned()));
+            return Err(refuse(self, Expected::AddressOf(what)));
         }
         let touch = match usage {
             Usage::Reads => Touch::READ,
             Usage::Fills | Usage::MayFill => Touch::WRITE,
             Usage::Answers => Touch::BOTH,
         };
-        let (first, last) = self.reach(path, address, 0, len, touch).map_err(|what| match what {
-            Unsafe::Access { expected, .. } => refuse(self, format!("{len} bytes there: {expected}")),
+        let (first, last) = self.reach(path, address, 0, len, touch).map_err(|found| match found {
+            Unsafe::Access { expected, .. } => {
+                refuse(self, Expected::BytesThere { bytes: len, each: Box::new(expected) })
+            }
             other => other,
         })?;
         if let Region::Stack { frame } = address.to {
@@ -335,11 +338,11 @@ impl Walk<'_> {
     }
 
     /// A record is given away: its addresses lead nowhere now.
-    fn released(&mut self, path: &mut Path, reference: u32) {
+    fn released(&mut self, path: &mut Path, reference: u32, at: usize) {
         path.state.held.retain(|held| held.reference != reference);
         let is_of = |value: &Value| matches!(value, Value::Address(Address { to: Region::Record { reference: other, .. }, .. }) if *other == reference);
         let origins = &mut self.origins;
-        path.state.change(is_of, |value| *value = Value::Number(Number::new(Numbers::ANY, origins.fresh())));
+        path.state.change(is_of, |value| *value = Value::Number(Number::gone(Gone::Record, at, origins.fresh())));
     }
 
     /// The packet has moved: addresses in it lead nowhere now.
@@ -354,10 +357,7 @@ impl Walk<'_> {
         let origins = &mut self.origins;
         path.state.change(is_in_packet, |value| match value {
             Value::Number(number) => number.room = None,
-            _ => {
-                let number = Number::new(Numbers::ANY, origins.fresh());
-                *value = Value::Number(Number { stale: Some(at as u32), ..number });
-            }
+            _ => *value = Value::Number(Number::gone(Gone::Packet, at, origins.fresh())),
         });
     }
 

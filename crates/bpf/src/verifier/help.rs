@@ -1,10 +1,11 @@
 //! What would help, as concretely as the state of the path tells.
 
+use super::expected::Expected;
 use super::refusal::Unsafe;
 use super::state::State;
 use super::step::MAX_PACKET_BYTES;
 use super::text;
-use super::value::{Address, Number, Region, Value};
+use super::value::{Address, Gone, Number, Region, Stale, Value};
 use crate::op::{Op, Reg};
 use crate::program::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, Program};
 
@@ -12,6 +13,8 @@ const BOUND: &str = "bound the number first: by a comparison, or by `&` with a c
 const ONE_SIDE: &str = "bound the number first, on both sides: by comparisons, or by `&` with a constant";
 const SOURCES: &str = "addresses come from `data`, from maps, records and the stack; what was stored in parts, or is submitted, is a number";
 const REREAD: &str = "read `data` and `data_end` again behind that call, and compare them again";
+const GIVEN_AWAY: &str = "submit or discard a record once, behind all else that is done with it";
+const SHOWN: &str = "copy the key while the callback runs: the next round is shown another one";
 const PRIVATE: &str = "copy the bytes to the stack first";
 
 /// What would help against what is wrong with an instruction.
@@ -26,10 +29,7 @@ pub(super) fn of(what: &Unsafe, op: Option<Op>, state: &State, program: &Program
             }
             _ => "give it a value on every path",
         }),
-        Unsafe::Kind { register, .. } => {
-            let number = register.strip_prefix('r').and_then(|number| number.parse().ok());
-            no_address(number.map_or(Value::Unwritten, held))
-        }
+        Unsafe::Kind { .. } => no_address(what.register().map_or(Value::Unwritten, held)),
         Unsafe::Access { access, bytes, expected, .. } => {
             let (base, on) = match op {
                 Some(Op::Load { base, off, .. } | Op::Store { base, off, .. } | Op::Atomic { base, off, .. }) => {
@@ -44,11 +44,11 @@ pub(super) fn of(what: &Unsafe, op: Option<Op>, state: &State, program: &Program
         Unsafe::Argument { argument, expected, .. } => {
             argument_help(*argument, expected, &held(*argument), &held(1), program)
         }
-        Unsafe::Arithmetic { expected, .. } => match *expected {
-            text if text.contains("bounded") => plain(ONE_SIDE),
-            text if text.contains("compared with 0") => plain("compare it with 0 first, and leave where it is"),
-            text if text.contains("memory") => None,
-            text if text.contains("2^29") => plain(BOUND),
+        Unsafe::Arithmetic { expected, .. } => match expected {
+            Expected::BoundedNumber => plain(ONE_SIDE),
+            Expected::NotNullBase => plain("compare it with 0 first, and leave where it is"),
+            Expected::MemoryBase => None,
+            Expected::NearNumber => plain(BOUND),
             _ => plain("add numbers to addresses, and take them away; nothing else"),
         },
         Unsafe::NotGivenBack { what: "a lock", .. } => plain("call `bpf_spin_unlock` on every path behind that"),
@@ -76,7 +76,11 @@ fn number_of(register: Reg) -> usize {
 /// Why a value is no address.
 fn no_address(value: Value) -> Option<String> {
     let text = match value {
-        Value::Number(Number { stale: Some(_), .. }) => REREAD,
+        Value::Number(Number { stale: Some(Stale { gone, .. }), .. }) => match gone {
+            Gone::Packet => REREAD,
+            Gone::Record => GIVEN_AWAY,
+            Gone::Key => SHOWN,
+        },
         Value::Number(number) if number.range.as_constant() == Some(0) => {
             "this is the way where the address is null: leave there before"
         }
@@ -100,7 +104,7 @@ struct Wanted<'a> {
     bytes: i64,
     on: i64,
     writes: bool,
-    expected: &'a str,
+    expected: &'a Expected,
 }
 
 impl Wanted<'_> {
@@ -108,7 +112,7 @@ impl Wanted<'_> {
         if address.nullable {
             return Some(null_check(address));
         }
-        if self.expected.contains("other paths") {
+        if *self.expected == Expected::AsOnOtherPaths {
             return Some("access the two by instructions of their own, each on its way".to_owned());
         }
         let Some((first, last)) = address.offsets(self.on) else { return Some(BOUND.to_owned()) };
@@ -118,20 +122,24 @@ impl Wanted<'_> {
             Region::Packet | Region::Metadata => Some(packet(address, first, end, is_fixed)),
             Region::Value(map) => {
                 let def = text::def(program, map)?;
-                let is_sealed = self.writes && def.flags & BPF_F_RDONLY_PROG != 0
-                    || !self.writes && def.flags & BPF_F_WRONLY_PROG != 0;
-                if is_sealed {
-                    return Some("leave that to user space, or make the map without that flag".to_owned());
-                }
-                if self.expected.contains("lock") {
-                    return Some("go around it: `bpf_spin_lock` and `bpf_spin_unlock` alone change a lock".to_owned());
-                }
-                self.inside(def.value_bytes.into(), first, end, is_fixed)
+                let is_sealed = def.flags & (BPF_F_RDONLY_PROG | BPF_F_WRONLY_PROG) != 0;
+                let text = match self.expected {
+                    Expected::MapRead | Expected::MapWrite if is_sealed => {
+                        "leave that to user space, or make the map without that flag"
+                    }
+                    // Of devices.
+                    Expected::MapRead | Expected::MapWrite => "leave that to user space",
+                    Expected::BesidesLock { .. } => {
+                        "go around it: `bpf_spin_lock` and `bpf_spin_unlock` alone change a lock"
+                    }
+                    _ => return self.inside(def.value_bytes.into(), first, end, is_fixed),
+                };
+                Some(text.to_owned())
             }
             Region::Record { bytes, .. } => self.inside(bytes.into(), first, end, is_fixed),
             Region::Key { .. } if self.writes => Some("change a copy: keys stay as they are".to_owned()),
             Region::Key { map, .. } => self.inside(text::def(program, map)?.key_bytes.into(), first, end, is_fixed),
-            Region::Stack { .. } if self.expected.contains("whole") => {
+            Region::Stack { .. } if *self.expected == Expected::WholeAddress => {
                 Some("keep addresses in 8 bytes of their own, at a multiple of 8".to_owned())
             }
             Region::Stack { .. } if !is_fixed => Some(format!("{BOUND}; here bytes {first} to {} are meant", end - 1)),
@@ -184,7 +192,13 @@ fn packet(address: &Address, first: i64, end: i64, is_fixed: bool) -> String {
     format!("compare the address behind the last byte with `{limit}` first, and leave where it is larger")
 }
 
-fn argument_help(argument: usize, expected: &str, value: &Value, first: &Value, program: &Program) -> Option<String> {
+fn argument_help(
+    argument: usize,
+    expected: &Expected,
+    value: &Value,
+    first: &Value,
+    program: &Program,
+) -> Option<String> {
     let map = match first {
         Value::Address(Address { to: Region::Map(map), .. }) => Some(*map),
         _ => None,
@@ -192,13 +206,13 @@ fn argument_help(argument: usize, expected: &str, value: &Value, first: &Value, 
     let address = value.address();
     let text = match expected {
         _ if address.is_some_and(|address| address.nullable) => return address.map(|address| null_check(&address)),
-        text if text.contains("besides the packet") => PRIVATE.to_owned(),
-        text if text.contains("data_end") => {
+        Expected::BesidesPacket => PRIVATE.to_owned(),
+        Expected::BytesThere { each, .. } if matches!(**each, Expected::InPacket { .. }) => {
             "compare the address behind the last byte with `data_end` first, and leave where it is larger".to_owned()
         }
-        "a length with a bound" => format!("{BOUND}, below 2^29"),
-        "a length of at least 1" => "leave where the length is 0".to_owned(),
-        text if text.contains("bytes there") => match (map, address.map(|address| address.to)) {
+        Expected::BoundedLength => format!("{BOUND}, below 2^29"),
+        Expected::SomeLength => "leave where the length is 0".to_owned(),
+        Expected::BytesThere { .. } => match (map, address.map(|address| address.to)) {
             (Some(map), _) if argument == 2 || argument == 3 => {
                 let def = text::def(program, map)?;
                 let (what, bytes) = if argument == 2 { ("keys", def.key_bytes) } else { ("values", def.value_bytes) };
@@ -209,9 +223,10 @@ fn argument_help(argument: usize, expected: &str, value: &Value, first: &Value, 
             }
             _ => "bound the offset and the length: by comparisons, or by `&` with a constant".to_owned(),
         },
-        "the context" => "hand on the context as the program got it: keep it in `r6` to `r9` over calls".to_owned(),
-        "a constant, below 2^30" => "take a constant, or `bpf_ringbuf_output`, which takes any length".to_owned(),
-        text if text.starts_with("the address of") => return no_address(*value),
+        Expected::Context => "hand on the context as the program got it: keep it in `r6` to `r9` over calls".to_owned(),
+        Expected::ConstantLength => "take a constant, or `bpf_ringbuf_output`, which takes any length".to_owned(),
+        Expected::AddressOf(_) => return no_address(*value),
+        Expected::Record if value.number().is_some() => return no_address(*value),
         _ => return None,
     };
     Some(text)

@@ -1,5 +1,6 @@
 //! Loads, stores and atomic operations: where they may go, and what they leave.
 
+use super::expected::Expected;
 use super::marks::Place;
 use super::number::Range;
 use super::proof::{Memory, Touch, alignment};
@@ -47,15 +48,14 @@ impl Walk<'_> {
     ) -> Result<(i64, i64), Unsafe> {
         let access = Access { address, on, len, touch };
         if address.nullable {
-            return Err(self.outside(&access, "one that was compared with 0".to_owned()));
+            return Err(self.outside(&access, Expected::NotNull));
         }
-        let far = "an offset that does not overflow".to_owned();
-        let (first, last) = address.offsets(on).ok_or_else(|| self.outside(&access, far))?;
+        let (first, last) = address.offsets(on).ok_or_else(|| self.outside(&access, Expected::NearOffset))?;
         let end = last.saturating_add(len as i64);
         let memory = match address.to {
             Region::Stack { frame } => {
                 if first < -STACK_BYTES || end > 0 {
-                    return Err(self.outside(&access, "bytes -512 to -1 of the stack".to_owned()));
+                    return Err(self.outside(&access, Expected::OnStack));
                 }
                 Memory::Stack { up: path.depth() as u8 - frame }
             }
@@ -63,12 +63,10 @@ impl Walk<'_> {
                 let start = address.fixed.saturating_add(on);
                 let is_known = start >= 0 && address.var.smin() >= 0;
                 if !is_known || start.saturating_add(len as i64) > address.checked.into() {
+                    let there = address.checked;
                     let is_packet = address.to == Region::Packet;
-                    let end = if is_packet { "data_end" } else { "data" };
-                    let expected = match address.checked {
-                        0 => format!("one that a comparison with `{end}` has shown to be there"),
-                        some => format!("the {some} bytes that a comparison with `{end}` has shown to be there"),
-                    };
+                    let expected =
+                        if is_packet { Expected::InPacket { there } } else { Expected::InMetadata { there } };
                     return Err(self.outside(&access, expected));
                 }
                 if address.to == Region::Packet { Memory::Packet } else { Memory::Metadata }
@@ -80,19 +78,19 @@ impl Walk<'_> {
             Region::Key { map, .. } => {
                 let size = text::def(self.program, map).map_or(0, |def| i64::from(def.key_bytes));
                 if touch.writes || first < 0 || end > size {
-                    return Err(self.outside(&access, format!("a read of its {size} bytes")));
+                    return Err(self.outside(&access, Expected::InKey { bytes: size }));
                 }
                 Memory::Key(map)
             }
             Region::Record { bytes, .. } => {
                 if first < 0 || end > bytes.into() {
-                    return Err(self.outside(&access, format!("one of its {bytes} bytes")));
+                    return Err(self.outside(&access, Expected::Inside { bytes }));
                 }
                 Memory::Record
             }
             Region::Context => Memory::Context,
             Region::PacketEnd | Region::Map(_) | Region::Function { .. } => {
-                return Err(self.outside(&access, "memory that programs may touch".to_owned()));
+                return Err(self.outside(&access, Expected::Memory));
             }
         };
         let at = path.state.at;
@@ -100,36 +98,35 @@ impl Walk<'_> {
         // Engines make something else of an access to the context than of one to memory.
         let touched = &self.proof.insns[at].memory;
         if touched.len() > 1 && touched.contains_key(&Memory::Context) {
-            let expected = "what it is on the other paths: the context on all of them, or on none".to_owned();
-            return Err(self.outside(&access, expected));
+            return Err(self.outside(&access, Expected::AsOnOtherPaths));
         }
         Ok((first, last))
     }
 
     fn value_access(&self, access: &Access<'_>, map: MapId, (first, end): (i64, i64)) -> Result<(), Unsafe> {
         let Some(def) = text::def(self.program, map) else {
-            return Err(self.outside(access, "a value of a map that is known".to_owned()));
+            return Err(self.outside(access, Expected::KnownMap));
         };
         if first < 0 || end > def.value_bytes.into() {
-            return Err(self.outside(access, format!("one of its {} bytes", def.value_bytes)));
+            return Err(self.outside(access, Expected::Inside { bytes: def.value_bytes }));
         }
         let is_of_devices = matches!(def.kind, MapKind::Devmap | MapKind::DevmapHash);
         if access.touch.writes && (is_of_devices || def.flags & BPF_F_RDONLY_PROG != 0) {
-            return Err(self.outside(access, "a read: programs may not write that map".to_owned()));
+            return Err(self.outside(access, Expected::MapRead));
         }
         if access.touch.reads && def.flags & BPF_F_WRONLY_PROG != 0 {
-            return Err(self.outside(access, "a write: programs may not read that map".to_owned()));
+            return Err(self.outside(access, Expected::MapWrite));
         }
         if let Some(lock) = def.spin_lock.map(i64::from)
             && first < lock + LOCK_BYTES
             && end > lock
         {
-            return Err(self.outside(access, format!("bytes besides those of its lock, at {lock}")));
+            return Err(self.outside(access, Expected::BesidesLock { at: lock }));
         }
         Ok(())
     }
 
-    fn outside(&self, access: &Access<'_>, expected: String) -> Unsafe {
+    fn outside(&self, access: &Access<'_>, expected: Expected) -> Unsafe {
         let mut address = *access.address;
         address.fixed = address.fixed.wrapping_add(access.on);
         let found = text::address(self.program, &address);
@@ -187,9 +184,8 @@ impl Walk<'_> {
         signed: bool,
     ) -> Result<Value, Unsafe> {
         let access = Access { address, on: off, len: size.bytes(), touch: Touch::READ };
-        let fields = "a field of `struct xdp_md`: 4 bytes at 0, 4, 8, 12 or 16";
         let Some(at) = address.offset().and_then(|at| at.checked_add(off)) else {
-            return Err(self.outside(&access, fields.to_owned()));
+            return Err(self.outside(&access, Expected::ContextField));
         };
         let is_field = size == Size::W && !signed;
         let is_behind_devmap = self.program.kind == ProgramKind::XdpDevmap;
@@ -202,7 +198,7 @@ impl Walk<'_> {
             20 if is_field && is_behind_devmap => Some(self.fresh(Range::of_size(Size::W))),
             _ => None,
         };
-        let value = value.ok_or_else(|| self.outside(&access, fields.to_owned()))?;
+        let value = value.ok_or_else(|| self.outside(&access, Expected::ContextField))?;
         self.reach(path, address, off, size.bytes(), Touch::READ)?;
         Ok(value)
     }
@@ -252,7 +248,7 @@ impl Walk<'_> {
         let len = size.bytes();
         if address.to == Region::Context {
             let access = Access { address, on: off, len, touch: Touch::WRITE };
-            return Err(self.outside(&access, "a read: the context cannot be written".to_owned()));
+            return Err(self.outside(&access, Expected::ContextRead));
         }
         let (first, last) = self.reach(path, address, off, len, Touch::WRITE)?;
         let at = path.state.at;
@@ -286,7 +282,7 @@ impl Walk<'_> {
                 access: "write",
                 bytes: len,
                 found: format!("the stack - {}, of an address", first.unsigned_abs()),
-                expected: "addresses to be stored whole, in 8 bytes, at a multiple of 8".to_owned(),
+                expected: Expected::WholeAddress,
             });
         }
         let stored = match value {
@@ -340,13 +336,13 @@ impl Walk<'_> {
         let is_memory = matches!(address.to, Region::Stack { .. } | Region::Value(_) | Region::Record { .. });
         if !is_memory {
             let access = Access { address: &address, on: off, len, touch: Touch::BOTH };
-            return Err(self.outside(&access, "the stack, a value of a map or a record".to_owned()));
+            return Err(self.outside(&access, Expected::Atomic));
         }
         let (first, last) = self.reach(path, &address, off, len, Touch::BOTH)?;
         if !low_bits(&address, off).is_multiple_of(len as u64) {
             // On most machines they fault there, or are not atomic.
             let access = Access { address: &address, on: off, len, touch: Touch::BOTH };
-            return Err(self.outside(&access, format!("a multiple of {len}, which atomic operations need")));
+            return Err(self.outside(&access, Expected::Aligned { bytes: len }));
         }
         let mut old = self.fresh(Range::of_size(size));
         if let Region::Stack { frame } = address.to {

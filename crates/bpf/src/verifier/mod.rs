@@ -20,6 +20,7 @@ mod annotate;
 mod branch;
 mod calls;
 mod cycles;
+mod expected;
 mod help;
 mod marks;
 mod memory;
@@ -43,6 +44,7 @@ mod within;
 
 use crate::interp::{ProgramError, decoded};
 use crate::program::Program;
+pub use expected::Expected;
 pub use proof::{Bytes, Known, Memory, Proof, Touch, Ways};
 pub use refusal::{Before, Leg, Refusal, Turn, Unsafe};
 pub use value::MapId;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::expected::Expected;
 use crate::program::LineInfo;
 
 /// What is wrong with an instruction on some path.
@@ -10,9 +11,9 @@ use crate::program::LineInfo;
 pub enum Unsafe {
     Unwritten { register: String },
     Kind { register: String, found: String, expected: &'static str },
-    Access { access: &'static str, bytes: usize, found: String, expected: String },
-    Arithmetic { symbol: &'static str, found: String, expected: &'static str },
-    Argument { helper: &'static str, argument: usize, found: String, expected: String },
+    Access { access: &'static str, bytes: usize, found: String, expected: Expected },
+    Arithmetic { symbol: &'static str, found: String, expected: Expected },
+    Argument { helper: &'static str, argument: usize, found: String, expected: Expected },
     NotGivenBack { what: &'static str, taken: usize },
     Locked { what: String, taken: usize },
     Sealed { helper: &'static str, map: String, expected: &'static str },
@@ -58,10 +59,10 @@ impl Unsafe {
     pub fn expected(&self) -> String {
         match self {
             Unsafe::Unwritten { .. } => "a value in it".to_owned(),
-            Unsafe::Kind { expected, .. } | Unsafe::Arithmetic { expected, .. } | Unsafe::Lock { expected, .. } => {
-                (*expected).to_owned()
-            }
-            Unsafe::Access { expected, .. } | Unsafe::Argument { expected, .. } => expected.clone(),
+            Unsafe::Kind { expected, .. } | Unsafe::Lock { expected, .. } => (*expected).to_owned(),
+            Unsafe::Access { expected, .. }
+            | Unsafe::Arithmetic { expected, .. }
+            | Unsafe::Argument { expected, .. } => expected.to_string(),
             Unsafe::NotGivenBack { what, .. } => format!("{what} to be given back on every path"),
             Unsafe::Locked { .. } => "`spin_unlock` before".to_owned(),
             Unsafe::Sealed { expected, .. } => {
@@ -73,6 +74,15 @@ impl Unsafe {
             Unsafe::TooManyPaths { limit, .. } => format!("at most {limit}"),
             Unsafe::ReturnsStack => "an address of memory that stays, or a number".to_owned(),
             Unsafe::Callback { .. } => "0 or 1".to_owned(),
+        }
+    }
+
+    /// The register that does not hold what it should.
+    pub(super) fn register(&self) -> Option<usize> {
+        match self {
+            Unsafe::Kind { register, .. } => register.strip_prefix('r')?.parse().ok(),
+            Unsafe::Argument { argument, .. } => Some(*argument),
+            _ => None,
         }
     }
 
@@ -164,15 +174,25 @@ impl Turn {
             (_, false) => "falls through",
         }
     }
+
+    /// Whether the source line says what the instruction is: that of a program in assembler, which may have a label for where it
+    /// goes.
+    fn is_quoted(&self) -> bool {
+        let end = self.text.find("goto ").map_or(self.text.len(), |goto| goto + "goto".len());
+        self.line.as_ref().is_some_and(|line| line.text.contains(&self.text[..end]))
+    }
 }
 
 impl fmt::Display for Turn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = self.way();
-        match &self.line {
-            Some(line) => write!(f, "{line}: instruction {} {way}", self.insn)?,
-            None => write!(f, "instruction {} `{}` {way}", self.insn, self.text)?,
+        if let Some(line) = &self.line {
+            write!(f, "{line}: ")?;
         }
+        write!(f, "instruction {} ", self.insn)?;
+        if !self.is_quoted() {
+            write!(f, "`{}` ", self.text)?;
+        }
+        f.write_str(self.way())?;
         match (&self.to, &self.line) {
             (Some(to), Some(line)) if to.file == line.file => write!(f, ", on to line {}", to.line),
             (Some(to), _) => write!(f, ", on to {}:{}", to.file, to.line),

@@ -13,7 +13,7 @@ use super::number::Range;
 use super::refusal::Unsafe;
 use super::state::State;
 use super::text;
-use super::value::{Address, MapId, Number, Region, Value};
+use super::value::{Address, Gone, MapId, Number, Region, Value};
 use super::walk::{Next, Path, Walk};
 use crate::op::Reg;
 
@@ -121,10 +121,10 @@ impl Walk<'_> {
 
     /// The key that the callback was shown is no more there: addresses of it lead nowhere.
     fn key_is_gone(&mut self, path: &mut Path) {
-        let depth = path.depth();
+        let (at, depth) = (path.state.at, path.depth());
         let is_shown = |value: &Value| matches!(value, Value::Address(Address { to: Region::Key { frame, .. }, .. }) if usize::from(*frame) == depth);
         let origins = &mut self.origins;
-        path.state.change(is_shown, |value| *value = Value::Number(Number::new(Range::ANY, origins.fresh())));
+        path.state.change(is_shown, |value| *value = Value::Number(Number::gone(Gone::Key, at, origins.fresh())));
     }
 
     /// Whether a round that begins now is within an earlier one; what it changed is made wider otherwise.

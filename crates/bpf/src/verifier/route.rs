@@ -3,9 +3,9 @@
 use super::refusal::{Before, Leg, Refusal, Turn, Unsafe};
 use super::state::State;
 use super::text;
-use super::value::{Number, Value};
+use super::value::{Gone, Stale, Value};
 use crate::disasm;
-use crate::op::{Op, Operand};
+use crate::op::Op;
 use crate::program::{LineInfo, Program};
 
 /// So many branches of a path are told.
@@ -94,19 +94,16 @@ impl Way<'_> {
     fn before(&self, what: &Unsafe) -> Vec<Before> {
         let before = |what, insn| Before { what, insn, line: self.line(insn) };
         let mut all: Vec<Before> = what.taken().into_iter().map(|insn| before("taken at", insn)).collect();
-        // What was an address in the packet, of those that the instruction takes.
-        let used = match self.op(self.state.at) {
-            Some(Op::Load { base, .. }) => vec![base],
-            Some(Op::Store { base, src: Operand::Reg(src), .. }) => vec![base, src],
-            Some(Op::Store { base, .. } | Op::Atomic { base, .. }) => vec![base],
-            _ => Vec::new(),
-        };
-        let moved =
-            used.iter().find_map(|register| match self.state.frame().registers.get(usize::from(register.number())) {
-                Some(Value::Number(Number { stale, .. })) => *stale,
-                _ => None,
-            });
-        all.extend(moved.map(|insn| before("the packet was moved at", insn as usize)));
+        let wrong = what.register().and_then(|register| self.state.frame().registers.get(register));
+        let stale = wrong.and_then(|value| value.number()).and_then(|number| number.stale);
+        all.extend(stale.map(|Stale { gone, insn }| {
+            let what = match gone {
+                Gone::Packet => "the packet was moved at",
+                Gone::Record => "the record was given away at",
+                Gone::Key => "the callback that was shown the key ended at",
+            };
+            before(what, insn as usize)
+        }));
         let frames = self.state.frames.iter().skip(1).rev();
         all.extend(
             frames

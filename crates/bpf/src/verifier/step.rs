@@ -1,5 +1,6 @@
 //! What one instruction does to what is known.
 
+use super::expected::Expected;
 use super::marks::Place;
 use super::number::{Range, arithmetic};
 use super::refusal::Unsafe;
@@ -130,7 +131,7 @@ impl Walk<'_> {
             return Err(Unsafe::Unwritten { register: register.to_string() });
         }
         self.used(path, Place::Register { frame: path.depth(), number });
-        if value.number().is_some_and(|number| number.stale.is_some()) {
+        if value.number().is_some_and(|number| number.was_in_packet()) {
             self.proof.insns[path.state.at].leaks = true;
         }
         Ok(value)
@@ -213,7 +214,7 @@ impl Walk<'_> {
             (Value::Address(address), _) | (_, Value::Address(address)) => Err(Unsafe::Arithmetic {
                 symbol: op.symbol(),
                 found: text::address(self.program, &address),
-                expected: "a number is added to an address, or taken from it",
+                expected: Expected::Sum,
             }),
             _ => Ok(self.leak(at, Range::ANY)),
         }
@@ -249,19 +250,18 @@ impl Walk<'_> {
             expected,
         };
         if address.nullable {
-            return Err(refuse(self, "an address that was compared with 0"));
+            return Err(refuse(self, Expected::NotNullBase));
         }
         if matches!(address.to, Region::Map(_) | Region::Function { .. } | Region::PacketEnd) {
-            return Err(refuse(self, "an address of memory"));
+            return Err(refuse(self, Expected::MemoryBase));
         }
         let mut moved = *address;
         if let Some(constant) = number.range.as_constant() {
             self.origins.mark(number.origin);
             let distance = if back { (constant as i64).checked_neg() } else { Some(constant as i64) };
             let fixed = distance.and_then(|distance| address.fixed.checked_add(distance));
-            moved.fixed = fixed
-                .filter(|fixed| fixed.abs() < MAX_OFFSET)
-                .ok_or_else(|| refuse(self, "an offset of less than 2^29 bytes"))?;
+            moved.fixed =
+                fixed.filter(|fixed| fixed.abs() < MAX_OFFSET).ok_or_else(|| refuse(self, Expected::NearNumber))?;
             return Ok(moved);
         }
         self.origins.mark(number.origin);
@@ -272,7 +272,7 @@ impl Walk<'_> {
             return Err(Unsafe::Arithmetic {
                 symbol,
                 found: format!("{} with a number of {}", text::region(self.program, address.to), number.range),
-                expected: "one that is bounded on both sides, by less than 2^29",
+                expected: Expected::BoundedNumber,
             });
         }
         if matches!(address.to, Region::Packet | Region::Metadata) {

@@ -1,6 +1,6 @@
 //! Values as people read them.
 
-use super::value::{Address, MapId, Region, Value};
+use super::value::{Address, Gone, MapId, Region, Stale, Value};
 use crate::program::{MapDef, Program};
 
 /// The map that an id names; for one out of a map of maps, what it is like.
@@ -61,9 +61,15 @@ pub(super) fn value(program: &Program, value: &Value) -> String {
     match value {
         Value::Unwritten => "nothing".to_owned(),
         Value::Number(number) => match number.stale {
-            Some(call) => format!(
-                "a number, once an address in the packet: the call at {call} moved the packet, so `data` is to be read again"
+            Some(Stale { gone: Gone::Packet, insn }) => format!(
+                "a number, once an address in the packet: the call at {insn} moved the packet, so `data` is to be read again"
             ),
+            Some(Stale { gone: Gone::Record, insn }) => {
+                format!("a number, once an address in a record: the call at {insn} gave it away")
+            }
+            Some(Stale { gone: Gone::Key, insn }) => {
+                format!("a number, once an address in a key: the callback that was shown it ended at {insn}")
+            }
             None => format!("a number, {}", number.range),
         },
         Value::Address(known) => address(program, known),

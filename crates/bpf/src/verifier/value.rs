@@ -25,8 +25,27 @@ pub(super) struct Number {
     pub(super) link: Option<Link>,
     /// It is how far the end of the packet is behind an address.
     pub(super) room: Option<Room>,
-    /// It was an address in the packet until the call at this slot moved the packet.
-    pub(super) stale: Option<u32>,
+    /// It was an address, and leads nowhere any more.
+    pub(super) stale: Option<Stale>,
+}
+
+/// Why what was an address leads nowhere any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stale {
+    pub(super) gone: Gone,
+    /// The instruction that did it.
+    pub(super) insn: u32,
+}
+
+/// What an address has led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gone {
+    /// The packet as it lay before a call moved it.
+    Packet,
+    /// A record, before a call gave it away.
+    Record,
+    /// The key that a callback was shown, before the callback ended.
+    Key,
 }
 
 /// Numbers of one family, and how far this one is from its base.
@@ -106,6 +125,16 @@ impl Number {
     /// A number of its own.
     pub(super) fn new(range: Range, origin: Origin) -> Number {
         Number { range, origin, link: None, room: None, stale: None }
+    }
+
+    /// What was an address until the instruction at this slot.
+    pub(super) fn gone(gone: Gone, insn: usize, origin: Origin) -> Number {
+        Number { stale: Some(Stale { gone, insn: insn as u32 }), ..Number::new(Range::ANY, origin) }
+    }
+
+    /// Whether it was an address in the packet: the proof tells where such a one is read as a number.
+    pub(super) fn was_in_packet(&self) -> bool {
+        self.stale.is_some_and(|stale| stale.gone == Gone::Packet)
     }
 }
 

@@ -96,7 +96,7 @@ impl Comparison<'_> {
         match self.mode {
             Mode::Same => old.range == new.range,
             // What it says of a moved packet's address is said of this one too, or not.
-            Mode::Settled if !self.origins.matters(old.origin) => old.stale.is_some() || new.stale.is_none(),
+            Mode::Settled if !self.origins.matters(old.origin) => old.was_in_packet() || !new.was_in_packet(),
             Mode::Settled | Mode::Within => {
                 let links = match (old.link, new.link) {
                     (None, _) => true,

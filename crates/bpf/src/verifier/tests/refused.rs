@@ -135,7 +135,7 @@ fn what_is_taken_is_given_back() {
                 "{reserve}r6 = r0\nif r0 == 0 goto out\nr1 = r6\nr2 = 0\ncall ringbuf_submit\n*(u8 *)(r6 + 0) = 1\n{OUT}"
             ),
             10,
-            "`r6` is a number",
+            "`r6` is a number, once an address in a record: the call at 9 gave it away",
         ),
     ]);
     let mut locked = program(&format!("{LOOKUP}if r0 == 0 goto out\nr6 = r0\nr1 = r6\ncall spin_lock\n{OUT}"));
@@ -150,7 +150,11 @@ fn keys_behind_their_round() {
     let text = "r1 = map[table] ll\nr2 = subprog[f] ll\nr3 = r10\nr3 += -8\n*(u64 *)(r10 - 8) = r10\nr4 = 0\n\
                 call for_each_map_elem\nr0 = *(u64 *)(r10 - 8)\nr0 = *(u8 *)(r0 - 1)\nexit\n\
                 f: *(u64 *)(r4 + 0) = r2\nr0 = 0\nexit";
-    check(&[(text, 10, "`r0` is a number, any, expected an address")]);
+    check(&[(
+        text,
+        10,
+        "`r0` is a number, once an address in a key: the callback that was shown it ended at 14, expected an address",
+    )]);
 }
 
 #[test]
@@ -238,6 +242,26 @@ fn a_refusal_explains_itself() {
     }
 }
 
+/// A branch is told with its instruction, unless its line is that.
+#[test]
+fn branches_of_one_line_are_told_apart() {
+    let turn = |insn, text: &str, line: &str| {
+        let line = crate::LineInfo { insn, file: "f".to_owned(), text: line.to_owned(), line: 14, column: 0 };
+        Turn { insn, text: text.to_owned(), taken: false, to: Some(line.clone()), line: Some(line) }.to_string()
+    };
+    for (insn, text) in [(5, "if r3 > r2 goto +8"), (7, "if w4 != 8 goto +6"), (9, "may_goto +2")] {
+        let told = turn(insn, text, "\tif (a && b)");
+        assert_eq!(told, format!("f:14 `if (a && b)`: instruction {insn} `{text}` falls through, on to line 14"));
+    }
+    for (text, line, way) in [
+        ("if r3 > r2 goto +8", "if r3 > r2 goto out ; none", "falls through"),
+        ("may_goto +2", "again: may_goto out", "falls through"),
+        ("call loop", "call loop", "is done"),
+    ] {
+        assert_eq!(turn(5, text, line), format!("f:14 `{line}`: instruction 5 {way}, on to line 14"));
+    }
+}
+
 /// Rounds are told once, and calls, and where the packet was moved.
 #[test]
 fn a_path_is_told_briefly() {
@@ -248,6 +272,54 @@ fn a_path_is_told_briefly() {
     let before = refusal(text).before;
     let told: Vec<_> = before.iter().map(|before| (before.what, before.insn)).collect();
     assert_eq!(told, [("the packet was moved at", 3), ("called at", 5)]);
+}
+
+/// What an address led to is gone: what did that, and what would help.
+#[test]
+fn what_is_gone_is_told() {
+    let record =
+        "r1 = map[ring] ll\nr2 = 8\nr3 = 0\ncall ringbuf_reserve\nif r0 == 0 goto out\nr6 = r0\nr1 = r0\nr2 = 0\n";
+    let away = |insn| ("the record was given away at", insn);
+    let once = "submit or discard a record once";
+    let cases = [
+        (format!("{record}call ringbuf_submit\n*(u64 *)(r6 + 0) = 1\n{OUT}"), 10, away(9), once),
+        (format!("{record}call ringbuf_discard\nr0 = *(u64 *)(r6 + 0)\n{OUT}"), 10, away(9), once),
+        (format!("{record}call ringbuf_submit\nr1 = r6\nr2 = 0\ncall ringbuf_submit\n{OUT}"), 12, away(9), once),
+        (
+            format!("{record}r6 += 4\n*(u64 *)(r10 - 8) = r6\ncall ringbuf_submit\nr6 = *(u64 *)(r10 - 8)\nr7 = r6\nr0 = 0\nlock *(u32 *)(r7 + 0) += w0\n{OUT}"),
+            15,
+            away(11),
+            once,
+        ),
+        (
+            format!("{record}call ringbuf_submit\nr3 = 4\nr2 = r6\nr4 = 0\nr1 = map[ring] ll\ncall ringbuf_output\n{OUT}"),
+            15,
+            away(9),
+            once,
+        ),
+        (
+            format!("{PACKET}r1 = r9\nr2 = -4\ncall xdp_adjust_head\nr2 = r6\nr1 = map[table] ll\ncall map_lookup_elem\n{OUT}"),
+            12,
+            ("the packet was moved at", 8),
+            "read `data` and `data_end` again",
+        ),
+        (
+            "r1 = map[table] ll\nr2 = subprog[f] ll\nr3 = r10\nr3 += -8\n*(u64 *)(r10 - 8) = r10\nr4 = 0\ncall for_each_map_elem\n\
+             r2 = *(u64 *)(r10 - 8)\nr0 = *(u32 *)(r2 - 4)\nr0 = 0\nexit\n\
+             f: *(u64 *)(r4 + 0) = r2\nr0 = 0\nexit"
+                .to_owned(),
+            10,
+            ("the callback that was shown the key ended at", 15),
+            "copy the key while the callback runs",
+        ),
+    ];
+    for (text, insn, before, help) in cases {
+        let refusal = refusal(&text);
+        let details = refusal.details();
+        let told: Vec<_> = refusal.before.iter().map(|before| (before.what, before.insn)).collect();
+        assert_eq!((refusal.insn, told.as_slice()), (insn, [before].as_slice()), "{details}\n{text}");
+        assert!(refusal.help.is_some_and(|said| said.contains(help)), "{details}\n{text}");
+    }
 }
 
 /// For each way of being unsafe, what would help there.
@@ -292,6 +364,30 @@ fn help_is_about_what_was_found() {
         let help = refusal.help.clone().unwrap_or_default();
         assert!(help.contains(part), "`{help}` does not say `{part}`\n{refusal}\n{text}");
     }
+}
+
+/// Maps that programs may not change, or not read; places besides a lock.
+#[test]
+fn help_is_about_the_map() {
+    use crate::program::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG};
+    let help = |change: &dyn Fn(&mut crate::program::MapDef), access: &str| {
+        let mut program = program(&format!("{LOOKUP}if r0 == 0 goto out\nr1 = 1\n{access}\n{OUT}"));
+        change(&mut program.maps[0]);
+        match verify(&program, &Options::default()) {
+            Err(VerifyError::Refused(refusal)) => refusal.help.unwrap(),
+            other => panic!("{access}: {other:?}"),
+        }
+    };
+    let sealed = "leave that to user space, or make the map without that flag";
+    assert_eq!(help(&|map| map.flags = BPF_F_RDONLY_PROG, "*(u32 *)(r0 + 0) = 1"), sealed);
+    assert_eq!(help(&|map| map.flags = BPF_F_WRONLY_PROG, "r1 = *(u32 *)(r0 + 0)"), sealed);
+    assert_eq!(help(&|map| map.flags = BPF_F_WRONLY_PROG, "lock *(u32 *)(r0 + 0) += w1"), sealed);
+    assert_eq!(
+        help(&|map| (map.kind, map.value_bytes) = (MapKind::DevmapHash, 8), "*(u32 *)(r0 + 0) = 1"),
+        "leave that to user space"
+    );
+    let lock = help(&|map| map.spin_lock = Some(4), "r1 = *(u32 *)(r0 + 4)");
+    assert!(lock.starts_with("go around it"), "{lock}");
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! What was expected of an access, of an operand or of an argument.
+
+use std::fmt;
+
+/// What was expected of an access, of an operand or of an argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the words of `Display` say what each is")]
+pub enum Expected {
+    // Of an access.
+    NotNull,
+    NearOffset,
+    OnStack,
+    /// So many bytes are known to be there.
+    InPacket {
+        there: u32,
+    },
+    /// So many bytes are known to be there.
+    InMetadata {
+        there: u32,
+    },
+    InKey {
+        bytes: i64,
+    },
+    /// In a value or a record of so many bytes.
+    Inside {
+        bytes: u32,
+    },
+    Memory,
+    AsOnOtherPaths,
+    KnownMap,
+    /// Programs may only read the map.
+    MapRead,
+    /// Programs may only write the map.
+    MapWrite,
+    /// Besides the lock that begins there.
+    BesidesLock {
+        at: i64,
+    },
+    ContextField,
+    ContextRead,
+    WholeAddress,
+    /// Memory that atomic operations change.
+    Atomic,
+    Aligned {
+        bytes: usize,
+    },
+    // Of what an address is computed from.
+    NotNullBase,
+    MemoryBase,
+    NearNumber,
+    BoundedNumber,
+    Sum,
+    // Of an argument.
+    Context,
+    /// Of a kind, in words.
+    Map(&'static str),
+    /// Of what, in words.
+    AddressOf(&'static str),
+    BytesThere {
+        bytes: usize,
+        each: Box<Expected>,
+    },
+    BesidesPacket,
+    Length,
+    BoundedLength,
+    SomeLength,
+    ConstantLength,
+    Record,
+    Lock,
+    Text,
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Expected::NotNull => "one that was compared with 0",
+            Expected::NearOffset => "an offset that does not overflow",
+            Expected::OnStack => "bytes -512 to -1 of the stack",
+            Expected::InPacket { there } => return compared(f, *there, "data_end"),
+            Expected::InMetadata { there } => return compared(f, *there, "data"),
+            Expected::InKey { bytes } => return write!(f, "a read of its {bytes} bytes"),
+            Expected::Inside { bytes } => return write!(f, "one of its {bytes} bytes"),
+            Expected::Memory => "memory that programs may touch",
+            Expected::AsOnOtherPaths => "what it is on the other paths: the context on all of them, or on none",
+            Expected::KnownMap => "a value of a map that is known",
+            Expected::MapRead => "a read: programs may not write that map",
+            Expected::MapWrite => "a write: programs may not read that map",
+            Expected::BesidesLock { at } => return write!(f, "bytes besides those of its lock, at {at}"),
+            Expected::ContextField => "a field of `struct xdp_md`: 4 bytes at 0, 4, 8, 12 or 16",
+            Expected::ContextRead => "a read: the context cannot be written",
+            Expected::WholeAddress => "addresses to be stored whole, in 8 bytes, at a multiple of 8",
+            Expected::Atomic => "the stack, a value of a map or a record",
+            Expected::Aligned { bytes } => return write!(f, "a multiple of {bytes}, which atomic operations need"),
+            Expected::NotNullBase => "an address that was compared with 0",
+            Expected::MemoryBase => "an address of memory",
+            Expected::NearNumber => "an offset of less than 2^29 bytes",
+            Expected::BoundedNumber => "one that is bounded on both sides, by less than 2^29",
+            Expected::Sum => "a number is added to an address, or taken from it",
+            Expected::Context => "the context",
+            Expected::Map(kind) => kind,
+            Expected::AddressOf(what) => return write!(f, "the address of {what}"),
+            Expected::BytesThere { bytes, each } => return write!(f, "{bytes} bytes there: {each}"),
+            Expected::BesidesPacket => "memory besides the packet: copy it to the stack first",
+            Expected::Length => "a length",
+            Expected::BoundedLength => "a length with a bound",
+            Expected::SomeLength => "a length of at least 1",
+            Expected::ConstantLength => "a constant, below 2^30",
+            Expected::Record => "the start of a reserved record",
+            Expected::Lock => "the `struct bpf_spin_lock` of a map's value",
+            Expected::Text => "a zero-ended text in data that nobody writes",
+        };
+        f.write_str(text)
+    }
+}
+
+/// Bytes before `end`.
+fn compared(f: &mut fmt::Formatter<'_>, there: u32, end: &str) -> fmt::Result {
+    match there {
+        0 => write!(f, "one that a comparison with `{end}` has shown to be there"),
+        some => write!(f, "the {some} bytes that a comparison with `{end}` has shown to be there"),
+    }
+}
