@@ -131,7 +131,7 @@ impl Walk<'_> {
             return Err(Unsafe::Unwritten { register: register.to_string() });
         }
         self.used(path, Place::Register { frame: path.depth(), number });
-        if value.number().is_some_and(|number| number.was_in_packet()) {
+        if value.number().is_some_and(|number| number.was_address()) {
             self.proof.insns[path.state.at].leaks = true;
         }
         Ok(value)

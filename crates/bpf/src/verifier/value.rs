@@ -132,9 +132,9 @@ impl Number {
         Number { stale: Some(Stale { gone, insn: insn as u32 }), ..Number::new(Range::ANY, origin) }
     }
 
-    /// Whether it was an address in the packet: the proof tells where such a one is read as a number.
-    pub(super) fn was_in_packet(&self) -> bool {
-        self.stale.is_some_and(|stale| stale.gone == Gone::Packet)
+    /// Whether it was an address of what is gone: the proof tells where such a one is read as a number.
+    pub(super) fn was_address(&self) -> bool {
+        self.stale.is_some()
     }
 }
 

@@ -93,10 +93,11 @@ impl Comparison<'_> {
     }
 
     fn number(&mut self, old: &Number, new: &Number) -> bool {
+        // What is said of an address of what is gone is said of this one too.
+        let gone = old.was_address() || !new.was_address();
         match self.mode {
             Mode::Same => old.range == new.range,
-            // What it says of a moved packet's address is said of this one too, or not.
-            Mode::Settled if !self.origins.matters(old.origin) => old.was_in_packet() || !new.was_in_packet(),
+            Mode::Settled if !self.origins.matters(old.origin) => gone,
             Mode::Settled | Mode::Within => {
                 let links = match (old.link, new.link) {
                     (None, _) => true,
@@ -108,7 +109,7 @@ impl Comparison<'_> {
                     (Some(old), Some(new)) => old.fixed == new.fixed && self.id(old.id, new.id),
                     (Some(_), None) => false,
                 };
-                new.range.is_within(&old.range) && links && rooms
+                new.range.is_within(&old.range) && links && rooms && gone
             }
         }
     }

@@ -52,7 +52,11 @@ fn addresses_that_become_numbers_are_told() {
     let compared = format!("{PACKET}r0 = 2\nif r6 > 1000 goto +1\nr0 = 1\nexit\n{OUT}");
     let exchanged = "*(u64 *)(r10 - 8) = 0\nr0 = r10\nr2 = 1\nr0 = cmpxchg_64(r10 - 8, r0, r2)\nr0 = 2\nexit";
     let failed = "*(u64 *)(r10 - 8) = r10\nr2 = 5000\nr3 = r10\nr3 += -8\nr4 = 8\ncall xdp_load_bytes\nr0 = 2\nexit";
-    let texts = [moved.as_str(), &late, &compared, exchanged, failed];
+    let released = "r1 = map[ring] ll\nr2 = 8\nr3 = 0\ncall ringbuf_reserve\nif r0 == 0 goto +5\nr6 = r0\nr1 = r0\nr2 = 0\n\
+                    call ringbuf_discard\nr0 = r6\nr0 &= 1\nexit";
+    let shown = "r1 = map[table] ll\nr2 = subprog[f] ll\nr3 = r10\nr3 += -8\n*(u64 *)(r10 - 8) = 0\nr4 = 0\ncall for_each_map_elem\n\
+                 r0 = *(u64 *)(r10 - 8)\nr0 &= 1\nexit\nf: *(u64 *)(r4 + 0) = r2\nr0 = 0\nexit";
+    let texts = [moved.as_str(), &late, &compared, exchanged, failed, released, shown];
     for text in texts.into_iter().chain(["r0 = r10\nr0 -= r1\nr0 &= 1\nexit", "w0 = w10\nexit", "r0 = r1\nexit"]) {
         assert!(proof(text).insns.iter().any(|known| known.leaks), "{text}");
     }
