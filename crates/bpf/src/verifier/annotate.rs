@@ -58,7 +58,7 @@ impl Proof {
             notes.push(match times {
                 Some(1) => "begins a loop: comes here again once at most".to_owned(),
                 Some(times) => format!("begins a loop: comes here again {times} times at most"),
-                None => "begins a loop that `may_goto` ends at the latest".to_owned(),
+                None => "begins a loop without a known bound".to_owned(),
             });
         }
         let len = match op {

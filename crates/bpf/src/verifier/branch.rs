@@ -9,9 +9,6 @@ use super::value::{Address, Number, Region, Value};
 use super::walk::{Next, Path, Walk};
 use crate::op::{Cond, Operand, Reg, Width};
 
-/// Whether a way out of a branch exists.
-type Exists = bool;
-
 /// What a branch asks, and of what.
 struct Question {
     width: Width,
@@ -136,7 +133,7 @@ impl Walk<'_> {
     }
 
     /// What is known where the condition holds, or does not; `false` where that cannot be.
-    fn learn(&mut self, state: &mut State, question: &Question, holds: bool) -> Exists {
+    fn learn(&mut self, state: &mut State, question: &Question, holds: bool) -> bool {
         let Question { width, cond, dst, first, second } = question;
         let (width, cond, dst) = (*width, *cond, *dst);
         match (first, &second.value) {
@@ -178,7 +175,7 @@ impl Walk<'_> {
         before: &Number,
         range: Range,
         other: &Number,
-    ) -> Exists {
+    ) -> bool {
         // A room that was large enough before still tells what is there, for addresses that were read since.
         if range == before.range && before.room.is_none() {
             return true;
@@ -282,6 +279,10 @@ fn checked_before(cond: Cond, a: &Address, b: &Address) -> Option<bool> {
     let (cond, address) = against_end(cond, a, b)?;
     let known = i64::from(address.checked);
     if address.may_be_behind_end() {
+        return None;
+    }
+    // Drivers that have no room for metadata let it begin behind its end [Linux xdp_set_data_meta_invalid].
+    if address.to == Region::Metadata && known == 0 {
         return None;
     }
     match cond {

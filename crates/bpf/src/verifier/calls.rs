@@ -294,7 +294,7 @@ impl Walk<'_> {
                 let is_read = at_byte >= first && at_byte < first + len as i64;
                 self.proof.insns[at].reads_unwritten |= is_read && *byte == Byte::Unwritten;
             }
-            self.proof.insns[at].leaks |= slot.address();
+            self.proof.insns[at].leaks |= slot.is_address();
         }
     }
 

@@ -1,16 +1,19 @@
 //! Which jumps back are loops: compilers also lay code out so that a path goes back to what it was never at.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::proof::Proof;
 use crate::op::Op;
 
+/// By the heads of loops: each `may_goto` at which a path stopped counting that had gone round the loop since.
+pub(super) type Timed = BTreeMap<usize, BTreeSet<usize>>;
+
 /// So many steps, for each instruction of the program, are taken to see which loops have what in them.
 const STEPS: usize = 64;
 
-/// Keeps of the counted places those that a path can come to again within one function. How often loops go round is not known
-/// where one of these instructions is in them.
-pub(super) fn keep_loops(proof: &mut Proof, code: &[Option<Op>], timed: &BTreeSet<usize>) {
+/// Keeps of the counted places those that a path can come to again within one function. How often a loop goes round is not
+/// known where one of these instructions is in it, of which a path stopped counting while it was in the loop.
+pub(super) fn keep_loops(proof: &mut Proof, code: &[Option<Op>], timed: &Timed) {
     if proof.loops.is_empty() {
         return;
     }
@@ -26,8 +29,10 @@ pub(super) fn keep_loops(proof: &mut Proof, code: &[Option<Op>], timed: &BTreeSe
         }
     }
     let mut inside = Inside { before: &before, seen: vec![usize::MAX; code.len()], steps: STEPS * code.len() };
-    for (head, trips) in &mut proof.loops {
-        if inside.has_any(*head, timed) {
+    for (head, timed) in timed {
+        if let Some(trips) = proof.loops.get_mut(head)
+            && inside.has_any(*head, timed)
+        {
             *trips = None;
         }
     }

@@ -28,7 +28,7 @@ const fn verb(touch: Touch) -> &'static str {
     }
 }
 
-/// What an atomic operation needs to know of an access.
+/// An access, for what is said of it.
 struct Access<'a> {
     address: &'a Address,
     on: i64,
@@ -223,11 +223,15 @@ impl Walk<'_> {
         Ok(match path.state.frames[frame].stack.load(first, len) {
             Loaded::Value(value) => value,
             Loaded::Low(number) => {
+                self.proof.insns[at].leaks |= number.was_address();
                 let range = number.range.low(size_of(len));
                 let is_whole = range == number.range;
                 Value::Number(if is_whole { number } else { self.made(range, number.origin, None) })
             }
-            Loaded::Part(number) => Value::Number(self.made(number.range.low(size_of(len)), number.origin, None)),
+            Loaded::Part(number) => {
+                self.proof.insns[at].leaks |= number.was_address();
+                Value::Number(self.made(number.range.low(size_of(len)), number.origin, None))
+            }
             Loaded::Zero => self.fresh(Range::constant(0)),
             Loaded::Any { written } => {
                 self.proof.insns[at].leaks |= holds_address(path, frame, first, len);
@@ -379,9 +383,15 @@ impl Walk<'_> {
         // What is not filled for sure may be what was there.
         let sure = if first == last { len.start } else { 0 };
         let (rest, end) = (first + sure as i64, last + len.end as i64);
-        if rest < end {
-            let at = path.state.at;
-            self.proof.insns[at].leaks |= holds_address(path, frame, rest, (end - rest) as usize);
+        if first < end {
+            // Of what is written over whole nothing is left.
+            let is_left = |number: usize| {
+                let start = -(SLOT_BYTES as i64) * (number as i64 + 1);
+                start < first || start + SLOT_BYTES as i64 > rest
+            };
+            let stack = &path.state.frames[frame].stack;
+            let left = stack::touched(first, (end - first) as usize).filter(|number| is_left(*number));
+            self.proof.insns[path.state.at].leaks |= left.into_iter().any(|number| stack.slot(number).is_address());
         }
         let stack = &mut path.state.frames[frame].stack;
         stack.fill(first, sure, Byte::Any);
@@ -394,10 +404,10 @@ fn low_bits(address: &Address, on: i64) -> u64 {
     (address.fixed.wrapping_add(on) as u64) | address.var.bits().most()
 }
 
-/// Whether any of these slots of a stack is filled by an address.
+/// Whether any of these slots of a stack holds an address, or what was one.
 fn holds_address(path: &Path, frame: usize, first: i64, len: usize) -> bool {
     let stack = &path.state.frames[frame].stack;
-    stack::touched(first, len).any(|number| stack.slot(number).address())
+    stack::touched(first, len).any(|number| stack.slot(number).is_address())
 }
 
 fn size_of(len: usize) -> Size {

@@ -125,7 +125,7 @@ impl Touch {
     pub const BOTH: Touch = Touch { reads: true, writes: true };
 }
 
-/// The alignment of an offset that is a multiple of `offset` and of an access of this size.
+/// The alignment of offsets that all have so many zeros as their low bits.
 pub(super) fn alignment(known_zeros: u32) -> u32 {
     1 << known_zeros.min(Size::Dw.bytes().trailing_zeros())
 }

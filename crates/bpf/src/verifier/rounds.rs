@@ -35,7 +35,7 @@ pub(super) struct Begun {
 }
 
 impl Path {
-    /// The next round begins of what the kernel bounds.
+    /// A callback ends, and the helper comes to begin the next round of it.
     pub(super) fn goes_round(&mut self) {
         self.rounds += 1;
         self.is_again = true;
@@ -70,7 +70,7 @@ impl Walk<'_> {
         state.at = at + 1;
         self.fork(&after, state, at, false)?;
         self.turn(path, at, true);
-        if self.has_settled(path) {
+        if self.settled_in(path).is_some() {
             return Ok(Next::End);
         }
         let arguments = match map {
@@ -127,19 +127,19 @@ impl Walk<'_> {
         path.state.change(is_shown, |value| *value = Value::Number(Number::gone(Gone::Key, at, origins.fresh())));
     }
 
-    /// Whether a round that begins now is within an earlier one; what it changed is made wider otherwise.
-    pub(super) fn has_settled(&mut self, path: &mut Path) -> bool {
+    /// The earlier round that one which begins now is within; where there is none, what it changed is made wider.
+    pub(super) fn settled_in(&mut self, path: &mut Path) -> Option<u32> {
         let earlier: Vec<u32> = path.begun_here().map(|(_, state)| state).collect();
         let same = earlier.iter().copied().find(|number| self.begins_within(*number, &path.state));
         if let Some(number) = same {
             self.returns_to(number, path);
-            return true;
+            return Some(number);
         }
         if let Some(last) = earlier.last().and_then(|number| self.kept_state(*number)) {
             self.widen(&last, &mut path.state);
         }
         self.keep_round(path);
-        false
+        None
     }
 
     /// Keeps the state in which a round begins.

@@ -42,9 +42,13 @@ impl Slot {
         (len > 0).then_some((self.value, len))
     }
 
-    /// The address that fills it.
-    pub(super) fn address(&self) -> bool {
-        matches!(self.whole(), Some((Value::Address(_), _)))
+    /// Whether it holds an address, or what was one.
+    pub(super) fn is_address(&self) -> bool {
+        match self.whole() {
+            Some((Value::Address(_), _)) => true,
+            Some((Value::Number(number), _)) => number.was_address(),
+            _ => false,
+        }
     }
 
     /// Takes the value apart: its bytes are those of some number.
@@ -130,7 +134,9 @@ impl Stack {
         let (number, first) = place(offset);
         let is_zero = matches!(value, Value::Number(number) if number.range.as_constant() == Some(0));
         let slot = self.slot_mut(number);
-        slot.break_up_unless(first == 0 && len == SLOT_BYTES);
+        if first != 0 || len != SLOT_BYTES {
+            slot.break_up();
+        }
         let keep = first == 0 && !matches!(value, Value::Unwritten);
         let fits = match value {
             Value::Address(_) => len == SLOT_BYTES,
@@ -154,7 +160,7 @@ impl Stack {
         for at in 0..len as i64 {
             let (number, first) = place(offset + at);
             let slot = self.slot_mut(number);
-            slot.break_up_unless(false);
+            slot.break_up();
             slot.bytes[first] = byte;
         }
     }
@@ -164,7 +170,7 @@ impl Stack {
         for offset in first..end {
             let (number, at) = place(offset);
             let slot = self.slot_mut(number);
-            slot.break_up_unless(false);
+            slot.break_up();
             if slot.bytes[at] == Byte::Zero {
                 slot.bytes[at] = Byte::Any;
             }
@@ -197,15 +203,6 @@ impl Stack {
         match bytes {
             _ if bytes.iter().all(|byte| *byte == Byte::Zero) => Loaded::Zero,
             _ => Loaded::Any { written: bytes.iter().all(|byte| *byte != Byte::Unwritten) },
-        }
-    }
-}
-
-impl Slot {
-    /// What was stored whole is taken apart, unless all of it is overwritten.
-    fn break_up_unless(&mut self, overwritten: bool) {
-        if !overwritten {
-            self.break_up();
         }
     }
 }

@@ -9,9 +9,10 @@
 //! States are kept where paths meet. A path ends where its state is within one from which all paths have ended well
 //! ([`within`](super::within)); it is refused where it comes back to a state of its own with nothing changed.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use super::Options;
+use super::cycles::Timed;
 use super::marks::{Marks, Place};
 use super::number::Range;
 use super::origin::{Origin, Origins};
@@ -109,8 +110,8 @@ pub(super) struct Walk<'p> {
     checkpoints: Vec<Checkpoint>,
     kept: HashMap<usize, Vec<u32>>,
     pending: Vec<Path>,
-    /// Each `may_goto` of which a round was seen to be within an earlier one: nothing else may end its loop.
-    pub(super) timed: BTreeSet<usize>,
+    /// Loops of which paths have stopped counting the rounds.
+    timed: Timed,
     turns: Vec<(u32, u32)>,
     options: Options,
     /// States are kept no nearer to each other than this, in instructions and in branches.
@@ -131,7 +132,7 @@ impl<'p> Walk<'p> {
             checkpoints: Vec::new(),
             kept: HashMap::new(),
             pending: Vec::new(),
-            timed: BTreeSet::new(),
+            timed: Timed::new(),
             turns: Vec::new(),
             options,
             apart: APART,
@@ -403,10 +404,14 @@ impl<'p> Walk<'p> {
                 self.origins.mark(now.origin);
             }
         }
-        // The rest of a loop is as long as it was from there.
-        for (which, most) in self.checkpoints[number as usize].most.clone().iter() {
-            let rest = most.saturating_sub(self.checkpoints[number as usize].trips.of(which));
-            self.gone_round(path.parent, which, path.trips.of(which).saturating_add(rest));
+        // The rest of a loop is as long as it was from there, or from where paths behind that began a round again.
+        let mut from = Some(number);
+        while let Some(place) = from {
+            for (which, most) in self.checkpoints[place as usize].most.clone().iter() {
+                let rest = most.saturating_sub(self.checkpoints[place as usize].trips.of(which));
+                self.gone_round(path.parent, which, path.trips.of(which).saturating_add(rest));
+            }
+            from = self.checkpoints[place as usize].waits;
         }
         self.checkpoints[number as usize].state = Some(old);
     }
@@ -494,6 +499,18 @@ impl<'p> Walk<'p> {
             let checkpoint = &mut self.checkpoints[parent as usize];
             checkpoint.waits = Some(checkpoint.waits.map_or(number, |other| other.min(number)));
             parent = checkpoint.parent;
+        }
+    }
+
+    /// The path ends at a `may_goto` within an earlier round of it: how often loops are gone round that it has gone round since is
+    /// not known, where the `may_goto` is in them.
+    pub(super) fn not_bounded(&mut self, number: u32, path: &Path) {
+        let before = &self.checkpoints[number as usize].trips;
+        let depth = path.depth();
+        for (which, trips) in path.trips.iter().filter(|(which, _)| which.depth == depth) {
+            if trips > before.of(which) {
+                self.timed.entry(which.head).or_default().insert(path.state.at);
+            }
         }
     }
 

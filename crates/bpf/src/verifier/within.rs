@@ -142,7 +142,7 @@ impl Comparison<'_> {
             if !self.value(&a, &b) {
                 return false;
             }
-        } else if old.address() {
+        } else if old.is_address() {
             return false;
         } else if let Some((Value::Number(number), _)) = old.whole()
             && (self.mode == Mode::Within || self.origins.matters(number.origin))
@@ -151,7 +151,7 @@ impl Comparison<'_> {
         }
         let pairs = old.bytes.iter().zip(&new.bytes);
         // Bytes of an address are no bytes of a number.
-        if new.address() && !old.address() {
+        if new.is_address() && !old.is_address() {
             return false;
         }
         pairs.into_iter().all(|(old, new)| match (old, new) {

@@ -111,14 +111,14 @@ fn safe(proof: &Proof, program: &Program) -> String {
     }
     if !proof.loops.is_empty() {
         let times = match proof.loops.values().copied().flatten().max() {
-            // Where no bound is known for any of them, `may_goto` ends them all.
+            // Where `may_goto` alone is seen to end them all.
             None => String::new(),
             Some(1) => ", begun again once at most".to_owned(),
             Some(most) => format!(", begun again {} times at most", grouped(most)),
         };
         let timed = match proof.loops.values().filter(|most| most.is_none()).count() {
             0 => String::new(),
-            timed => format!(", {} by `may_goto` only", grouped(timed as u64)),
+            timed => format!(", {} without a known bound", grouped(timed as u64)),
         };
         parts.push(format!("{}{times}{timed}", counted(proof.loops.len(), "loop")));
     }

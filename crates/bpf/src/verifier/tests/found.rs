@@ -56,7 +56,19 @@ fn addresses_that_become_numbers_are_told() {
                     call ringbuf_discard\nr0 = r6\nr0 &= 1\nexit";
     let shown = "r1 = map[table] ll\nr2 = subprog[f] ll\nr3 = r10\nr3 += -8\n*(u64 *)(r10 - 8) = 0\nr4 = 0\ncall for_each_map_elem\n\
                  r0 = *(u64 *)(r10 - 8)\nr0 &= 1\nexit\nf: *(u64 *)(r4 + 0) = r2\nr0 = 0\nexit";
-    let texts = [moved.as_str(), &late, &compared, exchanged, failed, released, shown];
+    // Used as a number that matters on the way that is walked first.
+    let used = "r6 = r1\ncall get_prandom_u32\nr7 = r0\nr8 = *(u32 *)(r6 + 0)\nif r7 & 2 goto one\nr1 = 1\none: if r7 & 1 goto moved\n\
+                call ktime_get_ns\nr8 = r0\nr0 = 0\ngoto join\nmoved: r1 = r6\nr2 = 0\ncall xdp_adjust_head\nr0 = 0\ngoto join\n\
+                join: r1 = 1\nr7 = 2\nr1 = 3\nr1 = 4\nr1 = 5\nr1 = 6\nr1 = 7\nr1 = 8\nr8 &= 7\nr3 = r10\nr3 += -8\nr3 += r8\n\
+                *(u8 *)(r3 + 0) = 1\nr0 = 2\nexit";
+    // Of what was an address, and lies on the stack.
+    let stored = "r6 = r1\nr8 = *(u32 *)(r6 + 0)\n*(u64 *)(r10 - 8) = r8\nr1 = r6\nr2 = 0\ncall xdp_adjust_head\n";
+    let part = &format!("{stored}r0 = *(u32 *)(r10 - 8)\nr0 &= 1\nexit");
+    let key = &format!(
+        "{stored}r1 = map[programs] ll\nr2 = r10\nr2 += -8\nr1 = map[table] ll\ncall map_lookup_elem\nr0 = 2\nexit"
+    );
+    let filled = "*(u64 *)(r10 - 8) = r10\nr1 = r10\nr1 += -8\nr2 = 4\nr3 = 0\ncall probe_read_kernel\nr0 = *(u64 *)(r10 - 8)\nr0 &= 1\nexit";
+    let texts = [moved.as_str(), &late, &compared, exchanged, failed, released, shown, used, part, key, filled];
     for text in texts.into_iter().chain(["r0 = r10\nr0 -= r1\nr0 &= 1\nexit", "w0 = w10\nexit", "r0 = r1\nexit"]) {
         assert!(proof(text).insns.iter().any(|known| known.leaks), "{text}");
     }

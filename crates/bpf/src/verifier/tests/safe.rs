@@ -163,9 +163,11 @@ fn rounds_of_another_call() {
     assert_eq!(proof.loops[&7], Some(4));
 }
 
-/// How often a loop is gone round is not known where its `may_goto` ends it; of those inside it, it is.
+/// How often a loop is gone round is not known where its `may_goto` ends it; of those inside it, and around it, it is.
 #[test]
 fn rounds_that_only_time_ends() {
+    let around = "r6 = 0\nouter: r7 = 0\ninner: may_goto done\nr7 += 1\ngoto inner\ndone: r6 += 1\nif r6 < 4 goto outer\nr0 = 2\nexit";
+    assert_eq!(proof(around).loops, [(1, Some(3)), (2, None)].into());
     let timed = "r6 = 0\nr7 = 0\nagain: may_goto out\nr6 = 0\ninner: r6 += 1\nif r6 < 5 goto inner\nr7 += 1\ngoto again\n\
                  out: r0 = r7\nr0 &= 1\nexit";
     assert_eq!(proof(timed).loops, [(2, None), (4, Some(4))].into());
@@ -188,4 +190,35 @@ fn rounds_of_a_function_in_itself() {
     let text = "r1 = 0\ncall f\nr0 = 2\nexit\n\
                 f: r6 = r1\nr7 = 0\nagain: r7 += 1\nif r7 != 3 goto on\nif r6 > 0 goto on\nr1 = 1\ncall f\non: if r7 < 6 goto again\nr0 = 0\nexit";
     assert_eq!(proof(text).loops, [(6, Some(5))].into());
+}
+
+/// Two paths come to a function whose rounds end early from the second one on; more rounds of the caller's loop are behind one of
+/// them. What lies behind a round that began again is behind those that meet later, too.
+#[test]
+fn rounds_behind_rounds() {
+    let functions = "f: r9 = r1\nr8 = r2\ncall get_prandom_u32\nr0 = 0\nr7 = 0\nhead: may_goto fin\nif r7 == 0 goto no\n\
+        call get_prandom_u32\nif r0 & 1 goto ok\nno: r0 = 0\nr7 = 1\nr6 = 1\nr6 = 1\nr6 = 1\nr6 = 1\nr6 = 1\nr6 = 1\n\
+        if r6 != 1 goto c\nr6 = 1\nc: *(u64 *)(r9 + 0) = 0\nr9 = r8\ngoto head\nfin: r0 = 1\nexit\nok: r0 = 0\nexit";
+    let text = format!(
+        "call get_prandom_u32\nr6 = 3\nr9 = r10\nr9 += -16\nr8 = r10\nr8 += -8\nif r0 & 1 goto a\ngoto outer\n\
+         a: r6 = 2\nr9 = r8\nouter: r1 = r9\nr2 = r8\ncall f\nr9 = r8\nif r0 != 0 goto out\nr6 += 1\n\
+         if r6 < 5 goto outer\nout: r0 = 2\nexit\n{functions}"
+    );
+    assert_eq!(proof(&text).loops[&10], Some(2));
+    let callback = "call get_prandom_u32\nr6 = 3\nr9 = r10\nr9 += -16\nr8 = r10\nr8 += -8\nif r0 & 1 goto a\ngoto outer\n\
+        a: r6 = 2\nr9 = r8\nouter: *(u64 *)(r10 - 24) = r9\n*(u64 *)(r10 - 32) = r8\n*(u64 *)(r10 - 40) = 0\n\
+        *(u64 *)(r10 - 48) = 0\nr1 = 5\nr2 = subprog[cb] ll\nr3 = r10\nr3 += -48\nr4 = 0\ncall loop\nr9 = r8\n\
+        r0 = *(u64 *)(r10 - 40)\nif r0 == 0 goto out\nr6 += 1\nif r6 < 5 goto outer\nout: r0 = 2\nexit\n\
+        cb: r6 = r2\nr7 = *(u64 *)(r6 + 0)\nif r7 == 0 goto no\ncall get_prandom_u32\nif r0 & 1 goto ok\n\
+        no: *(u64 *)(r6 + 0) = 1\nr1 = 1\nr1 = 1\nr1 = 1\nr1 = 1\nr1 = 1\nr1 = 1\nif r1 != 1 goto c\nr1 = 1\n\
+        c: r1 = *(u64 *)(r6 + 24)\n*(u64 *)(r1 + 0) = 0\nr1 = *(u64 *)(r6 + 16)\n*(u64 *)(r6 + 24) = r1\nr0 = 0\nexit\n\
+        ok: *(u64 *)(r6 + 8) = 1\nr0 = 1\nexit";
+    assert_eq!(proof(callback).loops[&10], Some(2));
+}
+
+/// Where metadata begins says nothing before it was compared with the packet's first byte.
+#[test]
+fn metadata_may_be_out_of_place() {
+    let text = "r2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 8)\nif r3 > r2 goto none\nr0 = 2\nexit\nnone: r0 = 1\nexit";
+    assert_eq!(proof(text).insns[2].ways, Ways { jumps: true, falls: true });
 }
