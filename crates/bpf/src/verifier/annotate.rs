@@ -13,9 +13,7 @@ const FIELDS: [&str; 6] = ["data", "data_end", "data_meta", "ingress_ifindex", "
 fn memory(program: &Program, memory: Memory) -> String {
     match memory {
         Memory::Context => "the context".to_owned(),
-        Memory::Stack { up: 0 } => "the stack".to_owned(),
-        Memory::Stack { up: 1 } => "the caller's stack".to_owned(),
-        Memory::Stack { up } => format!("the stack of the function {up} calls up"),
+        Memory::Stack { up } => text::stack(up.into()),
         Memory::Packet => "the packet".to_owned(),
         Memory::Metadata => "the metadata".to_owned(),
         Memory::Value(map) => format!("a value of {}", text::map_name(program, map)),

@@ -7,18 +7,22 @@ use super::number::Range as Numbers;
 use super::proof::Touch;
 use super::refusal::Unsafe;
 use super::signature::{self, Gives, Usage, Want};
-use super::stack::Byte;
+use super::stack::{Byte, Loaded};
 use super::state::{Held, Locked};
 use super::text;
 use super::value::{Address, Gone, MapId, Number, Region, Value};
 use super::walk::{Next, Path, Walk};
 use crate::helpers;
 use crate::insn::helper;
+use crate::map_kind::MapKind;
 use crate::op::Reg;
 use crate::program::{BPF_F_RDONLY_PROG, MapDef};
 
 /// The longest that a helper is given [Linux BPF_MAX_VAR_SIZ].
 const MAX_LENGTH: u64 = 1 << 29;
+
+/// Length of an array's key.
+const ARRAY_KEY_BYTES: usize = 4;
 
 /// One call while its arguments are looked at.
 struct Site {
@@ -27,6 +31,8 @@ struct Site {
     packet: bool,
     /// The map that was given.
     map: Option<MapId>,
+    /// The number that the key is, where it is known.
+    key: Option<u64>,
     /// The address that the next argument is the length of, with its number and whether it is filled.
     memory: Option<(usize, Value, Usage)>,
     /// What is filled, once all is known to be well: so many bytes at least, and at most.
@@ -53,6 +59,7 @@ impl Walk<'_> {
             helper: info.name,
             packet: signature.packet,
             map: None,
+            key: None,
             memory: None,
             filled: Vec::new(),
             released: None,
@@ -135,7 +142,7 @@ impl Walk<'_> {
         let refuse = |walk: &Self, expected| Unsafe::Argument {
             helper: site.helper,
             argument,
-            found: text::value(walk.program, &value),
+            found: walk.said(&value),
             expected,
         };
         match want {
@@ -171,6 +178,9 @@ impl Walk<'_> {
                 let len = def.map_or(0, bytes);
                 let what = if is_key { "a key" } else { "a value" };
                 self.bytes(path, site, argument, &value, len..len, Usage::Reads, what)?;
+                if is_key && len == ARRAY_KEY_BYTES {
+                    site.key = self.constant_at(path, &value);
+                }
             }
             Want::Fixed { bytes, usage } => {
                 self.bytes(path, site, argument, &value, bytes..bytes, usage, "a number to fill")?;
@@ -247,7 +257,7 @@ impl Walk<'_> {
         let refuse = |walk: &Self, expected| Unsafe::Argument {
             helper: site.helper,
             argument,
-            found: text::value(walk.program, value),
+            found: walk.said(value),
             expected,
         };
         let Value::Address(address) = value else { return Err(refuse(self, Expected::AddressOf(what))) };
@@ -314,6 +324,29 @@ impl Walk<'_> {
         (address.offset() == Some(lock.into())).then_some((address.to, address.id))
     }
 
+    /// The number that four bytes of the stack are, where it is one on this path.
+    fn constant_at(&mut self, path: &Path, value: &Value) -> Option<u64> {
+        let Value::Address(address @ Address { to: Region::Stack { frame }, .. }) = value else { return None };
+        let stack = &path.state.frames[usize::from(*frame)].stack;
+        let number = match stack.load(address.offset()?, ARRAY_KEY_BYTES) {
+            Loaded::Value(Value::Number(number)) | Loaded::Low(number) | Loaded::Part(number) => number,
+            Loaded::Zero => return Some(0),
+            Loaded::Value(_) | Loaded::Any { .. } => return None,
+        };
+        let constant = number.range.as_constant()?;
+        self.origins.mark(number.origin);
+        Some(constant & u64::from(u32::MAX))
+    }
+
+    /// Whether a lookup with this key finds a value for sure: an array has all of them, always.
+    fn is_there(&self, map: MapId, key: Option<u64>) -> bool {
+        let def = text::def(self.program, map);
+        def.is_some_and(|def| {
+            let is_array = matches!(def.kind, MapKind::Array | MapKind::PerCpuArray);
+            is_array && key.is_some_and(|key| key < def.max_entries.into())
+        })
+    }
+
     fn lock(&mut self, path: &mut Path, takes: bool) -> Result<(), Unsafe> {
         let insn = path.state.at;
         let value = self.read(path, Reg::R1)?;
@@ -374,7 +407,8 @@ impl Walk<'_> {
                     (true, MapId::Of(outer)) => Region::Map(MapId::In(outer)),
                     _ => Region::Value(map),
                 };
-                Value::Address(Address { id: self.id(), nullable: true, ..Address::new(region) })
+                let nullable = !self.is_there(map, site.key);
+                Value::Address(Address { id: self.id(), nullable, ..Address::new(region) })
             }
             Gives::RecordOrNull => {
                 let reference = self.id();

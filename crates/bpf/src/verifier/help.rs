@@ -48,7 +48,7 @@ pub(super) fn of(what: &Unsafe, op: Option<Op>, state: &State, program: &Program
             Expected::BoundedNumber => plain(ONE_SIDE),
             Expected::NotNullBase => plain("compare it with 0 first, and leave where it is"),
             Expected::MemoryBase => None,
-            Expected::NearNumber => plain(BOUND),
+            Expected::NearNumber => plain("bound the number first, or add less: offsets stay below 2^29"),
             _ => plain("add numbers to addresses, and take them away; nothing else"),
         },
         Unsafe::NotGivenBack { what: "a lock", .. } => plain("call `bpf_spin_unlock` on every path behind that"),
@@ -115,7 +115,10 @@ impl Wanted<'_> {
         if *self.expected == Expected::AsOnOtherPaths {
             return Some("access the two by instructions of their own, each on its way".to_owned());
         }
-        let Some((first, last)) = address.offsets(self.on) else { return Some(BOUND.to_owned()) };
+        let Some((first, last)) = address.offsets(self.on) else {
+            let is_far = address.var.as_constant().is_some();
+            return Some(if is_far { "add less: so far away is nothing".to_owned() } else { BOUND.to_owned() });
+        };
         let end = last.saturating_add(self.bytes);
         let is_fixed = first == last;
         match address.to {
@@ -144,13 +147,15 @@ impl Wanted<'_> {
             }
             Region::Stack { .. } if !is_fixed => Some(format!("{BOUND}; here bytes {first} to {} are meant", end - 1)),
             Region::Stack { .. } if end > 0 => {
-                Some(format!("begin {end} bytes before that: the stack ends where `r10` points"))
+                let bytes = if end == 1 { "a byte".to_owned() } else { format!("{end} bytes") };
+                Some(format!("bound the index, or begin {bytes} before that: the stack ends where `r10` points"))
             }
             Region::Stack { .. } => {
                 Some("a function has 512 bytes of stack: keep more in a map with a value for each CPU".to_owned())
             }
             Region::Context if self.writes => {
-                Some("write what `data` leads to: the context only says where that is".to_owned())
+                let how = "write what `data` leads to: the context only says where that is, and `bpf_xdp_adjust_head` moves it";
+                Some(how.to_owned())
             }
             Region::Context if first == 20 && is_fixed => {
                 Some("`egress_ifindex` is there for programs of device maps alone (section `xdp/devmap`)".to_owned())
@@ -187,7 +192,7 @@ fn packet(address: &Address, first: i64, end: i64, is_fixed: bool) -> String {
         );
     }
     if is_fixed {
-        return format!("compare `{start}` + {end} with `{limit}` first, and leave where it is larger");
+        return format!("compare `{start}` + {end} or more with `{limit}` first, and leave where it is larger");
     }
     format!("compare the address behind the last byte with `{limit}` first, and leave where it is larger")
 }
@@ -210,7 +215,9 @@ fn argument_help(
         Expected::BytesThere { each, .. } if matches!(**each, Expected::InPacket { .. }) => {
             "compare the address behind the last byte with `data_end` first, and leave where it is larger".to_owned()
         }
-        Expected::BoundedLength => format!("{BOUND}, below 2^29"),
+        Expected::BoundedLength => {
+            format!("{BOUND}, below 2^29; a signed comparison leaves negative numbers, and those are large lengths")
+        }
         Expected::SomeLength => "leave where the length is 0".to_owned(),
         Expected::BytesThere { .. } => match (map, address.map(|address| address.to)) {
             (Some(map), _) if argument == 2 || argument == 3 => {

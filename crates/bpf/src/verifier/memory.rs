@@ -129,7 +129,7 @@ impl Walk<'_> {
     fn outside(&self, access: &Access<'_>, expected: Expected) -> Unsafe {
         let mut address = *access.address;
         address.fixed = address.fixed.wrapping_add(access.on);
-        let found = text::address(self.program, &address);
+        let found = self.said(&Value::Address(address));
         Unsafe::Access { access: verb(access.touch), bytes: access.len, found, expected }
     }
 
@@ -333,7 +333,7 @@ impl Walk<'_> {
         }
         let value = self.read(path, base)?;
         let Value::Address(address) = value else {
-            let found = text::value(self.program, &value);
+            let found = self.said(&value);
             return Err(Unsafe::Kind { register: base.to_string(), found, expected: "an address" });
         };
         let len = size.bytes();

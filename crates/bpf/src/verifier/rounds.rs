@@ -12,7 +12,6 @@
 use super::number::Range;
 use super::refusal::Unsafe;
 use super::state::State;
-use super::text;
 use super::value::{Address, Gone, MapId, Number, Region, Value};
 use super::walk::{Next, Path, Walk};
 use crate::op::Reg;
@@ -98,7 +97,7 @@ impl Walk<'_> {
     /// A round has ended: the helper begins the next one, or is done.
     pub(super) fn round_ends(&mut self, path: &mut Path, returned: &Value) -> Result<Next, Unsafe> {
         if returned.number().is_none_or(|number| number.range.umax() > 1) {
-            return Err(Unsafe::Callback { found: text::value(self.program, returned) });
+            return Err(Unsafe::Callback { found: self.said(returned) });
         }
         if let Value::Number(number) = returned {
             self.origins.mark(number.origin);

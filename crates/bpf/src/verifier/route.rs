@@ -42,7 +42,9 @@ impl Way<'_> {
             what,
             path,
             earlier,
-            registers: told.map(|(r, value)| (format!("r{r}"), text::value(self.program, value))).collect(),
+            registers: told
+                .map(|(r, value)| (format!("r{r}"), text::value(self.program, self.state.depth(), value)))
+                .collect(),
         }
     }
 

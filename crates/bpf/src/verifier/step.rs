@@ -148,7 +148,7 @@ impl Walk<'_> {
         let value = self.read(path, register)?;
         value.address().ok_or_else(|| Unsafe::Kind {
             register: register.to_string(),
-            found: text::value(self.program, &value),
+            found: self.said(&value),
             expected: "an address",
         })
     }
@@ -212,7 +212,7 @@ impl Walk<'_> {
             _ if width == Width::W32 => Ok(self.leak(at, Range::of_size(Size::W))),
             (Value::Address(address), _) | (_, Value::Address(address)) => Err(Unsafe::Arithmetic {
                 symbol: op.symbol(),
-                found: text::address(self.program, &address),
+                found: self.said(&Value::Address(address)),
                 expected: Expected::Sum,
             }),
             _ => Ok(self.leak(at, Range::ANY)),
@@ -245,7 +245,7 @@ impl Walk<'_> {
         let symbol = if back { "-=" } else { "+=" };
         let refuse = |walk: &Self, expected| Unsafe::Arithmetic {
             symbol,
-            found: text::address(walk.program, address),
+            found: walk.said(&Value::Address(*address)),
             expected,
         };
         if address.nullable {
@@ -270,7 +270,11 @@ impl Walk<'_> {
         if !is_bounded(&number.range) || !is_bounded(&moved.var) {
             return Err(Unsafe::Arithmetic {
                 symbol,
-                found: format!("{} with a number of {}", text::region(self.program, address.to), number.range),
+                found: format!(
+                    "{} with a number of {}",
+                    text::region(self.program, self.depth, address.to),
+                    number.range
+                ),
                 expected: Expected::BoundedNumber,
             });
         }

@@ -20,12 +20,20 @@ pub(super) fn map_name(program: &Program, map: MapId) -> String {
     }
 }
 
-/// A region as text.
-pub(super) fn region(program: &Program, region: Region) -> String {
+/// The stack of the function so many calls up.
+pub(super) fn stack(up: usize) -> String {
+    match up {
+        0 => "the stack".to_owned(),
+        1 => "the caller's stack".to_owned(),
+        up => format!("the stack of the function {up} calls up"),
+    }
+}
+
+/// A region as text, for a function so many calls deep.
+pub(super) fn region(program: &Program, depth: usize, region: Region) -> String {
     match region {
         Region::Context => "the context".to_owned(),
-        Region::Stack { frame: 0 } => "the stack".to_owned(),
-        Region::Stack { frame } => format!("the stack of frame {frame}"),
+        Region::Stack { frame } => stack(depth.saturating_sub(frame.into())),
         Region::Packet => "the packet".to_owned(),
         Region::Metadata => "the metadata".to_owned(),
         Region::PacketEnd => "the end of the packet".to_owned(),
@@ -37,18 +45,23 @@ pub(super) fn region(program: &Program, region: Region) -> String {
     }
 }
 
-/// An address as text.
-pub(super) fn address(program: &Program, address: &Address) -> String {
-    let mut text = region(program, address.to);
+/// An address as text, for a function so many calls deep.
+pub(super) fn address(program: &Program, depth: usize, address: &Address) -> String {
+    let mut text = region(program, depth, address.to);
+    let is_fixed = address.var.as_constant() == Some(0);
+    if matches!(address.to, Region::Stack { .. }) && address.fixed == 0 && is_fixed {
+        text = format!("the end of {text}");
+    }
     if address.fixed != 0 {
         let sign = if address.fixed < 0 { '-' } else { '+' };
         text += &format!(" {sign} {}", address.fixed.unsigned_abs());
     }
-    if address.var.as_constant() != Some(0) {
+    if !is_fixed {
         text += &format!(" + {}", address.var);
     }
     if matches!(address.to, Region::Packet | Region::Metadata) {
-        text += &format!(" (of which {} bytes are known to be there)", address.checked);
+        let behind = if is_fixed { "" } else { " behind that number" };
+        text += &format!(" (of which {} bytes{behind} are known to be there)", address.checked);
     }
     if address.nullable {
         text += ", which may be null";
@@ -56,8 +69,8 @@ pub(super) fn address(program: &Program, address: &Address) -> String {
     text
 }
 
-/// A value as text.
-pub(super) fn value(program: &Program, value: &Value) -> String {
+/// A value as text, for a function so many calls deep.
+pub(super) fn value(program: &Program, depth: usize, value: &Value) -> String {
     match value {
         Value::Unwritten => "nothing".to_owned(),
         Value::Number(number) => match number.stale {
@@ -72,6 +85,6 @@ pub(super) fn value(program: &Program, value: &Value) -> String {
             }
             None => format!("a number, {}", number.range),
         },
-        Value::Address(known) => address(program, known),
+        Value::Address(known) => address(program, depth, known),
     }
 }

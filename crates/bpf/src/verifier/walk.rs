@@ -22,6 +22,7 @@ use super::rounds::Begun;
 use super::route::Way;
 use super::stack;
 use super::state::State;
+use super::text;
 use super::trips::{Loop, Trips};
 use super::value::{Number, Value};
 use super::within::{Comparison, Mode};
@@ -114,6 +115,8 @@ pub(super) struct Walk<'p> {
     timed: Timed,
     turns: Vec<(u32, u32)>,
     options: Options,
+    /// How deep the function runs that is looked at, for what is said of it.
+    pub(super) depth: usize,
     /// States are kept no nearer to each other than this, in instructions and in branches.
     apart: (u32, u32),
 }
@@ -135,6 +138,7 @@ impl<'p> Walk<'p> {
             timed: Timed::new(),
             turns: Vec::new(),
             options,
+            depth: 0,
             apart: APART,
         }
     }
@@ -191,6 +195,7 @@ impl<'p> Walk<'p> {
             return Err(Unsafe::TooLong { limit: self.options.limit });
         }
         self.proof.looked_at += 1;
+        self.depth = path.depth();
         path.since.0 += 1;
         self.proof.insns[at].reached = true;
         // The check before has seen that every jump leads to an instruction.
@@ -535,6 +540,11 @@ impl<'p> Walk<'p> {
     /// A number made from others.
     pub(super) fn made(&mut self, range: Range, one: Origin, other: Option<Origin>) -> Number {
         Number::new(range, self.origins.made_from(one, other))
+    }
+
+    /// A value as people read it.
+    pub(super) fn said(&self, value: &Value) -> String {
+        text::value(self.program, self.depth, value)
     }
 
     fn refusal(&self, path: &Path, what: Unsafe) -> Refusal {

@@ -15,7 +15,11 @@ pub(super) fn check(cases: &[(&str, usize, &str)]) {
 #[test]
 fn memory() {
     check(&[
-        ("r0 = *(u64 *)(r10 + 0)\nexit", 0, "read of 8 bytes at the stack, expected bytes -512 to -1 of the stack"),
+        (
+            "r0 = *(u64 *)(r10 + 0)\nexit",
+            0,
+            "read of 8 bytes at the end of the stack, expected bytes -512 to -1 of the stack",
+        ),
         ("*(u64 *)(r10 - 520) = 0\nr0 = 0\nexit", 0, "write of 8 bytes at the stack - 520"),
         ("*(u64 *)(r10 - 12) = r1\nr0 = 0\nexit", 0, "in 8 bytes, at a multiple of 8"),
         ("r2 = *(u32 *)(r1 + 0)\nr0 = *(u8 *)(r2 + 0)\nexit", 1, "one that a comparison with `data_end` has shown"),
@@ -219,7 +223,7 @@ fn calls_too_deep_and_bad_answers() {
         (
             "r1 = 4\nr2 = subprog[f] ll\nr3 = r10\nr4 = 0\ncall loop\nr0 = 0\nexit\nf: r2 += r1\n*(u8 *)(r2 - 2) = 0\nr0 = 0\nexit",
             9,
-            "write of 1 byte at the stack",
+            "write of 1 byte at the caller's stack",
         ),
     ]);
 }
@@ -232,7 +236,7 @@ fn a_refusal_explains_itself() {
     for part in [
         "found: read of 2 bytes at the packet + 34 (of which 34 bytes are known to be there)\n",
         "expected: the 34 bytes that a comparison with `data_end` has shown to be there\n",
-        "help: compare `data` + 36 with `data_end` first, and leave where it is larger\n",
+        "help: compare `data` + 36 or more with `data_end` first, and leave where it is larger\n",
         "  f.bpf:11 `if r2 > r7 goto out`: instruction 5 falls through, on to line 12\n",
         "  f.bpf:13 `if r3 != 8 goto out`: instruction 7 falls through, on to line 14\n",
         "  r3: a number, 8\n",
@@ -333,7 +337,7 @@ fn help_is_about_what_was_found() {
         ("*(u32 *)(r1 + 0) = 0\nr0 = 0\nexit".to_owned(), "write what `data` leads to"),
         ("r0 = *(u32 *)(r1 + 20)\nexit".to_owned(), "section `xdp/devmap`"),
         ("r2 = *(u32 *)(r1 + 0)\nr0 = *(u8 *)(r2 - 1)\nexit".to_owned(), "nothing before `data`"),
-        ("r2 = *(u32 *)(r1 + 8)\nr0 = *(u8 *)(r2 + 3)\nexit".to_owned(), "compare `data_meta` + 4 with `data` first"),
+        ("r2 = *(u32 *)(r1 + 8)\nr0 = *(u8 *)(r2 + 3)\nexit".to_owned(), "compare `data_meta` + 4 or more with `data` first"),
         (lookup("r0 = *(u8 *)(r0 + 0)"), "there may be no such key"),
         (value("r0 = *(u64 *)(r0 + 9)"), "keep the offset within 0 to 8 (here it is 9)"),
         (

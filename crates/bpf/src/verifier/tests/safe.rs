@@ -222,3 +222,33 @@ fn metadata_may_be_out_of_place() {
     let text = "r2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 8)\nif r3 > r2 goto none\nr0 = 2\nexit\nnone: r0 = 1\nexit";
     assert_eq!(proof(text).insns[2].ways, Ways { jumps: true, falls: true });
 }
+
+/// Of an array every value is there: a key that is known, and small enough, gives no null.
+#[test]
+fn arrays_have_all_their_values() {
+    let lookup = |key: &str, rest: &str| {
+        format!("{key}\nr2 = r10\nr2 += -8\nr1 = map[numbers] ll\ncall map_lookup_elem\n{rest}r0 = 2\nexit")
+    };
+    let array = |text: &str| {
+        let text = format!(".program f\n.map numbers array key 4 value 8 entries 4\n{text}");
+        verify(&asm::program("f.bpf", &text).unwrap(), &Options::default())
+    };
+    let read = "r1 = *(u64 *)(r0 + 0)\n";
+    let some = "call get_prandom_u32\nr0 &= 3\n*(u32 *)(r10 - 8) = r0";
+    for (key, is_there) in [
+        ("*(u32 *)(r10 - 8) = 3", true),
+        ("*(u64 *)(r10 - 8) = 0", true),
+        ("*(u64 *)(r10 - 8) = 3", true),
+        ("*(u32 *)(r10 - 8) = 4", false),
+        (some, false),
+    ] {
+        assert_eq!(array(&lookup(key, read)).is_ok(), is_there, "{key}");
+    }
+    // The comparison that compilers leave in is decided.
+    let checked = array(&lookup("*(u32 *)(r10 - 8) = 3", &format!("if r0 == 0 goto +1\n{read}"))).unwrap();
+    assert_eq!(checked.insns[6].ways, Ways { jumps: false, falls: true });
+    // Two keys, one of which is too large: the first way does not speak for the other.
+    let either = "call get_prandom_u32\n*(u32 *)(r10 - 8) = 3\nif r0 == 1 goto +1\ngoto join\n*(u32 *)(r10 - 8) = 9\ngoto join\njoin: r0 = 0\n\
+                  r1 = 1\nr1 = 2\nr1 = 3\nr1 = 4\nr1 = 5\nr1 = 6\nr1 = 7\nr1 = 8";
+    assert!(array(&lookup(either, read)).is_err());
+}
