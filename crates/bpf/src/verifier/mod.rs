@@ -19,6 +19,7 @@
 mod annotate;
 mod branch;
 mod calls;
+mod checkpoints;
 mod cycles;
 mod expected;
 mod help;

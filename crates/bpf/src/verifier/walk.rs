@@ -12,6 +12,7 @@
 use std::collections::HashMap;
 
 use super::Options;
+use super::checkpoints::Checkpoint;
 use super::cycles::Timed;
 use super::marks::{Marks, Place};
 use super::number::Range;
@@ -20,31 +21,19 @@ use super::proof::{Known, Proof};
 use super::refusal::{Refusal, Unsafe};
 use super::rounds::Begun;
 use super::route::Way;
-use super::stack;
 use super::state::State;
 use super::text;
 use super::trips::{Loop, Trips};
 use super::value::{Number, Value};
-use super::within::{Comparison, Mode};
 use crate::op::{Op, Reg};
 use crate::program::Program;
 
 /// No checkpoint, no turn.
-const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 /// Paths that may wait.
 const MAX_PENDING: usize = 8192;
 /// How far states are kept apart, so that straight code keeps none.
 const APART: (u32, u32) = (8, 2);
-/// A state that was compared in vain so much more often than not is forgotten.
-const PATIENCE: u32 = 3;
-/// States that are kept at one instruction, of those that are not forgotten for lack of use: for loops of so many rounds that
-/// fork in each.
-const KEPT: usize = 2048;
-/// With so many of the states whose paths have ended a path is compared where they meet. Where rounds of a loop are kept, the
-/// first of them is the one that the path comes to.
-const COMPARED: usize = 64;
-/// With so many of its own states a path is compared where it comes back, to see that it goes round for ever.
-const OWN_COMPARED: usize = 16;
 
 /// Where a path goes on.
 pub(super) enum Next {
@@ -59,44 +48,19 @@ pub(super) struct Path {
     /// The last state of it that was kept.
     pub(super) parent: u32,
     /// What was written since.
-    written: Marks,
+    pub(super) written: Marks,
     /// Its last branch.
     turn: u32,
     /// How often it has come back to the loops that it is in.
-    trips: Trips,
+    pub(super) trips: Trips,
     /// Instructions and branches since a state was kept.
-    since: (u32, u32),
+    pub(super) since: (u32, u32),
     /// How many rounds have begun of what the kernel bounds, not the program.
     pub(super) rounds: u64,
     /// Where the last of them began.
     pub(super) begun: Vec<Begun>,
     /// It comes to a call again that begins the next round.
     pub(super) is_again: bool,
-}
-
-/// A state that is kept.
-#[derive(Debug)]
-struct Checkpoint {
-    /// `None` where it was forgotten.
-    state: Option<Box<State>>,
-    parent: u32,
-    /// What the path wrote from the parent to here.
-    written: Marks,
-    /// What is read behind it before it is written.
-    live: Marks,
-    /// Paths and checkpoints behind it that have not ended.
-    open: u32,
-    hits: u32,
-    misses: u32,
-    /// How often the path had come back to the loops that it was in.
-    trips: Trips,
-    /// How often any path behind it had done so at the end; of paths behind checkpoints that have not ended, nothing.
-    most: Trips,
-    rounds: u64,
-    /// Paths that ended here because their round begins as this one: their last checkpoint, and what they wrote since.
-    returns: Vec<(u32, Marks)>,
-    /// The first of those that paths behind it returned to: what is live and matters here is not known before it is known there.
-    waits: Option<u32>,
 }
 
 /// The verification of one program.
@@ -108,17 +72,17 @@ pub(super) struct Walk<'p> {
     /// Instructions that several lead to.
     joins: Vec<bool>,
     ids: u32,
-    checkpoints: Vec<Checkpoint>,
-    kept: HashMap<usize, Vec<u32>>,
+    pub(super) checkpoints: Vec<Checkpoint>,
+    pub(super) kept: HashMap<usize, Vec<u32>>,
     pending: Vec<Path>,
     /// Loops of which paths have stopped counting the rounds.
-    timed: Timed,
+    pub(super) timed: Timed,
     turns: Vec<(u32, u32)>,
-    options: Options,
+    pub(super) options: Options,
     /// How deep the function runs that is looked at, for what is said of it.
     pub(super) depth: usize,
     /// States are kept no nearer to each other than this, in instructions and in branches.
-    apart: (u32, u32),
+    pub(super) apart: (u32, u32),
 }
 
 impl<'p> Walk<'p> {
@@ -218,15 +182,6 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// A path has come back to the head of a loop so often, and does so no more.
-    fn gone_round(&mut self, parent: u32, which: Loop, trips: u64) {
-        let most = self.proof.loops.entry(which.head).or_insert(Some(0));
-        *most = (*most).max(Some(trips));
-        if let Some(checkpoint) = self.checkpoints.get_mut(parent as usize) {
-            checkpoint.most.raise(which, trips);
-        }
-    }
-
     /// The path has ended: so often it has gone round the loops that it was in.
     fn ended(&mut self, path: &Path) {
         for (which, trips) in path.trips.iter() {
@@ -253,9 +208,7 @@ impl<'p> Walk<'p> {
         let next = other.state.at;
         self.follow(&mut other, insn, next);
         self.turn(&mut other, insn, taken);
-        if let Some(parent) = self.checkpoints.get_mut(path.parent as usize) {
-            parent.open += 1;
-        }
+        self.opened(path.parent);
         self.pending.push(other);
         Ok(())
     }
@@ -265,265 +218,6 @@ impl<'p> Walk<'p> {
         self.turns.push((path.turn, (insn as u32) << 1 | u32::from(taken)));
         path.turn = self.turns.len() as u32 - 1;
         path.since.1 += 1;
-    }
-
-    /// A path from this checkpoint has ended.
-    fn close(&mut self, mut parent: u32) {
-        while let Some(checkpoint) = self.checkpoints.get_mut(parent as usize) {
-            checkpoint.open -= 1;
-            if checkpoint.open > 0 {
-                return;
-            }
-            let (before, most) = (checkpoint.parent, checkpoint.most.clone());
-            if let Some(before) = self.checkpoints.get_mut(before as usize) {
-                most.iter().for_each(|(which, trips)| before.most.raise(which, trips));
-            }
-            parent = before;
-        }
-    }
-
-    /// Where paths meet: whether this one needs no walking any more; keeps its state otherwise.
-    fn meet(&mut self, path: &mut Path) -> Result<bool, Unsafe> {
-        let at = path.state.at;
-        let (mut settled, mut own) = (Vec::new(), Vec::new());
-        for number in self.near(at) {
-            if self.is_settled(*number) { settled.push(*number) } else { own.push(*number) }
-        }
-        for number in own.iter().rev().take(OWN_COMPARED) {
-            if self.is_round_again(*number, path) {
-                return Err(Unsafe::Endless);
-            }
-        }
-        let most = if self.options.prune { COMPARED } else { 0 };
-        for number in settled.iter().take(most) {
-            if self.compare(*number, path) {
-                self.joined(*number, path);
-                return Ok(true);
-            }
-        }
-        let is_near = path.since.0 < self.apart.0 || path.since.1 < self.apart.1;
-        if is_near && path.parent != NONE {
-            return Ok(false);
-        }
-        self.keep(path, false);
-        Ok(false)
-    }
-
-    /// The states kept at an instruction that a path is compared with. Of many those around the first whose paths have ended:
-    /// a loop's rounds end from the last one back, so before that are the path's own, and that is the round it comes to.
-    fn near(&self, at: usize) -> &[u32] {
-        let kept = self.kept.get(&at).map(Vec::as_slice).unwrap_or_default();
-        if kept.len() <= OWN_COMPARED + COMPARED {
-            return kept;
-        }
-        let first = kept.partition_point(|number| !self.is_settled(*number)).saturating_sub(OWN_COMPARED);
-        &kept[first..kept.len().min(first + OWN_COMPARED + COMPARED)]
-    }
-
-    /// Whether a state is within a kept one, whatever is read and matters later.
-    pub(super) fn begins_within(&self, number: u32, state: &State) -> bool {
-        let checkpoint = &self.checkpoints[number as usize];
-        let within = |old| Comparison::is_within(&self.origins, Mode::Within, old, &checkpoint.live, state);
-        checkpoint.state.as_ref().is_some_and(|old| within(old))
-    }
-
-    pub(super) fn kept_state(&self, number: u32) -> Option<State> {
-        self.checkpoints[number as usize].state.as_deref().cloned()
-    }
-
-    /// Whether the path has come back to a state of its own with nothing changed.
-    fn is_round_again(&self, number: u32, path: &Path) -> bool {
-        let checkpoint = &self.checkpoints[number as usize];
-        let is_same = |old| Comparison::is_within(&self.origins, Mode::Same, old, &checkpoint.live, &path.state);
-        checkpoint.rounds == path.rounds
-            && checkpoint.state.as_ref().is_some_and(|old| is_same(old))
-            && self.is_ancestor(number, path.parent)
-    }
-
-    /// Whether the path is within a kept state from which all paths have ended. One that is compared with in vain is forgotten.
-    fn compare(&mut self, number: u32, path: &Path) -> bool {
-        let checkpoint = &self.checkpoints[number as usize];
-        let Some(old) = &checkpoint.state else { return false };
-        let is_within = Comparison::is_within(&self.origins, Mode::Settled, old, &checkpoint.live, &path.state);
-        let checkpoint = &mut self.checkpoints[number as usize];
-        if is_within {
-            checkpoint.hits += 1;
-            return true;
-        }
-        checkpoint.misses += 1;
-        if checkpoint.misses > checkpoint.hits * PATIENCE + PATIENCE {
-            checkpoint.state = None;
-            if let Some(kept) = self.kept.get_mut(&path.state.at) {
-                kept.retain(|other| *other != number);
-            }
-        }
-        false
-    }
-
-    /// Whether all paths from a checkpoint have ended, those too that began a round again. Where paths return to lies before it,
-    /// and what lies between the two ends with the first.
-    fn is_settled(&self, mut number: u32) -> bool {
-        loop {
-            let checkpoint = &self.checkpoints[number as usize];
-            match checkpoint.waits {
-                _ if checkpoint.open > 0 => return false,
-                None => return true,
-                Some(other) => number = other,
-            }
-        }
-    }
-
-    fn is_ancestor(&self, number: u32, mut parent: u32) -> bool {
-        while parent != NONE {
-            if parent == number {
-                return true;
-            }
-            parent = self.checkpoints[parent as usize].parent;
-        }
-        false
-    }
-
-    /// The path ends in a kept state: what was read and mattered behind that is read and matters before this too.
-    fn joined(&mut self, number: u32, path: &Path) {
-        let live = self.checkpoints[number as usize].live;
-        let Some(old) = self.checkpoints[number as usize].state.take() else { return };
-        for place in live.places() {
-            self.used(path, place);
-            let pair = match place {
-                Place::Register { frame, number } => {
-                    (old.frames.get(frame), path.state.frames.get(frame), Some(number))
-                }
-                Place::Slot { frame, .. } => (old.frames.get(frame), path.state.frames.get(frame), None),
-            };
-            let (Some(before), Some(now), register) = pair else { continue };
-            let values = match (register, place) {
-                (Some(register), _) if register < before.registers.len() => {
-                    (before.registers[register], now.registers[register])
-                }
-                (None, Place::Slot { number, .. }) => (before.stack.slot(number).value, now.stack.slot(number).value),
-                _ => continue,
-            };
-            if let (Value::Number(before), Value::Number(now)) = values
-                && self.origins.matters(before.origin)
-            {
-                self.origins.mark(now.origin);
-            }
-        }
-        // The rest of a loop is as long as it was from there, or from where paths behind that began a round again.
-        let mut from = Some(number);
-        while let Some(place) = from {
-            for (which, most) in self.checkpoints[place as usize].most.clone().iter() {
-                let rest = most.saturating_sub(self.checkpoints[place as usize].trips.of(which));
-                self.gone_round(path.parent, which, path.trips.of(which).saturating_add(rest));
-            }
-            from = self.checkpoints[place as usize].waits;
-        }
-        self.checkpoints[number as usize].state = Some(old);
-    }
-
-    pub(super) fn keep(&mut self, path: &mut Path, is_round: bool) {
-        drop_single_links(&mut path.state);
-        let number = self.checkpoints.len() as u32;
-        self.checkpoints.push(Checkpoint {
-            state: Some(Box::new(path.state.clone())),
-            parent: path.parent,
-            written: path.written,
-            live: Marks::default(),
-            open: 1,
-            hits: 0,
-            misses: 0,
-            trips: path.trips.clone(),
-            most: Trips::default(),
-            rounds: path.rounds,
-            returns: Vec::new(),
-            waits: None,
-        });
-        if is_round {
-            // Compared with by its own rounds only; forgotten by nobody.
-            (path.parent, path.written, path.since) = (number, Marks::default(), (0, 0));
-            return;
-        }
-        let kept = self.kept.entry(path.state.at).or_default();
-        kept.push(number);
-        if kept.len() > KEPT {
-            let oldest = kept.remove(0);
-            // It counts the paths behind it still.
-            self.checkpoints[oldest as usize].state = None;
-        }
-        path.parent = number;
-        path.written = Marks::default();
-        path.since = (0, 0);
-    }
-
-    /// A register or slot is read.
-    pub(super) fn used(&mut self, path: &Path, place: Place) {
-        if !path.written.has(place) {
-            self.live(path.parent, place);
-        }
-    }
-
-    /// A register or slot is read behind a checkpoint, before it is written.
-    fn live(&mut self, parent: u32, place: Place) {
-        let mut work = vec![parent];
-        while let Some(mut parent) = work.pop() {
-            while let Some(checkpoint) = self.checkpoints.get_mut(parent as usize) {
-                if checkpoint.live.has(place) {
-                    break;
-                }
-                checkpoint.live.add(place);
-                let returns = checkpoint.returns.iter().filter(|(_, written)| !written.has(place));
-                work.extend(returns.map(|(parent, _)| *parent));
-                if checkpoint.written.has(place) {
-                    break;
-                }
-                parent = checkpoint.parent;
-            }
-        }
-    }
-
-    /// The path ends where an earlier round of it began: whatever is read and matters behind that is read and matters here.
-    pub(super) fn returns_to(&mut self, number: u32, path: &Path) {
-        self.checkpoints[number as usize].returns.push((path.parent, path.written));
-        let live = self.checkpoints[number as usize].live;
-        live.places().for_each(|place| self.used(path, place));
-        if let Some(old) = self.checkpoints[number as usize].state.take() {
-            for (before, now) in old.frames.iter().zip(&path.state.frames) {
-                let slots = 0..before.stack.depth().max(now.stack.depth());
-                let slots = slots.map(|number| (before.stack.slot(number).value, now.stack.slot(number).value));
-                let registers = before.registers.iter().copied().zip(now.registers);
-                for pair in registers.chain(slots) {
-                    if let (Value::Number(before), Value::Number(now)) = pair {
-                        self.origins.comes_round(before.origin, now.origin);
-                    }
-                }
-            }
-            self.checkpoints[number as usize].state = Some(old);
-        }
-        let mut parent = path.parent;
-        while parent != number && parent != NONE {
-            let checkpoint = &mut self.checkpoints[parent as usize];
-            checkpoint.waits = Some(checkpoint.waits.map_or(number, |other| other.min(number)));
-            parent = checkpoint.parent;
-        }
-    }
-
-    /// The path ends at a `may_goto` within an earlier round of it: how often loops are gone round that it has gone round since is
-    /// not known, where the `may_goto` is in them.
-    pub(super) fn not_bounded(&mut self, number: u32, path: &Path) {
-        let before = &self.checkpoints[number as usize].trips;
-        let depth = path.depth();
-        for (which, trips) in path.trips.iter().filter(|(which, _)| which.depth == depth) {
-            if trips > before.of(which) {
-                self.timed.entry(which.head).or_default().insert(path.state.at);
-            }
-        }
-    }
-
-    /// Slots of a frame's stack are read.
-    pub(super) fn used_stack(&mut self, path: &Path, frame: usize, offset: i64, len: usize) {
-        for number in stack::touched(offset, len) {
-            self.used(path, Place::Slot { frame, number });
-        }
     }
 
     /// A new name for what values have in common.
@@ -597,34 +291,4 @@ fn joins(code: &[Option<Op>]) -> Vec<bool> {
         }
     }
     joins
-}
-
-/// A family of one has no one to tell what is learnt of it.
-fn drop_single_links(state: &mut State) {
-    let mut families: HashMap<u32, u32> = HashMap::new();
-    let mut count = |value: &Value| {
-        if let Value::Number(Number { link: Some(link), .. }) = value {
-            *families.entry(link.family).or_default() += 1;
-        }
-    };
-    for frame in &state.frames {
-        frame.registers.iter().for_each(&mut count);
-        for number in 0..frame.stack.depth() {
-            if let Some((value, _)) = frame.stack.slot(number).whole() {
-                count(&value);
-            }
-        }
-    }
-    if families.values().all(|count| *count > 1) {
-        return;
-    }
-    let is_single = |value: &Value| match value {
-        Value::Number(Number { link: Some(link), .. }) => families.get(&link.family).is_some_and(|count| *count < 2),
-        _ => false,
-    };
-    state.change(is_single, |value| {
-        if let Value::Number(number) = value {
-            number.link = None;
-        }
-    });
 }
