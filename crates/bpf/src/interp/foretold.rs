@@ -190,6 +190,9 @@ mod tests {
         let after = |memory: &mut Memory| foretold.after(at, call, next, 0, memory, &mut Trips::default());
         assert!(memory.read(top - 8, 8).is_ok());
         assert_eq!(after(&mut memory), None);
+        // One byte after the other is one access.
+        assert!((0..8).all(|at| memory.read(top - 8 + at, 1).is_ok()));
+        assert_eq!(after(&mut memory), None);
         assert!(memory.read(top - 16, 8).is_ok());
         assert!(after(&mut memory).is_some_and(|what| what.contains("it reads")));
         assert!(memory.write_any(top - 8, 8).is_ok());

@@ -228,7 +228,14 @@ impl Memory {
         if let Some(touched) = &self.touched
             && len > 0
         {
-            touched.borrow_mut().push(Touched { address, len, touch });
+            let mut touched = touched.borrow_mut();
+            match touched.last_mut() {
+                // Texts are read byte by byte.
+                Some(last) if last.touch == touch && last.address.wrapping_add(last.len as u64) == address => {
+                    last.len += len
+                }
+                _ => touched.push(Touched { address, len, touch }),
+            }
         }
     }
 
