@@ -2,7 +2,7 @@
 
 use flowloom_bpf::Program;
 use flowloom_bpf::op::Op;
-use flowloom_bpf::verifier::{self, Known, Proof, VerifyError};
+use flowloom_bpf::verifier::{self, Known, Memory, Proof, VerifyError};
 use flowloom_exec::{ExecError, KernelEngine, Refused};
 
 /// What both think of a program.
@@ -67,6 +67,11 @@ static REASONS: &[Reason] = &[
         words: &["cannot use helper bpf_trace_printk", "cannot use helper bpf_probe_read_kernel"],
         holds: |_, known| known.probes,
         why: "a helper that is kept from programs without CAP_PERFMON; the proof says what it is",
+    },
+    Reason {
+        words: &["invalid mem access 'map_value_or_null'", "type=map_value_or_null"],
+        holds: |_, known| known.memory.keys().any(|memory| matches!(memory, Memory::Value(_))),
+        why: "an array has all its values, and the key is a constant that ours knows",
     },
     Reason {
         words: &["cannot return stack pointer to the caller"],
