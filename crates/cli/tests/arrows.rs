@@ -15,6 +15,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("trace", &["wire"]),
     ("bpf", &["wire", "engine"]),
     ("efsm", &["wire", "engine", "bpf"]),
+    ("ir", &["engine", "bpf"]),
     ("exec", &["engine", "bpf", "wire", "trace"]),
     ("verify", &["wire", "engine", "trace", "bpf", "efsm", "exec"]),
     ("testkit", &["wire"]),

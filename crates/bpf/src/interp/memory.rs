@@ -309,6 +309,12 @@ impl Memory {
         0
     }
 
+    /// Other bytes for the packet.
+    pub(super) fn replace_packet(&mut self, bytes: &[u8]) {
+        self.packet.truncate(self.data);
+        self.packet.extend_from_slice(bytes);
+    }
+
     /// The packet's bytes, to write.
     pub(super) fn packet_mut(&mut self) -> &mut [u8] {
         &mut self.packet[self.data..]

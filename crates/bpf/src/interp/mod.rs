@@ -15,6 +15,7 @@ mod calls;
 mod check;
 mod fault;
 mod foretold;
+mod host;
 mod inline;
 mod maps;
 mod memory;
@@ -37,6 +38,7 @@ use calls::{Redirect, Run};
 pub use check::{Finding, Flaw, ProgramError};
 use fault::Fault;
 use foretold::Foretold;
+pub use host::{Host, HostError};
 use maps::{Known, Map};
 use memory::{CONTEXT_ADDRESS, Memory};
 pub use plugin::{Plugin, PluginError};
@@ -229,6 +231,29 @@ impl Interpreter {
 
     /// Runs the program with these arguments.
     fn call(&mut self, arguments: &[u64], choices: &Choices) -> Result<Returned, (At, Fault)> {
+        let mut profile = self.profile.take();
+        let result = self.surrounded(choices, |image, state, budget, counters| match &mut profile {
+            None => run::run(image, state, arguments, budget, counters, |_| {}),
+            Some(hits) => run::run(image, state, arguments, budget, counters, |at| {
+                // Siblings have no profile of their own.
+                if at.program == 0 {
+                    hits[at.slot] += 1;
+                }
+            }),
+        });
+        self.profile = profile;
+        if let Err((at, fault @ Fault::Foretold { .. })) = &result {
+            foretold::write_down(&self.program.name, &self.stopped(*at, fault));
+        }
+        result
+    }
+
+    /// Runs something on the packet that is in place; what it gives is what the program would leave in `r0`.
+    fn surrounded(
+        &mut self,
+        choices: &Choices,
+        body: impl FnOnce(&Image, &mut Run<'_>, u64, &mut Counters) -> Result<u64, (At, Fault)>,
+    ) -> Result<Returned, (At, Fault)> {
         let Interpreter { image, memory, routes, scratch, budget, counters, .. } = self;
         let mut trail = self.trail.as_mut();
         if let Some(trail) = &mut trail {
@@ -238,23 +263,12 @@ impl Interpreter {
         let (redirect, outputs, sent_bytes, locked) = (None, Vec::new(), 0, None);
         let mut state =
             Run { memory, choices, routes, drawn: 0, redirect, outputs, sent_bytes, locked, scratch, trail };
-        let result = match &mut self.profile {
-            None => run::run(image, &mut state, arguments, *budget, counters, |_| {}),
-            Some(hits) => run::run(image, &mut state, arguments, *budget, counters, |at| {
-                // Siblings have no profile of their own.
-                if at.program == 0 {
-                    hits[at.slot] += 1;
-                }
-            }),
-        };
+        let result = body(image, &mut state, *budget, counters);
         let Run { redirect, outputs, .. } = state;
         self.memory.maps.iter_mut().for_each(Map::end_run);
         if result.is_err() {
             // What a packet leaves half done is no business of the next one.
             self.memory.rings.drain(&self.memory.maps);
-        }
-        if let Err((at, fault @ Fault::Foretold { .. })) = &result {
-            foretold::write_down(&self.program.name, &self.stopped(*at, fault));
         }
         result.map(|r0| Returned { r0, redirect, outputs })
     }
@@ -275,6 +289,31 @@ impl Interpreter {
             None => self.program.line_of(at.slot),
             Some(sibling) => self.program.siblings.get(sibling)?.line_of(at.slot),
         }
+    }
+
+    /// What has become of a packet.
+    fn finish(&mut self, packet: &Packet<'_>, returned: Returned) -> Result<Outcome, EngineError> {
+        let Returned { r0, redirect, mut outputs } = returned;
+        outputs.retain(|output| self.ports.is_bound(output.port));
+        let verdict = Verdict::from_number(r0 as u32);
+        let (verdict, ports) = match (verdict, redirect) {
+            (Verdict::Pass | Verdict::Tx, _) => (verdict, vec![packet.port]),
+            (Verdict::Redirect, Some(redirect @ Redirect::All { .. })) => {
+                (verdict, self.redirected(redirect, packet.port))
+            }
+            (Verdict::Redirect, Some(redirect)) => match self.redirected(redirect, packet.port) {
+                // A port that nothing is bound to: the packet is lost, as behind an empty entry of a devmap.
+                ports if ports.is_empty() => (Verdict::Aborted, ports),
+                ports => (verdict, ports),
+            },
+            // The verdict without a redirect: there is no port to send to, so the function has failed.
+            (Verdict::Redirect, None) => (Verdict::Aborted, Vec::new()),
+            (Verdict::Aborted | Verdict::Drop, _) => (verdict, Vec::new()),
+        };
+        let events = self.memory.rings.drain(&self.memory.maps);
+        let bytes = self.memory.packet();
+        outputs.extend(ports.into_iter().map(|port| Output { port, bytes: bytes.to_vec() }));
+        Ok(Outcome { verdict, outputs, events })
     }
 
     /// The ports that a redirect reaches; empty where none is bound.
@@ -309,27 +348,8 @@ impl Datapath for Interpreter {
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
         self.memory.start(packet.bytes, packet.port.0);
-        let Returned { r0, redirect, mut outputs } = self.run(choices)?;
-        outputs.retain(|output| self.ports.is_bound(output.port));
-        let verdict = Verdict::from_number(r0 as u32);
-        let (verdict, ports) = match (verdict, redirect) {
-            (Verdict::Pass | Verdict::Tx, _) => (verdict, vec![packet.port]),
-            (Verdict::Redirect, Some(redirect @ Redirect::All { .. })) => {
-                (verdict, self.redirected(redirect, packet.port))
-            }
-            (Verdict::Redirect, Some(redirect)) => match self.redirected(redirect, packet.port) {
-                // A port that nothing is bound to: the packet is lost, as behind an empty entry of a devmap.
-                ports if ports.is_empty() => (Verdict::Aborted, ports),
-                ports => (verdict, ports),
-            },
-            // The verdict without a redirect: there is no port to send to, so the function has failed.
-            (Verdict::Redirect, None) => (Verdict::Aborted, Vec::new()),
-            (Verdict::Aborted | Verdict::Drop, _) => (verdict, Vec::new()),
-        };
-        let events = self.memory.rings.drain(&self.memory.maps);
-        let bytes = self.memory.packet();
-        outputs.extend(ports.into_iter().map(|port| Output { port, bytes: bytes.to_vec() }));
-        Ok(Outcome { verdict, outputs, events })
+        let returned = self.run(choices)?;
+        self.finish(packet, returned)
     }
 
     fn evict_next(&mut self, victims: &[Eviction]) {

@@ -64,7 +64,7 @@ impl Helpers {
         self.with_control && matches!(number, helper::TAIL_CALL | helper::LOOP | helper::FOR_EACH_MAP_ELEM)
     }
 
-    fn get(&self, number: i32) -> Option<&Helper> {
+    pub(super) fn get(&self, number: i32) -> Option<&Helper> {
         self.helpers.binary_search_by_key(&number, |(number, _)| *number).ok().map(|at| &self.helpers[at].1)
     }
 }

@@ -1,0 +1,208 @@
+//! Conditions of paths, one form for each: binary decision diagrams over the branches of the program [Bryant 1986].
+//!
+//! Two branches and where they meet again:
+//!
+//! ```text
+//!   if a goto x        edges to the join:  a, !a b, !a !b      their disjunction is true again, whatever the order
+//!   if b goto y
+//! ```
+
+use std::collections::HashMap;
+
+use crate::graph::{Graph, Id, Kind};
+
+/// A condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Bdd(u32);
+
+impl Bdd {
+    pub(crate) const FALSE: Bdd = Bdd(0);
+    pub(crate) const TRUE: Bdd = Bdd(1);
+}
+
+/// A test of one branch: where its bit is 0, and where it is 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Test {
+    variable: u32,
+    low: Bdd,
+    high: Bdd,
+}
+
+/// All conditions of a program.
+#[derive(Debug, Default)]
+pub(crate) struct Conditions {
+    tests: Vec<Test>,
+    known: HashMap<Test, Bdd>,
+    chosen: HashMap<[Bdd; 3], Bdd>,
+    restricted: HashMap<[Bdd; 2], Bdd>,
+    /// The bits that are tested.
+    bits: Vec<Id>,
+    variables: HashMap<Id, u32>,
+    nodes: HashMap<Bdd, Id>,
+}
+
+impl Conditions {
+    /// How many tests there are.
+    pub(crate) fn size(&self) -> usize {
+        self.tests.len()
+    }
+
+    /// The condition that a bit is 1.
+    pub(crate) fn of(&mut self, graph: &Graph, bit: Id) -> Bdd {
+        match (graph.as_const(bit), graph.node(bit).kind) {
+            (Some(0), _) => return Bdd::FALSE,
+            (Some(_), _) => return Bdd::TRUE,
+            (_, Kind::Not) => {
+                let inner = graph.node(bit).args[0];
+                let inner = self.of(graph, inner);
+                return self.not(inner);
+            }
+            _ => {}
+        }
+        let next = self.bits.len() as u32;
+        let variable = *self.variables.entry(bit).or_insert(next);
+        if variable == next {
+            self.bits.push(bit);
+        }
+        self.test(variable, Bdd::FALSE, Bdd::TRUE)
+    }
+
+    fn test(&mut self, variable: u32, low: Bdd, high: Bdd) -> Bdd {
+        if low == high {
+            return low;
+        }
+        let test = Test { variable, low, high };
+        let next = Bdd(self.tests.len() as u32 + 2);
+        let tests = &mut self.tests;
+        *self.known.entry(test).or_insert_with(|| {
+            tests.push(test);
+            next
+        })
+    }
+
+    fn look(&self, condition: Bdd) -> Option<Test> {
+        (condition.0 as usize).checked_sub(2).and_then(|place| self.tests.get(place)).copied()
+    }
+
+    /// Both ways of a condition at a variable.
+    fn ways(&self, condition: Bdd, variable: u32) -> (Bdd, Bdd) {
+        match self.look(condition) {
+            Some(test) if test.variable == variable => (test.low, test.high),
+            _ => (condition, condition),
+        }
+    }
+
+    fn choose(&mut self, of: Bdd, high: Bdd, low: Bdd) -> Bdd {
+        match (of, high, low) {
+            (Bdd::TRUE, ..) => return high,
+            (Bdd::FALSE, ..) => return low,
+            (_, Bdd::TRUE, Bdd::FALSE) => return of,
+            _ if high == low => return high,
+            _ => {}
+        }
+        if let Some(known) = self.chosen.get(&[of, high, low]) {
+            return *known;
+        }
+        let first = [of, high, low].into_iter().filter_map(|one| self.look(one)).map(|test| test.variable).min();
+        let variable = first.unwrap_or(0);
+        let [a, b, c] = [of, high, low].map(|one| self.ways(one, variable));
+        let (l, h) = (self.choose(a.0, b.0, c.0), self.choose(a.1, b.1, c.1));
+        let chosen = self.test(variable, l, h);
+        self.chosen.insert([of, high, low], chosen);
+        chosen
+    }
+
+    pub(crate) fn and(&mut self, a: Bdd, b: Bdd) -> Bdd {
+        self.choose(a, b, Bdd::FALSE)
+    }
+
+    pub(crate) fn or(&mut self, a: Bdd, b: Bdd) -> Bdd {
+        self.choose(a, Bdd::TRUE, b)
+    }
+
+    pub(crate) fn not(&mut self, a: Bdd) -> Bdd {
+        self.choose(a, Bdd::FALSE, Bdd::TRUE)
+    }
+
+    /// A condition that is the same wherever `care` holds, and mostly shorter [Coudert, Madre 1990].
+    pub(crate) fn within(&mut self, condition: Bdd, care: Bdd) -> Bdd {
+        if care == Bdd::TRUE || care == Bdd::FALSE || self.look(condition).is_none() {
+            return condition;
+        }
+        if let Some(known) = self.restricted.get(&[condition, care]) {
+            return *known;
+        }
+        let (Some(test), Some(cared)) = (self.look(condition), self.look(care)) else { return condition };
+        let result = if cared.variable < test.variable {
+            let either = self.or(cared.low, cared.high);
+            self.within(condition, either)
+        } else {
+            let (low, high) = self.ways(care, test.variable);
+            match (low, high) {
+                (Bdd::FALSE, _) => self.within(test.high, high),
+                (_, Bdd::FALSE) => self.within(test.low, low),
+                _ => {
+                    let (l, h) = (self.within(test.low, low), self.within(test.high, high));
+                    self.test(test.variable, l, h)
+                }
+            }
+        };
+        self.restricted.insert([condition, care], result);
+        result
+    }
+
+    /// A condition as one bit.
+    pub(crate) fn node(&mut self, graph: &mut Graph, condition: Bdd) -> Id {
+        let Some(test) = self.look(condition) else {
+            return graph.number(u64::from(condition == Bdd::TRUE), 1);
+        };
+        if let Some(known) = self.nodes.get(&condition) {
+            return *known;
+        }
+        let bit = self.bits[test.variable as usize];
+        let (low, high) = (self.node(graph, test.low), self.node(graph, test.high));
+        let node = match (test.low, test.high) {
+            (Bdd::FALSE, _) => graph.and(bit, high),
+            (_, Bdd::FALSE) => {
+                let not = graph.not(bit);
+                graph.and(not, low)
+            }
+            (Bdd::TRUE, _) => {
+                let not = graph.not(bit);
+                graph.or(not, high)
+            }
+            (_, Bdd::TRUE) => graph.or(bit, low),
+            _ => graph.select(vec![bit, high, low]),
+        };
+        self.nodes.insert(condition, node);
+        node
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Input;
+
+    /// Four bits of the packet.
+    fn bits(graph: &mut Graph) -> Vec<Id> {
+        let byte = graph.make(Kind::Input(Input::Byte(0)), Vec::new(), 8);
+        (0..4).map(|low| graph.slice(byte, low, 1)).collect()
+    }
+
+    #[test]
+    fn where_paths_meet_everything_is_as_before() {
+        let mut graph = Graph::default();
+        let bits = bits(&mut graph);
+        let mut all = Conditions::default();
+        let [a, b] = [bits[1], bits[0]].map(|bit| all.of(&graph, bit));
+        let (not_a, not_b) = (all.not(a), all.not(b));
+        let (second, third) = (all.and(not_a, b), all.and(not_a, not_b));
+        let some = all.or(a, third);
+        assert_eq!(all.or(some, second), Bdd::TRUE);
+        // Where it is known that `a` does not hold, `b` says which of the two.
+        let care = all.or(second, third);
+        assert_eq!(all.within(second, care), b);
+        assert_eq!(all.within(a, care), Bdd::FALSE);
+    }
+}

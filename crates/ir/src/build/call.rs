@@ -1,0 +1,411 @@
+//! Calls of helpers: what moves or reads the packet is values, the rest are effects.
+
+use std::collections::BTreeMap;
+
+use flowloom_bpf::helpers;
+use flowloom_bpf::insn::helper;
+use flowloom_bpf::op::Reg;
+
+use super::memory::places;
+use super::state::{Place, Places, Region, State, Value};
+use super::step::{address, leak, mixed, set};
+use super::{Argument, Builder, Pattern};
+use crate::bdd::Bdd;
+use crate::graph::{Binary, Compare, Effect, Id, Input, Kind};
+use crate::refusal::Why;
+
+/// -EINVAL
+const INVALID: u64 = -22i64 as u64;
+/// Bytes that are left of a packet at least.
+const ETHERNET_BYTES: u64 = 14;
+/// How far before its first byte a packet may begin, and up to where it may grow, from its first byte as it came
+/// [Linux net/core/filter.c; as the interpreter].
+const FIRST_HEAD: i64 = 40 - 256;
+const LAST_TAIL: u64 = 4096 - 320 - 256;
+/// The most bytes of memory that a call is given.
+const MOST_BYTES: usize = 512;
+
+/// What an effect is given, while it is gathered.
+struct Given {
+    pattern: Pattern,
+    args: Vec<Id>,
+}
+
+/// What a helper that is an effect wants.
+#[derive(Debug, Clone, Copy)]
+enum Want {
+    Number,
+    Context,
+    Map,
+    Key,
+    Value,
+    /// Memory as long as the next argument says.
+    Read,
+    Length,
+}
+
+use Want::{Context, Key, Length, Map, Number, Read};
+
+fn wants(number: i32) -> Option<&'static [Want]> {
+    Some(match number {
+        helper::MAP_LOOKUP_ELEM | helper::MAP_DELETE_ELEM => &[Map, Key],
+        helper::MAP_LOOKUP_PERCPU_ELEM => &[Map, Key, Number],
+        helper::MAP_UPDATE_ELEM => &[Map, Key, Want::Value, Number],
+        helper::KTIME_GET_NS
+        | helper::KTIME_GET_BOOT_NS
+        | helper::KTIME_GET_COARSE_NS
+        | helper::KTIME_GET_TAI_NS
+        | helper::JIFFIES64
+        | helper::GET_PRANDOM_U32
+        | helper::GET_SMP_PROCESSOR_ID
+        | helper::GET_NUMA_NODE_ID => &[],
+        helper::REDIRECT => &[Number, Number],
+        helper::REDIRECT_MAP => &[Map, Number, Number],
+        helper::RINGBUF_OUTPUT => &[Map, Read, Length, Number],
+        helper::FL_EMIT => &[Context, Number, Read, Length],
+        helper::FL_EVICT => &[Map, Number, Number],
+        _ => return None,
+    })
+}
+
+impl Builder<'_> {
+    pub(super) fn call(&mut self, path: Bdd, state: &mut State, number: i32) -> Result<(), Why> {
+        let answer = match number {
+            helper::XDP_ADJUST_HEAD => Value::Number(self.adjust_head(state)?),
+            helper::XDP_ADJUST_TAIL => Value::Number(self.adjust_tail(state)?),
+            helper::XDP_GET_BUFF_LEN => {
+                let len = self.length(state);
+                Value::Number(self.graph.fit(len, 64))
+            }
+            helper::XDP_LOAD_BYTES => Value::Number(self.load_packet(path, state)?),
+            helper::XDP_STORE_BYTES => Value::Number(self.store_packet(path, state)?),
+            helper::CSUM_DIFF => Value::Number(self.csum_diff(path, state)?),
+            // A packet's whole effect is one already.
+            helper::SPIN_LOCK | helper::SPIN_UNLOCK => Value::Nothing,
+            _ => self.effect(path, state, number)?,
+        };
+        for number in 1..=5 {
+            state.frame_mut().registers[number] = Value::Nothing;
+        }
+        set(state, Reg::R0, answer);
+        Ok(())
+    }
+
+    fn argument(&mut self, state: &State, number: u8) -> Value {
+        Reg::new(number).map_or(Value::Nothing, |register| self.value(state, register))
+    }
+
+    fn number_argument(&mut self, state: &State, number: u8) -> Result<Id, Why> {
+        match self.argument(state, number) {
+            Value::Number(id) => Ok(id),
+            Value::Address(_) => Err(leak()),
+            Value::Nothing => Err(mixed()),
+        }
+    }
+
+    /// A helper that has an effect, or knows what only the run does.
+    fn effect(&mut self, path: Bdd, state: &mut State, number: i32) -> Result<Value, Why> {
+        let name = || helpers::name_of(number).map_or_else(|| format!("helper {number}"), str::to_owned);
+        let wants = wants(number).ok_or_else(|| Why::Helper(name()))?;
+        let bit = self.conditions.node(&mut self.graph, path);
+        let mut given = Given { pattern: Pattern { helper: number, arguments: Vec::new() }, args: vec![bit] };
+        let mut map = None;
+        let mut memory = None;
+        for (register, want) in (1..).zip(wants) {
+            let value = self.argument(state, register);
+            let argument = match want {
+                Number => {
+                    given.args.push(self.number_argument(state, register)?);
+                    Argument::Number
+                }
+                Context => Argument::Context,
+                Map => {
+                    let own = places(value)?;
+                    let [(_, Place { region: Region::Map(index), .. })] = &*own else {
+                        return Err(Why::Other("a call is given one of several maps".to_owned()));
+                    };
+                    map = Some(*index);
+                    Argument::Map(*index)
+                }
+                Key | Want::Value => {
+                    let def = map.and_then(|map| self.program.maps.get(map as usize));
+                    let is_key = matches!(want, Key);
+                    let len = def.map_or(0, |def| if is_key { def.key_bytes } else { def.value_bytes }) as usize;
+                    self.memory(path, state, value, len, &mut given)?
+                }
+                Read => {
+                    memory = Some((value, given.pattern.arguments.len()));
+                    Argument::Read(0)
+                }
+                Length => {
+                    let length = self.number_argument(state, register)?;
+                    let constant = self.graph.as_const(length);
+                    let len = constant.ok_or_else(|| Why::Other("a call's length is not a constant".to_owned()))?;
+                    if let Some((value, place)) = memory.take() {
+                        given.pattern.arguments[place] = self.memory(path, state, value, len as usize, &mut given)?;
+                    }
+                    given.args.push(length);
+                    Argument::Number
+                }
+            };
+            given.pattern.arguments.push(argument);
+        }
+        let pattern = self.pattern(given.pattern);
+        let call = self.graph.effect(Effect::Call { helper: number, pattern }, given.args, 64);
+        Ok(match (number, map) {
+            (helper::MAP_LOOKUP_ELEM | helper::MAP_LOOKUP_PERCPU_ELEM, Some(map)) => {
+                if self.program.maps.get(map as usize).is_some_and(|def| def.kind.is_of_maps()) {
+                    return Err(Why::Other("a map of maps is looked up".to_owned()));
+                }
+                address(Place::of(Region::Value { map, call }))
+            }
+            _ => Value::Number(call),
+        })
+    }
+
+    /// Bytes of memory that a call reads.
+    fn memory(
+        &mut self,
+        path: Bdd,
+        state: &State,
+        value: Value,
+        len: usize,
+        given: &mut Given,
+    ) -> Result<Argument, Why> {
+        if len > MOST_BYTES {
+            return Err(Why::Other(format!("a call is given {len} bytes, expected at most {MOST_BYTES}")));
+        }
+        if len > 0 {
+            let bytes = self.load_bytes(path, state, &places(value)?, 0, len)?;
+            given.args.extend(bytes);
+        }
+        Ok(Argument::Read(len as u16))
+    }
+
+    fn pattern(&mut self, pattern: Pattern) -> u16 {
+        let known = self.patterns.iter().position(|known| *known == pattern);
+        let place = known.unwrap_or_else(|| {
+            self.patterns.push(pattern);
+            self.patterns.len() - 1
+        });
+        place as u16
+    }
+
+    /// 0 where a bit is 1, an error where not.
+    fn status(&mut self, fine: Id) -> Id {
+        let (zero, invalid) = (self.graph.number(0, 64), self.graph.number(INVALID, 64));
+        self.graph.select(vec![fine, zero, invalid])
+    }
+
+    /// Where the packet begins: 32 bits.
+    fn head(&mut self, state: &State) -> Id {
+        let heads: Vec<(Bdd, Id)> =
+            state.head.iter().map(|(condition, head)| (*condition, self.graph.number(*head as u64, 32))).collect();
+        let mut care = Bdd::FALSE;
+        for (condition, _) in &heads {
+            care = self.conditions.or(care, *condition);
+        }
+        self.pick(&heads, care)
+    }
+
+    /// How long the packet is: 32 bits.
+    fn length(&mut self, state: &State) -> Id {
+        let head = self.head(state);
+        self.graph.binary(Binary::Sub, state.tail, head)
+    }
+
+    fn adjust_head(&mut self, state: &mut State) -> Result<Id, Why> {
+        let by = self.number_argument(state, 2)?;
+        let by = self.graph.slice(by, 0, 32);
+        let cases = self.cases(by).ok_or_else(|| {
+            Why::Other("`xdp_adjust_head` moves by one of too many numbers, expected a few constants".to_owned())
+        })?;
+        let mut heads: BTreeMap<i64, Bdd> = BTreeMap::new();
+        let mut fine = Bdd::FALSE;
+        for (condition, head) in state.head.clone().iter() {
+            for (case, by) in &cases {
+                let here = self.conditions.and(*condition, *case);
+                let new = head + i64::from(*by as i32);
+                let moves = self.may_begin_at(state, new);
+                let stays = self.conditions.not(moves);
+                for (part, at) in [(moves, new), (stays, *head)] {
+                    let both = self.conditions.and(here, part);
+                    let all = heads.entry(at).or_insert(Bdd::FALSE);
+                    *all = self.conditions.or(*all, both);
+                }
+                let both = self.conditions.and(here, moves);
+                fine = self.conditions.or(fine, both);
+            }
+        }
+        let known = heads.into_iter().filter(|(_, condition)| *condition != Bdd::FALSE);
+        state.head = known.map(|(at, condition)| (condition, at)).collect();
+        let fine = self.conditions.node(&mut self.graph, fine);
+        Ok(self.status(fine))
+    }
+
+    /// Whether the packet may begin there: not before the room that it has, nor so late that no Ethernet header is left.
+    fn may_begin_at(&mut self, state: &State, head: i64) -> Bdd {
+        if head < FIRST_HEAD {
+            return Bdd::FALSE;
+        }
+        let least = self.graph.number((head as u64).wrapping_add(ETHERNET_BYTES), 32);
+        let short = self.graph.compare(Compare::SignedBelow, state.tail, least);
+        let enough = self.graph.not(short);
+        self.conditions.of(&self.graph, enough)
+    }
+
+    /// The numbers that a node may be, each with its condition, where they are few.
+    fn cases(&mut self, id: Id) -> Option<Vec<(Bdd, u64)>> {
+        let values = self.possible(id)?;
+        if values.len() == 1 {
+            return Some(values.into_iter().map(|value| (Bdd::TRUE, value)).collect());
+        }
+        let bits = self.graph.bits(id);
+        let cases = values.into_iter().map(|value| {
+            let number = self.graph.number(value, bits);
+            let bit = self.graph.compare(Compare::Equal, id, number);
+            (self.conditions.of(&self.graph, bit), value)
+        });
+        Some(cases.collect())
+    }
+
+    fn adjust_tail(&mut self, state: &mut State) -> Result<Id, Why> {
+        if std::mem::replace(&mut state.is_cut, true) {
+            return Err(Why::Other("the packet's end is moved twice".to_owned()));
+        }
+        let by = self.number_argument(state, 2)?;
+        let by = self.graph.slice(by, 0, 32);
+        let new = self.graph.binary(Binary::Add, state.tail, by);
+        let (head, least) = (self.head(state), self.graph.number(ETHERNET_BYTES, 32));
+        let least = self.graph.binary(Binary::Add, head, least);
+        let short = self.graph.compare(Compare::SignedBelow, new, least);
+        let length = self.graph.make(Kind::Input(Input::Length), Vec::new(), 16);
+        let length = self.graph.fit(length, 32);
+        let most = self.graph.number(LAST_TAIL, 32);
+        let past_room = self.graph.compare(Compare::SignedBelow, most, new);
+        let past_first = self.graph.compare(Compare::SignedBelow, length, new);
+        let long = self.graph.and(past_room, past_first);
+        let refused = self.graph.or(short, long);
+        let fine = self.graph.not(refused);
+        state.tail = self.graph.select(vec![fine, new, state.tail]);
+        Ok(self.status(fine))
+    }
+
+    /// The places of so many bytes at a number of bytes from the packet's start, and whether they are there.
+    fn span(&mut self, state: &State, len: u64) -> Result<(Places, Id), Why> {
+        let offset = self.number_argument(state, 2)?;
+        let offset = self.graph.as_const(offset).filter(|offset| *offset <= 0xffff).ok_or_else(|| {
+            Why::Other("bytes of the packet are copied at an offset that only the run knows".to_owned())
+        })?;
+        let length = self.length(state);
+        let end = self.graph.number(offset + len, 32);
+        let short = self.graph.compare(Compare::SignedBelow, length, end);
+        let head = state.head.iter();
+        let places = head
+            .map(|(condition, head)| (*condition, Place { offset: head + offset as i64, ..Place::of(Region::Packet) }));
+        Ok((places.collect(), self.graph.not(short)))
+    }
+
+    fn constant_length(&mut self, state: &State, argument: u8) -> Result<u64, Why> {
+        let len = self.number_argument(state, argument)?;
+        let len = self.graph.as_const(len).filter(|len| *len <= MOST_BYTES as u64);
+        len.ok_or_else(|| Why::Other("a call's length is no constant, or more than 512 bytes".to_owned()))
+    }
+
+    fn load_packet(&mut self, path: Bdd, state: &mut State) -> Result<Id, Why> {
+        let len = self.constant_length(state, 4)?;
+        let (from, fine) = self.span(state, len)?;
+        let bytes = self.load_bytes(path, state, &from, 0, len as usize)?;
+        let to = places(self.argument(state, 3))?;
+        let there = self.conditions.of(&self.graph, fine);
+        let here = self.conditions.and(path, there);
+        self.store_bytes_within(path, here, state, &to, &bytes)?;
+        Ok(self.status(fine))
+    }
+
+    fn store_packet(&mut self, path: Bdd, state: &mut State) -> Result<Id, Why> {
+        let len = self.constant_length(state, 4)?;
+        let (to, fine) = self.span(state, len)?;
+        let from = places(self.argument(state, 3))?;
+        let bytes = self.load_bytes(path, state, &from, 0, len as usize)?;
+        let there = self.conditions.of(&self.graph, fine);
+        let here = self.conditions.and(path, there);
+        self.store_bytes_within(path, here, state, &to, &bytes)?;
+        Ok(self.status(fine))
+    }
+
+    /// Stores bytes where a condition holds on a path.
+    fn store_bytes_within(
+        &mut self,
+        path: Bdd,
+        here: Bdd,
+        state: &mut State,
+        to: &[(Bdd, Place)],
+        bytes: &[Id],
+    ) -> Result<(), Why> {
+        let mut to: Vec<(Bdd, Place)> = to.to_vec();
+        for (condition, _) in &mut to {
+            *condition = self.conditions.and(*condition, here);
+        }
+        self.store_bytes(path, state, &to, 0, bytes, None)
+    }
+
+    /// The difference of two sums of 32-bit words [Linux net/core/filter.c bpf_csum_diff].
+    fn csum_diff(&mut self, path: Bdd, state: &State) -> Result<Id, Why> {
+        let (from_len, to_len) = (self.constant_length(state, 2)?, self.constant_length(state, 4)?);
+        let seed = self.number_argument(state, 5)?;
+        let seed = self.graph.slice(seed, 0, 32);
+        let words = |builder: &mut Self, argument: u8, len: u64| -> Result<Vec<Id>, Why> {
+            if len == 0 {
+                return Ok(Vec::new());
+            }
+            let from = places(builder.argument(state, argument))?;
+            let bytes = builder.load_bytes(path, state, &from, 0, len as usize)?;
+            let words = bytes.chunks(4).map(|word| builder.graph.concat(word.to_vec())).collect::<Vec<Id>>();
+            Ok(words.into_iter().map(|word| builder.graph.fit(word, 64)).collect())
+        };
+        let (from, to) = (words(self, 1, from_len)?, words(self, 3, to_len)?);
+        let difference = match (from_len, to_len) {
+            (0, 0) => seed,
+            (0, _) => self.sum(&to, Some(seed)),
+            (_, 0) => {
+                let not = self.graph.not(seed);
+                let sum = self.sum(&from, Some(not));
+                self.graph.not(sum)
+            }
+            _ => {
+                let (to, from) = (self.sum(&to, Some(seed)), self.sum(&from, None));
+                let not = self.graph.not(from);
+                let (a, b) = (self.graph.fit(to, 64), self.graph.fit(not, 64));
+                let total = self.graph.binary(Binary::Add, a, b);
+                self.carried(total, 32)
+            }
+        };
+        let folded = self.carried_once(difference, 16);
+        let folded = self.carried_once(folded, 16);
+        Ok(self.graph.fit(folded, 64))
+    }
+
+    fn sum(&mut self, words: &[Id], seed: Option<Id>) -> Id {
+        let mut total = self.graph.number(0, 64);
+        let seed = seed.map(|seed| self.graph.fit(seed, 64));
+        for word in words.iter().copied().chain(seed) {
+            total = self.graph.binary(Binary::Add, total, word);
+        }
+        self.carried(total, 32)
+    }
+
+    /// What is above so many bits added to them, twice.
+    fn carried(&mut self, total: Id, bits: u16) -> Id {
+        let once = self.carried_once(total, bits);
+        let twice = self.carried_once(once, bits);
+        self.graph.slice(twice, 0, bits)
+    }
+
+    fn carried_once(&mut self, total: Id, bits: u16) -> Id {
+        let all = self.graph.bits(total);
+        let (low, high) = (self.graph.slice(total, 0, bits), self.graph.slice(total, bits, all - bits));
+        let (low, high) = (self.graph.fit(low, all), self.graph.fit(high, all));
+        self.graph.binary(Binary::Add, low, high)
+    }
+}

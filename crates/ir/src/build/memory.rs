@@ -1,0 +1,432 @@
+//! Loads and stores: bytes of stack and packet are values, what lies in maps is reached by effects.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use flowloom_bpf::BPF_F_RDONLY_PROG;
+use flowloom_bpf::op::{AtomicOp, Reg, Size};
+use flowloom_bpf::verifier::Memory;
+
+use super::Builder;
+use super::state::{Byte, Place, Places, Region, State, Value};
+use super::step::{bits_of, leak, mixed, set};
+use crate::bdd::Bdd;
+use crate::graph::{Binary, Compare, Effect, Id, Input, Kind, Node};
+use crate::refusal::Why;
+
+/// An offset that is one of more than these is too many.
+const MOST_OFFSETS: usize = 64;
+
+impl Builder<'_> {
+    pub(super) fn load(&mut self, path: Bdd, state: &State, base: Value, off: i64, size: Size) -> Result<Value, Why> {
+        let places = places(base)?;
+        if let [(_, place)] = &*places
+            && place.region == Region::Context
+        {
+            return self.load_context(state, place.offset + off);
+        }
+        if size == Size::Dw
+            && let Some(spilled) = self.load_spilled(state, &places, off)
+        {
+            return Ok(spilled);
+        }
+        let bytes = self.load_bytes(path, state, &places, off, size.bytes())?;
+        let value = self.graph.concat(bytes);
+        Ok(Value::Number(self.graph.fit(value, 64)))
+    }
+
+    fn load_context(&mut self, state: &State, at: i64) -> Result<Value, Why> {
+        Ok(match at {
+            0 => {
+                let head = state.head.iter();
+                let places =
+                    head.map(|(condition, head)| (*condition, Place { offset: *head, ..Place::of(Region::Packet) }));
+                Value::Address(places.collect())
+            }
+            4 => Value::Address(Rc::new([(Bdd::TRUE, Place::of(Region::End))])),
+            12 => {
+                let port = self.graph.make(Kind::Input(Input::Port), Vec::new(), 32);
+                Value::Number(self.graph.fit(port, 64))
+            }
+            // There is one receive queue.
+            16 => Value::Number(self.graph.number(0, 64)),
+            _ => return Err(Why::Other(format!("byte {at} of the context is read, which hardware does not have"))),
+        })
+    }
+
+    /// An address that lies on the stack.
+    fn load_spilled(&mut self, state: &State, places: &[(Bdd, Place)], off: i64) -> Option<Value> {
+        let [(_, Place { region: Region::Stack(frame), offset, moved: None })] = places else { return None };
+        let stack = &state.frames.get(usize::from(*frame))?.stack;
+        let at = offset + off;
+        let Byte::Of(first, 0) = stack.get(&at)? else { return None };
+        let is_whole = (0..8).all(|k| stack.get(&(at + i64::from(k))) == Some(&Byte::Of(Rc::clone(first), k)));
+        is_whole.then(|| Value::Address(Rc::clone(first)))
+    }
+
+    /// Bytes at an address, each on the paths on which it leads there.
+    pub(super) fn load_bytes(
+        &mut self,
+        path: Bdd,
+        state: &State,
+        places: &[(Bdd, Place)],
+        off: i64,
+        len: usize,
+    ) -> Result<Vec<Id>, Why> {
+        let mut found: Vec<(Bdd, Vec<Id>)> = Vec::new();
+        let mut care = Bdd::FALSE;
+        for (condition, place) in places {
+            if place.region == Region::Null {
+                continue;
+            }
+            let here = self.conditions.and(path, *condition);
+            if here == Bdd::FALSE {
+                continue;
+            }
+            let bytes = self.bytes_at(here, state, place, off, len)?;
+            care = self.conditions.or(care, here);
+            found.push((here, bytes));
+        }
+        if found.is_empty() {
+            return Err(mixed());
+        }
+        Ok((0..len)
+            .map(|number| {
+                let values: Vec<(Bdd, Id)> = found.iter().map(|(here, bytes)| (*here, bytes[number])).collect();
+                self.pick(&values, care)
+            })
+            .collect())
+    }
+
+    fn bytes_at(&mut self, path: Bdd, state: &State, place: &Place, off: i64, len: usize) -> Result<Vec<Id>, Why> {
+        match place.region {
+            Region::Stack(_) | Region::Packet => {
+                let offsets = self.offsets(state, place, off, len)?;
+                let mut parts: Vec<Vec<Id>> = vec![Vec::new(); len];
+                for (bit, at) in offsets {
+                    for (number, part) in parts.iter_mut().enumerate() {
+                        let byte = self.byte(state, place.region, at + number as i64)?;
+                        part.extend(bit.into_iter().chain([byte]));
+                    }
+                }
+                Ok(parts
+                    .into_iter()
+                    .map(|mut part| {
+                        // The last one needs no condition.
+                        if part.len() > 1 {
+                            let last = part.len() - 2;
+                            part.remove(last);
+                        }
+                        self.graph.select(part)
+                    })
+                    .collect())
+            }
+            Region::Value { .. } | Region::Only(_) => {
+                let mut bytes = Vec::new();
+                while bytes.len() < len {
+                    let rest = len - bytes.len();
+                    let size = [Size::Dw, Size::W, Size::H, Size::B].into_iter().find(|size| size.bytes() <= rest);
+                    let size = size.unwrap_or(Size::B);
+                    let value = self.load_value(path, place, off + bytes.len() as i64, size)?;
+                    bytes.extend((0..size.bytes() as u16).map(|byte| self.graph.slice(value, 8 * byte, 8)));
+                }
+                Ok(bytes)
+            }
+            _ => Err(leak()),
+        }
+    }
+
+    fn byte(&mut self, state: &State, region: Region, at: i64) -> Result<Id, Why> {
+        match region {
+            Region::Stack(frame) => match state.frames.get(usize::from(frame)).and_then(|frame| frame.stack.get(&at)) {
+                Some(Byte::Bits(id)) => Ok(*id),
+                Some(Byte::Of(..)) => Err(leak()),
+                None => Ok(self.graph.number(0, 8)),
+            },
+            _ => match state.packet.get(&at) {
+                Some(id) => Ok(*id),
+                None => Ok(self.original(at)),
+            },
+        }
+    }
+
+    /// Where an address leads: the offsets that it may have, each with the bit that it has it.
+    fn offsets(&mut self, state: &State, place: &Place, off: i64, len: usize) -> Result<Vec<(Option<Id>, i64)>, Why> {
+        let start = place.offset.wrapping_add(off);
+        let Some(moved) = place.moved else { return Ok(vec![(None, start)]) };
+        let known = &self.proof.insns[self.at].memory;
+        let (shift, bytes) = match place.region {
+            Region::Packet => match &*state.head {
+                [(_, head)] => (*head, known.get(&Memory::Packet)),
+                _ => (0, None),
+            },
+            Region::Stack(frame) => {
+                let up = (state.frames.len() - 1) as u8 - frame;
+                (0, known.get(&Memory::Stack { up }))
+            }
+            _ => (0, None),
+        };
+        let is_foretold = |at: i64| {
+            bytes.is_none_or(|bytes| {
+                let at = at - shift;
+                bytes.first <= at && at + len as i64 <= bytes.end && (at % i64::from(bytes.align) == 0)
+            })
+        };
+        let all: Vec<i64> = match (self.possible(moved), bytes) {
+            (Some(values), _) => values.into_iter().map(|value| start.wrapping_add(value as i64)).collect(),
+            (None, Some(bytes)) => {
+                let step = bytes.align.max(1) as usize;
+                (bytes.first + shift..=bytes.end - len as i64 + shift).step_by(step).collect()
+            }
+            (None, None) => Vec::new(),
+        };
+        let all: Vec<i64> = all.into_iter().filter(|at| is_foretold(*at)).collect();
+        if all.is_empty() || all.len() > MOST_OFFSETS {
+            let count = if all.is_empty() { "any number of".to_owned() } else { all.len().to_string() };
+            return Err(Why::Other(format!(
+                "an access has {count} offsets, expected at most {MOST_OFFSETS} that it may have"
+            )));
+        }
+        let pairs = all.into_iter().map(|at| {
+            let value = self.graph.number(at.wrapping_sub(start) as u64, 64);
+            (Some(self.graph.compare(Compare::Equal, moved, value)), at)
+        });
+        Ok(pairs.collect())
+    }
+
+    /// The numbers that a node may be, where they are few.
+    pub(super) fn possible(&mut self, id: Id) -> Option<BTreeSet<u64>> {
+        if let Some(known) = self.few.get(&id) {
+            return known.clone();
+        }
+        let found = self.values_of(id);
+        self.few.insert(id, found.clone());
+        found
+    }
+
+    fn values_of(&mut self, id: Id) -> Option<BTreeSet<u64>> {
+        let node = self.graph.node(id).clone();
+        let limited = |set: BTreeSet<u64>| (set.len() <= MOST_OFFSETS).then_some(set);
+        let by_bits = || (node.bits <= 6).then(|| (0..1u64 << node.bits).collect());
+        match node.kind {
+            Kind::Const(value) => Some(BTreeSet::from([value])),
+            Kind::Select => {
+                let (last, pairs) = node.args.split_last()?;
+                let mut all = self.possible(*last)?;
+                for pair in pairs.chunks_exact(2) {
+                    all.extend(self.possible(pair[1])?);
+                }
+                limited(all)
+            }
+            Kind::Binary(Binary::And) => {
+                let mask = node.args.iter().find_map(|arg| self.graph.as_const(*arg))?;
+                if mask.count_ones() > 6 {
+                    return None;
+                }
+                let bits: Vec<u32> = (0..64).filter(|bit| mask >> bit & 1 == 1).collect();
+                let spread = |number: u64| bits.iter().enumerate().map(|(k, bit)| (number >> k & 1) << bit).sum();
+                Some((0..1u64 << bits.len()).map(spread).collect())
+            }
+            Kind::Slice { low } => match self.possible(node.args[0]) {
+                Some(values) => {
+                    Some(values.into_iter().map(|value| crate::arith::cut(value >> low, node.bits)).collect())
+                }
+                None => by_bits(),
+            },
+            Kind::Concat | Kind::SignExtend | Kind::Binary(_) | Kind::Not | Kind::Compare(_) => {
+                self.combined(&node).or_else(by_bits)
+            }
+            _ => by_bits(),
+        }
+    }
+
+    /// What a node may be, out of what its arguments may be.
+    fn combined(&mut self, node: &Node) -> Option<BTreeSet<u64>> {
+        let widths: Vec<u16> = node.args.iter().map(|arg| self.graph.bits(*arg)).collect();
+        let mut all: Vec<Vec<u64>> = vec![Vec::new()];
+        for arg in &node.args {
+            let values = self.possible(*arg)?;
+            all = all.iter().flat_map(|some| values.iter().map(|v| [&some[..], &[*v]].concat())).collect();
+            if all.len() > 4 * MOST_OFFSETS {
+                return None;
+            }
+        }
+        let set: BTreeSet<u64> =
+            all.iter().map(|args| crate::arith::apply(node.kind, args, &widths, node.bits)).collect();
+        (set.len() <= MOST_OFFSETS).then_some(set)
+    }
+
+    /// The address of a value, 64 bits, and what is added to it.
+    fn value_address(&mut self, place: &Place, off: i64) -> Result<[Id; 2], Why> {
+        let base = match place.region {
+            Region::Value { call, .. } => call,
+            Region::Only(map) => self.graph.make(Kind::Input(Input::Only(map)), Vec::new(), 64),
+            _ => return Err(leak()),
+        };
+        let offset = self.graph.number(place.offset.wrapping_add(off) as u64, 64);
+        let offset = match place.moved {
+            None => offset,
+            Some(moved) => self.graph.binary(Binary::Add, moved, offset),
+        };
+        Ok([base, offset])
+    }
+
+    fn load_value(&mut self, path: Bdd, place: &Place, off: i64, size: Size) -> Result<Id, Why> {
+        if let (Region::Only(map), None) = (place.region, place.moved)
+            && let Some(value) = self.constant(map, place.offset + off, size)
+        {
+            return Ok(self.graph.number(value, bits_of(size)));
+        }
+        let bit = self.conditions.node(&mut self.graph, path);
+        let [base, offset] = self.value_address(place, off)?;
+        Ok(self.graph.effect(Effect::Load(size), vec![bit, base, offset], bits_of(size)))
+    }
+
+    /// What lies in data that nobody changes.
+    fn constant(&self, map: u32, offset: i64, size: Size) -> Option<u64> {
+        let def = self.program.maps.get(map as usize)?;
+        let initial = def.initial.as_ref().filter(|_| def.flags & BPF_F_RDONLY_PROG != 0)?;
+        let offset = usize::try_from(offset).ok()?;
+        let bytes = initial.get(offset..offset.checked_add(size.bytes())?)?;
+        Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    }
+
+    pub(super) fn store(
+        &mut self,
+        path: Bdd,
+        state: &mut State,
+        base: Value,
+        off: i64,
+        size: Size,
+        value: Value,
+    ) -> Result<(), Why> {
+        let places = places(base)?;
+        let id = match value {
+            Value::Number(id) => id,
+            Value::Address(spilled) if size == Size::Dw => return self.spill(state, &places, off, &spilled),
+            Value::Address(_) => return Err(leak()),
+            Value::Nothing => return Err(mixed()),
+        };
+        let bytes: Vec<Id> = (0..size.bytes() as u16).map(|byte| self.graph.slice(id, 8 * byte, 8)).collect();
+        self.store_bytes(path, state, &places, off, &bytes, Some(size))
+    }
+
+    /// Stores bytes; in a value by one access of this size.
+    pub(super) fn store_bytes(
+        &mut self,
+        path: Bdd,
+        state: &mut State,
+        places: &[(Bdd, Place)],
+        off: i64,
+        bytes: &[Id],
+        size: Option<Size>,
+    ) -> Result<(), Why> {
+        for (condition, place) in places {
+            let here = self.conditions.and(path, *condition);
+            if here == Bdd::FALSE {
+                continue;
+            }
+            match (place.region, size) {
+                (Region::Null, _) => {}
+                (Region::Stack(_) | Region::Packet, _) => {
+                    let own = self.bit(here, path);
+                    for (bit, at) in self.offsets(state, place, off, bytes.len())? {
+                        let bit = match bit {
+                            Some(bit) => self.graph.and(own, bit),
+                            None => own,
+                        };
+                        for (number, byte) in bytes.iter().enumerate() {
+                            self.store_byte(state, place.region, at + number as i64, bit, *byte)?;
+                        }
+                    }
+                }
+                (Region::Value { .. } | Region::Only(_), Some(size)) => {
+                    let bit = self.conditions.node(&mut self.graph, here);
+                    let [base, offset] = self.value_address(place, off)?;
+                    let value = self.graph.concat(bytes.to_vec());
+                    self.graph.effect(Effect::Store(size), vec![bit, base, offset, value], 0);
+                }
+                _ => return Err(leak()),
+            }
+        }
+        Ok(())
+    }
+
+    fn store_byte(&mut self, state: &mut State, region: Region, at: i64, bit: Id, byte: Id) -> Result<(), Why> {
+        let is_sure = self.graph.as_const(bit) == Some(1);
+        let byte = match is_sure {
+            true => byte,
+            false => {
+                let before = self.byte(state, region, at)?;
+                self.graph.select(vec![bit, byte, before])
+            }
+        };
+        match region {
+            Region::Stack(frame) => {
+                if let Some(frame) = state.frames.get_mut(usize::from(frame)) {
+                    frame.stack.insert(at, Byte::Bits(byte));
+                }
+            }
+            _ => {
+                state.packet.insert(at, byte);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps an address on the stack.
+    fn spill(&mut self, state: &mut State, places: &[(Bdd, Place)], off: i64, spilled: &Places) -> Result<(), Why> {
+        let [(_, Place { region: Region::Stack(frame), offset, moved: None })] = places else { return Err(leak()) };
+        let Some(frame) = state.frames.get_mut(usize::from(*frame)) else { return Err(leak()) };
+        for number in 0..8 {
+            frame.stack.insert(offset + off + i64::from(number), Byte::Of(Rc::clone(spilled), number));
+        }
+        Ok(())
+    }
+
+    pub(super) fn atomic(
+        &mut self,
+        path: Bdd,
+        state: &mut State,
+        (op, size): (AtomicOp, Size),
+        (base, off): (Reg, i64),
+        src: Reg,
+    ) -> Result<(), Why> {
+        let places = places(self.value(state, base))?;
+        let operand = self.number(state, src)?;
+        let compared = if op == AtomicOp::CmpXchg { self.number(state, Reg::R0)? } else { self.graph.number(0, 64) };
+        let mut found = Vec::new();
+        let mut care = Bdd::FALSE;
+        for (condition, place) in places.iter().filter(|(_, place)| place.region != Region::Null) {
+            let here = self.conditions.and(path, *condition);
+            let bit = self.conditions.node(&mut self.graph, here);
+            if matches!(place.region, Region::Stack(_)) {
+                return Err(Why::Other("an atomic operation works on the stack".to_owned()));
+            }
+            let [base, offset] = self.value_address(place, off)?;
+            let args = vec![bit, base, offset, operand, compared];
+            found.push((here, self.graph.effect(Effect::Atomic(op, size), args, 64)));
+            care = self.conditions.or(care, here);
+        }
+        let old = self.pick(&found, care);
+        match op {
+            AtomicOp::CmpXchg => set(state, Reg::R0, Value::Number(old)),
+            AtomicOp::Xchg
+            | AtomicOp::Add { fetch: true }
+            | AtomicOp::Or { fetch: true }
+            | AtomicOp::And { fetch: true }
+            | AtomicOp::Xor { fetch: true } => set(state, src, Value::Number(old)),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Where an address leads.
+pub(super) fn places(value: Value) -> Result<Places, Why> {
+    match value {
+        Value::Address(places) => Ok(places),
+        Value::Number(_) => Err(leak()),
+        Value::Nothing => Err(mixed()),
+    }
+}

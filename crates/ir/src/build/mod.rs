@@ -1,0 +1,249 @@
+//! Builds the dataflow of a program.
+//!
+//! **Goal.** One value for each thing that the program computes, on whatever path, and one effect for each that it may have.
+//!
+//! ```text
+//!   if r1 > 9 goto small        v4 = below 9 v3
+//!   r2 = 1                      (r2 is 1 where not v4)
+//!   goto join
+//!   small: r2 = 7               (r2 is 7 where v4)
+//!   join: r0 = r2               v5 = select v4 7 1
+//! ```
+//!
+//! **Steps.** Blocks are walked in an order in which every block comes behind all that lead to it: the rounds of a loop one after
+//! the other, a function where it is called. Each arrives with the states of the paths that lead there and their conditions;
+//! they are joined, and walked once.
+//!
+//! **Limits.** Functions of the kernel, callbacks, tail calls, loops without a bound, and what [`Why`] says besides.
+
+mod call;
+mod join;
+mod memory;
+mod state;
+mod step;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+
+use flowloom_bpf::Program;
+use flowloom_bpf::op::Op;
+use flowloom_bpf::verifier::Proof;
+
+use crate::bdd::{Bdd, Conditions};
+use crate::graph::{Graph, Id, Input, Kind};
+use crate::refusal::{Refusal, Why};
+use crate::shape::Shape;
+use state::{Frame, Place, Region, State, Value};
+
+/// Instructions of a program with all rounds of its loops.
+const MAX_WALKED: usize = 40_000;
+/// Tests in all conditions.
+const MAX_TESTS: usize = 400_000;
+
+/// An argument of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Argument {
+    /// A number: one node.
+    Number,
+    /// The context; no node.
+    Context,
+    /// A map; no node.
+    Map(u32),
+    /// Memory that is read: so many nodes of a byte each.
+    Read(u16),
+}
+
+/// What a call is given.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Pattern {
+    /// The helper.
+    pub helper: i32,
+    /// Its arguments.
+    pub arguments: Vec<Argument>,
+}
+
+/// What becomes of the packet.
+#[derive(Debug, Clone)]
+pub struct Ending {
+    /// What the program returns: 32 bits.
+    pub verdict: Id,
+    /// Where the packet begins then, from its first byte as it came: 32 bits, signed.
+    pub head: Id,
+    /// Where it ends: 32 bits.
+    pub tail: Id,
+    /// Bytes that are other ones than those that came, by their offset from the first byte as it came: each 8 bits.
+    pub packet: BTreeMap<i64, Id>,
+}
+
+/// A program as dataflow.
+#[derive(Debug, Clone)]
+pub struct Dataflow {
+    /// Its values and effects.
+    pub graph: Graph,
+    /// What its calls are given, by their number.
+    pub patterns: Vec<Pattern>,
+    /// What becomes of the packet.
+    pub ending: Ending,
+}
+
+/// Builds the dataflow of a program that was proved safe.
+///
+/// # Errors
+/// What stands in the way, with its place.
+pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>> {
+    let mut code = vec![None; program.insns.len()];
+    for (at, known) in proof.insns.iter().enumerate() {
+        if known.begins {
+            code[at] = Op::decode(&program.insns, at).ok();
+        }
+    }
+    let mut builder = Builder {
+        program,
+        code,
+        proof,
+        graph: Graph::default(),
+        conditions: Conditions::default(),
+        shapes: HashMap::new(),
+        patterns: Vec::new(),
+        work: BTreeMap::new(),
+        ends: Vec::new(),
+        few: HashMap::new(),
+        walked: 0,
+        at: 0,
+    };
+    let result = builder.run();
+    let at = builder.at;
+    result.map_err(|why| Box::new(Refusal::new(program, at, why)))
+}
+
+/// A block that waits to be walked.
+struct Arrival {
+    at: usize,
+    rounds: Vec<(u32, u32)>,
+    paths: Vec<(Bdd, State)>,
+}
+
+struct Builder<'a> {
+    program: &'a Program,
+    code: Vec<Option<Op>>,
+    proof: &'a Proof,
+    graph: Graph,
+    conditions: Conditions,
+    shapes: HashMap<usize, Rc<Shape>>,
+    patterns: Vec<Pattern>,
+    work: BTreeMap<Vec<u32>, Arrival>,
+    /// How paths have ended: what they return.
+    ends: Vec<(Bdd, State, Id)>,
+    /// What numbers nodes may be, of those that were asked for.
+    few: HashMap<Id, Option<BTreeSet<u64>>>,
+    walked: usize,
+    /// The instruction that is looked at.
+    at: usize,
+}
+
+impl Builder<'_> {
+    fn run(&mut self) -> Result<Dataflow, Why> {
+        let length = self.graph.make(Kind::Input(Input::Length), Vec::new(), 16);
+        let tail = self.graph.fit(length, 32);
+        let mut frame = Frame::new(0, 0);
+        frame.registers[1] = Value::Address(Rc::new([(Bdd::TRUE, Place::of(Region::Context))]));
+        let state = State {
+            frames: vec![frame],
+            packet: BTreeMap::new(),
+            head: Rc::new([(Bdd::TRUE, 0)]),
+            tail,
+            is_cut: false,
+        };
+        self.arrive(Bdd::TRUE, state, 0, &[])?;
+        while let Some((position, arrival)) = self.work.pop_first() {
+            self.at = arrival.at;
+            let (condition, state) = self.join(arrival.paths);
+            if condition != Bdd::FALSE {
+                self.walk(condition, state, arrival.at, &arrival.rounds, &position)?;
+            }
+            if self.conditions.size() > MAX_TESTS {
+                return Err(Why::TooManyPaths(MAX_TESTS));
+            }
+        }
+        self.end()
+    }
+
+    /// The blocks of the function that begins there.
+    fn shape(&mut self, entry: usize) -> Result<Rc<Shape>, Why> {
+        if let Some(known) = self.shapes.get(&entry) {
+            return Ok(Rc::clone(known));
+        }
+        let (code, proof) = (&self.code, self.proof);
+        let is_way = |from: usize, to: usize| match code.get(from).copied().flatten() {
+            Some(Op::Branch { off, .. }) if off != 0 => {
+                let ways = proof.insns[from].ways;
+                if to == from + 1 { ways.falls } else { ways.jumps }
+            }
+            _ => true,
+        };
+        let shape = Shape::of(code, entry, is_way);
+        let shape = Rc::new(shape.map_err(|two| Why::TwoEntries(two.entries[0], two.entries[1]))?);
+        self.shapes.insert(entry, Rc::clone(&shape));
+        Ok(shape)
+    }
+
+    /// A path leads to a block of the running function, out of a block in these rounds of loops.
+    fn arrive(&mut self, condition: Bdd, state: State, to: usize, rounds: &[(u32, u32)]) -> Result<(), Why> {
+        if condition == Bdd::FALSE {
+            return Ok(());
+        }
+        let shape = self.shape(state.frame().entry)?;
+        let Some(spot) = shape.spot(to) else {
+            return Err(Why::Other(format!("instruction {to} begins no block")));
+        };
+        let mut inside: Vec<(u32, u32)> = Vec::new();
+        let mut is_within = true;
+        for (depth, head) in spot.nest.iter().enumerate() {
+            let known = rounds.get(depth).filter(|(other, _)| is_within && other == head);
+            is_within = known.is_some();
+            let round = match known {
+                Some((_, round)) if spot.order == *head => round + 1,
+                Some((_, round)) => *round,
+                None => 0,
+            };
+            inside.push((*head, round));
+        }
+        if let Some((head, round)) = inside.last()
+            && *head == spot.order
+        {
+            match self.proof.loops.get(&to) {
+                // No path goes round once more.
+                Some(Some(most)) if u64::from(*round) > *most => return Ok(()),
+                Some(None) if *round > 0 => return Err(Why::Unbounded),
+                _ => {}
+            }
+        }
+        let mut position = state.frame().position.clone();
+        inside.iter().for_each(|(head, round)| position.extend([*head, *round]));
+        position.push(spot.order);
+        let arrival = Arrival { at: to, rounds: inside, paths: Vec::new() };
+        self.work.entry(position).or_insert(arrival).paths.push((condition, state));
+        Ok(())
+    }
+
+    /// A bit that holds where a condition does, as far as it has to be known where another one does.
+    fn bit(&mut self, condition: Bdd, care: Bdd) -> Id {
+        let condition = self.conditions.within(condition, care);
+        self.conditions.node(&mut self.graph, condition)
+    }
+
+    fn end(&mut self) -> Result<Dataflow, Why> {
+        let ends = std::mem::take(&mut self.ends);
+        if ends.is_empty() {
+            return Err(Why::Other("no path of the program ends".to_owned()));
+        }
+        let verdicts: Vec<(Bdd, Id)> = ends.iter().map(|(condition, _, verdict)| (*condition, *verdict)).collect();
+        let verdict = self.pick(&verdicts, Bdd::TRUE);
+        let (_, state) = self.join(ends.into_iter().map(|(condition, state, _)| (condition, state)).collect());
+        let heads: Vec<(Bdd, Id)> =
+            state.head.iter().map(|(condition, head)| (*condition, self.graph.number(*head as u64, 32))).collect();
+        let head = self.pick(&heads, Bdd::TRUE);
+        let ending = Ending { verdict, head, tail: state.tail, packet: state.packet };
+        Ok(Dataflow { graph: std::mem::take(&mut self.graph), patterns: std::mem::take(&mut self.patterns), ending })
+    }
+}

@@ -1,0 +1,114 @@
+//! What a path knows: registers, stack, the packet as it is now.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use crate::bdd::Bdd;
+use crate::graph::Id;
+
+/// What an address is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Region {
+    /// Null.
+    Null,
+    Context,
+    /// The stack of a frame; offsets count from its end.
+    Stack(u8),
+    /// The packet; offsets count from its first byte as it came.
+    Packet,
+    /// The end of the packet as it is now.
+    End,
+    Map(u32),
+    /// A value of a map that a call has given.
+    Value {
+        map: u32,
+        call: Id,
+    },
+    /// The only value of a map.
+    Only(u32),
+    Function(u32),
+}
+
+/// One place that an address may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Place {
+    pub(super) region: Region,
+    pub(super) offset: i64,
+    /// What is added to that: 64 bits.
+    pub(super) moved: Option<Id>,
+}
+
+impl Place {
+    pub(super) fn of(region: Region) -> Place {
+        Place { region, offset: 0, moved: None }
+    }
+}
+
+/// The places that an address may be, each with the condition that it is there.
+pub(super) type Places = Rc<[(Bdd, Place)]>;
+
+/// What a register or a slot holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Value {
+    /// Nothing that may be used.
+    Nothing,
+    /// 64 bits.
+    Number(Id),
+    /// One of these, each on its paths.
+    Address(Places),
+}
+
+/// A byte of the stack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Byte {
+    /// Eight bits.
+    Bits(Id),
+    /// The byte of this number of an address.
+    Of(Places, u8),
+}
+
+/// A function that runs.
+#[derive(Debug, Clone)]
+pub(super) struct Frame {
+    /// `r0` to `r9`.
+    pub(super) registers: [Value; 10],
+    pub(super) stack: BTreeMap<i64, Byte>,
+    /// Where its caller goes on.
+    pub(super) back: usize,
+    /// Where the caller stands: its entry, its position, its rounds.
+    pub(super) entry: usize,
+    pub(super) position: Vec<u32>,
+    pub(super) rounds: Vec<(u32, u32)>,
+}
+
+impl Frame {
+    pub(super) fn new(entry: usize, back: usize) -> Frame {
+        let nothing = std::array::from_fn(|_| Value::Nothing);
+        Frame { registers: nothing, stack: BTreeMap::new(), back, entry, position: Vec::new(), rounds: Vec::new() }
+    }
+}
+
+/// All of it.
+#[derive(Debug, Clone)]
+pub(super) struct State {
+    pub(super) frames: Vec<Frame>,
+    /// Bytes of the packet that were written, by their offset from the first byte as it came.
+    pub(super) packet: BTreeMap<i64, Id>,
+    /// Where the packet begins.
+    pub(super) head: Rc<[(Bdd, i64)]>,
+    /// Where it ends: 32 bits.
+    pub(super) tail: Id,
+    /// Its end has been moved.
+    pub(super) is_cut: bool,
+}
+
+impl State {
+    pub(super) fn frame(&self) -> &Frame {
+        &self.frames[self.frames.len() - 1]
+    }
+
+    pub(super) fn frame_mut(&mut self) -> &mut Frame {
+        let last = self.frames.len() - 1;
+        &mut self.frames[last]
+    }
+}

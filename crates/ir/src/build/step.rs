@@ -1,0 +1,451 @@
+//! One block after another.
+
+use std::rc::Rc;
+
+use flowloom_bpf::op::{AluOp, Cond, EndOp, Op, Operand, Reg, Size, Width};
+
+use super::Builder;
+use super::MAX_WALKED;
+use super::state::{Frame, Place, Region, State, Value};
+use crate::bdd::Bdd;
+use crate::graph::{Binary, Compare, Id};
+use crate::refusal::Why;
+
+impl Builder<'_> {
+    /// Walks a block.
+    pub(super) fn walk(
+        &mut self,
+        condition: Bdd,
+        mut state: State,
+        mut at: usize,
+        rounds: &[(u32, u32)],
+        position: &[u32],
+    ) -> Result<(), Why> {
+        let shape = self.shape(state.frame().entry)?;
+        let start = at;
+        loop {
+            if at != start && shape.spot(at).is_some() {
+                return self.arrive(condition, state, at, rounds);
+            }
+            self.at = at;
+            self.graph.at(at);
+            self.walked += 1;
+            if self.walked > MAX_WALKED {
+                return Err(Why::TooLong(MAX_WALKED));
+            }
+            let Some(op) = self.code.get(at).copied().flatten() else {
+                return Err(Why::Other(format!("no path was seen to lead to instruction {at}")));
+            };
+            let next = at + op.slots();
+            match op {
+                Op::Jump { .. } | Op::JumpLong { .. } => {
+                    let to = target(at, op);
+                    return self.arrive(condition, state, to, rounds);
+                }
+                Op::Branch { width, cond, dst, src, .. } => {
+                    let to = target(at, op);
+                    let ways = self.proof.insns[at].ways;
+                    if to == next {
+                        return self.arrive(condition, state, next, rounds);
+                    }
+                    let taken = match (ways.jumps, ways.falls) {
+                        (true, false) => Bdd::TRUE,
+                        (false, true) => Bdd::FALSE,
+                        _ => self.branch(&state, width, cond, dst, src)?,
+                    };
+                    let not = self.conditions.not(taken);
+                    let (jumps, falls) = (self.conditions.and(condition, taken), self.conditions.and(condition, not));
+                    self.arrive(falls, state.clone(), next, rounds)?;
+                    return self.arrive(jumps, state, to, rounds);
+                }
+                Op::MayGoto { .. } => return Err(Why::Unbounded),
+                Op::CallLocal { .. } => return self.enter(condition, state, target(at, op), next, rounds, position),
+                Op::Exit => return self.leave(condition, state),
+                Op::Call { helper } => self.call(condition, &mut state, helper)?,
+                Op::Load { size, signed, dst, base, off } => {
+                    let base = self.value(&state, base);
+                    let value = self.load(condition, &state, base, off.into(), size)?;
+                    let value = match value {
+                        Value::Number(id) if signed => {
+                            let cut = self.graph.slice(id, 0, 8 * size.bytes() as u16);
+                            Value::Number(self.graph.sign_extend(cut, 64))
+                        }
+                        other => other,
+                    };
+                    set(&mut state, dst, value);
+                }
+                Op::Store { size, base, off, src } => {
+                    let value = match src {
+                        Operand::Reg(reg) => self.value(&state, reg),
+                        Operand::Imm(imm) => Value::Number(self.graph.number(imm as i64 as u64, 64)),
+                    };
+                    let base = self.value(&state, base);
+                    self.store(condition, &mut state, base, off.into(), size, value)?;
+                }
+                Op::Atomic { op, size, base, off, src } => {
+                    self.atomic(condition, &mut state, (op, size), (base, off.into()), src)?;
+                }
+                other => {
+                    let (dst, value) = self.compute(&state, other)?;
+                    set(&mut state, dst, value);
+                }
+            }
+            at = next;
+        }
+    }
+
+    /// A function begins.
+    fn enter(
+        &mut self,
+        condition: Bdd,
+        mut state: State,
+        entry: usize,
+        back: usize,
+        rounds: &[(u32, u32)],
+        position: &[u32],
+    ) -> Result<(), Why> {
+        let mut frame = Frame::new(entry, back);
+        for number in 1..=5 {
+            frame.registers[number] = state.frame().registers[number].clone();
+        }
+        frame.position = position.to_vec();
+        frame.rounds = rounds.to_vec();
+        state.frames.push(frame);
+        self.arrive(condition, state, entry, &[])
+    }
+
+    /// The running function ends.
+    fn leave(&mut self, condition: Bdd, mut state: State) -> Result<(), Why> {
+        let returned = state.frame().registers[0].clone();
+        if state.frames.len() == 1 {
+            let Value::Number(id) = returned else { return Err(leak()) };
+            let verdict = self.graph.slice(id, 0, 32);
+            self.ends.push((condition, state, verdict));
+            return Ok(());
+        }
+        let Some(frame) = state.frames.pop() else { return Ok(()) };
+        for number in 1..=5 {
+            state.frame_mut().registers[number] = Value::Nothing;
+        }
+        state.frame_mut().registers[0] = returned;
+        self.arrive(condition, state, frame.back, &frame.rounds)
+    }
+
+    pub(super) fn value(&mut self, state: &State, register: Reg) -> Value {
+        let depth = (state.frames.len() - 1) as u8;
+        match state.frame().registers.get(usize::from(register.number())) {
+            Some(value) => value.clone(),
+            None => Value::Address(Rc::new([(Bdd::TRUE, Place::of(Region::Stack(depth)))])),
+        }
+    }
+
+    /// What a register holds, which has to be a number.
+    pub(super) fn number(&mut self, state: &State, register: Reg) -> Result<Id, Why> {
+        match self.value(state, register) {
+            Value::Number(id) => Ok(id),
+            Value::Address(_) => Err(leak()),
+            Value::Nothing => Err(mixed()),
+        }
+    }
+
+    fn operand(&mut self, state: &State, operand: Operand) -> Result<Id, Why> {
+        match operand {
+            Operand::Reg(register) => self.number(state, register),
+            Operand::Imm(imm) => Ok(self.graph.number(imm as i64 as u64, 64)),
+        }
+    }
+
+    /// Instructions that change a register and nothing else.
+    fn compute(&mut self, state: &State, op: Op) -> Result<(Reg, Value), Why> {
+        Ok(match op {
+            Op::Alu { width, op: AluOp::Mov, dst, src } => {
+                let value = match src {
+                    Operand::Reg(register) => self.value(state, register),
+                    Operand::Imm(imm) => Value::Number(self.graph.number(imm as i64 as u64, 64)),
+                };
+                let value = match (value, width) {
+                    (Value::Number(id), Width::W32) => Value::Number(self.low(id, 32)),
+                    (Value::Address(_), Width::W32) => return Err(leak()),
+                    (value, _) => value,
+                };
+                (dst, value)
+            }
+            Op::Alu { width: Width::W64, op: op @ (AluOp::Add | AluOp::Sub), dst, src }
+                if self.is_address(state, dst, src) =>
+            {
+                (dst, self.moved(state, op, dst, src)?)
+            }
+            Op::Alu { width, op, dst, src } => {
+                let (a, b) = (self.number(state, dst)?, self.operand(state, src)?);
+                (dst, Value::Number(self.alu(width, op, a, b)))
+            }
+            Op::MovSx { width, from, dst, src } => {
+                let source = self.number(state, src)?;
+                let cut = self.graph.slice(source, 0, 8 * from.bytes() as u16);
+                let wide = self.graph.sign_extend(cut, if width == Width::W64 { 64 } else { 32 });
+                (dst, Value::Number(self.graph.fit(wide, 64)))
+            }
+            Op::Neg { width, dst } => {
+                let source = self.number(state, dst)?;
+                let zero = self.graph.number(0, 64);
+                (dst, Value::Number(self.alu(width, AluOp::Sub, zero, source)))
+            }
+            Op::End { op, size, dst } => {
+                let source = self.number(state, dst)?;
+                let bytes = size.bytes() as u16;
+                let cut = self.graph.slice(source, 0, 8 * bytes);
+                let value = match op {
+                    EndOp::Le => cut,
+                    EndOp::Be | EndOp::Swap => {
+                        let parts = (0..bytes).rev().map(|byte| self.graph.slice(cut, 8 * byte, 8)).collect();
+                        self.graph.concat(parts)
+                    }
+                };
+                (dst, Value::Number(self.graph.fit(value, 64)))
+            }
+            Op::LoadImm { dst, value } => (dst, Value::Number(self.graph.number(value, 64))),
+            Op::LoadMap { dst, map } => (dst, address(Place::of(Region::Map(map as u32)))),
+            Op::LoadMapValue { dst, map, off } => {
+                (dst, address(Place { offset: off.into(), ..Place::of(Region::Only(map as u32)) }))
+            }
+            Op::LoadFunc { dst, distance } => {
+                let slot = (self.at as i64 + 1 + i64::from(distance)) as u32;
+                (dst, address(Place::of(Region::Function(slot))))
+            }
+            other => return Err(Why::Other(format!("{other:?} has no dataflow"))),
+        })
+    }
+
+    pub(super) fn low(&mut self, id: Id, bits: u16) -> Id {
+        let cut = self.graph.slice(id, 0, bits);
+        self.graph.fit(cut, 64)
+    }
+
+    fn alu(&mut self, width: Width, op: AluOp, a: Id, b: Id) -> Id {
+        let binary = match op {
+            AluOp::Add => Binary::Add,
+            AluOp::Sub => Binary::Sub,
+            AluOp::Mul => Binary::Mul,
+            AluOp::Div => Binary::Div,
+            AluOp::Sdiv => Binary::SignedDiv,
+            AluOp::Or => Binary::Or,
+            AluOp::And => Binary::And,
+            AluOp::Lsh => Binary::ShiftLeft,
+            AluOp::Rsh => Binary::ShiftRight,
+            AluOp::Mod => Binary::Mod,
+            AluOp::Smod => Binary::SignedMod,
+            AluOp::Xor => Binary::Xor,
+            AluOp::Arsh => Binary::SignedShiftRight,
+            AluOp::Mov => return b,
+        };
+        if width == Width::W64 {
+            return self.graph.binary(binary, a, b);
+        }
+        let (a, b) = (self.graph.slice(a, 0, 32), self.graph.slice(b, 0, 32));
+        let result = self.graph.binary(binary, a, b);
+        self.graph.fit(result, 64)
+    }
+
+    fn is_address(&mut self, state: &State, dst: Reg, src: Operand) -> bool {
+        let mut is = |register: Reg| matches!(self.value(state, register), Value::Address(_));
+        is(dst) || matches!(src, Operand::Reg(register) if is(register))
+    }
+
+    /// An address and a number; or the distance of two addresses.
+    fn moved(&mut self, state: &State, op: AluOp, dst: Reg, src: Operand) -> Result<Value, Why> {
+        let left = self.value(state, dst);
+        let right = match src {
+            Operand::Reg(register) => self.value(state, register),
+            Operand::Imm(imm) => Value::Number(self.graph.number(imm as i64 as u64, 64)),
+        };
+        let (places, by) = match (op, left, right) {
+            (_, Value::Address(places), Value::Number(by))
+            | (AluOp::Add, Value::Number(by), Value::Address(places)) => (places, by),
+            (AluOp::Sub, Value::Address(a), Value::Address(b)) => return self.distance(state, &a, &b),
+            _ => return Err(mixed()),
+        };
+        let known = self.graph.as_const(by);
+        let sign = |value: i64| if op == AluOp::Sub { value.wrapping_neg() } else { value };
+        let negated = match (known, op) {
+            (None, AluOp::Sub) => {
+                let zero = self.graph.number(0, 64);
+                self.graph.binary(Binary::Sub, zero, by)
+            }
+            _ => by,
+        };
+        let mut all = Vec::new();
+        for (condition, place) in places.iter() {
+            let place = match (known, place.moved) {
+                (Some(by), _) => Place { offset: place.offset.wrapping_add(sign(by as i64)), ..*place },
+                (None, None) => Place { moved: Some(negated), ..*place },
+                (None, Some(before)) => {
+                    Place { moved: Some(self.graph.binary(Binary::Add, before, negated)), ..*place }
+                }
+            };
+            all.push((*condition, place));
+        }
+        Ok(Value::Address(all.into()))
+    }
+
+    /// How far one place of the packet is behind another, 64 bits.
+    fn distance(&mut self, state: &State, a: &[(Bdd, Place)], b: &[(Bdd, Place)]) -> Result<Value, Why> {
+        let (a, b) = (self.packet_offset(state, a)?, self.packet_offset(state, b)?);
+        let difference = self.graph.binary(Binary::Sub, a, b);
+        Ok(Value::Number(self.graph.sign_extend(difference, 64)))
+    }
+
+    /// Where in the packet an address leads, from its first byte as it came: 32 bits, signed.
+    pub(super) fn packet_offset(&mut self, state: &State, places: &[(Bdd, Place)]) -> Result<Id, Why> {
+        let mut offsets = Vec::new();
+        let mut care = Bdd::FALSE;
+        for (condition, place) in places {
+            let start = match place.region {
+                Region::Packet => self.graph.number(place.offset as u64, 32),
+                Region::End => {
+                    let offset = self.graph.number(place.offset as u64, 32);
+                    self.graph.binary(Binary::Add, state.tail, offset)
+                }
+                _ => return Err(leak()),
+            };
+            let offset = match place.moved {
+                None => start,
+                Some(moved) => {
+                    let moved = self.graph.slice(moved, 0, 32);
+                    self.graph.binary(Binary::Add, moved, start)
+                }
+            };
+            care = self.conditions.or(care, *condition);
+            offsets.push((*condition, offset));
+        }
+        Ok(self.pick(&offsets, care))
+    }
+
+    /// The condition on which a branch jumps.
+    fn branch(&mut self, state: &State, width: Width, cond: Cond, dst: Reg, src: Operand) -> Result<Bdd, Why> {
+        let left = self.value(state, dst);
+        let right = match src {
+            Operand::Reg(register) => self.value(state, register),
+            Operand::Imm(imm) => Value::Number(self.graph.number(imm as i64 as u64, 64)),
+        };
+        let bit = match (left, right) {
+            (Value::Number(a), Value::Number(b)) => {
+                let (a, b) = match width {
+                    Width::W64 => (a, b),
+                    Width::W32 => (self.graph.slice(a, 0, 32), self.graph.slice(b, 0, 32)),
+                };
+                self.holds(cond, a, b)
+            }
+            (Value::Address(places), Value::Number(zero)) | (Value::Number(zero), Value::Address(places))
+                if self.graph.as_const(zero) == Some(0) && matches!(cond, Cond::Eq | Cond::Ne) =>
+            {
+                let is_null = self.is_null(&places);
+                return Ok(if cond == Cond::Eq { is_null } else { self.conditions.not(is_null) });
+            }
+            (Value::Address(a), Value::Address(b)) => {
+                if let Some(known) = self.same_places(cond, &a, &b) {
+                    return Ok(known);
+                }
+                let (a, b) = (self.packet_offset(state, &a)?, self.packet_offset(state, &b)?);
+                // Addresses are compared as unsigned numbers, offsets as signed ones.
+                let signed = match cond {
+                    Cond::Gt => Cond::Sgt,
+                    Cond::Ge => Cond::Sge,
+                    Cond::Lt => Cond::Slt,
+                    Cond::Le => Cond::Sle,
+                    other => other,
+                };
+                self.holds(signed, a, b)
+            }
+            (Value::Nothing, _) | (_, Value::Nothing) => return Err(mixed()),
+            _ => return Err(leak()),
+        };
+        Ok(self.conditions.of(&self.graph, bit))
+    }
+
+    /// Two addresses of the same object at known offsets.
+    fn same_places(&mut self, cond: Cond, a: &[(Bdd, Place)], b: &[(Bdd, Place)]) -> Option<Bdd> {
+        let ([(_, a)], [(_, b)]) = (a, b) else { return None };
+        let is_known = a.region == b.region && a.moved.is_none() && b.moved.is_none();
+        if !is_known || matches!(a.region, Region::Packet | Region::End) {
+            return None;
+        }
+        let holds = match cond {
+            Cond::Eq => a.offset == b.offset,
+            Cond::Ne => a.offset != b.offset,
+            Cond::Gt => a.offset > b.offset,
+            Cond::Ge => a.offset >= b.offset,
+            Cond::Lt => a.offset < b.offset,
+            Cond::Le => a.offset <= b.offset,
+            _ => return None,
+        };
+        Some(if holds { Bdd::TRUE } else { Bdd::FALSE })
+    }
+
+    /// Where an address is null.
+    fn is_null(&mut self, places: &[(Bdd, Place)]) -> Bdd {
+        let mut all = Bdd::FALSE;
+        for (condition, place) in places {
+            let null = match place.region {
+                Region::Null => Bdd::TRUE,
+                Region::Value { call, .. } => {
+                    let zero = self.graph.number(0, 64);
+                    let bit = self.graph.compare(Compare::Equal, call, zero);
+                    self.conditions.of(&self.graph, bit)
+                }
+                _ => Bdd::FALSE,
+            };
+            let both = self.conditions.and(*condition, null);
+            all = self.conditions.or(all, both);
+        }
+        all
+    }
+
+    fn holds(&mut self, cond: Cond, a: Id, b: Id) -> Id {
+        let (how, swapped, not) = match cond {
+            Cond::Eq => (Compare::Equal, false, false),
+            Cond::Ne => (Compare::Equal, false, true),
+            Cond::Lt => (Compare::Below, false, false),
+            Cond::Ge => (Compare::Below, false, true),
+            Cond::Gt => (Compare::Below, true, false),
+            Cond::Le => (Compare::Below, true, true),
+            Cond::Slt => (Compare::SignedBelow, false, false),
+            Cond::Sge => (Compare::SignedBelow, false, true),
+            Cond::Sgt => (Compare::SignedBelow, true, false),
+            Cond::Sle => (Compare::SignedBelow, true, true),
+            Cond::Set => {
+                let common = self.graph.and(a, b);
+                let bits = self.graph.bits(common);
+                let zero = self.graph.number(0, bits);
+                let none = self.graph.compare(Compare::Equal, common, zero);
+                return self.graph.not(none);
+            }
+        };
+        let bit = if swapped { self.graph.compare(how, b, a) } else { self.graph.compare(how, a, b) };
+        if not { self.graph.not(bit) } else { bit }
+    }
+}
+
+fn target(at: usize, op: Op) -> usize {
+    (at as i64 + 1 + op.distance().unwrap_or(0)) as usize
+}
+
+pub(super) fn address(place: Place) -> Value {
+    Value::Address(Rc::new([(Bdd::TRUE, place)]))
+}
+
+pub(super) fn set(state: &mut State, register: Reg, value: Value) {
+    state.frame_mut().registers[usize::from(register.number())] = value;
+}
+
+pub(super) fn leak() -> Why {
+    Why::Other("an address is used as a number".to_owned())
+}
+
+pub(super) fn mixed() -> Why {
+    Why::Other("what is used is a number on some paths and an address on others".to_owned())
+}
+
+/// How many bits an access has.
+pub(super) fn bits_of(size: Size) -> u16 {
+    8 * size.bytes() as u16
+}

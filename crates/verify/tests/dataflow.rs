@@ -1,0 +1,87 @@
+//! The classical programs as dataflow do what the interpreter does, on what an exploration of each reaches.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flowloom_bpf::verifier::{Options, verify};
+use flowloom_bpf::{Interpreter, Program, asm, elf};
+use flowloom_engine::{Choices, Datapath, PORT_COUNT, Port, Ports};
+use flowloom_ir::{Evaluator, build};
+use flowloom_testkit::{Clang, Rng};
+use flowloom_verify::explore::{Case, ExploreOptions, explore};
+
+/// Cases that an exploration tries.
+const TRIES: u64 = 20_000;
+
+/// Everything in a folder, in order.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut entries: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    entries
+}
+
+/// The programs in C below `functions/ebpf`, and the one in assembler.
+fn classical(clang: &Clang) -> Vec<Program> {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions/ebpf");
+    let mut programs = Vec::new();
+    for file in entries(&top).into_iter().filter(|path| path.is_dir()).flat_map(|folder| entries(&folder)) {
+        let name = file.to_string_lossy().into_owned();
+        if name.ends_with(".bpf.c") {
+            let object = clang.compile_file(&file, &["-Wno-sign-compare"]).unwrap();
+            let object = elf::read(&object, &name).unwrap();
+            programs.extend(object.programs.into_iter().filter(|program| program.kind.is_xdp()));
+        } else if name.ends_with(".bpf") {
+            let text = std::fs::read_to_string(&file).unwrap();
+            programs.push(asm::program(&name, &text).unwrap_or_else(|errors| panic!("{errors}")));
+        }
+    }
+    programs
+}
+
+/// What an engine makes of a case: what becomes of each packet, and the state in the end.
+fn outcome(engine: &mut dyn Datapath, case: &Case) -> Vec<String> {
+    engine.bind_ports(&Ports::bound((0..PORT_COUNT).map(Port)));
+    engine.restore(&case.state).unwrap();
+    let mut all = Vec::new();
+    for (index, arrival) in case.packets.iter().enumerate() {
+        let choices = Choices::seeded(arrival.time_ns, case.seed, index as u64);
+        all.push(format!("{:02x?}", engine.process(&arrival.packet(), &choices).unwrap()));
+    }
+    let state = engine.snapshot().unwrap();
+    // Tables of thousands of entries that nobody writes say nothing.
+    let short = state.maps.iter().filter(|(_, entries)| entries.len() <= 4096);
+    all.extend(short.map(|(name, entries)| format!("{name}: {entries:02x?}")));
+    all
+}
+
+#[test]
+fn classical_programs_are_their_dataflow() {
+    let Some(clang) = Clang::find("classical_programs_are_their_dataflow") else { return };
+    let programs = classical(&clang);
+    assert!(programs.len() >= 14, "{}", programs.len());
+    let mut rng = Rng::from_env(1);
+    for program in programs {
+        let options = ExploreOptions { seed: rng.next_u64(), tries: TRIES, ..ExploreOptions::default() };
+        let explored = explore(&Arc::new(program.clone()), &options).unwrap();
+        let reached = explored.reached.iter().filter(|reached| **reached).count();
+        let mut packets = 0;
+        for case in &explored.cases {
+            let program = Arc::new(case.program(&program));
+            let proof = verify(&program, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
+            let dataflow = build(&program, &proof).unwrap_or_else(|refusal| panic!("{refusal}"));
+            let mut interp = Interpreter::new(Arc::clone(&program)).unwrap();
+            let mut own = Evaluator::new(Arc::clone(&program), dataflow).unwrap();
+            let (found, expected) = (outcome(&mut own, case), outcome(&mut interp, case));
+            assert_eq!(found, expected, "{}: {case:02x?}", program.name);
+            packets += case.packets.len();
+        }
+        eprintln!(
+            "{}: {packets} packets of {} cases, {reached} of {} slots",
+            program.name,
+            explored.cases.len(),
+            program.insns.len()
+        );
+        assert!(reached * 100 >= program.insns.len() * 80, "{}: too little was reached", program.name);
+    }
+}
