@@ -12,7 +12,11 @@ use flowloom_testkit::{Clang, Rng};
 use flowloom_verify::explore::{Case, ExploreOptions, explore};
 
 /// Cases that an exploration tries.
-const TRIES: u64 = 20_000;
+const TRIES: u64 = 10_000;
+/// Explorations of a program at most.
+const SEEDS: usize = 4;
+/// Percent of a program's slots that they are to reach.
+const ENOUGH: usize = 80;
 
 /// Everything in a folder, in order.
 fn entries(folder: &Path) -> Vec<PathBuf> {
@@ -55,6 +59,17 @@ fn outcome(engine: &mut dyn Datapath, case: &Case) -> Vec<String> {
     all
 }
 
+/// Both engines do the same in a case.
+fn agree(program: &Program, case: &Case) {
+    let program = Arc::new(case.program(program));
+    let proof = verify(&program, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    let dataflow = build(&program, &proof).unwrap_or_else(|refusal| panic!("{refusal}"));
+    let mut interp = Interpreter::new(Arc::clone(&program)).unwrap();
+    let mut own = Evaluator::new(Arc::clone(&program), dataflow).unwrap();
+    let (found, expected) = (outcome(&mut own, case), outcome(&mut interp, case));
+    assert_eq!(found, expected, "{}: {case:02x?}", program.name);
+}
+
 #[test]
 fn classical_programs_are_their_dataflow() {
     let Some(clang) = Clang::find("classical_programs_are_their_dataflow") else { return };
@@ -62,26 +77,19 @@ fn classical_programs_are_their_dataflow() {
     assert!(programs.len() >= 14, "{}", programs.len());
     let mut rng = Rng::from_env(1);
     for program in programs {
-        let options = ExploreOptions { seed: rng.next_u64(), tries: TRIES, ..ExploreOptions::default() };
-        let explored = explore(&Arc::new(program.clone()), &options).unwrap();
-        let reached = explored.reached.iter().filter(|reached| **reached).count();
-        let mut packets = 0;
-        for case in &explored.cases {
-            let program = Arc::new(case.program(&program));
-            let proof = verify(&program, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
-            let dataflow = build(&program, &proof).unwrap_or_else(|refusal| panic!("{refusal}"));
-            let mut interp = Interpreter::new(Arc::clone(&program)).unwrap();
-            let mut own = Evaluator::new(Arc::clone(&program), dataflow).unwrap();
-            let (found, expected) = (outcome(&mut own, case), outcome(&mut interp, case));
-            assert_eq!(found, expected, "{}: {case:02x?}", program.name);
-            packets += case.packets.len();
+        let mut reached = vec![false; program.insns.len()];
+        let share = |reached: &[bool]| reached.iter().filter(|reached| **reached).count() * 100 / reached.len();
+        // Some seeds get stuck early.
+        for _ in 0..SEEDS {
+            let options = ExploreOptions { seed: rng.next_u64(), tries: TRIES, ..ExploreOptions::default() };
+            let explored = explore(&Arc::new(program.clone()), &options).unwrap();
+            explored.cases.iter().for_each(|case| agree(&program, case));
+            reached.iter_mut().zip(&explored.reached).for_each(|(all, own)| *all |= own);
+            if share(&reached) >= ENOUGH {
+                break;
+            }
         }
-        eprintln!(
-            "{}: {packets} packets of {} cases, {reached} of {} slots",
-            program.name,
-            explored.cases.len(),
-            program.insns.len()
-        );
-        assert!(reached * 100 >= program.insns.len() * 80, "{}: too little was reached", program.name);
+        eprintln!("{}: {}% of {} slots", program.name, share(&reached), reached.len());
+        assert!(share(&reached) >= ENOUGH, "{}: too little was reached", program.name);
     }
 }
