@@ -94,7 +94,7 @@ impl Host<'_, '_> {
         self.run.memory.change(address, size, change).map_err(HostError)
     }
 
-    /// Puts other bytes in the packet's place; `head` says how far its start has moved back.
+    /// Puts other bytes in the packet's place.
     pub fn replace_packet(&mut self, bytes: &[u8]) {
         self.run.memory.replace_packet(bytes);
     }

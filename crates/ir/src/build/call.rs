@@ -22,7 +22,7 @@ const ETHERNET_BYTES: u64 = 14;
 /// [Linux net/core/filter.c; as the interpreter].
 const FIRST_HEAD: i64 = 40 - 256;
 const LAST_TAIL: u64 = 4096 - 320 - 256;
-/// The most bytes of memory that a call is given.
+/// The most bytes of memory that a call is given, in all.
 const MOST_BYTES: usize = 512;
 
 /// What an effect is given, while it is gathered.
@@ -149,6 +149,14 @@ impl Builder<'_> {
                 }
             };
             given.pattern.arguments.push(argument);
+        }
+        let bytes = given.pattern.arguments.iter().map(|argument| match argument {
+            Argument::Read(bytes) => usize::from(*bytes),
+            _ => 0,
+        });
+        let bytes: usize = bytes.sum();
+        if bytes > MOST_BYTES {
+            return Err(Why::Other(format!("a call is given {bytes} bytes, expected at most {MOST_BYTES} in all")));
         }
         let pattern = self.pattern(given.pattern);
         let call = self.graph.effect(Effect::Call { helper: number, pattern }, given.args, 64);
