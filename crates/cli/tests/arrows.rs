@@ -17,9 +17,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("efsm", &["wire", "engine", "bpf"]),
     ("ir", &["engine", "bpf"]),
     ("exec", &["engine", "bpf", "wire", "trace"]),
+    ("hw", &["wire", "engine", "trace", "bpf", "ir"]),
     ("verify", &["wire", "engine", "trace", "bpf", "efsm", "exec"]),
     ("testkit", &["wire"]),
-    ("cli", &["wire", "engine", "trace", "bpf", "efsm", "exec", "verify"]),
+    ("cli", &["wire", "engine", "trace", "bpf", "efsm", "ir", "exec", "hw", "verify"]),
 ];
 
 /// What every manifest takes from the workspace.

@@ -1,0 +1,12 @@
+//! Hardware pipelines out of verified programs.
+//!
+//! ```text
+//!  Dataflow ──stages──► Plan ──► explain: who does what in which stage
+//!                        │
+//!                        └─────► Timing ──predict──► throughput, stalls, flushes, loss, latency
+//! ```
+#![forbid(unsafe_code)]
+
+mod timing;
+
+pub use timing::{MapTiming, Scheme, Timing};
