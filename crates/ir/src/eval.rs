@@ -108,6 +108,7 @@ fn evaluate(
 
 fn take_effect(effect: Effect, patterns: &[Pattern], args: &[u64], host: &mut Host<'_, '_>) -> Result<u64, HostError> {
     Ok(match effect {
+        Effect::Load(_) if args[1] == 0 => 0,
         Effect::Load(size) => host.load(args[1].wrapping_add(args[2]), size)?,
         Effect::Store(size) => {
             host.store(args[1].wrapping_add(args[2]), size, args[3])?;

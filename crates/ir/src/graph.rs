@@ -110,11 +110,11 @@ pub enum Effect {
         /// The number of its pattern.
         pattern: u16,
     },
-    /// Reads memory of a map's value: its address.
+    /// Reads memory of a map's value: its address, and what is added to it. Of a value that was not found: 0.
     Load(Size),
-    /// Writes it: its address, the number.
+    /// Writes it: its address, what is added to it, the number.
     Store(Size),
-    /// Changes it: its address, the operand, what a comparison compares with. The value is what was there.
+    /// Changes it: its address, what is added to it, the operand, what a comparison compares with. The value is what was there.
     Atomic(AtomicOp, Size),
 }
 
@@ -143,6 +143,11 @@ impl Graph {
     /// The nodes, each behind all that it uses.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
+    }
+
+    /// All of them by name.
+    pub fn ids(&self) -> impl DoubleEndedIterator<Item = Id> + use<> {
+        (0..self.nodes.len() as u32).map(Id)
     }
 
     /// A node.

@@ -11,15 +11,19 @@
 //! the bit that it tests. What remains are values, and effects with the condition that they happen on.
 #![forbid(unsafe_code)]
 
+mod access;
 mod arith;
 mod bdd;
 mod build;
 mod eval;
 mod graph;
+mod pass;
 mod refusal;
 mod shape;
 
-pub use build::{Argument, Dataflow, Ending, Pattern, build};
+pub use access::{Access, Touch};
+pub use build::{Argument, Dataflow, Ending, Pattern, Table, build};
 pub use eval::Evaluator;
 pub use graph::{Binary, Compare, Effect, Graph, Id, Input, Kind, Node};
+pub use pass::{PASSES, Pass, optimize};
 pub use refusal::{Refusal, Why};

@@ -25,7 +25,7 @@ mod step;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-use flowloom_bpf::Program;
+use flowloom_bpf::{MapKind, Program};
 use flowloom_bpf::op::Op;
 use flowloom_bpf::verifier::Proof;
 
@@ -75,13 +75,45 @@ pub struct Ending {
     pub packet: BTreeMap<i64, Id>,
 }
 
+impl Ending {
+    /// The nodes that it names.
+    pub fn nodes(&self) -> impl Iterator<Item = Id> + '_ {
+        [self.verdict, self.head, self.tail].into_iter().chain(self.packet.values().copied())
+    }
+
+    /// The same of other nodes.
+    pub fn map(&self, mut to: impl FnMut(Id) -> Id) -> Ending {
+        let packet = self.packet.iter().map(|(at, byte)| (*at, to(*byte))).collect();
+        Ending { verdict: to(self.verdict), head: to(self.head), tail: to(self.tail), packet }
+    }
+}
+
+/// What has to be known of a map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: MapKind,
+    /// Length of a key.
+    pub key_bytes: u32,
+    /// Length of a value.
+    pub value_bytes: u32,
+    /// How many entries it holds.
+    pub max_entries: u32,
+}
+
 /// A program as dataflow.
 #[derive(Debug, Clone)]
 pub struct Dataflow {
+    /// The program's name.
+    pub name: String,
     /// Its values and effects.
     pub graph: Graph,
     /// What its calls are given, by their number.
     pub patterns: Vec<Pattern>,
+    /// The program's maps, by their number.
+    pub maps: Vec<Table>,
     /// What becomes of the packet.
     pub ending: Ending,
 }
@@ -244,6 +276,15 @@ impl Builder<'_> {
             state.head.iter().map(|(condition, head)| (*condition, self.graph.number(*head as u64, 32))).collect();
         let head = self.pick(&heads, Bdd::TRUE);
         let ending = Ending { verdict, head, tail: state.tail, packet: state.packet };
-        Ok(Dataflow { graph: std::mem::take(&mut self.graph), patterns: std::mem::take(&mut self.patterns), ending })
+        let maps = self.program.maps.iter().map(|def| Table {
+            name: def.name.clone(),
+            kind: def.kind,
+            key_bytes: def.key_bytes,
+            value_bytes: def.value_bytes,
+            max_entries: def.max_entries,
+        });
+        let maps = maps.collect();
+        let (graph, patterns) = (std::mem::take(&mut self.graph), std::mem::take(&mut self.patterns));
+        Ok(Dataflow { name: self.program.name.clone(), graph, patterns, maps, ending })
     }
 }

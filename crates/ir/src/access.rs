@@ -1,0 +1,146 @@
+//! What effects touch: which map, and whether they read or change it.
+
+use std::collections::BTreeSet;
+
+use flowloom_bpf::MapKind;
+use flowloom_bpf::insn::helper;
+
+use crate::build::{Argument, Dataflow};
+use crate::graph::{Effect, Id, Input, Kind};
+
+/// What an effect does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Touch {
+    /// Finds a value by its key, and says where it is.
+    Lookup,
+    /// Reads a value.
+    Load,
+    /// Writes a value.
+    Store,
+    /// Reads, changes and writes a value.
+    Atomic,
+    /// Puts an entry there.
+    Update,
+    /// Takes one away.
+    Delete,
+    /// Makes room in a map, as its policy says.
+    Evict,
+    /// Looks up where a packet goes.
+    RedirectMap,
+    /// Says where a packet goes.
+    Redirect,
+    /// Asks for the time or for the CPU: no effect.
+    Asks,
+    /// Draws a random number.
+    Draws,
+    /// Sends out what is no packet that came.
+    Emits,
+}
+
+/// What an effect does, and to which map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Access {
+    /// What it does.
+    pub touch: Touch,
+    /// The map, by its number.
+    pub map: Option<u32>,
+}
+
+impl Access {
+    /// Whether anybody else can tell that it happened.
+    pub fn changes(self) -> bool {
+        match self.touch {
+            Touch::Lookup | Touch::Load | Touch::Asks | Touch::RedirectMap => false,
+            Touch::Store | Touch::Atomic | Touch::Update | Touch::Delete | Touch::Evict => true,
+            Touch::Redirect | Touch::Draws | Touch::Emits => true,
+        }
+    }
+
+    /// Whether it changes a map.
+    pub fn writes(self) -> bool {
+        self.changes() && self.map.is_some() && !matches!(self.touch, Touch::Emits)
+    }
+}
+
+impl Dataflow {
+    /// What a node does to its surroundings, if anything.
+    pub fn access(&self, id: Id) -> Option<Access> {
+        let node = self.graph.node(id);
+        let Kind::Effect(effect) = node.kind else { return None };
+        let touch = match effect {
+            Effect::Load(_) => Touch::Load,
+            Effect::Store(_) => Touch::Store,
+            Effect::Atomic(..) => Touch::Atomic,
+            Effect::Call { helper, .. } => match helper {
+                helper::MAP_LOOKUP_ELEM | helper::MAP_LOOKUP_PERCPU_ELEM => Touch::Lookup,
+                helper::MAP_UPDATE_ELEM => Touch::Update,
+                helper::MAP_DELETE_ELEM => Touch::Delete,
+                helper::FL_EVICT => Touch::Evict,
+                helper::REDIRECT_MAP => Touch::RedirectMap,
+                helper::REDIRECT => Touch::Redirect,
+                helper::GET_PRANDOM_U32 => Touch::Draws,
+                helper::KTIME_GET_NS
+                | helper::KTIME_GET_BOOT_NS
+                | helper::KTIME_GET_COARSE_NS
+                | helper::KTIME_GET_TAI_NS
+                | helper::JIFFIES64
+                | helper::GET_SMP_PROCESSOR_ID
+                | helper::GET_NUMA_NODE_ID => Touch::Asks,
+                _ => Touch::Emits,
+            },
+        };
+        let map = match effect {
+            Effect::Call { pattern, .. } => self.map_of(pattern),
+            _ => self.map_at(node.args[1]),
+        };
+        Some(Access { touch, map })
+    }
+
+    fn map_of(&self, pattern: u16) -> Option<u32> {
+        self.patterns.get(usize::from(pattern))?.arguments.iter().find_map(|argument| match argument {
+            Argument::Map(map) => Some(*map),
+            _ => None,
+        })
+    }
+
+    /// The map that an address leads into.
+    fn map_at(&self, address: Id) -> Option<u32> {
+        let node = self.graph.node(address);
+        match node.kind {
+            Kind::Effect(Effect::Call { pattern, .. }) => self.map_of(pattern),
+            Kind::Input(Input::Only(map)) => Some(map),
+            Kind::Select => self.map_at(*node.args.last()?),
+            _ => None,
+        }
+    }
+
+    /// Whether a map forgets what was not used lately, so that a lookup is an effect.
+    pub fn remembers_use(&self, map: u32) -> bool {
+        let kind = self.maps.get(map as usize).map(|map| map.kind);
+        matches!(kind, Some(MapKind::LruHash | MapKind::LruPerCpuHash))
+    }
+
+    /// Whether nobody misses an effect whose value is not used.
+    pub fn is_idle(&self, access: Access) -> bool {
+        !access.changes()
+            && !matches!(access.touch, Touch::RedirectMap)
+            && !(access.touch == Touch::Lookup && access.map.is_none_or(|map| self.remembers_use(map)))
+    }
+
+    /// The nodes that the ending or an effect needs.
+    pub fn used(&self) -> BTreeSet<Id> {
+        let mut used = BTreeSet::new();
+        let mut work: Vec<Id> = self.ending.nodes().collect();
+        for id in self.graph.ids() {
+            if self.access(id).is_some_and(|access| !self.is_idle(access)) {
+                work.push(id);
+            }
+        }
+        while let Some(id) = work.pop() {
+            if used.insert(id) {
+                work.extend(&self.graph.node(id).args);
+            }
+        }
+        used
+    }
+}

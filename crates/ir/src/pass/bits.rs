@@ -1,0 +1,289 @@
+//! Known bits.
+//!
+//! **Goal.** Arithmetic as narrow as what it has to tell: no bit is computed that is known, or that nobody looks at. What
+//! remains of shifts and masks are wires.
+//!
+//! ```text
+//!   v5 = concat v4 0x000000           24 zeros above 8 bits
+//!   v6 = shl v5 8                     v6 = concat 0x00 v4 0x0000
+//!   v7 = or v6 v3                     v7 = concat v3 v4 0x0000          (v3 has 8 bits, zeros above)
+//!   v8 = add v7 v7 of 64 bits         v8 = concat (add of 17 bits) 0
+//!   v9 = slt v8 0                     v9 = slice 63 of v8
+//! ```
+//!
+//! **Steps.** Forward: which bits are known. Backward: which are looked at. Then each node is made out of runs of bits: known
+//! ones, those of one argument, those that really depend on both.
+//!
+//! **Limits.** Only single bits and the largest number are known, not relations between nodes.
+
+use super::known::{Known, all, known, wanted};
+use super::{rebuilt, same};
+use crate::build::Dataflow;
+use crate::graph::{Binary, Compare, Graph, Id, Kind, Node};
+
+/// What is known of a node, and of its arguments.
+struct Facts {
+    args: Vec<Known>,
+    own: Known,
+    wanted: u64,
+}
+
+pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
+    let known = known(dataflow);
+    let wanted = wanted(dataflow, &known);
+    rebuilt(dataflow, |graph, id, node| {
+        let old = dataflow.graph.node(id);
+        let facts = Facts {
+            args: old.args.iter().map(|arg| known[arg.index()]).collect(),
+            own: known[id.index()],
+            wanted: wanted[id.index()],
+        };
+        narrowed(graph, node, &facts)
+    })
+}
+
+fn narrowed(graph: &mut Graph, node: Node, facts: &Facts) -> Id {
+    if matches!(node.kind, Kind::Effect(_)) {
+        return same(graph, node);
+    }
+    let open = facts.wanted & !facts.own.bits();
+    if open == 0 {
+        return graph.number(facts.own.ones & facts.wanted, node.bits);
+    }
+    match (node.kind, node.args.as_slice()) {
+        (Kind::Binary(op @ (Binary::And | Binary::Or | Binary::Xor)), &[a, b]) => {
+            bitwise(graph, op, [a, b], node.bits, facts)
+        }
+        (Kind::Binary(Binary::Add), &[a, b]) if facts.args[0].zeros | facts.args[1].zeros == all(node.bits) => {
+            bitwise(graph, Binary::Or, [a, b], node.bits, facts)
+        }
+        (Kind::Binary(op @ (Binary::Add | Binary::Sub | Binary::Mul)), &[a, b]) => {
+            sum(graph, op, [a, b], node.bits, facts)
+        }
+        (Kind::Binary(op), &[a, b]) => by_constant(graph, op, [a, b], node.bits, facts).unwrap_or_else(|| same(graph, node)),
+        (Kind::Not, &[one]) => {
+            let runs = runs(node.bits, |bit| open >> bit & 1 == 1);
+            let parts = runs.into_iter().map(|(is_open, low, bits)| match is_open {
+                true => {
+                    let part = graph.slice(one, low, bits);
+                    graph.not(part)
+                }
+                false => graph.number(facts.own.ones >> low, bits),
+            });
+            let parts = parts.collect();
+            graph.concat(parts)
+        }
+        (Kind::Select, args) => {
+            let args = args.to_vec();
+            select(graph, &args, node.bits, open, facts)
+        }
+        (Kind::Compare(how), &[a, b]) => compare(graph, how, [a, b], facts),
+        _ => same(graph, node),
+    }
+}
+
+/// Runs of bits of the same class: the class, the first bit, how many.
+fn runs<C: PartialEq>(bits: u16, class: impl Fn(u16) -> C) -> Vec<(C, u16, u16)> {
+    let mut runs: Vec<(C, u16, u16)> = Vec::new();
+    for bit in 0..bits {
+        let own = class(bit);
+        match runs.last_mut() {
+            Some((last, _, len)) if *last == own => *len += 1,
+            _ => runs.push((own, bit, 1)),
+        }
+    }
+    runs
+}
+
+/// What a bit of two numbers' bitwise combination is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bit {
+    Known,
+    First,
+    Second,
+    NotFirst,
+    NotSecond,
+    Both,
+}
+
+fn bitwise(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts: &Facts) -> Id {
+    let [x, y] = [facts.args[0], facts.args[1]];
+    let is = |mask: u64, bit: u16| mask >> bit & 1 == 1;
+    let class = |bit: u16| {
+        if is(facts.own.bits(), bit) || !is(facts.wanted, bit) {
+            return Bit::Known;
+        }
+        // What leaves the other argument's bit as it is.
+        let (first, second) = match op {
+            Binary::And => (is(y.ones, bit), is(x.ones, bit)),
+            _ => (is(y.zeros, bit), is(x.zeros, bit)),
+        };
+        match (first, second) {
+            (true, _) => Bit::First,
+            (_, true) => Bit::Second,
+            _ if op == Binary::Xor && is(y.ones, bit) => Bit::NotFirst,
+            _ if op == Binary::Xor && is(x.ones, bit) => Bit::NotSecond,
+            _ => Bit::Both,
+        }
+    };
+    let mut parts = Vec::new();
+    for (class, low, len) in runs(bits, class) {
+        parts.push(match class {
+            Bit::Known => graph.number((facts.own.ones & facts.wanted) >> low, len),
+            Bit::First => graph.slice(a, low, len),
+            Bit::Second => graph.slice(b, low, len),
+            Bit::NotFirst | Bit::NotSecond => {
+                let part = graph.slice(if class == Bit::NotFirst { a } else { b }, low, len);
+                graph.not(part)
+            }
+            Bit::Both => {
+                let (a, b) = (graph.slice(a, low, len), graph.slice(b, low, len));
+                graph.binary(op, a, b)
+            }
+        });
+    }
+    graph.concat(parts)
+}
+
+/// A sum, difference or product without the bits above those that are looked at, or that are known to be 0; and without those
+/// below the first that both have.
+fn sum(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts: &Facts) -> Id {
+    let open = facts.wanted & !facts.own.bits();
+    let end = 64 - open.leading_zeros() as u16;
+    let mut low = 0;
+    if matches!(op, Binary::Add | Binary::Sub) {
+        low = facts.args[1].zeros.trailing_ones() as u16;
+        if op == Binary::Add && low == 0 {
+            low = facts.args[0].zeros.trailing_ones() as u16;
+        }
+    }
+    let low = low.min(end - 1);
+    let mut parts = Vec::new();
+    if low > 0 {
+        // Nothing is added there: what the other one has.
+        let (first, second) = (graph.slice(a, 0, low), graph.slice(b, 0, low));
+        let is_first = facts.args[1].zeros & all(low) == all(low);
+        parts.push(if is_first { first } else { second });
+    }
+    let (x, y) = (graph.slice(a, low, end - low), graph.slice(b, low, end - low));
+    parts.push(graph.binary(op, x, y));
+    if end < bits {
+        parts.push(graph.number(facts.own.ones >> end, bits - end));
+    }
+    graph.concat(parts)
+}
+
+/// Shifts by a constant, and division by powers of two.
+fn by_constant(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts: &Facts) -> Option<Id> {
+    let by = graph.as_const(b);
+    let by = by.or_else(|| (facts.args[1].bits() == all(graph.bits(b))).then_some(facts.args[1].ones))?;
+    let distance = (by % u64::from(bits)) as u16;
+    let exponent = by.is_power_of_two().then(|| by.trailing_zeros() as u16);
+    match (op, exponent) {
+        (Binary::ShiftLeft | Binary::ShiftRight | Binary::SignedShiftRight, _) if distance == 0 => Some(a),
+        (Binary::ShiftLeft, _) => {
+            let (zeros, kept) = (graph.number(0, distance), graph.slice(a, 0, bits - distance));
+            Some(graph.concat(vec![zeros, kept]))
+        }
+        (Binary::ShiftRight, _) => {
+            let kept = graph.slice(a, distance, bits - distance);
+            Some(graph.fit(kept, bits))
+        }
+        (Binary::SignedShiftRight, _) => {
+            let kept = graph.slice(a, distance, bits - distance);
+            Some(graph.sign_extend(kept, bits))
+        }
+        (Binary::Div, Some(exponent)) => {
+            let kept = graph.slice(a, exponent, bits - exponent);
+            Some(graph.fit(kept, bits))
+        }
+        (Binary::Mod, Some(0)) => Some(graph.number(0, bits)),
+        (Binary::Mod, Some(exponent)) => {
+            let kept = graph.slice(a, 0, exponent);
+            Some(graph.fit(kept, bits))
+        }
+        _ => None,
+    }
+}
+
+fn select(graph: &mut Graph, args: &[Id], bits: u16, open: u64, facts: &Facts) -> Id {
+    let mut parts = Vec::new();
+    for (is_open, low, len) in runs(bits, |bit| open >> bit & 1 == 1) {
+        if !is_open {
+            parts.push(graph.number((facts.own.ones & facts.wanted) >> low, len));
+            continue;
+        }
+        let last = args.len() - 1;
+        let own = args.iter().enumerate().map(|(place, arg)| {
+            let is_value = place == last || place % 2 == 1;
+            if is_value { graph.slice(*arg, low, len) } else { *arg }
+        });
+        let own = own.collect();
+        parts.push(graph.select(own));
+    }
+    graph.concat(parts)
+}
+
+fn compare(graph: &mut Graph, how: Compare, [a, b]: [Id; 2], facts: &Facts) -> Id {
+    let bits = graph.bits(a);
+    let [x, y] = [facts.args[0], facts.args[1]];
+    if (x.zeros & y.ones | x.ones & y.zeros) != 0 && how == Compare::Equal {
+        return graph.number(0, 1);
+    }
+    if how == Compare::Equal {
+        let same = x.zeros & y.zeros | x.ones & y.ones;
+        let (mut left, mut right) = (Vec::new(), Vec::new());
+        for (is_same, low, len) in runs(bits, |bit| same >> bit & 1 == 1) {
+            if !is_same {
+                left.push(graph.slice(a, low, len));
+                right.push(graph.slice(b, low, len));
+            }
+        }
+        if left.is_empty() {
+            return graph.number(1, 1);
+        }
+        let (left, right) = (graph.concat(left), graph.concat(right));
+        return match (graph.bits(left), graph.as_const(right)) {
+            (1, Some(1)) => left,
+            (1, Some(_)) => graph.not(left),
+            _ => graph.compare(Compare::Equal, left, right),
+        };
+    }
+    let sign = 1 << (bits - 1);
+    let same_sign = (x.zeros & y.zeros | x.ones & y.ones) & sign != 0;
+    if how == Compare::SignedBelow && !same_sign {
+        // One of the two bits decides, where the other is known and all below it cannot matter.
+        if y.zeros == all(bits) {
+            return graph.slice(a, bits - 1, 1);
+        }
+        if x.ones == all(bits) {
+            let last = graph.slice(b, bits - 1, 1);
+            return graph.not(last);
+        }
+        return graph.compare(how, a, b);
+    }
+    if x.most(bits) < y.least() {
+        return graph.number(1, 1);
+    }
+    if x.least() >= y.most(bits) {
+        return graph.number(0, 1);
+    }
+    // Bits above the first that may differ say nothing.
+    let same = x.zeros & y.zeros | x.ones & y.ones;
+    let differ = !same & all(bits);
+    let end = 64 - differ.leading_zeros() as u16;
+    let (left, right) = (graph.slice(a, 0, end), graph.slice(b, 0, end));
+    match graph.as_const(right) {
+        // Below a power of two: all bits from there on are 0.
+        Some(limit) if limit.is_power_of_two() => {
+            let from = limit.trailing_zeros() as u16;
+            let above = graph.slice(left, from, end - from);
+            let zero = graph.number(0, end - from);
+            match end - from {
+                1 => graph.not(above),
+                _ => graph.compare(Compare::Equal, above, zero),
+            }
+        }
+        _ => graph.compare(Compare::Below, left, right),
+    }
+}

@@ -1,0 +1,60 @@
+//! What makes the dataflow shallower and smaller: one pass a file, each of which leaves what the program does.
+//!
+//! A pass makes the graph anew, node by node in their order ([`rebuilt`]), and what nobody uses is left out at once. Effects keep
+//! their order among themselves unless a pass says otherwise.
+
+mod bits;
+mod dead;
+mod known;
+mod speculate;
+
+use crate::build::Dataflow;
+use crate::graph::{Graph, Id, Kind, Node};
+
+/// A pass: its name, what it does in a line, and itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Pass {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub does: &'static str,
+    /// Itself.
+    pub run: fn(&Dataflow) -> Dataflow,
+}
+
+/// All passes, in the order in which they run.
+pub const PASSES: &[Pass] = &[
+    Pass { name: "dead-code", does: "leaves out what nobody uses", run: dead::run },
+    Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
+    Pass { name: "speculation", does: "looks up and reads before it is known whether that is needed", run: speculate::run },
+    Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
+];
+
+/// The dataflow behind all passes.
+pub fn optimize(dataflow: &Dataflow) -> Dataflow {
+    PASSES.iter().fold(dataflow.clone(), |dataflow, pass| (pass.run)(&dataflow))
+}
+
+/// Makes a dataflow anew. `make` gives the new node for an old one, whose arguments are new ones already.
+pub(crate) fn rebuilt(old: &Dataflow, mut make: impl FnMut(&mut Graph, Id, Node) -> Id) -> Dataflow {
+    let used = old.used();
+    let mut graph = Graph::default();
+    let mut places: Vec<Option<Id>> = vec![None; old.graph.nodes().len()];
+    let place = |places: &[Option<Id>], id: Id| places[id.index()].unwrap_or(Id(0));
+    for id in used {
+        let mut node = old.graph.node(id).clone();
+        node.args.iter_mut().for_each(|arg| *arg = place(&places, *arg));
+        graph.at(old.graph.insn(id));
+        places[id.index()] = Some(make(&mut graph, id, node));
+    }
+    let ending = old.ending.map(|id| place(&places, id));
+    Dataflow { name: old.name.clone(), graph, patterns: old.patterns.clone(), maps: old.maps.clone(), ending }
+}
+
+/// A node as it was.
+pub(crate) fn same(graph: &mut Graph, node: Node) -> Id {
+    match node.kind {
+        Kind::Effect(effect) => graph.effect(effect, node.args, node.bits),
+        kind => graph.make(kind, node.args, node.bits),
+    }
+}
