@@ -7,6 +7,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod stages;
 mod timing;
 
 pub use timing::{MapTiming, Scheme, Timing};

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use crate::graph::{Graph, Id, Kind};
+use crate::graph::{Binary, Graph, Id, Kind};
 
 /// A condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +38,7 @@ pub(crate) struct Conditions {
     /// The bits that are tested.
     bits: Vec<Id>,
     variables: HashMap<Id, u32>,
+    combined: HashMap<Id, Bdd>,
     nodes: HashMap<Bdd, Id>,
 }
 
@@ -57,6 +58,7 @@ impl Conditions {
                 let inner = self.of(graph, inner);
                 return self.not(inner);
             }
+            (_, Kind::Binary(Binary::And | Binary::Or) | Kind::Select) => return self.of_several(graph, bit),
             _ => {}
         }
         let next = self.bits.len() as u32;
@@ -65,6 +67,25 @@ impl Conditions {
             self.bits.push(bit);
         }
         self.test(variable, Bdd::FALSE, Bdd::TRUE)
+    }
+
+    /// The condition that a combination of bits is 1.
+    fn of_several(&mut self, graph: &Graph, bit: Id) -> Bdd {
+        if let Some(known) = self.combined.get(&bit) {
+            return *known;
+        }
+        let node = graph.node(bit);
+        let parts: Vec<Bdd> = node.args.iter().map(|arg| self.of(graph, *arg)).collect();
+        let condition = match (node.kind, parts.as_slice()) {
+            (Kind::Binary(Binary::And), &[a, b]) => self.and(a, b),
+            (Kind::Binary(_), &[a, b]) => self.or(a, b),
+            (_, [pairs @ .., last]) => {
+                pairs.chunks_exact(2).rev().fold(*last, |rest, pair| self.choose(pair[0], pair[1], rest))
+            }
+            _ => Bdd::FALSE,
+        };
+        self.combined.insert(bit, condition);
+        condition
     }
 
     fn test(&mut self, variable: u32, low: Bdd, high: Bdd) -> Bdd {

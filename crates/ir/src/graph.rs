@@ -216,6 +216,9 @@ impl Graph {
             let widths: Vec<u16> = args.iter().map(|arg| self.bits(*arg)).collect();
             return Some(self.number(arith::apply(kind, &values, &widths, bits), bits));
         }
+        if is_pure && let Some(chosen) = self.of_choice(kind, args, bits) {
+            return Some(chosen);
+        }
         match (kind, args) {
             (Kind::Slice { low: 0 } | Kind::SignExtend, [one]) if self.bits(*one) == bits => Some(*one),
             (Kind::Slice { low }, [one]) => self.slice_of(low, *one, bits),
@@ -228,6 +231,30 @@ impl Graph {
             (Kind::Select, parts) => self.selected(parts, bits),
             _ => None,
         }
+    }
+
+    /// Of one of several numbers: one of what it makes of each. So what is asked about the answer of a helper is what decided it.
+    fn of_choice(&mut self, kind: Kind, args: &[Id], bits: u16) -> Option<Id> {
+        let mut chosen = None;
+        for (place, arg) in args.iter().enumerate() {
+            match self.node(*arg).kind {
+                Kind::Const(_) => {}
+                Kind::Select if chosen.is_none() => chosen = Some((place, self.node(*arg).args.clone())),
+                _ => return None,
+            }
+        }
+        let (place, mut parts) = chosen.filter(|_| kind != Kind::Select && kind != Kind::Concat)?;
+        let last = parts.len() - 1;
+        let is_value = |at: usize| at == last || at % 2 == 1;
+        if !(0..=last).filter(|at| is_value(*at)).all(|at| self.as_const(parts[at]).is_some()) {
+            return None;
+        }
+        let mut given = args.to_vec();
+        for at in (0..=last).filter(|at| is_value(*at)) {
+            given[place] = parts[at];
+            parts[at] = self.make(kind, given.clone(), bits);
+        }
+        Some(self.make(Kind::Select, parts, bits))
     }
 
     fn slice_of(&mut self, low: u16, one: Id, bits: u16) -> Option<Id> {

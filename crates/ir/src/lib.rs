@@ -15,6 +15,7 @@ mod access;
 mod arith;
 mod bdd;
 mod build;
+mod delay;
 mod eval;
 mod graph;
 mod pass;
@@ -23,6 +24,7 @@ mod shape;
 
 pub use access::{Access, Touch};
 pub use build::{Argument, Dataflow, Ending, Pattern, Table, build};
+pub use delay::{Arrivals, CLOCK_MHZ, Delays, FRAME_BYTES, Tenths};
 pub use eval::Evaluator;
 pub use graph::{Binary, Compare, Effect, Graph, Id, Input, Kind, Node};
 pub use pass::{PASSES, Pass, optimize};

@@ -6,6 +6,7 @@
 mod bits;
 mod dead;
 mod known;
+mod reassociate;
 mod speculate;
 
 use crate::build::Dataflow;
@@ -25,8 +26,11 @@ pub struct Pass {
 /// All passes, in the order in which they run.
 pub const PASSES: &[Pass] = &[
     Pass { name: "dead-code", does: "leaves out what nobody uses", run: dead::run },
+    Pass { name: "reassociation", does: "makes trees of chains of sums, gates and selections", run: reassociate::run },
     Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
     Pass { name: "speculation", does: "looks up and reads before it is known whether that is needed", run: speculate::run },
+    Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
+    Pass { name: "reassociation", does: "makes trees of chains of sums, gates and selections", run: reassociate::run },
     Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
 ];
 
