@@ -34,8 +34,16 @@ pub fn earliest(dataflow: &Dataflow, delays: &Delays) -> Vec<Span> {
                 Span { begins: there, ends: there }
             }
             _ if blocks > 0 => {
-                let begins = Moment { stage: ready.stage + u32::from(ready.depth > 0), depth: 0 };
-                Span { begins, ends: Moment { stage: begins.stage + blocks, depth: 0 } }
+                let up = |moment: Moment| moment.stage + u32::from(moment.depth > 0);
+                // What a call does waits for its predicate, what it finds does not.
+                let is_call = dataflow.access(id).is_some();
+                let given = node.args.iter().skip(usize::from(is_call)).map(|arg| spans[arg.index()].ends).max();
+                let begins = Moment { stage: given.map_or(0, up), depth: 0 };
+                let mut ends = Moment { stage: begins.stage + blocks, depth: 0 };
+                if is_call {
+                    ends = ends.max(spans[node.args[0].index()].ends);
+                }
+                Span { begins, ends }
             }
             _ => {
                 let delay = delays.of(graph, id);

@@ -6,6 +6,8 @@
 //!   if a goto x        edges to the join:  a, !a b, !a !b      their disjunction is true again, whatever the order
 //!   if b goto y
 //! ```
+//!
+//! What was branched on last is tested first: that bit is mostly there last, and all others wait for it rather than it for them.
 
 use std::collections::HashMap;
 
@@ -124,7 +126,7 @@ impl Conditions {
         if let Some(known) = self.chosen.get(&[of, high, low]) {
             return *known;
         }
-        let first = [of, high, low].into_iter().filter_map(|one| self.look(one)).map(|test| test.variable).min();
+        let first = [of, high, low].into_iter().filter_map(|one| self.look(one)).map(|test| test.variable).max();
         let variable = first.unwrap_or(0);
         let [a, b, c] = [of, high, low].map(|one| self.ways(one, variable));
         let (l, h) = (self.choose(a.0, b.0, c.0), self.choose(a.1, b.1, c.1));
@@ -154,7 +156,7 @@ impl Conditions {
             return *known;
         }
         let (Some(test), Some(cared)) = (self.look(condition), self.look(care)) else { return condition };
-        let result = if cared.variable < test.variable {
+        let result = if cared.variable > test.variable {
             let either = self.or(cared.low, cared.high);
             self.within(condition, either)
         } else {

@@ -13,7 +13,7 @@
 
 use crate::access::{Access, Touch};
 use crate::build::Dataflow;
-use crate::graph::{Binary, Compare, Graph, Id, Input, Kind};
+use crate::graph::{Binary, Compare, Effect, Graph, Id, Input, Kind, Node};
 
 /// Tenths of a level.
 pub type Tenths = u32;
@@ -88,6 +88,11 @@ impl Delays {
         levels * self.choice + order
     }
 
+    fn is_answer(&self, graph: &Graph, node: &Node) -> bool {
+        let is_call = |id: &Id| matches!(graph.node(*id).kind, Kind::Effect(Effect::Call { .. }));
+        node.args.iter().any(is_call) && node.args.iter().any(|arg| graph.as_const(*arg) == Some(0))
+    }
+
     /// What a node adds to the time at which its last argument is there, where it is not a block of its own.
     pub fn of(&self, graph: &Graph, id: Id) -> Tenths {
         let node = graph.node(id);
@@ -95,6 +100,8 @@ impl Delays {
             Kind::Const(_) | Kind::Input(_) | Kind::Slice { .. } | Kind::Concat | Kind::SignExtend => 0,
             Kind::Not => 0,
             Kind::Select => self.choices((node.args.len() / 2) as u32),
+            // Blocks say whether they have found something, or whether all went well.
+            Kind::Compare(Compare::Equal) if self.is_answer(graph, node) => 0,
             Kind::Compare(Compare::Equal) => {
                 let bits = u32::from(graph.bits(node.args[0]));
                 let is_constant = node.args.iter().any(|arg| graph.as_const(*arg).is_some());
@@ -137,7 +144,7 @@ impl Delays {
         let bits = u32::from(node.bits);
         match node.kind {
             // Partial products in multipliers of 17 by 17 bits, a column a stage.
-            Kind::Binary(Binary::Mul) => 1 + 2 * bits.div_ceil(17).min(3),
+            Kind::Binary(Binary::Mul) => 1 + bits.div_ceil(17),
             // As many bits of the quotient in a stage as differences and choices fit.
             Kind::Binary(Binary::Div | Binary::SignedDiv | Binary::Mod | Binary::SignedMod) => {
                 let step = self.sum(node.bits) + self.choice;

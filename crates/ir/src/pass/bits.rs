@@ -60,7 +60,11 @@ fn narrowed(graph: &mut Graph, node: Node, facts: &Facts) -> Id {
         (Kind::Binary(op @ (Binary::Add | Binary::Sub | Binary::Mul)), &[a, b]) => {
             sum(graph, op, [a, b], node.bits, facts)
         }
-        (Kind::Binary(op), &[a, b]) => by_constant(graph, op, [a, b], node.bits, facts).unwrap_or_else(|| same(graph, node)),
+        (Kind::Binary(op), &[a, b]) => match by_constant(graph, op, [a, b], node.bits, facts) {
+            Some(wires) => wires,
+            None if matches!(op, Binary::Div | Binary::Mod) => divided(graph, op, [a, b], node.bits, facts),
+            None => same(graph, node),
+        },
         (Kind::Not, &[one]) => {
             let runs = runs(node.bits, |bit| open >> bit & 1 == 1);
             let parts = runs.into_iter().map(|(is_open, low, bits)| match is_open {
@@ -171,6 +175,14 @@ fn sum(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts: &Facts)
         parts.push(graph.number(facts.own.ones >> end, bits - end));
     }
     graph.concat(parts)
+}
+
+/// Division of what is shorter than its type.
+fn divided(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts: &Facts) -> Id {
+    let used = facts.args.iter().map(|arg| 64 - arg.most(bits).leading_zeros() as u16).max().unwrap_or(bits).max(1);
+    let (a, b) = (graph.slice(a, 0, used), graph.slice(b, 0, used));
+    let result = graph.binary(op, a, b);
+    graph.fit(result, bits)
 }
 
 /// Shifts by a constant, and division by powers of two.
