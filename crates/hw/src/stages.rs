@@ -34,9 +34,10 @@ pub fn earliest(dataflow: &Dataflow, delays: &Delays) -> Vec<Span> {
                 Span { begins: there, ends: there }
             }
             _ if blocks > 0 => {
-                let up = |moment: Moment| moment.stage + u32::from(moment.depth > 0);
-                // What a call does waits for its predicate, what it finds does not.
                 let is_call = dataflow.access(id).is_some();
+                let room = if is_call { delays.key } else { 0 };
+                let up = |moment: Moment| moment.stage + u32::from(moment.depth > room);
+                // What a call does waits for its predicate, what it finds does not.
                 let given = node.args.iter().skip(usize::from(is_call)).map(|arg| spans[arg.index()].ends).max();
                 let begins = Moment { stage: given.map_or(0, up), depth: 0 };
                 let mut ends = Moment { stage: begins.stage + blocks, depth: 0 };

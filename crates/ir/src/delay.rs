@@ -33,6 +33,8 @@ pub struct Delays {
     pub carry: Tenths,
     /// How many bits of it take a level.
     pub carry_bits: u32,
+    /// What the first stage of a lookup has room for in front of its table.
+    pub key: Tenths,
     /// Stages of a lookup, from its key to its value.
     pub lookup_stages: u32,
     /// Stages of an update or a deletion, from key and value to its answer.
@@ -55,6 +57,7 @@ impl Delays {
             level: 10,
             carry: 10,
             carry_bits: 32,
+            key: 10,
             lookup_stages: 4,
             update_stages: 2,
             redirect_stages: 2,

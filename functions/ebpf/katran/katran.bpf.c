@@ -163,19 +163,39 @@ static __always_inline void count_bytes(struct counts *counts, __u64 bytes)
 	}
 }
 
-/* Two rounds of multiplication for each word; the upper half is the better one. */
-static __always_inline __u64 mix(__u64 hash, __u64 word)
+static __always_inline __u32 turned(__u32 word, int by)
 {
-	hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
-	return hash ^ hash >> 32;
+	return word << by | word >> (32 - by);
 }
 
+/* Jenkins's hash lookup3 of five words: of who sends, and of the ports. */
 static __always_inline __u32 hash_flow(const struct flow_key *flow)
 {
-	__u32 ports = flow->source_port | (__u32)flow->dest_port << 16;
-	__u64 hash = mix(mix(0, flow->source.high), flow->source.low);
+	__u32 a, b, c;
 
-	return mix(mix(hash, flow->dest.high ^ flow->dest.low), ports) >> 16;
+	a = b = c = 0xdeadbeef + 5 * sizeof(__u32);
+	a += (__u32)flow->source.high;
+	b += flow->source.high >> 32;
+	c += (__u32)flow->source.low;
+
+	a -= c; a ^= turned(c, 4); c += b;
+	b -= a; b ^= turned(a, 6); a += c;
+	c -= b; c ^= turned(b, 8); b += a;
+	a -= c; a ^= turned(c, 16); c += b;
+	b -= a; b ^= turned(a, 19); a += c;
+	c -= b; c ^= turned(b, 4); b += a;
+
+	a += flow->source.low >> 32;
+	b += flow->source_port | (__u32)flow->dest_port << 16;
+
+	c ^= b; c -= turned(b, 14);
+	a ^= c; a -= turned(c, 11);
+	b ^= a; b -= turned(a, 25);
+	c ^= b; c -= turned(b, 16);
+	a ^= c; a -= turned(c, 4);
+	b ^= a; b -= turned(a, 14);
+	c ^= b; c -= turned(b, 24);
+	return c;
 }
 
 /* The ports of a flow of TCP or UDP, and whether it begins; false where they are not there. */

@@ -57,6 +57,9 @@ fn narrowed(graph: &mut Graph, node: Node, facts: &Facts) -> Id {
         (Kind::Binary(Binary::Add), &[a, b]) if facts.args[0].zeros | facts.args[1].zeros == all(node.bits) => {
             bitwise(graph, Binary::Or, [a, b], node.bits, facts)
         }
+        (Kind::Binary(Binary::Mul), &[a, b]) if let Some(factor) = few(graph, [a, b]) => {
+            multiplied(graph, factor, node.bits, facts)
+        }
         (Kind::Binary(op @ (Binary::Add | Binary::Sub | Binary::Mul)), &[a, b]) => {
             sum(graph, op, [a, b], node.bits, facts)
         }
@@ -177,6 +180,29 @@ fn sum(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts: &Facts)
     graph.concat(parts)
 }
 
+/// The most terms of a product that is a sum.
+const MOST_TERMS: u32 = 4;
+
+/// A number, and the constant with few ones that it is multiplied by.
+fn few(graph: &Graph, [a, b]: [Id; 2]) -> Option<(Id, u64)> {
+    let (number, constant) = graph.as_const(b).map(|by| (a, by)).or_else(|| graph.as_const(a).map(|by| (b, by)))?;
+    (constant.count_ones() <= MOST_TERMS).then_some((number, constant))
+}
+
+/// A product by a constant with few ones: a sum of the number at their places, in as many bits as are looked at.
+fn multiplied(graph: &mut Graph, (number, constant): (Id, u64), bits: u16, facts: &Facts) -> Id {
+    let open = facts.wanted & !facts.own.bits();
+    let end = 64 - open.leading_zeros() as u16;
+    let mut total = graph.number(0, end);
+    for place in (0..end).filter(|place| constant >> place & 1 == 1) {
+        let (zeros, kept) = (graph.number(0, place), graph.slice(number, 0, end - place));
+        let term = if place == 0 { kept } else { graph.concat(vec![zeros, kept]) };
+        total = graph.binary(Binary::Add, total, term);
+    }
+    let above = graph.number(facts.own.ones.checked_shr(end.into()).unwrap_or(0), bits - end);
+    if end < bits { graph.concat(vec![total, above]) } else { total }
+}
+
 /// Division of what is shorter than its type.
 fn divided(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts: &Facts) -> Id {
     let used = facts.args.iter().map(|arg| 64 - arg.most(bits).leading_zeros() as u16).max().unwrap_or(bits).max(1);
@@ -209,6 +235,11 @@ fn by_constant(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts:
             let kept = graph.slice(a, exponent, bits - exponent);
             Some(graph.fit(kept, bits))
         }
+        (Binary::Div | Binary::Mod, None) if (by - 1).is_power_of_two() && by > 2 => {
+            let exponent = (by - 1).trailing_zeros() as u16;
+            // What is above the exponent must itself be no more than a remainder.
+            (facts.args[0].most(bits) >> exponent < by).then(|| by_one_more(graph, op, a, bits, exponent))
+        }
         (Binary::Mod, Some(0)) => Some(graph.number(0, bits)),
         (Binary::Mod, Some(exponent)) => {
             let kept = graph.slice(a, 0, exponent);
@@ -216,6 +247,29 @@ fn by_constant(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts:
         }
         _ => None,
     }
+}
+
+/// Division by 2^k + 1: with `a = high * 2^k + low`, that is `high * (2^k + 1) + (low - high)`.
+fn by_one_more(graph: &mut Graph, op: Binary, a: Id, bits: u16, exponent: u16) -> Id {
+    let width = exponent + 1;
+    let low = graph.slice(a, 0, exponent);
+    let high = graph.slice(a, exponent, bits - exponent);
+    let (low, high) = (graph.fit(low, width + 1), graph.fit(high, width + 1));
+    let is_less = graph.compare(Compare::Below, low, high);
+    let (up, down) = match op {
+        Binary::Div => {
+            let one = graph.number(1, width + 1);
+            (high, graph.binary(Binary::Sub, high, one))
+        }
+        _ => {
+            let rest = graph.binary(Binary::Sub, low, high);
+            let divisor = graph.number((1 << exponent) + 1, width + 1);
+            let more = graph.binary(Binary::Add, low, divisor);
+            (rest, graph.binary(Binary::Sub, more, high))
+        }
+    };
+    let result = graph.select(vec![is_less, down, up]);
+    graph.fit(result, bits)
 }
 
 fn select(graph: &mut Graph, args: &[Id], bits: u16, open: u64, facts: &Facts) -> Id {

@@ -96,6 +96,8 @@ impl Trees<'_> {
             terms.into_iter().map(|term| Reverse((self.time(graph, term), term))).collect();
         while let (Some(Reverse((_, first))), Some(Reverse((_, second)))) = (heap.pop(), heap.pop()) {
             let both = graph.make(Kind::Binary(op), vec![first.min(second), first.max(second)], bits);
+            self.own.resize(graph.nodes().len().max(self.own.len()), false);
+            self.own[both.index()] = true;
             heap.push(Reverse((self.time(graph, both), both)));
             if heap.len() == 1 {
                 break;
