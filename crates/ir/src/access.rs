@@ -122,9 +122,11 @@ impl Dataflow {
 
     /// Whether nobody misses an effect whose value is not used.
     pub fn is_idle(&self, access: Access) -> bool {
-        !access.changes()
-            && !matches!(access.touch, Touch::RedirectMap)
-            && !(access.touch == Touch::Lookup && access.map.is_none_or(|map| self.remembers_use(map)))
+        match access.touch {
+            Touch::Lookup => access.map.is_some_and(|map| !self.remembers_use(map)),
+            Touch::RedirectMap => false,
+            _ => !access.changes(),
+        }
     }
 
     /// The nodes that the ending or an effect needs.

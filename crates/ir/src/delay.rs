@@ -183,3 +183,20 @@ impl Arrivals {
         self.times[id.index()]
     }
 }
+
+/// When the last node that matters is there, lookups not waiting for their predicates.
+pub(crate) fn depth(dataflow: &Dataflow, delays: &Delays) -> Tenths {
+    let graph = &dataflow.graph;
+    let mut times: Vec<Tenths> = Vec::with_capacity(graph.nodes().len());
+    for id in graph.ids() {
+        let node = graph.node(id);
+        let is_idle = dataflow.access(id).is_some_and(|access| dataflow.is_idle(access));
+        let ready = node.args.iter().skip(usize::from(is_idle)).map(|arg| times[arg.index()]).max().unwrap_or(0);
+        let own = match node.kind {
+            Kind::Input(Input::Byte(at)) => u32::from(at / FRAME_BYTES) * delays.stage,
+            _ => delays.block_stages(dataflow, id) * delays.stage + delays.of(graph, id),
+        };
+        times.push(ready + own);
+    }
+    times.into_iter().max().unwrap_or(0)
+}

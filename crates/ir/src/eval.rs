@@ -18,6 +18,8 @@ const NAME: &str = "dataflow";
 #[derive(Debug)]
 pub struct Evaluator {
     dataflow: Dataflow,
+    /// The nodes in the order in which they are evaluated.
+    order: Vec<Id>,
     host: Interpreter,
     values: Vec<u64>,
 }
@@ -28,8 +30,17 @@ impl Evaluator {
     /// # Errors
     /// As [`Interpreter::new`].
     pub fn new(program: Arc<Program>, dataflow: Dataflow) -> Result<Evaluator, ProgramError> {
+        let order = dataflow.graph.ids().collect();
+        Evaluator::in_order(program, dataflow, order)
+    }
+
+    /// The same, with nodes in another order, as a pipeline has it: what it gives shows that the order is right.
+    ///
+    /// # Errors
+    /// As [`Interpreter::new`].
+    pub fn in_order(program: Arc<Program>, dataflow: Dataflow, order: Vec<Id>) -> Result<Evaluator, ProgramError> {
         let host = Interpreter::new(program)?;
-        Ok(Evaluator { values: vec![0; dataflow.graph.nodes().len()], dataflow, host })
+        Ok(Evaluator { values: vec![0; dataflow.graph.nodes().len()], dataflow, order, host })
     }
 }
 
@@ -43,9 +54,9 @@ impl Datapath for Evaluator {
     }
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
-        let Evaluator { dataflow, host, values } = self;
+        let Evaluator { dataflow, order, host, values } = self;
         host.process_by(packet, choices, |host| {
-            let verdict = evaluate(dataflow, packet, host, values)?;
+            let verdict = evaluate(dataflow, order, packet, host, values)?;
             host.replace_packet(&leaving(dataflow, packet, values));
             Ok(verdict)
         })
@@ -72,16 +83,18 @@ impl Datapath for Evaluator {
     }
 }
 
-/// Evaluates every node, in their order; what the program returns.
+/// Evaluates every node, in this order; what the program returns.
 fn evaluate(
     dataflow: &Dataflow,
+    order: &[Id],
     packet: &Packet<'_>,
     host: &mut Host<'_, '_>,
     values: &mut [u64],
 ) -> Result<u64, HostError> {
     let graph = &dataflow.graph;
     let (mut args, mut widths) = (Vec::new(), Vec::new());
-    for (number, node) in graph.nodes().iter().enumerate() {
+    for id in order {
+        let (number, node) = (id.index(), graph.node(*id));
         args.clear();
         args.extend(node.args.iter().map(|arg| values[arg.index()]));
         values[number] = match node.kind {
@@ -93,7 +106,7 @@ fn evaluate(
             },
             Kind::Effect(_) if args[0] == 0 => 0,
             Kind::Effect(effect) => {
-                host.at(graph.insn(Id(number as u32)));
+                host.at(graph.insn(*id));
                 take_effect(effect, &dataflow.patterns, &args, host)?
             }
             kind => {

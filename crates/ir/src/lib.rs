@@ -19,6 +19,7 @@ mod delay;
 mod eval;
 mod graph;
 mod pass;
+mod predicates;
 mod refusal;
 mod shape;
 
@@ -28,4 +29,5 @@ pub use delay::{Arrivals, CLOCK_MHZ, Delays, FRAME_BYTES, Tenths};
 pub use eval::Evaluator;
 pub use graph::{Binary, Compare, Effect, Graph, Id, Input, Kind, Node};
 pub use pass::{PASSES, Pass, optimize};
+pub use predicates::Predicates;
 pub use refusal::{Refusal, Why};

@@ -116,6 +116,8 @@ pub struct Dataflow {
     pub maps: Vec<Table>,
     /// What becomes of the packet.
     pub ending: Ending,
+    /// Reads of maps that must not come before these effects of the same packet, although they use nothing of them.
+    pub waits: BTreeMap<Id, Vec<Id>>,
 }
 
 /// Builds the dataflow of a program that was proved safe.
@@ -285,6 +287,6 @@ impl Builder<'_> {
         });
         let maps = maps.collect();
         let (graph, patterns) = (std::mem::take(&mut self.graph), std::mem::take(&mut self.patterns));
-        Ok(Dataflow { name: self.program.name.clone(), graph, patterns, maps, ending })
+        Ok(Dataflow { name: self.program.name.clone(), graph, patterns, maps, ending, waits: BTreeMap::new() })
     }
 }

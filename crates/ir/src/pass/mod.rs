@@ -4,7 +4,9 @@
 //! their order among themselves unless a pass says otherwise.
 
 mod bits;
+mod calls;
 mod dead;
+mod forward;
 mod known;
 mod reassociate;
 mod speculate;
@@ -28,6 +30,8 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "dead-code", does: "leaves out what nobody uses", run: dead::run },
     Pass { name: "reassociation", does: "makes trees of chains of sums, gates and selections", run: reassociate::run },
     Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
+    Pass { name: "exclusive-calls", does: "lets lookups share a port that no packet needs both of", run: calls::run },
+    Pass { name: "state-slices", does: "gives loads what the same packet has stored", run: forward::run },
     Pass { name: "speculation", does: "looks up and reads before it is known whether that is needed", run: speculate::run },
     Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
     Pass { name: "reassociation", does: "makes trees of chains of sums, gates and selections", run: reassociate::run },
@@ -51,8 +55,23 @@ pub(crate) fn rebuilt(old: &Dataflow, mut make: impl FnMut(&mut Graph, Id, Node)
         graph.at(old.graph.insn(id));
         places[id.index()] = Some(make(&mut graph, id, node));
     }
-    let ending = old.ending.map(|id| place(&places, id));
-    Dataflow { name: old.name.clone(), graph, patterns: old.patterns.clone(), maps: old.maps.clone(), ending }
+    remade(old, graph, |id| places[id.index()])
+}
+
+/// A dataflow with another graph; `to` says where its nodes are now.
+pub(crate) fn remade(old: &Dataflow, graph: Graph, to: impl Fn(Id) -> Option<Id>) -> Dataflow {
+    let waits = old.waits.iter().filter_map(|(read, writes)| {
+        let writes = writes.iter().filter_map(|write| to(*write)).collect();
+        to(*read).map(|read| (read, writes))
+    });
+    Dataflow {
+        name: old.name.clone(),
+        graph,
+        patterns: old.patterns.clone(),
+        maps: old.maps.clone(),
+        ending: old.ending.map(|id| to(id).unwrap_or(Id(0))),
+        waits: waits.collect(),
+    }
 }
 
 /// A node as it was.

@@ -1,0 +1,180 @@
+//! Calls that share a port.
+//!
+//! **Goal.** One lookup instead of two, where no packet needs both or both ask the same: each is a port of a table.
+//!
+//! ```text
+//!   v5 = call map_lookup_elem if v1 (key v2)         v8 = select v1 v2 v3
+//!   v6 = call map_lookup_elem if not v1 (key v3)     v9 = call map_lookup_elem if 1 (key v8)
+//! ```
+//!
+//! **Steps.** Lookups of the same key are one, where no entry comes or goes between them. Of two whose predicates exclude each
+//! other, the first one goes where the second one is, with all that uses it; the key is the one whose predicate holds. Two stay
+//! two where a choice between their keys would make the whole deeper.
+//!
+//! **Before.** Predicates are still those of the paths: speculation comes later.
+//!
+//! **Limits.** Lookups that depend on each other stay two, and so do those with effects between them that would change places.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{remade, same};
+use crate::access::Touch;
+use crate::build::Dataflow;
+use crate::delay::{CLOCK_MHZ, Delays, depth};
+use crate::graph::{Graph, Id, Kind, Node};
+use crate::predicates::Predicates;
+
+pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
+    let mut dataflow = dataflow.clone();
+    let mut predicates = Predicates::default();
+    let mut left_alone = BTreeSet::new();
+    let delays = Delays::first(CLOCK_MHZ);
+    let deepest = depth(&dataflow, &delays);
+    // Numbers of nodes change with each pair, predicates with them.
+    while let Some((pair, merged)) = next_pair(&dataflow, &mut predicates, &left_alone) {
+        match merge(&dataflow, pair, merged, &mut predicates) {
+            Some(fewer) if depth(&fewer, &delays) <= deepest => {
+                dataflow = fewer;
+                predicates = Predicates::default();
+                left_alone.clear();
+            }
+            _ => {
+                left_alone.insert(pair);
+            }
+        }
+    }
+    dataflow
+}
+
+/// How two lookups are one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Merged {
+    /// They ask the same.
+    Same,
+    /// No packet needs both.
+    Exclusive,
+}
+
+fn next_pair(dataflow: &Dataflow, predicates: &mut Predicates, left_alone: &BTreeSet<[Id; 2]>) -> Option<([Id; 2], Merged)> {
+    let graph = &dataflow.graph;
+    let lookups: Vec<Id> = graph
+        .ids()
+        .filter(|id| dataflow.access(*id).is_some_and(|access| access.touch == Touch::Lookup))
+        .collect();
+    for (place, first) in lookups.iter().enumerate() {
+        for second in &lookups[place + 1..] {
+            let (a, b) = (graph.node(*first), graph.node(*second));
+            if a.kind != b.kind || left_alone.contains(&[*first, *second]) {
+                continue;
+            }
+            if a.args[1..] == b.args[1..] {
+                return Some(([*first, *second], Merged::Same));
+            }
+            if predicates.exclude(graph, a.args[0], b.args[0]) {
+                return Some(([*first, *second], Merged::Exclusive));
+            }
+        }
+    }
+    None
+}
+
+/// Both as one, if nothing stands against it.
+fn merge(dataflow: &Dataflow, [first, second]: [Id; 2], merged: Merged, predicates: &mut Predicates) -> Option<Dataflow> {
+    let graph = &dataflow.graph;
+    let map = dataflow.access(first)?.map?;
+    let between = || graph.ids().skip(first.index() + 1).take(second.index() - first.index() - 1);
+    match merged {
+        Merged::Same => {
+            // The answer is the same, if the second one does happen where anything could have changed.
+            let changes = between().any(|id| {
+                dataflow.access(id).is_some_and(|access| {
+                    access.map == Some(map)
+                        && matches!(access.touch, Touch::Update | Touch::Delete | Touch::Evict)
+                        && !predicates.exclude(graph, graph.node(id).args[0], graph.node(second).args[0])
+                })
+            });
+            if changes {
+                return None;
+            }
+            // Its predicate has to hold for either.
+            let is_within = graph.node(second).args[0] == graph.node(first).args[0]
+                || predicates.implies(graph, graph.node(second).args[0], graph.node(first).args[0])
+                || graph.node(second).args[0] < first && !dataflow.remembers_use(map);
+            is_within.then(|| moved(dataflow, &graph.ids().collect::<Vec<_>>(), [first, second], merged))
+        }
+        Merged::Exclusive => {
+            let mut behind = BTreeSet::from([first]);
+            for id in between() {
+                if graph.node(id).args.iter().any(|arg| behind.contains(arg)) {
+                    behind.insert(id);
+                }
+            }
+            if graph.node(second).args.iter().any(|arg| behind.contains(arg)) {
+                return None;
+            }
+            let keeps = between().filter(|id| !behind.contains(id));
+            let crossed = keeps.filter(|id| dataflow.access(*id).is_some()).any(|kept| {
+                behind.iter().any(|late| *late < kept && conflict(dataflow, *late, kept, predicates))
+            });
+            if crossed {
+                return None;
+            }
+            let mut order: Vec<Id> = graph.ids().filter(|id| *id < second && !behind.contains(id)).collect();
+            order.push(second);
+            order.extend(behind.iter().copied().filter(|id| *id != first));
+            order.extend(graph.ids().filter(|id| *id > second));
+            Some(moved(dataflow, &order, [first, second], merged))
+        }
+    }
+}
+
+/// Whether two effects may not change places.
+fn conflict(dataflow: &Dataflow, a: Id, b: Id, predicates: &mut Predicates) -> bool {
+    let (Some(x), Some(y)) = (dataflow.access(a), dataflow.access(b)) else { return false };
+    let same_map = x.map.is_some() && x.map == y.map;
+    let no_map = x.map.is_none() && y.map.is_none();
+    let matters = (same_map || no_map) && (x.changes() || y.changes());
+    let args = |id: Id| dataflow.graph.node(id).args[0];
+    matters && !predicates.exclude(&dataflow.graph, args(a), args(b))
+}
+
+/// The graph with its nodes in another order, and one lookup for two.
+fn moved(dataflow: &Dataflow, order: &[Id], [first, second]: [Id; 2], merged: Merged) -> Dataflow {
+    let old = &dataflow.graph;
+    let mut graph = Graph::default();
+    let mut places: BTreeMap<Id, Id> = BTreeMap::new();
+    for id in order {
+        let mut node: Node = old.node(*id).clone();
+        let mapped = |places: &BTreeMap<Id, Id>, id: &Id| places.get(id).copied().unwrap_or(Id(0));
+        node.args.iter_mut().for_each(|arg| *arg = mapped(&places, arg));
+        graph.at(old.insn(*id));
+        if *id == second && merged == Merged::Same {
+            let known = mapped(&places, &first);
+            places.insert(second, known);
+            continue;
+        }
+        if *id == first && merged == Merged::Same && old.node(second).args[0] < first {
+            // Whichever path asks.
+            let other = mapped(&places, &old.node(second).args[0]);
+            node.args[0] = graph.or(node.args[0], other);
+        }
+        if *id == second && merged == Merged::Exclusive {
+            let other: Vec<Id> = old.node(first).args.iter().map(|arg| mapped(&places, arg)).collect();
+            let condition = other[0];
+            for (own, other) in node.args.iter_mut().zip(&other).skip(1) {
+                *own = graph.select(vec![condition, *other, *own]);
+            }
+            node.args[0] = graph.or(node.args[0], condition);
+            let new = same(&mut graph, node);
+            places.insert(first, new);
+            places.insert(second, new);
+            continue;
+        }
+        let new = match node.kind {
+            Kind::Effect(effect) => graph.effect(effect, node.args, node.bits),
+            kind => graph.make(kind, node.args, node.bits),
+        };
+        places.insert(*id, new);
+    }
+    remade(dataflow, graph, |id| places.get(&id).copied())
+}
