@@ -7,7 +7,18 @@
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod stages;
+mod hazard;
+mod plan;
+mod refusal;
+mod stages;
+mod tables;
 mod timing;
+mod window;
 
+pub use hazard::Region;
+pub use plan::{MapPlan, Options, Plan, plan};
+pub use refusal::{Refusal, Why};
+pub use stages::{Moment, Schedule, Span};
+pub use tables::Uses;
 pub use timing::{MapTiming, Scheme, Timing};
+pub use window::{Length, Window};

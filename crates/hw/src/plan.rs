@@ -1,0 +1,287 @@
+//! The plan of a pipeline: which stage does what, and how maps stay consistent.
+
+use std::collections::BTreeMap;
+
+use flowloom_bpf::Program;
+use flowloom_bpf::verifier::Proof;
+use flowloom_ir::{CLOCK_MHZ, Dataflow, Delays, Id, Input, Kind, optimize};
+
+use crate::hazard::{Region, Trouble, decide};
+use crate::refusal::{Refusal, Why};
+use crate::stages::Schedule;
+use crate::tables::{Uses, commutes, keys};
+use crate::timing::{MapTiming, Scheme, Timing};
+use crate::window::{Window, window};
+
+/// What a user asks of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// The clock.
+    pub clock_mhz: u32,
+    /// Schemes for maps, by name, where the planner's choice is not wanted.
+    pub schemes: BTreeMap<String, Scheme>,
+    /// Queues in front of a map that is scheduled.
+    pub queues: u32,
+    /// Packets that each holds.
+    pub queue_depth: u32,
+    /// Whether the shell says how long a packet is when its first word comes. Else its last word has to come first where the
+    /// program needs its exact length.
+    pub length_given: bool,
+    /// Whether values leave the pipeline behind the last stage that needs them.
+    pub prune: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            clock_mhz: CLOCK_MHZ,
+            schemes: BTreeMap::new(),
+            queues: 8,
+            queue_depth: 32,
+            length_given: false,
+            prune: true,
+        }
+    }
+}
+
+/// How one map is used, and kept consistent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapPlan {
+    /// Its number in the program.
+    pub map: u32,
+    /// Its name.
+    pub name: String,
+    /// How it is kept consistent.
+    pub scheme: Scheme,
+    /// Why so.
+    pub reason: String,
+    /// Who uses it.
+    pub uses: Uses,
+    /// The first stage in which its table works for a packet.
+    pub read_stage: u32,
+    /// The stage at whose end its writes show; none where packets only read it.
+    pub write_stage: Option<u32>,
+    /// For how many cycles a packet keeps others with the same key out.
+    pub hold_cycles: u32,
+    /// With [`Scheme::Schedule`]: how many queues. One keeps all packets in order.
+    pub queues: u32,
+    /// With [`Scheme::Flush`]: the stage where packets start again.
+    pub restart_stage: Option<u32>,
+}
+
+/// A pipeline on paper.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What was asked.
+    pub options: Options,
+    /// The program behind all passes.
+    pub dataflow: Dataflow,
+    /// What operations cost.
+    pub delays: Delays,
+    /// When each node is computed, and when effects show.
+    pub schedule: Schedule,
+    /// Its maps, by their number.
+    pub maps: Vec<MapPlan>,
+    /// Where packets are under way between reads and writes.
+    pub regions: Vec<Region>,
+    /// The part of a packet that the program sees.
+    pub window: Window,
+}
+
+/// Plans a pipeline for a program that was proved safe.
+///
+/// # Errors
+/// What stands in the way, with its place.
+pub fn plan(program: &Program, proof: &Proof, options: &Options) -> Result<Plan, Box<Refusal>> {
+    let dataflow = flowloom_ir::build(program, proof).map_err(|refusal| Box::new(Refusal::from(*refusal)))?;
+    let dataflow = optimize(&dataflow);
+    let delays = Delays::first(options.clock_mhz);
+    let name = |map: u32| dataflow.maps.get(map as usize).map_or_else(String::new, |map| map.name.clone());
+    let mut forced = BTreeMap::new();
+    for (wanted, scheme) in &options.schemes {
+        let found = dataflow.maps.iter().position(|map| map.name == *wanted);
+        let Some(map) = found else {
+            let known: Vec<String> = dataflow.maps.iter().map(|map| format!("`{}`", map.name)).collect();
+            let why = Why::NoMap { found: wanted.clone(), known: known.join(", ") };
+            return Err(Box::new(Refusal::at(program, None, why)));
+        };
+        forced.insert(map as u32, *scheme);
+    }
+    let decided = decide(&dataflow, &delays, &forced).map_err(|trouble| {
+        let (insn, why) = match trouble {
+            Trouble::OwnWrite { read, write, map } => {
+                let write = dataflow.graph.insn(write);
+                (Some(dataflow.graph.insn(read)), Why::OwnWrite { map: name(map), write })
+            }
+            Trouble::Scheme { map, scheme, reason } => {
+                (None, Why::Scheme { map: name(map), scheme: scheme.as_str(), reason })
+            }
+            Trouble::Circle(maps) => {
+                let maps: Vec<String> = maps.into_iter().map(|map| format!("`{}`", name(map))).collect();
+                (None, Why::Circle { maps: maps.join(", ") })
+            }
+        };
+        Box::new(Refusal::at(program, insn, why))
+    })?;
+    let window = window(&dataflow, options.length_given);
+    let mut plan = Plan {
+        options: options.clone(),
+        dataflow,
+        delays,
+        schedule: decided.schedule,
+        maps: Vec::new(),
+        regions: decided.regions,
+        window,
+    };
+    for (map, uses) in decided.uses {
+        let choice = &decided.choices[&map];
+        let planned = plan.map_plan(map, uses, choice.scheme, choice.reason.clone());
+        plan.maps.push(planned);
+    }
+    plan.order_schedulers();
+    Ok(plan)
+}
+
+impl Plan {
+    /// The region that a map is in, if packets change it.
+    pub fn region(&self, map: u32) -> Option<&Region> {
+        self.regions.iter().find(|region| region.maps.contains(&map))
+    }
+
+    fn map_plan(&self, map: u32, uses: Uses, scheme: Scheme, reason: String) -> MapPlan {
+        let spans = &self.schedule.spans;
+        let name = self.dataflow.maps.get(map as usize).map_or_else(String::new, |map| map.name.clone());
+        let begins = uses.all().map(|id| spans[id.index()].begins.stage);
+        let region = self.region(map);
+        let write_stage = uses.writes().map(|id| self.schedule.commits[&id]).max();
+        let first = begins.min().unwrap_or(0);
+        let (read_stage, restart_stage) = match scheme {
+            Scheme::Flush => (first, region.map(|region| region.first)),
+            _ => (first, None),
+        };
+        let hold_cycles = match scheme {
+            Scheme::None | Scheme::Atomic => 1,
+            _ => self.shown(&uses, write_stage.unwrap_or(first)) - first,
+        };
+        let queues = if scheme == Scheme::Schedule { self.options.queues } else { 0 };
+        MapPlan { map, name, scheme, reason, uses, read_stage, write_stage, hold_cycles, queues, restart_stage }
+    }
+
+    /// The first stage in which a packet behind can read what was written in a stage.
+    pub(crate) fn shown(&self, uses: &Uses, write_stage: u32) -> u32 {
+        write_stage + if uses.entries.is_empty() { 1 } else { self.delays.update_stages }
+    }
+
+    /// Only the first scheduler may let packets overtake each other, and only where nothing before it has noted their order.
+    fn order_schedulers(&mut self) {
+        let scheduled: Vec<usize> = {
+            let mut all: Vec<usize> =
+                (0..self.maps.len()).filter(|at| self.maps[*at].scheme == Scheme::Schedule).collect();
+            all.sort_by_key(|at| self.maps[*at].read_stage);
+            all
+        };
+        for (place, at) in scheduled.iter().enumerate() {
+            if place > 0 || !self.may_reorder(*at) {
+                self.maps[*at].queues = 1;
+                let why = if place > 0 { "the scheduler before it" } else { "what was written before it" };
+                self.maps[*at].reason.push_str(&format!("; one queue, since {why} has set the packets' order"));
+            }
+        }
+    }
+
+    /// Whether packets may overtake each other in front of a map: nothing that tells their order has happened yet.
+    pub(crate) fn may_reorder(&self, at: usize) -> bool {
+        let own = &self.maps[at];
+        self.maps.iter().filter(|other| other.map != own.map).all(|other| {
+            let is_changed = other.write_stage.is_some() || self.dataflow.remembers_use(other.map);
+            let is_before = other.read_stage < own.read_stage;
+            !is_changed || !is_before || commutes(&self.dataflow, &other.uses)
+        })
+    }
+
+    /// How many operations that take time each stage holds.
+    pub fn operations(&self) -> Vec<usize> {
+        let mut counts = vec![0; self.schedule.stages as usize];
+        for id in self.dataflow.graph.ids() {
+            if self.is_operation(id)
+                && let Some(count) = counts.get_mut(self.schedule.spans[id.index()].begins.stage as usize)
+            {
+                *count += 1;
+            }
+        }
+        counts
+    }
+
+    /// Whether a node is more than wires.
+    pub fn is_operation(&self, id: Id) -> bool {
+        let node = self.dataflow.graph.node(id);
+        match node.kind {
+            Kind::Const(_) | Kind::Input(_) | Kind::Slice { .. } | Kind::Concat | Kind::SignExtend | Kind::Not => false,
+            _ => true,
+        }
+    }
+
+    /// Cycles from the first word of a packet until its first word leaves, where nothing is in its way.
+    pub fn latency_cycles(&self) -> u32 {
+        let schedulers = self.maps.iter().filter(|map| map.scheme == Scheme::Schedule).count() as u32;
+        let flushing = |region: &&Region| {
+            region.maps.iter().any(|map| self.maps.iter().any(|own| own.map == *map && own.scheme == Scheme::Flush))
+        };
+        let buffers = self.regions.iter().filter(flushing).count() as u32;
+        self.window.framing_cycles() + self.schedule.stages + schedulers + buffers
+    }
+
+    /// What of it decides about time.
+    pub fn timing(&self) -> Timing {
+        let changed = self.maps.iter().filter(|map| map.scheme != Scheme::None);
+        let mut maps: Vec<MapTiming> = changed
+            .map(|map| MapTiming {
+                name: map.name.clone(),
+                scheme: map.scheme,
+                read_stage: map.read_stage,
+                write_stage: map.write_stage.unwrap_or(map.read_stage),
+                hold_cycles: map.hold_cycles,
+                queues: map.queues,
+                queue_depth: self.options.queue_depth,
+                restart_stage: map.restart_stage.unwrap_or(0),
+            })
+            .collect();
+        maps.sort_by_key(|map| map.read_stage);
+        Timing {
+            clock_mhz: f64::from(self.options.clock_mhz),
+            stages: self.schedule.stages,
+            latency_cycles: self.latency_cycles(),
+            maps,
+        }
+    }
+
+    /// The nodes in the order in which the pipeline evaluates them: what is read in a stage before what shows at its end.
+    pub fn order(&self) -> Vec<Id> {
+        let mut order: Vec<Id> = self.dataflow.graph.ids().collect();
+        let answers = |id: Id| self.dataflow.graph.node(id).bits > 0;
+        order.sort_by_key(|id| {
+            let span = self.schedule.spans[id.index()];
+            match self.schedule.commits.get(id) {
+                // An effect happens at the end of its stage, and its answer comes behind it.
+                Some(commit) => (*commit, u32::from(!answers(*id) || span.ends.stage > *commit), *id),
+                None => (span.begins.stage, 0, *id),
+            }
+        });
+        order
+    }
+
+    /// The keys of a map are one; how many there are.
+    pub fn key_count(&self, map: &MapPlan) -> Option<usize> {
+        keys(&self.dataflow, &map.uses).map(|keys| keys.len())
+    }
+}
+
+/// The last byte of the packet that a dataflow looks at or changes.
+pub(crate) fn last_byte(dataflow: &Dataflow) -> Option<u16> {
+    let read = dataflow.used().into_iter().filter_map(|id| match dataflow.graph.node(id).kind {
+        Kind::Input(Input::Byte(at)) => Some(at),
+        _ => None,
+    });
+    let written = dataflow.ending.packet.keys().filter_map(|at| u16::try_from(*at).ok());
+    read.chain(written).max()
+}

@@ -1,0 +1,100 @@
+//! Why a program has no plan.
+
+use std::fmt;
+
+use flowloom_bpf::{LineInfo, Program};
+
+/// What stands in the way.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Why {
+    /// It has no dataflow.
+    #[error("{0}")]
+    Dataflow(flowloom_ir::Why),
+    /// A packet looks for what it has itself put into a map, or taken out of it.
+    #[error("map `{map}` is read again behind a change of its entries at instruction {write} by the same packet")]
+    OwnWrite {
+        /// The map.
+        map: String,
+        /// The change.
+        write: usize,
+    },
+    /// A scheme was asked for that would not keep a map consistent.
+    #[error("map `{map}` cannot be kept consistent by `{scheme}`: {reason}")]
+    Scheme {
+        /// The map.
+        map: String,
+        /// The scheme.
+        scheme: &'static str,
+        /// What stands against it.
+        reason: String,
+    },
+    /// Hazards that depend on each other in a circle.
+    #[error("the reads and writes of the maps {maps} depend on each other in a circle")]
+    Circle {
+        /// The maps.
+        maps: String,
+    },
+    /// A map was named that the program does not have.
+    #[error("there is no map `{found}` that packets change; there are {known}")]
+    NoMap {
+        /// What was named.
+        found: String,
+        /// What there is.
+        known: String,
+    },
+}
+
+impl Why {
+    /// What would help.
+    pub fn help(&self) -> Option<&'static str> {
+        Some(match self {
+            Why::Dataflow(why) => return why.help(),
+            Why::OwnWrite { .. } => "keep what was found or made in a variable instead of looking it up again",
+            Why::Scheme { .. } => "leave the scheme to the planner, or ask for `flush`",
+            Why::Circle { .. } => "read all maps before the first one is changed",
+            Why::NoMap { .. } => return None,
+        })
+    }
+}
+
+/// A program that has no plan, and where that shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The program.
+    pub program: String,
+    /// The instruction, where there is one.
+    pub insn: Option<usize>,
+    /// The source line, where it is known.
+    pub line: Option<LineInfo>,
+    /// What stands in the way.
+    pub why: Why,
+}
+
+impl Refusal {
+    pub(crate) fn at(program: &Program, insn: Option<usize>, why: Why) -> Refusal {
+        let line = insn.and_then(|insn| program.line_of(insn)).filter(|line| line.line > 0).cloned();
+        Refusal { program: program.name.clone(), insn, line, why }
+    }
+}
+
+impl From<flowloom_ir::Refusal> for Refusal {
+    fn from(other: flowloom_ir::Refusal) -> Refusal {
+        Refusal { program: other.program, insn: Some(other.insn), line: other.line, why: Why::Dataflow(other.why) }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "program `{}`", self.program)?;
+        if let Some(insn) = self.insn {
+            write!(f, ", instruction {insn}")?;
+        }
+        if let Some(line) = &self.line {
+            write!(f, ", {line}")?;
+        }
+        write!(f, ": {}", self.why)?;
+        self.why.help().map_or(Ok(()), |help| write!(f, "; {help}"))
+    }
+}
+
+impl std::error::Error for Refusal {}
