@@ -11,7 +11,8 @@
 //! **Steps.** A chain is followed back to its terms: through sums that nobody else uses, and through gates of single bits, whoever
 //! uses them (a bit costs little to make twice). The two terms that are there first are put together, again and again
 //! [Huffman 1952]; the tree stands where it is there before the chain. Selections whose last value is a selection are one
-//! selection where that is no later.
+//! selection where that is no later. Sums, differences and comparisons of a selection whose condition comes late are made of each
+//! of its values, and selected.
 //!
 //! **Limits.** Chains of more than 128 terms are left alone, and so are differences.
 
@@ -27,6 +28,9 @@ use crate::graph::{Binary, Graph, Id, Kind, Node};
 const MOST_TERMS: usize = 128;
 /// The most conditions of a selection.
 const MOST_CONDITIONS: usize = 16;
+
+/// The most conditions of a selection that something is done ahead of.
+const MOST_AHEAD: usize = 2;
 
 /// What is known while the graph is made anew.
 struct Trees<'a> {
@@ -49,8 +53,15 @@ pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
     rebuilt(dataflow, |graph, id, node| {
         let stages = delays.block_stages(dataflow, id);
         let new = match node.kind {
-            Kind::Binary(op @ (Binary::And | Binary::Or | Binary::Xor | Binary::Add)) => trees.tree(graph, op, node),
+            Kind::Binary(op @ (Binary::And | Binary::Or | Binary::Xor | Binary::Add)) => {
+                let tree = trees.tree(graph, op, node);
+                trees.ahead(graph, tree)
+            }
             Kind::Select => trees.flat(graph, node),
+            Kind::Binary(Binary::Sub) | Kind::Compare(_) => {
+                let plain = same(graph, node);
+                trees.ahead(graph, plain)
+            }
             _ => same(graph, node),
         };
         trees.blocks.resize(graph.nodes().len().max(trees.blocks.len()), 0);
@@ -107,6 +118,30 @@ impl Trees<'_> {
             Some(Reverse((time, tree))) if time < before => tree,
             _ => chain,
         }
+    }
+
+    /// What is done with a selection, done with what it selects from, where the condition is what comes late.
+    fn ahead(&mut self, graph: &mut Graph, plain: Id) -> Id {
+        let node = graph.node(plain).clone();
+        if !matches!(node.kind, Kind::Binary(Binary::Add | Binary::Sub) | Kind::Compare(_)) {
+            return plain;
+        }
+        let chosen = (0..2).find(|place| {
+            let arg = graph.node(node.args[*place]);
+            arg.kind == Kind::Select && arg.args.len() <= 2 * MOST_AHEAD + 1
+        });
+        let Some(place) = chosen else { return plain };
+        let mut parts = graph.node(node.args[place]).args.clone();
+        let last = parts.len() - 1;
+        for (at, part) in parts.iter_mut().enumerate() {
+            if at == last || at % 2 == 1 {
+                let mut args = node.args.clone();
+                args[place] = *part;
+                *part = graph.make(node.kind, args, node.bits);
+            }
+        }
+        let other = graph.select(parts);
+        if self.time(graph, other) < self.time(graph, plain) { other } else { plain }
     }
 
     /// A selection whose last value is a selection, as one.
