@@ -257,15 +257,23 @@ impl Plan {
 
     /// The nodes in the order in which the pipeline evaluates them: what is read in a stage before what shows at its end.
     pub fn order(&self) -> Vec<Id> {
-        let mut order: Vec<Id> = self.dataflow.graph.ids().collect();
-        let answers = |id: Id| self.dataflow.graph.node(id).bits > 0;
-        order.sort_by_key(|id| {
-            let span = self.schedule.spans[id.index()];
-            match self.schedule.commits.get(id) {
-                // An effect happens at the end of its stage, and its answer comes behind it.
-                Some(commit) => (*commit, u32::from(!answers(*id) || span.ends.stage > *commit), *id),
-                None => (span.begins.stage, 0, *id),
+        let graph = &self.dataflow.graph;
+        // What an answer that comes before its effect shows is needed from: such an effect happens where it is asked for.
+        let mut needed: BTreeMap<Id, u32> = BTreeMap::new();
+        for id in graph.ids() {
+            let begins = self.schedule.spans[id.index()].begins.stage;
+            for arg in &graph.node(id).args {
+                let first = needed.entry(*arg).or_insert(begins);
+                *first = begins.min(*first);
             }
+        }
+        let mut order: Vec<Id> = graph.ids().collect();
+        order.sort_by_key(|id| match self.schedule.commits.get(id) {
+            Some(commit) => match needed.get(id) {
+                Some(first) if first <= commit => (*first, 0, *id),
+                _ => (*commit, 1, *id),
+            },
+            None => (self.schedule.spans[id.index()].begins.stage, 0, *id),
         });
         order
     }

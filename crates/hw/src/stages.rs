@@ -163,10 +163,13 @@ fn effect(
             let there = given.max(predicate);
             Span { begins: there, ends: there }
         }
+        // Room is kept, and the answer given, as soon as key and value are there; the entry comes with the other effects. Inside
+        // of a table that changes in the stage in which it is read, all of it happens there.
         Touch::Update | Touch::Delete | Touch::Evict => {
             let there = given.max(predicate);
             commit = Some(there.stage);
-            Span { begins: there, ends: Moment::start(there.stage + delays.update_stages) }
+            let begins = if is_atomic { there } else { given };
+            Span { begins, ends: Moment::start(begins.registered() + delays.update_stages) }
         }
         Touch::RedirectMap => {
             let begins = given.registered();
@@ -179,8 +182,7 @@ fn effect(
     let commit = commit.max(pins.commits.get(&id).copied().unwrap_or(0));
     schedule.commits.insert(id, commit);
     match access.touch {
-        // The answer comes behind the change.
-        Touch::Update | Touch::Delete | Touch::Evict => Span {
+        Touch::Update | Touch::Delete | Touch::Evict if is_atomic => Span {
             ends: span.ends.max(Moment::start(commit + delays.update_stages)),
             ..span
         },

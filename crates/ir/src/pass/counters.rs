@@ -9,8 +9,9 @@
 //!   store.dw if v3 v4 + 8 v6        atomic add.dw if v3 v4 + 8 v2
 //! ```
 //!
-//! **Steps.** A load whose value nobody uses but one sum, the sum used by nobody but one store to where the load was from, and no
-//! other write to that map between the two.
+//! **Steps.** A load whose value nobody uses but one sum, the sum used by nobody but stores to where the load was from, and no
+//! other write to that map between the two. Where paths have met, the sum is of one of several loads: then each store's predicate
+//! has to say that it is the load from its own place.
 //!
 //! **Limits.** Values of 32 and 64 bits: what atomic operations are there for.
 
@@ -20,26 +21,34 @@ use flowloom_bpf::op::{AtomicOp, Size};
 
 use super::{rebuilt, same};
 use crate::build::Dataflow;
-use crate::graph::{Binary, Effect, Graph, Id, Kind};
+use crate::graph::{Binary, Effect, Id, Kind};
+use crate::predicates::Predicates;
+
+struct Counters<'a> {
+    dataflow: &'a Dataflow,
+    users: BTreeMap<Id, Vec<Option<Id>>>,
+    predicates: Predicates,
+}
 
 pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
-    let users = users(dataflow);
+    let mut counters = Counters { dataflow, users: users(dataflow), predicates: Predicates::default() };
+    let mut places: BTreeMap<Id, Id> = BTreeMap::new();
     rebuilt(dataflow, |graph, id, node| {
-        let Kind::Effect(Effect::Store(size)) = node.kind else { return same(graph, node) };
-        let Some(amount) = added(dataflow, &users, id, size) else { return same(graph, node) };
-        // What is added lies before the sum, so it has been made.
-        let Some(amount) = summand(graph, node.args[3], amount) else { return same(graph, node) };
+        let stored = match node.kind {
+            Kind::Effect(Effect::Store(size)) => counters.added(id, size).map(|amount| (size, amount)),
+            _ => None,
+        };
+        let Some((size, amount)) = stored else {
+            let new = same(graph, node);
+            places.insert(id, new);
+            return new;
+        };
+        let amount = places.get(&amount).copied().unwrap_or(Id(0));
         let zero = graph.number(0, 64);
         let amount = graph.fit(amount, 64);
         let args = vec![node.args[0], node.args[1], node.args[2], amount, zero];
         graph.effect(Effect::Atomic(AtomicOp::Add { fetch: false }, size), args, 64)
     })
-}
-
-/// Which of the two terms of the new sum is what is added.
-fn summand(graph: &Graph, sum: Id, place: usize) -> Option<Id> {
-    let node = graph.node(sum);
-    (node.kind == Kind::Binary(Binary::Add)).then(|| node.args[place])
 }
 
 /// Who uses each node; the ending uses what it names.
@@ -54,29 +63,70 @@ fn users(dataflow: &Dataflow) -> BTreeMap<Id, Vec<Option<Id>>> {
     users
 }
 
-/// The place in the stored sum of what is added to what a store finds, if that is all it does.
-fn added(dataflow: &Dataflow, users: &BTreeMap<Id, Vec<Option<Id>>>, store: Id, size: Size) -> Option<usize> {
-    let graph = &dataflow.graph;
-    let only = |id: Id, user: Id| users.get(&id).is_some_and(|all| all.as_slice() == [Some(user)]);
-    let node = graph.node(store);
-    if !matches!(size, Size::W | Size::Dw) {
-        return None;
+impl Counters<'_> {
+    /// What is added to what a store finds, if that is all it does.
+    fn added(&mut self, store: Id, size: Size) -> Option<Id> {
+        let graph = &self.dataflow.graph;
+        if !matches!(size, Size::W | Size::Dw) {
+            return None;
+        }
+        let sum = graph.node(store).args[3];
+        let terms = &graph.node(sum).args;
+        if graph.node(sum).kind != Kind::Binary(Binary::Add) || terms[0] == terms[1] || !self.is_only_stored(sum, size) {
+            return None;
+        }
+        let place = (0..2).find(|place| self.is_found(terms[*place], sum, store, size))?;
+        Some(terms[1 - place])
     }
-    let sum = node.args[3];
-    if graph.node(sum).kind != Kind::Binary(Binary::Add) || !only(sum, store) {
-        return None;
+
+    /// Whether nobody uses a sum but to store it.
+    fn is_only_stored(&self, sum: Id, size: Size) -> bool {
+        self.users.get(&sum).is_some_and(|all| {
+            all.iter().all(|user| {
+                user.is_some_and(|user| {
+                    let node = self.dataflow.graph.node(user);
+                    node.kind == Kind::Effect(Effect::Store(size)) && node.args[3] == sum && !node.args[..3].contains(&sum)
+                })
+            })
+        })
     }
-    let terms = &graph.node(sum).args;
-    let is_own = |term: Id| {
-        let load = graph.node(term);
-        load.kind == Kind::Effect(Effect::Load(size)) && load.args[1..] == node.args[1..3] && only(term, sum)
-    };
-    let place = (0..2).find(|place| is_own(terms[*place]) && terms[0] != terms[1])?;
-    let load = terms[place];
-    let map = dataflow.access(store)?.map;
-    let between = graph.ids().skip_while(|id| *id <= load).take_while(|id| *id < store);
-    let untouched = between.into_iter().all(|id| {
-        dataflow.access(id).is_none_or(|access| !access.writes() || access.map != map)
-    });
-    untouched.then_some(1 - place)
+
+    /// Whether a term is what the store finds, and nobody else wants it.
+    fn is_found(&mut self, term: Id, sum: Id, store: Id, size: Size) -> bool {
+        let graph = &self.dataflow.graph;
+        let only = |id: Id, user: Id| self.users.get(&id).is_some_and(|all| all.as_slice() == [Some(user)]);
+        let is_load = |id: Id| graph.node(id).kind == Kind::Effect(Effect::Load(size));
+        let is_own = |id: Id| is_load(id) && graph.node(id).args[1..] == graph.node(store).args[1..3];
+        if !only(term, sum) {
+            return false;
+        }
+        if is_own(term) {
+            return self.is_untouched(term, store);
+        }
+        let node = graph.node(term);
+        let (Kind::Select, Some((last, pairs))) = (node.kind, node.args.split_last()) else { return false };
+        let values: Vec<Id> = pairs.chunks_exact(2).map(|pair| pair[1]).chain([*last]).collect();
+        let conditions: Vec<Id> = pairs.chunks_exact(2).map(|pair| pair[0]).collect();
+        let Some(own) = values.iter().position(|value| is_own(*value)) else { return false };
+        if !values.iter().all(|value| is_load(*value) && only(*value, term)) {
+            return false;
+        }
+        let predicate = graph.node(store).args[0];
+        let before = conditions[..own].iter().all(|other| self.predicates.exclude(graph, predicate, *other));
+        let chosen = conditions.get(own).is_none_or(|own| self.predicates.implies(graph, predicate, *own));
+        before && chosen && self.is_untouched(values[own], store)
+    }
+
+    /// Whether nothing changes the map between a load and a store, but what happens to other packets.
+    fn is_untouched(&mut self, load: Id, store: Id) -> bool {
+        let dataflow = self.dataflow;
+        let Some(own) = dataflow.access(store) else { return false };
+        let predicate = dataflow.graph.node(store).args[0];
+        dataflow.graph.ids().skip_while(|id| *id <= load).take_while(|id| *id < store).all(|id| {
+            dataflow.access(id).is_none_or(|access| {
+                let other = dataflow.graph.node(id).args[0];
+                !access.writes() || access.map != own.map || self.predicates.exclude(&dataflow.graph, predicate, other)
+            })
+        })
+    }
 }

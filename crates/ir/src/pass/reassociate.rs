@@ -1,6 +1,6 @@
 //! Reassociation.
 //!
-//! **Goal.** Chains of sums and of gates as trees in which what comes late is added last.
+//! **Goal.** Chains of sums, differences and gates as trees in which what comes late is added last.
 //!
 //! ```text
 //!   v4 = add v3 v0        (((v0 + v1) + v2) + v3)      v4 = add v0 v1
@@ -14,7 +14,7 @@
 //! selection where that is no later. Sums, differences and comparisons of a selection whose condition comes late are made of each
 //! of its values, and selected.
 //!
-//! **Limits.** Chains of more than 128 terms are left alone, and so are differences.
+//! **Limits.** Chains of more than 128 terms are left alone, and so are sums that would come out as the negative of a number.
 
 use std::collections::BinaryHeap;
 use std::cmp::Reverse;
@@ -29,6 +29,8 @@ const MOST_TERMS: usize = 128;
 /// The most conditions of a selection.
 const MOST_CONDITIONS: usize = 16;
 
+/// Sums of so few terms are made again where that is earlier.
+const FEW_TERMS: usize = 4;
 /// The most conditions of a selection that something is done ahead of.
 const MOST_AHEAD: usize = 2;
 
@@ -53,12 +55,12 @@ pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
     rebuilt(dataflow, |graph, id, node| {
         let stages = delays.block_stages(dataflow, id);
         let new = match node.kind {
-            Kind::Binary(op @ (Binary::And | Binary::Or | Binary::Xor | Binary::Add)) => {
+            Kind::Binary(op @ (Binary::And | Binary::Or | Binary::Xor | Binary::Add | Binary::Sub)) => {
                 let tree = trees.tree(graph, op, node);
                 trees.ahead(graph, tree)
             }
             Kind::Select => trees.flat(graph, node),
-            Kind::Binary(Binary::Sub) | Kind::Compare(_) => {
+            Kind::Compare(_) => {
                 let plain = same(graph, node);
                 trees.ahead(graph, plain)
             }
@@ -72,6 +74,10 @@ pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
     })
 }
 
+fn is_plus_or_minus(op: Binary) -> bool {
+    matches!(op, Binary::Add | Binary::Sub)
+}
+
 impl Trees<'_> {
     fn time(&mut self, graph: &Graph, id: Id) -> Tenths {
         let blocks = &self.blocks;
@@ -80,17 +86,26 @@ impl Trees<'_> {
 
     fn tree(&mut self, graph: &mut Graph, op: Binary, node: Node) -> Id {
         let bits = node.bits;
-        let mut terms = Vec::new();
-        let mut work = node.args.clone();
-        while let Some(term) = work.pop() {
+        let is_sum = matches!(op, Binary::Add | Binary::Sub);
+        let signed = |args: &[Id], op: Binary, is_less: bool| {
+            let second = is_less != (op == Binary::Sub);
+            [(args[0], is_less), (args[1], second)]
+        };
+        let mut terms: Vec<(Id, bool)> = Vec::new();
+        let mut work: Vec<(Id, bool)> = signed(&node.args, op, false).to_vec();
+        while let Some((term, is_less)) = work.pop() {
             let inner = graph.node(term);
-            let is_free = self.own.get(term.index()).copied().unwrap_or(false) || (bits == 1 && op != Binary::Add);
-            if inner.kind == Kind::Binary(op) && is_free {
-                work.extend(&inner.args);
-            } else {
-                terms.push(term);
+            let own = self.own.get(term.index()).copied().unwrap_or(false);
+            let count = terms.len() + work.len();
+            // Gates cost little twice, and so do short sums.
+            let is_free = own || if is_sum { count < FEW_TERMS } else { bits == 1 };
+            match inner.kind {
+                Kind::Binary(other) if is_free && (other == op || is_sum && is_plus_or_minus(other)) => {
+                    work.extend(signed(&inner.args, other, is_less));
+                }
+                _ => terms.push((term, is_less)),
             }
-            if terms.len() + work.len() > MOST_TERMS {
+            if count > MOST_TERMS {
                 return same(graph, node);
             }
         }
@@ -103,19 +118,25 @@ impl Trees<'_> {
         }
         let chain = same(graph, node);
         let before = self.time(graph, chain);
-        let mut heap: BinaryHeap<Reverse<(Tenths, Id)>> =
-            terms.into_iter().map(|term| Reverse((self.time(graph, term), term))).collect();
-        while let (Some(Reverse((_, first))), Some(Reverse((_, second)))) = (heap.pop(), heap.pop()) {
-            let both = graph.make(Kind::Binary(op), vec![first.min(second), first.max(second)], bits);
+        let mut heap: BinaryHeap<Reverse<(Tenths, Id, bool)>> =
+            terms.into_iter().map(|(term, is_less)| Reverse((self.time(graph, term), term, is_less))).collect();
+        while heap.len() > 1
+            && let (Some(Reverse((_, first, a))), Some(Reverse((_, second, b)))) = (heap.pop(), heap.pop())
+        {
+            let (both, is_less) = match (a, b) {
+                (false, true) => (graph.binary(Binary::Sub, first, second), false),
+                (true, false) => (graph.binary(Binary::Sub, second, first), false),
+                _ => {
+                    let plus = if is_sum { Binary::Add } else { op };
+                    (graph.make(Kind::Binary(plus), vec![first.min(second), first.max(second)], bits), a)
+                }
+            };
             self.own.resize(graph.nodes().len().max(self.own.len()), false);
             self.own[both.index()] = true;
-            heap.push(Reverse((self.time(graph, both), both)));
-            if heap.len() == 1 {
-                break;
-            }
+            heap.push(Reverse((self.time(graph, both), both, is_less)));
         }
         match heap.pop() {
-            Some(Reverse((time, tree))) if time < before => tree,
+            Some(Reverse((time, tree, false))) if time < before => tree,
             _ => chain,
         }
     }
