@@ -7,6 +7,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod check;
 mod hazard;
 mod plan;
 mod refusal;
@@ -15,6 +16,7 @@ mod tables;
 mod timing;
 mod window;
 
+pub use check::{Fault, check};
 pub use hazard::Region;
 pub use plan::{MapPlan, Options, Plan, plan};
 pub use refusal::{Refusal, Why};

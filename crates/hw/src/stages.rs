@@ -169,7 +169,8 @@ fn effect(
             let there = given.max(predicate);
             commit = Some(there.stage);
             let begins = if is_atomic { there } else { given };
-            Span { begins, ends: Moment::start(begins.registered() + delays.update_stages) }
+            let asked = if is_atomic { begins.stage } else { begins.registered() };
+            Span { begins, ends: Moment::start(asked + delays.update_stages) }
         }
         Touch::RedirectMap => {
             let begins = given.registered();
@@ -201,4 +202,19 @@ fn picked(delays: &Delays, there: Moment) -> Moment {
     let fits = there.depth + delay <= delays.stage;
     let begins = if fits { there } else { Moment::start(there.stage + 1) };
     Moment { stage: begins.stage, depth: begins.depth + delay }
+}
+
+/// The first stage at whose end an effect can show, given when its arguments are there; none for what changes nothing.
+pub(crate) fn earliest_effect_stage(dataflow: &Dataflow, spans: &[Span], id: Id) -> Option<u32> {
+    let access = dataflow.access(id)?;
+    let node = dataflow.graph.node(id);
+    match access.touch {
+        Touch::Store | Touch::Atomic | Touch::Update | Touch::Delete | Touch::Evict | Touch::Emits => {
+            Some(ready(spans, &node.args).stage)
+        }
+        Touch::Lookup if access.map.is_some_and(|map| dataflow.remembers_use(map)) => {
+            Some(spans[node.args[0].index()].ends.stage)
+        }
+        _ => None,
+    }
 }

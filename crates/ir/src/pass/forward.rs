@@ -112,12 +112,15 @@ fn seen(graph: &mut Graph, without: Id, (base, offset, len): (Id, u64, u64), wri
     };
     let here = graph.and(write.predicate, is_same);
     let bits = |bytes: u64| 8 * bytes as u16;
-    let below = graph.slice(without, 0, bits(first - offset));
     let old = graph.slice(without, bits(first - offset), bits(end - first));
     let new = graph.slice(write.value, bits(first - write.offset), bits(end - first));
-    let above = graph.slice(without, bits(end - offset), bits(offset + len - end));
-    let part = graph.select(vec![here, new, old]);
-    let parts: Vec<Id> = [below, part, above].into_iter().filter(|part| graph.bits(*part) > 0).collect();
+    let mut parts = vec![graph.select(vec![here, new, old])];
+    if first > offset {
+        parts.insert(0, graph.slice(without, 0, bits(first - offset)));
+    }
+    if end < offset + len {
+        parts.push(graph.slice(without, bits(end - offset), bits(offset + len - end)));
+    }
     graph.concat(parts)
 }
 
