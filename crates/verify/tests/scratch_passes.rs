@@ -67,6 +67,9 @@ fn agree(program: &Program, case: &Case) {
     let mut interp = Interpreter::new(Arc::clone(&program)).unwrap();
     let expected = outcome(&mut interp, case);
     let mut dataflow = dataflow;
+    let plan = flowloom_hw::plan(&program, &proof, &flowloom_hw::Options::default()).unwrap();
+    let mut own = Evaluator::in_order(Arc::clone(&program), plan.dataflow.clone(), plan.order()).unwrap();
+    assert_eq!(outcome(&mut own, case), expected, "{} as planned: {case:02x?}", program.name);
     for pass in PASSES {
         dataflow = (pass.run)(&dataflow);
         let mut own = Evaluator::new(Arc::clone(&program), dataflow.clone()).unwrap();
@@ -91,9 +94,11 @@ fn classical_programs_are_their_dataflow() {
                 dataflow = (pass.run)(&dataflow);
                 line += &format!(" {} {}", pass.name, dataflow.graph.nodes().len());
             }
+            if std::env::var_os("DUMP").is_some() { for id in dataflow.graph.ids() { let n = dataflow.graph.node(id); eprintln!("{} = {:?} {:?} bits {} insn {}", id.index(), n.kind, n.args.iter().map(|a| a.index()).collect::<Vec<_>>(), n.bits, dataflow.graph.insn(id)); } }
             let begun = std::time::Instant::now();
             match flowloom_hw::plan(&program, &proof, &flowloom_hw::Options::default()) {
                 Ok(plan) => { eprintln!("{line} STAGES {} latency {} window {} {} in {:?}", plan.schedule.stages, plan.latency_cycles(), plan.window.bytes, plan.window.length.as_str(), begun.elapsed());
+                   for fault in flowloom_hw::check(&plan) { eprintln!("      FAULT {fault}"); }
                    for map in &plan.maps { eprintln!("      {:16} {:8} r{} w{:?} hold {} q{} {} {:?}", map.name, map.scheme.as_str(), map.read_stage, map.write_stage, map.hold_cycles, map.queues, map.reason, map.restart_stage); } }
                 Err(refusal) => eprintln!("{refusal}"),
             }
