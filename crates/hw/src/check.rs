@@ -151,7 +151,9 @@ pub enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::TooEarly { node, argument } => write!(f, "node {node} begins before its argument {argument} is there"),
+            Fault::TooEarly { node, argument } => {
+                write!(f, "node {node} begins before its argument {argument} is there")
+            }
             Fault::TooDeep { node, depth, stage } => {
                 write!(f, "node {node} ends {depth} tenths of a level deep in its stage, which holds {stage}")
             }
@@ -160,7 +162,10 @@ impl fmt::Display for Fault {
                 write!(f, "the effect of node {node} shows at the end of stage {stage}, before it has what it needs")
             }
             Fault::LateRead { map, read, write } => {
-                write!(f, "map `{map}` is read in stage {read} and written in stage {write}, which later packets reach first")
+                write!(
+                    f,
+                    "map `{map}` is read in stage {read} and written in stage {write}, which later packets reach first"
+                )
             }
             Fault::NoScheme { map } => write!(f, "packets change map `{map}`, and nothing keeps it consistent"),
             Fault::NotAtomic { map, stages } => {
@@ -178,14 +183,19 @@ impl fmt::Display for Fault {
                 "the effect of node {node} shows in stage {stage} of a region that may start again, expected its last, {last}"
             ),
             Fault::RestartInside { map, stage } => {
-                write!(f, "packets that have read map `{map}` too early start again in stage {stage}, inside of another region")
+                write!(
+                    f,
+                    "packets that have read map `{map}` too early start again in stage {stage}, inside of another region"
+                )
             }
             Fault::Overtaking { map } => {
                 write!(f, "packets overtake each other in front of map `{map}` after their order was noted")
             }
             Fault::Missing { what } => write!(f, "{what} has no place in the plan"),
             Fault::OwnWrite { read } => write!(f, "node {read} reads before a write of the same packet"),
-            Fault::Window { byte, window } => write!(f, "byte {byte} of the packet lies outside of the window of {window}"),
+            Fault::Window { byte, window } => {
+                write!(f, "byte {byte} of the packet lies outside of the window of {window}")
+            }
             Fault::Stages { found, needed } => write!(f, "there are {found} stages, expected {needed}"),
         }
     }
@@ -305,7 +315,8 @@ impl Checker<'_> {
             }
         }
         for (read, writes) in &dataflow.waits {
-            let early = |write: &Id| self.plan.schedule.commits.get(write).is_none_or(|at| *at >= self.begins(*read).stage);
+            let early =
+                |write: &Id| self.plan.schedule.commits.get(write).is_none_or(|at| *at >= self.begins(*read).stage);
             if writes.iter().any(early) {
                 self.faults.push(Fault::OwnWrite { read: read.index() });
             }
@@ -373,7 +384,10 @@ impl Checker<'_> {
                     self.faults.push(Fault::Missing { what: format!("the region of map `{}`", map.name) });
                 }
                 let inside = |region: &&Region| {
-                    !region.maps.contains(&map.map) && self.flushes(region) && region.first < guard && guard <= region.last
+                    !region.maps.contains(&map.map)
+                        && self.flushes(region)
+                        && region.first < guard
+                        && guard <= region.last
                 };
                 if self.plan.regions.iter().any(|region| inside(&region)) {
                     self.faults.push(Fault::RestartInside { map: name(), stage: guard });

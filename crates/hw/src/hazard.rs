@@ -75,11 +75,7 @@ struct Planner<'a> {
     choices: BTreeMap<u32, Choice>,
 }
 
-pub(crate) fn decide(
-    dataflow: &Dataflow,
-    delays: &Delays,
-    forced: &BTreeMap<u32, Scheme>,
-) -> Result<Decided, Trouble> {
+pub(crate) fn decide(dataflow: &Dataflow, delays: &Delays, forced: &BTreeMap<u32, Scheme>) -> Result<Decided, Trouble> {
     for (read, writes) in &dataflow.waits {
         let map = dataflow.access(*read).and_then(|access| access.map);
         if let (Some(map), Some(write)) = (map, writes.first()) {
@@ -124,27 +120,21 @@ impl Planner<'_> {
                 self.pins.atomic.push(map);
                 self.set(map, Scheme::Atomic, reason.clone(), None)
             }
-            (Some(Scheme::Atomic), Err(reason), _) => Err(Trouble::Scheme {
-                map,
-                scheme: Scheme::Atomic,
-                reason: reason.clone(),
-            }),
+            (Some(Scheme::Atomic), Err(reason), _) => {
+                Err(Trouble::Scheme { map, scheme: Scheme::Atomic, reason: reason.clone() })
+            }
             (None, Err(why), Ok(reason)) => self.set(map, Scheme::Schedule, format!("{why}; {reason}"), None),
             (Some(Scheme::Schedule), _, Ok(reason)) => {
                 self.set(map, Scheme::Schedule, format!("asked for; {reason}"), None)
             }
-            (Some(Scheme::Schedule), _, Err(reason)) => Err(Trouble::Scheme {
-                map,
-                scheme: Scheme::Schedule,
-                reason: reason.clone(),
-            }),
+            (Some(Scheme::Schedule), _, Err(reason)) => {
+                Err(Trouble::Scheme { map, scheme: Scheme::Schedule, reason: reason.clone() })
+            }
             (None, Err(why), Err(reason)) => self.set(map, Scheme::Flush, format!("{why}; {reason}"), None),
             (Some(Scheme::Flush), ..) => self.set(map, Scheme::Flush, "asked for".to_owned(), None),
-            (Some(Scheme::None), ..) => Err(Trouble::Scheme {
-                map,
-                scheme: Scheme::None,
-                reason: "packets change it".to_owned(),
-            }),
+            (Some(Scheme::None), ..) => {
+                Err(Trouble::Scheme { map, scheme: Scheme::None, reason: "packets change it".to_owned() })
+            }
         }
     }
 
@@ -183,8 +173,14 @@ impl Planner<'_> {
             let last = uses.writes().map(|id| schedule.commits[&id]).max().unwrap_or(stage);
             let depth = uses.writes().map(|id| depth_in(&schedule, self.dataflow, id, stage)).max().unwrap_or(0);
             if last <= stage {
-                return Ok((stage, format!("its state slice takes {} of the {} levels of a stage",
-                    tenths(depth), tenths(self.delays.stage))));
+                return Ok((
+                    stage,
+                    format!(
+                        "its state slice takes {} of the {} levels of a stage",
+                        tenths(depth),
+                        tenths(self.delays.stage)
+                    ),
+                ));
             }
             stage = last;
         }
@@ -212,7 +208,8 @@ impl Planner<'_> {
                     };
                     self.pins.atomic.retain(|other| *other != map);
                     self.pins.reads.remove(&map);
-                    let reason = "its slice would fit a stage, but lies between reads and writes of other maps".to_owned();
+                    let reason =
+                        "its slice would fit a stage, but lies between reads and writes of other maps".to_owned();
                     self.choices.insert(map, Choice { scheme: Scheme::Flush, reason });
                 }
             }

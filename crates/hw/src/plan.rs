@@ -215,10 +215,10 @@ impl Plan {
     /// Whether a node is more than wires.
     pub fn is_operation(&self, id: Id) -> bool {
         let node = self.dataflow.graph.node(id);
-        match node.kind {
-            Kind::Const(_) | Kind::Input(_) | Kind::Slice { .. } | Kind::Concat | Kind::SignExtend | Kind::Not => false,
-            _ => true,
-        }
+        !matches!(
+            node.kind,
+            Kind::Const(_) | Kind::Input(_) | Kind::Slice { .. } | Kind::Concat | Kind::SignExtend | Kind::Not
+        )
     }
 
     /// Cycles from the first word of a packet until its first word leaves, where nothing is in its way.
@@ -267,14 +267,21 @@ impl Plan {
                 *first = begins.min(*first);
             }
         }
+        let mut places: Vec<(u32, u32)> = Vec::with_capacity(graph.nodes().len());
+        for id in graph.ids() {
+            let own = match self.schedule.commits.get(&id) {
+                Some(commit) => match needed.get(&id) {
+                    Some(first) if first <= commit => (*first, 0),
+                    _ => (*commit, 1),
+                },
+                None => (self.schedule.spans[id.index()].begins.stage, 0),
+            };
+            // What waits for its predicate alone has begun before it.
+            let given = graph.node(id).args.iter().map(|arg| places[arg.index()]).max().unwrap_or(own);
+            places.push(own.max(given));
+        }
         let mut order: Vec<Id> = graph.ids().collect();
-        order.sort_by_key(|id| match self.schedule.commits.get(id) {
-            Some(commit) => match needed.get(id) {
-                Some(first) if first <= commit => (*first, 0, *id),
-                _ => (*commit, 1, *id),
-            },
-            None => (self.schedule.spans[id.index()].begins.stage, 0, *id),
-        });
+        order.sort_by_key(|id| (places[id.index()], *id));
         order
     }
 

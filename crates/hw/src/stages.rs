@@ -48,7 +48,7 @@ pub struct Span {
 
 /// What is asked of the schedule besides arguments before values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Pins {
+pub(crate) struct Pins {
     /// The stage in which what depends on other packets is read, by map.
     pub reads: BTreeMap<u32, u32>,
     /// The first stage in which a map is looked up.
@@ -71,7 +71,7 @@ pub struct Schedule {
 }
 
 /// The earliest moments of all nodes.
-pub fn earliest(dataflow: &Dataflow, delays: &Delays, pins: &Pins) -> Schedule {
+pub(crate) fn earliest(dataflow: &Dataflow, delays: &Delays, pins: &Pins) -> Schedule {
     let graph = &dataflow.graph;
     let mut schedule = Schedule { spans: vec![Span::default(); graph.nodes().len()], ..Schedule::default() };
     for id in graph.ids() {
@@ -183,10 +183,9 @@ fn effect(
     let commit = commit.max(pins.commits.get(&id).copied().unwrap_or(0));
     schedule.commits.insert(id, commit);
     match access.touch {
-        Touch::Update | Touch::Delete | Touch::Evict if is_atomic => Span {
-            ends: span.ends.max(Moment::start(commit + delays.update_stages)),
-            ..span
-        },
+        Touch::Update | Touch::Delete | Touch::Evict if is_atomic => {
+            Span { ends: span.ends.max(Moment::start(commit + delays.update_stages)), ..span }
+        }
         _ => span,
     }
 }

@@ -40,7 +40,7 @@ impl Uses {
 
 /// The maps that a program touches, by their number. Maps that only tell where packets go are read by the host's leave alone
 /// and do not stand here.
-pub fn uses(dataflow: &Dataflow) -> BTreeMap<u32, Uses> {
+pub(crate) fn uses(dataflow: &Dataflow) -> BTreeMap<u32, Uses> {
     let mut all: BTreeMap<u32, Uses> = BTreeMap::new();
     for id in dataflow.graph.ids() {
         let Some(Access { touch, map: Some(map) }) = dataflow.access(id) else { continue };
@@ -61,7 +61,7 @@ pub fn uses(dataflow: &Dataflow) -> BTreeMap<u32, Uses> {
 }
 
 /// The nodes of the key that a call is given; none for what has no key.
-pub fn key(dataflow: &Dataflow, call: Id) -> Option<Vec<Id>> {
+pub(crate) fn key(dataflow: &Dataflow, call: Id) -> Option<Vec<Id>> {
     let node = dataflow.graph.node(call);
     let Kind::Effect(Effect::Call { pattern, .. }) = node.kind else { return None };
     let mut at = 1;
@@ -76,7 +76,7 @@ pub fn key(dataflow: &Dataflow, call: Id) -> Option<Vec<Id>> {
 }
 
 /// The keys by which a map is looked up and changed; `None` where one of them is not told.
-pub fn keys(dataflow: &Dataflow, uses: &Uses) -> Option<BTreeSet<Vec<Id>>> {
+pub(crate) fn keys(dataflow: &Dataflow, uses: &Uses) -> Option<BTreeSet<Vec<Id>>> {
     let calls = uses.lookups.iter().chain(&uses.entries);
     let mut keys: BTreeSet<Vec<Id>> = calls.map(|call| key(dataflow, *call)).collect::<Option<_>>()?;
     // The only value of a map needs no key.
@@ -89,7 +89,7 @@ pub fn keys(dataflow: &Dataflow, uses: &Uses) -> Option<BTreeSet<Vec<Id>>> {
 }
 
 /// Whether what packets do to a map comes to the same in whatever order they do it: they add to it, and nobody looks.
-pub fn commutes(dataflow: &Dataflow, uses: &Uses) -> bool {
+pub(crate) fn commutes(dataflow: &Dataflow, uses: &Uses) -> bool {
     let graph = &dataflow.graph;
     if !uses.entries.is_empty() {
         return false;

@@ -25,9 +25,9 @@ mod step;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-use flowloom_bpf::{MapKind, Program};
 use flowloom_bpf::op::Op;
 use flowloom_bpf::verifier::Proof;
+use flowloom_bpf::{MapKind, Program};
 
 use crate::bdd::{Bdd, Conditions};
 use crate::graph::{Graph, Id, Input, Kind};

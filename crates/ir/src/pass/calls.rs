@@ -55,12 +55,14 @@ enum Merged {
     Exclusive,
 }
 
-fn next_pair(dataflow: &Dataflow, predicates: &mut Predicates, left_alone: &BTreeSet<[Id; 2]>) -> Option<([Id; 2], Merged)> {
+fn next_pair(
+    dataflow: &Dataflow,
+    predicates: &mut Predicates,
+    left_alone: &BTreeSet<[Id; 2]>,
+) -> Option<([Id; 2], Merged)> {
     let graph = &dataflow.graph;
-    let lookups: Vec<Id> = graph
-        .ids()
-        .filter(|id| dataflow.access(*id).is_some_and(|access| access.touch == Touch::Lookup))
-        .collect();
+    let lookups: Vec<Id> =
+        graph.ids().filter(|id| dataflow.access(*id).is_some_and(|access| access.touch == Touch::Lookup)).collect();
     for (place, first) in lookups.iter().enumerate() {
         for second in &lookups[place + 1..] {
             let (a, b) = (graph.node(*first), graph.node(*second));
@@ -79,7 +81,12 @@ fn next_pair(dataflow: &Dataflow, predicates: &mut Predicates, left_alone: &BTre
 }
 
 /// Both as one, if nothing stands against it.
-fn merge(dataflow: &Dataflow, [first, second]: [Id; 2], merged: Merged, predicates: &mut Predicates) -> Option<Dataflow> {
+fn merge(
+    dataflow: &Dataflow,
+    [first, second]: [Id; 2],
+    merged: Merged,
+    predicates: &mut Predicates,
+) -> Option<Dataflow> {
     let graph = &dataflow.graph;
     let map = dataflow.access(first)?.map?;
     let between = || graph.ids().skip(first.index() + 1).take(second.index() - first.index() - 1);
@@ -113,9 +120,9 @@ fn merge(dataflow: &Dataflow, [first, second]: [Id; 2], merged: Merged, predicat
                 return None;
             }
             let keeps = between().filter(|id| !behind.contains(id));
-            let crossed = keeps.filter(|id| dataflow.access(*id).is_some()).any(|kept| {
-                behind.iter().any(|late| *late < kept && conflict(dataflow, *late, kept, predicates))
-            });
+            let crossed = keeps
+                .filter(|id| dataflow.access(*id).is_some())
+                .any(|kept| behind.iter().any(|late| *late < kept && conflict(dataflow, *late, kept, predicates)));
             if crossed {
                 return None;
             }

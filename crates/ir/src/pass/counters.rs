@@ -72,7 +72,8 @@ impl Counters<'_> {
         }
         let sum = graph.node(store).args[3];
         let terms = &graph.node(sum).args;
-        if graph.node(sum).kind != Kind::Binary(Binary::Add) || terms[0] == terms[1] || !self.is_only_stored(sum, size) {
+        if graph.node(sum).kind != Kind::Binary(Binary::Add) || terms[0] == terms[1] || !self.is_only_stored(sum, size)
+        {
             return None;
         }
         let place = (0..2).find(|place| self.is_found(terms[*place], sum, store, size))?;
@@ -85,7 +86,9 @@ impl Counters<'_> {
             all.iter().all(|user| {
                 user.is_some_and(|user| {
                     let node = self.dataflow.graph.node(user);
-                    node.kind == Kind::Effect(Effect::Store(size)) && node.args[3] == sum && !node.args[..3].contains(&sum)
+                    node.kind == Kind::Effect(Effect::Store(size))
+                        && node.args[3] == sum
+                        && !node.args[..3].contains(&sum)
                 })
             })
         })

@@ -68,15 +68,13 @@ fn of(kind: Kind, args: &[Known], widths: &[u16], bits: u16) -> Known {
             }
             joined
         }
-        (Kind::SignExtend, [one]) => Known {
-            zeros: sign_extended(one.zeros, widths[0]) & mask,
-            ones: sign_extended(one.ones, widths[0]) & mask,
-        },
+        (Kind::SignExtend, [one]) => {
+            Known { zeros: sign_extended(one.zeros, widths[0]) & mask, ones: sign_extended(one.ones, widths[0]) & mask }
+        }
         (Kind::Not, [one]) => Known { zeros: one.ones, ones: one.zeros },
-        (Kind::Select, [pairs @ .., last]) => pairs.chunks_exact(2).fold(*last, |both, pair| Known {
-            zeros: both.zeros & pair[1].zeros,
-            ones: both.ones & pair[1].ones,
-        }),
+        (Kind::Select, [pairs @ .., last]) => pairs
+            .chunks_exact(2)
+            .fold(*last, |both, pair| Known { zeros: both.zeros & pair[1].zeros, ones: both.ones & pair[1].ones }),
         (Kind::Binary(op), [a, b]) => binary(op, *a, *b, bits),
         _ => Known::default(),
     }
@@ -89,10 +87,7 @@ fn binary(op: Binary, a: Known, b: Known, bits: u16) -> Known {
     match op {
         Binary::And => Known { zeros: a.zeros | b.zeros, ones: a.ones & b.ones },
         Binary::Or => Known { zeros: a.zeros & b.zeros, ones: a.ones | b.ones },
-        Binary::Xor => Known {
-            zeros: a.zeros & b.zeros | a.ones & b.ones,
-            ones: a.zeros & b.ones | a.ones & b.zeros,
-        },
+        Binary::Xor => Known { zeros: a.zeros & b.zeros | a.ones & b.ones, ones: a.zeros & b.ones | a.ones & b.zeros },
         Binary::Add => {
             let low = low_zeros(a, b, bits);
             match u128::from(most_a) + u128::from(most_b) {

@@ -34,7 +34,11 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "exclusive-calls", does: "lets lookups share a port that no packet needs both of", run: calls::run },
     Pass { name: "counters", does: "adds inside of the table to what is only added to", run: counters::run },
     Pass { name: "state-slices", does: "gives loads what the same packet has stored", run: forward::run },
-    Pass { name: "speculation", does: "looks up and reads before it is known whether that is needed", run: speculate::run },
+    Pass {
+        name: "speculation",
+        does: "looks up and reads before it is known whether that is needed",
+        run: speculate::run,
+    },
     Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
     Pass { name: "reassociation", does: "makes trees of chains of sums, gates and selections", run: reassociate::run },
     Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },

@@ -16,8 +16,8 @@
 //!
 //! **Limits.** Chains of more than 128 terms are left alone, and so are sums that would come out as the negative of a number.
 
-use std::collections::BinaryHeap;
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use super::{rebuilt, same};
 use crate::build::Dataflow;

@@ -1,0 +1,201 @@
+//! Plans of the classical programs: how deep they are, that each is sound, and that a wrong one is found.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use common::{classical, planned};
+use flowloom_bpf::asm;
+use flowloom_hw::{Fault, Options, Plan, Scheme, check};
+use flowloom_testkit::Clang;
+
+/// The most stages that each program may have.
+const STAGES: [(&str, u32); 12] = [
+    ("toy", 9),
+    ("toy_printed", 9),
+    ("simple_firewall", 12),
+    ("tunnel", 12),
+    ("router", 14),
+    ("xdp1", 11),
+    ("xdp2", 11),
+    ("adjust_tail", 9),
+    ("rxq_info", 9),
+    ("katran", 26),
+    ("leaky_bucket", 12),
+    ("leaky_bucket_gcra", 12),
+];
+
+/// Programs whose plans take long enough to be made once.
+const LARGE: [&str; 3] = ["dnat", "katran", "tunnel"];
+
+#[test]
+fn pipelines_are_shallow_and_sound() {
+    let Some(clang) = Clang::find("pipelines_are_shallow_and_sound") else { return };
+    let programs = classical(&clang);
+    assert!(programs.len() >= 14, "{}", programs.len());
+    let mut seen = 0;
+    for program in programs {
+        let plan = planned(program, &Options::default());
+        let stages = plan.schedule.stages;
+        eprintln!("{:20} {stages:3} stages, {:3} cycles", program.name, plan.latency_cycles());
+        assert_eq!(check(&plan), [], "{}", program.name);
+        if let Some((_, most)) = STAGES.iter().find(|(name, _)| *name == program.name) {
+            assert!(stages <= *most, "{}: {stages} stages, expected at most {most}", program.name);
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, STAGES.len());
+}
+
+#[test]
+fn a_bucket_by_gcra_changes_inside_of_its_table() {
+    let Some(clang) = Clang::find("a_bucket_by_gcra_changes_inside_of_its_table") else { return };
+    let program = classical(&clang).iter().find(|program| program.name == "leaky_bucket_gcra").unwrap();
+    let plan = planned(program, &Options::default());
+    let buckets = plan.maps.iter().find(|map| map.name == "buckets").unwrap();
+    assert_eq!(buckets.scheme, Scheme::Atomic, "{}", buckets.reason);
+}
+
+/// Every scheme that a map can have gives a sound plan, or a refusal that says why not.
+#[test]
+fn schemes_that_are_asked_for_are_sound() {
+    let Some(clang) = Clang::find("schemes_that_are_asked_for_are_sound") else { return };
+    let mut flushed = 0;
+    for program in classical(&clang).iter().filter(|program| !LARGE.contains(&program.name.as_str())) {
+        let names: Vec<String> =
+            planned(program, &Options::default()).maps.iter().map(|map| map.name.clone()).collect();
+        for (name, scheme) in names.iter().flat_map(|name| Scheme::ALL.map(|scheme| (name, scheme))) {
+            let schemes = [(name.clone(), scheme)].into();
+            match common::plan(program, &Options { schemes, ..Options::default() }) {
+                Ok(plan) => {
+                    assert_eq!(check(&plan), [], "{} with {name} by {}", program.name, scheme.as_str());
+                    let own = plan.maps.iter().find(|map| map.name == *name).unwrap();
+                    assert_eq!(own.scheme, scheme);
+                    flushed += usize::from(scheme == Scheme::Flush);
+                }
+                Err(refusal) => assert!(refusal.to_string().contains(name.as_str()), "{refusal}"),
+            }
+        }
+    }
+    assert!(flushed >= 10, "{flushed}");
+}
+
+/// Exchanges a number for another, and looks for that in a second map.
+const TWO: &str = "
+.program two
+.license \"Dual MIT/GPL\"
+.map first hash key 4 value 8 entries 16
+.map second hash key 4 value 8 entries 16
+        r2 = *(u32 *)(r1 + 4)
+        r1 = *(u32 *)(r1 + 0)
+        r3 = r1
+        r3 += 14
+        r0 = 1
+        if r3 > r2 goto out
+        r6 = *(u32 *)(r1 + 0)
+        *(u32 *)(r10 - 4) = r6
+        r2 = r10
+        r2 += -4
+        r1 = map[first] ll
+        call 1
+        if r0 == 0 goto pass
+        r7 = *(u64 *)(r0 + 0)
+        *(u64 *)(r0 + 0) = r6
+        *(u32 *)(r10 - 4) = r7
+        r2 = r10
+        r2 += -4
+        r1 = map[second] ll
+        call 1
+        if r0 == 0 goto pass
+        *(u64 *)(r0 + 0) = r7
+pass:   r0 = 2
+out:    exit
+";
+
+/// A plan in which a map is kept consistent so.
+fn bucket(clang: &Clang, scheme: Scheme) -> Plan {
+    let program = classical(clang).iter().find(|program| program.name == "leaky_bucket").unwrap();
+    let schemes = [("buckets".to_owned(), scheme)].into();
+    planned(program, &Options { schemes, ..Options::default() })
+}
+
+/// Ten ways to make a plan wrong, each of which is found.
+#[test]
+fn wrong_plans_are_found() {
+    let Some(clang) = Clang::find("wrong_plans_are_found") else { return };
+    let of = |scheme| bucket(&clang, scheme);
+    let expect = |what: &str, plan: &Plan, is_it: fn(&Fault) -> bool| {
+        let faults = check(plan);
+        assert!(faults.iter().any(is_it), "{what}: {faults:?}");
+        eprintln!("{what}: {}", faults[0]);
+    };
+
+    let mut plan = of(Scheme::Schedule);
+    plan.maps[0].hold_cycles -= 1;
+    expect("a hold that is too short", &plan, |fault| matches!(fault, Fault::ShortHold { .. }));
+
+    let mut plan = of(Scheme::Schedule);
+    plan.maps[0].read_stage += 1;
+    expect("a scheduler behind the first read", &plan, |fault| matches!(fault, Fault::Unguarded { .. }));
+
+    let mut plan = of(Scheme::Atomic);
+    plan.maps[0].scheme = Scheme::None;
+    expect("no scheme", &plan, |fault| matches!(fault, Fault::NoScheme { .. }));
+
+    let mut plan = of(Scheme::Atomic);
+    let store = plan.maps[0].uses.stores[0];
+    *plan.schedule.commits.get_mut(&store).unwrap() += 1;
+    plan.schedule.stages += 1;
+    expect("an atomic write a stage too late", &plan, |fault| matches!(fault, Fault::NotAtomic { .. }));
+
+    let mut plan = of(Scheme::Flush);
+    let store = plan.maps[0].uses.stores[0];
+    *plan.schedule.commits.get_mut(&store).unwrap() -= 1;
+    expect("an effect before the end of its region", &plan, |fault| {
+        matches!(fault, Fault::Repeated { .. } | Fault::EarlyEffect { .. })
+    });
+
+    let mut plan = of(Scheme::Flush);
+    *plan.maps[0].restart_stage.as_mut().unwrap() += 1;
+    expect("starting again behind the read", &plan, |fault| matches!(fault, Fault::Unguarded { .. }));
+
+    let mut plan = of(Scheme::Flush);
+    let load = plan.maps[0].uses.loads[0];
+    let last = plan.schedule.stages;
+    plan.schedule.spans[load.index()].begins.stage = last;
+    plan.schedule.spans[load.index()].ends.stage = last;
+    expect("a read behind the write", &plan, |fault| matches!(fault, Fault::LateRead { .. }));
+
+    let mut plan = of(Scheme::Atomic);
+    let node = plan.dataflow.graph.ids().filter(|id| plan.is_operation(*id)).last().unwrap();
+    plan.schedule.spans[node.index()].begins = flowloom_hw::Moment::start(0);
+    expect("a node before its arguments", &plan, |fault| matches!(fault, Fault::TooEarly { .. }));
+
+    let mut plan = of(Scheme::Atomic);
+    plan.delays.stage /= 2;
+    expect("stages that hold less", &plan, |fault| matches!(fault, Fault::TooDeep { .. }));
+
+    let mut plan = of(Scheme::Atomic);
+    plan.window.bytes = 16;
+    expect("a window that is too small", &plan, |fault| matches!(fault, Fault::Window { .. }));
+
+    let mut plan = of(Scheme::Atomic);
+    plan.schedule.stages -= 1;
+    expect("a stage that is missing", &plan, |fault| matches!(fault, Fault::Stages { .. }));
+
+    let mut plan = of(Scheme::Atomic);
+    plan.maps[0].uses.loads.clear();
+    expect("a read that nobody knows of", &plan, |fault| matches!(fault, Fault::Missing { .. }));
+
+    let program = classical(&clang).iter().find(|program| program.name == "dnat").unwrap();
+    let mut plan = planned(program, &Options::default());
+    let map = plan.maps.iter_mut().find(|map| map.name == "origins").unwrap();
+    (map.scheme, map.queues) = (Scheme::Schedule, 8);
+    expect("one scheduler for several keys", &plan, |fault| matches!(fault, Fault::Keys { .. }));
+
+    let program = asm::program("two", TWO).unwrap_or_else(|errors| panic!("{errors}"));
+    let schemes = [("second".to_owned(), Scheme::Schedule)].into();
+    let mut plan = planned(&program, &Options { schemes, ..Options::default() });
+    let map = plan.maps.iter_mut().find(|map| map.name == "second").unwrap();
+    assert_eq!(std::mem::replace(&mut map.queues, 8), 1, "what it reads depends on the packets' order");
+    expect("overtaking behind what was noted", &plan, |fault| matches!(fault, Fault::Overtaking { .. }));
+}
