@@ -17,7 +17,7 @@ mod build;
 mod eval;
 mod graph;
 mod refusal;
-mod shape;
+pub mod shape;
 
 pub use build::{Argument, Dataflow, Ending, Pattern, build};
 pub use eval::Evaluator;
