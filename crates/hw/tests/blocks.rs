@@ -53,6 +53,8 @@ fn the_toy_has_the_stages_of_the_paper() {
     assert_eq!(stack.iter().sum::<usize>(), 8);
     let bytes = |stage: &Stage| 8 * stage.carried.registers.len() as u64 + schedule.frame_bytes;
     assert_eq!(schedule.stages.iter().map(bytes).max(), Some(88));
+    let without = schedule.unpruned();
+    assert_eq!((without.registers, without.stack_bytes, without.packet_bytes), (11, 512, 64));
     assert_eq!(schedule.checks, [7]);
     assert_eq!(schedule.dropped, [2, 4, 5, 6]);
     golden("tests/golden/toy_printed.blocks", &schedule.render(&program));

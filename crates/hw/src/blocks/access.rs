@@ -65,13 +65,16 @@ pub struct Access {
     pub writes: bool,
 }
 
+/// Of more bytes than these it is not said which they are: a value may have millions.
+const MAX_BYTES: i64 = 4096;
+
 impl Access {
     pub(super) fn read(region: Region, bytes: Option<(i64, i64)>) -> Access {
-        Access { region, bytes, writes: false }
+        Access { region, bytes: bytes.filter(|(first, end)| end - first <= MAX_BYTES), writes: false }
     }
 
     pub(super) fn write(region: Region, bytes: Option<(i64, i64)>) -> Access {
-        Access { region, bytes, writes: true }
+        Access { writes: true, ..Access::read(region, bytes) }
     }
 }
 

@@ -41,10 +41,12 @@ pub use graph::Step;
 pub use live::Carried;
 pub use refusal::{Refusal, Why};
 
-/// Registers of the machine, which every stage has that is not pruned.
-pub const REGISTERS: usize = 11;
-/// Bytes of the stack, which every stage has that is not pruned.
-pub const STACK_BYTES: usize = 512;
+/// Registers of the machine.
+const REGISTERS: usize = 11;
+/// Registers that a function of its own has of its own: `r6` to `r9`.
+const KEPT_REGISTERS: usize = 4;
+/// Bytes of a function's stack.
+const STACK_BYTES: usize = 512;
 /// Bytes of a word of the packet: the window is so many of them.
 const FRAME_BYTES: u64 = 64;
 
@@ -85,14 +87,39 @@ pub struct Schedule {
     pub checks: Vec<usize>,
     /// Instructions that only those needed, or nobody.
     pub dropped: Vec<usize>,
-    /// The program's window of the packet, in whole frames: what every stage has that is not pruned.
+    /// The program's window of the packet, in whole frames.
     pub frame_bytes: u64,
+}
+
+/// What every stage has where nothing is pruned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unpruned {
+    /// Registers: all of the machine, and those that calls keep for each function that may run.
+    pub registers: usize,
+    /// Bytes of the stacks of the functions that may run.
+    pub stack_bytes: usize,
+    /// Bytes of the packet: the frames that the program touches, since those are pruned by framing [eHDL 4.2].
+    pub packet_bytes: usize,
 }
 
 impl Schedule {
     /// The most instructions in a stage.
     pub fn max_ilp(&self) -> usize {
         self.stages.iter().map(|stage| stage.begins.len()).max().unwrap_or(0)
+    }
+
+    /// What every stage has where nothing is pruned.
+    pub fn unpruned(&self) -> Unpruned {
+        let depths = self.steps.iter().flat_map(|step| &step.step.accesses).map(|access| match access.region {
+            Region::Register { depth, .. } | Region::Stack { depth } => usize::from(depth),
+            _ => 0,
+        });
+        let depth = depths.max().unwrap_or(0);
+        Unpruned {
+            registers: REGISTERS + depth * KEPT_REGISTERS,
+            stack_bytes: STACK_BYTES * (depth + 1),
+            packet_bytes: self.frame_bytes as usize,
+        }
     }
 
     /// Instructions over stages, all of them.
