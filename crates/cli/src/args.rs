@@ -2,6 +2,7 @@
 
 mod bpf;
 mod live;
+mod reproduce;
 mod trace;
 
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 
 pub(crate) use bpf::{BpfVerb, PluginArgs};
 pub(crate) use live::{LiveArgs, LiveMode, MapArgs, MapListArgs, MapVerb, parse_time};
+pub(crate) use reproduce::ReproduceArgs;
 pub(crate) use trace::{TraceGenArgs, TraceInfoArgs, TraceProfilesArgs, TraceVerb};
 
 /// The most packets that `verify` makes: it holds them all, to shrink a disagreement.
@@ -73,6 +75,9 @@ pub(crate) enum Verb {
     /// List the packet fields that functions can name
     #[command(after_help = "Example:\n  flowloom fields tcp")]
     Fields(FieldsArgs),
+    /// Measure what a table or figure of a paper shows, and set it beside what is printed
+    #[command(after_help = "Examples:\n  flowloom reproduce --list\n  flowloom reproduce eh-tab5 -v")]
+    Reproduce(ReproduceArgs),
     /// Look into the tables of functions that run on interfaces, and change them
     Map {
         #[command(subcommand)]

@@ -21,6 +21,7 @@ mod output;
 mod plugin;
 mod port_by;
 mod report;
+mod reproduce;
 mod run;
 mod test;
 mod trace;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Verb::New(verb) => new::new(verb),
         Verb::Draw(verb) => draw::draw(verb),
         Verb::Fields(verb) => fields::fields(verb),
+        Verb::Reproduce(verb) => reproduce::reproduce(verb),
         Verb::Map { verb } => map::map(verb),
         Verb::Bpf { verb: BpfVerb::Plugin(verb) } => plugin::plugin(verb),
         Verb::Trace { verb: TraceVerb::Info(verb) } => trace::info(verb),

@@ -4,9 +4,12 @@
 //!  Dataflow ──stages──► Plan ──► explain: who does what in which stage
 //!                        │
 //!                        └─────► Timing ──predict──► throughput, stalls, flushes, loss, latency
+//!
+//!  Program ──blocks──► Schedule: the stages of the papers' tools, to compare with
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod blocks;
 mod check;
 mod hazard;
 mod plan;
@@ -17,6 +20,7 @@ mod timing;
 mod window;
 
 pub use check::{Fault, check};
+pub use flowloom_ir::Delays;
 pub use hazard::Region;
 pub use plan::{MapPlan, Options, Plan, plan};
 pub use refusal::{Refusal, Why};

@@ -166,7 +166,7 @@ fn wrong_plans_are_found() {
     expect("a read behind the write", &plan, |fault| matches!(fault, Fault::LateRead { .. }));
 
     let mut plan = of(Scheme::Atomic);
-    let node = plan.dataflow.graph.ids().filter(|id| plan.is_operation(*id)).last().unwrap();
+    let node = plan.dataflow.graph.ids().rev().find(|id| plan.is_operation(*id)).unwrap();
     plan.schedule.spans[node.index()].begins = flowloom_hw::Moment::start(0);
     expect("a node before its arguments", &plan, |fault| matches!(fault, Fault::TooEarly { .. }));
 

@@ -46,6 +46,12 @@ pub struct Delays {
 /// The clock that the first delays are for.
 pub const CLOCK_MHZ: u32 = 250;
 
+impl Default for Delays {
+    fn default() -> Delays {
+        Delays::first(CLOCK_MHZ)
+    }
+}
+
 impl Delays {
     /// The first delays: a stage at 250 MHz holds a sum of 64 bits and two levels behind it. A slower clock gives stages more room
     /// in proportion, a faster one less.

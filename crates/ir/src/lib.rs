@@ -21,7 +21,7 @@ mod graph;
 mod pass;
 mod predicates;
 mod refusal;
-mod shape;
+pub mod shape;
 
 pub use access::{Access, Touch};
 pub use build::{Argument, Dataflow, Ending, Pattern, Table, build};

@@ -14,28 +14,28 @@ use flowloom_bpf::op::Op;
 
 /// Where a block stands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub struct Spot {
     /// Its place among all blocks of the function.
-    pub(crate) order: u32,
+    pub order: u32,
     /// The loops that it is in, the outermost first, by the place of their heads.
-    pub(crate) nest: Vec<u32>,
+    pub nest: Vec<u32>,
 }
 
 /// A function that has a loop with two entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TwoEntries {
+pub struct TwoEntries {
     /// The first instruction of each.
-    pub(crate) entries: [usize; 2],
+    pub entries: [usize; 2],
 }
 
 /// The blocks of a function by their first instruction.
 #[derive(Debug, Default)]
-pub(crate) struct Shape {
+pub struct Shape {
     spots: HashMap<usize, Spot>,
 }
 
 /// Where control may go on behind the instruction at a slot, within its function.
-pub(crate) fn nexts(code: &[Option<Op>], at: usize) -> Vec<usize> {
+pub fn nexts(code: &[Option<Op>], at: usize) -> Vec<usize> {
     let Some(op) = code.get(at).copied().flatten() else { return Vec::new() };
     let target = op.distance().and_then(|distance| usize::try_from(at as i64 + 1 + distance).ok());
     let next = at + op.slots();
@@ -48,7 +48,7 @@ pub(crate) fn nexts(code: &[Option<Op>], at: usize) -> Vec<usize> {
 }
 
 /// Whether a block ends behind the instruction.
-pub(crate) fn ends(op: Op) -> bool {
+pub fn ends(op: Op) -> bool {
     matches!(
         op,
         Op::Exit
@@ -62,11 +62,10 @@ pub(crate) fn ends(op: Op) -> bool {
 
 impl Shape {
     /// Of the function that begins at `entry`; `is_way` says which edges any packet takes.
-    pub(crate) fn of(
-        code: &[Option<Op>],
-        entry: usize,
-        is_way: impl Fn(usize, usize) -> bool,
-    ) -> Result<Shape, TwoEntries> {
+    ///
+    /// # Errors
+    /// A loop with two entries.
+    pub fn of(code: &[Option<Op>], entry: usize, is_way: impl Fn(usize, usize) -> bool) -> Result<Shape, TwoEntries> {
         let (mut starts, mut seen, mut work) = (BTreeSet::from([entry]), BTreeSet::new(), vec![entry]);
         while let Some(at) = work.pop() {
             if !seen.insert(at) {
@@ -105,7 +104,7 @@ impl Shape {
     }
 
     /// Where the block that begins at this instruction stands, if one does.
-    pub(crate) fn spot(&self, at: usize) -> Option<&Spot> {
+    pub fn spot(&self, at: usize) -> Option<&Spot> {
         self.spots.get(&at)
     }
 }

@@ -1,0 +1,156 @@
+//! `flowloom reproduce`: a table or figure of a paper, beside what this program gives.
+//!
+//! Each one is a file in `experiments/`: its numbers in print, the programs, how they are measured and how far off they may be. A way
+//! of measuring is a [`Method`] with a module of its own here, which gives for each row the values that the file names.
+
+mod blocks;
+mod experiment;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value as Json, json};
+
+use crate::args::ReproduceArgs;
+use crate::failure::Failure;
+use crate::output::{print, print_json, table};
+use experiment::{Experiment, Method, Row, Value, all};
+
+/// What was measured of a row.
+#[derive(Debug, Default)]
+struct Measured {
+    /// The values, by the name of their measure.
+    values: BTreeMap<&'static str, f64>,
+    /// What they are made of, for people: printed on demand, and where a value is too far off.
+    reasons: String,
+    /// The same for programs.
+    parts: Json,
+}
+
+/// A value beside that in print.
+struct Pair {
+    paper: Option<f64>,
+    ours: Option<f64>,
+    tolerance: Option<f64>,
+}
+
+impl Pair {
+    fn of(value: &Value, row: &Row, measured: &Measured) -> Pair {
+        let ours = measured.values.get(value.measure.as_str()).copied();
+        Pair { paper: row.paper.get(&value.name).copied(), ours, tolerance: value.tolerance }
+    }
+
+    /// Ours less that in print, as a part of it.
+    fn difference(&self) -> Option<f64> {
+        let (paper, ours) = (self.paper?, self.ours?);
+        (paper != 0.0).then(|| ours / paper - 1.0)
+    }
+
+    fn is_off(&self) -> bool {
+        self.difference().zip(self.tolerance).is_some_and(|(difference, most)| difference.abs() > most)
+    }
+}
+
+pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
+    let experiments = all()?;
+    let Some(id) = &args.id else { return list(&experiments, args.json) };
+    let Some(experiment) = experiments.iter().find(|experiment| experiment.id == *id) else {
+        let known: Vec<String> = experiments.iter().map(|known| format!("`{}`", known.id)).collect();
+        return Err(Failure::Input(format!("there is no table or figure `{id}`; known are {}", known.join(", "))));
+    };
+    let mut rows = Vec::new();
+    for row in &experiment.rows {
+        rows.push(match experiment.method {
+            Method::Blocks => blocks::measure(row, &args.functions)?,
+        });
+    }
+    if args.json {
+        print_json(&as_json(experiment, &rows))?;
+    } else {
+        print(&text(experiment, &rows, args.verbose))?;
+    }
+    let pairs = experiment.rows.iter().zip(&rows);
+    let mut pairs = pairs.flat_map(|(row, measured)| experiment.values.iter().map(|v| Pair::of(v, row, measured)));
+    if pairs.any(|pair| pair.is_off()) { Err(Failure::Finding) } else { Ok(()) }
+}
+
+fn list(experiments: &[Experiment], is_json: bool) -> Result<(), Failure> {
+    if is_json {
+        let all =
+            experiments.iter().map(|known| json!({ "id": known.id, "title": known.title, "source": known.source }));
+        return print_json(&all.collect());
+    }
+    let rows: Vec<Vec<String>> =
+        experiments.iter().map(|known| vec![known.id.clone(), known.title.clone(), known.source.clone()]).collect();
+    print(&table(&["id", "what", "source"], &rows, &[]))
+}
+
+fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+fn text(experiment: &Experiment, rows: &[Measured], verbose: bool) -> String {
+    let mut header = vec!["program".to_owned()];
+    for value in &experiment.values {
+        // A value without a number in print has one column.
+        if experiment.rows.iter().any(|row| row.paper.contains_key(&value.name)) {
+            header.extend([format!("{}: paper", value.title), "ours".to_owned(), "off by".to_owned()]);
+        } else {
+            header.push(value.title.clone());
+        }
+    }
+    let (mut lines, mut reasons) = (Vec::new(), String::new());
+    for (row, measured) in experiment.rows.iter().zip(rows) {
+        let mut line = vec![row.name.clone()];
+        let mut is_off = false;
+        for value in &experiment.values {
+            let pair = Pair::of(value, row, measured);
+            is_off |= pair.is_off();
+            if experiment.rows.iter().any(|row| row.paper.contains_key(&value.name)) {
+                let percent = pair.difference().map(|difference| 100.0 * difference);
+                let mark = if pair.is_off() { "!" } else { "" };
+                let off = percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:+.0}%{mark}"));
+                line.extend([number(pair.paper, value.digits), number(pair.ours, value.digits), off]);
+            } else {
+                line.push(number(pair.ours, value.digits));
+            }
+        }
+        lines.push(line);
+        if verbose || is_off {
+            reasons.push_str(&format!("\n{} ({}):\n{}", row.name, row.program, measured.reasons));
+        }
+    }
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let right: Vec<usize> = (1..header.len()).collect();
+    let tolerances = experiment.values.iter().filter_map(|value| Some((value, value.tolerance?)));
+    let tolerances = tolerances.map(|(value, most)| format!("{} {:.0}%", value.title, 100.0 * most));
+    let tolerances: Vec<String> = tolerances.collect();
+    let tolerances = if tolerances.is_empty() { "none".to_owned() } else { tolerances.join(", ") };
+    format!(
+        "{}: {}\npaper: {}\nmethod: {}\ntolerance: {tolerances}\n\n{}{reasons}",
+        experiment.id,
+        experiment.title,
+        experiment.source,
+        experiment.how.trim(),
+        table(&header, &lines, &right)
+    )
+}
+
+fn as_json(experiment: &Experiment, rows: &[Measured]) -> Json {
+    let rows = experiment.rows.iter().zip(rows).map(|(row, measured)| {
+        let values = experiment.values.iter().map(|value| {
+            let pair = Pair::of(value, row, measured);
+            let off = pair.tolerance.map(|_| pair.is_off());
+            let what = json!({
+                "paper": pair.paper, "ours": pair.ours, "difference": pair.difference(),
+                "tolerance": pair.tolerance, "is_off": off, "measure": value.measure,
+            });
+            (value.name.clone(), what)
+        });
+        let values: serde_json::Map<String, Json> = values.collect();
+        json!({ "name": row.name, "program": row.program, "values": values, "parts": measured.parts })
+    });
+    json!({
+        "id": experiment.id, "title": experiment.title, "source": experiment.source, "method": experiment.how.trim(),
+        "rows": rows.collect::<Vec<_>>(),
+    })
+}

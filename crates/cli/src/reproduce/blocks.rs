@@ -1,0 +1,161 @@
+//! Rows that are measured by laying programs out, block by block.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use flowloom_bpf::op::Op;
+use flowloom_bpf::verifier::{Options, verify};
+use flowloom_bpf::{Program, disasm};
+use flowloom_hw::Delays;
+use flowloom_hw::blocks::{Carried, Reason, Schedule, Stage, schedule};
+use serde_json::{Value as Json, json};
+
+use super::{Measured, Row};
+use crate::compile::compiled;
+use crate::failure::Failure;
+use crate::load::pick;
+use crate::output::counted;
+
+/// What can be measured.
+#[cfg(test)]
+pub(super) const MEASURES: &[&str] =
+    &["instructions", "steps", "blocks", "stages", "max_ilp", "average_ilp", "busy_ilp"];
+
+/// Lays the program of a row out.
+pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> {
+    let path = functions.join(&row.program);
+    let bytes = std::fs::read(&path).map_err(|e| {
+        Failure::Input(format!(
+            "`{}` cannot be read: {e}; --functions names the folder with the functions",
+            path.display()
+        ))
+    })?;
+    let params: Vec<(String, String)> = row.params.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let compiled = compiled(&path, &bytes, &params)?;
+    let program = pick(&compiled.object, None)?;
+    let proof = verify(program, &Options::default()).map_err(|e| Failure::input(&e))?;
+    let schedule = schedule(program, &proof, &Delays::default()).map_err(|e| Failure::input(&e))?;
+    let instructions = proof.insns.iter().filter(|known| known.begins).count();
+    let values = BTreeMap::from([
+        ("instructions", instructions as f64),
+        ("steps", schedule.steps.len() as f64),
+        ("blocks", schedule.blocks as f64),
+        ("stages", schedule.stages.len() as f64),
+        ("max_ilp", schedule.max_ilp() as f64),
+        ("average_ilp", schedule.average_ilp()),
+        ("busy_ilp", schedule.busy_ilp()),
+    ]);
+    let alone = Alone::of(&schedule);
+    let fullest = fullest(&schedule);
+    let parts = json!({
+        "instructions": instructions,
+        "bounds_checks": schedule.checks.len(),
+        "dropped": schedule.dropped.len(),
+        "fused": schedule.steps.iter().filter(|step| step.step.fused.is_some()).count(),
+        "laid_out": schedule.steps.len(),
+        "blocks": schedule.blocks,
+        "stages": schedule.stages.len(),
+        "stages_by_instructions": by_instructions(&schedule),
+        "alone": {
+            "only_one_of_block": alone.only, "first": alone.first, "follows": alone.follows, "waits_for_call": alone.waits,
+        },
+        "state": state(&schedule),
+        "fullest_stage": {
+            "stage": fullest + 1,
+            "instructions": schedule.stages.get(fullest).map_or(&[][..], |stage| &stage.begins).iter()
+                .map(|step| schedule.text(program, *step)).collect::<Vec<_>>(),
+        },
+        "alone_by_stage": schedule.explain(program).lines().collect::<Vec<_>>(),
+    });
+    Ok(Measured { values, reasons: reasons(program, &schedule, instructions, &alone, fullest), parts })
+}
+
+/// What stages carry, pruned and not: bytes of the largest stage, and of all together.
+fn state(schedule: &Schedule) -> Json {
+    let of = |bytes: &dyn Fn(&Stage) -> u64| {
+        let all = schedule.stages.iter().map(bytes);
+        json!({ "largest_bytes": all.clone().max(), "all_bytes": all.sum::<u64>() })
+    };
+    let packet = schedule.unpruned().packet_bytes;
+    // Both prune registers and stack, and keep the packet's frames.
+    let sum = |state: &Carried| 8 * state.registers.len() as u64 + state.stack_bytes as u64 + packet as u64;
+    let unpruned = schedule.unpruned();
+    let unpruned = (8 * unpruned.registers + unpruned.stack_bytes + packet) as u64;
+    json!({
+        "along_pipeline": of(&|stage| sum(&stage.carried)),
+        "along_paths": of(&|stage| sum(&stage.needed)),
+        "unpruned": of(&|_| unpruned),
+    })
+}
+
+/// How many stages have fewer than two instructions, by reason.
+#[derive(Debug, Default)]
+struct Alone {
+    only: usize,
+    first: usize,
+    follows: usize,
+    waits: usize,
+}
+
+impl Alone {
+    fn of(schedule: &Schedule) -> Alone {
+        let mut counts = Alone::default();
+        for alone in schedule.alone() {
+            *match alone.reason {
+                Reason::OnlyOne => &mut counts.only,
+                Reason::First => &mut counts.first,
+                Reason::Follows(_) => &mut counts.follows,
+                Reason::Waits(_) => &mut counts.waits,
+            } += 1;
+        }
+        counts
+    }
+}
+
+/// The stage with the most instructions, from 0.
+fn fullest(schedule: &Schedule) -> usize {
+    let most = schedule.max_ilp();
+    schedule.stages.iter().position(|stage| stage.begins.len() == most).unwrap_or(0)
+}
+
+/// How many stages have no instruction, one, two and so on.
+fn by_instructions(schedule: &Schedule) -> Vec<usize> {
+    let mut counts = vec![0; schedule.max_ilp() + 1];
+    schedule.stages.iter().for_each(|stage| counts[stage.begins.len()] += 1);
+    counts
+}
+
+/// Where the numbers come from.
+fn reasons(program: &Program, schedule: &Schedule, instructions: usize, alone: &Alone, fullest: usize) -> String {
+    let mut text = format!(
+        "  {}; {} left out, and {} that nobody needs then; {} when unrolled, inlined and fused: {}, {}\n",
+        counted(instructions, "instruction"),
+        counted(schedule.checks.len(), "bounds check"),
+        schedule.dropped.len(),
+        schedule.steps.len(),
+        counted(schedule.blocks, "block"),
+        counted(schedule.stages.len(), "stage"),
+    );
+    let counts = by_instructions(schedule);
+    let counts: Vec<String> = counts.iter().enumerate().map(|(many, stages)| format!("{many}: {stages}")).collect();
+    text.push_str(&format!("  stages by instructions: {}\n", counts.join(", ")));
+    text.push_str(&format!(
+        "  stages with fewer than two: {} the only one of a block, {} first of a chain, {} follow another, {} wait for a call\n",
+        alone.only, alone.first, alone.follows, alone.waits
+    ));
+    if let Some(stage) = schedule.stages.get(fullest) {
+        text.push_str(&format!("  fullest, stage {}:\n", fullest + 1));
+        for step in &stage.begins {
+            text.push_str(&format!("    {}: {}\n", schedule.steps[*step].step.insn, schedule.text(program, *step)));
+        }
+    }
+    let checks = schedule.checks.iter().filter_map(|at| {
+        let op = Op::decode(&program.insns, *at).ok()?;
+        Some(format!("    {at}: {}\n", disasm::Text { op, maps: &program.maps }))
+    });
+    text.push_str("  bounds checks left out:\n");
+    text.extend(checks);
+    text.push_str("  alone:\n");
+    schedule.explain(program).lines().for_each(|line| text.push_str(&format!("    {line}\n")));
+    text
+}

@@ -1,0 +1,366 @@
+//! The control flow of a program without loops and calls.
+//!
+//! **Goal.** Blocks that each packet passes once, forward only, with what each instruction reads and writes.
+//!
+//! ```text
+//!   a: r1 += 1                 a, round 0: r1 += 1
+//!      if r1 < 2 goto a   ►    a, round 1: r1 += 1
+//!      exit                    exit
+//! ```
+//!
+//! **Steps.** Blocks are walked in an order in which each comes behind all that lead to it, once for each round of its loops and each
+//! call of its function. On the way every load and store gets its label (stack, packet, map) [eHDL 3.1], and branches that
+//! cannot go both ways are left out: those that unrolling decides, those of which the proof says so, and bounds checks of the
+//! packet, for which the frame itself is asked [eHDL 4.4]. What then has one way in and one way out is one block.
+//!
+//! **Holds after.** Every edge leads to a block with a larger number, and numbers are the order of the layout.
+//!
+//! **Limits.** Functions of the kernel, callbacks, tail calls, loops without a bound.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+
+use flowloom_bpf::Program;
+use flowloom_bpf::op::{Cond, Op, Reg, Width};
+use flowloom_bpf::verifier::Proof;
+use flowloom_ir::shape::{Shape, ends};
+
+use super::access::Access;
+use super::refusal::{Refusal, Why};
+use super::value::{Frame, Memory, Round, State, Value};
+
+/// Instructions of a program with all rounds of its loops.
+const MAX_WALKED: usize = 40_000;
+
+/// An instruction in one round of its loops.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Its first slot in the program.
+    pub insn: usize,
+    /// What it is.
+    pub op: Op,
+    /// A `mov` that became its third operand.
+    pub fused: Option<usize>,
+    /// What it reads and writes.
+    pub accesses: Vec<Access>,
+    /// How many stages it takes.
+    pub stages: u32,
+}
+
+/// Instructions that run one after the other, and where control goes from there.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Block {
+    pub(super) steps: Vec<Step>,
+    pub(super) nexts: Vec<usize>,
+}
+
+/// The blocks of a program, each before those that it leads to.
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    pub(super) blocks: Vec<Block>,
+    /// Bounds checks that were left out.
+    pub(super) checks: BTreeSet<usize>,
+}
+
+/// Walks the program.
+pub(super) fn unrolled(program: &Program, proof: &Proof, stages: &dyn Fn(Op) -> u32) -> Result<Graph, Box<Refusal>> {
+    let mut code = vec![None; program.insns.len()];
+    for (at, known) in proof.insns.iter().enumerate() {
+        if known.begins {
+            code[at] = Op::decode(&program.insns, at).ok();
+        }
+    }
+    let mut walk = Walk {
+        program,
+        proof,
+        code,
+        stages,
+        shapes: HashMap::new(),
+        waiting: BTreeMap::new(),
+        blocks: Vec::new(),
+        numbers: HashMap::new(),
+        checks: BTreeSet::new(),
+        walked: 0,
+        at: 0,
+    };
+    let result = walk.run();
+    let (at, checks) = (walk.at, walk.checks);
+    result.map_err(|why| Box::new(Refusal::new(program, at, why)))?;
+    Ok(Graph { blocks: super::order::ordered(walk.blocks), checks })
+}
+
+/// A block that waits to be walked.
+struct Arrival {
+    at: usize,
+    rounds: Vec<Round>,
+    state: State,
+}
+
+/// A block that was walked, with its place by address.
+pub(super) struct Walked {
+    pub(super) block: Block,
+    pub(super) place: Vec<u32>,
+}
+
+pub(super) struct Walk<'a> {
+    pub(super) program: &'a Program,
+    pub(super) proof: &'a Proof,
+    pub(super) stages: &'a dyn Fn(Op) -> u32,
+    code: Vec<Option<Op>>,
+    shapes: HashMap<usize, Rc<Function>>,
+    waiting: BTreeMap<Vec<u32>, Arrival>,
+    blocks: Vec<Walked>,
+    /// Blocks by their position.
+    numbers: HashMap<Vec<u32>, usize>,
+    checks: BTreeSet<usize>,
+    walked: usize,
+    at: usize,
+}
+
+/// A function's blocks.
+struct Function {
+    shape: Shape,
+    /// The first instructions of the heads of its loops, by their place.
+    heads: HashMap<u32, usize>,
+}
+
+impl Walk<'_> {
+    fn run(&mut self) -> Result<(), Why> {
+        let mut frame = Frame::new(0, 0);
+        frame.set_wire(Reg::R1, Value::Address(Memory::Context, Some(0)));
+        let state = State { frames: vec![frame], head: Some(0), written: BTreeSet::new() };
+        self.arrive(&state, 0, &[])?;
+        while let Some((position, arrival)) = self.waiting.pop_first() {
+            self.at = arrival.at;
+            self.walk(&position, arrival)?;
+        }
+        Ok(())
+    }
+
+    fn function(&mut self, entry: usize) -> Result<Rc<Function>, Why> {
+        if let Some(known) = self.shapes.get(&entry) {
+            return Ok(Rc::clone(known));
+        }
+        let (code, proof) = (&self.code, self.proof);
+        let is_way = |from: usize, to: usize| match code.get(from).copied().flatten() {
+            Some(Op::Branch { off, .. }) if off != 0 => {
+                let ways = proof.insns[from].ways;
+                if to == from + 1 { ways.falls } else { ways.jumps }
+            }
+            _ => true,
+        };
+        let shape = Shape::of(code, entry, is_way).map_err(|two| Why::TwoEntries(two.entries[0], two.entries[1]))?;
+        let spots = (0..code.len()).filter_map(|at| Some((shape.spot(at)?, at)));
+        let heads = spots.filter(|(spot, _)| spot.nest.last() == Some(&spot.order)).map(|(spot, at)| (spot.order, at));
+        let heads = heads.collect();
+        let function = Rc::new(Function { shape, heads });
+        self.shapes.insert(entry, Rc::clone(&function));
+        Ok(function)
+    }
+
+    /// A path leads to a block of the running function, out of a block in these rounds of loops: the block's number.
+    fn arrive(&mut self, state: &State, to: usize, rounds: &[Round]) -> Result<Option<usize>, Why> {
+        let function = self.function(state.frame().entry)?;
+        let Some(spot) = function.shape.spot(to) else {
+            return Err(Why::Other(format!("instruction {to} begins no block")));
+        };
+        let mut inside: Vec<Round> = Vec::new();
+        let mut is_within = true;
+        for (depth, order) in spot.nest.iter().enumerate() {
+            let known = rounds.get(depth).filter(|other| is_within && other.order == *order);
+            is_within = known.is_some();
+            let round = match known {
+                Some(known) if spot.order == *order => known.round + 1,
+                Some(known) => known.round,
+                None => 0,
+            };
+            let head = function.heads.get(order).copied().unwrap_or(to);
+            inside.push(Round { order: *order, head, round });
+        }
+        if let Some(innermost) = inside.last()
+            && innermost.order == spot.order
+        {
+            match self.proof.loops.get(&to) {
+                // No path goes round once more.
+                Some(Some(most)) if u64::from(innermost.round) > *most => return Ok(None),
+                Some(None) if innermost.round > 0 => {
+                    self.at = to;
+                    return Err(Why::Unbounded);
+                }
+                _ => {}
+            }
+        }
+        let (mut position, mut place) = (state.frame().position.clone(), state.frame().place.clone());
+        for round in &inside {
+            position.extend([round.order, round.round]);
+            place.extend([round.head as u32, round.round]);
+        }
+        position.push(spot.order);
+        place.push(to as u32);
+        let next = self.blocks.len();
+        let number = *self.numbers.entry(position.clone()).or_insert(next);
+        if number == next {
+            self.blocks.push(Walked { block: Block::default(), place });
+        }
+        match self.waiting.get_mut(&position) {
+            Some(known) => known.state.join(state),
+            None => {
+                self.waiting.insert(position, Arrival { at: to, rounds: inside, state: state.clone() });
+            }
+        }
+        Ok(Some(number))
+    }
+
+    fn walk(&mut self, position: &[u32], arrival: Arrival) -> Result<(), Why> {
+        let Arrival { at: mut slot, rounds, mut state } = arrival;
+        let number = self.numbers[position];
+        let function = self.function(state.frame().entry)?;
+        loop {
+            self.at = slot;
+            self.walked += 1;
+            if self.walked > MAX_WALKED {
+                return Err(Why::TooLong(MAX_WALKED));
+            }
+            let Some(op) = self.code.get(slot).copied().flatten() else {
+                return Err(Why::Other(format!("there is no instruction {slot}")));
+            };
+            let next = slot + op.slots();
+            let target = op.distance().and_then(|distance| usize::try_from(slot as i64 + 1 + distance).ok());
+            let ways: Vec<usize> = match op {
+                Op::Exit => {
+                    let Some((rounds, back)) = state.frame().back.clone() else {
+                        self.push(number, &mut state, slot, op)?;
+                        return Ok(());
+                    };
+                    let result = state.frame().registers[0];
+                    state.frames.pop();
+                    state.frame_mut().after_call(result);
+                    return self.lead(number, &state, back, &rounds);
+                }
+                Op::CallLocal { .. } => {
+                    let entry = target.unwrap_or_default();
+                    let mut frame = Frame::new(state.depth() + 1, entry);
+                    frame.registers[1..6].copy_from_slice(&state.frame().registers[1..6]);
+                    frame.wires[1..6].copy_from_slice(&state.frame().wires[1..6]);
+                    frame.position = position.to_vec();
+                    frame.place = self.blocks[number].place.clone();
+                    frame.back = Some((rounds, next));
+                    state.frames.push(frame);
+                    return self.lead(number, &state, entry, &[]);
+                }
+                Op::Jump { .. } | Op::JumpLong { .. } => target.into_iter().collect(),
+                // The loops that it would end have an end of their own.
+                Op::MayGoto { .. } => vec![next],
+                Op::Branch { .. } => self.branch(number, &mut state, slot, op, [Some(next), target])?,
+                _ => {
+                    self.push(number, &mut state, slot, op)?;
+                    vec![next]
+                }
+            };
+            if let ([only], false) = (ways.as_slice(), ends(op))
+                && function.shape.spot(*only).is_none()
+            {
+                slot = *only;
+                continue;
+            }
+            for way in ways {
+                self.lead(number, &state, way, &rounds)?;
+            }
+            return Ok(());
+        }
+    }
+
+    /// An edge from a block.
+    fn lead(&mut self, from: usize, state: &State, to: usize, rounds: &[Round]) -> Result<(), Why> {
+        if let Some(to) = self.arrive(state, to, rounds)?
+            && !self.blocks[from].block.nexts.contains(&to)
+        {
+            self.blocks[from].block.nexts.push(to);
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, number: usize, state: &mut State, at: usize, op: Op) -> Result<(), Why> {
+        if let Some(step) = self.step(state, at, op)? {
+            self.blocks[number].block.steps.push(step);
+        }
+        Ok(())
+    }
+
+    /// Where a branch goes, which of `ways` falls and jumps; it is a step where both do.
+    fn branch(
+        &mut self,
+        number: usize,
+        state: &mut State,
+        at: usize,
+        op: Op,
+        [falls, jumps]: [Option<usize>; 2],
+    ) -> Result<Vec<usize>, Why> {
+        let Op::Branch { width, cond, dst, src, .. } = op else { return Ok(Vec::new()) };
+        let known = self.proof.insns[at].ways;
+        let (a, b) = (state.frame().get(dst), state.frame().value(src));
+        let decided = match (known.jumps, known.falls) {
+            (true, false) => Some(true),
+            (false, true) => Some(false),
+            _ => match within_bounds(a, cond, b) {
+                Some(jumps) => {
+                    self.checks.insert(at);
+                    Some(jumps)
+                }
+                None => compared(width, a, cond, b),
+            },
+        };
+        if falls == jumps {
+            return Ok(falls.into_iter().collect());
+        }
+        match decided {
+            Some(jumps_always) => Ok(if jumps_always { jumps } else { falls }.into_iter().collect()),
+            None => {
+                self.push(number, state, at, op)?;
+                Ok(falls.into_iter().chain(jumps).collect())
+            }
+        }
+    }
+}
+
+/// Whether a bounds check of the packet jumps where what it asks for is there.
+fn within_bounds(a: Value, cond: Cond, b: Value) -> Option<bool> {
+    let is_packet = |value| matches!(value, Value::Address(Memory::Packet, _));
+    let is_end = |value| value == Value::PacketEnd;
+    if is_packet(a) && is_end(b) {
+        match cond {
+            Cond::Gt | Cond::Ge => Some(false),
+            Cond::Lt | Cond::Le => Some(true),
+            _ => None,
+        }
+    } else if is_end(a) && is_packet(b) {
+        match cond {
+            Cond::Lt | Cond::Le => Some(false),
+            Cond::Gt | Cond::Ge => Some(true),
+            _ => None,
+        }
+    } else {
+        None
+    }
+}
+
+/// Whether a branch on two numbers jumps.
+fn compared(width: Width, a: Value, cond: Cond, b: Value) -> Option<bool> {
+    let (Value::Number(a), Value::Number(b)) = (a, b) else { return None };
+    let is_wide = width == Width::W64;
+    let (a, b) = if is_wide { (a, b) } else { (a & 0xffff_ffff, b & 0xffff_ffff) };
+    let (x, y) = if is_wide { (a as i64, b as i64) } else { (i64::from(a as i32), i64::from(b as i32)) };
+    Some(match cond {
+        Cond::Eq => a == b,
+        Cond::Ne => a != b,
+        Cond::Gt => a > b,
+        Cond::Ge => a >= b,
+        Cond::Lt => a < b,
+        Cond::Le => a <= b,
+        Cond::Set => a & b != 0,
+        Cond::Sgt => x > y,
+        Cond::Sge => x >= y,
+        Cond::Slt => x < y,
+        Cond::Sle => x <= y,
+    })
+}

@@ -1,0 +1,237 @@
+//! What each stage hands to the next: registers, bytes of the stack, bytes of the packet.
+//!
+//! **Goal.** A stage carries what a later one reads and an earlier one wrote [eHDL 4.3]. Two answers, for the same stages:
+//!
+//! - [`Stage::carried`](super::Stage::carried): as the papers' tool prunes, along the pipeline. A block whose packets may pass it disabled hands
+//!   on what it had, so what it writes ends no value that later blocks read. The first stage has the registers that a program begins with, `r1`
+//!   and `r10`.
+//! - [`Stage::needed`](super::Stage::needed): along the program's paths. A value is carried only past blocks that lie between its write and its
+//!   read on some path.
+//!
+//! Of the packet, bytes count that are read later, or that were written and leave; the others wait beside the pipeline.
+//! Addresses of context, packet and stack are constants and are not counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::access::{Access, Region};
+use super::graph::Block;
+
+/// What a stage has of registers and memory.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Carried {
+    /// Registers, by name; those that calls keep once for each function that runs.
+    pub registers: Vec<Region>,
+    /// Bytes of stacks.
+    pub stack_bytes: usize,
+    /// Bytes of the packet.
+    pub packet_bytes: usize,
+}
+
+/// A byte that may be carried; the last says of the packet that it leaves.
+type Byte = (Region, i64, bool);
+
+/// When the steps of a block read and write: by step, its stage in the block and the one from which its result is there.
+pub(super) type Times = Vec<(u32, u32)>;
+
+/// What is never on the stack, and not read of the packet where nobody knows.
+const STACK_BYTES: i64 = 512;
+
+fn bytes(access: &Access, window: i64) -> impl Iterator<Item = Byte> + '_ {
+    let (first, end) = match access.region {
+        Region::Register { .. } => (0, 1),
+        Region::Stack { .. } => access.bytes.unwrap_or((-STACK_BYTES, 0)),
+        // A call that moves the packet leaves its bytes as they are.
+        Region::Packet => access.bytes.map_or((0, 0), |(first, end)| (first, end.min(window.max(first)))),
+        _ => (0, 0),
+    };
+    (first..end).map(|at| (access.region, at, false))
+}
+
+/// What a block reads before it writes it, and what it writes.
+struct Summary {
+    reads: BTreeSet<Byte>,
+    writes: BTreeSet<Byte>,
+}
+
+/// The reads and writes of one byte in one block, by stage.
+#[derive(Default)]
+struct Uses {
+    reads: Vec<u32>,
+    writes: Vec<u32>,
+}
+
+/// What every stage has: carried along the pipeline, and needed along the paths.
+pub(super) fn states(blocks: &[Block], times: &[Times], lengths: &[u32], window: i64) -> Vec<(Carried, Carried)> {
+    let uses: Vec<BTreeMap<Byte, Uses>> = blocks.iter().zip(times).map(|(b, t)| uses(b, t, window)).collect();
+    let summaries: Vec<Summary> = uses.iter().map(summary).collect();
+    let along = along_pipeline(blocks, &summaries);
+    let (by_path, made) = along_paths(blocks, &summaries);
+    let leaving = leaving(&summaries);
+    let mut all = Vec::new();
+    // Bytes that some block so far writes.
+    let mut begun: BTreeSet<Byte> = BTreeSet::new();
+    // What passes by on the way to later blocks.
+    let mut passing: BTreeMap<usize, BTreeSet<Byte>> = BTreeMap::new();
+    for (number, block) in blocks.iter().enumerate() {
+        passing.remove(&number);
+        let beside: BTreeSet<Byte> = passing.values().flatten().copied().collect();
+        let out_by_path = behind(block, &by_path, &leaving);
+        for stage in 0..lengths[number] {
+            let is_made = |byte: &Byte, before: &BTreeSet<Byte>| {
+                let here = uses[number].get(byte).is_some_and(|uses| uses.writes.iter().any(|done| *done <= stage));
+                here || before.contains(byte) || (byte.0 == Region::Packet && !byte.2)
+            };
+            let mut carried = inside(&uses[number], stage, &along.out[number], along.always[number]);
+            carried.retain(|byte| is_made(byte, &begun));
+            let mut needed = inside(&uses[number], stage, &out_by_path, true);
+            needed.retain(|byte| is_made(byte, &made[number]));
+            needed.extend(&beside);
+            all.push((counted(&carried), counted(&needed)));
+        }
+        begun.extend(&summaries[number].writes);
+        let after: BTreeSet<Byte> = made[number].union(&summaries[number].writes).copied().collect();
+        for next in &block.nexts {
+            let handed =
+                by_path[*next].iter().filter(|byte| after.contains(byte) || (byte.0 == Region::Packet && !byte.2));
+            passing.entry(*next).or_default().extend(handed);
+        }
+        if block.nexts.is_empty() {
+            // It leaves at the end of the pipeline, wherever its program ended.
+            passing.entry(blocks.len()).or_default().extend(after.iter().filter(|byte| byte.2));
+        }
+    }
+    if let Some((carried, _)) = all.first_mut() {
+        carried.registers = [1, 10].map(|number| Region::Register { depth: 0, number }).to_vec();
+    }
+    all
+}
+
+fn counted(bytes: &BTreeSet<Byte>) -> Carried {
+    let mut carried = Carried::default();
+    let mut packet = BTreeSet::new();
+    for (region, at, _) in bytes {
+        match region {
+            Region::Register { .. } => carried.registers.push(*region),
+            Region::Stack { .. } => carried.stack_bytes += 1,
+            _ => {
+                packet.insert(at);
+            }
+        }
+    }
+    carried.packet_bytes = packet.len();
+    carried
+}
+
+fn uses(block: &Block, times: &Times, window: i64) -> BTreeMap<Byte, Uses> {
+    let mut uses: BTreeMap<Byte, Uses> = BTreeMap::new();
+    for (step, (stage, done)) in block.steps.iter().zip(times) {
+        for access in &step.accesses {
+            for byte in bytes(access, window) {
+                if !access.writes {
+                    uses.entry(byte).or_default().reads.push(*stage);
+                    continue;
+                }
+                // Where it is not known which byte is written, all may stay as they were, and none ends there.
+                if access.bytes.is_some() {
+                    uses.entry(byte).or_default().writes.push(*done);
+                }
+                if byte.0 == Region::Packet {
+                    uses.entry((byte.0, byte.1, true)).or_default().writes.push(*done);
+                }
+            }
+        }
+    }
+    uses
+}
+
+fn summary(uses: &BTreeMap<Byte, Uses>) -> Summary {
+    let mut summary = Summary { reads: BTreeSet::new(), writes: BTreeSet::new() };
+    for (byte, uses) in uses {
+        if !uses.writes.is_empty() {
+            summary.writes.insert(*byte);
+        }
+        if uses.reads.iter().any(|read| uses.writes.iter().all(|done| done > read)) {
+            summary.reads.insert(*byte);
+        }
+    }
+    summary
+}
+
+/// What a stage of a block has at its beginning for the rest of it, and for what comes behind it.
+fn inside(uses: &BTreeMap<Byte, Uses>, stage: u32, out: &BTreeSet<Byte>, ends: bool) -> BTreeSet<Byte> {
+    let mut live: BTreeSet<Byte> = BTreeSet::new();
+    for (byte, uses) in uses {
+        let written_until = |read: u32| uses.writes.iter().any(|done| *done > stage && *done <= read);
+        if uses.reads.iter().any(|read| *read >= stage && !written_until(*read)) {
+            live.insert(*byte);
+        }
+    }
+    let is_over = |byte: &Byte| ends && uses.get(byte).is_some_and(|uses| uses.writes.iter().any(|done| *done > stage));
+    live.extend(out.iter().filter(|byte| !is_over(byte)));
+    live
+}
+
+struct Along {
+    /// What later blocks read, behind each.
+    out: Vec<BTreeSet<Byte>>,
+    /// Whether every packet runs it.
+    always: Vec<bool>,
+}
+
+fn along_pipeline(blocks: &[Block], summaries: &[Summary]) -> Along {
+    let always = always(blocks);
+    let mut out = vec![BTreeSet::new(); blocks.len()];
+    let mut live: BTreeSet<Byte> = leaving(summaries);
+    for number in (0..blocks.len()).rev() {
+        out[number] = live.clone();
+        if always[number] {
+            live.retain(|byte| !summaries[number].writes.contains(byte));
+        }
+        live.extend(&summaries[number].reads);
+    }
+    Along { out, always }
+}
+
+/// Bytes of the packet that leave other than they came.
+fn leaving(summaries: &[Summary]) -> BTreeSet<Byte> {
+    summaries.iter().flat_map(|summary| &summary.writes).filter(|byte| byte.2).copied().collect()
+}
+
+/// What is read behind a block.
+fn behind(block: &Block, live: &[BTreeSet<Byte>], leaving: &BTreeSet<Byte>) -> BTreeSet<Byte> {
+    if block.nexts.is_empty() {
+        return leaving.clone();
+    }
+    block.nexts.iter().flat_map(|next| &live[*next]).copied().collect()
+}
+
+/// The blocks that every path goes through: those that no edge passes by.
+fn always(blocks: &[Block]) -> Vec<bool> {
+    let mut furthest = 0;
+    let mut always = Vec::new();
+    for (number, block) in blocks.iter().enumerate() {
+        always.push(furthest <= number);
+        // Who ends there passes all others by.
+        let last = if block.nexts.is_empty() { Some(&blocks.len()) } else { block.nexts.iter().max() };
+        furthest = furthest.max(last.copied().unwrap_or(0));
+    }
+    always
+}
+
+/// What is read behind the beginning of each block on some path, and what was perhaps written before it.
+fn along_paths(blocks: &[Block], summaries: &[Summary]) -> (Vec<BTreeSet<Byte>>, Vec<BTreeSet<Byte>>) {
+    let leaving = leaving(summaries);
+    let mut live: Vec<BTreeSet<Byte>> = vec![BTreeSet::new(); blocks.len()];
+    for number in (0..blocks.len()).rev() {
+        let mut now = behind(&blocks[number], &live, &leaving);
+        now.retain(|byte| !summaries[number].writes.contains(byte));
+        now.extend(&summaries[number].reads);
+        live[number] = now;
+    }
+    let mut made: Vec<BTreeSet<Byte>> = vec![BTreeSet::new(); blocks.len()];
+    for number in 0..blocks.len() {
+        let after: BTreeSet<Byte> = made[number].union(&summaries[number].writes).copied().collect();
+        blocks[number].nexts.iter().for_each(|next| made[*next].extend(&after));
+    }
+    (live, made)
+}

@@ -1,0 +1,43 @@
+//! The order in which blocks are laid out.
+
+use std::collections::BTreeSet;
+
+use super::graph::{Block, Walked};
+
+/// The blocks that anything leads to, each before those that it leads to, otherwise as they stand in the program; those with one
+/// way between them as one.
+pub(super) fn ordered(walked: Vec<Walked>) -> Vec<Block> {
+    let count = walked.len();
+    let mut ways_in = vec![0usize; count];
+    walked.iter().flat_map(|walked| &walked.block.nexts).for_each(|next| ways_in[*next] += 1);
+    let places: Vec<Vec<u32>> = walked.iter().map(|walked| walked.place.clone()).collect();
+    let mut blocks: Vec<Option<Block>> = walked.into_iter().map(|walked| Some(walked.block)).collect();
+    let mut left = ways_in.clone();
+    let mut ready = BTreeSet::from([(&places[0], 0)]);
+    // The number of each block in the new order.
+    let mut numbers = vec![usize::MAX; count];
+    let mut order: Vec<Block> = Vec::new();
+    while let Some((_, first)) = ready.pop_first() {
+        let Some(mut block) = blocks[first].take() else { continue };
+        numbers[first] = order.len();
+        while let [only] = *block.nexts.as_slice()
+            && ways_in[only] == 1
+            && let Some(next) = blocks[only].take()
+        {
+            numbers[only] = order.len();
+            block.steps.extend(next.steps);
+            block.nexts = next.nexts;
+        }
+        for next in &block.nexts {
+            left[*next] -= 1;
+            if left[*next] == 0 {
+                ready.insert((&places[*next], *next));
+            }
+        }
+        order.push(block);
+    }
+    for next in order.iter_mut().flat_map(|block| &mut block.nexts) {
+        *next = numbers[*next];
+    }
+    order
+}

@@ -1,0 +1,87 @@
+//! A layout as text.
+
+use std::fmt::Write as _;
+
+use flowloom_bpf::Program;
+use flowloom_bpf::op::Op;
+use flowloom_bpf::verifier::MapId;
+
+use super::{Carried, Reason, Region, Schedule, trim};
+
+impl Schedule {
+    /// How a step is written.
+    pub fn text(&self, program: &Program, step: usize) -> String {
+        let step = &self.steps[step].step;
+        let mov = step.fused.and_then(|mov| Op::decode(&program.insns, mov).ok());
+        trim::text(step, mov, &program.maps)
+    }
+
+    /// All stages: what begins in them, and what they carry.
+    pub fn render(&self, program: &Program) -> String {
+        let mut text = String::new();
+        let line = |text: &mut String, words: String| {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{}", words.trim_end());
+        };
+        for (number, stage) in self.stages.iter().enumerate() {
+            let first = number == 0 || self.stages[number - 1].block != stage.block;
+            if first && number > 0 {
+                line(&mut text, String::new());
+            }
+            let carried = format!("{:>3}  {}", number + 1, carries(&stage.carried));
+            if stage.begins.is_empty() {
+                line(&mut text, format!("{carried:32}  ..."));
+            }
+            for (place, step) in stage.begins.iter().enumerate() {
+                let head = if place == 0 { carried.as_str() } else { "" };
+                let insn = self.steps[*step].step.insn;
+                let source = program.line_of(insn).filter(|line| line.line > 0);
+                let source = source.map(|line| format!("{}:{}", line.file, line.line)).unwrap_or_default();
+                line(&mut text, format!("{head:32}  {insn:>4}: {:40} {source}", self.text(program, *step)));
+            }
+        }
+        text
+    }
+
+    /// Which instructions stand alone in their stage, a line each, and why.
+    pub fn explain(&self, program: &Program) -> String {
+        let mut text = String::new();
+        for alone in self.alone() {
+            let what = |step: usize| format!("{}: {}", self.steps[step].step.insn, self.text(program, step));
+            let why = match alone.reason {
+                Reason::OnlyOne => "the only instruction of its block".to_owned(),
+                Reason::First => "the rest of its block follows it".to_owned(),
+                Reason::Follows(after) => format!("follows `{}` ({})", what(after.step), named(program, after.region)),
+                Reason::Waits(call) => format!("`{}` is not done", what(call)),
+            };
+            let step = alone.step.map_or_else(|| "nothing".to_owned(), |step| format!("`{}`", what(step)));
+            let _ = writeln!(text, "stage {:>3}: {step}: {why}", alone.stage + 1);
+        }
+        text
+    }
+}
+
+/// A region, with its map by name.
+fn named(program: &Program, region: Region) -> String {
+    let (of, map) = match region {
+        Region::Value(MapId::Of(map)) => ("", map),
+        Region::Keys(MapId::Of(map)) => ("keys of ", map),
+        _ => return region.to_string(),
+    };
+    let name = program.maps.get(map as usize).map_or("?", |def| def.name.as_str());
+    format!("{of}map `{name}`")
+}
+
+/// `r1 r2, stack 4, packet 14`.
+fn carries(carried: &Carried) -> String {
+    let mut parts = Vec::new();
+    if !carried.registers.is_empty() {
+        parts.push(carried.registers.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+    }
+    for (name, bytes) in [("stack", carried.stack_bytes), ("packet", carried.packet_bytes)] {
+        if bytes > 0 {
+            parts.push(format!("{name} {bytes}"));
+        }
+    }
+    parts.join(", ")
+}
