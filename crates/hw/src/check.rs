@@ -269,6 +269,11 @@ impl Checker<'_> {
                 self.faults.push(Fault::TooFast { node: id.index() });
             }
         }
+        for (id, stage) in &self.plan.window.checks {
+            if self.begins(*id).stage < *stage {
+                self.faults.push(Fault::TooFast { node: id.index() });
+            }
+        }
         let outputs = self.plan.dataflow.ending.nodes().map(|id| self.ends(id).registered());
         let shown = self.plan.schedule.commits.values().map(|commit| commit + 1);
         let needed = outputs.chain(shown).max().unwrap_or(0);

@@ -75,15 +75,20 @@ struct Planner<'a> {
     choices: BTreeMap<u32, Choice>,
 }
 
-pub(crate) fn decide(dataflow: &Dataflow, delays: &Delays, forced: &BTreeMap<u32, Scheme>) -> Result<Decided, Trouble> {
+pub(crate) fn decide(
+    dataflow: &Dataflow,
+    delays: &Delays,
+    checks: &BTreeMap<Id, u32>,
+    forced: &BTreeMap<u32, Scheme>,
+) -> Result<Decided, Trouble> {
     for (read, writes) in &dataflow.waits {
         let map = dataflow.access(*read).and_then(|access| access.map);
         if let (Some(map), Some(write)) = (map, writes.first()) {
             return Err(Trouble::OwnWrite { read: *read, write: *write, map });
         }
     }
-    let mut planner =
-        Planner { dataflow, delays, uses: uses(dataflow), pins: Pins::default(), choices: BTreeMap::new() };
+    let pins = Pins { checks: checks.clone(), ..Pins::default() };
+    let mut planner = Planner { dataflow, delays, uses: uses(dataflow), pins, choices: BTreeMap::new() };
     let base = earliest(dataflow, delays, &planner.pins);
     let mut order: Vec<u32> = planner.uses.keys().copied().collect();
     order.sort_by_key(|map| planner.first_read(&base, *map));

@@ -107,7 +107,8 @@ pub fn plan(program: &Program, proof: &Proof, options: &Options) -> Result<Plan,
         };
         forced.insert(map as u32, *scheme);
     }
-    let decided = decide(&dataflow, &delays, &forced).map_err(|trouble| {
+    let window = window(&dataflow, options.length_given);
+    let decided = decide(&dataflow, &delays, &window.checks, &forced).map_err(|trouble| {
         let (insn, why) = match trouble {
             Trouble::OwnWrite { read, write, map } => {
                 let write = dataflow.graph.insn(write);
@@ -123,7 +124,6 @@ pub fn plan(program: &Program, proof: &Proof, options: &Options) -> Result<Plan,
         };
         Box::new(Refusal::at(program, insn, why))
     })?;
-    let window = window(&dataflow, options.length_given);
     let mut plan = Plan {
         options: options.clone(),
         dataflow,

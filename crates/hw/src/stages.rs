@@ -57,6 +57,8 @@ pub(crate) struct Pins {
     pub atomic: Vec<u32>,
     /// The stage at whose end an effect shows.
     pub commits: BTreeMap<Id, u32>,
+    /// The first stage that can tell how the length compares.
+    pub checks: BTreeMap<Id, u32>,
 }
 
 /// Every node's moment.
@@ -77,7 +79,7 @@ pub(crate) fn earliest(dataflow: &Dataflow, delays: &Delays, pins: &Pins) -> Sch
     for id in graph.ids() {
         let span = match dataflow.access(id) {
             Some(access) => effect(dataflow, delays, pins, &mut schedule, (id, access)),
-            None => value(dataflow, delays, &schedule.spans, id),
+            None => value(dataflow, delays, pins, &schedule.spans, id),
         };
         schedule.spans[id.index()] = span;
     }
@@ -94,13 +96,14 @@ fn ready(spans: &[Span], nodes: &[Id]) -> Moment {
     nodes.iter().map(|id| spans[id.index()].ends).max().unwrap_or_default()
 }
 
-fn value(dataflow: &Dataflow, delays: &Delays, spans: &[Span], id: Id) -> Span {
+fn value(dataflow: &Dataflow, delays: &Delays, pins: &Pins, spans: &[Span], id: Id) -> Span {
     let node = dataflow.graph.node(id);
     if let Kind::Input(Input::Byte(at)) = node.kind {
         let there = Moment::start(u32::from(at / FRAME_BYTES));
         return Span { begins: there, ends: there };
     }
-    let ready = ready(spans, &node.args);
+    let known = Moment::start(pins.checks.get(&id).copied().unwrap_or(0));
+    let ready = ready(spans, &node.args).max(known);
     let blocks = delays.block_stages(dataflow, id);
     if blocks > 0 {
         let begins = Moment::start(ready.registered());

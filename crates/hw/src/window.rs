@@ -1,18 +1,23 @@
 //! The part of a packet that the program sees.
 
-use flowloom_ir::{Dataflow, FRAME_BYTES, Graph, Id, Input, Kind};
+use std::collections::BTreeMap;
+
+use flowloom_ir::{Dataflow, FRAME_BYTES, Id, Input, Kind, largest};
 
 use crate::plan::last_byte;
 
 /// The longest packet whose last word is waited for where its exact length is needed.
 const LONGEST_BYTES: u32 = 1518;
 
+/// The longest packet whose length is told by how many of its words have come; where a longer one decides, the length is exact.
+const MOST_CHECKED_BYTES: u32 = 512;
+
 /// How the length of a packet is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
     /// Not at all.
     Unused,
-    /// Only to see whether bytes of the window are there.
+    /// Only to see whether some of the first bytes are there.
     Checked,
     /// Exactly, in what the program computes; the shell says it with the first word.
     Given,
@@ -39,6 +44,8 @@ pub struct Window {
     pub bytes: u32,
     /// How the length is used.
     pub length: Length,
+    /// Comparisons that only ask whether bytes are there, with the first stage in which the word with the last of them is.
+    pub checks: BTreeMap<Id, u32>,
     /// Whether the packet begins elsewhere when it leaves, and is shifted.
     pub moves: bool,
 }
@@ -65,41 +72,55 @@ pub(crate) fn window(dataflow: &Dataflow, length_given: bool) -> Window {
     let frame = u32::from(FRAME_BYTES);
     let moves = dataflow.graph.as_const(dataflow.ending.head) != Some(0);
     let bytes = end.div_ceil(frame) * frame;
-    Window { bytes, length: length(dataflow, bytes, length_given), moves }
+    let (length, checks) = length(dataflow, length_given);
+    Window { bytes, length, checks, moves }
 }
 
-fn length(dataflow: &Dataflow, window_bytes: u32, given: bool) -> Length {
+fn length(dataflow: &Dataflow, given: bool) -> (Length, BTreeMap<Id, u32>) {
     let graph = &dataflow.graph;
     let used = dataflow.used();
     let is_length = |id: Id| graph.node(id).kind == Kind::Input(Input::Length);
     if !used.iter().any(|id| is_length(*id)) {
-        return Length::Unused;
+        return (Length::Unused, BTreeMap::new());
     }
-    // Wires of the length lead to the same.
-    let mut wires: Vec<Id> = used.iter().copied().filter(|id| is_length(*id)).collect();
-    let mut exact = false;
+    let largest = largest(dataflow);
+    // Wires of the length lead to the same; of those that begin above its first bit it is known by how much.
+    let mut wires: BTreeMap<Id, u16> = used.iter().filter(|id| is_length(**id)).map(|id| (*id, 0)).collect();
+    let (mut exact, mut checks) = (false, BTreeMap::new());
     for id in &used {
         let node = graph.node(*id);
-        if !node.args.iter().any(|arg| wires.contains(arg)) {
-            continue;
-        }
+        let Some(low) = node.args.iter().find_map(|arg| wires.get(arg).copied()) else { continue };
         match node.kind {
-            Kind::Slice { .. } | Kind::Concat | Kind::SignExtend => wires.push(*id),
-            Kind::Compare(_) => exact |= !is_within(graph, &node.args, window_bytes),
+            Kind::Slice { low: further } => {
+                wires.insert(*id, low + further);
+            }
+            Kind::Concat if wires.contains_key(&node.args[0]) => {
+                wires.insert(*id, low);
+            }
+            Kind::SignExtend => {
+                wires.insert(*id, low);
+            }
+            Kind::Compare(_) => {
+                let others = node.args.iter().filter(|arg| !wires.contains_key(arg));
+                let most = others.map(|other| largest[other.index()]).max().unwrap_or(u64::MAX);
+                // The length that decides, and the stage in which the word that holds its last byte is there.
+                let decides = (u128::from(most) + 1) << low;
+                match u32::try_from(decides).ok().filter(|decides| *decides <= MOST_CHECKED_BYTES) {
+                    Some(decides) => {
+                        checks.insert(*id, (decides.max(1) - 1) / u32::from(FRAME_BYTES));
+                    }
+                    None => exact = true,
+                }
+            }
             _ => exact = true,
         }
     }
     // Without a change of its end a packet is as long as it came.
     let ending = &dataflow.ending;
-    exact |= ending.nodes().any(|id| id != ending.tail && wires.contains(&id));
+    exact |= ending.nodes().any(|id| id != ending.tail && wires.contains_key(&id));
     match (exact, given) {
-        (false, _) => Length::Checked,
-        (true, true) => Length::Given,
-        (true, false) => Length::Awaited,
+        (false, _) => (Length::Checked, checks),
+        (true, true) => (Length::Given, BTreeMap::new()),
+        (true, false) => (Length::Awaited, BTreeMap::new()),
     }
-}
-
-/// Whether the length is compared with a number that the window already tells.
-fn is_within(graph: &Graph, args: &[Id], window_bytes: u32) -> bool {
-    args.iter().any(|arg| graph.as_const(*arg).is_some_and(|limit| limit <= u64::from(window_bytes)))
 }

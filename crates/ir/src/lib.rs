@@ -28,6 +28,6 @@ pub use build::{Argument, Dataflow, Ending, Pattern, Table, build};
 pub use delay::{Arrivals, CLOCK_MHZ, Delays, FRAME_BYTES, Tenths};
 pub use eval::Evaluator;
 pub use graph::{Binary, Compare, Effect, Graph, Id, Input, Kind, Node};
-pub use pass::{PASSES, Pass, optimize};
+pub use pass::{PASSES, Pass, largest, optimize};
 pub use predicates::Predicates;
 pub use refusal::{Refusal, Why};

@@ -318,6 +318,9 @@ fn compare(graph: &mut Graph, how: Compare, [a, b]: [Id; 2], facts: &Facts) -> I
     let sign = 1 << (bits - 1);
     let same_sign = (x.zeros & y.zeros | x.ones & y.ones) & sign != 0;
     if how == Compare::SignedBelow && !same_sign {
+        if (x.bits() & y.bits()) & sign != 0 {
+            return graph.number(u64::from(x.ones & sign != 0), 1);
+        }
         // One of the two bits decides, where the other is known and all below it cannot matter.
         if y.zeros == all(bits) {
             return graph.slice(a, bits - 1, 1);

@@ -42,6 +42,39 @@ impl Known {
     }
 }
 
+/// The largest number that each node may be.
+pub fn largest(dataflow: &Dataflow) -> Vec<u64> {
+    let (graph, known) = (&dataflow.graph, known(dataflow));
+    let mut largest: Vec<u64> = Vec::with_capacity(graph.nodes().len());
+    for id in graph.ids() {
+        let node = graph.node(id);
+        let of = |place: usize| largest[node.args[place].index()];
+        let most = match node.kind {
+            Kind::Slice { low } => of(0) >> low,
+            Kind::Concat => {
+                let (mut total, mut at) = (0, 0);
+                for (place, arg) in node.args.iter().enumerate() {
+                    total |= of(place) << at;
+                    at += graph.bits(*arg);
+                }
+                total
+            }
+            Kind::Select => {
+                let last = node.args.len() - 1;
+                (0..=last).filter(|place| *place == last || place % 2 == 1).map(of).max().unwrap_or(u64::MAX)
+            }
+            Kind::Binary(Binary::Add) => of(0).checked_add(of(1)).unwrap_or(u64::MAX),
+            Kind::Binary(Binary::And) => of(0).min(of(1)),
+            _ => u64::MAX,
+        };
+        // A sum that may go around, and a slice of what is larger, may be anything.
+        let whole = all(node.bits);
+        let most = if most > whole { whole } else { most };
+        largest.push(most.min(known[id.index()].most(node.bits)));
+    }
+    largest
+}
+
 /// What is known of every node that is used.
 pub(super) fn known(dataflow: &Dataflow) -> Vec<Known> {
     let graph = &dataflow.graph;

@@ -12,6 +12,8 @@ mod known;
 mod reassociate;
 mod speculate;
 
+pub use known::largest;
+
 use crate::build::Dataflow;
 use crate::graph::{Graph, Id, Kind, Node};
 
