@@ -9,6 +9,9 @@ use crate::plan::last_byte;
 /// The longest packet whose last word is waited for where its exact length is needed.
 const LONGEST_BYTES: u32 = 1518;
 
+/// The most bytes that a window is made larger by for offsets that only the run knows.
+const MOST_BYTES: u32 = 128;
+
 /// The longest packet whose length is told by how many of its words have come; where a longer one decides, the length is exact.
 const MOST_CHECKED_BYTES: u32 = 512;
 
@@ -48,6 +51,9 @@ pub struct Window {
     pub checks: BTreeMap<Id, u32>,
     /// Whether the packet begins elsewhere when it leaves, and is shifted.
     pub moves: bool,
+    /// The program may look further than the window, at offsets that only the run knows. A packet in which it does is not for this
+    /// pipeline: it leaves as it came, for a slow path.
+    pub reaches_beyond: bool,
 }
 
 impl Window {
@@ -69,11 +75,35 @@ impl Window {
 /// The window of a program.
 pub(crate) fn window(dataflow: &Dataflow, length_given: bool) -> Window {
     let end = last_byte(dataflow).map_or(1, |last| u32::from(last) + 1);
+    let furthest = furthest_byte(dataflow);
+    let reaches_beyond = furthest > MOST_BYTES.max(end);
+    let end = end.max(furthest.min(MOST_BYTES));
     let frame = u32::from(FRAME_BYTES);
     let moves = dataflow.graph.as_const(dataflow.ending.head) != Some(0);
     let bytes = end.div_ceil(frame) * frame;
     let (length, checks) = length(dataflow, length_given);
-    Window { bytes, length, checks, moves }
+    Window { bytes, length, checks, moves, reaches_beyond }
+}
+
+/// Where the bytes end that may be touched at offsets that only the run knows.
+fn furthest_byte(dataflow: &Dataflow) -> u32 {
+    let largest = largest(dataflow);
+    let end = |offset: Id, ahead: i64, bytes: i64| {
+        let most = i64::try_from(largest[offset.index()]).unwrap_or(i64::MAX);
+        u32::try_from(most.saturating_add(ahead + bytes).max(0)).unwrap_or(u32::MAX)
+    };
+    let read = dataflow.used().into_iter().filter_map(|id| {
+        let node = dataflow.graph.node(id);
+        match node.kind {
+            Kind::Bytes { ahead } => Some(end(node.args[0], ahead.into(), i64::from(node.bits / 8))),
+            _ => None,
+        }
+    });
+    let written = dataflow.ending.overlays.iter().filter_map(|overlay| {
+        let (last, _) = overlay.bytes.last_key_value()?;
+        Some(end(overlay.base, *last, 1))
+    });
+    read.chain(written).max().unwrap_or(0)
 }
 
 fn length(dataflow: &Dataflow, given: bool) -> (Length, BTreeMap<Id, u32>) {

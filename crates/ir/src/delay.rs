@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | gate of two bits | 0.4: a table holds a tree of five |
 //! | choice of two | 0.5 |
+//! | bytes at an offset that only the run knows | 3: choices of four over a window of two frames |
 //! | sum, difference, order of `n` bits | 1 + `n` / 32: a carry chain |
 //! | equality of `n` bits | a tree of tables, six inputs each |
 //! | wires: slices, joins, constants | 0 |
@@ -108,6 +109,8 @@ impl Delays {
         match node.kind {
             Kind::Const(_) | Kind::Input(_) | Kind::Slice { .. } | Kind::Concat | Kind::SignExtend => 0,
             Kind::Not => 0,
+            // Choices of four, one for each two bits of the place in a window of two frames, words of two bytes.
+            Kind::Bytes { .. } => 3 * self.level,
             Kind::Select => self.choices((node.args.len() / 2) as u32),
             // Blocks say whether they have found something, or whether all went well.
             Kind::Compare(Compare::Equal) if self.is_answer(graph, node) => 0,

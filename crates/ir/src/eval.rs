@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use flowloom_bpf::interp::{Host, HostError};
 use flowloom_bpf::op::Size;
-use flowloom_bpf::{Interpreter, Program, ProgramError};
+use flowloom_bpf::{Interpreter, Program, ProgramError, fib};
 use flowloom_engine::{Choices, Datapath, EngineError, Eviction, Outcome, Packet, Ports, Snapshot};
 
 use crate::arith;
@@ -41,6 +41,13 @@ impl Evaluator {
     pub fn in_order(program: Arc<Program>, dataflow: Dataflow, order: Vec<Id>) -> Result<Evaluator, ProgramError> {
         let host = Interpreter::new(program)?;
         Ok(Evaluator { values: vec![0; dataflow.graph.nodes().len()], dataflow, order, host })
+    }
+
+    /// The same with what `fib_lookup` and `check_mtu` ask.
+    #[must_use]
+    pub fn with_routes(mut self, routes: fib::Table) -> Evaluator {
+        self.host = self.host.with_routes(routes);
+        self
     }
 }
 
@@ -104,6 +111,7 @@ fn evaluate(
                 Input::Port => packet.port.0.into(),
                 Input::Only(map) => host.value(map as usize),
             },
+            Kind::Bytes { ahead } => bytes_at(packet, i64::from(args[0] as i32) + i64::from(ahead), node.bits / 8),
             Kind::Effect(_) if args[0] == 0 => 0,
             Kind::Effect(effect) => {
                 host.at(graph.insn(*id));
@@ -117,6 +125,12 @@ fn evaluate(
         };
     }
     Ok(values[dataflow.ending.verdict.index()])
+}
+
+/// So many bytes of the packet from there on, the least first.
+fn bytes_at(packet: &Packet<'_>, at: i64, count: u16) -> u64 {
+    let byte = |at: i64| usize::try_from(at).ok().and_then(|at| packet.bytes.get(at)).copied().unwrap_or(0);
+    (0..i64::from(count)).rev().fold(0, |value, number| value << 8 | u64::from(byte(at + number)))
 }
 
 fn take_effect(effect: Effect, patterns: &[Pattern], args: &[u64], host: &mut Host<'_, '_>) -> Result<u64, HostError> {
@@ -160,11 +174,18 @@ fn leaving(dataflow: &Dataflow, packet: &Packet<'_>, values: &[u64]) -> Vec<u8> 
     let mut bytes = vec![0; headroom as usize];
     bytes.extend_from_slice(packet.bytes);
     bytes.resize((headroom + i64::from(tail)).max(0) as usize, 0);
-    for (at, byte) in &ending.packet {
+    let mut put = |at: i64, byte: Id| {
         let place = usize::try_from(at + headroom).ok();
         if let Some(place) = place.and_then(|place| bytes.get_mut(place)) {
             *place = values[byte.index()] as u8;
         }
+    };
+    for overlay in &ending.overlays {
+        let base = i64::from(values[overlay.base.index()] as i32);
+        for (at, laid) in overlay.bytes.iter().filter(|(_, laid)| values[laid.when.index()] != 0) {
+            put(base + at, laid.byte);
+        }
     }
+    ending.packet.iter().for_each(|(at, byte)| put(*at, *byte));
     bytes.split_off((headroom + i64::from(head)).clamp(0, bytes.len() as i64) as usize)
 }

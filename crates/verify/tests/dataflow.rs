@@ -1,74 +1,21 @@
-//! The classical programs as dataflow do what the interpreter does, on what an exploration of each reaches.
+//! The dataflow of programs does what the interpreter does.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+mod common;
+mod dataflow_corpus;
 
-use flowloom_bpf::verifier::{Options, verify};
-use flowloom_bpf::{Interpreter, Program, asm, elf};
-use flowloom_engine::{Choices, Datapath, PORT_COUNT, Port, Ports};
-use flowloom_ir::{Evaluator, build};
 use flowloom_testkit::{Clang, Rng};
-use flowloom_verify::explore::{Case, ExploreOptions, explore};
+
+use common::shipped::shipped;
+use dataflow_corpus::programs::{classical, explored, lowered};
+use dataflow_corpus::{Subject, agree, as_built};
 
 /// Cases that an exploration tries.
 const TRIES: u64 = 20_000;
-/// Explorations of a program at most.
-const SEEDS: usize = 4;
 /// Percent of a program's slots that they are to reach.
 const ENOUGH: usize = 80;
-
-/// Everything in a folder, in order.
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    let mut entries: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    entries.sort();
-    entries
-}
-
-/// The programs in C below `functions/ebpf`, and the one in assembler.
-fn classical(clang: &Clang) -> Vec<Program> {
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions/ebpf");
-    let mut programs = Vec::new();
-    for file in entries(&top).into_iter().filter(|path| path.is_dir()).flat_map(|folder| entries(&folder)) {
-        let name = file.to_string_lossy().into_owned();
-        if name.ends_with(".bpf.c") {
-            let object = clang.compile_file(&file, &["-Wno-sign-compare"]).unwrap();
-            let object = elf::read(&object, &name).unwrap();
-            programs.extend(object.programs.into_iter().filter(|program| program.kind.is_xdp()));
-        } else if name.ends_with(".bpf") {
-            let text = std::fs::read_to_string(&file).unwrap();
-            programs.push(asm::program(&name, &text).unwrap_or_else(|errors| panic!("{errors}")));
-        }
-    }
-    programs
-}
-
-/// What an engine makes of a case: what becomes of each packet, and the state in the end.
-fn outcome(engine: &mut dyn Datapath, case: &Case) -> Vec<String> {
-    engine.bind_ports(&Ports::bound((0..PORT_COUNT).map(Port)));
-    engine.restore(&case.state).unwrap();
-    let mut all = Vec::new();
-    for (index, arrival) in case.packets.iter().enumerate() {
-        let choices = Choices::seeded(arrival.time_ns, case.seed, index as u64);
-        all.push(format!("{:02x?}", engine.process(&arrival.packet(), &choices).unwrap()));
-    }
-    let state = engine.snapshot().unwrap();
-    // Tables of thousands of entries that nobody writes say nothing.
-    let short = state.maps.iter().filter(|(_, entries)| entries.len() <= 4096);
-    all.extend(short.map(|(name, entries)| format!("{name}: {entries:02x?}")));
-    all
-}
-
-/// Both engines do the same in a case.
-fn agree(program: &Program, case: &Case) {
-    let program = Arc::new(case.program(program));
-    let proof = verify(&program, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
-    let dataflow = build(&program, &proof).unwrap_or_else(|refusal| panic!("{refusal}"));
-    let mut interp = Interpreter::new(Arc::clone(&program)).unwrap();
-    let mut own = Evaluator::new(Arc::clone(&program), dataflow).unwrap();
-    let (found, expected) = (outcome(&mut own, case), outcome(&mut interp, case));
-    assert_eq!(found, expected, "{}: {case:02x?}", program.name);
-}
+/// Packets of each kind for a lowered function.
+const PACKETS: usize = 400;
 
 #[test]
 fn classical_programs_are_their_dataflow() {
@@ -77,20 +24,61 @@ fn classical_programs_are_their_dataflow() {
     assert!(programs.len() >= 14, "{}", programs.len());
     let seed = Rng::from_env(1);
     for program in programs {
-        let mut rng = seed.clone();
-        let mut reached = vec![false; program.insns.len()];
-        let share = |reached: &[bool]| reached.iter().filter(|reached| **reached).count() * 100 / reached.len();
-        // Some seeds get stuck early.
-        for _ in 0..SEEDS {
-            let options = ExploreOptions { seed: rng.next_u64(), tries: TRIES, ..ExploreOptions::default() };
-            let explored = explore(&Arc::new(program.clone()), &options).unwrap();
-            explored.cases.iter().for_each(|case| agree(&program, case));
-            reached.iter_mut().zip(&explored.reached).for_each(|(all, own)| *all |= own);
-            if share(&reached) >= ENOUGH {
-                break;
+        let (cases, percent) = explored(&program, &mut seed.clone(), TRIES, ENOUGH);
+        let subject = Subject { program, cases, sweep_ns: None, routes: None };
+        let agreed = agree(&subject, &as_built).unwrap_or_else(|refusal| panic!("{refusal}"));
+        let (program, nodes) = (&subject.program, agreed.nodes);
+        eprintln!("{}: {percent}% of {} slots, {nodes} nodes", program.name, program.insns.len());
+        assert!(percent >= ENOUGH, "{}: too little was reached", program.name);
+    }
+}
+
+#[test]
+fn lowered_functions_are_their_dataflow() {
+    let seed = Rng::from_env(1);
+    let functions = shipped();
+    assert!(functions.len() > 20, "{}", functions.len());
+    for function in functions {
+        for variant in &function.variants {
+            let subject = lowered(variant, &mut seed.clone(), PACKETS);
+            let agreed = match agree(&subject, &as_built) {
+                Ok(a) => a,
+                Err(refusal) => {
+                    eprintln!("REFUSED {refusal}");
+                    continue;
+                }
+            };
+            let (slots, nodes, took) = (subject.program.insns.len(), agreed.nodes, agreed.took);
+            eprintln!("{} ({}): {slots} slots, {nodes} nodes, {took:.1?}", function.name, variant.params);
+        }
+    }
+}
+
+#[test]
+#[ignore]
+fn dump_classical() {
+    let clang = Clang::find("x").unwrap();
+    let name = std::env::var("FN").unwrap();
+    for program in classical(&clang).into_iter().filter(|p| p.name == name) {
+        eprintln!("{}", flowloom_bpf::disasm::disassemble(&program.insns, &program.maps).unwrap());
+    }
+}
+
+#[test]
+#[ignore]
+fn dump_nodes() {
+    let clang = Clang::find("x").unwrap();
+    let name = std::env::var("FN").unwrap();
+    let at: usize = std::env::var("AT").unwrap().parse().unwrap();
+    for program in classical(&clang).into_iter().filter(|p| p.name == name) {
+        let d = dataflow_corpus::built(&std::sync::Arc::new(program)).unwrap();
+        for (i, n) in d.graph.nodes().iter().enumerate() {
+            if matches!(n.kind, flowloom_ir::Kind::Effect(_)) {
+                let insn = d.graph.insn(flowloom_ir::Id::from_index(i));
+                if insn + 20 > at && insn < at + 20 {
+                    eprintln!("{i}: insn {insn} {:?} {:?}", n.kind, n.args);
+                }
             }
         }
-        eprintln!("{}: {}% of {} slots", program.name, share(&reached), reached.len());
-        assert!(share(&reached) >= ENOUGH, "{}: too little was reached", program.name);
     }
 }

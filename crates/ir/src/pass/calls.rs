@@ -26,7 +26,7 @@ use crate::predicates::Predicates;
 
 pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
     let mut dataflow = dataflow.clone();
-    let mut predicates = Predicates::default();
+    let mut predicates = Predicates::new(&dataflow.graph);
     let mut left_alone = BTreeSet::new();
     let delays = Delays::first(CLOCK_MHZ);
     let deepest = depth(&dataflow, &delays);
@@ -35,7 +35,7 @@ pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
         match merge(&dataflow, pair, merged, &mut predicates) {
             Some(fewer) if depth(&fewer, &delays) <= deepest => {
                 dataflow = fewer;
-                predicates = Predicates::default();
+                predicates = Predicates::new(&dataflow.graph);
                 left_alone.clear();
             }
             _ => {

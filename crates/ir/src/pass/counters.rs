@@ -31,7 +31,7 @@ struct Counters<'a> {
 }
 
 pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
-    let mut counters = Counters { dataflow, users: users(dataflow), predicates: Predicates::default() };
+    let mut counters = Counters { dataflow, users: users(dataflow), predicates: Predicates::new(&dataflow.graph) };
     let mut places: BTreeMap<Id, Id> = BTreeMap::new();
     rebuilt(dataflow, |graph, id, node| {
         let stored = match node.kind {

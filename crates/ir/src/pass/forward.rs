@@ -42,7 +42,7 @@ struct Write {
 }
 
 pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
-    let mut predicates = Predicates::default();
+    let mut predicates = Predicates::new(&dataflow.graph);
     let mut writes: Vec<Write> = Vec::new();
     let mut forwarded = rebuilt(dataflow, |graph, id, node| {
         let args = node.args.clone();
@@ -80,7 +80,7 @@ pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
             _ => new,
         }
     });
-    let mut predicates = Predicates::default();
+    let mut predicates = Predicates::new(&forwarded.graph);
     let waits = forwarded.graph.ids().map(|id| (id, must_wait(&forwarded, &mut predicates, id)));
     let waits = waits.filter(|(_, writes)| !writes.is_empty()).collect();
     forwarded.waits = waits;

@@ -1,0 +1,336 @@
+//! Dataflow out of text.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use flowloom_bpf::{MapKind, helpers};
+
+use super::render::{ATOMIC, BINARY, COMPARE, SIZES};
+use crate::build::{Argument, Dataflow, Ending, Laid, Overlay, Pattern, Table};
+use crate::graph::{Effect, Graph, Id, Input, Kind, Node};
+
+/// What is wrong with a text that should be dataflow.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: found {found}, expected {expected}")]
+pub struct TextError {
+    /// The line, from 1.
+    pub line: usize,
+    /// What stands there.
+    pub found: String,
+    /// What should.
+    pub expected: String,
+}
+
+/// The words of a line.
+struct Words<'a> {
+    line: usize,
+    rest: std::iter::Peekable<std::str::SplitWhitespace<'a>>,
+}
+
+impl<'a> Words<'a> {
+    fn error(&self, found: &str, expected: &str) -> TextError {
+        let found = if found.is_empty() { "the end of the line".to_owned() } else { format!("`{found}`") };
+        TextError { line: self.line, found, expected: expected.to_owned() }
+    }
+
+    fn word(&mut self, expected: &str) -> Result<&'a str, TextError> {
+        self.rest.next().ok_or_else(|| self.error("", expected))
+    }
+
+    fn number<T: FromStr>(&mut self, expected: &str) -> Result<T, TextError> {
+        let word = self.word(expected)?;
+        word.parse().map_err(|_| self.error(word, expected))
+    }
+
+    fn keyword(&mut self, keyword: &str) -> Result<(), TextError> {
+        let word = self.word(&format!("`{keyword}`"))?;
+        if word == keyword { Ok(()) } else { Err(self.error(word, &format!("`{keyword}`"))) }
+    }
+
+    fn id(&mut self) -> Result<Id, TextError> {
+        let word = self.word("a node such as `v7`")?;
+        self.as_id(word.trim_end_matches(':'))
+    }
+
+    fn as_id(&self, word: &str) -> Result<Id, TextError> {
+        let number = word.strip_prefix('v').and_then(|number| number.parse().ok());
+        number.map(Id).ok_or_else(|| self.error(word, "a node such as `v7`"))
+    }
+
+    fn ids(&mut self) -> Result<Vec<Id>, TextError> {
+        let mut ids = Vec::new();
+        while self.rest.peek().is_some() {
+            ids.push(self.id()?);
+        }
+        Ok(ids)
+    }
+
+    fn named<T: Copy>(&mut self, names: &[(T, &str)], expected: &str) -> Result<T, TextError> {
+        let word = self.word(expected)?;
+        let known = names.iter().find(|(_, name)| *name == word).map(|(value, _)| *value);
+        known.ok_or_else(|| self.error(word, expected))
+    }
+
+    fn end(&mut self) -> Result<(), TextError> {
+        match self.rest.next() {
+            None => Ok(()),
+            Some(word) => Err(self.error(word, "the end of the line")),
+        }
+    }
+}
+
+/// What has been read so far.
+#[derive(Default)]
+struct Reading {
+    name: Option<String>,
+    graph: Graph,
+    patterns: Vec<Pattern>,
+    maps: Vec<Table>,
+    ends: [Option<Id>; 3],
+    packet: BTreeMap<i64, Id>,
+    overlays: Vec<Overlay>,
+    waits: BTreeMap<Id, Vec<Id>>,
+}
+
+impl FromStr for Dataflow {
+    type Err = TextError;
+
+    /// Reads what [`Dataflow`]'s `Display` writes.
+    fn from_str(text: &str) -> Result<Dataflow, TextError> {
+        let mut reading = Reading::default();
+        let mut last = 0;
+        for (number, line) in text.lines().enumerate() {
+            last = number + 1;
+            let line = line.split('#').next().unwrap_or_default();
+            let mut words = Words { line: last, rest: line.split_whitespace().peekable() };
+            if words.rest.peek().is_some() {
+                reading.line(&mut words)?;
+                words.end()?;
+            }
+        }
+        let words = Words { line: last, rest: "".split_whitespace().peekable() };
+        let missing = |what: &str| words.error("", what);
+        let [Some(verdict), Some(head), Some(tail)] = reading.ends else {
+            return Err(missing("`verdict`, `head` and `tail`"));
+        };
+        let ending = Ending { verdict, head, tail, packet: reading.packet, overlays: reading.overlays };
+        let named = ending
+            .nodes()
+            .chain(reading.waits.iter().flat_map(|(read, writes)| [*read].into_iter().chain(writes.iter().copied())));
+        let count = reading.graph.nodes().len();
+        if let Some(unknown) = named.into_iter().find(|id| id.index() >= count) {
+            return Err(words.error(&unknown.to_string(), &format!("a node below v{count}")));
+        }
+        Ok(Dataflow {
+            name: reading.name.ok_or_else(|| missing("`program`"))?,
+            graph: reading.graph,
+            patterns: reading.patterns,
+            maps: reading.maps,
+            ending,
+            waits: reading.waits,
+        })
+    }
+}
+
+impl Reading {
+    fn line(&mut self, words: &mut Words<'_>) -> Result<(), TextError> {
+        let first = words.word("a line")?;
+        match first {
+            "program" => self.name = Some(words.word("the program's name")?.to_owned()),
+            "map" => self.map(words)?,
+            "call" => self.pattern(words)?,
+            "verdict" => self.ends[0] = Some(words.id()?),
+            "head" => self.ends[1] = Some(words.id()?),
+            "tail" => self.ends[2] = Some(words.id()?),
+            "packet" => {
+                let at = words.number("an offset")?;
+                self.packet.insert(at, words.id()?);
+            }
+            "overlay" => self.overlays.push(Overlay { base: words.id()?, bytes: BTreeMap::new() }),
+            "laid" => {
+                let at = words.number("an offset")?;
+                let laid = Laid { when: words.id()?, byte: words.id()? };
+                let overlay = self.overlays.last_mut().ok_or_else(|| words.error("laid", "`overlay` before it"))?;
+                overlay.bytes.insert(at, laid);
+            }
+            "wait" => {
+                let read = words.id()?;
+                self.waits.insert(read, words.ids()?);
+            }
+            node => {
+                let id = words.as_id(node)?;
+                self.node(words, id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, words: &mut Words<'_>) -> Result<(), TextError> {
+        let number: usize = words.number("the map's number")?;
+        if number != self.maps.len() {
+            return Err(words.error(&number.to_string(), &format!("map {}", self.maps.len())));
+        }
+        let name = words.word("the map's name")?.to_owned();
+        let word = words.word("the map's kind")?;
+        let by_name = (0..64).map(MapKind::from_number).find(|kind| kind.name() == Some(word));
+        let by_number = || word.parse().ok().map(MapKind::from_number);
+        let kind = by_name.or_else(by_number).ok_or_else(|| words.error(word, "a kind of map"))?;
+        let mut size = |what: &str| {
+            words.keyword(what)?;
+            words.number(&format!("the length after `{what}`"))
+        };
+        let (key_bytes, value_bytes, max_entries) = (size("key")?, size("value")?, size("entries")?);
+        self.maps.push(Table { name, kind, key_bytes, value_bytes, max_entries });
+        Ok(())
+    }
+
+    fn pattern(&mut self, words: &mut Words<'_>) -> Result<(), TextError> {
+        let number: usize = words.number("the call's number")?;
+        if number != self.patterns.len() {
+            return Err(words.error(&number.to_string(), &format!("call {}", self.patterns.len())));
+        }
+        let word = words.word("a helper")?;
+        let helper = helpers::number_of(word).or_else(|| word.parse().ok());
+        let helper = helper.ok_or_else(|| words.error(word, "a helper"))?;
+        let mut arguments = Vec::new();
+        while words.rest.peek().is_some() {
+            let word = words.word("an argument")?;
+            let has_number = matches!(word, "map" | "read");
+            let number = if has_number { words.word("a number")?.trim_end_matches(',') } else { "0" };
+            let bad = |words: &Words<'_>| words.error(number, "a number");
+            arguments.push(match word.trim_end_matches(',') {
+                "number" => Argument::Number,
+                "context" => Argument::Context,
+                "map" => Argument::Map(number.parse().map_err(|_| bad(words))?),
+                "read" => Argument::Read(number.parse().map_err(|_| bad(words))?),
+                other => return Err(words.error(other, "an argument of a call")),
+            });
+        }
+        self.patterns.push(Pattern { helper, arguments });
+        Ok(())
+    }
+
+    fn node(&mut self, words: &mut Words<'_>, id: Id) -> Result<(), TextError> {
+        let next = self.graph.nodes().len();
+        if id.index() != next {
+            return Err(words.error(&id.to_string(), &format!("v{next}, each node in its order")));
+        }
+        let bits: u16 = words.number("how many bits it has")?;
+        if bits > 64 {
+            return Err(words.error(&bits.to_string(), "at most 64 bits"));
+        }
+        let word = words.word("an instruction such as `@12`")?;
+        let insn = word.strip_prefix('@').and_then(|number| number.parse().ok());
+        let insn: usize = insn.ok_or_else(|| words.error(word, "an instruction such as `@12`"))?;
+        let (kind, args) = self.what(words)?;
+        if let Some(arg) = args.iter().find(|arg| arg.index() >= next) {
+            return Err(words.error(&arg.to_string(), &format!("a node before v{next}")));
+        }
+        self.graph.at(insn);
+        self.shaped(words, kind, &args, bits)?;
+        self.graph.raw(Node { kind, args, bits });
+        Ok(())
+    }
+
+    fn what(&self, words: &mut Words<'_>) -> Result<(Kind, Vec<Id>), TextError> {
+        let word = words.word("what the node is")?;
+        let binary = BINARY.iter().find(|(_, name)| *name == word).map(|(op, _)| Kind::Binary(*op));
+        let compare = COMPARE.iter().find(|(_, name)| *name == word).map(|(how, _)| Kind::Compare(*how));
+        if let Some(kind) = binary.or(compare) {
+            return Ok((kind, words.ids()?));
+        }
+        let kind = match word {
+            "const" => {
+                let word = words.word("a number such as `0x1f`")?;
+                let value = word.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok());
+                Kind::Const(value.ok_or_else(|| words.error(word, "a number such as `0x1f`"))?)
+            }
+            "byte" => Kind::Input(Input::Byte(words.number("an offset")?)),
+            "length" => Kind::Input(Input::Length),
+            "port" => Kind::Input(Input::Port),
+            "only" => Kind::Input(Input::Only(words.number("a map's number")?)),
+            "slice" => Kind::Slice { low: words.number("the first bit")? },
+            "concat" => Kind::Concat,
+            "sign_extend" => Kind::SignExtend,
+            "not" => Kind::Not,
+            "select" => Kind::Select,
+            "bytes" => Kind::Bytes { ahead: words.number("an offset")? },
+            "call" => {
+                let pattern: u16 = words.number("the call's number")?;
+                let known = self.patterns.get(usize::from(pattern));
+                let helper =
+                    known.ok_or_else(|| words.error(&pattern.to_string(), "the number of a call above"))?.helper;
+                Kind::Effect(Effect::Call { helper, pattern })
+            }
+            "load" => Kind::Effect(Effect::Load(words.named(&SIZES, "a size")?)),
+            "store" => Kind::Effect(Effect::Store(words.named(&SIZES, "a size")?)),
+            "atomic" => {
+                let op = words.named(&ATOMIC, "an atomic operation")?;
+                Kind::Effect(Effect::Atomic(op, words.named(&SIZES, "a size")?))
+            }
+            other => return Err(words.error(other, "what the node is")),
+        };
+        if matches!(kind, Kind::Effect(_)) {
+            words.keyword("if")?;
+        }
+        Ok((kind, words.ids()?))
+    }
+
+    /// A node has as many arguments, of as many bits, as its kind wants.
+    fn shaped(&self, words: &Words<'_>, kind: Kind, args: &[Id], bits: u16) -> Result<(), TextError> {
+        let widths: Vec<u16> = args.iter().map(|arg| self.graph.bits(*arg)).collect();
+        let wrong = |expected: &str| {
+            let found = format!("{} arguments of {widths:?} bits for {bits}", args.len());
+            Err(TextError { line: words.line, found, expected: expected.to_owned() })
+        };
+        match kind {
+            Kind::Const(_) | Kind::Input(_) if args.is_empty() => Ok(()),
+            Kind::Const(_) | Kind::Input(_) => wrong("none"),
+            Kind::Slice { low } if args.len() == 1 && low + bits <= widths[0] => Ok(()),
+            Kind::Slice { .. } => wrong("one, that has the slice"),
+            Kind::Concat if !args.is_empty() && widths.iter().sum::<u16>() == bits => Ok(()),
+            Kind::Concat => wrong("as many bits as its parts have"),
+            Kind::SignExtend if args.len() == 1 && widths[0] <= bits => Ok(()),
+            Kind::SignExtend => wrong("one, that is no wider"),
+            Kind::Not if widths == [bits] => Ok(()),
+            Kind::Binary(_) if widths == [bits; 2] => Ok(()),
+            Kind::Compare(_) if widths.len() == 2 && widths[0] == widths[1] && bits == 1 => Ok(()),
+            Kind::Not | Kind::Binary(_) => wrong("arguments of as many bits"),
+            Kind::Compare(_) => wrong("two arguments of as many bits, and one bit"),
+            Kind::Select => {
+                let odd = widths.len() % 2 == 1;
+                let fits = |(place, width): (usize, &u16)| {
+                    let is_value = place + 1 == widths.len() || place % 2 == 1;
+                    *width == if is_value { bits } else { 1 }
+                };
+                if odd && widths.iter().enumerate().all(fits) {
+                    Ok(())
+                } else {
+                    wrong("conditions of one bit and values by turns")
+                }
+            }
+            Kind::Bytes { .. } if args.len() == 1 && bits % 8 == 0 && bits > 0 => Ok(()),
+            Kind::Bytes { .. } => wrong("one offset, and whole bytes"),
+            Kind::Effect(effect) => {
+                let count = match effect {
+                    Effect::Load(_) => 3,
+                    Effect::Store(_) => 4,
+                    Effect::Atomic(..) => 5,
+                    Effect::Call { pattern, .. } => 1 + self.given(pattern),
+                };
+                if args.len() == count { Ok(()) } else { wrong(&format!("{count} arguments")) }
+            }
+        }
+    }
+
+    /// The nodes that a call is given.
+    fn given(&self, pattern: u16) -> usize {
+        let arguments = self.patterns.get(usize::from(pattern)).map_or(&[][..], |pattern| &pattern.arguments);
+        let nodes = |argument: &Argument| match argument {
+            Argument::Context | Argument::Map(_) => 0,
+            Argument::Read(bytes) => usize::from(*bytes),
+            Argument::Number => 1,
+        };
+        arguments.iter().map(nodes).sum()
+    }
+}
