@@ -8,8 +8,9 @@
 //! ```
 //!
 //! What was branched on last is tested first: that bit is mostly there last, and all others wait for it rather than it for them.
+//! Also, the condition behind a branch is then one test on top of that before it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::graph::{Binary, Graph, Id, Kind};
 
@@ -39,8 +40,8 @@ pub(crate) struct Conditions {
     restricted: HashMap<[Bdd; 2], Bdd>,
     /// The bits that are tested.
     bits: Vec<Id>,
-    variables: HashMap<Id, u32>,
-    combined: HashMap<Id, Bdd>,
+    /// What bits say, and the bits that say so.
+    conditions: HashMap<Id, Bdd>,
     nodes: HashMap<Bdd, Id>,
 }
 
@@ -50,44 +51,63 @@ impl Conditions {
         self.tests.len()
     }
 
-    /// The condition that a bit is 1.
+    /// The condition that a bit is 1: a test of its own, where it is not made of others.
     pub(crate) fn of(&mut self, graph: &Graph, bit: Id) -> Bdd {
-        match (graph.as_const(bit), graph.node(bit).kind) {
-            (Some(0), _) => return Bdd::FALSE,
-            (Some(_), _) => return Bdd::TRUE,
-            (_, Kind::Not) => {
-                let inner = graph.node(bit).args[0];
-                let inner = self.of(graph, inner);
-                return self.not(inner);
-            }
-            (_, Kind::Binary(Binary::And | Binary::Or) | Kind::Select) => return self.of_several(graph, bit),
-            _ => {}
-        }
-        let next = self.bits.len() as u32;
-        let variable = *self.variables.entry(bit).or_insert(next);
-        if variable == next {
-            self.bits.push(bit);
-        }
-        self.test(variable, Bdd::FALSE, Bdd::TRUE)
-    }
-
-    /// The condition that a combination of bits is 1.
-    fn of_several(&mut self, graph: &Graph, bit: Id) -> Bdd {
-        if let Some(known) = self.combined.get(&bit) {
+        if let Some(known) = self.conditions.get(&bit) {
             return *known;
         }
         let node = graph.node(bit);
-        let parts: Vec<Bdd> = node.args.iter().map(|arg| self.of(graph, *arg)).collect();
-        let condition = match (node.kind, parts.as_slice()) {
-            (Kind::Binary(Binary::And), &[a, b]) => self.and(a, b),
-            (Kind::Binary(_), &[a, b]) => self.or(a, b),
-            (_, [pairs @ .., last]) => {
-                pairs.chunks_exact(2).rev().fold(*last, |rest, pair| self.choose(pair[0], pair[1], rest))
+        let condition = match (node.kind, node.args.as_slice()) {
+            (Kind::Const(value), _) => {
+                if value == 0 {
+                    Bdd::FALSE
+                } else {
+                    Bdd::TRUE
+                }
             }
-            _ => Bdd::FALSE,
+            (Kind::Not, [one]) => {
+                let one = self.of(graph, *one);
+                self.not(one)
+            }
+            (Kind::Binary(op @ (Binary::And | Binary::Or)), [a, b]) => {
+                let (a, b) = (self.of(graph, *a), self.of(graph, *b));
+                if op == Binary::And { self.and(a, b) } else { self.or(a, b) }
+            }
+            (Kind::Select, [pairs @ .., last]) => {
+                let mut all = self.of(graph, *last);
+                for pair in pairs.rchunks_exact(2) {
+                    let (when, value) = (self.of(graph, pair[0]), self.of(graph, pair[1]));
+                    all = self.choose(when, value, all);
+                }
+                all
+            }
+            _ => return self.variable(bit),
         };
-        self.combined.insert(bit, condition);
+        self.conditions.insert(bit, condition);
         condition
+    }
+
+    /// The condition that a bit is 1, whatever it is made of.
+    pub(crate) fn variable(&mut self, bit: Id) -> Bdd {
+        let variable = self.bits.len() as u32;
+        self.bits.push(bit);
+        let condition = self.test(variable, Bdd::FALSE, Bdd::TRUE);
+        self.conditions.insert(bit, condition);
+        condition
+    }
+
+    /// How many tests a condition has, up to one more than `most`.
+    pub(crate) fn length(&self, condition: Bdd, most: usize) -> usize {
+        let (mut seen, mut work) = (HashSet::new(), vec![condition]);
+        while let Some(condition) = work.pop() {
+            if let Some(test) = self.look(condition).filter(|_| seen.insert(condition)) {
+                if seen.len() > most {
+                    break;
+                }
+                work.extend([test.low, test.high]);
+            }
+        }
+        seen.len()
     }
 
     fn test(&mut self, variable: u32, low: Bdd, high: Bdd) -> Bdd {
@@ -126,8 +146,8 @@ impl Conditions {
         if let Some(known) = self.chosen.get(&[of, high, low]) {
             return *known;
         }
-        let first = [of, high, low].into_iter().filter_map(|one| self.look(one)).map(|test| test.variable).max();
-        let variable = first.unwrap_or(0);
+        let last = [of, high, low].into_iter().filter_map(|one| self.look(one)).map(|test| test.variable).max();
+        let variable = last.unwrap_or(0);
         let [a, b, c] = [of, high, low].map(|one| self.ways(one, variable));
         let (l, h) = (self.choose(a.0, b.0, c.0), self.choose(a.1, b.1, c.1));
         let chosen = self.test(variable, l, h);
@@ -198,6 +218,7 @@ impl Conditions {
             _ => graph.select(vec![bit, high, low]),
         };
         self.nodes.insert(condition, node);
+        self.conditions.insert(node, condition);
         node
     }
 }

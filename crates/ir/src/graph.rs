@@ -64,6 +64,12 @@ pub enum Kind {
     Not,
     /// Conditions and values by turns, a value last: the one behind the first condition that holds.
     Select,
+    /// Bytes of the packet as it came, the first at so many behind the offset that the argument is (32 bits, signed, from the
+    /// packet's first byte); 0 where there is none. 8 to 64 bits.
+    Bytes {
+        /// So many behind it.
+        ahead: i32,
+    },
     /// An effect.
     Effect(Effect),
 }
@@ -211,13 +217,13 @@ impl Graph {
 
     /// What a node is without being made.
     fn simpler(&mut self, kind: Kind, args: &[Id], bits: u16) -> Option<Id> {
-        let is_pure = !matches!(kind, Kind::Const(_) | Kind::Input(_) | Kind::Effect(_));
+        let is_pure = !matches!(kind, Kind::Const(_) | Kind::Input(_) | Kind::Bytes { .. } | Kind::Effect(_));
         if is_pure && let Some(values) = args.iter().map(|arg| self.as_const(*arg)).collect::<Option<Vec<u64>>>() {
             let widths: Vec<u16> = args.iter().map(|arg| self.bits(*arg)).collect();
             return Some(self.number(arith::apply(kind, &values, &widths, bits), bits));
         }
-        if is_pure && let Some(chosen) = self.of_choice(kind, args, bits) {
-            return Some(chosen);
+        if let Some(selected) = self.of_selected(kind, args, bits) {
+            return Some(selected);
         }
         match (kind, args) {
             (Kind::Slice { low: 0 } | Kind::SignExtend, [one]) if self.bits(*one) == bits => Some(*one),
@@ -229,32 +235,13 @@ impl Graph {
             (Kind::Compare(_), [a, b]) if a == b => Some(self.number(0, 1)),
             (Kind::Binary(op), [a, b]) => self.neutral(op, *a, *b, bits),
             (Kind::Select, parts) => self.selected(parts, bits),
+            (Kind::Bytes { ahead }, [offset]) => {
+                let first = (self.as_const(*offset)? as i32).wrapping_add(ahead);
+                let bytes = (0..bits / 8).map(|byte| self.byte(i64::from(first) + i64::from(byte))).collect();
+                Some(self.concat(bytes))
+            }
             _ => None,
         }
-    }
-
-    /// Of one of several numbers: one of what it makes of each. So what is asked about the answer of a helper is what decided it.
-    fn of_choice(&mut self, kind: Kind, args: &[Id], bits: u16) -> Option<Id> {
-        let mut chosen = None;
-        for (place, arg) in args.iter().enumerate() {
-            match self.node(*arg).kind {
-                Kind::Const(_) => {}
-                Kind::Select if chosen.is_none() => chosen = Some((place, self.node(*arg).args.clone())),
-                _ => return None,
-            }
-        }
-        let (place, mut parts) = chosen.filter(|_| kind != Kind::Select && kind != Kind::Concat)?;
-        let last = parts.len() - 1;
-        let is_value = |at: usize| at == last || at % 2 == 1;
-        if !(0..=last).filter(|at| is_value(*at)).all(|at| self.as_const(parts[at]).is_some()) {
-            return None;
-        }
-        let mut given = args.to_vec();
-        for at in (0..=last).filter(|at| is_value(*at)) {
-            given[place] = parts[at];
-            parts[at] = self.make(kind, given.clone(), bits);
-        }
-        Some(self.make(Kind::Select, parts, bits))
     }
 
     fn slice_of(&mut self, low: u16, one: Id, bits: u16) -> Option<Id> {
@@ -272,6 +259,10 @@ impl Graph {
                     start += len;
                 }
                 Some(self.make(Kind::Concat, parts, bits))
+            }
+            // Whole bytes of them.
+            Kind::Bytes { ahead } if low.is_multiple_of(8) && bits.is_multiple_of(8) => {
+                Some(self.make(Kind::Bytes { ahead: ahead.wrapping_add(i32::from(low / 8)) }, node.args, bits))
             }
             _ => None,
         }
@@ -310,6 +301,11 @@ impl Graph {
                 if a.args == b.args && first + a.bits == second =>
             {
                 Some(self.make(Kind::Slice { low: first }, a.args, bits))
+            }
+            (Kind::Bytes { ahead: first }, Kind::Bytes { ahead: second })
+                if a.args == b.args && first.wrapping_add(i32::from(a.bits / 8)) == second && bits <= 64 =>
+            {
+                Some(self.make(Kind::Bytes { ahead: first }, a.args, bits))
             }
             _ => None,
         }
@@ -374,6 +370,14 @@ impl Graph {
         }
         kept.push(otherwise);
         (kept != parts).then(|| self.make(Kind::Select, kept, bits))
+    }
+
+    /// A byte of the packet as it came, by its offset from the first one; 0 before that, and behind the end.
+    pub fn byte(&mut self, at: i64) -> Id {
+        match u16::try_from(at) {
+            Ok(at) => self.make(Kind::Input(Input::Byte(at)), Vec::new(), 8),
+            Err(_) => self.number(0, 8),
+        }
     }
 
     /// So many bits from bit `low` on.

@@ -17,14 +17,16 @@ mod bdd;
 mod build;
 mod delay;
 mod eval;
+mod fold;
 mod graph;
+mod live;
 mod pass;
 mod predicates;
 mod refusal;
 pub mod shape;
 
 pub use access::{Access, Touch};
-pub use build::{Argument, Dataflow, Ending, Pattern, Table, build};
+pub use build::{Argument, Dataflow, Ending, Laid, Overlay, Pattern, Table, build};
 pub use delay::{Arrivals, CLOCK_MHZ, Delays, FRAME_BYTES, Tenths};
 pub use eval::Evaluator;
 pub use graph::{Binary, Compare, Effect, Graph, Id, Input, Kind, Node};

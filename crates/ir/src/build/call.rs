@@ -1,13 +1,12 @@
 //! Calls of helpers: what moves or reads the packet is values, the rest are effects.
 
-use std::collections::BTreeMap;
-
 use flowloom_bpf::helpers;
 use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::Reg;
 
 use super::memory::places;
-use super::state::{Place, Places, Region, State, Value};
+use super::offset::{OFFSET_BITS, Sum};
+use super::state::{Place, Region, State, Value};
 use super::step::{address, leak, mixed, set};
 use super::{Argument, Builder, Pattern};
 use crate::bdd::Bdd;
@@ -42,9 +41,11 @@ enum Want {
     /// Memory as long as the next argument says.
     Read,
     Length,
+    /// The packet as it is, in no register.
+    Packet,
 }
 
-use Want::{Context, Key, Length, Map, Number, Read};
+use Want::{Context, Key, Length, Map, Number, Packet, Read};
 
 fn wants(number: i32) -> Option<&'static [Want]> {
     Some(match number {
@@ -62,10 +63,27 @@ fn wants(number: i32) -> Option<&'static [Want]> {
         helper::REDIRECT => &[Number, Number],
         helper::REDIRECT_MAP => &[Map, Number, Number],
         helper::RINGBUF_OUTPUT => &[Map, Read, Length, Number],
+        helper::FL_CLONE => &[Context, Number, Packet],
         helper::FL_EMIT => &[Context, Number, Read, Length],
         helper::FL_EVICT => &[Map, Number, Number],
         _ => return None,
     })
+}
+
+/// Gives a call the packet as it is.
+fn give_packet(state: &State, given: &mut Given) {
+    let Given { pattern, args } = given;
+    let mut give = |argument, nodes: &[Id]| {
+        pattern.arguments.push(argument);
+        args.extend(nodes);
+    };
+    give(Argument::Head, &[state.head]);
+    give(Argument::Tail, &[state.tail]);
+    for overlay in &state.overlays {
+        give(Argument::Base, &[overlay.base]);
+        overlay.bytes.iter().for_each(|(at, laid)| give(Argument::Laid(*at), &[laid.when, laid.byte]));
+    }
+    state.packet.iter().for_each(|(at, byte)| give(Argument::Byte(*at), &[*byte]));
 }
 
 impl Builder<'_> {
@@ -132,6 +150,10 @@ impl Builder<'_> {
                     let is_key = matches!(want, Key);
                     let len = def.map_or(0, |def| if is_key { def.key_bytes } else { def.value_bytes }) as usize;
                     self.memory(path, state, value, len, &mut given)?
+                }
+                Packet => {
+                    give_packet(state, &mut given);
+                    continue;
                 }
                 Read => {
                     memory = Some((value, given.pattern.arguments.len()));
@@ -205,76 +227,28 @@ impl Builder<'_> {
         self.graph.select(vec![fine, zero, invalid])
     }
 
-    /// Where the packet begins: 32 bits.
-    fn head(&mut self, state: &State) -> Id {
-        let heads: Vec<(Bdd, Id)> =
-            state.head.iter().map(|(condition, head)| (*condition, self.graph.number(*head as u64, 32))).collect();
-        let mut care = Bdd::FALSE;
-        for (condition, _) in &heads {
-            care = self.conditions.or(care, *condition);
-        }
-        self.pick(&heads, care)
-    }
-
-    /// How long the packet is: 32 bits.
-    fn length(&mut self, state: &State) -> Id {
-        let head = self.head(state);
-        self.graph.binary(Binary::Sub, state.tail, head)
-    }
-
     fn adjust_head(&mut self, state: &mut State) -> Result<Id, Why> {
         let by = self.number_argument(state, 2)?;
-        let by = self.graph.slice(by, 0, 32);
-        let cases = self.cases(by).ok_or_else(|| {
-            Why::Other("`xdp_adjust_head` moves by one of too many numbers, expected a few constants".to_owned())
-        })?;
-        let mut heads: BTreeMap<i64, Bdd> = BTreeMap::new();
-        let mut fine = Bdd::FALSE;
-        for (condition, head) in state.head.clone().iter() {
-            for (case, by) in &cases {
-                let here = self.conditions.and(*condition, *case);
-                let new = head + i64::from(*by as i32);
-                let moves = self.may_begin_at(state, new);
-                let stays = self.conditions.not(moves);
-                for (part, at) in [(moves, new), (stays, *head)] {
-                    let both = self.conditions.and(here, part);
-                    let all = heads.entry(at).or_insert(Bdd::FALSE);
-                    *all = self.conditions.or(*all, both);
-                }
-                let both = self.conditions.and(here, moves);
-                fine = self.conditions.or(fine, both);
+        let by = self.graph.slice(by, 0, OFFSET_BITS);
+        let new = self.graph.binary(Binary::Add, state.head, by);
+        let first = self.graph.number(FIRST_HEAD as u64, OFFSET_BITS);
+        let is_before = self.graph.compare(Compare::SignedBelow, new, first);
+        // So late that no Ethernet header is left. The end is a small number, a wrong start may be any.
+        let is_late = match self.graph.as_const(new) {
+            Some(new) if (new as i32) < LAST_TAIL as i32 => {
+                let least = self.graph.number(new.wrapping_add(ETHERNET_BYTES), OFFSET_BITS);
+                self.graph.compare(Compare::SignedBelow, state.tail, least)
             }
-        }
-        let known = heads.into_iter().filter(|(_, condition)| *condition != Bdd::FALSE);
-        state.head = known.map(|(at, condition)| (condition, at)).collect();
-        let fine = self.conditions.node(&mut self.graph, fine);
+            _ => {
+                let ethernet = self.graph.number(ETHERNET_BYTES, OFFSET_BITS);
+                let last = self.graph.binary(Binary::Sub, state.tail, ethernet);
+                self.graph.compare(Compare::SignedBelow, last, new)
+            }
+        };
+        let refused = self.graph.or(is_before, is_late);
+        let fine = self.graph.not(refused);
+        state.head = self.graph.select(vec![fine, new, state.head]);
         Ok(self.status(fine))
-    }
-
-    /// Whether the packet may begin there: not before the room that it has, nor so late that no Ethernet header is left.
-    fn may_begin_at(&mut self, state: &State, head: i64) -> Bdd {
-        if head < FIRST_HEAD {
-            return Bdd::FALSE;
-        }
-        let least = self.graph.number((head as u64).wrapping_add(ETHERNET_BYTES), 32);
-        let short = self.graph.compare(Compare::SignedBelow, state.tail, least);
-        let enough = self.graph.not(short);
-        self.conditions.of(&self.graph, enough)
-    }
-
-    /// The numbers that a node may be, each with its condition, where they are few.
-    fn cases(&mut self, id: Id) -> Option<Vec<(Bdd, u64)>> {
-        let values = self.possible(id)?;
-        if values.len() == 1 {
-            return Some(values.into_iter().map(|value| (Bdd::TRUE, value)).collect());
-        }
-        let bits = self.graph.bits(id);
-        let cases = values.into_iter().map(|value| {
-            let number = self.graph.number(value, bits);
-            let bit = self.graph.compare(Compare::Equal, id, number);
-            (self.conditions.of(&self.graph, bit), value)
-        });
-        Some(cases.collect())
     }
 
     fn adjust_tail(&mut self, state: &mut State) -> Result<Id, Why> {
@@ -284,8 +258,8 @@ impl Builder<'_> {
         let by = self.number_argument(state, 2)?;
         let by = self.graph.slice(by, 0, 32);
         let new = self.graph.binary(Binary::Add, state.tail, by);
-        let (head, least) = (self.head(state), self.graph.number(ETHERNET_BYTES, 32));
-        let least = self.graph.binary(Binary::Add, head, least);
+        let least = self.graph.number(ETHERNET_BYTES, 32);
+        let least = self.graph.binary(Binary::Add, state.head, least);
         let short = self.graph.compare(Compare::SignedBelow, new, least);
         let length = self.graph.make(Kind::Input(Input::Length), Vec::new(), 16);
         let length = self.graph.fit(length, 32);
@@ -299,8 +273,8 @@ impl Builder<'_> {
         Ok(self.status(fine))
     }
 
-    /// The places of so many bytes at a number of bytes from the packet's start, and whether they are there.
-    fn span(&mut self, state: &State, len: u64) -> Result<(Places, Id), Why> {
+    /// The place of so many bytes at a number of bytes from the packet's start, and whether they are there.
+    fn copied(&mut self, state: &State, len: u64) -> Result<([(Bdd, Place); 1], Id), Why> {
         let offset = self.number_argument(state, 2)?;
         let offset = self.graph.as_const(offset).filter(|offset| *offset <= 0xffff).ok_or_else(|| {
             Why::Other("bytes of the packet are copied at an offset that only the run knows".to_owned())
@@ -308,10 +282,8 @@ impl Builder<'_> {
         let length = self.length(state);
         let end = self.graph.number(offset + len, 32);
         let short = self.graph.compare(Compare::SignedBelow, length, end);
-        let head = state.head.iter();
-        let places = head
-            .map(|(condition, head)| (*condition, Place { offset: head + offset as i64, ..Place::of(Region::Packet) }));
-        Ok((places.collect(), self.graph.not(short)))
+        let sum = self.sum_of(state.head).plus(&Sum::of(offset as i64), 1);
+        Ok(([(Bdd::TRUE, self.packet_place(&sum))], self.graph.not(short)))
     }
 
     fn constant_length(&mut self, state: &State, argument: u8) -> Result<u64, Why> {
@@ -322,7 +294,7 @@ impl Builder<'_> {
 
     fn load_packet(&mut self, path: Bdd, state: &mut State) -> Result<Id, Why> {
         let len = self.constant_length(state, 4)?;
-        let (from, fine) = self.span(state, len)?;
+        let (from, fine) = self.copied(state, len)?;
         let bytes = self.load_bytes(path, state, &from, 0, len as usize)?;
         let to = places(self.argument(state, 3))?;
         let there = self.conditions.of(&self.graph, fine);
@@ -333,7 +305,7 @@ impl Builder<'_> {
 
     fn store_packet(&mut self, path: Bdd, state: &mut State) -> Result<Id, Why> {
         let len = self.constant_length(state, 4)?;
-        let (to, fine) = self.span(state, len)?;
+        let (to, fine) = self.copied(state, len)?;
         let from = places(self.argument(state, 3))?;
         let bytes = self.load_bytes(path, state, &from, 0, len as usize)?;
         let there = self.conditions.of(&self.graph, fine);
@@ -375,14 +347,14 @@ impl Builder<'_> {
         let (from, to) = (words(self, 1, from_len)?, words(self, 3, to_len)?);
         let difference = match (from_len, to_len) {
             (0, 0) => seed,
-            (0, _) => self.sum(&to, Some(seed)),
+            (0, _) => self.words_sum(&to, Some(seed)),
             (_, 0) => {
                 let not = self.graph.not(seed);
-                let sum = self.sum(&from, Some(not));
+                let sum = self.words_sum(&from, Some(not));
                 self.graph.not(sum)
             }
             _ => {
-                let (to, from) = (self.sum(&to, Some(seed)), self.sum(&from, None));
+                let (to, from) = (self.words_sum(&to, Some(seed)), self.words_sum(&from, None));
                 let not = self.graph.not(from);
                 let (a, b) = (self.graph.fit(to, 64), self.graph.fit(not, 64));
                 let total = self.graph.binary(Binary::Add, a, b);
@@ -394,7 +366,7 @@ impl Builder<'_> {
         Ok(self.graph.fit(folded, 64))
     }
 
-    fn sum(&mut self, words: &[Id], seed: Option<Id>) -> Id {
+    fn words_sum(&mut self, words: &[Id], seed: Option<Id>) -> Id {
         let mut total = self.graph.number(0, 64);
         let seed = seed.map(|seed| self.graph.fit(seed, 64));
         for word in words.iter().copied().chain(seed) {

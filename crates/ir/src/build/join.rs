@@ -3,10 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use super::Builder;
+use super::blocks::FIRST;
 use super::state::{Byte, Frame, Place, Places, Region, State, Value};
+use super::{Builder, Path};
 use crate::bdd::Bdd;
-use crate::graph::{Id, Input, Kind};
+use crate::graph::{Graph, Id, Kind};
+
+/// A condition of more tests than these is a bit of its own.
+const LONGEST: usize = 8;
+/// What is spilled of a register, and where.
+pub(super) const SLOT_BYTES: i64 = 8;
+
+/// Paths that meet, all of which lead through the block `before`.
+struct Level {
+    before: usize,
+    /// Those that are to meet next.
+    straight: Vec<Path>,
+    /// Those that have more in common.
+    sides: Vec<Vec<Path>>,
+}
 
 impl Builder<'_> {
     /// The values of several paths as one.
@@ -31,16 +46,91 @@ impl Builder<'_> {
         self.graph.select(parts)
     }
 
-    /// All paths as one, and its condition.
-    pub(super) fn join(&mut self, mut paths: Vec<(Bdd, State)>) -> (Bdd, State) {
-        let mut care = Bdd::FALSE;
-        for (condition, _) in &paths {
-            care = self.conditions.or(care, *condition);
+    /// All paths as one, and its condition: the block that is walked next.
+    ///
+    /// Those that part last meet first, and no more than two at a time, so that what tells the paths apart is no more than the
+    /// branches between.
+    pub(super) fn join(&mut self, arrivals: Vec<Path>) -> (Bdd, State) {
+        let mut levels = vec![self.level(arrivals)];
+        loop {
+            let last = levels.len() - 1;
+            let level = &mut levels[last];
+            if let Some(mut side) = level.sides.pop() {
+                if side.len() > 1 {
+                    levels.push(self.level(side));
+                } else {
+                    level.straight.append(&mut side);
+                }
+                continue;
+            }
+            let pair = level.straight.split_off(level.straight.len().saturating_sub(2));
+            let (before, is_all) = (level.before, level.straight.is_empty());
+            if is_all {
+                levels.pop();
+            }
+            let met = self.meet(pair, before, is_all);
+            match levels.last_mut() {
+                Some(level) => level.straight.push(met),
+                None => {
+                    self.block = met.from;
+                    return (met.condition, met.state);
+                }
+            }
         }
-        if paths.len() == 1 {
-            let (_, state) = paths.remove(0);
-            return (care, state);
+    }
+
+    /// Paths by where they part.
+    fn level(&self, paths: Vec<Path>) -> Level {
+        let mut before = paths.first().map_or(FIRST, |path| path.from);
+        for path in &paths {
+            before = self.blocks.common(before, path.from);
         }
+        let mut sides: BTreeMap<usize, Vec<Path>> = BTreeMap::new();
+        let mut straight = Vec::new();
+        for path in paths {
+            match self.blocks.next_to(path.from, before) {
+                Some(side) => sides.entry(side).or_default().push(path),
+                None => straight.push(path),
+            }
+        }
+        Level { before, straight, sides: sides.into_values().rev().collect() }
+    }
+
+    /// One or two paths as one, behind the block that they have in common. `is_all` where no other path comes from that block to where
+    /// they meet.
+    fn meet(&mut self, mut arrivals: Vec<Path>, before: usize, is_all: bool) -> Path {
+        for path in &arrivals {
+            self.blocks.leave(path.from, Some(before));
+        }
+        if arrivals.len() == 1 {
+            let Path { condition, state, .. } = arrivals.remove(0);
+            return Path { from: self.blocks.add(before, condition), condition, state };
+        }
+        let mut all = Bdd::FALSE;
+        for path in &arrivals {
+            all = self.conditions.or(all, path.condition);
+        }
+        let care = self.joined_condition(&arrivals, all, (before, is_all));
+        let from = self.blocks.add(before, care);
+        let mut parts: Vec<(Bdd, State)> = Vec::new();
+        for Path { condition, state, .. } in arrivals {
+            let state = self.settled_state(state, condition);
+            parts.push((self.conditions.within(condition, all), state));
+        }
+        parts.sort_by_key(|(condition, _)| self.conditions.length(*condition, LONGEST));
+        // Only one of them is gone, which shows: each holds where those before it do not.
+        let (mut rest, mut paths) = (Bdd::TRUE, Vec::new());
+        let last = parts.len() - 1;
+        for (place, (condition, state)) in parts.into_iter().enumerate() {
+            let own = if place == last { rest } else { self.conditions.and(condition, rest) };
+            let not = self.conditions.not(condition);
+            rest = self.conditions.and(rest, not);
+            paths.push((own, state));
+        }
+        Path { condition: care, state: self.one_state(&paths), from }
+    }
+
+    fn one_state(&mut self, paths: &[(Bdd, State)]) -> State {
         let mut joined = paths[0].1.clone();
         for depth in 0..joined.frames.len() {
             let frames: Vec<(Bdd, &Frame)> =
@@ -48,27 +138,48 @@ impl Builder<'_> {
             for number in 0..joined.frames[depth].registers.len() {
                 let values: Vec<(Bdd, &Value)> =
                     frames.iter().map(|(condition, frame)| (*condition, &frame.registers[number])).collect();
-                joined.frames[depth].registers[number] = self.one_value(&values, care);
+                joined.frames[depth].registers[number] = self.one_value(&values);
             }
-            joined.frames[depth].stack = self.one_stack(&frames, care);
+            joined.frames[depth].stack = self.one_stack(&frames);
         }
-        joined.packet = self.one_packet(&paths, care);
+        joined.packet = self.one_packet(paths);
+        joined.overlays = self.one_overlays(paths);
         let tails: Vec<(Bdd, Id)> = paths.iter().map(|(condition, state)| (*condition, state.tail)).collect();
-        joined.tail = self.pick(&tails, care);
+        joined.tail = self.pick(&tails, Bdd::TRUE);
         joined.is_cut = paths.iter().any(|(_, state)| state.is_cut);
-        let mut heads: BTreeMap<i64, Bdd> = BTreeMap::new();
-        for (condition, state) in &paths {
-            for (part, head) in state.head.iter() {
-                let both = self.conditions.and(*condition, *part);
-                let all = heads.entry(*head).or_insert(Bdd::FALSE);
-                *all = self.conditions.or(*all, both);
-            }
-        }
-        joined.head = heads.into_iter().map(|(head, condition)| (condition, head)).collect();
-        (care, joined)
+        let heads: Vec<(Bdd, Id)> = paths.iter().map(|(condition, state)| (*condition, state.head)).collect();
+        joined.head = self.pick(&heads, Bdd::TRUE);
+        joined
     }
 
-    pub(super) fn one_value(&mut self, values: &[(Bdd, &Value)], care: Bdd) -> Value {
+    /// The condition of a block that several paths lead to, all of them through the block `before`.
+    fn joined_condition(&mut self, paths: &[Path], all: Bdd, (before, is_all): (usize, bool)) -> Bdd {
+        let outer = self.blocks.condition(before);
+        let mut others = self.work.values().flat_map(|arrival| &arrival.paths);
+        if is_all
+            && !self.blocks.leads_elsewhere(before)
+            && !others.any(|path| self.blocks.leads_through(path.from, before))
+        {
+            return outer;
+        }
+        let local = self.conditions.within(all, outer);
+        if self.conditions.length(local, LONGEST) <= LONGEST {
+            return all;
+        }
+        // A bit of its own: whether one of the paths is gone, given that the program came to the block before.
+        let mut own = self.graph.number(0, 1);
+        for path in paths {
+            let bit = self.bit(path.condition, outer);
+            own = self.graph.or(own, bit);
+        }
+        let own = match self.graph.as_const(own) {
+            Some(_) => Bdd::TRUE,
+            None => self.conditions.variable(own),
+        };
+        self.conditions.and(outer, own)
+    }
+
+    pub(super) fn one_value(&mut self, values: &[(Bdd, &Value)]) -> Value {
         let (_, first) = values[0];
         if values.iter().all(|(_, value)| *value == first) {
             return first.clone();
@@ -82,7 +193,7 @@ impl Builder<'_> {
             })
             .collect();
         if let Some(numbers) = numbers {
-            return Value::Number(self.pick(&numbers, care));
+            return Value::Number(self.pick(&numbers, Bdd::TRUE));
         }
         let mut places: BTreeMap<Place, Bdd> = BTreeMap::new();
         for (condition, value) in held {
@@ -91,7 +202,8 @@ impl Builder<'_> {
                 Value::Number(id) if self.graph.as_const(*id) == Some(0) => {
                     Rc::new([(Bdd::TRUE, Place::of(Region::Null))])
                 }
-                _ => return Value::Nothing,
+                Value::Number(id) => Rc::new([(Bdd::TRUE, Place::of(Region::Number(*id)))]),
+                Value::Nothing => continue,
             };
             for (part, place) in own.iter() {
                 let both = self.conditions.and(*condition, *part);
@@ -100,82 +212,126 @@ impl Builder<'_> {
             }
         }
         let known = places.into_iter().filter(|(_, condition)| *condition != Bdd::FALSE);
-        Value::Address(known.map(|(place, condition)| (condition, place)).collect())
+        let (mut all, mut packet, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
+        for (place, condition) in known {
+            match place.region {
+                Region::Packet => packet.push((condition, place)),
+                Region::Number(id) => numbers.push((condition, id)),
+                _ => all.push((condition, place)),
+            }
+        }
+        match packet.len() {
+            0 | 1 => all.extend(packet),
+            _ => all.push(self.one_place(packet)),
+        }
+        if !numbers.is_empty() {
+            let mut own = Bdd::FALSE;
+            for (condition, _) in &numbers {
+                own = self.conditions.or(own, *condition);
+            }
+            let number = self.pick(&numbers, own);
+            if all.is_empty() {
+                return Value::Number(number);
+            }
+            all.push((own, Place::of(Region::Number(number))));
+        }
+        Value::Address(all.into())
     }
 
-    fn one_stack(&mut self, frames: &[(Bdd, &Frame)], care: Bdd) -> BTreeMap<i64, Byte> {
-        let all: BTreeSet<i64> = frames.iter().flat_map(|(_, frame)| frame.stack.keys().copied()).collect();
+    fn one_stack(&mut self, frames: &[(Bdd, &Frame)]) -> BTreeMap<i64, Byte> {
+        let slots: BTreeSet<i64> =
+            frames.iter().flat_map(|(_, frame)| frame.stack.keys().map(|at| at.div_euclid(SLOT_BYTES))).collect();
         let mut stack = BTreeMap::new();
-        for at in all {
-            let here: Vec<(Bdd, Option<&Byte>)> =
-                frames.iter().map(|(condition, frame)| (*condition, frame.stack.get(&at))).collect();
-            if let Some(byte) = self.one_byte(&here, care) {
-                stack.insert(at, byte);
-            }
+        for slot in slots {
+            let all = slot * SLOT_BYTES..(slot + 1) * SLOT_BYTES;
+            let paths: Vec<(Bdd, Vec<Option<&Byte>>)> = frames
+                .iter()
+                .map(|(condition, frame)| (*condition, all.clone().map(|at| frame.stack.get(&at)).collect()))
+                .collect();
+            let bytes = self.one_slot(&paths);
+            stack.extend(all.zip(bytes).filter_map(|(at, byte)| Some((at, byte?))));
         }
         stack
     }
 
-    fn one_byte(&mut self, bytes: &[(Bdd, Option<&Byte>)], care: Bdd) -> Option<Byte> {
-        let first = bytes[0].1;
-        if bytes.iter().all(|(_, byte)| *byte == first) {
-            return first.cloned();
+    /// Eight bytes of the stack.
+    fn one_slot(&mut self, paths: &[(Bdd, Vec<Option<&Byte>>)]) -> Vec<Option<Byte>> {
+        let (_, first) = &paths[0];
+        if paths.iter().all(|(_, bytes)| bytes == first) {
+            return first.iter().map(|byte| byte.cloned()).collect();
         }
-        // What was never written is zeros in the interpreter.
-        let zero = self.graph.number(0, 8);
-        let bits: Option<Vec<(Bdd, Id)>> = bytes
+        let is_bits = |byte: &Option<&Byte>| matches!(byte, None | Some(Byte::Bits(_)));
+        if paths.iter().all(|(_, bytes)| bytes.iter().all(is_bits)) {
+            let paths: Vec<(Bdd, Vec<Id>)> =
+                paths.iter().map(|(condition, bytes)| (*condition, self.bits_of(bytes))).collect();
+            return self.one_piece(&paths).into_iter().map(|id| Some(Byte::Bits(id))).collect();
+        }
+        let values: Vec<(Bdd, Value)> = paths
             .iter()
-            .map(|(condition, byte)| match byte {
-                Some(Byte::Bits(id)) => Some((*condition, *id)),
-                None => Some((*condition, zero)),
-                Some(Byte::Of(..)) => None,
+            .map(|(condition, bytes)| {
+                let value = match bytes.first() {
+                    _ if bytes.iter().all(is_bits) => {
+                        let bytes = self.bits_of(bytes);
+                        Value::Number(self.graph.concat(bytes))
+                    }
+                    Some(Some(Byte::Of(places, 0))) if is_whole(bytes, places) => Value::Address(Rc::clone(places)),
+                    _ => Value::Nothing,
+                };
+                (*condition, value)
             })
             .collect();
-        if let Some(bits) = bits {
-            return Some(Byte::Bits(self.pick(&bits, care)));
-        }
-        let mut number = None;
-        let mut values = Vec::new();
-        for (condition, byte) in bytes {
-            match byte {
-                Some(Byte::Of(places, own)) if number.is_none_or(|number| number == *own) => {
-                    number = Some(*own);
-                    values.push((*condition, Value::Address(Rc::clone(places))));
-                }
-                Some(Byte::Bits(id)) if self.graph.as_const(*id) == Some(0) => {
-                    values.push((*condition, Value::Address(Rc::new([(Bdd::TRUE, Place::of(Region::Null))]))));
-                }
-                _ => return None,
-            }
-        }
+        // What is not whole on some path may not be asked for in parts.
+        let is_whole = values.iter().all(|(_, value)| *value != Value::Nothing);
         let values: Vec<(Bdd, &Value)> = values.iter().map(|(condition, value)| (*condition, value)).collect();
-        match self.one_value(&values, care) {
-            Value::Address(places) => Some(Byte::Of(places, number.unwrap_or(0))),
-            _ => None,
+        match self.one_value(&values) {
+            Value::Number(id) if is_whole => {
+                (0..SLOT_BYTES as u16).map(|byte| Some(Byte::Bits(self.graph.slice(id, 8 * byte, 8)))).collect()
+            }
+            Value::Address(places) if is_whole => {
+                (0..SLOT_BYTES as u8).map(|number| Some(Byte::Of(Rc::clone(&places), number))).collect()
+            }
+            _ => vec![Some(Byte::Nothing); SLOT_BYTES as usize],
         }
     }
 
-    fn one_packet(&mut self, paths: &[(Bdd, State)], care: Bdd) -> BTreeMap<i64, Id> {
-        let all: BTreeSet<i64> = paths.iter().flat_map(|(_, state)| state.packet.keys().copied()).collect();
-        let mut packet = BTreeMap::new();
-        for at in all {
-            let values: Vec<(Bdd, Id)> = paths
-                .iter()
-                .map(|(condition, state)| {
-                    let byte = state.packet.get(&at).copied();
-                    (*condition, byte.unwrap_or_else(|| self.original(at)))
-                })
-                .collect();
-            packet.insert(at, self.pick(&values, care));
-        }
-        packet
+    /// What was never written is zeros in the interpreter.
+    fn bits_of(&mut self, bytes: &[Option<&Byte>]) -> Vec<Id> {
+        let zero = self.graph.number(0, 8);
+        let bits = |byte: &Option<&Byte>| if let Some(Byte::Bits(id)) = byte { *id } else { zero };
+        bytes.iter().map(bits).collect()
     }
 
-    /// A byte of the packet as it came; before it lie zeros.
-    pub(super) fn original(&mut self, at: i64) -> Id {
-        match u16::try_from(at) {
-            Ok(at) => self.graph.make(Kind::Input(Input::Byte(at)), Vec::new(), 8),
-            Err(_) => self.graph.number(0, 8),
+    /// Bytes that lie side by side: selected as one number where they are one on every path.
+    pub(super) fn one_piece(&mut self, paths: &[(Bdd, Vec<Id>)]) -> Vec<Id> {
+        let (_, first) = &paths[0];
+        if paths.iter().all(|(_, bytes)| bytes == first) {
+            return first.clone();
         }
+        let len = first.len();
+        let wholes: Vec<(Bdd, Id)> =
+            paths.iter().map(|(condition, bytes)| (*condition, self.graph.concat(bytes.clone()))).collect();
+        let is_one = |graph: &Graph, id: Id| {
+            let node = graph.node(id);
+            let rest = node.args.get(1).map(|rest| graph.as_const(*rest));
+            node.kind != Kind::Concat || node.args.len() == 2 && rest == Some(Some(0))
+        };
+        if len == 1 || wholes.iter().all(|(_, whole)| is_one(&self.graph, *whole)) {
+            let whole = self.pick(&wholes, Bdd::TRUE);
+            return (0..len as u16).map(|byte| self.graph.slice(whole, 8 * byte, 8)).collect();
+        }
+        let half = len.div_ceil(2);
+        let part = |from: usize, to: usize| -> Vec<(Bdd, Vec<Id>)> {
+            paths.iter().map(|(condition, bytes)| (*condition, bytes[from..to].to_vec())).collect()
+        };
+        let (low, high) = (part(0, half), part(half, len));
+        let mut all = self.one_piece(&low);
+        all.extend(self.one_piece(&high));
+        all
     }
+}
+
+/// Whether eight bytes are an address.
+fn is_whole(bytes: &[Option<&Byte>], address: &Places) -> bool {
+    let mut numbered = (0..).zip(bytes);
+    numbered.all(|(number, byte)| matches!(byte, Some(Byte::Of(places, own)) if *own == number && places == address))
 }

@@ -38,10 +38,8 @@ impl Builder<'_> {
     fn load_context(&mut self, state: &State, at: i64) -> Result<Value, Why> {
         Ok(match at {
             0 => {
-                let head = state.head.iter();
-                let places =
-                    head.map(|(condition, head)| (*condition, Place { offset: *head, ..Place::of(Region::Packet) }));
-                Value::Address(places.collect())
+                let head = self.sum_of(state.head);
+                Value::Address(Rc::new([(Bdd::TRUE, self.packet_place(&head))]))
             }
             4 => Value::Address(Rc::new([(Bdd::TRUE, Place::of(Region::End))])),
             12 => {
@@ -61,7 +59,7 @@ impl Builder<'_> {
         let at = offset + off;
         let Byte::Of(first, 0) = stack.get(&at)? else { return None };
         let is_whole = (0..8).all(|k| stack.get(&(at + i64::from(k))) == Some(&Byte::Of(Rc::clone(first), k)));
-        is_whole.then(|| Value::Address(Rc::clone(first)))
+        is_whole.then(|| self.settled(Value::Address(Rc::clone(first))))
     }
 
     /// Bytes at an address, each on the paths on which it leads there.
@@ -100,12 +98,13 @@ impl Builder<'_> {
 
     fn bytes_at(&mut self, path: Bdd, state: &State, place: &Place, off: i64, len: usize) -> Result<Vec<Id>, Why> {
         match place.region {
-            Region::Stack(_) | Region::Packet => {
-                let offsets = self.offsets(state, place, off, len)?;
+            Region::Packet => Ok(self.packet_bytes(state, place.moved, place.offset.wrapping_add(off), len)),
+            Region::Stack(frame) => {
+                let offsets = self.offsets(state, frame, place, off, len)?;
                 let mut parts: Vec<Vec<Id>> = vec![Vec::new(); len];
                 for (bit, at) in offsets {
                     for (number, part) in parts.iter_mut().enumerate() {
-                        let byte = self.byte(state, place.region, at + number as i64)?;
+                        let byte = self.stack_byte(state, frame, at + number as i64)?;
                         part.extend(bit.into_iter().chain([byte]));
                     }
                 }
@@ -136,39 +135,33 @@ impl Builder<'_> {
         }
     }
 
-    fn byte(&mut self, state: &State, region: Region, at: i64) -> Result<Id, Why> {
-        match region {
-            Region::Stack(frame) => match state.frames.get(usize::from(frame)).and_then(|frame| frame.stack.get(&at)) {
-                Some(Byte::Bits(id)) => Ok(*id),
-                Some(Byte::Of(..)) => Err(leak()),
-                None => Ok(self.graph.number(0, 8)),
+    fn stack_byte(&mut self, state: &State, frame: u8, at: i64) -> Result<Id, Why> {
+        match state.frames.get(usize::from(frame)).and_then(|frame| frame.stack.get(&at)) {
+            Some(Byte::Bits(id)) => Ok(*id),
+            Some(Byte::Of(places, number)) => match self.settled(Value::Address(Rc::clone(places))) {
+                Value::Number(id) => Ok(self.graph.slice(id, 8 * u16::from(*number), 8)),
+                _ => Err(leak()),
             },
-            _ => match state.packet.get(&at) {
-                Some(id) => Ok(*id),
-                None => Ok(self.original(at)),
-            },
+            Some(Byte::Nothing) => Err(mixed()),
+            None => Ok(self.graph.number(0, 8)),
         }
     }
 
-    /// Where an address leads: the offsets that it may have, each with the bit that it has it.
-    fn offsets(&mut self, state: &State, place: &Place, off: i64, len: usize) -> Result<Vec<(Option<Id>, i64)>, Why> {
+    /// Where an address on the stack leads: the offsets that it may have, each with the bit that it has it.
+    fn offsets(
+        &mut self,
+        state: &State,
+        frame: u8,
+        place: &Place,
+        off: i64,
+        len: usize,
+    ) -> Result<Vec<(Option<Id>, i64)>, Why> {
         let start = place.offset.wrapping_add(off);
         let Some(moved) = place.moved else { return Ok(vec![(None, start)]) };
-        let known = &self.proof.insns[self.at].memory;
-        let (shift, bytes) = match place.region {
-            Region::Packet => match &*state.head {
-                [(_, head)] => (*head, known.get(&Memory::Packet)),
-                _ => (0, None),
-            },
-            Region::Stack(frame) => {
-                let up = (state.frames.len() - 1) as u8 - frame;
-                (0, known.get(&Memory::Stack { up }))
-            }
-            _ => (0, None),
-        };
+        let up = (state.frames.len() - 1) as u8 - frame;
+        let bytes = self.proof.insns[self.at].memory.get(&Memory::Stack { up });
         let is_foretold = |at: i64| {
             bytes.is_none_or(|bytes| {
-                let at = at - shift;
                 bytes.first <= at && at + len as i64 <= bytes.end && (at % i64::from(bytes.align) == 0)
             })
         };
@@ -176,7 +169,7 @@ impl Builder<'_> {
             (Some(values), _) => values.into_iter().map(|value| start.wrapping_add(value as i64)).collect(),
             (None, Some(bytes)) => {
                 let step = bytes.align.max(1) as usize;
-                (bytes.first + shift..=bytes.end - len as i64 + shift).step_by(step).collect()
+                (bytes.first..=bytes.end - len as i64).step_by(step).collect()
             }
             (None, None) => Vec::new(),
         };
@@ -328,15 +321,19 @@ impl Builder<'_> {
             }
             match (place.region, size) {
                 (Region::Null, _) => {}
-                (Region::Stack(_) | Region::Packet, _) => {
+                (Region::Packet, _) => {
                     let own = self.bit(here, path);
-                    for (bit, at) in self.offsets(state, place, off, bytes.len())? {
+                    self.write_packet(state, place.moved, place.offset.wrapping_add(off), bytes, own);
+                }
+                (Region::Stack(frame), _) => {
+                    let own = self.bit(here, path);
+                    for (bit, at) in self.offsets(state, frame, place, off, bytes.len())? {
                         let bit = match bit {
                             Some(bit) => self.graph.and(own, bit),
                             None => own,
                         };
                         for (number, byte) in bytes.iter().enumerate() {
-                            self.store_byte(state, place.region, at + number as i64, bit, *byte)?;
+                            self.store_byte(state, frame, at + number as i64, bit, *byte)?;
                         }
                     }
                 }
@@ -352,24 +349,17 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn store_byte(&mut self, state: &mut State, region: Region, at: i64, bit: Id, byte: Id) -> Result<(), Why> {
+    fn store_byte(&mut self, state: &mut State, frame: u8, at: i64, bit: Id, byte: Id) -> Result<(), Why> {
         let is_sure = self.graph.as_const(bit) == Some(1);
         let byte = match is_sure {
             true => byte,
             false => {
-                let before = self.byte(state, region, at)?;
+                let before = self.stack_byte(state, frame, at)?;
                 self.graph.select(vec![bit, byte, before])
             }
         };
-        match region {
-            Region::Stack(frame) => {
-                if let Some(frame) = state.frames.get_mut(usize::from(frame)) {
-                    frame.stack.insert(at, Byte::Bits(byte));
-                }
-            }
-            _ => {
-                state.packet.insert(at, byte);
-            }
+        if let Some(frame) = state.frames.get_mut(usize::from(frame)) {
+            frame.stack.insert(at, Byte::Bits(byte));
         }
         Ok(())
     }

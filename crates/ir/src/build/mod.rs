@@ -16,9 +16,13 @@
 //!
 //! **Limits.** Functions of the kernel, callbacks, tail calls, loops without a bound, and what [`Why`] says besides.
 
+mod blocks;
 mod call;
 mod join;
 mod memory;
+mod offset;
+mod packet;
+mod settle;
 mod state;
 mod step;
 
@@ -31,8 +35,12 @@ use flowloom_bpf::{MapKind, Program};
 
 use crate::bdd::{Bdd, Conditions};
 use crate::graph::{Graph, Id, Input, Kind};
+use crate::live::Live;
+use crate::pass;
 use crate::refusal::{Refusal, Why};
 use crate::shape::Shape;
+use blocks::Blocks;
+use offset::{OFFSET_BITS, Span, Sum};
 use state::{Frame, Place, Region, State, Value};
 
 /// Instructions of a program with all rounds of its loops.
@@ -51,6 +59,17 @@ pub enum Argument {
     Map(u32),
     /// Memory that is read: so many nodes of a byte each.
     Read(u16),
+    /// Of the packet as it is then: where it begins, one node of 32 bits. What is said of the packet stands behind what the helper is
+    /// given in registers.
+    Head,
+    /// Where it ends: one node of 32 bits.
+    Tail,
+    /// The base of an [`Overlay`], whose bytes follow: one node of 32 bits.
+    Base,
+    /// A byte of the last overlay at this offset: whether it was written, and the byte.
+    Laid(i64),
+    /// The byte at this offset from the packet's first byte as it came, above all overlays.
+    Byte(i64),
 }
 
 /// What a call is given.
@@ -73,18 +92,52 @@ pub struct Ending {
     pub tail: Id,
     /// Bytes that are other ones than those that came, by their offset from the first byte as it came: each 8 bits.
     pub packet: BTreeMap<i64, Id>,
+    /// Bytes at offsets that only the run knows: the later ones lie above the earlier, `packet` above all.
+    pub overlays: Vec<Overlay>,
+}
+
+/// Bytes of the packet that were written at one base.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overlay {
+    /// From where they are counted, from the packet's first byte as it came: 32 bits, signed.
+    pub base: Id,
+    /// The bytes, by their offset from there.
+    pub bytes: BTreeMap<i64, Laid>,
+}
+
+/// A byte that may have been written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Laid {
+    /// Whether it was: one bit.
+    pub when: Id,
+    /// What was written: 8 bits.
+    pub byte: Id,
 }
 
 impl Ending {
     /// The nodes that it names.
     pub fn nodes(&self) -> impl Iterator<Item = Id> + '_ {
-        [self.verdict, self.head, self.tail].into_iter().chain(self.packet.values().copied())
+        let laid = |overlay: &Overlay| {
+            let bytes: Vec<Id> = overlay.bytes.values().flat_map(|laid| [laid.when, laid.byte]).collect();
+            bytes.into_iter().chain([overlay.base])
+        };
+        let packet = self.packet.values().copied().chain(self.overlays.iter().flat_map(laid));
+        [self.verdict, self.head, self.tail].into_iter().chain(packet)
     }
 
     /// The same of other nodes.
     pub fn map(&self, mut to: impl FnMut(Id) -> Id) -> Ending {
         let packet = self.packet.iter().map(|(at, byte)| (*at, to(*byte))).collect();
-        Ending { verdict: to(self.verdict), head: to(self.head), tail: to(self.tail), packet }
+        let overlays = self.overlays.iter().map(|overlay| Overlay {
+            base: to(overlay.base),
+            bytes: overlay
+                .bytes
+                .iter()
+                .map(|(at, laid)| (*at, Laid { when: to(laid.when), byte: to(laid.byte) }))
+                .collect(),
+        });
+        let overlays = overlays.collect();
+        Ending { verdict: to(self.verdict), head: to(self.head), tail: to(self.tail), packet, overlays }
     }
 }
 
@@ -131,8 +184,10 @@ pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>>
             code[at] = Op::decode(&program.insns, at).ok();
         }
     }
+    let live = Live::of(&code, proof);
     let mut builder = Builder {
         program,
+        live,
         code,
         proof,
         graph: Graph::default(),
@@ -141,7 +196,14 @@ pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>>
         patterns: Vec::new(),
         work: BTreeMap::new(),
         ends: Vec::new(),
+        blocks: Blocks::new(),
+        block: blocks::FIRST,
         few: HashMap::new(),
+        sums: HashMap::new(),
+        spans: HashMap::new(),
+        zeros: HashMap::new(),
+        deep: 0,
+        path: Bdd::TRUE,
         walked: 0,
         at: 0,
     };
@@ -154,22 +216,42 @@ pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>>
 struct Arrival {
     at: usize,
     rounds: Vec<(u32, u32)>,
-    paths: Vec<(Bdd, State)>,
+    paths: Vec<Path>,
+}
+
+/// One way to a block, or to the end.
+struct Path {
+    condition: Bdd,
+    state: State,
+    /// The block that it comes from.
+    from: usize,
 }
 
 struct Builder<'a> {
     program: &'a Program,
     code: Vec<Option<Op>>,
+    live: Live,
     proof: &'a Proof,
     graph: Graph,
     conditions: Conditions,
     shapes: HashMap<usize, Rc<Shape>>,
     patterns: Vec<Pattern>,
     work: BTreeMap<Vec<u32>, Arrival>,
-    /// How paths have ended: what they return.
-    ends: Vec<(Bdd, State, Id)>,
+    /// How paths have ended: what they return is in `r0`.
+    ends: Vec<Path>,
+    blocks: Blocks,
+    /// The block that is walked.
+    block: usize,
     /// What numbers nodes may be, of those that were asked for.
     few: HashMap<Id, Option<BTreeSet<u64>>>,
+    /// What nodes are as offsets, where they lie, and which offsets are 0: of those that were asked for.
+    sums: HashMap<Id, Sum>,
+    spans: HashMap<Id, Span>,
+    zeros: HashMap<Sum, Id>,
+    /// How many nodes are looked at, each for the one before.
+    deep: usize,
+    /// The condition of the block that is walked.
+    path: Bdd,
     walked: usize,
     /// The instruction that is looked at.
     at: usize,
@@ -178,13 +260,14 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn run(&mut self) -> Result<Dataflow, Why> {
         let length = self.graph.make(Kind::Input(Input::Length), Vec::new(), 16);
-        let tail = self.graph.fit(length, 32);
+        let tail = self.graph.fit(length, OFFSET_BITS);
         let mut frame = Frame::new(0, 0);
         frame.registers[1] = Value::Address(Rc::new([(Bdd::TRUE, Place::of(Region::Context))]));
         let state = State {
             frames: vec![frame],
             packet: BTreeMap::new(),
-            head: Rc::new([(Bdd::TRUE, 0)]),
+            overlays: Vec::new(),
+            head: self.graph.number(0, OFFSET_BITS),
             tail,
             is_cut: false,
         };
@@ -192,9 +275,7 @@ impl Builder<'_> {
         while let Some((position, arrival)) = self.work.pop_first() {
             self.at = arrival.at;
             let (condition, state) = self.join(arrival.paths);
-            if condition != Bdd::FALSE {
-                self.walk(condition, state, arrival.at, &arrival.rounds, &position)?;
-            }
+            self.walk(condition, state, arrival.at, &arrival.rounds, &position)?;
             if self.conditions.size() > MAX_TESTS {
                 return Err(Why::TooManyPaths(MAX_TESTS));
             }
@@ -222,9 +303,12 @@ impl Builder<'_> {
     }
 
     /// A path leads to a block of the running function, out of a block in these rounds of loops.
-    fn arrive(&mut self, condition: Bdd, state: State, to: usize, rounds: &[(u32, u32)]) -> Result<(), Why> {
+    fn arrive(&mut self, condition: Bdd, mut state: State, to: usize, rounds: &[(u32, u32)]) -> Result<(), Why> {
         if condition == Bdd::FALSE {
             return Ok(());
+        }
+        if let Some(needed) = self.live.before(to) {
+            state.frame_mut().keep(needed);
         }
         let shape = self.shape(state.frame().entry)?;
         let Some(spot) = shape.spot(to) else {
@@ -256,7 +340,7 @@ impl Builder<'_> {
         inside.iter().for_each(|(head, round)| position.extend([*head, *round]));
         position.push(spot.order);
         let arrival = Arrival { at: to, rounds: inside, paths: Vec::new() };
-        self.work.entry(position).or_insert(arrival).paths.push((condition, state));
+        self.work.entry(position).or_insert(arrival).paths.push(Path { condition, state, from: self.block });
         Ok(())
     }
 
@@ -271,13 +355,10 @@ impl Builder<'_> {
         if ends.is_empty() {
             return Err(Why::Other("no path of the program ends".to_owned()));
         }
-        let verdicts: Vec<(Bdd, Id)> = ends.iter().map(|(condition, _, verdict)| (*condition, *verdict)).collect();
-        let verdict = self.pick(&verdicts, Bdd::TRUE);
-        let (_, state) = self.join(ends.into_iter().map(|(condition, state, _)| (condition, state)).collect());
-        let heads: Vec<(Bdd, Id)> =
-            state.head.iter().map(|(condition, head)| (*condition, self.graph.number(*head as u64, 32))).collect();
-        let head = self.pick(&heads, Bdd::TRUE);
-        let ending = Ending { verdict, head, tail: state.tail, packet: state.packet };
+        let (_, state) = self.join(ends);
+        let Value::Number(verdict) = state.frame().registers[0] else { return Err(step::leak()) };
+        let State { head, tail, packet, overlays, .. } = state;
+        let ending = Ending { verdict, head, tail, packet, overlays };
         let maps = self.program.maps.iter().map(|def| Table {
             name: def.name.clone(),
             kind: def.kind,
@@ -287,6 +368,7 @@ impl Builder<'_> {
         });
         let maps = maps.collect();
         let (graph, patterns) = (std::mem::take(&mut self.graph), std::mem::take(&mut self.patterns));
-        Ok(Dataflow { name: self.program.name.clone(), graph, patterns, maps, ending, waits: BTreeMap::new() })
+        let name = self.program.name.clone();
+        Ok(pass::without_dead(&Dataflow { name, graph, patterns, maps, ending, waits: BTreeMap::new() }))
     }
 }

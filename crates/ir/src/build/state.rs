@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use super::Overlay;
 use crate::bdd::Bdd;
 use crate::graph::Id;
+use crate::live::Needed;
 
 /// What an address is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,6 +29,8 @@ pub(super) enum Region {
     /// The only value of a map.
     Only(u32),
     Function(u32),
+    /// No address: this number, 64 bits. Which of the two it is the path says.
+    Number(Id),
 }
 
 /// One place that an address may be.
@@ -34,7 +38,7 @@ pub(super) enum Region {
 pub(super) struct Place {
     pub(super) region: Region,
     pub(super) offset: i64,
-    /// What is added to that: 64 bits.
+    /// What is added to that: 64 bits; of the packet 32 bits, a sum without a constant.
     pub(super) moved: Option<Id>,
 }
 
@@ -61,6 +65,8 @@ pub(super) enum Value {
 /// A byte of the stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Byte {
+    /// Nothing that may be used.
+    Nothing,
     /// Eight bits.
     Bits(Id),
     /// The byte of this number of an address.
@@ -88,14 +94,25 @@ impl Frame {
     }
 }
 
+impl Frame {
+    /// Forgets what is not needed.
+    pub(super) fn keep(&mut self, needed: &Needed) {
+        let registers = self.registers.iter_mut().enumerate();
+        registers.filter(|(number, _)| !needed.has_register(*number)).for_each(|(_, value)| *value = Value::Nothing);
+        self.stack.retain(|at, _| needed.has_byte(*at));
+    }
+}
+
 /// All of it.
 #[derive(Debug, Clone)]
 pub(super) struct State {
     pub(super) frames: Vec<Frame>,
     /// Bytes of the packet that were written, by their offset from the first byte as it came.
     pub(super) packet: BTreeMap<i64, Id>,
-    /// Where the packet begins.
-    pub(super) head: Rc<[(Bdd, i64)]>,
+    /// Bytes that were written at other offsets: the later above the earlier, below `packet`.
+    pub(super) overlays: Vec<Overlay>,
+    /// Where the packet begins: 32 bits.
+    pub(super) head: Id,
     /// Where it ends: 32 bits.
     pub(super) tail: Id,
     /// Its end has been moved.

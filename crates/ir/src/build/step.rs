@@ -4,9 +4,8 @@ use std::rc::Rc;
 
 use flowloom_bpf::op::{AluOp, Cond, EndOp, Op, Operand, Reg, Size, Width};
 
-use super::Builder;
-use super::MAX_WALKED;
 use super::state::{Frame, Place, Region, State, Value};
+use super::{Builder, MAX_WALKED, Path};
 use crate::bdd::Bdd;
 use crate::graph::{Binary, Compare, Id};
 use crate::refusal::Why;
@@ -22,6 +21,7 @@ impl Builder<'_> {
         position: &[u32],
     ) -> Result<(), Why> {
         let shape = self.shape(state.frame().entry)?;
+        self.path = condition;
         let start = at;
         loop {
             if at != start && shape.spot(at).is_some() {
@@ -116,11 +116,12 @@ impl Builder<'_> {
 
     /// The running function ends.
     fn leave(&mut self, condition: Bdd, mut state: State) -> Result<(), Why> {
-        let returned = state.frame().registers[0].clone();
+        let returned = self.value(&state, Reg::R0);
         if state.frames.len() == 1 {
             let Value::Number(id) = returned else { return Err(leak()) };
-            let verdict = self.graph.slice(id, 0, 32);
-            self.ends.push((condition, state, verdict));
+            state.frame_mut().registers[0] = Value::Number(self.graph.slice(id, 0, 32));
+            self.blocks.leave(self.block, None);
+            self.ends.push(Path { condition, state, from: self.block });
             return Ok(());
         }
         let Some(frame) = state.frames.pop() else { return Ok(()) };
@@ -134,7 +135,7 @@ impl Builder<'_> {
     pub(super) fn value(&mut self, state: &State, register: Reg) -> Value {
         let depth = (state.frames.len() - 1) as u8;
         match state.frame().registers.get(usize::from(register.number())) {
-            Some(value) => value.clone(),
+            Some(value) => self.settled(value.clone()),
             None => Value::Address(Rc::new([(Bdd::TRUE, Place::of(Region::Stack(depth)))])),
         }
     }
@@ -264,60 +265,41 @@ impl Builder<'_> {
             (AluOp::Sub, Value::Address(a), Value::Address(b)) => return self.distance(state, &a, &b),
             _ => return Err(mixed()),
         };
-        let known = self.graph.as_const(by);
-        let sign = |value: i64| if op == AluOp::Sub { value.wrapping_neg() } else { value };
-        let negated = match (known, op) {
-            (None, AluOp::Sub) => {
-                let zero = self.graph.number(0, 64);
-                self.graph.binary(Binary::Sub, zero, by)
-            }
-            _ => by,
-        };
+        let sign = if op == AluOp::Sub { -1 } else { 1 };
         let mut all = Vec::new();
         for (condition, place) in places.iter() {
-            let place = match (known, place.moved) {
-                (Some(by), _) => Place { offset: place.offset.wrapping_add(sign(by as i64)), ..*place },
-                (None, None) => Place { moved: Some(negated), ..*place },
-                (None, Some(before)) => {
-                    Place { moved: Some(self.graph.binary(Binary::Add, before, negated)), ..*place }
-                }
-            };
-            all.push((*condition, place));
+            all.push((*condition, self.farther(state, place, by, sign)?));
         }
         Ok(Value::Address(all.into()))
     }
 
-    /// How far one place of the packet is behind another, 64 bits.
-    fn distance(&mut self, state: &State, a: &[(Bdd, Place)], b: &[(Bdd, Place)]) -> Result<Value, Why> {
-        let (a, b) = (self.packet_offset(state, a)?, self.packet_offset(state, b)?);
-        let difference = self.graph.binary(Binary::Sub, a, b);
-        Ok(Value::Number(self.graph.sign_extend(difference, 64)))
+    /// A place so many bytes on, or back.
+    fn farther(&mut self, state: &State, place: &Place, by: Id, sign: i64) -> Result<Place, Why> {
+        if let Some(by) = self.graph.as_const(by) {
+            return Ok(Place { offset: place.offset.wrapping_add(sign.wrapping_mul(by as i64)), ..*place });
+        }
+        if place.region == Region::Packet {
+            let sum = self.place_sum(state, place)?.plus(&self.sum_of(by), sign);
+            return Ok(self.packet_place(&sum));
+        }
+        let by = match sign {
+            1 => by,
+            _ => {
+                let zero = self.graph.number(0, 64);
+                self.graph.binary(Binary::Sub, zero, by)
+            }
+        };
+        let moved = match place.moved {
+            None => by,
+            Some(before) => self.graph.binary(Binary::Add, before, by),
+        };
+        Ok(Place { moved: Some(moved), ..*place })
     }
 
-    /// Where in the packet an address leads, from its first byte as it came: 32 bits, signed.
-    pub(super) fn packet_offset(&mut self, state: &State, places: &[(Bdd, Place)]) -> Result<Id, Why> {
-        let mut offsets = Vec::new();
-        let mut care = Bdd::FALSE;
-        for (condition, place) in places {
-            let start = match place.region {
-                Region::Packet => self.graph.number(place.offset as u64, 32),
-                Region::End => {
-                    let offset = self.graph.number(place.offset as u64, 32);
-                    self.graph.binary(Binary::Add, state.tail, offset)
-                }
-                _ => return Err(leak()),
-            };
-            let offset = match place.moved {
-                None => start,
-                Some(moved) => {
-                    let moved = self.graph.slice(moved, 0, 32);
-                    self.graph.binary(Binary::Add, moved, start)
-                }
-            };
-            care = self.conditions.or(care, *condition);
-            offsets.push((*condition, offset));
-        }
-        Ok(self.pick(&offsets, care))
+    /// How far one place of the packet is behind another, 64 bits.
+    fn distance(&mut self, state: &State, a: &[(Bdd, Place)], b: &[(Bdd, Place)]) -> Result<Value, Why> {
+        let (a, b) = (self.packet_sum(state, a)?, self.packet_sum(state, b)?);
+        Ok(Value::Number(self.widened(&a.plus(&b, -1))))
     }
 
     /// The condition on which a branch jumps.
@@ -387,6 +369,11 @@ impl Builder<'_> {
         for (condition, place) in places {
             let null = match place.region {
                 Region::Null => Bdd::TRUE,
+                Region::Number(id) => {
+                    let zero = self.graph.number(0, 64);
+                    let bit = self.graph.compare(Compare::Equal, id, zero);
+                    self.conditions.of(&self.graph, bit)
+                }
                 Region::Value { call, .. } => {
                     let zero = self.graph.number(0, 64);
                     let bit = self.graph.compare(Compare::Equal, call, zero);

@@ -51,6 +51,11 @@ pub fn optimize(dataflow: &Dataflow) -> Dataflow {
     PASSES.iter().fold(dataflow.clone(), |dataflow, pass| (pass.run)(&dataflow))
 }
 
+/// The same without what nobody uses.
+pub(crate) fn without_dead(dataflow: &Dataflow) -> Dataflow {
+    dead::run(dataflow)
+}
+
 /// Makes a dataflow anew. `make` gives the new node for an old one, whose arguments are new ones already.
 pub(crate) fn rebuilt(old: &Dataflow, mut make: impl FnMut(&mut Graph, Id, Node) -> Id) -> Dataflow {
     let used = old.used();
