@@ -1,74 +1,26 @@
-//! The classical programs as dataflow do what the interpreter does, on what an exploration of each reaches.
+//! The dataflow of programs does what the interpreter does.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+mod common;
+mod dataflow_corpus;
 
-use flowloom_bpf::verifier::{Options, verify};
-use flowloom_bpf::{Interpreter, Program, asm, elf};
-use flowloom_engine::{Choices, Datapath, PORT_COUNT, Port, Ports};
-use flowloom_ir::{Evaluator, build};
+use flowloom_bpf::{Program, asm};
+use flowloom_engine::Port;
 use flowloom_testkit::{Clang, Rng};
-use flowloom_verify::explore::{Case, ExploreOptions, explore};
+use flowloom_verify::Arrival;
+
+use common::shipped::shipped;
+use dataflow_corpus::programs::{case, classical, explored, lowered};
+use dataflow_corpus::{Subject, agree, as_built};
 
 /// Cases that an exploration tries.
 const TRIES: u64 = 20_000;
-/// Explorations of a program at most.
-const SEEDS: usize = 4;
 /// Percent of a program's slots that they are to reach.
 const ENOUGH: usize = 80;
-
-/// Everything in a folder, in order.
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    let mut entries: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    entries.sort();
-    entries
-}
-
-/// The programs in C below `functions/ebpf`, and the one in assembler.
-fn classical(clang: &Clang) -> Vec<Program> {
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions/ebpf");
-    let mut programs = Vec::new();
-    for file in entries(&top).into_iter().filter(|path| path.is_dir()).flat_map(|folder| entries(&folder)) {
-        let name = file.to_string_lossy().into_owned();
-        if name.ends_with(".bpf.c") {
-            let object = clang.compile_file(&file, &["-Wno-sign-compare"]).unwrap();
-            let object = elf::read(&object, &name).unwrap();
-            programs.extend(object.programs.into_iter().filter(|program| program.kind.is_xdp()));
-        } else if name.ends_with(".bpf") {
-            let text = std::fs::read_to_string(&file).unwrap();
-            programs.push(asm::program(&name, &text).unwrap_or_else(|errors| panic!("{errors}")));
-        }
-    }
-    programs
-}
-
-/// What an engine makes of a case: what becomes of each packet, and the state in the end.
-fn outcome(engine: &mut dyn Datapath, case: &Case) -> Vec<String> {
-    engine.bind_ports(&Ports::bound((0..PORT_COUNT).map(Port)));
-    engine.restore(&case.state).unwrap();
-    let mut all = Vec::new();
-    for (index, arrival) in case.packets.iter().enumerate() {
-        let choices = Choices::seeded(arrival.time_ns, case.seed, index as u64);
-        all.push(format!("{:02x?}", engine.process(&arrival.packet(), &choices).unwrap()));
-    }
-    let state = engine.snapshot().unwrap();
-    // Tables of thousands of entries that nobody writes say nothing.
-    let short = state.maps.iter().filter(|(_, entries)| entries.len() <= 4096);
-    all.extend(short.map(|(name, entries)| format!("{name}: {entries:02x?}")));
-    all
-}
-
-/// Both engines do the same in a case.
-fn agree(program: &Program, case: &Case) {
-    let program = Arc::new(case.program(program));
-    let proof = verify(&program, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
-    let dataflow = build(&program, &proof).unwrap_or_else(|refusal| panic!("{refusal}"));
-    let mut interp = Interpreter::new(Arc::clone(&program)).unwrap();
-    let mut own = Evaluator::new(Arc::clone(&program), dataflow).unwrap();
-    let (found, expected) = (outcome(&mut own, case), outcome(&mut interp, case));
-    assert_eq!(found, expected, "{}: {case:02x?}", program.name);
-}
+/// Seconds that building no program takes.
+const SLOW: u64 = 10;
+/// Packets of each kind for a lowered function.
+const PACKETS: usize = 400;
 
 #[test]
 fn classical_programs_are_their_dataflow() {
@@ -77,20 +29,79 @@ fn classical_programs_are_their_dataflow() {
     assert!(programs.len() >= 14, "{}", programs.len());
     let seed = Rng::from_env(1);
     for program in programs {
-        let mut rng = seed.clone();
-        let mut reached = vec![false; program.insns.len()];
-        let share = |reached: &[bool]| reached.iter().filter(|reached| **reached).count() * 100 / reached.len();
-        // Some seeds get stuck early.
-        for _ in 0..SEEDS {
-            let options = ExploreOptions { seed: rng.next_u64(), tries: TRIES, ..ExploreOptions::default() };
-            let explored = explore(&Arc::new(program.clone()), &options).unwrap();
-            explored.cases.iter().for_each(|case| agree(&program, case));
-            reached.iter_mut().zip(&explored.reached).for_each(|(all, own)| *all |= own);
-            if share(&reached) >= ENOUGH {
-                break;
-            }
+        let (cases, percent) = explored(&program, &mut seed.clone(), TRIES, ENOUGH);
+        let subject = Subject { program, cases, sweep_ns: None, routes: None };
+        let agreed = agree(&subject, &as_built).unwrap_or_else(|refusal| panic!("{refusal}"));
+        let (program, nodes) = (&subject.program, agreed.nodes);
+        eprintln!("{}: {percent}% of {} slots, {nodes} nodes", program.name, program.insns.len());
+        assert!(percent >= ENOUGH, "{}: too little was reached", program.name);
+    }
+}
+
+#[test]
+fn lowered_functions_are_their_dataflow() {
+    let seed = Rng::from_env(1);
+    let functions = shipped();
+    assert!(functions.len() > 20, "{}", functions.len());
+    for function in functions {
+        for variant in &function.variants {
+            let subject = lowered(variant, &mut seed.clone(), PACKETS);
+            let agreed = agree(&subject, &as_built).unwrap_or_else(|refusal| panic!("{refusal}"));
+            assert!(agreed.took.as_secs() < SLOW, "{}: building took {:?}", function.name, agreed.took);
+            let (slots, nodes, took) = (subject.program.insns.len(), agreed.nodes, agreed.took);
+            eprintln!("{} ({}): {slots} slots, {nodes} nodes, {took:.1?}", function.name, variant.params);
         }
-        eprintln!("{}: {}% of {} slots", program.name, share(&reached), reached.len());
-        assert!(share(&reached) >= ENOUGH, "{}: too little was reached", program.name);
+    }
+}
+
+/// A program in assembler, `r7` being a packet of which 64 bytes are there; `check r3` sees to it that 24 are at `r3`.
+fn behind_check(text: &str) -> Program {
+    let check = |line: &str| match line.strip_prefix("check ") {
+        Some(register) => format!("r2 = {register}\nr2 += 24\nif r2 > r8 goto out\n"),
+        None => format!("{line}\n"),
+    };
+    let text: String = text.lines().map(check).collect();
+    let text = format!(
+        "r6 = r1\nr7 = *(u32 *)(r1 + 0)\nr8 = *(u32 *)(r1 + 4)\nr2 = r7\nr2 += 64\nif r2 > r8 goto out\n{text}\
+         out: r0 = 2\nexit"
+    );
+    let insns = asm::assemble(&text, &[]).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+    Program { name: "behind_check".into(), section: "xdp".into(), insns, ..Program::default() }
+}
+
+/// Packets of small numbers, so that offsets meet.
+fn small_numbers(rng: &mut Rng, count: usize) -> Vec<Arrival> {
+    let packet = |number: usize, rng: &mut Rng| {
+        let bytes = (0..64 + rng.below(12)).map(|_| rng.below(16) as u8).collect();
+        Arrival { time_ns: number as u64, port: Port(0), bytes }
+    };
+    (0..count).map(|number| packet(number, rng)).collect()
+}
+
+#[test]
+fn what_is_written_at_one_offset_is_read_at_another() {
+    for text in [
+        // Two bases that may be the same.
+        "r3 = *(u8 *)(r7 + 0)\nr3 &= 15\nr3 += r7\ncheck r3\nr4 = *(u8 *)(r7 + 1)\nr4 &= 15\nr4 += r7\ncheck r4\nr5 = 0x1122334455667788 ll\n\
+         *(u32 *)(r3 + 4) = r5\nr1 = *(u64 *)(r4 + 2)\n*(u64 *)(r4 + 9) = r1\nr1 = *(u64 *)(r3 + 7)\n*(u64 *)(r7 + 20) = r1\n\
+         r1 = *(u16 *)(r4 + 11)\n*(u16 *)(r7 + 50) = r1",
+        // One base is another and a multiple of four.
+        "r3 = *(u8 *)(r7 + 0)\nr3 &= 7\nr3 += r7\ncheck r3\nr4 = *(u8 *)(r7 + 1)\nr4 &= 7\nr4 <<= 2\nr4 += r3\ncheck r4\n*(u16 *)(r3 + 13) = 0x4142\n\
+         *(u8 *)(r7 + 17) = 0x43\nr1 = *(u32 *)(r4 + 8)\n*(u32 *)(r4 + 14) = r1\nr1 = *(u64 *)(r3 + 16)\n*(u64 *)(r7 + 48) = r1",
+        // On one path only, and on both.
+        "r3 = *(u8 *)(r7 + 0)\nr3 &= 15\nr3 += r7\ncheck r3\nr4 = *(u8 *)(r7 + 1)\nr4 &= 15\nr4 += r7\ncheck r4\nr5 = *(u8 *)(r7 + 2)\n\
+         if r5 > 7 goto other\n*(u32 *)(r3 + 3) = 0x01020304\n*(u16 *)(r7 + 9) = 0x1111\ngoto met\n\
+         other: *(u16 *)(r4 + 5) = 0x0506\n*(u8 *)(r3 + 4) = 7\nmet: r1 = *(u64 *)(r4 + 4)\n*(u64 *)(r7 + 40) = r1\n\
+         r1 = *(u64 *)(r7 + 6)\n*(u64 *)(r7 + 48) = r1",
+        // An address that paths choose, and the distance to it.
+        "r3 = r7\nr5 = *(u8 *)(r7 + 2)\nif r5 > 3 goto one\nr3 += 4\nif r5 > 1 goto one\nr3 += 4\n\
+         one: r4 = r3\nr4 -= r7\nr4 &= 0x7fff\nr3 = r7\nr3 += r4\ncheck r3\nr1 = *(u32 *)(r3 + 6)\n*(u32 *)(r3 + 12) = r1\n\
+         r1 = *(u64 *)(r7 + 12)\n*(u64 *)(r7 + 40) = r1",
+    ] {
+        let mut rng = Rng::from_env(5);
+        let cases = vec![case(small_numbers(&mut rng, 2000), &mut rng)];
+        let subject = Subject { program: behind_check(text), cases, sweep_ns: None, routes: None };
+        let agreed = agree(&subject, &as_built).unwrap_or_else(|refusal| panic!("{refusal}\n{text}"));
+        assert_eq!(agreed.packets, 2000);
     }
 }

@@ -1,0 +1,119 @@
+//! What the dataflow of programs is compared on, and how.
+//!
+//! [`agree`] builds the dataflow of a program and runs it beside the interpreter; what makes other forms of a dataflow is handed to
+//! it, so that every form is held to the same cases.
+#![allow(dead_code, unreachable_pub, missing_docs, clippy::panic, clippy::print_stderr, clippy::unwrap_used)]
+
+pub mod packets;
+pub mod programs;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use flowloom_bpf::verifier::{Options, verify};
+use flowloom_bpf::{Interpreter, Program, fib};
+use flowloom_engine::PORT_COUNT;
+use flowloom_engine::{Datapath, Port, Ports};
+use flowloom_ir::{Dataflow, Evaluator, Kind, Refusal, build};
+use flowloom_verify::explore::Case;
+use flowloom_verify::{CompareOptions, ShrinkOptions, compare, shrink};
+
+/// Forms of a dataflow that are to do the same, by name.
+pub type Forms = dyn Fn(Dataflow) -> Vec<(String, Dataflow)>;
+
+/// The dataflow as it was built.
+pub fn as_built(dataflow: Dataflow) -> Vec<(String, Dataflow)> {
+    vec![("as built".to_owned(), dataflow)]
+}
+
+/// A program, and what it is run on.
+pub struct Subject {
+    pub program: Program,
+    pub cases: Vec<Case>,
+    /// How often both engines sweep.
+    pub sweep_ns: Option<u64>,
+    /// What `fib_lookup` and `check_mtu` ask.
+    pub routes: Option<fib::Table>,
+}
+
+/// What came of a program.
+#[derive(Debug, Default, Clone)]
+pub struct Agreed {
+    pub packets: u64,
+    /// Of the first dataflow, as it was built.
+    pub nodes: usize,
+    pub effects: usize,
+    pub took: Duration,
+}
+
+/// Builds the dataflow of a program with the constants of a case.
+pub fn built(program: &Arc<Program>) -> Result<Dataflow, Box<Refusal>> {
+    let proof = verify(program, &Options::default()).unwrap_or_else(|error| panic!("{}: {error}", program.name));
+    build(program, &proof)
+}
+
+/// Runs every form of the program's dataflow beside the interpreter, on every case.
+///
+/// # Errors
+/// The program has no dataflow.
+pub fn agree(subject: &Subject, forms: &Forms) -> Result<Agreed, Box<Refusal>> {
+    let mut agreed = Agreed::default();
+    // What a loader sets before it loads the program makes another program.
+    let mut by_constants: BTreeMap<&BTreeMap<String, Vec<u8>>, Vec<&Case>> = BTreeMap::new();
+    subject.cases.iter().for_each(|case| by_constants.entry(&case.constants).or_default().push(case));
+    for cases in by_constants.values() {
+        let program = Arc::new(cases[0].program(&subject.program));
+        let started = Instant::now();
+        let dataflow = built(&program)?;
+        agreed.took = agreed.took.max(started.elapsed());
+        let nodes = dataflow.graph.nodes();
+        agreed.nodes = agreed.nodes.max(nodes.len());
+        agreed.effects = nodes.iter().filter(|node| matches!(node.kind, Kind::Effect(_))).count();
+        for (form, dataflow) in forms(dataflow) {
+            for case in cases {
+                agreed.packets += agree_on(subject, &program, (&form, &dataflow), case);
+            }
+        }
+    }
+    Ok(agreed)
+}
+
+/// Both engines do the same in a case; how many packets that were.
+fn agree_on(subject: &Subject, program: &Arc<Program>, (form, dataflow): (&str, &Dataflow), case: &Case) -> u64 {
+    let mut interp = Interpreter::new(Arc::clone(program)).unwrap();
+    let mut own = Evaluator::new(Arc::clone(program), dataflow.clone()).unwrap();
+    if let Some(routes) = &subject.routes {
+        interp = interp.with_routes(routes.clone());
+        own = own.with_routes(routes.clone());
+    }
+    let ports = Ports::bound((0..PORT_COUNT).map(Port));
+    interp.bind_ports(&ports);
+    own.bind_ports(&ports);
+    let options = CompareOptions {
+        seed: case.seed,
+        sweep_ns: subject.sweep_ns,
+        snapshot_every: usize::MAX,
+        state: case.state.clone(),
+        is_foreign: true,
+        ..CompareOptions::default()
+    };
+    let name = format!("{} {form}", program.name);
+    let report = compare(&mut interp, &mut own, &case.packets, &options);
+    let report = report.unwrap_or_else(|error| panic!("{name}: {error}"));
+    if report.agrees() {
+        return report.packets_compared;
+    }
+    let few = ShrinkOptions { max_packets: 200_000, ..ShrinkOptions::default() };
+    let shrunk = shrink(&mut interp, &mut own, &case.packets, &options, &few, &mut |_| ());
+    let shrunk = shrunk.unwrap_or_else(|error| panic!("{name}: {error}"));
+    let Some(shrunk) = shrunk else { panic!("{name}: {:?}, not seen again", report.disagreement) };
+    let line = |p: &flowloom_verify::Arrival| format!("{} ns, port {}: {:02x?}\n", p.time_ns, p.port, p.bytes);
+    let packets: String = shrunk.packets.iter().map(line).collect();
+    let said = shrunk.report.disagreement.map_or(String::new(), |disagreement| disagreement.to_string());
+    let state = case.state.to_json();
+    panic!(
+        "{name}:\n{said}\n{packets}seed {}, constants {:02x?}\nstate at first: {state:.2000}",
+        case.seed, case.constants
+    );
+}
