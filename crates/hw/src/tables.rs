@@ -69,7 +69,7 @@ pub(crate) fn key(dataflow: &Dataflow, call: Id) -> Option<Vec<Id>> {
         match argument {
             Argument::Number => at += 1,
             Argument::Read(len) => return node.args.get(at..at + usize::from(*len)).map(<[Id]>::to_vec),
-            Argument::Context | Argument::Map(_) => {}
+            _ => {}
         }
     }
     None

@@ -63,10 +63,6 @@ impl Conditions {
         self.tests.len()
     }
 
-    pub(crate) fn bit_count(&self) -> usize {
-        self.bits.len()
-    }
-
     /// The condition that a bit is 1: a test of its own, where it is not made of others.
     pub(crate) fn of(&mut self, graph: &Graph, bit: Id) -> Bdd {
         if let Some(known) = self.conditions.get(&bit) {

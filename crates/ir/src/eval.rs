@@ -115,7 +115,7 @@ fn evaluate(
             Kind::Effect(_) if args[0] == 0 => 0,
             Kind::Effect(effect) => {
                 host.at(graph.insn(*id));
-                take_effect(effect, &dataflow.patterns, &args, host)?
+                take_effect(effect, &dataflow.patterns, &args, (packet, host))?
             }
             kind => {
                 widths.clear();
@@ -133,7 +133,12 @@ fn bytes_at(packet: &Packet<'_>, at: i64, count: u16) -> u64 {
     (0..i64::from(count)).rev().fold(0, |value, number| value << 8 | u64::from(byte(at + number)))
 }
 
-fn take_effect(effect: Effect, patterns: &[Pattern], args: &[u64], host: &mut Host<'_, '_>) -> Result<u64, HostError> {
+fn take_effect(
+    effect: Effect,
+    patterns: &[Pattern],
+    args: &[u64],
+    (packet, host): (&Packet<'_>, &mut Host<'_, '_>),
+) -> Result<u64, HostError> {
     Ok(match effect {
         Effect::Load(_) if args[1] == 0 => 0,
         Effect::Load(size) => host.load(args[1].wrapping_add(args[2]), size)?,
@@ -142,50 +147,103 @@ fn take_effect(effect: Effect, patterns: &[Pattern], args: &[u64], host: &mut Ho
             0
         }
         Effect::Atomic(op, size) => host.atomic(args[1].wrapping_add(args[2]), (op, size), args[3], args[4])?,
-        Effect::Call { helper, pattern } => {
-            let mut given = [0; 5];
-            let mut rest = args[1..].iter().copied();
-            let (mut memory, _) = host.scratch();
-            for (place, argument) in patterns[usize::from(pattern)].arguments.iter().enumerate() {
-                given[place] = match argument {
-                    Argument::Number => rest.next().unwrap_or(0),
-                    Argument::Context => host.context(),
-                    Argument::Map(map) => host.map(*map as usize),
-                    Argument::Read(len) => {
-                        let start = memory;
-                        for _ in 0..*len {
-                            host.store(memory, Size::B, rest.next().unwrap_or(0))?;
-                            memory += 1;
-                        }
-                        start
-                    }
-                };
-            }
-            host.call(helper, given)?
-        }
+        Effect::Call { helper, pattern } => call(helper, &patterns[usize::from(pattern)], &args[1..], (packet, host))?,
     })
+}
+
+fn call(
+    helper: i32,
+    pattern: &Pattern,
+    args: &[u64],
+    (packet, host): (&Packet<'_>, &mut Host<'_, '_>),
+) -> Result<u64, HostError> {
+    let mut given = [0; 5];
+    let mut registers = given.iter_mut();
+    let mut give = |value: u64| registers.next().into_iter().for_each(|register| *register = value);
+    let mut rest = args.iter().copied();
+    let (mut memory, _) = host.scratch();
+    let mut shown: Option<Frame> = None;
+    for argument in &pattern.arguments {
+        match argument {
+            Argument::Number => give(rest.next().unwrap_or(0)),
+            Argument::Context => give(host.context()),
+            Argument::Map(map) => give(host.map(*map as usize)),
+            Argument::Read(len) => {
+                give(memory);
+                for _ in 0..*len {
+                    host.store(memory, Size::B, rest.next().unwrap_or(0))?;
+                    memory += 1;
+                }
+            }
+            Argument::Head | Argument::Tail | Argument::Base | Argument::Laid(_) | Argument::Byte(_) => {
+                let frame = shown.get_or_insert_with(|| Frame::of(packet));
+                let mut next = || rest.next().unwrap_or(0);
+                match argument {
+                    Argument::Head => frame.head = next() as i32,
+                    Argument::Tail => frame.end_at(next() as i32),
+                    Argument::Base => frame.base = next() as i32,
+                    Argument::Laid(at) => {
+                        let (when, byte) = (next(), next());
+                        if when != 0 {
+                            frame.put(i64::from(frame.base) + at, byte);
+                        }
+                    }
+                    Argument::Byte(at) => frame.put(*at, next()),
+                    _ => {}
+                }
+            }
+        }
+    }
+    if let Some(frame) = shown {
+        host.replace_packet(&frame.bytes());
+    }
+    host.call(helper, given)
+}
+
+/// A packet that is written.
+struct Frame {
+    /// Behind the room before it.
+    bytes: Vec<u8>,
+    head: i32,
+    base: i32,
+}
+
+impl Frame {
+    fn of(packet: &Packet<'_>) -> Frame {
+        Frame { bytes: [&vec![0; Host::headroom()], packet.bytes].concat(), head: 0, base: 0 }
+    }
+
+    fn end_at(&mut self, tail: i32) {
+        self.bytes.resize((Host::headroom() as i64 + i64::from(tail)).max(0) as usize, 0);
+    }
+
+    fn put(&mut self, at: i64, byte: u64) {
+        let place = usize::try_from(at + Host::headroom() as i64).ok();
+        if let Some(place) = place.and_then(|place| self.bytes.get_mut(place)) {
+            *place = byte as u8;
+        }
+    }
+
+    /// From where it begins.
+    fn bytes(mut self) -> Vec<u8> {
+        let first = (Host::headroom() as i64 + i64::from(self.head)).clamp(0, self.bytes.len() as i64);
+        self.bytes.split_off(first as usize)
+    }
 }
 
 /// The packet as it leaves.
 fn leaving(dataflow: &Dataflow, packet: &Packet<'_>, values: &[u64]) -> Vec<u8> {
     let ending = &dataflow.ending;
-    let headroom = Host::headroom() as i64;
-    let (head, tail) = (values[ending.head.index()] as i32, values[ending.tail.index()] as i32);
-    let mut bytes = vec![0; headroom as usize];
-    bytes.extend_from_slice(packet.bytes);
-    bytes.resize((headroom + i64::from(tail)).max(0) as usize, 0);
-    let mut put = |at: i64, byte: Id| {
-        let place = usize::try_from(at + headroom).ok();
-        if let Some(place) = place.and_then(|place| bytes.get_mut(place)) {
-            *place = values[byte.index()] as u8;
-        }
-    };
+    let value = |id: Id| values[id.index()];
+    let mut frame = Frame::of(packet);
+    frame.head = value(ending.head) as i32;
+    frame.end_at(value(ending.tail) as i32);
     for overlay in &ending.overlays {
-        let base = i64::from(values[overlay.base.index()] as i32);
-        for (at, laid) in overlay.bytes.iter().filter(|(_, laid)| values[laid.when.index()] != 0) {
-            put(base + at, laid.byte);
+        let base = i64::from(value(overlay.base) as i32);
+        for (at, laid) in overlay.bytes.iter().filter(|(_, laid)| value(laid.when) != 0) {
+            frame.put(base + at, value(laid.byte));
         }
     }
-    ending.packet.iter().for_each(|(at, byte)| put(*at, *byte));
-    bytes.split_off((headroom + i64::from(head)).clamp(0, bytes.len() as i64) as usize)
+    ending.packet.iter().for_each(|(at, byte)| frame.put(*at, value(*byte)));
+    frame.bytes()
 }

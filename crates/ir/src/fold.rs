@@ -52,7 +52,7 @@ impl Graph {
     }
 
     /// Whether what is selected in the end is one of a few numbers.
-    fn selects_numbers(&self, select: Id) -> bool {
+    pub(crate) fn selects_numbers(&self, select: Id) -> bool {
         let (mut seen, mut work) = (HashSet::new(), vec![select]);
         while let Some(id) = work.pop() {
             match self.node(id).kind {

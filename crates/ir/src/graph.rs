@@ -270,7 +270,7 @@ impl Graph {
                 Some(self.make(Kind::Concat, parts, bits))
             }
             // Whole bytes of them.
-            Kind::Bytes { ahead } if low % 8 == 0 && bits % 8 == 0 => {
+            Kind::Bytes { ahead } if low.is_multiple_of(8) && bits.is_multiple_of(8) => {
                 Some(self.make(Kind::Bytes { ahead: ahead.wrapping_add(i32::from(low / 8)) }, node.args, bits))
             }
             _ => None,

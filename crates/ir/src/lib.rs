@@ -19,6 +19,7 @@ mod delay;
 mod eval;
 mod fold;
 mod graph;
+mod live;
 mod pass;
 mod predicates;
 mod refusal;

@@ -41,9 +41,11 @@ enum Want {
     /// Memory as long as the next argument says.
     Read,
     Length,
+    /// The packet as it is, in no register.
+    Packet,
 }
 
-use Want::{Context, Key, Length, Map, Number, Read};
+use Want::{Context, Key, Length, Map, Number, Packet, Read};
 
 fn wants(number: i32) -> Option<&'static [Want]> {
     Some(match number {
@@ -61,10 +63,27 @@ fn wants(number: i32) -> Option<&'static [Want]> {
         helper::REDIRECT => &[Number, Number],
         helper::REDIRECT_MAP => &[Map, Number, Number],
         helper::RINGBUF_OUTPUT => &[Map, Read, Length, Number],
+        helper::FL_CLONE => &[Context, Number, Packet],
         helper::FL_EMIT => &[Context, Number, Read, Length],
         helper::FL_EVICT => &[Map, Number, Number],
         _ => return None,
     })
+}
+
+/// Gives a call the packet as it is.
+fn give_packet(state: &State, given: &mut Given) {
+    let Given { pattern, args } = given;
+    let mut give = |argument, nodes: &[Id]| {
+        pattern.arguments.push(argument);
+        args.extend(nodes);
+    };
+    give(Argument::Head, &[state.head]);
+    give(Argument::Tail, &[state.tail]);
+    for overlay in &state.overlays {
+        give(Argument::Base, &[overlay.base]);
+        overlay.bytes.iter().for_each(|(at, laid)| give(Argument::Laid(*at), &[laid.when, laid.byte]));
+    }
+    state.packet.iter().for_each(|(at, byte)| give(Argument::Byte(*at), &[*byte]));
 }
 
 impl Builder<'_> {
@@ -131,6 +150,10 @@ impl Builder<'_> {
                     let is_key = matches!(want, Key);
                     let len = def.map_or(0, |def| if is_key { def.key_bytes } else { def.value_bytes }) as usize;
                     self.memory(path, state, value, len, &mut given)?
+                }
+                Packet => {
+                    give_packet(state, &mut given);
+                    continue;
                 }
                 Read => {
                     memory = Some((value, given.pattern.arguments.len()));

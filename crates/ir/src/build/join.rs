@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use super::blocks::FIRST;
 use super::state::{Byte, Frame, Place, Places, Region, State, Value};
 use super::{Builder, Path};
 use crate::bdd::Bdd;
@@ -11,7 +12,16 @@ use crate::graph::{Graph, Id, Kind};
 /// A condition of more tests than these is a bit of its own.
 const LONGEST: usize = 8;
 /// What is spilled of a register, and where.
-const SLOT_BYTES: i64 = 8;
+pub(super) const SLOT_BYTES: i64 = 8;
+
+/// Paths that meet, all of which lead through the block `before`.
+struct Level {
+    before: usize,
+    /// Those that are to meet next.
+    straight: Vec<Path>,
+    /// Those that have more in common.
+    sides: Vec<Vec<Path>>,
+}
 
 impl Builder<'_> {
     /// The values of several paths as one.
@@ -38,39 +48,57 @@ impl Builder<'_> {
 
     /// All paths as one, and its condition: the block that is walked next.
     ///
-    /// Those that part last meet first, so that what tells the paths apart is no more than the branches between.
+    /// Those that part last meet first, and no more than two at a time, so that what tells the paths apart is no more than the
+    /// branches between.
     pub(super) fn join(&mut self, arrivals: Vec<Path>) -> (Bdd, State) {
-        let Path { condition, state, from } = self.joined(arrivals);
-        self.block = from;
-        (condition, state)
-    }
-
-    /// All paths as one; it comes from the block in which they meet.
-    fn joined(&mut self, mut arrivals: Vec<Path>) -> Path {
-        let mut before = arrivals[0].from;
-        for path in &arrivals {
-            before = self.blocks.common(before, path.from);
-        }
-        if arrivals.len() > 2 {
-            let mut sides: BTreeMap<usize, Vec<Path>> = BTreeMap::new();
-            let mut straight = Vec::new();
-            for path in arrivals {
-                match self.blocks.next_to(path.from, before) {
-                    Some(side) => sides.entry(side).or_default().push(path),
-                    None => straight.push(path),
+        let mut levels = vec![self.level(arrivals)];
+        loop {
+            let last = levels.len() - 1;
+            let level = &mut levels[last];
+            if let Some(mut side) = level.sides.pop() {
+                if side.len() > 1 {
+                    levels.push(self.level(side));
+                } else {
+                    level.straight.append(&mut side);
+                }
+                continue;
+            }
+            let pair = level.straight.split_off(level.straight.len().saturating_sub(2));
+            let (before, is_all) = (level.before, level.straight.is_empty());
+            if is_all {
+                levels.pop();
+            }
+            let met = self.meet(pair, before, is_all);
+            match levels.last_mut() {
+                Some(level) => level.straight.push(met),
+                None => {
+                    self.block = met.from;
+                    return (met.condition, met.state);
                 }
             }
-            for side in sides.into_values() {
-                straight.push(if side.len() > 1 { self.joined(side) } else { side.into_iter().next().unwrap() });
-            }
-            // Two at a time: what tells three apart is longer than twice what tells two.
-            while straight.len() > 2 {
-                let pair = straight.split_off(straight.len() - 2);
-                let joined = self.joined(pair);
-                straight.push(joined);
-            }
-            arrivals = straight;
         }
+    }
+
+    /// Paths by where they part.
+    fn level(&self, paths: Vec<Path>) -> Level {
+        let mut before = paths.first().map_or(FIRST, |path| path.from);
+        for path in &paths {
+            before = self.blocks.common(before, path.from);
+        }
+        let mut sides: BTreeMap<usize, Vec<Path>> = BTreeMap::new();
+        let mut straight = Vec::new();
+        for path in paths {
+            match self.blocks.next_to(path.from, before) {
+                Some(side) => sides.entry(side).or_default().push(path),
+                None => straight.push(path),
+            }
+        }
+        Level { before, straight, sides: sides.into_values().rev().collect() }
+    }
+
+    /// One or two paths as one, behind the block that they have in common. `is_all` where no other path comes from that block to where
+    /// they meet.
+    fn meet(&mut self, mut arrivals: Vec<Path>, before: usize, is_all: bool) -> Path {
         for path in &arrivals {
             self.blocks.leave(path.from, Some(before));
         }
@@ -78,19 +106,12 @@ impl Builder<'_> {
             let Path { condition, state, .. } = arrivals.remove(0);
             return Path { from: self.blocks.add(before, condition), condition, state };
         }
-        let s0 = self.conditions.size();
         let mut all = Bdd::FALSE;
         for path in &arrivals {
             all = self.conditions.or(all, path.condition);
         }
-        let care = self.joined_condition(&arrivals, all, before);
-        let s1 = self.conditions.size();
-        self.prof[0] += s1 - s0;
-        let n = arrivals.len();
+        let care = self.joined_condition(&arrivals, all, (before, is_all));
         let from = self.blocks.add(before, care);
-        let sizes: Vec<usize> = arrivals.iter().map(|p| self.conditions.length(p.condition, 100000)).collect();
-        let outer_size = self.conditions.length(self.blocks.condition(before), 100000);
-        let all_size = self.conditions.length(all, 100000);
         let mut parts: Vec<(Bdd, State)> = Vec::new();
         for Path { condition, state, .. } in arrivals {
             let state = self.settled_state(state, condition);
@@ -106,8 +127,10 @@ impl Builder<'_> {
             rest = self.conditions.and(rest, not);
             paths.push((own, state));
         }
-        let s2 = self.conditions.size();
-        self.prof[1] += s2 - s1;
+        Path { condition: care, state: self.one_state(&paths), from }
+    }
+
+    fn one_state(&mut self, paths: &[(Bdd, State)]) -> State {
         let mut joined = paths[0].1.clone();
         for depth in 0..joined.frames.len() {
             let frames: Vec<(Bdd, &Frame)> =
@@ -115,45 +138,28 @@ impl Builder<'_> {
             for number in 0..joined.frames[depth].registers.len() {
                 let values: Vec<(Bdd, &Value)> =
                     frames.iter().map(|(condition, frame)| (*condition, &frame.registers[number])).collect();
-                let a = self.conditions.size();
                 joined.frames[depth].registers[number] = self.one_value(&values);
-                let b = self.conditions.size();
-                self.prof[2] += b - a;
             }
-            let a = self.conditions.size();
             joined.frames[depth].stack = self.one_stack(&frames);
-            let b = self.conditions.size();
-            self.prof[3] += b - a;
         }
-        joined.packet = self.one_packet(&paths);
-        joined.overlays = self.one_overlays(&paths);
+        joined.packet = self.one_packet(paths);
+        joined.overlays = self.one_overlays(paths);
         let tails: Vec<(Bdd, Id)> = paths.iter().map(|(condition, state)| (*condition, state.tail)).collect();
         joined.tail = self.pick(&tails, Bdd::TRUE);
         joined.is_cut = paths.iter().any(|(_, state)| state.is_cut);
         let heads: Vec<(Bdd, Id)> = paths.iter().map(|(condition, state)| (*condition, state.head)).collect();
         joined.head = self.pick(&heads, Bdd::TRUE);
-        let s3 = self.conditions.size();
-        if s3 - s0 > 2000 && std::env::var_os("IR_DEBUG").is_some() {
-            let ps: Vec<usize> = paths.iter().map(|p| self.conditions.length(p.0, 100000)).collect();
-            eprintln!(
-                "join at {} of {} paths: {} tests ({} care, {} rest) sizes {sizes:?} outer {outer_size} all {all_size} care {} parts {ps:?} closes {}",
-                self.at,
-                n,
-                s3 - s0,
-                s1 - s0,
-                s2 - s1,
-                self.conditions.length(care, 100000),
-                care == self.blocks.condition(before)
-            );
-        }
-        Path { condition: care, state: joined, from }
+        joined
     }
 
     /// The condition of a block that several paths lead to, all of them through the block `before`.
-    fn joined_condition(&mut self, paths: &[Path], all: Bdd, before: usize) -> Bdd {
+    fn joined_condition(&mut self, paths: &[Path], all: Bdd, (before, is_all): (usize, bool)) -> Bdd {
         let outer = self.blocks.condition(before);
         let mut others = self.work.values().flat_map(|arrival| &arrival.paths);
-        if !self.blocks.leads_elsewhere(before) && !others.any(|path| self.blocks.leads_through(path.from, before)) {
+        if is_all
+            && !self.blocks.leads_elsewhere(before)
+            && !others.any(|path| self.blocks.leads_through(path.from, before))
+        {
             return outer;
         }
         let local = self.conditions.within(all, outer);
@@ -230,66 +236,6 @@ impl Builder<'_> {
             all.push((own, Place::of(Region::Number(number))));
         }
         Value::Address(all.into())
-    }
-
-    /// A state whose values are settled on a path: what they are on others is forgotten with what tells the paths apart.
-    fn settled_state(&mut self, mut state: State, path: Bdd) -> State {
-        let present = std::mem::replace(&mut self.path, path);
-        for frame in &mut state.frames {
-            for register in &mut frame.registers {
-                if matches!(register, Value::Address(places) if places.len() > 1) {
-                    *register = self.settled(register.clone());
-                }
-            }
-            let is_mixed = |byte: &Byte| matches!(byte, Byte::Of(places, 0) if places.len() > 1);
-            let mixed: Vec<i64> = frame.stack.iter().filter(|(_, byte)| is_mixed(byte)).map(|(at, _)| *at).collect();
-            for at in mixed {
-                let Some(Byte::Of(places, _)) = frame.stack.get(&at).cloned() else { continue };
-                let settled = self.settled(Value::Address(Rc::clone(&places)));
-                for number in 0..SLOT_BYTES as u8 {
-                    let Some(byte) = frame.stack.get_mut(&(at + i64::from(number))) else { continue };
-                    if *byte != Byte::Of(Rc::clone(&places), number) {
-                        continue;
-                    }
-                    *byte = match &settled {
-                        Value::Number(id) => Byte::Bits(self.graph.slice(*id, 8 * u16::from(number), 8)),
-                        Value::Address(places) => Byte::Of(Rc::clone(places), number),
-                        Value::Nothing => Byte::Nothing,
-                    };
-                }
-            }
-        }
-        self.path = present;
-        state
-    }
-
-    /// A value as it is where the present path leads: without what it is on others.
-    pub(super) fn settled(&mut self, value: Value) -> Value {
-        let Value::Address(places) = &value else { return value };
-        if places.len() == 1 && !matches!(places[0].1.region, Region::Number(_)) {
-            return value;
-        }
-        let mut here = Vec::new();
-        for (condition, place) in places.iter() {
-            if self.conditions.and(self.path, *condition) != Bdd::FALSE {
-                here.push((*condition, *place));
-            }
-        }
-        let is_number = here.iter().any(|(_, place)| matches!(place.region, Region::Number(_)));
-        let zero = self.graph.number(0, 64);
-        let numbers: Option<Vec<(Bdd, Id)>> = here
-            .iter()
-            .map(|(condition, place)| match place.region {
-                Region::Number(id) => Some((*condition, id)),
-                Region::Null => Some((*condition, zero)),
-                _ => None,
-            })
-            .collect();
-        match numbers {
-            Some(numbers) if is_number => Value::Number(self.pick(&numbers, self.path)),
-            _ if here.len() == places.len() => value,
-            _ => Value::Address(here.into()),
-        }
     }
 
     fn one_stack(&mut self, frames: &[(Bdd, &Frame)]) -> BTreeMap<i64, Byte> {

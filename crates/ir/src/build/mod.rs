@@ -22,6 +22,7 @@ mod join;
 mod memory;
 mod offset;
 mod packet;
+mod settle;
 mod state;
 mod step;
 
@@ -34,6 +35,7 @@ use flowloom_bpf::{MapKind, Program};
 
 use crate::bdd::{Bdd, Conditions};
 use crate::graph::{Graph, Id, Input, Kind};
+use crate::live::Live;
 use crate::pass;
 use crate::refusal::{Refusal, Why};
 use crate::shape::Shape;
@@ -57,6 +59,17 @@ pub enum Argument {
     Map(u32),
     /// Memory that is read: so many nodes of a byte each.
     Read(u16),
+    /// Of the packet as it is then: where it begins, one node of 32 bits. What is said of the packet stands behind what the helper is
+    /// given in registers.
+    Head,
+    /// Where it ends: one node of 32 bits.
+    Tail,
+    /// The base of an [`Overlay`], whose bytes follow: one node of 32 bits.
+    Base,
+    /// A byte of the last overlay at this offset: whether it was written, and the byte.
+    Laid(i64),
+    /// The byte at this offset from the packet's first byte as it came, above all overlays.
+    Byte(i64),
 }
 
 /// What a call is given.
@@ -171,8 +184,10 @@ pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>>
             code[at] = Op::decode(&program.insns, at).ok();
         }
     }
+    let live = Live::of(&code, proof);
     let mut builder = Builder {
         program,
+        live,
         code,
         proof,
         graph: Graph::default(),
@@ -190,7 +205,6 @@ pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>>
         deep: 0,
         path: Bdd::TRUE,
         walked: 0,
-        prof: [0; 8],
         at: 0,
     };
     let result = builder.run();
@@ -216,6 +230,7 @@ struct Path {
 struct Builder<'a> {
     program: &'a Program,
     code: Vec<Option<Op>>,
+    live: Live,
     proof: &'a Proof,
     graph: Graph,
     conditions: Conditions,
@@ -237,7 +252,6 @@ struct Builder<'a> {
     deep: usize,
     /// The condition of the block that is walked.
     path: Bdd,
-    prof: [usize; 8],
     walked: usize,
     /// The instruction that is looked at.
     at: usize,
@@ -263,13 +277,8 @@ impl Builder<'_> {
             let (condition, state) = self.join(arrival.paths);
             self.walk(condition, state, arrival.at, &arrival.rounds, &position)?;
             if self.conditions.size() > MAX_TESTS {
-                eprintln!("{:?} of {}", self.prof, self.conditions.size());
                 return Err(Why::TooManyPaths(MAX_TESTS));
             }
-        }
-        if std::env::var_os("IR_DEBUG").is_some() {
-            eprintln!("{:?}", self.prof);
-            eprintln!("tests {} bits {}", self.conditions.size(), self.conditions.bit_count());
         }
         self.end()
     }
@@ -294,9 +303,12 @@ impl Builder<'_> {
     }
 
     /// A path leads to a block of the running function, out of a block in these rounds of loops.
-    fn arrive(&mut self, condition: Bdd, state: State, to: usize, rounds: &[(u32, u32)]) -> Result<(), Why> {
+    fn arrive(&mut self, condition: Bdd, mut state: State, to: usize, rounds: &[(u32, u32)]) -> Result<(), Why> {
         if condition == Bdd::FALSE {
             return Ok(());
+        }
+        if let Some(needed) = self.live.before(to) {
+            state.frame_mut().keep(needed);
         }
         let shape = self.shape(state.frame().entry)?;
         let Some(spot) = shape.spot(to) else {

@@ -88,11 +88,6 @@ impl Sum {
         self.terms.retain(|_, count| *count != 0);
         self
     }
-
-    /// The number that it is, if it is one.
-    pub(super) fn as_constant(&self) -> Option<i64> {
-        self.terms.is_empty().then_some(self.constant)
-    }
 }
 
 /// A number modulo 2^32.
@@ -215,10 +210,7 @@ impl Builder<'_> {
                 let half = 1i64 << (self.graph.bits(*one).clamp(1, OFFSET_BITS) - 1);
                 Some(Span { least: -half, most: half - 1 })
             }
-            (Kind::Binary(_) | Kind::Concat | Kind::Slice { low: 0 }, _) => match self.sum(id) {
-                Some(sum) => Some(self.span_of(&sum)),
-                None => None,
-            },
+            (Kind::Binary(_) | Kind::Concat | Kind::Slice { low: 0 }, _) => self.sum(id).map(|sum| self.span_of(&sum)),
             _ => None,
         };
         self.deep -= 1;

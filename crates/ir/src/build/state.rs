@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::Overlay;
 use crate::bdd::Bdd;
 use crate::graph::Id;
+use crate::live::Needed;
 
 /// What an address is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,6 +91,15 @@ impl Frame {
     pub(super) fn new(entry: usize, back: usize) -> Frame {
         let nothing = std::array::from_fn(|_| Value::Nothing);
         Frame { registers: nothing, stack: BTreeMap::new(), back, entry, position: Vec::new(), rounds: Vec::new() }
+    }
+}
+
+impl Frame {
+    /// Forgets what is not needed.
+    pub(super) fn keep(&mut self, needed: &Needed) {
+        let registers = self.registers.iter_mut().enumerate();
+        registers.filter(|(number, _)| !needed.has_register(*number)).for_each(|(_, value)| *value = Value::Nothing);
+        self.stack.retain(|at, _| needed.has_byte(*at));
     }
 }
 

@@ -63,7 +63,7 @@ pub fn largest(dataflow: &Dataflow) -> Vec<u64> {
                 let last = node.args.len() - 1;
                 (0..=last).filter(|place| *place == last || place % 2 == 1).map(of).max().unwrap_or(u64::MAX)
             }
-            Kind::Binary(Binary::Add) => of(0).checked_add(of(1)).unwrap_or(u64::MAX),
+            Kind::Binary(Binary::Add) => of(0).saturating_add(of(1)),
             Kind::Binary(Binary::And) => of(0).min(of(1)),
             _ => u64::MAX,
         };

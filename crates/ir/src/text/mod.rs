@@ -6,13 +6,14 @@ mod render;
 pub use parse::TextError;
 
 #[cfg(test)]
+#[allow(clippy::panic)]
 mod tests {
     use crate::build::Dataflow;
 
     const TEXT: &str = "program counted
 map 0 counts array key 4 value 8 entries 4
 call 0 map_lookup_elem map 0, read 4
-call 1 fl_emit context, number, read 2, number
+call 1 fl_emit context, number, read 2, number, head, tail, base, laid -2, byte 14
 v0 16 @0 length
 v1 32 @0 const 0x0
 v2 8 @3 byte 12

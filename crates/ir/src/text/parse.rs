@@ -195,7 +195,7 @@ impl Reading {
         let mut arguments = Vec::new();
         while words.rest.peek().is_some() {
             let word = words.word("an argument")?;
-            let has_number = matches!(word, "map" | "read");
+            let has_number = matches!(word, "map" | "read" | "laid" | "byte");
             let number = if has_number { words.word("a number")?.trim_end_matches(',') } else { "0" };
             let bad = |words: &Words<'_>| words.error(number, "a number");
             arguments.push(match word.trim_end_matches(',') {
@@ -203,6 +203,11 @@ impl Reading {
                 "context" => Argument::Context,
                 "map" => Argument::Map(number.parse().map_err(|_| bad(words))?),
                 "read" => Argument::Read(number.parse().map_err(|_| bad(words))?),
+                "head" => Argument::Head,
+                "tail" => Argument::Tail,
+                "base" => Argument::Base,
+                "laid" => Argument::Laid(number.parse().map_err(|_| bad(words))?),
+                "byte" => Argument::Byte(number.parse().map_err(|_| bad(words))?),
                 other => return Err(words.error(other, "an argument of a call")),
             });
         }
@@ -309,7 +314,7 @@ impl Reading {
                     wrong("conditions of one bit and values by turns")
                 }
             }
-            Kind::Bytes { .. } if args.len() == 1 && bits % 8 == 0 && bits > 0 => Ok(()),
+            Kind::Bytes { .. } if args.len() == 1 && bits.is_multiple_of(8) && bits > 0 => Ok(()),
             Kind::Bytes { .. } => wrong("one offset, and whole bytes"),
             Kind::Effect(effect) => {
                 let count = match effect {
@@ -329,7 +334,8 @@ impl Reading {
         let nodes = |argument: &Argument| match argument {
             Argument::Context | Argument::Map(_) => 0,
             Argument::Read(bytes) => usize::from(*bytes),
-            Argument::Number => 1,
+            Argument::Laid(_) => 2,
+            Argument::Number | Argument::Head | Argument::Tail | Argument::Base | Argument::Byte(_) => 1,
         };
         arguments.iter().map(nodes).sum()
     }

@@ -119,6 +119,11 @@ fn rendered(pattern: &Pattern) -> String {
             Argument::Context => "context".to_owned(),
             Argument::Map(map) => format!("map {map}"),
             Argument::Read(bytes) => format!("read {bytes}"),
+            Argument::Head => "head".to_owned(),
+            Argument::Tail => "tail".to_owned(),
+            Argument::Base => "base".to_owned(),
+            Argument::Laid(at) => format!("laid {at}"),
+            Argument::Byte(at) => format!("byte {at}"),
         })
         .collect();
     format!("{helper} {}", arguments.join(", ")).trim_end().to_owned()

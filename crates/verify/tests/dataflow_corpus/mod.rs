@@ -15,7 +15,7 @@ use flowloom_bpf::verifier::{Options, verify};
 use flowloom_bpf::{Interpreter, Program, fib};
 use flowloom_engine::PORT_COUNT;
 use flowloom_engine::{Datapath, Port, Ports};
-use flowloom_ir::{Dataflow, Evaluator, Kind, Refusal, build};
+use flowloom_ir::{Dataflow, Evaluator, Kind, PASSES, Refusal, build, optimize};
 use flowloom_verify::explore::Case;
 use flowloom_verify::{CompareOptions, ShrinkOptions, compare, shrink};
 
@@ -25,6 +25,25 @@ pub type Forms = dyn Fn(Dataflow) -> Vec<(String, Dataflow)>;
 /// The dataflow as it was built.
 pub fn as_built(dataflow: Dataflow) -> Vec<(String, Dataflow)> {
     vec![("as built".to_owned(), dataflow)]
+}
+
+/// The dataflow as it was built, as text and back, and behind all passes.
+pub fn behind_all_passes(dataflow: Dataflow) -> Vec<(String, Dataflow)> {
+    let read: Dataflow = dataflow.to_string().parse().unwrap_or_else(|error| panic!("{}: {error}", dataflow.name));
+    let optimized = optimize(&dataflow);
+    vec![("as built".to_owned(), dataflow), ("as text".to_owned(), read), ("behind all passes".to_owned(), optimized)]
+}
+
+/// The dataflow as it was built, as text and back, and after every pass.
+pub fn after_every_pass(dataflow: Dataflow) -> Vec<(String, Dataflow)> {
+    let mut forms = behind_all_passes(dataflow);
+    forms.truncate(2);
+    let mut dataflow = forms[0].1.clone();
+    for (number, pass) in PASSES.iter().enumerate() {
+        dataflow = (pass.run)(&dataflow);
+        forms.push((format!("after pass {number}, {}", pass.name), dataflow.clone()));
+    }
+    forms
 }
 
 /// A program, and what it is run on.

@@ -1,0 +1,130 @@
+//! What a value is where a path leads: without what it is on others.
+//!
+//! ```text
+//!   r1 = select v4 1 v5 2 0      on a path on which v5 holds and v4 does not: 2
+//! ```
+//!
+//! Where paths meet what told them apart is forgotten, so before that their values are looked at once more.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::Builder;
+use super::join::SLOT_BYTES;
+use super::state::{Byte, Region, State, Value};
+use crate::bdd::Bdd;
+use crate::graph::{Id, Kind};
+
+impl Builder<'_> {
+    /// A state as it is on a path.
+    pub(super) fn settled_state(&mut self, mut state: State, path: Bdd) -> State {
+        let present = std::mem::replace(&mut self.path, path);
+        let mut known = HashMap::new();
+        for frame in &mut state.frames {
+            for register in &mut frame.registers {
+                *register = match std::mem::replace(register, Value::Nothing) {
+                    Value::Number(id) => Value::Number(self.narrowed(id, path, &mut known)),
+                    other => self.settled(other),
+                };
+            }
+            let starts: Vec<i64> = frame.stack.keys().copied().collect();
+            for at in starts {
+                match frame.stack.get(&at).cloned() {
+                    Some(Byte::Bits(id)) => {
+                        let id = self.narrowed(id, path, &mut known);
+                        frame.stack.insert(at, Byte::Bits(id));
+                    }
+                    Some(Byte::Of(places, 0)) if places.len() > 1 => {
+                        let settled = self.settled(Value::Address(Rc::clone(&places)));
+                        for number in 0..SLOT_BYTES as u8 {
+                            let Some(byte) = frame.stack.get_mut(&(at + i64::from(number))) else { continue };
+                            if *byte != Byte::Of(Rc::clone(&places), number) {
+                                continue;
+                            }
+                            *byte = match &settled {
+                                Value::Number(id) => Byte::Bits(self.graph.slice(*id, 8 * u16::from(number), 8)),
+                                Value::Address(places) => Byte::Of(Rc::clone(places), number),
+                                Value::Nothing => Byte::Nothing,
+                            };
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        state.head = self.narrowed(state.head, path, &mut known);
+        self.path = present;
+        state
+    }
+
+    /// One of a few numbers without those that it is on other paths.
+    pub(super) fn narrowed(&mut self, id: Id, path: Bdd, known: &mut HashMap<Id, Id>) -> Id {
+        if self.graph.node(id).kind != Kind::Select || !self.graph.selects_numbers(id) {
+            return id;
+        }
+        if let Some(known) = known.get(&id) {
+            return *known;
+        }
+        let narrowed = self.narrowed_select(id, path);
+        known.insert(id, narrowed);
+        narrowed
+    }
+
+    fn narrowed_select(&mut self, id: Id, path: Bdd) -> Id {
+        let node = self.graph.node(id).clone();
+        if node.kind != Kind::Select {
+            return id;
+        }
+        let [pairs @ .., last] = node.args.as_slice() else { return id };
+        let (mut rest, mut parts) = (path, Vec::new());
+        for pair in pairs.chunks_exact(2) {
+            let condition = self.conditions.of(&self.graph, pair[0]);
+            let here = self.conditions.and(rest, condition);
+            if here == Bdd::FALSE {
+                continue;
+            }
+            let value = self.narrowed_select(pair[1], here);
+            if here == rest {
+                parts.push(value);
+                return self.graph.select(parts);
+            }
+            let not = self.conditions.not(condition);
+            rest = self.conditions.and(rest, not);
+            parts.extend([pair[0], value]);
+        }
+        parts.push(self.narrowed_select(*last, rest));
+        self.graph.select(parts)
+    }
+
+    /// A value as it is where the present path leads: without what it is on others.
+    pub(super) fn settled(&mut self, value: Value) -> Value {
+        let Value::Address(places) = &value else { return value };
+        if places.len() == 1 && !matches!(places[0].1.region, Region::Number(_)) {
+            return value;
+        }
+        let mut here = Vec::new();
+        for (condition, place) in places.iter() {
+            if self.conditions.and(self.path, *condition) != Bdd::FALSE {
+                here.push((*condition, *place));
+            }
+        }
+        if let [(condition, _)] = here.as_mut_slice() {
+            *condition = Bdd::TRUE;
+        }
+        let is_number = here.iter().any(|(_, place)| matches!(place.region, Region::Number(_)));
+        let zero = self.graph.number(0, 64);
+        let numbers: Option<Vec<(Bdd, Id)>> = here
+            .iter()
+            .map(|(condition, place)| match place.region {
+                Region::Number(id) => Some((*condition, id)),
+                Region::Null => Some((*condition, zero)),
+                _ => None,
+            })
+            .collect();
+        match numbers {
+            Some(numbers) if is_number => Value::Number(self.pick(&numbers, self.path)),
+            _ if here.len() == places.len() => value,
+            _ => Value::Address(here.into()),
+        }
+    }
+}
