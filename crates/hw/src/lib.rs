@@ -7,6 +7,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod predict;
 mod timing;
 
-pub use timing::{MapTiming, Scheme, Timing};
+pub use timing::{Arbiter, MapTiming, Scheme, Timing};
