@@ -1,6 +1,7 @@
 //! Packets as they come to a pipeline: no bytes, only what decides when they pass.
 
 use super::PredictError;
+use super::known::Known;
 
 /// A packet that comes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,6 +27,16 @@ pub trait Arrivals {
     /// # Errors
     /// The packets cannot be read or made.
     fn next(&mut self, packet: &mut Arrival) -> Result<bool, PredictError>;
+
+    /// How keys of a map, and changes of its entries, are known.
+    fn known(&self, _map: usize) -> Known {
+        Known::Flows
+    }
+
+    /// How it is known what leaves, and how long it is.
+    fn known_verdict(&self) -> Known {
+        Known::Flows
+    }
 }
 
 /// Packets by number: 64 bits that look random, the same ones for the same number.

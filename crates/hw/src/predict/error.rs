@@ -1,5 +1,7 @@
 //! What cannot be predicted.
 
+use flowloom_bpf::ProgramError;
+use flowloom_engine::EngineError;
 use flowloom_trace::TraceError;
 
 /// Why nothing can be said.
@@ -83,6 +85,12 @@ pub enum PredictError {
         /// The least.
         least: u32,
     },
+    /// The program is none that runs.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The program does not run on a packet.
+    #[error(transparent)]
+    Run(#[from] EngineError),
     /// The traffic cannot be read or made.
     #[error(transparent)]
     Trace(#[from] TraceError),

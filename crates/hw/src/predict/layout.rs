@@ -57,6 +57,8 @@ pub(super) struct Place {
     pub(super) depth: u32,
     /// How long the pipe behind it is.
     pub(super) pipe_cycles: u64,
+    /// Of a scheduler, how long a key is kept by a packet in the pipe behind it; none where it is kept beyond, until its release.
+    pub(super) hold_cycles: Option<u64>,
     /// What happens in the pipe behind it: releases, and commits from the last stage to the first.
     pub(super) events: Vec<Event>,
 }
@@ -97,7 +99,7 @@ pub(super) fn places(timing: &Timing) -> Result<Vec<Place>, PredictError> {
 }
 
 fn place(kind: Kind, stage: u32, depth: u32) -> Place {
-    Place { kind, stage, depth, pipe_cycles: 0, events: Vec::new() }
+    Place { kind, stage, depth, pipe_cycles: 0, hold_cycles: None, events: Vec::new() }
 }
 
 /// The key of a packet is free `hold_cycles` behind the scheduler, wherever that is.
@@ -120,7 +122,11 @@ fn release(places: &mut [Place], number: usize, timing: &Timing) -> Result<(), P
     // Behind the last stage packets go on to be realigned: it is as if the pipe were longer.
     place.pipe_cycles = place.pipe_cycles.max(offset);
 
-    place.events.push(Event { offset, what: What::Release(from) });
+    if at_most == from {
+        place.hold_cycles = Some(offset);
+    } else {
+        place.events.push(Event { offset, what: What::Release(from) });
+    }
     Ok(())
 }
 

@@ -38,23 +38,33 @@
 //! ```
 
 mod arrival;
+mod columns;
 mod error;
 mod flows;
 pub mod formula;
+mod frames;
+mod keyed;
+mod known;
 mod latency;
 mod layout;
 mod model;
+mod ops;
 mod options;
 mod packets;
 mod pipe;
 mod render;
 mod report;
 mod room;
+mod run;
 mod scheduler;
+mod value;
 
 pub use arrival::{Arrival, Arrivals};
 pub use error::PredictError;
 pub use flows::Flows;
+pub use frames::{Captured, Frame, Frames};
+pub use keyed::Keyed;
+pub use known::{Known, shared_maps};
 pub use options::{Pace, PredictOptions};
 pub use report::{Latency, MapReport, Report};
 
@@ -75,5 +85,6 @@ pub fn predict(
 ) -> Result<Report, PredictError> {
     let mut model = Model::new(timing, options)?;
     model.run(arrivals)?;
-    Ok(Report::of(timing, &model))
+    let known = (0..timing.maps.len()).map(|map| arrivals.known(map)).collect();
+    Ok(Report::of(timing, &model).known_by(known, arrivals.known_verdict()))
 }

@@ -2,11 +2,11 @@
 //!
 //! What happens in a cycle, in this order:
 //!
-//! 1. keys become free, of packets whose hold has passed;
+//! 1. from the last pipe to the first, keys become free of packets whose hold has passed, and what stands behind the last stage
+//!    goes on, where there is room; else the pipe stands still in this cycle;
 //! 2. packets come, or are lost;
-//! 3. what stands behind the last stage of a pipe goes on, where there is room; else the pipe stands still in this cycle;
-//! 4. each place lets a packet into the pipe behind it, unless that stands still;
-//! 5. writes that meet packets which have read too early send those back.
+//! 3. each place lets a packet into the pipe behind it, unless that stands still;
+//! 4. writes that meet packets which have read too early send those back.
 
 use super::arrival::{Arrival, Arrivals};
 use super::layout::{Kind, Place, What, places};
@@ -21,9 +21,11 @@ use crate::{Scheme, Timing};
 /// A pipeline and what is in it.
 #[derive(Debug)]
 pub(super) struct Model {
+    pub(super) input: Input,
+    /// The first one stands behind the first pipe.
     pub(super) rooms: Vec<Room>,
     pub(super) pipes: Vec<Pipe>,
-    /// For each map the place where packets wait for it.
+    /// For each map the room where packets wait for it.
     waits: Vec<Option<usize>>,
     packets: Packets,
     reload_cycles: u64,
@@ -55,12 +57,12 @@ impl Model {
         options.check()?;
         let places = places(timing)?;
         let room = |place: &Place| match place.kind {
-            Kind::Input => Room::Input(Input {
-                most_words: u64::from(options.input_buffer_bytes / WORD_BYTES),
-                ..Input::default()
-            }),
-            Kind::Scheduler(map) => Room::Scheduler(Scheduler::new(map, &timing.maps[map], timing.arbiter)),
-            Kind::Restart => Room::Restart(Restart { depth: place.depth as usize, ..Restart::default() }),
+            Kind::Input => None,
+            Kind::Scheduler(map) => {
+                let own = Scheduler::new(map, &timing.maps[map], timing.arbiter, place.hold_cycles);
+                Some(Room::Scheduler(own))
+            }
+            Kind::Restart => Some(Room::Restart(Restart::new(place.depth))),
         };
         let maps = timing.maps.len();
         let counts = Counts {
@@ -71,7 +73,7 @@ impl Model {
         };
         let piped: u64 = places.iter().map(|place| place.pipe_cycles).sum();
         let waits = timing.maps.iter().enumerate().map(|(number, map)| {
-            places.iter().position(|place| match place.kind {
+            places.iter().skip(1).position(|place| match place.kind {
                 Kind::Scheduler(own) => own == number,
                 Kind::Restart => map.scheme == Scheme::Flush && map.restart_stage == place.stage,
                 Kind::Input => false,
@@ -79,7 +81,8 @@ impl Model {
         });
         Ok(Model {
             waits: waits.collect(),
-            rooms: places.iter().map(room).collect(),
+            input: Input::new(u64::from(options.input_buffer_bytes / WORD_BYTES)),
+            rooms: places.iter().filter_map(room).collect(),
             pipes: places.iter().map(|place| Pipe::new(place.pipe_cycles, &place.events)).collect(),
             packets: Packets::new(maps),
             reload_cycles: u64::from(timing.reload_cycles),
@@ -96,8 +99,8 @@ impl Model {
         })
     }
 
-    /// The place where packets wait for a map.
-    pub(super) fn place_of(&self, map: usize) -> Option<usize> {
+    /// The room where packets wait for a map; it stands behind the pipe of the same number.
+    pub(super) fn room_of(&self, map: usize) -> Option<usize> {
         self.waits.get(map).copied().flatten()
     }
 
@@ -105,122 +108,60 @@ impl Model {
     pub(super) fn run(&mut self, arrivals: &mut (impl Arrivals + ?Sized)) -> Result<(), PredictError> {
         loop {
             self.has_moved = false;
-            self.release();
+            for number in (0..self.pipes.len()).rev() {
+                if self.pipes[number].is_due(self.now) {
+                    self.release(number);
+                    self.go_on(number);
+                    self.pipes[number].settle();
+                }
+            }
             self.admit(arrivals)?;
-            self.go_on();
-            self.issue();
-            self.commit();
+            let is_held = !self.issue();
+            for number in 0..self.pipes.len() {
+                if self.pipes[number].is_due(self.now) && self.pipes[number].has_commits() {
+                    self.commit(number);
+                    self.pipes[number].settle();
+                }
+            }
             if self.next_at == Next::Ended && self.packets.count() == 0 {
                 return Ok(());
             }
-            let cycles = if self.has_moved { 1 } else { self.quiet_cycles() };
-            self.advance(cycles);
+            let cycles = self.wakes_at() - self.now;
+            self.now += cycles;
+            self.input.stalled_cycles += if is_held { cycles } else { 0 };
+            for pipe in self.pipes.iter_mut().filter(|pipe| pipe.is_stalled) {
+                pipe.stalled_cycles += cycles;
+            }
         }
     }
 
     /// Keys become free.
-    fn release(&mut self) {
-        for pipe in &mut self.pipes {
-            for probe in 0..pipe.events() {
-                let What::Release(place) = pipe.event(probe).what else { break };
-                let Room::Scheduler(scheduler) = &mut self.rooms[place] else { continue };
-                while let Some(number) = pipe.due(probe) {
-                    self.has_moved = true;
-                    if let Some(key) = self.packets.key(pipe.packet(number), scheduler.map) {
-                        scheduler.release(key);
-                    }
+    fn release(&mut self, number: usize) {
+        let pipe = &mut self.pipes[number];
+        for probe in 0..pipe.releases() {
+            let What::Release(place) = pipe.event(probe).what else { continue };
+            let Room::Scheduler(scheduler) = &mut self.rooms[place - 1] else { continue };
+            while let Some(number) = pipe.due(probe, self.now) {
+                self.has_moved = true;
+                if let Some(key) = self.packets.key(pipe.packet(number), scheduler.map) {
+                    scheduler.release(key);
                 }
             }
-        }
-    }
-
-    /// Packets come.
-    fn admit(&mut self, arrivals: &mut (impl Arrivals + ?Sized)) -> Result<(), PredictError> {
-        loop {
-            let comes = match self.next_at {
-                Next::Ended => return Ok(()),
-                Next::Unknown => {
-                    self.next_at = if self.packets_left == 0 || !arrivals.next(&mut self.next)? {
-                        Next::Ended
-                    } else {
-                        self.packets_left -= 1;
-                        self.clock.next(self.next.time_ns, self.next.len_bytes).map_or(Next::WhenTaken, Next::At)
-                    };
-                    continue;
-                }
-                Next::At(at) if at > self.now => return Ok(()),
-                Next::At(at) => at,
-                Next::WhenTaken => self.now,
-            };
-            let Some(Room::Input(input)) = self.rooms.first_mut() else { return Ok(()) };
-            let is_forced = self.next_at == Next::WhenTaken;
-            if is_forced && (!input.queue.is_empty() || input.free_at > self.now) {
-                return Ok(());
-            }
-            let words = self.next.len_bytes.div_ceil(WORD_BYTES).max(1);
-            let entering = input.free_at.saturating_sub(self.now);
-            let filled = input.words + entering + u64::from(words);
-            self.counts.packets_in += 1;
-            self.counts.first_in.get_or_insert(comes);
-            self.counts.last_in = comes;
-            self.has_moved = true;
-            self.next_at = Next::Unknown;
-            if filled > input.most_words {
-                self.counts.packets_lost += 1;
-                continue;
-            }
-            self.counts.bytes_in += u64::from(self.next.len_bytes);
-            input.words += u64::from(words);
-            input.longest_words = input.longest_words.max(filled);
-            let facts = Facts {
-                arrival: comes,
-                words,
-                leaving_words: self.next.leaving_bytes.div_ceil(WORD_BYTES),
-                leaving_bytes: self.next.leaving_bytes,
-                uses: self.next.uses,
-                writes: self.next.writes,
-            };
-            input.queue.push_back(self.packets.add(facts, &self.next.keys));
         }
     }
 
     /// What stands behind a last stage goes on.
-    fn go_on(&mut self) {
-        for number in (0..self.pipes.len()).rev() {
-            let Some(packet) = self.pipes[number].end() else {
-                self.pipes[number].is_stalled = false;
-                continue;
-            };
-            let is_taken =
-                if number + 1 < self.rooms.len() { self.enter(number + 1, packet) } else { self.put_out(packet) };
-            self.pipes[number].is_stalled = !is_taken;
-            if is_taken {
-                self.pipes[number].leave();
-                self.has_moved = true;
-            }
-        }
-    }
-
-    /// A packet comes to a place; whether there was room.
-    fn enter(&mut self, place: usize, packet: Number) -> bool {
-        match &mut self.rooms[place] {
-            Room::Input(_) => false,
-            Room::Scheduler(scheduler) => {
-                let key = self.packets.key(packet, scheduler.map);
-                let has_room = scheduler.has_room(key);
-                if has_room {
-                    scheduler.push(packet, key);
-                }
-                has_room
-            }
-            Room::Restart(restart) => {
-                let has_room = restart.queue.len() - restart.again < restart.depth;
-                if has_room {
-                    restart.queue.push_back(packet);
-                    restart.longest = restart.longest.max(restart.queue.len() as u64);
-                }
-                has_room
-            }
+    fn go_on(&mut self, number: usize) {
+        self.pipes[number].is_stalled = false;
+        let Some(packet) = self.pipes[number].end(self.now) else { return };
+        let is_taken = match self.rooms.get_mut(number) {
+            Some(room) => room.enter(packet, &self.packets, self.pipes[number + 1].clock(self.now)),
+            None => self.put_out(packet),
+        };
+        self.pipes[number].is_stalled = !is_taken;
+        if is_taken {
+            self.pipes[number].leave();
+            self.has_moved = true;
         }
     }
 
@@ -248,111 +189,132 @@ impl Model {
         true
     }
 
-    /// Writes send packets back that have read too early.
-    fn commit(&mut self) {
-        for (place, pipe) in self.pipes.iter_mut().enumerate() {
-            for probe in 0..pipe.events() {
-                let What::Commit { map, read_offset } = pipe.event(probe).what else { continue };
-                while let Some(number) = pipe.due(probe) {
-                    self.has_moved = true;
-                    let Some(key) = self.packets.written(pipe.packet(number), map) else { continue };
-                    let mut behind = pipe.behind(number, read_offset);
-                    let early = behind.find(|(_, packet)| self.packets.key(*packet, map) == Some(key));
-                    drop(behind);
-                    let Some((first, _)) = early else { continue };
-                    let Room::Restart(restart) = &mut self.rooms[place] else { continue };
-                    self.counts.flushes[map] += 1;
-                    self.counts.flush_cycles[map] += pipe.age(first) + 1 + self.reload_cycles;
-                    while let Some(packet) = pipe.take_back(first) {
-                        restart.queue.push_front(packet);
-                        restart.again += 1;
-                        self.counts.replayed[map] += 1;
-                    }
-                    restart.longest = restart.longest.max(restart.queue.len() as u64);
-                    restart.free_at = self.now + 1 + self.reload_cycles;
+    /// Packets come.
+    fn admit(&mut self, arrivals: &mut (impl Arrivals + ?Sized)) -> Result<(), PredictError> {
+        loop {
+            let comes = match self.next_at {
+                Next::At(at) if at > self.now => return Ok(()),
+                Next::At(at) => at,
+                Next::WhenTaken if !self.input.is_empty() || self.input.free_at > self.now => return Ok(()),
+                Next::WhenTaken => self.now,
+                Next::Ended => return Ok(()),
+                Next::Unknown => {
+                    self.next_at = if self.packets_left == 0 || !arrivals.next(&mut self.next)? {
+                        Next::Ended
+                    } else {
+                        self.packets_left -= 1;
+                        self.clock.next(self.next.time_ns, self.next.len_bytes).map_or(Next::WhenTaken, Next::At)
+                    };
+                    continue;
                 }
-            }
-        }
-    }
-
-    /// Each place lets a packet in.
-    fn issue(&mut self) {
-        for place in 0..self.rooms.len() {
-            if self.pipes[place].is_stalled && place > 0 {
+            };
+            self.counts.packets_in += 1;
+            self.counts.first_in.get_or_insert(comes);
+            self.counts.last_in = comes;
+            self.next_at = Next::Unknown;
+            let words = self.next.len_bytes.div_ceil(WORD_BYTES).max(1);
+            if !self.input.has_room(words, self.now) {
+                self.counts.packets_lost += 1;
                 continue;
             }
-            let now = self.now;
-            let packet = match &mut self.rooms[place] {
-                Room::Input(input) => {
-                    input.is_held = false;
-                    input.queue.front().copied().filter(|_| input.free_at <= now)
-                }
-                Room::Scheduler(scheduler) => scheduler.next(),
-                Room::Restart(restart) => restart.queue.front().copied().filter(|_| restart.free_at <= now),
+            self.counts.bytes_in += u64::from(self.next.len_bytes);
+            let facts = Facts {
+                arrival: comes,
+                leaving_words: self.next.leaving_bytes.div_ceil(WORD_BYTES),
+                leaving_bytes: self.next.leaving_bytes,
+                uses: self.next.uses,
+                writes: self.next.writes,
             };
-            let Some(packet) = packet else { continue };
-            if self.let_in(place, packet) {
-                self.has_moved = true;
-            } else if let Room::Input(input) = &mut self.rooms[place] {
-                input.is_held = true;
-            }
+            let packet = self.packets.add(facts, &self.next.keys);
+            self.input.push(packet, words, self.now);
         }
     }
 
-    /// A packet leaves a place; whether the pipe took it.
+    /// Each place lets a packet in; whether none had to wait at the input.
+    fn issue(&mut self) -> bool {
+        let mut is_free = true;
+        if let Some(packet) = self.input.next(self.now) {
+            is_free = self.let_in(0, packet);
+            if is_free {
+                self.input.pop(self.now);
+            }
+        }
+        for place in 1..self.pipes.len() {
+            let clock = self.pipes[place].clock(self.now);
+            if let Some(packet) = self.rooms[place - 1].next(self.now, clock)
+                && self.let_in(place, packet)
+            {
+                self.rooms[place - 1].pop(clock);
+            }
+        }
+        is_free
+    }
+
+    /// A packet leaves a place, if the pipe behind it takes it; where that has no stages, if the next place does.
     fn let_in(&mut self, place: usize, packet: Number) -> bool {
-        if self.pipes[place].is_stalled {
-            return false;
-        }
-        if self.pipes[place].len() > 0 || place + 1 == self.rooms.len() {
-            self.pipes[place].push(packet);
-        } else if !self.enter(place + 1, packet) {
-            return false;
-        }
-        match &mut self.rooms[place] {
-            Room::Input(input) => {
-                let words = u64::from(self.packets.facts(packet).words);
-                input.queue.pop_front();
-                input.words -= words;
-                input.free_at = self.now + words;
+        let is_taken = match self.rooms.get_mut(place) {
+            _ if self.pipes[place].is_stalled => false,
+            Some(room) if self.pipes[place].len() == 0 => {
+                room.enter(packet, &self.packets, self.pipes[place + 1].clock(self.now))
             }
-            Room::Scheduler(scheduler) => scheduler.pop(),
-            Room::Restart(restart) => {
-                restart.queue.pop_front();
-                restart.again = restart.again.saturating_sub(1);
+            _ => {
+                self.pipes[place].push(packet, self.now);
+                true
             }
-        }
-        true
-    }
-
-    /// For how many cycles, this one among them, nothing happens.
-    fn quiet_cycles(&self) -> u64 {
-        let pipes = self.pipes.iter().filter_map(Pipe::quiet_cycles);
-        let rooms = self.rooms.iter().filter_map(|room| match room {
-            Room::Input(input) => self.until(input.free_at, !input.queue.is_empty() || self.next_at == Next::WhenTaken),
-            Room::Scheduler(_) => None,
-            Room::Restart(restart) => self.until(restart.free_at, !restart.queue.is_empty()),
-        });
-        let comes = match self.next_at {
-            Next::At(at) => self.until(at, true),
-            _ => None,
         };
-        // The output makes room word by word.
-        let output = self.pipes.last().filter(|pipe| pipe.is_stalled).map(|_| 1);
-        pipes.chain(rooms).chain(comes).chain(output).min().expect("packets under way move on").max(1)
+        self.has_moved |= is_taken;
+        is_taken
     }
 
-    fn until(&self, at: u64, is_awaited: bool) -> Option<u64> {
-        (is_awaited && at > self.now).then(|| at - self.now)
-    }
-
-    fn advance(&mut self, cycles: u64) {
-        self.now += cycles;
-        self.pipes.iter_mut().for_each(|pipe| pipe.advance(cycles));
-        if let Some(Room::Input(input)) = self.rooms.first_mut()
-            && input.is_held
-        {
-            input.stalled_cycles += cycles;
+    /// Writes send packets back that have read too early.
+    fn commit(&mut self, number: usize) {
+        let pipe = &mut self.pipes[number];
+        for probe in pipe.releases()..pipe.events() {
+            let What::Commit { map, read_offset } = pipe.event(probe).what else { continue };
+            while let Some(writer) = pipe.due(probe, self.now) {
+                self.has_moved = true;
+                let Some(key) = self.packets.written(pipe.packet(writer), map) else { continue };
+                let mut behind = pipe.behind(writer, read_offset, self.now);
+                let early = behind.find(|(_, packet)| self.packets.key(*packet, map) == Some(key));
+                drop(behind);
+                let Some((first, _)) = early else { continue };
+                let Some(Room::Restart(restart)) = self.rooms.get_mut(number.wrapping_sub(1)) else { continue };
+                self.counts.flushes[map] += 1;
+                self.counts.flush_cycles[map] += pipe.age(first, self.now) + 1 + self.reload_cycles;
+                while let Some(packet) = pipe.take_back(first) {
+                    restart.take_back(packet);
+                    self.counts.replayed[map] += 1;
+                }
+                restart.free_at = self.now + 1 + self.reload_cycles;
+            }
         }
+    }
+
+    /// The cycle in which something happens next.
+    fn wakes_at(&self) -> u64 {
+        let next = self.now + 1;
+        let mut wakes = match self.next_at {
+            Next::At(at) => at.max(next),
+            Next::Unknown => next,
+            Next::WhenTaken => self.input.free_at.max(next),
+            Next::Ended => u64::MAX,
+        };
+        // From then on it waits, even where it cannot enter.
+        if !self.input.is_empty() && (!self.pipes[0].is_stalled || self.input.free_at > self.now) {
+            wakes = wakes.min(self.input.free_at.max(next));
+        }
+        for (place, pipe) in self.pipes.iter().enumerate() {
+            if !pipe.is_stalled {
+                wakes = wakes.min(pipe.wakes_at());
+                if place > 0 {
+                    wakes = wakes.min(self.rooms[place - 1].wakes_at(self.now, pipe.clock(self.now)));
+                }
+            } else if self.has_moved || place + 1 == self.pipes.len() {
+                // There may be room now; the output makes some in every cycle.
+                wakes = next;
+            }
+        }
+        debug_assert!(wakes >= next && wakes < u64::MAX, "packets under way move on");
+        wakes
     }
 }

@@ -18,7 +18,6 @@ pub(super) struct Packets {
 pub(super) struct Facts {
     /// The cycle from which it can enter.
     pub(super) arrival: u64,
-    pub(super) words: u32,
     /// 0 where it is dropped.
     pub(super) leaving_words: u32,
     pub(super) leaving_bytes: u32,

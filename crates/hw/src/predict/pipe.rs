@@ -1,6 +1,6 @@
 //! Stages without a place to wait: a packet a cycle enters, and all of them move on or none does.
 
-use super::layout::Event;
+use super::layout::{Event, What};
 use super::packets::Number;
 
 /// A packet in a pipe.
@@ -20,16 +20,20 @@ struct Probe {
 
 /// Stages between two places.
 ///
-/// Packets are not moved from stage to stage: each knows when it entered, on a clock that stands while the pipe does.
+/// Packets are not moved from stage to stage: each knows when it entered, on a clock that stands while the pipe does. That clock is
+/// the pipeline's less the cycles in which the pipe stood still.
 #[derive(Debug)]
 pub(super) struct Pipe {
     len: u64,
-    clock: u64,
     slots: Vec<Slot>,
     /// The first packet that is inside, and the first number that none has; both only grow, but for what is flushed.
     head: u64,
     tail: u64,
     probes: Vec<Probe>,
+    releases: usize,
+    /// When, on the own clock, something happens to a packet next, or earlier; the cycles from an entry until then.
+    due: u64,
+    first_cycles: u64,
     pub(super) is_stalled: bool,
     pub(super) stalled_cycles: u64,
 }
@@ -39,7 +43,9 @@ impl Pipe {
         let longest = events.iter().map(|event| event.offset).max().unwrap_or(0).max(len);
         Pipe {
             len,
-            clock: 0,
+            releases: events.iter().filter(|event| matches!(event.what, What::Release(_))).count(),
+            due: u64::MAX,
+            first_cycles: events.iter().map(|event| event.offset).min().unwrap_or(len).min(len),
             // A packet enters a cycle, and is remembered until its last event.
             slots: vec![Slot::default(); (longest as usize + 2).next_power_of_two()],
             head: 0,
@@ -58,20 +64,40 @@ impl Pipe {
         self.slots[number as usize & (self.slots.len() - 1)]
     }
 
-    pub(super) fn push(&mut self, packet: Number) {
-        let at = self.tail as usize & (self.slots.len() - 1);
-        self.slots[at] = Slot { packet, entry: self.clock };
+    /// The own time.
+    pub(super) fn clock(&self, now: u64) -> u64 {
+        now - self.stalled_cycles
+    }
+
+    /// Whether something may happen in this cycle.
+    pub(super) fn is_due(&self, now: u64) -> bool {
+        self.due <= self.clock(now)
+    }
+
+    pub(super) fn push(&mut self, packet: Number, now: u64) {
+        let (at, entry) = (self.tail as usize & (self.slots.len() - 1), self.clock(now));
+        self.slots[at] = Slot { packet, entry };
         self.tail += 1;
+        self.due = self.due.min(entry + self.first_cycles);
     }
 
     /// The packet that stands behind the last stage.
-    pub(super) fn end(&self) -> Option<Number> {
+    pub(super) fn end(&self, now: u64) -> Option<Number> {
         let slot = self.slot(self.head);
-        (self.head < self.tail && slot.entry + self.len <= self.clock).then_some(slot.packet)
+        (self.head < self.tail && slot.entry + self.len <= self.clock(now)).then_some(slot.packet)
     }
 
     pub(super) fn leave(&mut self) {
         self.head += 1;
+    }
+
+    /// How many releases there are; they come before the commits.
+    pub(super) fn releases(&self) -> usize {
+        self.releases
+    }
+
+    pub(super) fn has_commits(&self) -> bool {
+        self.releases < self.probes.len()
     }
 
     /// How many events there are.
@@ -84,9 +110,9 @@ impl Pipe {
     }
 
     /// The packet that an event happens to now, by its number in the pipe; each is named once.
-    pub(super) fn due(&mut self, probe: usize) -> Option<u64> {
+    pub(super) fn due(&mut self, probe: usize, now: u64) -> Option<u64> {
         let Probe { event, next } = self.probes[probe];
-        if next < self.tail && self.slot(next).entry + event.offset <= self.clock {
+        if next < self.tail && self.slot(next).entry + event.offset <= self.clock(now) {
             self.probes[probe].next += 1;
             return Some(next);
         }
@@ -99,14 +125,15 @@ impl Pipe {
     }
 
     /// How many cycles ago the packet with this number entered.
-    pub(super) fn age(&self, number: u64) -> u64 {
-        self.clock - self.slot(number).entry
+    pub(super) fn age(&self, number: u64, now: u64) -> u64 {
+        self.clock(now) - self.slot(number).entry
     }
 
     /// The packets behind this one that entered so many cycles ago at least, by their numbers.
-    pub(super) fn behind(&self, number: u64, cycles: u64) -> impl Iterator<Item = (u64, Number)> + '_ {
+    pub(super) fn behind(&self, number: u64, cycles: u64, now: u64) -> impl Iterator<Item = (u64, Number)> + '_ {
         let slots = (number + 1..self.tail).map(|number| (number, self.slot(number)));
-        slots.take_while(move |(_, slot)| slot.entry + cycles <= self.clock).map(|(number, slot)| (number, slot.packet))
+        let clock = self.clock(now);
+        slots.take_while(move |(_, slot)| slot.entry + cycles <= clock).map(|(number, slot)| (number, slot.packet))
     }
 
     /// Takes the last packet out, where its number is this or a later one.
@@ -120,23 +147,17 @@ impl Pipe {
         Some(self.slot(tail).packet)
     }
 
-    pub(super) fn advance(&mut self, cycles: u64) {
-        if self.is_stalled {
-            self.stalled_cycles += cycles;
-        } else {
-            self.clock += cycles;
-        }
-    }
-
-    /// Cycles until something happens, if the pipe does not stand still.
-    pub(super) fn quiet_cycles(&self) -> Option<u64> {
-        if self.is_stalled {
-            return None;
-        }
+    /// All events of this cycle have happened: when the next one does.
+    pub(super) fn settle(&mut self) {
         let until = |number: u64, offset: u64| {
-            (number < self.tail).then(|| (self.slot(number).entry + offset).saturating_sub(self.clock))
+            if number < self.tail { self.slot(number).entry + offset } else { u64::MAX }
         };
         let probes = self.probes.iter().map(|probe| until(probe.next, probe.event.offset));
-        probes.chain([until(self.head, self.len)]).flatten().min()
+        self.due = probes.fold(until(self.head, self.len), u64::min);
+    }
+
+    /// The cycle in which something happens next, if the pipe does not stand still until then.
+    pub(super) fn wakes_at(&self) -> u64 {
+        self.due.saturating_add(self.stalled_cycles)
     }
 }

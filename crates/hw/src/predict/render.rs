@@ -21,8 +21,11 @@ impl Report {
         );
         let _ = writeln!(
             text,
-            "  lost        {:>9} packets ({share:.4}%)\n  dropped     {:>9} packets, by the program\n  stalled     {:>9} cycles at the input",
-            self.packets_lost, self.packets_dropped, self.stalled_cycles,
+            "  lost        {:>9} packets ({share:.4}%)\n  dropped     {:>9} packets, by the program ({})\n  stalled     {:>9} cycles at the input",
+            self.packets_lost,
+            self.packets_dropped,
+            self.known_verdict.as_str(),
+            self.stalled_cycles,
         );
         let _ = writeln!(
             text,
@@ -66,7 +69,14 @@ impl Report {
 
 impl MapReport {
     fn render(&self, text: &mut String) {
-        let _ = writeln!(text, "\nmap {}: {}, hold {} cycles", self.name, self.scheme, self.hold_cycles);
+        let _ = writeln!(
+            text,
+            "\nmap {}: {}, hold {} cycles, keys {}",
+            self.name,
+            self.scheme,
+            self.hold_cycles,
+            self.known.as_str()
+        );
         match self.scheme {
             "schedule" => {
                 let longest: Vec<String> = self.longest_queues.iter().map(u64::to_string).collect();

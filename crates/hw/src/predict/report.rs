@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::formula::Formulas;
+use super::known::Known;
 use super::latency::Histogram;
 use super::model::Model;
 use super::options::{WIRE_OVERHEAD_BYTES, WORD_BYTES};
@@ -46,6 +47,8 @@ pub struct Report {
     pub overtakings: u64,
     /// From the cycle in which a packet came until its first word left.
     pub latency: Latency,
+    /// How it is known which packets leave, and how long they are.
+    pub known_verdict: Known,
     /// The maps that packets change.
     pub maps: Vec<MapReport>,
     /// What the papers' formulas say, where the traffic follows Zipf's law.
@@ -73,6 +76,8 @@ pub struct Latency {
 pub struct MapReport {
     /// Its name.
     pub name: String,
+    /// How keys, and whether packets change an entry, are known.
+    pub known: Known,
     /// How it is kept consistent.
     pub scheme: &'static str,
     /// For how many cycles a packet keeps others with the same key out.
@@ -123,11 +128,6 @@ impl Report {
         let over = |number: f64, cycles: u64| if cycles == 0 { 0.0 } else { number * clock_mhz / cycles as f64 };
         let passed = counts.packets_in - counts.packets_lost;
         let bytes = counts.bytes_in + passed * u64::from(WIRE_OVERHEAD_BYTES);
-        let input = model.rooms.iter().find_map(|room| match room {
-            Room::Input(input) => Some((input.stalled_cycles, input.longest_words)),
-            _ => None,
-        });
-        let (stalled_cycles, input_words) = input.unwrap_or_default();
         let maps: Vec<MapReport> =
             (0..timing.maps.len()).map(|map| MapReport::of(timing, model, map, seconds)).collect();
         Report {
@@ -141,16 +141,23 @@ impl Report {
             offered_mpps: over(counts.packets_in as f64, came),
             throughput_mpps: over(passed as f64, cycles),
             throughput_gbps: over(bytes as f64 * 8.0, cycles) / 1000.0,
-            stalled_cycles,
-            input_buffer_bytes: input_words * u64::from(WORD_BYTES),
+            stalled_cycles: model.input.stalled_cycles,
+            input_buffer_bytes: model.input.longest_words * u64::from(WORD_BYTES),
             output_buffer_bytes: counts.longest_output_words * u64::from(WORD_BYTES),
             flushes: counts.flushes.iter().sum(),
             replayed: counts.replayed.iter().sum(),
             overtakings: maps.iter().map(|map| map.overtakings).sum(),
+            known_verdict: Known::Flows,
             latency: Latency::of(&counts.latencies, clock_mhz),
             maps,
             formulas: Vec::new(),
         }
+    }
+
+    pub(super) fn known_by(mut self, maps: Vec<Known>, verdict: Known) -> Report {
+        self.known_verdict = verdict;
+        self.maps.iter_mut().zip(maps).for_each(|(map, known)| map.known = known);
+        self
     }
 
     /// With the papers' formulas for flows by Zipf's law.
@@ -167,20 +174,21 @@ impl MapReport {
         let (map, counts) = (&timing.maps[number], &model.counts);
         let mut overtakings = 0;
         let mut longest_queues = Vec::new();
-        let place = model.place_of(number);
-        match place.map(|place| &model.rooms[place]) {
+        let room = model.room_of(number);
+        match room.and_then(|room| model.rooms.get(room)) {
             Some(Room::Scheduler(scheduler)) => {
                 overtakings = scheduler.overtakings;
                 longest_queues = scheduler.longest().map(u64::from).collect();
             }
             Some(Room::Restart(restart)) => longest_queues = vec![restart.longest],
-            Some(Room::Input(_)) | None => {}
+            None => {}
         }
         let flushes = counts.flushes[number];
         let each = |all: u64| if flushes == 0 { 0.0 } else { all as f64 / flushes as f64 };
-        let before = place.and_then(|place| model.pipes.get(place.checked_sub(1)?));
+        let before = room.and_then(|room| model.pipes.get(room));
         MapReport {
             name: map.name.clone(),
+            known: Known::Flows,
             scheme: map.scheme.as_str(),
             hold_cycles: map.hold_cycles,
             flushes,

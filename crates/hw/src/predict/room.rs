@@ -3,42 +3,139 @@
 use std::collections::VecDeque;
 
 use super::latency::Histogram;
-use super::packets::Number;
+use super::packets::{Number, Packets};
 use super::scheduler::Scheduler;
 
-/// Where packets wait in front of a pipe.
+/// Where packets wait between two pipes.
 #[derive(Debug)]
 pub(super) enum Room {
-    Input(Input),
     Scheduler(Scheduler),
     Restart(Restart),
+}
+
+impl Room {
+    /// A packet comes, at this time of the pipe behind; whether there was room.
+    pub(super) fn enter(&mut self, packet: Number, packets: &Packets, clock: u64) -> bool {
+        match self {
+            Room::Scheduler(scheduler) => scheduler.enter(packet, packets.key(packet, scheduler.map), clock),
+            Room::Restart(restart) => restart.enter(packet),
+        }
+    }
+
+    /// The packet that goes on next, where one may.
+    pub(super) fn next(&mut self, now: u64, clock: u64) -> Option<Number> {
+        match self {
+            Room::Scheduler(scheduler) => scheduler.next(clock),
+            Room::Restart(restart) if restart.free_at > now => None,
+            Room::Restart(restart) => restart.queue.front().copied(),
+        }
+    }
+
+    /// Lets that packet go.
+    pub(super) fn pop(&mut self, clock: u64) {
+        match self {
+            Room::Scheduler(scheduler) => scheduler.pop(clock),
+            Room::Restart(restart) => {
+                restart.queue.pop_front();
+                restart.again = restart.again.saturating_sub(1);
+            }
+        }
+    }
+
+    /// The cycle in which a packet may go on, of those that are there.
+    pub(super) fn wakes_at(&self, now: u64, clock: u64) -> u64 {
+        match self {
+            Room::Scheduler(scheduler) if scheduler.is_ready() => now + 1,
+            Room::Scheduler(scheduler) => scheduler.first_wait().saturating_add(now - clock),
+            Room::Restart(restart) if !restart.queue.is_empty() => restart.free_at.max(now + 1),
+            Room::Restart(_) => u64::MAX,
+        }
+    }
 }
 
 /// The buffer in front of everything.
 #[derive(Debug, Default)]
 pub(super) struct Input {
-    pub(super) queue: VecDeque<Number>,
+    queue: VecDeque<(Number, u32)>,
     /// Words of packets that have not begun to enter, and what there is room for.
-    pub(super) words: u64,
-    pub(super) most_words: u64,
+    words: u64,
+    most_words: u64,
     /// The cycle in which the next packet may enter: the one before has to be inside.
     pub(super) free_at: u64,
-    /// In this cycle a packet has to wait for the pipe.
-    pub(super) is_held: bool,
     pub(super) stalled_cycles: u64,
     pub(super) longest_words: u64,
+}
+
+impl Input {
+    pub(super) fn new(most_words: u64) -> Input {
+        Input { most_words, ..Input::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether so many words find room. Those of the packet that is entering leave one by one.
+    pub(super) fn has_room(&self, words: u32, now: u64) -> bool {
+        self.filled(words, now) <= self.most_words
+    }
+
+    fn filled(&self, words: u32, now: u64) -> u64 {
+        self.words + self.free_at.saturating_sub(now) + u64::from(words)
+    }
+
+    pub(super) fn push(&mut self, packet: Number, words: u32, now: u64) {
+        self.longest_words = self.longest_words.max(self.filled(words, now));
+        self.words += u64::from(words);
+        self.queue.push_back((packet, words));
+    }
+
+    /// The packet that may enter.
+    pub(super) fn next(&self, now: u64) -> Option<Number> {
+        if self.free_at > now { None } else { self.queue.front().map(|(packet, _)| *packet) }
+    }
+
+    /// Lets that packet in.
+    pub(super) fn pop(&mut self, now: u64) {
+        if let Some((_, words)) = self.queue.pop_front() {
+            self.words -= u64::from(words);
+            self.free_at = now + u64::from(words);
+        }
+    }
 }
 
 /// An elastic buffer.
 #[derive(Debug, Default)]
 pub(super) struct Restart {
-    pub(super) queue: VecDeque<Number>,
+    queue: VecDeque<Number>,
     /// How many of them, the first ones, start again.
-    pub(super) again: usize,
-    pub(super) depth: usize,
+    again: usize,
+    depth: usize,
     /// The cycle in which the next packet may enter: the pipeline has to be loaded again.
     pub(super) free_at: u64,
     pub(super) longest: u64,
+}
+
+impl Restart {
+    pub(super) fn new(depth: u32) -> Restart {
+        Restart { depth: depth as usize, ..Restart::default() }
+    }
+
+    fn enter(&mut self, packet: Number) -> bool {
+        let has_room = self.queue.len() - self.again < self.depth;
+        if has_room {
+            self.queue.push_back(packet);
+            self.longest = self.longest.max(self.queue.len() as u64);
+        }
+        has_room
+    }
+
+    /// A packet starts again, before all others.
+    pub(super) fn take_back(&mut self, packet: Number) {
+        self.queue.push_front(packet);
+        self.again += 1;
+        self.longest = self.longest.max(self.queue.len() as u64);
+    }
 }
 
 /// What was counted.

@@ -45,10 +45,17 @@ pub(super) struct Scheduler {
     /// Queues that hold packets, and those whose first one may leave, a bit each.
     occupied: u64,
     ready: u64,
+    /// When, on the clock of the pipe behind, the first packet of each of the others may leave, if that is known; the first
+    /// of these times.
+    waits: Vec<u64>,
+    first_wait: u64,
     /// The queue that is asked first.
     turn: u32,
-    /// The scoreboard: keys of packets that are between their read and their write.
-    busy: Vec<u64>,
+    /// The scoreboard: keys of packets that are between their read and their write, and when they are free. Where that is
+    /// known, they are as many as cycles in a hold, and the oldest makes room for the next one.
+    busy: Vec<(u64, u64)>,
+    hold_cycles: Option<u64>,
+    oldest_busy: usize,
     came: u64,
     /// For each queue that holds packets, the order of the first one.
     orders: Vec<u64>,
@@ -58,8 +65,8 @@ pub(super) struct Scheduler {
 }
 
 impl Scheduler {
-    pub(super) fn new(map: usize, timing: &MapTiming, arbiter: Arbiter) -> Scheduler {
-        let MapTiming { queues, queue_depth: depth, hold_cycles, .. } = *timing;
+    pub(super) fn new(map: usize, timing: &MapTiming, arbiter: Arbiter, hold_cycles: Option<u64>) -> Scheduler {
+        let MapTiming { queues, queue_depth: depth, .. } = *timing;
         let stride = depth.next_power_of_two() as usize;
         Scheduler {
             map,
@@ -71,7 +78,11 @@ impl Scheduler {
             occupied: 0,
             ready: 0,
             turn: 0,
-            busy: Vec::with_capacity(hold_cycles as usize + 1),
+            busy: vec![(0, 0); hold_cycles.unwrap_or(0) as usize],
+            hold_cycles,
+            oldest_busy: 0,
+            waits: vec![0; queues as usize + 1],
+            first_wait: u64::MAX,
             came: 0,
             orders: vec![0; queues as usize + 1],
             chosen: 0,
@@ -88,21 +99,32 @@ impl Scheduler {
         }
     }
 
-    /// Whether a packet finds room.
-    pub(super) fn has_room(&self, key: Option<u64>) -> bool {
-        self.queues[self.queue_of(key)].len < self.depth
+    /// When the key is free, on the clock of the pipe behind; now or earlier where it is.
+    fn free_at(&self, key: u64) -> u64 {
+        self.busy.iter().filter(|(busy, _)| *busy == key).map(|(_, free_at)| *free_at).max().unwrap_or(0)
     }
 
-    /// Takes a packet into its queue.
-    pub(super) fn push(&mut self, packet: Number, key: Option<u64>) {
+    /// The first packet of a queue is a new one.
+    fn begin(&mut self, number: usize, key: Option<u64>, clock: u64) {
+        let free_at = key.map_or(0, |key| self.free_at(key));
+        if free_at <= clock {
+            self.ready |= 1 << number;
+        } else {
+            self.waits[number] = free_at;
+            self.first_wait = self.first_wait.min(free_at);
+        }
+    }
+
+    /// Takes a packet into its queue; whether there was room.
+    pub(super) fn enter(&mut self, packet: Number, key: Option<u64>, clock: u64) -> bool {
         let number = self.queue_of(key);
-        let bit = 1 << number;
-        if self.occupied & bit == 0 {
-            self.occupied |= bit;
+        if self.queues[number].len == self.depth {
+            return false;
+        }
+        if self.occupied >> number & 1 == 0 {
+            self.occupied |= 1 << number;
             self.orders[number] = self.came;
-            if key.is_none_or(|key| !self.busy.contains(&key)) {
-                self.ready |= bit;
-            }
+            self.begin(number, key, clock);
         }
         let queue = &mut self.queues[number];
         let at = (queue.head + queue.len) as usize & (self.stride - 1);
@@ -110,14 +132,43 @@ impl Scheduler {
         queue.len += 1;
         queue.longest = queue.longest.max(queue.len);
         self.came += 1;
+        true
     }
 
     fn first(&self, queue: usize) -> Waiting {
         self.slots[queue * self.stride + (self.queues[queue].head as usize & (self.stride - 1))]
     }
 
+    /// Whether a packet may leave.
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready != 0
+    }
+
+    /// When, on the clock of the pipe behind, the next packet may leave that has to wait now.
+    pub(super) fn first_wait(&self) -> u64 {
+        self.first_wait
+    }
+
+    /// Holds have passed.
+    fn wake(&mut self, clock: u64) {
+        self.first_wait = u64::MAX;
+        let mut left = self.occupied & !self.ready;
+        while left != 0 {
+            let number = left.trailing_zeros() as usize;
+            if self.waits[number] <= clock {
+                self.ready |= 1 << number;
+            } else {
+                self.first_wait = self.first_wait.min(self.waits[number]);
+            }
+            left &= left - 1;
+        }
+    }
+
     /// The packet that leaves next, where one may.
-    pub(super) fn next(&mut self) -> Option<Number> {
+    pub(super) fn next(&mut self, clock: u64) -> Option<Number> {
+        if self.first_wait <= clock {
+            self.wake(clock);
+        }
         let all = self.ready;
         if all == 0 {
             return None;
@@ -158,7 +209,7 @@ impl Scheduler {
     }
 
     /// Lets the packet go that [`Scheduler::next`] named.
-    pub(super) fn pop(&mut self) {
+    pub(super) fn pop(&mut self, clock: u64) {
         let number = self.chosen;
         let (key, order) = (self.first(number).key, self.orders[number]);
         let others = match self.arbiter {
@@ -168,27 +219,32 @@ impl Scheduler {
         self.overtakings += u64::from(self.is_older(others, order));
         let keyed = self.queues.len() - 1;
         if number < keyed {
-            self.busy.push(key);
+            match self.hold_cycles {
+                None => self.busy.push((key, u64::MAX)),
+                Some(hold_cycles) => {
+                    self.busy[self.oldest_busy] = (key, clock + hold_cycles);
+                    self.oldest_busy = if self.oldest_busy + 1 == self.busy.len() { 0 } else { self.oldest_busy + 1 };
+                }
+            }
         }
         let queue = &mut self.queues[number];
         queue.head = queue.head.wrapping_add(1);
         queue.len -= 1;
-        let (bit, is_empty) = (1 << number, queue.len == 0);
-        self.ready &= !bit;
+        let is_empty = queue.len == 0;
+        self.ready &= !(1 << number);
         if is_empty {
-            self.occupied &= !bit;
+            self.occupied &= !(1 << number);
         } else {
-            self.orders[number] = self.first(number).order;
-            if number == keyed || !self.busy.contains(&self.first(number).key) {
-                self.ready |= bit;
-            }
+            let first = self.first(number);
+            self.orders[number] = first.order;
+            self.begin(number, (number < keyed).then_some(first.key), clock);
         }
         self.turn = if number == keyed { 0 } else { number as u32 + 1 };
     }
 
-    /// The packet with this key has written.
+    /// The packet with this key has written, of those that say so.
     pub(super) fn release(&mut self, key: u64) {
-        let Some(at) = self.busy.iter().position(|busy| *busy == key) else { return };
+        let Some(at) = self.busy.iter().position(|(busy, _)| *busy == key) else { return };
         self.busy.swap_remove(at);
         let number = self.queue_of(Some(key));
         if self.occupied >> number & 1 == 1 && self.first(number).key == key {
