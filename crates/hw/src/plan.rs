@@ -10,7 +10,7 @@ use crate::hazard::{Region, Trouble, decide};
 use crate::refusal::{Refusal, Why};
 use crate::stages::Schedule;
 use crate::tables::{Uses, commutes, keys};
-use crate::timing::{MapTiming, Scheme, Timing};
+use crate::timing::{Arbiter, MapTiming, Scheme, Timing};
 use crate::window::{Window, window};
 
 /// What a user asks of a plan.
@@ -251,6 +251,8 @@ impl Plan {
             clock_mhz: f64::from(self.options.clock_mhz),
             stages: self.schedule.stages,
             latency_cycles: self.latency_cycles(),
+            reload_cycles: Timing::RELOAD_CYCLES,
+            arbiter: Arbiter::default(),
             maps,
         }
     }

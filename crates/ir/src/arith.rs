@@ -12,8 +12,8 @@ pub(crate) fn sign_extended(value: u64, bits: u16) -> u64 {
     if bits >= 64 || bits == 0 || value >> (bits - 1) & 1 == 0 { value } else { value | u64::MAX << bits }
 }
 
-/// What a node gives.
-pub(crate) fn apply(kind: Kind, args: &[u64], widths: &[u16], bits: u16) -> u64 {
+/// What a node gives that has no effect and takes nothing of the packet but by its arguments: numbers, with how many bits each has.
+pub fn apply(kind: Kind, args: &[u64], widths: &[u16], bits: u16) -> u64 {
     let value = match (kind, args) {
         (Kind::Const(value), _) => value,
         (Kind::Slice { low }, [one]) => one >> low,

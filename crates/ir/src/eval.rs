@@ -34,6 +34,17 @@ impl Evaluator {
         Evaluator::in_order(program, dataflow, order)
     }
 
+    /// What the last packet made of a node.
+    pub fn value(&self, id: Id) -> u64 {
+        self.values[id.index()]
+    }
+
+    /// Whether the last packet had this effect.
+    pub fn has_happened(&self, effect: Id) -> bool {
+        let node = self.dataflow.graph.node(effect);
+        matches!(node.kind, Kind::Effect(_)) && self.value(node.args[0]) != 0
+    }
+
     /// The same, with nodes in another order, as a pipeline has it: what it gives shows that the order is right.
     ///
     /// # Errors

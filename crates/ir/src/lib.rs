@@ -27,6 +27,7 @@ pub mod shape;
 mod text;
 
 pub use access::{Access, Touch};
+pub use arith::apply;
 pub use build::{Argument, Dataflow, Ending, Laid, Overlay, Pattern, Table, build};
 pub use delay::{Arrivals, CLOCK_MHZ, Delays, FRAME_BYTES, Tenths};
 pub use eval::Evaluator;

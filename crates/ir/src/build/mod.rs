@@ -72,6 +72,18 @@ pub enum Argument {
     Byte(i64),
 }
 
+impl Argument {
+    /// How many nodes it takes.
+    pub fn nodes(self) -> usize {
+        match self {
+            Argument::Context | Argument::Map(_) => 0,
+            Argument::Number | Argument::Head | Argument::Tail | Argument::Base | Argument::Byte(_) => 1,
+            Argument::Laid(_) => 2,
+            Argument::Read(bytes) => bytes.into(),
+        }
+    }
+}
+
 /// What a call is given.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pattern {

@@ -331,12 +331,6 @@ impl Reading {
     /// The nodes that a call is given.
     fn given(&self, pattern: u16) -> usize {
         let arguments = self.patterns.get(usize::from(pattern)).map_or(&[][..], |pattern| &pattern.arguments);
-        let nodes = |argument: &Argument| match argument {
-            Argument::Context | Argument::Map(_) => 0,
-            Argument::Read(bytes) => usize::from(*bytes),
-            Argument::Laid(_) => 2,
-            Argument::Number | Argument::Head | Argument::Tail | Argument::Base | Argument::Byte(_) => 1,
-        };
-        arguments.iter().map(nodes).sum()
+        arguments.iter().map(|argument| argument.nodes()).sum()
     }
 }

@@ -1,0 +1,163 @@
+//! Stages without a place to wait: a packet a cycle enters, and all of them move on or none does.
+
+use super::layout::{Event, What};
+use super::packets::Number;
+
+/// A packet in a pipe.
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    packet: Number,
+    /// When it entered, on the pipe's own clock.
+    entry: u64,
+}
+
+/// An event and how far it is: the first packet that it has not happened to.
+#[derive(Debug, Clone, Copy)]
+struct Probe {
+    event: Event,
+    next: u64,
+}
+
+/// Stages between two places.
+///
+/// Packets are not moved from stage to stage: each knows when it entered, on a clock that stands while the pipe does. That clock is
+/// the pipeline's less the cycles in which the pipe stood still.
+#[derive(Debug)]
+pub(super) struct Pipe {
+    len: u64,
+    slots: Vec<Slot>,
+    /// The first packet that is inside, and the first number that none has; both only grow, but for what is flushed.
+    head: u64,
+    tail: u64,
+    probes: Vec<Probe>,
+    releases: usize,
+    /// When, on the own clock, something happens to a packet next, or earlier; the cycles from an entry until then.
+    due: u64,
+    first_cycles: u64,
+    pub(super) is_stalled: bool,
+    pub(super) stalled_cycles: u64,
+}
+
+impl Pipe {
+    pub(super) fn new(len: u64, events: &[Event]) -> Pipe {
+        let longest = events.iter().map(|event| event.offset).max().unwrap_or(0).max(len);
+        Pipe {
+            len,
+            releases: events.iter().filter(|event| matches!(event.what, What::Release(_))).count(),
+            due: u64::MAX,
+            first_cycles: events.iter().map(|event| event.offset).min().unwrap_or(len).min(len),
+            // A packet enters a cycle, and is remembered until its last event.
+            slots: vec![Slot::default(); (longest as usize + 2).next_power_of_two()],
+            head: 0,
+            tail: 0,
+            probes: events.iter().map(|event| Probe { event: *event, next: 0 }).collect(),
+            is_stalled: false,
+            stalled_cycles: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn slot(&self, number: u64) -> Slot {
+        self.slots[number as usize & (self.slots.len() - 1)]
+    }
+
+    /// The own time.
+    pub(super) fn clock(&self, now: u64) -> u64 {
+        now - self.stalled_cycles
+    }
+
+    /// Whether something may happen in this cycle.
+    pub(super) fn is_due(&self, now: u64) -> bool {
+        self.due <= self.clock(now)
+    }
+
+    pub(super) fn push(&mut self, packet: Number, now: u64) {
+        let (at, entry) = (self.tail as usize & (self.slots.len() - 1), self.clock(now));
+        self.slots[at] = Slot { packet, entry };
+        self.tail += 1;
+        self.due = self.due.min(entry + self.first_cycles);
+    }
+
+    /// The packet that stands behind the last stage.
+    pub(super) fn end(&self, now: u64) -> Option<Number> {
+        let slot = self.slot(self.head);
+        (self.head < self.tail && slot.entry + self.len <= self.clock(now)).then_some(slot.packet)
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.head += 1;
+    }
+
+    /// How many releases there are; they come before the commits.
+    pub(super) fn releases(&self) -> usize {
+        self.releases
+    }
+
+    pub(super) fn has_commits(&self) -> bool {
+        self.releases < self.probes.len()
+    }
+
+    /// How many events there are.
+    pub(super) fn events(&self) -> usize {
+        self.probes.len()
+    }
+
+    pub(super) fn event(&self, probe: usize) -> Event {
+        self.probes[probe].event
+    }
+
+    /// The packet that an event happens to now, by its number in the pipe; each is named once.
+    pub(super) fn due(&mut self, probe: usize, now: u64) -> Option<u64> {
+        let Probe { event, next } = self.probes[probe];
+        if next < self.tail && self.slot(next).entry + event.offset <= self.clock(now) {
+            self.probes[probe].next += 1;
+            return Some(next);
+        }
+        None
+    }
+
+    /// The packet with this number in the pipe.
+    pub(super) fn packet(&self, number: u64) -> Number {
+        self.slot(number).packet
+    }
+
+    /// How many cycles ago the packet with this number entered.
+    pub(super) fn age(&self, number: u64, now: u64) -> u64 {
+        self.clock(now) - self.slot(number).entry
+    }
+
+    /// The packets behind this one that entered so many cycles ago at least, by their numbers.
+    pub(super) fn behind(&self, number: u64, cycles: u64, now: u64) -> impl Iterator<Item = (u64, Number)> + '_ {
+        let slots = (number + 1..self.tail).map(|number| (number, self.slot(number)));
+        let clock = self.clock(now);
+        slots.take_while(move |(_, slot)| slot.entry + cycles <= clock).map(|(number, slot)| (number, slot.packet))
+    }
+
+    /// Takes the last packet out, where its number is this or a later one.
+    pub(super) fn take_back(&mut self, from: u64) -> Option<Number> {
+        if self.tail <= from {
+            return None;
+        }
+        self.tail -= 1;
+        let tail = self.tail;
+        self.probes.iter_mut().for_each(|probe| probe.next = probe.next.min(tail));
+        Some(self.slot(tail).packet)
+    }
+
+    /// All events of this cycle have happened: when the next one does.
+    pub(super) fn settle(&mut self) {
+        let until = |number: u64, offset: u64| {
+            if number < self.tail { self.slot(number).entry + offset } else { u64::MAX }
+        };
+        let probes = self.probes.iter().map(|probe| until(probe.next, probe.event.offset));
+        self.due = probes.fold(until(self.head, self.len), u64::min);
+    }
+
+    /// The cycle in which something happens next, if the pipe does not stand still until then.
+    pub(super) fn wakes_at(&self) -> u64 {
+        self.due.saturating_add(self.stalled_cycles)
+    }
+}

@@ -1,0 +1,163 @@
+//! Where packets wait, and what is counted.
+
+use std::collections::VecDeque;
+
+use super::latency::Histogram;
+use super::packets::{Number, Packets};
+use super::scheduler::Scheduler;
+
+/// Where packets wait between two pipes.
+#[derive(Debug)]
+pub(super) enum Room {
+    Scheduler(Scheduler),
+    Restart(Restart),
+}
+
+impl Room {
+    /// A packet comes, at this time of the pipe behind; whether there was room.
+    pub(super) fn enter(&mut self, packet: Number, packets: &Packets, clock: u64) -> bool {
+        match self {
+            Room::Scheduler(scheduler) => scheduler.enter(packet, packets.key(packet, scheduler.map), clock),
+            Room::Restart(restart) => restart.enter(packet),
+        }
+    }
+
+    /// The packet that goes on next, where one may.
+    pub(super) fn next(&mut self, now: u64, clock: u64) -> Option<Number> {
+        match self {
+            Room::Scheduler(scheduler) => scheduler.next(clock),
+            Room::Restart(restart) if restart.free_at > now => None,
+            Room::Restart(restart) => restart.queue.front().copied(),
+        }
+    }
+
+    /// Lets that packet go.
+    pub(super) fn pop(&mut self, clock: u64) {
+        match self {
+            Room::Scheduler(scheduler) => scheduler.pop(clock),
+            Room::Restart(restart) => {
+                restart.queue.pop_front();
+                restart.again = restart.again.saturating_sub(1);
+            }
+        }
+    }
+
+    /// The cycle in which a packet may go on, of those that are there.
+    pub(super) fn wakes_at(&self, now: u64, clock: u64) -> u64 {
+        match self {
+            Room::Scheduler(scheduler) if scheduler.is_ready() => now + 1,
+            Room::Scheduler(scheduler) => scheduler.first_wait().saturating_add(now - clock),
+            Room::Restart(restart) if !restart.queue.is_empty() => restart.free_at.max(now + 1),
+            Room::Restart(_) => u64::MAX,
+        }
+    }
+}
+
+/// The buffer in front of everything.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    queue: VecDeque<(Number, u32)>,
+    /// Words of packets that have not begun to enter, and what there is room for.
+    words: u64,
+    most_words: u64,
+    /// The cycle in which the next packet may enter: the one before has to be inside.
+    pub(super) free_at: u64,
+    pub(super) stalled_cycles: u64,
+    pub(super) longest_words: u64,
+}
+
+impl Input {
+    pub(super) fn new(most_words: u64) -> Input {
+        Input { most_words, ..Input::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether so many words find room. Those of the packet that is entering leave one by one.
+    pub(super) fn has_room(&self, words: u32, now: u64) -> bool {
+        self.filled(words, now) <= self.most_words
+    }
+
+    fn filled(&self, words: u32, now: u64) -> u64 {
+        self.words + self.free_at.saturating_sub(now) + u64::from(words)
+    }
+
+    pub(super) fn push(&mut self, packet: Number, words: u32, now: u64) {
+        self.longest_words = self.longest_words.max(self.filled(words, now));
+        self.words += u64::from(words);
+        self.queue.push_back((packet, words));
+    }
+
+    /// The packet that may enter.
+    pub(super) fn next(&self, now: u64) -> Option<Number> {
+        if self.free_at > now { None } else { self.queue.front().map(|(packet, _)| *packet) }
+    }
+
+    /// Lets that packet in.
+    pub(super) fn pop(&mut self, now: u64) {
+        if let Some((_, words)) = self.queue.pop_front() {
+            self.words -= u64::from(words);
+            self.free_at = now + u64::from(words);
+        }
+    }
+}
+
+/// An elastic buffer.
+#[derive(Debug, Default)]
+pub(super) struct Restart {
+    queue: VecDeque<Number>,
+    /// How many of them, the first ones, start again.
+    again: usize,
+    depth: usize,
+    /// The cycle in which the next packet may enter: the pipeline has to be loaded again.
+    pub(super) free_at: u64,
+    pub(super) longest: u64,
+}
+
+impl Restart {
+    pub(super) fn new(depth: u32) -> Restart {
+        Restart { depth: depth as usize, ..Restart::default() }
+    }
+
+    fn enter(&mut self, packet: Number) -> bool {
+        let has_room = self.queue.len() - self.again < self.depth;
+        if has_room {
+            self.queue.push_back(packet);
+            self.longest = self.longest.max(self.queue.len() as u64);
+        }
+        has_room
+    }
+
+    /// A packet starts again, before all others.
+    pub(super) fn take_back(&mut self, packet: Number) {
+        self.queue.push_front(packet);
+        self.again += 1;
+        self.longest = self.longest.max(self.queue.len() as u64);
+    }
+}
+
+/// What was counted.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Counts {
+    pub(super) packets_in: u64,
+    pub(super) packets_out: u64,
+    pub(super) packets_lost: u64,
+    pub(super) packets_dropped: u64,
+    /// Bytes that came in and were not lost, and bytes that left; without what the wire adds.
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+    /// The cycle in which the first packet came in, and the first one left; that behind the last word of the last one.
+    pub(super) first_in: Option<u64>,
+    pub(super) last_in: u64,
+    pub(super) first_out: Option<u64>,
+    pub(super) last_out: u64,
+    /// Flushes and packets that started again, by map.
+    pub(super) flushes: Vec<u64>,
+    pub(super) replayed: Vec<u64>,
+    /// Cycles that flushes took, by map: how much later than without the flush the first packet goes on.
+    pub(super) flush_cycles: Vec<u64>,
+    pub(super) latencies: Histogram,
+    pub(super) longest_output_words: u64,
+}
