@@ -291,3 +291,6 @@ impl WithoutState {
         weaker
     }
 }
+
+#[cfg(test)]
+mod tests;
