@@ -66,9 +66,18 @@ fn naming(program: &Program) -> Timing {
 }
 
 fn arrivals(program: &Arc<Program>, is_exact: bool, frames: Listed) -> (Vec<Arrival>, Vec<Known>, Known) {
+    arrivals_of(program, &naming(program), is_exact, frames)
+}
+
+fn arrivals_of(
+    program: &Arc<Program>,
+    timing: &Timing,
+    is_exact: bool,
+    frames: Listed,
+) -> (Vec<Arrival>, Vec<Known>, Known) {
     let proof = verify(program, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
     let dataflow = build(program, &proof).unwrap_or_else(|refusal| panic!("{refusal}"));
-    let mut keyed = Keyed::new(program, &dataflow, &naming(program), is_exact, frames).unwrap();
+    let mut keyed = Keyed::new(program, &dataflow, timing, is_exact, frames).unwrap();
     let mut all = Vec::new();
     let mut packet = Arrival::default();
     while keyed.next(&mut packet).unwrap() {
@@ -208,4 +217,67 @@ fn keys_of_the_classical_programs() {
     assert!(found["dnat"].0.iter().all(|known| *known == Known::Run));
     assert!(found.values().all(|(_, keys, _)| *keys > 0), "{found:?}");
     assert!(found.values().filter(|(.., changes)| *changes > 0).count() >= 8, "{found:?}");
+}
+
+/// Two lookups in a map with other keys, the first of which happens for some packets only; a key that the clock says; a lookup with
+/// what another one has found.
+const SEVERAL: &str = "
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#define MAP(name, key_type, count) struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, count); \
+        __type(key, key_type); __type(value, __u64); } name SEC(\".maps\")
+MAP(either, __u32, 64);
+MAP(by_time, __u64, 64);
+MAP(by_count, __u64, 64);
+SEC(\"xdp\") int several(struct xdp_md *ctx)
+{
+        unsigned char *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+        __u64 now = bpf_ktime_get_ns() >> 20, random = bpf_get_prandom_u32() & 3, one = 1, *found, *count;
+        __u32 first, second;
+        if (data + 34 > end)
+                return XDP_DROP;
+        first = data[33] & 3;
+        second = data[29] & 3;
+        if (data[12] == 8) {
+                found = bpf_map_lookup_elem(&either, &first);
+                if (found)
+                        *found += 1;
+        }
+        found = bpf_map_lookup_elem(&either, &second);
+        if (!found)
+                bpf_map_update_elem(&either, &second, &one, BPF_ANY);
+        now += random;
+        count = bpf_map_lookup_elem(&by_time, &now);
+        if (!count)
+                bpf_map_update_elem(&by_time, &now, &one, BPF_ANY);
+        if (found && bpf_map_lookup_elem(&by_count, found))
+                return XDP_PASS;
+        return XDP_TX;
+}";
+
+#[test]
+fn keys_of_several_lookups() {
+    let Some(clang) = Clang::find("keys_of_several_lookups") else { return };
+    let object = elf::read(&clang.compile(SEVERAL, &["-mcpu=v3"]).unwrap(), "several").unwrap();
+    let program = object.xdp().next().unwrap().clone();
+    let mut rng = Rng::from_env(5);
+    let (known, keys, changes) = check(program.clone(), &mut rng);
+    assert_eq!(known, [Known::Run; 3]);
+    assert!(keys > PACKETS && changes > PACKETS / 4, "{keys} {changes}");
+    // What is not asked for does not make the program run.
+    let program = Arc::new(program);
+    let mut timing = naming(&program);
+    timing.maps[1].scheme = Scheme::Atomic;
+    timing.maps[2].scheme = Scheme::None;
+    let frames = made(&mut rng, PACKETS);
+    let seen = seen(&program, &frames);
+    let (quick, known, _) = arrivals_of(&program, &timing, false, frames);
+    assert_eq!(known, [Known::Assumed, Known::Unasked, Known::Unasked]);
+    let mut hashes: BTreeMap<&[u8], u64> = BTreeMap::new();
+    for (arrival, seen) in quick.iter().zip(&seen) {
+        let Some(key) = seen.keys.get(&0) else { continue };
+        assert_eq!(*hashes.entry(key).or_insert(arrival.keys[0]), arrival.keys[0]);
+        assert_eq!(arrival.uses, 1);
+    }
+    assert_eq!(hashes.len(), 4);
 }

@@ -167,7 +167,7 @@ fn wanted(facts: &Facts) -> Vec<Id> {
 
 /// A hash of a key, part by part.
 pub(super) fn hashed(hash: u64, part: u64) -> u64 {
-    mixed(hash.rotate_left(29) ^ part)
+    mixed(hash ^ part)
 }
 
 /// How long a packet leaves.

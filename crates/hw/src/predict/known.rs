@@ -287,3 +287,6 @@ impl WithoutState {
         weaker
     }
 }
+
+#[cfg(test)]
+mod tests;
