@@ -51,6 +51,8 @@ pub(super) struct Columns {
     words: Vec<(usize, Wide)>,
     lengths: [u64; LANES],
     ports: [u64; LANES],
+    /// The bytes of each packet, where some are looked for at offsets that only it knows.
+    packets: Option<Vec<Vec<u8>>>,
     /// Loads that there are, by their first byte, bits and order, and columns that are all ones where bits are.
     loads: HashMap<(u16, u16, bool), Wide>,
     masks: HashMap<Bits, Wide>,
@@ -60,8 +62,7 @@ pub(super) struct Columns {
 pub(super) fn is_pure(graph: &Graph) -> Vec<bool> {
     let mut pure: Vec<bool> = Vec::with_capacity(graph.nodes().len());
     for node in graph.nodes() {
-        let is_own =
-            !matches!(node.kind, Kind::Effect(_) | Kind::Bytes { .. } | Kind::Input(Input::Only(_))) && node.bits <= 64;
+        let is_own = !matches!(node.kind, Kind::Effect(_) | Kind::Input(Input::Only(_))) && node.bits <= 64;
         let all = node.args.iter().all(|arg| pure[arg.index()]);
         pure.push(is_own && all);
     }
@@ -103,6 +104,14 @@ fn parts(graph: &Graph, node: &Node) -> Vec<(Part, u16)> {
     parts
 }
 
+/// So many bytes of a packet, the first one lowest; 0 where there is none.
+fn bytes_at(packet: &[u8], first: i32, count: usize) -> u64 {
+    (0..count).rev().fold(0, |value, byte| {
+        let at = usize::try_from(i64::from(first) + byte as i64).ok();
+        value << 8 | u64::from(at.and_then(|at| packet.get(at)).copied().unwrap_or(0))
+    })
+}
+
 impl Columns {
     /// Columns for these nodes, which have to be pure.
     pub(super) fn of(graph: &Graph, wanted: &[Id]) -> Columns {
@@ -128,6 +137,7 @@ impl Columns {
             words: Vec::new(),
             lengths: [0; LANES],
             ports: [0; LANES],
+            packets: None,
             loads: HashMap::new(),
             masks: HashMap::new(),
         };
@@ -231,6 +241,10 @@ impl Columns {
                     _ => Op::Concat(parts),
                 }
             }
+            (Kind::Bytes { ahead }, [offset]) => {
+                self.packets.get_or_insert_with(|| vec![Vec::new(); LANES]);
+                Op::Bytes { offset: self.wide_of(*offset), ahead, bytes: usize::from(node.bits / 8) }
+            }
             (Kind::Slice { low }, [one]) => Op::Slice(self.wide_of(*one), low, all),
             (Kind::Not, [one]) => Op::Not(self.wide_of(*one), all),
             (Kind::Select, [pairs @ .., last]) => {
@@ -287,6 +301,10 @@ impl Columns {
             });
             self.wide[*place][lane] = u64::from_le_bytes(word);
         }
+        if let Some(packets) = &mut self.packets {
+            packets[lane].clear();
+            packets[lane].extend_from_slice(bytes);
+        }
         // 16 bits, as the program sees it.
         self.lengths[lane] = u64::from(len_bytes as u16);
         self.ports[lane] = port.into();
@@ -318,6 +336,12 @@ impl Columns {
                     match op {
                         Op::Length => *own = self.lengths,
                         Op::Port => *own = self.ports,
+                        Op::Bytes { offset, ahead, bytes } => {
+                            let packets = self.packets.as_deref().unwrap_or_default();
+                            for ((own, packet), offset) in own.iter_mut().zip(packets).zip(&before[*offset]) {
+                                *own = bytes_at(packet, (*offset as i32).wrapping_add(*ahead), *bytes);
+                            }
+                        }
                         _ => op.run(before, &self.bits, own),
                     }
                 }

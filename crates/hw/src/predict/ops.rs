@@ -23,6 +23,12 @@ pub(super) enum Op {
     },
     Length,
     Port,
+    /// Bytes of the packet, so many behind an offset.
+    Bytes {
+        offset: Wide,
+        ahead: i32,
+        bytes: usize,
+    },
     /// Zeros and ones out of bits.
     Number(Bits),
     /// Zeros, and numbers of ones only.
@@ -61,7 +67,7 @@ fn two(own: &mut [u64; LANES], a: &[u64; LANES], b: &[u64; LANES], value: impl F
 impl Op {
     pub(super) fn run(&self, wide: &[[u64; LANES]], bits: &[[u64; WORDS]], own: &mut [u64; LANES]) {
         match self {
-            Op::Length | Op::Port => {}
+            Op::Length | Op::Port | Op::Bytes { .. } => {}
             Op::Load { own: first, next, low, bits, is_big } => {
                 let all = mask(*bits);
                 match next {
