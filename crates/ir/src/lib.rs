@@ -17,6 +17,7 @@ mod build;
 mod eval;
 mod graph;
 mod refusal;
+pub mod rules;
 mod shape;
 
 pub use build::{Argument, Dataflow, Ending, Pattern, build};
