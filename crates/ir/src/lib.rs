@@ -23,6 +23,7 @@ mod live;
 mod pass;
 mod predicates;
 mod refusal;
+pub mod rules;
 pub mod shape;
 mod text;
 

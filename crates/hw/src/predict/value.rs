@@ -21,6 +21,8 @@ pub(super) fn value(kind: Kind, args: &[(u64, u16)], bits: u16) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use flowloom_ir::{Binary, Compare};
+
     use super::*;
 
     #[test]

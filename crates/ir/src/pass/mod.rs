@@ -11,6 +11,7 @@ mod forward;
 mod known;
 mod reassociate;
 mod speculate;
+mod wires;
 
 pub use known::largest;
 
@@ -44,6 +45,11 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
     Pass { name: "reassociation", does: "makes trees of chains of sums, gates and selections", run: reassociate::run },
     Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
+    Pass {
+        name: "wires",
+        does: "makes wires of what costs nothing in hardware, by rules that are proved",
+        run: wires::run,
+    },
 ];
 
 /// The dataflow behind all passes.

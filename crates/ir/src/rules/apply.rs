@@ -1,0 +1,185 @@
+//! Rewrites dataflow by the rules until none applies.
+//!
+//! **Goal.** What hardware does for nothing is seen to be nothing: a mask is a slice with zeros, a sum of bytes has nine bits.
+//!
+//! ```text
+//!   v5 = concat v3 v4 0:48           v6 = eq v5' 0x0008:16     where v5' = concat v3 v4
+//!   v6 = eq v5 0x0008:64
+//! ```
+//!
+//! **Steps.** The nodes that something uses are made again, in their order, out of what their arguments have become; each is
+//! looked at before it is used, and what a rule makes of it again. That is repeated until no rule applies. Rules that hide what
+//! others look for, as a product that becomes a sum, wait until then.
+//!
+//! **Before and after.** Effects keep their order, their instructions and their bits. A node stands behind all that it uses.
+//!
+//! **Limits.** Nodes of more than 64 bits are left as they are.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::bits::Bits;
+use super::matching::Site;
+use super::term::{Env, Maker, build};
+use super::text::{Expr, Op, Term};
+use super::{Rule, Uses, rules};
+use crate::arith;
+use crate::build::Dataflow;
+use crate::graph::{Graph, Id, Kind};
+use crate::pass::remade;
+
+/// Times that a dataflow is rewritten at most; it takes few.
+const MAX_ROUNDS: usize = 50;
+/// Rules that follow one another on the same node at most; there is a measure that falls, this is what guards it.
+const MAX_DEPTH: usize = 500;
+
+/// The dataflow after all rules that apply, and how often each was used.
+pub fn rewrite(dataflow: &Dataflow) -> (Dataflow, Vec<(&'static str, usize)>) {
+    rewrite_by(rules(), dataflow)
+}
+
+/// As [`rewrite`], by rules of one's own.
+pub(super) fn rewrite_by<'r>(rules: &'r [Rule], dataflow: &Dataflow) -> (Dataflow, Vec<(&'r str, usize)>) {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut current = dataflow.clone();
+    let mut is_last = false;
+    for _ in 0..MAX_ROUNDS {
+        let mut round = Round::new(rules, is_last, &current);
+        let next = round.run(&current);
+        let is_still = round.counts.is_empty();
+        for (name, count) in round.counts {
+            *counts.entry(name).or_default() += count;
+        }
+        current = next;
+        if is_still && is_last {
+            break;
+        }
+        is_last |= is_still;
+    }
+    let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    (current, counts)
+}
+
+struct Round<'r> {
+    graph: Graph,
+    /// The rules by what they begin with.
+    rules: HashMap<u8, Vec<&'r Rule>>,
+    /// What nodes have become.
+    done: HashMap<Id, Id>,
+    bits: Bits,
+    uses: Uses,
+    counts: BTreeMap<&'r str, usize>,
+    depth: usize,
+}
+
+impl<'r> Round<'r> {
+    fn new(rules: &'r [Rule], is_last: bool, dataflow: &Dataflow) -> Round<'r> {
+        let mut sorted: HashMap<u8, Vec<&Rule>> = HashMap::new();
+        for rule in rules.iter().filter(|rule| !rule.is_built_in && (is_last || !rule.is_last)) {
+            if let Term::Apply { op, .. } = &rule.from {
+                sorted.entry(class_of(*op)).or_default().push(rule);
+            }
+        }
+        Round {
+            graph: Graph::default(),
+            rules: sorted,
+            done: HashMap::new(),
+            bits: Bits::default(),
+            uses: Uses::with_room(dataflow.graph.nodes().len()),
+            counts: BTreeMap::new(),
+            depth: 0,
+        }
+    }
+
+    fn run(&mut self, old: &Dataflow) -> Dataflow {
+        let uses = Uses::in_dataflow(old);
+        let mut now: Vec<Option<Id>> = vec![None; old.graph.nodes().len()];
+        for (number, node) in old.graph.nodes().iter().enumerate() {
+            let id = Id(number as u32);
+            let Some(used) = uses.of(id) else { continue };
+            self.graph.at(old.graph.insn(id));
+            let args: Vec<Id> = node.args.iter().filter_map(|arg| now[arg.index()]).collect();
+            let new = match node.kind {
+                Kind::Effect(effect) => self.graph.effect(effect, args, node.bits),
+                kind => self.make(kind, args, node.bits),
+            };
+            self.uses.add(new, used);
+            now[number] = Some(new);
+        }
+        // Whatever the packet leaves with is used.
+        remade(old, std::mem::take(&mut self.graph), |id| now[id.index()])
+    }
+
+    /// What a node has become after every rule that applies.
+    fn settle(&mut self, id: Id) -> Id {
+        if let Some(done) = self.done.get(&id) {
+            return *done;
+        }
+        let node = self.graph.node(id);
+        let is_small = node.bits <= 64 && node.args.iter().all(|arg| self.graph.bits(*arg) <= 64);
+        let rules = class(node.kind).filter(|_| is_small).and_then(|class| self.rules.get(&class).cloned());
+        let mut settled = id;
+        self.depth += 1;
+        for rule in rules.unwrap_or_default() {
+            if self.depth > MAX_DEPTH {
+                break;
+            }
+            let mut site = Site { graph: &self.graph, bits: &mut self.bits, uses: &self.uses };
+            let Some(found) = site.find(rule, id) else { continue };
+            let bits = self.graph.bits(id);
+            // The graph may make the same of it again by itself.
+            if let Ok(Some(new)) = build(self, &rule.to, &found, Some(bits))
+                && new != id
+            {
+                *self.counts.entry(&rule.name).or_default() += 1;
+                settled = new;
+                break;
+            }
+        }
+        self.depth -= 1;
+        self.done.insert(id, settled);
+        settled
+    }
+}
+
+impl Maker for Round<'_> {
+    type Value = Id;
+
+    fn bits(&self, value: &Id) -> u16 {
+        self.graph.bits(*value)
+    }
+
+    fn number(&mut self, expr: &Expr, env: &Env<'_, Id>, bits: u16) -> Option<Id> {
+        Some(self.graph.number(arith::cut(env.eval(expr)?, bits), bits))
+    }
+
+    fn make(&mut self, kind: Kind, args: Vec<Id>, bits: u16) -> Id {
+        let raw = self.graph.make(kind, args, bits);
+        self.settle(raw)
+    }
+}
+
+/// A number for what rules begin with.
+fn class(kind: Kind) -> Option<u8> {
+    match kind {
+        Kind::Binary(op) => Some(op as u8),
+        Kind::Compare(how) => Some(32 + how as u8),
+        Kind::Not => Some(64),
+        Kind::Select => Some(65),
+        Kind::Slice { .. } => Some(66),
+        Kind::SignExtend => Some(67),
+        _ => None,
+    }
+}
+
+fn class_of(op: Op) -> u8 {
+    match op {
+        Op::Binary(op) => op as u8,
+        Op::Compare(how) => 32 + how as u8,
+        Op::Not => 64,
+        Op::Select => 65,
+        Op::Slice => 66,
+        Op::SignExtend => 67,
+        Op::Concat | Op::Extend => 68,
+    }
+}

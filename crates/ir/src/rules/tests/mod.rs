@@ -1,0 +1,33 @@
+//! Rules on numbers, on their own weight, and on random graphs.
+
+mod graphs;
+mod numbers;
+mod weights;
+
+use flowloom_testkit::Rng;
+
+use super::Rule;
+use crate::arith;
+
+/// A number at the ends, or anywhere.
+pub(super) fn drawn(rng: &mut Rng, bits: u16) -> u64 {
+    let value = match rng.below(4) {
+        0 => rng.below(4) as u64,
+        1 => (rng.below(4) as u64).wrapping_neg(),
+        2 => 1 << rng.below(64),
+        _ => rng.next_u64(),
+    };
+    arith::cut(value, bits)
+}
+
+#[test]
+fn what_is_wrong_with_a_rule_is_said() {
+    let said = |text: &str| Rule::parse(text).unwrap_err().to_string();
+    assert_eq!(said("a: (plus x y) => x"), "rule `a`: expected an operation, found `plus`");
+    assert_eq!(said("b: (add x y => x"), "rule `b`: expected `)`, found `the end`");
+    assert_eq!(said("c: (not x) => x where n zeros x"), "rule `c`: expected a comparison, found `zeros`");
+    assert_eq!(
+        said("d: (not x) => x where n = zeros x"),
+        "rule `d`: expected as many names as the fact gives, found `n = zeros x`"
+    );
+}
