@@ -12,6 +12,7 @@
 pub mod blocks;
 mod check;
 mod hazard;
+mod live;
 mod plan;
 pub mod predict;
 mod refusal;
@@ -23,6 +24,7 @@ mod window;
 pub use check::{Fault, check};
 pub use flowloom_ir::Delays;
 pub use hazard::Region;
+pub use live::{Boundary, Carried, Holds, Liveness};
 pub use plan::{MapPlan, Options, Plan, plan};
 pub use refusal::{Refusal, Why};
 pub use stages::{Moment, Schedule, Span};
