@@ -11,6 +11,7 @@
 
 pub mod blocks;
 mod check;
+pub mod explain;
 mod hazard;
 mod live;
 mod plan;
@@ -22,6 +23,7 @@ mod timing;
 mod window;
 
 pub use check::{Fault, check};
+pub use explain::Explanation;
 pub use flowloom_ir::Delays;
 pub use hazard::Region;
 pub use live::{Boundary, Carried, Holds, Liveness};
