@@ -1,6 +1,7 @@
 //! What users type.
 
 mod bpf;
+mod explain;
 mod live;
 mod reproduce;
 mod trace;
@@ -11,6 +12,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 
 pub(crate) use bpf::{BpfVerb, PluginArgs};
+pub(crate) use explain::ExplainArgs;
 pub(crate) use live::{LiveArgs, LiveMode, MapArgs, MapListArgs, MapVerb, parse_time};
 pub(crate) use reproduce::ReproduceArgs;
 pub(crate) use trace::{TraceGenArgs, TraceInfoArgs, TraceProfilesArgs, TraceVerb};
@@ -72,6 +74,13 @@ pub(crate) enum Verb {
     #[command(after_help = "Examples:\n  flowloom draw functions/big_flow/big_flow.efsm -o big_flow.svg\n  \
                             flowloom draw functions/server_load_balancer/server_load_balancer.efsm --element bind --format dot")]
     Draw(DrawArgs),
+    /// Show the hardware pipeline that a function becomes: stages, maps with their hazards, what each instruction does where
+    #[command(
+        after_help = "Examples:\n  flowloom explain functions/ebpf/simple_firewall/simple_firewall.bpf.c --html firewall.html\n  \
+                            flowloom explain functions/ebpf/toy/toy_printed.bpf --clock 322 -v\n  \
+                            flowloom explain prog.o --program rx --scheme flows=flush --json"
+    )]
+    Explain(ExplainArgs),
     /// List the packet fields that functions can name
     #[command(after_help = "Example:\n  flowloom fields tcp")]
     Fields(FieldsArgs),

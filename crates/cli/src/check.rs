@@ -2,7 +2,7 @@
 
 mod object;
 mod paper;
-mod source;
+pub(crate) mod source;
 mod stats;
 mod verified;
 

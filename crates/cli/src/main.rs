@@ -9,6 +9,7 @@ mod compile;
 mod describe;
 mod draw;
 mod engines;
+mod explain;
 mod failure;
 mod fields;
 mod files;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Verb::Fmt(verb) => fmt::fmt(verb),
         Verb::New(verb) => new::new(verb),
         Verb::Draw(verb) => draw::draw(verb),
+        Verb::Explain(verb) => explain::explain(verb),
         Verb::Fields(verb) => fields::fields(verb),
         Verb::Reproduce(verb) => reproduce::reproduce(verb),
         Verb::Map { verb } => map::map(verb),

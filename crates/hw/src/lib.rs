@@ -11,7 +11,9 @@
 
 pub mod blocks;
 mod check;
+pub mod explain;
 mod hazard;
+mod live;
 mod plan;
 pub mod predict;
 mod refusal;
@@ -21,8 +23,10 @@ mod timing;
 mod window;
 
 pub use check::{Fault, check};
+pub use explain::Explanation;
 pub use flowloom_ir::Delays;
 pub use hazard::Region;
+pub use live::{Boundary, Carried, Holds, Liveness};
 pub use plan::{MapPlan, Options, Plan, plan};
 pub use refusal::{Refusal, Why};
 pub use stages::{Moment, Schedule, Span};

@@ -9,9 +9,14 @@ use serde_json::{Value, json};
 
 /// Names source files as they are seen from here: compilers name them by whole paths, and by ways through other folders.
 pub(super) fn nearer(object: &mut Object) {
+    nearer_lines(object.programs.iter_mut().flat_map(|program| &mut program.lines));
+}
+
+/// The same of these lines.
+pub(crate) fn nearer_lines<'l>(lines: impl IntoIterator<Item = &'l mut LineInfo>) {
     let Some(here) = std::env::current_dir().ok().and_then(|here| here.canonicalize().ok()) else { return };
     let mut known: HashMap<String, String> = HashMap::new();
-    for line in object.programs.iter_mut().flat_map(|program| &mut program.lines) {
+    for line in lines {
         let name = known.entry(line.file.clone()).or_insert_with(|| from(&here, &line.file));
         line.file.clone_from(name);
     }

@@ -1,0 +1,68 @@
+//! What users type behind `flowloom explain`.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, value_parser};
+use flowloom_hw::{Options, Scheme};
+
+use super::{FunctionArgs, file};
+
+/// The fastest clock that a plan is made for: beyond it, not one level fits between two registers.
+const FASTEST_MHZ: i64 = 1000;
+/// The most queues in front of a map.
+const MOST_QUEUES: i64 = 1024;
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) function: FunctionArgs,
+    #[command(flatten)]
+    pub(crate) pipeline: PipelineArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print users of maps, passes, and every operation with its instruction and source line
+    #[arg(short = 'v', long)]
+    pub(crate) verbose: bool,
+    /// Write a page for browsers to this file; it needs nothing besides
+    #[arg(long, value_name = "FILE", value_parser = file())]
+    pub(crate) html: Option<PathBuf>,
+}
+
+/// What is asked of a pipeline.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PipelineArgs {
+    /// The clock in megahertz
+    #[arg(long, value_name = "MHZ", default_value_t = 250, value_parser = value_parser!(u32).range(1..=FASTEST_MHZ))]
+    pub(crate) clock: u32,
+    /// Keep a map consistent so (`none`, `atomic`, `schedule`, `flush`) instead of by what the planner chooses
+    #[arg(long, value_name = "MAP=SCHEME", value_parser = parse_scheme)]
+    pub(crate) scheme: Vec<(String, Scheme)>,
+    /// Queues in front of a map that is scheduled
+    #[arg(long, value_name = "QUEUES", default_value_t = 8, value_parser = value_parser!(u32).range(1..=MOST_QUEUES))]
+    pub(crate) queues: u32,
+    /// Carry all values and all bytes of the window to the end
+    #[arg(long)]
+    pub(crate) no_prune: bool,
+}
+
+impl PipelineArgs {
+    pub(crate) fn options(&self) -> Options {
+        Options {
+            clock_mhz: self.clock,
+            schemes: self.scheme.iter().cloned().collect(),
+            queues: self.queues,
+            prune: !self.no_prune,
+            ..Options::default()
+        }
+    }
+}
+
+fn parse_scheme(text: &str) -> Result<(String, Scheme), String> {
+    let (map, name) = text.split_once('=').ok_or_else(|| format!("expected MAP=SCHEME, found `{text}`"))?;
+    let scheme = Scheme::ALL.into_iter().find(|scheme| scheme.as_str() == name.trim()).ok_or_else(|| {
+        let known: Vec<String> = Scheme::ALL.iter().map(|scheme| format!("`{}`", scheme.as_str())).collect();
+        format!("no scheme `{name}`; there are {}", known.join(", "))
+    })?;
+    Ok((map.trim().to_owned(), scheme))
+}

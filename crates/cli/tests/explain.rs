@@ -1,0 +1,130 @@
+//! What `flowloom explain` prints of the toy and the firewall, and how it refuses.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::{Ran, flowloom, json, name, ok, run};
+use flowloom_testkit::{golden, skip};
+use serde_json::Value;
+
+const TOY: &str = "functions/ebpf/toy/toy_printed.bpf";
+const FIREWALL: &str = "functions/ebpf/simple_firewall/simple_firewall.bpf.c";
+/// The compiler whose instructions the goldens show.
+const COMPILER: &str = "clang-14";
+
+fn file(name: &str) -> PathBuf {
+    Path::new("tests/explain").join(name)
+}
+
+/// `explain` of the firewall as one compiler makes it; none, and a line that says so, where it is not installed.
+fn firewall(test: &str, arguments: &[&str]) -> Option<String> {
+    let ran =
+        Ran::from(flowloom().args(["explain", FIREWALL]).args(arguments).env("CLANG", COMPILER).output().unwrap());
+    if ran.code == Some(3) {
+        skip(test, ran.stderr.lines().next().unwrap_or("no compiler"));
+        return None;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    Some(ran.stdout)
+}
+
+#[test]
+fn the_toy_is_told() {
+    golden(file("toy.txt"), &ok(&["explain", TOY]));
+    golden(file("toy_verbose.txt"), &ok(&["explain", TOY, "-v"]));
+    golden(file("toy.json"), &ok(&["explain", TOY, "--json"]));
+}
+
+#[test]
+fn the_firewall_is_told() {
+    let test = "the_firewall_is_told";
+    let Some(text) = firewall(test, &[]) else { return };
+    golden(file("simple_firewall.txt"), &text);
+    golden(file("simple_firewall_verbose.txt"), &firewall(test, &["-v"]).unwrap());
+    golden(file("simple_firewall.json"), &firewall(test, &["--json"]).unwrap());
+}
+
+#[test]
+fn the_book_shows_what_is_printed() {
+    let page = std::fs::read_to_string(common::top().join("docs/book/src/explaining.md")).unwrap();
+    let shown = page.split("```text\n").nth(1).unwrap().split("```").next().unwrap();
+    let printed = ok(&["explain", TOY]);
+    assert!(printed.starts_with(shown), "the book shows\n{shown}\nprinted is\n{printed}");
+}
+
+#[test]
+fn schemes_clocks_and_queues_are_as_asked_for() {
+    let stats = |arguments: &[&str]| json(&[&["explain", TOY, "--json"][..], arguments].concat());
+    let of = |report: &Value, key: &str| report["maps"][0][key].clone();
+    let flushed = stats(&["--scheme", "stats=flush"]);
+    assert_eq!((of(&flushed, "hazard"), of(&flushed, "reason")), ("flush".into(), "asked for".into()));
+    assert!(of(&flushed, "restart_stage").is_u64() && flushed["regions"][0]["restarts"] == true);
+    let scheduled = stats(&["--scheme", "stats=schedule", "--queues", "3"]);
+    assert_eq!((of(&scheduled, "hazard"), of(&scheduled, "queues")), ("schedule".into(), 3.into()));
+    assert!(of(&scheduled, "hold_cycles").as_u64() > Some(1));
+    assert_eq!((&scheduled["latency"]["schedulers"], &flushed["latency"]["buffers"]), (&1.into(), &1.into()));
+    let stages = |clock: &str| stats(&["--clock", clock])["stages"].as_u64().unwrap();
+    assert!(stages("100") <= stages("250") && stages("250") < stages("600"));
+    let (pruned, whole) = (stats(&[]), stats(&["--no-prune"]));
+    assert_eq!((&pruned["pruned"], &whole["pruned"]), (&true.into(), &false.into()));
+    assert_eq!(whole["live"][0]["packet_bits"], 512);
+    assert!(whole["register_bits"].as_u64() > pruned["register_bits"].as_u64());
+}
+
+#[test]
+fn what_has_no_pipeline_is_refused_with_place_reason_and_way_out() {
+    let cases: [(&[&str], i32, &[&str]); 6] = [
+        (
+            &[TOY, "--scheme", "stats=none"],
+            1,
+            &[
+                "there is no pipeline for it",
+                "`toy_printed`",
+                "map `stats`",
+                "by `none`: packets change it",
+                "ask for `flush`",
+            ],
+        ),
+        (
+            &[TOY, "--clock", "900"],
+            1,
+            &[
+                "`toy_printed` at 900 MHz",
+                "toy_printed.bpf:25",
+                "takes 2.0 levels, a stage holds 1.3",
+                "a slower clock",
+            ],
+        ),
+        (&[TOY, "--scheme", "statistics=flush"], 2, &["no map `statistics`", "`stats`"]),
+        (
+            &["crates/cli/tests/verifier/null.bpf"],
+            1,
+            &["not seen to be safe", "null.bpf:12", "may be null", "compare the address with 0 first"],
+        ),
+        (&["crates/cli/tests/verifier/endless.bpf"], 1, &["not seen to be safe", "endless.bpf:"]),
+        (
+            &["crates/cli/tests/explain/own_write.bpf"],
+            1,
+            &[
+                "there is no pipeline for it",
+                "own_write.bpf:18",
+                "map `table` is read again",
+                "keep what was found or made in a variable",
+            ],
+        ),
+    ];
+    for (arguments, code, expected) in cases {
+        let ran = run(&[&["explain"][..], arguments].concat());
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(code), ""), "{arguments:?}: {ran:?}");
+        for words in expected {
+            assert!(ran.stderr.contains(words), "{arguments:?}: `{words}` is not in\n{}", ran.stderr);
+        }
+    }
+    // No page of what was refused.
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    assert_eq!(run(&["explain", TOY, "--scheme", "stats=none", "--html", name(&page)]).code, Some(1));
+    assert!(!page.exists());
+}
