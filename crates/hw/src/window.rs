@@ -47,7 +47,8 @@ pub struct Window {
     pub bytes: u32,
     /// How the length is used.
     pub length: Length,
-    /// Comparisons that only ask whether bytes are there, with the first stage in which the word with the last of them is.
+    /// Comparisons that only ask whether bytes are there, and bytes at offsets that only the run knows, with the first stage in which
+    /// the word with the last of them is.
     pub checks: BTreeMap<Id, u32>,
     /// Whether the packet begins elsewhere when it leaves, and is shifted.
     pub moves: bool,
@@ -81,27 +82,41 @@ pub(crate) fn window(dataflow: &Dataflow, length_given: bool) -> Window {
     let frame = u32::from(FRAME_BYTES);
     let moves = dataflow.graph.as_const(dataflow.ending.head) != Some(0);
     let bytes = end.div_ceil(frame) * frame;
-    let (length, checks) = length(dataflow, length_given);
+    let (length, mut checks) = length(dataflow, length_given);
+    for (id, end) in picked_bytes(dataflow) {
+        checks.insert(id, (end.clamp(1, bytes) - 1) / frame);
+    }
     Window { bytes, length, checks, moves, reaches_beyond }
+}
+
+/// Where bytes end that begin so many behind an offset of at most so much.
+fn end_of(offset: u64, ahead: i64, bytes: i64) -> u32 {
+    let most = i64::try_from(offset).unwrap_or(i64::MAX);
+    u32::try_from(most.saturating_add(ahead + bytes).max(0)).unwrap_or(u32::MAX)
+}
+
+/// Nodes that pick bytes at offsets that only the run knows, and where these end at most.
+fn picked_bytes(dataflow: &Dataflow) -> Vec<(Id, u32)> {
+    let largest = largest(dataflow);
+    let picked = dataflow.used().into_iter().filter_map(|id| {
+        let node = dataflow.graph.node(id);
+        match node.kind {
+            Kind::Bytes { ahead } => {
+                Some((id, end_of(largest[node.args[0].index()], ahead.into(), i64::from(node.bits / 8))))
+            }
+            _ => None,
+        }
+    });
+    picked.collect()
 }
 
 /// Where the bytes end that may be touched at offsets that only the run knows.
 fn furthest_byte(dataflow: &Dataflow) -> u32 {
     let largest = largest(dataflow);
-    let end = |offset: Id, ahead: i64, bytes: i64| {
-        let most = i64::try_from(largest[offset.index()]).unwrap_or(i64::MAX);
-        u32::try_from(most.saturating_add(ahead + bytes).max(0)).unwrap_or(u32::MAX)
-    };
-    let read = dataflow.used().into_iter().filter_map(|id| {
-        let node = dataflow.graph.node(id);
-        match node.kind {
-            Kind::Bytes { ahead } => Some(end(node.args[0], ahead.into(), i64::from(node.bits / 8))),
-            _ => None,
-        }
-    });
+    let read = picked_bytes(dataflow).into_iter().map(|(_, end)| end);
     let written = dataflow.ending.overlays.iter().filter_map(|overlay| {
         let (last, _) = overlay.bytes.last_key_value()?;
-        Some(end(overlay.base, *last, 1))
+        Some(end_of(largest[overlay.base.index()], *last, 1))
     });
     read.chain(written).max().unwrap_or(0)
 }
