@@ -2,6 +2,7 @@
 
 mod bpf;
 mod explain;
+mod hw;
 mod live;
 mod reproduce;
 mod trace;
@@ -13,6 +14,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 
 pub(crate) use bpf::{BpfVerb, PluginArgs};
 pub(crate) use explain::ExplainArgs;
+pub(crate) use hw::PredictArgs;
 pub(crate) use live::{LiveArgs, LiveMode, MapArgs, MapListArgs, MapVerb, parse_time};
 pub(crate) use reproduce::ReproduceArgs;
 pub(crate) use trace::{TraceGenArgs, TraceInfoArgs, TraceProfilesArgs, TraceVerb};
@@ -62,6 +64,12 @@ pub(crate) enum Verb {
                             ip link set dev eth0 xdp obj out/port_knocking.o sec xdp"
     )]
     Build(BuildArgs),
+    /// Say what a function does as a hardware pipeline, on a trace at a rate: throughput, stalls, flushes, loss, latency
+    #[command(
+        after_help = "Examples:\n  flowloom predict functions/ebpf/leaky_bucket/leaky_bucket.bpf.c --timing bucket.json --zipf 50k --rate line\n  \
+                            flowloom predict prog.o --timing prog.json -r in.pcap --rate 100G --scheme flows=flush"
+    )]
+    Predict(Box<PredictArgs>),
     /// Bring sources into one shape
     #[command(
         after_help = "Examples:\n  flowloom fmt functions/big_flow/big_flow.efsm\n  flowloom fmt --check functions/"

@@ -21,6 +21,7 @@ mod new;
 mod output;
 mod plugin;
 mod port_by;
+mod predict;
 mod report;
 mod reproduce;
 mod run;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Verb::Verify(verb) => verify::verify(verb),
         Verb::Test(verb) => test::test(verb),
         Verb::Build(verb) => build::build(verb),
+        Verb::Predict(verb) => predict::predict(verb),
         Verb::Fmt(verb) => fmt::fmt(verb),
         Verb::New(verb) => new::new(verb),
         Verb::Draw(verb) => draw::draw(verb),

@@ -303,6 +303,7 @@ fn every_verb_has_help_with_an_example() {
         "verify",
         "build",
         "explain",
+        "predict",
         "fields",
         "reproduce",
         "trace info",

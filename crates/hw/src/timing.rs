@@ -1,7 +1,10 @@
 //! What of a plan decides how long packets take: no values, only places and times.
 
+use serde::{Deserialize, Serialize};
+
 /// How a map is kept consistent while several packets are under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Scheme {
     /// Packets only read it.
     None,
@@ -29,7 +32,8 @@ impl Scheme {
 }
 
 /// Which of a scheduler's queues goes first, of those whose first packet may leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Arbiter {
     /// That of the packet that came first.
     ///
@@ -42,7 +46,8 @@ pub enum Arbiter {
 }
 
 /// When packets touch a map.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MapTiming {
     /// Its name.
     pub name: String,
@@ -73,7 +78,8 @@ impl MapTiming {
 }
 
 /// When packets are where.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Timing {
     /// The clock.
     pub clock_mhz: f64,

@@ -16,7 +16,8 @@ pub struct Arrival {
     pub uses: u64,
     /// Those that it changes, a bit each.
     pub writes: u64,
-    /// For each map a hash of the key that it uses there; packets with the same hash count as having the same key.
+    /// For each map a hash of the key that it uses there, 0 where there is none; packets with the same hash count as having the
+    /// same key.
     pub keys: Vec<u64>,
 }
 

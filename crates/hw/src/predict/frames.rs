@@ -26,6 +26,12 @@ pub trait Frames {
     fn next_frame(&mut self) -> Result<Option<Frame<'_>>, PredictError>;
 }
 
+impl<F: Frames + ?Sized> Frames for Box<F> {
+    fn next_frame(&mut self) -> Result<Option<Frame<'_>>, PredictError> {
+        (**self).next_frame()
+    }
+}
+
 impl Frames for Traffic {
     fn next_frame(&mut self) -> Result<Option<Frame<'_>>, PredictError> {
         Ok(self.next_packet().map(|packet| Frame {

@@ -1,8 +1,9 @@
 //! What a plan does on traffic, before there is any hardware: throughput, stalls, flushes, loss, latency.
 //!
 //! ```text
-//!  Timing ───────────────────────────┐
-//!  Flows, Profile, capture ─Arrival──┴─► cycle model ──► Report
+//!  Timing ───────────────────────────────────────────────┐
+//!  numbers of flows: Flows ──────────────────────Arrival──┴─► cycle model ──► Report
+//!  frames: Captured, Traffic ─► Keyed (dataflow) ─Arrival─┘
 //! ```
 //!
 //! A word of 64 bytes enters in a cycle: a packet of n words keeps the input busy for n cycles, and the output likewise. Its

@@ -43,7 +43,10 @@ impl Packets {
         });
         let at = number as usize;
         self.facts[at] = facts;
-        self.keys[at * self.maps..][..self.maps].copy_from_slice(&keys[..self.maps]);
+        let own = &mut self.keys[at * self.maps..][..self.maps];
+        let given = keys.len().min(own.len());
+        own[..given].copy_from_slice(&keys[..given]);
+        own[given..].fill(0);
         number
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::known::Known;
 use super::report::{MapReport, Report};
 
 impl Report {
@@ -19,13 +20,14 @@ impl Report {
             self.throughput_mpps,
             self.throughput_gbps,
         );
+        let all_leave = match self.known_verdict {
+            Known::Flows | Known::Unasked | Known::Assumed => " (all are taken to leave)",
+            Known::Packet | Known::Run => "",
+        };
         let _ = writeln!(
             text,
-            "  lost        {:>9} packets ({share:.4}%)\n  dropped     {:>9} packets, by the program ({})\n  stalled     {:>9} cycles at the input",
-            self.packets_lost,
-            self.packets_dropped,
-            self.known_verdict.as_str(),
-            self.stalled_cycles,
+            "  lost        {:>9} packets ({share:.4}%)\n  dropped     {:>9} packets, by the program{}\n  stalled     {:>9} cycles at the input",
+            self.packets_lost, self.packets_dropped, all_leave, self.stalled_cycles,
         );
         let _ = writeln!(
             text,

@@ -1,0 +1,109 @@
+//! What users type to have a function judged as hardware.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, ValueEnum, value_parser};
+use flowloom_hw::Scheme;
+use flowloom_hw::predict::Pace;
+use flowloom_trace::{Rate, parse_count};
+
+use super::trace::ProfileName;
+use super::{FunctionArgs, InputArgs, file};
+
+/// The heading in the help of what replaces captures.
+const TRAFFIC: &str = "Traffic without a capture";
+/// The heading in the help of what changes the plan.
+const PLAN: &str = "The pipeline";
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PredictArgs {
+    #[command(flatten)]
+    pub(crate) function: FunctionArgs,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// Packets of 60 bytes of so many flows, the n-th as likely as 1/n
+    #[arg(long, value_name = "FLOWS", value_parser = flows, group = "source", help_heading = TRAFFIC)]
+    pub(crate) zipf: Option<u32>,
+    /// Packets of 60 bytes of so many flows, each as likely as the others
+    #[arg(long, value_name = "FLOWS", value_parser = flows, group = "source", help_heading = TRAFFIC)]
+    pub(crate) flows: Option<u32>,
+    /// Traffic of a profile, as `flowloom trace profiles` lists them
+    #[arg(long, value_name = "NAME", value_enum, hide_possible_values = true, group = "source", help_heading = TRAFFIC)]
+    pub(crate) profile: Option<ProfileName>,
+    /// How fast packets come: 100G bits a second on the wire, 148.8Mpps, `line` for a word in every cycle, `own` for the times of
+    /// the capture
+    #[arg(long, value_name = "RATE", default_value = "100G", value_parser = pace)]
+    pub(crate) rate: Pace,
+    /// The clock
+    #[arg(long, value_name = "MHZ", help_heading = PLAN)]
+    pub(crate) clock: Option<f64>,
+    /// Keep a map consistent in this way: none, atomic, schedule, flush
+    #[arg(long, value_name = "MAP=SCHEME", value_parser = scheme, help_heading = PLAN)]
+    pub(crate) scheme: Vec<(String, Scheme)>,
+    /// Queues of each flow scheduler
+    #[arg(long, value_name = "QUEUES", value_parser = value_parser!(u32).range(1..=63), help_heading = PLAN)]
+    pub(crate) queues: Option<u32>,
+    /// Take the stages from this file (JSON) instead of planning them
+    #[arg(long, value_name = "FILE", value_parser = file(), help_heading = PLAN)]
+    pub(crate) timing: Option<PathBuf>,
+    /// Run the program on every packet, where what a packet does depends on what maps hold (slow)
+    #[arg(long)]
+    pub(crate) exact: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn flows(text: &str) -> Result<u32, String> {
+    let number = parse_count(text).and_then(|number| u32::try_from(number).ok());
+    number
+        .filter(|number| *number > 0)
+        .ok_or_else(|| format!("expected a number of flows such as `50k`, found `{text}`"))
+}
+
+fn pace(text: &str) -> Result<Pace, String> {
+    match text {
+        "line" => Ok(Pace::Full),
+        "own" => Ok(Pace::Own),
+        _ => text.parse::<Rate>().map(Pace::At).map_err(|error| format!("{error}; `line` or `own`")),
+    }
+}
+
+fn scheme(text: &str) -> Result<(String, Scheme), String> {
+    let known = || Scheme::ALL.map(Scheme::as_str).join(", ");
+    let (map, name) = text.split_once('=').ok_or_else(|| format!("expected MAP=SCHEME, found `{text}`"))?;
+    let scheme = Scheme::ALL.into_iter().find(|scheme| scheme.as_str() == name.trim());
+    let scheme = scheme.ok_or_else(|| format!("expected a scheme ({}), found `{name}`", known()))?;
+    Ok((map.trim().to_owned(), scheme))
+}
+
+impl PredictArgs {
+    /// What the traffic is called in messages.
+    pub(crate) fn traffic(&self) -> String {
+        match (&self.zipf, &self.flows, &self.profile) {
+            (Some(flows), ..) => format!("{flows} flows by Zipf's law"),
+            (_, Some(flows), _) => format!("{flows} equally likely flows"),
+            (_, _, Some(profile)) => {
+                profile.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+            }
+            _ => self.input.read.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_schemes_are_read() {
+        assert_eq!(pace("line"), Ok(Pace::Full));
+        assert_eq!(pace("own"), Ok(Pace::Own));
+        assert_eq!(pace("100G"), Ok(Pace::At(Rate::Bits(100_000_000_000))));
+        assert_eq!(pace("148.8Mpps"), Ok(Pace::At(Rate::Packets(148_800_000))));
+        assert!(pace("fast").is_err_and(|error| error.ends_with("`line` or `own`")));
+        assert_eq!(scheme("buckets=flush"), Ok(("buckets".to_owned(), Scheme::Flush)));
+        assert!(scheme("buckets").is_err() && scheme("buckets=wait").is_err());
+        assert_eq!((flows("50k"), flows("0").is_err(), flows("5G").is_err()), (Ok(50_000), true, true));
+    }
+}

@@ -1,0 +1,120 @@
+//! `flowloom predict`: what a function does as a pipeline, on a trace at a rate.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use flowloom_bpf::Program;
+use flowloom_bpf::verifier::{Options, Proof, verify};
+use flowloom_hw::predict::{
+    Arrivals, Captured, Flows, Frames, Keyed, PredictError, PredictOptions, Report, predict as run, shared_maps,
+};
+use flowloom_hw::{MapTiming, Options as PlanOptions, Timing, plan};
+use flowloom_ir::{Dataflow, build};
+use flowloom_trace::{Traffic, TrafficOptions};
+use serde_json::json;
+
+use crate::args::PredictArgs;
+use crate::failure::Failure;
+use crate::load::Loaded;
+use crate::output::{print, print_json, warn};
+use crate::run::open_input;
+
+/// Packets that are made, unless said otherwise.
+const PACKETS: u64 = 1_000_000;
+
+pub(crate) fn predict(args: &PredictArgs) -> Result<(), Failure> {
+    let loaded = Loaded::from_args(&args.function)?;
+    if let Loaded::Efsm { warnings, .. } = &loaded {
+        warn(warnings);
+    }
+    let program = loaded.program(false)?;
+    let proof = verify(&program, &Options::default()).map_err(|e| Failure::input(&e))?;
+    let timing = timing(args, &program, &proof)?;
+    let dataflow = build(&program, &proof).map_err(|refusal| Failure::Input(refusal.to_string()));
+    let report = report(args, &program, dataflow, &timing)?;
+    if !args.json {
+        return print(&format!("{} on {}: {}", loaded.name(), args.traffic(), report.render()));
+    }
+    let mut value = json!(report);
+    value["function"] = json!(loaded.name());
+    value["traffic"] = json!(args.traffic());
+    print_json(&value)
+}
+
+/// The times of the pipeline: out of a file, or out of a plan.
+fn timing(args: &PredictArgs, program: &Program, proof: &Proof) -> Result<Timing, Failure> {
+    let Some(path) = &args.timing else {
+        let standard = PlanOptions::default();
+        let options = PlanOptions {
+            clock_mhz: args.clock.map_or(standard.clock_mhz, |clock| clock.round().max(1.0) as u32),
+            schemes: args.scheme.iter().cloned().collect(),
+            queues: args.queues.unwrap_or(standard.queues),
+            ..standard
+        };
+        let plan = plan(program, proof, &options).map_err(|refusal| Failure::Input(refusal.to_string()))?;
+        return Ok(plan.timing());
+    };
+    let mut timing = read_timing(path)?;
+    timing.clock_mhz = args.clock.unwrap_or(timing.clock_mhz);
+    for (name, scheme) in &args.scheme {
+        map_of(&mut timing, name)?.scheme = *scheme;
+    }
+    for map in &mut timing.maps {
+        map.queues = args.queues.unwrap_or(map.queues);
+    }
+    Ok(timing)
+}
+
+fn read_timing(path: &Path) -> Result<Timing, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
+    serde_json::from_str(&text).map_err(|e| Failure::Input(format!("`{}`: {e}", path.display())))
+}
+
+fn map_of<'t>(timing: &'t mut Timing, name: &str) -> Result<&'t mut MapTiming, Failure> {
+    let known: Vec<String> = timing.maps.iter().map(|map| format!("`{}`", map.name)).collect();
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    timing.maps.iter_mut().find(|map| map.name == name).ok_or_else(|| {
+        Failure::Input(format!("--scheme names `{name}`, which is no map that packets change; those are {known}"))
+    })
+}
+
+/// Runs the traffic that is asked for.
+fn report(
+    args: &PredictArgs,
+    program: &Arc<Program>,
+    dataflow: Result<Dataflow, Failure>,
+    timing: &Timing,
+) -> Result<Report, Failure> {
+    let options = PredictOptions { packets: args.input.count, ..PredictOptions::new(args.rate) };
+    let failed = |e: PredictError| Failure::input(&e);
+    let packets = args.input.count.unwrap_or(PACKETS);
+    if let Some(flows) = args.zipf.or(args.flows) {
+        let exponent = if args.zipf.is_some() { 1.0 } else { 0.0 };
+        let mut traffic = Flows::zipf(flows, exponent, timing.maps.len(), packets, args.input.seed);
+        // A program that has no dataflow has no plan either; its stages came from a file.
+        let shared = dataflow.map(|dataflow| shared_maps(program, &dataflow, timing)).unwrap_or_default();
+        for (map, _) in shared.iter().enumerate().filter(|(_, is_shared)| **is_shared) {
+            traffic = traffic.with_shared(map, 0);
+        }
+        let report = run(timing, &options, &mut traffic).map_err(failed)?;
+        return Ok(if args.zipf.is_some() { report.beside_formulas(timing, flows.into()) } else { report });
+    }
+    let dataflow = dataflow?;
+    let keyed = |frames: Box<dyn Frames>| Keyed::new(program, &dataflow, timing, args.exact, frames);
+    let mut arrivals = match &args.profile {
+        Some(profile) => {
+            let options =
+                TrafficOptions { seed: args.input.seed, packets: Some(packets), ..TrafficOptions::new(profile.0) };
+            keyed(Box::new(Traffic::new(&options).map_err(|e| Failure::input(&e))?))
+        }
+        None if args.input.read.is_empty() => {
+            return Err(Failure::Input(
+                "no packets: name a capture with -r, or traffic with --zipf, --flows or --profile".to_owned(),
+            ));
+        }
+        None => keyed(Box::new(Captured::new(open_input(&args.input)?))),
+    }
+    .map_err(failed)?;
+    let arrivals: &mut dyn Arrivals = &mut arrivals;
+    run(timing, &options, arrivals).map_err(failed)
+}

@@ -1,0 +1,123 @@
+//! `flowloom predict`: traffic, rates and pipelines as users name them.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use common::{PORT_KNOCKING, ok, run};
+use flowloom_trace::CaptureWriter;
+use serde_json::{Value, json};
+
+const TOY: &str = "functions/ebpf/toy/toy_printed.bpf";
+
+/// The toy's only map, scheduled.
+fn timing(scheme: &str) -> Value {
+    let map = json!({
+        "name": "stats",
+        "scheme": scheme,
+        "read_stage": 4,
+        "write_stage": 6,
+        "hold_cycles": 3,
+        "queues": 4,
+        "queue_depth": 32,
+        "restart_stage": 4,
+    });
+    json!({
+        "clock_mhz": 250.0,
+        "stages": 9,
+        "latency_cycles": 15,
+        "reload_cycles": 4,
+        "arbiter": "oldest",
+        "maps": [map],
+    })
+}
+
+fn predicted(arguments: &[&str]) -> Value {
+    serde_json::from_str(&ok(&[&["predict", TOY, "--json"], arguments].concat())).unwrap()
+}
+
+#[test]
+fn traffic_and_pipelines_are_what_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("toy.json");
+    std::fs::write(&file, timing("schedule").to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    let on = |arguments: &[&str]| predicted(&[&["--timing", file, "-c", "20000"], arguments].concat());
+    let mpps = |report: &Value| report["throughput_mpps"].as_f64().unwrap();
+
+    let zipf = on(&["--zipf", "50k", "--rate", "line"]);
+    assert_eq!((&zipf["packets_in"], &zipf["maps"][0]["known"]), (&json!(20_000), &json!("flows")));
+    assert!(mpps(&zipf) > 249.0 && zipf["formulas"] == json!([]));
+    let flushed = on(&["--zipf", "50k", "--rate", "line", "--scheme", "stats=flush"]);
+    assert!(mpps(&flushed) < 240.0 && flushed["formulas"][0]["flush_cycles"] == 7, "{flushed}");
+    let single = on(&["--flows", "1", "--rate", "line"]);
+    assert!((mpps(&single) - 250.0 / 3.0).abs() < 0.1, "{single}");
+    let atomic = on(&["--flows", "1", "--rate", "148.8Mpps", "--scheme", "stats=atomic"]);
+    assert!(atomic["packets_lost"] == 0 && (mpps(&atomic) - 148.8).abs() < 0.1, "{atomic}");
+    let slow = on(&["--flows", "1", "--rate", "100G", "--clock", "100", "--scheme", "stats=atomic"]);
+    assert!(slow["clock_mhz"] == 100.0 && slow["packets_lost"].as_u64().unwrap() > 1000, "{slow}");
+    let queues = on(&["--zipf", "50k", "--queues", "9"]);
+    assert_eq!(queues["maps"][0]["longest_queues"].as_array().unwrap().len(), 10);
+
+    let profile = on(&["--profile", "caida2019", "--rate", "100G"]);
+    assert_eq!((&profile["maps"][0]["known"], &profile["packets_lost"]), (&json!("assumed"), &json!(0)));
+    assert!(profile["traffic"] == "caida2019" && (mpps(&profile) - 28.7).abs() < 1.0, "{profile}");
+    let exact = on(&["--profile", "caida2019", "--rate", "100G", "--exact"]);
+    assert_eq!(exact["maps"][0]["known"], "run");
+
+    let text = ok(&["predict", TOY, "--timing", file, "--zipf", "1000", "-c", "1000"]);
+    for part in ["toy_printed on 1000 flows by Zipf's law: 1000 packets", "throughput", "p99.9", "map stats: schedule"]
+    {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn captures_come_in_their_own_time_or_at_a_rate() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, capture) = (folder.path().join("toy.json"), folder.path().join("in.pcap"));
+    std::fs::write(&file, timing("schedule").to_string()).unwrap();
+    let mut writer = CaptureWriter::create(&capture).unwrap();
+    for number in 0..100u64 {
+        writer.write(1_000_000 + 1000 * number, 1, 60, None, &[0; 60]).unwrap();
+    }
+    writer.finish().unwrap();
+    let (file, capture) = (file.to_str().unwrap(), capture.to_str().unwrap());
+    let at = |rate| predicted(&["--timing", file, "-r", capture, "--rate", rate]);
+    // A packet in 250 cycles.
+    let own = at("own");
+    assert_eq!((&own["cycles"], &own["latency"]["max_cycles"]), (&json!(250 * 99 + 1), &json!(15)));
+    // All of them are no IP, and count in one entry.
+    let line = at("line");
+    assert_eq!(line["cycles"], 3 * 99 + 1);
+    assert_eq!(at("10Mpps")["cycles"], 25 * 99 + 1);
+}
+
+#[test]
+fn what_cannot_be_predicted_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("toy.json");
+    std::fs::write(&file, timing("schedule").to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    let wrong = folder.path().join("wrong.json");
+    let mut region = timing("flush");
+    region["maps"][0]["restart_stage"] = json!(5);
+    std::fs::write(&wrong, region.to_string()).unwrap();
+    let wrong = wrong.to_str().unwrap();
+    let cases: [(&[&str], &str); 8] = [
+        (&[TOY, "--zipf", "10"], "no pipeline: name a file with its stages by --timing"),
+        (&[TOY, "--timing", file], "no packets: name a capture with -r, or traffic with --zipf, --flows or --profile"),
+        (
+            &[TOY, "--timing", file, "--zipf", "10", "--scheme", "x=none"],
+            "no map that packets change; those are `stats`",
+        ),
+        (&[TOY, "--timing", file, "--zipf", "10", "--scheme", "stats=wait"], "expected a scheme"),
+        (&[TOY, "--timing", file, "--zipf", "10", "--rate", "fast"], "`line` or `own`"),
+        (&[TOY, "--timing", file, "--zipf", "10", "--flows", "3"], "cannot be used with"),
+        (&[TOY, "--timing", wrong, "--zipf", "10"], "`restart_stage` of map `stats` is 5, expected 0 to 4"),
+        (&[TOY, "--timing", PORT_KNOCKING, "--zipf", "10"], "expected value at line 1"),
+    ];
+    for (arguments, message) in cases {
+        let ran = run(&[&["predict"], arguments].concat());
+        assert!(ran.code == Some(2) && ran.stderr.contains(message), "{arguments:?}: {ran:?}");
+    }
+}
