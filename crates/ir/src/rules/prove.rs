@@ -86,7 +86,6 @@ fn parts(when: &When, name: &str, bits: u16, env: &Env<'_, Formula>) -> Option<(
     match fact {
         Fact::Unsigned if is_part => Some((count, format!("((_ zero_extend {}) ?)", bits - count))),
         Fact::Signed if is_part => Some((count, format!("((_ sign_extend {}) ?)", bits - count))),
-        Fact::Low if is_part => Some((bits - count, format!("(concat ? (_ bv0 {count}))"))),
         Fact::Power | Fact::TwoBits | Fact::Run if is_one => {
             let value = match first.rest.as_slice() {
                 [] => number_of(*fact, &found),

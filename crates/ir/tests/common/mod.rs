@@ -56,7 +56,7 @@ impl Prover {
         let answers: Vec<&str> = said.lines().collect();
         let wrong = answers.iter().position(|answer| *answer != "unsat");
         let Some(wrong) = wrong else {
-            assert!(answers.len() == all.len() && !all.is_empty(), "{}: {} answers", rule.name, answers.len());
+            assert_eq!(answers.len(), all.len(), "{}", rule.name);
             return Judged::Proved(all.len());
         };
         let Question { about, smt } = &all[wrong];

@@ -4,12 +4,14 @@ use crate::graph::{Binary, Compare, Kind};
 use crate::rules::instance::instances;
 use crate::rules::rules;
 use crate::rules::term::{Bound, Env, Maker, build};
-use crate::rules::text::Expr;
+use crate::rules::text::{Atom, Expr, Sign};
 
 /// What values weigh, and whether the graph itself would have made less of them.
 #[derive(Default)]
 struct Weights {
     is_simpler: bool,
+    /// Whether the number made last is a power of two.
+    is_power: bool,
 }
 
 /// Operations with their bits, then their bits squared, then wires.
@@ -60,7 +62,8 @@ impl Maker for Weights {
         value.bits
     }
 
-    fn number(&mut self, _: &Expr, _: &Env<'_, Weighed>, bits: u16) -> Option<Weighed> {
+    fn number(&mut self, expr: &Expr, _: &Env<'_, Weighed>, bits: u16) -> Option<Weighed> {
+        self.is_power = expr.first == Atom::Literal(1) && matches!(expr.rest.as_slice(), [(Sign::Left, _)]);
         Some(Weighed { bits, is_number: true, weight: [0; 3] })
     }
 
@@ -71,6 +74,10 @@ impl Maker for Weights {
             Kind::Slice { low: 0 } | Kind::SignExtend if args[0].bits == bits => {
                 self.is_simpler = true;
                 return args[0];
+            }
+            // Wires, by a rule.
+            Kind::Binary(Binary::Mul) if self.is_power && args[1].is_number => {
+                return Weighed { bits, is_number, weight: sum(args[0].weight, [0, 0, bits.into()]) };
             }
             // By one's own `not`.
             Kind::Select if bits == 1 && args.len() == 3 && args[1].is_number && args[2].is_number => {
