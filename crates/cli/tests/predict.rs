@@ -93,6 +93,13 @@ fn captures_come_in_their_own_time_or_at_a_rate() {
 }
 
 #[test]
+fn a_pipeline_is_planned_where_none_is_named() {
+    let planned = predicted(&["--zipf", "1000", "-c", "5000", "--rate", "line"]);
+    // Counters change inside of their table, so nothing is in the way of a packet in every cycle.
+    assert_eq!((&planned["cycles"], &planned["packets_lost"]), (&json!(4999 + 1), &json!(0)), "{planned}");
+}
+
+#[test]
 fn what_cannot_be_predicted_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("toy.json");
@@ -104,7 +111,7 @@ fn what_cannot_be_predicted_is_said() {
     std::fs::write(&wrong, region.to_string()).unwrap();
     let wrong = wrong.to_str().unwrap();
     let cases: [(&[&str], &str); 8] = [
-        (&[TOY, "--zipf", "10"], "no pipeline: name a file with its stages by --timing"),
+        (&[TOY, "--zipf", "10", "--scheme", "x=none"], "there is no map `x` that packets change; there are `stats`"),
         (&[TOY, "--timing", file], "no packets: name a capture with -r, or traffic with --zipf, --flows or --profile"),
         (
             &[TOY, "--timing", file, "--zipf", "10", "--scheme", "x=none"],
