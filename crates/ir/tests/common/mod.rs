@@ -45,8 +45,10 @@ impl Prover {
         let text = text.to_owned();
         let writer = std::thread::spawn(move || input.write_all(text.as_bytes()));
         let out = child.wait_with_output().unwrap();
-        writer.join().unwrap().unwrap();
-        String::from_utf8(out.stdout).unwrap()
+        let said = String::from_utf8(out.stdout).unwrap();
+        // A prover that ends early has closed its input.
+        assert!(writer.join().unwrap().is_ok(), "z3 ended with {}: {said}", out.status);
+        said
     }
 
     /// Judges a rule where widths are some of these.
