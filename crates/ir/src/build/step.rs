@@ -315,7 +315,9 @@ impl Builder<'_> {
                     Width::W64 => (a, b),
                     Width::W32 => (self.graph.slice(a, 0, 32), self.graph.slice(b, 0, 32)),
                 };
-                self.holds(cond, a, b)
+                let bit = self.holds(cond, a, b);
+                self.note_other(bit);
+                bit
             }
             (Value::Address(places), Value::Number(zero)) | (Value::Number(zero), Value::Address(places))
                 if self.graph.as_const(zero) == Some(0) && matches!(cond, Cond::Eq | Cond::Ne) =>
@@ -336,7 +338,9 @@ impl Builder<'_> {
                     Cond::Le => Cond::Sle,
                     other => other,
                 };
-                self.holds(signed, a, b)
+                let bit = self.holds(signed, a, b);
+                self.note_test(self.path, bit);
+                bit
             }
             (Value::Nothing, _) | (_, Value::Nothing) => return Err(mixed()),
             _ => return Err(leak()),

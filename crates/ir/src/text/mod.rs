@@ -38,10 +38,13 @@ v20 32 @21 sar v17 v14
 verdict v20
 head v1
 tail v14
+slow v6
 overlay v14
 laid -2 v19 v2
 packet -14 v7
 wait v12: v11 v13
+access v14 24 if v19
+test v18 if v6
 ";
 
     #[test]
@@ -67,8 +70,8 @@ wait v12: v11 v13
             ("v7 8", "v8 8", "line 12: found `v8`, expected v7, each node in its order"),
             ("call 0 if v6:", "call 2 if v6:", "line 13: found `2`, expected the number of a call above"),
             ("load w", "load q", "line 17: found `q`, expected a size"),
-            ("head v1\\n", "", "line 31: found the end of the line, expected `verdict`, `head` and `tail`"),
-            ("tail v14", "tail v99", "line 32: found `v99`, expected a node below v21"),
+            ("head v1\\n", "", "line 34: found the end of the line, expected `verdict`, `head`, `tail` and `slow`"),
+            ("tail v14", "tail v99", "line 35: found `v99`, expected a node below v21"),
             ("array", "heap", "line 2: found `heap`, expected a kind of map"),
             ("const 0x8", "const 8", "line 10: found `8`, expected a number such as `0x1f`"),
         ] {
