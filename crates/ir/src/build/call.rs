@@ -116,7 +116,7 @@ impl Builder<'_> {
     fn number_argument(&mut self, state: &State, number: u8) -> Result<Id, Why> {
         match self.argument(state, number) {
             Value::Number(id) => Ok(id),
-            Value::Address(_) => Err(leak()),
+            Value::Address(_) | Value::Low(_) => Err(leak()),
             Value::Nothing => Err(mixed()),
         }
     }

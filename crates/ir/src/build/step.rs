@@ -144,7 +144,7 @@ impl Builder<'_> {
     pub(super) fn number(&mut self, state: &State, register: Reg) -> Result<Id, Why> {
         match self.value(state, register) {
             Value::Number(id) => Ok(id),
-            Value::Address(_) => Err(leak()),
+            Value::Address(_) | Value::Low(_) => Err(leak()),
             Value::Nothing => Err(mixed()),
         }
     }
@@ -166,7 +166,7 @@ impl Builder<'_> {
                 };
                 let value = match (value, width) {
                     (Value::Number(id), Width::W32) => Value::Number(self.low(id, 32)),
-                    (Value::Address(_), Width::W32) => return Err(leak()),
+                    (Value::Address(places) | Value::Low(places), Width::W32) => Value::Low(places),
                     (value, _) => value,
                 };
                 (dst, value)
@@ -175,6 +175,11 @@ impl Builder<'_> {
                 if self.is_address(state, dst, src) =>
             {
                 (dst, self.moved(state, op, dst, src)?)
+            }
+            Op::Alu { width: Width::W32, op: AluOp::Sub, dst, src: Operand::Reg(src) }
+                if self.is_address(state, dst, Operand::Reg(src)) =>
+            {
+                (dst, self.low_distance(state, dst, src)?)
             }
             Op::Alu { width, op, dst, src } => {
                 let (a, b) = (self.number(state, dst)?, self.operand(state, src)?);
@@ -248,7 +253,7 @@ impl Builder<'_> {
     }
 
     fn is_address(&mut self, state: &State, dst: Reg, src: Operand) -> bool {
-        let mut is = |register: Reg| matches!(self.value(state, register), Value::Address(_));
+        let mut is = |register: Reg| matches!(self.value(state, register), Value::Address(_) | Value::Low(_));
         is(dst) || matches!(src, Operand::Reg(register) if is(register))
     }
 
@@ -300,6 +305,19 @@ impl Builder<'_> {
     fn distance(&mut self, state: &State, a: &[(Bdd, Place)], b: &[(Bdd, Place)]) -> Result<Value, Why> {
         let (a, b) = (self.packet_sum(state, a)?, self.packet_sum(state, b)?);
         Ok(Value::Number(self.widened(&a.plus(&b, -1))))
+    }
+
+    /// The same out of the lower halves of addresses.
+    fn low_distance(&mut self, state: &State, a: Reg, b: Reg) -> Result<Value, Why> {
+        let mut places = |register: Reg| match self.value(state, register) {
+            Value::Address(places) | Value::Low(places) => Ok(places),
+            _ => Err(mixed()),
+        };
+        let (a, b) = (places(a)?, places(b)?);
+        match self.distance(state, &a, &b)? {
+            Value::Number(distance) => Ok(Value::Number(self.low(distance, 32))),
+            other => Ok(other),
+        }
     }
 
     /// The condition on which a branch jumps.

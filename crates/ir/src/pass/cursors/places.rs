@@ -287,7 +287,8 @@ impl Places {
             }
         }
         let first = of.iter().flatten().next()?.clone();
-        let is_same = |other: &Cases| other.len() == first.len() && (0..first.len()).all(|at| other[at].0 == first[at].0);
+        let is_same =
+            |other: &Cases| other.len() == first.len() && (0..first.len()).all(|at| other[at].0 == first[at].0);
         if !of.iter().flatten().all(is_same) {
             return None;
         }
