@@ -33,7 +33,10 @@ const ENOUGH: usize = 14;
 fn evidence_plans() {
     let Some(clang) = Clang::find("evidence_plans") else { return };
     let only = std::env::var("FLOWLOOM_PROGRAM").unwrap_or_default();
-    println!("{:34} {:>6} {:>6} {:>6} {:>7} {:>7}  schemes", "program", "slots", "nodes", "stages", "cycles", "seconds");
+    println!(
+        "{:34} {:>6} {:>6} {:>6} {:>7} {:>7}  schemes",
+        "program", "slots", "nodes", "stages", "cycles", "seconds"
+    );
     let mut planned = 0;
     let mut slow = Vec::new();
     let programs = [("v2", "-mcpu=v2"), ("v3", "-mcpu=v3")].map(|(name, cpu)| {
