@@ -5,6 +5,10 @@
 
 mod blocks;
 mod experiment;
+mod flushes;
+mod pipelines;
+mod program;
+mod zipf;
 
 use std::collections::BTreeMap;
 
@@ -61,6 +65,8 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
     for row in &experiment.rows {
         rows.push(match experiment.method {
             Method::Blocks => blocks::measure(row, &args.functions)?,
+            Method::Flushes => flushes::measure(row, &args.functions)?,
+            Method::Zipf => zipf::measure(row, &args.functions)?,
         });
     }
     if args.json {
@@ -89,7 +95,7 @@ fn number(value: Option<f64>, digits: usize) -> String {
 }
 
 fn text(experiment: &Experiment, rows: &[Measured], verbose: bool) -> String {
-    let mut header = vec!["program".to_owned()];
+    let mut header = vec![experiment.rows_are.clone()];
     for value in &experiment.values {
         // A value without a number in print has one column.
         if experiment.rows.iter().any(|row| row.paper.contains_key(&value.name)) {
@@ -98,7 +104,7 @@ fn text(experiment: &Experiment, rows: &[Measured], verbose: bool) -> String {
             header.push(value.title.clone());
         }
     }
-    let (mut lines, mut reasons) = (Vec::new(), String::new());
+    let (mut lines, mut notes, mut reasons) = (Vec::new(), String::new(), String::new());
     for (row, measured) in experiment.rows.iter().zip(rows) {
         let mut line = vec![row.name.clone()];
         let mut is_off = false;
@@ -115,8 +121,12 @@ fn text(experiment: &Experiment, rows: &[Measured], verbose: bool) -> String {
             }
         }
         lines.push(line);
+        if let Some(note) = &row.note {
+            notes.push_str(&format!("\n{}: {}\n", row.name, note.trim()));
+        }
         if verbose || is_off {
-            reasons.push_str(&format!("\n{} ({}):\n{}", row.name, row.program, measured.reasons));
+            let program = row.program.as_ref().map_or_else(String::new, |program| format!(" ({program})"));
+            reasons.push_str(&format!("\n{}{program}:\n{}", row.name, measured.reasons));
         }
     }
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
@@ -126,7 +136,7 @@ fn text(experiment: &Experiment, rows: &[Measured], verbose: bool) -> String {
     let tolerances: Vec<String> = tolerances.collect();
     let tolerances = if tolerances.is_empty() { "none".to_owned() } else { tolerances.join(", ") };
     format!(
-        "{}: {}\npaper: {}\nmethod: {}\ntolerance: {tolerances}\n\n{}{reasons}",
+        "{}: {}\npaper: {}\nmethod: {}\ntolerance: {tolerances}\n\n{}{notes}{reasons}",
         experiment.id,
         experiment.title,
         experiment.source,
@@ -147,7 +157,9 @@ fn as_json(experiment: &Experiment, rows: &[Measured]) -> Json {
             (value.name.clone(), what)
         });
         let values: serde_json::Map<String, Json> = values.collect();
-        json!({ "name": row.name, "program": row.program, "values": values, "parts": measured.parts })
+        json!({
+            "name": row.name, "program": row.program, "values": values, "note": row.note, "parts": measured.parts,
+        })
     });
     json!({
         "id": experiment.id, "title": experiment.title, "source": experiment.source, "method": experiment.how.trim(),

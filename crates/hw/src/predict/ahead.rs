@@ -119,7 +119,7 @@ impl Drop for Ahead {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use super::*;
     use flowloom_trace::TraceError;
