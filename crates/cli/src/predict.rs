@@ -53,6 +53,7 @@ fn timing(args: &PredictArgs, program: &Program, proof: &Proof) -> Result<Timing
             clock_mhz: args.clock.map_or(standard.clock_mhz, |clock| clock.round().max(1.0) as u32),
             schemes: args.scheme.iter().cloned().collect(),
             queues: args.queues.unwrap_or(standard.queues),
+            length_given: args.length_given,
             ..standard
         };
         let plan = plan(program, proof, &options).map_err(|refusal| Failure::Input(refusal.to_string()))?;
