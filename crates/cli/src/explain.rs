@@ -44,14 +44,12 @@ fn explain_blocks(program: &Program, args: &ExplainArgs) -> Result<(), Failure> 
             scheme.as_str()
         )));
     }
-    if args.html.is_some() {
-        return Err(Failure::Input(
-            "--html shows a plan; --schedule blocks is printed as text or with --json".to_owned(),
-        ));
-    }
     let proof = proof(program)?;
     let explanation = BlockExplanation::of(program, &proof, &args.pipeline.options())
         .map_err(|refusal| Failure::Found(format!("it cannot be laid out: {refusal}")))?;
+    if let Some(path) = &args.html {
+        fs::write(path, explanation.html()).map_err(|e| Failure::file("written", path, &e))?;
+    }
     if args.json {
         let value = serde_json::to_value(&explanation).map_err(|e| Failure::input(&e))?;
         return print_json(&value);

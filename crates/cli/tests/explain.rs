@@ -68,6 +68,11 @@ fn the_papers_layout_is_told() {
     assert_eq!(json(&["explain", TOY, "--json"]), dataflow, "which is what is told unless asked otherwise");
     let unpruned = json(&["explain", TOY, "--schedule", "blocks", "--no-prune", "--json"]);
     assert!(unpruned["state_bytes"].as_u64() > blocks["state_bytes"].as_u64());
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("toy.html");
+    ok(&["explain", TOY, "--schedule", "blocks", "--html", name(&page)]);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("laid out block by block") && page.contains("waits for a call"), "{page}");
 }
 
 /// A program that computes with the length waits for the last word, unless the shell tells the length: 23 words of a frame of 1518 bytes.

@@ -144,7 +144,6 @@ const WRONG_OPTIONS: &[Case] = &[
     ("explain {} --scheme knock=fast", &["no scheme `fast`; there are `none`, `atomic`, `schedule`, `flush`"]),
     ("explain {} --schedule rows", &["'rows'", "dataflow, blocks"]),
     ("explain {} --schedule blocks --scheme knock=flush", &["--scheme knock=flush is for a plan"]),
-    ("explain {} --schedule blocks --html @x.html", &["--html shows a plan", "--json"]),
     ("predict {} --zipf 9 --length-given --timing @x", &["cannot be used with", "--timing <FILE>"]),
     ("explain {} --clock 0", &["'0'", "1..=1000"]),
     ("explain {} --queues 0", &["'0'", "1..=1024"]),

@@ -1,5 +1,7 @@
 //! The papers' layout of a program told to people, to set beside its plan.
 
+mod page;
+
 use flowloom_bpf::Program;
 use flowloom_bpf::verifier::Proof;
 use flowloom_ir::{Delays, optimize};
@@ -13,7 +15,7 @@ use crate::timing::{Scheme, Timing};
 use crate::window::{Length, Window, window};
 
 /// How instructions are counted.
-const COUNTED: &str = "instructions that begin in a stage, a fused pair being one; bounds checks and jumps are none";
+const COUNTED: &str = "instructions that begin in a stage, a fused pair being one; bounds checks and unconditional jumps are none";
 /// Registers at either end.
 const FRAMING_CYCLES: u32 = 2;
 

@@ -4,7 +4,7 @@
 //!  Program, Proof, Plan ──explain──► Explanation ─┬─► JSON (serde)
 //!                                                 ├─► text: figures, maps, stages
 //!                                                 └─► html: one page, which needs nothing besides
-//!  Program, Proof ──blocks──► BlockExplanation ────► JSON, text: the papers' layout of the same program
+//!  Program, Proof ──blocks──► BlockExplanation ────► JSON, text, html: the papers' layout of the same program
 //! ```
 //!
 //! Everything that is said comes from the plan; nothing is decided here.
