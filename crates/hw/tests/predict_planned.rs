@@ -1,9 +1,12 @@
 //! The leaky buckets at the holds of their own plans: what each scheme makes of popular flows, of one flow, of backbone traffic.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
+mod common;
 mod predict_common;
 
-use flowloom_hw::Scheme;
+use common::{classical, planned};
+use flowloom_hw::predict::{Flows, Pace, PredictOptions, predict};
+use flowloom_hw::{Options, Scheme};
 use flowloom_testkit::Clang;
 use flowloom_trace::Profile;
 use predict_common::bucket::{Bucket, FORMS};
@@ -34,4 +37,20 @@ fn buckets_as_planned_on_backbone_traffic() {
             assert_eq!(report.packets_lost, 0, "{} by {}", profile.name(), scheme.as_str());
         }
     }
+}
+
+/// Also where an entry shows only behind the last stage.
+#[test]
+fn every_plan_is_a_pipeline_of_the_model() {
+    let Some(clang) = Clang::find("every_plan_is_a_pipeline_of_the_model") else { return };
+    let mut late = 0;
+    for program in classical(&clang) {
+        let timing = planned(program, &Options::default()).timing();
+        let mut flows = Flows::zipf(1000, 1.0, timing.maps.len(), 2000, 1);
+        let report = predict(&timing, &PredictOptions::new(Pace::Full), &mut flows)
+            .unwrap_or_else(|error| panic!("{}: {error}", program.name));
+        assert_eq!(report.packets_passed, 2000, "{}", program.name);
+        late += timing.maps.iter().filter(|map| map.read_stage + map.hold_cycles > timing.stages).count();
+    }
+    assert!(late > 0, "the source NAT has such entries");
 }

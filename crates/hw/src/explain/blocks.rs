@@ -15,7 +15,8 @@ use crate::timing::{Scheme, Timing};
 use crate::window::{Length, Window, window};
 
 /// How instructions are counted.
-const COUNTED: &str = "instructions that begin in a stage, a fused pair being one; bounds checks and unconditional jumps are none";
+const COUNTED: &str =
+    "instructions that begin in a stage, a fused pair being one; bounds checks and unconditional jumps are none";
 /// Registers at either end.
 const FRAMING_CYCLES: u32 = 2;
 
