@@ -28,6 +28,8 @@ struct Measured {
     reasons: String,
     /// The same for programs.
     parts: Json,
+    /// What is missing, and why.
+    missing: Option<String>,
 }
 
 /// A value beside that in print.
@@ -121,8 +123,8 @@ fn text(experiment: &Experiment, rows: &[Measured], verbose: bool) -> String {
             }
         }
         lines.push(line);
-        if let Some(note) = &row.note {
-            notes.push_str(&format!("\n{}: {}\n", row.name, note.trim()));
+        if let Some(note) = note(row, measured) {
+            notes.push_str(&format!("\n{}: {note}\n", row.name));
         }
         if verbose || is_off {
             let program = row.program.as_ref().map_or_else(String::new, |program| format!(" ({program})"));
@@ -145,6 +147,12 @@ fn text(experiment: &Experiment, rows: &[Measured], verbose: bool) -> String {
     )
 }
 
+/// Why a row differs from print, or lacks something.
+fn note(row: &Row, measured: &Measured) -> Option<String> {
+    let notes: Vec<&str> = row.note.iter().chain(&measured.missing).map(|note| note.trim()).collect();
+    (!notes.is_empty()).then(|| notes.join("; "))
+}
+
 fn as_json(experiment: &Experiment, rows: &[Measured]) -> Json {
     let rows = experiment.rows.iter().zip(rows).map(|(row, measured)| {
         let values = experiment.values.iter().map(|value| {
@@ -158,7 +166,7 @@ fn as_json(experiment: &Experiment, rows: &[Measured]) -> Json {
         });
         let values: serde_json::Map<String, Json> = values.collect();
         json!({
-            "name": row.name, "program": row.program, "values": values, "note": row.note, "parts": measured.parts,
+            "name": row.name, "program": row.program, "values": values, "note": note(row, measured), "parts": measured.parts,
         })
     });
     json!({

@@ -56,7 +56,7 @@ pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> 
         },
         "alone_by_stage": schedule.explain(program).lines().collect::<Vec<_>>(),
     });
-    Ok(Measured { values, reasons: reasons(program, &schedule, instructions, &alone, fullest), parts })
+    Ok(Measured { values, reasons: reasons(program, &schedule, instructions, &alone, fullest), parts, missing: None })
 }
 
 /// What stages carry, pruned and not: bytes of the largest stage, and of all together.

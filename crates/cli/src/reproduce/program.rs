@@ -6,6 +6,7 @@ use flowloom_bpf::Program;
 use flowloom_bpf::verifier::{Options, Proof, verify};
 
 use super::Row;
+use crate::check::source::nearer_lines;
 use crate::compile::compiled;
 use crate::failure::Failure;
 use crate::load::pick;
@@ -22,7 +23,8 @@ pub(super) fn program(row: &Row, functions: &Path) -> Result<(Program, Proof), F
     })?;
     let params: Vec<(String, String)> = row.params.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let compiled = compiled(&path, &bytes, &params)?;
-    let program = pick(&compiled.object, None)?.clone();
+    let mut program = pick(&compiled.object, None)?.clone();
+    nearer_lines(&mut program.lines);
     let proof = verify(&program, &Options::default()).map_err(|e| Failure::input(&e))?;
     Ok((program, proof))
 }

@@ -162,7 +162,7 @@ fn own(measured: &mut Measured, row: &Row, functions: &Path) -> Result<(), Failu
             measured.values.insert("plan_mpps", simulated(plan)?);
             measured.reasons.push_str(&format!("  by dataflow, {}\n", said(plan)));
         }
-        Err(refusal) => measured.reasons.push_str(&format!("  no plan by dataflow: {refusal}\n")),
+        Err(refusal) => measured.missing = Some(format!("there is no plan by its dataflow: {refusal}")),
     }
     let of = |timing: &Timing| {
         let maps = timing.maps.iter().map(|map| {
