@@ -48,7 +48,7 @@ impl Why {
     /// What would help.
     pub fn help(&self) -> Option<&'static str> {
         Some(match self {
-            Why::Dataflow(why) => return why.help(),
+            Why::Dataflow(why) => return Some(why.help()),
             Why::OwnWrite { .. } => "keep what was found or made in a variable instead of looking it up again",
             Why::Scheme { .. } => "leave the scheme to the planner, or ask for `flush`",
             Why::Circle { .. } => "read all maps before the first one is changed",

@@ -22,22 +22,82 @@ pub enum Why {
     /// A helper without a form in hardware.
     #[error("`{0}` is called, which has no dataflow")]
     Helper(String),
-    /// Something else that has none.
-    #[error("{0}")]
-    Other(String),
+    /// An instruction without a form in hardware.
+    #[error("`{0}` has no dataflow")]
+    Instruction(String),
+    /// What an address is as a number differs between targets.
+    #[error("an address is used as a number")]
+    AddressAsNumber,
+    /// Only one of the two has a meaning there.
+    #[error("what is used is a number on some paths and an address on others")]
+    Mixed,
+    /// An access somewhere on the stack.
+    #[error("an access of the stack has {} offsets, expected at most {most} that it may have", .found.map_or("any number of".to_owned(), |found| found.to_string()))]
+    ManyOffsets {
+        /// How many, where they are known.
+        found: Option<usize>,
+        /// How many may be.
+        most: usize,
+    },
+    /// A field of the context.
+    #[error("byte {0} of the context is read, which hardware does not have")]
+    Context(i64),
+    /// A call on one of several maps.
+    #[error("a call is given one of several maps, expected the same one on all paths")]
+    SeveralMaps,
+    /// A map in a map.
+    #[error("a map of maps is looked up")]
+    MapOfMaps,
+    /// A length that only the run knows, or a long one.
+    #[error("a call's length is no constant, or more than {most} bytes")]
+    Length {
+        /// The most bytes.
+        most: usize,
+    },
+    /// Much memory that a call reads.
+    #[error("a call is given {found} bytes, expected at most {most} in all")]
+    ManyBytes {
+        /// How many.
+        found: usize,
+        /// How many may be.
+        most: usize,
+    },
+    /// The packet's end, moved again.
+    #[error("the packet's end is moved twice")]
+    CutTwice,
+    /// What is said about the packet has to move along with its start.
+    #[error("the packet's start is moved behind metadata of a length that only the run knows")]
+    MovedMetadata,
+    /// Every path goes round forever.
+    #[error("no path of the program ends")]
+    NoEnd,
+    /// The proof and the program are not of each other.
+    #[error("no path was seen to lead to instruction {0}")]
+    Unseen(usize),
 }
 
 impl Why {
     /// What would help.
-    pub fn help(&self) -> Option<&'static str> {
-        Some(match self {
+    pub fn help(&self) -> &'static str {
+        match self {
             Why::TwoEntries(..) => "write the loop with `for` or `while`: a jump into its middle has no form",
             Why::Unbounded => "count the rounds, and leave at a constant",
             Why::TooLong(_) => "bound the loop by a smaller constant",
             Why::TooManyPaths(_) => "split the function, or let fewer branches depend on each other",
             Why::Helper(_) => "leave the call to a slow path on a CPU",
-            Why::Other(_) => return None,
-        })
+            Why::Instruction(_) | Why::Context(_) => "leave the program to a CPU",
+            Why::AddressAsNumber => "reckon with the distance of two addresses of the packet",
+            Why::Mixed => "set what is used on every path that leads there",
+            Why::ManyOffsets { .. } => "mask the index, or keep the array in a map",
+            Why::SeveralMaps => "call the helper once for each map, behind a branch",
+            Why::MapOfMaps => "make the number of the inner map a part of the key of one map",
+            Why::Length { .. } => "give a constant, in a branch for each length",
+            Why::ManyBytes { .. } => "give fewer bytes to one call",
+            Why::CutTwice => "move the end once, by the sum of both distances",
+            Why::MovedMetadata => "move the packet's start first, then that of its metadata",
+            Why::NoEnd => "let a path lead to `exit`",
+            Why::Unseen(_) => "verify the program again, as it is",
+        }
     }
 }
 
@@ -68,7 +128,7 @@ impl fmt::Display for Refusal {
             write!(f, ", {line}")?;
         }
         write!(f, ": {}", self.why)?;
-        self.why.help().map_or(Ok(()), |help| write!(f, "; {help}"))
+        write!(f, "; {}", self.why.help())
     }
 }
 

@@ -149,6 +149,7 @@ impl Builder<'_> {
         joined.is_cut = paths.iter().any(|(_, state)| state.is_cut);
         let heads: Vec<(Bdd, Id)> = paths.iter().map(|(condition, state)| (*condition, state.head)).collect();
         joined.head = self.pick(&heads, Bdd::TRUE);
+        joined.meta = self.one_meta(paths, joined.head);
         joined
     }
 

@@ -16,10 +16,12 @@
 //!
 //! **Limits.** Functions of the kernel, callbacks, tail calls, loops without a bound, and what [`Why`] says besides.
 
+mod atomic;
 mod blocks;
 mod call;
 mod join;
 mod memory;
+mod metadata;
 mod offset;
 mod packet;
 mod settle;
@@ -275,12 +277,14 @@ impl Builder<'_> {
         let tail = self.graph.fit(length, OFFSET_BITS);
         let mut frame = Frame::new(0, 0);
         frame.registers[1] = Value::Address(Rc::new([(Bdd::TRUE, Place::of(Region::Context))]));
+        let head = self.graph.number(0, OFFSET_BITS);
         let state = State {
             frames: vec![frame],
             packet: BTreeMap::new(),
             overlays: Vec::new(),
-            head: self.graph.number(0, OFFSET_BITS),
+            head,
             tail,
+            meta: head,
             is_cut: false,
         };
         self.arrive(Bdd::TRUE, state, 0, &[])?;
@@ -324,7 +328,7 @@ impl Builder<'_> {
         }
         let shape = self.shape(state.frame().entry)?;
         let Some(spot) = shape.spot(to) else {
-            return Err(Why::Other(format!("instruction {to} begins no block")));
+            return Err(Why::Unseen(to));
         };
         let mut inside: Vec<(u32, u32)> = Vec::new();
         let mut is_within = true;
@@ -365,11 +369,12 @@ impl Builder<'_> {
     fn end(&mut self) -> Result<Dataflow, Why> {
         let ends = std::mem::take(&mut self.ends);
         if ends.is_empty() {
-            return Err(Why::Other("no path of the program ends".to_owned()));
+            return Err(Why::NoEnd);
         }
         let (_, state) = self.join(ends);
         let Value::Number(verdict) = state.frame().registers[0] else { return Err(step::leak()) };
-        let State { head, tail, packet, overlays, .. } = state;
+        let packet = self.without_metadata(&state);
+        let State { head, tail, overlays, .. } = state;
         let ending = Ending { verdict, head, tail, packet, overlays };
         let maps = self.program.maps.iter().map(|def| Table {
             name: def.name.clone(),

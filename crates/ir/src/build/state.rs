@@ -115,6 +115,8 @@ pub(super) struct State {
     pub(super) head: Id,
     /// Where it ends: 32 bits.
     pub(super) tail: Id,
+    /// Where what is said about it begins, which ends where it begins: 32 bits.
+    pub(super) meta: Id,
     /// Its end has been moved.
     pub(super) is_cut: bool,
 }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use flowloom_bpf::op::{AluOp, Cond, EndOp, Op, Operand, Reg, Size, Width};
 
+use super::memory::places;
 use super::state::{Frame, Place, Region, State, Value};
 use super::{Builder, MAX_WALKED, Path};
 use crate::bdd::Bdd;
@@ -34,7 +35,7 @@ impl Builder<'_> {
                 return Err(Why::TooLong(MAX_WALKED));
             }
             let Some(op) = self.code.get(at).copied().flatten() else {
-                return Err(Why::Other(format!("no path was seen to lead to instruction {at}")));
+                return Err(Why::Unseen(at));
             };
             let next = at + op.slots();
             match op {
@@ -58,7 +59,8 @@ impl Builder<'_> {
                     self.arrive(falls, state.clone(), next, rounds)?;
                     return self.arrive(jumps, state, to, rounds);
                 }
-                Op::MayGoto { .. } => return Err(Why::Unbounded),
+                // It goes on for more rounds than are ever unrolled.
+                Op::MayGoto { .. } => return self.arrive(condition, state, next, rounds),
                 Op::CallLocal { .. } => return self.enter(condition, state, target(at, op), next, rounds, position),
                 Op::Exit => return self.leave(condition, state),
                 Op::Call { helper } => self.call(condition, &mut state, helper)?,
@@ -176,6 +178,15 @@ impl Builder<'_> {
             {
                 (dst, self.moved(state, op, dst, src)?)
             }
+            // How far one place is behind another, in 32 bits.
+            Op::Alu { width: Width::W32, op: AluOp::Sub, dst, src: Operand::Reg(other) }
+                if self.is_address(state, dst, Operand::Imm(0)) && self.is_address(state, other, Operand::Imm(0)) =>
+            {
+                let far = places(self.value(state, dst))?;
+                let near = places(self.value(state, other))?;
+                let Value::Number(distance) = self.distance(state, &far, &near)? else { return Err(leak()) };
+                (dst, Value::Number(self.low(distance, 32)))
+            }
             Op::Alu { width, op, dst, src } => {
                 let (a, b) = (self.number(state, dst)?, self.operand(state, src)?);
                 (dst, Value::Number(self.alu(width, op, a, b)))
@@ -213,7 +224,7 @@ impl Builder<'_> {
                 let slot = (self.at as i64 + 1 + i64::from(distance)) as u32;
                 (dst, address(Place::of(Region::Function(slot))))
             }
-            other => return Err(Why::Other(format!("{other:?} has no dataflow"))),
+            other => return Err(Why::Instruction(format!("{other:?}"))),
         })
     }
 
@@ -327,16 +338,11 @@ impl Builder<'_> {
                 if let Some(known) = self.same_places(cond, &a, &b) {
                     return Ok(known);
                 }
+                if let Some(bit) = self.on_one_stack(cond, &a, &b) {
+                    return Ok(self.conditions.of(&self.graph, bit));
+                }
                 let (a, b) = (self.packet_offset(state, &a)?, self.packet_offset(state, &b)?);
-                // Addresses are compared as unsigned numbers, offsets as signed ones.
-                let signed = match cond {
-                    Cond::Gt => Cond::Sgt,
-                    Cond::Ge => Cond::Sge,
-                    Cond::Lt => Cond::Slt,
-                    Cond::Le => Cond::Sle,
-                    other => other,
-                };
-                self.holds(signed, a, b)
+                self.holds(of_offsets(cond), a, b)
             }
             (Value::Nothing, _) | (_, Value::Nothing) => return Err(mixed()),
             _ => return Err(leak()),
@@ -361,6 +367,19 @@ impl Builder<'_> {
             _ => return None,
         };
         Some(if holds { Bdd::TRUE } else { Bdd::FALSE })
+    }
+
+    /// How two addresses on one stack compare, by their offsets.
+    fn on_one_stack(&mut self, cond: Cond, a: &[(Bdd, Place)], b: &[(Bdd, Place)]) -> Option<Id> {
+        let ([(_, a)], [(_, b)]) = (a, b) else { return None };
+        if a.region != b.region || !matches!(a.region, Region::Stack(_)) {
+            return None;
+        }
+        let [a, b] = [a, b].map(|place| {
+            let offset = self.graph.number(place.offset as u64, 64);
+            place.moved.map_or(offset, |moved| self.graph.binary(Binary::Add, moved, offset))
+        });
+        Some(self.holds(of_offsets(cond), a, b))
     }
 
     /// Where an address is null.
@@ -412,6 +431,17 @@ impl Builder<'_> {
     }
 }
 
+/// Addresses are compared as unsigned numbers, offsets as signed ones.
+fn of_offsets(cond: Cond) -> Cond {
+    match cond {
+        Cond::Gt => Cond::Sgt,
+        Cond::Ge => Cond::Sge,
+        Cond::Lt => Cond::Slt,
+        Cond::Le => Cond::Sle,
+        other => other,
+    }
+}
+
 fn target(at: usize, op: Op) -> usize {
     (at as i64 + 1 + op.distance().unwrap_or(0)) as usize
 }
@@ -425,11 +455,11 @@ pub(super) fn set(state: &mut State, register: Reg, value: Value) {
 }
 
 pub(super) fn leak() -> Why {
-    Why::Other("an address is used as a number".to_owned())
+    Why::AddressAsNumber
 }
 
 pub(super) fn mixed() -> Why {
-    Why::Other("what is used is a number on some paths and an address on others".to_owned())
+    Why::Mixed
 }
 
 /// How many bits an access has.
