@@ -1,5 +1,6 @@
 //! Runs the dataflow of a program: what shows that it is the program.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use flowloom_bpf::interp::{Host, HostError};
@@ -111,6 +112,8 @@ fn evaluate(
 ) -> Result<u64, HostError> {
     let graph = &dataflow.graph;
     let (mut args, mut widths) = (Vec::new(), Vec::new());
+    // What calls have left in memory that they may change.
+    let mut changed: HashMap<Id, Vec<u8>> = HashMap::new();
     for id in order {
         let (number, node) = (id.index(), graph.node(*id));
         args.clear();
@@ -126,7 +129,16 @@ fn evaluate(
             Kind::Effect(_) if args[0] == 0 => 0,
             Kind::Effect(effect) => {
                 host.at(graph.insn(*id));
-                take_effect(effect, &dataflow.patterns, &args, (packet, host))?
+                let left = &mut Vec::new();
+                let answer = take_effect(effect, &dataflow.patterns, &args, (packet, host), left)?;
+                if !left.is_empty() {
+                    changed.insert(*id, std::mem::take(left));
+                }
+                answer
+            }
+            Kind::Changed { at } => {
+                let left = changed.get(&node.args[0]).and_then(|bytes| bytes.get(usize::from(at)));
+                left.copied().unwrap_or(0).into()
             }
             kind => {
                 widths.clear();
@@ -149,6 +161,7 @@ fn take_effect(
     patterns: &[Pattern],
     args: &[u64],
     (packet, host): (&Packet<'_>, &mut Host<'_, '_>),
+    left: &mut Vec<u8>,
 ) -> Result<u64, HostError> {
     Ok(match effect {
         Effect::Load(_) if args[1] == 0 => 0,
@@ -158,7 +171,9 @@ fn take_effect(
             0
         }
         Effect::Atomic(op, size) => host.atomic(args[1].wrapping_add(args[2]), (op, size), args[3], args[4])?,
-        Effect::Call { helper, pattern } => call(helper, &patterns[usize::from(pattern)], &args[1..], (packet, host))?,
+        Effect::Call { helper, pattern } => {
+            call(helper, &patterns[usize::from(pattern)], &args[1..], (packet, host), left)?
+        }
     })
 }
 
@@ -167,6 +182,7 @@ fn call(
     pattern: &Pattern,
     args: &[u64],
     (packet, host): (&Packet<'_>, &mut Host<'_, '_>),
+    left: &mut Vec<u8>,
 ) -> Result<u64, HostError> {
     let mut given = [0; 5];
     let mut registers = given.iter_mut();
@@ -174,13 +190,17 @@ fn call(
     let mut rest = args.iter().copied();
     let (mut memory, _) = host.scratch();
     let mut shown: Option<Frame> = None;
+    let mut changed: Vec<(u64, u64)> = Vec::new();
     for argument in &pattern.arguments {
         match argument {
             Argument::Number => give(rest.next().unwrap_or(0)),
             Argument::Context => give(host.context()),
             Argument::Map(map) => give(host.map(*map as usize)),
-            Argument::Read(len) => {
+            Argument::Read(len) | Argument::Changed(len) => {
                 give(memory);
+                if matches!(argument, Argument::Changed(_)) {
+                    changed.push((memory, u64::from(*len)));
+                }
                 for _ in 0..*len {
                     host.store(memory, Size::B, rest.next().unwrap_or(0))?;
                     memory += 1;
@@ -208,7 +228,13 @@ fn call(
     if let Some(frame) = shown {
         host.replace_packet(&frame.bytes());
     }
-    host.call(helper, given)
+    let answer = host.call(helper, given)?;
+    for (first, len) in changed {
+        for at in 0..len {
+            left.push(host.load(first + at, Size::B)? as u8);
+        }
+    }
+    Ok(answer)
 }
 
 /// A packet that is written.

@@ -45,9 +45,12 @@ pub enum Why {
     /// A call on one of several maps.
     #[error("a call is given one of several maps, expected the same one on all paths")]
     SeveralMaps,
-    /// A map in a map.
-    #[error("a map of maps is looked up")]
-    MapOfMaps,
+    /// A record, one of several.
+    #[error("one of several records is given back, expected the same one on all paths")]
+    SeveralRecords,
+    /// A text that is not told before the program runs.
+    #[error("a call is given a text that is no constant with its end")]
+    Text,
     /// A length that only the run knows, or a long one.
     #[error("a call's length is no constant, or more than {most} bytes")]
     Length {
@@ -90,7 +93,8 @@ impl Why {
             Why::Mixed => "set what is used on every path that leads there",
             Why::ManyOffsets { .. } => "mask the index, or keep the array in a map",
             Why::SeveralMaps => "call the helper once for each map, behind a branch",
-            Why::MapOfMaps => "make the number of the inner map a part of the key of one map",
+            Why::SeveralRecords => "submit or discard each record where it was reserved",
+            Why::Text => "let it be a constant of the program",
             Why::Length { .. } => "give a constant, in a branch for each length",
             Why::ManyBytes { .. } => "give fewer bytes to one call",
             Why::CutTwice => "move the end once, by the sum of both distances",

@@ -317,7 +317,7 @@ fn arguments(dataflow: &Dataflow, id: Id) -> Vec<String> {
         let len = match argument {
             Argument::Context | Argument::Map(_) => continue,
             Argument::Number => 1,
-            Argument::Read(len) => usize::from(*len),
+            Argument::Read(len) | Argument::Changed(len) => usize::from(*len),
             // Behind what the helper is given stands the packet as it is then.
             Argument::Head | Argument::Tail | Argument::Base | Argument::Laid(_) | Argument::Byte(_) => break,
         };

@@ -1,16 +1,15 @@
-//! Calls of helpers: what moves or reads the packet is values, the rest are effects.
+//! Calls of helpers: what moves or reads the packet is values, the rest are effects (`effect.rs`).
 
-use flowloom_bpf::helpers;
 use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::Reg;
 
+use super::Builder;
 use super::memory::places;
 use super::offset::{OFFSET_BITS, Sum};
-use super::state::{Place, Region, State, Value};
-use super::step::{address, leak, mixed, set};
-use super::{Argument, Builder, Pattern};
+use super::state::{Place, State, Value};
+use super::step::{leak, mixed, set};
 use crate::bdd::Bdd;
-use crate::graph::{Binary, Compare, Effect, Id, Input, Kind};
+use crate::graph::{Binary, Compare, Id, Input, Kind};
 use crate::refusal::Why;
 
 /// -EINVAL
@@ -26,69 +25,7 @@ const ETHERNET_BYTES: u64 = 14;
 pub(super) const FIRST_HEAD: i64 = 40 - 256;
 const LAST_TAIL: u64 = 4096 - 320 - 256;
 /// The most bytes of memory that a call is given, in all.
-const MOST_BYTES: usize = 512;
-
-/// What an effect is given, while it is gathered.
-struct Given {
-    pattern: Pattern,
-    args: Vec<Id>,
-}
-
-/// What a helper that is an effect wants.
-#[derive(Debug, Clone, Copy)]
-enum Want {
-    Number,
-    Context,
-    Map,
-    Key,
-    Value,
-    /// Memory as long as the next argument says.
-    Read,
-    Length,
-    /// The packet as it is, in no register.
-    Packet,
-}
-
-use Want::{Context, Key, Length, Map, Number, Packet, Read};
-
-fn wants(number: i32) -> Option<&'static [Want]> {
-    Some(match number {
-        helper::MAP_LOOKUP_ELEM | helper::MAP_DELETE_ELEM => &[Map, Key],
-        helper::MAP_LOOKUP_PERCPU_ELEM => &[Map, Key, Number],
-        helper::MAP_UPDATE_ELEM => &[Map, Key, Want::Value, Number],
-        helper::KTIME_GET_NS
-        | helper::KTIME_GET_BOOT_NS
-        | helper::KTIME_GET_COARSE_NS
-        | helper::KTIME_GET_TAI_NS
-        | helper::JIFFIES64
-        | helper::GET_PRANDOM_U32
-        | helper::GET_SMP_PROCESSOR_ID
-        | helper::GET_NUMA_NODE_ID => &[],
-        helper::REDIRECT => &[Number, Number],
-        helper::REDIRECT_MAP => &[Map, Number, Number],
-        helper::RINGBUF_OUTPUT => &[Map, Read, Length, Number],
-        helper::FL_CLONE => &[Context, Number, Packet],
-        helper::FL_EMIT => &[Context, Number, Read, Length],
-        helper::FL_EVICT => &[Map, Number, Number],
-        _ => return None,
-    })
-}
-
-/// Gives a call the packet as it is.
-fn give_packet(state: &State, given: &mut Given) {
-    let Given { pattern, args } = given;
-    let mut give = |argument, nodes: &[Id]| {
-        pattern.arguments.push(argument);
-        args.extend(nodes);
-    };
-    give(Argument::Head, &[state.head]);
-    give(Argument::Tail, &[state.tail]);
-    for overlay in &state.overlays {
-        give(Argument::Base, &[overlay.base]);
-        overlay.bytes.iter().for_each(|(at, laid)| give(Argument::Laid(*at), &[laid.when, laid.byte]));
-    }
-    state.packet.iter().for_each(|(at, byte)| give(Argument::Byte(*at), &[*byte]));
-}
+pub(super) const MOST_BYTES: usize = 512;
 
 impl Builder<'_> {
     pub(super) fn call(&mut self, path: Bdd, state: &mut State, number: i32) -> Result<(), Why> {
@@ -114,7 +51,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn argument(&mut self, state: &State, number: u8) -> Value {
+    pub(super) fn argument(&mut self, state: &State, number: u8) -> Value {
         Reg::new(number).map_or(Value::Nothing, |register| self.value(state, register))
     }
 
@@ -124,106 +61,6 @@ impl Builder<'_> {
             Value::Address(_) => Err(leak()),
             Value::Nothing => Err(mixed()),
         }
-    }
-
-    /// A helper that has an effect, or knows what only the run does.
-    fn effect(&mut self, path: Bdd, state: &mut State, number: i32) -> Result<Value, Why> {
-        let name = || helpers::name_of(number).map_or_else(|| format!("helper {number}"), str::to_owned);
-        let wants = wants(number).ok_or_else(|| Why::Helper(name()))?;
-        let bit = self.conditions.node(&mut self.graph, path);
-        let mut given = Given { pattern: Pattern { helper: number, arguments: Vec::new() }, args: vec![bit] };
-        let mut map = None;
-        let mut memory = None;
-        for (register, want) in (1..).zip(wants) {
-            let value = self.argument(state, register);
-            let argument = match want {
-                Number => {
-                    given.args.push(self.number_argument(state, register)?);
-                    Argument::Number
-                }
-                Context => Argument::Context,
-                Map => {
-                    let own = places(value)?;
-                    let [(_, Place { region: Region::Map(index), .. })] = &*own else {
-                        return Err(Why::SeveralMaps);
-                    };
-                    map = Some(*index);
-                    Argument::Map(*index)
-                }
-                Key | Want::Value => {
-                    let def = map.and_then(|map| self.program.maps.get(map as usize));
-                    let is_key = matches!(want, Key);
-                    let len = def.map_or(0, |def| if is_key { def.key_bytes } else { def.value_bytes }) as usize;
-                    self.memory(path, state, value, len, &mut given)?
-                }
-                Packet => {
-                    give_packet(state, &mut given);
-                    continue;
-                }
-                Read => {
-                    memory = Some((value, given.pattern.arguments.len()));
-                    Argument::Read(0)
-                }
-                Length => {
-                    let length = self.number_argument(state, register)?;
-                    let constant = self.graph.as_const(length);
-                    let len = constant.ok_or(Why::Length { most: MOST_BYTES })?;
-                    if let Some((value, place)) = memory.take() {
-                        given.pattern.arguments[place] = self.memory(path, state, value, len as usize, &mut given)?;
-                    }
-                    given.args.push(length);
-                    Argument::Number
-                }
-            };
-            given.pattern.arguments.push(argument);
-        }
-        let bytes = given.pattern.arguments.iter().map(|argument| match argument {
-            Argument::Read(bytes) => usize::from(*bytes),
-            _ => 0,
-        });
-        let bytes: usize = bytes.sum();
-        if bytes > MOST_BYTES {
-            return Err(Why::ManyBytes { found: bytes, most: MOST_BYTES });
-        }
-        let pattern = self.pattern(given.pattern);
-        let call = self.graph.effect(Effect::Call { helper: number, pattern }, given.args, 64);
-        Ok(match (number, map) {
-            (helper::MAP_LOOKUP_ELEM | helper::MAP_LOOKUP_PERCPU_ELEM, Some(map)) => {
-                if self.program.maps.get(map as usize).is_some_and(|def| def.kind.is_of_maps()) {
-                    return Err(Why::MapOfMaps);
-                }
-                address(Place::of(Region::Value { map, call }))
-            }
-            _ => Value::Number(call),
-        })
-    }
-
-    /// Bytes of memory that a call reads.
-    fn memory(
-        &mut self,
-        path: Bdd,
-        state: &State,
-        value: Value,
-        len: usize,
-        given: &mut Given,
-    ) -> Result<Argument, Why> {
-        if len > MOST_BYTES {
-            return Err(Why::ManyBytes { found: len, most: MOST_BYTES });
-        }
-        if len > 0 {
-            let bytes = self.load_bytes(path, state, &places(value)?, 0, len)?;
-            given.args.extend(bytes);
-        }
-        Ok(Argument::Read(len as u16))
-    }
-
-    fn pattern(&mut self, pattern: Pattern) -> u16 {
-        let known = self.patterns.iter().position(|known| *known == pattern);
-        let place = known.unwrap_or_else(|| {
-            self.patterns.push(pattern);
-            self.patterns.len() - 1
-        });
-        place as u16
     }
 
     /// 0 where a bit is 1, an error where not.

@@ -127,9 +127,7 @@ impl Builder<'_> {
             Region::Value { .. } | Region::Only(_) => {
                 let mut bytes = Vec::new();
                 while bytes.len() < len {
-                    let rest = len - bytes.len();
-                    let size = [Size::Dw, Size::W, Size::H, Size::B].into_iter().find(|size| size.bytes() <= rest);
-                    let size = size.unwrap_or(Size::B);
+                    let size = widest(len - bytes.len());
                     let value = self.load_value(path, place, off + bytes.len() as i64, size)?;
                     bytes.extend((0..size.bytes() as u16).map(|byte| self.graph.slice(value, 8 * byte, 8)));
                 }
@@ -278,7 +276,7 @@ impl Builder<'_> {
     }
 
     /// What lies in data that nobody changes.
-    fn constant(&self, map: u32, offset: i64, size: Size) -> Option<u64> {
+    pub(super) fn constant(&self, map: u32, offset: i64, size: Size) -> Option<u64> {
         let def = self.program.maps.get(map as usize)?;
         let initial = def.initial.as_ref().filter(|_| def.flags & BPF_F_RDONLY_PROG != 0)?;
         let offset = usize::try_from(offset).ok()?;
@@ -306,7 +304,7 @@ impl Builder<'_> {
         self.store_bytes(path, state, &places, off, &bytes, Some(size))
     }
 
-    /// Stores bytes; in a value by one access of this size.
+    /// Stores bytes; in a value by one access of this size, or by as many as it takes.
     pub(super) fn store_bytes(
         &mut self,
         path: Bdd,
@@ -339,11 +337,16 @@ impl Builder<'_> {
                         }
                     }
                 }
-                (Region::Value { .. } | Region::Only(_), Some(size)) => {
+                (Region::Value { .. } | Region::Only(_), size) => {
                     let bit = self.conditions.node(&mut self.graph, here);
-                    let [base, offset] = self.value_address(place, off)?;
-                    let value = self.graph.concat(bytes.to_vec());
-                    self.graph.effect(Effect::Store(size), vec![bit, base, offset, value], 0);
+                    let mut at = 0;
+                    while at < bytes.len() {
+                        let size = size.unwrap_or_else(|| widest(bytes.len() - at));
+                        let [base, offset] = self.value_address(place, off + at as i64)?;
+                        let value = self.graph.concat(bytes[at..at + size.bytes()].to_vec());
+                        self.graph.effect(Effect::Store(size), vec![bit, base, offset, value], 0);
+                        at += size.bytes();
+                    }
                 }
                 _ => return Err(leak()),
             }
@@ -375,6 +378,12 @@ impl Builder<'_> {
         }
         Ok(())
     }
+}
+
+/// The widest access of so many bytes at most.
+fn widest(bytes: usize) -> Size {
+    let sizes = [Size::Dw, Size::W, Size::H, Size::B];
+    sizes.into_iter().find(|size| size.bytes() <= bytes).unwrap_or(Size::B)
 }
 
 /// Where an address leads.

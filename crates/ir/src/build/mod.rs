@@ -19,6 +19,7 @@
 mod atomic;
 mod blocks;
 mod call;
+mod effect;
 mod join;
 mod memory;
 mod metadata;
@@ -61,6 +62,8 @@ pub enum Argument {
     Map(u32),
     /// Memory that is read: so many nodes of a byte each.
     Read(u16),
+    /// The same of memory that may be changed: what lies there then are nodes [`Kind::Changed`].
+    Changed(u16),
     /// Of the packet as it is then: where it begins, one node of 32 bits. What is said of the packet stands behind what the helper is
     /// given in registers.
     Head,
@@ -81,7 +84,7 @@ impl Argument {
             Argument::Context | Argument::Map(_) => 0,
             Argument::Number | Argument::Head | Argument::Tail | Argument::Base | Argument::Byte(_) => 1,
             Argument::Laid(_) => 2,
-            Argument::Read(bytes) => bytes.into(),
+            Argument::Read(bytes) | Argument::Changed(bytes) => bytes.into(),
         }
     }
 }
@@ -93,6 +96,17 @@ pub struct Pattern {
     pub helper: i32,
     /// Its arguments.
     pub arguments: Vec<Argument>,
+}
+
+impl Pattern {
+    /// How many bytes of memory the call may change.
+    pub fn changed_bytes(&self) -> usize {
+        let bytes = self.arguments.iter().map(|argument| match argument {
+            Argument::Changed(bytes) => usize::from(*bytes),
+            _ => 0,
+        });
+        bytes.sum()
+    }
 }
 
 /// What becomes of the packet.

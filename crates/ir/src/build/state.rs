@@ -21,8 +21,13 @@ pub(super) enum Region {
     /// The end of the packet as it is now.
     End,
     Map(u32),
-    /// A value of a map that a call has given.
+    /// A value of a map, or a record of a ring, that a call has given.
     Value {
+        map: u32,
+        call: Id,
+    },
+    /// The map that a map of maps has given.
+    Inner {
         map: u32,
         call: Id,
     },

@@ -393,7 +393,7 @@ impl Builder<'_> {
                     let bit = self.graph.compare(Compare::Equal, id, zero);
                     self.conditions.of(&self.graph, bit)
                 }
-                Region::Value { call, .. } => {
+                Region::Value { call, .. } | Region::Inner { call, .. } => {
                     let zero = self.graph.number(0, 64);
                     let bit = self.graph.compare(Compare::Equal, call, zero);
                     self.conditions.of(&self.graph, bit)

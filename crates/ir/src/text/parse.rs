@@ -195,7 +195,7 @@ impl Reading {
         let mut arguments = Vec::new();
         while words.rest.peek().is_some() {
             let word = words.word("an argument")?;
-            let has_number = matches!(word, "map" | "read" | "laid" | "byte");
+            let has_number = matches!(word, "map" | "read" | "changed" | "laid" | "byte");
             let number = if has_number { words.word("a number")?.trim_end_matches(',') } else { "0" };
             let bad = |words: &Words<'_>| words.error(number, "a number");
             arguments.push(match word.trim_end_matches(',') {
@@ -203,6 +203,7 @@ impl Reading {
                 "context" => Argument::Context,
                 "map" => Argument::Map(number.parse().map_err(|_| bad(words))?),
                 "read" => Argument::Read(number.parse().map_err(|_| bad(words))?),
+                "changed" => Argument::Changed(number.parse().map_err(|_| bad(words))?),
                 "head" => Argument::Head,
                 "tail" => Argument::Tail,
                 "base" => Argument::Base,
@@ -259,6 +260,7 @@ impl Reading {
             "sign_extend" => Kind::SignExtend,
             "not" => Kind::Not,
             "select" => Kind::Select,
+            "changed" => Kind::Changed { at: words.number("the place of a byte")? },
             "bytes" => Kind::Bytes { ahead: words.number("an offset")? },
             "call" => {
                 let pattern: u16 = words.number("the call's number")?;
@@ -316,6 +318,11 @@ impl Reading {
             }
             Kind::Bytes { .. } if args.len() == 1 && bits.is_multiple_of(8) && bits > 0 => Ok(()),
             Kind::Bytes { .. } => wrong("one offset, and whole bytes"),
+            Kind::Changed { at } => {
+                let changed = args.first().map_or(0, |call| self.changed(*call));
+                let fits = args.len() == 1 && bits == 8 && usize::from(at) < changed;
+                if fits { Ok(()) } else { wrong("one call that may change so many bytes, and 8 bits") }
+            }
             Kind::Effect(effect) => {
                 let count = match effect {
                     Effect::Load(_) => 3,
@@ -326,6 +333,12 @@ impl Reading {
                 if args.len() == count { Ok(()) } else { wrong(&format!("{count} arguments")) }
             }
         }
+    }
+
+    /// How many bytes of memory a call may change.
+    fn changed(&self, call: Id) -> usize {
+        let Kind::Effect(Effect::Call { pattern, .. }) = self.graph.node(call).kind else { return 0 };
+        self.patterns.get(usize::from(pattern)).map_or(0, Pattern::changed_bytes)
     }
 
     /// The nodes that a call is given.

@@ -122,6 +122,7 @@ fn rendered(pattern: &Pattern) -> String {
             Argument::Head => "head".to_owned(),
             Argument::Tail => "tail".to_owned(),
             Argument::Base => "base".to_owned(),
+            Argument::Changed(bytes) => format!("changed {bytes}"),
             Argument::Laid(at) => format!("laid {at}"),
             Argument::Byte(at) => format!("byte {at}"),
         })
@@ -150,6 +151,7 @@ pub(super) fn what(kind: Kind, args: &[Id]) -> String {
         Kind::Not => of("not".to_owned()),
         Kind::Select => of("select".to_owned()),
         Kind::Bytes { ahead } => of(format!("bytes {ahead}")),
+        Kind::Changed { at } => of(format!("changed {at}")),
         Kind::Effect(Effect::Call { pattern, .. }) => when(format!("call {pattern}")),
         Kind::Effect(Effect::Load(size)) => when(format!("load {}", name(&SIZES, &size))),
         Kind::Effect(Effect::Store(size)) => when(format!("store {}", name(&SIZES, &size))),
