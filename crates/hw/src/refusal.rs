@@ -16,6 +16,9 @@ pub enum Why {
     /// A map of maps.
     #[error("map `{0}` gives other maps, for which hardware has no block")]
     MapOfMaps(String),
+    /// The packet's end, moved again.
+    #[error("the packet's end is moved twice, for which hardware has no block")]
+    CutTwice,
     /// A packet looks for what it has itself put into a map, or taken out of it.
     #[error("map `{map}` is read again behind a change of its entries at instruction {write} by the same packet")]
     OwnWrite {
@@ -57,6 +60,7 @@ impl Why {
             Why::Dataflow(why) => return Some(why.help()),
             Why::Helper(_) => "leave the call to a slow path on a CPU",
             Why::MapOfMaps(_) => "make the number of the inner map a part of the key of one map",
+            Why::CutTwice => "move the end once, by the sum of both distances",
             Why::OwnWrite { .. } => "keep what was found or made in a variable instead of looking it up again",
             Why::Scheme { .. } => "leave the scheme to the planner, or ask for `flush`",
             Why::Circle { .. } => "read all maps before the first one is changed",

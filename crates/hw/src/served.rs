@@ -8,6 +8,9 @@ use crate::refusal::Why;
 
 /// The first effect that no block has, and what it is.
 pub(crate) fn not_served(dataflow: &Dataflow) -> Option<(Id, Why)> {
+    if let Some(kept) = dataflow.ending.kept {
+        return Some((kept, Why::CutTwice));
+    }
     dataflow.graph.ids().find_map(|id| {
         let Kind::Effect(Effect::Call { helper, pattern }) = dataflow.graph.node(id).kind else { return None };
         if !is_served(helper) {

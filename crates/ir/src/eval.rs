@@ -206,12 +206,18 @@ fn call(
                     memory += 1;
                 }
             }
-            Argument::Head | Argument::Tail | Argument::Base | Argument::Laid(_) | Argument::Byte(_) => {
+            Argument::Head
+            | Argument::Tail
+            | Argument::Kept
+            | Argument::Base
+            | Argument::Laid(_)
+            | Argument::Byte(_) => {
                 let frame = shown.get_or_insert_with(|| Frame::of(packet));
                 let mut next = || rest.next().unwrap_or(0);
                 match argument {
                     Argument::Head => frame.head = next() as i32,
                     Argument::Tail => frame.end_at(next() as i32),
+                    Argument::Kept => frame.blank(next() as i32),
                     Argument::Base => frame.base = next() as i32,
                     Argument::Laid(at) => {
                         let (when, byte) = (next(), next());
@@ -254,6 +260,12 @@ impl Frame {
         self.bytes.resize((Host::headroom() as i64 + i64::from(tail)).max(0) as usize, 0);
     }
 
+    /// Nothing is left of what came from there on.
+    fn blank(&mut self, from: i32) {
+        let from = (Host::headroom() as i64 + i64::from(from)).max(0) as usize;
+        self.bytes.iter_mut().skip(from).for_each(|byte| *byte = 0);
+    }
+
     fn put(&mut self, at: i64, byte: u64) {
         let place = usize::try_from(at + Host::headroom() as i64).ok();
         if let Some(place) = place.and_then(|place| self.bytes.get_mut(place)) {
@@ -275,6 +287,7 @@ fn leaving(dataflow: &Dataflow, packet: &Packet<'_>, values: &[u64]) -> Vec<u8> 
     let mut frame = Frame::of(packet);
     frame.head = value(ending.head) as i32;
     frame.end_at(value(ending.tail) as i32);
+    ending.kept.iter().for_each(|kept| frame.blank(value(*kept) as i32));
     for overlay in &ending.overlays {
         let base = i64::from(value(overlay.base) as i32);
         for (at, laid) in overlay.bytes.iter().filter(|(_, laid)| value(laid.when) != 0) {

@@ -65,12 +65,6 @@ pub enum Why {
         /// How many may be.
         most: usize,
     },
-    /// The packet's end, moved again.
-    #[error("the packet's end is moved twice")]
-    CutTwice,
-    /// What is said about the packet has to move along with its start.
-    #[error("the packet's start is moved behind metadata of a length that only the run knows")]
-    MovedMetadata,
     /// Every path goes round forever.
     #[error("no path of the program ends")]
     NoEnd,
@@ -97,8 +91,6 @@ impl Why {
             Why::Text => "let it be a constant of the program",
             Why::Length { .. } => "give a constant, in a branch for each length",
             Why::ManyBytes { .. } => "give fewer bytes to one call",
-            Why::CutTwice => "move the end once, by the sum of both distances",
-            Why::MovedMetadata => "move the packet's start first, then that of its metadata",
             Why::NoEnd => "let a path lead to `exit`",
             Why::Unseen(_) => "verify the program again, as it is",
         }

@@ -10,8 +10,9 @@ use flowloom_testkit::{Clang, Rng};
 use flowloom_verify::Arrival;
 
 use common::shipped::shipped;
+use dataflow_corpus::linux::fitted;
 use dataflow_corpus::programs::{case, classical, explored, lowered};
-use dataflow_corpus::{Forms, Subject, after_every_pass, agree, behind_all_passes};
+use dataflow_corpus::{Forms, Subject, after_every_pass, agree, behind_all_passes, mechanisms, packets, random};
 
 /// Cases that an exploration tries.
 const TRIES: u64 = 20_000;
@@ -25,6 +26,8 @@ const SHORT: usize = 200;
 const SLOW: u64 = 10;
 /// Packets of each kind for a lowered function.
 const PACKETS: usize = 60;
+/// Random programs; the long proof runs 10,000.
+const RANDOM: u64 = 200;
 
 #[test]
 fn classical_programs_are_their_dataflow() {
@@ -112,4 +115,35 @@ fn what_is_written_at_one_offset_is_read_at_another() {
         let agreed = agree(&subject, &after_every_pass).unwrap_or_else(|refusal| panic!("{refusal}\n{text}"));
         assert!(agreed.packets > 2000, "{}", agreed.packets);
     }
+}
+
+#[test]
+fn every_mechanism_is_its_dataflow() {
+    let seed = Rng::from_env(7);
+    for program in mechanisms::programs() {
+        let mut rng = seed.clone();
+        let (mut cases, percent) = explored(&program, &mut rng, 2000, 100);
+        assert!(percent >= 95, "{}: {percent}% was reached", program.name);
+        // They begin with what the first case has in the maps.
+        let mut more = case(small_numbers(&mut rng, 600), &mut rng);
+        more.packets.extend(packets::short(&mut rng, 61));
+        more.state = cases.first().map(|case| case.state.clone()).unwrap_or_default();
+        cases.push(more);
+        let routes = fitted::routes(&program);
+        let subject = Subject { program, cases, sweep_ns: None, routes };
+        let agreed = agree(&subject, &after_every_pass).unwrap_or_else(|refusal| panic!("{refusal}"));
+        eprintln!("{}: {percent}%, {} nodes, {} packets", subject.program.name, agreed.nodes, agreed.packets);
+    }
+}
+
+#[test]
+fn random_programs_are_their_dataflow() {
+    let seed = Rng::from_env(1).next_u64();
+    let mut packets = 0;
+    for number in 0..RANDOM {
+        let subject = random::subject(seed, number);
+        let agreed = agree(&subject, &after_every_pass).unwrap_or_else(|refusal| panic!("{refusal}"));
+        packets += agreed.packets;
+    }
+    assert!(packets > 10 * RANDOM, "{packets}");
 }

@@ -7,7 +7,7 @@ use super::Builder;
 use super::memory::places;
 use super::offset::{OFFSET_BITS, Sum};
 use super::state::{Place, State, Value};
-use super::step::{leak, mixed, set};
+use super::step::set;
 use crate::bdd::Bdd;
 use crate::graph::{Binary, Compare, Id, Input, Kind};
 use crate::refusal::Why;
@@ -56,11 +56,8 @@ impl Builder<'_> {
     }
 
     pub(super) fn number_argument(&mut self, state: &State, number: u8) -> Result<Id, Why> {
-        match self.argument(state, number) {
-            Value::Number(id) => Ok(id),
-            Value::Address(_) => Err(leak()),
-            Value::Nothing => Err(mixed()),
-        }
+        let value = self.argument(state, number);
+        self.as_number(value)
     }
 
     /// 0 where a bit is 1, an error where not.
@@ -94,14 +91,14 @@ impl Builder<'_> {
         let refused = self.graph.or(is_before, is_late);
         let fine = self.graph.not(refused);
         let head = self.graph.select(vec![fine, new, state.head]);
-        self.move_metadata(state, head, fine)?;
+        self.move_metadata(state, head, fine);
         state.head = head;
         Ok(self.status(fine))
     }
 
     fn adjust_tail(&mut self, state: &mut State) -> Result<Id, Why> {
         if std::mem::replace(&mut state.is_cut, true) {
-            return Err(Why::CutTwice);
+            self.blank(state);
         }
         let by = self.number_argument(state, 2)?;
         let by = self.graph.slice(by, 0, 32);

@@ -94,6 +94,7 @@ impl Given {
     fn give_ends(&mut self, state: &State) {
         self.give(Argument::Head, &[state.head]);
         self.give(Argument::Tail, &[state.tail]);
+        state.kept.into_iter().for_each(|kept| self.give(Argument::Kept, &[kept]));
     }
 
     /// The packet as it is.

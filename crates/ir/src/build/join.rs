@@ -146,6 +146,7 @@ impl Builder<'_> {
         joined.overlays = self.one_overlays(paths);
         let tails: Vec<(Bdd, Id)> = paths.iter().map(|(condition, state)| (*condition, state.tail)).collect();
         joined.tail = self.pick(&tails, Bdd::TRUE);
+        joined.kept = self.one_kept(paths);
         joined.is_cut = paths.iter().any(|(_, state)| state.is_cut);
         let heads: Vec<(Bdd, Id)> = paths.iter().map(|(condition, state)| (*condition, state.head)).collect();
         joined.head = self.pick(&heads, Bdd::TRUE);

@@ -56,15 +56,15 @@ impl Builder<'_> {
     }
 
     /// What is said moves along with the packet's start, where that moves.
-    pub(super) fn move_metadata(&mut self, state: &mut State, new_head: Id, fine: Id) -> Result<(), Why> {
+    pub(super) fn move_metadata(&mut self, state: &mut State, new_head: Id, fine: Id) {
         let Some(len) = self.said(state) else {
             state.meta = new_head;
-            return Ok(());
+            return;
         };
         let (old, new) = (self.sum_of(state.head), self.sum_of(new_head));
         let len = self.offset(&len);
         let most = self.possible(len).and_then(|all| all.last().copied());
-        let most = most.filter(|most| *most <= MOST_BYTES).ok_or(Why::MovedMetadata)? as i64;
+        let most = most.filter(|most| *most <= MOST_BYTES).unwrap_or(MOST_BYTES) as i64;
         let from = self.packet_place(&old.clone().plus(&Sum::of(-most), 1));
         let to = self.packet_place(&new.clone().plus(&Sum::of(-most), 1));
         let bytes = self.packet_bytes(state, from.moved, from.offset, most as usize);
@@ -77,7 +77,6 @@ impl Builder<'_> {
         }
         let moved = self.sum_of(state.meta).plus(&new, 1).plus(&old, -1);
         state.meta = self.offset(&moved);
-        Ok(())
     }
 
     /// Where what is said begins, on several paths.

@@ -28,6 +28,7 @@ mod packet;
 mod settle;
 mod state;
 mod step;
+mod tail;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
@@ -69,6 +70,8 @@ pub enum Argument {
     Head,
     /// Where it ends: one node of 32 bits.
     Tail,
+    /// From where on nothing is left of what came: one node of 32 bits.
+    Kept,
     /// The base of an [`Overlay`], whose bytes follow: one node of 32 bits.
     Base,
     /// A byte of the last overlay at this offset: whether it was written, and the byte.
@@ -82,7 +85,8 @@ impl Argument {
     pub fn nodes(self) -> usize {
         match self {
             Argument::Context | Argument::Map(_) => 0,
-            Argument::Number | Argument::Head | Argument::Tail | Argument::Base | Argument::Byte(_) => 1,
+            Argument::Number | Argument::Head | Argument::Tail | Argument::Kept => 1,
+            Argument::Base | Argument::Byte(_) => 1,
             Argument::Laid(_) => 2,
             Argument::Read(bytes) | Argument::Changed(bytes) => bytes.into(),
         }
@@ -118,6 +122,8 @@ pub struct Ending {
     pub head: Id,
     /// Where it ends: 32 bits.
     pub tail: Id,
+    /// Bytes from here on are zeros where nothing was written: the packet was cut there, and grew again. 32 bits.
+    pub kept: Option<Id>,
     /// Bytes that are other ones than those that came, by their offset from the first byte as it came: each 8 bits.
     pub packet: BTreeMap<i64, Id>,
     /// Bytes at offsets that only the run knows: the later ones lie above the earlier, `packet` above all.
@@ -150,7 +156,7 @@ impl Ending {
             bytes.into_iter().chain([overlay.base])
         };
         let packet = self.packet.values().copied().chain(self.overlays.iter().flat_map(laid));
-        [self.verdict, self.head, self.tail].into_iter().chain(packet)
+        [self.verdict, self.head, self.tail].into_iter().chain(self.kept).chain(packet)
     }
 
     /// The same of other nodes.
@@ -165,7 +171,8 @@ impl Ending {
                 .collect(),
         });
         let overlays = overlays.collect();
-        Ending { verdict: to(self.verdict), head: to(self.head), tail: to(self.tail), packet, overlays }
+        let (verdict, head, tail) = (to(self.verdict), to(self.head), to(self.tail));
+        Ending { verdict, head, tail, kept: self.kept.map(to), packet, overlays }
     }
 }
 
@@ -300,6 +307,7 @@ impl Builder<'_> {
             tail,
             meta: head,
             is_cut: false,
+            kept: None,
         };
         self.arrive(Bdd::TRUE, state, 0, &[])?;
         while let Some((position, arrival)) = self.work.pop_first() {
@@ -388,8 +396,8 @@ impl Builder<'_> {
         let (_, state) = self.join(ends);
         let Value::Number(verdict) = state.frame().registers[0] else { return Err(step::leak()) };
         let packet = self.without_metadata(&state);
-        let State { head, tail, overlays, .. } = state;
-        let ending = Ending { verdict, head, tail, packet, overlays };
+        let State { head, tail, overlays, kept, .. } = state;
+        let ending = Ending { verdict, head, tail, kept, packet, overlays };
         let maps = self.program.maps.iter().map(|def| Table {
             name: def.name.clone(),
             kind: def.kind,

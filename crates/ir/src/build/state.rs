@@ -124,6 +124,8 @@ pub(super) struct State {
     pub(super) meta: Id,
     /// Its end has been moved.
     pub(super) is_cut: bool,
+    /// It has been moved again: bytes from here on are no more those that came. 32 bits.
+    pub(super) kept: Option<Id>,
 }
 
 impl State {

@@ -120,7 +120,7 @@ impl Builder<'_> {
     fn leave(&mut self, condition: Bdd, mut state: State) -> Result<(), Why> {
         let returned = self.value(&state, Reg::R0);
         if state.frames.len() == 1 {
-            let Value::Number(id) = returned else { return Err(leak()) };
+            let id = self.as_number(returned)?;
             state.frame_mut().registers[0] = Value::Number(self.graph.slice(id, 0, 32));
             self.blocks.leave(self.block, None);
             self.ends.push(Path { condition, state, from: self.block });
@@ -144,11 +144,25 @@ impl Builder<'_> {
 
     /// What a register holds, which has to be a number.
     pub(super) fn number(&mut self, state: &State, register: Reg) -> Result<Id, Why> {
-        match self.value(state, register) {
+        let value = self.value(state, register);
+        self.as_number(value)
+    }
+
+    /// A value that has to be a number; an address that is null where the present path leads is one.
+    pub(super) fn as_number(&mut self, value: Value) -> Result<Id, Why> {
+        match value {
             Value::Number(id) => Ok(id),
+            Value::Address(places) if self.is_null_here(&places) => Ok(self.graph.number(0, 64)),
             Value::Address(_) => Err(leak()),
             Value::Nothing => Err(mixed()),
         }
+    }
+
+    /// Whether an address is null where the present path leads.
+    fn is_null_here(&mut self, places: &[(Bdd, Place)]) -> bool {
+        let null = self.is_null(places);
+        let not = self.conditions.not(null);
+        self.conditions.and(self.path, not) == Bdd::FALSE
     }
 
     fn operand(&mut self, state: &State, operand: Operand) -> Result<Id, Why> {
@@ -168,7 +182,7 @@ impl Builder<'_> {
                 };
                 let value = match (value, width) {
                     (Value::Number(id), Width::W32) => Value::Number(self.low(id, 32)),
-                    (Value::Address(_), Width::W32) => return Err(leak()),
+                    (address @ Value::Address(_), Width::W32) => Value::Number(self.as_number(address)?),
                     (value, _) => value,
                 };
                 (dst, value)
@@ -259,7 +273,10 @@ impl Builder<'_> {
     }
 
     fn is_address(&mut self, state: &State, dst: Reg, src: Operand) -> bool {
-        let mut is = |register: Reg| matches!(self.value(state, register), Value::Address(_));
+        let mut is = |register: Reg| match self.value(state, register) {
+            Value::Address(places) => !self.is_null_here(&places),
+            _ => false,
+        };
         is(dst) || matches!(src, Operand::Reg(register) if is(register))
     }
 
@@ -321,13 +338,6 @@ impl Builder<'_> {
             Operand::Imm(imm) => Value::Number(self.graph.number(imm as i64 as u64, 64)),
         };
         let bit = match (left, right) {
-            (Value::Number(a), Value::Number(b)) => {
-                let (a, b) = match width {
-                    Width::W64 => (a, b),
-                    Width::W32 => (self.graph.slice(a, 0, 32), self.graph.slice(b, 0, 32)),
-                };
-                self.holds(cond, a, b)
-            }
             (Value::Address(places), Value::Number(zero)) | (Value::Number(zero), Value::Address(places))
                 if self.graph.as_const(zero) == Some(0) && matches!(cond, Cond::Eq | Cond::Ne) =>
             {
@@ -344,8 +354,12 @@ impl Builder<'_> {
                 let (a, b) = (self.packet_offset(state, &a)?, self.packet_offset(state, &b)?);
                 self.holds(of_offsets(cond), a, b)
             }
-            (Value::Nothing, _) | (_, Value::Nothing) => return Err(mixed()),
-            _ => return Err(leak()),
+            (left, right) => {
+                let (a, b) = (self.as_number(left)?, self.as_number(right)?);
+                let bits = if width == Width::W64 { 64 } else { 32 };
+                let (a, b) = (self.graph.slice(a, 0, bits), self.graph.slice(b, 0, bits));
+                self.holds(cond, a, b)
+            }
         };
         Ok(self.conditions.of(&self.graph, bit))
     }

@@ -87,6 +87,7 @@ struct Reading {
     patterns: Vec<Pattern>,
     maps: Vec<Table>,
     ends: [Option<Id>; 3],
+    kept: Option<Id>,
     packet: BTreeMap<i64, Id>,
     overlays: Vec<Overlay>,
     waits: BTreeMap<Id, Vec<Id>>,
@@ -113,7 +114,8 @@ impl FromStr for Dataflow {
         let [Some(verdict), Some(head), Some(tail)] = reading.ends else {
             return Err(missing("`verdict`, `head` and `tail`"));
         };
-        let ending = Ending { verdict, head, tail, packet: reading.packet, overlays: reading.overlays };
+        let ending =
+            Ending { verdict, head, tail, kept: reading.kept, packet: reading.packet, overlays: reading.overlays };
         let named = ending
             .nodes()
             .chain(reading.waits.iter().flat_map(|(read, writes)| [*read].into_iter().chain(writes.iter().copied())));
@@ -142,6 +144,7 @@ impl Reading {
             "verdict" => self.ends[0] = Some(words.id()?),
             "head" => self.ends[1] = Some(words.id()?),
             "tail" => self.ends[2] = Some(words.id()?),
+            "kept" => self.kept = Some(words.id()?),
             "packet" => {
                 let at = words.number("an offset")?;
                 self.packet.insert(at, words.id()?);
@@ -206,6 +209,7 @@ impl Reading {
                 "changed" => Argument::Changed(number.parse().map_err(|_| bad(words))?),
                 "head" => Argument::Head,
                 "tail" => Argument::Tail,
+                "kept" => Argument::Kept,
                 "base" => Argument::Base,
                 "laid" => Argument::Laid(number.parse().map_err(|_| bad(words))?),
                 "byte" => Argument::Byte(number.parse().map_err(|_| bad(words))?),

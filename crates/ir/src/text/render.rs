@@ -93,6 +93,9 @@ impl fmt::Display for Dataflow {
         }
         let ending = &self.ending;
         writeln!(f, "verdict {}\nhead {}\ntail {}", ending.verdict, ending.head, ending.tail)?;
+        if let Some(kept) = ending.kept {
+            writeln!(f, "kept {kept}")?;
+        }
         for overlay in &ending.overlays {
             writeln!(f, "overlay {}", overlay.base)?;
             for (at, laid) in &overlay.bytes {
@@ -121,6 +124,7 @@ fn rendered(pattern: &Pattern) -> String {
             Argument::Read(bytes) => format!("read {bytes}"),
             Argument::Head => "head".to_owned(),
             Argument::Tail => "tail".to_owned(),
+            Argument::Kept => "kept".to_owned(),
             Argument::Base => "base".to_owned(),
             Argument::Changed(bytes) => format!("changed {bytes}"),
             Argument::Laid(at) => format!("laid {at}"),

@@ -1,7 +1,7 @@
 //! Linux's programs: those that our verifier takes, with what their loaders would give them.
 
 #[path = "../scoreboard/fitted.rs"]
-mod fitted;
+pub mod fitted;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -5,6 +5,7 @@
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::panic, clippy::print_stderr, clippy::unwrap_used)]
 
 pub mod linux;
+pub mod mechanisms;
 pub mod packets;
 pub mod programs;
 pub mod random;

@@ -88,9 +88,14 @@ const ROUTES: &str = r#"{
   ]
 }"#;
 
+/// The routes.
+pub fn table() -> fib::Table {
+    fib::Table::from_json(ROUTES).unwrap_or_else(|error| panic!("{error}"))
+}
+
 /// Routes, where the program asks for any.
 pub fn routes(program: &Program) -> Option<fib::Table> {
     let asks = |op| matches!(op, Ok(Op::Call { helper: helper::FIB_LOOKUP | helper::CHECK_MTU }));
     let asks = (0..program.insns.len()).any(|at| asks(Op::decode(&program.insns, at)));
-    asks.then(|| fib::Table::from_json(ROUTES).unwrap_or_else(|error| panic!("{error}")))
+    asks.then(table)
 }
