@@ -45,6 +45,21 @@ pub enum Why {
     /// A call on one of several maps.
     #[error("a call is given one of several maps, expected the same one on all paths")]
     SeveralMaps,
+    /// A function that a helper calls, one of several.
+    #[error("a helper is given one of several functions, expected the same one on all paths")]
+    SeveralFunctions,
+    /// Flags that only the run knows.
+    #[error("a helper that calls functions is given flags, expected 0")]
+    Flags,
+    /// Rounds of a callback that are many or unknown.
+    #[error("a function is called back any number of times, expected at most {most} for sure")]
+    Rounds {
+        /// The most rounds.
+        most: u64,
+    },
+    /// Entries that come and go.
+    #[error("all entries of map `{0}` are gone through, which is no array")]
+    Entries(String),
     /// A record, one of several.
     #[error("one of several records is given back, expected the same one on all paths")]
     SeveralRecords,
@@ -87,6 +102,10 @@ impl Why {
             Why::Mixed => "set what is used on every path that leads there",
             Why::ManyOffsets { .. } => "mask the index, or keep the array in a map",
             Why::SeveralMaps => "call the helper once for each map, behind a branch",
+            Why::SeveralFunctions => "call the helper once for each function, behind a branch",
+            Why::Flags => "give the constant 0",
+            Why::Rounds { .. } => "mask the number of rounds, and leave the callback early",
+            Why::Entries(_) => "keep what is gone through in an array, or leave the call to a slow path on a CPU",
             Why::SeveralRecords => "submit or discard each record where it was reserved",
             Why::Text => "let it be a constant of the program",
             Why::Length { .. } => "give a constant, in a branch for each length",

@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::Op;
 
 /// Where a block stands.
@@ -57,6 +58,7 @@ pub fn ends(op: Op) -> bool {
             | Op::Branch { .. }
             | Op::MayGoto { .. }
             | Op::CallLocal { .. }
+            | Op::Call { helper: helper::LOOP | helper::FOR_EACH_MAP_ELEM }
     )
 }
 

@@ -267,7 +267,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn pattern(&mut self, pattern: Pattern) -> u16 {
+    pub(super) fn pattern(&mut self, pattern: Pattern) -> u16 {
         let known = self.patterns.iter().position(|known| *known == pattern);
         let place = known.unwrap_or_else(|| {
             self.patterns.push(pattern);

@@ -133,6 +133,7 @@ impl Builder<'_> {
                 }
                 Ok(bytes)
             }
+            Region::Key(number) if place.moved.is_none() => Ok(self.key_bytes(number, place.offset + off, len)),
             _ => Err(leak()),
         }
     }

@@ -19,6 +19,7 @@
 mod atomic;
 mod blocks;
 mod call;
+mod callback;
 mod effect;
 mod join;
 mod memory;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::Overlay;
+use super::callback::Rounds;
 use crate::bdd::Bdd;
 use crate::graph::Id;
 use crate::live::Needed;
@@ -34,6 +35,8 @@ pub(super) enum Region {
     /// The only value of a map.
     Only(u32),
     Function(u32),
+    /// The key of this number of an array.
+    Key(u32),
     /// No address: this number, 64 bits. Which of the two it is the path says.
     Number(Id),
 }
@@ -86,6 +89,8 @@ pub(super) struct Frame {
     pub(super) stack: BTreeMap<i64, Byte>,
     /// Where its caller goes on.
     pub(super) back: usize,
+    /// What calls it again, where a helper does.
+    pub(super) again: Option<Rounds>,
     /// Where the caller stands: its entry, its position, its rounds.
     pub(super) entry: usize,
     pub(super) position: Vec<u32>,
@@ -95,7 +100,15 @@ pub(super) struct Frame {
 impl Frame {
     pub(super) fn new(entry: usize, back: usize) -> Frame {
         let nothing = std::array::from_fn(|_| Value::Nothing);
-        Frame { registers: nothing, stack: BTreeMap::new(), back, entry, position: Vec::new(), rounds: Vec::new() }
+        Frame {
+            registers: nothing,
+            stack: BTreeMap::new(),
+            back,
+            again: None,
+            entry,
+            position: Vec::new(),
+            rounds: Vec::new(),
+        }
     }
 }
 

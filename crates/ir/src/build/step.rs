@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use flowloom_bpf::op::{AluOp, Cond, EndOp, Op, Operand, Reg, Size, Width};
 
+use super::callback::calls_back;
 use super::memory::places;
 use super::state::{Frame, Place, Region, State, Value};
 use super::{Builder, MAX_WALKED, Path};
@@ -63,6 +64,9 @@ impl Builder<'_> {
                 Op::MayGoto { .. } => return self.arrive(condition, state, next, rounds),
                 Op::CallLocal { .. } => return self.enter(condition, state, target(at, op), next, rounds, position),
                 Op::Exit => return self.leave(condition, state),
+                Op::Call { helper } if calls_back(helper) => {
+                    return self.begin_rounds(condition, state, (helper, next), rounds, position);
+                }
                 Op::Call { helper } => self.call(condition, &mut state, helper)?,
                 Op::Load { size, signed, dst, base, off } => {
                     let base = self.value(&state, base);
@@ -127,6 +131,9 @@ impl Builder<'_> {
             return Ok(());
         }
         let Some(frame) = state.frames.pop() else { return Ok(()) };
+        if frame.again.is_some() {
+            return self.end_round(condition, state, returned, frame);
+        }
         for number in 1..=5 {
             state.frame_mut().registers[number] = Value::Nothing;
         }

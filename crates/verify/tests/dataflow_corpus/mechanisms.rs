@@ -104,6 +104,25 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
          call xdp_adjust_tail",
     ),
     (
+        "a_function_is_called_back",
+        "",
+        "r1 = *(u8 *)(r7 + 0)\n*(u64 *)(r10 - 8) = r1\n*(u64 *)(r10 - 16) = r7\nr9 = 0\nagain: r1 = 7\nr2 = subprog[f] ll\nr3 = r10\nr3 += -8\nr4 = 0\n\
+         call loop\nr9 += 1\n*(u64 *)(r10 - 24) = r0\nif r9 < 3 goto again\nr1 = *(u8 *)(r7 + 1)\nr1 &= 3\nr2 = subprog[g] ll\nr3 = r10\n\
+         r3 += -32\n*(u64 *)(r10 - 32) = 1\nr4 = 0\ncall loop\n*(u32 *)(r7 + 28) = r0\nr1 = *(u64 *)(r10 - 8)\n*(u64 *)(r7 + 8) = r1\n\
+         r1 = *(u64 *)(r10 - 24)\n*(u32 *)(r7 + 16) = r1\nr1 = *(u64 *)(r10 - 32)\n*(u64 *)(r7 + 20) = r1\nfunctions\n\
+         f: r3 = *(u64 *)(r2 + 0)\nr3 += r1\nr3 ^= 5\n*(u64 *)(r2 + 0) = r3\nr0 = 0\nif r3 != 12 goto f_out\nr0 = 1\nf_out: exit\n\
+         g: r6 = r2\nr7 = r1\nr1 = r7\nr1 += 2\nr2 = subprog[h] ll\nr3 = r6\nr4 = 0\nr1 &= 3\ncall loop\nr0 = 0\nexit\n\
+         h: r3 = *(u64 *)(r2 + 0)\nr3 *= 3\nr3 += r1\n*(u64 *)(r2 + 0) = r3\nr0 = 0\nexit\n",
+    ),
+    (
+        "entries_are_gone_through",
+        ".map array array key 4 value 8 entries 5\n",
+        "r1 = map[array] ll\nr2 = subprog[f] ll\nr3 = r10\nr3 += -8\n*(u64 *)(r10 - 8) = 1\nr4 = 0\ncall for_each_map_elem\n\
+         *(u32 *)(r7 + 4) = r0\nr1 = *(u64 *)(r10 - 8)\n*(u64 *)(r7 + 8) = r1\nfunctions\n\
+         f: r1 = *(u32 *)(r2 + 0)\nr5 = *(u64 *)(r3 + 0)\nr5 += r1\n*(u64 *)(r3 + 0) = r5\nr1 = *(u64 *)(r4 + 0)\nr1 *= 3\nr1 += r5\n\
+         *(u64 *)(r4 + 0) = r1\nr0 = 0\nif r1 s> 0 goto f_out\nr0 = 1\nf_out: exit\n",
+    ),
+    (
         "null_is_a_number",
         ".map array array key 4 value 8 entries 4\n",
         "r1 = *(u8 *)(r7 + 0)\nr1 &= 7\n*(u32 *)(r10 - 4) = r1\nr1 = map[array] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\n\
@@ -128,8 +147,12 @@ fn program(name: &str, maps: &str, text: &str) -> Program {
             None => format!("{line}\n"),
         }
     };
+    let (text, functions) = text.split_once("functions\n").unwrap_or((text, ""));
     let text: String = text.lines().map(line).collect();
-    let text = format!(".program {name}\n.license \"GPL\"\n{maps}r6 = r1\n{}{text}out: r0 = 2\nexit", check("64"));
+    let text = format!(
+        ".program {name}\n.license \"GPL\"\n{maps}r6 = r1\n{}{text}out: r0 = 2\nexit\n{functions}",
+        check("64")
+    );
     let mut program = asm::program(name, &text).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
     // The notation has no maps of maps.
     let inside = program.maps.first().cloned();
