@@ -29,7 +29,7 @@ pub enum Touch {
     RedirectMap,
     /// Says where a packet goes.
     Redirect,
-    /// Asks for the time or for the CPU: no effect.
+    /// Asks for the time, for the CPU, or for the program that a tail call leads to: no effect.
     Asks,
     /// Draws a random number.
     Draws,
@@ -80,6 +80,7 @@ impl Dataflow {
                 helper::REDIRECT => Touch::Redirect,
                 helper::GET_PRANDOM_U32 => Touch::Draws,
                 helper::KTIME_GET_NS
+                | helper::TAIL_CALL
                 | helper::KTIME_GET_BOOT_NS
                 | helper::KTIME_GET_COARSE_NS
                 | helper::KTIME_GET_TAI_NS

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use flowloom_bpf::insn::helper;
 use flowloom_bpf::interp::{Host, HostError};
 use flowloom_bpf::op::Size;
 use flowloom_bpf::{Interpreter, Program, ProgramError, fib};
@@ -233,6 +234,10 @@ fn call(
     }
     if let Some(frame) = shown {
         host.replace_packet(&frame.bytes());
+    }
+    // Where the program goes on is the graph's matter: here is only asked.
+    if helper == helper::TAIL_CALL {
+        return Ok(host.program(given[0], given[1] as u32));
     }
     let answer = host.call(helper, given)?;
     for (first, len) in changed {

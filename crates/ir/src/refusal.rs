@@ -45,6 +45,12 @@ pub enum Why {
     /// A call on one of several maps.
     #[error("a call is given one of several maps, expected the same one on all paths")]
     SeveralMaps,
+    /// A program that a tail call may lead to.
+    #[error("program `{0}`, which a tail call may lead to, is not proved safe")]
+    Sibling(String),
+    /// As many tail calls as there may be, on some paths.
+    #[error("a tail call is the {0}th one on some paths only")]
+    TailCalls(u32),
     /// A function that a helper calls, one of several.
     #[error("a helper is given one of several functions, expected the same one on all paths")]
     SeveralFunctions,
@@ -102,6 +108,8 @@ impl Why {
             Why::Mixed => "set what is used on every path that leads there",
             Why::ManyOffsets { .. } => "mask the index, or keep the array in a map",
             Why::SeveralMaps => "call the helper once for each map, behind a branch",
+            Why::Sibling(_) => "verify it, or leave it out of the object",
+            Why::TailCalls(_) => "let tail calls lead to programs that call no others",
             Why::SeveralFunctions => "call the helper once for each function, behind a branch",
             Why::Flags => "give the constant 0",
             Why::Rounds { .. } => "mask the number of rounds, and leave the callback early",

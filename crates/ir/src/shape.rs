@@ -58,7 +58,7 @@ pub fn ends(op: Op) -> bool {
             | Op::Branch { .. }
             | Op::MayGoto { .. }
             | Op::CallLocal { .. }
-            | Op::Call { helper: helper::LOOP | helper::FOR_EACH_MAP_ELEM }
+            | Op::Call { helper: helper::LOOP | helper::FOR_EACH_MAP_ELEM | helper::TAIL_CALL }
     )
 }
 

@@ -14,7 +14,9 @@
 //! the other, a function where it is called. Each arrives with the states of the paths that lead there and their conditions;
 //! they are joined, and walked once.
 //!
-//! **Limits.** Functions of the kernel, callbacks, tail calls, loops without a bound, and what [`Why`] says besides.
+//! Calls of helpers that call functions of the program, and tail calls, are followed like calls of functions.
+//!
+//! **Limits.** Functions of the kernel, loops without a bound, and what [`Why`] says besides.
 
 mod atomic;
 mod blocks;
@@ -22,6 +24,7 @@ mod call;
 mod callback;
 mod effect;
 mod join;
+mod linked;
 mod memory;
 mod metadata;
 mod offset;
@@ -45,6 +48,7 @@ use crate::pass;
 use crate::refusal::{Refusal, Why};
 use crate::shape::Shape;
 use blocks::Blocks;
+use linked::Linked;
 use offset::{OFFSET_BITS, Span, Sum};
 use state::{Frame, Place, Region, State, Value};
 
@@ -214,18 +218,13 @@ pub struct Dataflow {
 /// # Errors
 /// What stands in the way, with its place.
 pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>> {
-    let mut code = vec![None; program.insns.len()];
-    for (at, known) in proof.insns.iter().enumerate() {
-        if known.begins {
-            code[at] = Op::decode(&program.insns, at).ok();
-        }
-    }
-    let live = Live::of(&code, proof);
+    let linked = Linked::of(program, proof).map_err(|why| Box::new(Refusal::new(program, 0, why)))?;
     let mut builder = Builder {
         program,
-        live,
-        code,
-        proof,
+        live: Live::of(&linked.code, &linked.proof),
+        code: &linked.code,
+        proof: &linked.proof,
+        linked: &linked,
         graph: Graph::default(),
         conditions: Conditions::default(),
         shapes: HashMap::new(),
@@ -245,7 +244,7 @@ pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>>
     };
     let result = builder.run();
     let at = builder.at;
-    result.map_err(|why| Box::new(Refusal::new(program, at, why)))
+    result.map_err(|why| Box::new(linked.refusal(program, at, why)))
 }
 
 /// A block that waits to be walked.
@@ -265,7 +264,9 @@ struct Path {
 
 struct Builder<'a> {
     program: &'a Program,
-    code: Vec<Option<Op>>,
+    /// It, and those that tail calls lead to.
+    linked: &'a Linked,
+    code: &'a [Option<Op>],
     live: Live,
     proof: &'a Proof,
     graph: Graph,
@@ -309,6 +310,7 @@ impl Builder<'_> {
             meta: head,
             is_cut: false,
             kept: None,
+            tail_calls: (0, 0),
         };
         self.arrive(Bdd::TRUE, state, 0, &[])?;
         while let Some((position, arrival)) = self.work.pop_first() {
@@ -327,7 +329,7 @@ impl Builder<'_> {
         if let Some(known) = self.shapes.get(&entry) {
             return Ok(Rc::clone(known));
         }
-        let (code, proof) = (&self.code, self.proof);
+        let (code, proof) = (self.code, self.proof);
         let is_way = |from: usize, to: usize| match code.get(from).copied().flatten() {
             Some(Op::Branch { off, .. }) if off != 0 => {
                 let ways = proof.insns[from].ways;

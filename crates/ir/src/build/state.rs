@@ -137,6 +137,8 @@ pub(super) struct State {
     pub(super) meta: Id,
     /// Its end has been moved.
     pub(super) is_cut: bool,
+    /// How many tail calls there were, at least and at most.
+    pub(super) tail_calls: (u32, u32),
     /// It has been moved again: bytes from here on are no more those that came. 32 bits.
     pub(super) kept: Option<Id>,
 }

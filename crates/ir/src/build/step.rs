@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::{AluOp, Cond, EndOp, Op, Operand, Reg, Size, Width};
 
 use super::callback::calls_back;
@@ -66,6 +67,9 @@ impl Builder<'_> {
                 Op::Exit => return self.leave(condition, state),
                 Op::Call { helper } if calls_back(helper) => {
                     return self.begin_rounds(condition, state, (helper, next), rounds, position);
+                }
+                Op::Call { helper: helper::TAIL_CALL } => {
+                    return self.tail_call(condition, state, next, rounds, position);
                 }
                 Op::Call { helper } => self.call(condition, &mut state, helper)?,
                 Op::Load { size, signed, dst, base, off } => {

@@ -1,6 +1,6 @@
 //! A small program for each thing that is followed in a way of its own, so that each has a case.
 
-use flowloom_bpf::{MapDef, MapKind, Program, asm};
+use flowloom_bpf::{MapDef, MapKind, Member, Program, Sibling, asm};
 
 /// Name, maps, and instructions behind the check for 64 bytes: `r6` is the context, `r7` the packet, `r8` its end. `packet 40` takes
 /// both anew, and checks for so many bytes.
@@ -8,7 +8,7 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     (
         "metadata_moves_along",
         "",
-        "r1 = r6\nr2 = -8\ncall xdp_adjust_meta\nif r0 != 0 goto out\nr1 = *(u32 *)(r6 + 8)\nr2 = *(u32 *)(r6 + 0)\nr3 = r1\nr3 += 8\n\
+        "r1 = r6\nr2 = -4\ncall xdp_adjust_head\nr1 = r6\nr2 = -8\ncall xdp_adjust_meta\nif r0 != 0 goto out\nr1 = *(u32 *)(r6 + 8)\nr2 = *(u32 *)(r6 + 0)\nr3 = r1\nr3 += 8\n\
          if r3 > r2 goto out\n*(u32 *)(r1 + 0) = 0x11223344\nr4 = *(u8 *)(r1 + 5)\nr1 = r6\nr2 = -20\ncall xdp_adjust_head\n\
          r1 = *(u32 *)(r6 + 8)\nr2 = *(u32 *)(r6 + 0)\nr3 = r1\nr3 += 8\nif r3 > r2 goto out\nr9 = *(u32 *)(r1 + 0)\npacket 60\n\
          *(u32 *)(r7 + 20) = r9",
@@ -48,7 +48,7 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     (
         "distances_in_32_bits",
         "",
-        "r1 = r8\nw1 -= w7\nr3 = *(u8 *)(r7 + 0)\nr3 &= 7\nr2 = r10\nr2 += -16\nr2 += r3\nr4 = r10\nr4 += -12\nr5 = 0\nif r2 > r4 goto high\n\
+        "r1 = r7\nw1 -= w8\nr3 = *(u8 *)(r7 + 0)\nr3 &= 7\nr2 = r10\nr2 += -16\nr2 += r3\nr4 = r10\nr4 += -12\nr5 = 0\nif r2 > r4 goto high\n\
          r5 = 1\nhigh: *(u32 *)(r7 + 4) = r1\n*(u32 *)(r7 + 8) = r5",
     ),
     (
@@ -91,7 +91,9 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
         ".map inside array key 4 value 8 entries 4\n.map inside_too array key 4 value 8 entries 4\n.map outer array key 4 value 4 entries 3\n",
         "r1 = *(u8 *)(r7 + 0)\nr1 &= 3\n*(u32 *)(r10 - 4) = r1\nr1 = map[outer] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\n\
          if r0 == 0 goto own\nr9 = r0\nr1 = *(u8 *)(r7 + 1)\nr1 &= 3\n*(u32 *)(r10 - 8) = r1\nr1 = r0\nr2 = r10\nr2 += -8\ncall map_lookup_elem\n\
-         if r0 == 0 goto own\nr1 = *(u64 *)(r0 + 0)\nr1 += 1\n*(u64 *)(r0 + 0) = r1\n*(u64 *)(r7 + 8) = r1\n\
+         if r0 == 0 goto own\nr8 = r0\nr1 = map[inside] ll\nr2 = r10\nr2 += -8\ncall map_lookup_elem\nif r0 == 0 goto out\n\
+         r1 = *(u64 *)(r0 + 0)\nr2 = *(u64 *)(r7 + 24)\n*(u64 *)(r8 + 0) = r2\nr1 += 5\n*(u64 *)(r0 + 0) = r1\nr0 = r8\n\
+         r1 = *(u64 *)(r0 + 0)\nr1 += 1\n*(u64 *)(r0 + 0) = r1\n*(u64 *)(r7 + 8) = r1\n\
          own: r1 = *(u8 *)(r7 + 1)\nr1 &= 3\n*(u32 *)(r10 - 8) = r1\nr1 = map[inside] ll\nr2 = r10\nr2 += -8\ncall map_lookup_elem\n\
          if r0 == 0 goto out\nr1 = *(u64 *)(r0 + 0)\n*(u64 *)(r7 + 16) = r1\nr1 += 5\n*(u64 *)(r0 + 0) = r1",
     ),
@@ -121,6 +123,13 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
          *(u32 *)(r7 + 4) = r0\nr1 = *(u64 *)(r10 - 8)\n*(u64 *)(r7 + 8) = r1\nfunctions\n\
          f: r1 = *(u32 *)(r2 + 0)\nr5 = *(u64 *)(r3 + 0)\nr5 += r1\n*(u64 *)(r3 + 0) = r5\nr1 = *(u64 *)(r4 + 0)\nr1 *= 3\nr1 += r5\n\
          *(u64 *)(r4 + 0) = r1\nr0 = 0\nif r1 s> 0 goto f_out\nr0 = 1\nf_out: exit\n",
+    ),
+    (
+        "another_program_goes_on",
+        ".map programs array key 4 value 4 entries 4\n.map counts array key 4 value 8 entries 2\n",
+        "*(u8 *)(r7 + 1) = 9\nr3 = *(u8 *)(r7 + 0)\nr3 &= 7\nif r3 != 5 goto same\nr3 = 6\nsame: r1 = r6\nr2 = map[programs] ll\ncall tail_call\n*(u8 *)(r7 + 2) = 8\n\
+         r1 = r6\nr2 = *(u8 *)(r7 + 4)\nr2 &= 3\nif r2 != 0 goto keep\nr2 = 3\nkeep: call f\nr0 &= 3\nexit\nfunctions\n\
+         f: r3 = r2\nr2 = map[programs] ll\ncall tail_call\nr0 = 44\nexit",
     ),
     (
         "null_is_a_number",
@@ -154,11 +163,39 @@ fn program(name: &str, maps: &str, text: &str) -> Program {
         check("64")
     );
     let mut program = asm::program(name, &text).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
-    // The notation has no maps of maps.
+    // The notation has no maps of maps or of programs.
     let inside = program.maps.first().cloned();
     for map in program.maps.iter_mut().filter(|map| map.name == "outer") {
         map.kind = MapKind::ArrayOfMaps;
+        map.members = vec![(0, Member::Map(0)), (1, Member::Map(1))];
         map.inner = inside.clone().map(|inside| Box::new(MapDef { name: "inner".to_owned(), ..inside }));
     }
+    for map in program.maps.iter_mut().filter(|map| map.name == "programs") {
+        map.kind = MapKind::ProgArray;
+        map.members = (0..SIBLINGS.len()).map(|number| (number as u32, Member::Program(number))).collect();
+        let siblings = SIBLINGS.iter().map(|(name, text)| (*name, *text));
+        program.siblings = siblings.map(|(name, text)| sibling(name, text)).collect();
+    }
     program
+}
+
+/// Programs that tail calls lead to; the maps are those of the program that calls them.
+const SIBLINGS: [(&str, &str); 3] = [
+    ("drops", "r0 = 1\nexit"),
+    (
+        "counts",
+        "r6 = r1\n*(u32 *)(r10 - 4) = 0\nr1 = map[1] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 == 0 goto out\n\
+         r1 = *(u64 *)(r0 + 0)\nr1 += 3\n*(u64 *)(r0 + 0) = r1\nr0 = r1\nr0 &= 1\nr0 += 2\nexit\nout: r0 = 3\nexit",
+    ),
+    (
+        "calls_again",
+        "r6 = r1\nr7 = *(u32 *)(r6 + 0)\nr8 = *(u32 *)(r6 + 4)\nr2 = r7\nr2 += 14\nif r2 > r8 goto out\nr3 = *(u8 *)(r7 + 3)\nr3 &= 3\n\
+         r4 = *(u8 *)(r7 + 5)\nr4 += 1\n*(u8 *)(r7 + 5) = r4\nr1 = r6\nr2 = map[0] ll\ncall tail_call\nout: r0 = 3\nexit",
+    ),
+];
+
+fn sibling(name: &str, text: &str) -> Sibling {
+    let maps = [MapDef { name: "programs".to_owned(), ..MapDef::default() }, MapDef::default()];
+    let insns = asm::assemble(text, &maps).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+    Sibling { name: name.to_owned(), section: "xdp".to_owned(), insns, lines: Vec::new() }
 }
