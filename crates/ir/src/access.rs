@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use flowloom_bpf::MapKind;
 use flowloom_bpf::insn::helper;
 
-use crate::build::{Argument, Dataflow};
+use crate::build::{Argument, Dataflow, Reach};
 use crate::graph::{Effect, Id, Input, Kind};
 
 /// What an effect does.
@@ -157,11 +157,22 @@ impl Dataflow {
                 work.push(id);
             }
         }
-        while let Some(id) = work.pop() {
-            if used.insert(id) {
-                work.extend(&self.graph.node(id).args);
+        // Where an offset matters, nobody has to know of what is not used itself.
+        let mut reaches: Vec<&Reach> = self.reaches.iter().collect();
+        loop {
+            while let Some(id) = work.pop() {
+                if used.insert(id) {
+                    work.extend(&self.graph.node(id).args);
+                }
+            }
+            reaches.retain(|reach| {
+                let is_used = used.contains(&reach.by.subject());
+                work.extend(is_used.then_some(reach.when));
+                !is_used
+            });
+            if work.is_empty() {
+                return used;
             }
         }
-        used
     }
 }

@@ -196,14 +196,45 @@ impl Conditions {
             match (low, high) {
                 (Bdd::FALSE, _) => self.within(test.high, high),
                 (_, Bdd::FALSE) => self.within(test.low, low),
-                _ => {
-                    let (l, h) = (self.within(test.low, low), self.within(test.high, high));
-                    self.test(test.variable, l, h)
-                }
+                _ => self.within_both((test.variable, test.low, test.high), (low, high)),
             }
         };
         self.restricted.insert([condition, care], result);
         result
+    }
+
+    /// A condition that holds wherever this one may, whatever the bits are that `is_gone` names. `known` keeps what was asked for.
+    pub(crate) fn without(
+        &mut self,
+        condition: Bdd,
+        is_gone: &dyn Fn(Id) -> bool,
+        known: &mut HashMap<Bdd, Bdd>,
+    ) -> Bdd {
+        let Some(test) = self.look(condition) else { return condition };
+        if let Some(known) = known.get(&condition) {
+            return *known;
+        }
+        let [low, high] = [test.low, test.high].map(|way| self.without(way, is_gone, known));
+        let bit = self.bits[test.variable as usize];
+        let result = if is_gone(bit) { self.or(low, high) } else { self.test(test.variable, low, high) };
+        known.insert(condition, result);
+        result
+    }
+
+    /// A test within a condition that leaves both of its ways open: none where the other tests tell as much.
+    fn within_both(&mut self, (variable, low, high): (u32, Bdd, Bdd), care: (Bdd, Bdd)) -> Bdd {
+        let [not_low, not_high] = [low, high].map(|way| self.not(way));
+        let mut met = |low: Bdd, high: Bdd| {
+            let [low, high] = [(low, care.0), (high, care.1)].map(|(way, care)| self.and(way, care));
+            self.or(low, high)
+        };
+        let (holds, fails) = (met(low, high), met(not_low, not_high));
+        if self.and(holds, fails) == Bdd::FALSE {
+            let either = self.or(care.0, care.1);
+            return self.within(holds, either);
+        }
+        let (low, high) = (self.within(low, care.0), self.within(high, care.1));
+        self.test(variable, low, high)
     }
 
     /// A condition as one bit.

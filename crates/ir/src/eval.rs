@@ -1,4 +1,7 @@
 //! Runs the dataflow of a program: what shows that it is the program.
+//!
+//! A packet in which the program looks beyond the window takes the slow path: the interpreter, on the same maps. That is known before
+//! anything happens, so no effect happens twice.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +14,7 @@ use flowloom_engine::{Choices, Datapath, EngineError, Eviction, Outcome, Packet,
 
 use crate::arith;
 use crate::build::{Argument, Dataflow, Pattern};
-use crate::graph::{Effect, Id, Input, Kind};
+use crate::graph::{Effect, Graph, Id, Input, Kind};
 
 /// The name of this engine.
 const NAME: &str = "dataflow";
@@ -22,6 +25,9 @@ pub struct Evaluator {
     dataflow: Dataflow,
     /// The nodes in the order in which they are evaluated.
     order: Vec<Id>,
+    /// Those that say whether a packet is for the slow path.
+    slow: Vec<Id>,
+    slow_packets: u64,
     host: Interpreter,
     values: Vec<u64>,
 }
@@ -53,7 +59,21 @@ impl Evaluator {
     /// As [`Interpreter::new`].
     pub fn in_order(program: Arc<Program>, dataflow: Dataflow, order: Vec<Id>) -> Result<Evaluator, ProgramError> {
         let host = Interpreter::new(program)?;
-        Ok(Evaluator { values: vec![0; dataflow.graph.nodes().len()], dataflow, order, host })
+        let mut needed = vec![false; dataflow.graph.nodes().len()];
+        needed[dataflow.ending.slow.index()] = true;
+        for id in dataflow.graph.ids().rev() {
+            if needed[id.index()] {
+                dataflow.graph.node(id).args.iter().for_each(|arg| needed[arg.index()] = true);
+            }
+        }
+        let slow = order.iter().copied().filter(|id| needed[id.index()]).collect();
+        let values = vec![0; dataflow.graph.nodes().len()];
+        Ok(Evaluator { values, dataflow, order, slow, slow_packets: 0, host })
+    }
+
+    /// How many packets were for the slow path: there the interpreter ran the program, on the same maps.
+    pub fn slow_packets(&self) -> u64 {
+        self.slow_packets
     }
 
     /// The same with what `fib_lookup` and `check_mtu` ask.
@@ -74,7 +94,12 @@ impl Datapath for Evaluator {
     }
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
-        let Evaluator { dataflow, order, host, values } = self;
+        let Evaluator { dataflow, order, slow, slow_packets, host, values } = self;
+        pure(dataflow, slow, packet, values);
+        if values[dataflow.ending.slow.index()] != 0 {
+            *slow_packets += 1;
+            return host.process(packet, choices);
+        }
         host.process_by(packet, choices, |host| {
             let verdict = evaluate(dataflow, order, packet, host, values)?;
             host.replace_packet(&leaving(dataflow, packet, values));
@@ -103,6 +128,45 @@ impl Datapath for Evaluator {
     }
 }
 
+/// Evaluates nodes that use no effect, in this order.
+fn pure(dataflow: &Dataflow, order: &[Id], packet: &Packet<'_>, values: &mut [u64]) {
+    let mut scratch = Scratch::default();
+    for id in order {
+        if let Some(value) = scratch.value(&dataflow.graph, *id, packet, values) {
+            values[id.index()] = value;
+        }
+    }
+}
+
+/// Room for the arguments of a node.
+#[derive(Default)]
+struct Scratch {
+    args: Vec<u64>,
+    widths: Vec<u16>,
+}
+
+impl Scratch {
+    /// What a node is, by the packet and the values of its arguments; `None` where that is not for these to say.
+    fn value(&mut self, graph: &Graph, id: Id, packet: &Packet<'_>, values: &[u64]) -> Option<u64> {
+        let Scratch { args, widths } = self;
+        let node = graph.node(id);
+        args.clear();
+        args.extend(node.args.iter().map(|arg| values[arg.index()]));
+        Some(match node.kind {
+            Kind::Input(Input::Byte(at)) => packet.bytes.get(usize::from(at)).copied().unwrap_or(0).into(),
+            Kind::Input(Input::Length) => packet.bytes.len() as u64,
+            Kind::Input(Input::Port) => packet.port.0.into(),
+            Kind::Bytes { ahead } => bytes_at(packet, i64::from(args[0] as i32) + i64::from(ahead), node.bits / 8),
+            Kind::Input(Input::Only(_)) | Kind::Effect(_) | Kind::Changed { .. } => return None,
+            kind => {
+                widths.clear();
+                widths.extend(node.args.iter().map(|arg| graph.bits(*arg)));
+                arith::apply(kind, args, widths, node.bits)
+            }
+        })
+    }
+}
+
 /// Evaluates every node, in this order; what the program returns.
 fn evaluate(
     dataflow: &Dataflow,
@@ -112,41 +176,31 @@ fn evaluate(
     values: &mut [u64],
 ) -> Result<u64, HostError> {
     let graph = &dataflow.graph;
-    let (mut args, mut widths) = (Vec::new(), Vec::new());
+    let mut scratch = Scratch::default();
     // What calls have left in memory that they may change.
     let mut changed: HashMap<Id, Vec<u8>> = HashMap::new();
     for id in order {
-        let (number, node) = (id.index(), graph.node(*id));
-        args.clear();
-        args.extend(node.args.iter().map(|arg| values[arg.index()]));
-        values[number] = match node.kind {
-            Kind::Input(input) => match input {
-                Input::Byte(at) => packet.bytes.get(usize::from(at)).copied().unwrap_or(0).into(),
-                Input::Length => packet.bytes.len() as u64,
-                Input::Port => packet.port.0.into(),
-                Input::Only(map) => host.value(map as usize),
-            },
-            Kind::Bytes { ahead } => bytes_at(packet, i64::from(args[0] as i32) + i64::from(ahead), node.bits / 8),
-            Kind::Effect(_) if args[0] == 0 => 0,
-            Kind::Effect(effect) => {
-                host.at(graph.insn(*id));
-                let left = &mut Vec::new();
-                let answer = take_effect(effect, &dataflow.patterns, &args, (packet, host), left)?;
-                if !left.is_empty() {
-                    changed.insert(*id, std::mem::take(left));
+        let value = match scratch.value(graph, *id, packet, values) {
+            Some(value) => value,
+            None => match graph.node(*id).kind {
+                Kind::Input(Input::Only(map)) => host.value(map as usize),
+                Kind::Effect(effect) if scratch.args[0] != 0 => {
+                    host.at(graph.insn(*id));
+                    let left = &mut Vec::new();
+                    let answer = take_effect(effect, &dataflow.patterns, &scratch.args, (packet, host), left)?;
+                    if !left.is_empty() {
+                        changed.insert(*id, std::mem::take(left));
+                    }
+                    answer
                 }
-                answer
-            }
-            Kind::Changed { at } => {
-                let left = changed.get(&node.args[0]).and_then(|bytes| bytes.get(usize::from(at)));
-                left.copied().unwrap_or(0).into()
-            }
-            kind => {
-                widths.clear();
-                widths.extend(node.args.iter().map(|arg| graph.bits(*arg)));
-                arith::apply(kind, &args, &widths, node.bits)
-            }
+                Kind::Changed { at } => {
+                    let left = changed.get(&graph.node(*id).args[0]).and_then(|bytes| bytes.get(usize::from(at)));
+                    left.copied().unwrap_or(0).into()
+                }
+                _ => 0,
+            },
         };
+        values[id.index()] = value;
     }
     Ok(values[dataflow.ending.verdict.index()])
 }

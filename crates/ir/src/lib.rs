@@ -29,11 +29,11 @@ mod text;
 
 pub use access::{Access, Touch};
 pub use arith::apply;
-pub use build::{Argument, Dataflow, Ending, Laid, Overlay, Pattern, Table, build};
+pub use build::{Argument, Dataflow, Ending, Laid, Overlay, Pattern, Reach, Reaching, Table, build};
 pub use delay::{Arrivals, CLOCK_MHZ, Delays, FRAME_BYTES, Tenths};
 pub use eval::Evaluator;
 pub use graph::{Binary, Compare, Effect, Graph, Id, Input, Kind, Node};
-pub use pass::{PASSES, Pass, largest, optimize};
+pub use pass::{PASSES, Pass, WINDOW_BYTES, largest, optimize};
 pub use predicates::Predicates;
 pub use refusal::{Refusal, Why};
 pub use text::TextError;

@@ -34,6 +34,9 @@ const LEAST_SOUND: usize = 999;
 const LEAST_MUTANTS: usize = 900;
 /// Cases that an exploration of a classical program tries, and what they are to reach.
 const CLASSICAL: (u64, usize) = (20_000, 80);
+/// A map of more bytes is large, and a program that has one is run on so many of the cases that were found.
+const LARGE_BYTES: u64 = 1 << 24;
+const CASES_OF_LARGE: usize = 24;
 /// Packets of each kind for a lowered function.
 const PACKETS: usize = 300;
 
@@ -141,6 +144,13 @@ fn of_classical(captured: &[Arrival], rng: &mut Rng) -> bool {
     let tally = each(programs.len(), |number| {
         let (program, mut rng) = (programs[number].clone(), rngs[number].clone());
         let (mut cases, _) = explored(&program, &mut rng, CLASSICAL.0, CLASSICAL.1);
+        // Where maps are large, each case takes a second for each form.
+        let is_large =
+            program.maps.iter().any(|map| u64::from(map.max_entries) * u64::from(map.value_bytes) > LARGE_BYTES);
+        if is_large {
+            let step = cases.len().div_ceil(CASES_OF_LARGE);
+            cases = cases.into_iter().step_by(step).collect();
+        }
         let mut more = case(captured.to_vec(), &mut rng);
         more.packets.extend(packets::made(&mut rng, PACKETS));
         more.packets.extend(packets::short(&mut rng, 122));

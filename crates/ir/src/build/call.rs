@@ -27,6 +27,16 @@ const LAST_TAIL: u64 = 4096 - 320 - 256;
 /// The most bytes of memory that a call is given, in all.
 pub(super) const MOST_BYTES: usize = 512;
 
+/// Bytes of the packet that are copied.
+struct Copied {
+    /// Where they lie.
+    place: [(Bdd, Place); 1],
+    /// Whether they are all there: one bit.
+    fine: Id,
+    /// What the helper answers: 64 bits.
+    status: Id,
+}
+
 impl Builder<'_> {
     pub(super) fn call(&mut self, path: Bdd, state: &mut State, number: i32) -> Result<(), Why> {
         let answer = match number {
@@ -118,8 +128,8 @@ impl Builder<'_> {
         Ok(self.status(fine))
     }
 
-    /// The place of so many bytes at a number of bytes from the packet's start, whether they are there, and the answer.
-    fn copied(&mut self, state: &State, len: u64) -> Result<([(Bdd, Place); 1], Id, Id), Why> {
+    /// So many bytes at a number of bytes from the packet's start.
+    fn copied(&mut self, state: &State, len: u64) -> Result<Copied, Why> {
         let offset = self.number_argument(state, 2)?;
         let offset = self.graph.slice(offset, 0, OFFSET_BITS);
         let last = self.graph.number(LAST_OFFSET, OFFSET_BITS);
@@ -132,7 +142,8 @@ impl Builder<'_> {
         let errors = [BAD_ADDRESS, INVALID, 0].map(|error| self.graph.number(error, 64));
         let status = self.graph.select(vec![is_far, errors[0], is_short, errors[1], errors[2]]);
         let sum = self.sum_of(state.head).plus(&from, 1);
-        Ok(([(Bdd::TRUE, self.packet_place(&sum))], self.graph.not(wrong), status))
+        let place = [(Bdd::TRUE, self.packet_place(&sum))];
+        Ok(Copied { place, fine: self.graph.not(wrong), status })
     }
 
     fn constant_length(&mut self, state: &State, argument: u8) -> Result<u64, Why> {
@@ -143,8 +154,8 @@ impl Builder<'_> {
 
     fn load_packet(&mut self, path: Bdd, state: &mut State) -> Result<Id, Why> {
         let len = self.constant_length(state, 4)?;
-        let (from, fine, status) = self.copied(state, len)?;
-        let bytes = self.load_bytes(path, state, &from, 0, len as usize)?;
+        let Copied { place, fine, status } = self.copied(state, len)?;
+        let bytes = self.load_bytes(path, state, &place, 0, len as usize)?;
         let to = places(self.argument(state, 3))?;
         let there = self.conditions.of(&self.graph, fine);
         let here = self.conditions.and(path, there);
@@ -154,12 +165,12 @@ impl Builder<'_> {
 
     fn store_packet(&mut self, path: Bdd, state: &mut State) -> Result<Id, Why> {
         let len = self.constant_length(state, 4)?;
-        let (to, fine, status) = self.copied(state, len)?;
+        let Copied { place, fine, status } = self.copied(state, len)?;
         let from = places(self.argument(state, 3))?;
         let bytes = self.load_bytes(path, state, &from, 0, len as usize)?;
         let there = self.conditions.of(&self.graph, fine);
         let here = self.conditions.and(path, there);
-        self.store_bytes_within(path, here, state, &to, &bytes)?;
+        self.store_bytes_within(path, here, state, &place, &bytes)?;
         Ok(status)
     }
 

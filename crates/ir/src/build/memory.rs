@@ -102,7 +102,11 @@ impl Builder<'_> {
 
     fn bytes_at(&mut self, path: Bdd, state: &State, place: &Place, off: i64, len: usize) -> Result<Vec<Id>, Why> {
         match place.region {
-            Region::Packet => Ok(self.packet_bytes(state, place.moved, place.offset.wrapping_add(off), len)),
+            Region::Packet => {
+                let at = place.offset.wrapping_add(off);
+                self.note_access(path, place.moved, at + len as i64);
+                Ok(self.packet_bytes(state, place.moved, at, len))
+            }
             Region::Stack(frame) => {
                 let offsets = self.offsets(state, frame, place, off, len)?;
                 let mut parts: Vec<Vec<Id>> = vec![Vec::new(); len];
@@ -324,7 +328,9 @@ impl Builder<'_> {
                 (Region::Null, _) => {}
                 (Region::Packet, _) => {
                     let own = self.bit(here, path);
-                    self.write_packet(state, place.moved, place.offset.wrapping_add(off), bytes, own);
+                    let at = place.offset.wrapping_add(off);
+                    self.note_access(here, place.moved, at + bytes.len() as i64);
+                    self.write_packet(state, place.moved, at, bytes, own);
                 }
                 (Region::Stack(frame), _) => {
                     let own = self.bit(here, path);

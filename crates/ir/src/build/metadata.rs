@@ -67,6 +67,8 @@ impl Builder<'_> {
         let most = most.filter(|most| *most <= MOST_BYTES).unwrap_or(MOST_BYTES) as i64;
         let from = self.packet_place(&old.clone().plus(&Sum::of(-most), 1));
         let to = self.packet_place(&new.clone().plus(&Sum::of(-most), 1));
+        self.note_access(self.path, from.moved, from.offset + most);
+        self.note_access(self.path, to.moved, to.offset + most);
         let bytes = self.packet_bytes(state, from.moved, from.offset, most as usize);
         for (number, byte) in (0..).zip(bytes) {
             // The last ones are there where any are.

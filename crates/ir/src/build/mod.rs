@@ -29,6 +29,7 @@ mod memory;
 mod metadata;
 mod offset;
 mod packet;
+mod reach;
 mod settle;
 mod state;
 mod step;
@@ -50,6 +51,7 @@ use crate::shape::Shape;
 use blocks::Blocks;
 use linked::Linked;
 use offset::{OFFSET_BITS, Span, Sum};
+use reach::Reached;
 use state::{Frame, Place, Region, State, Value};
 
 /// Instructions of a program with all rounds of its loops.
@@ -133,6 +135,51 @@ pub struct Ending {
     pub packet: BTreeMap<i64, Id>,
     /// Bytes at offsets that only the run knows: the later ones lie above the earlier, `packet` above all.
     pub overlays: Vec<Overlay>,
+    /// Whether the program looks beyond the window of a pipeline, so that the packet is for a slow path: one bit. No effect happens
+    /// then, and what else the ending says is not meant. 0 until the pass `cursors` has chosen a window.
+    pub slow: Id,
+}
+
+/// Where offsets that only the run knows matter: what a pipeline needs that sees the first bytes of a packet only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reach {
+    /// Where it does, or on more paths: one bit.
+    pub when: Id,
+    /// By what.
+    pub by: Reaching,
+}
+
+/// What depends on an offset that only the run knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reaching {
+    /// An access to bytes of the packet, those before `end` as counted from `base`: 32 bits, signed, from the packet's first byte.
+    Access {
+        /// From where they are counted.
+        base: Id,
+        /// Where they end.
+        end: i64,
+    },
+    /// A comparison of offsets.
+    Test(Id),
+}
+
+impl Reaching {
+    /// The node that it is about.
+    pub fn subject(self) -> Id {
+        match self {
+            Reaching::Access { base, .. } => base,
+            Reaching::Test(test) => test,
+        }
+    }
+
+    /// The same about another node.
+    #[must_use]
+    pub fn about(self, subject: Id) -> Reaching {
+        match self {
+            Reaching::Access { end, .. } => Reaching::Access { base: subject, end },
+            Reaching::Test(_) => Reaching::Test(subject),
+        }
+    }
 }
 
 /// Bytes of the packet that were written at one base.
@@ -161,7 +208,7 @@ impl Ending {
             bytes.into_iter().chain([overlay.base])
         };
         let packet = self.packet.values().copied().chain(self.overlays.iter().flat_map(laid));
-        [self.verdict, self.head, self.tail].into_iter().chain(self.kept).chain(packet)
+        [self.verdict, self.head, self.tail, self.slow].into_iter().chain(self.kept).chain(packet)
     }
 
     /// The same of other nodes.
@@ -176,8 +223,8 @@ impl Ending {
                 .collect(),
         });
         let overlays = overlays.collect();
-        let (verdict, head, tail) = (to(self.verdict), to(self.head), to(self.tail));
-        Ending { verdict, head, tail, kept: self.kept.map(to), packet, overlays }
+        let [verdict, head, tail, slow] = [self.verdict, self.head, self.tail, self.slow].map(&mut to);
+        Ending { verdict, head, tail, kept: self.kept.map(to), packet, overlays, slow }
     }
 }
 
@@ -211,6 +258,8 @@ pub struct Dataflow {
     pub ending: Ending,
     /// Reads of maps that must not come before these effects of the same packet, although they use nothing of them.
     pub waits: BTreeMap<Id, Vec<Id>>,
+    /// What depends on offsets that only the run knows, until `cursors` has seen to it.
+    pub reaches: Vec<Reach>,
 }
 
 /// Builds the dataflow of a program that was proved safe.
@@ -237,6 +286,7 @@ pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>>
         sums: HashMap::new(),
         spans: HashMap::new(),
         zeros: HashMap::new(),
+        reached: Reached::default(),
         deep: 0,
         path: Bdd::TRUE,
         walked: 0,
@@ -285,6 +335,7 @@ struct Builder<'a> {
     sums: HashMap<Id, Sum>,
     spans: HashMap<Id, Span>,
     zeros: HashMap<Sum, Id>,
+    reached: Reached,
     /// How many nodes are looked at, each for the one before.
     deep: usize,
     /// The condition of the block that is walked.
@@ -400,7 +451,9 @@ impl Builder<'_> {
         let Value::Number(verdict) = state.frame().registers[0] else { return Err(step::leak()) };
         let packet = self.without_metadata(&state);
         let State { head, tail, overlays, kept, .. } = state;
-        let ending = Ending { verdict, head, tail, kept, packet, overlays };
+        let slow = self.graph.number(0, 1);
+        let ending = Ending { verdict, head, tail, kept, packet, overlays, slow };
+        let reaches = self.reaches();
         let maps = self.program.maps.iter().map(|def| Table {
             name: def.name.clone(),
             kind: def.kind,
@@ -411,6 +464,6 @@ impl Builder<'_> {
         let maps = maps.collect();
         let (graph, patterns) = (std::mem::take(&mut self.graph), std::mem::take(&mut self.patterns));
         let name = self.program.name.clone();
-        Ok(pass::without_dead(&Dataflow { name, graph, patterns, maps, ending, waits: BTreeMap::new() }))
+        Ok(pass::without_dead(&Dataflow { name, graph, patterns, maps, ending, waits: BTreeMap::new(), reaches }))
     }
 }

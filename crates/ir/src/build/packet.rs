@@ -143,7 +143,9 @@ impl Builder<'_> {
     /// The bit that two offsets are the same, of bases so far apart.
     fn meets(&mut self, apart: &Sum, distance: i64) -> Id {
         let sum = apart.clone().plus(&Sum::of(distance), 1);
-        self.is_zero(&sum)
+        let bit = self.is_zero(&sum);
+        self.note_test(Bdd::FALSE, bit);
+        bit
     }
 
     fn may_meet(&mut self, apart: &Sum, distance: i64) -> bool {

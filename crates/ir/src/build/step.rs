@@ -363,13 +363,17 @@ impl Builder<'_> {
                     return Ok(self.conditions.of(&self.graph, bit));
                 }
                 let (a, b) = (self.packet_offset(state, &a)?, self.packet_offset(state, &b)?);
-                self.holds(of_offsets(cond), a, b)
+                let bit = self.holds(of_offsets(cond), a, b);
+                self.note_test(self.path, bit);
+                bit
             }
             (left, right) => {
                 let (a, b) = (self.as_number(left)?, self.as_number(right)?);
                 let bits = if width == Width::W64 { 64 } else { 32 };
                 let (a, b) = (self.graph.slice(a, 0, bits), self.graph.slice(b, 0, bits));
-                self.holds(cond, a, b)
+                let bit = self.holds(cond, a, b);
+                self.note_other(bit);
+                bit
             }
         };
         Ok(self.conditions.of(&self.graph, bit))

@@ -6,6 +6,7 @@
 mod bits;
 mod calls;
 mod counters;
+mod cursors;
 mod dead;
 mod forward;
 mod known;
@@ -13,9 +14,10 @@ mod reassociate;
 mod speculate;
 mod wires;
 
+pub use cursors::WINDOW_BYTES;
 pub use known::largest;
 
-use crate::build::Dataflow;
+use crate::build::{Dataflow, Reach};
 use crate::graph::{Graph, Id, Kind, Node};
 
 /// A pass: its name, what it does in a line, and itself.
@@ -32,6 +34,11 @@ pub struct Pass {
 /// All passes, in the order in which they run.
 pub const PASSES: &[Pass] = &[
     Pass { name: "dead-code", does: "leaves out what nobody uses", run: dead::run },
+    Pass {
+        name: "cursors",
+        does: "counts on the places in the window that a header may be at, instead of with its offset",
+        run: cursors::run,
+    },
     Pass { name: "reassociation", does: "makes trees of chains of sums, gates and selections", run: reassociate::run },
     Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
     Pass { name: "exclusive-calls", does: "lets lookups share a port that no packet needs both of", run: calls::run },
@@ -83,6 +90,10 @@ pub(crate) fn remade(old: &Dataflow, graph: Graph, to: impl Fn(Id) -> Option<Id>
         let writes = writes.iter().filter_map(|write| to(*write)).collect();
         to(*read).map(|read| (read, writes))
     });
+    let reaches = old
+        .reaches
+        .iter()
+        .filter_map(|reach| Some(Reach { when: to(reach.when)?, by: reach.by.about(to(reach.by.subject())?) }));
     Dataflow {
         name: old.name.clone(),
         graph,
@@ -90,6 +101,7 @@ pub(crate) fn remade(old: &Dataflow, graph: Graph, to: impl Fn(Id) -> Option<Id>
         maps: old.maps.clone(),
         ending: old.ending.map(|id| to(id).unwrap_or(Id(0))),
         waits: waits.collect(),
+        reaches: reaches.collect(),
     }
 }
 

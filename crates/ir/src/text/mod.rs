@@ -41,11 +41,14 @@ v22 8 @21 changed 1 v21
 verdict v20
 head v1
 tail v14
+slow v6
 kept v17
 overlay v14
 laid -2 v19 v2
 packet -14 v7
 wait v12: v11 v13
+access v14 24 if v19
+test v18 if v6
 ";
 
     #[test]
@@ -71,8 +74,8 @@ wait v12: v11 v13
             ("v7 8", "v8 8", "line 13: found `v8`, expected v7, each node in its order"),
             ("call 0 if v6:", "call 3 if v6:", "line 14: found `3`, expected the number of a call above"),
             ("load w", "load q", "line 18: found `q`, expected a size"),
-            ("head v1\\n", "", "line 35: found the end of the line, expected `verdict`, `head` and `tail`"),
-            ("tail v14", "tail v99", "line 36: found `v99`, expected a node below v23"),
+            ("head v1\\n", "", "line 38: found the end of the line, expected `verdict`, `head`, `tail` and `slow`"),
+            ("tail v14", "tail v99", "line 39: found `v99`, expected a node below v23"),
             (
                 "changed 1 v21",
                 "changed 2 v21",

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use flowloom_bpf::{MapKind, helpers};
 
 use super::render::{ATOMIC, BINARY, COMPARE, SIZES};
-use crate::build::{Argument, Dataflow, Ending, Laid, Overlay, Pattern, Table};
+use crate::build::{Argument, Dataflow, Ending, Laid, Overlay, Pattern, Reach, Reaching, Table};
 use crate::graph::{Effect, Graph, Id, Input, Kind, Node};
 
 /// What is wrong with a text that should be dataflow.
@@ -86,11 +86,12 @@ struct Reading {
     graph: Graph,
     patterns: Vec<Pattern>,
     maps: Vec<Table>,
-    ends: [Option<Id>; 3],
+    ends: [Option<Id>; 4],
     kept: Option<Id>,
     packet: BTreeMap<i64, Id>,
     overlays: Vec<Overlay>,
     waits: BTreeMap<Id, Vec<Id>>,
+    reaches: Vec<Reach>,
 }
 
 impl FromStr for Dataflow {
@@ -111,14 +112,14 @@ impl FromStr for Dataflow {
         }
         let words = Words { line: last, rest: "".split_whitespace().peekable() };
         let missing = |what: &str| words.error("", what);
-        let [Some(verdict), Some(head), Some(tail)] = reading.ends else {
-            return Err(missing("`verdict`, `head` and `tail`"));
+        let [Some(verdict), Some(head), Some(tail), Some(slow)] = reading.ends else {
+            return Err(missing("`verdict`, `head`, `tail` and `slow`"));
         };
-        let ending =
-            Ending { verdict, head, tail, kept: reading.kept, packet: reading.packet, overlays: reading.overlays };
-        let named = ending
-            .nodes()
-            .chain(reading.waits.iter().flat_map(|(read, writes)| [*read].into_iter().chain(writes.iter().copied())));
+        let Reading { kept, packet, overlays, .. } = reading;
+        let ending = Ending { verdict, head, tail, kept, packet, overlays, slow };
+        let waits = reading.waits.iter().flat_map(|(read, writes)| [*read].into_iter().chain(writes.iter().copied()));
+        let reaches = reading.reaches.iter().flat_map(|reach| [reach.when, reach.by.subject()]);
+        let named = ending.nodes().chain(waits).chain(reaches);
         let count = reading.graph.nodes().len();
         if let Some(unknown) = named.into_iter().find(|id| id.index() >= count) {
             return Err(words.error(&unknown.to_string(), &format!("a node below v{count}")));
@@ -130,6 +131,7 @@ impl FromStr for Dataflow {
             maps: reading.maps,
             ending,
             waits: reading.waits,
+            reaches: reading.reaches,
         })
     }
 }
@@ -145,6 +147,17 @@ impl Reading {
             "head" => self.ends[1] = Some(words.id()?),
             "tail" => self.ends[2] = Some(words.id()?),
             "kept" => self.kept = Some(words.id()?),
+            "slow" => self.ends[3] = Some(words.id()?),
+            "access" => {
+                let (base, end) = (words.id()?, words.number("where the bytes end")?);
+                words.keyword("if")?;
+                self.reaches.push(Reach { when: words.id()?, by: Reaching::Access { base, end } });
+            }
+            "test" => {
+                let test = words.id()?;
+                words.keyword("if")?;
+                self.reaches.push(Reach { when: words.id()?, by: Reaching::Test(test) });
+            }
             "packet" => {
                 let at = words.number("an offset")?;
                 self.packet.insert(at, words.id()?);

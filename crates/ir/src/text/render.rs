@@ -18,7 +18,7 @@ use std::fmt;
 use flowloom_bpf::helpers;
 use flowloom_bpf::op::{AtomicOp, Size};
 
-use crate::build::{Argument, Dataflow, Pattern};
+use crate::build::{Argument, Dataflow, Pattern, Reach, Reaching};
 use crate::graph::{Binary, Compare, Effect, Id, Input, Kind};
 
 /// The names of arithmetic.
@@ -92,7 +92,7 @@ impl fmt::Display for Dataflow {
             writeln!(f, "{id} {} @{} {}", node.bits, self.graph.insn(id), what(node.kind, &node.args))?;
         }
         let ending = &self.ending;
-        writeln!(f, "verdict {}\nhead {}\ntail {}", ending.verdict, ending.head, ending.tail)?;
+        writeln!(f, "verdict {}\nhead {}\ntail {}\nslow {}", ending.verdict, ending.head, ending.tail, ending.slow)?;
         if let Some(kept) = ending.kept {
             writeln!(f, "kept {kept}")?;
         }
@@ -107,6 +107,12 @@ impl fmt::Display for Dataflow {
         }
         for (read, writes) in &self.waits {
             writeln!(f, "wait {read}: {}", listed(writes))?;
+        }
+        for Reach { when, by } in &self.reaches {
+            match by {
+                Reaching::Access { base, end } => writeln!(f, "access {base} {end} if {when}")?,
+                Reaching::Test(test) => writeln!(f, "test {test} if {when}")?,
+            }
         }
         Ok(())
     }

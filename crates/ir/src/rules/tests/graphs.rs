@@ -90,13 +90,13 @@ fn random(rng: &mut Rng, size: usize) -> Dataflow {
     }
     let last = all[all.len() - 1];
     let verdict = if graph.bits(last) < 32 { graph.sign_extend(last, 32) } else { graph.slice(last, 0, 32) };
-    let (head, tail) = (graph.number(0, 32), graph.number(60, 32));
+    let (head, tail, slow) = (graph.number(0, 32), graph.number(60, 32), graph.number(0, 1));
     let mut packet = std::collections::BTreeMap::new();
     for at in 0..4 {
         let one = *rng.pick(&all);
         packet.insert(at, graph.fit(one, 8));
     }
-    of_graph(graph, Ending { verdict, head, tail, kept: None, packet, overlays: Vec::new() })
+    of_graph(graph, Ending { verdict, head, tail, kept: None, packet, overlays: Vec::new(), slow })
 }
 
 /// What becomes of a packet of these bytes.
@@ -213,14 +213,16 @@ fn a_rule_of_ones_own_is_used() {
     let inner = graph.binary(Binary::Sub, x, y);
     let verdict = graph.binary(Binary::Sub, x, inner);
     let zero = graph.number(0, 32);
-    let ending = Ending { verdict, head: zero, tail: zero, kept: None, packet: BTreeMap::new(), overlays: Vec::new() };
+    let slow = graph.number(0, 1);
+    let ending =
+        Ending { verdict, head: zero, tail: zero, kept: None, packet: BTreeMap::new(), overlays: Vec::new(), slow };
     let (new, counts) = rewrite_by(&own, &of_graph(graph, ending));
     assert_eq!(counts, [("swap", 1)]);
-    assert_eq!(new.graph.nodes().len(), 2);
+    assert_eq!(new.graph.nodes().len(), 3);
     assert_eq!(new.graph.node(new.ending.verdict).kind, Kind::Input(Input::Port));
 }
 
 fn of_graph(graph: Graph, ending: Ending) -> Dataflow {
     let (patterns, maps, waits) = (Vec::new(), Vec::new(), BTreeMap::new());
-    Dataflow { name: "random".to_owned(), graph, patterns, maps, ending, waits }
+    Dataflow { name: "random".to_owned(), graph, patterns, maps, ending, waits, reaches: Vec::new() }
 }

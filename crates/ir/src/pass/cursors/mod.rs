@@ -1,0 +1,228 @@
+//! Cursors.
+//!
+//! **Goal.** No sum, no shift and no comparison of numbers where the program follows headers of various lengths. A pipeline sees the
+//! first bytes of a packet, so that a header is at one of few places; which, one bit for each place says.
+//!
+//! ```text
+//!   v5 = add v4 (concat 000 v3)      p18 = or (and p14 (eq v3 1)) (and p10 (eq v3 2))      one bit a place
+//!   v6 = bytes 1 v5                  v6 = or (and p18 byte 19) (and p14 byte 15) ...
+//!   v7 = sbelow v0 (add v5 8)        v7 = not (or (and p18 (not (sbelow v0 26))) ...)
+//!   v8 = eq v6 17                    v8 = or (and p18 (eq byte 19 17)) ...
+//! ```
+//!
+//! **Steps.** What has to be known of a packet before anything happens, whether the program looks beyond the window in it, is made
+//! first. Then a load is an and-or of the bytes at all places, and so are a comparison of what was loaded and one of offsets: what is
+//! done with the bytes of each place is done while it is still open which of them it will be.
+//!
+//! **Before.** [`Reach`](crate::Reach) names all accesses and comparisons of offsets with the paths on which they matter.
+//! **Behind.** `Ending::slow` is the bit that a packet is for the slow path; every effect waits for its opposite.
+//!
+//! **Limits.** Offsets that effects have given, and those of more than [`places::MOST_PLACES`] places, stay numbers.
+
+mod places;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use super::{remade, same};
+use crate::build::{Dataflow, Reach, Reaching};
+use crate::delay::FRAME_BYTES;
+use crate::graph::{Compare, Graph, Id, Input, Kind, Node};
+use places::{Places, any};
+
+/// The bytes of a packet that a pipeline sees where only the run knows which are needed; more, where constant offsets lie behind.
+pub const WINDOW_BYTES: u32 = 128;
+
+/// Ends of headers are followed so far behind the window, so that it can be told whether a packet is long enough for them.
+const BEHIND_BYTES: u64 = 64;
+
+pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
+    let used = dataflow.used();
+    let is_used = |reach: &&Reach| used.contains(&reach.by.subject()) && used.contains(&reach.when);
+    let reaches: Vec<Reach> = dataflow.reaches.iter().filter(is_used).copied().collect();
+    let mut pass = Pass::new(dataflow, &reaches);
+    let first = cone(dataflow, &reaches);
+    first.iter().for_each(|id| pass.node(*id, None));
+    let slow = pass.slow(&reaches);
+    used.difference(&first).for_each(|id| pass.node(*id, Some(slow)));
+    let Pass { graph, new, .. } = pass;
+    let mut made = remade(dataflow, graph, |id| new[id.index()]);
+    made.ending.slow = slow;
+    made.reaches = Vec::new();
+    made
+}
+
+/// What says whether a packet is for the slow path.
+fn cone(dataflow: &Dataflow, reaches: &[Reach]) -> BTreeSet<Id> {
+    let mut cone = BTreeSet::new();
+    let length = dataflow.ending.tail;
+    let mut work: Vec<Id> = reaches.iter().flat_map(|reach| [reach.when, reach.by.subject()]).collect();
+    work.extend((!reaches.is_empty() && is_length(&dataflow.graph, length)).then_some(length));
+    while let Some(id) = work.pop() {
+        if cone.insert(id) {
+            work.extend(&dataflow.graph.node(id).args);
+        }
+    }
+    cone
+}
+
+/// Whether a node is how long the packet was when it came.
+fn is_length(graph: &Graph, id: Id) -> bool {
+    let node = graph.node(id);
+    match node.kind {
+        Kind::Input(Input::Length) => true,
+        Kind::Concat => is_length(graph, node.args[0]) && graph.as_const(node.args[1]) == Some(0),
+        _ => false,
+    }
+}
+
+/// A dataflow while it is made anew.
+struct Pass<'a> {
+    old: &'a Dataflow,
+    graph: Graph,
+    new: Vec<Option<Id>>,
+    places: Places,
+    /// How many bytes of the packet are seen.
+    window: u64,
+    /// The bases of accesses, as they were.
+    bases: HashSet<Id>,
+    /// Comparisons, as they were, and on which paths they matter.
+    tests: HashMap<Id, Id>,
+    /// What beyond the window decided a comparison, and on which paths, as they were.
+    missed: Vec<(Id, Id)>,
+}
+
+impl<'a> Pass<'a> {
+    fn new(old: &'a Dataflow, reaches: &[Reach]) -> Pass<'a> {
+        let last = old.graph.nodes().iter().filter_map(|node| match node.kind {
+            Kind::Input(Input::Byte(at)) => Some(u64::from(at) + 1),
+            _ => None,
+        });
+        let frame = u64::from(FRAME_BYTES);
+        let window = last.max().unwrap_or(0).div_ceil(frame) * frame;
+        let (mut bases, mut tests) = (HashSet::new(), HashMap::new());
+        for reach in reaches {
+            match reach.by {
+                Reaching::Access { base, .. } => {
+                    bases.insert(base);
+                }
+                Reaching::Test(test) => {
+                    tests.insert(test, reach.when);
+                }
+            }
+        }
+        Pass {
+            old,
+            graph: Graph::default(),
+            new: vec![None; old.graph.nodes().len()],
+            places: Places::default(),
+            window: window.max(WINDOW_BYTES.into()),
+            bases,
+            tests,
+            missed: Vec::new(),
+        }
+    }
+
+    /// What a node has become. What uses it comes behind it.
+    fn made(&self, id: Id) -> Id {
+        self.new[id.index()].unwrap_or(id)
+    }
+
+    fn node(&mut self, id: Id, slow: Option<Id>) {
+        let mut node = self.old.graph.node(id).clone();
+        let base = node.args.first().copied();
+        node.args.iter_mut().for_each(|arg| *arg = self.new[arg.index()].unwrap_or(*arg));
+        self.graph.at(self.old.graph.insn(id));
+        let new = match node.kind {
+            Kind::Bytes { ahead } if base.is_some_and(|base| self.bases.contains(&base)) => self.picked(ahead, node),
+            Kind::Compare(how) => self.compared(id, how, node),
+            Kind::Binary(_) => {
+                let computed = self.places.computed(&mut self.graph, &node);
+                computed.unwrap_or_else(|| same(&mut self.graph, node))
+            }
+            Kind::Effect(_) => {
+                let is_idle = self.old.access(id).is_none_or(|access| self.old.is_idle(access));
+                if let Some(slow) = slow.filter(|_| !is_idle) {
+                    let fast = self.graph.not(slow);
+                    node.args[0] = self.graph.and(node.args[0], fast);
+                }
+                same(&mut self.graph, node)
+            }
+            _ => same(&mut self.graph, node),
+        };
+        self.new[id.index()] = Some(new);
+    }
+
+    /// Bytes at an offset: those of every place that it may be, and the bit that it is there.
+    fn picked(&mut self, ahead: i32, node: Node) -> Id {
+        let graph = &mut self.graph;
+        let Some(all) = self.places.within(graph, node.args[0], self.window) else { return same(graph, node) };
+        let bytes = i64::from(node.bits / 8);
+        let mut parts = Vec::new();
+        for (place, bit) in all.iter() {
+            let at = *place as i64 + i64::from(ahead);
+            if at + bytes > self.window as i64 {
+                continue;
+            }
+            let bytes = (0..bytes).map(|number| graph.byte(at + number)).collect();
+            parts.push((*bit, graph.concat(bytes)));
+        }
+        self.places.picked(graph, parts, node.bits)
+    }
+
+    fn compared(&mut self, id: Id, how: Compare, node: Node) -> Id {
+        let Pass { graph, places, .. } = self;
+        if let Some(bit) = places.compared_cases(graph, how, &node.args) {
+            return bit;
+        }
+        let when = self.tests.get(&id).copied();
+        let most = self.window + BEHIND_BYTES;
+        match places.compared_places(graph, how, &node.args, (most, when.is_some())) {
+            Some((bit, missed)) => {
+                self.missed.extend(missed.zip(when));
+                bit
+            }
+            None => same(graph, node),
+        }
+    }
+
+    /// The bit that a packet is for the slow path.
+    fn slow(&mut self, reaches: &[Reach]) -> Id {
+        let mut beyond = Vec::new();
+        for reach in reaches {
+            let Reaching::Access { base, end } = reach.by else { continue };
+            let (base, when) = (self.made(base), self.made(reach.when));
+            let graph = &mut self.graph;
+            let inside = match self.places.within(graph, base, self.window) {
+                Some(all) => {
+                    let all = all.iter().filter(|(place, _)| *place as i64 + end <= self.window as i64);
+                    let bits = all.map(|(_, bit)| *bit).collect();
+                    any(graph, bits)
+                }
+                None => {
+                    let limit = graph.number((self.window as i64 - end + 1).max(0) as u64, 32);
+                    graph.compare(Compare::Below, base, limit)
+                }
+            };
+            let outside = graph.not(inside);
+            beyond.push(graph.and(when, outside));
+        }
+        let beyond = any(&mut self.graph, beyond);
+        let tail = self.old.ending.tail;
+        let beyond = match self.new[tail.index()].filter(|_| is_length(&self.old.graph, tail)) {
+            // Of a packet that ends within the window all of it is seen.
+            Some(length) => {
+                let window = self.graph.number(self.window, 32);
+                let is_longer = self.graph.compare(Compare::Below, window, length);
+                self.graph.and(is_longer, beyond)
+            }
+            None => beyond,
+        };
+        let missed: Vec<(Id, Id)> = std::mem::take(&mut self.missed);
+        let missed = missed.into_iter().map(|(missed, when)| {
+            let when = self.made(when);
+            self.graph.and(missed, when)
+        });
+        let all = missed.chain([beyond]).collect();
+        any(&mut self.graph, all)
+    }
+}

@@ -1,0 +1,402 @@
+//! The places that an offset may be, each with the bit that it is there.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use crate::arith::cut;
+use crate::graph::{Binary, Compare, Graph, Id, Kind, Node};
+
+/// The most places that are told apart.
+pub(super) const MOST_PLACES: usize = 48;
+/// So many sums and selections are looked through, one inside the other.
+const DEEPEST: usize = 200;
+
+/// Numbers that a node may be, each with the bit that it is; of these bits one is 1 at most, and none where it is none of them.
+pub(super) type Bits = Rc<[(u64, Id)]>;
+
+/// What a node is in each of several cases that exclude each other. In no other case anybody looks at it.
+type Cases = Rc<[(Id, Id)]>;
+
+/// What is known of the nodes of a graph that grows.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// Nodes, up to which number they were asked for, and what they may be.
+    known: HashMap<(Id, u64), Option<Bits>>,
+    /// What was picked out of the packet.
+    cases: HashMap<Id, Option<Cases>>,
+    /// The largest number that a node may be.
+    largest: Vec<u64>,
+    deep: usize,
+}
+
+/// Whether one of these bits is 1. Several of them are compared as one number: so it is one test for conditions of paths, whatever it
+/// is made of.
+pub(super) fn any(graph: &mut Graph, mut bits: Vec<Id>) -> Id {
+    let never = graph.number(0, 1);
+    bits.sort();
+    bits.dedup();
+    bits.retain(|bit| *bit != never);
+    match bits.as_slice() {
+        [] => never,
+        [one] => *one,
+        [a, b] => graph.or(*a, *b),
+        _ => {
+            let parts = bits.chunks(64).map(<[Id]>::to_vec).collect::<Vec<_>>();
+            let parts = parts.into_iter().map(|part| {
+                let all = graph.concat(part);
+                let zero = graph.number(0, graph.bits(all));
+                let none = graph.compare(Compare::Equal, all, zero);
+                graph.not(none)
+            });
+            let parts = parts.collect();
+            any(graph, parts)
+        }
+    }
+}
+
+impl Places {
+    /// The numbers up to `most` that a node may be: it is none of them where it is more. `None` where they are too many.
+    pub(super) fn within(&mut self, graph: &mut Graph, id: Id, most: u64) -> Option<Bits> {
+        if let Some(known) = self.known.get(&(id, most)) {
+            return known.clone();
+        }
+        self.deep += 1;
+        let found = if self.deep < DEEPEST { self.found(graph, id, most) } else { None };
+        self.deep -= 1;
+        let found = found.or_else(|| self.small(graph, id, most)).filter(|all| all.len() <= MOST_PLACES);
+        let zero = graph.number(0, 1);
+        let found = found.map(|all| all.into_iter().filter(|(_, bit)| *bit != zero).collect::<Bits>());
+        self.known.insert((id, most), found.clone());
+        found
+    }
+
+    fn found(&mut self, graph: &mut Graph, id: Id, most: u64) -> Option<BTreeMap<u64, Id>> {
+        let node = graph.node(id).clone();
+        let one = graph.number(1, 1);
+        let as_is = |bits: Bits| bits.iter().copied().collect::<BTreeMap<u64, Id>>();
+        match (node.kind, node.args.as_slice()) {
+            (Kind::Const(value), _) => Some((value <= most).then_some((value, one)).into_iter().collect()),
+            (Kind::Select, args) => self.selected(graph, args, most),
+            (Kind::Binary(Binary::Add), [a, b]) => self.sum(graph, (*a, *b), node.bits, most),
+            (Kind::Binary(Binary::Sub), [a, b]) => {
+                let less = graph.as_const(*b)?;
+                self.back(graph, *a, less, most)
+            }
+            (Kind::Binary(Binary::Mul), [a, b]) => {
+                let factor = graph.as_const(*b).filter(|factor| *factor > 0)?;
+                self.multiple(graph, *a, factor, node.bits, most)
+            }
+            (Kind::Binary(Binary::ShiftLeft), [a, b]) => {
+                let by = graph.as_const(*b).filter(|by| *by < 32)?;
+                self.multiple(graph, *a, 1 << by, node.bits, most)
+            }
+            (Kind::Binary(Binary::ShiftRight), [a, b]) => {
+                let by = graph.as_const(*b).filter(|by| *by < u64::from(node.bits))? as u16;
+                let rest = graph.slice(*a, by, node.bits - by);
+                self.within(graph, rest, most).map(as_is)
+            }
+            (Kind::Binary(Binary::And), [a, b]) => {
+                let (a, mask) =
+                    graph.as_const(*b).map(|mask| (*a, mask)).or(graph.as_const(*a).map(|mask| (*b, mask)))?;
+                // One run of ones.
+                let (low, ones) = (mask.trailing_zeros() as u16, mask.count_ones() as u16);
+                if mask == 0 || mask >> low != cut(u64::MAX, ones) {
+                    return None;
+                }
+                let run = graph.slice(a, low, ones);
+                let all = self.within(graph, run, most >> low)?;
+                Some(all.iter().map(|(value, bit)| (value << low, *bit)).collect())
+            }
+            (Kind::SignExtend, [a]) => {
+                let positive = cut(u64::MAX, graph.bits(*a).saturating_sub(1));
+                self.within(graph, *a, most.min(positive)).map(as_is)
+            }
+            (Kind::Slice { low: 0 }, [a]) if self.largest(graph, *a) <= cut(u64::MAX, node.bits) => {
+                self.within(graph, *a, most).map(as_is)
+            }
+            (Kind::Concat, parts) => {
+                let (mut all, mut at) = (BTreeMap::from([(0, one)]), 0);
+                for part in parts {
+                    let left = most.checked_shr(at.into()).unwrap_or(0);
+                    let own = self.within(graph, *part, left)?;
+                    let pairs =
+                        all.iter().flat_map(|(below, bit)| own.iter().map(move |(v, b)| (*below, *bit, *v, *b)));
+                    let next = pairs.filter_map(|(below, bit, value, own)| {
+                        let value = below | value.checked_shl(at.into()).unwrap_or(0);
+                        (value <= most).then(|| (value, graph.and(bit, own)))
+                    });
+                    all = next.collect();
+                    if all.len() > MOST_PLACES {
+                        return None;
+                    }
+                    at += graph.bits(*part);
+                }
+                Some(all)
+            }
+            _ => None,
+        }
+    }
+
+    /// A node of which nothing is known is compared with each number.
+    fn small(&mut self, graph: &mut Graph, id: Id, most: u64) -> Option<BTreeMap<u64, Id>> {
+        let bits = graph.bits(id);
+        let most = most.min(self.largest(graph, id));
+        if most >= MOST_PLACES as u64 {
+            return None;
+        }
+        let numbers = (0..=most).map(|value| {
+            let number = graph.number(value, bits);
+            (value, self.equal(graph, id, number))
+        });
+        Some(numbers.collect())
+    }
+
+    fn equal(&mut self, graph: &mut Graph, id: Id, number: Id) -> Id {
+        let cases = self.compared_cases(graph, Compare::Equal, &[id, number]);
+        cases.unwrap_or_else(|| graph.compare(Compare::Equal, id, number))
+    }
+
+    fn selected(&mut self, graph: &mut Graph, args: &[Id], most: u64) -> Option<BTreeMap<u64, Id>> {
+        let last = args.len() - 1;
+        let mut ways: Vec<(Option<Id>, Bits)> = Vec::new();
+        for pair in args[..last].chunks_exact(2) {
+            ways.push((Some(pair[0]), self.within(graph, pair[1], most)?));
+        }
+        ways.push((None, self.within(graph, args[last], most)?));
+        let mut numbers: Vec<u64> = ways.iter().flat_map(|(_, all)| all.iter().map(|(value, _)| *value)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        if numbers.len() > MOST_PLACES {
+            return None;
+        }
+        let never = graph.number(0, 1);
+        let all = numbers.into_iter().map(|number| {
+            let bit = |all: &Bits| all.iter().find(|(value, _)| *value == number).map_or(never, |(_, bit)| *bit);
+            let parts = ways.iter().flat_map(|(when, all)| when.iter().copied().chain([bit(all)]));
+            let parts = parts.collect();
+            (number, graph.select(parts))
+        });
+        Some(all.collect())
+    }
+
+    fn multiple(&mut self, graph: &mut Graph, id: Id, factor: u64, bits: u16, most: u64) -> Option<BTreeMap<u64, Id>> {
+        let largest = u128::from(self.largest(graph, id)) * u128::from(factor);
+        if largest > u128::from(cut(u64::MAX, bits)) {
+            return None;
+        }
+        let all = self.within(graph, id, most / factor)?;
+        Some(all.iter().map(|(value, bit)| (value * factor, *bit)).collect())
+    }
+
+    /// A number less a constant: what is less than that constant comes out as a very large number.
+    fn back(&mut self, graph: &mut Graph, id: Id, less: u64, most: u64) -> Option<BTreeMap<u64, Id>> {
+        let all = self.within(graph, id, most.checked_add(less)?)?;
+        Some(all.iter().filter_map(|(value, bit)| Some((value.checked_sub(less)?, *bit))).collect())
+    }
+
+    fn sum(&mut self, graph: &mut Graph, (a, b): (Id, Id), bits: u16, most: u64) -> Option<BTreeMap<u64, Id>> {
+        let whole = cut(u64::MAX, bits);
+        for (one, other) in [(a, b), (b, a)] {
+            if let Some(number) = graph.as_const(other).filter(|number| *number > whole / 2) {
+                return self.back(graph, one, whole - number + 1, most);
+            }
+        }
+        if u128::from(self.largest(graph, a)) + u128::from(self.largest(graph, b)) > u128::from(whole) {
+            return None;
+        }
+        // The one that is followed first is a sum itself rather than a length.
+        let (first, second) = if self.is_plain(graph, a, 0) && !self.is_plain(graph, b, 0) { (b, a) } else { (a, b) };
+        let places = self.within(graph, first, most)?;
+        let is_there = |cases: &Cases| places.iter().any(|(_, bit)| cases.iter().any(|(when, _)| when == bit));
+        let cases = self.cases(graph, second).filter(is_there);
+        let mut sums: BTreeMap<u64, Vec<Id>> = BTreeMap::new();
+        for (place, bit) in places.iter() {
+            // What is picked at this place is looked at there; where nothing is, it lies beyond the window.
+            let own = match &cases {
+                Some(cases) => cases.iter().find(|(when, _)| when == bit).map(|(_, value)| *value),
+                None => Some(second),
+            };
+            let Some(second) = own else { continue };
+            for (more, other) in self.within(graph, second, most - place)?.iter() {
+                let both = graph.and(*bit, *other);
+                sums.entry(place + more).or_default().push(both);
+            }
+            if sums.len() > MOST_PLACES {
+                return None;
+            }
+        }
+        Some(sums.into_iter().map(|(sum, bits)| (sum, any(graph, bits))).collect())
+    }
+
+    /// Whether a node is made of fields without sums and selections.
+    fn is_plain(&mut self, graph: &mut Graph, id: Id, depth: usize) -> bool {
+        if matches!(self.cases.get(&id), Some(Some(_))) {
+            return true;
+        }
+        let node = graph.node(id).clone();
+        match node.kind {
+            Kind::Const(_) | Kind::Input(_) | Kind::Bytes { .. } => true,
+            Kind::Select | Kind::Binary(Binary::Add | Binary::Sub) | Kind::Effect(_) => false,
+            _ => depth < 8 && node.args.iter().all(|arg| self.is_plain(graph, *arg, depth + 1)),
+        }
+    }
+
+    /// A node that is one of these, each where its bit is 1, and 0 where none is.
+    pub(super) fn picked(&mut self, graph: &mut Graph, parts: Vec<(Id, Id)>, bits: u16) -> Id {
+        let mut all = Vec::new();
+        for (when, value) in &parts {
+            let mask = graph.sign_extend(*when, bits);
+            all.push(graph.and(mask, *value));
+        }
+        while all.len() > 1 {
+            all = all.chunks(2).map(|pair| if let [a, b] = pair { graph.or(*a, *b) } else { pair[0] }).collect();
+        }
+        let id = all.pop().unwrap_or_else(|| graph.number(0, bits));
+        if graph.as_const(id).is_none() {
+            self.cases.entry(id).or_insert(Some(parts.into()));
+        }
+        id
+    }
+
+    /// Arithmetic on what was picked: done with what lies at each place, and picked.
+    pub(super) fn computed(&mut self, graph: &mut Graph, node: &Node) -> Option<Id> {
+        let cases = self.cases_of(graph, node.kind, &node.args, node.bits)?;
+        Some(self.picked(graph, cases.to_vec(), node.bits))
+    }
+
+    /// What a node is, by what was picked for it.
+    fn cases(&mut self, graph: &mut Graph, id: Id) -> Option<Cases> {
+        if let Some(known) = self.cases.get(&id) {
+            return known.clone();
+        }
+        let node = graph.node(id).clone();
+        let is_simple =
+            matches!(node.kind, Kind::Slice { .. } | Kind::Concat | Kind::SignExtend | Kind::Not | Kind::Binary(_));
+        let found = if is_simple { self.cases_of(graph, node.kind, &node.args, node.bits) } else { None };
+        self.cases.insert(id, found.clone());
+        found
+    }
+
+    /// What comes out of arguments of which some were picked at the same places, and all others are numbers.
+    fn cases_of(&mut self, graph: &mut Graph, kind: Kind, args: &[Id], bits: u16) -> Option<Cases> {
+        let mut of: Vec<Option<Cases>> = Vec::new();
+        for arg in args {
+            match graph.as_const(*arg) {
+                Some(_) => of.push(None),
+                None => of.push(Some(self.cases(graph, *arg)?)),
+            }
+        }
+        let first = of.iter().flatten().next()?.clone();
+        let is_same =
+            |other: &Cases| other.len() == first.len() && (0..first.len()).all(|at| other[at].0 == first[at].0);
+        if !of.iter().flatten().all(is_same) {
+            return None;
+        }
+        let all = (0..first.len()).map(|number| {
+            let own = |(arg, cases): (&Id, &Option<Cases>)| cases.as_ref().map_or(*arg, |cases| cases[number].1);
+            (first[number].0, graph.make(kind, args.iter().zip(&of).map(own).collect(), bits))
+        });
+        Some(all.collect())
+    }
+
+    /// A comparison of what was picked: that of what lies at each place.
+    pub(super) fn compared_cases(&mut self, graph: &mut Graph, how: Compare, args: &[Id]) -> Option<Id> {
+        let cases = self.cases_of(graph, Kind::Compare(how), args, 1)?;
+        let bits = cases.iter().map(|(when, value)| graph.and(*when, *value));
+        let bits = bits.collect();
+        Some(any(graph, bits))
+    }
+
+    /// A comparison of an offset with a number that is none, followed up to `most`; and the bit that it would take more to tell. That may
+    /// be only where `may_miss`.
+    pub(super) fn compared_places(
+        &mut self,
+        graph: &mut Graph,
+        how: Compare,
+        args: &[Id],
+        (most, may_miss): (u64, bool),
+    ) -> Option<(Id, Option<Id>)> {
+        let bits = graph.bits(args[0]);
+        let number = (0..2).find(|place| graph.as_const(args[*place]).is_some());
+        let cursor = match number {
+            Some(number) => 1 - number,
+            None => (0..2).rev().find(|place| !self.is_plain(graph, args[*place], 0))?,
+        };
+        let (id, other) = (args[cursor], args[1 - cursor]);
+        if self.is_plain(graph, id, 0) || self.is_followed(graph, other, most) {
+            return None;
+        }
+        let is_exact = self.largest(graph, other) <= most;
+        let is_signed = how == Compare::SignedBelow;
+        if !(is_exact || may_miss) || is_signed && self.largest(graph, id) > cut(u64::MAX, bits - 1) {
+            return None;
+        }
+        let all = self.within(graph, id, most)?;
+        // What lies beyond is not below anything, everything is below it, and nothing is equal to it.
+        let is_below_it = how != Compare::Equal && cursor == 1;
+        let parts = all.iter().map(|(place, bit)| {
+            let place = graph.number(*place, bits);
+            let pair = if cursor == 1 { [other, place] } else { [place, other] };
+            let holds = self.compared_cases(graph, how, &pair).unwrap_or_else(|| graph.compare(how, pair[0], pair[1]));
+            let holds = if is_below_it { graph.not(holds) } else { holds };
+            graph.and(*bit, holds)
+        });
+        let parts = parts.collect();
+        let any_holds = any(graph, parts);
+        let bit = if is_below_it { graph.not(any_holds) } else { any_holds };
+        let missed = (!is_exact).then(|| {
+            let inside = any(graph, all.iter().map(|(_, bit)| *bit).collect());
+            let most = graph.number(most, bits);
+            let is_more = graph.compare(Compare::Below, most, other);
+            let outside = graph.not(inside);
+            graph.and(is_more, outside)
+        });
+        Some((bit, missed))
+    }
+
+    /// Whether a node is an offset that can be followed as well.
+    fn is_followed(&mut self, graph: &mut Graph, id: Id, most: u64) -> bool {
+        graph.as_const(id).is_none() && !self.is_plain(graph, id, 0) && self.within(graph, id, most).is_some()
+    }
+
+    /// The largest number that a node may be.
+    fn largest(&mut self, graph: &Graph, id: Id) -> u64 {
+        for next in self.largest.len()..=id.index() {
+            let node = &graph.nodes()[next];
+            let of = |place: usize| self.largest[node.args[place].index()];
+            let number = |place: usize| graph.as_const(node.args[place]);
+            let whole = cut(u64::MAX, node.bits);
+            let most = match node.kind {
+                Kind::Const(value) => value,
+                Kind::Slice { low } => of(0) >> low,
+                Kind::Concat => {
+                    let (mut total, mut at) = (0, 0);
+                    for (place, arg) in node.args.iter().enumerate() {
+                        total |= of(place).checked_shl(at).unwrap_or(0);
+                        at += u32::from(graph.bits(*arg));
+                    }
+                    total
+                }
+                Kind::Select => {
+                    let last = node.args.len() - 1;
+                    (0..=last).filter(|place| *place == last || place % 2 == 1).map(of).max().unwrap_or(whole)
+                }
+                Kind::Binary(Binary::Add) => of(0).saturating_add(of(1)),
+                Kind::Binary(Binary::And) => of(0).min(of(1)),
+                Kind::Binary(Binary::Or) => {
+                    (of(0) | of(1)).checked_next_power_of_two().map_or(whole, |power| 2 * power - 1)
+                }
+                Kind::Binary(Binary::Mul) => of(0).saturating_mul(of(1)),
+                Kind::Binary(Binary::ShiftLeft) => match number(1) {
+                    Some(by) if by < 64 && of(0).leading_zeros() as u64 >= by => of(0) << by,
+                    _ => whole,
+                },
+                Kind::Binary(Binary::ShiftRight) => number(1).filter(|by| *by < 64).map_or(of(0), |by| of(0) >> by),
+                Kind::SignExtend if of(0) <= cut(u64::MAX, graph.bits(node.args[0]).saturating_sub(1)) => of(0),
+                _ => whole,
+            };
+            self.largest.push(if most > whole { whole } else { most });
+        }
+        self.largest[id.index()]
+    }
+}
