@@ -195,6 +195,11 @@ impl Arrivals {
 
 /// When the last node that matters is there, lookups not waiting for their predicates.
 pub(crate) fn depth(dataflow: &Dataflow, delays: &Delays) -> Tenths {
+    times(dataflow, delays).into_iter().max().unwrap_or(0)
+}
+
+/// When each node is there, by the same.
+pub(crate) fn times(dataflow: &Dataflow, delays: &Delays) -> Vec<Tenths> {
     let graph = &dataflow.graph;
     let mut times: Vec<Tenths> = Vec::with_capacity(graph.nodes().len());
     for id in graph.ids() {
@@ -207,5 +212,5 @@ pub(crate) fn depth(dataflow: &Dataflow, delays: &Delays) -> Tenths {
         };
         times.push(ready + own);
     }
-    times.into_iter().max().unwrap_or(0)
+    times
 }

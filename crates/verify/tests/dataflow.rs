@@ -33,7 +33,7 @@ const RANDOM: u64 = 200;
 #[test]
 fn classical_programs_are_their_dataflow() {
     let Some(clang) = Clang::find("classical_programs_are_their_dataflow") else { return };
-    let programs = classical(&clang);
+    let programs = classical(&clang, "-mcpu=v2");
     assert!(programs.len() >= 14, "{}", programs.len());
     let seed = Rng::from_env(1);
     for program in programs {

@@ -13,6 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use flowloom_bpf::Program;
 use flowloom_testkit::{Clang, Rng, skip};
 use flowloom_verify::Arrival;
 
@@ -139,7 +140,9 @@ fn each(count: usize, one: impl Fn(usize) -> (String, Subject) + Sync) -> Tally 
 
 fn of_classical(captured: &[Arrival], rng: &mut Rng) -> bool {
     let Some(clang) = Clang::find(TEST) else { return false };
-    let (started, programs) = (Instant::now(), classical(&clang));
+    let started = Instant::now();
+    // The newer instructions too.
+    let programs: Vec<Program> = ["-mcpu=v2", "-mcpu=v3"].iter().flat_map(|cpu| classical(&clang, cpu)).collect();
     let rngs: Vec<Rng> = programs.iter().map(|_| rng.fork()).collect();
     let tally = each(programs.len(), |number| {
         let (program, mut rng) = (programs[number].clone(), rngs[number].clone());

@@ -200,6 +200,9 @@ impl Builder<'_> {
         if let Some(numbers) = numbers {
             return Value::Number(self.pick(&numbers, Bdd::TRUE));
         }
+        if held.iter().any(|(_, value)| matches!(value, Value::Low(_))) {
+            return self.one_low(&held);
+        }
         let mut places: BTreeMap<Place, Bdd> = BTreeMap::new();
         for (condition, value) in held {
             let own: Places = match value {
@@ -208,7 +211,7 @@ impl Builder<'_> {
                     Rc::new([(Bdd::TRUE, Place::of(Region::Null))])
                 }
                 Value::Number(id) => Rc::new([(Bdd::TRUE, Place::of(Region::Number(*id)))]),
-                Value::Nothing => continue,
+                Value::Nothing | Value::Low(_) => continue,
             };
             for (part, place) in own.iter() {
                 let both = self.conditions.and(*condition, *part);
@@ -241,6 +244,20 @@ impl Builder<'_> {
             all.push((own, Place::of(Region::Number(number))));
         }
         Value::Address(all.into())
+    }
+
+    /// The lower halves of addresses, where all are such.
+    fn one_low(&mut self, held: &[&(Bdd, &Value)]) -> Value {
+        let wholes = held.iter().map(|(condition, value)| match value {
+            Value::Low(places) => Some((*condition, Value::Address(Rc::clone(places)))),
+            _ => None,
+        });
+        let Some(wholes) = wholes.collect::<Option<Vec<(Bdd, Value)>>>() else { return Value::Nothing };
+        let wholes: Vec<(Bdd, &Value)> = wholes.iter().map(|(condition, value)| (*condition, value)).collect();
+        match self.one_value(&wholes) {
+            Value::Address(places) => Value::Low(places),
+            other => other,
+        }
     }
 
     fn one_stack(&mut self, frames: &[(Bdd, &Frame)]) -> BTreeMap<i64, Byte> {

@@ -302,7 +302,7 @@ impl Builder<'_> {
         let id = match value {
             Value::Number(id) => id,
             Value::Address(spilled) if size == Size::Dw => return self.spill(state, &places, off, &spilled),
-            Value::Address(_) => return Err(leak()),
+            Value::Address(_) | Value::Low(_) => return Err(leak()),
             Value::Nothing => return Err(mixed()),
         };
         let bytes: Vec<Id> = (0..size.bytes() as u16).map(|byte| self.graph.slice(id, 8 * byte, 8)).collect();
@@ -397,7 +397,7 @@ fn widest(bytes: usize) -> Size {
 pub(super) fn places(value: Value) -> Result<Places, Why> {
     match value {
         Value::Address(places) => Ok(places),
-        Value::Number(_) => Err(leak()),
+        Value::Number(_) | Value::Low(_) => Err(leak()),
         Value::Nothing => Err(mixed()),
     }
 }

@@ -44,7 +44,7 @@ impl Builder<'_> {
                             *byte = match &settled {
                                 Value::Number(id) => Byte::Bits(self.graph.slice(*id, 8 * u16::from(number), 8)),
                                 Value::Address(places) => Byte::Of(Rc::clone(places), number),
-                                Value::Nothing => Byte::Nothing,
+                                Value::Nothing | Value::Low(_) => Byte::Nothing,
                             };
                         }
                     }

@@ -68,6 +68,8 @@ pub(super) enum Value {
     Number(Id),
     /// One of these, each on its paths.
     Address(Places),
+    /// The lower 32 bits of one of these: good for the distance to another, and nothing else.
+    Low(Places),
 }
 
 /// A byte of the stack.

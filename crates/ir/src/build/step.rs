@@ -6,7 +6,6 @@ use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::{AluOp, Cond, EndOp, Op, Operand, Reg, Size, Width};
 
 use super::callback::calls_back;
-use super::memory::places;
 use super::state::{Frame, Place, Region, State, Value};
 use super::{Builder, MAX_WALKED, Path};
 use crate::bdd::Bdd;
@@ -164,7 +163,7 @@ impl Builder<'_> {
         match value {
             Value::Number(id) => Ok(id),
             Value::Address(places) if self.is_null_here(&places) => Ok(self.graph.number(0, 64)),
-            Value::Address(_) => Err(leak()),
+            Value::Address(_) | Value::Low(_) => Err(leak()),
             Value::Nothing => Err(mixed()),
         }
     }
@@ -193,7 +192,10 @@ impl Builder<'_> {
                 };
                 let value = match (value, width) {
                     (Value::Number(id), Width::W32) => Value::Number(self.low(id, 32)),
-                    (address @ Value::Address(_), Width::W32) => Value::Number(self.as_number(address)?),
+                    (Value::Address(places) | Value::Low(places), Width::W32) => match self.is_null_here(&places) {
+                        true => Value::Number(self.graph.number(0, 64)),
+                        false => Value::Low(places),
+                    },
                     (value, _) => value,
                 };
                 (dst, value)
@@ -203,14 +205,10 @@ impl Builder<'_> {
             {
                 (dst, self.moved(state, op, dst, src)?)
             }
-            // How far one place is behind another, in 32 bits.
-            Op::Alu { width: Width::W32, op: AluOp::Sub, dst, src: Operand::Reg(other) }
-                if self.is_address(state, dst, Operand::Imm(0)) && self.is_address(state, other, Operand::Imm(0)) =>
+            Op::Alu { width: Width::W32, op: AluOp::Sub, dst, src: Operand::Reg(src) }
+                if self.is_address(state, dst, Operand::Reg(src)) =>
             {
-                let far = places(self.value(state, dst))?;
-                let near = places(self.value(state, other))?;
-                let Value::Number(distance) = self.distance(state, &far, &near)? else { return Err(leak()) };
-                (dst, Value::Number(self.low(distance, 32)))
+                (dst, self.low_distance(state, dst, src)?)
             }
             Op::Alu { width, op, dst, src } => {
                 let (a, b) = (self.number(state, dst)?, self.operand(state, src)?);
@@ -285,7 +283,7 @@ impl Builder<'_> {
 
     fn is_address(&mut self, state: &State, dst: Reg, src: Operand) -> bool {
         let mut is = |register: Reg| match self.value(state, register) {
-            Value::Address(places) => !self.is_null_here(&places),
+            Value::Address(places) | Value::Low(places) => !self.is_null_here(&places),
             _ => false,
         };
         is(dst) || matches!(src, Operand::Reg(register) if is(register))
@@ -302,7 +300,8 @@ impl Builder<'_> {
             (_, Value::Address(places), Value::Number(by))
             | (AluOp::Add, Value::Number(by), Value::Address(places)) => (places, by),
             (AluOp::Sub, Value::Address(a), Value::Address(b)) => return self.distance(state, &a, &b),
-            _ => return Err(mixed()),
+            (_, Value::Nothing, _) | (_, _, Value::Nothing) => return Err(mixed()),
+            _ => return Err(leak()),
         };
         let sign = if op == AluOp::Sub { -1 } else { 1 };
         let mut all = Vec::new();
@@ -339,6 +338,20 @@ impl Builder<'_> {
     fn distance(&mut self, state: &State, a: &[(Bdd, Place)], b: &[(Bdd, Place)]) -> Result<Value, Why> {
         let (a, b) = (self.packet_sum(state, a)?, self.packet_sum(state, b)?);
         Ok(Value::Number(self.widened(&a.plus(&b, -1))))
+    }
+
+    /// The same out of the lower halves of addresses.
+    fn low_distance(&mut self, state: &State, a: Reg, b: Reg) -> Result<Value, Why> {
+        let mut places = |register: Reg| match self.value(state, register) {
+            Value::Address(places) | Value::Low(places) => Ok(places),
+            Value::Number(_) => Err(leak()),
+            Value::Nothing => Err(mixed()),
+        };
+        let (a, b) = (places(a)?, places(b)?);
+        match self.distance(state, &a, &b)? {
+            Value::Number(distance) => Ok(Value::Number(self.low(distance, 32))),
+            other => Ok(other),
+        }
     }
 
     /// The condition on which a branch jumps.

@@ -10,6 +10,7 @@ mod cursors;
 mod dead;
 mod forward;
 mod known;
+mod late;
 mod reassociate;
 mod speculate;
 mod wires;
@@ -51,6 +52,7 @@ pub const PASSES: &[Pass] = &[
     },
     Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
     Pass { name: "reassociation", does: "makes trees of chains of sums, gates and selections", run: reassociate::run },
+    Pass { name: "late-tests", does: "computes both ways of a test that is there late, and chooses", run: late::run },
     Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
     Pass {
         name: "wires",

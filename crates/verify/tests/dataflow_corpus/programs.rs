@@ -22,14 +22,14 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     entries
 }
 
-/// The programs in C below `functions/ebpf`, and the one in assembler.
-pub fn classical(clang: &Clang) -> Vec<Program> {
+/// The programs in C below `functions/ebpf`, compiled with one more argument for the compiler, and the one in assembler.
+pub fn classical(clang: &Clang, argument: &str) -> Vec<Program> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions/ebpf");
     let mut programs = Vec::new();
     for file in entries(&top).into_iter().filter(|path| path.is_dir()).flat_map(|folder| entries(&folder)) {
         let name = file.to_string_lossy().into_owned();
         if name.ends_with(".bpf.c") {
-            let object = clang.compile_file(&file, &["-Wno-sign-compare"]).unwrap();
+            let object = clang.compile_file(&file, &["-Wno-sign-compare", argument]).unwrap();
             let object = elf::read(&object, &name).unwrap();
             programs.extend(object.programs.into_iter().filter(|program| program.kind.is_xdp()));
         } else if name.ends_with(".bpf") {

@@ -1,0 +1,171 @@
+//! Late tests.
+//!
+//! **Goal.** Nothing but one choice behind a test that is there late: what it decides is computed for both of its answers meanwhile.
+//!
+//! ```text
+//!   v4 = and v3 v0        (v3 is there late)       v4 = or v0 v1       (v3 is 1)
+//!   v5 = or v4 v1                                  v5 = v1             (v3 is 0)
+//!   v6 = select v2 v5 v1                           v6 = select v2 v4 v1 ...
+//!                                                  v8 = select v3 v6 v1
+//! ```
+//!
+//! **Steps.** On the longest paths, gates and selections are followed back from each node to the bits that are there last. Where that
+//! is earlier, the node becomes a selection by these bits out of what it is where they are known [Shannon 1949]. Each node goes on from
+//! what the one before has become, so that the choice moves to the end of a chain.
+//!
+//! **Limits.** Two bits at once, gates of single bits, and only what is less than [`SLACK_STAGES`] stages from the longest path: the
+//! others have time, and what is computed twice takes room.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{rebuilt, same};
+use crate::build::Dataflow;
+use crate::delay::{Arrivals, CLOCK_MHZ, Delays, Tenths, times};
+use crate::graph::{Binary, Graph, Id, Kind};
+
+/// Paths that are so much shorter than the longest are left alone.
+const SLACK_STAGES: Tenths = 2;
+/// So many levels are looked back.
+const BACK_LEVELS: Tenths = 6;
+/// The most nodes that are computed for both answers.
+const MOST_NODES: usize = 32;
+/// The most bits that decide.
+const MOST_BITS: usize = 2;
+
+pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
+    let delays = Delays::first(CLOCK_MHZ);
+    let critical = critical(dataflow, &delays);
+    let mut late = Late { delays: &delays, arrivals: Arrivals::default(), blocks: Vec::new() };
+    rebuilt(dataflow, |graph, id, node| {
+        let stages = delays.block_stages(dataflow, id);
+        let plain = same(graph, node);
+        late.blocks.resize(graph.nodes().len().max(late.blocks.len()), 0);
+        late.blocks[plain.index()] = stages;
+        if critical[id.index()] { late.decided_last(graph, plain) } else { plain }
+    })
+}
+
+/// The nodes on paths of nearly the longest length.
+fn critical(dataflow: &Dataflow, delays: &Delays) -> Vec<bool> {
+    let graph = &dataflow.graph;
+    let ready = times(dataflow, delays);
+    let mut behind: Vec<Tenths> = vec![0; graph.nodes().len()];
+    for id in graph.ids().rev() {
+        let own = delays.block_stages(dataflow, id) * delays.stage + delays.of(graph, id);
+        let is_idle = dataflow.access(id).is_some_and(|access| dataflow.is_idle(access));
+        let after = behind[id.index()] + own;
+        for arg in graph.node(id).args.iter().skip(usize::from(is_idle)) {
+            behind[arg.index()] = behind[arg.index()].max(after);
+        }
+    }
+    let all: Vec<Tenths> = ready.iter().zip(&behind).map(|(ready, behind)| ready + behind).collect();
+    let longest = all.iter().copied().max().unwrap_or(0);
+    all.into_iter().map(|length| length + SLACK_STAGES * delays.stage >= longest).collect()
+}
+
+struct Late<'a> {
+    delays: &'a Delays,
+    arrivals: Arrivals,
+    /// The stages of new nodes that are blocks.
+    blocks: Vec<u32>,
+}
+
+/// What is computed for both answers: nodes, each behind those that it uses, and the single bits that they are made of.
+struct Cone {
+    inside: HashSet<Id>,
+    bits: Vec<(Tenths, Id)>,
+}
+
+impl Late<'_> {
+    fn time(&mut self, graph: &Graph, id: Id) -> Tenths {
+        let blocks = &self.blocks;
+        self.arrivals.of(graph, self.delays, id, |id| blocks.get(id.index()).copied().unwrap_or(0))
+    }
+
+    /// The node by those of its bits that are there last.
+    fn decided_last(&mut self, graph: &mut Graph, id: Id) -> Id {
+        let mut best = (self.time(graph, id), id);
+        if !is_gate(graph, id) && graph.node(id).kind != Kind::Select {
+            return id;
+        }
+        let cone = self.cone(graph, id);
+        let mut last: Vec<Id> = Vec::new();
+        for (time, bit) in cone.bits.iter().take(MOST_BITS) {
+            if time + self.delays.choice >= best.0 {
+                break;
+            }
+            last.push(*bit);
+            let decided = self.decided(graph, &cone, id, (&last, &mut Vec::new()));
+            let time = self.time(graph, decided);
+            if time < best.0 {
+                best = (time, decided);
+            }
+        }
+        best.1
+    }
+
+    /// The node as a selection by these bits.
+    fn decided(&mut self, graph: &mut Graph, cone: &Cone, id: Id, (bits, known): (&[Id], &mut Vec<(Id, Id)>)) -> Id {
+        let Some((bit, rest)) = bits.split_first() else {
+            let mut made = known.iter().copied().collect();
+            return with(graph, cone, id, &mut made);
+        };
+        let [low, high] = [0, 1].map(|answer| {
+            let answer = graph.number(answer, 1);
+            known.push((*bit, answer));
+            let decided = self.decided(graph, cone, id, (rest, known));
+            known.pop();
+            decided
+        });
+        graph.select(vec![*bit, high, low])
+    }
+
+    fn cone(&mut self, graph: &Graph, id: Id) -> Cone {
+        let time = self.time(graph, id);
+        let from = time.saturating_sub(BACK_LEVELS * self.delays.level);
+        let (mut inside, mut bits) = (HashSet::from([id]), HashSet::new());
+        let mut work = vec![id];
+        while let Some(next) = work.pop() {
+            for arg in &graph.node(next).args {
+                let is_late = self.time(graph, *arg) > from;
+                if is_late && is_gate(graph, *arg) && inside.len() < MOST_NODES {
+                    if inside.insert(*arg) {
+                        work.push(*arg);
+                    }
+                } else if graph.bits(*arg) == 1 && graph.as_const(*arg).is_none() {
+                    bits.insert(*arg);
+                }
+            }
+        }
+        let mut bits: Vec<(Tenths, Id)> =
+            bits.into_iter().filter(|bit| !inside.contains(bit)).map(|bit| (self.time(graph, bit), bit)).collect();
+        bits.sort_unstable_by(|a, b| b.cmp(a));
+        Cone { inside, bits }
+    }
+}
+
+/// Whether a node is a single bit made of single bits.
+fn is_gate(graph: &Graph, id: Id) -> bool {
+    let node = graph.node(id);
+    let is_gate = match node.kind {
+        Kind::Not | Kind::Select => true,
+        Kind::Binary(op) => matches!(op, Binary::And | Binary::Or | Binary::Xor),
+        _ => false,
+    };
+    is_gate && node.bits == 1
+}
+
+/// A node of a cone where some bits are known; `made` holds those, and what has become of others.
+fn with(graph: &mut Graph, cone: &Cone, id: Id, made: &mut HashMap<Id, Id>) -> Id {
+    if let Some(known) = made.get(&id) {
+        return *known;
+    }
+    if !cone.inside.contains(&id) {
+        return id;
+    }
+    let node = graph.node(id).clone();
+    let args = node.args.iter().map(|arg| with(graph, cone, *arg, made)).collect();
+    let new = graph.make(node.kind, args, node.bits);
+    made.insert(id, new);
+    new
+}
