@@ -37,7 +37,7 @@ const LEAST_MUTANTS: usize = 900;
 const CLASSICAL: (u64, usize) = (20_000, 80);
 /// A map of more bytes is large, and a program that has one is run on so many of the cases that were found.
 const LARGE_BYTES: u64 = 1 << 24;
-const CASES_OF_LARGE: usize = 24;
+const CASES_OF_LARGE: usize = 6;
 /// Packets of each kind for a lowered function.
 const PACKETS: usize = 300;
 
