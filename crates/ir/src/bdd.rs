@@ -10,7 +10,7 @@
 //! What was branched on last is tested first: that bit is mostly there last, and all others wait for it rather than it for them.
 //! Also, the condition behind a branch is then one test on top of that before it.
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::graph::{Binary, Graph, Id, Kind};
 
@@ -22,6 +22,9 @@ impl Bdd {
     pub(crate) const FALSE: Bdd = Bdd(0);
     pub(crate) const TRUE: Bdd = Bdd(1);
 }
+
+/// With a limit of tests there may be so many times as many steps.
+const STEPS_A_TEST: usize = 8;
 
 /// A test of one branch: where its bit is 0, and where it is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,14 +38,14 @@ struct Test {
 #[derive(Debug, Default)]
 pub(crate) struct Conditions {
     tests: Vec<Test>,
-    known: HashMap<Test, Bdd>,
-    chosen: HashMap<[Bdd; 3], Bdd>,
-    restricted: HashMap<[Bdd; 2], Bdd>,
+    known: FxHashMap<Test, Bdd>,
+    chosen: FxHashMap<[Bdd; 3], Bdd>,
+    restricted: FxHashMap<[Bdd; 2], Bdd>,
     /// The bits that are tested.
     bits: Vec<Id>,
     /// What bits say, and the bits that say so.
-    conditions: HashMap<Id, Bdd>,
-    nodes: HashMap<Bdd, Id>,
+    conditions: FxHashMap<Id, Bdd>,
+    nodes: FxHashMap<Bdd, Id>,
     /// How many tests there may be, where that is limited.
     limit: Option<usize>,
 }
@@ -55,7 +58,7 @@ impl Conditions {
 
     /// There were to be more tests than there may: no condition since then says anything.
     pub(crate) fn is_full(&self) -> bool {
-        self.limit.is_some_and(|limit| self.tests.len() > limit)
+        self.limit.is_some_and(|limit| self.tests.len() > limit || self.chosen.len() > STEPS_A_TEST * limit)
     }
 
     /// How many tests there are.
@@ -110,7 +113,7 @@ impl Conditions {
 
     /// How many tests a condition has, up to one more than `most`.
     pub(crate) fn length(&self, condition: Bdd, most: usize) -> usize {
-        let (mut seen, mut work) = (HashSet::new(), vec![condition]);
+        let (mut seen, mut work) = (FxHashSet::default(), vec![condition]);
         while let Some(condition) = work.pop() {
             if let Some(test) = self.look(condition).filter(|_| seen.insert(condition)) {
                 if seen.len() > most {
@@ -157,6 +160,9 @@ impl Conditions {
         }
         if let Some(known) = self.chosen.get(&[of, high, low]) {
             return *known;
+        }
+        if self.is_full() {
+            return Bdd::FALSE;
         }
         let last = [of, high, low].into_iter().filter_map(|one| self.look(one)).map(|test| test.variable).max();
         let variable = last.unwrap_or(0);
@@ -208,7 +214,7 @@ impl Conditions {
         &mut self,
         condition: Bdd,
         is_gone: &dyn Fn(Id) -> bool,
-        known: &mut HashMap<Bdd, Bdd>,
+        known: &mut FxHashMap<Bdd, Bdd>,
     ) -> Bdd {
         let Some(test) = self.look(condition) else { return condition };
         if let Some(known) = known.get(&condition) {

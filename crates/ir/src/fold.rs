@@ -8,7 +8,7 @@
 //!
 //! So a number by which a program remembers where it came from tells it when the program asks for it.
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arith;
 use crate::graph::{Graph, Id, Kind};
@@ -48,12 +48,12 @@ impl Graph {
                 args.iter().zip(&numbers).map(|(arg, number)| if *arg == select { value } else { *number }).collect();
             graph.number(arith::apply(kind, &of, &widths, bits), bits)
         };
-        Some(self.each_number(select, &apply, &mut HashMap::new()))
+        Some(self.each_number(select, &apply, &mut FxHashMap::default()))
     }
 
     /// Whether what is selected in the end is one of a few numbers.
     pub(crate) fn selects_numbers(&self, select: Id) -> bool {
-        let (mut seen, mut work) = (HashSet::new(), vec![select]);
+        let (mut seen, mut work) = (FxHashSet::default(), vec![select]);
         while let Some(id) = work.pop() {
             match self.node(id).kind {
                 Kind::Const(_) => {}
@@ -71,7 +71,7 @@ impl Graph {
     }
 
     /// The same selections of what is made of the numbers.
-    fn each_number(&mut self, id: Id, make: &dyn Fn(&mut Graph, u64) -> Id, known: &mut HashMap<Id, Id>) -> Id {
+    fn each_number(&mut self, id: Id, make: &dyn Fn(&mut Graph, u64) -> Id, known: &mut FxHashMap<Id, Id>) -> Id {
         if let Some(known) = known.get(&id) {
             return *known;
         }

@@ -10,9 +10,8 @@
 //! A node comes after everything that it uses, so the order of the nodes is an order to evaluate them in. Effects besides name
 //! those before them that they must not overtake.
 
-use std::collections::HashMap;
-
 use flowloom_bpf::op::{AtomicOp, Size};
+use rustc_hash::FxHashMap;
 
 use crate::arith;
 
@@ -145,7 +144,7 @@ pub struct Node {
 #[derive(Debug, Clone, Default)]
 pub struct Graph {
     nodes: Vec<Node>,
-    known: HashMap<Node, Id>,
+    known: FxHashMap<Node, Id>,
     /// The instruction that a node was first made for.
     insns: Vec<u32>,
     current: u32,

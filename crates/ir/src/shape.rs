@@ -8,10 +8,11 @@
 //!
 //! A loop is entered at its head alone; inside it, without the ways back to the head, the same holds again [Havlak 1997].
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::Op;
+use rustc_hash::FxHashMap;
 
 /// Where a block stands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub struct TwoEntries {
 /// The blocks of a function by their first instruction.
 #[derive(Debug, Default)]
 pub struct Shape {
-    spots: HashMap<usize, Spot>,
+    spots: FxHashMap<usize, Spot>,
 }
 
 /// Where control may go on behind the instruction at a slot, within its function.
@@ -83,7 +84,8 @@ impl Shape {
         }
         // Where one way falls into what others jump to.
         let blocks: Vec<usize> = starts.into_iter().collect();
-        let number: HashMap<usize, usize> = blocks.iter().enumerate().map(|(number, start)| (*start, number)).collect();
+        let number: FxHashMap<usize, usize> =
+            blocks.iter().enumerate().map(|(number, start)| (*start, number)).collect();
         let edges: Vec<Vec<usize>> = blocks
             .iter()
             .map(|start| {
@@ -166,7 +168,7 @@ impl Arranged<'_> {
                 }
             }
         }
-        let mut back: HashMap<usize, Vec<usize>> = HashMap::new();
+        let mut back: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
         for from in part {
             self.edges_in(*from, part).for_each(|to| back.entry(to).or_default().push(*from));
         }

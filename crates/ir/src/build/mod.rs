@@ -35,12 +35,13 @@ mod state;
 mod step;
 mod tail;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use flowloom_bpf::op::Op;
 use flowloom_bpf::verifier::Proof;
 use flowloom_bpf::{MapKind, Program};
+use rustc_hash::FxHashMap;
 
 use crate::bdd::{Bdd, Conditions};
 use crate::graph::{Graph, Id, Input, Kind};
@@ -276,16 +277,16 @@ pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>>
         linked: &linked,
         graph: Graph::default(),
         conditions: Conditions::default(),
-        shapes: HashMap::new(),
+        shapes: FxHashMap::default(),
         patterns: Vec::new(),
         work: BTreeMap::new(),
         ends: Vec::new(),
         blocks: Blocks::new(),
         block: blocks::FIRST,
-        few: HashMap::new(),
-        sums: HashMap::new(),
-        spans: HashMap::new(),
-        zeros: HashMap::new(),
+        few: FxHashMap::default(),
+        sums: FxHashMap::default(),
+        spans: FxHashMap::default(),
+        zeros: FxHashMap::default(),
         reached: Reached::default(),
         deep: 0,
         path: Bdd::TRUE,
@@ -321,7 +322,7 @@ struct Builder<'a> {
     proof: &'a Proof,
     graph: Graph,
     conditions: Conditions,
-    shapes: HashMap<usize, Rc<Shape>>,
+    shapes: FxHashMap<usize, Rc<Shape>>,
     patterns: Vec<Pattern>,
     work: BTreeMap<Vec<u32>, Arrival>,
     /// How paths have ended: what they return is in `r0`.
@@ -330,11 +331,11 @@ struct Builder<'a> {
     /// The block that is walked.
     block: usize,
     /// What numbers nodes may be, of those that were asked for.
-    few: HashMap<Id, Option<BTreeSet<u64>>>,
+    few: FxHashMap<Id, Option<BTreeSet<u64>>>,
     /// What nodes are as offsets, where they lie, and which offsets are 0: of those that were asked for.
-    sums: HashMap<Id, Sum>,
-    spans: HashMap<Id, Span>,
-    zeros: HashMap<Sum, Id>,
+    sums: FxHashMap<Id, Sum>,
+    spans: FxHashMap<Id, Span>,
+    zeros: FxHashMap<Sum, Id>,
     reached: Reached,
     /// How many nodes are looked at, each for the one before.
     deep: usize,

@@ -4,7 +4,9 @@
 //! happens; so what is noted here uses no effect: of a condition that tests what an effect has given no more is kept than what does
 //! not, and the packets that it holds for are more, never less.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+
+use rustc_hash::FxHashMap;
 
 use super::{Builder, Reach, Reaching};
 use crate::bdd::Bdd;
@@ -65,7 +67,7 @@ impl Builder<'_> {
             let is_effect = matches!(node.kind, Kind::Effect(_) | Kind::Input(Input::Only(_)));
             uses[id.index()] = is_effect || node.args.iter().any(|arg| uses[arg.index()]);
         }
-        let mut known = HashMap::new();
+        let mut known = FxHashMap::default();
         let mut reaches = Vec::new();
         for (when, by) in all {
             if uses[by.subject().index()] {

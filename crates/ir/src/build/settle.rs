@@ -6,8 +6,9 @@
 //!
 //! Where paths meet what told them apart is forgotten, so before that their values are looked at once more.
 
-use std::collections::HashMap;
 use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
 
 use super::Builder;
 use super::join::SLOT_BYTES;
@@ -19,7 +20,7 @@ impl Builder<'_> {
     /// A state as it is on a path.
     pub(super) fn settled_state(&mut self, mut state: State, path: Bdd) -> State {
         let present = std::mem::replace(&mut self.path, path);
-        let mut known = HashMap::new();
+        let mut known = FxHashMap::default();
         for frame in &mut state.frames {
             for register in &mut frame.registers {
                 *register = match std::mem::replace(register, Value::Nothing) {
@@ -59,7 +60,7 @@ impl Builder<'_> {
     }
 
     /// One of a few numbers without those that it is on other paths.
-    pub(super) fn narrowed(&mut self, id: Id, path: Bdd, known: &mut HashMap<Id, Id>) -> Id {
+    pub(super) fn narrowed(&mut self, id: Id, path: Bdd, known: &mut FxHashMap<Id, Id>) -> Id {
         if self.graph.node(id).kind != Kind::Select || !self.graph.selects_numbers(id) {
             return id;
         }

@@ -81,7 +81,11 @@ pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
         }
     });
     let mut predicates = Predicates::new(&forwarded.graph);
-    let waits = forwarded.graph.ids().map(|id| (id, must_wait(&forwarded, &mut predicates, id)));
+    let effects: Vec<Id> = forwarded.graph.ids().filter(|id| forwarded.access(*id).is_some()).collect();
+    let waits = effects.iter().enumerate().map(|(place, id)| {
+        let before = &effects[..place];
+        (*id, must_wait(&forwarded, &mut predicates, (*id, before)))
+    });
     let waits = waits.filter(|(_, writes)| !writes.is_empty()).collect();
     forwarded.waits = waits;
     forwarded
@@ -139,7 +143,7 @@ fn never_meet(graph: &Graph, a: Id, b: Id) -> bool {
 ///
 /// Loads know what stores before them have left; what remains are entries that come or go, and addresses that only the run
 /// knows.
-fn must_wait(dataflow: &Dataflow, predicates: &mut Predicates, id: Id) -> Vec<Id> {
+fn must_wait(dataflow: &Dataflow, predicates: &mut Predicates, (id, before): (Id, &[Id])) -> Vec<Id> {
     let Some(Access { touch, map: Some(map) }) = dataflow.access(id) else { return Vec::new() };
     if !matches!(touch, Touch::Lookup | Touch::Load) {
         return Vec::new();
@@ -163,5 +167,5 @@ fn must_wait(dataflow: &Dataflow, predicates: &mut Predicates, id: Id) -> Vec<Id
         };
         matters && !predicates.exclude(&dataflow.graph, node.args[0], own.args[0])
     };
-    dataflow.graph.ids().take_while(|other| *other < id).filter(|other| waits(other, predicates)).collect()
+    before.iter().copied().filter(|other| waits(other, predicates)).collect()
 }

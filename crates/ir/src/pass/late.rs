@@ -16,7 +16,7 @@
 //! **Limits.** Two bits at once, gates of single bits, and only what is less than [`SLACK_STAGES`] stages from the longest path: the
 //! others have time, and what is computed twice takes room.
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{rebuilt, same};
 use crate::build::Dataflow;
@@ -29,6 +29,8 @@ const SLACK_STAGES: Tenths = 2;
 const BACK_LEVELS: Tenths = 6;
 /// The most nodes that are computed for both answers.
 const MOST_NODES: usize = 32;
+/// So many tenths of a level are to be gained.
+const LEAST_GAIN: Tenths = 3;
 /// The most bits that decide.
 const MOST_BITS: usize = 2;
 
@@ -72,7 +74,7 @@ struct Late<'a> {
 
 /// What is computed for both answers: nodes, each behind those that it uses, and the single bits that they are made of.
 struct Cone {
-    inside: HashSet<Id>,
+    inside: FxHashSet<Id>,
     bits: Vec<(Tenths, Id)>,
 }
 
@@ -91,7 +93,7 @@ impl Late<'_> {
         let cone = self.cone(graph, id);
         let mut last: Vec<Id> = Vec::new();
         for (time, bit) in cone.bits.iter().take(MOST_BITS) {
-            if time + self.delays.choice >= best.0 {
+            if time + self.delays.choice + LEAST_GAIN > best.0 {
                 break;
             }
             last.push(*bit);
@@ -123,7 +125,7 @@ impl Late<'_> {
     fn cone(&mut self, graph: &Graph, id: Id) -> Cone {
         let time = self.time(graph, id);
         let from = time.saturating_sub(BACK_LEVELS * self.delays.level);
-        let (mut inside, mut bits) = (HashSet::from([id]), HashSet::new());
+        let (mut inside, mut bits) = (FxHashSet::from_iter([id]), FxHashSet::default());
         let mut work = vec![id];
         while let Some(next) = work.pop() {
             for arg in &graph.node(next).args {
@@ -156,7 +158,7 @@ fn is_gate(graph: &Graph, id: Id) -> bool {
 }
 
 /// A node of a cone where some bits are known; `made` holds those, and what has become of others.
-fn with(graph: &mut Graph, cone: &Cone, id: Id, made: &mut HashMap<Id, Id>) -> Id {
+fn with(graph: &mut Graph, cone: &Cone, id: Id, made: &mut FxHashMap<Id, Id>) -> Id {
     if let Some(known) = made.get(&id) {
         return *known;
     }

@@ -15,7 +15,10 @@
 //!
 //! **Limits.** Nodes of more than 64 bits are left as they are.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
 
 use super::bits::Bits;
 use super::matching::Site;
@@ -42,9 +45,12 @@ pub(super) fn rewrite_by<'r>(rules: &'r [Rule], dataflow: &Dataflow) -> (Dataflo
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut current = dataflow.clone();
     let mut is_last = false;
+    // The nodes to which none of the rules applied in the round before.
+    let mut settled: Vec<bool> = Vec::new();
     for _ in 0..MAX_ROUNDS {
         let mut round = Round::new(rules, is_last, &current);
-        let next = round.run(&current);
+        let next = round.run(&current, &settled);
+        settled = round.settled();
         let is_still = round.counts.is_empty();
         for (name, count) in round.counts {
             *counts.entry(name).or_default() += count;
@@ -53,7 +59,10 @@ pub(super) fn rewrite_by<'r>(rules: &'r [Rule], dataflow: &Dataflow) -> (Dataflo
         if is_still && is_last {
             break;
         }
-        is_last |= is_still;
+        if is_still {
+            is_last = true;
+            settled.clear();
+        }
     }
     let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -63,9 +72,9 @@ pub(super) fn rewrite_by<'r>(rules: &'r [Rule], dataflow: &Dataflow) -> (Dataflo
 struct Round<'r> {
     graph: Graph,
     /// The rules by what they begin with.
-    rules: HashMap<u8, Vec<&'r Rule>>,
+    rules: FxHashMap<u8, Rc<[&'r Rule]>>,
     /// What nodes have become.
-    done: HashMap<Id, Id>,
+    done: Vec<Option<Id>>,
     bits: Bits,
     uses: Uses,
     counts: BTreeMap<&'r str, usize>,
@@ -74,7 +83,7 @@ struct Round<'r> {
 
 impl<'r> Round<'r> {
     fn new(rules: &'r [Rule], is_last: bool, dataflow: &Dataflow) -> Round<'r> {
-        let mut sorted: HashMap<u8, Vec<&Rule>> = HashMap::new();
+        let mut sorted: FxHashMap<u8, Vec<&Rule>> = FxHashMap::default();
         for rule in rules.iter().filter(|rule| !rule.is_built_in && (is_last || !rule.is_last)) {
             if let Term::Apply { op, .. } = &rule.from {
                 sorted.entry(class_of(*op)).or_default().push(rule);
@@ -82,8 +91,8 @@ impl<'r> Round<'r> {
         }
         Round {
             graph: Graph::default(),
-            rules: sorted,
-            done: HashMap::new(),
+            rules: sorted.into_iter().map(|(class, rules)| (class, rules.into())).collect(),
+            done: Vec::new(),
             bits: Bits::default(),
             uses: Uses::with_room(dataflow.graph.nodes().len()),
             counts: BTreeMap::new(),
@@ -91,18 +100,34 @@ impl<'r> Round<'r> {
         }
     }
 
-    fn run(&mut self, old: &Dataflow) -> Dataflow {
+    /// Whether each node is what no rule applies to.
+    fn settled(&self) -> Vec<bool> {
+        let done = self.done.iter().enumerate();
+        done.map(|(number, done)| done.is_some_and(|done| done.index() == number)).collect()
+    }
+
+    /// Makes a dataflow anew. What was settled, and is made of nothing else, is not looked at again.
+    fn run(&mut self, old: &Dataflow, settled: &[bool]) -> Dataflow {
         let uses = Uses::in_dataflow(old);
         let mut now: Vec<Option<Id>> = vec![None; old.graph.nodes().len()];
+        let mut is_as_before = vec![false; old.graph.nodes().len()];
         for (number, node) in old.graph.nodes().iter().enumerate() {
             let id = Id(number as u32);
             let Some(used) = uses.of(id) else { continue };
             self.graph.at(old.graph.insn(id));
             let args: Vec<Id> = node.args.iter().filter_map(|arg| now[arg.index()]).collect();
+            let is_settled = settled.get(number).copied().unwrap_or(false) || matches!(node.kind, Kind::Effect(_));
+            let is_still = !settled.is_empty() && is_settled && node.args.iter().all(|arg| is_as_before[arg.index()]);
             let new = match node.kind {
                 Kind::Effect(effect) => self.graph.effect(effect, args, node.bits),
+                kind if is_still => {
+                    let same = self.graph.make(kind, args, node.bits);
+                    self.be_done(same, same);
+                    same
+                }
                 kind => self.make(kind, args, node.bits),
             };
+            is_as_before[number] = is_still;
             self.uses.add(new, used);
             now[number] = Some(new);
         }
@@ -112,7 +137,7 @@ impl<'r> Round<'r> {
 
     /// What a node has become after every rule that applies.
     fn settle(&mut self, id: Id) -> Id {
-        if let Some(done) = self.done.get(&id) {
+        if let Some(Some(done)) = self.done.get(id.index()) {
             return *done;
         }
         let node = self.graph.node(id);
@@ -120,7 +145,7 @@ impl<'r> Round<'r> {
         let rules = class(node.kind).filter(|_| is_small).and_then(|class| self.rules.get(&class).cloned());
         let mut settled = id;
         self.depth += 1;
-        for rule in rules.unwrap_or_default() {
+        for rule in rules.iter().flat_map(|rules| rules.iter().copied()) {
             if self.depth > MAX_DEPTH {
                 break;
             }
@@ -137,8 +162,13 @@ impl<'r> Round<'r> {
             }
         }
         self.depth -= 1;
-        self.done.insert(id, settled);
+        self.be_done(id, settled);
         settled
+    }
+
+    fn be_done(&mut self, id: Id, settled: Id) {
+        self.done.resize(self.graph.nodes().len().max(self.done.len()), None);
+        self.done[id.index()] = Some(settled);
     }
 }
 

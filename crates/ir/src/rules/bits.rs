@@ -1,6 +1,5 @@
 //! What is known of each bit of a node, from how it is put together.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::graph::{Graph, Id, Kind};
@@ -16,13 +15,13 @@ pub(super) enum Bit {
 /// What is known of the bits of nodes.
 #[derive(Debug, Default)]
 pub(super) struct Bits {
-    known: HashMap<Id, Rc<[Bit]>>,
+    known: Vec<Option<Rc<[Bit]>>>,
 }
 
 impl Bits {
     /// The bits of a node, the least first.
     pub(super) fn of(&mut self, graph: &Graph, id: Id) -> Rc<[Bit]> {
-        if let Some(known) = self.known.get(&id) {
+        if let Some(Some(known)) = self.known.get(id.index()) {
             return Rc::clone(known);
         }
         let node = graph.node(id);
@@ -41,7 +40,8 @@ impl Bits {
             }
             _ => (0..node.bits).map(|at| Bit::Of(id, at)).collect(),
         };
-        self.known.insert(id, Rc::clone(&bits));
+        self.known.resize(graph.nodes().len().max(self.known.len()), None);
+        self.known[id.index()] = Some(Rc::clone(&bits));
         bits
     }
 }

@@ -19,8 +19,41 @@ type Found<'r> = Env<'r, Id>;
 impl Site<'_> {
     /// What the names of a rule stand for where it applies to a node.
     pub(super) fn find<'r>(&mut self, rule: &'r Rule, id: Id) -> Option<Found<'r>> {
+        if !self.may_match(&rule.from, id) {
+            return None;
+        }
         let all = self.matches(&rule.from, id, Env::new());
         all.into_iter().find_map(|found| self.checked(&rule.when, found))
+    }
+
+    /// Whether a term may stand for a node, by the operations alone.
+    fn may_match(&self, term: &Term, id: Id) -> bool {
+        let node = self.graph.node(id);
+        let Term::Apply { op, args, .. } = term else {
+            return matches!(term, Term::Any { .. }) || matches!(node.kind, Kind::Const(_));
+        };
+        let is_so = match (op, node.kind) {
+            (Op::Binary(op), Kind::Binary(own)) => *op == own,
+            (Op::Compare(how), Kind::Compare(own)) => *how == own,
+            (Op::Not, Kind::Not) | (Op::Select, Kind::Select) => true,
+            (Op::Slice, Kind::Slice { .. }) | (Op::SignExtend, Kind::SignExtend) => true,
+            _ => false,
+        };
+        let may = |item: &Item, id: Id| match item {
+            Item::One(term) => self.may_match(term, id),
+            Item::Pairs(..) => true,
+        };
+        let is_plain = args.iter().all(|item| matches!(item, Item::One(_)));
+        is_so
+            && match (args.as_slice(), node.args.as_slice()) {
+                ([first, second], [a, b]) if commutes(node.kind) => {
+                    may(first, *a) && may(second, *b) || may(first, *b) && may(second, *a)
+                }
+                (items, ids) if is_plain => {
+                    items.len() == ids.len() && items.iter().zip(ids).all(|(i, id)| may(i, *id))
+                }
+                _ => true,
+            }
     }
 
     /// All ways in which a term stands for a node.

@@ -21,7 +21,9 @@
 
 mod places;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{remade, same};
 use crate::build::{Dataflow, Reach, Reaching};
@@ -84,9 +86,9 @@ struct Pass<'a> {
     /// How many bytes of the packet are seen.
     window: u64,
     /// The bases of accesses, as they were.
-    bases: HashSet<Id>,
+    bases: FxHashSet<Id>,
     /// Comparisons, as they were, and on which paths they matter.
-    tests: HashMap<Id, Id>,
+    tests: FxHashMap<Id, Id>,
     /// What beyond the window decided a comparison, and on which paths, as they were.
     missed: Vec<(Id, Id)>,
 }
@@ -99,7 +101,7 @@ impl<'a> Pass<'a> {
         });
         let frame = u64::from(FRAME_BYTES);
         let window = last.max().unwrap_or(0).div_ceil(frame) * frame;
-        let (mut bases, mut tests) = (HashSet::new(), HashMap::new());
+        let (mut bases, mut tests) = (FxHashSet::default(), FxHashMap::default());
         for reach in reaches {
             match reach.by {
                 Reaching::Access { base, .. } => {

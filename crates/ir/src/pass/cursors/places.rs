@@ -1,7 +1,9 @@
 //! The places that an offset may be, each with the bit that it is there.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
 
 use crate::arith::cut;
 use crate::graph::{Binary, Compare, Graph, Id, Kind, Node};
@@ -21,9 +23,9 @@ type Cases = Rc<[(Id, Id)]>;
 #[derive(Debug, Default)]
 pub(super) struct Places {
     /// Nodes, up to which number they were asked for, and what they may be.
-    known: HashMap<(Id, u64), Option<Bits>>,
+    known: FxHashMap<(Id, u64), Option<Bits>>,
     /// What was picked out of the packet.
-    cases: HashMap<Id, Option<Cases>>,
+    cases: FxHashMap<Id, Option<Cases>>,
     /// The largest number that a node may be.
     largest: Vec<u64>,
     deep: usize,
