@@ -14,6 +14,12 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
          *(u32 *)(r7 + 20) = r9",
     ),
     (
+        "headers_before_the_first_byte",
+        "",
+        "r9 = 0\nagain: r1 = r6\nr2 = -4\ncall xdp_adjust_head\npacket 32\nr9 += 1\nif r9 < 4 goto again\nr3 = *(u64 *)(r7 + 18)\n\
+         r3 += 1\n*(u64 *)(r7 + 3) = r3",
+    ),
+    (
         "metadata_of_any_length",
         "",
         "r2 = *(u8 *)(r7 + 0)\nr2 <<= 1\nr2 = -r2\nr1 = r6\ncall xdp_adjust_meta\n*(u64 *)(r10 - 8) = r0\nr1 = *(u32 *)(r6 + 8)\n\
