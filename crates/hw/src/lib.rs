@@ -17,6 +17,7 @@ mod live;
 mod plan;
 pub mod predict;
 mod refusal;
+mod served;
 mod stages;
 mod tables;
 mod timing;

@@ -8,6 +8,7 @@ use flowloom_ir::{CLOCK_MHZ, Dataflow, Delays, Id, Input, Kind, optimize};
 
 use crate::hazard::{Region, Trouble, decide};
 use crate::refusal::{Refusal, Why};
+use crate::served::not_served;
 use crate::stages::Schedule;
 use crate::tables::{Uses, commutes, keys};
 use crate::timing::{Arbiter, MapTiming, Scheme, Timing};
@@ -94,6 +95,9 @@ pub struct Plan {
 /// What stands in the way, with its place.
 pub fn plan(program: &Program, proof: &Proof, options: &Options) -> Result<Plan, Box<Refusal>> {
     let dataflow = flowloom_ir::build(program, proof).map_err(|refusal| Box::new(Refusal::from(*refusal)))?;
+    if let Some((effect, why)) = not_served(&dataflow) {
+        return Err(Box::new(Refusal::at(program, Some(dataflow.graph.insn(effect)), why)));
+    }
     let dataflow = optimize(&dataflow);
     let delays = Delays::first(options.clock_mhz);
     let name = |map: u32| dataflow.maps.get(map as usize).map_or_else(String::new, |map| map.name.clone());

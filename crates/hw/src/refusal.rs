@@ -10,6 +10,15 @@ pub enum Why {
     /// It has no dataflow.
     #[error("{0}")]
     Dataflow(flowloom_ir::Why),
+    /// A helper for which there is no block.
+    #[error("`{0}` is called, for which hardware has no block")]
+    Helper(String),
+    /// A map of maps.
+    #[error("map `{0}` gives other maps, for which hardware has no block")]
+    MapOfMaps(String),
+    /// The packet's end, moved again.
+    #[error("the packet's end is moved twice, for which hardware has no block")]
+    CutTwice,
     /// A packet looks for what it has itself put into a map, or taken out of it.
     #[error("map `{map}` is read again behind a change of its entries at instruction {write} by the same packet")]
     OwnWrite {
@@ -48,7 +57,10 @@ impl Why {
     /// What would help.
     pub fn help(&self) -> Option<&'static str> {
         Some(match self {
-            Why::Dataflow(why) => return why.help(),
+            Why::Dataflow(why) => return Some(why.help()),
+            Why::Helper(_) => "leave the call to a slow path on a CPU",
+            Why::MapOfMaps(_) => "make the number of the inner map a part of the key of one map",
+            Why::CutTwice => "move the end once, by the sum of both distances",
             Why::OwnWrite { .. } => "keep what was found or made in a variable instead of looking it up again",
             Why::Scheme { .. } => "leave the scheme to the planner, or ask for `flush`",
             Why::Circle { .. } => "read all maps before the first one is changed",

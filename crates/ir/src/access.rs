@@ -29,7 +29,7 @@ pub enum Touch {
     RedirectMap,
     /// Says where a packet goes.
     Redirect,
-    /// Asks for the time or for the CPU: no effect.
+    /// Asks for the time, for the CPU, or for the program that a tail call leads to: no effect.
     Asks,
     /// Draws a random number.
     Draws,
@@ -80,6 +80,7 @@ impl Dataflow {
                 helper::REDIRECT => Touch::Redirect,
                 helper::GET_PRANDOM_U32 => Touch::Draws,
                 helper::KTIME_GET_NS
+                | helper::TAIL_CALL
                 | helper::KTIME_GET_BOOT_NS
                 | helper::KTIME_GET_COARSE_NS
                 | helper::KTIME_GET_TAI_NS
@@ -93,7 +94,18 @@ impl Dataflow {
             Effect::Call { pattern, .. } => self.map_of(pattern),
             _ => self.map_at(node.args[1]),
         };
+        // What a map of maps gives may be any other map: then they all count as one.
+        let map = match touch {
+            Touch::Lookup | Touch::Load | Touch::Store | Touch::Atomic => self.any_map().or(map),
+            Touch::Update | Touch::Delete | Touch::Evict => self.any_map().or(map),
+            _ => map,
+        };
         Some(Access { touch, map })
+    }
+
+    /// The map that stands for all, where one of them gives others.
+    fn any_map(&self) -> Option<u32> {
+        self.maps.iter().position(|map| map.kind.is_of_maps()).map(|map| map as u32)
     }
 
     fn map_of(&self, pattern: u16) -> Option<u32> {
@@ -117,7 +129,12 @@ impl Dataflow {
     /// Whether a map forgets what was not used lately, so that a lookup is an effect.
     pub fn remembers_use(&self, map: u32) -> bool {
         let kind = self.maps.get(map as usize).map(|map| map.kind);
-        matches!(kind, Some(MapKind::LruHash | MapKind::LruPerCpuHash))
+        // A map that a map of maps gives may be one of those.
+        kind.is_some_and(|kind| matches!(kind, MapKind::LruHash | MapKind::LruPerCpuHash) || kind.is_of_maps())
+    }
+
+    fn is_ring(&self, access: Access) -> bool {
+        access.map.and_then(|map| self.maps.get(map as usize)).is_some_and(|map| map.kind == MapKind::RingBuf)
     }
 
     /// Whether nobody misses an effect whose value is not used.
@@ -125,6 +142,8 @@ impl Dataflow {
         match access.touch {
             Touch::Lookup => access.map.is_some_and(|map| !self.remembers_use(map)),
             Touch::RedirectMap => false,
+            // A record is there no longer than until it is given back.
+            Touch::Load if self.is_ring(access) => false,
             _ => !access.changes(),
         }
     }

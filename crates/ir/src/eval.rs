@@ -3,8 +3,10 @@
 //! A packet in which the program looks beyond the window takes the slow path: the interpreter, on the same maps. That is known before
 //! anything happens, so no effect happens twice.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use flowloom_bpf::insn::helper;
 use flowloom_bpf::interp::{Host, HostError};
 use flowloom_bpf::op::Size;
 use flowloom_bpf::{Interpreter, Program, ProgramError, fib};
@@ -155,7 +157,7 @@ impl Scratch {
             Kind::Input(Input::Length) => packet.bytes.len() as u64,
             Kind::Input(Input::Port) => packet.port.0.into(),
             Kind::Bytes { ahead } => bytes_at(packet, i64::from(args[0] as i32) + i64::from(ahead), node.bits / 8),
-            Kind::Input(Input::Only(_)) | Kind::Effect(_) => return None,
+            Kind::Input(Input::Only(_)) | Kind::Effect(_) | Kind::Changed { .. } => return None,
             kind => {
                 widths.clear();
                 widths.extend(node.args.iter().map(|arg| graph.bits(*arg)));
@@ -175,6 +177,8 @@ fn evaluate(
 ) -> Result<u64, HostError> {
     let graph = &dataflow.graph;
     let mut scratch = Scratch::default();
+    // What calls have left in memory that they may change.
+    let mut changed: HashMap<Id, Vec<u8>> = HashMap::new();
     for id in order {
         let value = match scratch.value(graph, *id, packet, values) {
             Some(value) => value,
@@ -182,7 +186,16 @@ fn evaluate(
                 Kind::Input(Input::Only(map)) => host.value(map as usize),
                 Kind::Effect(effect) if scratch.args[0] != 0 => {
                     host.at(graph.insn(*id));
-                    take_effect(effect, &dataflow.patterns, &scratch.args, (packet, host))?
+                    let left = &mut Vec::new();
+                    let answer = take_effect(effect, &dataflow.patterns, &scratch.args, (packet, host), left)?;
+                    if !left.is_empty() {
+                        changed.insert(*id, std::mem::take(left));
+                    }
+                    answer
+                }
+                Kind::Changed { at } => {
+                    let left = changed.get(&graph.node(*id).args[0]).and_then(|bytes| bytes.get(usize::from(at)));
+                    left.copied().unwrap_or(0).into()
                 }
                 _ => 0,
             },
@@ -203,6 +216,7 @@ fn take_effect(
     patterns: &[Pattern],
     args: &[u64],
     (packet, host): (&Packet<'_>, &mut Host<'_, '_>),
+    left: &mut Vec<u8>,
 ) -> Result<u64, HostError> {
     Ok(match effect {
         Effect::Load(_) if args[1] == 0 => 0,
@@ -212,7 +226,9 @@ fn take_effect(
             0
         }
         Effect::Atomic(op, size) => host.atomic(args[1].wrapping_add(args[2]), (op, size), args[3], args[4])?,
-        Effect::Call { helper, pattern } => call(helper, &patterns[usize::from(pattern)], &args[1..], (packet, host))?,
+        Effect::Call { helper, pattern } => {
+            call(helper, &patterns[usize::from(pattern)], &args[1..], (packet, host), left)?
+        }
     })
 }
 
@@ -221,6 +237,7 @@ fn call(
     pattern: &Pattern,
     args: &[u64],
     (packet, host): (&Packet<'_>, &mut Host<'_, '_>),
+    left: &mut Vec<u8>,
 ) -> Result<u64, HostError> {
     let mut given = [0; 5];
     let mut registers = given.iter_mut();
@@ -228,24 +245,34 @@ fn call(
     let mut rest = args.iter().copied();
     let (mut memory, _) = host.scratch();
     let mut shown: Option<Frame> = None;
+    let mut changed: Vec<(u64, u64)> = Vec::new();
     for argument in &pattern.arguments {
         match argument {
             Argument::Number => give(rest.next().unwrap_or(0)),
             Argument::Context => give(host.context()),
             Argument::Map(map) => give(host.map(*map as usize)),
-            Argument::Read(len) => {
+            Argument::Read(len) | Argument::Changed(len) => {
                 give(memory);
+                if matches!(argument, Argument::Changed(_)) {
+                    changed.push((memory, u64::from(*len)));
+                }
                 for _ in 0..*len {
                     host.store(memory, Size::B, rest.next().unwrap_or(0))?;
                     memory += 1;
                 }
             }
-            Argument::Head | Argument::Tail | Argument::Base | Argument::Laid(_) | Argument::Byte(_) => {
+            Argument::Head
+            | Argument::Tail
+            | Argument::Kept
+            | Argument::Base
+            | Argument::Laid(_)
+            | Argument::Byte(_) => {
                 let frame = shown.get_or_insert_with(|| Frame::of(packet));
                 let mut next = || rest.next().unwrap_or(0);
                 match argument {
                     Argument::Head => frame.head = next() as i32,
                     Argument::Tail => frame.end_at(next() as i32),
+                    Argument::Kept => frame.blank(next() as i32),
                     Argument::Base => frame.base = next() as i32,
                     Argument::Laid(at) => {
                         let (when, byte) = (next(), next());
@@ -262,7 +289,17 @@ fn call(
     if let Some(frame) = shown {
         host.replace_packet(&frame.bytes());
     }
-    host.call(helper, given)
+    // Where the program goes on is the graph's matter: here is only asked.
+    if helper == helper::TAIL_CALL {
+        return Ok(host.program(given[0], given[1] as u32));
+    }
+    let answer = host.call(helper, given)?;
+    for (first, len) in changed {
+        for at in 0..len {
+            left.push(host.load(first + at, Size::B)? as u8);
+        }
+    }
+    Ok(answer)
 }
 
 /// A packet that is written.
@@ -280,6 +317,12 @@ impl Frame {
 
     fn end_at(&mut self, tail: i32) {
         self.bytes.resize((Host::headroom() as i64 + i64::from(tail)).max(0) as usize, 0);
+    }
+
+    /// Nothing is left of what came from there on.
+    fn blank(&mut self, from: i32) {
+        let from = (Host::headroom() as i64 + i64::from(from)).max(0) as usize;
+        self.bytes.iter_mut().skip(from).for_each(|byte| *byte = 0);
     }
 
     fn put(&mut self, at: i64, byte: u64) {
@@ -303,6 +346,7 @@ fn leaving(dataflow: &Dataflow, packet: &Packet<'_>, values: &[u64]) -> Vec<u8> 
     let mut frame = Frame::of(packet);
     frame.head = value(ending.head) as i32;
     frame.end_at(value(ending.tail) as i32);
+    ending.kept.iter().for_each(|kept| frame.blank(value(*kept) as i32));
     for overlay in &ending.overlays {
         let base = i64::from(value(overlay.base) as i32);
         for (at, laid) in overlay.bytes.iter().filter(|(_, laid)| value(laid.when) != 0) {

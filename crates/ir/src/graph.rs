@@ -69,6 +69,12 @@ pub enum Kind {
         /// So many behind it.
         ahead: i32,
     },
+    /// A byte of memory that a call may have changed, as it left it: the first behind all that the call was given before it. 0
+    /// where the call has not happened. 8 bits.
+    Changed {
+        /// Its place among all bytes that the call may change.
+        at: u16,
+    },
     /// An effect.
     Effect(Effect),
 }

@@ -8,6 +8,7 @@
 //!
 //! Which bytes of the stack an instruction reads is known from the proof, also where a helper reads them.
 
+use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::{AluOp, AtomicOp, Op, Operand, Reg};
 use flowloom_bpf::verifier::{Memory, Proof};
 
@@ -117,7 +118,8 @@ fn needed(op: Op, at: usize, proof: &Proof, mut needed: Needed) -> Needed {
         _ => {}
     }
     // A function that is called may be given any address of this stack.
-    if matches!(op, Op::CallLocal { .. }) {
+    let calls_back = matches!(op, Op::Call { helper: helper::LOOP | helper::FOR_EACH_MAP_ELEM });
+    if calls_back || matches!(op, Op::CallLocal { .. }) {
         needed.set_bytes(-(STACK_BYTES as i64), 0, true);
     }
     read(op).into_iter().flatten().for_each(|register| needed.set(register, true));

@@ -22,22 +22,105 @@ pub enum Why {
     /// A helper without a form in hardware.
     #[error("`{0}` is called, which has no dataflow")]
     Helper(String),
-    /// Something else that has none.
-    #[error("{0}")]
-    Other(String),
+    /// An instruction without a form in hardware.
+    #[error("`{0}` has no dataflow")]
+    Instruction(String),
+    /// What an address is as a number differs between targets.
+    #[error("an address is used as a number")]
+    AddressAsNumber,
+    /// Only one of the two has a meaning there.
+    #[error("what is used is a number on some paths and an address on others")]
+    Mixed,
+    /// An access somewhere on the stack.
+    #[error("an access of the stack has {} offsets, expected at most {most} that it may have", .found.map_or("any number of".to_owned(), |found| found.to_string()))]
+    ManyOffsets {
+        /// How many, where they are known.
+        found: Option<usize>,
+        /// How many may be.
+        most: usize,
+    },
+    /// A field of the context.
+    #[error("byte {0} of the context is read, which hardware does not have")]
+    Context(i64),
+    /// A call on one of several maps.
+    #[error("a call is given one of several maps, expected the same one on all paths")]
+    SeveralMaps,
+    /// A program that a tail call may lead to.
+    #[error("program `{0}`, which a tail call may lead to, is not proved safe")]
+    Sibling(String),
+    /// As many tail calls as there may be, on some paths.
+    #[error("a tail call is the {0}th one on some paths only")]
+    TailCalls(u32),
+    /// A function that a helper calls, one of several.
+    #[error("a helper is given one of several functions, expected the same one on all paths")]
+    SeveralFunctions,
+    /// Flags that only the run knows.
+    #[error("a helper that calls functions is given flags, expected 0")]
+    Flags,
+    /// Rounds of a callback that are many or unknown.
+    #[error("a function is called back any number of times, expected at most {most} for sure")]
+    Rounds {
+        /// The most rounds.
+        most: u64,
+    },
+    /// Entries that come and go.
+    #[error("all entries of map `{0}` are gone through, which is no array")]
+    Entries(String),
+    /// A record, one of several.
+    #[error("one of several records is given back, expected the same one on all paths")]
+    SeveralRecords,
+    /// A text that is not told before the program runs.
+    #[error("a call is given a text that is no constant with its end")]
+    Text,
+    /// A length that only the run knows, or a long one.
+    #[error("a call's length is no constant, or more than {most} bytes")]
+    Length {
+        /// The most bytes.
+        most: usize,
+    },
+    /// Much memory that a call reads.
+    #[error("a call is given {found} bytes, expected at most {most} in all")]
+    ManyBytes {
+        /// How many.
+        found: usize,
+        /// How many may be.
+        most: usize,
+    },
+    /// Every path goes round forever.
+    #[error("no path of the program ends")]
+    NoEnd,
+    /// The proof and the program are not of each other.
+    #[error("no path was seen to lead to instruction {0}")]
+    Unseen(usize),
 }
 
 impl Why {
     /// What would help.
-    pub fn help(&self) -> Option<&'static str> {
-        Some(match self {
+    pub fn help(&self) -> &'static str {
+        match self {
             Why::TwoEntries(..) => "write the loop with `for` or `while`: a jump into its middle has no form",
             Why::Unbounded => "count the rounds, and leave at a constant",
             Why::TooLong(_) => "bound the loop by a smaller constant",
             Why::TooManyPaths(_) => "split the function, or let fewer branches depend on each other",
             Why::Helper(_) => "leave the call to a slow path on a CPU",
-            Why::Other(_) => return None,
-        })
+            Why::Instruction(_) | Why::Context(_) => "leave the program to a CPU",
+            Why::AddressAsNumber => "reckon with the distance of two addresses of the packet",
+            Why::Mixed => "set what is used on every path that leads there",
+            Why::ManyOffsets { .. } => "mask the index, or keep the array in a map",
+            Why::SeveralMaps => "call the helper once for each map, behind a branch",
+            Why::Sibling(_) => "verify it, or leave it out of the object",
+            Why::TailCalls(_) => "let tail calls lead to programs that call no others",
+            Why::SeveralFunctions => "call the helper once for each function, behind a branch",
+            Why::Flags => "give the constant 0",
+            Why::Rounds { .. } => "mask the number of rounds, and leave the callback early",
+            Why::Entries(_) => "keep what is gone through in an array, or leave the call to a slow path on a CPU",
+            Why::SeveralRecords => "submit or discard each record where it was reserved",
+            Why::Text => "let it be a constant of the program",
+            Why::Length { .. } => "give a constant, in a branch for each length",
+            Why::ManyBytes { .. } => "give fewer bytes to one call",
+            Why::NoEnd => "let a path lead to `exit`",
+            Why::Unseen(_) => "verify the program again, as it is",
+        }
     }
 }
 
@@ -68,7 +151,7 @@ impl fmt::Display for Refusal {
             write!(f, ", {line}")?;
         }
         write!(f, ": {}", self.why)?;
-        self.why.help().map_or(Ok(()), |help| write!(f, "; {help}"))
+        write!(f, "; {}", self.why.help())
     }
 }
 

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 
+use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::Op;
 use rustc_hash::FxHashMap;
 
@@ -58,6 +59,7 @@ pub fn ends(op: Op) -> bool {
             | Op::Branch { .. }
             | Op::MayGoto { .. }
             | Op::CallLocal { .. }
+            | Op::Call { helper: helper::LOOP | helper::FOR_EACH_MAP_ELEM | helper::TAIL_CALL }
     )
 }
 

@@ -6,12 +6,14 @@ mod dataflow_corpus;
 
 use flowloom_bpf::{Program, asm};
 use flowloom_engine::Port;
+use flowloom_ir::Why;
 use flowloom_testkit::{Clang, Rng};
 use flowloom_verify::Arrival;
 
 use common::shipped::shipped;
+use dataflow_corpus::linux::fitted;
 use dataflow_corpus::programs::{case, classical, explored, lowered};
-use dataflow_corpus::{Forms, Subject, after_every_pass, agree, behind_all_passes};
+use dataflow_corpus::{Forms, Subject, after_every_pass, agree, behind_all_passes, mechanisms, packets, random};
 
 /// Cases that an exploration tries.
 const TRIES: u64 = 20_000;
@@ -25,6 +27,8 @@ const SHORT: usize = 200;
 const SLOW: u64 = 10;
 /// Packets of each kind for a lowered function.
 const PACKETS: usize = 60;
+/// Random programs; the long proof runs 10,000.
+const RANDOM: u64 = 200;
 
 #[test]
 fn classical_programs_are_their_dataflow() {
@@ -117,6 +121,7 @@ fn what_is_written_at_one_offset_is_read_at_another() {
     }
 }
 
+<<<<<<< HEAD
 /// A header of 8 bytes and what its second byte says, up to three times, then one that is copied; as extension headers are followed.
 const HEADERS: &str = "r9 = r7\nr9 += 4\nr6 = 0\n\
     next: r2 = r9\nr2 += 8\nif r2 > r8 goto out\nr3 = *(u8 *)(r9 + 1)\nr3 += 1\nr3 <<= 3\nr2 = r9\nr2 += r3\nif r2 > r8 goto out\n\
@@ -139,4 +144,51 @@ fn headers_of_various_lengths_are_found_by_their_place() {
     let agreed = agree(&subject, &after_every_pass).unwrap_or_else(|refusal| panic!("{refusal}"));
     // Some look beyond the window, and most do not.
     assert!((20..1000).contains(&agreed.slow), "{}", agreed.slow);
+=======
+#[test]
+fn every_mechanism_is_its_dataflow() {
+    let seed = Rng::from_env(7);
+    for program in mechanisms::programs() {
+        let mut rng = seed.clone();
+        let (mut cases, percent) = explored(&program, &mut rng, 2000, 100);
+        assert!(percent >= 95, "{}: {percent}% was reached", program.name);
+        // They begin with what the first case has in the maps.
+        let mut more = case(small_numbers(&mut rng, 600), &mut rng);
+        more.packets.extend(packets::short(&mut rng, 61));
+        more.state = cases.first().map(|case| case.state.clone()).unwrap_or_default();
+        cases.push(more);
+        let routes = fitted::routes(&program);
+        let subject = Subject { program, cases, sweep_ns: None, routes };
+        let agreed = agree(&subject, &after_every_pass).unwrap_or_else(|refusal| panic!("{refusal}"));
+        eprintln!("{}: {percent}%, {} nodes, {} packets", subject.program.name, agreed.nodes, agreed.packets);
+    }
+}
+
+#[test]
+fn random_programs_are_their_dataflow() {
+    let seed = Rng::from_env(1).next_u64();
+    let mut packets = 0;
+    for number in 0..RANDOM {
+        let subject = random::subject(random::Kind::Sound, seed, number);
+        let agreed = agree(&subject, &after_every_pass).unwrap_or_else(|refusal| panic!("{refusal}"));
+        packets += agreed.packets;
+    }
+    let mut refused = 0;
+    for number in 0..RANDOM / 2 {
+        match agree(&random::subject(random::Kind::Mutant, seed, number), &after_every_pass) {
+            Ok(agreed) => packets += agreed.packets,
+            // What an address is as a number no hardware knows.
+            Err(refusal) => {
+                let is_meant = matches!(
+                    refusal.why,
+                    Why::AddressAsNumber | Why::Unbounded | Why::TooLong(_) | Why::TwoEntries(..)
+                );
+                assert!(is_meant, "{refusal}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused < RANDOM / 10, "{refused}");
+    assert!(packets > 10 * RANDOM, "{packets}");
+>>>>>>> linux
 }

@@ -9,7 +9,7 @@ mod scoreboard;
 use std::path::{Path, PathBuf};
 
 use flowloom_testkit::skip;
-use scoreboard::{Came, Row, page, trial};
+use scoreboard::{Came, Row, fitted, page, trial};
 
 /// So many programs of the packages at hand run and are compared; fewer mean that something was lost.
 const FEWEST_EQUAL: usize = 225;
@@ -34,7 +34,7 @@ fn evidence_scoreboard() {
     if let Err(reason) = flowloom_exec::KernelEngine::available() {
         return skip(TEST, &reason.to_string());
     }
-    let folder = match objects() {
+    let folder = match fitted::objects() {
         Ok(folder) => folder,
         Err(reason) => return skip(TEST, &reason),
     };
@@ -83,19 +83,4 @@ fn evidence_scoreboard() {
     });
     let unfounded: Vec<&Row> = unfounded.collect();
     assert!(unfounded.is_empty(), "{} programs are not run for no good reason: {unfounded:#?}", unfounded.len());
-}
-
-/// The folder of objects, made where it is not there yet.
-fn objects() -> Result<PathBuf, String> {
-    if let Some(folder) = std::env::var_os("FLOWLOOM_OBJECTS") {
-        return Ok(folder.into());
-    }
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let made = std::process::Command::new(top.join("scripts/linux-objects")).output();
-    let made = made.map_err(|error| format!("scripts/linux-objects cannot be run: {error}"))?;
-    if made.status.success() {
-        return Ok(top.join("target/linux/objects"));
-    }
-    let words = String::from_utf8_lossy(&made.stderr);
-    Err(format!("scripts/linux-objects: {}", words.lines().last().unwrap_or("no reason given")))
 }

@@ -5,15 +5,15 @@ use flowloom_engine::{Choices, EngineError, Outcome, Packet};
 
 use super::calls::Run;
 use super::fault::Fault;
-use super::memory::{CONTEXT_ADDRESS, HEADROOM, STACK_BYTES, frame_pointer, map_address, value_address};
-use super::run::{At, Helpers};
+use super::memory::{CONTEXT_ADDRESS, HEADROOM, STACK_BYTES, frame_pointer, map_address, map_at, value_address};
+use super::run::{At, Image};
 use super::{Interpreter, alu};
 use crate::op::{AtomicOp, Size};
 
 /// What a form of the program sees while it has a packet.
 pub struct Host<'a, 'r> {
     run: &'a mut Run<'r>,
-    helpers: &'a Helpers,
+    image: &'a Image,
     at: usize,
 }
 
@@ -59,8 +59,16 @@ impl Host<'_, '_> {
     /// # Errors
     /// As the interpreter.
     pub fn call(&mut self, helper: i32, args: [u64; 5]) -> Result<u64, HostError> {
-        let known = self.helpers.get(helper).ok_or(HostError(Fault::Unchecked))?;
+        let known = self.image.helpers.get(helper).ok_or(HostError(Fault::Unchecked))?;
         (known.run)(self.run, args).map_err(HostError)
+    }
+
+    /// The number, from 1, of the sibling that an entry of a map of programs holds; 0 where it holds none that can be run.
+    pub fn program(&self, map: u64, index: u32) -> u64 {
+        let map = map_at(map).and_then(|map| self.run.memory.maps.get(map));
+        let sibling = map.and_then(|map| map.member(&index.to_le_bytes()));
+        let number = sibling.map_or(0, |sibling| sibling as usize + 1);
+        if number > 0 && self.image.programs.get(number).is_some_and(Option::is_some) { number as u64 } else { 0 }
     }
 
     /// Reads a number.
@@ -118,7 +126,7 @@ impl Interpreter {
     ) -> Result<Outcome, EngineError> {
         self.memory.start(packet.bytes, packet.port.0);
         let returned = self.surrounded(choices, |image, run, _, _| {
-            let mut host = Host { run, helpers: &image.helpers, at: 0 };
+            let mut host = Host { run, image, at: 0 };
             let result = body(&mut host);
             let at = At { program: 0, slot: host.at };
             result.map_err(|HostError(fault)| (at, fault))

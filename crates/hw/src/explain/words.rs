@@ -317,9 +317,14 @@ fn arguments(dataflow: &Dataflow, id: Id) -> Vec<String> {
         let len = match argument {
             Argument::Context | Argument::Map(_) => continue,
             Argument::Number => 1,
-            Argument::Read(len) => usize::from(*len),
+            Argument::Read(len) | Argument::Changed(len) => usize::from(*len),
             // Behind what the helper is given stands the packet as it is then.
-            Argument::Head | Argument::Tail | Argument::Base | Argument::Laid(_) | Argument::Byte(_) => break,
+            Argument::Head
+            | Argument::Tail
+            | Argument::Kept
+            | Argument::Base
+            | Argument::Laid(_)
+            | Argument::Byte(_) => break,
         };
         let nodes = node.args.get(at..at + len).unwrap_or_default();
         said.push(match argument {

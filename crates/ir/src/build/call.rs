@@ -1,95 +1,47 @@
-//! Calls of helpers: what moves or reads the packet is values, the rest are effects.
+//! Calls of helpers: what moves or reads the packet is values, the rest are effects (`effect.rs`).
 
-use flowloom_bpf::helpers;
 use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::Reg;
 
+use super::Builder;
 use super::memory::places;
 use super::offset::{OFFSET_BITS, Sum};
-use super::state::{Place, Region, State, Value};
-use super::step::{address, leak, mixed, set};
-use super::{Argument, Builder, Pattern};
+use super::state::{Place, State, Value};
+use super::step::set;
 use crate::bdd::Bdd;
-use crate::graph::{Binary, Compare, Effect, Id, Input, Kind};
+use crate::graph::{Binary, Compare, Id, Input, Kind};
 use crate::refusal::Why;
 
 /// -EINVAL
-const INVALID: u64 = -22i64 as u64;
+pub(super) const INVALID: u64 = -22i64 as u64;
+/// -EFAULT
+const BAD_ADDRESS: u64 = -14i64 as u64;
+/// The largest offset that `xdp_load_bytes` and `xdp_store_bytes` take.
+const LAST_OFFSET: u64 = 0xffff;
 /// Bytes that are left of a packet at least.
 const ETHERNET_BYTES: u64 = 14;
 /// How far before its first byte a packet may begin, and up to where it may grow, from its first byte as it came
 /// [Linux net/core/filter.c; as the interpreter].
-const FIRST_HEAD: i64 = 40 - 256;
+pub(super) const FIRST_HEAD: i64 = 40 - 256;
 const LAST_TAIL: u64 = 4096 - 320 - 256;
 /// The most bytes of memory that a call is given, in all.
-const MOST_BYTES: usize = 512;
+pub(super) const MOST_BYTES: usize = 512;
 
-/// What an effect is given, while it is gathered.
-struct Given {
-    pattern: Pattern,
-    args: Vec<Id>,
-}
-
-/// What a helper that is an effect wants.
-#[derive(Debug, Clone, Copy)]
-enum Want {
-    Number,
-    Context,
-    Map,
-    Key,
-    Value,
-    /// Memory as long as the next argument says.
-    Read,
-    Length,
-    /// The packet as it is, in no register.
-    Packet,
-}
-
-use Want::{Context, Key, Length, Map, Number, Packet, Read};
-
-fn wants(number: i32) -> Option<&'static [Want]> {
-    Some(match number {
-        helper::MAP_LOOKUP_ELEM | helper::MAP_DELETE_ELEM => &[Map, Key],
-        helper::MAP_LOOKUP_PERCPU_ELEM => &[Map, Key, Number],
-        helper::MAP_UPDATE_ELEM => &[Map, Key, Want::Value, Number],
-        helper::KTIME_GET_NS
-        | helper::KTIME_GET_BOOT_NS
-        | helper::KTIME_GET_COARSE_NS
-        | helper::KTIME_GET_TAI_NS
-        | helper::JIFFIES64
-        | helper::GET_PRANDOM_U32
-        | helper::GET_SMP_PROCESSOR_ID
-        | helper::GET_NUMA_NODE_ID => &[],
-        helper::REDIRECT => &[Number, Number],
-        helper::REDIRECT_MAP => &[Map, Number, Number],
-        helper::RINGBUF_OUTPUT => &[Map, Read, Length, Number],
-        helper::FL_CLONE => &[Context, Number, Packet],
-        helper::FL_EMIT => &[Context, Number, Read, Length],
-        helper::FL_EVICT => &[Map, Number, Number],
-        _ => return None,
-    })
-}
-
-/// Gives a call the packet as it is.
-fn give_packet(state: &State, given: &mut Given) {
-    let Given { pattern, args } = given;
-    let mut give = |argument, nodes: &[Id]| {
-        pattern.arguments.push(argument);
-        args.extend(nodes);
-    };
-    give(Argument::Head, &[state.head]);
-    give(Argument::Tail, &[state.tail]);
-    for overlay in &state.overlays {
-        give(Argument::Base, &[overlay.base]);
-        overlay.bytes.iter().for_each(|(at, laid)| give(Argument::Laid(*at), &[laid.when, laid.byte]));
-    }
-    state.packet.iter().for_each(|(at, byte)| give(Argument::Byte(*at), &[*byte]));
+/// Bytes of the packet that are copied.
+struct Copied {
+    /// Where they lie.
+    place: [(Bdd, Place); 1],
+    /// Whether they are all there: one bit.
+    fine: Id,
+    /// What the helper answers: 64 bits.
+    status: Id,
 }
 
 impl Builder<'_> {
     pub(super) fn call(&mut self, path: Bdd, state: &mut State, number: i32) -> Result<(), Why> {
         let answer = match number {
             helper::XDP_ADJUST_HEAD => Value::Number(self.adjust_head(state)?),
+            helper::XDP_ADJUST_META => Value::Number(self.adjust_meta(state)?),
             helper::XDP_ADJUST_TAIL => Value::Number(self.adjust_tail(state)?),
             helper::XDP_GET_BUFF_LEN => {
                 let len = self.length(state);
@@ -109,116 +61,13 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn argument(&mut self, state: &State, number: u8) -> Value {
+    pub(super) fn argument(&mut self, state: &State, number: u8) -> Value {
         Reg::new(number).map_or(Value::Nothing, |register| self.value(state, register))
     }
 
-    fn number_argument(&mut self, state: &State, number: u8) -> Result<Id, Why> {
-        match self.argument(state, number) {
-            Value::Number(id) => Ok(id),
-            Value::Address(_) | Value::Low(_) => Err(leak()),
-            Value::Nothing => Err(mixed()),
-        }
-    }
-
-    /// A helper that has an effect, or knows what only the run does.
-    fn effect(&mut self, path: Bdd, state: &mut State, number: i32) -> Result<Value, Why> {
-        let name = || helpers::name_of(number).map_or_else(|| format!("helper {number}"), str::to_owned);
-        let wants = wants(number).ok_or_else(|| Why::Helper(name()))?;
-        let bit = self.conditions.node(&mut self.graph, path);
-        let mut given = Given { pattern: Pattern { helper: number, arguments: Vec::new() }, args: vec![bit] };
-        let mut map = None;
-        let mut memory = None;
-        for (register, want) in (1..).zip(wants) {
-            let value = self.argument(state, register);
-            let argument = match want {
-                Number => {
-                    given.args.push(self.number_argument(state, register)?);
-                    Argument::Number
-                }
-                Context => Argument::Context,
-                Map => {
-                    let own = places(value)?;
-                    let [(_, Place { region: Region::Map(index), .. })] = &*own else {
-                        return Err(Why::Other("a call is given one of several maps".to_owned()));
-                    };
-                    map = Some(*index);
-                    Argument::Map(*index)
-                }
-                Key | Want::Value => {
-                    let def = map.and_then(|map| self.program.maps.get(map as usize));
-                    let is_key = matches!(want, Key);
-                    let len = def.map_or(0, |def| if is_key { def.key_bytes } else { def.value_bytes }) as usize;
-                    self.memory(path, state, value, len, &mut given)?
-                }
-                Packet => {
-                    give_packet(state, &mut given);
-                    continue;
-                }
-                Read => {
-                    memory = Some((value, given.pattern.arguments.len()));
-                    Argument::Read(0)
-                }
-                Length => {
-                    let length = self.number_argument(state, register)?;
-                    let constant = self.graph.as_const(length);
-                    let len = constant.ok_or_else(|| Why::Other("a call's length is not a constant".to_owned()))?;
-                    if let Some((value, place)) = memory.take() {
-                        given.pattern.arguments[place] = self.memory(path, state, value, len as usize, &mut given)?;
-                    }
-                    given.args.push(length);
-                    Argument::Number
-                }
-            };
-            given.pattern.arguments.push(argument);
-        }
-        let bytes = given.pattern.arguments.iter().map(|argument| match argument {
-            Argument::Read(bytes) => usize::from(*bytes),
-            _ => 0,
-        });
-        let bytes: usize = bytes.sum();
-        if bytes > MOST_BYTES {
-            return Err(Why::Other(format!("a call is given {bytes} bytes, expected at most {MOST_BYTES} in all")));
-        }
-        let pattern = self.pattern(given.pattern);
-        let call = self.graph.effect(Effect::Call { helper: number, pattern }, given.args, 64);
-        Ok(match (number, map) {
-            (helper::MAP_LOOKUP_ELEM | helper::MAP_LOOKUP_PERCPU_ELEM, Some(map)) => {
-                if self.program.maps.get(map as usize).is_some_and(|def| def.kind.is_of_maps()) {
-                    return Err(Why::Other("a map of maps is looked up".to_owned()));
-                }
-                address(Place::of(Region::Value { map, call }))
-            }
-            _ => Value::Number(call),
-        })
-    }
-
-    /// Bytes of memory that a call reads.
-    fn memory(
-        &mut self,
-        path: Bdd,
-        state: &State,
-        value: Value,
-        len: usize,
-        given: &mut Given,
-    ) -> Result<Argument, Why> {
-        if len > MOST_BYTES {
-            return Err(Why::Other(format!("a call is given {len} bytes, expected at most {MOST_BYTES}")));
-        }
-        if len > 0 {
-            let bytes = self.load_bytes(path, state, &places(value)?, 0, len)?;
-            given.args.extend(bytes);
-        }
-        Ok(Argument::Read(len as u16))
-    }
-
-    fn pattern(&mut self, pattern: Pattern) -> u16 {
-        let known = self.patterns.iter().position(|known| *known == pattern);
-        let place = known.unwrap_or_else(|| {
-            self.patterns.push(pattern);
-            self.patterns.len() - 1
-        });
-        place as u16
+    pub(super) fn number_argument(&mut self, state: &State, number: u8) -> Result<Id, Why> {
+        let value = self.argument(state, number);
+        self.as_number(value)
     }
 
     /// 0 where a bit is 1, an error where not.
@@ -231,7 +80,11 @@ impl Builder<'_> {
         let by = self.number_argument(state, 2)?;
         let by = self.graph.slice(by, 0, OFFSET_BITS);
         let new = self.graph.binary(Binary::Add, state.head, by);
-        let first = self.graph.number(FIRST_HEAD as u64, OFFSET_BITS);
+        // What is said about the packet moves along, and needs room.
+        let first = match self.said(state) {
+            None => self.graph.number(FIRST_HEAD as u64, OFFSET_BITS),
+            Some(len) => self.offset(&len.plus(&Sum::of(FIRST_HEAD), 1)),
+        };
         let is_before = self.graph.compare(Compare::SignedBelow, new, first);
         // So late that no Ethernet header is left. The end is a small number, a wrong start may be any.
         let is_late = match self.graph.as_const(new) {
@@ -247,13 +100,15 @@ impl Builder<'_> {
         };
         let refused = self.graph.or(is_before, is_late);
         let fine = self.graph.not(refused);
-        state.head = self.graph.select(vec![fine, new, state.head]);
+        let head = self.graph.select(vec![fine, new, state.head]);
+        self.move_metadata(state, head, fine);
+        state.head = head;
         Ok(self.status(fine))
     }
 
     fn adjust_tail(&mut self, state: &mut State) -> Result<Id, Why> {
         if std::mem::replace(&mut state.is_cut, true) {
-            return Err(Why::Other("the packet's end is moved twice".to_owned()));
+            self.blank(state);
         }
         let by = self.number_argument(state, 2)?;
         let by = self.graph.slice(by, 0, 32);
@@ -273,45 +128,50 @@ impl Builder<'_> {
         Ok(self.status(fine))
     }
 
-    /// The place of so many bytes at a number of bytes from the packet's start, and whether they are there.
-    fn copied(&mut self, state: &State, len: u64) -> Result<([(Bdd, Place); 1], Id), Why> {
+    /// So many bytes at a number of bytes from the packet's start.
+    fn copied(&mut self, state: &State, len: u64) -> Result<Copied, Why> {
         let offset = self.number_argument(state, 2)?;
-        let offset = self.graph.as_const(offset).filter(|offset| *offset <= 0xffff).ok_or_else(|| {
-            Why::Other("bytes of the packet are copied at an offset that only the run knows".to_owned())
-        })?;
-        let length = self.length(state);
-        let end = self.graph.number(offset + len, 32);
-        let short = self.graph.compare(Compare::SignedBelow, length, end);
-        let sum = self.sum_of(state.head).plus(&Sum::of(offset as i64), 1);
-        Ok(([(Bdd::TRUE, self.packet_place(&sum))], self.graph.not(short)))
+        let offset = self.graph.slice(offset, 0, OFFSET_BITS);
+        let last = self.graph.number(LAST_OFFSET, OFFSET_BITS);
+        let is_far = self.graph.compare(Compare::Below, last, offset);
+        let from = self.sum_of(offset);
+        let (length, end) = (self.length(state), self.offset(&from.clone().plus(&Sum::of(len as i64), 1)));
+        // Neither of them is negative where the offset is not far.
+        let is_short = self.graph.compare(Compare::SignedBelow, length, end);
+        let wrong = self.graph.or(is_far, is_short);
+        let errors = [BAD_ADDRESS, INVALID, 0].map(|error| self.graph.number(error, 64));
+        let status = self.graph.select(vec![is_far, errors[0], is_short, errors[1], errors[2]]);
+        let sum = self.sum_of(state.head).plus(&from, 1);
+        let place = [(Bdd::TRUE, self.packet_place(&sum))];
+        Ok(Copied { place, fine: self.graph.not(wrong), status })
     }
 
     fn constant_length(&mut self, state: &State, argument: u8) -> Result<u64, Why> {
         let len = self.number_argument(state, argument)?;
         let len = self.graph.as_const(len).filter(|len| *len <= MOST_BYTES as u64);
-        len.ok_or_else(|| Why::Other("a call's length is no constant, or more than 512 bytes".to_owned()))
+        len.ok_or(Why::Length { most: MOST_BYTES })
     }
 
     fn load_packet(&mut self, path: Bdd, state: &mut State) -> Result<Id, Why> {
         let len = self.constant_length(state, 4)?;
-        let (from, fine) = self.copied(state, len)?;
-        let bytes = self.load_bytes(path, state, &from, 0, len as usize)?;
+        let Copied { place, fine, status } = self.copied(state, len)?;
+        let bytes = self.load_bytes(path, state, &place, 0, len as usize)?;
         let to = places(self.argument(state, 3))?;
         let there = self.conditions.of(&self.graph, fine);
         let here = self.conditions.and(path, there);
         self.store_bytes_within(path, here, state, &to, &bytes)?;
-        Ok(self.status(fine))
+        Ok(status)
     }
 
     fn store_packet(&mut self, path: Bdd, state: &mut State) -> Result<Id, Why> {
         let len = self.constant_length(state, 4)?;
-        let (to, fine) = self.copied(state, len)?;
+        let Copied { place, fine, status } = self.copied(state, len)?;
         let from = places(self.argument(state, 3))?;
         let bytes = self.load_bytes(path, state, &from, 0, len as usize)?;
         let there = self.conditions.of(&self.graph, fine);
         let here = self.conditions.and(path, there);
-        self.store_bytes_within(path, here, state, &to, &bytes)?;
-        Ok(self.status(fine))
+        self.store_bytes_within(path, here, state, &place, &bytes)?;
+        Ok(status)
     }
 
     /// Stores bytes where a condition holds on a path.

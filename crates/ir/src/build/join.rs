@@ -146,9 +146,14 @@ impl Builder<'_> {
         joined.overlays = self.one_overlays(paths);
         let tails: Vec<(Bdd, Id)> = paths.iter().map(|(condition, state)| (*condition, state.tail)).collect();
         joined.tail = self.pick(&tails, Bdd::TRUE);
+        let calls = || paths.iter().map(|(_, state)| state.tail_calls);
+        let (fewest, most) = (calls().map(|(fewest, _)| fewest).min(), calls().map(|(_, most)| most).max());
+        joined.tail_calls = (fewest.unwrap_or(0), most.unwrap_or(0));
+        joined.kept = self.one_kept(paths);
         joined.is_cut = paths.iter().any(|(_, state)| state.is_cut);
         let heads: Vec<(Bdd, Id)> = paths.iter().map(|(condition, state)| (*condition, state.head)).collect();
         joined.head = self.pick(&heads, Bdd::TRUE);
+        joined.meta = self.one_meta(paths, joined.head);
         joined
     }
 

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use flowloom_bpf::BPF_F_RDONLY_PROG;
-use flowloom_bpf::op::{AtomicOp, Reg, Size};
+use flowloom_bpf::op::Size;
 use flowloom_bpf::verifier::Memory;
 
 use super::Builder;
 use super::state::{Byte, Place, Places, Region, State, Value};
-use super::step::{bits_of, leak, mixed, set};
+use super::step::{bits_of, leak, mixed};
 use crate::bdd::Bdd;
 use crate::graph::{Binary, Compare, Effect, Id, Input, Kind, Node};
 use crate::refusal::Why;
@@ -46,9 +46,13 @@ impl Builder<'_> {
                 let port = self.graph.make(Kind::Input(Input::Port), Vec::new(), 32);
                 Value::Number(self.graph.fit(port, 64))
             }
-            // There is one receive queue.
-            16 => Value::Number(self.graph.number(0, 64)),
-            _ => return Err(Why::Other(format!("byte {at} of the context is read, which hardware does not have"))),
+            8 => {
+                let meta = self.sum_of(state.meta);
+                Value::Address(Rc::new([(Bdd::TRUE, self.packet_place(&meta))]))
+            }
+            // There is one receive queue, and no entry of a device map that a program would run behind.
+            16 | 20 => Value::Number(self.graph.number(0, 64)),
+            _ => return Err(Why::Context(at)),
         })
     }
 
@@ -127,14 +131,13 @@ impl Builder<'_> {
             Region::Value { .. } | Region::Only(_) => {
                 let mut bytes = Vec::new();
                 while bytes.len() < len {
-                    let rest = len - bytes.len();
-                    let size = [Size::Dw, Size::W, Size::H, Size::B].into_iter().find(|size| size.bytes() <= rest);
-                    let size = size.unwrap_or(Size::B);
+                    let size = widest(len - bytes.len());
                     let value = self.load_value(path, place, off + bytes.len() as i64, size)?;
                     bytes.extend((0..size.bytes() as u16).map(|byte| self.graph.slice(value, 8 * byte, 8)));
                 }
                 Ok(bytes)
             }
+            Region::Key(number) if place.moved.is_none() => Ok(self.key_bytes(number, place.offset + off, len)),
             _ => Err(leak()),
         }
     }
@@ -179,10 +182,8 @@ impl Builder<'_> {
         };
         let all: Vec<i64> = all.into_iter().filter(|at| is_foretold(*at)).collect();
         if all.is_empty() || all.len() > MOST_OFFSETS {
-            let count = if all.is_empty() { "any number of".to_owned() } else { all.len().to_string() };
-            return Err(Why::Other(format!(
-                "an access has {count} offsets, expected at most {MOST_OFFSETS} that it may have"
-            )));
+            let found = (!all.is_empty()).then_some(all.len());
+            return Err(Why::ManyOffsets { found, most: MOST_OFFSETS });
         }
         let pairs = all.into_iter().map(|at| {
             let value = self.graph.number(at.wrapping_sub(start) as u64, 64);
@@ -254,7 +255,7 @@ impl Builder<'_> {
     }
 
     /// The address of a value, 64 bits, and what is added to it.
-    fn value_address(&mut self, place: &Place, off: i64) -> Result<[Id; 2], Why> {
+    pub(super) fn value_address(&mut self, place: &Place, off: i64) -> Result<[Id; 2], Why> {
         let base = match place.region {
             Region::Value { call, .. } => call,
             Region::Only(map) => self.graph.make(Kind::Input(Input::Only(map)), Vec::new(), 64),
@@ -280,7 +281,7 @@ impl Builder<'_> {
     }
 
     /// What lies in data that nobody changes.
-    fn constant(&self, map: u32, offset: i64, size: Size) -> Option<u64> {
+    pub(super) fn constant(&self, map: u32, offset: i64, size: Size) -> Option<u64> {
         let def = self.program.maps.get(map as usize)?;
         let initial = def.initial.as_ref().filter(|_| def.flags & BPF_F_RDONLY_PROG != 0)?;
         let offset = usize::try_from(offset).ok()?;
@@ -308,7 +309,7 @@ impl Builder<'_> {
         self.store_bytes(path, state, &places, off, &bytes, Some(size))
     }
 
-    /// Stores bytes; in a value by one access of this size.
+    /// Stores bytes; in a value by one access of this size, or by as many as it takes.
     pub(super) fn store_bytes(
         &mut self,
         path: Bdd,
@@ -343,11 +344,16 @@ impl Builder<'_> {
                         }
                     }
                 }
-                (Region::Value { .. } | Region::Only(_), Some(size)) => {
+                (Region::Value { .. } | Region::Only(_), size) => {
                     let bit = self.conditions.node(&mut self.graph, here);
-                    let [base, offset] = self.value_address(place, off)?;
-                    let value = self.graph.concat(bytes.to_vec());
-                    self.graph.effect(Effect::Store(size), vec![bit, base, offset, value], 0);
+                    let mut at = 0;
+                    while at < bytes.len() {
+                        let size = size.unwrap_or_else(|| widest(bytes.len() - at));
+                        let [base, offset] = self.value_address(place, off + at as i64)?;
+                        let value = self.graph.concat(bytes[at..at + size.bytes()].to_vec());
+                        self.graph.effect(Effect::Store(size), vec![bit, base, offset, value], 0);
+                        at += size.bytes();
+                    }
                 }
                 _ => return Err(leak()),
             }
@@ -379,43 +385,12 @@ impl Builder<'_> {
         }
         Ok(())
     }
+}
 
-    pub(super) fn atomic(
-        &mut self,
-        path: Bdd,
-        state: &mut State,
-        (op, size): (AtomicOp, Size),
-        (base, off): (Reg, i64),
-        src: Reg,
-    ) -> Result<(), Why> {
-        let places = places(self.value(state, base))?;
-        let operand = self.number(state, src)?;
-        let compared = if op == AtomicOp::CmpXchg { self.number(state, Reg::R0)? } else { self.graph.number(0, 64) };
-        let mut found = Vec::new();
-        let mut care = Bdd::FALSE;
-        for (condition, place) in places.iter().filter(|(_, place)| place.region != Region::Null) {
-            let here = self.conditions.and(path, *condition);
-            let bit = self.conditions.node(&mut self.graph, here);
-            if matches!(place.region, Region::Stack(_)) {
-                return Err(Why::Other("an atomic operation works on the stack".to_owned()));
-            }
-            let [base, offset] = self.value_address(place, off)?;
-            let args = vec![bit, base, offset, operand, compared];
-            found.push((here, self.graph.effect(Effect::Atomic(op, size), args, 64)));
-            care = self.conditions.or(care, here);
-        }
-        let old = self.pick(&found, care);
-        match op {
-            AtomicOp::CmpXchg => set(state, Reg::R0, Value::Number(old)),
-            AtomicOp::Xchg
-            | AtomicOp::Add { fetch: true }
-            | AtomicOp::Or { fetch: true }
-            | AtomicOp::And { fetch: true }
-            | AtomicOp::Xor { fetch: true } => set(state, src, Value::Number(old)),
-            _ => {}
-        }
-        Ok(())
-    }
+/// The widest access of so many bytes at most.
+fn widest(bytes: usize) -> Size {
+    let sizes = [Size::Dw, Size::W, Size::H, Size::B];
+    sizes.into_iter().find(|size| size.bytes() <= bytes).unwrap_or(Size::B)
 }
 
 /// Where an address leads.

@@ -14,18 +14,26 @@
 //! the other, a function where it is called. Each arrives with the states of the paths that lead there and their conditions;
 //! they are joined, and walked once.
 //!
-//! **Limits.** Functions of the kernel, callbacks, tail calls, loops without a bound, and what [`Why`] says besides.
+//! Calls of helpers that call functions of the program, and tail calls, are followed like calls of functions.
+//!
+//! **Limits.** Functions of the kernel, loops without a bound, and what [`Why`] says besides.
 
+mod atomic;
 mod blocks;
 mod call;
+mod callback;
+mod effect;
 mod join;
+mod linked;
 mod memory;
+mod metadata;
 mod offset;
 mod packet;
 mod reach;
 mod settle;
 mod state;
 mod step;
+mod tail;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -42,6 +50,7 @@ use crate::pass;
 use crate::refusal::{Refusal, Why};
 use crate::shape::Shape;
 use blocks::Blocks;
+use linked::Linked;
 use offset::{OFFSET_BITS, Span, Sum};
 use reach::Reached;
 use state::{Frame, Place, Region, State, Value};
@@ -62,11 +71,15 @@ pub enum Argument {
     Map(u32),
     /// Memory that is read: so many nodes of a byte each.
     Read(u16),
+    /// The same of memory that may be changed: what lies there then are nodes [`Kind::Changed`].
+    Changed(u16),
     /// Of the packet as it is then: where it begins, one node of 32 bits. What is said of the packet stands behind what the helper is
     /// given in registers.
     Head,
     /// Where it ends: one node of 32 bits.
     Tail,
+    /// From where on nothing is left of what came: one node of 32 bits.
+    Kept,
     /// The base of an [`Overlay`], whose bytes follow: one node of 32 bits.
     Base,
     /// A byte of the last overlay at this offset: whether it was written, and the byte.
@@ -80,9 +93,10 @@ impl Argument {
     pub fn nodes(self) -> usize {
         match self {
             Argument::Context | Argument::Map(_) => 0,
-            Argument::Number | Argument::Head | Argument::Tail | Argument::Base | Argument::Byte(_) => 1,
+            Argument::Number | Argument::Head | Argument::Tail | Argument::Kept => 1,
+            Argument::Base | Argument::Byte(_) => 1,
             Argument::Laid(_) => 2,
-            Argument::Read(bytes) => bytes.into(),
+            Argument::Read(bytes) | Argument::Changed(bytes) => bytes.into(),
         }
     }
 }
@@ -96,6 +110,17 @@ pub struct Pattern {
     pub arguments: Vec<Argument>,
 }
 
+impl Pattern {
+    /// How many bytes of memory the call may change.
+    pub fn changed_bytes(&self) -> usize {
+        let bytes = self.arguments.iter().map(|argument| match argument {
+            Argument::Changed(bytes) => usize::from(*bytes),
+            _ => 0,
+        });
+        bytes.sum()
+    }
+}
+
 /// What becomes of the packet.
 #[derive(Debug, Clone)]
 pub struct Ending {
@@ -105,6 +130,8 @@ pub struct Ending {
     pub head: Id,
     /// Where it ends: 32 bits.
     pub tail: Id,
+    /// Bytes from here on are zeros where nothing was written: the packet was cut there, and grew again. 32 bits.
+    pub kept: Option<Id>,
     /// Bytes that are other ones than those that came, by their offset from the first byte as it came: each 8 bits.
     pub packet: BTreeMap<i64, Id>,
     /// Bytes at offsets that only the run knows: the later ones lie above the earlier, `packet` above all.
@@ -182,7 +209,7 @@ impl Ending {
             bytes.into_iter().chain([overlay.base])
         };
         let packet = self.packet.values().copied().chain(self.overlays.iter().flat_map(laid));
-        [self.verdict, self.head, self.tail, self.slow].into_iter().chain(packet)
+        [self.verdict, self.head, self.tail, self.slow].into_iter().chain(self.kept).chain(packet)
     }
 
     /// The same of other nodes.
@@ -197,8 +224,8 @@ impl Ending {
                 .collect(),
         });
         let overlays = overlays.collect();
-        let [verdict, head, tail, slow] = [self.verdict, self.head, self.tail, self.slow].map(to);
-        Ending { verdict, head, tail, packet, overlays, slow }
+        let [verdict, head, tail, slow] = [self.verdict, self.head, self.tail, self.slow].map(&mut to);
+        Ending { verdict, head, tail, kept: self.kept.map(to), packet, overlays, slow }
     }
 }
 
@@ -241,18 +268,13 @@ pub struct Dataflow {
 /// # Errors
 /// What stands in the way, with its place.
 pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>> {
-    let mut code = vec![None; program.insns.len()];
-    for (at, known) in proof.insns.iter().enumerate() {
-        if known.begins {
-            code[at] = Op::decode(&program.insns, at).ok();
-        }
-    }
-    let live = Live::of(&code, proof);
+    let linked = Linked::of(program, proof).map_err(|why| Box::new(Refusal::new(program, 0, why)))?;
     let mut builder = Builder {
         program,
-        live,
-        code,
-        proof,
+        live: Live::of(&linked.code, &linked.proof),
+        code: &linked.code,
+        proof: &linked.proof,
+        linked: &linked,
         graph: Graph::default(),
         conditions: Conditions::default(),
         shapes: FxHashMap::default(),
@@ -273,7 +295,7 @@ pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>>
     };
     let result = builder.run();
     let at = builder.at;
-    result.map_err(|why| Box::new(Refusal::new(program, at, why)))
+    result.map_err(|why| Box::new(linked.refusal(program, at, why)))
 }
 
 /// A block that waits to be walked.
@@ -293,7 +315,9 @@ struct Path {
 
 struct Builder<'a> {
     program: &'a Program,
-    code: Vec<Option<Op>>,
+    /// It, and those that tail calls lead to.
+    linked: &'a Linked,
+    code: &'a [Option<Op>],
     live: Live,
     proof: &'a Proof,
     graph: Graph,
@@ -328,13 +352,17 @@ impl Builder<'_> {
         let tail = self.graph.fit(length, OFFSET_BITS);
         let mut frame = Frame::new(0, 0);
         frame.registers[1] = Value::Address(Rc::new([(Bdd::TRUE, Place::of(Region::Context))]));
+        let head = self.graph.number(0, OFFSET_BITS);
         let state = State {
             frames: vec![frame],
             packet: BTreeMap::new(),
             overlays: Vec::new(),
-            head: self.graph.number(0, OFFSET_BITS),
+            head,
             tail,
+            meta: head,
             is_cut: false,
+            kept: None,
+            tail_calls: (0, 0),
         };
         self.arrive(Bdd::TRUE, state, 0, &[])?;
         while let Some((position, arrival)) = self.work.pop_first() {
@@ -353,7 +381,7 @@ impl Builder<'_> {
         if let Some(known) = self.shapes.get(&entry) {
             return Ok(Rc::clone(known));
         }
-        let (code, proof) = (&self.code, self.proof);
+        let (code, proof) = (self.code, self.proof);
         let is_way = |from: usize, to: usize| match code.get(from).copied().flatten() {
             Some(Op::Branch { off, .. }) if off != 0 => {
                 let ways = proof.insns[from].ways;
@@ -377,7 +405,7 @@ impl Builder<'_> {
         }
         let shape = self.shape(state.frame().entry)?;
         let Some(spot) = shape.spot(to) else {
-            return Err(Why::Other(format!("instruction {to} begins no block")));
+            return Err(Why::Unseen(to));
         };
         let mut inside: Vec<(u32, u32)> = Vec::new();
         let mut is_within = true;
@@ -418,13 +446,14 @@ impl Builder<'_> {
     fn end(&mut self) -> Result<Dataflow, Why> {
         let ends = std::mem::take(&mut self.ends);
         if ends.is_empty() {
-            return Err(Why::Other("no path of the program ends".to_owned()));
+            return Err(Why::NoEnd);
         }
         let (_, state) = self.join(ends);
         let Value::Number(verdict) = state.frame().registers[0] else { return Err(step::leak()) };
-        let State { head, tail, packet, overlays, .. } = state;
+        let packet = self.without_metadata(&state);
+        let State { head, tail, overlays, kept, .. } = state;
         let slow = self.graph.number(0, 1);
-        let ending = Ending { verdict, head, tail, packet, overlays, slow };
+        let ending = Ending { verdict, head, tail, kept, packet, overlays, slow };
         let reaches = self.reaches();
         let maps = self.program.maps.iter().map(|def| Table {
             name: def.name.clone(),

@@ -88,7 +88,7 @@ impl Builder<'_> {
         if let (None, Some(byte)) = (base, state.packet.get(&at)) {
             return *byte;
         }
-        let mut byte = self.original(base, at);
+        let mut byte = self.came(state, base, at);
         for overlay in &state.overlays {
             if base == Some(overlay.base) {
                 if let Some(laid) = overlay.bytes.get(&at) {
@@ -114,7 +114,7 @@ impl Builder<'_> {
     }
 
     /// A byte of the packet as it came.
-    fn original(&mut self, base: Option<Id>, at: i64) -> Id {
+    pub(super) fn original(&mut self, base: Option<Id>, at: i64) -> Id {
         let Some(base) = base else { return self.graph.byte(at) };
         let node = self.graph.node(base).clone();
         let values: Vec<Option<u64>> = node.args.iter().map(|arg| self.graph.as_const(*arg)).collect();

@@ -54,6 +54,7 @@ impl Builder<'_> {
             }
         }
         state.head = self.narrowed(state.head, path, &mut known);
+        state.meta = self.narrowed(state.meta, path, &mut known);
         self.path = present;
         state
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::Overlay;
+use super::callback::Rounds;
 use crate::bdd::Bdd;
 use crate::graph::Id;
 use crate::live::Needed;
@@ -21,14 +22,21 @@ pub(super) enum Region {
     /// The end of the packet as it is now.
     End,
     Map(u32),
-    /// A value of a map that a call has given.
+    /// A value of a map, or a record of a ring, that a call has given.
     Value {
+        map: u32,
+        call: Id,
+    },
+    /// The map that a map of maps has given.
+    Inner {
         map: u32,
         call: Id,
     },
     /// The only value of a map.
     Only(u32),
     Function(u32),
+    /// The key of this number of an array.
+    Key(u32),
     /// No address: this number, 64 bits. Which of the two it is the path says.
     Number(Id),
 }
@@ -83,6 +91,8 @@ pub(super) struct Frame {
     pub(super) stack: BTreeMap<i64, Byte>,
     /// Where its caller goes on.
     pub(super) back: usize,
+    /// What calls it again, where a helper does.
+    pub(super) again: Option<Rounds>,
     /// Where the caller stands: its entry, its position, its rounds.
     pub(super) entry: usize,
     pub(super) position: Vec<u32>,
@@ -92,7 +102,15 @@ pub(super) struct Frame {
 impl Frame {
     pub(super) fn new(entry: usize, back: usize) -> Frame {
         let nothing = std::array::from_fn(|_| Value::Nothing);
-        Frame { registers: nothing, stack: BTreeMap::new(), back, entry, position: Vec::new(), rounds: Vec::new() }
+        Frame {
+            registers: nothing,
+            stack: BTreeMap::new(),
+            back,
+            again: None,
+            entry,
+            position: Vec::new(),
+            rounds: Vec::new(),
+        }
     }
 }
 
@@ -117,8 +135,14 @@ pub(super) struct State {
     pub(super) head: Id,
     /// Where it ends: 32 bits.
     pub(super) tail: Id,
+    /// Where what is said about it begins, which ends where it begins: 32 bits.
+    pub(super) meta: Id,
     /// Its end has been moved.
     pub(super) is_cut: bool,
+    /// How many tail calls there were, at least and at most.
+    pub(super) tail_calls: (u32, u32),
+    /// It has been moved again: bytes from here on are no more those that came. 32 bits.
+    pub(super) kept: Option<Id>,
 }
 
 impl State {

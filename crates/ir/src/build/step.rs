@@ -2,8 +2,10 @@
 
 use std::rc::Rc;
 
+use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::{AluOp, Cond, EndOp, Op, Operand, Reg, Size, Width};
 
+use super::callback::calls_back;
 use super::state::{Frame, Place, Region, State, Value};
 use super::{Builder, MAX_WALKED, Path};
 use crate::bdd::Bdd;
@@ -34,7 +36,7 @@ impl Builder<'_> {
                 return Err(Why::TooLong(MAX_WALKED));
             }
             let Some(op) = self.code.get(at).copied().flatten() else {
-                return Err(Why::Other(format!("no path was seen to lead to instruction {at}")));
+                return Err(Why::Unseen(at));
             };
             let next = at + op.slots();
             match op {
@@ -58,9 +60,16 @@ impl Builder<'_> {
                     self.arrive(falls, state.clone(), next, rounds)?;
                     return self.arrive(jumps, state, to, rounds);
                 }
-                Op::MayGoto { .. } => return Err(Why::Unbounded),
+                // It goes on for more rounds than are ever unrolled.
+                Op::MayGoto { .. } => return self.arrive(condition, state, next, rounds),
                 Op::CallLocal { .. } => return self.enter(condition, state, target(at, op), next, rounds, position),
                 Op::Exit => return self.leave(condition, state),
+                Op::Call { helper } if calls_back(helper) => {
+                    return self.begin_rounds(condition, state, (helper, next), rounds, position);
+                }
+                Op::Call { helper: helper::TAIL_CALL } => {
+                    return self.tail_call(condition, state, next, rounds, position);
+                }
                 Op::Call { helper } => self.call(condition, &mut state, helper)?,
                 Op::Load { size, signed, dst, base, off } => {
                     let base = self.value(&state, base);
@@ -118,13 +127,16 @@ impl Builder<'_> {
     fn leave(&mut self, condition: Bdd, mut state: State) -> Result<(), Why> {
         let returned = self.value(&state, Reg::R0);
         if state.frames.len() == 1 {
-            let Value::Number(id) = returned else { return Err(leak()) };
+            let id = self.as_number(returned)?;
             state.frame_mut().registers[0] = Value::Number(self.graph.slice(id, 0, 32));
             self.blocks.leave(self.block, None);
             self.ends.push(Path { condition, state, from: self.block });
             return Ok(());
         }
         let Some(frame) = state.frames.pop() else { return Ok(()) };
+        if frame.again.is_some() {
+            return self.end_round(condition, state, returned, frame);
+        }
         for number in 1..=5 {
             state.frame_mut().registers[number] = Value::Nothing;
         }
@@ -142,11 +154,25 @@ impl Builder<'_> {
 
     /// What a register holds, which has to be a number.
     pub(super) fn number(&mut self, state: &State, register: Reg) -> Result<Id, Why> {
-        match self.value(state, register) {
+        let value = self.value(state, register);
+        self.as_number(value)
+    }
+
+    /// A value that has to be a number; an address that is null where the present path leads is one.
+    pub(super) fn as_number(&mut self, value: Value) -> Result<Id, Why> {
+        match value {
             Value::Number(id) => Ok(id),
+            Value::Address(places) if self.is_null_here(&places) => Ok(self.graph.number(0, 64)),
             Value::Address(_) | Value::Low(_) => Err(leak()),
             Value::Nothing => Err(mixed()),
         }
+    }
+
+    /// Whether an address is null where the present path leads.
+    fn is_null_here(&mut self, places: &[(Bdd, Place)]) -> bool {
+        let null = self.is_null(places);
+        let not = self.conditions.not(null);
+        self.conditions.and(self.path, not) == Bdd::FALSE
     }
 
     fn operand(&mut self, state: &State, operand: Operand) -> Result<Id, Why> {
@@ -166,7 +192,10 @@ impl Builder<'_> {
                 };
                 let value = match (value, width) {
                     (Value::Number(id), Width::W32) => Value::Number(self.low(id, 32)),
-                    (Value::Address(places) | Value::Low(places), Width::W32) => Value::Low(places),
+                    (Value::Address(places) | Value::Low(places), Width::W32) => match self.is_null_here(&places) {
+                        true => Value::Number(self.graph.number(0, 64)),
+                        false => Value::Low(places),
+                    },
                     (value, _) => value,
                 };
                 (dst, value)
@@ -218,7 +247,7 @@ impl Builder<'_> {
                 let slot = (self.at as i64 + 1 + i64::from(distance)) as u32;
                 (dst, address(Place::of(Region::Function(slot))))
             }
-            other => return Err(Why::Other(format!("{other:?} has no dataflow"))),
+            other => return Err(Why::Instruction(format!("{other:?}"))),
         })
     }
 
@@ -253,7 +282,10 @@ impl Builder<'_> {
     }
 
     fn is_address(&mut self, state: &State, dst: Reg, src: Operand) -> bool {
-        let mut is = |register: Reg| matches!(self.value(state, register), Value::Address(_) | Value::Low(_));
+        let mut is = |register: Reg| match self.value(state, register) {
+            Value::Address(places) | Value::Low(places) => !self.is_null_here(&places),
+            _ => false,
+        };
         is(dst) || matches!(src, Operand::Reg(register) if is(register))
     }
 
@@ -268,7 +300,8 @@ impl Builder<'_> {
             (_, Value::Address(places), Value::Number(by))
             | (AluOp::Add, Value::Number(by), Value::Address(places)) => (places, by),
             (AluOp::Sub, Value::Address(a), Value::Address(b)) => return self.distance(state, &a, &b),
-            _ => return Err(mixed()),
+            (_, Value::Nothing, _) | (_, _, Value::Nothing) => return Err(mixed()),
+            _ => return Err(leak()),
         };
         let sign = if op == AluOp::Sub { -1 } else { 1 };
         let mut all = Vec::new();
@@ -311,7 +344,8 @@ impl Builder<'_> {
     fn low_distance(&mut self, state: &State, a: Reg, b: Reg) -> Result<Value, Why> {
         let mut places = |register: Reg| match self.value(state, register) {
             Value::Address(places) | Value::Low(places) => Ok(places),
-            _ => Err(mixed()),
+            Value::Number(_) => Err(leak()),
+            Value::Nothing => Err(mixed()),
         };
         let (a, b) = (places(a)?, places(b)?);
         match self.distance(state, &a, &b)? {
@@ -328,15 +362,6 @@ impl Builder<'_> {
             Operand::Imm(imm) => Value::Number(self.graph.number(imm as i64 as u64, 64)),
         };
         let bit = match (left, right) {
-            (Value::Number(a), Value::Number(b)) => {
-                let (a, b) = match width {
-                    Width::W64 => (a, b),
-                    Width::W32 => (self.graph.slice(a, 0, 32), self.graph.slice(b, 0, 32)),
-                };
-                let bit = self.holds(cond, a, b);
-                self.note_other(bit);
-                bit
-            }
             (Value::Address(places), Value::Number(zero)) | (Value::Number(zero), Value::Address(places))
                 if self.graph.as_const(zero) == Some(0) && matches!(cond, Cond::Eq | Cond::Ne) =>
             {
@@ -347,21 +372,22 @@ impl Builder<'_> {
                 if let Some(known) = self.same_places(cond, &a, &b) {
                     return Ok(known);
                 }
+                if let Some(bit) = self.on_one_stack(cond, &a, &b) {
+                    return Ok(self.conditions.of(&self.graph, bit));
+                }
                 let (a, b) = (self.packet_offset(state, &a)?, self.packet_offset(state, &b)?);
-                // Addresses are compared as unsigned numbers, offsets as signed ones.
-                let signed = match cond {
-                    Cond::Gt => Cond::Sgt,
-                    Cond::Ge => Cond::Sge,
-                    Cond::Lt => Cond::Slt,
-                    Cond::Le => Cond::Sle,
-                    other => other,
-                };
-                let bit = self.holds(signed, a, b);
+                let bit = self.holds(of_offsets(cond), a, b);
                 self.note_test(self.path, bit);
                 bit
             }
-            (Value::Nothing, _) | (_, Value::Nothing) => return Err(mixed()),
-            _ => return Err(leak()),
+            (left, right) => {
+                let (a, b) = (self.as_number(left)?, self.as_number(right)?);
+                let bits = if width == Width::W64 { 64 } else { 32 };
+                let (a, b) = (self.graph.slice(a, 0, bits), self.graph.slice(b, 0, bits));
+                let bit = self.holds(cond, a, b);
+                self.note_other(bit);
+                bit
+            }
         };
         Ok(self.conditions.of(&self.graph, bit))
     }
@@ -385,6 +411,19 @@ impl Builder<'_> {
         Some(if holds { Bdd::TRUE } else { Bdd::FALSE })
     }
 
+    /// How two addresses on one stack compare, by their offsets.
+    fn on_one_stack(&mut self, cond: Cond, a: &[(Bdd, Place)], b: &[(Bdd, Place)]) -> Option<Id> {
+        let ([(_, a)], [(_, b)]) = (a, b) else { return None };
+        if a.region != b.region || !matches!(a.region, Region::Stack(_)) {
+            return None;
+        }
+        let [a, b] = [a, b].map(|place| {
+            let offset = self.graph.number(place.offset as u64, 64);
+            place.moved.map_or(offset, |moved| self.graph.binary(Binary::Add, moved, offset))
+        });
+        Some(self.holds(of_offsets(cond), a, b))
+    }
+
     /// Where an address is null.
     fn is_null(&mut self, places: &[(Bdd, Place)]) -> Bdd {
         let mut all = Bdd::FALSE;
@@ -396,7 +435,7 @@ impl Builder<'_> {
                     let bit = self.graph.compare(Compare::Equal, id, zero);
                     self.conditions.of(&self.graph, bit)
                 }
-                Region::Value { call, .. } => {
+                Region::Value { call, .. } | Region::Inner { call, .. } => {
                     let zero = self.graph.number(0, 64);
                     let bit = self.graph.compare(Compare::Equal, call, zero);
                     self.conditions.of(&self.graph, bit)
@@ -434,6 +473,17 @@ impl Builder<'_> {
     }
 }
 
+/// Addresses are compared as unsigned numbers, offsets as signed ones.
+fn of_offsets(cond: Cond) -> Cond {
+    match cond {
+        Cond::Gt => Cond::Sgt,
+        Cond::Ge => Cond::Sge,
+        Cond::Lt => Cond::Slt,
+        Cond::Le => Cond::Sle,
+        other => other,
+    }
+}
+
 fn target(at: usize, op: Op) -> usize {
     (at as i64 + 1 + op.distance().unwrap_or(0)) as usize
 }
@@ -447,11 +497,11 @@ pub(super) fn set(state: &mut State, register: Reg, value: Value) {
 }
 
 pub(super) fn leak() -> Why {
-    Why::Other("an address is used as a number".to_owned())
+    Why::AddressAsNumber
 }
 
 pub(super) fn mixed() -> Why {
-    Why::Other("what is used is a number on some paths and an address on others".to_owned())
+    Why::Mixed
 }
 
 /// How many bits an access has.

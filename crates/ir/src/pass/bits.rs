@@ -235,7 +235,7 @@ fn by_constant(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts:
             let kept = graph.slice(a, exponent, bits - exponent);
             Some(graph.fit(kept, bits))
         }
-        (Binary::Div | Binary::Mod, None) if (by - 1).is_power_of_two() && by > 2 => {
+        (Binary::Div | Binary::Mod, None) if by > 2 && (by - 1).is_power_of_two() => {
             let exponent = (by - 1).trailing_zeros() as u16;
             // What is above the exponent must itself be no more than a remainder.
             (facts.args[0].most(bits) >> exponent < by).then(|| by_one_more(graph, op, a, bits, exponent))

@@ -13,7 +13,8 @@ mod tests {
     const TEXT: &str = "program counted
 map 0 counts array key 4 value 8 entries 4
 call 0 map_lookup_elem map 0, read 4
-call 1 fl_emit context, number, read 2, number, head, tail, base, laid -2, byte 14
+call 1 fl_emit context, number, read 2, number, head, tail, kept, base, laid -2, byte 14
+call 2 strtol read 1, number, number, changed 2
 v0 16 @0 length
 v1 32 @0 const 0x0
 v2 8 @3 byte 12
@@ -35,10 +36,13 @@ v17 32 @18 sign_extend v16
 v18 1 @19 sbelow v17 v14
 v19 1 @20 not v18
 v20 32 @21 sar v17 v14
+v21 64 @21 call 2 if v6: v2 v9 v9 v3 v2
+v22 8 @21 changed 1 v21
 verdict v20
 head v1
 tail v14
 slow v6
+kept v17
 overlay v14
 laid -2 v19 v2
 packet -14 v7
@@ -64,16 +68,21 @@ test v18 if v6
             (
                 "v4 16 @4",
                 "v4 17 @4",
-                "line 9: found 2 arguments of [8, 8] bits for 17, expected as many bits as its parts have",
+                "line 10: found 2 arguments of [8, 8] bits for 17, expected as many bits as its parts have",
             ),
-            ("v6 1 @5 eq v4 v5", "v6 1 @5 eq v4 v9", "line 11: found `v9`, expected a node before v6"),
-            ("v7 8", "v8 8", "line 12: found `v8`, expected v7, each node in its order"),
-            ("call 0 if v6:", "call 2 if v6:", "line 13: found `2`, expected the number of a call above"),
-            ("load w", "load q", "line 17: found `q`, expected a size"),
-            ("head v1\\n", "", "line 34: found the end of the line, expected `verdict`, `head`, `tail` and `slow`"),
-            ("tail v14", "tail v99", "line 35: found `v99`, expected a node below v21"),
+            ("v6 1 @5 eq v4 v5", "v6 1 @5 eq v4 v9", "line 12: found `v9`, expected a node before v6"),
+            ("v7 8", "v8 8", "line 13: found `v8`, expected v7, each node in its order"),
+            ("call 0 if v6:", "call 3 if v6:", "line 14: found `3`, expected the number of a call above"),
+            ("load w", "load q", "line 18: found `q`, expected a size"),
+            ("head v1\\n", "", "line 38: found the end of the line, expected `verdict`, `head`, `tail` and `slow`"),
+            ("tail v14", "tail v99", "line 39: found `v99`, expected a node below v23"),
+            (
+                "changed 1 v21",
+                "changed 2 v21",
+                "line 28: found 1 arguments of [64] bits for 8, expected one call that may change so many bytes, and 8 bits",
+            ),
             ("array", "heap", "line 2: found `heap`, expected a kind of map"),
-            ("const 0x8", "const 8", "line 10: found `8`, expected a number such as `0x1f`"),
+            ("const 0x8", "const 8", "line 11: found `8`, expected a number such as `0x1f`"),
         ] {
             let from = from.replace("\\n", "\n");
             assert_eq!(wrong(&from, to), Err(expected.to_owned()), "{from} {to}");

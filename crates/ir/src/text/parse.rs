@@ -87,6 +87,7 @@ struct Reading {
     patterns: Vec<Pattern>,
     maps: Vec<Table>,
     ends: [Option<Id>; 4],
+    kept: Option<Id>,
     packet: BTreeMap<i64, Id>,
     overlays: Vec<Overlay>,
     waits: BTreeMap<Id, Vec<Id>>,
@@ -114,7 +115,8 @@ impl FromStr for Dataflow {
         let [Some(verdict), Some(head), Some(tail), Some(slow)] = reading.ends else {
             return Err(missing("`verdict`, `head`, `tail` and `slow`"));
         };
-        let ending = Ending { verdict, head, tail, packet: reading.packet, overlays: reading.overlays, slow };
+        let Reading { kept, packet, overlays, .. } = reading;
+        let ending = Ending { verdict, head, tail, kept, packet, overlays, slow };
         let waits = reading.waits.iter().flat_map(|(read, writes)| [*read].into_iter().chain(writes.iter().copied()));
         let reaches = reading.reaches.iter().flat_map(|reach| [reach.when, reach.by.subject()]);
         let named = ending.nodes().chain(waits).chain(reaches);
@@ -144,6 +146,7 @@ impl Reading {
             "verdict" => self.ends[0] = Some(words.id()?),
             "head" => self.ends[1] = Some(words.id()?),
             "tail" => self.ends[2] = Some(words.id()?),
+            "kept" => self.kept = Some(words.id()?),
             "slow" => self.ends[3] = Some(words.id()?),
             "access" => {
                 let (base, end) = (words.id()?, words.number("where the bytes end")?);
@@ -208,7 +211,7 @@ impl Reading {
         let mut arguments = Vec::new();
         while words.rest.peek().is_some() {
             let word = words.word("an argument")?;
-            let has_number = matches!(word, "map" | "read" | "laid" | "byte");
+            let has_number = matches!(word, "map" | "read" | "changed" | "laid" | "byte");
             let number = if has_number { words.word("a number")?.trim_end_matches(',') } else { "0" };
             let bad = |words: &Words<'_>| words.error(number, "a number");
             arguments.push(match word.trim_end_matches(',') {
@@ -216,8 +219,10 @@ impl Reading {
                 "context" => Argument::Context,
                 "map" => Argument::Map(number.parse().map_err(|_| bad(words))?),
                 "read" => Argument::Read(number.parse().map_err(|_| bad(words))?),
+                "changed" => Argument::Changed(number.parse().map_err(|_| bad(words))?),
                 "head" => Argument::Head,
                 "tail" => Argument::Tail,
+                "kept" => Argument::Kept,
                 "base" => Argument::Base,
                 "laid" => Argument::Laid(number.parse().map_err(|_| bad(words))?),
                 "byte" => Argument::Byte(number.parse().map_err(|_| bad(words))?),
@@ -272,6 +277,7 @@ impl Reading {
             "sign_extend" => Kind::SignExtend,
             "not" => Kind::Not,
             "select" => Kind::Select,
+            "changed" => Kind::Changed { at: words.number("the place of a byte")? },
             "bytes" => Kind::Bytes { ahead: words.number("an offset")? },
             "call" => {
                 let pattern: u16 = words.number("the call's number")?;
@@ -329,6 +335,11 @@ impl Reading {
             }
             Kind::Bytes { .. } if args.len() == 1 && bits.is_multiple_of(8) && bits > 0 => Ok(()),
             Kind::Bytes { .. } => wrong("one offset, and whole bytes"),
+            Kind::Changed { at } => {
+                let changed = args.first().map_or(0, |call| self.changed(*call));
+                let fits = args.len() == 1 && bits == 8 && usize::from(at) < changed;
+                if fits { Ok(()) } else { wrong("one call that may change so many bytes, and 8 bits") }
+            }
             Kind::Effect(effect) => {
                 let count = match effect {
                     Effect::Load(_) => 3,
@@ -339,6 +350,12 @@ impl Reading {
                 if args.len() == count { Ok(()) } else { wrong(&format!("{count} arguments")) }
             }
         }
+    }
+
+    /// How many bytes of memory a call may change.
+    fn changed(&self, call: Id) -> usize {
+        let Kind::Effect(Effect::Call { pattern, .. }) = self.graph.node(call).kind else { return 0 };
+        self.patterns.get(usize::from(pattern)).map_or(0, Pattern::changed_bytes)
     }
 
     /// The nodes that a call is given.

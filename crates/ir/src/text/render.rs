@@ -93,6 +93,9 @@ impl fmt::Display for Dataflow {
         }
         let ending = &self.ending;
         writeln!(f, "verdict {}\nhead {}\ntail {}\nslow {}", ending.verdict, ending.head, ending.tail, ending.slow)?;
+        if let Some(kept) = ending.kept {
+            writeln!(f, "kept {kept}")?;
+        }
         for overlay in &ending.overlays {
             writeln!(f, "overlay {}", overlay.base)?;
             for (at, laid) in &overlay.bytes {
@@ -127,7 +130,9 @@ fn rendered(pattern: &Pattern) -> String {
             Argument::Read(bytes) => format!("read {bytes}"),
             Argument::Head => "head".to_owned(),
             Argument::Tail => "tail".to_owned(),
+            Argument::Kept => "kept".to_owned(),
             Argument::Base => "base".to_owned(),
+            Argument::Changed(bytes) => format!("changed {bytes}"),
             Argument::Laid(at) => format!("laid {at}"),
             Argument::Byte(at) => format!("byte {at}"),
         })
@@ -156,6 +161,7 @@ pub(super) fn what(kind: Kind, args: &[Id]) -> String {
         Kind::Not => of("not".to_owned()),
         Kind::Select => of("select".to_owned()),
         Kind::Bytes { ahead } => of(format!("bytes {ahead}")),
+        Kind::Changed { at } => of(format!("changed {at}")),
         Kind::Effect(Effect::Call { pattern, .. }) => when(format!("call {pattern}")),
         Kind::Effect(Effect::Load(size)) => when(format!("load {}", name(&SIZES, &size))),
         Kind::Effect(Effect::Store(size)) => when(format!("store {}", name(&SIZES, &size))),

@@ -4,8 +4,11 @@
 //! it, so that every form is held to the same cases.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::panic, clippy::print_stderr, clippy::unwrap_used)]
 
+pub mod linux;
+pub mod mechanisms;
 pub mod packets;
 pub mod programs;
+pub mod random;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

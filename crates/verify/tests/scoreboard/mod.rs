@@ -1,6 +1,7 @@
 //! One program of Linux's, tried; and the page that tells of all.
 #![allow(unreachable_pub, missing_docs, clippy::panic, clippy::print_stdout)]
 
+pub mod fitted;
 pub mod page;
 pub mod trial;
 

@@ -135,7 +135,13 @@ impl<'a> Pass<'a> {
         node.args.iter_mut().for_each(|arg| *arg = self.new[arg.index()].unwrap_or(*arg));
         self.graph.at(self.old.graph.insn(id));
         let new = match node.kind {
-            Kind::Bytes { ahead } if base.is_some_and(|base| self.bases.contains(&base)) => self.picked(ahead, node),
+            // A place before the first byte is none of those that are counted on; short packets are seen whole all the same.
+            Kind::Bytes { ahead }
+                if base.is_some_and(|base| self.bases.contains(&base))
+                    && self.places.largest(&self.graph, node.args[0]) <= i32::MAX as u64 =>
+            {
+                self.picked(ahead, node)
+            }
             Kind::Compare(how) => self.compared(id, how, node),
             Kind::Binary(_) => {
                 let computed = self.places.computed(&mut self.graph, &node);

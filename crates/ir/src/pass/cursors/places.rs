@@ -362,7 +362,7 @@ impl Places {
     }
 
     /// The largest number that a node may be.
-    fn largest(&mut self, graph: &Graph, id: Id) -> u64 {
+    pub(super) fn largest(&mut self, graph: &Graph, id: Id) -> u64 {
         for next in self.largest.len()..=id.index() {
             let node = &graph.nodes()[next];
             let of = |place: usize| self.largest[node.args[place].index()];

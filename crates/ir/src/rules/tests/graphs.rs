@@ -96,7 +96,7 @@ fn random(rng: &mut Rng, size: usize) -> Dataflow {
         let one = *rng.pick(&all);
         packet.insert(at, graph.fit(one, 8));
     }
-    of_graph(graph, Ending { verdict, head, tail, packet, overlays: Vec::new(), slow })
+    of_graph(graph, Ending { verdict, head, tail, kept: None, packet, overlays: Vec::new(), slow })
 }
 
 /// What becomes of a packet of these bytes.
@@ -214,7 +214,8 @@ fn a_rule_of_ones_own_is_used() {
     let verdict = graph.binary(Binary::Sub, x, inner);
     let zero = graph.number(0, 32);
     let slow = graph.number(0, 1);
-    let ending = Ending { verdict, head: zero, tail: zero, packet: BTreeMap::new(), overlays: Vec::new(), slow };
+    let ending =
+        Ending { verdict, head: zero, tail: zero, kept: None, packet: BTreeMap::new(), overlays: Vec::new(), slow };
     let (new, counts) = rewrite_by(&own, &of_graph(graph, ending));
     assert_eq!(counts, [("swap", 1)]);
     assert_eq!(new.graph.nodes().len(), 3);

@@ -1,0 +1,87 @@
+//! Atomic operations: in a map's value effects; on the stack, which nobody else sees, a load and a store.
+
+use flowloom_bpf::op::{AtomicOp, Reg, Size};
+
+use super::Builder;
+use super::memory::places;
+use super::state::{Place, Region, State, Value};
+use super::step::{bits_of, set};
+use crate::bdd::Bdd;
+use crate::graph::{Binary, Compare, Effect, Graph, Id};
+use crate::refusal::Why;
+
+impl Builder<'_> {
+    pub(super) fn atomic(
+        &mut self,
+        path: Bdd,
+        state: &mut State,
+        (op, size): (AtomicOp, Size),
+        (base, off): (Reg, i64),
+        src: Reg,
+    ) -> Result<(), Why> {
+        let places = places(self.value(state, base))?;
+        let operand = self.number(state, src)?;
+        let compared = if op == AtomicOp::CmpXchg { self.number(state, Reg::R0)? } else { self.graph.number(0, 64) };
+        let mut found = Vec::new();
+        let mut care = Bdd::FALSE;
+        for (condition, place) in places.iter().filter(|(_, place)| place.region != Region::Null) {
+            let here = self.conditions.and(path, *condition);
+            let old = match place.region {
+                Region::Stack(_) => self.on_stack(here, state, (op, size), (place, off), [operand, compared])?,
+                _ => {
+                    let bit = self.conditions.node(&mut self.graph, here);
+                    let [base, offset] = self.value_address(place, off)?;
+                    let args = vec![bit, base, offset, operand, compared];
+                    self.graph.effect(Effect::Atomic(op, size), args, 64)
+                }
+            };
+            found.push((here, old));
+            care = self.conditions.or(care, here);
+        }
+        let old = self.pick(&found, care);
+        match op {
+            AtomicOp::CmpXchg => set(state, Reg::R0, Value::Number(old)),
+            AtomicOp::Xchg
+            | AtomicOp::Add { fetch: true }
+            | AtomicOp::Or { fetch: true }
+            | AtomicOp::And { fetch: true }
+            | AtomicOp::Xor { fetch: true } => set(state, src, Value::Number(old)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What lay there: 64 bits.
+    fn on_stack(
+        &mut self,
+        here: Bdd,
+        state: &mut State,
+        (op, size): (AtomicOp, Size),
+        (place, off): (&Place, i64),
+        [operand, compared]: [Id; 2],
+    ) -> Result<Id, Why> {
+        let own = [(Bdd::TRUE, *place)];
+        let bytes = self.load_bytes(here, state, &own, off, size.bytes())?;
+        let old = self.graph.concat(bytes);
+        let cut = [operand, compared].map(|id| self.graph.slice(id, 0, bits_of(size)));
+        let new = changed(&mut self.graph, op, old, cut);
+        let bytes: Vec<Id> = (0..size.bytes() as u16).map(|byte| self.graph.slice(new, 8 * byte, 8)).collect();
+        self.store_bytes(here, state, &own, off, &bytes, Some(size))?;
+        Ok(self.graph.fit(old, 64))
+    }
+}
+
+/// What an operation leaves.
+fn changed(graph: &mut Graph, op: AtomicOp, old: Id, [operand, compared]: [Id; 2]) -> Id {
+    match op {
+        AtomicOp::Add { .. } => graph.binary(Binary::Add, old, operand),
+        AtomicOp::Or { .. } => graph.or(old, operand),
+        AtomicOp::And { .. } => graph.and(old, operand),
+        AtomicOp::Xor { .. } => graph.binary(Binary::Xor, old, operand),
+        AtomicOp::Xchg => operand,
+        AtomicOp::CmpXchg => {
+            let is_same = graph.compare(Compare::Equal, old, compared);
+            graph.select(vec![is_same, operand, old])
+        }
+    }
+}

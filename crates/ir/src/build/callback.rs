@@ -1,0 +1,165 @@
+//! Functions of the program that a helper calls again and again: one round behind the other.
+//!
+//! ```text
+//!   call loop(3, f, c, 0)      f(0, c) ─► 0? ─► f(1, c) ─► 0? ─► f(2, c) ─► behind the call, with 3
+//!                                         └─► behind the call, with 1
+//! ```
+//!
+//! Rounds are unrolled like those of loops: as many as there may be, each where its number is below the count.
+
+use flowloom_bpf::insn::helper;
+use flowloom_bpf::op::{Reg, Size};
+use flowloom_bpf::{MapDef, MapKind};
+
+use super::memory::places;
+use super::state::{Frame, Place, Region, State, Value};
+use super::step::{address, leak, set};
+use super::{Argument, Builder, Pattern};
+use crate::bdd::Bdd;
+use crate::graph::{Compare, Effect, Id};
+use crate::refusal::Why;
+
+/// The most rounds of one call.
+const MOST_ROUNDS: u64 = 1024;
+
+/// What calls the function that runs.
+#[derive(Debug, Clone)]
+pub(super) struct Rounds {
+    /// Where it begins.
+    entry: usize,
+    /// How many rounds have begun.
+    begun: u64,
+    /// How many there are: 64 bits, and never more than `most`.
+    count: Id,
+    most: u64,
+    /// What every round gets besides.
+    context: Value,
+    /// The map whose entries they go over; numbers otherwise.
+    map: Option<u32>,
+    /// Where the call stands, and the rounds of loops around it.
+    position: Vec<u32>,
+    loops: Vec<(u32, u32)>,
+}
+
+/// Whether a helper calls functions of the program.
+pub(super) fn calls_back(number: i32) -> bool {
+    matches!(number, helper::LOOP | helper::FOR_EACH_MAP_ELEM)
+}
+
+impl Builder<'_> {
+    /// The helper is called; behind it the program goes on at `back`.
+    pub(super) fn begin_rounds(
+        &mut self,
+        path: Bdd,
+        state: State,
+        (number, back): (i32, usize),
+        loops: &[(u32, u32)],
+        position: &[u32],
+    ) -> Result<(), Why> {
+        let flags = self.number_argument(&state, 4)?;
+        if self.graph.as_const(flags) != Some(0) {
+            return Err(Why::Flags);
+        }
+        let callback = places(self.argument(&state, 2))?;
+        let [(_, Place { region: Region::Function(entry), .. })] = &*callback else {
+            return Err(Why::SeveralFunctions);
+        };
+        let (count, map) = match number {
+            helper::LOOP => (self.number_argument(&state, 1)?, None),
+            _ => {
+                let map = self.array(&state)?;
+                let entries = self.program.maps.get(map as usize).map_or(0, |def| def.max_entries);
+                (self.graph.number(entries.into(), 64), Some(map))
+            }
+        };
+        let most = self.possible(count).and_then(|all| all.last().copied());
+        let most = most.filter(|most| *most <= MOST_ROUNDS).ok_or(Why::Rounds { most: MOST_ROUNDS })?;
+        let context = self.argument(&state, 3);
+        let (position, loops) = (position.to_vec(), loops.to_vec());
+        let rounds = Rounds { entry: *entry as usize, begun: 0, count, most, context, map, position, loops };
+        self.next_round(path, state, rounds, back)
+    }
+
+    /// The map of which all entries are always there.
+    fn array(&mut self, state: &State) -> Result<u32, Why> {
+        let own = places(self.argument(state, 1))?;
+        let [(_, Place { region: Region::Map(map), .. })] = &*own else { return Err(Why::SeveralMaps) };
+        let is_array = |def: &MapDef| matches!(def.kind, MapKind::Array | MapKind::PerCpuArray);
+        match self.program.maps.get(*map as usize) {
+            Some(def) if is_array(def) => Ok(*map),
+            Some(def) => Err(Why::Entries(def.name.clone())),
+            None => Err(leak()),
+        }
+    }
+
+    /// Begins the next round where there is one, and goes on behind the call where not.
+    fn next_round(&mut self, path: Bdd, mut state: State, rounds: Rounds, back: usize) -> Result<(), Why> {
+        let begun = self.graph.number(rounds.begun, 64);
+        let is_more = self.graph.compare(Compare::Below, begun, rounds.count);
+        let is_more = if rounds.begun < rounds.most { self.conditions.of(&self.graph, is_more) } else { Bdd::FALSE };
+        let over = self.conditions.not(is_more);
+        let (again, over) = (self.conditions.and(path, is_more), self.conditions.and(path, over));
+        self.end_rounds(over, state.clone(), &rounds, back)?;
+        if again == Bdd::FALSE {
+            return Ok(());
+        }
+        let mut frame = Frame::new(rounds.entry, back);
+        let round = Value::Number(begun);
+        let arguments = match rounds.map {
+            None => vec![round, rounds.context.clone()],
+            Some(map) => {
+                let number = rounds.begun as u32;
+                let (key, value) = (address(Place::of(Region::Key(number))), self.entry(again, map, number));
+                vec![address(Place::of(Region::Map(map))), key, value, rounds.context.clone()]
+            }
+        };
+        frame.registers.iter_mut().skip(1).zip(arguments).for_each(|(register, value)| *register = value);
+        frame.position = [&rounds.position[..], &[rounds.begun as u32]].concat();
+        frame.rounds = rounds.loops.clone();
+        let entry = rounds.entry;
+        frame.again = Some(Rounds { begun: rounds.begun + 1, ..rounds });
+        state.frames.push(frame);
+        self.arrive(again, state, entry, &[])
+    }
+
+    /// The value under a number of an array.
+    fn entry(&mut self, path: Bdd, map: u32, number: u32) -> Value {
+        let bit = self.conditions.node(&mut self.graph, path);
+        let key = number.to_le_bytes().map(|byte| self.graph.number(byte.into(), 8));
+        let arguments = vec![Argument::Map(map), Argument::Read(key.len() as u16)];
+        let pattern = self.pattern(Pattern { helper: helper::MAP_LOOKUP_ELEM, arguments });
+        let args = [&[bit][..], &key].concat();
+        let call = self.graph.effect(Effect::Call { helper: helper::MAP_LOOKUP_ELEM, pattern }, args, 64);
+        address(Place::of(Region::Value { map, call }))
+    }
+
+    /// A round ends: a function that gives 0 is called again.
+    pub(super) fn end_round(&mut self, path: Bdd, state: State, returned: Value, frame: Frame) -> Result<(), Why> {
+        let Some(rounds) = frame.again else { return Err(Why::Unseen(self.at)) };
+        let returned = self.as_number(returned)?;
+        let zero = self.graph.number(0, 64);
+        let is_zero = self.graph.compare(Compare::Equal, returned, zero);
+        let goes_on = self.conditions.of(&self.graph, is_zero);
+        let stops = self.conditions.not(goes_on);
+        let (goes_on, stops) = (self.conditions.and(path, goes_on), self.conditions.and(path, stops));
+        self.end_rounds(stops, state.clone(), &rounds, frame.back)?;
+        self.next_round(goes_on, state, rounds, frame.back)
+    }
+
+    /// Goes on behind the call, with how many rounds have begun.
+    fn end_rounds(&mut self, path: Bdd, mut state: State, rounds: &Rounds, back: usize) -> Result<(), Why> {
+        for number in 1..=5 {
+            state.frame_mut().registers[number] = Value::Nothing;
+        }
+        let begun = self.graph.number(rounds.begun, 64);
+        set(&mut state, Reg::R0, Value::Number(begun));
+        self.arrive(path, state, back, &rounds.loops)
+    }
+
+    /// Bytes of the key that a round is shown.
+    pub(super) fn key_bytes(&mut self, number: u32, at: i64, len: usize) -> Vec<Id> {
+        let key = number.to_le_bytes();
+        let byte = |at: i64| usize::try_from(at).ok().and_then(|at| key.get(at)).copied().unwrap_or(0);
+        (at..at + len as i64).map(|at| self.graph.number(byte(at).into(), Size::B.bytes() as u16 * 8)).collect()
+    }
+}

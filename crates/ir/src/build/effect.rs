@@ -1,0 +1,278 @@
+//! Helpers that have an effect, or know what only the run does: what each wants, and what it is given.
+
+use flowloom_bpf::insn::helper;
+use flowloom_bpf::op::Size;
+use flowloom_bpf::{MapDef, helpers};
+
+use super::call::MOST_BYTES;
+use super::memory::places;
+use super::state::{Place, Places, Region, State, Value};
+use super::step::{address, leak};
+use super::{Argument, Builder, Pattern};
+use crate::bdd::Bdd;
+use crate::graph::{Effect, Id, Kind};
+use crate::refusal::Why;
+
+/// What an effect is given, while it is gathered.
+struct Given {
+    pattern: Pattern,
+    args: Vec<Id>,
+    /// Memory that it may change, and how much of it.
+    changed: Vec<(Places, usize)>,
+}
+
+/// What a helper that is an effect wants.
+#[derive(Debug, Clone, Copy)]
+enum Want {
+    Number,
+    /// A number that it may not look at: then nothing need be there.
+    Perhaps,
+    Context,
+    Map,
+    Key,
+    Value,
+    /// Memory as long as the next argument says.
+    Read,
+    /// Memory as long as the next argument says, which it may change.
+    Change,
+    /// So much memory, which it may change.
+    Changed(u16),
+    Length,
+    /// A constant text with its end.
+    Text,
+    /// A record of a ring.
+    Record,
+    /// How long the packet is, in no register.
+    Ends,
+    /// The packet as it is, in no register.
+    Packet,
+}
+
+use Want::{Change, Changed, Context, Ends, Key, Length, Map, Number, Packet, Perhaps, Read, Record, Text};
+
+fn wants(number: i32) -> Option<&'static [Want]> {
+    Some(match number {
+        helper::MAP_LOOKUP_ELEM | helper::MAP_DELETE_ELEM => &[Map, Key],
+        helper::MAP_LOOKUP_PERCPU_ELEM => &[Map, Key, Number],
+        helper::MAP_UPDATE_ELEM => &[Map, Key, Want::Value, Number],
+        helper::KTIME_GET_NS
+        | helper::KTIME_GET_BOOT_NS
+        | helper::KTIME_GET_COARSE_NS
+        | helper::KTIME_GET_TAI_NS
+        | helper::JIFFIES64
+        | helper::GET_PRANDOM_U32
+        | helper::GET_SMP_PROCESSOR_ID
+        | helper::GET_NUMA_NODE_ID => &[],
+        helper::REDIRECT => &[Number, Number],
+        helper::REDIRECT_MAP => &[Map, Number, Number],
+        helper::RINGBUF_OUTPUT => &[Map, Read, Length, Number],
+        helper::RINGBUF_RESERVE => &[Map, Number, Number],
+        helper::RINGBUF_SUBMIT | helper::RINGBUF_DISCARD => &[Record, Number],
+        helper::RINGBUF_QUERY => &[Map, Number],
+        helper::PERF_EVENT_OUTPUT => &[Context, Map, Number, Read, Length, Packet],
+        helper::FIB_LOOKUP => &[Context, Change, Length, Number],
+        helper::CHECK_MTU => &[Context, Number, Changed(4), Number, Number, Ends],
+        helper::TRACE_PRINTK => &[Read, Length, Perhaps, Perhaps, Perhaps],
+        helper::TRACE_VPRINTK => &[Read, Length, Read, Length],
+        helper::SNPRINTF => &[Change, Length, Text, Read, Length],
+        helper::STRTOL | helper::STRTOUL => &[Read, Length, Number, Changed(8)],
+        helper::STRNCMP => &[Read, Length, Text],
+        helper::FL_CLONE => &[Context, Number, Packet],
+        helper::FL_EMIT => &[Context, Number, Read, Length],
+        helper::FL_EVICT => &[Map, Number, Number],
+        _ => return None,
+    })
+}
+
+impl Given {
+    fn give(&mut self, argument: Argument, nodes: &[Id]) {
+        self.pattern.arguments.push(argument);
+        self.args.extend(nodes);
+    }
+
+    /// Where the packet begins and ends.
+    fn give_ends(&mut self, state: &State) {
+        self.give(Argument::Head, &[state.head]);
+        self.give(Argument::Tail, &[state.tail]);
+        state.kept.into_iter().for_each(|kept| self.give(Argument::Kept, &[kept]));
+    }
+
+    /// The packet as it is.
+    fn give_packet(&mut self, state: &State) {
+        self.give_ends(state);
+        for overlay in &state.overlays {
+            self.give(Argument::Base, &[overlay.base]);
+            overlay.bytes.iter().for_each(|(at, laid)| self.give(Argument::Laid(*at), &[laid.when, laid.byte]));
+        }
+        state.packet.iter().for_each(|(at, byte)| self.give(Argument::Byte(*at), &[*byte]));
+    }
+
+    /// How much memory it is given in all.
+    fn bytes(&self) -> usize {
+        let bytes = self.pattern.arguments.iter().map(|argument| match argument {
+            Argument::Read(bytes) | Argument::Changed(bytes) => usize::from(*bytes),
+            _ => 0,
+        });
+        bytes.sum()
+    }
+}
+
+/// Memory that waits for its length: the place of its argument, and whether it may be changed.
+struct Waiting {
+    value: Value,
+    place: usize,
+    changes: bool,
+}
+
+impl Builder<'_> {
+    /// Calls a helper that has an effect, or knows what only the run does.
+    pub(super) fn effect(&mut self, path: Bdd, state: &mut State, number: i32) -> Result<Value, Why> {
+        let name = || helpers::name_of(number).map_or_else(|| format!("helper {number}"), str::to_owned);
+        let wants = wants(number).ok_or_else(|| Why::Helper(name()))?;
+        let bit = self.conditions.node(&mut self.graph, path);
+        let pattern = Pattern { helper: number, arguments: Vec::new() };
+        let mut given = Given { pattern, args: vec![bit], changed: Vec::new() };
+        let mut map: Option<(u32, MapDef)> = None;
+        let mut waiting: Option<Waiting> = None;
+        for (register, want) in (1..).zip(wants) {
+            let value = self.argument(state, register);
+            match want {
+                Number => given.give(Argument::Number, &[self.number_argument(state, register)?]),
+                Perhaps => {
+                    let number = match value {
+                        Value::Nothing => self.graph.number(0, 64),
+                        _ => self.number_argument(state, register)?,
+                    };
+                    given.give(Argument::Number, &[number]);
+                }
+                Context => given.give(Argument::Context, &[]),
+                Map => map = Some(self.map(value, &mut given)?),
+                Key | Want::Value => {
+                    let def = map.as_ref().map(|(_, def)| def);
+                    let is_key = matches!(want, Key);
+                    let len = def.map_or(0, |def| if is_key { def.key_bytes } else { def.value_bytes }) as usize;
+                    given.pattern.arguments.push(Argument::Read(len as u16));
+                    self.memory(path, state, value, len, &mut given)?;
+                }
+                Record => {
+                    let own = places(value)?;
+                    let [(_, Place { region: Region::Value { call, .. }, offset: 0, moved: None })] = &*own else {
+                        return Err(Why::SeveralRecords);
+                    };
+                    given.give(Argument::Number, &[*call]);
+                }
+                Packet => given.give_packet(state),
+                Ends => given.give_ends(state),
+                Read | Change => {
+                    let changes = matches!(want, Change);
+                    waiting = Some(Waiting { value, place: given.pattern.arguments.len(), changes });
+                    given.pattern.arguments.push(Argument::Read(0));
+                }
+                Changed(len) => {
+                    given.pattern.arguments.push(Argument::Changed(*len));
+                    given.changed.push((places(value.clone())?, (*len).into()));
+                    self.memory(path, state, value, (*len).into(), &mut given)?;
+                }
+                Text => {
+                    let bytes = self.text(&places(value)?)?;
+                    given.give(Argument::Read(bytes.len() as u16), &bytes);
+                }
+                Length => {
+                    let length = self.number_argument(state, register)?;
+                    let constant = self.graph.as_const(length);
+                    let len = constant.ok_or(Why::Length { most: MOST_BYTES })? as usize;
+                    if let Some(Waiting { value, place, changes }) = waiting.take() {
+                        if changes && len > 0 {
+                            given.changed.push((places(value.clone())?, len));
+                        }
+                        let argument = if changes { Argument::Changed } else { Argument::Read };
+                        given.pattern.arguments[place] = argument(len as u16);
+                        self.memory(path, state, value, len, &mut given)?;
+                    }
+                    given.give(Argument::Number, &[length]);
+                }
+            }
+        }
+        let found = given.bytes();
+        if found > MOST_BYTES {
+            return Err(Why::ManyBytes { found, most: MOST_BYTES });
+        }
+        let pattern = self.pattern(given.pattern);
+        let call = self.graph.effect(Effect::Call { helper: number, pattern }, given.args, 64);
+        self.keep_changed(path, state, call, &given.changed)?;
+        Ok(match (number, map) {
+            (helper::MAP_LOOKUP_ELEM, Some((map, def))) if def.kind.is_of_maps() => {
+                address(Place::of(Region::Inner { map, call }))
+            }
+            (helper::MAP_LOOKUP_ELEM | helper::MAP_LOOKUP_PERCPU_ELEM | helper::RINGBUF_RESERVE, Some((map, _))) => {
+                address(Place::of(Region::Value { map, call }))
+            }
+            _ => Value::Number(call),
+        })
+    }
+
+    /// A map, by its number or as what a map of maps has given.
+    fn map(&mut self, value: Value, given: &mut Given) -> Result<(u32, MapDef), Why> {
+        let own = places(value)?;
+        let [(_, place)] = &*own else { return Err(Why::SeveralMaps) };
+        let def = |map: u32| self.program.maps.get(map as usize);
+        let (map, def) = match place.region {
+            Region::Map(map) => {
+                given.give(Argument::Map(map), &[]);
+                (map, def(map).cloned())
+            }
+            Region::Inner { map, call } => {
+                given.give(Argument::Number, &[call]);
+                (map, def(map).and_then(|def| def.inner.as_deref().cloned()))
+            }
+            _ => return Err(leak()),
+        };
+        def.map(|def| (map, def)).ok_or(Why::SeveralMaps)
+    }
+
+    /// Bytes of memory that a call reads.
+    fn memory(&mut self, path: Bdd, state: &State, value: Value, len: usize, given: &mut Given) -> Result<(), Why> {
+        if len > MOST_BYTES {
+            return Err(Why::ManyBytes { found: len, most: MOST_BYTES });
+        }
+        if len > 0 {
+            let bytes = self.load_bytes(path, state, &places(value)?, 0, len)?;
+            given.args.extend(bytes);
+        }
+        Ok(())
+    }
+
+    /// A text with its end, in data that nobody changes.
+    fn text(&mut self, places: &[(Bdd, Place)]) -> Result<Vec<Id>, Why> {
+        let [(_, Place { region: Region::Only(map), offset, moved: None })] = places else { return Err(Why::Text) };
+        let mut bytes = Vec::new();
+        loop {
+            let byte = self.constant(*map, offset + bytes.len() as i64, Size::B).ok_or(Why::Text)?;
+            bytes.push(self.graph.number(byte, 8));
+            if byte == 0 {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// What a call has left in memory that it may change.
+    fn keep_changed(&mut self, path: Bdd, state: &mut State, call: Id, changed: &[(Places, usize)]) -> Result<(), Why> {
+        let mut at = 0;
+        for (places, len) in changed {
+            let bytes: Vec<Id> =
+                (at..at + len).map(|at| self.graph.make(Kind::Changed { at: at as u16 }, vec![call], 8)).collect();
+            at += len;
+            self.store_bytes(path, state, places, 0, &bytes, None)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn pattern(&mut self, pattern: Pattern) -> u16 {
+        let known = self.patterns.iter().position(|known| *known == pattern);
+        let place = known.unwrap_or_else(|| {
+            self.patterns.push(pattern);
+            self.patterns.len() - 1
+        });
+        place as u16
+    }
+}

@@ -1,0 +1,132 @@
+//! A program and those that tail calls lead to, as one sequence of instructions.
+//!
+//! ```text
+//!   0 ‥ 19    the program; `call tail_call` at 12 leads behind it, or to 20, or to 31
+//!   20 ‥ 30   the first program of its object
+//!   31 ‥ 44   the second one
+//! ```
+//!
+//! What an array of programs holds only the run knows: any of them, or none. Each is walked where it is called, in the frame of
+//! the one that has called it.
+
+use flowloom_bpf::insn::helper;
+use flowloom_bpf::op::Op;
+use flowloom_bpf::verifier::{Options, Proof, verify};
+use flowloom_bpf::{Insn, Program, Sibling};
+
+use super::memory::places;
+use super::state::{Frame, Place, Region, State, Value};
+use super::step::address;
+use super::{Argument, Builder, Pattern};
+use crate::bdd::Bdd;
+use crate::graph::{Compare, Effect};
+use crate::refusal::{Refusal, Why};
+
+/// The most tail calls of a packet.
+const MOST_TAIL_CALLS: u32 = 33;
+
+/// All programs that may run.
+pub(super) struct Linked {
+    pub(super) code: Vec<Option<Op>>,
+    pub(super) proof: Proof,
+    /// Where each sibling begins.
+    pub(super) entries: Vec<usize>,
+}
+
+impl Linked {
+    /// A program, and its siblings where it may call them.
+    pub(super) fn of(program: &Program, proof: &Proof) -> Result<Linked, Why> {
+        let code = decoded(&program.insns, proof);
+        let mut linked = Linked { code, proof: proof.clone(), entries: Vec::new() };
+        let calls = |op: &Option<Op>| matches!(op, Some(Op::Call { helper: helper::TAIL_CALL }));
+        if !linked.code.iter().any(calls) {
+            return Ok(linked);
+        }
+        for sibling in program.siblings.iter() {
+            let own = as_program(program, sibling);
+            let proof = verify(&own, &Options::default()).map_err(|_| Why::Sibling(sibling.name.clone()))?;
+            let first = linked.code.len();
+            linked.entries.push(first);
+            linked.code.extend(decoded(&own.insns, &proof));
+            linked.proof.insns.extend(proof.insns);
+            linked.proof.loops.extend(proof.loops.into_iter().map(|(at, most)| (first + at, most)));
+        }
+        Ok(linked)
+    }
+
+    /// A refusal at an instruction of one of them.
+    pub(super) fn refusal(&self, program: &Program, at: usize, why: Why) -> Refusal {
+        let before = self.entries.iter().rposition(|entry| *entry <= at);
+        match before.and_then(|number| program.siblings.get(number).map(|sibling| (self.entries[number], sibling))) {
+            Some((first, sibling)) => Refusal::new(&as_program(program, sibling), at - first, why),
+            None => Refusal::new(program, at, why),
+        }
+    }
+}
+
+/// A sibling as a program of its own, on the same maps.
+fn as_program(program: &Program, sibling: &Sibling) -> Program {
+    Program {
+        name: sibling.name.clone(),
+        section: sibling.section.clone(),
+        insns: sibling.insns.clone(),
+        lines: sibling.lines.clone(),
+        maps: program.maps.clone(),
+        siblings: program.siblings.clone(),
+        ..Program::default()
+    }
+}
+
+fn decoded(insns: &[Insn], proof: &Proof) -> Vec<Option<Op>> {
+    let mut code = vec![None; insns.len()];
+    for (at, _) in proof.insns.iter().enumerate().filter(|(_, known)| known.begins) {
+        code[at] = Op::decode(insns, at).ok();
+    }
+    code
+}
+
+impl Builder<'_> {
+    /// Goes on in another program, or behind the call where there is none.
+    pub(super) fn tail_call(
+        &mut self,
+        path: Bdd,
+        mut state: State,
+        back: usize,
+        rounds: &[(u32, u32)],
+        position: &[u32],
+    ) -> Result<(), Why> {
+        let own = places(self.argument(&state, 2))?;
+        let [(_, Place { region: Region::Map(map), .. })] = &*own else { return Err(Why::SeveralMaps) };
+        let index = self.number_argument(&state, 3)?;
+        let bit = self.conditions.node(&mut self.graph, path);
+        let arguments = vec![Argument::Map(*map), Argument::Number];
+        let pattern = self.pattern(Pattern { helper: helper::TAIL_CALL, arguments });
+        let call = self.graph.effect(Effect::Call { helper: helper::TAIL_CALL, pattern }, vec![bit, index], 64);
+        let (fewest, most) = state.tail_calls;
+        if fewest < MOST_TAIL_CALLS && most >= MOST_TAIL_CALLS {
+            return Err(Why::TailCalls(MOST_TAIL_CALLS));
+        }
+        let entries = if most < MOST_TAIL_CALLS { self.linked.entries.as_slice() } else { &[] };
+        let mut rest = path;
+        for (number, entry) in (1..).zip(entries) {
+            let one = self.graph.number(number.into(), 64);
+            let is_it = self.graph.compare(Compare::Equal, call, one);
+            let is_it = self.conditions.of(&self.graph, is_it);
+            let (here, not) = (self.conditions.and(rest, is_it), self.conditions.not(is_it));
+            rest = self.conditions.and(rest, not);
+            let mut other = state.clone();
+            let caller = other.frame().clone();
+            let mut frame = Frame::new(*entry, caller.back);
+            (frame.again, frame.rounds) = (caller.again, caller.rounds);
+            frame.position = [position, &[number]].concat();
+            frame.registers[1] = address(Place::of(Region::Context));
+            *other.frame_mut() = frame;
+            other.tail_calls = (fewest + 1, most + 1);
+            self.arrive(here, other, *entry, &[])?;
+        }
+        for number in 0..=5 {
+            state.frame_mut().registers[number] = Value::Nothing;
+        }
+        self.arrive(rest, state, back, rounds)
+    }
+}

@@ -1,0 +1,68 @@
+//! A packet that is cut and grows again: what lay behind the cut is zeros then.
+//!
+//! ```text
+//!   came      |==================|        kept, as far as the shortest end
+//!   cut       |==========|
+//!   grown     |==========|000000000|
+//! ```
+//!
+//! As long as the end is moved once, nobody can look at what was cut off. When it is moved again, all behind the end as it is
+//! becomes zeros.
+
+use super::Builder;
+use super::offset::{OFFSET_BITS, Sum};
+use super::state::State;
+use crate::bdd::Bdd;
+use crate::graph::{Compare, Id, Input, Kind};
+
+impl Builder<'_> {
+    /// What lies behind the packet's end is forgotten.
+    pub(super) fn blank(&mut self, state: &mut State) {
+        let tail = state.tail;
+        let zero = self.graph.number(0, 8);
+        for (at, byte) in &mut state.packet {
+            let is_kept = self.is_before(None, *at, tail);
+            *byte = self.graph.select(vec![is_kept, *byte, zero]);
+        }
+        for overlay in &mut state.overlays {
+            for (at, laid) in &mut overlay.bytes {
+                let is_kept = self.is_before(Some(overlay.base), *at, tail);
+                laid.byte = self.graph.select(vec![is_kept, laid.byte, zero]);
+            }
+        }
+        state.kept = Some(match state.kept {
+            None => tail,
+            Some(kept) => {
+                let is_less = self.graph.compare(Compare::SignedBelow, tail, kept);
+                self.graph.select(vec![is_less, tail, kept])
+            }
+        });
+    }
+
+    /// A byte of the packet as it came, as far as it is still there.
+    pub(super) fn came(&mut self, state: &State, base: Option<Id>, at: i64) -> Id {
+        let byte = self.original(base, at);
+        let Some(kept) = state.kept else { return byte };
+        let (is_kept, zero) = (self.is_before(base, at, kept), self.graph.number(0, 8));
+        self.graph.select(vec![is_kept, byte, zero])
+    }
+
+    fn is_before(&mut self, base: Option<Id>, at: i64, end: Id) -> Id {
+        let mut offset = Sum::of(at);
+        if let Some(base) = base {
+            offset = offset.plus(&self.sum_of(base), 1);
+        }
+        let offset = self.offset(&offset);
+        self.graph.compare(Compare::SignedBelow, offset, end)
+    }
+
+    /// How far what came is still there, on several paths: on some of them whole.
+    pub(super) fn one_kept(&mut self, paths: &[(Bdd, State)]) -> Option<Id> {
+        paths.iter().find_map(|(_, state)| state.kept)?;
+        let length = self.graph.make(Kind::Input(Input::Length), Vec::new(), 16);
+        let length = self.graph.fit(length, OFFSET_BITS);
+        let ends: Vec<(Bdd, Id)> =
+            paths.iter().map(|(condition, state)| (*condition, state.kept.unwrap_or(length))).collect();
+        Some(self.pick(&ends, Bdd::TRUE))
+    }
+}

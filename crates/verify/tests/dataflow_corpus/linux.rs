@@ -1,0 +1,78 @@
+//! Linux's programs: those that our verifier takes, with what their loaders would give them.
+
+#[path = "../scoreboard/fitted.rs"]
+pub mod fitted;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use flowloom_bpf::verifier::{Options, verify};
+use flowloom_bpf::{Interpreter, Program, elf};
+use flowloom_testkit::Rng;
+use flowloom_verify::Arrival;
+use flowloom_verify::explore::{ExploreOptions, explore};
+
+use super::programs::case;
+use super::{Subject, packets};
+
+/// A program, and the object that it is from.
+pub struct Linux {
+    pub object: String,
+    pub program: Arc<Program>,
+}
+
+/// What the objects at hand hold: programs that are proved safe, and how many others there are.
+pub struct Found {
+    pub objects: usize,
+    pub verified: Vec<Linux>,
+    pub others: usize,
+}
+
+/// All XDP programs of the objects, of which `FLOWLOOM_OBJECT` may name a part.
+///
+/// # Errors
+/// The objects cannot be made.
+pub fn found() -> Result<Found, String> {
+    let folder = fitted::objects()?;
+    let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let only = std::env::var("FLOWLOOM_OBJECT").ok();
+    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "o"));
+    files.retain(|path| only.as_ref().is_none_or(|only| path.to_string_lossy().contains(only)));
+    files.sort();
+    let mut found = Found { objects: files.len(), verified: Vec::new(), others: 0 };
+    for path in files {
+        let name = path.file_stem().map_or(String::new(), |name| name.to_string_lossy().into_owned());
+        let bytes = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let Ok(object) = elf::read_with(&bytes, &name, &fitted::types) else {
+            found.others += 1;
+            continue;
+        };
+        for program in object.xdp() {
+            let program = fitted::sized(program);
+            let is_run = Interpreter::new(Arc::clone(&program)).is_ok();
+            if is_run && verify(&program, &Options::default()).is_ok() {
+                found.verified.push(Linux { object: name.clone(), program });
+            } else {
+                found.others += 1;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A program on the cases that an exploration finds, on captures, on made packets and on short ones.
+pub fn subject(linux: &Linux, captured: &[Arrival], rng: &mut Rng, tries: u64) -> Subject {
+    let routes = fitted::routes(&linux.program);
+    let options = ExploreOptions { seed: rng.next_u64(), tries, routes: routes.clone(), ..ExploreOptions::default() };
+    let explored = explore(&linux.program, &options).unwrap_or_else(|error| panic!("{}: {error}", linux.object));
+    let mut cases = explored.cases;
+    let mut more = captured.to_vec();
+    more.extend(packets::made(rng, 200));
+    more.extend(packets::short(rng, 122));
+    // They find the state of the first case, and what they leave of it.
+    let mut first = cases.first().cloned().unwrap_or_else(|| case(Vec::new(), rng));
+    first.packets.extend(more);
+    cases.push(first);
+    Subject { program: (*linux.program).clone(), cases, sweep_ns: None, routes }
+}

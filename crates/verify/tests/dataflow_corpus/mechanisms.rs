@@ -1,0 +1,207 @@
+//! A small program for each thing that is followed in a way of its own, so that each has a case.
+
+use flowloom_bpf::{MapDef, MapKind, Member, Program, Sibling, asm};
+
+/// Name, maps, and instructions behind the check for 64 bytes: `r6` is the context, `r7` the packet, `r8` its end. `packet 40` takes
+/// both anew, and checks for so many bytes.
+const PROGRAMS: &[(&str, &str, &str)] = &[
+    (
+        "metadata_moves_along",
+        "",
+        "r1 = r6\nr2 = -4\ncall xdp_adjust_head\nr1 = r6\nr2 = -8\ncall xdp_adjust_meta\nif r0 != 0 goto out\nr1 = *(u32 *)(r6 + 8)\nr2 = *(u32 *)(r6 + 0)\nr3 = r1\nr3 += 8\n\
+         if r3 > r2 goto out\n*(u32 *)(r1 + 0) = 0x11223344\nr4 = *(u8 *)(r1 + 5)\nr1 = r6\nr2 = -20\ncall xdp_adjust_head\n\
+         r1 = *(u32 *)(r6 + 8)\nr2 = *(u32 *)(r6 + 0)\nr3 = r1\nr3 += 8\nif r3 > r2 goto out\nr9 = *(u32 *)(r1 + 0)\npacket 60\n\
+         *(u32 *)(r7 + 20) = r9",
+    ),
+    (
+        "headers_before_the_first_byte",
+        "",
+        "r9 = 0\nagain: r1 = r6\nr2 = -4\ncall xdp_adjust_head\npacket 32\nr9 += 1\nif r9 < 4 goto again\nr3 = *(u64 *)(r7 + 18)\n\
+         r3 += 1\n*(u64 *)(r7 + 3) = r3",
+    ),
+    (
+        "metadata_of_any_length",
+        "",
+        "r2 = *(u8 *)(r7 + 0)\nr2 <<= 1\nr2 = -r2\nr1 = r6\ncall xdp_adjust_meta\n*(u64 *)(r10 - 8) = r0\nr1 = *(u32 *)(r6 + 8)\n\
+         r2 = *(u32 *)(r6 + 0)\nr3 = r1\nr3 += 4\nif r3 > r2 goto none\n*(u32 *)(r1 + 0) = 0x11223344\nnone: packet 64\n\
+         r2 = *(u8 *)(r7 + 1)\nr2 -= 4\nr1 = r6\ncall xdp_adjust_head\nr9 = r0\nr1 = *(u32 *)(r6 + 8)\nr2 = *(u32 *)(r6 + 0)\nr3 = r1\n\
+         r3 += 4\nif r3 > r2 goto out\nr4 = *(u32 *)(r1 + 0)\n*(u64 *)(r10 - 16) = r4\nr4 = *(u8 *)(r1 + 3)\n*(u64 *)(r10 - 24) = r4\n\
+         packet 50\nr1 = *(u64 *)(r10 - 8)\n*(u64 *)(r7 + 20) = r1\nr1 = *(u64 *)(r10 - 16)\n*(u64 *)(r7 + 28) = r1\n\
+         r1 = *(u64 *)(r10 - 24)\n*(u32 *)(r7 + 36) = r1\n*(u32 *)(r7 + 42) = r9",
+    ),
+    (
+        "a_counter_on_the_stack",
+        "",
+        "r1 = *(u64 *)(r7 + 0)\n*(u64 *)(r10 - 8) = r1\n*(u64 *)(r10 - 16) = r1\nr2 = *(u32 *)(r7 + 8)\nlock *(u64 *)(r10 - 8) += r2\n\
+         lock *(u32 *)(r10 - 4) ^= w2\nw3 = w2\nw3 = atomic_fetch_add((u32 *)(r10 - 16), w3)\nr4 = r2\n\
+         r4 = atomic_fetch_or((u64 *)(r10 - 16), r4)\nr5 = r4\nr5 = atomic_fetch_and((u64 *)(r10 - 8), r5)\nr9 = 7\n\
+         r9 = xchg_64(r10 - 8, r9)\nr0 = *(u32 *)(r7 + 12)\nr0 &= 1\nr0 += r9\nr1 = 77\nr0 = cmpxchg_64(r10 - 8, r0, r1)\nw0 = 0\n\
+         w1 = 5\nw0 = cmpxchg32_32(r10 - 12, w0, w1)\nr3 ^= r4\nr3 ^= r5\nr3 ^= r0\n*(u64 *)(r7 + 16) = r3\nr1 = *(u64 *)(r10 - 8)\n\
+         *(u64 *)(r7 + 24) = r1\nr1 = *(u64 *)(r10 - 16)\n*(u64 *)(r7 + 32) = r1",
+    ),
+    (
+        "a_loop_that_may_end",
+        "",
+        "r1 = 0\nr2 = *(u8 *)(r7 + 0)\nr3 = 6\nagain: may_goto +5\nr1 += 3\nr1 ^= r2\nif r1 == 9 goto last\nr3 -= 1\nif r3 != 0 goto again\nlast: *(u32 *)(r7 + 8) = r1",
+    ),
+    (
+        "bytes_at_any_offset",
+        "",
+        "r1 = r6\nr2 = *(u8 *)(r7 + 0)\nr4 = *(u8 *)(r7 + 1)\nif r4 != 3 goto near\nr2 <<= 13\nnear: r3 = r10\nr3 += -8\n*(u64 *)(r10 - 8) = 0x55\n\
+         r4 = 6\ncall xdp_load_bytes\nr9 = r0\nr1 = r6\nr2 = *(u8 *)(r10 - 8)\nr2 += 40\nr3 = r10\nr3 += -7\nr4 = 4\ncall xdp_store_bytes\n\
+         packet 64\n*(u32 *)(r7 + 8) = r9\n*(u32 *)(r7 + 12) = r0\nr1 = *(u64 *)(r10 - 8)\n*(u64 *)(r7 + 16) = r1",
+    ),
+    (
+        "distances_in_32_bits",
+        "",
+        "r1 = r7\nw1 -= w8\nr3 = *(u8 *)(r7 + 0)\nr3 &= 7\nr2 = r10\nr2 += -16\nr2 += r3\nr4 = r10\nr4 += -12\nr5 = 0\nif r2 > r4 goto high\n\
+         r5 = 1\nhigh: *(u32 *)(r7 + 4) = r1\n*(u32 *)(r7 + 8) = r5",
+    ),
+    (
+        "a_number_out_of_a_text",
+        "",
+        "r1 = *(u16 *)(r7 + 0)\nr1 |= 0x3030\n*(u64 *)(r10 - 8) = r1\n*(u64 *)(r10 - 16) = -1\nr1 = r10\nr1 += -8\nr2 = 4\nr3 = *(u8 *)(r7 + 4)\n\
+         r4 = r10\nr4 += -16\nr5 = *(u8 *)(r7 + 5)\nif r5 > 7 goto unsigned\ncall strtol\ngoto met\nunsigned: call strtoul\nmet: r9 = r0\n\
+         r1 = *(u64 *)(r10 - 16)\n*(u64 *)(r7 + 16) = r1\n*(u32 *)(r7 + 24) = r9",
+    ),
+    (
+        "a_route_is_asked_for",
+        "",
+        "r1 = 0\n*(u64 *)(r10 - 64) = r1\n*(u64 *)(r10 - 56) = r1\n*(u64 *)(r10 - 48) = r1\n*(u64 *)(r10 - 40) = r1\n*(u64 *)(r10 - 32) = r1\n\
+         *(u64 *)(r10 - 24) = r1\n*(u64 *)(r10 - 16) = r1\n*(u64 *)(r10 - 8) = r1\nr1 = *(u8 *)(r7 + 0)\nif r1 > 7 goto ask\n\
+         *(u8 *)(r10 - 64) = 2\nask: r1 = *(u32 *)(r7 + 4)\n*(u32 *)(r10 - 44) = r1\nr1 = *(u8 *)(r7 + 1)\nr1 &= 3\n*(u32 *)(r10 - 56) = r1\n\
+         r1 = r6\nr2 = r10\nr2 += -64\nr3 = 64\nr4 = 0\ncall fib_lookup\n*(u32 *)(r7 + 8) = r0\nr1 = *(u64 *)(r10 - 8)\n\
+         *(u64 *)(r7 + 16) = r1\nr1 = *(u64 *)(r10 - 56)\n*(u64 *)(r7 + 24) = r1\nr1 = *(u32 *)(r7 + 32)\nr1 &= 0x7ff\n*(u32 *)(r10 - 4) = r1\n\
+         r1 = r6\nr2 = *(u8 *)(r7 + 1)\nr2 &= 3\nr3 = r10\nr3 += -4\nr4 = *(u8 *)(r7 + 2)\nr5 = 0\ncall check_mtu\n*(u32 *)(r7 + 36) = r0\n\
+         r1 = *(u32 *)(r10 - 4)\n*(u32 *)(r7 + 40) = r1",
+    ),
+    (
+        "records_are_reserved",
+        ".map ring ringbuf key 0 value 0 entries 4096\n",
+        "r1 = map[ring] ll\nr2 = 24\nr3 = 0\ncall ringbuf_reserve\nif r0 == 0 goto out\nr9 = r0\nr1 = *(u64 *)(r7 + 0)\n*(u64 *)(r9 + 0) = r1\n\
+         r2 = *(u32 *)(r7 + 8)\n*(u32 *)(r9 + 8) = r2\n*(u32 *)(r9 + 12) = 9\nr3 = *(u16 *)(r9 + 6)\n*(u64 *)(r9 + 16) = r3\n\
+         r4 = *(u8 *)(r7 + 4)\nr1 = r9\nr2 = 0\nif r4 > 7 goto drop\ncall ringbuf_submit\ngoto out\ndrop: r5 = *(u32 *)(r9 + 8)\n\
+         *(u32 *)(r7 + 20) = r5\ncall ringbuf_discard",
+    ),
+    (
+        "packets_are_reported",
+        ".map log perf_event_array key 4 value 4 entries 4\n",
+        "r1 = *(u8 *)(r7 + 3)\n*(u8 *)(r7 + 2) = r1\nr1 = *(u8 *)(r7 + 0)\nr1 &= 15\nr1 += r7\nr2 = r1\nr2 += 8\nif r2 > r8 goto out\n\
+         *(u16 *)(r1 + 5) = 0x4142\nr1 = r6\nr2 = -4\ncall xdp_adjust_head\npacket 64\nr3 = *(u8 *)(r7 + 5)\nr3 <<= 34\nr1 = 0xffffffff ll\nr3 |= r1\n\
+         r1 = *(u32 *)(r7 + 8)\n*(u64 *)(r10 - 8) = r1\nr1 = r6\nr2 = map[log] ll\nr4 = r10\nr4 += -8\nr5 = 6\ncall perf_event_output\n\
+         *(u32 *)(r7 + 12) = r0\n*(u64 *)(r10 - 8) = 0x782578\nr1 = r10\nr1 += -8\nr2 = 4\nr3 = *(u8 *)(r7 + 4)\ncall trace_printk\n\
+         *(u32 *)(r7 + 16) = r0",
+    ),
+    (
+        "maps_in_a_map",
+        ".map inside array key 4 value 8 entries 4\n.map inside_too array key 4 value 8 entries 4\n.map outer array key 4 value 4 entries 3\n",
+        "r1 = *(u8 *)(r7 + 0)\nr1 &= 3\n*(u32 *)(r10 - 4) = r1\nr1 = map[outer] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\n\
+         if r0 == 0 goto own\nr9 = r0\nr1 = *(u8 *)(r7 + 1)\nr1 &= 3\n*(u32 *)(r10 - 8) = r1\nr1 = r0\nr2 = r10\nr2 += -8\ncall map_lookup_elem\n\
+         if r0 == 0 goto own\nr8 = r0\nr1 = map[inside] ll\nr2 = r10\nr2 += -8\ncall map_lookup_elem\nif r0 == 0 goto out\n\
+         r1 = *(u64 *)(r0 + 0)\nr2 = *(u64 *)(r7 + 24)\n*(u64 *)(r8 + 0) = r2\nr1 += 5\n*(u64 *)(r0 + 0) = r1\nr0 = r8\n\
+         r1 = *(u64 *)(r0 + 0)\nr1 += 1\n*(u64 *)(r0 + 0) = r1\n*(u64 *)(r7 + 8) = r1\n\
+         own: r1 = *(u8 *)(r7 + 1)\nr1 &= 3\n*(u32 *)(r10 - 8) = r1\nr1 = map[inside] ll\nr2 = r10\nr2 += -8\ncall map_lookup_elem\n\
+         if r0 == 0 goto out\nr1 = *(u64 *)(r0 + 0)\n*(u64 *)(r7 + 16) = r1\nr1 += 5\n*(u64 *)(r0 + 0) = r1",
+    ),
+    (
+        "the_end_is_moved_twice",
+        "",
+        "*(u8 *)(r7 + 40) = 7\nr1 = *(u8 *)(r7 + 3)\nr1 += r7\nr2 = r1\nr2 += 24\nif r2 > r8 goto out\n*(u16 *)(r1 + 21) = 0x4142\n\
+         r2 = *(u8 *)(r7 + 0)\nr2 <<= 1\nr2 = -r2\nr1 = r6\ncall xdp_adjust_tail\npacket 14\nr2 = *(u8 *)(r7 + 1)\nr1 = r6\n\
+         call xdp_adjust_tail\npacket 50\nr1 = *(u32 *)(r7 + 38)\n*(u32 *)(r7 + 4) = r1\nr2 = *(u8 *)(r7 + 2)\nr2 -= 4\nr1 = r6\n\
+         call xdp_adjust_tail",
+    ),
+    (
+        "a_function_is_called_back",
+        "",
+        "r1 = *(u8 *)(r7 + 0)\n*(u64 *)(r10 - 8) = r1\n*(u64 *)(r10 - 16) = r7\nr9 = 0\nagain: r1 = 7\nr2 = subprog[f] ll\nr3 = r10\nr3 += -8\nr4 = 0\n\
+         call loop\nr9 += 1\n*(u64 *)(r10 - 24) = r0\nif r9 < 3 goto again\nr1 = *(u8 *)(r7 + 1)\nr1 &= 3\nr2 = subprog[g] ll\nr3 = r10\n\
+         r3 += -32\n*(u64 *)(r10 - 32) = 1\nr4 = 0\ncall loop\n*(u32 *)(r7 + 28) = r0\nr1 = *(u64 *)(r10 - 8)\n*(u64 *)(r7 + 8) = r1\n\
+         r1 = *(u64 *)(r10 - 24)\n*(u32 *)(r7 + 16) = r1\nr1 = *(u64 *)(r10 - 32)\n*(u64 *)(r7 + 20) = r1\nfunctions\n\
+         f: r3 = *(u64 *)(r2 + 0)\nr3 += r1\nr3 ^= 5\n*(u64 *)(r2 + 0) = r3\nr0 = 0\nif r3 != 12 goto f_out\nr0 = 1\nf_out: exit\n\
+         g: r6 = r2\nr7 = r1\nr1 = r7\nr1 += 2\nr2 = subprog[h] ll\nr3 = r6\nr4 = 0\nr1 &= 3\ncall loop\nr0 = 0\nexit\n\
+         h: r3 = *(u64 *)(r2 + 0)\nr3 *= 3\nr3 += r1\n*(u64 *)(r2 + 0) = r3\nr0 = 0\nexit\n",
+    ),
+    (
+        "entries_are_gone_through",
+        ".map array array key 4 value 8 entries 5\n",
+        "r1 = map[array] ll\nr2 = subprog[f] ll\nr3 = r10\nr3 += -8\n*(u64 *)(r10 - 8) = 1\nr4 = 0\ncall for_each_map_elem\n\
+         *(u32 *)(r7 + 4) = r0\nr1 = *(u64 *)(r10 - 8)\n*(u64 *)(r7 + 8) = r1\nfunctions\n\
+         f: r1 = *(u32 *)(r2 + 0)\nr5 = *(u64 *)(r3 + 0)\nr5 += r1\n*(u64 *)(r3 + 0) = r5\nr1 = *(u64 *)(r4 + 0)\nr1 *= 3\nr1 += r5\n\
+         *(u64 *)(r4 + 0) = r1\nr0 = 0\nif r1 s> 0 goto f_out\nr0 = 1\nf_out: exit\n",
+    ),
+    (
+        "another_program_goes_on",
+        ".map programs array key 4 value 4 entries 4\n.map counts array key 4 value 8 entries 2\n",
+        "*(u8 *)(r7 + 1) = 9\nr3 = *(u8 *)(r7 + 0)\nr3 &= 7\nif r3 != 5 goto same\nr3 = 6\nsame: r1 = r6\nr2 = map[programs] ll\ncall tail_call\n*(u8 *)(r7 + 2) = 8\n\
+         r1 = r6\nr2 = *(u8 *)(r7 + 4)\nr2 &= 3\nif r2 != 0 goto keep\nr2 = 3\nkeep: call f\nr0 &= 3\nexit\nfunctions\n\
+         f: r3 = r2\nr2 = map[programs] ll\ncall tail_call\nr0 = 44\nexit",
+    ),
+    (
+        "null_is_a_number",
+        ".map array array key 4 value 8 entries 4\n",
+        "r1 = *(u8 *)(r7 + 0)\nr1 &= 7\n*(u32 *)(r10 - 4) = r1\nr1 = map[array] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\n\
+         if r0 != 0 goto found\nr1 = r0\nr0 += 1\nif r1 > 7 goto out\nexit\nfound: *(u64 *)(r0 + 0) = 5",
+    ),
+];
+
+/// The programs.
+pub fn programs() -> Vec<Program> {
+    PROGRAMS.iter().map(|(name, maps, text)| program(name, maps, text)).collect()
+}
+
+fn program(name: &str, maps: &str, text: &str) -> Program {
+    const ANEW: &str = "r7 = *(u32 *)(r6 + 0)\nr8 = *(u32 *)(r6 + 4)\n";
+    let check = |bytes: &str| format!("{ANEW}r2 = r7\nr2 += {bytes}\nif r2 > r8 goto out\n");
+    let line = |line: &str| {
+        let (label, rest) = line.split_once(": ").unwrap_or(("", line));
+        let label = if label.is_empty() { String::new() } else { format!("{label}: ") };
+        match rest.trim().strip_prefix("packet ") {
+            // The answer of the call before is kept.
+            Some(bytes) => format!("{label}{}", check(bytes)),
+            None => format!("{line}\n"),
+        }
+    };
+    let (text, functions) = text.split_once("functions\n").unwrap_or((text, ""));
+    let text: String = text.lines().map(line).collect();
+    let text = format!(
+        ".program {name}\n.license \"GPL\"\n{maps}r6 = r1\n{}{text}out: r0 = 2\nexit\n{functions}",
+        check("64")
+    );
+    let mut program = asm::program(name, &text).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+    // The notation has no maps of maps or of programs.
+    let inside = program.maps.first().cloned();
+    for map in program.maps.iter_mut().filter(|map| map.name == "outer") {
+        map.kind = MapKind::ArrayOfMaps;
+        map.members = vec![(0, Member::Map(0)), (1, Member::Map(1))];
+        map.inner = inside.clone().map(|inside| Box::new(MapDef { name: "inner".to_owned(), ..inside }));
+    }
+    for map in program.maps.iter_mut().filter(|map| map.name == "programs") {
+        map.kind = MapKind::ProgArray;
+        map.members = (0..SIBLINGS.len()).map(|number| (number as u32, Member::Program(number))).collect();
+        let siblings = SIBLINGS.iter().map(|(name, text)| (*name, *text));
+        program.siblings = siblings.map(|(name, text)| sibling(name, text)).collect();
+    }
+    program
+}
+
+/// Programs that tail calls lead to; the maps are those of the program that calls them.
+const SIBLINGS: [(&str, &str); 3] = [
+    ("drops", "r0 = 1\nexit"),
+    (
+        "counts",
+        "r6 = r1\n*(u32 *)(r10 - 4) = 0\nr1 = map[1] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 == 0 goto out\n\
+         r1 = *(u64 *)(r0 + 0)\nr1 += 3\n*(u64 *)(r0 + 0) = r1\nr0 = r1\nr0 &= 1\nr0 += 2\nexit\nout: r0 = 3\nexit",
+    ),
+    (
+        "calls_again",
+        "r6 = r1\nr7 = *(u32 *)(r6 + 0)\nr8 = *(u32 *)(r6 + 4)\nr2 = r7\nr2 += 14\nif r2 > r8 goto out\nr3 = *(u8 *)(r7 + 3)\nr3 &= 3\n\
+         r4 = *(u8 *)(r7 + 5)\nr4 += 1\n*(u8 *)(r7 + 5) = r4\nr1 = r6\nr2 = map[0] ll\ncall tail_call\nout: r0 = 3\nexit",
+    ),
+];
+
+fn sibling(name: &str, text: &str) -> Sibling {
+    let maps = [MapDef { name: "programs".to_owned(), ..MapDef::default() }, MapDef::default()];
+    let insns = asm::assemble(text, &maps).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+    Sibling { name: name.to_owned(), section: "xdp".to_owned(), insns, lines: Vec::new() }
+}

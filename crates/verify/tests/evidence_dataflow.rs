@@ -1,0 +1,223 @@
+//! The dataflow of programs beside the interpreter, at length. Run with `make evidence ONLY=dataflow`.
+//!
+//! `FLOWLOOM_PART` takes one part: `classical`, `functions`, `linux`, `random`; `FLOWLOOM_OBJECT` those objects whose name holds it,
+//! `FLOWLOOM_FUNCTION` one function, `FLOWLOOM_COUNT` so many random programs, `FLOWLOOM_SEED` other ones.
+#![allow(clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
+mod common;
+mod dataflow_corpus;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use flowloom_bpf::Program;
+use flowloom_testkit::{Clang, Rng, skip};
+use flowloom_verify::Arrival;
+
+use common::shipped::shipped;
+use dataflow_corpus::programs::{case, classical, explored, lowered};
+use dataflow_corpus::{Agreed, Subject, after_every_pass, agree, linux, packets, random};
+
+const TEST: &str = "evidence_dataflow";
+/// Random programs, unless said otherwise.
+const RANDOM: u64 = 10_000;
+/// Packets of each capture: the first ones, and as many from all over it.
+const OF_A_CAPTURE: usize = 100;
+/// Cases that an exploration of one of Linux's programs tries.
+const TRIES: u64 = 10_000;
+/// Of a hundred of Linux's programs that verify so many have a dataflow at least.
+const LEAST_PERCENT: usize = 80;
+/// Of a thousand random programs so many do; those in which something has gone wrong may use addresses as numbers.
+const LEAST_SOUND: usize = 999;
+const LEAST_MUTANTS: usize = 900;
+/// Cases that an exploration of a classical program tries, and what they are to reach.
+const CLASSICAL: (u64, usize) = (20_000, 80);
+/// A map of more bytes is large, and a program that has one is run on so many of the cases that were found.
+const LARGE_BYTES: u64 = 1 << 24;
+const CASES_OF_LARGE: usize = 6;
+/// Packets of each kind for a lowered function.
+const PACKETS: usize = 300;
+
+/// The dataflow of programs does what the interpreter does, as it is built, as text and back, and after every pass: verdict, bytes,
+/// maps and events, on all classical programs, all lowered functions with all their parameters, Linux's programs that verify, and
+/// 10,000 random programs and 2,500 damaged ones; on made packets, broken and short ones, on cases that exploration finds and on captures. Of Linux's
+/// programs at least 80% have a dataflow; why the others have none is told.
+#[test]
+#[ignore = "a quarter of an hour"]
+fn evidence_dataflow() {
+    let captures = packets::captured(OF_A_CAPTURE);
+    if captures.is_empty() {
+        return skip(TEST, "`FLOWLOOM_TRACES` names no captures");
+    }
+    let captured: Vec<Arrival> = captures.iter().flat_map(|(_, packets)| packets.iter().cloned()).collect();
+    println!("{} packets of {} captures", captured.len(), captures.len());
+    let part = std::env::var("FLOWLOOM_PART").ok();
+    let has = |name: &str| part.as_ref().is_none_or(|part| part == name);
+    let seed = Rng::from_env(1);
+    if has("classical") && !of_classical(&captured, &mut seed.clone()) {
+        return;
+    }
+    if has("functions") {
+        of_functions(&captured, &seed);
+    }
+    if has("linux") && !of_linux(&captured, &seed) {
+        return;
+    }
+    if has("random") {
+        of_random(seed.clone().next_u64());
+    }
+}
+
+/// What came of the programs of one part.
+#[derive(Default)]
+struct Tally {
+    programs: usize,
+    agreed: Vec<Agreed>,
+    /// Those that are refused, by reason.
+    refused: BTreeMap<String, Vec<String>>,
+    /// Those that do not do what the interpreter does.
+    differ: Vec<String>,
+}
+
+impl Tally {
+    fn print(&self, what: &str, started: Instant) {
+        let packets: u64 = self.agreed.iter().map(|agreed| agreed.packets).sum();
+        let nodes: usize = self.agreed.iter().map(|agreed| agreed.nodes).sum();
+        let largest = self.agreed.iter().map(|agreed| agreed.nodes).max().unwrap_or(0);
+        let (built, all, seconds) = (self.agreed.len(), self.programs, started.elapsed().as_secs());
+        println!(
+            "{what}: {all} programs, {built} have a dataflow ({:.1}%) and do in every form what the interpreter does, on {packets} packets; {nodes} \
+             nodes, the largest {largest}; {seconds} s",
+            100.0 * built as f64 / all.max(1) as f64
+        );
+        for (why, names) in &self.refused {
+            println!("  {} refused: {why}: {}", names.len(), names.join(", "));
+        }
+        assert!(self.differ.is_empty(), "{what}: {} differ: {}", self.differ.len(), self.differ.join(", "));
+    }
+}
+
+/// Runs all of them, as many at a time as there are processors.
+fn each(count: usize, one: impl Fn(usize) -> (String, Subject) + Sync) -> Tally {
+    let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                return;
+            }
+            let started = Instant::now();
+            let (name, subject) = one(number);
+            let agreed = catch_unwind(AssertUnwindSafe(|| agree(&subject, &after_every_pass)));
+            let seconds = started.elapsed().as_secs_f64();
+            let Ok(mut tally) = tally.lock() else { return };
+            tally.programs += 1;
+            match agreed {
+                Err(_) => {
+                    println!("  {name}: DIFFERS");
+                    tally.differ.push(name);
+                }
+                Ok(Ok(agreed)) => {
+                    if std::env::var_os("FLOWLOOM_COUNT").is_none() && seconds > 20.0 {
+                        println!("  {name}: {} nodes, {} packets, {seconds:.0} s", agreed.nodes, agreed.packets);
+                    }
+                    tally.agreed.push(agreed);
+                }
+                Ok(Err(refusal)) => {
+                    println!("  {name}: {refusal}");
+                    tally.refused.entry(refusal.why.to_string()).or_default().push(name);
+                }
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
+    tally.into_inner().unwrap_or_else(|_| panic!("a program was not run to its end"))
+}
+
+fn of_classical(captured: &[Arrival], rng: &mut Rng) -> bool {
+    let Some(clang) = Clang::find(TEST) else { return false };
+    let started = Instant::now();
+    // The newer instructions too.
+    let programs: Vec<Program> = ["-mcpu=v2", "-mcpu=v3"].iter().flat_map(|cpu| classical(&clang, cpu)).collect();
+    let rngs: Vec<Rng> = programs.iter().map(|_| rng.fork()).collect();
+    let tally = each(programs.len(), |number| {
+        let (program, mut rng) = (programs[number].clone(), rngs[number].clone());
+        let (mut cases, _) = explored(&program, &mut rng, CLASSICAL.0, CLASSICAL.1);
+        // Where maps are large, each case takes a second for each form.
+        let is_large =
+            program.maps.iter().any(|map| u64::from(map.max_entries) * u64::from(map.value_bytes) > LARGE_BYTES);
+        if is_large {
+            let step = cases.len().div_ceil(CASES_OF_LARGE);
+            cases = cases.into_iter().step_by(step).collect();
+        }
+        let mut more = case(captured.to_vec(), &mut rng);
+        more.packets.extend(packets::made(&mut rng, PACKETS));
+        more.packets.extend(packets::short(&mut rng, 122));
+        cases.push(more);
+        (program.name.clone(), Subject { program, cases, sweep_ns: None, routes: None })
+    });
+    tally.print("classical programs", started);
+    assert!(tally.refused.is_empty(), "a classical program has no dataflow");
+    true
+}
+
+fn of_functions(captured: &[Arrival], seed: &Rng) {
+    let (started, functions) = (Instant::now(), shipped());
+    let variants: Vec<_> = functions.iter().flat_map(|function| &function.variants).collect();
+    let tally = each(variants.len(), |number| {
+        let (variant, mut rng) = (variants[number], seed.clone());
+        let mut subject = lowered(variant, &mut rng, PACKETS);
+        subject.cases.push(case(captured.to_vec(), &mut rng));
+        (format!("{} ({})", variant.function.name, variant.params), subject)
+    });
+    tally.print("lowered functions", started);
+    assert!(tally.refused.is_empty(), "a lowered function has no dataflow");
+}
+
+fn of_linux(captured: &[Arrival], seed: &Rng) -> bool {
+    let started = Instant::now();
+    let found = match linux::found() {
+        Ok(found) => found,
+        Err(reason) => {
+            skip(TEST, &reason);
+            return false;
+        }
+    };
+    let all = &found.verified;
+    println!(
+        "Linux: {} objects, {} programs verify, {} are not read, not run or not verified",
+        found.objects,
+        all.len(),
+        found.others
+    );
+    let tally = each(all.len(), |number| {
+        let subject = linux::subject(&all[number], captured, &mut seed.clone(), TRIES);
+        (format!("{} {}", all[number].object, all[number].program.name), subject)
+    });
+    tally.print("Linux's programs", started);
+    let (built, all) = (tally.agreed.len(), tally.programs);
+    assert!(built * 100 >= all * LEAST_PERCENT, "{built} of {all} have a dataflow, expected {LEAST_PERCENT}%");
+    true
+}
+
+fn of_random(seed: u64) {
+    let count = std::env::var("FLOWLOOM_COUNT").ok();
+    let count = count.map_or(RANDOM, |n| n.parse().unwrap_or_else(|_| panic!("FLOWLOOM_COUNT is no number: `{n}`")));
+    for (kind, what, count, least) in [
+        (random::Kind::Sound, "random programs", count, LEAST_SOUND),
+        (random::Kind::Mutant, "random programs in which something has gone wrong", count / 4, LEAST_MUTANTS),
+    ] {
+        let started = Instant::now();
+        let tally = each(count as usize, |number| {
+            let subject = random::subject(kind, seed, number as u64);
+            (subject.program.name.clone(), subject)
+        });
+        tally.print(what, started);
+        let (built, all) = (tally.agreed.len(), tally.programs);
+        assert!(built * 1000 >= all * least, "{what}: {built} of {all} have a dataflow, expected {least} of 1000");
+    }
+}
