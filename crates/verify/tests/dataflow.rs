@@ -121,7 +121,6 @@ fn what_is_written_at_one_offset_is_read_at_another() {
     }
 }
 
-<<<<<<< HEAD
 /// A header of 8 bytes and what its second byte says, up to three times, then one that is copied; as extension headers are followed.
 const HEADERS: &str = "r9 = r7\nr9 += 4\nr6 = 0\n\
     next: r2 = r9\nr2 += 8\nif r2 > r8 goto out\nr3 = *(u8 *)(r9 + 1)\nr3 += 1\nr3 <<= 3\nr2 = r9\nr2 += r3\nif r2 > r8 goto out\n\
@@ -144,7 +143,8 @@ fn headers_of_various_lengths_are_found_by_their_place() {
     let agreed = agree(&subject, &after_every_pass).unwrap_or_else(|refusal| panic!("{refusal}"));
     // Some look beyond the window, and most do not.
     assert!((20..1000).contains(&agreed.slow), "{}", agreed.slow);
-=======
+}
+
 #[test]
 fn every_mechanism_is_its_dataflow() {
     let seed = Rng::from_env(7);
@@ -190,5 +190,4 @@ fn random_programs_are_their_dataflow() {
     }
     assert!(refused < RANDOM / 10, "{refused}");
     assert!(packets > 10 * RANDOM, "{packets}");
->>>>>>> linux
 }
