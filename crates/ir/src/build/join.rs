@@ -5,12 +5,15 @@ use std::rc::Rc;
 
 use super::blocks::FIRST;
 use super::state::{Byte, Frame, Place, Places, Region, State, Value};
+use super::ways::Way;
 use super::{Builder, Path};
 use crate::bdd::Bdd;
 use crate::graph::{Graph, Id, Kind};
 
 /// A condition of more tests than these is a bit of its own.
 const LONGEST: usize = 8;
+/// Ways that more tests than these tell apart are told apart by the bit that one of them was gone.
+const SHORT: usize = 3;
 /// What is spilled of a register, and where.
 pub(super) const SLOT_BYTES: i64 = 8;
 
@@ -50,7 +53,13 @@ impl Builder<'_> {
     ///
     /// Those that part last meet first, and no more than two at a time, so that what tells the paths apart is no more than the
     /// branches between.
-    pub(super) fn join(&mut self, arrivals: Vec<Path>) -> (Bdd, State) {
+    pub(super) fn join(&mut self, mut arrivals: Vec<Path>) -> (Bdd, State) {
+        let into: Vec<Way> = arrivals.iter().map(|path| path.way).collect();
+        let gone = if into.len() > 1 { self.gone(&into) } else { None };
+        for (path, gone) in arrivals.iter_mut().zip(gone.into_iter().flatten()) {
+            path.gone = Some(gone);
+        }
+        self.way = Way { from: self.ways.add(into), test: None };
         let mut levels = vec![self.level(arrivals)];
         loop {
             let last = levels.len() - 1;
@@ -103,8 +112,8 @@ impl Builder<'_> {
             self.blocks.leave(path.from, Some(before));
         }
         if arrivals.len() == 1 {
-            let Path { condition, state, .. } = arrivals.remove(0);
-            return Path { from: self.blocks.add(before, condition), condition, state };
+            let path = arrivals.remove(0);
+            return Path { from: self.blocks.add(before, path.condition), ..path };
         }
         let mut all = Bdd::FALSE;
         for path in &arrivals {
@@ -112,10 +121,19 @@ impl Builder<'_> {
         }
         let care = self.joined_condition(&arrivals, all, (before, is_all));
         let from = self.blocks.add(before, care);
+        let way = arrivals[0].way;
+        let gone = arrivals.iter().map(|path| path.gone).collect::<Option<Vec<Id>>>();
+        let gone = gone.map(|gone| gone.into_iter().reduce(|one, other| self.graph.or(one, other)));
         let mut parts: Vec<(Bdd, State)> = Vec::new();
-        for Path { condition, state, .. } in arrivals {
+        for Path { condition, state, gone, .. } in arrivals {
             let state = self.settled_state(state, condition);
-            parts.push((self.conditions.within(condition, all), state));
+            let told = self.conditions.within(condition, all);
+            let is_short = self.conditions.length(told, SHORT) <= SHORT;
+            let told = match gone.filter(|_| !is_short) {
+                Some(gone) => self.whole(gone),
+                None => told,
+            };
+            parts.push((told, state));
         }
         parts.sort_by_key(|(condition, _)| self.conditions.length(*condition, LONGEST));
         // Only one of them is gone, which shows: each holds where those before it do not.
@@ -127,7 +145,18 @@ impl Builder<'_> {
             rest = self.conditions.and(rest, not);
             paths.push((own, state));
         }
-        Path { condition: care, state: self.one_state(&paths), from }
+        Path { condition: care, state: self.one_state(&paths), from, way, gone: gone.flatten() }
+    }
+
+    /// A bit as a test, whatever it is made of.
+    fn whole(&mut self, bit: Id) -> Bdd {
+        if let Some(known) = self.whole.get(&bit) {
+            return *known;
+        }
+        let is_made = matches!(self.graph.node(bit).kind, Kind::Select | Kind::Binary(_));
+        let condition = if is_made { self.conditions.variable(bit) } else { self.conditions.of(&self.graph, bit) };
+        self.whole.insert(bit, condition);
+        condition
     }
 
     fn one_state(&mut self, paths: &[(Bdd, State)]) -> State {

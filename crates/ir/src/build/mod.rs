@@ -34,6 +34,7 @@ mod settle;
 mod state;
 mod step;
 mod tail;
+mod ways;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -54,6 +55,7 @@ use linked::Linked;
 use offset::{OFFSET_BITS, Span, Sum};
 use reach::Reached;
 use state::{Frame, Place, Region, State, Value};
+use ways::{Way, Ways};
 
 /// Instructions of a program with all rounds of its loops.
 const MAX_WALKED: usize = 40_000;
@@ -282,6 +284,9 @@ pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>>
         work: BTreeMap::new(),
         ends: Vec::new(),
         blocks: Blocks::new(),
+        ways: Ways::default(),
+        way: Way { from: 0, test: None },
+        whole: FxHashMap::default(),
         block: blocks::FIRST,
         few: FxHashMap::default(),
         sums: FxHashMap::default(),
@@ -311,6 +316,10 @@ struct Path {
     state: State,
     /// The block that it comes from.
     from: usize,
+    /// How it leaves that.
+    way: Way,
+    /// Where it meets others: the bit that it was gone, given that one of them was.
+    gone: Option<Id>,
 }
 
 struct Builder<'a> {
@@ -328,6 +337,11 @@ struct Builder<'a> {
     /// How paths have ended: what they return is in `r0`.
     ends: Vec<Path>,
     blocks: Blocks,
+    ways: Ways,
+    /// The block of those that is walked, and the test at its end.
+    way: Way,
+    /// Bits that conditions take as they are.
+    whole: FxHashMap<Id, Bdd>,
     /// The block that is walked.
     block: usize,
     /// What numbers nodes may be, of those that were asked for.
@@ -433,7 +447,8 @@ impl Builder<'_> {
         inside.iter().for_each(|(head, round)| position.extend([*head, *round]));
         position.push(spot.order);
         let arrival = Arrival { at: to, rounds: inside, paths: Vec::new() };
-        self.work.entry(position).or_insert(arrival).paths.push(Path { condition, state, from: self.block });
+        let path = Path { condition, state, from: self.block, way: self.way, gone: None };
+        self.work.entry(position).or_insert(arrival).paths.push(path);
         Ok(())
     }
 

@@ -57,7 +57,10 @@ impl Builder<'_> {
                     };
                     let not = self.conditions.not(taken);
                     let (jumps, falls) = (self.conditions.and(condition, taken), self.conditions.and(condition, not));
+                    let test = self.conditions.node(&mut self.graph, taken);
+                    self.way.test = Some((test, false));
                     self.arrive(falls, state.clone(), next, rounds)?;
+                    self.way.test = Some((test, true));
                     return self.arrive(jumps, state, to, rounds);
                 }
                 // It goes on for more rounds than are ever unrolled.
@@ -130,7 +133,7 @@ impl Builder<'_> {
             let id = self.as_number(returned)?;
             state.frame_mut().registers[0] = Value::Number(self.graph.slice(id, 0, 32));
             self.blocks.leave(self.block, None);
-            self.ends.push(Path { condition, state, from: self.block });
+            self.ends.push(Path { condition, state, from: self.block, way: self.way, gone: None });
             return Ok(());
         }
         let Some(frame) = state.frames.pop() else { return Ok(()) };
