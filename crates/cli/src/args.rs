@@ -13,7 +13,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 
 pub(crate) use bpf::{BpfVerb, PluginArgs};
-pub(crate) use explain::ExplainArgs;
+pub(crate) use explain::{ExplainArgs, ScheduleName};
 pub(crate) use hw::PredictArgs;
 pub(crate) use live::{LiveArgs, LiveMode, MapArgs, MapListArgs, MapVerb, parse_time};
 pub(crate) use reproduce::ReproduceArgs;
@@ -86,6 +86,7 @@ pub(crate) enum Verb {
     #[command(
         after_help = "Examples:\n  flowloom explain functions/ebpf/simple_firewall/simple_firewall.bpf.c --html firewall.html\n  \
                             flowloom explain functions/ebpf/toy/toy_printed.bpf --clock 322 -v\n  \
+                            flowloom explain functions/ebpf/router/router.bpf.c --schedule blocks\n  \
                             flowloom explain prog.o --program rx --scheme flows=flush --json"
     )]
     Explain(ExplainArgs),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use flowloom_bpf::Program;
 use flowloom_bpf::verifier::{Options, Proof, VerifyError, verify};
-use flowloom_hw::{Explanation, Fault, Plan, Why, check, plan};
+use flowloom_hw::{BlockExplanation, Explanation, Fault, Plan, Why, check, plan};
 
-use crate::args::ExplainArgs;
+use crate::args::{ExplainArgs, ScheduleName};
 use crate::check::source::nearer_lines;
 use crate::failure::Failure;
 use crate::files::Files;
@@ -22,7 +22,31 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     }
     let mut program = loaded.program(false)?;
     nearer_lines(&mut Arc::make_mut(&mut program).lines);
+    if args.pipeline.schedule == ScheduleName::Blocks {
+        return explain_blocks(&program, args);
+    }
     let explanation = explanation(&program, args)?;
+    if let Some(path) = &args.html {
+        fs::write(path, explanation.html()).map_err(|e| Failure::file("written", path, &e))?;
+    }
+    if args.json {
+        let value = serde_json::to_value(&explanation).map_err(|e| Failure::input(&e))?;
+        return print_json(&value);
+    }
+    print(&explanation.text(args.verbose))
+}
+
+/// The papers' layout, which keeps maps as the papers' tool does.
+fn explain_blocks(program: &Program, args: &ExplainArgs) -> Result<(), Failure> {
+    if let Some((map, scheme)) = args.pipeline.scheme.first() {
+        return Err(Failure::Input(format!(
+            "--scheme {map}={} is for a plan: by --schedule blocks maps are kept consistent as the papers' tool does it",
+            scheme.as_str()
+        )));
+    }
+    let proof = proof(program)?;
+    let explanation = BlockExplanation::of(program, &proof, &args.pipeline.options())
+        .map_err(|refusal| Failure::Found(format!("it cannot be laid out: {refusal}")))?;
     if let Some(path) = &args.html {
         fs::write(path, explanation.html()).map_err(|e| Failure::file("written", path, &e))?;
     }

@@ -4,9 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flowloom_bpf::Program;
+use flowloom_bpf::insn::helper;
+use flowloom_bpf::op::Op;
 use flowloom_bpf::verifier::{Options, Proof, verify};
 use flowloom_hw::predict::{
-    Arrivals, Captured, Flows, Frames, Keyed, PredictError, PredictOptions, Report, predict as run, shared_maps,
+    Ahead, Arrivals, Captured, Flows, Keyed, PredictError, PredictOptions, Report, predict as run, shared_maps,
 };
 use flowloom_hw::{MapTiming, Options as PlanOptions, Timing, plan};
 use flowloom_ir::{Dataflow, build};
@@ -21,6 +23,8 @@ use crate::run::open_input;
 
 /// Packets that are made, unless said otherwise.
 const PACKETS: u64 = 1_000_000;
+/// Of packets that are made, at least the Ethernet header is.
+const LEAST_SNAP_BYTES: u32 = 14;
 
 pub(crate) fn predict(args: &PredictArgs) -> Result<(), Failure> {
     let loaded = Loaded::from_args(&args.function)?;
@@ -31,7 +35,7 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<(), Failure> {
     let proof = verify(&program, &Options::default()).map_err(|e| Failure::input(&e))?;
     let timing = timing(args, &program, &proof)?;
     let dataflow = build(&program, &proof).map_err(|refusal| Failure::Input(refusal.to_string()));
-    let report = report(args, &program, dataflow, &timing)?;
+    let report = report(args, &program, &proof, dataflow, &timing)?;
     if !args.json {
         return print(&format!("{} on {}: {}", loaded.name(), args.traffic(), report.render()));
     }
@@ -49,6 +53,7 @@ fn timing(args: &PredictArgs, program: &Program, proof: &Proof) -> Result<Timing
             clock_mhz: args.clock.map_or(standard.clock_mhz, |clock| clock.round().max(1.0) as u32),
             schemes: args.scheme.iter().cloned().collect(),
             queues: args.queues.unwrap_or(standard.queues),
+            length_given: args.length_given,
             ..standard
         };
         let plan = plan(program, proof, &options).map_err(|refusal| Failure::Input(refusal.to_string()))?;
@@ -78,10 +83,19 @@ fn map_of<'t>(timing: &'t mut Timing, name: &str) -> Result<&'t mut MapTiming, F
     })
 }
 
+/// The bytes that a program looks at of a packet, where its accesses tell; the helper that loads bytes hides them.
+fn snap_bytes(program: &Program, proof: &Proof) -> Option<u32> {
+    let loads = Op::Call { helper: helper::XDP_LOAD_BYTES };
+    let is_hidden = (0..program.insns.len()).any(|at| Op::decode(&program.insns, at).is_ok_and(|op| op == loads));
+    let window = u32::try_from(proof.window()).ok().map(|window| window.max(LEAST_SNAP_BYTES));
+    window.filter(|_| !is_hidden)
+}
+
 /// Runs the traffic that is asked for.
 fn report(
     args: &PredictArgs,
     program: &Arc<Program>,
+    proof: &Proof,
     dataflow: Result<Dataflow, Failure>,
     timing: &Timing,
 ) -> Result<Report, Failure> {
@@ -100,19 +114,23 @@ fn report(
         return Ok(if args.zipf.is_some() { report.beside_formulas(timing, flows.into()) } else { report });
     }
     let dataflow = dataflow?;
-    let keyed = |frames: Box<dyn Frames>| Keyed::new(program, &dataflow, timing, args.exact, frames);
+    let keyed = |frames: Ahead| Keyed::new(program, &dataflow, timing, args.exact, frames);
     let mut arrivals = match &args.profile {
         Some(profile) => {
-            let options =
-                TrafficOptions { seed: args.input.seed, packets: Some(packets), ..TrafficOptions::new(profile.0) };
-            keyed(Box::new(Traffic::new(&options).map_err(|e| Failure::input(&e))?))
+            let options = TrafficOptions {
+                seed: args.input.seed,
+                packets: Some(packets),
+                snap_bytes: snap_bytes(program, proof),
+                ..TrafficOptions::new(profile.0)
+            };
+            keyed(Ahead::new(Traffic::new(&options).map_err(|e| Failure::input(&e))?))
         }
         None if args.input.read.is_empty() => {
             return Err(Failure::Input(
                 "no packets: name a capture with -r, or traffic with --zipf, --flows or --profile".to_owned(),
             ));
         }
-        None => keyed(Box::new(Captured::new(open_input(&args.input)?))),
+        None => keyed(Ahead::new(Captured::new(open_input(&args.input)?))),
     }
     .map_err(failed)?;
     let arrivals: &mut dyn Arrivals = &mut arrivals;

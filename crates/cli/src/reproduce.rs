@@ -5,6 +5,10 @@
 
 mod blocks;
 mod experiment;
+mod flushes;
+mod pipelines;
+mod program;
+mod zipf;
 
 use std::collections::BTreeMap;
 
@@ -24,6 +28,8 @@ struct Measured {
     reasons: String,
     /// The same for programs.
     parts: Json,
+    /// What is missing, and why.
+    missing: Option<String>,
 }
 
 /// A value beside that in print.
@@ -61,6 +67,8 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
     for row in &experiment.rows {
         rows.push(match experiment.method {
             Method::Blocks => blocks::measure(row, &args.functions)?,
+            Method::Flushes => flushes::measure(row, &args.functions)?,
+            Method::Zipf => zipf::measure(row, &args.functions)?,
         });
     }
     if args.json {
@@ -89,7 +97,7 @@ fn number(value: Option<f64>, digits: usize) -> String {
 }
 
 fn text(experiment: &Experiment, rows: &[Measured], verbose: bool) -> String {
-    let mut header = vec!["program".to_owned()];
+    let mut header = vec![experiment.rows_are.clone()];
     for value in &experiment.values {
         // A value without a number in print has one column.
         if experiment.rows.iter().any(|row| row.paper.contains_key(&value.name)) {
@@ -98,7 +106,7 @@ fn text(experiment: &Experiment, rows: &[Measured], verbose: bool) -> String {
             header.push(value.title.clone());
         }
     }
-    let (mut lines, mut reasons) = (Vec::new(), String::new());
+    let (mut lines, mut notes, mut reasons) = (Vec::new(), String::new(), String::new());
     for (row, measured) in experiment.rows.iter().zip(rows) {
         let mut line = vec![row.name.clone()];
         let mut is_off = false;
@@ -115,8 +123,12 @@ fn text(experiment: &Experiment, rows: &[Measured], verbose: bool) -> String {
             }
         }
         lines.push(line);
+        if let Some(note) = note(row, measured) {
+            notes.push_str(&format!("\n{}: {note}\n", row.name));
+        }
         if verbose || is_off {
-            reasons.push_str(&format!("\n{} ({}):\n{}", row.name, row.program, measured.reasons));
+            let program = row.program.as_ref().map_or_else(String::new, |program| format!(" ({program})"));
+            reasons.push_str(&format!("\n{}{program}:\n{}", row.name, measured.reasons));
         }
     }
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
@@ -126,13 +138,19 @@ fn text(experiment: &Experiment, rows: &[Measured], verbose: bool) -> String {
     let tolerances: Vec<String> = tolerances.collect();
     let tolerances = if tolerances.is_empty() { "none".to_owned() } else { tolerances.join(", ") };
     format!(
-        "{}: {}\npaper: {}\nmethod: {}\ntolerance: {tolerances}\n\n{}{reasons}",
+        "{}: {}\npaper: {}\nmethod: {}\ntolerance: {tolerances}\n\n{}{notes}{reasons}",
         experiment.id,
         experiment.title,
         experiment.source,
         experiment.how.trim(),
         table(&header, &lines, &right)
     )
+}
+
+/// Why a row differs from print, or lacks something.
+fn note(row: &Row, measured: &Measured) -> Option<String> {
+    let notes: Vec<&str> = row.note.iter().chain(&measured.missing).map(|note| note.trim()).collect();
+    (!notes.is_empty()).then(|| notes.join("; "))
 }
 
 fn as_json(experiment: &Experiment, rows: &[Measured]) -> Json {
@@ -147,7 +165,9 @@ fn as_json(experiment: &Experiment, rows: &[Measured]) -> Json {
             (value.name.clone(), what)
         });
         let values: serde_json::Map<String, Json> = values.collect();
-        json!({ "name": row.name, "program": row.program, "values": values, "parts": measured.parts })
+        json!({
+            "name": row.name, "program": row.program, "values": values, "note": note(row, measured), "parts": measured.parts,
+        })
     });
     json!({
         "id": experiment.id, "title": experiment.title, "source": experiment.source, "method": experiment.how.trim(),

@@ -47,6 +47,63 @@ fn the_firewall_is_told() {
 }
 
 #[test]
+fn the_papers_layout_is_told() {
+    golden(file("toy_blocks.txt"), &ok(&["explain", TOY, "--schedule", "blocks"]));
+    golden(file("toy_blocks_verbose.txt"), &ok(&["explain", TOY, "--schedule", "blocks", "-v"]));
+    golden(file("toy_blocks.json"), &ok(&["explain", TOY, "--schedule", "blocks", "--json"]));
+    // What both kinds of schedule say, by the same names.
+    let [blocks, dataflow] = ["blocks", "dataflow"].map(|how| json(&["explain", TOY, "--schedule", how, "--json"]));
+    for told in [&blocks, &dataflow] {
+        for key in ["stages", "latency_cycles", "ilp_max", "ilp_avg", "clock_mhz", "window_bytes"] {
+            assert!(told[key].is_number(), "{key}");
+        }
+        let map = &told["maps"][0];
+        assert_eq!((&map["name"], &map["hazard"]), (&"stats".into(), &"atomic".into()));
+        for key in ["read_stage", "write_stage", "hold_cycles"] {
+            assert!(map[key].is_u64(), "{key}");
+        }
+    }
+    assert_eq!((&blocks["schedule"], &dataflow["schedule"]), (&"blocks".into(), &"dataflow".into()));
+    assert!(blocks["stages"].as_u64() > dataflow["stages"].as_u64());
+    assert_eq!(json(&["explain", TOY, "--json"]), dataflow, "which is what is told unless asked otherwise");
+    let unpruned = json(&["explain", TOY, "--schedule", "blocks", "--no-prune", "--json"]);
+    assert!(unpruned["state_bytes"].as_u64() > blocks["state_bytes"].as_u64());
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("toy.html");
+    ok(&["explain", TOY, "--schedule", "blocks", "--html", name(&page)]);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("laid out block by block") && page.contains("waits for a call"), "{page}");
+}
+
+/// A program that computes with the length waits for the last word, unless the shell tells the length: 23 words of a frame of 1518 bytes.
+#[test]
+fn the_length_may_be_given() {
+    if !common::clang("the_length_may_be_given") {
+        return;
+    }
+    let program = "functions/ebpf/tunnel/tunnel.bpf.c";
+    for how in ["dataflow", "blocks"] {
+        let told =
+            |arguments: &[&str]| json(&[&["explain", program, "--schedule", how, "--json"][..], arguments].concat());
+        let (awaited, given) = (told(&[]), told(&["--length-given"]));
+        let of = |told: &Value| (told["latency"]["last_word"].as_u64(), told["latency_cycles"].as_u64().unwrap());
+        let ((waits, long), (waits_not, short)) = (of(&awaited), of(&given));
+        assert_eq!((waits, waits_not, long - short), (Some(23), Some(0), 23), "{how}");
+        let said = given["latency"]["last_word_reason"].as_str().unwrap();
+        assert_eq!(said, "the exact length is used; it comes with the first word");
+    }
+    // A program that only asks whether bytes are there has nothing of it.
+    let latency = |arguments: &[&str]| json(&[&["explain", TOY, "--json"][..], arguments].concat())["latency"].clone();
+    assert_eq!(latency(&[]), latency(&["--length-given"]));
+    // And a packet's way through it is shorter by as much.
+    let p50 = |arguments: &[&str]| {
+        let made = ["predict", program, "--flows", "1", "--rate", "1Mpps", "-c", "100", "--json"];
+        json(&[&made[..], arguments].concat())["latency"]["p50_cycles"].as_u64().unwrap()
+    };
+    assert_eq!(p50(&[]) - p50(&["--length-given"]), 23);
+}
+
+#[test]
 fn the_book_shows_what_is_printed() {
     let page = std::fs::read_to_string(common::top().join("docs/book/src/explaining.md")).unwrap();
     let shown = page.split("```text\n").nth(1).unwrap().split("```").next().unwrap();

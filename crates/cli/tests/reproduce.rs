@@ -1,5 +1,5 @@
 //! `flowloom reproduce`: what papers print beside what this program gives.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 
@@ -14,7 +14,7 @@ fn reproduced(id: &str) -> Value {
 #[test]
 fn the_list_names_every_table_and_figure() {
     let list = ok(&["reproduce", "--list"]);
-    for id in ["eh-tab5", "eh-fig9c"] {
+    for id in ["eh-tab2", "eh-tab3", "eh-tab4", "eh-tab5", "eh-fig9c"] {
         assert!(list.contains(id), "{list}");
     }
     let list: Value = serde_json::from_str(&ok(&["reproduce", "--list", "--json"])).unwrap();
@@ -70,4 +70,74 @@ fn the_toy_of_figure_8_has_its_20_stages() {
     let state = &toy["parts"]["state"];
     assert_eq!(state["along_pipeline"]["largest_bytes"], 88);
     assert_eq!(state["unpruned"]["largest_bytes"], 88 + 512 + 64);
+}
+
+/// The value of a row, and the one in print.
+fn pair(row: &Value, value: &str) -> (f64, Option<f64>) {
+    let value = &row["values"][value];
+    (value["ours"].as_f64().unwrap(), value["paper"].as_f64())
+}
+
+#[test]
+fn table_2_is_simulated() {
+    if Clang::find("table_2_is_simulated").is_none() {
+        return;
+    }
+    let table = reproduced("eh-tab2");
+    assert!(table["method"].as_str().unwrap().starts_with("A simulation, cycle by cycle"), "{table}");
+    let [caida, mawi, one] = &table["rows"].as_array().unwrap()[..] else { panic!("{table}") };
+    for (row, flushes) in [(caida, 350_000.0), (mawi, 124_000.0)] {
+        assert_eq!(pair(row, "lost"), (0.0, Some(0.0)));
+        let (ours, paper) = pair(row, "flushes_per_s");
+        assert!(paper == Some(flushes) && (flushes / 5.0..flushes * 1.5).contains(&ours), "{row}");
+        for scheme in ["plan_flush_lost", "plan_schedule_lost", "plan_atomic_lost"] {
+            assert_eq!(pair(row, scheme), (0.0, None), "{row}");
+        }
+        // What differs is explained.
+        assert!(row["note"].as_str().unwrap().contains("third"), "{row}");
+    }
+    let ((slow, paper), (spread, _)) = (pair(one, "mpps"), pair(one, "spread_mpps"));
+    assert!(paper == Some(12.0) && (slow - 250.0 / 39.0).abs() < 0.05 && slow < spread && spread < 12.0, "{one}");
+    assert_eq!((pair(one, "plan_schedule_lost").0, pair(one, "plan_atomic_lost").0), (0.0, 0.0));
+    assert_eq!(one["parts"]["pipelines"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn table_3_comes_out_with_the_harmonic_number() {
+    if Clang::find("table_3_comes_out_with_the_harmonic_number").is_none() {
+        return;
+    }
+    let table = reproduced("eh-tab3");
+    assert!(table["method"].as_str().unwrap().contains("the table comes out with the harmonic number"));
+    let mut exact = 0;
+    for row in table["rows"].as_array().unwrap() {
+        if row["values"]["mpps"]["paper"].is_null() {
+            assert!(row["note"].is_string(), "{row}");
+            continue;
+        }
+        let (ours, paper) = pair(row, "mpps");
+        assert_eq!(Some(ours), paper, "{row}");
+        let of = |value: &str| pair(row, value).0;
+        assert!(of("printed_mpps") < of("harmonic_mpps") && of("harmonic_mpps") <= of("conflict_mpps") + 1e-9, "{row}");
+        assert!((of("simulated_mpps") / of("conflict_mpps") - 1.0).abs() < 0.1, "{row}");
+        exact += 1;
+    }
+    assert_eq!(exact, 4);
+}
+
+#[test]
+fn table_4_comes_out_with_the_harmonic_number() {
+    let table = reproduced("eh-tab4");
+    assert!(table["method"].as_str().unwrap().contains("not with the logarithm"));
+    let rows = table["rows"].as_array().unwrap();
+    for row in rows {
+        for value in ["percent", "most"] {
+            let (ours, paper) = pair(row, value);
+            assert_eq!(Some(ours), paper, "{row}");
+        }
+        assert!(row["program"].is_null() && pair(row, "simulated_most").0 >= pair(row, "printed_most").0, "{row}");
+    }
+    assert_eq!(rows.len(), 4);
+    let text = ok(&["reproduce", "eh-tab4"]);
+    assert!(text.contains("\nwindow  P_f in %: paper") && text.contains("\nL 5 "), "{text}");
 }

@@ -24,7 +24,7 @@ mod timing;
 mod window;
 
 pub use check::{Fault, check};
-pub use explain::Explanation;
+pub use explain::{BlockExplanation, Explanation};
 pub use flowloom_ir::Delays;
 pub use hazard::Region;
 pub use live::{Boundary, Carried, Holds, Liveness};

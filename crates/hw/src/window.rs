@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_ir::{Dataflow, FRAME_BYTES, Id, Input, Kind, largest};
+use flowloom_ir::{Dataflow, FRAME_BYTES, Id, Input, Kind, WINDOW_BYTES, largest};
 
 use crate::plan::last_byte;
 
 /// The longest packet whose last word is waited for where its exact length is needed.
 const LONGEST_BYTES: u32 = 1518;
-
-/// The most bytes that a window is made larger by for offsets that only the run knows.
-const MOST_BYTES: u32 = 128;
 
 /// The longest packet whose length is told by how many of its words have come; where a longer one decides, the length is exact.
 const MOST_CHECKED_BYTES: u32 = 512;
@@ -53,7 +50,7 @@ pub struct Window {
     /// Whether the packet begins elsewhere when it leaves, and is shifted.
     pub moves: bool,
     /// The program may look further than the window, at offsets that only the run knows. A packet in which it does is not for this
-    /// pipeline: it leaves as it came, for a slow path.
+    /// pipeline, which says so before anything happens ([`flowloom_ir::Ending::slow`]): it leaves as it came, for a slow path.
     pub reaches_beyond: bool,
 }
 
@@ -77,8 +74,8 @@ impl Window {
 pub(crate) fn window(dataflow: &Dataflow, length_given: bool) -> Window {
     let end = last_byte(dataflow).map_or(1, |last| u32::from(last) + 1);
     let furthest = furthest_byte(dataflow);
-    let reaches_beyond = furthest > MOST_BYTES.max(end);
-    let end = end.max(furthest.min(MOST_BYTES));
+    let reaches_beyond = furthest > WINDOW_BYTES.max(end) || !is_never(dataflow, dataflow.ending.slow);
+    let end = end.max(furthest.min(WINDOW_BYTES));
     let frame = u32::from(FRAME_BYTES);
     let moves = dataflow.graph.as_const(dataflow.ending.head) != Some(0);
     let bytes = end.div_ceil(frame) * frame;
@@ -87,6 +84,10 @@ pub(crate) fn window(dataflow: &Dataflow, length_given: bool) -> Window {
         checks.insert(id, (end.clamp(1, bytes) - 1) / frame);
     }
     Window { bytes, length, checks, moves, reaches_beyond }
+}
+
+fn is_never(dataflow: &Dataflow, bit: Id) -> bool {
+    dataflow.graph.as_const(bit) == Some(0)
 }
 
 /// Where bytes end that begin so many behind an offset of at most so much.

@@ -283,6 +283,33 @@ mod tests {
         (0..4).map(|low| graph.slice(byte, low, 1)).collect()
     }
 
+    /// Of two headers each is checked on its own way: which of them it was, the field says that tells them apart.
+    #[test]
+    fn checks_that_both_ways_have_passed_tell_nothing() {
+        let mut graph = Graph::default();
+        let bits = bits(&mut graph);
+        let mut all = Conditions::default();
+        let [kind, first, second] = [bits[0], bits[1], bits[2]].map(|bit| all.of(&graph, bit));
+        let not = all.not(kind);
+        let (one, other) = (all.and(kind, first), all.and(not, second));
+        let care = all.or(one, other);
+        assert_eq!(all.within(one, care), kind);
+        assert_eq!(all.within(other, care), not);
+        // What is tested last is not given up where nothing else tells.
+        assert_eq!(all.within(other, Bdd::TRUE), other);
+    }
+
+    #[test]
+    fn a_condition_without_a_bit_holds_wherever_it_may() {
+        let mut graph = Graph::default();
+        let bits = bits(&mut graph);
+        let mut all = Conditions::default();
+        let [a, b] = [bits[0], bits[1]].map(|bit| all.of(&graph, bit));
+        let both = all.and(a, b);
+        assert_eq!(all.without(both, &|bit| bit == bits[1], &mut FxHashMap::default()), a);
+        assert_eq!(all.without(both, &|bit| bit == bits[0], &mut FxHashMap::default()), b);
+    }
+
     #[test]
     fn where_paths_meet_everything_is_as_before() {
         let mut graph = Graph::default();

@@ -143,7 +143,7 @@ pub(crate) enum ByteOrder {
 impl ByteOrder {
     /// The number at `at`, which must lie inside of `bytes`.
     pub(crate) fn u16(self, bytes: &[u8], at: usize) -> u16 {
-        let array = [bytes[at], bytes[at + 1]];
+        let array = array(bytes, at);
         match self {
             ByteOrder::Little => u16::from_le_bytes(array),
             ByteOrder::Big => u16::from_be_bytes(array),
@@ -152,19 +152,26 @@ impl ByteOrder {
 
     /// The number at `at`, which must lie inside of `bytes`.
     pub(crate) fn u32(self, bytes: &[u8], at: usize) -> u32 {
-        let (first, second) = (u32::from(self.u16(bytes, at)), u32::from(self.u16(bytes, at + 2)));
+        let array = array(bytes, at);
         match self {
-            ByteOrder::Little => first | second << 16,
-            ByteOrder::Big => first << 16 | second,
+            ByteOrder::Little => u32::from_le_bytes(array),
+            ByteOrder::Big => u32::from_be_bytes(array),
         }
     }
 
     /// The number at `at`, which must lie inside of `bytes`.
     pub(crate) fn u64(self, bytes: &[u8], at: usize) -> u64 {
-        let (first, second) = (u64::from(self.u32(bytes, at)), u64::from(self.u32(bytes, at + 4)));
+        let array = array(bytes, at);
         match self {
-            ByteOrder::Little => first | second << 32,
-            ByteOrder::Big => first << 32 | second,
+            ByteOrder::Little => u64::from_le_bytes(array),
+            ByteOrder::Big => u64::from_be_bytes(array),
         }
     }
+}
+
+/// Some bytes of a slice that has them.
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[at..at + N]);
+    array
 }

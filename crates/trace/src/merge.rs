@@ -19,8 +19,8 @@ pub type PortBy = Box<dyn FnMut(&[u8]) -> u32 + Send>;
 /// capture among them, the first being 1; or what [`MergedReader::port_by`] was given says.
 pub struct MergedReader {
     captures: Vec<CaptureReader>,
-    /// The next packet of each capture, where it is known.
-    heads: Vec<Option<CapturedPacket>>,
+    /// The next packet of each capture, where `order` names it.
+    heads: Vec<CapturedPacket>,
     /// Captures that have a next packet, by its time and then by position.
     order: BinaryHeap<Reverse<(u64, usize)>>,
     /// Captures whose next packet is not known yet.
@@ -40,7 +40,7 @@ impl MergedReader {
     /// Merges captures in the order of their ports.
     pub fn new(captures: Vec<CaptureReader>) -> MergedReader {
         MergedReader {
-            heads: captures.iter().map(|_| None).collect(),
+            heads: vec![CapturedPacket::default(); captures.len()],
             order: BinaryHeap::with_capacity(captures.len()),
             // Taken from the end, so that the first capture's error is seen first.
             unread: (0..captures.len()).rev().collect(),
@@ -61,22 +61,46 @@ impl MergedReader {
     /// # Errors
     /// Where a capture is cut off or damaged. It counts as ended then; the next call goes on with the others.
     pub fn next_packet(&mut self) -> Result<Option<CapturedPacket>, TraceError> {
-        while let Some(position) = self.unread.pop() {
-            if let Some(packet) = self.captures[position].next_packet()? {
-                self.order.push(Reverse((packet.time_ns, position)));
-                self.heads[position] = Some(packet);
+        let mut packet = CapturedPacket::default();
+        Ok(self.read_into(&mut packet)?.then_some(packet))
+    }
+
+    /// As [`MergedReader::next_packet`], into a packet whose memory is used again; says whether there was one. At the end
+    /// and after an error `packet` holds nothing of use.
+    ///
+    /// # Errors
+    /// As [`MergedReader::next_packet`].
+    pub fn read_into(&mut self, packet: &mut CapturedPacket) -> Result<bool, TraceError> {
+        match &mut self.captures[..] {
+            // One alone has nothing to be sorted into.
+            [only] => {
+                if !only.read_into(packet)? {
+                    return Ok(false);
+                }
+            }
+            _ => {
+                let Some(position) = self.first()? else { return Ok(false) };
+                std::mem::swap(packet, &mut self.heads[position]);
+                packet.port = position as u32 + FIRST_PORT;
+                // Read on the next call: an error there must not hold this packet back.
+                self.unread.push(position);
             }
         }
-        let Some(Reverse((_, position))) = self.order.pop() else { return Ok(None) };
-        let Some(mut packet) = self.heads[position].take() else { return Ok(None) };
-        // Read on the next call: an error there must not hold this packet back.
-        self.unread.push(position);
         if let Some(port_by) = &mut self.port_by {
             packet.port = port_by(&packet.bytes);
-        } else if self.captures.len() > 1 {
-            packet.port = position as u32 + FIRST_PORT;
         }
-        Ok(Some(packet))
+        Ok(true)
+    }
+
+    /// The capture whose next packet comes first.
+    fn first(&mut self) -> Result<Option<usize>, TraceError> {
+        while let Some(position) = self.unread.pop() {
+            let head = &mut self.heads[position];
+            if self.captures[position].read_into(head)? {
+                self.order.push(Reverse((head.time_ns, position)));
+            }
+        }
+        Ok(self.order.pop().map(|Reverse((_, position))| position))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, value_parser};
+use clap::{Args as ClapArgs, ValueEnum, value_parser};
 use flowloom_hw::{Options, Scheme};
 
 use super::{FunctionArgs, file};
@@ -29,9 +29,21 @@ pub(crate) struct ExplainArgs {
     pub(crate) html: Option<PathBuf>,
 }
 
+/// How operations are put into stages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScheduleName {
+    /// Each when what it needs is there, whatever block it stands in
+    Dataflow,
+    /// Block after block, as the papers' tools do it, to compare with
+    Blocks,
+}
+
 /// What is asked of a pipeline.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PipelineArgs {
+    /// How operations are put into stages
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = ScheduleName::Dataflow)]
+    pub(crate) schedule: ScheduleName,
     /// The clock in megahertz
     #[arg(long, value_name = "MHZ", default_value_t = 250, value_parser = value_parser!(u32).range(1..=FASTEST_MHZ))]
     pub(crate) clock: u32,
@@ -41,6 +53,9 @@ pub(crate) struct PipelineArgs {
     /// Queues in front of a map that is scheduled
     #[arg(long, value_name = "QUEUES", default_value_t = 8, value_parser = value_parser!(u32).range(1..=MOST_QUEUES))]
     pub(crate) queues: u32,
+    /// The shell tells a packet's length with its first word, so that no program waits for the last one
+    #[arg(long)]
+    pub(crate) length_given: bool,
     /// Carry all values and all bytes of the window to the end
     #[arg(long)]
     pub(crate) no_prune: bool,
@@ -52,6 +67,7 @@ impl PipelineArgs {
             clock_mhz: self.clock,
             schemes: self.scheme.iter().cloned().collect(),
             queues: self.queues,
+            length_given: self.length_given,
             prune: !self.no_prune,
             ..Options::default()
         }

@@ -43,6 +43,9 @@ pub(crate) struct PredictArgs {
     /// Queues of each flow scheduler
     #[arg(long, value_name = "QUEUES", value_parser = value_parser!(u32).range(1..=63), help_heading = PLAN)]
     pub(crate) queues: Option<u32>,
+    /// The shell tells a packet's length with its first word, so that no program waits for the last one
+    #[arg(long, conflicts_with = "timing", help_heading = PLAN)]
+    pub(crate) length_given: bool,
     /// Take the stages from this file (JSON) instead of planning them
     #[arg(long, value_name = "FILE", value_parser = file(), help_heading = PLAN)]
     pub(crate) timing: Option<PathBuf>,

@@ -4,16 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use flowloom_bpf::op::Op;
-use flowloom_bpf::verifier::{Options, verify};
 use flowloom_bpf::{Program, disasm};
 use flowloom_hw::Delays;
 use flowloom_hw::blocks::{Carried, Reason, Schedule, Stage, schedule};
 use serde_json::{Value as Json, json};
 
+use super::program::program;
 use super::{Measured, Row};
-use crate::compile::compiled;
 use crate::failure::Failure;
-use crate::load::pick;
 use crate::output::counted;
 
 /// What can be measured.
@@ -23,17 +21,8 @@ pub(super) const MEASURES: &[&str] =
 
 /// Lays the program of a row out.
 pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> {
-    let path = functions.join(&row.program);
-    let bytes = std::fs::read(&path).map_err(|e| {
-        Failure::Input(format!(
-            "`{}` cannot be read: {e}; --functions names the folder with the functions",
-            path.display()
-        ))
-    })?;
-    let params: Vec<(String, String)> = row.params.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-    let compiled = compiled(&path, &bytes, &params)?;
-    let program = pick(&compiled.object, None)?;
-    let proof = verify(program, &Options::default()).map_err(|e| Failure::input(&e))?;
+    let (program, proof) = program(row, functions)?;
+    let program = &program;
     let schedule = schedule(program, &proof, &Delays::default()).map_err(|e| Failure::input(&e))?;
     let instructions = proof.insns.iter().filter(|known| known.begins).count();
     let values = BTreeMap::from([
@@ -67,7 +56,7 @@ pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> 
         },
         "alone_by_stage": schedule.explain(program).lines().collect::<Vec<_>>(),
     });
-    Ok(Measured { values, reasons: reasons(program, &schedule, instructions, &alone, fullest), parts })
+    Ok(Measured { values, reasons: reasons(program, &schedule, instructions, &alone, fullest), parts, missing: None })
 }
 
 /// What stages carry, pruned and not: bytes of the largest stage, and of all together.

@@ -7,8 +7,11 @@ use serde::Deserialize;
 use crate::failure::{Failure, with_causes};
 
 /// The files of `experiments/`, by name.
-const FILES: [(&str, &str); 2] = [
+const FILES: [(&str, &str); 5] = [
     ("eh-fig9c.toml", include_str!("../../../../experiments/eh-fig9c.toml")),
+    ("eh-tab2.toml", include_str!("../../../../experiments/eh-tab2.toml")),
+    ("eh-tab3.toml", include_str!("../../../../experiments/eh-tab3.toml")),
+    ("eh-tab4.toml", include_str!("../../../../experiments/eh-tab4.toml")),
     ("eh-tab5.toml", include_str!("../../../../experiments/eh-tab5.toml")),
 ];
 
@@ -18,6 +21,10 @@ const FILES: [(&str, &str); 2] = [
 pub(super) enum Method {
     /// The papers' schedule, block by block.
     Blocks,
+    /// Made traffic through a pipeline, cycle by cycle.
+    Flushes,
+    /// Formulas and a simulation for flows by Zipf's law.
+    Zipf,
 }
 
 /// A table or a figure.
@@ -33,6 +40,9 @@ pub(super) struct Experiment {
     pub(super) method: Method,
     /// The method, for people.
     pub(super) how: String,
+    /// What a row is, for people.
+    #[serde(default = "program")]
+    pub(super) rows_are: String,
     /// The columns.
     #[serde(rename = "value")]
     pub(super) values: Vec<Value>,
@@ -61,14 +71,37 @@ pub(super) struct Value {
 #[serde(deny_unknown_fields)]
 pub(super) struct Row {
     pub(super) name: String,
-    /// The program's file, in the folder of functions.
-    pub(super) program: String,
+    /// The program's file, in the folder of functions, where it is about one.
+    pub(super) program: Option<String>,
     /// The values in print.
     #[serde(default)]
     pub(super) paper: BTreeMap<String, f64>,
+    /// What else the paper gives, to compute with.
+    #[serde(default)]
+    pub(super) given: BTreeMap<String, f64>,
     /// Parameters of the program.
     #[serde(default)]
     pub(super) params: BTreeMap<String, String>,
+    /// The traffic, by the name of its profile.
+    pub(super) traffic: Option<String>,
+    /// Whether all packets have the same key.
+    #[serde(default)]
+    pub(super) one_flow: bool,
+    /// The map that matters.
+    pub(super) map: Option<String>,
+    /// Why the row differs from print.
+    pub(super) note: Option<String>,
+}
+
+impl Row {
+    /// A whole number that the paper gives.
+    pub(super) fn number(&self, name: &str) -> Option<u32> {
+        self.given.get(name).or_else(|| self.paper.get(name)).map(|number| *number as u32)
+    }
+}
+
+fn program() -> String {
+    "program".to_owned()
 }
 
 /// All of them, by id.
@@ -83,7 +116,7 @@ pub(super) fn all() -> Result<Vec<Experiment>, Failure> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::reproduce::blocks;
+    use crate::reproduce::{blocks, flushes, zipf};
 
     #[test]
     fn every_file_is_known_and_says_what_can_be_measured() {
@@ -97,6 +130,8 @@ mod tests {
             assert_eq!(format!("{}.toml", experiment.id), file);
             let measures = match experiment.method {
                 Method::Blocks => blocks::MEASURES,
+                Method::Flushes => flushes::MEASURES,
+                Method::Zipf => zipf::MEASURES,
             };
             for value in &experiment.values {
                 assert!(measures.contains(&value.measure.as_str()), "{file}: {}", value.measure);
@@ -104,7 +139,11 @@ mod tests {
             for row in &experiment.rows {
                 let known = |name: &String| experiment.values.iter().any(|value| value.name == *name);
                 assert!(row.paper.keys().all(known), "{file}: {}", row.name);
-                assert!(std::path::Path::new("../../functions").join(&row.program).is_file(), "{}", row.program);
+                if let Some(program) = &row.program {
+                    assert!(std::path::Path::new("../../functions").join(program).is_file(), "{program}");
+                }
+                let is_profile = |name: &String| flowloom_trace::Profile::ALL.iter().any(|known| known.name() == name);
+                assert!(row.traffic.as_ref().is_none_or(is_profile), "{file}: {}", row.name);
             }
         }
     }

@@ -21,6 +21,7 @@ mod access;
 mod alone;
 mod graph;
 mod live;
+mod maps;
 mod order;
 mod place;
 mod refusal;
@@ -39,6 +40,7 @@ pub use alone::{Alone, Reason};
 use flowloom_ir::Delays;
 pub use graph::Step;
 pub use live::Carried;
+pub use maps::MapUse;
 pub use refusal::{Refusal, Why};
 
 /// Registers of the machine.

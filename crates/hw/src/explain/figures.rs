@@ -9,7 +9,6 @@ use super::operations::Sayer;
 use crate::live::{Boundary, Holds};
 use crate::plan::Plan;
 use crate::timing::Scheme;
-use crate::window::Length;
 
 /// What the latency consists of.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -106,12 +105,7 @@ pub(super) fn latency(plan: &Plan) -> Latency {
         buffers: all.saturating_sub(stages + schedulers + plan.window.framing_cycles()),
         realignment,
         last_word,
-        last_word_reason: match plan.window.length {
-            Length::Unused => "the length is not used",
-            Length::Checked => "the length only tells whether some of the first bytes are there",
-            Length::Given => "the exact length is used; it comes with the first word",
-            Length::Awaited => "the exact length is used; only the last word tells it",
-        },
+        last_word_reason: super::blocks::reason(plan.window.length),
         ns: super::hundredths(f64::from(all) * 1000.0 / f64::from(plan.options.clock_mhz.max(1))),
     }
 }

@@ -17,11 +17,11 @@ use std::fmt::Write as _;
 use super::{Explanation, Instruction, Live, Operation, SourceLine, Stage};
 
 const TEMPLATE: &str = include_str!("html/page.html");
-const STYLE: &str = include_str!("html/page.css");
+pub(super) const STYLE: &str = include_str!("html/page.css");
 const SCRIPT: &str = include_str!("html/page.js");
 
 /// Text as it may stand in a page and in its attributes.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -39,7 +39,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// A template with each `{{name}}` replaced once; what is put in is not looked at again.
-fn filled(template: &str, part: impl Fn(&str) -> String) -> String {
+pub(super) fn filled(template: &str, part: impl Fn(&str) -> String) -> String {
     let mut text = String::new();
     let mut rest = template;
     while let Some((before, behind)) = rest.split_once("{{") {

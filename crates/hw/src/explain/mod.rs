@@ -4,10 +4,12 @@
 //!  Program, Proof, Plan ──explain──► Explanation ─┬─► JSON (serde)
 //!                                                 ├─► text: figures, maps, stages
 //!                                                 └─► html: one page, which needs nothing besides
+//!  Program, Proof ──blocks──► BlockExplanation ────► JSON, text, html: the papers' layout of the same program
 //! ```
 //!
 //! Everything that is said comes from the plan; nothing is decided here.
 
+mod blocks;
 mod code;
 mod figures;
 mod html;
@@ -23,6 +25,7 @@ use serde::Serialize;
 use crate::live::Liveness;
 use crate::plan::Plan;
 
+pub use blocks::{BlockExplanation, BlockInstruction, BlockMap, BlockStage};
 pub use code::{Instruction, SourceLine};
 pub use figures::{Latency, Live, LiveValue, PassCount, WindowUse};
 pub use maps::{MapUse, MapUser, RegionUse};

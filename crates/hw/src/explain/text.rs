@@ -240,7 +240,7 @@ fn summary(stage: &Stage) -> String {
 }
 
 /// Columns side by side; those in `right` hold numbers.
-fn aligned(rows: &[Vec<String>], right: &[usize]) -> String {
+pub(super) fn aligned(rows: &[Vec<String>], right: &[usize]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();

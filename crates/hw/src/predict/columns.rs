@@ -106,6 +106,11 @@ fn parts(graph: &Graph, node: &Node) -> Vec<(Part, u16)> {
 
 /// So many bytes of a packet, the first one lowest; 0 where there is none.
 fn bytes_at(packet: &[u8], first: i32, count: usize) -> u64 {
+    // Nearly always all 8 are there, of which the higher ones are left out.
+    let chunk = usize::try_from(first).ok().and_then(|first| packet.get(first..)?.first_chunk());
+    if let Some(chunk) = chunk.filter(|_| (1..=WORD_BYTES).contains(&count)) {
+        return u64::from_le_bytes(*chunk) & (u64::MAX >> (64 - 8 * count));
+    }
     (0..count).rev().fold(0, |value, byte| {
         let at = usize::try_from(i64::from(first) + byte as i64).ok();
         value << 8 | u64::from(at.and_then(|at| packet.get(at)).copied().unwrap_or(0))

@@ -58,8 +58,9 @@ impl Captured {
 
 impl Frames for Captured {
     fn next_frame(&mut self) -> Result<Option<Frame<'_>>, PredictError> {
-        let Some(packet) = self.reader.next_packet()? else { return Ok(None) };
-        self.packet = packet;
+        if !self.reader.read_into(&mut self.packet)? {
+            return Ok(None);
+        }
         let CapturedPacket { time_ns, port, original_len_bytes, ref bytes, .. } = self.packet;
         let len_bytes = original_len_bytes.max(bytes.len() as u32);
         Ok(Some(Frame { time_ns, port, len_bytes, bytes }))

@@ -137,7 +137,9 @@ fn commit(places: &mut [Place], number: usize, map: &MapTiming) -> Result<(), Pr
     }
     let own = places.iter_mut().find(|place| place.kind == Kind::Restart && place.stage == first);
     if let Some(place) = own {
-        let read_offset = u64::from(map.read_stage - first);
+        let (read_offset, cycles) = (u64::from(map.read_stage - first), u64::from(last + 1 - first));
+        // What an entry takes to show behind the last stage passes as if the pipe were longer.
+        place.pipe_cycles = place.pipe_cycles.max(cycles);
         let what = What::Commit { map: number, read_offset };
         place.events.push(Event { offset: u64::from(last - first), what });
     }
@@ -174,7 +176,7 @@ fn check(timing: &Timing) -> Result<(), PredictError> {
             ]),
             Scheme::Flush => numbers.extend([
                 ("restart_stage", map.restart_stage, 0, map.read_stage),
-                ("hold_cycles", map.hold_cycles, 1, timing.stages - map.read_stage.min(last)),
+                ("hold_cycles", map.hold_cycles, 1, timing.latency_cycles - map.read_stage.min(last)),
                 ("queue_depth", map.queue_depth, 1, MOST_DEPTH),
             ]),
             Scheme::None | Scheme::Atomic => {}

@@ -38,6 +38,7 @@
 //! # Ok::<(), flowloom_hw::predict::PredictError>(())
 //! ```
 
+mod ahead;
 mod arrival;
 mod columns;
 mod error;
@@ -60,6 +61,7 @@ mod run;
 mod scheduler;
 mod value;
 
+pub use ahead::Ahead;
 pub use arrival::{Arrival, Arrivals};
 pub use error::PredictError;
 pub use flows::Flows;

@@ -25,6 +25,8 @@ pub(super) struct Model {
     /// The first one stands behind the first pipe.
     pub(super) rooms: Vec<Room>,
     pub(super) pipes: Vec<Pipe>,
+    /// The pipes in which writes may send packets back.
+    commits: std::ops::Range<usize>,
     /// For each map the room where packets wait for it.
     waits: Vec<Option<usize>>,
     packets: Packets,
@@ -79,11 +81,14 @@ impl Model {
                 Kind::Input => false,
             })
         });
+        let pipes: Vec<Pipe> = places.iter().map(|place| Pipe::new(place.pipe_cycles, &place.events)).collect();
+        let first = pipes.iter().position(Pipe::has_commits).unwrap_or(pipes.len());
         Ok(Model {
             waits: waits.collect(),
+            commits: first..pipes.len(),
             input: Input::new(u64::from(options.input_buffer_bytes / WORD_BYTES)),
             rooms: places.iter().filter_map(room).collect(),
-            pipes: places.iter().map(|place| Pipe::new(place.pipe_cycles, &place.events)).collect(),
+            pipes,
             packets: Packets::new(maps),
             reload_cycles: u64::from(timing.reload_cycles),
             around_cycles: u64::from(timing.latency_cycles) - piped,
@@ -110,14 +115,16 @@ impl Model {
             self.has_moved = false;
             for number in (0..self.pipes.len()).rev() {
                 if self.pipes[number].is_due(self.now) {
-                    self.release(number);
+                    if self.pipes[number].releases() > 0 {
+                        self.release(number);
+                    }
                     self.go_on(number);
                     self.pipes[number].settle();
                 }
             }
             self.admit(arrivals)?;
             let is_held = !self.issue();
-            for number in 0..self.pipes.len() {
+            for number in self.commits.clone() {
                 if self.pipes[number].is_due(self.now) && self.pipes[number].has_commits() {
                     self.commit(number);
                     self.pipes[number].settle();
@@ -126,11 +133,14 @@ impl Model {
             if self.next_at == Next::Ended && self.packets.count() == 0 {
                 return Ok(());
             }
-            let cycles = self.wakes_at() - self.now;
+            let (wakes, is_stalled) = self.wakes_at();
+            let cycles = wakes - self.now;
             self.now += cycles;
             self.input.stalled_cycles += if is_held { cycles } else { 0 };
-            for pipe in self.pipes.iter_mut().filter(|pipe| pipe.is_stalled) {
-                pipe.stalled_cycles += cycles;
+            if is_stalled {
+                for pipe in self.pipes.iter_mut().filter(|pipe| pipe.is_stalled) {
+                    pipe.stalled_cycles += cycles;
+                }
             }
         }
     }
@@ -290,8 +300,8 @@ impl Model {
         }
     }
 
-    /// The cycle in which something happens next.
-    fn wakes_at(&self) -> u64 {
+    /// The cycle in which something happens next, and whether a pipe stands still until then.
+    fn wakes_at(&self) -> (u64, bool) {
         let next = self.now + 1;
         let mut wakes = match self.next_at {
             Next::At(at) => at.max(next),
@@ -303,7 +313,9 @@ impl Model {
         if !self.input.is_empty() && (!self.pipes[0].is_stalled || self.input.free_at > self.now) {
             wakes = wakes.min(self.input.free_at.max(next));
         }
+        let mut is_stalled = false;
         for (place, pipe) in self.pipes.iter().enumerate() {
+            is_stalled |= pipe.is_stalled;
             if !pipe.is_stalled {
                 wakes = wakes.min(pipe.wakes_at());
                 if place > 0 {
@@ -315,6 +327,6 @@ impl Model {
             }
         }
         debug_assert!(wakes >= next && wakes < u64::MAX, "packets under way move on");
-        wakes
+        (wakes, is_stalled)
     }
 }

@@ -165,7 +165,13 @@ impl Scheduler {
     }
 
     /// The packet that leaves next, where one may.
+    #[inline]
     pub(super) fn next(&mut self, clock: u64) -> Option<Number> {
+        // Most cycles have nothing for it to do.
+        if self.ready == 0 && self.first_wait > clock { None } else { self.choose(clock) }
+    }
+
+    fn choose(&mut self, clock: u64) -> Option<Number> {
         if self.first_wait <= clock {
             self.wake(clock);
         }

@@ -1,6 +1,8 @@
 #![allow(dead_code, reason = "each test file uses some of it")]
 //! Pipelines and packets for tests.
 
+pub(crate) mod bucket;
+
 use flowloom_hw::predict::{Arrival, Arrivals, PredictError};
 use flowloom_hw::{Arbiter, MapTiming, Scheme, Timing};
 

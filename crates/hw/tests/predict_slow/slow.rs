@@ -42,8 +42,13 @@ impl<'a> Slow<'a> {
                 rooms.push(room(stage, elastic(), depth));
             }
         }
-        let scheduled = timing.maps.iter().filter(|map| map.scheme == Scheme::Schedule);
-        let end = scheduled.map(|map| map.read_stage + map.hold_cycles).max().unwrap_or(0).max(timing.stages);
+        // Who waits for what shows behind the last stage is still in the pipeline.
+        let shows = timing.maps.iter().filter_map(|map| match map.scheme {
+            Scheme::Schedule => Some(map.read_stage + map.hold_cycles),
+            Scheme::Flush => Some(map.commit_stage() + 1),
+            Scheme::None | Scheme::Atomic => None,
+        });
+        let end = shows.max().unwrap_or(0).max(timing.stages);
         for number in 0..rooms.len() {
             let to = rooms.get(number + 1).map_or(u64::from(end), |room| room.stage);
             let len = (to - rooms[number].stage) as usize;

@@ -11,7 +11,8 @@
 //!
 //! **Steps.** On the longest paths, gates and selections are followed back from each node to the bits that are there last. Where that
 //! is earlier, the node becomes a selection by these bits out of what it is where they are known [Shannon 1949]. Each node goes on from
-//! what the one before has become, so that the choice moves to the end of a chain.
+//! what the one before has become, so that the choice moves to the end of a chain. Where the longest path does not become a level
+//! shorter by all of it, everything stays as it was.
 //!
 //! **Limits.** Two bits at once, gates of single bits, and only what is less than [`SLACK_STAGES`] stages from the longest path: the
 //! others have time, and what is computed twice takes room.
@@ -20,7 +21,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{rebuilt, same};
 use crate::build::Dataflow;
-use crate::delay::{Arrivals, CLOCK_MHZ, Delays, Tenths, times};
+use crate::delay::{Arrivals, CLOCK_MHZ, Delays, Tenths, depth, times};
 use crate::graph::{Binary, Graph, Id, Kind};
 
 /// Paths that are so much shorter than the longest are left alone.
@@ -38,13 +39,16 @@ pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
     let delays = Delays::first(CLOCK_MHZ);
     let critical = critical(dataflow, &delays);
     let mut late = Late { delays: &delays, arrivals: Arrivals::default(), blocks: Vec::new() };
-    rebuilt(dataflow, |graph, id, node| {
+    let shorter = rebuilt(dataflow, |graph, id, node| {
         let stages = delays.block_stages(dataflow, id);
         let plain = same(graph, node);
         late.blocks.resize(graph.nodes().len().max(late.blocks.len()), 0);
         late.blocks[plain.index()] = stages;
         if critical[id.index()] { late.decided_last(graph, plain) } else { plain }
-    })
+    });
+    // What is computed twice takes room: not for nothing.
+    let is_worth_it = depth(&shorter, &delays) + delays.level <= depth(dataflow, &delays);
+    if is_worth_it { shorter } else { dataflow.clone() }
 }
 
 /// The nodes on paths of nearly the longest length.

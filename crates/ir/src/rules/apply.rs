@@ -49,6 +49,7 @@ pub(super) fn rewrite_by<'r>(rules: &'r [Rule], dataflow: &Dataflow) -> (Dataflo
     let mut settled: Vec<bool> = Vec::new();
     for _ in 0..MAX_ROUNDS {
         let mut round = Round::new(rules, is_last, &current);
+        let is_whole = settled.is_empty();
         let next = round.run(&current, &settled);
         settled = round.settled();
         let is_still = round.counts.is_empty();
@@ -56,10 +57,10 @@ pub(super) fn rewrite_by<'r>(rules: &'r [Rule], dataflow: &Dataflow) -> (Dataflo
             *counts.entry(name).or_default() += count;
         }
         current = next;
-        if is_still && is_last {
-            break;
-        }
         if is_still {
+            if is_last && is_whole {
+                break;
+            }
             is_last = true;
             settled.clear();
         }

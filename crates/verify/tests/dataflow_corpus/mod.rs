@@ -18,7 +18,7 @@ use flowloom_bpf::verifier::{Options, verify};
 use flowloom_bpf::{Interpreter, Program, fib};
 use flowloom_engine::PORT_COUNT;
 use flowloom_engine::{Datapath, Port, Ports};
-use flowloom_ir::{Dataflow, Evaluator, Kind, PASSES, Refusal, build, optimize};
+use flowloom_ir::{Dataflow, Evaluator, Kind, PASSES, Refusal, WINDOW_BYTES, build, optimize};
 use flowloom_verify::explore::Case;
 use flowloom_verify::{CompareOptions, ShrinkOptions, compare, shrink};
 
@@ -66,6 +66,8 @@ pub struct Agreed {
     /// Of the first dataflow, as it was built.
     pub nodes: usize,
     pub effects: usize,
+    /// Packets of the last form that were for the slow path.
+    pub slow: u64,
     pub took: Duration,
 }
 
@@ -93,16 +95,20 @@ pub fn agree(subject: &Subject, forms: &Forms) -> Result<Agreed, Box<Refusal>> {
         agreed.nodes = agreed.nodes.max(nodes.len());
         agreed.effects = nodes.iter().filter(|node| matches!(node.kind, Kind::Effect(_))).count();
         for (form, dataflow) in forms(dataflow) {
+            agreed.slow = 0;
             for case in cases {
-                agreed.packets += agree_on(subject, &program, (&form, &dataflow), case);
+                let (packets, slow) = agree_on(subject, &program, (&form, &dataflow), case);
+                agreed.packets += packets;
+                agreed.slow += slow;
             }
         }
     }
     Ok(agreed)
 }
 
-/// Both engines do the same in a case; how many packets that were.
-fn agree_on(subject: &Subject, program: &Arc<Program>, (form, dataflow): (&str, &Dataflow), case: &Case) -> u64 {
+/// Both engines do the same in a case; how many packets that were, and how many of them were for the slow path. Those are longer than
+/// the window.
+fn agree_on(subject: &Subject, program: &Arc<Program>, (form, dataflow): (&str, &Dataflow), case: &Case) -> (u64, u64) {
     let mut interp = Interpreter::new(Arc::clone(program)).unwrap();
     let mut own = Evaluator::new(Arc::clone(program), dataflow.clone()).unwrap();
     if let Some(routes) = &subject.routes {
@@ -124,7 +130,9 @@ fn agree_on(subject: &Subject, program: &Arc<Program>, (form, dataflow): (&str, 
     let report = compare(&mut interp, &mut own, &case.packets, &options);
     let report = report.unwrap_or_else(|error| panic!("{name}: {error}"));
     if report.agrees() {
-        return report.packets_compared;
+        let long = case.packets.iter().filter(|packet| packet.bytes.len() > WINDOW_BYTES as usize).count() as u64;
+        assert!(own.slow_packets() <= long, "{name}: {} of {long} long packets are slow", own.slow_packets());
+        return (report.packets_compared, own.slow_packets());
     }
     let few = ShrinkOptions { max_packets: 200_000, ..ShrinkOptions::default() };
     let shrunk = shrink(&mut interp, &mut own, &case.packets, &options, &few, &mut |_| ());

@@ -1,0 +1,145 @@
+//! Rows that are measured by running made traffic through a pipeline: flushes, loss, throughput.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use flowloom_bpf::Program;
+use flowloom_hw::predict::{Arrival, Arrivals, Keyed, Pace, PredictError, Report};
+use flowloom_hw::{Scheme, Timing};
+use flowloom_ir::{Dataflow, build};
+use flowloom_trace::{Profile, Rate, Traffic, TrafficOptions};
+use serde_json::{Value as Json, json};
+
+use super::pipelines::{of_paper, planned, run, said};
+use super::program::program;
+use super::{Measured, Row};
+use crate::failure::Failure;
+
+/// What can be measured.
+#[cfg(test)]
+pub(super) const MEASURES: &[&str] = &[
+    "lost",
+    "flushes_per_s",
+    "mpps",
+    "spread_mpps",
+    "plan_flushes_per_s",
+    "plan_flush_lost",
+    "plan_schedule_lost",
+    "plan_atomic_lost",
+];
+
+const LINE: Pace = Pace::At(Rate::Bits(100_000_000_000));
+/// Packets of a row.
+const PACKETS: u64 = 200_000;
+/// What of them is made: the headers.
+const SNAP_BYTES: u32 = 96;
+/// A word of a pipeline.
+const WORD_BYTES: u32 = 64;
+
+/// Packets that all have the same key.
+struct OneFlow<A>(A);
+
+impl<A: Arrivals> Arrivals for OneFlow<A> {
+    fn next(&mut self, packet: &mut Arrival) -> Result<bool, PredictError> {
+        let is_there = self.0.next(packet)?;
+        (packet.uses, packet.writes) = (u64::MAX, u64::MAX);
+        packet.keys.fill(0);
+        Ok(is_there)
+    }
+}
+
+/// What of a made trace every pipeline of a row sees.
+fn options(profile: Profile) -> TrafficOptions {
+    TrafficOptions { packets: Some(PACKETS), snap_bytes: Some(SNAP_BYTES), ..TrafficOptions::new(profile) }
+}
+
+/// Mpps of one flow where each word of a packet takes a stage of its own, also when it starts again: the next packet meets the hazard
+/// only where this one has fewer words than L.
+fn spread_mpps(timing: &Timing, profile: Profile) -> Result<f64, Failure> {
+    let Some(map) = timing.maps.first() else { return Ok(timing.clock_mhz) };
+    let mut traffic = Traffic::new(&options(profile)).map_err(|e| Failure::input(&e))?;
+    let (mut packets, mut cycles) = (0, 0);
+    while let Some(packet) = traffic.next_packet() {
+        let words = packet.len_bytes.div_ceil(WORD_BYTES);
+        packets += 1;
+        cycles += u64::from(if words < map.hold_cycles { timing.flush_cycles(map) } else { words });
+    }
+    Ok(timing.clock_mhz * f64::from(packets) / cycles as f64)
+}
+
+/// A program on the traffic of a row.
+struct Traced<'a> {
+    row: &'a Row,
+    program: Arc<Program>,
+    dataflow: Dataflow,
+    profile: Profile,
+}
+
+impl Traced<'_> {
+    fn run(&self, timing: &Timing) -> Result<Report, Failure> {
+        let traffic = Traffic::new(&options(self.profile)).map_err(|e| Failure::input(&e))?;
+        let keyed =
+            Keyed::new(&self.program, &self.dataflow, timing, false, traffic).map_err(|e| Failure::input(&e))?;
+        if self.row.one_flow { run(timing, LINE, &mut OneFlow(keyed)) } else { run(timing, LINE, &mut { keyed }) }
+    }
+}
+
+/// Runs the traffic of a row through the pipeline that the paper gives, and through our own.
+pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> {
+    let wrong = |what: &str| Failure::Input(format!("row `{}` names no {what}", row.name));
+    let (program, proof) = program(row, functions)?;
+    let profile = Profile::ALL.into_iter().find(|known| row.traffic.as_deref() == Some(known.name()));
+    let profile = profile.ok_or_else(|| wrong("traffic"))?;
+    let map = row.map.as_deref().ok_or_else(|| wrong("map"))?;
+    let given = row.number("flush_cycles").zip(row.number("window"));
+    let printed = given.and_then(|(cycles, window)| of_paper(map, cycles, window)).ok_or_else(|| wrong("pipeline"))?;
+    let dataflow = build(&program, &proof).map_err(|e| Failure::input(&e))?;
+    let plans = [Scheme::Flush, Scheme::Schedule, Scheme::Atomic]
+        .map(|scheme| planned(&program, &proof, Some((map, scheme))).map(|plan| plan.timing()));
+    let traced = Traced { row, program: Arc::new(program), dataflow, profile };
+    let mut measured = Measured::default();
+    let report = traced.run(&printed)?;
+    measured.values.extend([
+        ("lost", report.packets_lost as f64),
+        ("flushes_per_s", report.maps.iter().map(|map| map.flushes_per_s).sum()),
+        ("mpps", report.throughput_mpps),
+    ]);
+    if row.one_flow {
+        measured.values.insert("spread_mpps", spread_mpps(&printed, profile)?);
+    }
+    let mut parts = vec![told(&mut measured, "the paper's pipeline", &printed, &report)];
+    let names = ["plan_flush_lost", "plan_schedule_lost", "plan_atomic_lost"];
+    for (name, timing) in names.into_iter().zip(plans) {
+        let timing = timing.map_err(|e| Failure::input(&e))?;
+        let report = traced.run(&timing)?;
+        measured.values.insert(name, report.packets_lost as f64);
+        if name == "plan_flush_lost" {
+            let flushes = report.maps.iter().map(|map| map.flushes_per_s).sum();
+            measured.values.insert("plan_flushes_per_s", flushes);
+        }
+        parts.push(told(&mut measured, "our plan", &timing, &report));
+    }
+    measured.parts =
+        json!({ "packets": PACKETS, "traffic": profile.name(), "one_flow": row.one_flow, "pipelines": parts });
+    Ok(measured)
+}
+
+/// What a pipeline did, for people and for programs.
+fn told(measured: &mut Measured, what: &str, timing: &Timing, report: &Report) -> Json {
+    measured.reasons.push_str(&format!(
+        "  {what}, {}: {:.1} of {:.1} Mpps, {} flushes, {} cycles of stall, {} bytes at most in front, {} of {} packets lost\n",
+        said(timing),
+        report.throughput_mpps,
+        report.offered_mpps,
+        report.flushes,
+        report.stalled_cycles,
+        report.input_buffer_bytes,
+        report.packets_lost,
+        report.packets_in
+    ));
+    json!({
+        "pipeline": what, "stages": timing.stages, "hazards": said(timing), "offered_mpps": report.offered_mpps,
+        "throughput_mpps": report.throughput_mpps, "flushes": report.flushes, "packets_lost": report.packets_lost,
+        "stalled_cycles": report.stalled_cycles, "input_buffer_bytes": report.input_buffer_bytes,
+    })
+}

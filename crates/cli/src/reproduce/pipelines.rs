@@ -1,0 +1,70 @@
+//! Pipelines of which a paper says K and L, and those of our own.
+
+use flowloom_bpf::Program;
+use flowloom_bpf::verifier::Proof;
+use flowloom_hw::blocks::{MapUse, schedule};
+use flowloom_hw::predict::{Arrivals, Pace, PredictOptions, Report, predict};
+use flowloom_hw::{Arbiter, Delays, MapTiming, Options, Plan, Refusal, Scheme, Timing, plan};
+
+use crate::failure::Failure;
+
+pub(super) const CLOCK_MHZ: f64 = 250.0;
+/// Registers at either end of a pipeline, as plans have them.
+const FRAMING_CYCLES: u32 = 2;
+const QUEUES: u32 = 8;
+const QUEUE_DEPTH: u32 = 32;
+
+/// A pipeline with one map, which starts again from the beginning: a flush takes K cycles, of which the last 4 load the
+/// pipeline anew (fewer, where K and L leave fewer), and L lie between a read and what was written. None where K is less than L.
+pub(super) fn of_paper(map: &str, flush_cycles: u32, window: u32) -> Option<Timing> {
+    let reload_cycles = Timing::RELOAD_CYCLES.min(flush_cycles.checked_sub(window)?);
+    let stages = flush_cycles - reload_cycles;
+    let own = MapTiming {
+        name: map.to_owned(),
+        scheme: Scheme::Flush,
+        read_stage: stages - window,
+        write_stage: stages - 1,
+        hold_cycles: window,
+        queues: QUEUES,
+        queue_depth: QUEUE_DEPTH,
+        restart_stage: 0,
+    };
+    Some(Timing {
+        clock_mhz: CLOCK_MHZ,
+        stages,
+        latency_cycles: stages + FRAMING_CYCLES,
+        reload_cycles,
+        arbiter: Arbiter::default(),
+        maps: vec![own],
+    })
+}
+
+/// The papers' layout of a program, and how it keeps maps consistent.
+pub(super) fn by_blocks(program: &Program, proof: &Proof) -> Result<(Timing, Vec<MapUse>), Failure> {
+    let schedule = schedule(program, proof, &Delays::default()).map_err(|e| Failure::input(&e))?;
+    let maps = schedule.maps(program);
+    let timing = schedule.timing(&maps, CLOCK_MHZ, schedule.stages.len() as u32 + FRAMING_CYCLES);
+    Ok((timing, maps))
+}
+
+/// The plan of a program, with one map kept in this way.
+pub(super) fn planned(program: &Program, proof: &Proof, scheme: Option<(&str, Scheme)>) -> Result<Plan, Box<Refusal>> {
+    let schemes = scheme.map(|(map, scheme)| (map.to_owned(), scheme)).into_iter().collect();
+    let options = Options { clock_mhz: CLOCK_MHZ as u32, schemes, queues: QUEUES, ..Options::default() };
+    plan(program, proof, &options)
+}
+
+pub(super) fn run(timing: &Timing, pace: Pace, arrivals: &mut impl Arrivals) -> Result<Report, Failure> {
+    predict(timing, &PredictOptions::new(pace), arrivals).map_err(|e| Failure::input(&e))
+}
+
+/// `buckets flush K 14 L 6`, for each map that packets change.
+pub(super) fn said(timing: &Timing) -> String {
+    let map = |map: &MapTiming| match map.scheme {
+        Scheme::Flush => format!("{} flush K {} L {}", map.name, timing.flush_cycles(map), map.hold_cycles),
+        Scheme::Schedule => format!("{} schedule hold {} in {} queues", map.name, map.hold_cycles, map.queues),
+        scheme => format!("{} {}", map.name, scheme.as_str()),
+    };
+    let maps: Vec<String> = timing.maps.iter().map(map).collect();
+    format!("{} stages: {}", timing.stages, if maps.is_empty() { "no map changes".to_owned() } else { maps.join(", ") })
+}

@@ -1,0 +1,30 @@
+//! The program of a row.
+
+use std::path::Path;
+
+use flowloom_bpf::Program;
+use flowloom_bpf::verifier::{Options, Proof, verify};
+
+use super::Row;
+use crate::check::source::nearer_lines;
+use crate::compile::compiled;
+use crate::failure::Failure;
+use crate::load::pick;
+
+/// Compiles and verifies the program that a row names.
+pub(super) fn program(row: &Row, functions: &Path) -> Result<(Program, Proof), Failure> {
+    let name = row.program.as_deref().unwrap_or_default();
+    let path = functions.join(name);
+    let bytes = std::fs::read(&path).map_err(|e| {
+        Failure::Input(format!(
+            "`{}` cannot be read: {e}; --functions names the folder with the functions",
+            path.display()
+        ))
+    })?;
+    let params: Vec<(String, String)> = row.params.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let compiled = compiled(&path, &bytes, &params)?;
+    let mut program = pick(&compiled.object, None)?.clone();
+    nearer_lines(&mut program.lines);
+    let proof = verify(&program, &Options::default()).map_err(|e| Failure::input(&e))?;
+    Ok((program, proof))
+}

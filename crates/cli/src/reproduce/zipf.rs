@@ -1,0 +1,178 @@
+//! Rows that are computed by formulas for flows by Zipf's law, with a simulation of the same pipeline beside them.
+
+use std::path::Path;
+
+use flowloom_hw::predict::formula::{Norm, conflict, mean_distance, most_flush_cycles, throughput as mpps, zipf_flush};
+use flowloom_hw::predict::{Flows, Pace};
+use flowloom_hw::{MapTiming, Scheme, Timing};
+use serde_json::json;
+
+use super::pipelines::{CLOCK_MHZ, by_blocks, of_paper, planned, run, said};
+use super::program::program;
+use super::{Measured, Row};
+use crate::failure::Failure;
+
+/// What can be measured.
+#[cfg(test)]
+pub(super) const MEASURES: &[&str] = &[
+    "cut_mpps",
+    "printed_mpps",
+    "harmonic_mpps",
+    "conflict_mpps",
+    "simulated_mpps",
+    "blocks_flush_cycles",
+    "blocks_window",
+    "blocks_mpps",
+    "plan_mpps",
+    "cut_percent",
+    "printed_percent",
+    "harmonic_percent",
+    "conflict_percent",
+    "cut_most",
+    "printed_most",
+    "harmonic_most",
+    "simulated_most",
+];
+
+/// Flows of the tables.
+const FLOWS: u32 = 50_000;
+/// Packets of a simulation.
+const PACKETS: u64 = 150_000;
+/// The rate of 100 Gb/s in frames of 64 bytes.
+const LINE_MPPS: f64 = 148.8;
+/// The longest flush that is looked for.
+const MOST_CYCLES: u32 = 256;
+/// What throughput falls by to that rate, cut to a digit: with it the table comes out.
+const CUT_SHARE: f64 = 1.6;
+
+/// Cut to whole percents, as the tables come out.
+fn cut(probability: f64) -> f64 {
+    (probability * 100.0).floor() / 100.0
+}
+
+/// Mpps of a pipeline in which every packet uses and changes every map, each by its flow.
+fn simulated(timing: &Timing) -> Result<f64, Failure> {
+    let mut flows = Flows::zipf(FLOWS, 1.0, timing.maps.len(), PACKETS, 1);
+    Ok(run(timing, Pace::Full, &mut flows)?.throughput_mpps)
+}
+
+/// Computes what a row is about: throughput, where the paper gives K, else the longest K.
+pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> {
+    let mut measured = Measured::default();
+    if let Some(window) = row.number("window") {
+        match row.number("flush_cycles") {
+            Some(cycles) => throughputs(&mut measured, cycles, window)?,
+            None => longest(&mut measured, window)?,
+        }
+    }
+    if row.program.is_some() {
+        own(&mut measured, row, functions)?;
+    }
+    Ok(measured)
+}
+
+/// Probabilities of a flush: cut, as printed, with the harmonic number, and of one packet and those behind it.
+fn probabilities(window: u32) -> [f64; 4] {
+    let by_pairs = |norm| zipf_flush(FLOWS.into(), window, norm);
+    let harmonic = by_pairs(Norm::Harmonic);
+    [cut(harmonic), by_pairs(Norm::Logarithm), harmonic, conflict(FLOWS.into(), window)]
+}
+
+fn throughputs(measured: &mut Measured, cycles: u32, window: u32) -> Result<(), Failure> {
+    let [cut, printed, harmonic, conflict] = probabilities(window);
+    // Above 1 it is no probability.
+    if printed < 1.0 {
+        let of = |flush| mpps(CLOCK_MHZ, flush, f64::from(cycles));
+        measured.values.extend([
+            ("cut_mpps", of(cut).floor()),
+            ("printed_mpps", of(printed)),
+            ("harmonic_mpps", of(harmonic)),
+        ]);
+    }
+    measured.reasons.push_str(&format!(
+        "  K {cycles}, L {window}: P_f {:.2}% as printed, {:.2}% with the harmonic number, {:.2}% of one packet and the L - 1 behind it\n",
+        100.0 * printed,
+        100.0 * harmonic,
+        100.0 * conflict
+    ));
+    let Some(timing) = of_paper("map", cycles, window) else {
+        measured
+            .reasons
+            .push_str("  no simulation: what starts again would do so behind its read, K being less than L\n");
+        return Ok(());
+    };
+    let mean_cycles = f64::from(cycles) - mean_distance(FLOWS.into(), window) + 1.0;
+    measured
+        .values
+        .extend([("conflict_mpps", mpps(CLOCK_MHZ, conflict, mean_cycles)), ("simulated_mpps", simulated(&timing)?)]);
+    Ok(())
+}
+
+fn longest(measured: &mut Measured, window: u32) -> Result<(), Failure> {
+    let [cut, printed, harmonic, conflict] = probabilities(window);
+    let share = CLOCK_MHZ / LINE_MPPS;
+    measured.values.extend([
+        ("cut_percent", 100.0 * cut),
+        ("printed_percent", 100.0 * printed),
+        ("harmonic_percent", 100.0 * harmonic),
+        ("conflict_percent", 100.0 * conflict),
+        ("cut_most", most_flush_cycles(CUT_SHARE, cut).round()),
+        ("printed_most", most_flush_cycles(share, printed).floor()),
+        ("harmonic_most", most_flush_cycles(share, harmonic).floor()),
+    ]);
+    // The longer a flush, the less passes.
+    let (mut least, mut beyond) = (window, MOST_CYCLES);
+    while beyond - least > 1 {
+        let middle = least.midpoint(beyond);
+        let Some(timing) = of_paper("map", middle, window) else { break };
+        if simulated(&timing)? >= LINE_MPPS { least = middle } else { beyond = middle }
+    }
+    measured.values.insert("simulated_most", least.into());
+    measured
+        .reasons
+        .push_str(&format!("  simulated: {LINE_MPPS} Mpps pass with a K of {least}, and not with {beyond}\n"));
+    Ok(())
+}
+
+/// The same function of our own, laid out by blocks and by its dataflow.
+fn own(measured: &mut Measured, row: &Row, functions: &Path) -> Result<(), Failure> {
+    let (program, proof) = program(row, functions)?;
+    let (blocks, maps) = by_blocks(&program, &proof)?;
+    let flushed = blocks.maps.iter().filter(|map| map.scheme == Scheme::Flush);
+    // The map that costs most, as far as the formula says.
+    let cost = |map: &&MapTiming| conflict(FLOWS.into(), map.hold_cycles) * f64::from(blocks.flush_cycles(map));
+    if let Some(map) = flushed.max_by(|a, b| cost(a).total_cmp(&cost(b))) {
+        measured.values.extend([
+            ("blocks_flush_cycles", f64::from(blocks.flush_cycles(map))),
+            ("blocks_window", f64::from(map.hold_cycles)),
+        ]);
+    }
+    measured.values.insert("blocks_mpps", simulated(&blocks)?);
+    measured.reasons.push_str(&format!("  by blocks, {}\n", said(&blocks)));
+    for map in maps.iter().filter(|map| !map.repeats.is_empty()) {
+        measured.reasons.push_str(&format!(
+            "  a flush of {} changes once more: {}\n",
+            map.name,
+            map.repeats.join(", ")
+        ));
+    }
+    let plan = planned(&program, &proof, None).map(|plan| plan.timing());
+    match &plan {
+        Ok(plan) => {
+            measured.values.insert("plan_mpps", simulated(plan)?);
+            measured.reasons.push_str(&format!("  by dataflow, {}\n", said(plan)));
+        }
+        Err(refusal) => measured.missing = Some(format!("there is no plan by its dataflow: {refusal}")),
+    }
+    let of = |timing: &Timing| {
+        let maps = timing.maps.iter().map(|map| {
+            let cycles = (map.scheme == Scheme::Flush).then(|| timing.flush_cycles(map));
+            json!({
+                "name": map.name, "hazard": map.scheme.as_str(), "hold_cycles": map.hold_cycles, "flush_cycles": cycles,
+            })
+        });
+        json!({ "stages": timing.stages, "maps": maps.collect::<Vec<_>>() })
+    };
+    measured.parts = json!({ "blocks": of(&blocks), "dataflow": plan.ok().as_ref().map(of) });
+    Ok(())
+}

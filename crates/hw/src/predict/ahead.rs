@@ -1,0 +1,188 @@
+//! Frames that are read or made on a thread of their own, while those before them are on their way through the model.
+//!
+//! ```text
+//!  a thread: frames ──► batch ──channel──► the caller: frame, frame, …
+//!                         ▲                  │
+//!                         └──── channel ◄────┘ the memory of batches that are through
+//! ```
+
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+
+use super::PredictError;
+use super::frames::{Frame, Frames};
+
+/// Frames in a batch.
+const BATCH: usize = 512;
+/// Batches that wait at most.
+const WAITING: usize = 4;
+
+/// A frame of a batch; its bytes end here and begin where those before it end.
+#[derive(Debug, Clone, Copy)]
+struct Kept {
+    time_ns: u64,
+    port: u32,
+    len_bytes: u32,
+    end: usize,
+}
+
+/// Some frames, one after the other, and what came instead of the next one.
+#[derive(Debug, Default)]
+struct Batch {
+    frames: Vec<Kept>,
+    bytes: Vec<u8>,
+    failed: Option<PredictError>,
+}
+
+/// Frames of another source, which is asked for them on a thread of its own. They come in the same order, and so does an error.
+///
+/// The source may be asked for more frames than are used.
+#[derive(Debug)]
+pub struct Ahead {
+    batches: Option<Receiver<Batch>>,
+    used: Sender<Batch>,
+    thread: Option<JoinHandle<()>>,
+    batch: Batch,
+    /// How many frames of the batch have come, and where the last one's bytes end.
+    came: usize,
+    end: usize,
+}
+
+impl Ahead {
+    /// Begins to ask a source for frames.
+    pub fn new<F: Frames + Send + 'static>(frames: F) -> Ahead {
+        let (send, batches) = sync_channel(WAITING);
+        let (used, free) = channel();
+        let thread = std::thread::spawn(move || fill(frames, &send, &free));
+        Ahead { batches: Some(batches), used, thread: Some(thread), batch: Batch::default(), came: 0, end: 0 }
+    }
+}
+
+/// Sends batches until there are no more frames, or nobody wants them.
+fn fill(mut frames: impl Frames, send: &SyncSender<Batch>, free: &Receiver<Batch>) {
+    loop {
+        let mut batch = free.try_recv().unwrap_or_default();
+        batch.frames.clear();
+        batch.bytes.clear();
+        let mut is_last = false;
+        while batch.frames.len() < BATCH && !is_last {
+            match frames.next_frame() {
+                Ok(Some(Frame { time_ns, port, len_bytes, bytes })) => {
+                    batch.bytes.extend_from_slice(bytes);
+                    batch.frames.push(Kept { time_ns, port, len_bytes, end: batch.bytes.len() });
+                }
+                Ok(None) => is_last = true,
+                Err(error) => {
+                    batch.failed = Some(error);
+                    is_last = true;
+                }
+            }
+        }
+        if send.send(batch).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+impl Frames for Ahead {
+    fn next_frame(&mut self) -> Result<Option<Frame<'_>>, PredictError> {
+        while self.came == self.batch.frames.len() {
+            if let Some(error) = self.batch.failed.take() {
+                return Err(error);
+            }
+            let Some(Ok(next)) = self.batches.as_ref().map(Receiver::recv) else {
+                // A thread that has panicked is a mistake of ours, and no end of the frames.
+                if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
+                    std::panic::resume_unwind(panic);
+                }
+                return Ok(None);
+            };
+            // Where the thread has ended, nobody needs the memory.
+            let _ = self.used.send(std::mem::replace(&mut self.batch, next));
+            (self.came, self.end) = (0, 0);
+        }
+        let Kept { time_ns, port, len_bytes, end } = self.batch.frames[self.came];
+        let bytes = &self.batch.bytes[self.end..end];
+        (self.came, self.end) = (self.came + 1, end);
+        Ok(Some(Frame { time_ns, port, len_bytes, bytes }))
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        // Who waits to send a batch sees that nobody wants it.
+        self.batches = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use super::*;
+    use flowloom_trace::TraceError;
+
+    /// So many frames, then an error or the end.
+    struct Counted {
+        next: u32,
+        count: u32,
+        fails: bool,
+        bytes: Vec<u8>,
+    }
+
+    impl Counted {
+        fn new(count: u32, fails: bool) -> Counted {
+            Counted { next: 0, count, fails, bytes: Vec::new() }
+        }
+    }
+
+    impl Frames for Counted {
+        fn next_frame(&mut self) -> Result<Option<Frame<'_>>, PredictError> {
+            if self.next == self.count {
+                let file = "made".to_owned();
+                return if self.fails {
+                    Err(TraceError::NotACapture { file, found: String::new() }.into())
+                } else {
+                    Ok(None)
+                };
+            }
+            self.next += 1;
+            self.bytes = vec![self.next as u8; self.next as usize % 7];
+            Ok(Some(Frame { time_ns: self.next.into(), port: 1, len_bytes: 60, bytes: &self.bytes }))
+        }
+    }
+
+    #[test]
+    fn frames_come_in_their_order_and_then_the_error() {
+        for (count, fails) in [(0, false), (1, true), (BATCH as u32, true), (5 * BATCH as u32 + 3, false)] {
+            let mut ahead = Ahead::new(Counted::new(count, fails));
+            for number in 1..=count {
+                let frame = ahead.next_frame().unwrap().unwrap();
+                assert_eq!((frame.time_ns, frame.bytes.len()), (number.into(), number as usize % 7));
+                assert!(frame.bytes.iter().all(|byte| *byte == number as u8));
+            }
+            assert_eq!(ahead.next_frame().is_err(), fails);
+            assert!(ahead.next_frame().unwrap().is_none() && ahead.next_frame().unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn who_has_enough_need_not_take_all() {
+        let mut ahead = Ahead::new(Counted::new(u32::MAX, false));
+        assert_eq!(ahead.next_frame().unwrap().unwrap().time_ns, 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "made to")]
+    fn a_panic_of_the_source_is_no_end() {
+        struct Panics;
+        impl Frames for Panics {
+            fn next_frame(&mut self) -> Result<Option<Frame<'_>>, PredictError> {
+                panic!("made to")
+            }
+        }
+        let _ = Ahead::new(Panics).next_frame();
+    }
+}
