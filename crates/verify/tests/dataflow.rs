@@ -121,30 +121,6 @@ fn what_is_written_at_one_offset_is_read_at_another() {
     }
 }
 
-/// A header of 8 bytes and what its second byte says, up to three times, then one that is copied; as extension headers are followed.
-const HEADERS: &str = "r9 = r7\nr9 += 4\nr6 = 0\n\
-    next: r2 = r9\nr2 += 8\nif r2 > r8 goto out\nr3 = *(u8 *)(r9 + 1)\nr3 += 1\nr3 <<= 3\nr2 = r9\nr2 += r3\nif r2 > r8 goto out\n\
-    r4 = *(u8 *)(r9 + 0)\nr5 = r2\nr5 -= r7\nr5 &= 0x7fff\nr9 = r7\nr9 += r5\nif r4 != 1 goto last\nr6 += 1\nif r6 < 3 goto next\ngoto out\n\
-    last: r2 = r9\nr2 += 6\nif r2 > r8 goto out\nr1 = *(u32 *)(r9 + 1)\n*(u32 *)(r7 + 40) = r1\nr1 = *(u16 *)(r9 + 4)\nif r1 == 7 goto out\n\
-    *(u16 *)(r7 + 50) = r1";
-
-#[test]
-fn headers_of_various_lengths_are_found_by_their_place() {
-    let mut rng = Rng::from_env(6);
-    let packet = |number: usize, rng: &mut Rng| {
-        let mut bytes: Vec<u8> = (0..64 + rng.below(200)).map(|_| rng.below(3) as u8).collect();
-        // Sometimes a header is long.
-        bytes[5] = [0, 1, 2, 6, 12, 16][rng.below(6)];
-        Arrival { time_ns: number as u64, port: Port(0), bytes }
-    };
-    let packets = (0..4000).map(|number| packet(number, &mut rng)).collect();
-    let cases = vec![case(packets, &mut rng)];
-    let subject = Subject { program: behind_check(HEADERS), cases, sweep_ns: None, routes: None };
-    let agreed = agree(&subject, &after_every_pass).unwrap_or_else(|refusal| panic!("{refusal}"));
-    // Some look beyond the window, and most do not.
-    assert!((20..1000).contains(&agreed.slow), "{}", agreed.slow);
-}
-
 #[test]
 fn every_mechanism_is_its_dataflow() {
     let seed = Rng::from_env(7);
@@ -190,4 +166,28 @@ fn random_programs_are_their_dataflow() {
     }
     assert!(refused < RANDOM / 10, "{refused}");
     assert!(packets > 10 * RANDOM, "{packets}");
+}
+
+/// A header of 8 bytes and what its second byte says, up to three times, then one that is copied; as extension headers are followed.
+const HEADERS: &str = "r9 = r7\nr9 += 4\nr6 = 0\n\
+    next: r2 = r9\nr2 += 8\nif r2 > r8 goto out\nr3 = *(u8 *)(r9 + 1)\nr3 += 1\nr3 <<= 3\nr2 = r9\nr2 += r3\nif r2 > r8 goto out\n\
+    r4 = *(u8 *)(r9 + 0)\nr5 = r2\nr5 -= r7\nr5 &= 0x7fff\nr9 = r7\nr9 += r5\nif r4 != 1 goto last\nr6 += 1\nif r6 < 3 goto next\ngoto out\n\
+    last: r2 = r9\nr2 += 6\nif r2 > r8 goto out\nr1 = *(u32 *)(r9 + 1)\n*(u32 *)(r7 + 40) = r1\nr1 = *(u16 *)(r9 + 4)\nif r1 == 7 goto out\n\
+    *(u16 *)(r7 + 50) = r1";
+
+#[test]
+fn headers_of_various_lengths_are_found_by_their_place() {
+    let mut rng = Rng::from_env(6);
+    let packet = |number: usize, rng: &mut Rng| {
+        let mut bytes: Vec<u8> = (0..64 + rng.below(200)).map(|_| rng.below(3) as u8).collect();
+        // Sometimes a header is long.
+        bytes[5] = [0, 1, 2, 6, 12, 16][rng.below(6)];
+        Arrival { time_ns: number as u64, port: Port(0), bytes }
+    };
+    let packets = (0..4000).map(|number| packet(number, &mut rng)).collect();
+    let cases = vec![case(packets, &mut rng)];
+    let subject = Subject { program: behind_check(HEADERS), cases, sweep_ns: None, routes: None };
+    let agreed = agree(&subject, &after_every_pass).unwrap_or_else(|refusal| panic!("{refusal}"));
+    // Some look beyond the window, and most do not.
+    assert!((20..1000).contains(&agreed.slow), "{}", agreed.slow);
 }
