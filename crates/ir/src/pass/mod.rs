@@ -5,6 +5,7 @@
 
 mod bits;
 mod calls;
+mod choices;
 mod counters;
 mod cursors;
 mod dead;

@@ -11,7 +11,7 @@
 //! **Steps.** A chain is followed back to its terms: through sums that nobody else uses, and through gates of single bits, whoever
 //! uses them (a bit costs little to make twice). The two terms that are there first are put together, again and again
 //! [Huffman 1952]; the tree stands where it is there before the chain. Selections whose last value is a selection are one
-//! selection where that is no later. Sums, differences and comparisons of a selection whose condition comes late are made of each
+//! selection where that is no later, or a tree of choices ([`choices`]) where that is earlier. Sums, differences and comparisons of a selection whose condition comes late are made of each
 //! of its values, and selected.
 //!
 //! **Limits.** Chains of more than 128 terms are left alone, and so are sums that would come out as the negative of a number.
@@ -19,7 +19,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{rebuilt, same};
+use super::{choices, rebuilt, same};
 use crate::build::Dataflow;
 use crate::delay::{Arrivals, Delays, Tenths};
 use crate::graph::{Binary, Graph, Id, Kind, Node};
@@ -28,6 +28,9 @@ use crate::graph::{Binary, Graph, Id, Kind, Node};
 const MOST_TERMS: usize = 128;
 /// The most conditions of a selection.
 const MOST_CONDITIONS: usize = 16;
+
+/// So many tenths of a level a tree of choices is to gain.
+const LEAST_GAIN: Tenths = 3;
 
 /// Sums of so few terms are made again where that is earlier.
 const FEW_TERMS: usize = 4;
@@ -176,10 +179,28 @@ impl Trees<'_> {
             parts.extend(&graph.node(last).args);
         }
         let chain = same(graph, node);
-        if parts.len() == graph.node(chain).args.len() || parts.len() > 2 * MOST_CONDITIONS {
-            return chain;
+        let mut best = chain;
+        if parts.len() != graph.node(chain).args.len() && parts.len() <= 2 * MOST_CONDITIONS {
+            let flat = graph.select(parts);
+            if self.time(graph, flat) <= self.time(graph, chain) {
+                best = flat;
+            }
         }
-        let flat = graph.select(parts);
-        if self.time(graph, flat) <= self.time(graph, chain) { flat } else { chain }
+        self.chosen(graph, best)
+    }
+
+    /// Choices one inside the other as a tree.
+    fn chosen(&mut self, graph: &mut Graph, id: Id) -> Id {
+        if graph.node(id).kind != Kind::Select {
+            return id;
+        }
+        let own = &self.own;
+        // A bit costs little to choose twice.
+        let may_enter = |graph: &Graph, id: Id| graph.bits(id) == 1 || own.get(id.index()).copied().unwrap_or(false);
+        let chain = choices::chain(graph, id, &may_enter);
+        let before = self.time(graph, id);
+        let delays = self.delays;
+        let tree = choices::tree(graph, delays, &chain, &mut |graph, id| self.time(graph, id), (before, LEAST_GAIN));
+        tree.filter(|tree| self.time(graph, *tree) < before).unwrap_or(id)
     }
 }
