@@ -13,7 +13,7 @@ use crate::graph::{Graph, Id, Kind};
 /// A condition of more tests than these is a bit of its own.
 const LONGEST: usize = 8;
 /// Ways that more tests than these tell apart are told apart by the bit that one of them was gone.
-const SHORT: usize = 3;
+const SHORT: usize = 1;
 /// What is spilled of a register, and where.
 pub(super) const SLOT_BYTES: i64 = 8;
 

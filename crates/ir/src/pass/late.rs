@@ -17,6 +17,8 @@
 //! **Limits.** Two bits at once, gates of single bits, and only what is less than [`SLACK_STAGES`] stages from the longest path: the
 //! others have time, and what is computed twice takes room.
 
+use std::collections::BinaryHeap;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{rebuilt, same};
@@ -129,15 +131,21 @@ impl Late<'_> {
     fn cone(&mut self, graph: &Graph, id: Id) -> Cone {
         let time = self.time(graph, id);
         let from = time.saturating_sub(BACK_LEVELS * self.delays.level);
-        let (mut inside, mut bits) = (FxHashSet::from_iter([id]), FxHashSet::default());
-        let mut work = vec![id];
-        while let Some(next) = work.pop() {
+        let (mut inside, mut bits) = (FxHashSet::default(), FxHashSet::default());
+        // What is there last is looked into first.
+        let mut work = BinaryHeap::from([(time, id)]);
+        while let Some((_, next)) = work.pop() {
+            if inside.len() == MOST_NODES {
+                bits.insert(next);
+                continue;
+            }
+            if !inside.insert(next) {
+                continue;
+            }
             for arg in &graph.node(next).args {
-                let is_late = self.time(graph, *arg) > from;
-                if is_late && is_gate(graph, *arg) && inside.len() < MOST_NODES {
-                    if inside.insert(*arg) {
-                        work.push(*arg);
-                    }
+                let time = self.time(graph, *arg);
+                if time > from && is_gate(graph, *arg) {
+                    work.push((time, *arg));
                 } else if graph.bits(*arg) == 1 && graph.as_const(*arg).is_none() {
                     bits.insert(*arg);
                 }

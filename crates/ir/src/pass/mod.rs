@@ -53,13 +53,14 @@ pub const PASSES: &[Pass] = &[
     },
     Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
     Pass { name: "reassociation", does: "makes trees of chains of sums, gates and selections", run: reassociate::run },
-    Pass { name: "late-tests", does: "computes both ways of a test that is there late, and chooses", run: late::run },
     Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
     Pass {
         name: "wires",
         does: "makes wires of what costs nothing in hardware, by rules that are proved",
         run: wires::run,
     },
+    Pass { name: "late-tests", does: "computes both ways of a test that is there late, and chooses", run: late::run },
+    Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
 ];
 
 /// The dataflow behind all passes.

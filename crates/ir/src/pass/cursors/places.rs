@@ -288,17 +288,19 @@ impl Places {
                 None => of.push(Some(self.cases(graph, *arg)?)),
             }
         }
+        // What was not picked for all of them lies beyond the window.
         let first = of.iter().flatten().next()?.clone();
-        let is_same =
-            |other: &Cases| other.len() == first.len() && (0..first.len()).all(|at| other[at].0 == first[at].0);
-        if !of.iter().flatten().all(is_same) {
-            return None;
+        let mut all = Vec::new();
+        for (when, _) in first.iter() {
+            let own = args.iter().zip(&of).map(|(arg, cases)| match cases {
+                Some(cases) => cases.iter().find(|(other, _)| other == when).map(|(_, value)| *value),
+                None => Some(*arg),
+            });
+            if let Some(own) = own.collect::<Option<Vec<Id>>>() {
+                all.push((*when, graph.make(kind, own, bits)));
+            }
         }
-        let all = (0..first.len()).map(|number| {
-            let own = |(arg, cases): (&Id, &Option<Cases>)| cases.as_ref().map_or(*arg, |cases| cases[number].1);
-            (first[number].0, graph.make(kind, args.iter().zip(&of).map(own).collect(), bits))
-        });
-        Some(all.collect())
+        (!all.is_empty()).then(|| all.into())
     }
 
     /// A comparison of what was picked: that of what lies at each place.
