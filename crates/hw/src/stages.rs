@@ -12,7 +12,7 @@
 //! **Steps.** The nodes in their order. What the consistency of maps asks for stands in [`Pins`]: values of a map that are read in a
 //! certain stage, effects that show at the end of a certain stage.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use flowloom_ir::{Access, Dataflow, Delays, FRAME_BYTES, Id, Input, Kind, Tenths, Touch};
 
@@ -86,8 +86,9 @@ pub(crate) fn earliest(dataflow: &Dataflow, delays: &Delays, pins: &Pins) -> Sch
     let outputs = dataflow.ending.nodes().map(|id| schedule.spans[id.index()].ends.registered());
     let effects = schedule.commits.values().map(|commit| commit + 1);
     // An answer that nobody uses is waited for by nobody.
-    let used: BTreeSet<Id> = graph.nodes().iter().flat_map(|node| node.args.iter().copied()).collect();
-    let answers = graph.ids().filter(|id| dataflow.access(*id).is_some() && used.contains(id));
+    let mut used = vec![false; graph.nodes().len()];
+    graph.nodes().iter().flat_map(|node| &node.args).for_each(|arg| used[arg.index()] = true);
+    let answers = graph.ids().filter(|id| used[id.index()] && dataflow.access(*id).is_some());
     let answers = answers.map(|id| schedule.spans[id.index()].ends.registered());
     schedule.stages = outputs.chain(effects).chain(answers).max().unwrap_or(0).max(1);
     schedule

@@ -150,7 +150,7 @@ impl Dataflow {
 
     /// The nodes that the ending or an effect needs.
     pub fn used(&self) -> BTreeSet<Id> {
-        let mut used = BTreeSet::new();
+        let mut is_used = vec![false; self.graph.nodes().len()];
         let mut work: Vec<Id> = self.ending.nodes().collect();
         for id in self.graph.ids() {
             if self.access(id).is_some_and(|access| !self.is_idle(access)) {
@@ -161,17 +161,17 @@ impl Dataflow {
         let mut reaches: Vec<&Reach> = self.reaches.iter().collect();
         loop {
             while let Some(id) = work.pop() {
-                if used.insert(id) {
+                if !std::mem::replace(&mut is_used[id.index()], true) {
                     work.extend(&self.graph.node(id).args);
                 }
             }
             reaches.retain(|reach| {
-                let is_used = used.contains(&reach.by.subject());
-                work.extend(is_used.then_some(reach.when));
-                !is_used
+                let is_it = is_used[reach.by.subject().index()];
+                work.extend(is_it.then_some(reach.when));
+                !is_it
             });
             if work.is_empty() {
-                return used;
+                return self.graph.ids().filter(|id| is_used[id.index()]).collect();
             }
         }
     }

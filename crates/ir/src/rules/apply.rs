@@ -45,35 +45,47 @@ pub(super) fn rewrite_by<'r>(rules: &'r [Rule], dataflow: &Dataflow) -> (Dataflo
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut current = dataflow.clone();
     let mut is_last = false;
-    // The nodes to which none of the rules applied in the round before.
-    let mut settled: Vec<bool> = Vec::new();
+    let mut before = Before::default();
     for _ in 0..MAX_ROUNDS {
         let mut round = Round::new(rules, is_last, &current);
-        let is_whole = settled.is_empty();
-        let next = round.run(&current, &settled);
-        settled = round.settled();
+        let next = round.run(&current, &before);
+        let settled = round.settled();
         let is_still = round.counts.is_empty();
         for (name, count) in round.counts {
             *counts.entry(name).or_default() += count;
         }
         current = next;
-        if is_still {
-            if is_last && is_whole {
-                break;
-            }
-            is_last = true;
-            settled.clear();
+        if is_still && is_last {
+            break;
         }
+        // What all other rules have settled is looked at by the last ones yet.
+        before = Before { settled, uses: round.uses, knew_last: is_last };
+        is_last |= is_still;
     }
     let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     (current, counts)
 }
 
+/// What the round before has left.
+#[derive(Default)]
+struct Before {
+    /// The nodes to which none of its rules applied.
+    settled: Vec<bool>,
+    /// How its nodes were used.
+    uses: Uses,
+    /// It had the last rules as well.
+    knew_last: bool,
+}
+
+/// Rules by what they begin with.
+type Sorted<'r> = FxHashMap<u8, Rc<[&'r Rule]>>;
+
 struct Round<'r> {
     graph: Graph,
-    /// The rules by what they begin with.
-    rules: FxHashMap<u8, Rc<[&'r Rule]>>,
+    rules: Rc<Sorted<'r>>,
+    /// Of those the ones that come last.
+    last: Rc<Sorted<'r>>,
     /// What nodes have become.
     done: Vec<Option<Id>>,
     bits: Bits,
@@ -84,15 +96,19 @@ struct Round<'r> {
 
 impl<'r> Round<'r> {
     fn new(rules: &'r [Rule], is_last: bool, dataflow: &Dataflow) -> Round<'r> {
-        let mut sorted: FxHashMap<u8, Vec<&Rule>> = FxHashMap::default();
-        for rule in rules.iter().filter(|rule| !rule.is_built_in && (is_last || !rule.is_last)) {
-            if let Term::Apply { op, .. } = &rule.from {
-                sorted.entry(class_of(*op)).or_default().push(rule);
+        let sorted = |is_wanted: &dyn Fn(&Rule) -> bool| -> Sorted<'r> {
+            let mut sorted: FxHashMap<u8, Vec<&Rule>> = FxHashMap::default();
+            for rule in rules.iter().filter(|rule| !rule.is_built_in && is_wanted(rule)) {
+                if let Term::Apply { op, .. } = &rule.from {
+                    sorted.entry(class_of(*op)).or_default().push(rule);
+                }
             }
-        }
+            sorted.into_iter().map(|(class, rules)| (class, rules.into())).collect()
+        };
         Round {
             graph: Graph::default(),
-            rules: sorted.into_iter().map(|(class, rules)| (class, rules.into())).collect(),
+            rules: Rc::new(sorted(&|rule| is_last || !rule.is_last)),
+            last: Rc::new(sorted(&|rule| is_last && rule.is_last)),
             done: Vec::new(),
             bits: Bits::default(),
             uses: Uses::with_room(dataflow.graph.nodes().len()),
@@ -107,28 +123,38 @@ impl<'r> Round<'r> {
         done.map(|(number, done)| done.is_some_and(|done| done.index() == number)).collect()
     }
 
-    /// Makes a dataflow anew. What was settled, and is made of nothing else, is not looked at again.
-    fn run(&mut self, old: &Dataflow, settled: &[bool]) -> Dataflow {
+    /// Makes a dataflow anew. What was settled, is made of nothing else and is used as before is looked at by new rules only.
+    fn run(&mut self, old: &Dataflow, before: &Before) -> Dataflow {
         let uses = Uses::in_dataflow(old);
         let mut now: Vec<Option<Id>> = vec![None; old.graph.nodes().len()];
         let mut is_as_before = vec![false; old.graph.nodes().len()];
+        let mut fired = 0;
         for (number, node) in old.graph.nodes().iter().enumerate() {
             let id = Id(number as u32);
             let Some(used) = uses.of(id) else { continue };
             self.graph.at(old.graph.insn(id));
             let args: Vec<Id> = node.args.iter().filter_map(|arg| now[arg.index()]).collect();
-            let is_settled = settled.get(number).copied().unwrap_or(false) || matches!(node.kind, Kind::Effect(_));
-            let is_still = !settled.is_empty() && is_settled && node.args.iter().all(|arg| is_as_before[arg.index()]);
+            let was_settled = before.settled.get(number).copied().unwrap_or(false);
+            let is_settled = was_settled || matches!(node.kind, Kind::Effect(_)) && !before.settled.is_empty();
+            let is_known = is_settled && before.uses.of(id) == Some(used);
+            let is_still = is_known && node.args.iter().all(|arg| is_as_before[arg.index()]);
             let new = match node.kind {
                 Kind::Effect(effect) => self.graph.effect(effect, args, node.bits),
                 kind if is_still => {
                     let same = self.graph.make(kind, args, node.bits);
-                    self.be_done(same, same);
-                    same
+                    if before.knew_last {
+                        self.be_done(same, same);
+                        same
+                    } else {
+                        let rules = Rc::clone(&self.last);
+                        self.settle_by(&rules, same)
+                    }
                 }
                 kind => self.make(kind, args, node.bits),
             };
-            is_as_before[number] = is_still;
+            let counted: usize = self.counts.values().sum();
+            is_as_before[number] = is_still && counted == fired;
+            fired = counted;
             self.uses.add(new, used);
             now[number] = Some(new);
         }
@@ -138,12 +164,17 @@ impl<'r> Round<'r> {
 
     /// What a node has become after every rule that applies.
     fn settle(&mut self, id: Id) -> Id {
+        let rules = Rc::clone(&self.rules);
+        self.settle_by(&rules, id)
+    }
+
+    fn settle_by(&mut self, rules: &Sorted<'r>, id: Id) -> Id {
         if let Some(Some(done)) = self.done.get(id.index()) {
             return *done;
         }
         let node = self.graph.node(id);
         let is_small = node.bits <= 64 && node.args.iter().all(|arg| self.graph.bits(*arg) <= 64);
-        let rules = class(node.kind).filter(|_| is_small).and_then(|class| self.rules.get(&class).cloned());
+        let rules = class(node.kind).filter(|_| is_small).and_then(|class| rules.get(&class).cloned());
         let mut settled = id;
         self.depth += 1;
         for rule in rules.iter().flat_map(|rules| rules.iter().copied()) {
