@@ -191,3 +191,25 @@ fn headers_of_various_lengths_are_found_by_their_place() {
     // Some look beyond the window, and most do not.
     assert!((20..1000).contains(&agreed.slow), "{}", agreed.slow);
 }
+
+/// Two offsets that are set on both ways of one branch: some of the bits that tell their places are the same.
+const TWO_OFFSETS: &str = "r5 = *(u8 *)(r7 + 0)\nr4 = *(u8 *)(r7 + 1)\nr4 &= 7\nr4 <<= 1\nr4 += 18\nr3 = *(u8 *)(r7 + 2)\nr3 &= 7\nr3 <<= 2\nr3 += 4\n\
+    if r5 > 3 goto a\nr4 = 14\nr3 = 2\na: r3 += r7\nr2 = r3\nr2 += 24\nif r2 > r8 goto out\nr9 = *(u8 *)(r3 + 2)\n";
+
+#[test]
+fn offsets_that_one_branch_sets_are_told_apart() {
+    let load = "r7 += r4\nr2 = r7\nr2 += 1\nif r2 > r8 goto out\nr1 = *(u8 *)(r7 + 0)\n";
+    for rest in [
+        // What was picked at one is added to what was picked at the other, compared with it, and added to the other offset.
+        format!("{load}r1 += r9\nr0 = r1\nexit"),
+        format!("{load}r0 = 1\nif r1 == r9 goto out\nexit"),
+        format!("r9 &= 3\nr4 += r9\n{load}r0 = r1\nexit"),
+    ] {
+        let mut rng = Rng::from_env(8);
+        let cases = vec![case(small_numbers(&mut rng, 2000), &mut rng)];
+        let program = behind_check(&format!("{TWO_OFFSETS}{rest}"));
+        let subject = Subject { program, cases, sweep_ns: None, routes: None };
+        let agreed = agree(&subject, &after_every_pass).unwrap_or_else(|refusal| panic!("{refusal}\n{rest}"));
+        assert!(agreed.packets > 2000, "{}", agreed.packets);
+    }
+}

@@ -174,7 +174,7 @@ impl<'a> Pass<'a> {
             let bytes = (0..bytes).map(|number| graph.byte(at + number)).collect();
             parts.push((*bit, graph.concat(bytes)));
         }
-        self.places.picked(graph, parts, node.bits)
+        self.places.picked(graph, node.args[0], parts, node.bits)
     }
 
     fn compared(&mut self, id: Id, how: Compare, node: Node) -> Id {

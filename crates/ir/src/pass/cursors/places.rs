@@ -16,8 +16,14 @@ const DEEPEST: usize = 200;
 /// Numbers that a node may be, each with the bit that it is; of these bits one is 1 at most, and none where it is none of them.
 pub(super) type Bits = Rc<[(u64, Id)]>;
 
-/// What a node is in each of several cases that exclude each other. In no other case anybody looks at it.
-type Cases = Rc<[(Id, Id)]>;
+/// What a node is at each of the places that one offset may be, each with the bit that it is there. The bits exclude each other, and
+/// where the offset is at another place, it lies beyond the window: nobody looks at the node then. What was picked at another offset
+/// has other places, and is never put together with it, even if some bits are the same.
+#[derive(Debug, Clone)]
+struct Cases {
+    offset: Id,
+    all: Rc<[(Id, Id)]>,
+}
 
 /// What is known of the nodes of a graph that grows.
 #[derive(Debug, Default)]
@@ -53,6 +59,16 @@ pub(super) fn any(graph: &mut Graph, mut bits: Vec<Id>) -> Id {
             let parts = parts.collect();
             any(graph, parts)
         }
+    }
+}
+
+/// An offset without the constant that is added to it.
+fn without_constant(graph: &Graph, id: Id) -> Id {
+    let node = graph.node(id);
+    match (node.kind, node.args.as_slice()) {
+        (Kind::Binary(Binary::Add), [a, b]) if graph.as_const(*b).is_some() => *a,
+        (Kind::Binary(Binary::Add), [a, b]) if graph.as_const(*a).is_some() => *b,
+        _ => id,
     }
 }
 
@@ -192,6 +208,9 @@ impl Places {
 
     /// A number less a constant: what is less than that constant comes out as a very large number.
     fn back(&mut self, graph: &mut Graph, id: Id, less: u64, most: u64) -> Option<BTreeMap<u64, Id>> {
+        if cut(u64::MAX, graph.bits(id)) - cut(less, graph.bits(id)) < most {
+            return None;
+        }
         let all = self.within(graph, id, most.checked_add(less)?)?;
         Some(all.iter().filter_map(|(value, bit)| Some((value.checked_sub(less)?, *bit))).collect())
     }
@@ -209,13 +228,13 @@ impl Places {
         // The one that is followed first is a sum itself rather than a length.
         let (first, second) = if self.is_plain(graph, a, 0) && !self.is_plain(graph, b, 0) { (b, a) } else { (a, b) };
         let places = self.within(graph, first, most)?;
-        let is_there = |cases: &Cases| places.iter().any(|(_, bit)| cases.iter().any(|(when, _)| when == bit));
-        let cases = self.cases(graph, second).filter(is_there);
+        let followed = without_constant(graph, first);
+        let cases = self.cases(graph, second).filter(|cases| cases.offset == followed);
         let mut sums: BTreeMap<u64, Vec<Id>> = BTreeMap::new();
         for (place, bit) in places.iter() {
             // What is picked at this place is looked at there; where nothing is, it lies beyond the window.
             let own = match &cases {
-                Some(cases) => cases.iter().find(|(when, _)| when == bit).map(|(_, value)| *value),
+                Some(cases) => cases.all.iter().find(|(when, _)| when == bit).map(|(_, value)| *value),
                 None => Some(second),
             };
             let Some(second) = own else { continue };
@@ -244,7 +263,7 @@ impl Places {
     }
 
     /// A node that is one of these, each where its bit is 1, and 0 where none is.
-    pub(super) fn picked(&mut self, graph: &mut Graph, parts: Vec<(Id, Id)>, bits: u16) -> Id {
+    pub(super) fn picked(&mut self, graph: &mut Graph, offset: Id, parts: Vec<(Id, Id)>, bits: u16) -> Id {
         let mut all = Vec::new();
         for (when, value) in &parts {
             let mask = graph.sign_extend(*when, bits);
@@ -255,7 +274,7 @@ impl Places {
         }
         let id = all.pop().unwrap_or_else(|| graph.number(0, bits));
         if graph.as_const(id).is_none() {
-            self.cases.entry(id).or_insert(Some(parts.into()));
+            self.cases.entry(id).or_insert(Some(Cases { offset, all: parts.into() }));
         }
         id
     }
@@ -263,7 +282,7 @@ impl Places {
     /// Arithmetic on what was picked: done with what lies at each place, and picked.
     pub(super) fn computed(&mut self, graph: &mut Graph, node: &Node) -> Option<Id> {
         let cases = self.cases_of(graph, node.kind, &node.args, node.bits)?;
-        Some(self.picked(graph, cases.to_vec(), node.bits))
+        Some(self.picked(graph, cases.offset, cases.all.to_vec(), node.bits))
     }
 
     /// What a node is, by what was picked for it.
@@ -288,25 +307,28 @@ impl Places {
                 None => of.push(Some(self.cases(graph, *arg)?)),
             }
         }
-        // What was not picked for all of them lies beyond the window.
         let first = of.iter().flatten().next()?.clone();
+        if of.iter().flatten().any(|other| other.offset != first.offset) {
+            return None;
+        }
+        // What was not picked for all of them lies beyond the window.
         let mut all = Vec::new();
-        for (when, _) in first.iter() {
+        for (when, _) in first.all.iter() {
             let own = args.iter().zip(&of).map(|(arg, cases)| match cases {
-                Some(cases) => cases.iter().find(|(other, _)| other == when).map(|(_, value)| *value),
+                Some(cases) => cases.all.iter().find(|(other, _)| other == when).map(|(_, value)| *value),
                 None => Some(*arg),
             });
             if let Some(own) = own.collect::<Option<Vec<Id>>>() {
                 all.push((*when, graph.make(kind, own, bits)));
             }
         }
-        (!all.is_empty()).then(|| all.into())
+        (!all.is_empty()).then(|| Cases { offset: first.offset, all: all.into() })
     }
 
     /// A comparison of what was picked: that of what lies at each place.
     pub(super) fn compared_cases(&mut self, graph: &mut Graph, how: Compare, args: &[Id]) -> Option<Id> {
         let cases = self.cases_of(graph, Kind::Compare(how), args, 1)?;
-        let bits = cases.iter().map(|(when, value)| graph.and(*when, *value));
+        let bits = cases.all.iter().map(|(when, value)| graph.and(*when, *value));
         let bits = bits.collect();
         Some(any(graph, bits))
     }
