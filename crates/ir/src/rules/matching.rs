@@ -26,11 +26,17 @@ impl Site<'_> {
         all.into_iter().find_map(|found| self.checked(&rule.when, found))
     }
 
-    /// Whether a term may stand for a node, by the operations alone.
+    /// Whether a term may stand for a node, by operations and plain numbers alone.
     fn may_match(&self, term: &Term, id: Id) -> bool {
         let node = self.graph.node(id);
-        let Term::Apply { op, args, .. } = term else {
-            return matches!(term, Term::Any { .. }) || matches!(node.kind, Kind::Const(_));
+        let (op, args) = match (term, node.kind) {
+            (Term::Any { .. }, _) => return true,
+            (Term::Number { value, .. }, Kind::Const(own)) => {
+                let plain = if value.rest.is_empty() { Env::<Id>::new().eval(value) } else { None };
+                return plain.is_none_or(|plain| arith::cut(plain, node.bits) == own);
+            }
+            (Term::Number { .. }, _) => return false,
+            (Term::Apply { op, args, .. }, _) => (op, args.as_slice()),
         };
         let is_so = match (op, node.kind) {
             (Op::Binary(op), Kind::Binary(own)) => *op == own,
@@ -39,20 +45,25 @@ impl Site<'_> {
             (Op::Slice, Kind::Slice { .. }) | (Op::SignExtend, Kind::SignExtend) => true,
             _ => false,
         };
-        let may = |item: &Item, id: Id| match item {
-            Item::One(term) => self.may_match(term, id),
+        let may = |(item, id): (&Item, &Id)| match item {
+            Item::One(term) => self.may_match(term, *id),
             Item::Pairs(..) => true,
         };
-        let is_plain = args.iter().all(|item| matches!(item, Item::One(_)));
+        let is_one = |(item, _): &(&Item, &Id)| matches!(item, Item::One(_));
+        let ids = node.args.as_slice();
+        let ones = args.iter().filter(|item| matches!(item, Item::One(_))).count();
         is_so
-            && match (args.as_slice(), node.args.as_slice()) {
+            && match (args, ids) {
                 ([first, second], [a, b]) if commutes(node.kind) => {
-                    may(first, *a) && may(second, *b) || may(first, *b) && may(second, *a)
+                    may((first, a)) && may((second, b)) || may((first, b)) && may((second, a))
                 }
-                (items, ids) if is_plain => {
-                    items.len() == ids.len() && items.iter().zip(ids).all(|(i, id)| may(i, *id))
+                _ if ones == args.len() => args.len() == ids.len() && args.iter().zip(ids).all(may),
+                // What stands in front of the first pairs, and behind the last.
+                _ => {
+                    ones <= ids.len()
+                        && args.iter().zip(ids).take_while(is_one).all(may)
+                        && args.iter().rev().zip(ids.iter().rev()).take_while(is_one).all(may)
                 }
-                _ => true,
             }
     }
 
