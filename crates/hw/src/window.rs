@@ -73,14 +73,16 @@ impl Window {
 /// The window of a program.
 pub(crate) fn window(dataflow: &Dataflow, length_given: bool) -> Window {
     let end = last_byte(dataflow).map_or(1, |last| u32::from(last) + 1);
-    let furthest = furthest_byte(dataflow);
+    let largest = largest(dataflow);
+    let picked = picked_bytes(dataflow, &largest);
+    let furthest = furthest_byte(dataflow, &largest, &picked);
     let reaches_beyond = furthest > WINDOW_BYTES.max(end) || !is_never(dataflow, dataflow.ending.slow);
     let end = end.max(furthest.min(WINDOW_BYTES));
     let frame = u32::from(FRAME_BYTES);
     let moves = dataflow.graph.as_const(dataflow.ending.head) != Some(0);
     let bytes = end.div_ceil(frame) * frame;
-    let (length, mut checks) = length(dataflow, length_given);
-    for (id, end) in picked_bytes(dataflow) {
+    let (length, mut checks) = length(dataflow, &largest, length_given);
+    for (id, end) in picked {
         checks.insert(id, (end.clamp(1, bytes) - 1) / frame);
     }
     Window { bytes, length, checks, moves, reaches_beyond }
@@ -97,8 +99,7 @@ fn end_of(offset: u64, ahead: i64, bytes: i64) -> u32 {
 }
 
 /// Nodes that pick bytes at offsets that only the run knows, and where these end at most.
-fn picked_bytes(dataflow: &Dataflow) -> Vec<(Id, u32)> {
-    let largest = largest(dataflow);
+fn picked_bytes(dataflow: &Dataflow, largest: &[u64]) -> Vec<(Id, u32)> {
     let picked = dataflow.used().into_iter().filter_map(|id| {
         let node = dataflow.graph.node(id);
         match node.kind {
@@ -112,9 +113,8 @@ fn picked_bytes(dataflow: &Dataflow) -> Vec<(Id, u32)> {
 }
 
 /// Where the bytes end that may be touched at offsets that only the run knows.
-fn furthest_byte(dataflow: &Dataflow) -> u32 {
-    let largest = largest(dataflow);
-    let read = picked_bytes(dataflow).into_iter().map(|(_, end)| end);
+fn furthest_byte(dataflow: &Dataflow, largest: &[u64], picked: &[(Id, u32)]) -> u32 {
+    let read = picked.iter().map(|(_, end)| *end);
     let written = dataflow.ending.overlays.iter().filter_map(|overlay| {
         let (last, _) = overlay.bytes.last_key_value()?;
         Some(end_of(largest[overlay.base.index()], *last, 1))
@@ -122,14 +122,13 @@ fn furthest_byte(dataflow: &Dataflow) -> u32 {
     read.chain(written).max().unwrap_or(0)
 }
 
-fn length(dataflow: &Dataflow, given: bool) -> (Length, BTreeMap<Id, u32>) {
+fn length(dataflow: &Dataflow, largest: &[u64], given: bool) -> (Length, BTreeMap<Id, u32>) {
     let graph = &dataflow.graph;
     let used = dataflow.used();
     let is_length = |id: Id| graph.node(id).kind == Kind::Input(Input::Length);
     if !used.iter().any(|id| is_length(*id)) {
         return (Length::Unused, BTreeMap::new());
     }
-    let largest = largest(dataflow);
     // Wires of the length lead to the same; of those that begin above its first bit it is known by how much.
     let mut wires: BTreeMap<Id, u16> = used.iter().filter(|id| is_length(**id)).map(|id| (*id, 0)).collect();
     let (mut exact, mut checks) = (false, BTreeMap::new());

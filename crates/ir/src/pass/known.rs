@@ -79,9 +79,12 @@ pub fn largest(dataflow: &Dataflow) -> Vec<u64> {
 pub(super) fn known(dataflow: &Dataflow) -> Vec<Known> {
     let graph = &dataflow.graph;
     let mut found: Vec<Known> = Vec::with_capacity(graph.nodes().len());
+    let (mut args, mut widths) = (Vec::new(), Vec::new());
     for node in graph.nodes() {
-        let args: Vec<Known> = node.args.iter().map(|arg| found[arg.index()]).collect();
-        let widths: Vec<u16> = node.args.iter().map(|arg| graph.bits(*arg)).collect();
+        args.clear();
+        args.extend(node.args.iter().map(|arg| found[arg.index()]));
+        widths.clear();
+        widths.extend(node.args.iter().map(|arg| graph.bits(*arg)));
         found.push(of(node.kind, &args, &widths, node.bits));
     }
     found

@@ -13,7 +13,7 @@
 //!
 //! **Before and after.** Effects keep their order, their instructions and their bits. A node stands behind all that it uses.
 //!
-//! **Limits.** Nodes of more than 64 bits are left as they are.
+//! **Limits.** A round that changes hardly anything is the last one. Nodes of more than 64 bits are left as they are.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -32,6 +32,8 @@ use crate::pass::remade;
 
 /// Times that a dataflow is rewritten at most; it takes few.
 const MAX_ROUNDS: usize = 50;
+/// A round that changes no more than one node of so many is the last.
+const LITTLE: usize = 200;
 /// Rules that follow one another on the same node at most; there is a measure that falls, this is what guards it.
 const MAX_DEPTH: usize = 500;
 
@@ -50,7 +52,8 @@ pub(super) fn rewrite_by<'r>(rules: &'r [Rule], dataflow: &Dataflow) -> (Dataflo
         let mut round = Round::new(rules, is_last, &current);
         let next = round.run(&current, &before);
         let settled = round.settled();
-        let is_still = round.counts.is_empty();
+        let fired: usize = round.counts.values().sum();
+        let is_still = fired * LITTLE <= next.graph.nodes().len();
         for (name, count) in round.counts {
             *counts.entry(name).or_default() += count;
         }
