@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_ir::{Access, Dataflow, Delays, Id, Touch};
 
-use crate::stages::{Pins, Schedule, earliest};
+use crate::stages::{Costs, Pins, Schedule, earliest};
 use crate::tables::{Uses, keys, uses};
 use crate::timing::Scheme;
 
@@ -70,6 +70,7 @@ pub(crate) enum Trouble {
 struct Planner<'a> {
     dataflow: &'a Dataflow,
     delays: &'a Delays,
+    costs: Costs,
     uses: BTreeMap<u32, Uses>,
     pins: Pins,
     choices: BTreeMap<u32, Choice>,
@@ -88,8 +89,9 @@ pub(crate) fn decide(
         }
     }
     let pins = Pins { checks: checks.clone(), ..Pins::default() };
-    let mut planner = Planner { dataflow, delays, uses: uses(dataflow), pins, choices: BTreeMap::new() };
-    let base = earliest(dataflow, delays, &planner.pins);
+    let costs = Costs::of(dataflow, delays);
+    let mut planner = Planner { dataflow, delays, costs, uses: uses(dataflow), pins, choices: BTreeMap::new() };
+    let base = planner.earliest(&planner.pins);
     let mut order: Vec<u32> = planner.uses.keys().copied().collect();
     order.sort_by_key(|map| planner.first_read(&base, *map));
     for map in order {
@@ -99,6 +101,10 @@ pub(crate) fn decide(
 }
 
 impl Planner<'_> {
+    fn earliest(&self, pins: &Pins) -> Schedule {
+        earliest(self.dataflow, self.delays, &self.costs, pins)
+    }
+
     fn first_read(&self, schedule: &Schedule, map: u32) -> u32 {
         let uses = &self.uses[&map];
         let begins = uses.all().map(|id| schedule.spans[id.index()].begins.stage);
@@ -169,12 +175,12 @@ impl Planner<'_> {
         }
         let mut pins = self.pins.clone();
         pins.atomic.push(map);
-        let first = earliest(self.dataflow, self.delays, &pins);
+        let first = self.earliest(&pins);
         let found = uses.lookups.iter().map(|id| first.spans[id.index()].ends.registered());
         let mut stage = found.max().unwrap_or(0);
         for _ in 0..PUT_OFF {
             pins.reads.insert(map, stage);
-            let schedule = earliest(self.dataflow, self.delays, &pins);
+            let schedule = self.earliest(&pins);
             let last = uses.writes().map(|id| schedule.commits[&id]).max().unwrap_or(stage);
             let depth = uses.writes().map(|id| depth_in(&schedule, self.dataflow, id, stage)).max().unwrap_or(0);
             if last <= stage {
@@ -223,7 +229,7 @@ impl Planner<'_> {
 
     fn converge(&mut self) -> Option<(Schedule, Vec<Region>)> {
         for _ in 0..MOST_ROUNDS {
-            let schedule = earliest(self.dataflow, self.delays, &self.pins);
+            let schedule = self.earliest(&self.pins);
             let regions = self.regions(&schedule);
             let mut wanted = self.pins.clone();
             for region in &regions {

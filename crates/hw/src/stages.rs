@@ -72,23 +72,39 @@ pub struct Schedule {
     pub stages: u32,
 }
 
+/// What the nodes of a dataflow cost, each looked up once.
+#[derive(Debug)]
+pub(crate) struct Costs {
+    /// By node: the stages of a block, and the delay of mere logic.
+    all: Vec<(u32, Tenths)>,
+    used: Vec<bool>,
+}
+
+impl Costs {
+    pub(crate) fn of(dataflow: &Dataflow, delays: &Delays) -> Costs {
+        let graph = &dataflow.graph;
+        let all = graph.ids().map(|id| (delays.block_stages(dataflow, id), delays.of(graph, id)));
+        let mut used = vec![false; graph.nodes().len()];
+        graph.nodes().iter().flat_map(|node| &node.args).for_each(|arg| used[arg.index()] = true);
+        Costs { all: all.collect(), used }
+    }
+}
+
 /// The earliest moments of all nodes.
-pub(crate) fn earliest(dataflow: &Dataflow, delays: &Delays, pins: &Pins) -> Schedule {
+pub(crate) fn earliest(dataflow: &Dataflow, delays: &Delays, costs: &Costs, pins: &Pins) -> Schedule {
     let graph = &dataflow.graph;
     let mut schedule = Schedule { spans: vec![Span::default(); graph.nodes().len()], ..Schedule::default() };
     for id in graph.ids() {
         let span = match dataflow.access(id) {
             Some(access) => effect(dataflow, delays, pins, &mut schedule, (id, access)),
-            None => value(dataflow, delays, pins, &schedule.spans, id),
+            None => value(dataflow, delays, pins, &schedule.spans, (id, costs.all[id.index()])),
         };
         schedule.spans[id.index()] = span;
     }
     let outputs = dataflow.ending.nodes().map(|id| schedule.spans[id.index()].ends.registered());
     let effects = schedule.commits.values().map(|commit| commit + 1);
     // An answer that nobody uses is waited for by nobody.
-    let mut used = vec![false; graph.nodes().len()];
-    graph.nodes().iter().flat_map(|node| &node.args).for_each(|arg| used[arg.index()] = true);
-    let answers = graph.ids().filter(|id| used[id.index()] && dataflow.access(*id).is_some());
+    let answers = graph.ids().filter(|id| costs.used[id.index()] && dataflow.access(*id).is_some());
     let answers = answers.map(|id| schedule.spans[id.index()].ends.registered());
     schedule.stages = outputs.chain(effects).chain(answers).max().unwrap_or(0).max(1);
     schedule
@@ -99,7 +115,13 @@ fn ready(spans: &[Span], nodes: &[Id]) -> Moment {
     nodes.iter().map(|id| spans[id.index()].ends).max().unwrap_or_default()
 }
 
-fn value(dataflow: &Dataflow, delays: &Delays, pins: &Pins, spans: &[Span], id: Id) -> Span {
+fn value(
+    dataflow: &Dataflow,
+    delays: &Delays,
+    pins: &Pins,
+    spans: &[Span],
+    (id, (blocks, delay)): (Id, (u32, Tenths)),
+) -> Span {
     let node = dataflow.graph.node(id);
     if let Kind::Input(Input::Byte(at)) = node.kind {
         let there = Moment::start(u32::from(at / FRAME_BYTES));
@@ -107,12 +129,10 @@ fn value(dataflow: &Dataflow, delays: &Delays, pins: &Pins, spans: &[Span], id: 
     }
     let known = Moment::start(pins.checks.get(&id).copied().unwrap_or(0));
     let ready = ready(spans, &node.args).max(known);
-    let blocks = delays.block_stages(dataflow, id);
     if blocks > 0 {
         let begins = Moment::start(ready.registered());
         return Span { begins, ends: Moment::start(begins.stage + blocks) };
     }
-    let delay = delays.of(&dataflow.graph, id);
     let fits = ready.depth + delay <= delays.stage;
     let begins = if fits { ready } else { Moment::start(ready.stage + 1) };
     Span { begins, ends: Moment { stage: begins.stage, depth: begins.depth + delay } }

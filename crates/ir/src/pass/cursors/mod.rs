@@ -35,7 +35,7 @@ use places::{Places, any};
 pub const WINDOW_BYTES: u32 = 128;
 
 /// Ends of headers are followed so far behind the window, so that it can be told whether a packet is long enough for them.
-const BEHIND_BYTES: u64 = 64;
+const BEHIND_BYTES: u64 = 32;
 
 pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
     let used = dataflow.used();
