@@ -53,7 +53,6 @@ pub const PASSES: &[Pass] = &[
     },
     Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
     Pass { name: "reassociation", does: "makes trees of chains of sums, gates and selections", run: reassociate::run },
-    Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
     Pass {
         name: "wires",
         does: "makes wires of what costs nothing in hardware, by rules that are proved",
