@@ -51,7 +51,6 @@ pub const PASSES: &[Pass] = &[
         does: "looks up and reads before it is known whether that is needed",
         run: speculate::run,
     },
-    Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
     Pass { name: "reassociation", does: "makes trees of chains of sums, gates and selections", run: reassociate::run },
     Pass {
         name: "wires",

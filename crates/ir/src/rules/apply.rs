@@ -52,8 +52,7 @@ pub(super) fn rewrite_by<'r>(rules: &'r [Rule], dataflow: &Dataflow) -> (Dataflo
         let mut round = Round::new(rules, is_last, &current);
         let next = round.run(&current, &before);
         let settled = round.settled();
-        let fired: usize = round.counts.values().sum();
-        let is_still = fired * LITTLE <= next.graph.nodes().len();
+        let is_still = round.fired * LITTLE <= next.graph.nodes().len();
         for (name, count) in round.counts {
             *counts.entry(name).or_default() += count;
         }
@@ -94,6 +93,8 @@ struct Round<'r> {
     bits: Bits,
     uses: Uses,
     counts: BTreeMap<&'r str, usize>,
+    /// All of them.
+    fired: usize,
     depth: usize,
 }
 
@@ -116,6 +117,7 @@ impl<'r> Round<'r> {
             bits: Bits::default(),
             uses: Uses::with_room(dataflow.graph.nodes().len()),
             counts: BTreeMap::new(),
+            fired: 0,
             depth: 0,
         }
     }
@@ -155,9 +157,8 @@ impl<'r> Round<'r> {
                 }
                 kind => self.make(kind, args, node.bits),
             };
-            let counted: usize = self.counts.values().sum();
-            is_as_before[number] = is_still && counted == fired;
-            fired = counted;
+            is_as_before[number] = is_still && self.fired == fired;
+            fired = self.fired;
             self.uses.add(new, used);
             now[number] = Some(new);
         }
@@ -192,6 +193,7 @@ impl<'r> Round<'r> {
                 && new != id
             {
                 *self.counts.entry(&rule.name).or_default() += 1;
+                self.fired += 1;
                 settled = new;
                 break;
             }
