@@ -205,6 +205,14 @@ impl Graph {
         id
     }
 
+    /// The same, where it is not there yet.
+    pub(crate) fn settled(&mut self, node: Node) -> Id {
+        match self.known.get(&node) {
+            Some(known) => *known,
+            None => self.raw(node),
+        }
+    }
+
     /// An effect; each is a node of its own.
     pub fn effect(&mut self, effect: Effect, args: Vec<Id>, bits: u16) -> Id {
         self.push(Node { kind: Kind::Effect(effect), args, bits })

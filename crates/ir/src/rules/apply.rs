@@ -27,7 +27,7 @@ use super::text::{Expr, Op, Term};
 use super::{Rule, Uses, rules};
 use crate::arith;
 use crate::build::Dataflow;
-use crate::graph::{Graph, Id, Kind};
+use crate::graph::{Graph, Id, Kind, Node};
 use crate::pass::remade;
 
 /// Times that a dataflow is rewritten at most; it takes few.
@@ -146,7 +146,7 @@ impl<'r> Round<'r> {
             let new = match node.kind {
                 Kind::Effect(effect) => self.graph.effect(effect, args, node.bits),
                 kind if is_still => {
-                    let same = self.graph.make(kind, args, node.bits);
+                    let same = self.graph.settled(Node { kind, args, bits: node.bits });
                     if before.knew_last {
                         self.be_done(same, same);
                         same
