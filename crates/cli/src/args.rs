@@ -152,7 +152,7 @@ pub(crate) struct InputArgs {
     #[arg(long, value_name = "RULES", requires = "read")]
     pub(crate) port_by: Option<String>,
     /// Stop after this many packets
-    #[arg(short = 'c', long, value_name = "PACKETS", requires = "source")]
+    #[arg(short = 'c', long, value_name = "PACKETS", requires = "source", value_parser = trace::packets)]
     pub(crate) count: Option<u64>,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]

@@ -40,7 +40,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
 fn explain_blocks(program: &Program, args: &ExplainArgs) -> Result<(), Failure> {
     if let Some((map, scheme)) = args.pipeline.scheme.first() {
         return Err(Failure::Input(format!(
-            "--scheme {map}={} is for a plan: by --schedule blocks maps are kept consistent as the papers' tool does it",
+            "--scheme {map}={} goes only with --schedule dataflow: blocks keep maps consistent as the papers' tool does it",
             scheme.as_str()
         )));
     }

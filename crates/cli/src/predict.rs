@@ -8,7 +8,7 @@ use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::Op;
 use flowloom_bpf::verifier::{Options, Proof, verify};
 use flowloom_hw::predict::{
-    Ahead, Arrivals, Captured, Flows, Keyed, PredictError, PredictOptions, Report, predict as run, shared_maps,
+    Ahead, Arrivals, Captured, Flows, Keyed, Pace, PredictError, PredictOptions, Report, predict as run, shared_maps,
 };
 use flowloom_hw::{MapTiming, Options as PlanOptions, Timing, plan};
 use flowloom_ir::{Dataflow, build};
@@ -103,6 +103,12 @@ fn report(
     let failed = |e: PredictError| Failure::input(&e);
     let packets = args.input.count.unwrap_or(PACKETS);
     if let Some(flows) = args.zipf.or(args.flows) {
+        if args.rate == Pace::Own {
+            return Err(Failure::Input(
+                "--rate own takes the times of a capture, and made packets have none: name one with -r, or give a rate"
+                    .to_owned(),
+            ));
+        }
         let exponent = if args.zipf.is_some() { 1.0 } else { 0.0 };
         let mut traffic = Flows::zipf(flows, exponent, timing.maps.len(), packets, args.input.seed);
         // A program that has no dataflow has no plan either; its stages came from a file.

@@ -136,7 +136,11 @@ fn text(experiment: &Experiment, rows: &[Measured], verbose: bool) -> String {
     let tolerances = experiment.values.iter().filter_map(|value| Some((value, value.tolerance?)));
     let tolerances = tolerances.map(|(value, most)| format!("{} {:.0}%", value.title, 100.0 * most));
     let tolerances: Vec<String> = tolerances.collect();
-    let tolerances = if tolerances.is_empty() { "none".to_owned() } else { tolerances.join(", ") };
+    let tolerances = match tolerances.len() {
+        0 => "none, so no value is judged".to_owned(),
+        some if some < experiment.values.len() => format!("{}; the others are not judged", tolerances.join(", ")),
+        _ => tolerances.join(", "),
+    };
     format!(
         "{}: {}\npaper: {}\nmethod: {}\ntolerance: {tolerances}\n\n{}{notes}{reasons}",
         experiment.id,

@@ -111,7 +111,7 @@ fn what_cannot_be_predicted_is_said() {
     std::fs::write(&wrong, region.to_string()).unwrap();
     let wrong = wrong.to_str().unwrap();
     let cases: [(&[&str], &str); 8] = [
-        (&[TOY, "--zipf", "10", "--scheme", "x=none"], "there is no map `x` that packets change; there are `stats`"),
+        (&[TOY, "--zipf", "10", "--scheme", "x=none"], "there is no map `x`; there are `stats`"),
         (&[TOY, "--timing", file], "no packets: name a capture with -r, or traffic with --zipf, --flows or --profile"),
         (
             &[TOY, "--timing", file, "--zipf", "10", "--scheme", "x=none"],

@@ -44,7 +44,7 @@ pub enum Why {
         maps: String,
     },
     /// A map was named that the program does not have.
-    #[error("there is no map `{found}` that packets change; there are {known}")]
+    #[error("there is no map `{found}`; there are {known}")]
     NoMap {
         /// What was named.
         found: String,

@@ -164,6 +164,7 @@ fn length(dataflow: &Dataflow, largest: &[u64], given: bool) -> (Length, BTreeMa
     let ending = &dataflow.ending;
     exact |= ending.nodes().any(|id| id != ending.tail && wires.contains_key(&id));
     match (exact, given) {
+        (false, _) if checks.is_empty() => (Length::Unused, checks),
         (false, _) => (Length::Checked, checks),
         (true, true) => (Length::Given, BTreeMap::new()),
         (true, false) => (Length::Awaited, BTreeMap::new()),

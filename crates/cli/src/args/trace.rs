@@ -167,6 +167,14 @@ impl From<ProtocolName> for Protocol {
     }
 }
 
+/// A number of packets, at least one.
+pub(super) fn packets(text: &str) -> Result<u64, String> {
+    match count(text)? {
+        0 => Err("expected at least one packet".to_owned()),
+        number => Ok(number),
+    }
+}
+
 fn count(text: &str) -> Result<u64, String> {
     parse_count(text).ok_or_else(|| "expected a number such as `20000`, `50k` or `5M`".to_owned())
 }

@@ -43,7 +43,7 @@ impl Known {
     /// In a few words.
     pub fn as_str(self) -> &'static str {
         match self {
-            Known::Unasked => "not asked for",
+            Known::Unasked => "not needed",
             Known::Flows => "by flow",
             Known::Packet => "from the packet",
             Known::Assumed => "from the packet, at worst",

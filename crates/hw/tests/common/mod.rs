@@ -28,7 +28,7 @@ fn read(clang: &Clang) -> Vec<Program> {
     for file in entries(&top).into_iter().filter(|path| path.is_dir()).flat_map(|folder| entries(&folder)) {
         let name = file.to_string_lossy().into_owned();
         if name.ends_with(".bpf.c") {
-            let object = clang.compile_file(&file, &["-Wno-sign-compare"]).unwrap();
+            let object = clang.compile_file(&file, &["-mcpu=v3", "-Wno-sign-compare"]).unwrap();
             let object = elf::read(&object, &name).unwrap();
             programs.extend(object.programs.into_iter().filter(|program| program.kind.is_xdp()));
         } else if name.ends_with(".bpf") {
