@@ -175,7 +175,7 @@ const WRONG_OPTIONS: &[Case] = &[
     ("verify {} -r @good.pcap --packets 5", &["--packets <PACKETS>", "cannot be used with", "--read <CAPTURE>"]),
     ("verify {} -c 5", &["--read <CAPTURE>"]),
     ("verify {} --packets 0", &["'0'", "1..="]),
-    ("verify {} -r @good.pcap -c 0", &["no packets"]),
+    ("verify {} -r @good.pcap -c 0", &["expected at least one packet"]),
     ("fields zip", &["no field begins with `zip`", "tcp", "icmp6"]),
 ];
 
