@@ -26,7 +26,7 @@ const SHORT: usize = 200;
 /// Seconds that building no program takes.
 const SLOW: u64 = 10;
 /// Packets of each kind for a lowered function.
-const PACKETS: usize = 60;
+const PACKETS: usize = 40;
 /// Random programs; the long proof runs 10,000.
 const RANDOM: u64 = 200;
 
