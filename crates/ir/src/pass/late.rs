@@ -32,12 +32,17 @@ const SLACK_STAGES: Tenths = 2;
 const BACK_LEVELS: Tenths = 6;
 /// The most nodes that are computed for both answers.
 const MOST_NODES: usize = 32;
+/// In larger dataflow there is no room to compute anything twice, and no time to look for it.
+const MOST_OF_ALL: usize = 60_000;
 /// So many tenths of a level are to be gained.
 const LEAST_GAIN: Tenths = 3;
 /// The most bits that decide.
 const MOST_BITS: usize = 2;
 
 pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
+    if dataflow.graph.nodes().len() > MOST_OF_ALL {
+        return dataflow.clone();
+    }
     let delays = Delays::first(CLOCK_MHZ);
     let critical = critical(dataflow, &delays);
     let mut late = Late { delays: &delays, arrivals: Arrivals::default(), blocks: Vec::new() };
