@@ -26,35 +26,39 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
         return explain_blocks(&program, args);
     }
     let explanation = explanation(&program, args)?;
+    show(args, &explanation, || explanation.html(), || explanation.text(args.verbose))
+}
+
+/// Writes the page, and prints JSON or text, as was asked.
+fn show(
+    args: &ExplainArgs,
+    explanation: &impl Serialize,
+    html: impl FnOnce() -> String,
+    text: impl FnOnce() -> String,
+) -> Result<(), Failure> {
     if let Some(path) = &args.html {
-        fs::write(path, explanation.html()).map_err(|e| Failure::file("written", path, &e))?;
+        fs::write(path, html()).map_err(|e| Failure::file("written", path, &e))?;
     }
     if args.json {
-        let value = serde_json::to_value(&explanation).map_err(|e| Failure::input(&e))?;
+        let value = serde_json::to_value(explanation).map_err(|e| Failure::input(&e))?;
         return print_json(&value);
     }
-    print(&explanation.text(args.verbose))
+    print(&text())
 }
 
 /// The papers' layout, which keeps maps as the papers' tool does.
 fn explain_blocks(program: &Program, args: &ExplainArgs) -> Result<(), Failure> {
-    if let Some((map, scheme)) = args.pipeline.scheme.first() {
+    let scheme = args.pipeline.scheme.first().map(|(map, scheme)| format!("--scheme {map}={}", scheme.as_str()));
+    let queues = args.pipeline.queues.map(|queues| format!("--queues {queues}"));
+    if let Some(option) = scheme.or(queues) {
         return Err(Failure::Input(format!(
-            "--scheme {map}={} goes only with --schedule dataflow: blocks keep maps consistent as the papers' tool does it",
-            scheme.as_str()
+            "{option} goes only with --schedule dataflow: blocks keep maps consistent as the papers' tool does it"
         )));
     }
     let proof = proof(program)?;
     let explanation = BlockExplanation::of(program, &proof, &args.pipeline.options())
         .map_err(|refusal| Failure::Found(format!("it cannot be laid out: {refusal}")))?;
-    if let Some(path) = &args.html {
-        fs::write(path, explanation.html()).map_err(|e| Failure::file("written", path, &e))?;
-    }
-    if args.json {
-        let value = serde_json::to_value(&explanation).map_err(|e| Failure::input(&e))?;
-        return print_json(&value);
-    }
-    print(&explanation.text(args.verbose))
+    show(args, &explanation, || explanation.html(), || explanation.text(args.verbose))
 }
 
 fn explanation(program: &Program, args: &ExplainArgs) -> Result<Explanation, Failure> {

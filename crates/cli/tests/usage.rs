@@ -143,6 +143,7 @@ const WRONG_OPTIONS: &[Case] = &[
     ("explain {} --scheme knock", &["expected MAP=SCHEME, found `knock`"]),
     ("explain {} --scheme knock=fast", &["no scheme `fast`; there are `none`, `atomic`, `schedule`, `flush`"]),
     ("explain {} --schedule rows", &["'rows'", "dataflow, blocks"]),
+    ("explain {} --schedule blocks --queues 4", &["--queues 4 goes only with --schedule dataflow"]),
     ("explain {} --schedule blocks --scheme knock=flush", &["--scheme knock=flush goes only with --schedule dataflow"]),
     ("predict {} --zipf 9 --length-given --timing @x", &["cannot be used with", "--timing <FILE>"]),
     ("explain {} --clock 0", &["'0'", "1..=1000"]),

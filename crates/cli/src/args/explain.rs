@@ -50,9 +50,9 @@ pub(crate) struct PipelineArgs {
     /// Keep a map consistent so (`none`, `atomic`, `schedule`, `flush`) instead of by what the planner chooses
     #[arg(long, value_name = "MAP=SCHEME", value_parser = parse_scheme)]
     pub(crate) scheme: Vec<(String, Scheme)>,
-    /// Queues in front of a map that is scheduled
-    #[arg(long, value_name = "QUEUES", default_value_t = 8, value_parser = value_parser!(u32).range(1..=MOST_QUEUES))]
-    pub(crate) queues: u32,
+    /// Queues in front of a map that is scheduled, 8 unless told
+    #[arg(long, value_name = "QUEUES", value_parser = value_parser!(u32).range(1..=MOST_QUEUES))]
+    pub(crate) queues: Option<u32>,
     /// The shell tells a packet's length with its first word, so that no program waits for the last one
     #[arg(long)]
     pub(crate) length_given: bool,
@@ -63,18 +63,20 @@ pub(crate) struct PipelineArgs {
 
 impl PipelineArgs {
     pub(crate) fn options(&self) -> Options {
+        let usual = Options::default();
         Options {
             clock_mhz: self.clock,
             schemes: self.scheme.iter().cloned().collect(),
-            queues: self.queues,
+            queues: self.queues.unwrap_or(usual.queues),
             length_given: self.length_given,
             prune: !self.no_prune,
-            ..Options::default()
+            ..usual
         }
     }
 }
 
-fn parse_scheme(text: &str) -> Result<(String, Scheme), String> {
+/// A map and the scheme that it is to be kept consistent by.
+pub(super) fn parse_scheme(text: &str) -> Result<(String, Scheme), String> {
     let (map, name) = text.split_once('=').ok_or_else(|| format!("expected MAP=SCHEME, found `{text}`"))?;
     let scheme = Scheme::ALL.into_iter().find(|scheme| scheme.as_str() == name.trim()).ok_or_else(|| {
         let known: Vec<String> = Scheme::ALL.iter().map(|scheme| format!("`{}`", scheme.as_str())).collect();

@@ -7,6 +7,7 @@ use flowloom_hw::Scheme;
 use flowloom_hw::predict::Pace;
 use flowloom_trace::{Rate, parse_count};
 
+use super::explain::parse_scheme;
 use super::trace::ProfileName;
 use super::{FunctionArgs, InputArgs, file};
 
@@ -38,7 +39,7 @@ pub(crate) struct PredictArgs {
     #[arg(long, value_name = "MHZ", help_heading = PLAN)]
     pub(crate) clock: Option<f64>,
     /// Keep a map consistent in this way: none, atomic, schedule, flush
-    #[arg(long, value_name = "MAP=SCHEME", value_parser = scheme, help_heading = PLAN)]
+    #[arg(long, value_name = "MAP=SCHEME", value_parser = parse_scheme, help_heading = PLAN)]
     pub(crate) scheme: Vec<(String, Scheme)>,
     /// Queues of each flow scheduler
     #[arg(long, value_name = "QUEUES", value_parser = value_parser!(u32).range(1..=63), help_heading = PLAN)]
@@ -72,14 +73,6 @@ fn pace(text: &str) -> Result<Pace, String> {
     }
 }
 
-fn scheme(text: &str) -> Result<(String, Scheme), String> {
-    let known = || Scheme::ALL.map(Scheme::as_str).join(", ");
-    let (map, name) = text.split_once('=').ok_or_else(|| format!("expected MAP=SCHEME, found `{text}`"))?;
-    let scheme = Scheme::ALL.into_iter().find(|scheme| scheme.as_str() == name.trim());
-    let scheme = scheme.ok_or_else(|| format!("expected a scheme ({}), found `{name}`", known()))?;
-    Ok((map.trim().to_owned(), scheme))
-}
-
 impl PredictArgs {
     /// What the traffic is called in messages.
     pub(crate) fn traffic(&self) -> String {
@@ -105,8 +98,8 @@ mod tests {
         assert_eq!(pace("100G"), Ok(Pace::At(Rate::Bits(100_000_000_000))));
         assert_eq!(pace("148.8Mpps"), Ok(Pace::At(Rate::Packets(148_800_000))));
         assert!(pace("fast").is_err_and(|error| error.ends_with("`line` or `own`")));
-        assert_eq!(scheme("buckets=flush"), Ok(("buckets".to_owned(), Scheme::Flush)));
-        assert!(scheme("buckets").is_err() && scheme("buckets=wait").is_err());
+        assert_eq!(parse_scheme("buckets=flush"), Ok(("buckets".to_owned(), Scheme::Flush)));
+        assert!(parse_scheme("buckets").is_err() && parse_scheme("buckets=wait").is_err());
         assert_eq!((flows("50k"), flows("0").is_err(), flows("5G").is_err()), (Ok(50_000), true, true));
     }
 }

@@ -205,11 +205,7 @@ impl BlockExplanation {
             ("window", format!("{}; {}", counted(self.window_bytes as usize, "byte"), latency.last_word_reason)),
             ("state", format!("{} at most in front of a stage{pruned}", counted(self.state_bytes, "byte"))),
         ];
-        let mut text = format!("{} at {} MHz, scheduled by its {}\n", self.program, self.clock_mhz, self.schedule);
-        for (name, said) in rows {
-            text.push_str(&format!("  {name:9}  {said}\n"));
-        }
-        text
+        headed(&format!("{} at {} MHz, scheduled by its {}", self.program, self.clock_mhz, self.schedule), &rows)
     }
 
     fn map_table(&self) -> String {

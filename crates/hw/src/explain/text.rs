@@ -80,11 +80,7 @@ impl Explanation {
                 format!("{}, {most} at most behind a stage{pruned}", counted(self.register_bits as usize, "bit")),
             ),
         ];
-        let mut text = format!("{} at {} MHz, scheduled by its {}\n", self.program, self.clock_mhz, self.schedule);
-        for (name, said) in rows {
-            text.push_str(&format!("  {name:9}  {said}\n"));
-        }
-        text
+        headed(&format!("{} at {} MHz, scheduled by its {}", self.program, self.clock_mhz, self.schedule), &rows)
     }
 
     fn map_table(&self) -> String {

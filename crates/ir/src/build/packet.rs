@@ -144,6 +144,7 @@ impl Builder<'_> {
     fn meets(&mut self, apart: &Sum, distance: i64) -> Id {
         let sum = apart.clone().plus(&Sum::of(distance), 1);
         let bit = self.is_zero(&sum);
+        // Whoever asks has noted the accesses at both: where one of the two is beyond the window, the packet is told apart by them.
         self.note_test(Bdd::FALSE, bit);
         bit
     }

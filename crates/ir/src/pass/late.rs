@@ -14,7 +14,7 @@
 //! what the one before has become, so that the choice moves to the end of a chain. Where the longest path does not become a level
 //! shorter by all of it, everything stays as it was.
 //!
-//! **Limits.** Two bits at once, gates of single bits, and only what is less than [`SLACK_STAGES`] stages from the longest path: the
+//! **Limits.** Dataflow of more than [`MOST_OF_ALL`] nodes stays as it is. Two bits at once, gates of single bits, and only what is less than [`SLACK_STAGES`] stages from the longest path: the
 //! others have time, and what is computed twice takes room.
 
 use std::collections::BinaryHeap;

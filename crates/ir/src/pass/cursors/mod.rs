@@ -126,13 +126,15 @@ impl<'a> Pass<'a> {
 
     /// What a node has become. What uses it comes behind it.
     fn made(&self, id: Id) -> Id {
-        self.new[id.index()].unwrap_or(id)
+        let made = self.new[id.index()];
+        debug_assert!(made.is_some(), "{id} is used before it is made");
+        made.unwrap_or(id)
     }
 
     fn node(&mut self, id: Id, slow: Option<Id>) {
         let mut node = self.old.graph.node(id).clone();
         let base = node.args.first().copied();
-        node.args.iter_mut().for_each(|arg| *arg = self.new[arg.index()].unwrap_or(*arg));
+        node.args.iter_mut().for_each(|arg| *arg = self.made(*arg));
         self.graph.at(self.old.graph.insn(id));
         let new = match node.kind {
             // A place before the first byte is none of those that are counted on; short packets are seen whole all the same.
