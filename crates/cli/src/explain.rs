@@ -6,6 +6,7 @@ use std::sync::Arc;
 use flowloom_bpf::Program;
 use flowloom_bpf::verifier::{Options, Proof, VerifyError, verify};
 use flowloom_hw::{BlockExplanation, Explanation, Fault, Plan, Why, check, plan};
+use serde::Serialize;
 
 use crate::args::{ExplainArgs, ScheduleName};
 use crate::check::source::nearer_lines;

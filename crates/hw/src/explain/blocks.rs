@@ -7,7 +7,7 @@ use flowloom_bpf::verifier::Proof;
 use flowloom_ir::{Delays, optimize};
 use serde::Serialize;
 
-use super::text::aligned;
+use super::text::{aligned, headed};
 use super::{Latency, counted, hundredths};
 use crate::blocks::{self, Carried, Refusal, Schedule, schedule};
 use crate::plan::Options;

@@ -235,6 +235,15 @@ fn summary(stage: &Stage) -> String {
     parts.join(", ")
 }
 
+/// A title, then one indented line for each (name, text) pair, the names padded to one width.
+pub(super) fn headed(title: &str, rows: &[(&str, String)]) -> String {
+    let mut text = format!("{title}\n");
+    for (name, line) in rows {
+        text.push_str(&format!("  {name:9}  {line}\n"));
+    }
+    text
+}
+
 /// Columns side by side; those in `right` hold numbers.
 pub(super) fn aligned(rows: &[Vec<String>], right: &[usize]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
