@@ -23,6 +23,7 @@ mod checkpoints;
 mod cycles;
 mod expected;
 mod help;
+mod live;
 mod marks;
 mod memory;
 mod number;

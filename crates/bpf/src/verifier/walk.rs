@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use super::Options;
 use super::checkpoints::Checkpoint;
 use super::cycles::Timed;
+use super::live::Live;
 use super::marks::{Marks, Place};
 use super::number::Range;
 use super::origin::{Origin, Origins};
@@ -71,6 +72,8 @@ pub(super) struct Walk<'p> {
     pub(super) proof: Proof,
     /// Instructions that several lead to.
     joins: Vec<bool>,
+    /// Registers that may be read.
+    pub(super) live: Live,
     ids: u32,
     pub(super) checkpoints: Vec<Checkpoint>,
     pub(super) kept: HashMap<usize, Vec<u32>>,
@@ -95,6 +98,7 @@ impl<'p> Walk<'p> {
             origins: Origins::default(),
             proof,
             joins: joins(code),
+            live: Live::of(code),
             ids: 0,
             checkpoints: Vec::new(),
             kept: HashMap::new(),

@@ -102,7 +102,7 @@ pub fn judge(program: &Program) -> Result<(), ExecError> {
             let types = KernelTypes { functions: Vec::new(), lines: Vec::new(), ..maps.types.clone() };
             maps.load_typed(program, &types, maps.btf.as_fd(), program.kind).map(drop)
         }
-        judged => judged,
+        judged => judged.map(drop),
     }
 }
 
@@ -154,13 +154,13 @@ impl Maps {
         self.load_typed(program, &self.types, self.btf.as_fd(), ProgramKind::Xdp)
     }
 
-    /// Asks the verifier for its opinion of a program on the same maps, as what it is.
+    /// Asks the verifier for its opinion of a program on the same maps, as what it is: how many instructions it walked.
     ///
     /// # Errors
     /// As for [`Maps::load`].
-    pub(crate) fn judge(&self, program: &Program) -> Result<(), ExecError> {
+    pub(crate) fn judge(&self, program: &Program) -> Result<Option<u64>, ExecError> {
         let (types, btf) = typed(program)?;
-        self.load_typed(program, &types, btf.as_fd(), program.kind).map(drop)
+        self.load_typed(program, &types, btf.as_fd(), program.kind).map(|loaded| loaded.walked)
     }
 
     /// Loads another program on the same maps.
