@@ -83,7 +83,7 @@ impl Live {
 }
 
 /// Where an instruction leads inside its function; calls come back.
-fn nexts(at: usize, op: Op) -> impl Iterator<Item = usize> {
+pub(super) fn nexts(at: usize, op: Op) -> impl Iterator<Item = usize> {
     let (jumps, falls) = match op {
         Op::Branch { .. } | Op::MayGoto { .. } => (true, true),
         Op::Jump { .. } | Op::JumpLong { .. } => (true, false),
