@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use flowloom_bpf::{Interpreter, fib};
+use flowloom_bpf::{Interpreter, Program, fib};
 use flowloom_efsm::Machine;
 use flowloom_engine::{Datapath, EngineError, Port, Verdict};
 use flowloom_trace::CaptureWriter;
 use flowloom_verify::{
-    Arrival, CompareOptions, Reached, Report, ShrinkOptions, Shrunk, Stimulus, StimulusOptions, compare, shrink,
+    Arrival, CompareOptions, Reached, Report, ShrinkOptions, Shrunk, Stimulus, StimulusOptions, Undefined, compare,
+    shrink,
 };
 use serde_json::{Value, json};
 
@@ -60,8 +61,13 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     let swept = layouts.values().filter(|l| !l.deadline_offsets.is_empty());
     let sweep_ns = swept.map(|l| l.sweep_ns).filter(|&ns| ns > 0).min();
     let is_foreign = loaded.function().is_none();
-    let options =
-        CompareOptions { seed: args.input.seed, sweep_ns, layouts, state, is_foreign, ..CompareOptions::default() };
+    // What our own functions are lowered to lets nothing out that was not written.
+    let undefined = if is_foreign { Undefined::of(&program) } else { Undefined::default() };
+    for (at, what) in undefined.causes() {
+        remark(&format!("kernel-dependent contents, which say nothing of an engine: {what}{}", place(&program, *at)));
+    }
+    let seed = args.input.seed;
+    let options = CompareOptions { seed, sweep_ns, layouts, state, is_foreign, undefined, ..CompareOptions::default() };
 
     let mut reached = loaded.function().map(|f| Reached::new(f));
     let mut judged = Vec::new();
@@ -334,4 +340,11 @@ fn as_json(
         "targets": targets,
         "coverage": coverage,
     })
+}
+
+/// `, instruction 6, unin.bpf.c:4`: a place in a program, for remarks.
+fn place(program: &Program, at: usize) -> String {
+    let line = program.line_of(at).filter(|line| line.line > 0);
+    let line = line.map_or_else(String::new, |line| format!(", {}:{}", line.file, line.line));
+    format!(" (instruction {at}{line})")
 }

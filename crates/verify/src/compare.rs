@@ -12,7 +12,8 @@ use flowloom_bpf::ContextLayout;
 use flowloom_engine::{Choices, Datapath, EngineError, Eviction, Outcome, Refusal, RunRecord, Snapshot};
 
 use crate::arrival::{Arrival, Clock};
-use crate::difference::{Disagreement, Kind, StateDifference, outcome_kind, state_differences};
+use crate::difference::{Disagreement, Kind, StateDifference, state_differences};
+use crate::undefined::Undefined;
 
 /// How a comparison is run.
 #[derive(Debug, Clone)]
@@ -29,6 +30,8 @@ pub struct CompareOptions {
     pub state: Snapshot,
     /// Whether the program is somebody else's: its maps may have names that are those of Flowloom's instruments in our own.
     pub is_foreign: bool,
+    /// Bytes that leave the program and depend on the kernel, as its proof says: they are not compared.
+    pub undefined: Undefined,
 }
 
 impl Default for CompareOptions {
@@ -40,6 +43,7 @@ impl Default for CompareOptions {
             layouts: BTreeMap::new(),
             state: Snapshot::default(),
             is_foreign: false,
+            undefined: Undefined::default(),
         }
     }
 }
@@ -205,7 +209,7 @@ impl Pair<'_> {
             let found = ran_first.unwrap_or_else(|| self.target.process(&packet, &choices));
             let (kind, found, fault) = match found {
                 Ok(found) if !illegal.is_empty() => (Some(Kind::Fault), Some(found), Some(needless(&illegal))),
-                Ok(found) => (outcome_kind(&expected, &found), Some(found), None),
+                Ok(found) => (self.options.undefined.outcome_kind(&expected, &found), Some(found), None),
                 Err(fault @ EngineError::Fault { .. }) => (Some(Kind::Fault), None, Some(fault.to_string())),
                 Err(other) => return Err(other),
             };
@@ -252,8 +256,10 @@ impl Pair<'_> {
     }
 
     fn state_differences(&mut self) -> Result<Vec<StateDifference>, EngineError> {
-        let expected = self.reference.snapshot()?;
-        let found = self.target.snapshot()?;
+        let mut expected = self.reference.snapshot()?;
+        let mut found = self.target.snapshot()?;
+        self.options.undefined.mask(&mut expected);
+        self.options.undefined.mask(&mut found);
         Ok(state_differences(&expected, &found, &self.options.layouts, self.options.is_foreign))
     }
 

@@ -33,6 +33,7 @@ pub mod scenario;
 mod shrink;
 mod solve;
 mod stimulus;
+mod undefined;
 mod walk;
 
 pub use arrival::Arrival;
@@ -44,3 +45,4 @@ pub use hits::{Hit, Hits, Operator, Place, Tick, Timer};
 pub use random::{RandomFunctions, Reach};
 pub use shrink::{ShrinkOptions, ShrinkProgress, Shrunk, shrink};
 pub use stimulus::{Stimulus, StimulusCounts, StimulusOptions, sweep_period};
+pub use undefined::Undefined;

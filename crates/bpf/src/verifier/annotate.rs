@@ -1,6 +1,6 @@
 //! What was found out of each instruction, as people read it.
 
-use super::proof::{Bytes, Contents, Memory, Proof, Sink, Touch};
+use super::proof::{Bytes, Contents, Lookup, Memory, Proof, Sink, Touch};
 use super::text;
 use crate::insn::helper;
 use crate::op::Op;
@@ -96,6 +96,10 @@ impl Proof {
         if let (Some(Op::Call { .. }), false) = (op, known.maps.is_empty()) {
             let maps: Vec<String> = known.maps.iter().map(|map| text::map_name(program, *map)).collect();
             notes.push(format!("on {}", maps.join(" or ")));
+        }
+        if let Lookup::Outside(key) = known.lookup {
+            let entries = known.maps.first().and_then(|map| text::def(program, *map)).map_or(0, |def| def.max_entries);
+            notes.push(format!("always fails: key {key} is outside of {entries} entries"));
         }
         if let Some(Op::Branch { .. }) = op {
             match (known.ways.jumps, known.ways.falls) {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::expected::Expected;
 use super::number::Range as Numbers;
-use super::proof::{Contents, Sink, Touch};
+use super::proof::{Contents, Lookup, Sink, Touch};
 use super::refusal::Unsafe;
 use super::signature::{self, Gives, Usage, Want};
 use super::stack::{Byte, Loaded};
@@ -80,6 +80,15 @@ impl Walk<'_> {
             self.sealed(number, info.name, map)?;
         }
         self.proof.insns[at].probes |= signature.probes;
+        if number == helper::MAP_LOOKUP_ELEM {
+            let outside = site.key.filter(|key| self.is_outside(site.map, *key));
+            let lookup = &mut self.proof.insns[at].lookup;
+            *lookup = match (*lookup, outside) {
+                (Lookup::None, Some(key)) => Lookup::Outside(key),
+                (known @ Lookup::Outside(_), Some(_)) => known,
+                _ => Lookup::MayFind,
+            };
+        }
         match number {
             helper::LOOP | helper::FOR_EACH_MAP_ELEM => {
                 let Some(callback) = site.callback else { return Ok(Next::End) };
@@ -266,12 +275,7 @@ impl Walk<'_> {
     ) -> Result<(), Unsafe> {
         let len = lens.end;
         let helper = site.helper;
-        let refuse = |walk: &Self, expected| Unsafe::Argument {
-            helper,
-            argument,
-            found: walk.said(value),
-            expected,
-        };
+        let refuse = |walk: &Self, expected| Unsafe::Argument { helper, argument, found: walk.said(value), expected };
         let Value::Address(address) = value else { return Err(refuse(self, Expected::AddressOf(what))) };
         let is_packet = matches!(address.to, Region::Packet | Region::Metadata);
         if is_packet && !site.packet {
@@ -373,6 +377,14 @@ impl Walk<'_> {
         def.is_some_and(|def| {
             let is_array = matches!(def.kind, MapKind::Array | MapKind::PerCpuArray);
             is_array && key.is_some_and(|key| key < def.max_entries.into())
+        })
+    }
+
+    /// Whether an array has no entry with this key.
+    fn is_outside(&self, map: Option<MapId>, key: u64) -> bool {
+        let def = map.and_then(|map| text::def(self.program, map));
+        def.is_some_and(|def| {
+            matches!(def.kind, MapKind::Array | MapKind::PerCpuArray) && key >= def.max_entries.into()
         })
     }
 

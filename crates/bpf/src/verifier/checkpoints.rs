@@ -17,8 +17,8 @@ use super::state::State;
 use super::trips::{Loop, Trips};
 use super::value::{Number, Value};
 use super::walk::{NONE, Path, Walk};
-use crate::op::Op;
 use super::within::{Comparison, Mode};
+use crate::op::Op;
 
 /// A state that was compared in vain so much more often than not is forgotten.
 const PATIENCE: u32 = 3;

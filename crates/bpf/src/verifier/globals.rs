@@ -13,6 +13,7 @@
 //! # Source
 //! [Linux kernel/bpf/verifier.c `do_check_subprogs`, `btf_check_func_arg_match`]
 
+use super::Options;
 use super::expected::Expected;
 use super::live;
 use super::number::Range;
@@ -22,7 +23,6 @@ use super::signature;
 use super::state::State;
 use super::value::{Address, Region, Value};
 use super::walk::{Path, Walk};
-use super::Options;
 use crate::global::{ArgumentKind, GlobalFunction};
 use crate::insn::helper;
 use crate::op::Op;

@@ -61,13 +61,11 @@ pub(super) fn of(what: &Unsafe, op: Option<Op>, state: &State, program: &Program
         Unsafe::Lock { .. } => plain("pair each `bpf_spin_lock` with one `bpf_spin_unlock` of the same value"),
         Unsafe::Endless if uses_loop(program) => plain("count the rounds and leave at a constant"),
         Unsafe::Endless => plain("count the rounds and leave at a constant, or use `bpf_loop`"),
-        Unsafe::TooLong { .. } => {
-            plain(if uses_loop(program) {
-                "bound loops by smaller constants, or let fewer branches depend on each other"
-            } else {
-                "bound loops by smaller constants, or use `bpf_loop`, whose rounds are not looked at one by one"
-            })
-        }
+        Unsafe::TooLong { .. } => plain(if uses_loop(program) {
+            "bound loops by smaller constants, or let fewer branches depend on each other"
+        } else {
+            "bound loops by smaller constants, or use `bpf_loop`, whose rounds are not looked at one by one"
+        }),
         Unsafe::TooManyPaths { .. } => plain("split the function, or let fewer branches depend on each other"),
         Unsafe::Depth { .. } => plain("put functions into their callers (`static __always_inline`)"),
         Unsafe::ReturnsStack => plain("let the caller hand the function memory of its own"),
@@ -102,9 +100,10 @@ fn no_address(value: Value) -> Option<String> {
 
 /// Whether the program calls `bpf_loop` already.
 fn uses_loop(program: &Program) -> bool {
-    program.insns.iter().any(|insn| {
-        insn.code == class::JMP | jmp::CALL && insn.src == call::HELPER && insn.imm == helper::LOOP
-    })
+    program
+        .insns
+        .iter()
+        .any(|insn| insn.code == class::JMP | jmp::CALL && insn.src == call::HELPER && insn.imm == helper::LOOP)
 }
 
 /// What it takes to compare an address with 0.

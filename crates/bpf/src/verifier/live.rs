@@ -112,9 +112,7 @@ fn effect(op: Op) -> (u16, u16) {
         Op::Neg { .. } | Op::End { .. } => (op.writes().map_or(0, bit), 0),
         Op::Load { dst, base, .. } => (bit(base), bit(dst)),
         Op::Store { base, src, .. } => (bit(base) | operand(src), 0),
-        Op::Atomic { op, base, src, .. } => {
-            (bit(base) | bit(src) | if op == AtomicOp::CmpXchg { R0 } else { 0 }, 0)
-        }
+        Op::Atomic { op, base, src, .. } => (bit(base) | bit(src) | if op == AtomicOp::CmpXchg { R0 } else { 0 }, 0),
         Op::LoadImm { dst, .. }
         | Op::LoadMap { dst, .. }
         | Op::LoadMapValue { dst, .. }

@@ -308,7 +308,8 @@ impl Walk<'_> {
             value => value,
         };
         let zero = stored.number().filter(|number| number.range.as_constant() == Some(0));
-        if let Some(number) = zero.filter(|_| !is_aligned || size != Size::Dw) {
+        let is_kept = is_aligned && first.rem_euclid(SLOT_BYTES as i64) == 0;
+        if let Some(number) = zero.filter(|_| !is_kept) {
             // The bytes are kept as zeros, and are read as such: no number comes back of which that would be known.
             self.origins.mark(number.origin);
         }
@@ -360,7 +361,10 @@ impl Walk<'_> {
             return Err(Unsafe::Kind { register: base.to_string(), found, expected: "an address" });
         };
         let len = size.bytes();
-        let is_memory = matches!(address.to, Region::Stack { .. } | Region::Value(_) | Region::Record { .. } | Region::Argument { .. });
+        let is_memory = matches!(
+            address.to,
+            Region::Stack { .. } | Region::Value(_) | Region::Record { .. } | Region::Argument { .. }
+        );
         if !is_memory {
             let access = Access { address: &address, on: off, len, touch: Touch::BOTH };
             return Err(self.outside(&access, Expected::Atomic));

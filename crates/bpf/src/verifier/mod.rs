@@ -48,7 +48,7 @@ mod within;
 use crate::interp::{ProgramError, decoded};
 use crate::program::Program;
 pub use expected::Expected;
-pub use proof::{Bytes, Contents, Known, Memory, Proof, Sink, Touch, Ways};
+pub use proof::{Bytes, Contents, Known, Lookup, Memory, Proof, Sink, Touch, Ways};
 pub use refusal::{Before, Leg, Refusal, Turn, Unsafe};
 pub use value::MapId;
 

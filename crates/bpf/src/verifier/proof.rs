@@ -68,9 +68,23 @@ pub struct Known {
     pub reads_unwritten: bool,
     /// It calls a helper that may read besides what lies at addresses that nobody has checked.
     pub probes: bool,
+    /// For a lookup in an array: whether its key is always a number outside of the array, so that it always fails.
+    pub lookup: Lookup,
     /// Bytes that leave the program and hold what depends on the kernel: the first and the one behind the last, over all paths,
     /// from the start of the key, value, record or packet.
     pub sends: BTreeMap<(Sink, Contents), (i64, i64)>,
+}
+
+/// What is known of the keys of a lookup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lookup {
+    /// It is no lookup that is reached.
+    #[default]
+    None,
+    /// Some key may be in the map.
+    MayFind,
+    /// Every key is outside of the array: this one is the first that was seen.
+    Outside(u64),
 }
 
 /// Where bytes leave the program to.

@@ -9,25 +9,76 @@ use crate::program::LineInfo;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the words of `found` and `expected` say what each field is")]
 pub enum Unsafe {
-    Unwritten { register: String },
-    Kind { register: String, found: String, expected: &'static str },
-    Access { access: &'static str, bytes: usize, found: String, expected: Expected },
-    Arithmetic { symbol: &'static str, found: String, expected: Expected },
-    Argument { helper: &'static str, argument: usize, found: String, expected: Expected },
-    NotGivenBack { what: &'static str, taken: usize },
-    Locked { what: String, taken: usize },
-    Sealed { helper: &'static str, map: String, expected: &'static str },
-    Lock { found: &'static str, expected: &'static str },
+    Unwritten {
+        register: String,
+    },
+    Kind {
+        register: String,
+        found: String,
+        expected: &'static str,
+    },
+    Access {
+        access: &'static str,
+        bytes: usize,
+        found: String,
+        expected: Expected,
+    },
+    Arithmetic {
+        symbol: &'static str,
+        found: String,
+        expected: Expected,
+    },
+    Argument {
+        helper: &'static str,
+        argument: usize,
+        found: String,
+        expected: Expected,
+    },
+    NotGivenBack {
+        what: &'static str,
+        taken: usize,
+    },
+    Locked {
+        what: String,
+        taken: usize,
+    },
+    Sealed {
+        helper: &'static str,
+        map: String,
+        expected: &'static str,
+    },
+    Lock {
+        found: &'static str,
+        expected: &'static str,
+    },
     Endless,
-    Depth { limit: usize },
-    TooLong { limit: u64 },
-    TooManyPaths { found: usize, limit: usize },
+    Depth {
+        limit: usize,
+    },
+    TooLong {
+        limit: u64,
+    },
+    TooManyPaths {
+        found: usize,
+        limit: usize,
+    },
     ReturnsStack,
-    Callback { found: String },
+    Callback {
+        found: String,
+    },
     /// An argument of a global function.
-    Global { function: String, argument: usize, name: String, found: String, expected: Expected },
+    Global {
+        function: String,
+        argument: usize,
+        name: String,
+        found: String,
+        expected: Expected,
+    },
     /// What a global function returns.
-    Returns { function: String, found: String },
+    Returns {
+        function: String,
+        found: String,
+    },
 }
 
 impl Unsafe {

@@ -30,6 +30,8 @@ struct Judgement {
     /// `None`: it cannot be tried here.
     runs: Option<bool>,
     reasons: Vec<Reason>,
+    /// Instructions that the kernel's verifier walked.
+    walked: Option<u64>,
 }
 
 /// One program with what it uses.
@@ -125,8 +127,9 @@ fn describe<'o>(program: &'o Program, wanted: &[EngineName]) -> Described<'o> {
     let engines = [EngineName::Interp, EngineName::Kernel];
     let asked = engines.into_iter().filter(|engine| wanted.is_empty() || wanted.contains(engine));
     let shared = Arc::new(program.clone());
-    let targets = asked.map(|engine| judge(&shared, engine)).collect();
-    let verified = Verified::of(program);
+    let targets: Vec<Judgement> = asked.map(|engine| judge(&shared, engine)).collect();
+    let mut verified = Verified::of(program);
+    verified.kernel_walked = targets.iter().find_map(|target| target.walked);
     Described { program, helpers, kfuncs, functions: starts.len(), targets, verified }
 }
 
@@ -138,13 +141,14 @@ fn judge(program: &Arc<Program>, engine: EngineName) -> Judgement {
             what: format!("it is a program of kind {}, only XDP programs run", program.kind),
             help: Some("put the function into section `xdp`, with a `struct xdp_md *` as its argument"),
         };
-        return Judgement { target, runs: Some(false), reasons: vec![reason] };
+        return Judgement { target, runs: Some(false), reasons: vec![reason], walked: None };
     }
+    let mut walked = None;
     let (runs, reasons) = match engine {
-        EngineName::Kernel => kernel(program),
+        EngineName::Kernel => kernel(program, &mut walked),
         _ => interp(program),
     };
-    Judgement { target, runs, reasons }
+    Judgement { target, runs, reasons, walked }
 }
 
 fn interp(program: &Arc<Program>) -> (Option<bool>, Vec<Reason>) {
@@ -161,7 +165,7 @@ fn interp(program: &Arc<Program>) -> (Option<bool>, Vec<Reason>) {
     }
 }
 
-fn kernel(program: &Program) -> (Option<bool>, Vec<Reason>) {
+fn kernel(program: &Program, walked: &mut Option<u64>) -> (Option<bool>, Vec<Reason>) {
     if !program.lacks.is_empty() {
         // The kernel could say no more than that there is something that it does not know.
         let reason = |lack: &flowloom_bpf::Lack| Reason {
@@ -175,7 +179,10 @@ fn kernel(program: &Program) -> (Option<bool>, Vec<Reason>) {
     match KernelEngine::available() {
         Err(reason) => (None, plain(None, reason.to_string())),
         Ok(()) => match KernelEngine::load(program) {
-            Ok(_) => (Some(true), Vec::new()),
+            Ok(engine) => {
+                *walked = engine.walked();
+                (Some(true), Vec::new())
+            }
             Err(ExecError::Refused(refused)) => {
                 let at = refused.insn.or_else(|| {
                     let line = refused.line.as_ref()?;
@@ -228,6 +235,7 @@ fn as_text(
     for described in described {
         program_text(described, &mut text);
         if args.verbose {
+            text.push_str(&described.verified.kernel_text("  "));
             text.push_str(&super::listing(described.program, &described.verified)?);
         }
     }

@@ -6,7 +6,7 @@ use flowloom_bpf::{Interpreter, Program, fib};
 use flowloom_engine::Snapshot;
 use flowloom_exec::{ExecError, KernelEngine, Reason};
 use flowloom_verify::explore::{Case, ExploreOptions, Explored, explore_telling};
-use flowloom_verify::{Arrival, CompareOptions, mutated};
+use flowloom_verify::{Arrival, CompareOptions, Undefined, mutated};
 use serde_json::{Value, json};
 
 use super::{Judged, case, judge, nothing_compared};
@@ -145,6 +145,7 @@ fn side_by_side(
         Err(ExecError::Refused(refused)) => return Ok(Tried::LeftOut { reason: refused.reason }),
         loaded => loaded.map_err(|e| kernel_failure(&e))?,
     };
+    let shown = Arc::clone(&program);
     let mut interp = Interpreter::new(program).map_err(|e| Failure::input(&e))?;
     if let Some(routes) = routes {
         kernel = kernel.with_routes(routes).map_err(|e| Failure::Environment(with_causes(&e)))?;
@@ -156,7 +157,15 @@ fn side_by_side(
     }
     let options =
         CompareOptions { seed: case.seed, state: case.state.clone(), is_foreign: true, ..CompareOptions::default() };
-    let Judged { report, shrunk } = judge(&mut interp, &mut kernel, &packets, &options, bar)?;
+    let mut judged = judge(&mut interp, &mut kernel, &packets, &options, bar)?;
+    if judged.report.disagreement.is_some() {
+        let undefined = Undefined::of(&shown);
+        if !undefined.causes().is_empty() {
+            let options = CompareOptions { undefined, ..options };
+            judged = judge(&mut interp, &mut kernel, &packets, &options, bar)?;
+        }
+    }
+    let Judged { report, shrunk } = judged;
     let (packets, report) = shrunk.map_or((packets, report), |shrunk| (shrunk.packets, shrunk.report));
     let disagreement = match (report.disagreement, stopped) {
         (None, None) => return Ok(Tried::Equal { packets: report.packets_compared }),
@@ -187,6 +196,10 @@ fn as_text(program: &Program, explored: &Explored, compared: &Compared) -> Strin
     }
     for (what, times) in &explored.misfits {
         text.push_str(&format!("left out: {} whose state did not fit: {what}\n", counted(*times as usize, "run")));
+    }
+    for (at, what) in Undefined::of(program).causes() {
+        let place = super::place(program, *at);
+        text.push_str(&format!("kernel-dependent contents, which say nothing of an engine: {what}{place}\n"));
     }
     if compared.left_out > 0 {
         let cases = counted(compared.left_out, "case");

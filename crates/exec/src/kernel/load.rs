@@ -95,7 +95,8 @@ pub(crate) fn sibling_program(program: &Program, sibling: &Sibling) -> Program {
 pub fn judge(program: &Program) -> Result<(), ExecError> {
     // What the maps need of a program are its name and its licence.
     let exit = Insn { code: class::JMP | jmp::EXIT, ..Insn::default() };
-    let bare = Program { insns: vec![exit], lines: Vec::new(), lacks: Vec::new(), globals: Vec::new(), ..program.clone() };
+    let bare =
+        Program { insns: vec![exit], lines: Vec::new(), lacks: Vec::new(), globals: Vec::new(), ..program.clone() };
     let maps = Maps::create(&bare)?;
     match maps.judge(program) {
         Err(ExecError::Object { .. }) => {
