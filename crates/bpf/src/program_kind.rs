@@ -111,6 +111,15 @@ impl ProgramKind {
         CONTEXTS.iter().find(|(known, _)| *known == structure).map(|(_, kind)| *kind)
     }
 
+    /// Whether programs of this kind get a context of their own, so that `struct xdp_md *` as the argument contradicts it.
+    /// Replacements get what the replaced function gets, traces what is traced.
+    pub fn has_own_context(self) -> bool {
+        match self {
+            ProgramKind::Xdp | ProgramKind::XdpDevmap | ProgramKind::XdpCpumap => false,
+            ProgramKind::Other(name) => !matches!(name, "ext" | "tracing" | "struct_ops" | "lsm"),
+        }
+    }
+
     /// Whether it is XDP of any kind.
     pub fn is_xdp(self) -> bool {
         !matches!(self, ProgramKind::Other(_))

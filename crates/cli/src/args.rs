@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
+use flowloom_bpf::ProgramKind;
 
 pub(crate) use bpf::{BpfVerb, PluginArgs};
 pub(crate) use explain::{ExplainArgs, ScheduleName};
@@ -122,9 +123,42 @@ pub(crate) struct FunctionArgs {
     /// Set a parameter of the function
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param)]
     pub(crate) params: Vec<(String, String)>,
-    /// The program to take where an object has several
+    /// The program to take where an object has several: by name, section or SECTION/NAME
     #[arg(long, value_name = "NAME")]
     pub(crate) program: Option<String>,
+    /// Take the programs of an object to be of this type, whatever their sections are called
+    #[arg(long = "type", value_enum, value_name = "TYPE")]
+    pub(crate) kind: Option<TypeName>,
+}
+
+/// A type of programs that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TypeName {
+    /// XDP
+    Xdp,
+    /// XDP for the entries of a device map
+    #[value(name = "xdp/devmap")]
+    XdpDevmap,
+    /// XDP for the entries of a CPU map
+    #[value(name = "xdp/cpumap")]
+    XdpCpumap,
+}
+
+impl From<TypeName> for ProgramKind {
+    fn from(name: TypeName) -> ProgramKind {
+        match name {
+            TypeName::Xdp => ProgramKind::Xdp,
+            TypeName::XdpDevmap => ProgramKind::XdpDevmap,
+            TypeName::XdpCpumap => ProgramKind::XdpCpumap,
+        }
+    }
+}
+
+impl FunctionArgs {
+    /// The type that the programs of an object are taken to be of.
+    pub(crate) fn kind(&self) -> Option<ProgramKind> {
+        self.kind.map(ProgramKind::from)
+    }
 }
 
 /// A file that is read or written. `-` would be a file of that name, which nobody who types it means.

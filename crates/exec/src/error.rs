@@ -56,7 +56,7 @@ pub enum ExecError {
     #[error("it is taken by the kernel as it is, but not in the form that is run there: {0}")]
     RefusedRewritten(#[source] Box<Refused>),
     /// The program, its maps or its types could not be loaded.
-    #[error("program `{program}`: the kernel could not {action}: {source}")]
+    #[error("program `{program}`: the kernel could not {action}: {source}{}", way_out(action, source))]
     Load {
         /// The program.
         program: String,
@@ -113,6 +113,22 @@ pub struct Refused {
     /// The system's answer.
     #[source]
     pub source: std::io::Error,
+}
+
+/// What helps where the kernel does not make a map: it answers with a bare number.
+fn way_out(action: &str, source: &std::io::Error) -> &'static str {
+    // [Linux errno-base.h]
+    const EPERM: i32 = 1;
+    const E2BIG: i32 = 7;
+    const ENOMEM: i32 = 12;
+    const EINVAL: i32 = 22;
+    match source.raw_os_error().filter(|_| action.starts_with("make map")) {
+        Some(EPERM) => "; it takes CAP_BPF, and CAP_NET_ADMIN for maps of devices and CPUs",
+        Some(E2BIG) => "; the kernel makes no map of that many bytes: give it fewer entries or shorter keys and values",
+        Some(ENOMEM) => "; its memory is not there: give it fewer entries, or `BPF_F_NO_PREALLOC` if it is a hash",
+        Some(EINVAL) => "; it makes no map of this kind with these sizes, number of entries and flags",
+        _ => "",
+    }
 }
 
 fn at(insn: Option<usize>) -> String {

@@ -39,7 +39,7 @@ mod write;
 
 pub use adapt::{Kernel, KernelTypeIndex};
 pub use code::CodeError;
-pub use read::{Object, ReadError, ReadFault, Refused, read, read_with};
+pub use read::{Object, ReadError, ReadFault, Refused, Unread, read, read_as, read_with};
 pub use shapes::{MapShape, map_shapes};
 pub use write::{KernelTypes, WriteError, kernel_types, write};
 

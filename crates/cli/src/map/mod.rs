@@ -206,7 +206,7 @@ fn of_function(functions: &[Running], wanted: &str, map: Option<&str>) -> Result
 
 /// What the source or object that `-f` names says about its maps.
 fn described(path: &std::path::Path, params: &[(String, String)]) -> Result<Description, Failure> {
-    let args = FunctionArgs { path: path.to_owned(), params: params.to_vec(), program: None };
+    let args = FunctionArgs { path: path.to_owned(), params: params.to_vec(), program: None, kind: None };
     let loaded = Loaded::from_args(&args)?;
     let program: std::sync::Arc<Program> = loaded.attached_program(false)?;
     Ok(describe(&loaded, &path.display().to_string(), &program))

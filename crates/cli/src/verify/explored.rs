@@ -1,5 +1,6 @@
 //! An object without packets: it is explored, and what is found is run on interpreter and kernel.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flowloom_bpf::{Interpreter, Program, fib};
@@ -166,6 +167,18 @@ fn side_by_side(
     Ok(Tried::Parted(Box::new(Parted { seed: case.seed, state, packets, disagreement })))
 }
 
+/// One line for all runs whose state did not fit, with the reason of most of them; JSON has each.
+fn misfits(misfits: &BTreeMap<String, u64>) -> String {
+    // Of reasons that are as frequent, the first.
+    let Some((what, most)) = misfits.iter().rev().max_by_key(|(_, times)| **times) else { return String::new() };
+    let all: u64 = misfits.values().sum();
+    let others = match misfits.len() - 1 {
+        0 => String::new(),
+        others => format!(" ({}; {} besides, see --json)", counted(*most as usize, "run"), counted(others, "reason")),
+    };
+    format!("left out: {} whose state did not fit: {what}{others}\n", counted(all as usize, "run"))
+}
+
 fn as_text(program: &Program, explored: &Explored, compared: &Compared) -> String {
     let (reached, slots) = explored.share();
     let mut text = format!(
@@ -185,9 +198,7 @@ fn as_text(program: &Program, explored: &Explored, compared: &Compared) -> Strin
     for (what, stopped) in &explored.faults {
         text.push_str(&format!("the interpreter stopped in {}: {what}\n", counted(stopped.times as usize, "run")));
     }
-    for (what, times) in &explored.misfits {
-        text.push_str(&format!("left out: {} whose state did not fit: {what}\n", counted(*times as usize, "run")));
-    }
+    text.push_str(&misfits(&explored.misfits));
     if compared.left_out > 0 {
         let cases = counted(compared.left_out, "case");
         let reason = &compared.reason;

@@ -116,7 +116,6 @@ impl Want {
                 "keep one `struct bpf_spin_lock` in the value of a map that has a definition"
             }
             Want::Field { .. } => "keep numbers in the value, or keys of another map",
-            Want::Pointer { .. } => "choose with `switch`, or keep indices: data of programs has no places to point to",
             Want::Member { .. } => "put a map or an XDP program of this object there",
         }
     }
