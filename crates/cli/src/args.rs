@@ -2,6 +2,7 @@
 
 mod bpf;
 mod explain;
+mod function;
 mod hw;
 mod live;
 mod reproduce;
@@ -117,8 +118,8 @@ pub(crate) enum Verb {
 /// A function and its parameters.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct FunctionArgs {
-    /// The function: an `.efsm` source, a program in C (`.bpf.c`) or assembler (`.bpf`), or an eBPF object
-    #[arg(value_name = "FUNCTION")]
+    /// The function: an `.efsm` source, a program in C (`.bpf.c`) or assembler (`.bpf`), an eBPF object, or a folder with one
+    #[arg(value_name = "FUNCTION", value_parser = function::function_file())]
     pub(crate) path: PathBuf,
     /// Set a parameter of the function
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param)]

@@ -287,6 +287,14 @@ fn as_text(loaded: &Loaded, packets: usize, judged: &[Judged], reached: Option<&
     if let Some(reached) = reached {
         text.push('\n');
         text.push_str(&reached.render());
+        let (all, unreached) = (reached.points().len(), reached.gaps(1).len());
+        if unreached > 0 {
+            let verb = if unreached == 1 { "was" } else { "were" };
+            text.push_str(&format!(
+                "{unreached} of these {all} {verb} not reached: nothing was compared there; longer traffic (--packets), a \
+                 capture of your own (-r) or a scenario may reach them\n"
+            ));
+        }
     }
     text
 }
@@ -333,5 +341,6 @@ fn as_json(
         "seed": args.input.seed,
         "targets": targets,
         "coverage": coverage,
+        "unreached": reached.map(|reached| reached.gaps(1).len()),
     })
 }

@@ -85,7 +85,10 @@ fn not_found(found: &Found, key: &[u8]) -> Failure {
 }
 
 fn key(words: &mut Words<'_>, found: &Found) -> Result<Vec<u8>, Failure> {
-    words.expect("key")?;
+    // A table with one context needs no key.
+    if !found.shape.is_keyless || words.is_at("key") {
+        words.expect("key")?;
+    }
     words.key(&found.shape, found.table.name(), found.table.key_bytes())
 }
 

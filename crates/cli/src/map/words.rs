@@ -38,6 +38,11 @@ impl<'a> Words<'a> {
         Some(word)
     }
 
+    /// Whether the next word is this one.
+    pub(super) fn is_at(&self, word: &str) -> bool {
+        self.peek() == Some(word)
+    }
+
     /// Takes the word that must stand here.
     pub(super) fn expect(&mut self, word: &str) -> Result<(), Failure> {
         match self.next() {
@@ -67,6 +72,10 @@ impl<'a> Words<'a> {
     /// A key, by its bytes or by the names of its parts.
     pub(super) fn key(&mut self, shape: &Shape, map: &str, len_bytes: usize) -> Result<Vec<u8>, Failure> {
         let list = self.list();
+        // The one context of a table with `key none`.
+        if shape.is_keyless && (list.is_empty() || list == ["none"]) {
+            return Ok(vec![0; len_bytes]);
+        }
         if !list.iter().any(|word| word.contains('=')) {
             // An index is a number, whatever its bytes.
             if let ([word], true) = (list, shape.is_indexed)
@@ -77,6 +86,9 @@ impl<'a> Words<'a> {
             return bytes(list, "key", map, len_bytes);
         }
         let names = || shape.key.iter().map(|part| part.name.as_str()).collect::<Vec<_>>().join(", ");
+        if shape.is_keyless {
+            return Err(wrong(format!("`{map}` has one context and no key: leave the key out, or write `key none`")));
+        }
         if shape.key.is_empty() {
             return Err(wrong(format!(
                 "the parts of the keys of `{map}` have no names here: give bytes, or -f FUNCTION"
