@@ -103,6 +103,9 @@ impl ProgramKind {
             ("xdp", _) => return Some(ProgramKind::Xdp),
             _ => {}
         }
+        // The loader of the first samples took names with a number for these.
+        let plain = head.trim_end_matches(|c: char| c.is_ascii_digit());
+        let head = if matches!(plain, "socket" | "classifier" | "action" | "kprobe") { plain } else { head };
         SECTIONS.iter().find(|(known, _)| *known == head).map(|(_, kind)| ProgramKind::Other(kind))
     }
 
@@ -159,6 +162,8 @@ mod tests {
             ("x", None),
             ("t", None),
             ("tc", Some(Other("sched_cls"))),
+            ("socket1", Some(Other("socket_filter"))),
+            ("xdp1", None),
             ("?tc", Some(Other("sched_cls"))),
             ("tcx/ingress", Some(Other("sched_cls"))),
             ("kprobe/do_unlinkat", Some(Other("kprobe"))),
@@ -172,6 +177,7 @@ mod tests {
         }
         assert_eq!(ProgramKind::of_context("__sk_buff"), Some(Other("sched_cls")));
         assert_eq!(ProgramKind::of_context("nobody"), None);
+        assert!(Other("sched_cls").has_own_context() && !Other("ext").has_own_context() && !Xdp.has_own_context());
         assert!(XdpDevmap.is_xdp() && !Other("tracing").is_xdp());
     }
 }

@@ -52,7 +52,10 @@ fn judge(args: &CheckArgs) -> Result<(), Failure> {
         return object::check(args, &mut load::object(&bytes, &args.function)?);
     }
     if is_program(&args.function.path) {
-        return object::check(args, &mut compiled(&args.function.path, &bytes, &args.function.params, args.function.kind())?.object);
+        return object::check(
+            args,
+            &mut compiled(&args.function.path, &bytes, &args.function.params, args.function.kind())?.object,
+        );
     }
     let loaded = Loaded::from_source(bytes, &args.function)?;
     let program = match loaded.program(false) {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use flowloom_bpf::{ProgramKind, asm};
 use flowloom_bpf::elf::{self, MapShape};
+use flowloom_bpf::{ProgramKind, asm};
 
 use crate::args::parse_time;
 use crate::failure::{Failure, with_causes};

@@ -17,7 +17,7 @@ use crate::args::{LiveArgs, LiveMode, RunArgs};
 use crate::describe::describe;
 use crate::failure::{Failure, with_causes};
 use crate::load::Loaded;
-use crate::output::{grouped, print, remark, table};
+use crate::output::{counted, grouped, print, remark, table};
 use crate::report::{Contexts, Flows, elements_json, elements_text};
 use crate::run::{read_state, write_state};
 
@@ -294,7 +294,7 @@ impl Running<'_> {
         }
         let mut text = format!("{:9.1} s", counts.elapsed.as_secs_f64());
         if let Some(verdicts) = counts.verdicts {
-            text.push_str(&format!("  {} packets, {}/s", grouped(counts.packets()), grouped(rate as u64)));
+            text.push_str(&format!("  {}, {}/s", counted(counts.packets() as usize, "packet"), grouped(rate as u64)));
             for verdict in Verdict::ALL {
                 let number = verdicts[verdict.number() as usize];
                 if number > 0 {
@@ -335,7 +335,7 @@ impl Running<'_> {
         }
         let mut text = format!("\n{}: {:.1} s on interfaces", self.loaded.name(), counts.elapsed.as_secs_f64());
         if let Some(verdicts) = counts.verdicts {
-            text.push_str(&format!(", {} packets\n\n", grouped(counts.packets())));
+            text.push_str(&format!(", {}\n\n", counted(counts.packets() as usize, "packet")));
             let row = |v: &Verdict| vec![v.name().to_owned(), grouped(verdicts[v.number() as usize])];
             let rows: Vec<Vec<String>> = Verdict::ALL.iter().map(row).collect();
             text.push_str(&table(&["verdict", "packets"], &rows, &[1]));

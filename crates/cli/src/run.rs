@@ -19,7 +19,7 @@ use crate::failure::{Failure, with_causes};
 use crate::files::Files;
 use crate::live;
 use crate::load::Loaded;
-use crate::output::{grouped, print, print_json, progress, table, warn};
+use crate::output::{counted, grouped, print, print_json, progress, table, warn};
 use crate::port_by;
 use crate::report::{Contexts, Flows, elements_json, elements_text};
 
@@ -204,11 +204,11 @@ impl Report<'_> {
         let summary = self.summary;
         let span_s = summary.times_ns.map_or(0.0, |(first, last)| (last - first) as f64 / 1e9);
         let mut text = format!(
-            "{} on {}: {} packets, {} bytes, {span_s:.3} s of traffic in {:.3} s ({} packets/s)\n",
+            "{} on {}: {}, {}, {span_s:.3} s of traffic in {:.3} s ({} packets/s)\n",
             self.loaded.name(),
             self.engine(),
-            grouped(summary.packets),
-            grouped(summary.bytes),
+            counted(summary.packets as usize, "packet"),
+            counted(summary.bytes as usize, "byte"),
             summary.elapsed.as_secs_f64(),
             grouped(summary.packets_per_second() as u64),
         );

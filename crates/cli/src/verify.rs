@@ -198,7 +198,7 @@ fn judge<'a>(
     }
     bar.set_message("shrinking the disagreement");
     let mut shrunk = shrink(first, second, packets, options, &how, &mut |so_far| {
-        bar.set_message(format!("shrinking the disagreement: {} packets left, trial", so_far.packets_left));
+        bar.set_message(format!("shrinking the disagreement: {} left, trial", counted(so_far.packets_left, "packet")));
         bar.set_position(so_far.trials);
     })
     .map_err(|e| Failure::input(&e))?;
@@ -251,7 +251,7 @@ fn agreement(report: &Report) -> Option<bool> {
 
 fn as_text(loaded: &Loaded, packets: usize, judged: &[Judged], reached: Option<&Reached<'_>>) -> String {
     let reference = if loaded.function().is_some() { "machine" } else { "interp" };
-    let mut text = format!("{}: {} packets, compared with `{reference}`\n", loaded.name(), grouped(packets as u64));
+    let mut text = format!("{}: {}, compared with `{reference}`\n", loaded.name(), counted(packets, "packet"));
     let rows: Vec<Vec<String>> = judged
         .iter()
         .map(|j| {

@@ -167,7 +167,7 @@ const WRONG_OPTIONS: &[Case] = &[
     ("run {} -r @good.pcap --state-in @not.json", &["`@not.json`", "not JSON"]),
     ("run {} -r @good.pcap --state-in @list.json", &["`@list.json`", "expected an object of maps", "found `[1]`"]),
     ("run {} -r @good.pcap --state-in @other_map.json", &["names map `flows`; the function has `knock`\n"]),
-    ("run {} -r @good.pcap --state-in @short_key.json", &["key is 1 bytes, map `knock` expects 16"]),
+    ("run {} -r @good.pcap --state-in @short_key.json", &["key is 1 byte, map `knock` expects 16"]),
     ("run {} -r @good.pcap --state-in @no_hex.json", &["map `knock`", "[\"0x0a\",\"0xff\"]", "found `7`"]),
     ("run {} -r @good.pcap --state-out @no/state.json", &["`@no/state.json` cannot be written"]),
     ("verify {} --targets fpga", &["no target `fpga`", "`interp`", "`kernel`", "`available`"]),

@@ -47,7 +47,7 @@ pub enum SnapshotError {
         map: String,
     },
     /// A key or value has the wrong length.
-    #[error("{part} is {found} bytes, map `{map}` expects {expected}")]
+    #[error("{part} is {found} byte{}, map `{map}` expects {expected}", if *found == 1 { "" } else { "s" })]
     Size {
         /// The map.
         map: String,

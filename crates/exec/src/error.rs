@@ -146,3 +146,24 @@ fn tail(log: &str) -> String {
     let shown = lines[hidden..].join("\n");
     if hidden == 0 { shown } else { format!("[{hidden} lines before]\n{shown}") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_that_is_not_made_comes_with_help() {
+        let load = |action: &str, number| ExecError::Load {
+            program: "p".to_owned(),
+            action: action.to_owned(),
+            source: std::io::Error::from_raw_os_error(number),
+        };
+        for (number, help) in
+            [(1, "CAP_BPF"), (7, "fewer entries or shorter"), (12, "fewer entries"), (22, "no map of")]
+        {
+            let said = load("make map `m`", number).to_string();
+            assert!(said.contains("could not make map `m`: ") && said.contains(help), "{said}");
+        }
+        assert!(!load("load it", 7).to_string().contains(';'));
+    }
+}

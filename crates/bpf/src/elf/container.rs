@@ -375,7 +375,7 @@ fn section<'a>(
 fn table<'a, T: object::Pod>(bytes: &'a [u8], what: &'static str) -> Result<&'a [T], ReadFault> {
     object::slice_from_all_bytes(bytes).map_err(|()| ReadFault::Header {
         what,
-        why: format!("{} bytes are not a multiple of {}", bytes.len(), size_of::<T>()),
+        why: format!("its length in bytes is {}, not a multiple of {}", bytes.len(), size_of::<T>()),
     })
 }
 

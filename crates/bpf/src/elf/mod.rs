@@ -52,6 +52,14 @@ pub(crate) const MAX_LINE: u32 = (1 << 22) - 1;
 /// Largest column that line information can carry.
 pub(crate) const MAX_COLUMN: u32 = (1 << 10) - 1;
 
+/// `1 byte`, `2 bytes`.
+pub(crate) fn bytes_of(len: impl Into<u64>) -> String {
+    match len.into() {
+        1 => "1 byte".to_owned(),
+        len => format!("{len} bytes"),
+    }
+}
+
 /// Names of sections that have a meaning.
 pub(crate) mod names {
     pub(crate) const TEXT: &str = ".text";

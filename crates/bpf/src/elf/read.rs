@@ -13,7 +13,7 @@ use super::code::CodeError;
 use super::container::{Budget, Container};
 use super::link::{Linked, Linker};
 use super::maps::Maps;
-use super::names;
+use super::{bytes_of, names};
 use crate::btf::{Btf, BtfError, Ext};
 use crate::program::Program;
 use crate::program_kind::ProgramKind;
@@ -118,7 +118,7 @@ pub enum ReadFault {
     #[error("{what} is number {found}, there are {count}")]
     Index { what: &'static str, found: u64, count: usize },
     /// A section outside of the file.
-    #[error("section `{section}`: {len} bytes at {offset}, the file has {file} bytes")]
+    #[error("section `{section}`: {} at {offset}, the file has {}", bytes_of(*len), bytes_of(*file as u64))]
     Contents { section: String, offset: u64, len: u64, file: usize },
     /// A place outside of a section or between its records.
     #[error("section `{section}`: offset {offset}, expected a multiple of {unit} below {len}")]
@@ -205,12 +205,7 @@ pub fn read_with(bytes: &[u8], name: &str, kernel: &Kernel<'_>) -> Result<Object
 ///
 /// # Errors
 /// As for [`read()`].
-pub fn read_as(
-    bytes: &[u8],
-    name: &str,
-    kernel: &Kernel<'_>,
-    kind: Option<ProgramKind>,
-) -> Result<Object, ReadError> {
+pub fn read_as(bytes: &[u8], name: &str, kernel: &Kernel<'_>, kind: Option<ProgramKind>) -> Result<Object, ReadError> {
     match read_parts(bytes, kernel, kind) {
         Ok(Linked { programs, refused, unread, notes }) => {
             Ok(Object { name: name.to_owned(), programs, refused, notes, unread })

@@ -9,6 +9,7 @@ use flowloom_exec::{KeyField, KeyForm, UpdateMode};
 use super::Target;
 use super::entry::{Meaning, Shape};
 use crate::failure::Failure;
+use crate::output::counted;
 
 /// Words that end a list of bytes.
 const STOPS: [&str; 4] = ["value", "any", "exist", "noexist"];
@@ -205,7 +206,7 @@ fn bytes(list: &[String], part: &str, map: &str, len_bytes: usize) -> Result<Vec
     if found.len() == len_bytes {
         Ok(found)
     } else {
-        Err(wrong(format!("{part} is {} bytes, map `{map}` expects {len_bytes}", found.len())))
+        Err(wrong(format!("{part} is {}, map `{map}` expects {len_bytes}", counted(found.len(), "byte"))))
     }
 }
 
@@ -250,7 +251,7 @@ fn part_value(part: &KeyField, text: &str) -> Result<Vec<u8>, Failure> {
         }
     };
     if size < 16 && bits >> (8 * size) != 0 {
-        return Err(fails(&format!("at most {size} bytes")));
+        return Err(fails(&format!("at most {}", counted(size, "byte"))));
     }
     Ok(bits.to_be_bytes()[16 - size.min(16)..].to_vec())
 }

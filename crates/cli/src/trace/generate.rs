@@ -56,9 +56,9 @@ fn for_function(args: &TraceGenArgs, path: &PathBuf) -> Result<(), Failure> {
         }));
     }
     let mut text = format!(
-        "{}: {} packets for `{}` (seed {}), {} of them match a row\n",
+        "{}: {} for `{}` (seed {}), {} of them match a row\n",
         args.write.display(),
-        grouped(counts.packets),
+        counted(counts.packets as usize, "packet"),
         function.name,
         args.seed,
         grouped(counts.in_rows)
@@ -124,9 +124,9 @@ fn of_profile(args: &TraceGenArgs, profile: Profile) -> Result<(), Failure> {
         }));
     }
     print(&format!(
-        "{}: {} packets of `{}` (seed {}), {mean_len_bytes:.1} bytes on average, {:.6} s\n",
+        "{}: {} of `{}` (seed {}), {mean_len_bytes:.1} bytes on average, {:.6} s\n",
         args.write.display(),
-        grouped(packets),
+        counted(packets as usize, "packet"),
         profile.name(),
         args.seed,
         last_ns as f64 / 1e9

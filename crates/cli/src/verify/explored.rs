@@ -257,3 +257,17 @@ fn as_json(program: &Program, explored: &Explored, compared: &Compared) -> Resul
         }],
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_did_not_fit_are_one_line() {
+        let of = |all: &[(&str, u64)]| misfits(&all.iter().map(|(what, n)| ((*what).to_owned(), *n)).collect());
+        assert_eq!(of(&[]), "");
+        assert_eq!(of(&[("a", 1)]), "left out: 1 run whose state did not fit: a\n");
+        let several = "left out: 1 006 runs whose state did not fit: b (1 000 runs; 2 reasons besides, see --json)\n";
+        assert_eq!(of(&[("a", 5), ("b", 1000), ("c", 1)]), several);
+    }
+}

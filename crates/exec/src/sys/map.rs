@@ -24,7 +24,7 @@ pub(crate) struct RawMap {
 }
 
 fn invalid(part: &str, found: usize, expected: usize) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, format!("{part} is {found} bytes, expected {expected}"))
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{part} has a length of {found} in bytes, expected {expected}"))
 }
 
 impl RawMap {

@@ -7,7 +7,7 @@ use super::{Draft, Linker};
 use crate::elf::container::{Budget, Place, Section, SectionKind, SymbolKind};
 use crate::elf::maps::Maps;
 use crate::elf::read::{ReadFault, Unread};
-use crate::elf::{DataKind, names};
+use crate::elf::{DataKind, bytes_of, names};
 use crate::lack::Want;
 
 /// What linking leaves, and what is worth a note.
@@ -194,8 +194,4 @@ fn meaningless(section: &Section<'_>) -> Option<String> {
         "loaders give a section of this name no meaning; data stands in `.data`, `.rodata` or `.bss`"
     };
     Some(format!("{}: {why}", bytes_of(section.len)))
-}
-
-fn bytes_of(len: u64) -> String {
-    if len == 1 { "1 byte".to_owned() } else { format!("{len} bytes") }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::elf::bytes_of;
 use crate::elf::code;
 use crate::elf::container::{Container, Place, Section, SectionKind, Symbol, SymbolKind};
 use crate::elf::names;
@@ -79,14 +80,18 @@ fn function<'a>(container: &'a Container<'a>, symbol: &Symbol<'a>, number: usize
         return fail("the section is not executable".to_owned());
     }
     if !section.len.is_multiple_of(8) {
-        return fail(format!("the section has {} bytes, not a multiple of 8", section.len));
+        return fail(format!("the section has {}, not a multiple of 8", bytes_of(section.len)));
     }
     if symbol.name.is_empty() {
         return fail("it has no name".to_owned());
     }
     let end = symbol.value.checked_add(symbol.len).filter(|end| *end <= section.len && symbol.value < section.len);
     let Some(end) = end else {
-        return fail(format!("it ends {} bytes after its place, the section has {} bytes", symbol.len, section.len));
+        return fail(format!(
+            "it ends {} after its place, the section has {}",
+            bytes_of(symbol.len),
+            bytes_of(section.len)
+        ));
     };
     if !symbol.value.is_multiple_of(8) || !end.is_multiple_of(8) {
         return fail(format!("place and length ({}) are not both multiples of 8", symbol.len));

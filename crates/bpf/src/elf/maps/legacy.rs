@@ -12,8 +12,8 @@
 //! loaders have structures of their own (`pinning` and a name space, 280 bytes), and a note says what is left.
 
 use crate::elf::container::{Container, Place, SectionKind, SymbolKind};
-use crate::elf::names;
 use crate::elf::read::ReadFault;
+use crate::elf::{bytes_of, names};
 use crate::map_kind::MapKind;
 use crate::program::{MapDef, Member};
 
@@ -98,7 +98,7 @@ fn definitions<'a>(container: &Container<'a>, number: usize, out: &mut Vec<Raw<'
         };
         let (words, rest) = bytes.as_chunks::<4>();
         if bytes.len() < FIRST || !rest.is_empty() {
-            return fail(format!("it takes {} bytes, expected 16, 20, 28 or 36", bytes.len()));
+            return fail(format!("it takes {}, expected 16, 20, 28 or 36", bytes_of(bytes.len() as u64)));
         }
         let mut words: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
         let is_known = matches!(bytes.len(), FIRST | PLAIN | WITH_INNER | IPROUTE2);

@@ -279,8 +279,10 @@ fn the_argument_tells_where_the_section_is_wrong() {
     let notes: Vec<_> = object.notes.iter().filter(|note| note.contains("is taken as")).collect();
     assert_eq!(
         notes,
-        ["program `cilium`: section `from-netdev` stands for sched_cls, its argument is `struct xdp_md *`: it is taken as \
-          xdp"]
+        [
+            "program `cilium`: section `from-netdev` stands for sched_cls, its argument is `struct xdp_md *`: it is taken as \
+          xdp"
+        ]
     );
     let none = || Err("no types here".to_owned());
     let forced = read_as(&bytes, "aged.o", &none, Some(xdp)).unwrap();
