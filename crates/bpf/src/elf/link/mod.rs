@@ -198,10 +198,20 @@ impl<'a> Linker<'a> {
         if !self.functions.iter().any(|function| function.local && !is_text(function)) {
             return called;
         }
-        // Each function once: symbols of the same place would otherwise repeat the same instructions without end.
-        for number in self.by_place.values().copied() {
-            for (at, insn) in code::instructions(&self.insns(number)) {
-                if let Ok(Target::Function(callee)) = self.target(number, at, insn)
+        // Each slot once: functions that lie over each other would otherwise repeat the same instructions without end.
+        let mut order: Vec<usize> = self.by_place.values().copied().collect();
+        order.sort_by_key(|number| (self.functions[*number].section, self.functions[*number].start));
+        let mut done = (usize::MAX, 0);
+        for number in order {
+            let function = &self.functions[number];
+            let from = if done.0 == function.section { done.1.max(function.start) } else { function.start };
+            if from >= function.end() {
+                continue;
+            }
+            done = (function.section, function.end());
+            let before = (from - function.start) as usize;
+            for (at, insn) in code::instructions(&self.slots(function.section, from, function.end())) {
+                if let Ok(Target::Function(callee)) = self.target(number, before + at, insn)
                     && callee != number
                 {
                     called.insert(callee);
@@ -241,10 +251,13 @@ impl<'a> Linker<'a> {
 
     fn insns(&self, number: usize) -> Vec<Insn> {
         let function = &self.functions[number];
-        let bytes = self.container.sections[function.section].bytes;
-        let (slots, _) = bytes.as_chunks::<8>();
-        // The function's place was checked when it was found.
-        let place = function.start as usize..function.end() as usize;
+        self.slots(function.section, function.start, function.end())
+    }
+
+    fn slots(&self, section: usize, from: u64, to: u64) -> Vec<Insn> {
+        let (slots, _) = self.container.sections[section].bytes.as_chunks::<8>();
+        // The places of functions were checked when they were found.
+        let place = from as usize..to as usize;
         slots.get(place).unwrap_or_default().iter().map(|slot| Insn::from_bytes(*slot)).collect()
     }
 
