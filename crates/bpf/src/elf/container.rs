@@ -243,7 +243,8 @@ impl<'a> Container<'a> {
             let is_types = matches!(target.name, super::names::BTF | super::names::BTF_EXT);
             let is_data = target.name == super::names::MAPS || super::DataKind::of(target.name).is_some();
             // In types and debug information the fields hold all that is needed, unless addends are explicit.
-            if !is_code && !is_data && !(is_types && is_rela) {
+            let is_used = is_code || is_data || is_types && is_rela;
+            if !is_used {
                 continue;
             }
             let bytes = self.sections[number].bytes;

@@ -179,8 +179,8 @@ fn outline(section: &Section<'_>) -> Outline {
 /// The functions that are programs, in their order: those outside of `.text`, but for static ones in `called`.
 pub(super) fn roots(container: &Container<'_>, functions: &[Function<'_>], called: &HashSet<usize>) -> Vec<usize> {
     let is_text = |f: &Function<'_>| container.sections[f.section].name == names::TEXT;
-    let is_root = |i: &usize| !is_text(&functions[*i]) && !(functions[*i].local && called.contains(i));
-    let mut roots: Vec<usize> = (0..functions.len()).filter(is_root).collect();
+    let is_part = |i: &usize| is_text(&functions[*i]) || functions[*i].local && called.contains(i);
+    let mut roots: Vec<usize> = (0..functions.len()).filter(|i| !is_part(i)).collect();
     if roots.is_empty() && functions.len() == 1 {
         // A lone function is meant to be run, whatever its section; loaders see it so too.
         roots.push(0);

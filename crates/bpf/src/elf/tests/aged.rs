@@ -5,7 +5,7 @@ use flowloom_testkit::{Rng, skip};
 
 use super::compiled::{RICH, compiled};
 use super::scratch::{Scratch, name, run, text};
-use crate::elf::{Object, read, read_as};
+use crate::elf::{Object, read, read_as, write};
 use crate::program_kind::ProgramKind;
 
 const REL: u32 = 9;
@@ -284,6 +284,9 @@ fn the_argument_tells_where_the_section_is_wrong() {
           xdp"
         ]
     );
+    // Written again, it stands where loaders take it for what it is.
+    let written = open(&write(object.program("cilium").unwrap()).unwrap());
+    assert_eq!((written.programs[0].section.as_str(), written.programs[0].kind), ("xdp", xdp));
     let none = || Err("no types here".to_owned());
     let forced = read_as(&bytes, "aged.o", &none, Some(xdp)).unwrap();
     assert_eq!(kinds(&forced), expect([xdp, xdp, xdp, xdp, xdp, ProgramKind::XdpDevmap]));
