@@ -1,8 +1,13 @@
 //! The state an engine leaves behind, in the form of `bpftool map dump -j`.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 
-use serde_json::{Value, json};
+use serde_json::Value;
+
+/// Arrays with more entries than this are in a snapshot without the entries that are all zeros: a state that does not name an
+/// entry of an array leaves it as it was at first, so nothing is lost.
+pub const FULL_ARRAY_ENTRIES: u32 = 1 << 16;
 
 /// The contents of one map: key bytes to value bytes.
 pub type MapState = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -70,18 +75,30 @@ pub enum SnapshotError {
     },
 }
 
-fn hex_list(bytes: &[u8]) -> Value {
-    Value::Array(bytes.iter().map(|b| Value::String(format!("0x{b:02x}"))).collect())
+fn write_hex_list(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.write_all(b"[")?;
+    for (number, byte) in bytes.iter().enumerate() {
+        let [high, low] = [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
+        let text = [b',', b'"', b'0', b'x', high, low, b'"'];
+        out.write_all(if number > 0 { &text } else { &text[1..] })?;
+    }
+    out.write_all(b"]")
 }
 
 /// The values of an entry that has one for each CPU, as bpftool prints them.
-fn values_by_cpu(values: &[u8], cpus: u32) -> Value {
+fn write_values_by_cpu(out: &mut dyn Write, values: &[u8], cpus: u32) -> io::Result<()> {
     let value_bytes = (values.len() / cpus.max(1) as usize).max(1);
-    let by_cpu = (0..cpus).zip(values.chunks(value_bytes));
-    Value::Array(by_cpu.map(|(cpu, value)| json!({"cpu": cpu, "value": hex_list(value)})).collect())
+    out.write_all(b",\"values\":[")?;
+    for (cpu, value) in (0..cpus).zip(values.chunks(value_bytes)) {
+        write!(out, "{}{{\"cpu\":{cpu},\"value\":", if cpu > 0 { "," } else { "" })?;
+        write_hex_list(out, value)?;
+        out.write_all(b"}")?;
+    }
+    out.write_all(b"]")
 }
 
-/// Reads what [`values_by_cpu`] made: the values one after the other, and of how many CPUs.
+/// Reads what [`write_values_by_cpu`] wrote: the values one after the other, and of how many CPUs.
 fn parse_values_by_cpu(map: &str, found: &Value) -> Result<(Vec<u8>, u32), SnapshotError> {
     let form = |found: &Value| SnapshotError::Form {
         map: map.to_owned(),
@@ -122,19 +139,39 @@ fn parse_hex_list(map: &str, value: &Value) -> Result<Vec<u8>, SnapshotError> {
 impl Snapshot {
     /// Renders as JSON: an object that gives for each map the list that `bpftool map dump -j` prints for it.
     pub fn to_json(&self) -> String {
-        let maps: serde_json::Map<String, Value> = self
-            .maps
-            .iter()
-            .map(|(name, entries)| {
-                let cpus = self.per_cpu.get(name);
-                let entry = |(key, value): (&Vec<u8>, &Vec<u8>)| match cpus {
-                    None => json!({"key": hex_list(key), "value": hex_list(value)}),
-                    Some(cpus) => json!({"key": hex_list(key), "values": values_by_cpu(value, *cpus)}),
-                };
-                (name.clone(), Value::Array(entries.iter().map(entry).collect()))
-            })
-            .collect();
-        Value::Object(maps).to_string()
+        let mut text = Vec::new();
+        // A vector takes everything.
+        _ = self.write_json(&mut text, |_| true);
+        String::from_utf8(text).unwrap_or_default()
+    }
+
+    /// Writes what [`Snapshot::to_json`] renders, entry by entry, of the maps whose names `is_wanted` wants.
+    ///
+    /// # Errors
+    /// The writer's.
+    ///
+    /// # Cost
+    /// One write of a few bytes for each byte of the state: the writer should be buffered.
+    pub fn write_json(&self, out: &mut dyn Write, is_wanted: impl Fn(&str) -> bool) -> io::Result<()> {
+        out.write_all(b"{")?;
+        for (number, (name, entries)) in self.maps.iter().filter(|(name, _)| is_wanted(name)).enumerate() {
+            let comma = if number > 0 { "," } else { "" };
+            write!(out, "{comma}{}:[", Value::from(name.as_str()))?;
+            for (number, (key, value)) in entries.iter().enumerate() {
+                out.write_all(if number > 0 { b",{\"key\":" } else { b"{\"key\":" })?;
+                write_hex_list(out, key)?;
+                match self.per_cpu.get(name) {
+                    None => {
+                        out.write_all(b",\"value\":")?;
+                        write_hex_list(out, value)?;
+                    }
+                    Some(cpus) => write_values_by_cpu(out, value, *cpus)?,
+                }
+                out.write_all(b"}")?;
+            }
+            out.write_all(b"]")?;
+        }
+        out.write_all(b"}")
     }
 
     /// Reads what [`Snapshot::to_json`] wrote.
