@@ -1,8 +1,10 @@
 //! The state an engine leaves behind, in the form of `bpftool map dump -j`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Write};
 
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 /// Arrays with more entries than this are in a snapshot without the entries that are all zeros: a state that does not name an
@@ -179,47 +181,117 @@ impl Snapshot {
     /// # Errors
     /// The text is no JSON or has another form; the error says where and what was expected.
     pub fn from_json(text: &str) -> Result<Snapshot, SnapshotError> {
-        let root: Value = serde_json::from_str(text).map_err(|e| SnapshotError::Json(e.to_string()))?;
-        let object = root.as_object().ok_or_else(|| SnapshotError::Form {
-            map: String::new(),
-            expected: "an object of maps",
-            found: root.to_string(),
-        })?;
-        let mut snapshot = Snapshot::default();
-        for (name, list) in object {
-            let list = list.as_array().ok_or_else(|| SnapshotError::Form {
-                map: name.clone(),
-                expected: "a list of {\"key\", \"value\"}",
-                found: list.to_string(),
-            })?;
-            let mut entries = MapState::new();
-            for item in list {
-                let key = parse_hex_list(name, &item["key"])?;
-                let value = match item.get("values") {
-                    None => parse_hex_list(name, &item["value"])?,
-                    Some(values) => {
-                        let (values, cpus) = parse_values_by_cpu(name, values)?;
-                        if *snapshot.per_cpu.entry(name.clone()).or_insert(cpus) != cpus {
-                            return Err(SnapshotError::Form {
-                                map: name.clone(),
-                                expected: "values for as many CPUs in every entry",
-                                found: item.to_string(),
-                            });
-                        }
-                        values
-                    }
-                };
-                if entries.insert(key, value).is_some() {
-                    return Err(SnapshotError::Form {
-                        map: name.clone(),
-                        expected: "each key once",
-                        found: item["key"].to_string(),
-                    });
-                }
-            }
-            snapshot.maps.insert(name.clone(), entries);
+        let (mut snapshot, mut wrong) = (Snapshot::default(), None);
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let maps = Maps { snapshot: &mut snapshot, wrong: &mut wrong };
+        let read = maps.deserialize(&mut reader).and_then(|()| reader.end());
+        match (read, wrong) {
+            (Ok(()), _) => Ok(snapshot),
+            (Err(_), Some(wrong)) => Err(wrong),
+            (Err(_), None) => Err(other_form(text)),
         }
-        Ok(snapshot)
+    }
+
+    /// Adds an entry as [`Snapshot::write_json`] writes it.
+    fn add(&mut self, name: &str, entries: &mut MapState, item: &Value) -> Result<(), SnapshotError> {
+        let form =
+            |expected, found: &Value| SnapshotError::Form { map: name.to_owned(), expected, found: found.to_string() };
+        let key = parse_hex_list(name, &item["key"])?;
+        let value = match item.get("values") {
+            None => parse_hex_list(name, &item["value"])?,
+            Some(values) => {
+                let (values, cpus) = parse_values_by_cpu(name, values)?;
+                if *self.per_cpu.entry(name.to_owned()).or_insert(cpus) != cpus {
+                    return Err(form("values for as many CPUs in every entry", item));
+                }
+                values
+            }
+        };
+        match entries.insert(key, value) {
+            Some(_) => Err(form("each key once", &item["key"])),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What is wrong with a text that is no object of lists.
+fn other_form(text: &str) -> SnapshotError {
+    let root = match serde_json::from_str::<Value>(text) {
+        Ok(root) => root,
+        Err(error) => return SnapshotError::Json(error.to_string()),
+    };
+    let lists = root.as_object().and_then(|maps| maps.iter().find(|(_, list)| !list.is_array()));
+    let (map, expected, found) = match lists {
+        Some((name, found)) => (name.clone(), "a list of {\"key\", \"value\"}", found),
+        None => (String::new(), "an object of maps", &root),
+    };
+    SnapshotError::Form { map, expected, found: found.to_string() }
+}
+
+/// Reads the object of maps entry by entry: only one entry is a [`Value`] at a time.
+struct Maps<'a> {
+    snapshot: &'a mut Snapshot,
+    /// What is wrong, in our words.
+    wrong: &'a mut Option<SnapshotError>,
+}
+
+impl<'de> DeserializeSeed<'de> for Maps<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Maps<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of maps")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
+        while let Some(name) = access.next_key::<String>()? {
+            let mut entries = MapState::new();
+            let list = Entries { name: &name, entries: &mut entries, snapshot: self.snapshot, wrong: self.wrong };
+            access.next_value_seed(list)?;
+            self.snapshot.maps.insert(name, entries);
+        }
+        Ok(())
+    }
+}
+
+/// Reads the list of one map's entries.
+struct Entries<'a> {
+    name: &'a str,
+    entries: &'a mut MapState,
+    snapshot: &'a mut Snapshot,
+    wrong: &'a mut Option<SnapshotError>,
+}
+
+impl<'de> DeserializeSeed<'de> for Entries<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Entries<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of {{\"key\", \"value\"}} for map `{}`", self.name)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
+        while let Some(item) = access.next_element::<Value>()? {
+            if let Err(wrong) = self.snapshot.add(self.name, self.entries, &item) {
+                *self.wrong = Some(wrong);
+                return Err(A::Error::custom("the entry has another form"));
+            }
+        }
+        Ok(())
     }
 }
 

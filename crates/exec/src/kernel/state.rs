@@ -170,7 +170,11 @@ impl KernelMap {
         if self.is_sparse() {
             // Of other CPUs' values nothing is reported.
             let is_zero = |value: &[u8]| self.reported(value).iter().all(|byte| *byte == 0);
-            let put = |key: &[u8], value: &[u8]| if !is_zero(value) { put(key, value) };
+            let put = |key: &[u8], value: &[u8]| {
+                if !is_zero(value) {
+                    put(key, value)
+                }
+            };
             self.raw.nonzero(put).map_err(self.fails("read"))?;
         } else {
             self.raw.entries(put).map_err(self.fails("read"))?;

@@ -23,8 +23,8 @@ use crate::program::{BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, Ma
 use keyed::{Keyed, Kind};
 use prefixes::Prefixes;
 pub(super) use state::Known;
-use values::Values;
 pub(super) use values::MAX_PAGED_BYTES;
+use values::Values;
 
 /// -ENOENT
 const NO_ENTRY: i64 = -2;
@@ -115,9 +115,7 @@ impl Map {
                 let given = def.kind != MapKind::Devmap;
                 Table::Ports { entries: Keyed::new(Kind::Single), given }
             }
-            MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::HashOfMaps => {
-                Table::Members(BTreeMap::new())
-            }
+            MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::HashOfMaps => Table::Members(BTreeMap::new()),
             // Kinds that nothing runs do not pass the check.
             MapKind::PerfEventArray | MapKind::RingBuf | MapKind::Other(_) => Table::Records,
         };

@@ -221,7 +221,8 @@ mod tests {
         let mut values = Values::zeros(4, 33_555_984, 4);
         let last = 33_555_984 * 4 - 1;
         assert_eq!((values.allocated(), values.get(last)), (0, Some(&[0; 4][..])));
-        assert_eq!((values.get(last + 1), values.get_mut(last + 1)), (None, None));
+        assert_eq!(values.get(last + 1), None);
+        assert_eq!(values.get_mut(last + 1), None);
         values.get_mut(last).unwrap().copy_from_slice(&[1, 2, 3, 4]);
         values.get_mut(5).unwrap().copy_from_slice(&[5; 4]);
         assert!(values.allocated() <= 2 << 16, "{}", values.allocated());
