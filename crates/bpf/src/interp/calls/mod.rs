@@ -20,6 +20,7 @@ mod text;
 use flowloom_engine::{Choices, Output, RANDOM_WORDS};
 
 use super::fault::{Access, Fault};
+use super::maps::MAX_PAGED_BYTES;
 use super::memory::{CONTEXT_ADDRESS, Memory, map_address, map_at, value_address};
 use super::trail::Trail;
 use crate::fib::Table;
@@ -199,6 +200,10 @@ impl Run<'_> {
         value.extend_from_slice(self.memory.read(args[2], value_bytes)?);
         self.may_change(map)?;
         let (key, value) = &*self.scratch;
+        let table = &self.memory.maps[map];
+        if !table.has_room_for(key, self.choices.cpu) {
+            return Err(Fault::MapMemory { map: table.def().name.clone(), limit: MAX_PAGED_BYTES });
+        }
         Ok(self.memory.maps[map].update(key, value, args[3], self.choices.cpu) as u64)
     }
 
