@@ -13,6 +13,7 @@ mod context;
 pub mod disasm;
 pub mod elf;
 pub mod fib;
+mod global;
 pub mod helpers;
 pub mod insn;
 pub mod interp;
@@ -27,6 +28,7 @@ mod program_kind;
 pub mod verifier;
 
 pub use context::{Aged, ContextLayout, LayoutField, NO_DEADLINE, StateSuccessor, Succession};
+pub use global::{ArgumentKind, GlobalArgument, GlobalFunction};
 pub use insn::Insn;
 pub use interp::{Interpreter, Plugin, PluginError, ProgramError};
 pub use lack::{Lack, Want};

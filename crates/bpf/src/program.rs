@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::context::ContextLayout;
+use crate::global::GlobalFunction;
 use crate::insn::{Insn, imm64};
 use crate::lack::Lack;
 use crate::map_kind::MapKind;
@@ -147,6 +148,8 @@ pub struct Program {
     pub license: String,
     /// The programs of its object, itself among them, in their order; none where no map holds programs.
     pub siblings: Arc<[Sibling]>,
+    /// The global functions that it calls, by their slots: the kernel verifies each by itself. None where an object has no types.
+    pub globals: Vec<GlobalFunction>,
 }
 
 /// The line in force at `insn`, of lines ascending by instruction.

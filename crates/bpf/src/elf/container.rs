@@ -67,6 +67,8 @@ pub(super) struct Symbol<'a> {
     pub(super) local: bool,
     /// Whether it may be missing.
     pub(super) weak: bool,
+    /// Whether other objects do not see it, although it is not local.
+    pub(super) hidden: bool,
     pub(super) place: Place,
     pub(super) value: u64,
     pub(super) len: u64,
@@ -209,6 +211,7 @@ impl<'a> Container<'a> {
                 _ => string(strings, raw.st_name(LE), "symbol", index)?,
             };
             symbols.push(Symbol {
+                hidden: matches!(raw.st_visibility(), elf::STV_HIDDEN | elf::STV_INTERNAL),
                 name,
                 kind,
                 local: raw.st_bind() == elf::STB_LOCAL,

@@ -3,7 +3,7 @@
 use super::expected::Expected;
 use super::marks::Place;
 use super::number::Range;
-use super::proof::{Memory, Touch, alignment};
+use super::proof::{Contents, Memory, Sink, Touch, alignment};
 use super::refusal::Unsafe;
 use super::stack::{self, Byte, Loaded, SLOT_BYTES};
 use super::text;
@@ -87,6 +87,13 @@ impl Walk<'_> {
                     return Err(self.outside(&access, Expected::Inside { bytes }));
                 }
                 Memory::Record
+            }
+            Region::Argument { bytes, .. } => {
+                if first < 0 || end > bytes.into() {
+                    return Err(self.outside(&access, Expected::Inside { bytes }));
+                }
+                // The proof of the program itself tells which memory it is for each caller.
+                return Ok((first, last));
             }
             Region::Context => Memory::Context,
             Region::PacketEnd | Region::Map(_) | Region::Function { .. } => {
@@ -259,6 +266,9 @@ impl Walk<'_> {
         let Region::Stack { frame } = address.to else {
             if matches!(value, Value::Address(_)) {
                 self.proof.insns[at].leaks = true;
+                if let Some(sink) = self.sink(path, address.to) {
+                    self.proof.sends(at, sink, Contents::Address, (first, last + len as i64));
+                }
             }
             return Ok(());
         };
@@ -316,6 +326,19 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// Where what is stored in a region leaves the program to.
+    fn sink(&self, path: &Path, region: Region) -> Option<Sink> {
+        match region {
+            Region::Value(map) => Some(Sink::Value(map)),
+            Region::Packet | Region::Metadata => Some(Sink::Packet),
+            Region::Record { reference, .. } => {
+                let held = path.state.held.iter().find(|held| held.reference == reference)?;
+                self.proof.insns[held.insn].maps.first().copied().map(Sink::Event)
+            }
+            _ => None,
+        }
+    }
+
     pub(super) fn atomic(
         &mut self,
         path: &mut Path,
@@ -337,7 +360,7 @@ impl Walk<'_> {
             return Err(Unsafe::Kind { register: base.to_string(), found, expected: "an address" });
         };
         let len = size.bytes();
-        let is_memory = matches!(address.to, Region::Stack { .. } | Region::Value(_) | Region::Record { .. });
+        let is_memory = matches!(address.to, Region::Stack { .. } | Region::Value(_) | Region::Record { .. } | Region::Argument { .. });
         if !is_memory {
             let access = Access { address: &address, on: off, len, touch: Touch::BOTH };
             return Err(self.outside(&access, Expected::Atomic));

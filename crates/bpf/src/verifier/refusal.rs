@@ -24,6 +24,10 @@ pub enum Unsafe {
     TooManyPaths { found: usize, limit: usize },
     ReturnsStack,
     Callback { found: String },
+    /// An argument of a global function.
+    Global { function: String, argument: usize, name: String, found: String, expected: Expected },
+    /// What a global function returns.
+    Returns { function: String, found: String },
 }
 
 impl Unsafe {
@@ -52,6 +56,10 @@ impl Unsafe {
                 "a function gives its caller the address of its own stack, which is gone when it returns".to_owned()
             }
             Unsafe::Callback { found } => format!("a callback returns {found}"),
+            Unsafe::Global { function, argument, name, found, .. } => {
+                format!("argument {argument} (`{name}`) of the global function `{function}` is {found}")
+            }
+            Unsafe::Returns { function, found } => format!("the global function `{function}` returns {found}"),
         }
     }
 
@@ -62,7 +70,8 @@ impl Unsafe {
             Unsafe::Kind { expected, .. } | Unsafe::Lock { expected, .. } => (*expected).to_owned(),
             Unsafe::Access { expected, .. }
             | Unsafe::Arithmetic { expected, .. }
-            | Unsafe::Argument { expected, .. } => expected.to_string(),
+            | Unsafe::Argument { expected, .. }
+            | Unsafe::Global { expected, .. } => expected.to_string(),
             Unsafe::NotGivenBack { what, .. } => format!("{what} to be given back on every path"),
             Unsafe::Locked { .. } => "`spin_unlock` before".to_owned(),
             Unsafe::Sealed { expected, .. } => {
@@ -74,6 +83,7 @@ impl Unsafe {
             Unsafe::TooManyPaths { limit, .. } => format!("at most {limit}"),
             Unsafe::ReturnsStack => "an address of memory that stays, or a number".to_owned(),
             Unsafe::Callback { .. } => "0 or 1".to_owned(),
+            Unsafe::Returns { .. } => "a number: a global function is verified by itself".to_owned(),
         }
     }
 

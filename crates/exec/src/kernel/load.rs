@@ -111,7 +111,7 @@ pub(crate) fn sibling_program(program: &Program, sibling: &Sibling) -> Program {
 pub fn judge(program: &Program) -> Result<(), ExecError> {
     // What the maps need of a program are its name and its licence.
     let exit = Insn { code: class::JMP | jmp::EXIT, ..Insn::default() };
-    let bare = Program { insns: vec![exit], lines: Vec::new(), lacks: Vec::new(), ..program.clone() };
+    let bare = Program { insns: vec![exit], lines: Vec::new(), lacks: Vec::new(), globals: Vec::new(), ..program.clone() };
     let judged = judge_on(program, &bare, MapPurpose::Verdict { arrays: false });
     // An array at full size may have entries under constant keys, for which no null check is needed.
     let is_large_array = |def: &MapDef| {
@@ -132,7 +132,7 @@ fn judge_on(program: &Program, bare: &Program, purpose: MapPurpose) -> Result<()
             let types = KernelTypes { functions: Vec::new(), lines: Vec::new(), ..maps.types.clone() };
             maps.load_typed(program, &types, maps.btf.as_fd(), program.kind).map(drop)
         }
-        judged => judged,
+        judged => judged.map(drop),
     }
 }
 
@@ -214,13 +214,13 @@ impl Maps {
         self.load_typed(program, &self.types, self.btf.as_fd(), ProgramKind::Xdp)
     }
 
-    /// Asks the verifier for its opinion of a program on the same maps, as what it is.
+    /// Asks the verifier for its opinion of a program on the same maps, as what it is: how many instructions it walked.
     ///
     /// # Errors
     /// As for [`Maps::load`].
-    pub(crate) fn judge(&self, program: &Program) -> Result<(), ExecError> {
+    pub(crate) fn judge(&self, program: &Program) -> Result<Option<u64>, ExecError> {
         let (types, btf) = typed(program)?;
-        self.load_typed(program, &types, btf.as_fd(), program.kind).map(drop)
+        self.load_typed(program, &types, btf.as_fd(), program.kind).map(|loaded| loaded.walked)
     }
 
     /// Loads another program on the same maps.

@@ -65,6 +65,8 @@ const NAME: &str = "kernel";
 #[derive(Debug)]
 pub struct KernelEngine {
     program: RawProgram,
+    /// Instructions that the verifier walked.
+    walked: Option<u64>,
     inside: Inside,
     maps: Vec<KernelMap>,
     events: Events,
@@ -126,9 +128,9 @@ impl KernelEngine {
             let (program, action) = (program.name.clone(), action.to_owned());
             ExecError::Load { program, action, source }
         };
-        let mut record = None;
+        let (mut record, mut walked) = (None, None);
         if let Some(index) = rewritten.record_map {
-            created.judge(program)?;
+            walked = created.judge(program)?;
             let memory = created.raw[index].memory(0, rewritten.plan.record_bytes(), true);
             record = Some(memory.map_err(|e| fails("reach the run record", e))?);
         }
@@ -139,6 +141,9 @@ impl KernelEngine {
             }
             other => other,
         })?;
+        if rewritten.record_map.is_none() {
+            walked = raw_program.walked;
+        }
         let defs = program.maps.iter().enumerate().filter(|(_, def)| KernelMap::is_state(def));
         let mut maps: Vec<KernelMap> =
             defs.map(|(index, def)| KernelMap::new(index, def.clone(), created.raw[index].clone())).collect();
@@ -168,7 +173,24 @@ impl KernelEngine {
         })?;
         let evictions = Evictions::of(&maps, possible);
         let (ports, output) = (Ports::default(), vec![0; OUTPUT_BYTES]);
-        Ok(KernelEngine { program: raw_program, inside, maps, events, evictions, routes: None, ports, cpus, output })
+        Ok(KernelEngine {
+            program: raw_program,
+            walked,
+            inside,
+            maps,
+            events,
+            evictions,
+            routes: None,
+            ports,
+            cpus,
+            output,
+        })
+    }
+
+    /// Instructions of the program that the kernel's verifier walked, on all paths together; `None` where the kernel does not
+    /// say.
+    pub fn walked(&self) -> Option<u64> {
+        self.walked
     }
 
     /// The engine with a state of so many CPUs, from the first.

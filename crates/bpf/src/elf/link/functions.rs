@@ -22,6 +22,8 @@ pub(super) struct Function<'a> {
     pub(super) slots: u64,
     /// Whether only the object itself sees it.
     pub(super) local: bool,
+    /// Whether other objects do not see it all the same: its symbol is hidden.
+    pub(super) hidden: bool,
 }
 
 impl Function<'_> {
@@ -102,6 +104,7 @@ fn function<'a>(container: &'a Container<'a>, symbol: &Symbol<'a>, number: usize
         start: symbol.value / 8,
         slots: symbol.len / 8,
         local: symbol.local,
+        hidden: symbol.hidden,
     })
 }
 

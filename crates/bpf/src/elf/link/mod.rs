@@ -11,6 +11,7 @@
 mod account;
 mod dead;
 mod functions;
+mod globals;
 mod kind;
 mod lines;
 mod share;
@@ -177,6 +178,9 @@ impl<'a> Linker<'a> {
             let insns = self.relocated(*piece, &starts, &mut program)?;
             program.insns.extend(insns);
             self.lines_of(*piece, base, &mut program.lines, budget)?;
+            if *piece != root {
+                program.globals.extend(self.global(*piece, base)?);
+            }
         }
         code::split(&program.insns).map_err(|source| ReadFault::Code { program: program.name.clone(), source })?;
         let mut firsts = vec![false; program.insns.len()];
