@@ -43,8 +43,13 @@ pub enum Why {
     #[error("byte {0} of the context is read, which hardware does not have")]
     Context(i64),
     /// A call on one of several maps.
-    #[error("a call is given one of several maps, expected the same one on all paths")]
-    SeveralMaps,
+    #[error("a call is given one of {found} maps by its path, expected at most {most}")]
+    SeveralMaps {
+        /// How many.
+        found: usize,
+        /// How many may be.
+        most: usize,
+    },
     /// A program that a tail call may lead to.
     #[error("program `{0}`, which a tail call may lead to, is not proved safe")]
     Sibling(String),
@@ -107,7 +112,7 @@ impl Why {
             Why::AddressAsNumber => "reckon with the distance of two addresses of the packet",
             Why::Mixed => "set what is used on every path that leads there",
             Why::ManyOffsets { .. } => "mask the index, or keep the array in a map",
-            Why::SeveralMaps => "call the helper once for each map, behind a branch",
+            Why::SeveralMaps { .. } => "use one map whose key has one more field that says which it was",
             Why::Sibling(_) => "verify it, or leave it out of the object",
             Why::TailCalls(_) => "let tail calls lead to programs that call no others",
             Why::SeveralFunctions => "call the helper once for each function, behind a branch",

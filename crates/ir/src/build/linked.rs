@@ -96,7 +96,9 @@ impl Builder<'_> {
         position: &[u32],
     ) -> Result<(), Why> {
         let own = places(self.argument(&state, 2))?;
-        let [(_, Place { region: Region::Map(map), .. })] = &*own else { return Err(Why::SeveralMaps) };
+        let [(_, Place { region: Region::Map(map), .. })] = &*own else {
+            return Err(Why::SeveralMaps { found: own.len(), most: 1 });
+        };
         let index = self.number_argument(&state, 3)?;
         let bit = self.conditions.node(&mut self.graph, path);
         let arguments = vec![Argument::Map(*map), Argument::Number];
