@@ -9,6 +9,7 @@ use super::memory::places;
 use super::state::{Place, Places, Region, State, Value};
 use super::step::{address, leak, mixed};
 use super::{Argument, Builder, Pattern};
+use crate::access::is_trace;
 use crate::bdd::Bdd;
 use crate::graph::{Effect, Id, Kind};
 use crate::refusal::Why;
@@ -140,6 +141,9 @@ impl Builder<'_> {
     pub(super) fn effect(&mut self, path: Bdd, state: &mut State, number: i32) -> Result<Value, Why> {
         let name = || helpers::name_of(number).map_or_else(|| format!("helper {number}"), str::to_owned);
         let wants = wants(number).ok_or_else(|| Why::Helper(name()))?;
+        if is_trace(number) {
+            return self.trace(path, state, (number, wants));
+        }
         let chooses = wants.iter().position(|want| matches!(want, Map | Record));
         let choices = match chooses.map(|place| self.argument(state, place as u8 + 1)) {
             Some(Value::Address(choices)) if choices.len() > 1 => choices,
@@ -168,6 +172,18 @@ impl Builder<'_> {
         }
         let answers: Vec<(Bdd, &Value)> = answers.iter().map(|(condition, value)| (*condition, value)).collect();
         Ok(self.one_value(&answers))
+    }
+
+    /// Writes text to the kernel's log. What it prints may be what has no form here, an address or text that only the run knows:
+    /// then the call is given nothing, and its value may not be used.
+    fn trace(&mut self, path: Bdd, state: &mut State, (number, wants): (i32, &[Want])) -> Result<Value, Why> {
+        match self.effect_within((path, path), state, (number, wants), None) {
+            Err(Why::AddressAsNumber | Why::Mixed | Why::Length { .. } | Why::ManyBytes { .. }) => {}
+            answer => return answer,
+        }
+        let bit = self.conditions.node(&mut self.graph, path);
+        let pattern = self.pattern(Pattern { helper: number, arguments: Vec::new() });
+        Ok(Value::Number(self.graph.effect(Effect::Call { helper: number, pattern }, vec![bit], 64)))
     }
 
     /// One call on the paths `here` out of those of `path`; of the maps or records that paths choose from, `choice`.
