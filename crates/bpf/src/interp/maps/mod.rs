@@ -104,7 +104,7 @@ impl Map {
             }
             MapKind::LruHash | MapKind::LruPerCpuHash => (Table::Keyed(Keyed::new(Kind::Forgetful)), Vec::new()),
             MapKind::LpmTrie => (Table::Prefixes(Prefixes::default()), Vec::new()),
-            MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap => {
+            MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap | MapKind::Xskmap => {
                 let given = def.kind != MapKind::Devmap;
                 (Table::Ports { entries: Keyed::new(Kind::Single), given }, Vec::new())
             }
