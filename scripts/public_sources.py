@@ -1,5 +1,6 @@
 """Public packages for scripts that compile parts of them: fetched from Debian, crates.io, PyPI and npm into target/public."""
 
+import os
 import re
 import shutil
 import struct
@@ -56,7 +57,6 @@ def apt_configuration():
 
 
 def environment(**more):
-    import os
     return {**os.environ, **more}
 
 
@@ -171,8 +171,8 @@ def embedded(path):
             sections, = struct.unpack_from("<Q", header, 40)
             size, count = struct.unpack_from("<HH", header, 58)
             end = at + sections + size * count
-            # Names of sections stand in the file; one begins with `xdp`.
-            if kind == 1 and machine in BPF_MACHINES and end <= len(data) and re.search(rb"\0\??xdp", data[at:end]):
+            # Names of sections stand in the file; that of a program may be the end of `.relxdp`.
+            if kind == 1 and machine in BPF_MACHINES and end <= len(data) and re.search(rb"(\0|\0\.rela?)\??xdp", data[at:end]):
                 found.append(data[at:end])
         at += 4
     return found
