@@ -307,6 +307,7 @@ impl Datapath for KernelEngine {
             Verdict::Redirect => match record.and_then(|record| record.redirect()) {
                 Some(Redirect::To(port)) if self.ports.is_bound(port) => (verdict, vec![port]),
                 Some(Redirect::ToCpu(cpu)) => (verdict, vec![Port::of_cpu(cpu)]),
+                Some(Redirect::ToSocket(queue)) => (verdict, vec![Port::of_socket(queue)]),
                 Some(Redirect::All { map, but_ingress }) => {
                     (verdict, self.broadcast(map, but_ingress.then_some(packet.port)))
                 }

@@ -169,9 +169,10 @@ impl Run<'_> {
 
     fn look_up(&mut self, helper: &'static str, args: [u64; 5], cpu: u32) -> Result<u64, Fault> {
         let fits = |kind: MapKind| {
-            kind.has_values() || kind.is_of_maps() || matches!(kind, MapKind::Devmap | MapKind::DevmapHash)
+            let is_looked_up = matches!(kind, MapKind::Devmap | MapKind::DevmapHash | MapKind::Xskmap);
+            kind.has_values() || kind.is_of_maps() || is_looked_up
         };
-        let map = self.map_of(helper, args[0], "one with values, of maps or of devices", fits)?;
+        let map = self.map_of(helper, args[0], "one with values, of maps, of devices or of sockets", fits)?;
         let def = self.memory.maps[map].def();
         let (key_bytes, value_bytes) = (def.key_bytes as usize, def.value_bytes);
         let is_of_maps = def.kind.is_of_maps();

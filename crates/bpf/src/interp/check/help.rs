@@ -44,12 +44,11 @@ const KFUNCS: [(&str, &str); 9] = [
 ];
 
 /// By the kinds of maps.
-const MAPS: [(&[&str], &str); 8] = [
+const MAPS: [(&[&str], &str); 7] = [
     (
         &["sockmap", "sockhash", "reuseport_sockarray"],
         "send the packet to a port with a devmap: a program of the wire has no sockets",
     ),
-    (&["xskmap"], "send the packet to a port with a devmap, or to user space with a ring buffer"),
     (&["queue", "stack"], QUEUE),
     (&["bloom_filter"], "use a hash: it also says yes to what it holds"),
     (

@@ -54,7 +54,11 @@ fn flags_of(kind: MapKind) -> u32 {
         MapKind::PerCpuArray => ACCESS,
         MapKind::LpmTrie => BPF_F_NO_PREALLOC | BPF_F_NUMA_NODE | ACCESS,
         MapKind::PerfEventArray => BPF_F_NUMA_NODE | USERS | BPF_F_PRESERVE_ELEMS,
-        MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::Devmap | MapKind::DevmapHash => BPF_F_NUMA_NODE | USERS,
+        MapKind::ProgArray
+        | MapKind::ArrayOfMaps
+        | MapKind::Devmap
+        | MapKind::DevmapHash
+        | MapKind::Xskmap => BPF_F_NUMA_NODE | USERS,
         MapKind::Cpumap | MapKind::RingBuf => BPF_F_NUMA_NODE,
         MapKind::Other(_) => 0,
     }
@@ -156,7 +160,7 @@ impl Check<'_> {
     /// Lengths of keys and values, and how many entries.
     fn sizes(&mut self, def: &MapDef) {
         use MapKind::{
-            ArrayOfMaps, Cpumap, Devmap, DevmapHash, HashOfMaps, LpmTrie, PerfEventArray, ProgArray, RingBuf,
+            ArrayOfMaps, Cpumap, Devmap, DevmapHash, HashOfMaps, LpmTrie, PerfEventArray, ProgArray, RingBuf, Xskmap,
         };
         if def.kind == RingBuf {
             if (def.key_bytes, def.value_bytes) != (0, 0) {
@@ -180,7 +184,7 @@ impl Check<'_> {
         }
         let values: &[u32] = match def.kind {
             Devmap | DevmapHash | Cpumap => &[4, 8],
-            ProgArray | PerfEventArray | ArrayOfMaps | HashOfMaps => &[4],
+            ProgArray | PerfEventArray | ArrayOfMaps | HashOfMaps | Xskmap => &[4],
             _ => &[],
         };
         if !values.is_empty() && !values.contains(&def.value_bytes) {

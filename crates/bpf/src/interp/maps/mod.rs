@@ -111,7 +111,7 @@ impl Map {
             }
             MapKind::LruHash | MapKind::LruPerCpuHash => Table::Keyed(Keyed::new(Kind::Forgetful)),
             MapKind::LpmTrie => Table::Prefixes(Prefixes::default()),
-            MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap => {
+            MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap | MapKind::Xskmap => {
                 let given = def.kind != MapKind::Devmap;
                 Table::Ports { entries: Keyed::new(Kind::Single), given }
             }
