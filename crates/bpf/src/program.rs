@@ -33,6 +33,8 @@ pub(crate) const BPF_F_WRONLY_PROG: u32 = 1 << 8;
 pub(crate) const BPF_F_PRESERVE_ELEMS: u32 = 1 << 11;
 /// Flag of an array in a map of maps: the arrays there may have other numbers of entries.
 pub(crate) const BPF_F_INNER_MAP: u32 = 1 << 12;
+/// The most entries that a map, and so a table of contexts, has on any engine.
+pub const MAX_ENTRIES: u32 = u32::MAX / 2;
 
 /// One map of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::args::{ExplainArgs, ScheduleName};
 use crate::check::source::nearer_lines;
-use crate::failure::Failure;
+use crate::failure::{Failure, with_causes};
 use crate::files::Files;
 use crate::load::Loaded;
 use crate::output::{print, print_json, warn};
@@ -109,6 +109,7 @@ fn proof(program: &Program) -> Result<Proof, Failure> {
             program.name,
             refusal.details().trim_end()
         )),
-        other => Failure::input(&other),
+        // A program that is understood and cannot run is a finding too.
+        VerifyError::Program(error) => Failure::Found(format!("there is no pipeline for it: {}", with_causes(&error))),
     })
 }

@@ -10,13 +10,13 @@ use flowloom_bpf::verifier::{Options, Proof, verify};
 use flowloom_hw::predict::{
     Ahead, Arrivals, Captured, Flows, Keyed, Pace, PredictError, PredictOptions, Report, predict as run, shared_maps,
 };
-use flowloom_hw::{MapTiming, Options as PlanOptions, Timing, plan};
+use flowloom_hw::{MapTiming, Options as PlanOptions, Timing, Why, plan};
 use flowloom_ir::{Dataflow, build};
 use flowloom_trace::{Traffic, TrafficOptions};
 use serde_json::json;
 
 use crate::args::PredictArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, with_causes};
 use crate::load::Loaded;
 use crate::output::{print, print_json, warn};
 use crate::run::open_input;
@@ -32,9 +32,9 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<(), Failure> {
         warn(warnings);
     }
     let program = loaded.program(false)?;
-    let proof = verify(&program, &Options::default()).map_err(|e| Failure::input(&e))?;
+    let proof = verify(&program, &Options::default()).map_err(|e| Failure::Found(with_causes(&e)))?;
     let timing = timing(args, &program, &proof)?;
-    let dataflow = build(&program, &proof).map_err(|refusal| Failure::Input(refusal.to_string()));
+    let dataflow = build(&program, &proof).map_err(|refusal| Failure::Found(refusal.to_string()));
     let report = report(args, &program, &proof, dataflow, &timing)?;
     if !args.json {
         return print(&format!("{} on {}: {}", loaded.name(), args.traffic(), report.render()));
@@ -56,7 +56,11 @@ fn timing(args: &PredictArgs, program: &Program, proof: &Proof) -> Result<Timing
             length_given: args.length_given,
             ..standard
         };
-        let plan = plan(program, proof, &options).map_err(|refusal| Failure::Input(refusal.to_string()))?;
+        let plan = plan(program, proof, &options).map_err(|refusal| match refusal.why {
+            // A map that is not there was typed, not found.
+            Why::NoMap { .. } => Failure::Input(refusal.to_string()),
+            _ => Failure::Found(refusal.to_string()),
+        })?;
         return Ok(plan.timing());
     };
     let mut timing = read_timing(path)?;

@@ -29,6 +29,7 @@ pub use flowloom_ir::Delays;
 pub use hazard::Region;
 pub use live::{Boundary, Carried, Holds, Liveness};
 pub use plan::{MapPlan, Options, Plan, plan};
+pub use served::LeftOut;
 pub use refusal::{Refusal, Why};
 pub use stages::{Moment, Schedule, Span};
 pub use tables::Uses;

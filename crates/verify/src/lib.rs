@@ -37,7 +37,7 @@ mod undefined;
 mod walk;
 
 pub use arrival::Arrival;
-pub use compare::{CompareOptions, Report, compare};
+pub use compare::{CompareOptions, Report, compare, compare_stream};
 pub use coverage::{Point, Reached, What};
 pub use difference::{Disagreement, Kind, Record, StateDifference, decode};
 pub use frame::mutated;

@@ -117,7 +117,7 @@ impl Walk<'_> {
         if first < 0 || end > def.value_bytes.into() {
             return Err(self.outside(access, Expected::Inside { bytes: def.value_bytes }));
         }
-        let is_of_devices = matches!(def.kind, MapKind::Devmap | MapKind::DevmapHash);
+        let is_of_devices = def.kind.is_redirect();
         if access.touch.writes && (is_of_devices || def.flags & BPF_F_RDONLY_PROG != 0) {
             return Err(self.outside(access, Expected::MapRead));
         }

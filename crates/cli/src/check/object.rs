@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use flowloom_bpf::elf::{Object, Refused};
+use flowloom_bpf::elf::{Object, Refused, Unread};
 use flowloom_bpf::insn::{call, class, imm64, jmp};
-use flowloom_bpf::{Insn, Interpreter, MapDef, Program, Want, helpers};
+use flowloom_bpf::{Insn, Interpreter, MapDef, Program, ProgramKind, Want, helpers};
 use flowloom_exec::rewrite::RewriteError;
 use flowloom_exec::{ExecError, KernelEngine};
 use serde_json::{Value, json};
@@ -53,11 +53,10 @@ pub(super) fn check(args: &CheckArgs, object: &mut Object) -> Result<(), Failure
     }
     let wanted = args.function.program.as_deref();
     let programs: Vec<&Program> = match wanted {
-        Some(wanted) => match object.program(wanted) {
-            Some(program) => vec![program],
-            None if object.refused.iter().any(|refused| refused.name == wanted) => Vec::new(),
-            None => return Err(load::no_program(object, wanted)),
-        },
+        Some(wanted) if object.matching(wanted).is_empty() && object.refused.iter().any(|r| r.name == wanted) => {
+            Vec::new()
+        }
+        Some(wanted) => vec![load::only(object, wanted)?],
         None => object.programs.iter().collect(),
     };
     let refused: Vec<&Refused> =
@@ -139,7 +138,7 @@ fn judge(program: &Arc<Program>, engine: EngineName) -> Judgement {
         let reason = Reason {
             insn: Some(0),
             what: format!("it is a program of kind {}, only XDP programs run", program.kind),
-            help: Some("put the function into section `xdp`, with a `struct xdp_md *` as its argument"),
+            help: Some(help_for(program.kind)),
         };
         return Judgement { target, runs: Some(false), reasons: vec![reason], walked: None };
     }
@@ -149,6 +148,19 @@ fn judge(program: &Arc<Program>, engine: EngineName) -> Judgement {
         _ => interp(program),
     };
     Judgement { target, runs, reasons, walked }
+}
+
+/// What helps a program that is not XDP: the hooks of other kinds see other things than received packets.
+fn help_for(kind: ProgramKind) -> &'static str {
+    match kind {
+        ProgramKind::Other("sched_cls" | "sched_act") => {
+            "as it is, it belongs to `tc`; as XDP it takes a `struct xdp_md *` and looks at received packets alone"
+        }
+        ProgramKind::Other("ext") => {
+            "it replaces a function of another program; put that function into an object of its own, with its program"
+        }
+        _ => "load it with its own loader; if it is XDP in spite of its section, say `--type xdp`",
+    }
 }
 
 fn interp(program: &Arc<Program>) -> (Option<bool>, Vec<Reason>) {
@@ -244,6 +256,10 @@ fn as_text(
             "program `{}`: section `{}`, refused\n  {}\n",
             refused.name, refused.section, refused.fault
         ));
+    }
+    // What is in the object besides is of no interest where one program is asked for.
+    for unread in object.unread.iter().filter(|_| args.function.program.is_none()) {
+        text.push_str(&format!("not in a program: {unread}\n"));
     }
     for note in &object.notes {
         text.push_str(&format!("note: {note}\n"));
@@ -347,8 +363,13 @@ fn as_json(
         "object": object.name,
         "programs": programs?,
         "refused": refused,
+        "not_in_a_program": object.unread.iter().map(unread_json).collect::<Vec<Value>>(),
         "notes": object.notes,
     }))
+}
+
+fn unread_json(unread: &Unread) -> Value {
+    json!({"what": unread.what, "name": unread.name, "reason": unread.why})
 }
 
 fn program_json(args: &CheckArgs, described: &Described<'_>) -> Result<Value, Failure> {

@@ -18,6 +18,7 @@ mod events;
 mod evictions;
 pub(crate) mod load;
 mod routes;
+pub(crate) mod sizes;
 pub(crate) mod shadow;
 pub(crate) mod state;
 mod verifier;
@@ -33,9 +34,10 @@ use flowloom_engine::{
 pub use available::Reason;
 use events::Events;
 use evictions::Evictions;
-use load::Maps;
+use load::{Kept, Maps};
 pub use load::judge;
 use shadow::Inside;
+use sizes::MapPurpose;
 use state::KernelMap;
 
 use crate::error::ExecError;
@@ -98,9 +100,30 @@ impl KernelEngine {
     /// The program cannot be rewritten or written as an object; the verifier refuses it, in which case the error names the
     /// source line and carries the log; or the system has no room or no right for it. It may be one that a map holds.
     pub fn load(program: &Program) -> Result<KernelEngine, ExecError> {
+        KernelEngine::load_on(program, &[])
+    }
+
+    /// Loads `program` in the place of this engine's, on those of its large maps that the new program has too: making them
+    /// takes longer than anything else. Their contents are as they are when a program is loaded.
+    ///
+    /// # Errors
+    /// As for [`KernelEngine::load`]; or the state cannot be reached.
+    pub fn load_instead(self, program: &Program) -> Result<KernelEngine, ExecError> {
+        let KernelEngine { maps, inside, .. } = self;
+        let large = maps.iter().filter(|map| sizes::is_large(map.def()));
+        let kept: Vec<_> = large.filter_map(|map| inside.created.kept(map.index())).collect();
+        drop((maps, inside));
+        let mut engine = KernelEngine::load_on(program, &kept)?;
+        if !kept.is_empty() {
+            engine.restore(&Snapshot::default()).map_err(ExecError::State)?;
+        }
+        Ok(engine)
+    }
+
+    fn load_on(program: &Program, kept: &[Kept]) -> Result<KernelEngine, ExecError> {
         let rewritten = rewrite(program).map_err(|source| rewriting_failed(program, source))?;
         let loaded = &rewritten.program;
-        let created = Maps::create(loaded)?;
+        let created = Maps::create_for(loaded, MapPurpose::TestRuns, kept)?;
         let fails = |action: &str, source| {
             let (program, action) = (program.name.clone(), action.to_owned());
             ExecError::Load { program, action, source }
@@ -124,6 +147,8 @@ impl KernelEngine {
         let defs = program.maps.iter().enumerate().filter(|(_, def)| KernelMap::is_state(def));
         let mut maps: Vec<KernelMap> =
             defs.map(|(index, def)| KernelMap::new(index, def.clone(), created.raw[index].clone())).collect();
+        let unnamed = sizes::unnamed(loaded);
+        maps.iter_mut().filter(|map| unnamed.contains(&map.index())).for_each(KernelMap::keep_apart);
         let (program, plan, siblings) = (program.clone(), rewritten.plan, BTreeMap::new());
         let mut inside = Inside { program, plan, created, record, siblings };
         let held: Vec<Member> = inside.program.maps.iter().flat_map(|def| &def.members).map(|(_, m)| *m).collect();
@@ -282,6 +307,7 @@ impl Datapath for KernelEngine {
             Verdict::Redirect => match record.and_then(|record| record.redirect()) {
                 Some(Redirect::To(port)) if self.ports.is_bound(port) => (verdict, vec![port]),
                 Some(Redirect::ToCpu(cpu)) => (verdict, vec![Port::of_cpu(cpu)]),
+                Some(Redirect::ToSocket(queue)) => (verdict, vec![Port::of_socket(queue)]),
                 Some(Redirect::All { map, but_ingress }) => {
                     (verdict, self.broadcast(map, but_ingress.then_some(packet.port)))
                 }
