@@ -9,7 +9,6 @@ use super::stack::{self, Byte, Loaded, SLOT_BYTES};
 use super::text;
 use super::value::{Address, MapId, Number, Region, Value};
 use super::walk::{Path, Walk};
-use crate::map_kind::MapKind;
 use crate::op::{AtomicOp, Reg, Size, Width};
 use crate::program::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG};
 use crate::program_kind::ProgramKind;
