@@ -54,7 +54,7 @@ fn what_no_block_does_is_refused_by_name() {
             print,
             vec![],
             Why::TraceResult("trace_printk".into()),
-            "instruction 6: the result of `trace_printk` is used, which hardware leaves out; do not use",
+            "instruction 5: the result of `trace_printk` is used, which hardware leaves out; do not use",
         ),
     ] {
         let (found, said) = refused(text, maps);
