@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flowloom_bpf::{Interpreter, Program, elf, fib};
-use flowloom_engine::Port;
+use flowloom_engine::{Choices, Datapath, Packet, Port, Snapshot};
 use flowloom_exec::KernelEngine;
 use flowloom_testkit::{Clang, Rng, skip};
 use flowloom_verify::{Arrival, CompareOptions, Report, compare};
@@ -355,4 +355,25 @@ fn routes_and_lengths_are_judged_as_in_the_kernel() {
     let report = compare(&mut interp, &mut kernel, &packets, &CompareOptions::default()).unwrap();
     assert!(report.agrees(), "{:#?}", report.disagreement);
     assert_eq!(report.packets_compared as usize, packets.len());
+}
+
+#[test]
+fn redirects_to_sockets_are_the_kernels() {
+    let test = "redirects_to_sockets_are_the_kernels";
+    let Some(program) = probe(test, "sockets.bpf.c", &[]) else { return };
+    let mut rng = Rng::new(15);
+    let packets = arrivals((0..PACKETS).map(|_| (0..64).map(|_| rng.next() as u8).collect()));
+    // No socket is bound: the action in the flags.
+    agree(test, &program, &packets, 64);
+    let state = r#"{"sockets": [{"key": ["0x01","0x00","0x00","0x00"], "value": ["0x07","0x00","0x00","0x00"]}]}"#;
+    let options = CompareOptions { state: Snapshot::from_json(state).unwrap(), ..CompareOptions::default() };
+    let mut interp = Interpreter::new(Arc::new(program.clone())).unwrap();
+    let mut kernel = KernelEngine::load(&program).unwrap();
+    let report = compare(&mut interp, &mut kernel, &packets, &options).unwrap();
+    assert!(report.disagreement.is_none(), "{:#?}", report.disagreement);
+    // The socket under the key, with the bytes that the program wrote.
+    interp.restore(&options.state).unwrap();
+    let outcome = interp.process(&Packet { bytes: &[1, 2, 0, 0], port: Port(1) }, &Choices::default()).unwrap();
+    let [sent] = outcome.outputs.as_slice() else { panic!("{outcome:?}") };
+    assert_eq!((sent.port, sent.port.to_string(), sent.bytes[2]), (Port::of_socket(1), "socket1".to_owned(), 7));
 }

@@ -54,11 +54,9 @@ fn flags_of(kind: MapKind) -> u32 {
         MapKind::PerCpuArray => ACCESS,
         MapKind::LpmTrie => BPF_F_NO_PREALLOC | BPF_F_NUMA_NODE | ACCESS,
         MapKind::PerfEventArray => BPF_F_NUMA_NODE | USERS | BPF_F_PRESERVE_ELEMS,
-        MapKind::ProgArray
-        | MapKind::ArrayOfMaps
-        | MapKind::Devmap
-        | MapKind::DevmapHash
-        | MapKind::Xskmap => BPF_F_NUMA_NODE | USERS,
+        MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::Devmap | MapKind::DevmapHash | MapKind::Xskmap => {
+            BPF_F_NUMA_NODE | USERS
+        }
         MapKind::Cpumap | MapKind::RingBuf => BPF_F_NUMA_NODE,
         MapKind::Other(_) => 0,
     }
