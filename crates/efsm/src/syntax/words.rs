@@ -66,6 +66,8 @@ pub(crate) const RESERVED: &[&str] = &[
     "encap",
     "decap",
     "emit",
+    "forget",
+    "present",
     "header",
     "slow",
     "then",
