@@ -170,7 +170,7 @@ impl<'s> Parser<'s, '_> {
             block.statements.push(Statement::Step { span, kind });
             return Ok(());
         }
-        if word == FORGET {
+        if word == FORGET && self.peek_at(1).kind == Kind::Semicolon {
             let span = self.bump().span;
             self.semicolon("`forget`")?;
             block.statements.push(Statement::Forget { span });
