@@ -330,6 +330,13 @@ pub enum Condition {
         /// Holds where they differ.
         negated: bool,
     },
+    /// The packet has a header or field.
+    Present {
+        /// The field, or one that is present exactly where the header is.
+        field: FieldId,
+        /// Holds where it is absent.
+        negated: bool,
+    },
     /// The packet's key has no context, and the table holds as many as it may.
     Full {
         /// Holds where that is not so.

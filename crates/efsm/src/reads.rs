@@ -73,9 +73,11 @@ impl Condition {
         match self {
             Condition::Compare { left, right, .. } | Condition::Serial { left, right, .. } => vec![left, right],
             Condition::OneOf { operand, .. } => vec![operand],
-            Condition::Masked { .. } | Condition::Range { .. } | Condition::Same { .. } | Condition::Full { .. } => {
-                Vec::new()
-            }
+            Condition::Masked { .. }
+            | Condition::Range { .. }
+            | Condition::Same { .. }
+            | Condition::Present { .. }
+            | Condition::Full { .. } => Vec::new(),
         }
     }
 
@@ -88,14 +90,23 @@ impl Condition {
             | Condition::Serial { .. }
             | Condition::OneOf { .. }
             | Condition::Range { .. }
+            | Condition::Present { .. }
             | Condition::Full { .. } => Vec::new(),
+        }
+    }
+
+    /// The field that the condition needs to be absent.
+    pub fn absent(&self) -> Option<FieldId> {
+        match self {
+            Condition::Present { field, negated: true } => Some(*field),
+            _ => None,
         }
     }
 
     /// The fields that the condition reads.
     pub fn fields(&self) -> Vec<FieldId> {
         let mut fields: Vec<FieldId> = self.wides().into_iter().filter_map(Wide::field).collect();
-        if let Condition::Range { field, .. } = self {
+        if let Condition::Range { field, .. } | Condition::Present { field, negated: false } = self {
             fields.push(*field);
         }
         for expr in self.exprs() {

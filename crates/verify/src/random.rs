@@ -637,8 +637,15 @@ impl Maker {
     /// A condition that plain functions do not have.
     fn common_condition(&mut self, scope: &Scope<'_>) -> Condition {
         let negated = self.rng.chance(40);
-        match self.rng.below(5) {
+        match self.rng.below(6) {
             0 if scope.is_stateful => Condition::Full { negated },
+            5 => {
+                let names = ["ip.version", "ipv6.src", "udp.dport", "tcp.seq", "vlan.id", "mpls.label", "inner.ip.version"];
+                match FieldId::by_name(self.rng.one_of(names)) {
+                    Some(field) => Condition::Present { field, negated },
+                    None => Condition::Full { negated },
+                }
+            }
             0 | 1 => {
                 let (operand, widths) = self.expr(scope, 1);
                 let width = widths.width(8);

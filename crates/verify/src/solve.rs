@@ -69,7 +69,7 @@ pub(crate) fn before(condition: &Condition, updates: &[Update]) -> Condition {
         Condition::OneOf { operand, .. } => replace(operand, &number),
         Condition::Masked { operand, .. } => *operand = wide(*operand),
         Condition::Same { left, right, .. } => (*left, *right) = (wide(*left), wide(*right)),
-        Condition::Range { .. } | Condition::Full { .. } => {}
+        Condition::Range { .. } | Condition::Present { .. } | Condition::Full { .. } => {}
     }
     before
 }
@@ -90,7 +90,10 @@ pub(crate) fn conditions_fit(conditions: &[Condition], values: &Values<'_>) -> b
             let reads = |wide: &Wide| matches!(wide, Wide::Field(_) | Wide::Metadata(_));
             reads(left) || reads(right) || values.holds(condition)
         }
-        Condition::Masked { .. } | Condition::Range { .. } | Condition::Full { .. } => true,
+        Condition::Masked { .. }
+        | Condition::Range { .. }
+        | Condition::Present { .. }
+        | Condition::Full { .. } => true,
     })
 }
 
@@ -170,7 +173,7 @@ fn replace_metadata(
             replace_wide(left);
             replace_wide(right);
         }
-        Condition::Range { .. } | Condition::Full { .. } => {}
+        Condition::Range { .. } | Condition::Present { .. } | Condition::Full { .. } => {}
     }
 }
 
@@ -192,6 +195,7 @@ pub(crate) fn opposite(condition: &Condition) -> Option<Condition> {
         | Condition::Masked { negated, .. }
         | Condition::Range { negated, .. }
         | Condition::Same { negated, .. }
+        | Condition::Present { negated, .. }
         | Condition::OneOf { negated, .. } => *negated = !*negated,
         Condition::Full { .. } => return None,
     }
@@ -218,7 +222,7 @@ pub(crate) fn is_impossible(condition: &Condition) -> bool {
         Condition::Compare { .. } | Condition::Serial { .. } | Condition::OneOf { .. } => is_constant,
         Condition::Masked { operand, .. } => constant(operand),
         Condition::Same { left, right, .. } => constant(left) && constant(right),
-        Condition::Range { .. } | Condition::Full { .. } => false,
+        Condition::Range { .. } | Condition::Present { .. } | Condition::Full { .. } => false,
     };
     is_constant && !Values::none(&Layers::parse(Graph::standard(), &[])).holds(condition)
 }
@@ -244,7 +248,7 @@ pub(crate) fn asks_packet(condition: &Condition) -> bool {
         Condition::OneOf { operand, .. } => reads_packet(operand),
         Condition::Masked { operand, .. } => reads(operand),
         Condition::Same { left, right, .. } => reads(left) || reads(right),
-        Condition::Range { .. } => true,
+        Condition::Range { .. } | Condition::Present { .. } => true,
         Condition::Full { .. } => false,
     }
 }
@@ -324,7 +328,10 @@ pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>
                 let target = if *negated { outside.unwrap_or_else(|| rng.next()) } else { one };
                 undo(rng, operand, target, *width, values, &mut wants);
             }
-            Condition::Masked { .. } | Condition::OneOf { .. } | Condition::Full { .. } => {}
+            Condition::Masked { .. }
+            | Condition::OneOf { .. }
+            | Condition::Present { .. }
+            | Condition::Full { .. } => {}
         }
     }
     wants

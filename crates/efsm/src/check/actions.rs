@@ -70,9 +70,10 @@ impl<'s> Checker<'s, '_> {
         let mut targets: Vec<(Target, Span)> = Vec::new();
         for statement in &block.statements {
             let span = match statement {
-                Statement::Assign { span, .. } | Statement::Step { span, .. } | Statement::Terminal { span, .. } => {
-                    *span
-                }
+                Statement::Assign { span, .. }
+                | Statement::Step { span, .. }
+                | Statement::Forget { span }
+                | Statement::Terminal { span, .. } => *span,
             };
             if let Some(before) = terminal.filter(|_| !is_reported) {
                 is_reported = true;
@@ -90,6 +91,8 @@ impl<'s> Checker<'s, '_> {
                         effects.actions.steps.push(Step { kind, span: *span });
                     }
                 }
+                // It is the row's business, which knows the next state.
+                Statement::Forget { .. } => {}
                 Statement::Terminal { span, kind } => {
                     if let Some(checked) = self.terminal(kind, element, *span) {
                         effects.actions.terminal = checked;

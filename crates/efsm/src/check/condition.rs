@@ -16,15 +16,12 @@ impl<'s> Checker<'s, '_> {
     pub(super) fn condition(&mut self, tree: &Tree<'s>, negated: bool, conditions: &mut Vec<Condition>) -> Option<()> {
         match &tree.kind {
             ExprKind::Not(inner) => self.condition(inner, !negated, conditions),
-            ExprKind::And(left, right) => {
-                if negated {
-                    self.sink
-                        .error(Code::BadCondition, tree.span, "`!` of several conditions", "more than one condition")
-                        .help("`!` stands before a single condition; write one row for each case that is not both");
-                    return None;
-                }
-                let left = self.condition(left, false, conditions);
-                self.condition(right, false, conditions).and(left)
+            // `Checker::alternatives` takes these apart.
+            ExprKind::And(..) | ExprKind::Or(..) => None,
+            ExprKind::Call(name, arguments) if name.text == "present" => {
+                let condition = self.presence(arguments, negated, tree.span)?;
+                conditions.push(condition);
+                Some(())
             }
             ExprKind::Compare(relation, left, right) => {
                 let (left, right) = (self.operand(left), self.operand(right));

@@ -85,7 +85,7 @@ impl<'s> Checker<'s, '_> {
             self.refuse_clauses(tree);
             None
         };
-        let rows: Vec<_> = tree.rows.iter().filter_map(|row| self.row(row, index, tree)).collect();
+        let rows: Vec<_> = tree.rows.iter().flat_map(|row| self.row(row, index, tree)).collect();
         if rows.is_empty() && tree.rows.is_empty() && tree.otherwise.is_empty() && !tree.lost_rows && !tree.is_damaged {
             self.sink
                 .error(
@@ -272,6 +272,9 @@ impl<'s> Checker<'s, '_> {
             check_register_name(tree.name, self.sink);
         }
         if self.names.declare_local(tree.name, what, symbol, self.sink) {
+            if matches!(symbol, Symbol::Register(_)) {
+                self.names.initial.push((variable.ty, variable.initial));
+            }
             list.push(variable);
             match symbol {
                 Symbol::Global(_) => self.names.globals.push(info),
@@ -292,6 +295,13 @@ impl<'s> Checker<'s, '_> {
                 .help("an element has one `otherwise`, as its last part");
         }
         let effects = self.block(&first.block, index);
+        for statement in &first.block.statements {
+            if let ast::Statement::Forget { span } = statement {
+                self.sink
+                    .error(Code::BadOtherwise, *span, "`otherwise` cannot forget a context", "not possible here")
+                    .help("`otherwise` changes no context; add a last row `on any { forget; ... }`");
+            }
+        }
         let help = "a packet comes here when no row matches or a key field is absent, so `otherwise` writes constants to \
                     metadata only; add a last row for the rest";
         for update in &effects.updates {

@@ -5,6 +5,7 @@
 
 mod actions;
 mod address;
+mod alternatives;
 mod clauses;
 mod condition;
 mod constant;
@@ -70,13 +71,18 @@ pub fn compile(
 fn is_complete(program: &Program<'_>, function: &Function) -> bool {
     program.elements.len() == function.elements.len()
         && program.elements.iter().zip(&function.elements).all(|(tree, element)| {
-            tree.rows.len() == element.rows.len()
-                && tree.rows.iter().zip(&element.rows).all(|(tree, row)| {
-                    // One statement is the terminal action.
-                    tree.block.statements.len()
-                        == row.updates.len() + row.actions.writes.len() + row.actions.steps.len() + 1
-                        && tree.conditions.len() <= row.conditions.len()
-                })
+            let forgets =
+                |tree: &crate::syntax::ast::Row<'_>| tree.block.statements.iter().any(|s| matches!(s, crate::syntax::ast::Statement::Forget { .. }));
+            let is_complete = |tree: &crate::syntax::ast::Row<'_>, row: &crate::model::Row| {
+                // One statement is the terminal action.
+                let effects = row.updates.len() + row.actions.writes.len() + row.actions.steps.len() + 1;
+                (forgets(tree) || tree.block.statements.len() == effects)
+                    && tree.conditions.len() <= row.conditions.len()
+            };
+            let mut rows = element.rows.chunk_by(|a, b| a.span == b.span);
+            tree.rows.iter().all(|tree| {
+                rows.next().is_some_and(|of| of.iter().all(|row| row.span == tree.head && is_complete(tree, row)))
+            }) && rows.next().is_none()
         })
 }
 

@@ -48,6 +48,8 @@ pub(super) struct Names<'s> {
     pub(super) metadata: Vec<VariableInfo<'s>>,
     pub(super) registers: Vec<VariableInfo<'s>>,
     pub(super) globals: Vec<VariableInfo<'s>>,
+    /// Types and initial values of the registers.
+    pub(super) initial: Vec<(Type, u128)>,
     pub(super) states: Vec<Name<'s>>,
     /// Whether the element at hand is stateful; only then are there registers and a state.
     pub(super) is_stateful: bool,
@@ -121,6 +123,7 @@ impl<'s> Names<'s> {
     pub(super) fn leave_element(&mut self) -> BTreeMap<&'s str, Entry<'s>> {
         self.registers.clear();
         self.globals.clear();
+        self.initial.clear();
         self.states.clear();
         std::mem::take(&mut self.element)
     }

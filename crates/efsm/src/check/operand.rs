@@ -89,7 +89,8 @@ impl<'s> Checker<'s, '_> {
             | ExprKind::InRange(..)
             | ExprKind::InSet(..)
             | ExprKind::Not(_)
-            | ExprKind::And(..) => {
+            | ExprKind::And(..)
+            | ExprKind::Or(..) => {
                 self.sink
                     .error(Code::WrongKind, span, "expected a value, found a condition", "true or false, not a number")
                     .help("conditions stand behind `when`; write a row for each case");
@@ -185,6 +186,12 @@ impl<'s> Checker<'s, '_> {
     }
 
     fn call(&mut self, name: Name<'s>, arguments: &[Tree<'s>], span: Span) -> Option<OperandKind> {
+        if name.text == "present" {
+            self.sink
+                .error(Code::WrongKind, span, "expected a value, found a condition", "true or false, not a number")
+                .help("`present(HEADER)` stands behind `when`; write a row for each case");
+            return None;
+        }
         let expected: &[&str] = match name.text {
             "min" | "max" => &["a", "b"],
             "ror" => &["value", "bits"],

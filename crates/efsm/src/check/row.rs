@@ -1,34 +1,93 @@
 //! Rows.
 
 use crate::diagnostic::{Code, did_you_mean, list_names};
-use crate::model::{NextState, Row, Span};
-use crate::syntax::ast::{self, Name, Next, States};
+use crate::model::{Destination, Expr, NewValue, NextState, Row, Span, Update, Wide, Width};
+use crate::syntax::ast::{self, Name, Next, Statement, States};
 
 use super::Checker;
+use super::actions::Effects;
 use super::constant::render_time;
 
 impl<'s> Checker<'s, '_> {
-    /// One row of element number `index`; `None` where its head is wrong, which was reported.
-    pub(super) fn row(&mut self, tree: &ast::Row<'s>, index: usize, element: &ast::Element<'s>) -> Option<Row> {
+    /// A row of element number `index`, as one row of the model for each alternative of its conditions; none where its head
+    /// is wrong, which was reported.
+    pub(super) fn row(&mut self, tree: &ast::Row<'s>, index: usize, element: &ast::Element<'s>) -> Vec<Row> {
+        self.checked_row(tree, index, element).unwrap_or_default()
+    }
+
+    fn checked_row(&mut self, tree: &ast::Row<'s>, index: usize, element: &ast::Element<'s>) -> Option<Vec<Row>> {
         let states = self.row_states(tree, element);
-        let mut conditions = Vec::new();
-        let mut is_ok = true;
-        for condition in &tree.conditions {
-            is_ok &= self.condition(condition, false, &mut conditions).is_some();
-        }
+        let alternatives = self.conditions_of(tree);
         let next = self.next(&tree.next, element);
-        let effects = self.block(&tree.block, index);
-        if !is_ok {
+        let mut effects = self.block(&tree.block, index);
+        let next = self.forgotten(tree, next, element, &mut effects);
+        let (alternatives, states, next) = (alternatives?, states?, next?);
+        let row = |conditions| Row {
+            span: tree.head,
+            states: states.clone(),
+            conditions,
+            next,
+            updates: effects.updates.clone(),
+            actions: effects.actions.clone(),
+        };
+        Some(alternatives.into_iter().map(row).collect())
+    }
+
+    /// The next state of a row with `forget`: the initial one, without timers, and all registers are set to their initial
+    /// values. That of any other row is `next`.
+    fn forgotten(
+        &mut self,
+        tree: &ast::Row<'s>,
+        next: Option<NextState>,
+        element: &ast::Element<'s>,
+        effects: &mut Effects,
+    ) -> Option<NextState> {
+        let mut places = tree.block.statements.iter().filter_map(|statement| match statement {
+            Statement::Forget { span } => Some(*span),
+            _ => None,
+        });
+        let Some(span) = places.next() else { return next };
+        if let Some(second) = places.next() {
+            self.sink.error(Code::Duplicate, second, "a second `forget`", "again").help("a row has it once");
             return None;
         }
-        Some(Row {
-            span: tree.head,
-            states: states?,
-            conditions,
-            next: next?,
-            updates: effects.updates,
-            actions: effects.actions,
-        })
+        if !element.is_stateful {
+            self.sink
+                .error(Code::WrongElement, span, "`forget` in a stateless element", "there is no context here")
+                .also(element.name.span, "declared `stateless`")
+                .help("remove it");
+            return None;
+        }
+        let head = match &tree.next {
+            Next::Absent => None,
+            Next::Stay => Some(tree.head),
+            Next::To { span, .. } => Some(*span),
+        };
+        if let Some(head) = head {
+            self.sink
+                .error(Code::WrittenTwice, span, "`forget` in a row that names the next state", "leads to the initial state")
+                .also(head, "says what becomes of the state")
+                .help("remove `stay` or `-> STATE`: `forget` removes the context, which is then in the initial state");
+            return None;
+        }
+        let written = effects.updates.iter().find(|update| matches!(update.destination, Destination::Register(_)));
+        if let Some(update) = written {
+            self.sink
+                .error(Code::WrittenTwice, update.span, "a register is written in a row with `forget`", "written here")
+                .also(span, "sets all registers to their initial values")
+                .help("remove one of the two; global registers may be written");
+            return None;
+        }
+        for (i, initial) in self.names.initial.iter().enumerate() {
+            let value = if initial.0.is_wide() {
+                NewValue::Wide(Wide::Constant(initial.1))
+            } else {
+                let width = if initial.0.width_bits > 32 { Width::W64 } else { Width::W32 };
+                NewValue::Number { value: Expr::Constant(initial.1 as u64), width }
+            };
+            effects.updates.push(Update { destination: Destination::Register(i as u16), value, span });
+        }
+        next.map(|_| NextState::To { state: 0, idle_ns: None, hard_ns: None })
     }
 
     fn row_states(&mut self, tree: &ast::Row<'s>, element: &ast::Element<'s>) -> Option<Vec<u16>> {

@@ -378,7 +378,7 @@ fn is_prefix(before: Option<&Word<'_>>, word: &Word<'_>) -> bool {
 fn breaks(before: &Word<'_>, word: &Word<'_>, is_stack: bool) -> Break {
     match (before.kind, word.kind) {
         (_, Kind::OpenBrace | Kind::CloseBrace) | (Kind::OpenBrace | Kind::Semicolon, _) => Break::Never,
-        (_, Kind::AndAnd | Kind::Arrow) => Break::Outside,
+        (_, Kind::AndAnd | Kind::OrOr | Kind::Arrow) => Break::Outside,
         (_, Kind::Slash) if is_stack => Break::Outside,
         (_, Kind::Name) if matches!(word.text, "when" | "stay") => Break::Outside,
         (Kind::Comma, _) => Break::Inside,
@@ -397,6 +397,7 @@ fn is_operator(kind: Kind) -> bool {
             | Kind::Less
             | Kind::Greater
             | Kind::AndAnd
+            | Kind::OrOr
             | Kind::Equal
             | Kind::AddEqual
             | Kind::SubEqual

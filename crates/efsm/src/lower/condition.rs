@@ -117,6 +117,8 @@ impl Lowering<'_> {
                 self.builder.place(holds);
                 None
             }
+            // The row needs the field already; that it is absent the tree has made sure of.
+            Condition::Present { .. } => Some(true),
             Condition::Full { negated } => self.branch_full(*negated, env, fails),
         }
     }

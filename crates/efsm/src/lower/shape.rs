@@ -283,7 +283,9 @@ pub(super) fn needed(elements: &[Element]) -> u32 {
 
 /// The same of one row.
 fn row_headers(row: &Row) -> u32 {
-    let mut needed = row.fields().into_iter().map(mask_of).fold(0, |a, b| a | b) | steps::needed(&row.actions);
+    let absent = row.conditions.iter().filter_map(Condition::absent);
+    let mut needed = row.fields().into_iter().chain(absent).map(mask_of).fold(0, |a, b| a | b);
+    needed |= steps::needed(&row.actions);
     let written: Vec<(Header, Slice)> = row.actions.fields_written().into_iter().flat_map(Lowering::places).collect();
     for checksum in &CHECKSUMS {
         let covers = |(header, slice): &(Header, Slice)| checksum.words_covered(*header) & slice.words() != 0;

@@ -142,7 +142,22 @@ impl<'a> Lowering<'a> {
                     tree.todo.push((label, at + 1, facts));
                 }
             }
-            for condition in &row.conditions {
+            for field in row.conditions.iter().filter_map(Condition::absent) {
+                let any = mask_of(field);
+                let (with, without): (Vec<u32>, Vec<u32>) = self.path.masks.iter().partition(|&&m| m & any != 0);
+                if without.is_empty() {
+                    at += 1;
+                    continue 'rows;
+                }
+                if !with.is_empty() {
+                    let present = self.builder.label();
+                    let valid = self.valid;
+                    self.builder.jump64(jmp::JSET, valid, Operand::Imm(any as i32), present);
+                    tree.todo.push((present, at + 1, Facts { masks: with, ..self.path.clone() }));
+                    self.path.masks = without;
+                }
+            }
+            for condition in row.conditions.iter().filter(|c| !matches!(c, Condition::Present { .. })) {
                 let (number, polarity) = tree.number(condition);
                 match self.path.tested.get(&number) {
                     Some(&truth) if truth == polarity => continue,
@@ -265,6 +280,7 @@ fn positive(condition: &Condition) -> (Condition, bool) {
         | Condition::Range { negated, .. }
         | Condition::OneOf { negated, .. }
         | Condition::Same { negated, .. }
+        | Condition::Present { negated, .. }
         | Condition::Full { negated } => !std::mem::replace(negated, false),
     };
     (base, polarity)

@@ -153,6 +153,7 @@ impl Scope<'_> {
                 values.contains(&self.eval(operand, *width)) != *negated
             }
             Condition::Same { left, right, negated } => (self.wide(*left) == self.wide(*right)) != *negated,
+            Condition::Present { field, negated } => self.layers.is_present(*field) != *negated,
             Condition::Full { negated } => self.is_full != *negated,
         }
     }

@@ -187,6 +187,8 @@ pub(crate) struct Block<'s> {
 pub(crate) enum Statement<'s> {
     Assign { target: Name<'s>, op: Option<BinaryOp>, value: Expr<'s>, span: Span },
     Step { span: Span, kind: Step<'s> },
+    /// `forget;`
+    Forget { span: Span },
     Terminal { span: Span, kind: Terminal<'s> },
 }
 
@@ -255,4 +257,6 @@ pub(crate) enum ExprKind<'s> {
     Not(Box<Expr<'s>>),
     /// `a && b`
     And(Box<Expr<'s>>, Box<Expr<'s>>),
+    /// `a || b`
+    Or(Box<Expr<'s>>, Box<Expr<'s>>),
 }

@@ -1,6 +1,6 @@
 //! Expressions and conditions.
 //!
-//! From loosest to tightest: `&&` · comparisons, `before`, `after`, `in` · `|` · `^` · `&` · `<< >>` · `+ -` · `*` ·
+//! From loosest to tightest: `||` · `&&` · comparisons, `before`, `after`, `in` · `|` · `^` · `&` · `<< >>` · `+ -` · `*` ·
 //! `~ - !`. Unlike in C a comparison is looser than `&`, so that `field & mask == value` means what it seems to.
 
 use crate::diagnostic::Code;
@@ -27,18 +27,33 @@ const LEVELS: [Level; 6] = [
 ];
 
 impl<'s> Parser<'s, '_> {
-    /// Conditions joined by `&&`.
+    /// The conditions of a row. Without `||` on the outermost level each operand of `&&` is one of its own, with a budget of
+    /// its own; otherwise they are one tree.
     pub(super) fn conditions(&mut self) -> Parsed<Vec<Expr<'s>>> {
         let mut conditions = Vec::new();
         loop {
             self.budget = MOST_OPERATORS;
             conditions.push(self.comparison()?);
-            if self.eat(Kind::AndAnd).is_some() {
-                continue;
+            if self.eat(Kind::AndAnd).is_none() {
+                break;
             }
-            self.refuse_or()?;
+        }
+        if !self.is(Kind::OrOr) {
             return Ok(conditions);
         }
+        self.budget = MOST_OPERATORS;
+        let mut operands = conditions.into_iter();
+        let Some(mut left) = operands.next() else { return Ok(Vec::new()) };
+        for right in operands {
+            self.spend()?;
+            left = self.node(left, right, ExprKind::And);
+        }
+        while self.eat(Kind::OrOr).is_some() {
+            self.spend()?;
+            let right = self.conjunction()?;
+            left = self.node(left, right, ExprKind::Or);
+        }
+        Ok(vec![left])
     }
 
     /// A value.
@@ -74,17 +89,6 @@ impl<'s> Parser<'s, '_> {
         }
     }
 
-    fn refuse_or(&mut self) -> Parsed<()> {
-        if !self.is(Kind::OrOr) {
-            return Ok(());
-        }
-        let span = self.peek().span;
-        self.sink
-            .error(Code::UnknownOperator, span, "there is no `||`", "not an operator of the language")
-            .help("write one row for each alternative; rows are tried from top to bottom");
-        Err(Failed)
-    }
-
     fn refuse_division(&mut self) {
         let span = self.peek().span;
         let found = self.word();
@@ -104,7 +108,16 @@ impl<'s> Parser<'s, '_> {
             let right = self.comparison()?;
             left = self.node(left, right, ExprKind::And);
         }
-        self.refuse_or()?;
+        Ok(left)
+    }
+
+    fn disjunction(&mut self) -> Parsed<Expr<'s>> {
+        let mut left = self.conjunction()?;
+        while self.eat(Kind::OrOr).is_some() {
+            self.spend()?;
+            let right = self.conjunction()?;
+            left = self.node(left, right, ExprKind::Or);
+        }
         Ok(left)
     }
 
@@ -263,7 +276,7 @@ impl<'s> Parser<'s, '_> {
             Kind::OpenParen => {
                 self.bump();
                 self.spend()?;
-                let inner = self.conjunction()?;
+                let inner = self.disjunction()?;
                 if matches!(self.peek().kind, Kind::Slash | Kind::Percent) {
                     self.refuse_division();
                     return Err(Failed);

@@ -12,6 +12,7 @@ use super::token::{Kind, Token};
 use super::words;
 
 const TERMINALS: &[&str] = &["drop", "pass", "punt", "forward", "reply", "flood", "goto"];
+const FORGET: &str = "forget";
 pub(super) const STEPS: &[&str] = &["push", "pop", "encap", "decap", "clone", "emit"];
 
 impl<'s> Parser<'s, '_> {
@@ -147,7 +148,7 @@ impl<'s> Parser<'s, '_> {
                 return Ok(());
             }
             self.unexpected("an action").help(
-                "actions are `field = value;`, `register += value;`, `push`, `pop`, `encap`, `decap`, `clone`, `emit` and, \
+                "actions are `field = value;`, `register += value;`, `forget`, `push`, `pop`, `encap`, `decap`, `clone`, `emit` and, \
                  last, one of `drop`, `pass`, `punt`, `forward`, `reply`, `flood`, `goto`",
             );
             return Err(Failed);
@@ -167,6 +168,12 @@ impl<'s> Parser<'s, '_> {
             let span = self.span_from(start.span.start);
             self.semicolon(&format!("`{word}`"))?;
             block.statements.push(Statement::Step { span, kind });
+            return Ok(());
+        }
+        if word == FORGET && self.peek_at(1).kind == Kind::Semicolon {
+            let span = self.bump().span;
+            self.semicolon("`forget`")?;
+            block.statements.push(Statement::Forget { span });
             return Ok(());
         }
         if TERMINALS.contains(&word) {
@@ -296,12 +303,13 @@ impl<'s> Parser<'s, '_> {
             "output" | "send" | "redirect" => "did you mean `forward`?".to_owned(),
             "broadcast" => "did you mean `flood`?".to_owned(),
             "copy" | "mirror" => "did you mean `clone`?".to_owned(),
+            "delete" | "remove" | "reset" => "did you mean `forget`?".to_owned(),
             "encapsulate" => "did you mean `encap`?".to_owned(),
             "decapsulate" => "did you mean `decap`?".to_owned(),
-            _ => match did_you_mean(word, TERMINALS.iter().chain(STEPS).copied()) {
+            _ => match did_you_mean(word, TERMINALS.iter().chain(STEPS).copied().chain([FORGET])) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => {
-                    "actions are `destination = value;`, `push`, `pop`, `encap`, `decap`, `clone`, `emit` and, last, one \
+                    "actions are `destination = value;`, `forget`, `push`, `pop`, `encap`, `decap`, `clone`, `emit` and, last, one \
                      of `drop`, `pass`, `punt`, `forward`, `reply`, `flood`, `goto`"
                         .to_owned()
                 }

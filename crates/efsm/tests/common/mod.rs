@@ -130,6 +130,7 @@ pub(crate) fn check_model(function: &Function) {
                             "{place}"
                         );
                     }
+                    Condition::Present { field, .. } => assert!(!field.headers().is_empty(), "{place}"),
                     Condition::Full { .. } => assert!(element.stateful.is_some(), "{place}"),
                 }
             }

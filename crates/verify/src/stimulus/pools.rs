@@ -48,6 +48,7 @@ pub(super) fn pools(function: &Function, rng: &mut Rng) -> (BTreeMap<FieldId, Ve
                     Condition::Masked { .. }
                     | Condition::Same { .. }
                     | Condition::OneOf { .. }
+                    | Condition::Present { .. }
                     | Condition::Full { .. } => {}
                 }
             }

@@ -227,6 +227,10 @@ impl Values<'_> {
                 let value = self.eval(operand, *width);
                 values.contains(&value) ^ negated
             }
+            Condition::Present { field, negated } => {
+                self.count(Hit::Present(*negated));
+                self.layers.is_present(*field) ^ negated
+            }
             Condition::Full { negated } => {
                 self.count(Hit::Full(*negated));
                 self.is_full ^ negated

@@ -160,3 +160,45 @@ fn masks_ranges_prefixes_and_both_families() {
     }
     assert_eq!(s.at(0, &udp(1, 2, 7, 0).eth([3, 0, 0, 0, 0, 1], [2; 6])), "drop");
 }
+
+#[test]
+fn each_alternative_of_a_row_matches_by_itself() {
+    let mut s = scene(
+        "stateless e {
+         when udp.dport == 1 || tcp.dport == 1 { forward(1); }
+         when (udp.dport in 2..3 || tcp.dport == 2) && !(l4.sport == 9 || l4.sport == 8) { forward(2); }
+         when !(l4.dport >= 2 && l4.dport <= 3) { forward(3); } }",
+    );
+    assert_eq!(s.at(0, &to(1)), "to 1", "the other alternative reads an absent field");
+    assert_eq!(s.at(0, &udp(1, 1, 1, 2)), "to 2");
+    assert_eq!(s.at(0, &udp(1, 1, 9, 2)), "drop");
+    assert_eq!(s.at(0, &udp(1, 1, 8, 3)), "drop");
+    assert_eq!(s.at(0, &to(4)), "to 3");
+}
+
+#[test]
+fn present_tells_headers_that_are_there() {
+    let mut s = scene(
+        "stateless e {
+         when !present(ip) { forward(1); }
+         when present(tcp) { forward(2); }
+         when !present(tcp) && present(l4.dport) { forward(3); } }",
+    );
+    assert_eq!(s.at(0, &to(1)), "to 3");
+    assert_eq!(s.at(0, &PacketBuilder::new().ethertype(0x88b5).payload(&[0; 20])), "to 1");
+}
+
+#[test]
+fn forget_removes_the_context() {
+    let mut s = scene(
+        "stateful e { key ip.src; states a, b; reg n: u8 = 5; reg from: ip; global g: u8;
+         on a -> b (idle 9s) { n = 1; from = ip.src; pass; }
+         on b when udp.dport == 1 { n += 1; pass; }
+         on any { forget; g += 1; forward(n + g); } }",
+    );
+    assert_eq!(s.at(0, &to(1)), "pass");
+    assert_eq!(s.at(0, &to(1)), "pass");
+    assert_ne!(s.contexts(), "");
+    assert_eq!(s.at(0, &to(2)), "to 6", "the register is in its initial state, the global register counts");
+    assert_eq!(s.contexts(), "");
+}

@@ -1,0 +1,126 @@
+//! The alternatives of a row: its conditions as a disjunction of conjunctions.
+//!
+//! `a && (b || !(c && d))` becomes `a && b`, `a && !c`, `a && !d`. Each alternative is a row of its own in the model, in the
+//! order written, so that no target needs to know of `||`. An alternative that reads an absent field does not match; the
+//! others still may.
+
+use flowloom_wire::Header;
+use flowloom_wire::field::FieldId;
+
+use crate::diagnostic::{Code, did_you_mean};
+use crate::model::{Condition, Span};
+use crate::syntax::ast::{self, Expr as Tree, ExprKind};
+
+use super::Checker;
+
+/// Alternatives that one row may have.
+const MOST_ALTERNATIVES: usize = 64;
+
+impl<'s> Checker<'s, '_> {
+    /// The alternatives of a row; `None` where a condition is wrong, which was reported.
+    pub(super) fn conditions_of(&mut self, row: &ast::Row<'s>) -> Option<Vec<Vec<Condition>>> {
+        let mut all = Some(vec![Vec::new()]);
+        for condition in &row.conditions {
+            let found = self.alternatives(condition, false);
+            all = match (all, found) {
+                (Some(all), Some(found)) => self.product(&all, &found, condition.span),
+                _ => None,
+            };
+        }
+        all
+    }
+
+    fn alternatives(&mut self, tree: &Tree<'s>, negated: bool) -> Option<Vec<Vec<Condition>>> {
+        match &tree.kind {
+            ExprKind::Not(inner) => self.alternatives(inner, !negated),
+            ExprKind::And(left, right) | ExprKind::Or(left, right) => {
+                let joins = matches!(tree.kind, ExprKind::And(..)) != negated;
+                let (left, right) = (self.alternatives(left, negated), self.alternatives(right, negated));
+                let (mut left, right) = (left?, right?);
+                if joins {
+                    return self.product(&left, &right, tree.span);
+                }
+                left.extend(right);
+                self.check_count(left.len(), tree.span)?;
+                Some(left)
+            }
+            _ => {
+                let mut conditions = Vec::new();
+                self.condition(tree, negated, &mut conditions)?;
+                Some(vec![conditions])
+            }
+        }
+    }
+
+    /// Every alternative of `left` together with every one of `right`.
+    fn product(
+        &mut self,
+        left: &[Vec<Condition>],
+        right: &[Vec<Condition>],
+        span: Span,
+    ) -> Option<Vec<Vec<Condition>>> {
+        self.check_count(left.len().saturating_mul(right.len()), span)?;
+        Some(left.iter().flat_map(|a| right.iter().map(|b| [a.as_slice(), b.as_slice()].concat())).collect())
+    }
+
+    fn check_count(&mut self, count: usize, span: Span) -> Option<()> {
+        if count <= MOST_ALTERNATIVES {
+            return Some(());
+        }
+        self.sink
+            .error(
+                Code::TooDeep,
+                span,
+                format!("the conditions have {count} alternatives, at most {MOST_ALTERNATIVES} are allowed"),
+                "too many alternatives",
+            )
+            .help("compare with a set, as in `l4.dport in {80, 443}`, or write a row for each group of alternatives");
+        None
+    }
+
+    /// `present(header)` or `present(field)`.
+    pub(super) fn presence(&mut self, arguments: &[Tree<'s>], negated: bool, span: Span) -> Option<Condition> {
+        let [Tree { kind: ExprKind::Name(name), span: at }] = arguments else {
+            self.sink
+                .error(Code::BadCondition, span, "`present` takes the name of one header or field", "called here")
+                .help("as in `present(udp)`, `present(inner.tcp)` or `present(tcp.opt.wscale)`");
+            return None;
+        };
+        let field = self.of_header(name, *at)?;
+        if field.headers().is_empty() {
+            self.sink
+                .error(Code::BadCondition, *at, format!("`{name}` is present in every packet"), "always there")
+                .help("ask for a header, as in `present(udp)`");
+            return None;
+        }
+        Some(Condition::Present { field, negated })
+    }
+
+    /// The field called `name`, or one that is present exactly where the header called so is.
+    fn of_header(&mut self, name: &'s str, span: Span) -> Option<FieldId> {
+        let first = name.strip_prefix("inner.").unwrap_or(name).split('.').next().unwrap_or(name);
+        self.use_header(first);
+        if let Some(field) = self.graph.field(name) {
+            return Some(field);
+        }
+        let of_header = |field: &FieldId| {
+            let full = self.graph.field_name(*field);
+            full.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')).is_some_and(|rest| !rest.contains('.'))
+        };
+        if let Some(field) = self.graph.fields().find(of_header) {
+            return Some(field);
+        }
+        if self.names.is_damaged || self.is_damaged || self.broken_headers.contains(&first) {
+            return None;
+        }
+        let known: Vec<String> = Header::ALL.into_iter().map(|h| self.graph.header_name(h).to_owned()).collect();
+        let help = match did_you_mean(name, known.iter().map(String::as_str).filter(|known| !known.is_empty())) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "`flowloom fields` lists headers and fields: `ip`, `ipv4`, `udp`, `tcp`, `icmp`, `vlan`, ...".to_owned(),
+        };
+        self.sink
+            .error(Code::UnknownHeader, span, format!("there is no header or field `{name}`"), "unknown")
+            .help(help);
+        None
+    }
+}
