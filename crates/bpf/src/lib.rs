@@ -34,7 +34,7 @@ pub use interp::{Interpreter, Plugin, PluginError, ProgramError};
 pub use lack::{Lack, Want};
 pub use map_kind::MapKind;
 pub use program::{
-    BPF_F_MMAPABLE, BPF_F_NO_COMMON_LRU, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MAX_ENTRIES, MapDef, Member, Program,
-    Sibling,
+    BPF_F_MMAPABLE, BPF_F_NO_COMMON_LRU, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MAX_ENTRIES, MapDef, Member,
+    Program, Sibling,
 };
 pub use program_kind::ProgramKind;

@@ -54,7 +54,9 @@ pub enum Why {
     #[error("program `{0}`, which a tail call may lead to, is not proved safe")]
     Sibling(String),
     /// Programs that tail calls lead to, too many or too long together.
-    #[error("a tail call leads to any of {programs} programs of the object, and all sequences of them that it may begin are too long for a pipeline")]
+    #[error(
+        "a tail call leads to any of {programs} programs of the object, and all sequences of them that it may begin are too long for a pipeline"
+    )]
     TailCallSequences {
         /// How many programs it may lead to.
         programs: usize,

@@ -640,7 +640,8 @@ impl Maker {
         match self.rng.below(6) {
             0 if scope.is_stateful => Condition::Full { negated },
             5 => {
-                let names = ["ip.version", "ipv6.src", "udp.dport", "tcp.seq", "vlan.id", "mpls.label", "inner.ip.version"];
+                let names =
+                    ["ip.version", "ipv6.src", "udp.dport", "tcp.seq", "vlan.id", "mpls.label", "inner.ip.version"];
                 match FieldId::by_name(self.rng.one_of(names)) {
                     Some(field) => Condition::Present { field, negated },
                     None => Condition::Full { negated },

@@ -90,10 +90,7 @@ pub(crate) fn conditions_fit(conditions: &[Condition], values: &Values<'_>) -> b
             let reads = |wide: &Wide| matches!(wide, Wide::Field(_) | Wide::Metadata(_));
             reads(left) || reads(right) || values.holds(condition)
         }
-        Condition::Masked { .. }
-        | Condition::Range { .. }
-        | Condition::Present { .. }
-        | Condition::Full { .. } => true,
+        Condition::Masked { .. } | Condition::Range { .. } | Condition::Present { .. } | Condition::Full { .. } => true,
     })
 }
 
@@ -328,10 +325,8 @@ pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>
                 let target = if *negated { outside.unwrap_or_else(|| rng.next()) } else { one };
                 undo(rng, operand, target, *width, values, &mut wants);
             }
-            Condition::Masked { .. }
-            | Condition::OneOf { .. }
-            | Condition::Present { .. }
-            | Condition::Full { .. } => {}
+            Condition::Masked { .. } | Condition::OneOf { .. } | Condition::Present { .. } | Condition::Full { .. } => {
+            }
         }
     }
     wants

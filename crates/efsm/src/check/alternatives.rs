@@ -116,7 +116,9 @@ impl<'s> Checker<'s, '_> {
         let known: Vec<String> = Header::ALL.into_iter().map(|h| self.graph.header_name(h).to_owned()).collect();
         let help = match did_you_mean(name, known.iter().map(String::as_str).filter(|known| !known.is_empty())) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => "`flowloom fields` lists headers and fields: `ip`, `ipv4`, `udp`, `tcp`, `icmp`, `vlan`, ...".to_owned(),
+            None => {
+                "`flowloom fields` lists headers and fields: `ip`, `ipv4`, `udp`, `tcp`, `icmp`, `vlan`, ...".to_owned()
+            }
         };
         self.sink
             .error(Code::UnknownHeader, span, format!("there is no header or field `{name}`"), "unknown")

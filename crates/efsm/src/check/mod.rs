@@ -71,8 +71,9 @@ pub fn compile(
 fn is_complete(program: &Program<'_>, function: &Function) -> bool {
     program.elements.len() == function.elements.len()
         && program.elements.iter().zip(&function.elements).all(|(tree, element)| {
-            let forgets =
-                |tree: &crate::syntax::ast::Row<'_>| tree.block.statements.iter().any(|s| matches!(s, crate::syntax::ast::Statement::Forget { .. }));
+            let forgets = |tree: &crate::syntax::ast::Row<'_>| {
+                tree.block.statements.iter().any(|s| matches!(s, crate::syntax::ast::Statement::Forget { .. }))
+            };
             let is_complete = |tree: &crate::syntax::ast::Row<'_>, row: &crate::model::Row| {
                 // One statement is the terminal action.
                 let effects = row.updates.len() + row.actions.writes.len() + row.actions.steps.len() + 1;

@@ -65,7 +65,12 @@ impl<'s> Checker<'s, '_> {
         };
         if let Some(head) = head {
             self.sink
-                .error(Code::WrittenTwice, span, "`forget` in a row that names the next state", "leads to the initial state")
+                .error(
+                    Code::WrittenTwice,
+                    span,
+                    "`forget` in a row that names the next state",
+                    "leads to the initial state",
+                )
                 .also(head, "says what becomes of the state")
                 .help("remove `stay` or `-> STATE`: `forget` removes the context, which is then in the initial state");
             return None;

@@ -129,7 +129,10 @@ impl Reader<'_> {
 
     fn actions(&self, block: &ast::Block<'_>) -> Vec<String> {
         let spans = block.statements.iter().map(|statement| match statement {
-            Statement::Assign { span, .. } | Statement::Step { span, .. } | Statement::Terminal { span, .. } | Statement::Forget { span } => *span,
+            Statement::Assign { span, .. }
+            | Statement::Step { span, .. }
+            | Statement::Terminal { span, .. }
+            | Statement::Forget { span } => *span,
         });
         spans.map(|span| self.text(span)).collect()
     }

@@ -185,11 +185,24 @@ pub(crate) struct Block<'s> {
 
 #[derive(Debug)]
 pub(crate) enum Statement<'s> {
-    Assign { target: Name<'s>, op: Option<BinaryOp>, value: Expr<'s>, span: Span },
-    Step { span: Span, kind: Step<'s> },
+    Assign {
+        target: Name<'s>,
+        op: Option<BinaryOp>,
+        value: Expr<'s>,
+        span: Span,
+    },
+    Step {
+        span: Span,
+        kind: Step<'s>,
+    },
     /// `forget;`
-    Forget { span: Span },
-    Terminal { span: Span, kind: Terminal<'s> },
+    Forget {
+        span: Span,
+    },
+    Terminal {
+        span: Span,
+        kind: Terminal<'s>,
+    },
 }
 
 /// Something that happens to the frame as a whole.

@@ -111,7 +111,8 @@ pub(crate) fn sibling_program(program: &Program, sibling: &Sibling) -> Program {
 pub fn judge(program: &Program) -> Result<(), ExecError> {
     // What the maps need of a program are its name and its licence.
     let exit = Insn { code: class::JMP | jmp::EXIT, ..Insn::default() };
-    let bare = Program { insns: vec![exit], lines: Vec::new(), lacks: Vec::new(), globals: Vec::new(), ..program.clone() };
+    let bare =
+        Program { insns: vec![exit], lines: Vec::new(), lacks: Vec::new(), globals: Vec::new(), ..program.clone() };
     let judged = judge_on(program, &bare, MapPurpose::Verdict { arrays: false });
     // An array at full size may have entries under constant keys, for which no null check is needed.
     let is_large_array = |def: &MapDef| {

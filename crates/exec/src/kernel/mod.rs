@@ -18,8 +18,8 @@ mod events;
 mod evictions;
 pub(crate) mod load;
 mod routes;
-pub(crate) mod sizes;
 pub(crate) mod shadow;
+pub(crate) mod sizes;
 pub(crate) mod state;
 mod verifier;
 
@@ -34,8 +34,8 @@ use flowloom_engine::{
 pub use available::Reason;
 use events::Events;
 use evictions::Evictions;
-use load::{Kept, Maps};
 pub use load::judge;
+use load::{Kept, Maps};
 use shadow::Inside;
 use sizes::MapPurpose;
 use state::KernelMap;
