@@ -6,8 +6,9 @@
 mod context;
 mod effects;
 mod eval;
+mod table;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flowloom_engine::{
@@ -21,6 +22,7 @@ use crate::layout::{self, Counter, RecordLayout};
 use crate::model::{Destination, Element, Function, KeyPart, NextState, Row, Stateful};
 pub use context::Context;
 use context::{Aged, get, put};
+use table::Contexts;
 use effects::{Effects, Frame, Then};
 use eval::{Scope, stored};
 
@@ -28,7 +30,7 @@ use eval::{Scope, stored};
 struct Table {
     key: Option<KeySpec>,
     layout: RecordLayout,
-    contexts: BTreeMap<Vec<u8>, Context>,
+    contexts: Contexts,
     globals: Vec<u128>,
     looked_up: BTreeSet<Vec<u8>>,
     /// How many default contexts were preloaded; the machine itself never stores one.
@@ -40,7 +42,7 @@ impl Table {
         let mut table = Table {
             key: layout::key_spec(function, stateful),
             layout: RecordLayout::of(element, stateful),
-            contexts: BTreeMap::new(),
+            contexts: Contexts::default(),
             globals: stateful.globals.iter().map(|g| g.initial).collect(),
             looked_up: BTreeSet::new(),
             preloaded_defaults: 0,
@@ -53,17 +55,11 @@ impl Table {
 
     fn preload(&mut self, stateful: &Stateful, key: Vec<u8>, context: Context) {
         self.preloaded_defaults += usize::from(context.is_initial(stateful));
-        self.contexts.insert(key, context);
+        self.contexts.put(stateful, &key, context);
     }
 
     fn is_full(&self, stateful: &Stateful) -> bool {
         self.contexts.len() >= capacity(stateful)
-    }
-
-    /// The key of the context that the policy gives up; none where it gives up none.
-    fn victim(&self, stateful: &Stateful) -> Option<Vec<u8>> {
-        let worth = self.contexts.iter().filter_map(|(key, context)| Some((context.worth(stateful)?, key)));
-        worth.min().map(|(_, key)| key.clone())
     }
 }
 
@@ -128,9 +124,10 @@ impl Machine {
         for (element, table) in self.function.elements.iter().zip(&self.tables) {
             let (Some(stateful), Some(table)) = (&element.stateful, table) else { continue };
             assert!(table.contexts.len() <= capacity(stateful), "table `{}` above its size", element.name);
-            let defaults = table.contexts.values().filter(|c| c.is_initial(stateful)).count();
+            table.contexts.check_invariants(stateful);
+            let defaults = table.contexts.iter().filter(|(_, c)| c.is_initial(stateful)).count();
             assert!(defaults <= table.preloaded_defaults, "default context stored in `{}`", element.name);
-            for context in table.contexts.values() {
+            for (_, context) in table.contexts.iter() {
                 assert!(usize::from(context.state) < stateful.states.len(), "unknown state in `{}`", element.name);
                 for (value, register) in context.registers.iter().zip(&stateful.registers) {
                     assert_eq!(*value, stored(*value, register.ty), "`{}` too wide", register.name);
@@ -171,7 +168,7 @@ impl Machine {
         };
         let Some(row) = self.matching_row(index, element, &scope, Some(before.state)) else {
             if found.stored {
-                self.store(index, &found.key, found.context);
+                self.store(index, stateful, &found.key, found.context);
             }
             return self.otherwise(index, element, Counter::NoMatch, frame);
         };
@@ -203,12 +200,12 @@ impl Machine {
             globals_after = globals;
         } else if found.stored && is_default {
             self.coverage.count(index, Counter::Removed);
-            self.remove(index, &found.key);
+            self.remove(index, stateful, &found.key);
         } else if !is_default {
             if !found.stored {
                 self.coverage.count(index, Counter::Created);
             }
-            self.store(index, &found.key, after.clone());
+            self.store(index, stateful, &found.key, after.clone());
         }
         if let Some(table) = &mut self.tables[index] {
             table.globals.clone_from(&globals_after);
@@ -261,7 +258,7 @@ impl Machine {
             Aged::Live => {}
             Aged::Succeeded(counter) => self.coverage.count(index, counter),
             Aged::Gone(counters) => {
-                table.contexts.remove(&key);
+                table.contexts.remove(stateful, &key);
                 counters.into_iter().for_each(|counter| self.coverage.count(index, counter));
                 return Some(Found { key, context: absent(touched_ns), stored: false });
             }
@@ -273,21 +270,21 @@ impl Machine {
     /// Gives up a context of a full table, where the policy says so; whether there is room now.
     fn make_room(&mut self, index: usize, stateful: &Stateful) -> bool {
         let Some(table) = &mut self.tables[index] else { return false };
-        let Some(victim) = table.victim(stateful) else { return false };
-        table.contexts.remove(&victim);
+        let Some(victim) = table.contexts.victim().cloned() else { return false };
+        table.contexts.remove(stateful, &victim);
         self.coverage.count(index, Counter::Evicted);
         true
     }
 
-    fn store(&mut self, index: usize, key: &[u8], context: Context) {
+    fn store(&mut self, index: usize, stateful: &Stateful, key: &[u8], context: Context) {
         if let Some(table) = &mut self.tables[index] {
-            table.contexts.insert(key.to_vec(), context);
+            table.contexts.put(stateful, key, context);
         }
     }
 
-    fn remove(&mut self, index: usize, key: &[u8]) {
+    fn remove(&mut self, index: usize, stateful: &Stateful, key: &[u8]) {
         if let Some(table) = &mut self.tables[index] {
-            table.contexts.remove(key);
+            table.contexts.remove(stateful, key);
         }
     }
 
@@ -388,8 +385,7 @@ impl Datapath for Machine {
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
         for (element, table) in self.function.elements.iter().zip(&mut self.tables) {
             let (Some(stateful), Some(table)) = (&element.stateful, table) else { continue };
-            let layout = &table.layout;
-            table.contexts.retain(|_, context| !matches!(context.age(stateful, layout, now_ns), Aged::Gone(_)));
+            table.contexts.sweep(stateful, &table.layout, now_ns);
         }
         Ok(())
     }

@@ -1,0 +1,88 @@
+//! The contexts of one element, with the next victim of its policy at hand.
+
+use std::collections::{BTreeMap, BTreeSet, btree_map};
+
+use super::context::{Aged, Context};
+use crate::layout::RecordLayout;
+use crate::model::Stateful;
+
+/// Contexts by key.
+///
+/// Where the element evicts, an index holds the contexts in the order in which the policy gives them up, so that a full
+/// table costs a new flow the logarithm of its size. Under `reject` there is no index.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Contexts {
+    by_key: BTreeMap<Vec<u8>, Context>,
+    /// What the policy goes by, then the key.
+    by_worth: BTreeSet<(i128, Vec<u8>)>,
+}
+
+impl Contexts {
+    pub(super) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    pub(super) fn get(&self, key: &[u8]) -> Option<&Context> {
+        self.by_key.get(key)
+    }
+
+    /// All contexts, by key.
+    pub(super) fn iter(&self) -> btree_map::Iter<'_, Vec<u8>, Context> {
+        self.by_key.iter()
+    }
+
+    /// Stores a context under a key, in place of the one there.
+    pub(super) fn put(&mut self, stateful: &Stateful, key: &[u8], context: Context) {
+        let worth = context.worth(stateful);
+        let old = match self.by_key.get_mut(key) {
+            Some(place) => std::mem::replace(place, context).worth(stateful),
+            None => {
+                self.by_key.insert(key.to_vec(), context);
+                None
+            }
+        };
+        if old != worth {
+            self.by_worth.extend(worth.map(|worth| (worth, key.to_vec())));
+            if let Some(old) = old {
+                self.by_worth.remove(&(old, key.to_vec()));
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, stateful: &Stateful, key: &[u8]) {
+        if let Some(worth) = self.by_key.remove(key).and_then(|context| context.worth(stateful)) {
+            self.by_worth.remove(&(worth, key.to_vec()));
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Contexts::default();
+    }
+
+    /// Moves every context to `now_ns`; those that expired are removed.
+    pub(super) fn sweep(&mut self, stateful: &Stateful, layout: &RecordLayout, now_ns: u64) {
+        let by_worth = &mut self.by_worth;
+        self.by_key.retain(|key, context| {
+            // Aging changes neither registers nor the time of the last packet, which is what policies go by.
+            let stays = !matches!(context.age(stateful, layout, now_ns), Aged::Gone(_));
+            if let (false, Some(worth)) = (stays, context.worth(stateful)) {
+                by_worth.remove(&(worth, key.clone()));
+            }
+            stays
+        });
+    }
+
+    /// The key of the context that the policy gives up; none where it gives up none.
+    pub(super) fn victim(&self) -> Option<&Vec<u8>> {
+        self.by_worth.first().map(|(_, key)| key)
+    }
+
+    /// Checks that the index names every context that can be evicted, with its present worth.
+    ///
+    /// # Panics
+    /// It does not: the machine itself is wrong.
+    pub(super) fn check_invariants(&self, stateful: &Stateful) {
+        let worth = self.by_key.iter().filter_map(|(key, context)| Some((context.worth(stateful)?, key.clone())));
+        assert_eq!(worth.collect::<BTreeSet<_>>(), self.by_worth);
+    }
+}
