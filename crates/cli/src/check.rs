@@ -145,7 +145,7 @@ fn kernel(loaded: &Loaded, program: &Program) -> (Option<bool>, String) {
     }
     match KernelEngine::available() {
         Err(reason) => (None, reason.to_string()),
-        Ok(()) => match KernelEngine::load(program) {
+        Ok(()) => match KernelEngine::accepts(program) {
             Ok(_) => (Some(true), "the verifier accepts it".to_owned()),
             Err(error) => (Some(false), with_place(loaded, &error)),
         },

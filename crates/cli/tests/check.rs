@@ -102,7 +102,7 @@ fn a_table_that_the_kernel_has_no_room_for_is_named() {
     std::fs::write(
         &path,
         "function wide;\nstateful small { key ip.src; states a, b; on a -> b { goto vast; } on b { goto vast; } }\n\
-         stateful vast {\n    key ip.src;\n    size 4000000000;\n    states a, b;\n    on a -> b { pass; }\n    on b { pass; }\n}\n",
+         stateful vast {\n    key ip.src;\n    size 2147483647;\n    states a, b;\n    on a -> b { pass; }\n    on b { pass; }\n}\n",
     )
     .unwrap();
     let ran = run(&["check", name(&path), "--target", "kernel"]);

@@ -90,7 +90,7 @@ struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 5000); __type(key
          __type(value, __u64); } places SEC(".maps");
 SEC("xdp") int direct(struct xdp_md *ctx)
 {
-    __u32 key = 4321;
+    __u32 key __attribute__((aligned(8))) = 4321;
     __u64 *place = bpf_map_lookup_elem(&places, &key);
     *place += 1;
     return XDP_PASS;

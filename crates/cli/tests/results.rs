@@ -64,7 +64,7 @@ fn json_of_the_other_verbs_has_its_keys() {
     let capture = folder.path().join("made.pcap");
     let packets = ["--packets", "300", "-w", name(&capture), "--json"];
     let made = json(&[&["trace", "gen", "--function", BIG_FLOW][..], &packets].concat());
-    assert_eq!(keys(&made), "capture in_rows packets seed");
+    assert_eq!(keys(&made), "capture in_rows packets seed unreached_rows");
     let info = json(&["trace", "info", name(&capture), "--json"]);
     assert_eq!(info["packets"], 300);
     for key in ["wire_bytes", "captured_bytes", "duration_ns", "protocols", "flows"] {
@@ -95,7 +95,7 @@ fn json_of_the_other_verbs_has_its_keys() {
     let expected = "entries hazard hold_cycles key_bytes kind name queues read_stage reason restart_stage users value_bytes write_stage";
     assert_eq!(keys(&explained["maps"][0]), expected);
     let verified = json(&["verify", BIG_FLOW, "-r", name(&capture), "--targets", "interp", "--json"]);
-    assert_eq!(keys(&verified), "coverage function packets seed targets");
+    assert_eq!(keys(&verified), "coverage function packets seed targets unreached");
     let target = &verified["targets"][0];
     assert_eq!((&target["target"], &target["agrees"]), (&"interp".into(), &true.into()));
     assert_eq!(target["packets_compared"], 300);

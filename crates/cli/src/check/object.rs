@@ -190,9 +190,9 @@ fn kernel(program: &Program, walked: &mut Option<u64>) -> (Option<bool>, Vec<Rea
     let plain = |insn, what| vec![Reason { insn, what, help: None }];
     match KernelEngine::available() {
         Err(reason) => (None, plain(None, reason.to_string())),
-        Ok(()) => match KernelEngine::load(program) {
-            Ok(engine) => {
-                *walked = engine.walked();
+        Ok(()) => match KernelEngine::accepts(program) {
+            Ok(count) => {
+                *walked = count;
                 (Some(true), Vec::new())
             }
             Err(ExecError::Refused(refused)) => {

@@ -22,9 +22,9 @@ use crate::layout::{self, Counter, RecordLayout};
 use crate::model::{Destination, Element, Function, KeyPart, NextState, Row, Stateful};
 pub use context::Context;
 use context::{Aged, get, put};
-use table::Contexts;
 use effects::{Effects, Frame, Then};
 use eval::{Scope, stored};
+use table::Contexts;
 
 #[derive(Debug, Clone)]
 struct Table {

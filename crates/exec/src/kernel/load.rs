@@ -113,16 +113,23 @@ pub fn judge(program: &Program) -> Result<(), ExecError> {
     let exit = Insn { code: class::JMP | jmp::EXIT, ..Insn::default() };
     let bare =
         Program { insns: vec![exit], lines: Vec::new(), lacks: Vec::new(), globals: Vec::new(), ..program.clone() };
-    let judged = judge_on(program, &bare, MapPurpose::Verdict { arrays: false });
-    // An array at full size may have entries under constant keys, for which no null check is needed.
+    on_small_maps(program, |purpose| judge_on(program, &bare, purpose))
+}
+
+/// Asks for a verdict on small maps; where it is no, again with arrays at full size: they may have entries under constant
+/// keys, for which no null check is needed.
+pub(super) fn on_small_maps<T>(
+    program: &Program,
+    ask: impl Fn(MapPurpose) -> Result<T, ExecError>,
+) -> Result<T, ExecError> {
     let is_large_array = |def: &MapDef| {
         matches!(def.kind, MapKind::Array | MapKind::PerCpuArray) && def.max_entries > sizes::KEPT_ENTRIES
     };
-    match judged {
-        Err(ExecError::Refused(_)) if program.maps.iter().any(is_large_array) => {
-            judge_on(program, &bare, MapPurpose::Verdict { arrays: true })
+    match ask(MapPurpose::Verdict { arrays: false }) {
+        Err(ExecError::Refused(_) | ExecError::RefusedRewritten(_)) if program.maps.iter().any(is_large_array) => {
+            ask(MapPurpose::Verdict { arrays: true })
         }
-        judged => judged,
+        verdict => verdict,
     }
 }
 

@@ -100,7 +100,18 @@ impl KernelEngine {
     /// The program cannot be rewritten or written as an object; the verifier refuses it, in which case the error names the
     /// source line and carries the log; or the system has no room or no right for it. It may be one that a map holds.
     pub fn load(program: &Program) -> Result<KernelEngine, ExecError> {
-        KernelEngine::load_on(program, &[])
+        KernelEngine::load_on(program, MapPurpose::TestRuns, &[])
+    }
+
+    /// Whether [`KernelEngine::load`] takes `program`. Its maps are made as small as the verdict allows, so that the answer
+    /// does not wait for large ones. Gives what [`KernelEngine::walked`] tells.
+    ///
+    /// # Errors
+    /// As for [`KernelEngine::load`].
+    pub fn accepts(program: &Program) -> Result<Option<u64>, ExecError> {
+        load::on_small_maps(program, |purpose| {
+            KernelEngine::load_on(program, purpose, &[]).map(|engine| engine.walked())
+        })
     }
 
     /// Loads `program` in the place of this engine's, on those of its large maps that the new program has too: making them
@@ -113,17 +124,17 @@ impl KernelEngine {
         let large = maps.iter().filter(|map| sizes::is_large(map.def()));
         let kept: Vec<_> = large.filter_map(|map| inside.created.kept(map.index())).collect();
         drop((maps, inside));
-        let mut engine = KernelEngine::load_on(program, &kept)?;
+        let mut engine = KernelEngine::load_on(program, MapPurpose::TestRuns, &kept)?;
         if !kept.is_empty() {
             engine.restore(&Snapshot::default()).map_err(ExecError::State)?;
         }
         Ok(engine)
     }
 
-    fn load_on(program: &Program, kept: &[Kept]) -> Result<KernelEngine, ExecError> {
+    fn load_on(program: &Program, purpose: MapPurpose, kept: &[Kept]) -> Result<KernelEngine, ExecError> {
         let rewritten = rewrite(program).map_err(|source| rewriting_failed(program, source))?;
         let loaded = &rewritten.program;
-        let created = Maps::create_for(loaded, MapPurpose::TestRuns, kept)?;
+        let created = Maps::create_for(loaded, purpose, kept)?;
         let fails = |action: &str, source| {
             let (program, action) = (program.name.clone(), action.to_owned());
             ExecError::Load { program, action, source }

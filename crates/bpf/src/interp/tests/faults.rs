@@ -197,7 +197,7 @@ fn helpers_with_wrong_arguments() {
         ),
         (
             "r1 = map[hash] ll\nr2 = 0\nr3 = 0\ncall 51\nexit",
-            "`redirect_map` on map `hash`, expected a devmap or CPU map",
+            "`redirect_map` on map `hash`, expected a map of devices, CPUs or sockets",
         ),
         (
             "*(u64 *)(r10 - 8) = 0\nr2 = r10\nr2 += -8\nr3 = r2\nr4 = 0\nr1 = map[ports] ll\ncall 2\nexit",

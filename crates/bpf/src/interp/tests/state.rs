@@ -7,6 +7,7 @@ use flowloom_testkit::Rng;
 
 use super::*;
 use crate::context::ContextLayout;
+use crate::interp::maps::Known;
 
 /// What a hash map of the kernel does, said as plainly as possible.
 struct Model {
@@ -187,16 +188,37 @@ fn only_behind_a_devmap_there_is_an_egress_port() {
 
 #[test]
 fn large_arrays_come_out_in_the_order_of_their_keys() {
-    let mut map = Map::new(&super::map("m", MapKind::PerCpuArray, 4, 2, 70_000), 2);
-    for index in [1u32, 255, 256, 65_537, 69_999] {
+    let mut map = Map::new(&super::map("m", MapKind::PerCpuArray, 4, 2, 65_536), 2);
+    for index in [1u32, 255, 256, 65_535] {
         assert_eq!(map.update(&index.to_le_bytes(), &(index as u16).to_le_bytes(), 0, 1), 0);
     }
     let state = map.snapshot().unwrap();
-    assert_eq!(state.len(), 70_000);
-    for index in 0..70_000u32 {
-        let written = [1, 255, 256, 65_537, 69_999].contains(&index);
+    assert_eq!(state.len(), 65_536);
+    for index in 0..65_536u32 {
+        let written = [1, 255, 256, 65_535].contains(&index);
         let value = if written { index as u16 } else { 0 }.to_le_bytes();
         assert_eq!(state[&index.to_le_bytes()[..]], [0, 0, value[0], value[1]]);
+    }
+}
+
+/// Above 65,536 entries a snapshot lists those that are not zero, and reads back as the same array.
+#[test]
+fn arrays_of_millions_are_listed_where_they_are_not_zero() {
+    for (kind, entries) in [(MapKind::Array, 33_555_984), (MapKind::PerCpuArray, 1_000_000)] {
+        let mut map = Map::new(&super::map("m", kind, 4, 4, entries), 2);
+        for index in [7_u32, 65_536, entries - 1] {
+            assert_eq!(map.update(&index.to_le_bytes(), &index.to_le_bytes(), 0, 1), 0);
+        }
+        assert_eq!(map.update(&5_u32.to_le_bytes(), &[0; 4], 0, 0), 0);
+        let state = map.snapshot().unwrap();
+        let mut keys: Vec<u32> = state.keys().map(|key| u32::from_le_bytes(key[..].try_into().unwrap())).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, [7, 65_536, entries - 1]);
+        let known = Known { maps: &[], programs: &[] };
+        let read = map.with_contents(&state, map.snapshot_cpus(), known).unwrap();
+        assert_eq!(read.snapshot().unwrap(), state);
+        read.check_invariants();
+        assert!(map.initial().snapshot().unwrap().is_empty());
     }
 }
 
