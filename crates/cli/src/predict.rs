@@ -6,16 +6,17 @@ use std::sync::Arc;
 use flowloom_bpf::Program;
 use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::Op;
-use flowloom_bpf::verifier::{Options, Proof, verify};
+use flowloom_bpf::verifier::Proof;
 use flowloom_hw::predict::{
     Ahead, Arrivals, Captured, Flows, Keyed, Pace, PredictError, PredictOptions, Report, predict as run, shared_maps,
 };
-use flowloom_hw::{MapTiming, Options as PlanOptions, Timing, plan};
+use flowloom_hw::{MapTiming, Options as PlanOptions, Refusal, Timing, plan};
 use flowloom_ir::{Dataflow, build};
 use flowloom_trace::{Traffic, TrafficOptions};
 use serde_json::json;
 
 use crate::args::PredictArgs;
+use crate::explain::{no_plan, proof};
 use crate::failure::Failure;
 use crate::load::Loaded;
 use crate::output::{print, print_json, warn};
@@ -32,9 +33,9 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<(), Failure> {
         warn(warnings);
     }
     let program = loaded.program(false)?;
-    let proof = verify(&program, &Options::default()).map_err(|e| Failure::input(&e))?;
+    let proof = proof(&program, args.json)?;
     let timing = timing(args, &program, &proof)?;
-    let dataflow = build(&program, &proof).map_err(|refusal| Failure::Input(refusal.to_string()));
+    let dataflow = build(&program, &proof).map_err(|refusal| no_plan(&Refusal::from(*refusal), args.json));
     let report = report(args, &program, &proof, dataflow, &timing)?;
     if !args.json {
         return print(&format!("{} on {}: {}", loaded.name(), args.traffic(), report.render()));
@@ -56,7 +57,7 @@ fn timing(args: &PredictArgs, program: &Program, proof: &Proof) -> Result<Timing
             length_given: args.length_given,
             ..standard
         };
-        let plan = plan(program, proof, &options).map_err(|refusal| Failure::Input(refusal.to_string()))?;
+        let plan = plan(program, proof, &options).map_err(|refusal| no_plan(&refusal, args.json))?;
         return Ok(plan.timing());
     };
     let mut timing = read_timing(path)?;
