@@ -35,9 +35,6 @@ pub enum Want {
     /// A map whose values hold something that the kernel treats in its own way.
     #[error("values of map `{map}` hold `{field}` at byte {offset}")]
     Field { map: String, field: String, offset: u32 },
-    /// Data that holds addresses.
-    #[error("byte {offset} of data section `{section}` is to hold the address of `{symbol}`")]
-    Pointer { section: String, offset: u64, symbol: String },
     /// A map that holds something from the start that is not there.
     #[error("entry {index} of map `{map}` is to be `{member}`, {why}")]
     Member { map: String, index: u32, member: String, why: String },

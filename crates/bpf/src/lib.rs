@@ -13,6 +13,7 @@ mod context;
 pub mod disasm;
 pub mod elf;
 pub mod fib;
+mod global;
 pub mod helpers;
 pub mod insn;
 pub mod interp;
@@ -27,12 +28,13 @@ mod program_kind;
 pub mod verifier;
 
 pub use context::{Aged, ContextLayout, LayoutField, NO_DEADLINE, StateSuccessor, Succession};
+pub use global::{ArgumentKind, GlobalArgument, GlobalFunction};
 pub use insn::Insn;
 pub use interp::{Interpreter, Plugin, PluginError, ProgramError};
 pub use lack::{Lack, Want};
 pub use map_kind::MapKind;
 pub use program::{
-    BPF_F_MMAPABLE, BPF_F_NO_COMMON_LRU, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MapDef, Member, Program,
+    BPF_F_MMAPABLE, BPF_F_NO_COMMON_LRU, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, LineInfo, MAX_ENTRIES, MapDef, Member, Program,
     Sibling,
 };
 pub use program_kind::ProgramKind;

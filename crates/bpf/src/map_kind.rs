@@ -34,6 +34,8 @@ pub enum MapKind {
     DevmapHash,
     /// CPUs to redirect to, by number.
     Cpumap,
+    /// AF_XDP sockets to redirect to, by queue.
+    Xskmap,
     /// Records to user space, in order.
     RingBuf,
     /// A kind that Flowloom knows by name at most, with its number in the kernel.
@@ -80,7 +82,7 @@ const NAMES: [&str; 34] = [
 
 impl MapKind {
     /// The kinds that Flowloom runs.
-    pub const ALL: [MapKind; 15] = [
+    pub const ALL: [MapKind; 16] = [
         MapKind::Hash,
         MapKind::Array,
         MapKind::ProgArray,
@@ -95,6 +97,7 @@ impl MapKind {
         MapKind::Devmap,
         MapKind::DevmapHash,
         MapKind::Cpumap,
+        MapKind::Xskmap,
         MapKind::RingBuf,
     ];
 
@@ -114,6 +117,7 @@ impl MapKind {
             MapKind::HashOfMaps => 13,
             MapKind::Devmap => 14,
             MapKind::Cpumap => 16,
+            MapKind::Xskmap => 17,
             MapKind::DevmapHash => 25,
             MapKind::RingBuf => 27,
             MapKind::Other(number) => number,
@@ -147,13 +151,13 @@ impl MapKind {
 
     /// Whether keys are indices below the number of entries.
     pub fn is_indexed(self) -> bool {
-        use MapKind::{Array, ArrayOfMaps, Cpumap, Devmap, PerCpuArray, PerfEventArray, ProgArray};
-        matches!(self, Array | PerCpuArray | ProgArray | PerfEventArray | ArrayOfMaps | Devmap | Cpumap)
+        use MapKind::{Array, ArrayOfMaps, Cpumap, Devmap, PerCpuArray, PerfEventArray, ProgArray, Xskmap};
+        matches!(self, Array | PerCpuArray | ProgArray | PerfEventArray | ArrayOfMaps | Devmap | Cpumap | Xskmap)
     }
 
     /// Whether entries are where packets can be redirected to.
     pub fn is_redirect(self) -> bool {
-        matches!(self, MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap)
+        matches!(self, MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap | MapKind::Xskmap)
     }
 
     /// Whether entries are maps.

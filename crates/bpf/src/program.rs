@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::context::ContextLayout;
+use crate::global::GlobalFunction;
 use crate::insn::{Insn, imm64};
 use crate::lack::Lack;
 use crate::map_kind::MapKind;
@@ -32,6 +33,8 @@ pub(crate) const BPF_F_WRONLY_PROG: u32 = 1 << 8;
 pub(crate) const BPF_F_PRESERVE_ELEMS: u32 = 1 << 11;
 /// Flag of an array in a map of maps: the arrays there may have other numbers of entries.
 pub(crate) const BPF_F_INNER_MAP: u32 = 1 << 12;
+/// The most entries that a map, and so a table of contexts, has on any engine.
+pub const MAX_ENTRIES: u32 = u32::MAX / 2;
 
 /// One map of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -145,6 +148,8 @@ pub struct Program {
     pub license: String,
     /// The programs of its object, itself among them, in their order; none where no map holds programs.
     pub siblings: Arc<[Sibling]>,
+    /// The global functions that it calls, by their slots: the kernel verifies each by itself. None where an object has no types.
+    pub globals: Vec<GlobalFunction>,
 }
 
 /// The line in force at `insn`, of lines ascending by instruction.

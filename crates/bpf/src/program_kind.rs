@@ -103,12 +103,24 @@ impl ProgramKind {
             ("xdp", _) => return Some(ProgramKind::Xdp),
             _ => {}
         }
+        // The loader of the first samples took names with a number for these.
+        let plain = head.trim_end_matches(|c: char| c.is_ascii_digit());
+        let head = if matches!(plain, "socket" | "classifier" | "action" | "kprobe") { plain } else { head };
         SECTIONS.iter().find(|(known, _)| *known == head).map(|(_, kind)| ProgramKind::Other(kind))
     }
 
     /// The kind of program that gets a pointer to this structure.
     pub fn of_context(structure: &str) -> Option<ProgramKind> {
         CONTEXTS.iter().find(|(known, _)| *known == structure).map(|(_, kind)| *kind)
+    }
+
+    /// Whether programs of this kind get a context of their own, so that `struct xdp_md *` as the argument contradicts it.
+    /// Replacements get what the replaced function gets, traces what is traced.
+    pub fn has_own_context(self) -> bool {
+        match self {
+            ProgramKind::Xdp | ProgramKind::XdpDevmap | ProgramKind::XdpCpumap => false,
+            ProgramKind::Other(name) => !matches!(name, "ext" | "tracing" | "struct_ops" | "lsm"),
+        }
     }
 
     /// Whether it is XDP of any kind.
@@ -150,6 +162,8 @@ mod tests {
             ("x", None),
             ("t", None),
             ("tc", Some(Other("sched_cls"))),
+            ("socket1", Some(Other("socket_filter"))),
+            ("xdp1", None),
             ("?tc", Some(Other("sched_cls"))),
             ("tcx/ingress", Some(Other("sched_cls"))),
             ("kprobe/do_unlinkat", Some(Other("kprobe"))),
@@ -163,6 +177,7 @@ mod tests {
         }
         assert_eq!(ProgramKind::of_context("__sk_buff"), Some(Other("sched_cls")));
         assert_eq!(ProgramKind::of_context("nobody"), None);
+        assert!(Other("sched_cls").has_own_context() && !Other("ext").has_own_context() && !Xdp.has_own_context());
         assert!(XdpDevmap.is_xdp() && !Other("tracing").is_xdp());
     }
 }

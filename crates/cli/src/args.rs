@@ -2,6 +2,7 @@
 
 mod bpf;
 mod explain;
+mod function;
 mod hw;
 mod live;
 mod reproduce;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
+use flowloom_bpf::ProgramKind;
 
 pub(crate) use bpf::{BpfVerb, PluginArgs};
 pub(crate) use explain::{ExplainArgs, ScheduleName};
@@ -116,15 +118,48 @@ pub(crate) enum Verb {
 /// A function and its parameters.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct FunctionArgs {
-    /// The function: an `.efsm` source, a program in C (`.bpf.c`) or assembler (`.bpf`), or an eBPF object
-    #[arg(value_name = "FUNCTION")]
+    /// The function: an `.efsm` source, a program in C (`.bpf.c`) or assembler (`.bpf`), an eBPF object, or a folder with one
+    #[arg(value_name = "FUNCTION", value_parser = function::function_file())]
     pub(crate) path: PathBuf,
     /// Set a parameter of the function
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param)]
     pub(crate) params: Vec<(String, String)>,
-    /// The program to take where an object has several
+    /// The program to take where an object has several: by name, section or SECTION/NAME
     #[arg(long, value_name = "NAME")]
     pub(crate) program: Option<String>,
+    /// Take the programs of an object to be of this type, whatever their sections are called
+    #[arg(long = "type", value_enum, value_name = "TYPE")]
+    pub(crate) kind: Option<TypeName>,
+}
+
+/// A type of programs that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TypeName {
+    /// XDP
+    Xdp,
+    /// XDP for the entries of a device map
+    #[value(name = "xdp/devmap")]
+    XdpDevmap,
+    /// XDP for the entries of a CPU map
+    #[value(name = "xdp/cpumap")]
+    XdpCpumap,
+}
+
+impl From<TypeName> for ProgramKind {
+    fn from(name: TypeName) -> ProgramKind {
+        match name {
+            TypeName::Xdp => ProgramKind::Xdp,
+            TypeName::XdpDevmap => ProgramKind::XdpDevmap,
+            TypeName::XdpCpumap => ProgramKind::XdpCpumap,
+        }
+    }
+}
+
+impl FunctionArgs {
+    /// The type that the programs of an object are taken to be of.
+    pub(crate) fn kind(&self) -> Option<ProgramKind> {
+        self.kind.map(ProgramKind::from)
+    }
 }
 
 /// A file that is read or written. `-` would be a file of that name, which nobody who types it means.

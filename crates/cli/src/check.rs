@@ -18,7 +18,7 @@ use crate::compile::{compiled, is_program};
 use crate::engines::kernel_lacks;
 use crate::failure::{Failure, with_causes};
 use crate::load::{self, Loaded};
-use crate::output::{counted, print, print_json, table, warn};
+use crate::output::{counted, diagnostics_json, print, print_json, table, warn};
 use verified::Verified;
 
 /// Whether a function runs on a target.
@@ -29,13 +29,33 @@ struct Fitness {
     why: String,
 }
 
+/// What a function is and where it runs. With `--json`, what is wrong with it goes to stdout too.
 pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
+    match judge(args) {
+        Err(Failure::Source(diagnostics)) if args.json => {
+            print_json(&json!({"function": null, "errors": diagnostics_json(diagnostics.as_ref())}))?;
+            Err(Failure::Source(diagnostics))
+        }
+        Err(Failure::Input(message)) if args.json => {
+            print_json(
+                &json!({"function": null, "errors": [{"code": null, "message": message, "position": null, "help": null}]}),
+            )?;
+            Err(Failure::Input(message))
+        }
+        result => result,
+    }
+}
+
+fn judge(args: &CheckArgs) -> Result<(), Failure> {
     let bytes = load::bytes(&args.function)?;
     if bytes.starts_with(load::ELF_MAGIC) {
         return object::check(args, &mut load::object(&bytes, &args.function)?);
     }
     if is_program(&args.function.path) {
-        return object::check(args, &mut compiled(&args.function.path, &bytes, &args.function.params)?.object);
+        return object::check(
+            args,
+            &mut compiled(&args.function.path, &bytes, &args.function.params, args.function.kind())?.object,
+        );
     }
     let loaded = Loaded::from_source(bytes, &args.function)?;
     let program = match loaded.program(false) {

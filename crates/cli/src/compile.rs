@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use flowloom_bpf::asm;
 use flowloom_bpf::elf::{self, MapShape};
+use flowloom_bpf::{ProgramKind, asm};
 
 use crate::args::parse_time;
 use crate::failure::{Failure, with_causes};
@@ -32,14 +32,20 @@ pub(crate) struct Compiled {
     pub(crate) shapes: BTreeMap<String, MapShape>,
 }
 
-/// Reads an object, compiles a `.bpf.c` with `params` as its macros, or assembles a `.bpf`.
+/// Reads an object, compiles a `.bpf.c` with `params` as its macros, or assembles a `.bpf`, which is XDP. With `kind`, all
+/// programs are of that kind.
 ///
 /// # Errors
 /// [`Failure::Environment`] where there is no compiler; otherwise what is wrong with the file.
-pub(crate) fn compiled(path: &Path, bytes: &[u8], params: &[(String, String)]) -> Result<Compiled, Failure> {
+pub(crate) fn compiled(
+    path: &Path,
+    bytes: &[u8],
+    params: &[(String, String)],
+    kind: Option<ProgramKind>,
+) -> Result<Compiled, Failure> {
     let name = path.display().to_string();
     if name.ends_with(C_SOURCE) {
-        return object(&name, &clang(path, params)?);
+        return object(&name, &clang(path, params)?, kind);
     }
     if let Some((param, _)) = params.first() {
         return Err(Failure::Input(format!("--param {param} sets a parameter of a source, `{name}` has none")));
@@ -51,11 +57,11 @@ pub(crate) fn compiled(path: &Path, bytes: &[u8], params: &[(String, String)]) -
         let object = elf::Object { name, programs: vec![program], ..elf::Object::default() };
         return Ok(Compiled { object, shapes: BTreeMap::new() });
     }
-    object(&name, bytes)
+    object(&name, bytes, kind)
 }
 
-fn object(name: &str, bytes: &[u8]) -> Result<Compiled, Failure> {
-    let object = elf::read_with(bytes, name, &kernel_types).map_err(|e| Failure::input(&e))?;
+fn object(name: &str, bytes: &[u8], kind: Option<ProgramKind>) -> Result<Compiled, Failure> {
+    let object = elf::read_as(bytes, name, &kernel_types, kind).map_err(|e| Failure::input(&e))?;
     let shapes = elf::map_shapes(bytes, name).map_err(|e| Failure::input(&e))?;
     Ok(Compiled { object, shapes })
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::args::{ExplainArgs, ScheduleName};
 use crate::check::source::nearer_lines;
-use crate::failure::Failure;
+use crate::failure::{Failure, with_causes};
 use crate::files::Files;
 use crate::load::Loaded;
 use crate::output::{print, print_json, warn};
@@ -176,6 +176,18 @@ pub(crate) fn proof(program: &Program, json: bool) -> Result<Proof, Failure> {
             };
             refused(json, &told, said)
         }
-        other => Failure::input(&other),
+        // A program that is understood and cannot run is a finding too.
+        VerifyError::Program(error) => {
+            let said = format!("there is no pipeline for it: {}", with_causes(&error));
+            let told = Refused {
+                code: "program",
+                program: &program.name,
+                insn: None,
+                line: None,
+                help: None,
+                what: with_causes(&error),
+            };
+            refused(json, &told, said)
+        }
     })
 }

@@ -17,9 +17,10 @@ use crate::args::{LiveArgs, LiveMode, RunArgs};
 use crate::describe::describe;
 use crate::failure::{Failure, with_causes};
 use crate::load::Loaded;
-use crate::output::{grouped, print, remark, table};
+use crate::output::{counted, grouped, print, remark, table};
 use crate::report::{Contexts, Flows, elements_json, elements_text};
-use crate::run::{read_state, write_state};
+use crate::run::read_state;
+use crate::state_file::StateFile;
 
 /// How often a run looks for interfaces that have gone, and counts packets where a number of them ends it.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -49,6 +50,7 @@ pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
         LiveMode::Native => Mode::Native,
         LiveMode::Skb => Mode::Skb,
     };
+    let state_out = args.state_out.as_ref().map(|path| StateFile::create(path)).transpose()?;
     // From here on signals end the run in good order.
     let interrupts =
         Interrupts::hold().map_err(|e| Failure::Environment(format!("signals cannot be held back: {e}")))?;
@@ -58,7 +60,7 @@ pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
     for advice in advice(&interfaces, mode, traffic(loaded)) {
         remark(&advice.to_string());
     }
-    let mut running = Running { args, loaded, interfaces: &interfaces, mode, live, start: Instant::now() };
+    let mut running = Running { args, loaded, interfaces: &interfaces, mode, live, state_out, start: Instant::now() };
     running.go(&interrupts)
 }
 
@@ -182,6 +184,8 @@ fn traffic(loaded: &Loaded) -> Traffic {
 
 /// A function that runs on interfaces.
 struct Running<'a> {
+    /// Where the state is written at the end.
+    state_out: Option<StateFile>,
     args: &'a RunArgs,
     loaded: &'a Loaded,
     interfaces: &'a [Interface],
@@ -294,7 +298,7 @@ impl Running<'_> {
         }
         let mut text = format!("{:9.1} s", counts.elapsed.as_secs_f64());
         if let Some(verdicts) = counts.verdicts {
-            text.push_str(&format!("  {} packets, {}/s", grouped(counts.packets()), grouped(rate as u64)));
+            text.push_str(&format!("  {}, {}/s", counted(counts.packets() as usize, "packet"), grouped(rate as u64)));
             for verdict in Verdict::ALL {
                 let number = verdicts[verdict.number() as usize];
                 if number > 0 {
@@ -324,18 +328,18 @@ impl Running<'_> {
     }
 
     /// The summary, and the state where it is asked for. Nothing runs any more.
-    fn end(&self) -> Result<(), Failure> {
+    fn end(&mut self) -> Result<(), Failure> {
         let counts = self.counts()?;
         let snapshot = self.live.snapshot(|_| true).map_err(|e| broken(&e))?;
-        if let Some(path) = &self.args.state_out {
-            write_state(path, self.loaded, &snapshot)?;
+        if let Some(file) = &mut self.state_out {
+            file.write(self.loaded, &snapshot)?;
         }
         if self.args.json {
             return print(&format!("{}\n", self.json("ended", &counts)));
         }
         let mut text = format!("\n{}: {:.1} s on interfaces", self.loaded.name(), counts.elapsed.as_secs_f64());
         if let Some(verdicts) = counts.verdicts {
-            text.push_str(&format!(", {} packets\n\n", grouped(counts.packets())));
+            text.push_str(&format!(", {}\n\n", counted(counts.packets() as usize, "packet")));
             let row = |v: &Verdict| vec![v.name().to_owned(), grouped(verdicts[v.number() as usize])];
             let rows: Vec<Vec<String>> = Verdict::ALL.iter().map(row).collect();
             text.push_str(&table(&["verdict", "packets"], &rows, &[1]));

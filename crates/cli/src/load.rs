@@ -38,7 +38,7 @@ impl Loaded {
             return Ok(Loaded::Object(Arc::new(program.clone())));
         }
         if is_program(&args.path) {
-            let compiled = compiled(&args.path, &bytes, &args.params)?;
+            let compiled = compiled(&args.path, &bytes, &args.params, args.kind())?;
             return Ok(Loaded::Object(Arc::new(pick(&compiled.object, args.program.as_deref())?.clone())));
         }
         Loaded::from_source(bytes, args)
@@ -49,6 +49,12 @@ impl Loaded {
         if let Some(program) = &args.program {
             return Err(Failure::Input(format!(
                 "--program {program} picks a program of an object, `{}` is a source",
+                args.path.display()
+            )));
+        }
+        if args.kind.is_some() {
+            return Err(Failure::Input(format!(
+                "--type says what the programs of an object are, `{}` is a source",
                 args.path.display()
             )));
         }
@@ -144,7 +150,7 @@ pub(crate) fn object(bytes: &[u8], args: &FunctionArgs) -> Result<elf::Object, F
     if let Some((name, _)) = args.params.first() {
         return Err(Failure::Input(format!("--param {name} sets a parameter of a source, `{path}` is an object")));
     }
-    elf::read_with(bytes, &path, &kernel_types).map_err(|e| Failure::input(&e))
+    elf::read_as(bytes, &path, &kernel_types, args.kind()).map_err(|e| Failure::input(&e))
 }
 
 /// Where the running kernel tells its types.
@@ -169,6 +175,19 @@ pub(crate) fn no_program(object: &elf::Object, wanted: &str) -> Failure {
     Failure::Input(format!("`{}` has no program `{wanted}`; it has {all}", object.name))
 }
 
+/// The only program called `wanted`.
+pub(crate) fn only<'o>(object: &'o elf::Object, wanted: &str) -> Result<&'o Program, Failure> {
+    match object.matching(wanted).as_slice() {
+        [] => Err(no_program(object, wanted)),
+        [program] => Ok(program),
+        several => {
+            let names: Vec<_> = several.iter().map(|p| format!("`{}/{}`", p.section, p.name)).collect();
+            let (path, names) = (&object.name, names.join(", "));
+            Err(Failure::Input(format!("`{path}` has several programs `{wanted}`: {names}; name one of these")))
+        }
+    }
+}
+
 /// The program called `wanted` or, where none is asked for, the only XDP program of the object.
 pub(crate) fn pick<'o>(object: &'o elf::Object, wanted: Option<&str>) -> Result<&'o Program, Failure> {
     let path = &object.name;
@@ -176,11 +195,12 @@ pub(crate) fn pick<'o>(object: &'o elf::Object, wanted: Option<&str>) -> Result<
         if let Some(refused) = object.refused.iter().find(|refused| refused.name == wanted) {
             return Err(Failure::Input(format!("`{path}`: {refused}")));
         }
-        let program = object.program(wanted).ok_or_else(|| no_program(object, wanted))?;
+        let program = only(object, wanted)?;
         if !program.kind.is_xdp() {
             let (kind, section, xdp) = (program.kind, &program.section, list(object.xdp()));
             return Err(Failure::Input(format!(
-                "program `{}` of `{path}` is of kind {kind} (section `{section}`), expected XDP; XDP programs: {xdp}",
+                "program `{}` of `{path}` is of kind {kind} (section `{section}`), expected XDP; XDP programs: {xdp}; if it is XDP \
+                 in spite of its section, say --type xdp",
                 program.name
             )));
         }

@@ -25,6 +25,7 @@ mod predict;
 mod report;
 mod reproduce;
 mod run;
+mod state_file;
 mod test;
 mod trace;
 mod verify;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::failure::Failure;
 
@@ -35,6 +35,27 @@ pub(crate) fn render_diagnostic(diagnostic: &dyn Diagnostic) -> String {
         text = format!("{diagnostic}\n");
     }
     text
+}
+
+/// The diagnostics of a report, as `check --json` prints warnings: code, message, position (line and column from 1), help.
+pub(crate) fn diagnostics_json(report: &dyn Diagnostic) -> Value {
+    let one = |diagnostic: &dyn Diagnostic| {
+        let label = diagnostic.labels().and_then(|mut labels| labels.next());
+        let position = label.zip(diagnostic.source_code()).and_then(|(label, source)| {
+            let contents = source.read_span(label.inner(), 0, 0).ok()?;
+            Some((contents.line() + 1, contents.column() + 1))
+        });
+        json!({
+            "code": diagnostic.code().map(|code| code.to_string()),
+            "message": diagnostic.to_string(),
+            "position": position,
+            "help": diagnostic.help().map(|help| help.to_string()),
+        })
+    };
+    match report.related() {
+        Some(related) => related.map(one).collect(),
+        None => json!([one(report)]),
+    }
 }
 
 /// Writes to stderr: what is said there must not mix with results. Where nobody listens, nothing is said; `eprint!` would

@@ -12,7 +12,7 @@ use flowloom_bpf::{Insn, Plugin, PluginError, Program, elf};
 use crate::args::PluginArgs;
 use crate::failure::{Failure, with_causes};
 use crate::load::ELF_MAGIC;
-use crate::output::{print, remark};
+use crate::output::{counted, print, remark};
 
 /// The engines that run plugins' programs.
 const ENGINES: &str = "interp";
@@ -98,7 +98,10 @@ fn program(input: &[u8], is_elf: bool) -> Result<Program, Failure> {
         let code = bytes(text(input)?, "the program")?;
         let (slots, rest) = code.as_chunks::<8>();
         if !rest.is_empty() {
-            return Err(Failure::Input(format!("the program has {} bytes, expected a multiple of 8", code.len())));
+            return Err(Failure::Input(format!(
+                "the program has {}, expected a multiple of 8",
+                counted(code.len(), "byte")
+            )));
         }
         let insns = slots.iter().map(|slot| Insn::from_bytes(*slot)).collect();
         return Ok(Program { section: STDIN.to_owned(), insns, ..Program::default() });
@@ -142,9 +145,9 @@ fn bytes(text: &str, what: &str) -> Result<Vec<u8>, Failure> {
             }
             _ => {
                 let expected = "bytes of two hexadecimal digits";
-                let after = bytes.len();
+                let after = counted(bytes.len(), "byte");
                 let word: String = word.chars().take(32).collect();
-                return Err(Failure::Input(format!("{what}: found `{word}` after {after} bytes, expected {expected}")));
+                return Err(Failure::Input(format!("{what}: found `{word}` after {after}, expected {expected}")));
             }
         }
     }

@@ -11,6 +11,19 @@ use flowloom_trace::PortBy;
 
 use crate::failure::Failure;
 
+/// The rules, split at the commas that are in no braces, brackets or parentheses: those belong to sets and calls.
+fn split_rules(rules: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_usize;
+    rules.split(move |c: char| {
+        match c {
+            '{' | '(' | '[' => depth += 1,
+            '}' | ')' | ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    })
+}
+
 /// Compiles the rules to a function from packets to ports.
 pub(crate) fn compile_rules(rules: &str) -> Result<PortBy, Failure> {
     let usage = |what: String| {
@@ -18,7 +31,7 @@ pub(crate) fn compile_rules(rules: &str) -> Result<PortBy, Failure> {
     };
     let mut rows = String::new();
     let mut default = None;
-    for rule in rules.split(',').map(str::trim) {
+    for rule in split_rules(rules).map(str::trim) {
         let port = |text: &str| {
             text.trim().parse::<u8>().map_err(|_| usage(format!("`{}` is no port from 0 to 255", text.trim())))
         };
@@ -44,4 +57,22 @@ pub(crate) fn compile_rules(rules: &str) -> Result<PortBy, Failure> {
         let outcome = machine.process(&packet, &Choices::seeded(0, 0, 0));
         outcome.ok().and_then(|o| o.outputs.first().map(|sent| sent.port.0)).unwrap_or(default.into())
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_inside_sets_do_not_split_rules() {
+        let rules: Vec<&str> = split_rules("l4.dport in {80, 443} -> 2, ip.src in {10.0.0.0/8} -> 1, else 2").collect();
+        assert_eq!(rules, ["l4.dport in {80, 443} -> 2", " ip.src in {10.0.0.0/8} -> 1", " else 2"]);
+        assert_eq!(split_rules("a } , b").count(), 2);
+    }
+
+    #[test]
+    fn a_rule_may_name_a_set() {
+        assert!(compile_rules("l4.dport in {80,443} -> 2, else 1").is_ok());
+        assert!(compile_rules("l4.dport in {80,443 -> 2, else 1").is_err());
+    }
 }

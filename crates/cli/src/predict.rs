@@ -10,7 +10,7 @@ use flowloom_bpf::verifier::Proof;
 use flowloom_hw::predict::{
     Ahead, Arrivals, Captured, Flows, Keyed, Pace, PredictError, PredictOptions, Report, predict as run, shared_maps,
 };
-use flowloom_hw::{MapTiming, Options as PlanOptions, Refusal, Timing, plan};
+use flowloom_hw::{MapTiming, Options as PlanOptions, Timing, plan};
 use flowloom_ir::{Dataflow, build};
 use flowloom_trace::{Traffic, TrafficOptions};
 use serde_json::json;
@@ -35,7 +35,8 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<(), Failure> {
     let program = loaded.program(false)?;
     let proof = proof(&program, args.json)?;
     let timing = timing(args, &program, &proof)?;
-    let dataflow = build(&program, &proof).map_err(|refusal| no_plan(&Refusal::from(*refusal), args.json));
+    // Used only where the traffic is made out of keys: no refusal is printed before that is known.
+    let dataflow = build(&program, &proof).map_err(|refusal| Failure::Found(refusal.to_string()));
     let report = report(args, &program, &proof, dataflow, &timing)?;
     if !args.json {
         return print(&format!("{} on {}: {}", loaded.name(), args.traffic(), report.render()));

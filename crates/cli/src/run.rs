@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flowloom_bpf::{Program, fib};
-use flowloom_efsm::{Coverage, Machine, layout};
+use flowloom_efsm::{Coverage, Machine};
 use flowloom_engine::{Datapath, Snapshot, SnapshotError, Verdict};
 use flowloom_exec::{EventWriter, RunOptions, RunSummary, Sinks, SweepClock, run as run_packets};
 use flowloom_trace::{CaptureWriter, MergedReader};
@@ -19,9 +19,10 @@ use crate::failure::{Failure, with_causes};
 use crate::files::Files;
 use crate::live;
 use crate::load::Loaded;
-use crate::output::{grouped, print, print_json, progress, table, warn};
+use crate::output::{counted, grouped, print, print_json, progress, table, warn};
 use crate::port_by;
 use crate::report::{Contexts, Flows, elements_json, elements_text};
+use crate::state_file::StateFile;
 
 /// Opens the captures that `args` names, merged by time.
 pub(crate) fn open_input(args: &InputArgs) -> Result<MergedReader, Failure> {
@@ -66,14 +67,6 @@ pub(crate) fn read_state(path: &Path, loaded: &mut Loaded) -> Result<Snapshot, F
     Ok(state)
 }
 
-/// Writes the state, without what only counts in functions of ours. Maps of an object are all its own, whatever their names.
-pub(crate) fn write_state(path: &Path, loaded: &Loaded, snapshot: &Snapshot) -> Result<(), Failure> {
-    let is_state = |name: &String| loaded.function().is_none() || !layout::is_instrument(name);
-    let maps = snapshot.maps.clone().into_iter().filter(|(name, _)| is_state(name)).collect();
-    let per_cpu = snapshot.per_cpu.clone();
-    fs::write(path, Snapshot { maps, per_cpu }.to_json() + "\n").map_err(|e| Failure::file("written", path, &e))
-}
-
 /// Nothing that is written takes the place of something else that is read or written. A state may be written where it was
 /// read: that is to go on with it.
 fn check_files(args: &RunArgs) -> Result<(), Failure> {
@@ -101,7 +94,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if let Some((path, state)) = &state {
         engine.datapath().restore(state).map_err(|e| wrong_state(path, &e))?;
     }
-    let before = engine.datapath().snapshot().map_err(|e| Failure::input(&e))?;
+    drop(state);
+    let before: BTreeMap<String, u64> = {
+        let snapshot = engine.datapath().snapshot().map_err(|e| Failure::input(&e))?;
+        snapshot.maps.into_iter().map(|(name, entries)| (name, entries.len() as u64)).collect()
+    };
+    let state_out = args.state_out.as_ref().map(|path| StateFile::create(path)).transpose()?;
     let mut writer = args.write.as_ref().map(CaptureWriter::create).transpose().map_err(|e| Failure::input(&e))?;
     let create = |path: &PathBuf| EventWriter::create(path).map_err(|e| Failure::file("written", path, &e));
     let mut events = args.events.as_ref().map(create).transpose()?;
@@ -134,8 +132,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
 
     let snapshot = engine.datapath().snapshot().map_err(|e| Failure::input(&e))?;
-    if let Some(path) = &args.state_out {
-        write_state(path, &loaded, &snapshot)?;
+    if let Some(mut file) = state_out {
+        file.write(&loaded, &snapshot)?;
     }
     let coverage = match (&engine, loaded.function()) {
         (Engine::Machine(machine), _) => Some(machine.coverage()),
@@ -160,7 +158,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 /// that came and neither went nor are there.
 fn contexts(
     program: &Program,
-    before: &Snapshot,
+    before: &BTreeMap<String, u64>,
     after: &Snapshot,
     now_ns: u64,
     coverage: Option<&Coverage>,
@@ -173,7 +171,7 @@ fn contexts(
             record.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(u64::MAX, u64::from_le_bytes)
         };
         let is_alive = |record: &&Vec<u8>| layout.deadline_offsets.iter().all(|&o| deadline(record, o) > now_ns);
-        let before = before.maps.get(&map.name).map_or(0, |entries| entries.len() as u64);
+        let before = before.get(&map.name).copied().unwrap_or(0);
         let alive = entries.values().filter(is_alive).count() as u64;
         let reached = coverage.and_then(|c| c.elements.iter().find(|e| e.name == map.name));
         let timed_out = reached.map_or(0, |r| (before + r.created).saturating_sub(r.removed + r.evicted + alive));
@@ -204,11 +202,11 @@ impl Report<'_> {
         let summary = self.summary;
         let span_s = summary.times_ns.map_or(0.0, |(first, last)| (last - first) as f64 / 1e9);
         let mut text = format!(
-            "{} on {}: {} packets, {} bytes, {span_s:.3} s of traffic in {:.3} s ({} packets/s)\n",
+            "{} on {}: {}, {}, {span_s:.3} s of traffic in {:.3} s ({} packets/s)\n",
             self.loaded.name(),
             self.engine(),
-            grouped(summary.packets),
-            grouped(summary.bytes),
+            counted(summary.packets as usize, "packet"),
+            counted(summary.bytes as usize, "byte"),
             summary.elapsed.as_secs_f64(),
             grouped(summary.packets_per_second() as u64),
         );

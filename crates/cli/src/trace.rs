@@ -12,7 +12,7 @@ pub(crate) use generate::generate;
 
 use crate::args::{TraceInfoArgs, TraceProfilesArgs};
 use crate::failure::Failure;
-use crate::output::{grouped, print, print_json, progress, table};
+use crate::output::{counted, grouped, print, print_json, progress, table};
 
 /// How the names of numbers begin that belong to no header that is parsed.
 const UNKNOWN: [&str; 2] = ["ethertype", "ip.proto"];
@@ -39,16 +39,16 @@ pub(crate) fn info(args: &TraceInfoArgs) -> Result<(), Failure> {
     }
     let seconds = info.duration_ns as f64 / 1e9;
     let mut text = format!(
-        "{} packets, {} bytes on the wire ({} captured), {:.1} bytes a packet, {seconds:.6} s\n",
-        grouped(info.packets),
-        grouped(info.wire_bytes),
+        "{}, {} on the wire ({} captured), {:.1} bytes a packet, {seconds:.6} s\n",
+        counted(info.packets as usize, "packet"),
+        counted(info.wire_bytes as usize, "byte"),
         grouped(info.captured_bytes),
         info.mean_len_bytes,
     );
     text.push_str(&format!(
-        "{} packets cut short, {} steps back in time\n\n",
-        grouped(info.cut_packets),
-        grouped(info.steps_back_in_time),
+        "{} cut short, {} back in time\n\n",
+        counted(info.cut_packets as usize, "packet"),
+        counted(info.steps_back_in_time as usize, "step"),
     ));
     text.push_str(&table(&["header", "packets"], &protocols(&info.protocols), &[1]));
     text.push('\n');

@@ -7,16 +7,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use flowloom_bpf::{Interpreter, fib};
+use flowloom_bpf::{Interpreter, Program, fib};
 use flowloom_efsm::Machine;
 use flowloom_engine::{Datapath, EngineError, Port, Verdict};
-use flowloom_trace::CaptureWriter;
+use flowloom_trace::{CaptureWriter, MergedReader};
 use flowloom_verify::{
-    Arrival, CompareOptions, Reached, Report, ShrinkOptions, Shrunk, Stimulus, StimulusOptions, compare, shrink,
+    Arrival, CompareOptions, Reached, Report, ShrinkOptions, Shrunk, Stimulus, StimulusOptions, Undefined, compare,
+    compare_stream, shrink,
 };
 use serde_json::{Value, json};
 
-use crate::args::{EngineName, VerifyArgs};
+use crate::args::{EngineName, InputArgs, VerifyArgs};
 use crate::engines::{Engine, kernel_lacks, targets};
 use crate::failure::Failure;
 use crate::files::Files;
@@ -54,14 +55,20 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     }
     let state = args.state_in.as_ref().map(|path| read_state(path, &mut loaded)).transpose()?.unwrap_or_default();
     let program = loaded.program(false)?;
-    let packets = packets(args, &loaded)?;
+    let source = Source::new(args, &loaded)?;
+    let mut seen = 0;
     let layouts: BTreeMap<_, _> =
         program.maps.iter().filter_map(|m| Some((m.name.clone(), m.layout.clone()?))).collect();
     let swept = layouts.values().filter(|l| !l.deadline_offsets.is_empty());
     let sweep_ns = swept.map(|l| l.sweep_ns).filter(|&ns| ns > 0).min();
     let is_foreign = loaded.function().is_none();
-    let options =
-        CompareOptions { seed: args.input.seed, sweep_ns, layouts, state, is_foreign, ..CompareOptions::default() };
+    // What our own functions are lowered to lets nothing out that was not written.
+    let undefined = if is_foreign { Undefined::of(&program) } else { Undefined::default() };
+    for (at, what) in undefined.causes() {
+        remark(&format!("kernel-dependent contents, which say nothing of an engine: {what}{}", place(&program, *at)));
+    }
+    let seed = args.input.seed;
+    let options = CompareOptions { seed, sweep_ns, layouts, state, is_foreign, undefined, ..CompareOptions::default() };
 
     let mut reached = loaded.function().map(|f| Reached::new(f));
     let mut judged = Vec::new();
@@ -84,9 +91,10 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
         let mut reference = Reference::new(&loaded, routes.clone())?;
         let mut engine = Engine::load(*name, &loaded, false, routes)?;
         let bar = progress(&format!("comparing {}", engine.datapath().name()), None);
-        let result = judge(reference.datapath(), engine.datapath(), &packets, &options, &bar);
+        let result = source.judge(reference.datapath(), engine.datapath(), &options, &bar);
         bar.finish_and_clear();
-        let this = result?;
+        let (this, packets) = result?;
+        seen = seen.max(packets);
         // One run is enough to see what the packets reach: all runs take the same.
         if let (Reference::Machine(machine), Some(reached)) = (&reference, &mut reached)
             && judged.is_empty()
@@ -111,9 +119,9 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
         _ => Vec::new(),
     };
     if args.json {
-        print_json(&as_json(args, &loaded, packets.len(), &judged, reached.as_ref()))?;
+        print_json(&as_json(args, &loaded, seen, &judged, reached.as_ref()))?;
     } else {
-        print(&as_text(&loaded, packets.len(), &judged, reached.as_ref().filter(|_| !disagrees)))?;
+        print(&as_text(&loaded, seen, &judged, reached.as_ref().filter(|_| !disagrees)))?;
         if let Some(least) = args.require_coverage.filter(|_| !gaps.is_empty()) {
             let n = gaps.len();
             print(&format!(
@@ -171,6 +179,92 @@ impl Reference {
     }
 }
 
+/// Where the packets come from.
+enum Source<'a> {
+    /// All of them are here.
+    Made(Vec<Arrival>),
+    /// They are read anew for each target, so that none has to be kept.
+    Read(&'a InputArgs),
+}
+
+impl<'a> Source<'a> {
+    fn new(args: &'a VerifyArgs, loaded: &Loaded) -> Result<Source<'a>, Failure> {
+        // What is no file can be read once only.
+        let again = args.input.read.iter().all(|path| path.metadata().is_ok_and(|found| found.is_file()));
+        if again && !args.input.read.is_empty() {
+            return Ok(Source::Read(&args.input));
+        }
+        packets(args, loaded).map(Source::Made)
+    }
+
+    /// Compares two engines on the packets; how many there are.
+    fn judge(
+        &self,
+        reference: &mut dyn Datapath,
+        target: &mut dyn Datapath,
+        options: &CompareOptions,
+        bar: &indicatif::ProgressBar,
+    ) -> Result<(Judged, usize), Failure> {
+        let input = match self {
+            Source::Made(packets) => return Ok((judge(reference, target, packets, options, bar)?, packets.len())),
+            Source::Read(input) => *input,
+        };
+        let (mut count, mut damage) = (0, None);
+        let mut reader = open_input(input)?;
+        let mut packets = std::iter::from_fn(|| {
+            if input.count.is_some_and(|most| count as u64 >= most) {
+                return None;
+            }
+            match next_arrival(&mut reader) {
+                Ok(arrival) => {
+                    count += usize::from(arrival.is_some());
+                    bar.set_position(count as u64);
+                    arrival
+                }
+                Err(e) => {
+                    damage = Some(e);
+                    None
+                }
+            }
+        });
+        let compared = compare_stream(reference, target, &mut packets, options);
+        if let Some(damage) = damage {
+            return Err(damage);
+        }
+        if count == 0 {
+            return Err(Failure::Input("no packets: there is nothing to compare".to_owned()));
+        }
+        match compared {
+            Ok(report) if report.agrees() => return Ok((Judged { report, shrunk: None }, count)),
+            Ok(_) | Err(EngineError::Fault { .. }) => {}
+            Err(other) => return Err(Failure::input(&other)),
+        }
+        // The packets up to the disagreement are enough to find what caused it. One more may have been looked at.
+        bar.set_message("reading up to the disagreement");
+        let mut reader = open_input(input)?;
+        let (mut packets, mut total) = (Vec::new(), 0);
+        while input.count.is_none_or(|most| (total as u64) < most)
+            && let Some(arrival) = next_arrival(&mut reader)?
+        {
+            total += 1;
+            if packets.len() < count {
+                packets.push(arrival);
+            }
+        }
+        let judged = judge(reference, target, &packets, options, bar)?;
+        match (judged.report.agrees(), compared) {
+            // Seen once and not again: it is reported all the same.
+            (true, Ok(report)) => Ok((Judged { report, shrunk: None }, total)),
+            _ => Ok((judged, total)),
+        }
+    }
+}
+
+fn next_arrival(reader: &mut MergedReader) -> Result<Option<Arrival>, Failure> {
+    let packet = reader.next_packet().map_err(|e| Failure::input(&e))?;
+    Ok(packet.map(|packet| Arrival { time_ns: packet.time_ns, port: Port(packet.port), bytes: packet.bytes }))
+}
+
 fn judge<'a>(
     reference: &'a mut dyn Datapath,
     target: &'a mut dyn Datapath,
@@ -198,7 +292,7 @@ fn judge<'a>(
     }
     bar.set_message("shrinking the disagreement");
     let mut shrunk = shrink(first, second, packets, options, &how, &mut |so_far| {
-        bar.set_message(format!("shrinking the disagreement: {} packets left, trial", so_far.packets_left));
+        bar.set_message(format!("shrinking the disagreement: {} left, trial", counted(so_far.packets_left, "packet")));
         bar.set_position(so_far.trials);
     })
     .map_err(|e| Failure::input(&e))?;
@@ -222,8 +316,8 @@ fn packets(args: &VerifyArgs, loaded: &Loaded) -> Result<Vec<Arrival>, Failure> 
     let bar = progress("reading packets", args.input.count);
     let mut packets = Vec::new();
     while args.input.count.is_none_or(|count| (packets.len() as u64) < count) {
-        let Some(packet) = reader.next_packet().map_err(|e| Failure::input(&e))? else { break };
-        packets.push(Arrival { time_ns: packet.time_ns, port: Port(packet.port), bytes: packet.bytes });
+        let Some(packet) = next_arrival(&mut reader)? else { break };
+        packets.push(packet);
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -251,7 +345,7 @@ fn agreement(report: &Report) -> Option<bool> {
 
 fn as_text(loaded: &Loaded, packets: usize, judged: &[Judged], reached: Option<&Reached<'_>>) -> String {
     let reference = if loaded.function().is_some() { "machine" } else { "interp" };
-    let mut text = format!("{}: {} packets, compared with `{reference}`\n", loaded.name(), grouped(packets as u64));
+    let mut text = format!("{}: {}, compared with `{reference}`\n", loaded.name(), counted(packets, "packet"));
     let rows: Vec<Vec<String>> = judged
         .iter()
         .map(|j| {
@@ -287,6 +381,14 @@ fn as_text(loaded: &Loaded, packets: usize, judged: &[Judged], reached: Option<&
     if let Some(reached) = reached {
         text.push('\n');
         text.push_str(&reached.render());
+        let (all, unreached) = (reached.points().len(), reached.gaps(1).len());
+        if unreached > 0 {
+            let verb = if unreached == 1 { "was" } else { "were" };
+            text.push_str(&format!(
+                "{unreached} of these {all} {verb} not reached: nothing was compared there; longer traffic (--packets), a \
+                 capture of your own (-r) or a scenario may reach them\n"
+            ));
+        }
     }
     text
 }
@@ -333,5 +435,13 @@ fn as_json(
         "seed": args.input.seed,
         "targets": targets,
         "coverage": coverage,
+        "unreached": reached.map(|reached| reached.gaps(1).len()),
     })
+}
+
+/// `, instruction 6, unin.bpf.c:4`: a place in a program, for remarks.
+fn place(program: &Program, at: usize) -> String {
+    let line = program.line_of(at).filter(|line| line.line > 0);
+    let line = line.map_or_else(String::new, |line| format!(", {}:{}", line.file, line.line));
+    format!(" (instruction {at}{line})")
 }

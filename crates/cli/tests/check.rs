@@ -113,3 +113,29 @@ fn a_table_that_the_kernel_has_no_room_for_is_named() {
         ran.stdout
     );
 }
+
+/// `--json` keeps its word where a source has errors: a program that reads stdout finds them there.
+#[test]
+fn errors_of_a_source_are_printed_as_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("wrong.efsm");
+    std::fs::write(&path, "function wrong;\nstateless t {\n    when ip.tll == 1 { pass; }\n}\n").unwrap();
+    let ran = run(&["check", path.to_str().unwrap(), "--json"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let value: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let error = &value["errors"][0];
+    assert!(error["message"].as_str().unwrap().contains("`ip.tll`"), "{value}");
+    assert_eq!(error["position"], serde_json::json!([3, 10]), "{value}");
+    assert!(error["code"].is_string() && error["help"].is_string(), "{value}");
+    let ran = run(&["check", "missing.o", "--json"]);
+    let value: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert!(value["errors"][0]["message"].as_str().unwrap().contains("cannot be read"), "{value}");
+}
+
+/// A folder stands for the function in it, as in `flowloom test`.
+#[test]
+fn a_folder_is_checked() {
+    let ran = run(&["check", "functions/policer", "--stats"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.starts_with("policer: "), "{}", ran.stdout);
+}

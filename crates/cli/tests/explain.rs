@@ -133,10 +133,8 @@ fn schemes_clocks_and_queues_are_as_asked_for() {
 /// A program without a plan is a finding of `explain` and `predict` alike; `--json` prints the refusal with a stable code.
 #[test]
 fn refusals_have_a_code_and_one_exit_code() {
-    let cases = [
-        ("crates/cli/tests/explain/own_write.bpf", "own-write"),
-        ("crates/cli/tests/verifier/null.bpf", "unsafe"),
-    ];
+    let cases =
+        [("crates/cli/tests/explain/own_write.bpf", "own-write"), ("crates/cli/tests/verifier/null.bpf", "unsafe")];
     for (program, code) in cases {
         for verb in [&["explain"][..], &["predict", "--flows", "1", "-c", "10"]] {
             let ran = run(&[verb, &[program, "--json"]].concat());

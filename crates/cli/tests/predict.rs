@@ -117,7 +117,7 @@ fn what_cannot_be_predicted_is_said() {
             &[TOY, "--timing", file, "--zipf", "10", "--scheme", "x=none"],
             "no map that packets change; those are `stats`",
         ),
-        (&[TOY, "--timing", file, "--zipf", "10", "--scheme", "stats=wait"], "expected a scheme"),
+        (&[TOY, "--timing", file, "--zipf", "10", "--scheme", "stats=wait"], "no scheme `wait`; there are `none`"),
         (&[TOY, "--timing", file, "--zipf", "10", "--rate", "fast"], "`line` or `own`"),
         (&[TOY, "--timing", file, "--zipf", "10", "--flows", "3"], "cannot be used with"),
         (&[TOY, "--timing", wrong, "--zipf", "10"], "`restart_stage` of map `stats` is 5, expected 0 to 4"),

@@ -80,7 +80,10 @@ fn json_of_the_other_verbs_has_its_keys() {
     assert_eq!(built["maps"][0]["name"], "flows");
     let checked = json(&["check", BIG_FLOW, "--json"]);
     assert_eq!(keys(&checked), "elements function instructions paper sum targets verified warnings");
-    assert_eq!(keys(&checked["verified"]), "dead helpers_copy instructions looked_at loops safe window_bytes");
+    assert_eq!(
+        keys(&checked["verified"]),
+        "dead helpers_copy instructions kernel_dependent kernel_looked_at looked_at loops safe window_bytes"
+    );
     assert_eq!(checked["verified"]["safe"], true);
     // What is attached takes locks on top.
     assert!(checked["instructions"].as_u64() < built["instructions"].as_u64(), "{checked} {built}");

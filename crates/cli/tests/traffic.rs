@@ -88,3 +88,23 @@ fn profiles_are_listed() {
     }
     assert!(text.contains("12 000 / 130 000 / 152 000"), "{text}");
 }
+
+/// Counts of thousands are reached where the traffic is long enough, and what is not reached is said.
+#[test]
+fn rows_that_no_packet_takes_are_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let source = "function many;\nstateful sources {\n    key ip.src;\n    states a;\n    reg n: u32;\n    \
+                  on a when n < 3000 -> a (idle 10s) { n += 1; pass; }\n    \
+                  on a when n >= 3000 -> a (idle 10s) { drop; }\n    otherwise { pass; }\n}\n";
+    std::fs::write(path("many.efsm"), source).unwrap();
+    let made = |count: &str| run(&["trace", "gen", &path("many.efsm"), "-c", count, "-w", &path("many.pcap")]);
+    let short = made("4000");
+    assert!(short.stdout.contains("no packet takes 1 of its 2 rows:\n  7: on a when n >= 3000"), "{short:?}");
+    let long = made("200k");
+    assert!(!long.stdout.contains("no packet takes"), "{long:?}");
+    let verified = run(&["verify", &path("many.efsm"), "--packets", "4000", "--targets", "interp"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    assert!(verified.stdout.contains("\n1 of these "), "{}", verified.stdout);
+    assert!(verified.stdout.contains(" was not reached: nothing was compared there"), "{}", verified.stdout);
+}

@@ -20,7 +20,7 @@ struct Case {
     help: &'static str,
 }
 
-const CASES: [Case; 12] = [
+const CASES: [Case; 13] = [
     Case {
         name: "kfunc",
         source: "extern int bpf_xdp_metadata_rx_hash(const struct xdp_md *ctx, unsigned *hash, int *type) __ksym;
@@ -110,7 +110,16 @@ int f(void *ctx) {
     return 0; // HERE
 }",
         reason: "it is a program of kind kprobe, only XDP programs run",
-        help: "put the function into section `xdp`",
+        help: "load it with its own loader",
+    },
+    Case {
+        name: "shaper",
+        source: "SEC(\"tc\")
+int f(struct __sk_buff *skb) {
+    return 0; // HERE
+}",
+        reason: "it is a program of kind sched_cls, only XDP programs run",
+        help: "as it is, it belongs to `tc`",
     },
     Case {
         name: "field",
@@ -259,4 +268,92 @@ fn all_programs_are_listed_with_what_they_use() {
     let ran = run(&["run", name(&object), "--program", "shaper", "-r", "missing.pcap"]);
     assert_eq!(ran.code, Some(2), "{}", ran.stdout);
     assert!(ran.stderr.contains("is of kind sched_cls (section `tc`), expected XDP"), "{}", ran.stderr);
+}
+
+const LEFT: &str = "int table[4] __attribute__((section(\"mine\"))) = { 1 };
+__attribute__((used)) static int alone(int x) { return x + 1; }
+struct { __uint(type, BPF_MAP_TYPE_SOCKMAP); __uint(max_entries, 4); __type(key, int); __type(value, int); } socks SEC(\".maps\");
+SEC(\"?xdp\") int rx(struct xdp_md *ctx) { return 2; }
+SEC(\"from-netdev\") int other(struct xdp_md *ctx) { return 2; }
+";
+
+#[test]
+fn nothing_of_an_object_vanishes() {
+    let folder = tempfile::tempdir().unwrap();
+    if !compiler("nothing_of_an_object_vanishes", folder.path()) {
+        return;
+    }
+    let object = compile(folder.path(), "left", LEFT).unwrap();
+    let ran = run(&["check", name(&object), "--target", "interp"]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
+    for part in [
+        "left.o: 2 programs",
+        "not in a program: section `mine`: 16 bytes: ",
+        "not in a program: function `alone`: in section `.text`, and no program that is read calls it",
+        "not in a program: map `socks`: no program uses it, and its kind is sockmap",
+        "note: program `rx`: section `?xdp` asks loaders to leave it out",
+        "note: program `other`: section `from-netdev` stands for sched_cls, its argument is `struct xdp_md *`",
+    ] {
+        assert!(ran.stdout.contains(part), "`{part}` is not in\n{}", ran.stdout);
+    }
+    let ran = run(&["check", name(&object), "--target", "interp", "--json"]);
+    let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let left = said["not_in_a_program"].as_array().unwrap();
+    let named = |what: &str, name: &str| left.iter().any(|one| one["what"] == what && one["name"] == name);
+    assert!(named("section", "mine") && named("function", "alone") && named("map", "socks"), "{said}");
+    assert!(left.iter().all(|one| one["reason"].as_str().is_some_and(|reason| !reason.is_empty())), "{said}");
+    // Of one program that is asked for nothing else is said.
+    let ran = run(&["check", name(&object), "--target", "interp", "--program", "rx"]);
+    assert!(!ran.stdout.contains("not in a program"), "{}", ran.stdout);
+}
+
+const TYPES: &str = "SEC(\"tc\") int rx(struct __sk_buff *ctx) { return 2; }
+SEC(\"tc\") int tx(void *ctx) { return 1; }
+";
+
+#[test]
+fn the_user_says_what_type_a_program_has() {
+    let folder = tempfile::tempdir().unwrap();
+    if !compiler("the_user_says_what_type_a_program_has", folder.path()) {
+        return;
+    }
+    let object = compile(folder.path(), "types", TYPES).unwrap();
+    let out = folder.path().join("out");
+    let verbs: [&[&str]; 4] = [
+        &["check", "--target", "interp"],
+        &["explain"],
+        &["build", "--target", "bpf", "-o", name(&out)],
+        &["predict", "--zipf", "10", "--count", "100"],
+    ];
+    for verb in verbs {
+        let arguments = [&verb[..1], &[name(&object), "--program", "rx"], &verb[1..]].concat();
+        let ran = run(&arguments);
+        assert_ne!(ran.code, Some(0), "{arguments:?}: {}", ran.stdout);
+        let said = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(said.contains("sched_cls"), "{arguments:?}: {said}");
+        let ran = run(&[&arguments[..], &["--type", "xdp"]].concat());
+        assert_eq!(ran.code, Some(0), "{arguments:?}: {}{}", ran.stdout, ran.stderr);
+    }
+    // Two programs are in this section; each has a name of its own.
+    let ran = run(&["explain", name(&object), "--program", "tc", "--type", "xdp"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stdout);
+    assert!(ran.stderr.contains("several programs `tc`: `tc/rx`, `tc/tx`"), "{}", ran.stderr);
+    assert_eq!(run(&["explain", name(&object), "--program", "tc/tx", "--type", "xdp"]).code, Some(0));
+    let ran = run(&["check", "functions/port_knocking/port_knocking.efsm", "--type", "xdp"]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("--type says what the programs of an object are"), "{ran:?}");
+}
+
+#[test]
+fn a_program_that_cannot_run_has_no_pipeline_and_that_is_a_finding() {
+    let folder = tempfile::tempdir().unwrap();
+    if !compiler("a_program_that_cannot_run_has_no_pipeline_and_that_is_a_finding", folder.path()) {
+        return;
+    }
+    let case = &CASES[0];
+    let object = compile(folder.path(), case.name, case.source).unwrap();
+    for verb in [&["explain", name(&object)][..], &["predict", name(&object), "--zipf", "10"]] {
+        let ran = run(verb);
+        assert_eq!(ran.code, Some(1), "{verb:?}: {}{}", ran.stdout, ran.stderr);
+        assert!(ran.stderr.contains("bpf_xdp_metadata_rx_hash"), "{verb:?}: {}", ran.stderr);
+    }
 }

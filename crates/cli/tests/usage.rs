@@ -27,6 +27,7 @@ impl Inputs {
         inputs.put("huge.pcap", &[&good[..32], &[0xff; 4], &good[36..]].concat());
         inputs.put("packed.pcap.gz", &[0x1f, 0x8b, 8, 0]);
         inputs.put("empty", b"");
+        std::fs::create_dir(inputs.path("bare")).unwrap();
         inputs.put("own.efsm", &std::fs::read(top().join(PASS_ALL)).unwrap());
         inputs.put("latin.efsm", b"function x; # caf\xe9\n");
         inputs.put("two_errors.efsm", b"function x;\nstateful s {\n  key ip.scr;\n  states a;\n  on b { pass; }\n}\n");
@@ -54,7 +55,7 @@ type Case = (&'static str, &'static [&'static str]);
 
 const WRONG_FUNCTIONS: &[Case] = &[
     ("check @missing.efsm", &["`@missing.efsm`", "No such file"]),
-    ("check .", &["`.`", "Is a directory"]),
+    ("check .", &["'.'", "the folder has no function"]),
     ("check @latin.efsm", &["`@latin.efsm`", "neither an eBPF object nor a source in UTF-8", "offset 17"]),
     ("check @empty", &["@empty", "no name", "start the file with `function", "no element", "add `stateless"]),
     (
@@ -166,7 +167,7 @@ const WRONG_OPTIONS: &[Case] = &[
     ("run {} -r @good.pcap --state-in @not.json", &["`@not.json`", "not JSON"]),
     ("run {} -r @good.pcap --state-in @list.json", &["`@list.json`", "expected an object of maps", "found `[1]`"]),
     ("run {} -r @good.pcap --state-in @other_map.json", &["names map `flows`; the function has `knock`\n"]),
-    ("run {} -r @good.pcap --state-in @short_key.json", &["key is 1 bytes, map `knock` expects 16"]),
+    ("run {} -r @good.pcap --state-in @short_key.json", &["key is 1 byte, map `knock` expects 16"]),
     ("run {} -r @good.pcap --state-in @no_hex.json", &["map `knock`", "[\"0x0a\",\"0xff\"]", "found `7`"]),
     ("run {} -r @good.pcap --state-out @no/state.json", &["`@no/state.json` cannot be written"]),
     ("verify {} --targets fpga", &["no target `fpga`", "`interp`", "`kernel`", "`available`"]),
@@ -177,6 +178,13 @@ const WRONG_OPTIONS: &[Case] = &[
     ("verify {} -c 5", &["--read <CAPTURE>"]),
     ("verify {} --packets 0", &["'0'", "1..="]),
     ("verify {} -r @good.pcap -c 0", &["expected at least one packet"]),
+    ("run {} -r @good.pcap -m skb", &["cannot be used with", "--mode <MODE>"]),
+    ("run {} -r @good.pcap --duration 5s", &["cannot be used with", "--duration <TIME>"]),
+    ("run {} -r @good.pcap --interval 5s", &["cannot be used with", "--interval <TIME>"]),
+    ("run {} -r @good.pcap -q", &["cannot be used with", "--quiet"]),
+    ("run {} -r @good.pcap --no-counters", &["cannot be used with", "--no-counters"]),
+    ("check @", &["the folder has several functions; name one of", "`own.efsm`"]),
+    ("check @bare", &["the folder has no function", "`.efsm`"]),
     ("fields zip", &["no field begins with `zip`", "tcp", "icmp6"]),
 ];
 

@@ -113,7 +113,7 @@ fn a_saved_case_shows_the_same_difference_again() {
     std::fs::write(at("short.json"), r#"{".rodata": [{"key": ["0x00","0x00","0x00","0x00"], "value": ["0x01"]}]}"#)
         .unwrap();
     let short = run(&["verify", name(&path), "-r", name(&capture), "--state-in", name(&at("short.json"))]);
-    assert!(short.code == Some(2) && short.stderr.contains("value is 1 bytes, map `.rodata` expects 4"), "{short:?}");
+    assert!(short.code == Some(2) && short.stderr.contains("value is 1 byte, map `.rodata` expects 4"), "{short:?}");
     let over = run(&["verify", name(&path), "-r", name(&capture), "--state-in", name(&state), "-w", name(&state)]);
     assert!(over.code == Some(2) && over.stderr.contains("would overwrite the state"), "{over:?}");
 }

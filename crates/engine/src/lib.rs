@@ -24,4 +24,4 @@ pub use datapath::{Datapath, EngineError, Eviction, Refusal};
 pub use outcome::{Event, Outcome, Output, Packet, Port, Verdict};
 pub use ports::{PORT_COUNT, Ports};
 pub use record::{Choices, RANDOM_WORDS, RunRecord};
-pub use snapshot::{MapState, Snapshot, SnapshotError};
+pub use snapshot::{FULL_ARRAY_ENTRIES, MapState, Snapshot, SnapshotError};

@@ -5,12 +5,14 @@ use std::fmt;
 /// The number of a port of the function, as rows see it in `pkt.port` and name it in `forward(p)`.
 ///
 /// Offline it is the pcapng interface or the position of the capture file; live it is bound to an interface. What a CPU map
-/// redirects leaves by the port of a CPU, see [`Port::of_cpu`].
+/// redirects leaves by the port of a CPU, see [`Port::of_cpu`]; what a map of sockets redirects, see [`Port::of_socket`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Port(pub u32);
 
 /// Ports from this number on are CPUs.
 const FIRST_CPU: u32 = 1 << 31;
+/// Ports from this number on are sockets.
+const FIRST_SOCKET: u32 = 3 << 30;
 
 impl Port {
     /// Where a packet goes that a CPU map hands to the network stack on CPU number `cpu`.
@@ -20,15 +22,31 @@ impl Port {
 
     /// The CPU, where this is the port of one.
     pub fn cpu(self) -> Option<u32> {
-        (self.0 & FIRST_CPU != 0).then_some(self.0 & !FIRST_CPU)
+        (FIRST_CPU..FIRST_SOCKET).contains(&self.0).then_some(self.0 & !FIRST_CPU)
+    }
+
+    /// The AF_XDP socket under key `queue` of a map of sockets.
+    pub fn of_socket(queue: u32) -> Port {
+        Port(FIRST_SOCKET | queue)
+    }
+
+    /// The key of the socket, where this is the port of one.
+    pub fn socket(self) -> Option<u32> {
+        (self.0 >= FIRST_SOCKET).then_some(self.0 & !FIRST_SOCKET)
+    }
+
+    /// Whether packets leave it on a wire: not for a CPU, not for a socket.
+    pub fn is_wire(self) -> bool {
+        self.0 < FIRST_CPU
     }
 }
 
 impl fmt::Display for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.cpu() {
-            Some(cpu) => write!(f, "cpu{cpu}"),
-            None => self.0.fmt(f),
+        match (self.cpu(), self.socket()) {
+            (Some(cpu), _) => write!(f, "cpu{cpu}"),
+            (None, Some(queue)) => write!(f, "socket{queue}"),
+            (None, None) => self.0.fmt(f),
         }
     }
 }

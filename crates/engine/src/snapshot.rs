@@ -1,8 +1,15 @@
 //! The state an engine leaves behind, in the form of `bpftool map dump -j`.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Write};
 
-use serde_json::{Value, json};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+
+/// Arrays with more entries than this are in a snapshot without the entries that are all zeros: a state that does not name an
+/// entry of an array leaves it as it was at first, so nothing is lost.
+pub const FULL_ARRAY_ENTRIES: u32 = 1 << 16;
 
 /// The contents of one map: key bytes to value bytes.
 pub type MapState = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -47,7 +54,7 @@ pub enum SnapshotError {
         map: String,
     },
     /// A key or value has the wrong length.
-    #[error("{part} is {found} bytes, map `{map}` expects {expected}")]
+    #[error("{part} is {found} byte{}, map `{map}` expects {expected}", if *found == 1 { "" } else { "s" })]
     Size {
         /// The map.
         map: String,
@@ -70,18 +77,30 @@ pub enum SnapshotError {
     },
 }
 
-fn hex_list(bytes: &[u8]) -> Value {
-    Value::Array(bytes.iter().map(|b| Value::String(format!("0x{b:02x}"))).collect())
+fn write_hex_list(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.write_all(b"[")?;
+    for (number, byte) in bytes.iter().enumerate() {
+        let [high, low] = [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
+        let text = [b',', b'"', b'0', b'x', high, low, b'"'];
+        out.write_all(if number > 0 { &text } else { &text[1..] })?;
+    }
+    out.write_all(b"]")
 }
 
 /// The values of an entry that has one for each CPU, as bpftool prints them.
-fn values_by_cpu(values: &[u8], cpus: u32) -> Value {
+fn write_values_by_cpu(out: &mut dyn Write, values: &[u8], cpus: u32) -> io::Result<()> {
     let value_bytes = (values.len() / cpus.max(1) as usize).max(1);
-    let by_cpu = (0..cpus).zip(values.chunks(value_bytes));
-    Value::Array(by_cpu.map(|(cpu, value)| json!({"cpu": cpu, "value": hex_list(value)})).collect())
+    out.write_all(b",\"values\":[")?;
+    for (cpu, value) in (0..cpus).zip(values.chunks(value_bytes)) {
+        write!(out, "{}{{\"cpu\":{cpu},\"value\":", if cpu > 0 { "," } else { "" })?;
+        write_hex_list(out, value)?;
+        out.write_all(b"}")?;
+    }
+    out.write_all(b"]")
 }
 
-/// Reads what [`values_by_cpu`] made: the values one after the other, and of how many CPUs.
+/// Reads what [`write_values_by_cpu`] wrote: the values one after the other, and of how many CPUs.
 fn parse_values_by_cpu(map: &str, found: &Value) -> Result<(Vec<u8>, u32), SnapshotError> {
     let form = |found: &Value| SnapshotError::Form {
         map: map.to_owned(),
@@ -122,19 +141,39 @@ fn parse_hex_list(map: &str, value: &Value) -> Result<Vec<u8>, SnapshotError> {
 impl Snapshot {
     /// Renders as JSON: an object that gives for each map the list that `bpftool map dump -j` prints for it.
     pub fn to_json(&self) -> String {
-        let maps: serde_json::Map<String, Value> = self
-            .maps
-            .iter()
-            .map(|(name, entries)| {
-                let cpus = self.per_cpu.get(name);
-                let entry = |(key, value): (&Vec<u8>, &Vec<u8>)| match cpus {
-                    None => json!({"key": hex_list(key), "value": hex_list(value)}),
-                    Some(cpus) => json!({"key": hex_list(key), "values": values_by_cpu(value, *cpus)}),
-                };
-                (name.clone(), Value::Array(entries.iter().map(entry).collect()))
-            })
-            .collect();
-        Value::Object(maps).to_string()
+        let mut text = Vec::new();
+        // A vector takes everything.
+        _ = self.write_json(&mut text, |_| true);
+        String::from_utf8(text).unwrap_or_default()
+    }
+
+    /// Writes what [`Snapshot::to_json`] renders, entry by entry, of the maps whose names `is_wanted` wants.
+    ///
+    /// # Errors
+    /// The writer's.
+    ///
+    /// # Cost
+    /// One write of a few bytes for each byte of the state: the writer should be buffered.
+    pub fn write_json(&self, out: &mut dyn Write, is_wanted: impl Fn(&str) -> bool) -> io::Result<()> {
+        out.write_all(b"{")?;
+        for (number, (name, entries)) in self.maps.iter().filter(|(name, _)| is_wanted(name)).enumerate() {
+            let comma = if number > 0 { "," } else { "" };
+            write!(out, "{comma}{}:[", Value::from(name.as_str()))?;
+            for (number, (key, value)) in entries.iter().enumerate() {
+                out.write_all(if number > 0 { b",{\"key\":" } else { b"{\"key\":" })?;
+                write_hex_list(out, key)?;
+                match self.per_cpu.get(name) {
+                    None => {
+                        out.write_all(b",\"value\":")?;
+                        write_hex_list(out, value)?;
+                    }
+                    Some(cpus) => write_values_by_cpu(out, value, *cpus)?,
+                }
+                out.write_all(b"}")?;
+            }
+            out.write_all(b"]")?;
+        }
+        out.write_all(b"}")
     }
 
     /// Reads what [`Snapshot::to_json`] wrote.
@@ -142,47 +181,117 @@ impl Snapshot {
     /// # Errors
     /// The text is no JSON or has another form; the error says where and what was expected.
     pub fn from_json(text: &str) -> Result<Snapshot, SnapshotError> {
-        let root: Value = serde_json::from_str(text).map_err(|e| SnapshotError::Json(e.to_string()))?;
-        let object = root.as_object().ok_or_else(|| SnapshotError::Form {
-            map: String::new(),
-            expected: "an object of maps",
-            found: root.to_string(),
-        })?;
-        let mut snapshot = Snapshot::default();
-        for (name, list) in object {
-            let list = list.as_array().ok_or_else(|| SnapshotError::Form {
-                map: name.clone(),
-                expected: "a list of {\"key\", \"value\"}",
-                found: list.to_string(),
-            })?;
-            let mut entries = MapState::new();
-            for item in list {
-                let key = parse_hex_list(name, &item["key"])?;
-                let value = match item.get("values") {
-                    None => parse_hex_list(name, &item["value"])?,
-                    Some(values) => {
-                        let (values, cpus) = parse_values_by_cpu(name, values)?;
-                        if *snapshot.per_cpu.entry(name.clone()).or_insert(cpus) != cpus {
-                            return Err(SnapshotError::Form {
-                                map: name.clone(),
-                                expected: "values for as many CPUs in every entry",
-                                found: item.to_string(),
-                            });
-                        }
-                        values
-                    }
-                };
-                if entries.insert(key, value).is_some() {
-                    return Err(SnapshotError::Form {
-                        map: name.clone(),
-                        expected: "each key once",
-                        found: item["key"].to_string(),
-                    });
-                }
-            }
-            snapshot.maps.insert(name.clone(), entries);
+        let (mut snapshot, mut wrong) = (Snapshot::default(), None);
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let maps = Maps { snapshot: &mut snapshot, wrong: &mut wrong };
+        let read = maps.deserialize(&mut reader).and_then(|()| reader.end());
+        match (read, wrong) {
+            (Ok(()), _) => Ok(snapshot),
+            (Err(_), Some(wrong)) => Err(wrong),
+            (Err(_), None) => Err(other_form(text)),
         }
-        Ok(snapshot)
+    }
+
+    /// Adds an entry as [`Snapshot::write_json`] writes it.
+    fn add(&mut self, name: &str, entries: &mut MapState, item: &Value) -> Result<(), SnapshotError> {
+        let form =
+            |expected, found: &Value| SnapshotError::Form { map: name.to_owned(), expected, found: found.to_string() };
+        let key = parse_hex_list(name, &item["key"])?;
+        let value = match item.get("values") {
+            None => parse_hex_list(name, &item["value"])?,
+            Some(values) => {
+                let (values, cpus) = parse_values_by_cpu(name, values)?;
+                if *self.per_cpu.entry(name.to_owned()).or_insert(cpus) != cpus {
+                    return Err(form("values for as many CPUs in every entry", item));
+                }
+                values
+            }
+        };
+        match entries.insert(key, value) {
+            Some(_) => Err(form("each key once", &item["key"])),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What is wrong with a text that is no object of lists.
+fn other_form(text: &str) -> SnapshotError {
+    let root = match serde_json::from_str::<Value>(text) {
+        Ok(root) => root,
+        Err(error) => return SnapshotError::Json(error.to_string()),
+    };
+    let lists = root.as_object().and_then(|maps| maps.iter().find(|(_, list)| !list.is_array()));
+    let (map, expected, found) = match lists {
+        Some((name, found)) => (name.clone(), "a list of {\"key\", \"value\"}", found),
+        None => (String::new(), "an object of maps", &root),
+    };
+    SnapshotError::Form { map, expected, found: found.to_string() }
+}
+
+/// Reads the object of maps entry by entry: only one entry is a [`Value`] at a time.
+struct Maps<'a> {
+    snapshot: &'a mut Snapshot,
+    /// What is wrong, in our words.
+    wrong: &'a mut Option<SnapshotError>,
+}
+
+impl<'de> DeserializeSeed<'de> for Maps<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Maps<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of maps")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
+        while let Some(name) = access.next_key::<String>()? {
+            let mut entries = MapState::new();
+            let list = Entries { name: &name, entries: &mut entries, snapshot: self.snapshot, wrong: self.wrong };
+            access.next_value_seed(list)?;
+            self.snapshot.maps.insert(name, entries);
+        }
+        Ok(())
+    }
+}
+
+/// Reads the list of one map's entries.
+struct Entries<'a> {
+    name: &'a str,
+    entries: &'a mut MapState,
+    snapshot: &'a mut Snapshot,
+    wrong: &'a mut Option<SnapshotError>,
+}
+
+impl<'de> DeserializeSeed<'de> for Entries<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Entries<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of {{\"key\", \"value\"}} for map `{}`", self.name)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
+        while let Some(item) = access.next_element::<Value>()? {
+            if let Err(wrong) = self.snapshot.add(self.name, self.entries, &item) {
+                *self.wrong = Some(wrong);
+                return Err(A::Error::custom("the entry has another form"));
+            }
+        }
+        Ok(())
     }
 }
 

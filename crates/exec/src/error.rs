@@ -56,7 +56,7 @@ pub enum ExecError {
     #[error("it is taken by the kernel as it is, but not in the form that is run there: {0}")]
     RefusedRewritten(#[source] Box<Refused>),
     /// The program, its maps or its types could not be loaded.
-    #[error("program `{program}`: the kernel could not {action}: {source}")]
+    #[error("program `{program}`: the kernel could not {action}: {source}{}", way_out(action, source))]
     Load {
         /// The program.
         program: String,
@@ -115,6 +115,22 @@ pub struct Refused {
     pub source: std::io::Error,
 }
 
+/// What helps where the kernel does not make a map: it answers with a bare number.
+fn way_out(action: &str, source: &std::io::Error) -> &'static str {
+    // [Linux errno-base.h]
+    const EPERM: i32 = 1;
+    const E2BIG: i32 = 7;
+    const ENOMEM: i32 = 12;
+    const EINVAL: i32 = 22;
+    match source.raw_os_error().filter(|_| action.starts_with("make map")) {
+        Some(EPERM) => "; it takes CAP_BPF, and CAP_NET_ADMIN for maps of devices and CPUs",
+        Some(E2BIG) => "; the kernel makes no map of that many bytes: give it fewer entries or shorter keys and values",
+        Some(ENOMEM) => "; its memory is not there: give it fewer entries, or `BPF_F_NO_PREALLOC` if it is a hash",
+        Some(EINVAL) => "; it makes no map of this kind with these sizes, number of entries and flags",
+        _ => "",
+    }
+}
+
 fn at(insn: Option<usize>) -> String {
     insn.map_or_else(String::new, |insn| format!(" at instruction {insn}"))
 }
@@ -129,4 +145,25 @@ fn tail(log: &str) -> String {
     let hidden = lines.len().saturating_sub(LOG_LINES_SHOWN);
     let shown = lines[hidden..].join("\n");
     if hidden == 0 { shown } else { format!("[{hidden} lines before]\n{shown}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_that_is_not_made_comes_with_help() {
+        let load = |action: &str, number| ExecError::Load {
+            program: "p".to_owned(),
+            action: action.to_owned(),
+            source: std::io::Error::from_raw_os_error(number),
+        };
+        for (number, help) in
+            [(1, "CAP_BPF"), (7, "fewer entries or shorter"), (12, "fewer entries"), (22, "no map of")]
+        {
+            let said = load("make map `m`", number).to_string();
+            assert!(said.contains("could not make map `m`: ") && said.contains(help), "{said}");
+        }
+        assert!(!load("load it", 7).to_string().contains(';'));
+    }
 }

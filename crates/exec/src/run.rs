@@ -199,7 +199,7 @@ pub fn run(
                 if let Some(writer) = sinks.packets.as_deref_mut() {
                     let original = original_len(&captured, sent.bytes.len());
                     let verdict = Some(outcome.verdict.number());
-                    let port = if sent.port.cpu().is_some() { captured.port } else { sent.port.0 };
+                    let port = if sent.port.is_wire() { sent.port.0 } else { captured.port };
                     writer.write(captured.time_ns, port, original, verdict, &sent.bytes)?;
                 }
             }

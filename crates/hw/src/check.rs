@@ -308,7 +308,10 @@ impl Checker<'_> {
                 self.faults.push(Fault::TooEarly { node: id.index(), argument: id.index() });
             }
             let stages = self.plan.delays.block_stages(dataflow, id);
-            let answers = matches!(access.touch, Touch::Lookup | Touch::RedirectMap | Touch::Update | Touch::Delete);
+            let answers = matches!(
+                access.touch,
+                Touch::Lookup | Touch::RedirectMap | Touch::Table | Touch::Update | Touch::Delete
+            );
             if answers && span.ends < Moment::start(span.begins.stage + stages) {
                 self.faults.push(Fault::TooFast { node: id.index() });
             }

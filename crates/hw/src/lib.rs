@@ -30,6 +30,7 @@ pub use hazard::Region;
 pub use live::{Boundary, Carried, Holds, Liveness};
 pub use plan::{MapPlan, Options, Plan, plan};
 pub use refusal::{Refusal, Why};
+pub use served::LeftOut;
 pub use stages::{Moment, Schedule, Span};
 pub use tables::Uses;
 pub use timing::{Arbiter, MapTiming, Scheme, Timing};

@@ -305,7 +305,7 @@ impl<'a> LastUses<'a> {
         let end = plan.schedule.stages;
         let (predicate, others) = match access.touch {
             Touch::Lookup => (commit, begins),
-            Touch::Load | Touch::Asks => (None, begins),
+            Touch::Load | Touch::Asks | Touch::Table => (None, begins),
             Touch::RedirectMap => {
                 self.ask(id, self.layout(id).target(), end);
                 (Some(span.ends.stage), begins)

@@ -8,7 +8,7 @@ use flowloom_ir::{CLOCK_MHZ, Dataflow, Delays, Id, Input, Kind, optimize};
 
 use crate::hazard::{Region, Trouble, decide};
 use crate::refusal::{Refusal, Why};
-use crate::served::not_served;
+use crate::served::{LeftOut, not_served, without_traces};
 use crate::stages::Schedule;
 use crate::tables::{Uses, commutes, keys};
 use crate::timing::{Arbiter, MapTiming, Scheme, Timing};
@@ -87,6 +87,8 @@ pub struct Plan {
     pub regions: Vec<Region>,
     /// The part of a packet that the program sees.
     pub window: Window,
+    /// Calls of the program that the pipeline leaves out, by their instruction.
+    pub left_out: Vec<LeftOut>,
 }
 
 /// Plans a pipeline for a program that was proved safe.
@@ -95,8 +97,12 @@ pub struct Plan {
 /// What stands in the way, with its place.
 pub fn plan(program: &Program, proof: &Proof, options: &Options) -> Result<Plan, Box<Refusal>> {
     let dataflow = flowloom_ir::build(program, proof).map_err(|refusal| Box::new(Refusal::from(*refusal)))?;
-    if let Some((effect, why)) = not_served(&dataflow) {
-        return Err(Box::new(Refusal::at(program, Some(dataflow.graph.insn(effect)), why)));
+    let refused = |dataflow: &Dataflow, (effect, why): (Id, Why)| {
+        Box::new(Refusal::at(program, Some(dataflow.graph.insn(effect)), why))
+    };
+    let (dataflow, left_out) = without_traces(&dataflow).map_err(|found| refused(&dataflow, found))?;
+    if let Some(found) = not_served(&dataflow) {
+        return Err(refused(&dataflow, found));
     }
     let dataflow = optimize(&dataflow);
     let delays = Delays::first(options.clock_mhz);
@@ -136,6 +142,7 @@ pub fn plan(program: &Program, proof: &Proof, options: &Options) -> Result<Plan,
         maps: Vec::new(),
         regions: decided.regions,
         window,
+        left_out,
     };
     for (map, uses) in decided.uses {
         let choice = &decided.choices[&map];
@@ -221,7 +228,13 @@ impl Plan {
         let node = self.dataflow.graph.node(id);
         !matches!(
             node.kind,
-            Kind::Const(_) | Kind::Input(_) | Kind::Slice { .. } | Kind::Concat | Kind::SignExtend | Kind::Not
+            Kind::Const(_)
+                | Kind::Input(_)
+                | Kind::Slice { .. }
+                | Kind::Concat
+                | Kind::SignExtend
+                | Kind::Not
+                | Kind::Changed { .. }
         )
     }
 

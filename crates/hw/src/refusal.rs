@@ -13,6 +13,9 @@ pub enum Why {
     /// A helper for which there is no block.
     #[error("`{0}` is called, for which hardware has no block")]
     Helper(String),
+    /// The length of a text that hardware does not print.
+    #[error("the result of `{0}` is used, which hardware leaves out")]
+    TraceResult(String),
     /// A map of maps.
     #[error("map `{0}` gives other maps, for which hardware has no block")]
     MapOfMaps(String),
@@ -59,6 +62,7 @@ impl Why {
         match self {
             Why::Dataflow(why) => why.code(),
             Why::Helper(_) => "helper-foreign",
+            Why::TraceResult(_) => "trace-result",
             Why::MapOfMaps(_) => "map-of-maps",
             Why::CutTwice => "tail-moved-twice",
             Why::OwnWrite { .. } => "own-write",
@@ -73,6 +77,7 @@ impl Why {
         Some(match self {
             Why::Dataflow(why) => return Some(why.help()),
             Why::Helper(_) => "leave the call to a slow path on a CPU",
+            Why::TraceResult(_) => "do not use its result",
             Why::MapOfMaps(_) => "make the number of the inner map a part of the key of one map",
             Why::CutTwice => "move the end once, by the sum of both distances",
             Why::OwnWrite { .. } => "keep what was found or made in a variable instead of looking it up again",

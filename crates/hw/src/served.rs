@@ -6,6 +6,36 @@ use flowloom_ir::{Argument, Dataflow, Effect, Id, Kind};
 
 use crate::refusal::Why;
 
+/// A call that a pipeline leaves out: it prints text, and nothing depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The instruction.
+    pub insn: usize,
+    /// The helper.
+    pub helper: i32,
+}
+
+/// The program without calls that print text, and those calls.
+pub(crate) fn without_traces(dataflow: &Dataflow) -> Result<(Dataflow, Vec<LeftOut>), (Id, Why)> {
+    let helper_of = |id: Id| match dataflow.graph.node(id).kind {
+        Kind::Effect(Effect::Call { helper, .. }) => helper,
+        _ => 0,
+    };
+    if let Some(id) = dataflow.used_trace() {
+        return Err((id, Why::TraceResult(name_of(helper_of(id)))));
+    }
+    let mut left_out: Vec<LeftOut> =
+        dataflow.traces().map(|id| LeftOut { insn: dataflow.graph.insn(id), helper: helper_of(id) }).collect();
+    // A call in a loop or a function is one call in the program.
+    left_out.sort_by_key(|call| call.insn);
+    left_out.dedup();
+    Ok((dataflow.without_traces(), left_out))
+}
+
+pub(crate) fn name_of(number: i32) -> String {
+    helpers::name_of(number).map_or_else(|| format!("helper {number}"), str::to_owned)
+}
+
 /// The first effect that no block has, and what it is.
 pub(crate) fn not_served(dataflow: &Dataflow) -> Option<(Id, Why)> {
     if let Some(kept) = dataflow.ending.kept {
@@ -14,8 +44,7 @@ pub(crate) fn not_served(dataflow: &Dataflow) -> Option<(Id, Why)> {
     dataflow.graph.ids().find_map(|id| {
         let Kind::Effect(Effect::Call { helper, pattern }) = dataflow.graph.node(id).kind else { return None };
         if !is_served(helper) {
-            let name = helpers::name_of(helper).map_or_else(|| format!("helper {helper}"), str::to_owned);
-            return Some((id, Why::Helper(name)));
+            return Some((id, Why::Helper(name_of(helper))));
         }
         let arguments = &dataflow.patterns.get(usize::from(pattern))?.arguments;
         let maps = arguments.iter().filter_map(|argument| match argument {
@@ -42,6 +71,9 @@ fn is_served(number: i32) -> bool {
             | helper::GET_PRANDOM_U32
             | helper::GET_SMP_PROCESSOR_ID
             | helper::GET_NUMA_NODE_ID
+            | helper::FIB_LOOKUP
+            | helper::CHECK_MTU
+            | helper::TAIL_CALL
             | helper::REDIRECT
             | helper::REDIRECT_MAP
             | helper::RINGBUF_OUTPUT

@@ -203,6 +203,11 @@ fn effect(
             let ends = Moment::start(begins + delays.redirect_stages).max(predicate);
             Span { begins: Moment::start(begins), ends }
         }
+        Touch::Table => {
+            let begins = given.registered();
+            let stages = delays.block_stages(dataflow, id);
+            Span { begins: Moment::start(begins), ends: Moment::start(begins + stages) }
+        }
         Touch::Asks => Span { begins: Moment::default(), ends: Moment::default() },
     };
     let Some(commit) = commit else { return span };

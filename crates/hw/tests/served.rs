@@ -3,7 +3,8 @@
 
 use flowloom_bpf::verifier::{self, verify};
 use flowloom_bpf::{MapDef, MapKind, Program, Sibling, asm};
-use flowloom_hw::{Options, Why, plan};
+use flowloom_hw::{Explanation, Fault, Options, Plan, Why, check, plan};
+use flowloom_ir::Kind;
 
 /// Why an XDP program on these maps has no plan, and what is said.
 fn refused(text: &str, maps: Vec<MapDef>) -> (Why, String) {
@@ -31,15 +32,16 @@ fn what_no_block_does_is_refused_by_name() {
     let inner = Some(Box::new(map("inner", MapKind::Array, 2)));
     let outer = MapDef { inner, ..map("outer", MapKind::ArrayOfMaps, 2) };
     let lookup = "*(u32 *)(r10 - 4) = 0\nr1 = map[0] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem";
-    let mtu = "*(u32 *)(r10 - 4) = 0\nr2 = 0\nr3 = r10\nr3 += -4\nr4 = 0\nr5 = 0\ncall check_mtu";
+    let query = "r1 = map[0] ll\nr2 = 0\ncall ringbuf_query";
+    let print =
+        "*(u64 *)(r10 - 8) = 0x41\nr1 = r10\nr1 += -8\nr2 = 2\ncall trace_printk\nif r0 == 2 goto out\nr0 = 1\nexit";
     let tail = "r2 = -4\ncall xdp_adjust_tail\nr1 = r6\nr2 = 8\ncall xdp_adjust_tail";
-    let call = "r2 = map[0] ll\nr3 = 0\ncall tail_call";
     for (text, maps, why, words) in [
         (
-            mtu,
-            vec![],
-            Why::Helper("check_mtu".into()),
-            "instruction 7: `check_mtu` is called, for which hardware has no block; leave",
+            query,
+            vec![MapDef { key_bytes: 0, value_bytes: 0, ..map("ring", MapKind::RingBuf, 4096) }],
+            Why::Helper("ringbuf_query".into()),
+            "instruction 4: `ringbuf_query` is called, for which hardware has no block; leave",
         ),
         (
             lookup,
@@ -49,14 +51,142 @@ fn what_no_block_does_is_refused_by_name() {
         ),
         (tail, vec![], Why::CutTwice, "the packet's end is moved twice, for which hardware has no block; move"),
         (
-            call,
-            vec![map("programs", MapKind::ProgArray, 2)],
-            Why::Helper("tail_call".into()),
-            "`tail_call` is called, for which hardware has no block; leave",
+            print,
+            vec![],
+            Why::TraceResult("trace_printk".into()),
+            "instruction 5: the result of `trace_printk` is used, which hardware leaves out; do not use",
         ),
     ] {
         let (found, said) = refused(text, maps);
         assert_eq!(found, why, "{said}");
         assert!(said.starts_with("program `asks`, instruction ") && said.contains(words), "{said}");
     }
+}
+
+/// The plan of an XDP program in assembler that is proved safe; the maps follow their declarations.
+fn planned(text: &str) -> Plan {
+    let program = asm::program("asks.bpf", text).unwrap_or_else(|errors| panic!("{errors}"));
+    planned_program(&program)
+}
+
+fn planned_program(program: &Program) -> Plan {
+    let proof = verify(program, &verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    let plan = plan(program, &proof, &Options::default()).unwrap_or_else(|refusal| panic!("{refusal}"));
+    assert_eq!(check(&plan), []);
+    plan
+}
+
+fn explained(program: &Program) -> (Plan, Explanation) {
+    let proof = verify(program, &verifier::Options::default()).unwrap();
+    let plan = planned_program(program);
+    let explanation = Explanation::of(program, &proof, &plan);
+    (plan, explanation)
+}
+
+/// A lookup whose map differs by path, as clang merges it.
+const TWO: &str = ".program two\n.map tcp hash key 4 value 8 entries 64\n.map udp hash key 4 value 8 entries 64\n\
+    r2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr4 = r2\nr4 += 34\nif r4 > r3 goto pass\nr4 = *(u32 *)(r2 + 26)\n\
+    *(u32 *)(r10 - 4) = r4\nr4 = *(u8 *)(r2 + 23)\nr1 = map[tcp] ll\nif r4 == 6 goto find\nr1 = map[udp] ll\n\
+    find: r2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 == 0 goto pass\nr1 = *(u64 *)(r0 + 0)\nr1 += 1\n\
+    *(u64 *)(r0 + 0) = r1\nr0 = 1\nexit\npass: r0 = 2\nexit\n";
+
+#[test]
+fn each_map_that_paths_choose_from_is_accessed_by_itself() {
+    let plan = planned(TWO);
+    let names: Vec<&str> = plan.maps.iter().map(|map| map.name.as_str()).collect();
+    assert_eq!(names, ["tcp", "udp"]);
+    for map in &plan.maps {
+        assert_eq!(map.uses.lookups.len(), 1, "{}", map.name);
+        assert!(map.write_stage.is_some(), "{}", map.name);
+    }
+}
+
+#[test]
+fn more_maps_than_a_call_may_choose_from_are_refused_by_number() {
+    let count = 17;
+    let maps: String = (0..count).map(|n| format!(".map m{n} array key 4 value 8 entries 2\n")).collect();
+    let choices: String = (1..count).map(|n| format!("if r4 == {n} goto c{n}\n")).collect();
+    let arms: String = (1..count).map(|n| format!("c{n}: r1 = map[m{n}] ll\ngoto find\n")).collect();
+    let text = format!(
+        ".program many\n{maps}r2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr4 = r2\nr4 += 14\nif r4 > r3 goto pass\n\
+         r4 = *(u8 *)(r2 + 0)\n*(u32 *)(r10 - 4) = 0\n{choices}r1 = map[m0] ll\ngoto find\n{arms}find: r2 = r10\nr2 += -4\n\
+         call map_lookup_elem\npass: r0 = 2\nexit\n"
+    );
+    let program = asm::program("many.bpf", &text).unwrap_or_else(|errors| panic!("{errors}"));
+    let proof = verify(&program, &verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    let refusal = plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
+    assert!(refusal.to_string().contains("one of 17 maps by its path, expected at most 16"), "{refusal}");
+}
+
+#[test]
+fn printing_is_left_out_with_a_note() {
+    let text = ".program prints\n.license \"GPL\"\n*(u64 *)(r10 - 8) = 0x41\nr6 = r1\nr1 = r10\nr1 += -8\nr2 = 2\nr3 = r6\n\
+        call trace_printk\nr0 = 2\nexit\n";
+    let program = asm::program("prints.bpf", text).unwrap_or_else(|errors| panic!("{errors}"));
+    let (plan, explanation) = explained(&program);
+    assert_eq!(plan.left_out.len(), 1);
+    assert!(explanation.notes[0].starts_with("1 call of trace_printk is left out in hardware: "), "{explanation:?}");
+    assert!(explanation.text(false).contains("note: 1 call of trace_printk"), "{}", explanation.text(false));
+    assert!(explanation.html().contains("1 call of trace_printk"));
+    assert!(plan.dataflow.traces().next().is_none());
+}
+
+/// Routes are looked up in a block of their own, whose answer is needed for the verdict.
+#[test]
+fn routes_are_looked_up_in_a_table_that_the_host_fills() {
+    let zeros: String = (1..=8).map(|slot| format!("*(u64 *)(r10 - {}) = 0\n", 8 * slot)).collect();
+    let text = format!(
+        ".program routes\n.license \"GPL\"\n{zeros}*(u8 *)(r10 - 64) = 2\nr2 = r10\nr2 += -64\nr3 = 64\nr4 = 0\ncall fib_lookup\n\
+         if r0 != 0 goto pass\nr0 = 1\nexit\npass: r0 = 2\nexit\n"
+    );
+    let program = asm::program("routes.bpf", &text).unwrap_or_else(|errors| panic!("{errors}"));
+    let (mut plan, explanation) = explained(&program);
+    assert!(plan.schedule.stages >= plan.delays.route_stages, "{}", plan.schedule.stages);
+    let note = "fib_lookup: the host fills its table of routes and neighbours; ";
+    assert!(explanation.notes[0].starts_with(note), "{:?}", explanation.notes);
+    // The checker finds a block that answers too soon.
+    let graph = &plan.dataflow.graph;
+    let call = graph.ids().find(|id| matches!(graph.node(*id).kind, Kind::Effect(_))).unwrap();
+    plan.schedule.spans[call.index()].ends = plan.schedule.spans[call.index()].begins;
+    assert!(check(&plan).contains(&Fault::TooFast { node: call.index() }), "{:?}", check(&plan));
+}
+
+fn calls_on(name: &str, siblings: &[(&str, &str)]) -> Program {
+    let jumps = MapDef {
+        name: "jumps".into(),
+        kind: MapKind::ProgArray,
+        key_bytes: 4,
+        value_bytes: 4,
+        max_entries: 4,
+        ..MapDef::default()
+    };
+    let maps = vec![jumps];
+    let assembled = |text: &str| asm::assemble(text, &maps).unwrap_or_else(|errors| panic!("{errors}"));
+    let siblings: Vec<Sibling> = siblings
+        .iter()
+        .map(|(name, text)| Sibling {
+            name: (*name).into(),
+            section: "xdp".into(),
+            insns: assembled(text),
+            lines: Vec::new(),
+        })
+        .collect();
+    let insns = assembled("r2 = map[0] ll\nr3 = 0\ncall tail_call\nr0 = 2\nexit");
+    Program { name: name.into(), section: "xdp".into(), insns, maps, siblings: siblings.into(), ..Program::default() }
+}
+
+#[test]
+fn tail_calls_are_planned_or_refused_by_name() {
+    let (_, explanation) = explained(&calls_on("goes_on", &[("drops", "r0 = 1\nexit")]));
+    let note =
+        "tail_call: the host fills the table of programs: 0 none, so that the caller goes on, 1 `drops`; instruction 3";
+    assert_eq!(explanation.notes, [note]);
+    // Two programs that may call each other in any order, 33 times.
+    let again = "r6 = r1\nr7 = *(u32 *)(r1 + 0)\nr8 = *(u32 *)(r1 + 4)\nr3 = r7\nr3 += 34\nif r3 > r8 goto out\nr3 = *(u8 *)(r7 + 20)\n\
+        if r3 == 17 goto out\nr2 = map[0] ll\nr3 = 1\ncall tail_call\nout: r0 = 2\nexit";
+    let program = calls_on("in_turn", &[("one", again), ("other", again)]);
+    let proof = verify(&program, &verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    let refusal = plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
+    let said = refusal.to_string();
+    assert!(said.contains("instruction 3: a tail call leads to any of 2 programs of the object"), "{said}");
 }

@@ -7,6 +7,7 @@ use flowloom_bpf::insn::helper;
 
 use crate::build::{Argument, Dataflow, Reach};
 use crate::graph::{Effect, Id, Input, Kind};
+use crate::pass::{rebuilt, same};
 
 /// What an effect does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,8 +30,10 @@ pub enum Touch {
     RedirectMap,
     /// Says where a packet goes.
     Redirect,
-    /// Asks for the time, for the CPU, or for the program that a tail call leads to: no effect.
+    /// Asks for the time or for the CPU: no effect.
     Asks,
+    /// Looks up a table that the host alone fills: routes, MTUs of ports, programs that tail calls lead to. No effect.
+    Table,
     /// Draws a random number.
     Draws,
     /// Sends out what is no packet that came.
@@ -50,7 +53,7 @@ impl Access {
     /// Whether anybody else can tell that it happened.
     pub fn changes(self) -> bool {
         match self.touch {
-            Touch::Lookup | Touch::Load | Touch::Asks | Touch::RedirectMap => false,
+            Touch::Lookup | Touch::Load | Touch::Asks | Touch::Table | Touch::RedirectMap => false,
             Touch::Store | Touch::Atomic | Touch::Update | Touch::Delete | Touch::Evict => true,
             Touch::Redirect | Touch::Draws | Touch::Emits => true,
         }
@@ -62,7 +65,40 @@ impl Access {
     }
 }
 
+/// Whether a helper writes text to the kernel's log, and does nothing else.
+pub(crate) fn is_trace(number: i32) -> bool {
+    matches!(number, helper::TRACE_PRINTK | helper::TRACE_VPRINTK)
+}
+
 impl Dataflow {
+    /// The calls that only write text to the kernel's log; the value of each is the length of its text.
+    pub fn traces(&self) -> impl Iterator<Item = Id> + '_ {
+        self.graph.ids().filter(|id| match self.graph.node(*id).kind {
+            Kind::Effect(Effect::Call { helper, .. }) => is_trace(helper),
+            _ => false,
+        })
+    }
+
+    /// The first of these calls whose value is used.
+    pub fn used_trace(&self) -> Option<Id> {
+        let traces: BTreeSet<Id> = self.traces().collect();
+        let args = self.graph.nodes().iter().flat_map(|node| node.args.iter().copied());
+        args.chain(self.ending.nodes()).filter(|id| traces.contains(id)).min()
+    }
+
+    /// The same program without these calls. Their values are 0, so no value may be used ([`Dataflow::used_trace`]).
+    #[must_use]
+    pub fn without_traces(&self) -> Dataflow {
+        let traces: BTreeSet<Id> = self.traces().collect();
+        if traces.is_empty() {
+            return self.clone();
+        }
+        rebuilt(self, |graph, id, node| match traces.contains(&id) {
+            true => graph.number(0, node.bits),
+            false => same(graph, node),
+        })
+    }
+
     /// What a node does to its surroundings, if anything.
     pub fn access(&self, id: Id) -> Option<Access> {
         let node = self.graph.node(id);
@@ -79,8 +115,8 @@ impl Dataflow {
                 helper::REDIRECT_MAP => Touch::RedirectMap,
                 helper::REDIRECT => Touch::Redirect,
                 helper::GET_PRANDOM_U32 => Touch::Draws,
+                helper::FIB_LOOKUP | helper::CHECK_MTU | helper::TAIL_CALL => Touch::Table,
                 helper::KTIME_GET_NS
-                | helper::TAIL_CALL
                 | helper::KTIME_GET_BOOT_NS
                 | helper::KTIME_GET_COARSE_NS
                 | helper::KTIME_GET_TAI_NS

@@ -12,6 +12,8 @@
 //! | equality of `n` bits | a tree of tables, six inputs each |
 //! | wires: slices, joins, constants | 0 |
 
+use flowloom_bpf::insn::helper;
+
 use crate::access::{Access, Touch};
 use crate::build::Dataflow;
 use crate::graph::{Binary, Compare, Effect, Graph, Id, Input, Kind, Node};
@@ -42,6 +44,11 @@ pub struct Delays {
     pub update_stages: u32,
     /// Stages of a redirect through a map, from its key to the verdict.
     pub redirect_stages: u32,
+    /// Stages of a route's lookup, from the addresses to the port and the link-layer addresses: the longest prefix, then the
+    /// neighbour.
+    pub route_stages: u32,
+    /// Stages of a lookup in a table of ports or programs.
+    pub port_stages: u32,
 }
 
 /// The clock that the first delays are for.
@@ -68,6 +75,8 @@ impl Delays {
             lookup_stages: 4,
             update_stages: 2,
             redirect_stages: 2,
+            route_stages: 8,
+            port_stages: 1,
         };
         delays.stage = (delays.sum(64) + 2 * delays.level) * CLOCK_MHZ / clock_mhz.max(1);
         delays
@@ -136,6 +145,10 @@ impl Delays {
     /// The stages of a node that is a block with registers in it; none where it is mere logic.
     pub fn block_stages(&self, dataflow: &Dataflow, id: Id) -> u32 {
         match dataflow.access(id) {
+            Some(Access { touch: Touch::Table, .. }) => match dataflow.graph.node(id).kind {
+                Kind::Effect(Effect::Call { helper: helper::FIB_LOOKUP, .. }) => self.route_stages,
+                _ => self.port_stages,
+            },
             Some(access) => self.access_stages(access),
             None => self.arithmetic_stages(&dataflow.graph, id),
         }
@@ -146,6 +159,7 @@ impl Delays {
             Touch::Lookup => self.lookup_stages,
             Touch::Update | Touch::Delete | Touch::Evict => self.update_stages,
             Touch::RedirectMap => self.redirect_stages,
+            Touch::Table => self.port_stages,
             Touch::Atomic | Touch::Store | Touch::Emits => 1,
             Touch::Load | Touch::Redirect | Touch::Asks | Touch::Draws => 0,
         }

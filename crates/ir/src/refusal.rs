@@ -43,11 +43,27 @@ pub enum Why {
     #[error("byte {0} of the context is read, which hardware does not have")]
     Context(i64),
     /// A call on one of several maps.
-    #[error("a call is given one of several maps, expected the same one on all paths")]
-    SeveralMaps,
+    #[error("a call is given one of {found} maps by its path, expected at most {most}")]
+    SeveralMaps {
+        /// How many.
+        found: usize,
+        /// How many may be.
+        most: usize,
+    },
     /// A program that a tail call may lead to.
     #[error("program `{0}`, which a tail call may lead to, is not proved safe")]
     Sibling(String),
+    /// Programs that tail calls lead to, too many or too long together.
+    #[error(
+        "a tail call leads to any of {programs} programs of the object, and all sequences of them that it may begin are too long for a pipeline"
+    )]
+    TailCallSequences {
+        /// How many programs it may lead to.
+        programs: usize,
+    },
+    /// A text of unknown length, whose length is used.
+    #[error("the result of `{0}` is used, which depends on an address or on a text that only the run knows")]
+    TraceResult(String),
     /// As many tail calls as there may be, on some paths.
     #[error("a tail call is the {0}th one on some paths only")]
     TailCalls(u32),
@@ -117,14 +133,15 @@ impl Why {
             Why::Mixed => "number-or-address",
             Why::ManyOffsets { .. } => "stack-offset",
             Why::Context(_) => "context-field",
-            Why::SeveralMaps => "several-maps",
-            Why::Sibling(_) | Why::TailCalls(_) => "tail-call",
+            Why::SeveralMaps { .. } => "several-maps",
+            Why::Sibling(_) | Why::TailCalls(_) | Why::TailCallSequences { .. } => "tail-call",
             Why::SeveralFunctions => "several-functions",
             Why::Flags => "callback-flags",
             Why::Rounds { .. } => "callback-rounds",
             Why::Entries(_) => "callback-entries",
             Why::SeveralRecords => "several-records",
             Why::Text => "text",
+            Why::TraceResult(_) => "trace-result",
             Why::Length { .. } | Why::ManyBytes { .. } => "call-length",
             Why::NoEnd => "no-end",
             Why::Unseen(_) => "proof",
@@ -143,8 +160,12 @@ impl Why {
             Why::AddressAsNumber => "reckon with the distance of two addresses of the packet",
             Why::Mixed => "set what is used on every path that leads there",
             Why::ManyOffsets { .. } => "mask the index, or keep the array in a map",
-            Why::SeveralMaps => "call the helper once for each map, behind a branch",
+            Why::SeveralMaps { .. } => "use one map whose key has one more field that says which it was",
             Why::Sibling(_) => "verify it, or leave it out of the object",
+            Why::TailCallSequences { .. } => {
+                "keep programs that make tail calls themselves out of the object, or let an index grow with each tail call"
+            }
+            Why::TraceResult(_) => "do not use its result",
             Why::TailCalls(_) => "let tail calls lead to programs that call no others",
             Why::SeveralFunctions => "call the helper once for each function, behind a branch",
             Why::Flags => "give the constant 0",

@@ -6,13 +6,15 @@
 //! after every packet, snapshots now and then and at the end. Where only the snapshots differ, the packet that made the
 //! difference is found by bisection, so that what is reported, and what shrinking starts from, ends with the culprit.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use flowloom_bpf::ContextLayout;
 use flowloom_engine::{Choices, Datapath, EngineError, Eviction, Outcome, Refusal, RunRecord, Snapshot};
 
 use crate::arrival::{Arrival, Clock};
-use crate::difference::{Disagreement, Kind, StateDifference, outcome_kind, state_differences};
+use crate::difference::{Disagreement, Kind, StateDifference, state_differences};
+use crate::undefined::Undefined;
 
 /// How a comparison is run.
 #[derive(Debug, Clone)]
@@ -29,6 +31,8 @@ pub struct CompareOptions {
     pub state: Snapshot,
     /// Whether the program is somebody else's: its maps may have names that are those of Flowloom's instruments in our own.
     pub is_foreign: bool,
+    /// Bytes that leave the program and depend on the kernel, as its proof says: they are not compared.
+    pub undefined: Undefined,
 }
 
 impl Default for CompareOptions {
@@ -40,6 +44,7 @@ impl Default for CompareOptions {
             layouts: BTreeMap::new(),
             state: Snapshot::default(),
             is_foreign: false,
+            undefined: Undefined::default(),
         }
     }
 }
@@ -114,8 +119,36 @@ pub fn compare(
             }
         }
     }
-    report.disagreement = Some(pair.describe(finding, packets)?);
+    let packet = finding.position.and_then(|at| packets.get(at)).cloned();
+    report.disagreement = Some(pair.describe(finding, packet)?);
     Ok(report)
+}
+
+/// Runs packets that come one by one on both engines and keeps none of them: the report has no record, and where only the
+/// states differ, the packet is the one after which that was seen. [`compare`] on the packets up to there finds the culprit.
+///
+/// # Errors
+/// As for [`compare`].
+pub fn compare_stream(
+    reference: &mut dyn Datapath,
+    target: &mut dyn Datapath,
+    packets: &mut dyn Iterator<Item = Arrival>,
+    options: &CompareOptions,
+) -> Result<Report, EngineError> {
+    let mut pair = Pair { reference, target, options };
+    let name = pair.target.name().to_owned();
+    let every = Snapshots::Every(options.snapshot_every.max(1));
+    let run = pair.run_over(packets.map(Cow::Owned), every, false)?;
+    let disagreement = run.finding.map(|finding| pair.describe(finding, run.last)).transpose()?;
+    Ok(Report {
+        target: name,
+        packets_compared: run.compared,
+        snapshots_compared: run.snapshots,
+        refused: run.refused,
+        verdicts: run.verdicts,
+        disagreement,
+        record: run.record,
+    })
 }
 
 /// When snapshots are compared.
@@ -138,6 +171,8 @@ pub(crate) struct Run {
     /// After so many packets the snapshots were equal.
     pub(crate) last_equal: usize,
     pub(crate) finding: Option<Finding>,
+    /// The packet that was run last.
+    last: Option<Arrival>,
 }
 
 /// A disagreement in its raw form.
@@ -174,11 +209,24 @@ impl Pair<'_> {
 
     /// Runs both from their first state and stops at the first disagreement.
     pub(crate) fn run(&mut self, packets: &[Arrival], snapshots: Snapshots) -> Result<Run, EngineError> {
+        self.run_over(packets.iter().map(Cow::Borrowed), snapshots, true)
+    }
+
+    /// Like [`Pair::run`], on packets that come one by one; `record`: whether what was run is recorded.
+    fn run_over<'p>(
+        &mut self,
+        packets: impl Iterator<Item = Cow<'p, Arrival>>,
+        snapshots: Snapshots,
+        record: bool,
+    ) -> Result<Run, EngineError> {
         self.reset()?;
         let mut run = Run::default();
+        let mut packets = packets.enumerate().peekable();
+        let mut count = 0;
         let mut clock = Clock::new(self.options.sweep_ns);
         let mut last = (None, 0);
-        for (position, arrival) in packets.iter().enumerate() {
+        while let Some((position, arrival)) = packets.next() {
+            count = position + 1;
             let packet = arrival.packet();
             if let Some(refusal) = self.target.refuses(&packet).or_else(|| self.reference.refuses(&packet)) {
                 *run.refused.entry(refusal).or_default() += 1;
@@ -198,14 +246,16 @@ impl Pair<'_> {
             }
             let expected = self.reference.process(&packet, &choices)?;
             let illegal = self.reference.not_evicted();
-            run.record.entries.push((position as u64, choices, expected.verdict));
+            if record {
+                run.record.entries.push((position as u64, choices, expected.verdict));
+            }
             run.compared += 1;
             run.verdicts[expected.verdict.number() as usize] += 1;
             last = (Some(position), now_ns);
             let found = ran_first.unwrap_or_else(|| self.target.process(&packet, &choices));
             let (kind, found, fault) = match found {
                 Ok(found) if !illegal.is_empty() => (Some(Kind::Fault), Some(found), Some(needless(&illegal))),
-                Ok(found) => (outcome_kind(&expected, &found), Some(found), None),
+                Ok(found) => (self.options.undefined.outcome_kind(&expected, &found), Some(found), None),
                 Err(fault @ EngineError::Fault { .. }) => (Some(Kind::Fault), None, Some(fault.to_string())),
                 Err(other) => return Err(other),
             };
@@ -220,17 +270,22 @@ impl Pair<'_> {
                     fault,
                     state,
                 });
+                run.last = Some(arrival.into_owned());
                 return Ok(run);
             }
             if let Snapshots::Every(n) = snapshots
                 && (position + 1) % n == 0
-                && position + 1 < packets.len()
+                && packets.peek().is_some()
                 && self.compare_states(&mut run, last, position + 1)?
             {
+                run.last = Some(arrival.into_owned());
                 return Ok(run);
             }
+            if packets.peek().is_none() {
+                run.last = Some(arrival.into_owned());
+            }
         }
-        self.compare_states(&mut run, last, packets.len())?;
+        self.compare_states(&mut run, last, count)?;
         Ok(run)
     }
 
@@ -252,8 +307,10 @@ impl Pair<'_> {
     }
 
     fn state_differences(&mut self) -> Result<Vec<StateDifference>, EngineError> {
-        let expected = self.reference.snapshot()?;
-        let found = self.target.snapshot()?;
+        let mut expected = self.reference.snapshot()?;
+        let mut found = self.target.snapshot()?;
+        self.options.undefined.mask(&mut expected);
+        self.options.undefined.mask(&mut found);
         Ok(state_differences(&expected, &found, &self.options.layouts, self.options.is_foreign))
     }
 
@@ -274,7 +331,7 @@ impl Pair<'_> {
         Ok(differ)
     }
 
-    fn describe(&mut self, mut finding: Finding, packets: &[Arrival]) -> Result<Disagreement, EngineError> {
+    fn describe(&mut self, mut finding: Finding, packet: Option<Arrival>) -> Result<Disagreement, EngineError> {
         if finding.kind != Kind::State && finding.kind != Kind::Fault {
             finding.state = self.state_differences()?;
         }
@@ -282,7 +339,7 @@ impl Pair<'_> {
             kind: finding.kind,
             position: finding.position,
             now_ns: finding.now_ns,
-            packet: finding.position.and_then(|p| packets.get(p)).cloned(),
+            packet,
             expected: finding.expected,
             found: finding.found,
             fault: finding.fault,

@@ -33,10 +33,11 @@ pub mod scenario;
 mod shrink;
 mod solve;
 mod stimulus;
+mod undefined;
 mod walk;
 
 pub use arrival::Arrival;
-pub use compare::{CompareOptions, Report, compare};
+pub use compare::{CompareOptions, Report, compare, compare_stream};
 pub use coverage::{Point, Reached, What};
 pub use difference::{Disagreement, Kind, Record, StateDifference, decode};
 pub use frame::mutated;
@@ -44,3 +45,4 @@ pub use hits::{Hit, Hits, Operator, Place, Tick, Timer};
 pub use random::{RandomFunctions, Reach};
 pub use shrink::{ShrinkOptions, ShrinkProgress, Shrunk, shrink};
 pub use stimulus::{Stimulus, StimulusCounts, StimulusOptions, sweep_period};
+pub use undefined::Undefined;

@@ -217,6 +217,21 @@ impl Stimulus {
         self.counts
     }
 
+    /// Source lines of the rows that no packet so far has taken, by number and text.
+    pub fn unreached_rows(&self) -> Vec<(u32, String)> {
+        let function = &self.walker.function;
+        let mut lines = Vec::new();
+        for (e, element) in function.elements.iter().enumerate() {
+            for (r, row) in element.rows.iter().enumerate() {
+                if self.rows.iter().all(|(&(at, of, _), tried)| (at, of) != (e, r) || tried.hits == 0) {
+                    let (line, _, text) = function.source.locate(row.span.start);
+                    lines.push((line, text.trim().to_owned()));
+                }
+            }
+        }
+        lines
+    }
+
     /// The next `n` packets.
     pub fn take_packets(&mut self, n: usize) -> Vec<Arrival> {
         (0..n).map(|_| self.next_packet()).collect()

@@ -23,8 +23,6 @@ const ENOUGH: usize = 80;
 const CASES: usize = 12;
 /// Programs of fewer slots are compared after every pass, longer ones behind all of them; the long proof does so after every pass.
 const SHORT: usize = 200;
-/// Seconds that building no program takes.
-const SLOW: u64 = 10;
 /// Packets of each kind for a lowered function.
 const PACKETS: usize = 40;
 /// Random programs; the long proof runs 10,000.
@@ -59,7 +57,6 @@ fn lowered_functions_are_their_dataflow() {
         for variant in function.variants.iter().take(1) {
             let subject = lowered(variant, &mut seed.clone(), PACKETS);
             let agreed = agree(&subject, &behind_all_passes).unwrap_or_else(|refusal| panic!("{refusal}"));
-            assert!(agreed.took.as_secs() < SLOW, "{}: building took {:?}", function.name, agreed.took);
             let (slots, nodes, took) = (subject.program.insns.len(), agreed.nodes, agreed.took);
             eprintln!("{} ({}): {slots} slots, {nodes} nodes, {took:.1?}", function.name, variant.params);
         }

@@ -73,6 +73,9 @@ fn evidence_scoreboard() {
     assert!(low * 10 <= ran, "{low} of {ran} programs run less than 80% of their instructions");
     assert!(is_partial || ran >= FEWEST_EQUAL, "{ran} programs were compared, at least {FEWEST_EQUAL} are expected");
     let otherwise: Vec<&Row> = rows.iter().filter(|row| row.is_judged_otherwise()).collect();
+    let long: Vec<String> =
+        rows.iter().filter(|row| row.ratio().is_some_and(|ratio| ratio > 1.5)).map(ToString::to_string).collect();
+    assert!(long.is_empty(), "our verifier looks at more than 1.5 times what the kernel's does: {long:#?}");
     assert!(otherwise.is_empty(), "our verifier judges {} programs otherwise: {otherwise:#?}", otherwise.len());
     // Only for what is in no list of what Flowloom is to run.
     let is_foreign = |why: &str| LACKING.iter().any(|lacking| why.contains(lacking));

@@ -1,6 +1,7 @@
 //! The ELF container: sections, symbols and relocations, each checked once and named from then on.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use object::LittleEndian;
 use object::elf;
@@ -40,6 +41,8 @@ pub(super) enum SectionKind {
 pub(super) enum SymbolKind {
     Function,
     Section,
+    /// No type: a function of an old compiler, a label, a definition.
+    Untyped,
     Other,
 }
 
@@ -64,6 +67,8 @@ pub(super) struct Symbol<'a> {
     pub(super) local: bool,
     /// Whether it may be missing.
     pub(super) weak: bool,
+    /// Whether other objects do not see it, although it is not local.
+    pub(super) hidden: bool,
     pub(super) place: Place,
     pub(super) value: u64,
     pub(super) len: u64,
@@ -72,8 +77,9 @@ pub(super) struct Symbol<'a> {
 /// A relocation of code or data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Relocation {
-    pub(super) kind: u32,
     pub(super) symbol: usize,
+    /// The explicit addend (RELA); `None` where the relocated field holds it (REL).
+    pub(super) addend: Option<i64>,
 }
 
 /// An object taken apart.
@@ -83,6 +89,8 @@ pub(super) struct Container<'a> {
     pub(super) symbols: Vec<Symbol<'a>>,
     /// Of code sections, of definitions of maps and of data, by section and byte offset.
     pub(super) relocations: BTreeMap<(usize, u64), Relocation>,
+    /// Contents of type sections whose offsets are explicit addends (RELA), by section.
+    relocated: BTreeMap<usize, Vec<u8>>,
 }
 
 /// How much an object may unfold to. Its parts may name the same bytes again and again, so that a small file could ask
@@ -129,10 +137,16 @@ impl<'a> Container<'a> {
         for (number, header) in headers.iter().enumerate() {
             sections.push(section(bytes, names, number, header)?);
         }
-        let mut out = Container { sections, symbols: Vec::new(), relocations: BTreeMap::new() };
+        let (relocations, relocated) = (BTreeMap::new(), BTreeMap::new());
+        let mut out = Container { sections, symbols: Vec::new(), relocations, relocated };
         out.read_symbols(headers)?;
         out.read_relocations(headers, budget)?;
         Ok(out)
+    }
+
+    /// The bytes of a section of types or lines, relocated.
+    pub(super) fn types(&self, section: usize) -> &[u8] {
+        self.relocated.get(&section).map_or(self.sections[section].bytes, Vec::as_slice)
     }
 
     /// The relocations of bytes `from` to `to` of a section, ascending by place.
@@ -189,6 +203,7 @@ impl<'a> Container<'a> {
             let kind = match raw.st_type() {
                 elf::STT_FUNC => SymbolKind::Function,
                 elf::STT_SECTION => SymbolKind::Section,
+                elf::STT_NOTYPE => SymbolKind::Untyped,
                 _ => SymbolKind::Other,
             };
             let name = match (kind, place) {
@@ -196,6 +211,7 @@ impl<'a> Container<'a> {
                 _ => string(strings, raw.st_name(LE), "symbol", index)?,
             };
             symbols.push(Symbol {
+                hidden: matches!(raw.st_visibility(), elf::STV_HIDDEN | elf::STV_INTERNAL),
                 name,
                 kind,
                 local: raw.st_bind() == elf::STB_LOCAL,
@@ -226,25 +242,39 @@ impl<'a> Container<'a> {
                 found: of as u64,
                 count: self.sections.len(),
             })?;
-            // Relocations of type and debug information: their places hold all that is needed.
             let is_code = target.kind == SectionKind::Code;
-            if !is_code && target.name != super::names::MAPS && super::DataKind::of(target.name).is_none() {
+            let is_types = matches!(target.name, super::names::BTF | super::names::BTF_EXT);
+            let is_data = target.name == super::names::MAPS || super::DataKind::of(target.name).is_some();
+            // In types and debug information the fields hold all that is needed, unless addends are explicit.
+            let is_used = is_code || is_data || is_types && is_rela;
+            if !is_used {
                 continue;
             }
-            if is_rela {
-                let what = "relocations with addends (RELA)";
-                return Err(ReadFault::Unsupported { what: what.to_owned(), place: format!("section `{section}`") });
-            }
-            let rels = table::<elf::Rel64<LittleEndian>>(self.sections[number].bytes, "relocations")?;
-            budget.charge("relocations", rels.len() as u64 * 48)?;
-            for rel in rels {
-                let offset = rel.r_offset.get(LE);
-                let (kind, symbol) = (rel.r_type(LE).0, rel.r_sym(LE) as usize);
+            let bytes = self.sections[number].bytes;
+            let records: Vec<(u64, Relocation)> = if is_rela {
+                let records = table::<elf::Rela64<LittleEndian>>(bytes, "relocations with addends")?;
+                budget.charge("relocations", records.len() as u64 * 64)?;
+                let record = |r: &elf::Rela64<LittleEndian>| {
+                    let (symbol, addend) = (r.r_sym(LE, false) as usize, Some(r.r_addend.get(LE)));
+                    (r.r_offset.get(LE), Relocation { symbol, addend })
+                };
+                records.iter().map(record).collect()
+            } else {
+                let records = table::<elf::Rel64<LittleEndian>>(bytes, "relocations")?;
+                budget.charge("relocations", records.len() as u64 * 64)?;
+                let record = |r: &elf::Rel64<LittleEndian>| {
+                    (r.r_offset.get(LE), Relocation { symbol: r.r_sym(LE) as usize, addend: None })
+                };
+                records.iter().map(record).collect()
+            };
+            let (target_name, target_len) = (target.name, target.len);
+            for (offset, relocation) in records {
                 // Code holds whole slots; data may be packed.
                 let unit = if is_code { 8 } else { 1 };
-                if offset >= target.len || !offset.is_multiple_of(unit) {
-                    return Err(ReadFault::Offset { section, offset, len: target.len, unit });
+                if offset >= target_len || !offset.is_multiple_of(unit) {
+                    return Err(ReadFault::Offset { section, offset, len: target_len, unit });
                 }
+                let symbol = relocation.symbol;
                 if symbol >= self.symbols.len() {
                     return Err(ReadFault::Index {
                         what: "symbol of a relocation",
@@ -252,13 +282,45 @@ impl<'a> Container<'a> {
                         count: self.symbols.len(),
                     });
                 }
-                if self.relocations.insert((of, offset), Relocation { kind, symbol }).is_some() {
-                    let name = format!("byte {offset} of `{}`", target.name);
+                if is_types {
+                    self.relocate_types(of, offset, relocation, budget)?;
+                } else if self.relocations.insert((of, offset), relocation).is_some() {
+                    let name = format!("byte {offset} of `{target_name}`");
                     return Err(ReadFault::Twice { what: "relocation of", name });
                 }
             }
         }
         Ok(())
+    }
+
+    /// Writes the place that a relocation of types or lines names into its field of 4 bytes, if that place is in the object.
+    fn relocate_types(
+        &mut self,
+        section: usize,
+        offset: u64,
+        relocation: Relocation,
+        budget: &mut Budget,
+    ) -> Result<(), ReadFault> {
+        let symbol = &self.symbols[relocation.symbol];
+        if !matches!(symbol.place, Place::Section(_)) {
+            return Ok(());
+        }
+        let value = symbol.value.wrapping_add_signed(relocation.addend.unwrap_or(0));
+        let original = &self.sections[section];
+        let (name, len) = (original.name, original.len);
+        if let Entry::Vacant(place) = self.relocated.entry(section) {
+            budget.charge("types", len)?;
+            place.insert(original.bytes.to_vec());
+        }
+        let field = self.relocated.get_mut(&section).zip(usize::try_from(offset).ok());
+        let field = field.and_then(|(bytes, at)| bytes.get_mut(at..)?.first_chunk_mut::<4>());
+        match (field, u32::try_from(value)) {
+            (Some(field), Ok(value)) => {
+                *field = value.to_le_bytes();
+                Ok(())
+            }
+            _ => Err(ReadFault::Offset { section: name.to_owned(), offset, len, unit: 1 }),
+        }
     }
 }
 
@@ -271,7 +333,10 @@ fn check_header(bytes: &[u8]) -> Result<&elf::FileHeader64<LittleEndian>, ReadFa
     expect("class", 4, &[2], "2, 64 bits")?;
     expect("byte order", 5, &[1], "1, little endian")?;
     expect("kind of file", 16, &[1, 0], "1, relocatable")?;
-    expect("machine", 18, &[247, 0], "247, eBPF")?;
+    // Before eBPF had a number of its own, LLVM wrote 0; libbpf takes both.
+    if bytes.get(18..20) != Some(&[0, 0]) {
+        expect("machine", 18, &[247, 0], "247, eBPF, or 0 of old LLVM")?;
+    }
     elf::FileHeader64::<LittleEndian>::parse(bytes)
         .map_err(|e| ReadFault::Header { what: "file header", why: e.to_string() })
 }
@@ -314,7 +379,7 @@ fn section<'a>(
 fn table<'a, T: object::Pod>(bytes: &'a [u8], what: &'static str) -> Result<&'a [T], ReadFault> {
     object::slice_from_all_bytes(bytes).map_err(|()| ReadFault::Header {
         what,
-        why: format!("{} bytes are not a multiple of {}", bytes.len(), size_of::<T>()),
+        why: format!("its length in bytes is {}, not a multiple of {}", bytes.len(), size_of::<T>()),
     })
 }
 

@@ -39,7 +39,7 @@ mod write;
 
 pub use adapt::{Kernel, KernelTypeIndex};
 pub use code::CodeError;
-pub use read::{Object, ReadError, ReadFault, Refused, read, read_with};
+pub use read::{Object, ReadError, ReadFault, Refused, Unread, read, read_as, read_with};
 pub use shapes::{MapShape, map_shapes};
 pub use write::{KernelTypes, WriteError, kernel_types, write};
 
@@ -51,6 +51,14 @@ pub(crate) const MAX_UNFOLDED: u64 = 256 << 20;
 pub(crate) const MAX_LINE: u32 = (1 << 22) - 1;
 /// Largest column that line information can carry.
 pub(crate) const MAX_COLUMN: u32 = (1 << 10) - 1;
+
+/// `1 byte`, `2 bytes`.
+pub(crate) fn bytes_of(len: impl Into<u64>) -> String {
+    match len.into() {
+        1 => "1 byte".to_owned(),
+        len => format!("{len} bytes"),
+    }
+}
 
 /// Names of sections that have a meaning.
 pub(crate) mod names {

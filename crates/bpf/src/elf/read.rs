@@ -6,14 +6,17 @@
 //! what it wants and is not given is listed in [`Program::lacks`]. Kinds of maps that nothing runs are read: the engines
 //! refuse them.
 
+use std::fmt;
+
 use super::adapt::Kernel;
 use super::code::CodeError;
 use super::container::{Budget, Container};
 use super::link::{Linked, Linker};
 use super::maps::Maps;
-use super::names;
+use super::{bytes_of, names};
 use crate::btf::{Btf, BtfError, Ext};
 use crate::program::Program;
+use crate::program_kind::ProgramKind;
 
 /// What an object holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -31,6 +34,25 @@ pub struct Object {
     /// What it asks of a loader and is not given, although its programs are run, in words: what makes no difference to them, and
     /// settings of the kernel, which are 0.
     pub notes: Vec<String>,
+    /// What else is in it and is not part of a program, each with the reason.
+    pub unread: Vec<Unread>,
+}
+
+/// A part of an object that is in no program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unread {
+    /// What it is: `function`, `code`, `map` or `section`.
+    pub what: &'static str,
+    /// Its name; for code, that of its section.
+    pub name: String,
+    /// Why it is in no program.
+    pub why: String,
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} `{}`: {}", self.what, self.name, self.why)
+    }
 }
 
 /// A program that cannot be read, beside others that can.
@@ -56,8 +78,18 @@ impl Object {
 
     /// The program with this function name or, if there is none, in this section.
     pub fn program(&self, wanted: &str) -> Option<&Program> {
-        let by = |f: fn(&Program) -> &str| self.programs.iter().find(|p| f(p) == wanted);
-        by(|p| &p.name).or_else(|| by(|p| &p.section))
+        self.matching(wanted).first().copied()
+    }
+
+    /// The programs with this function name or, if there are none, in this section or called `SECTION/NAME`.
+    pub fn matching(&self, wanted: &str) -> Vec<&Program> {
+        let by = |is: &dyn Fn(&Program) -> bool| self.programs.iter().filter(|p| is(p)).collect::<Vec<_>>();
+        let is_both = |p: &Program| {
+            let rest = wanted.strip_prefix(p.section.as_str()).and_then(|rest| rest.strip_prefix('/'));
+            rest == Some(p.name.as_str())
+        };
+        let tests: [&dyn Fn(&Program) -> bool; 3] = [&|p| p.name == wanted, &|p| p.section == wanted, &is_both];
+        tests.into_iter().map(by).find(|found| !found.is_empty()).unwrap_or_default()
     }
 }
 
@@ -86,7 +118,7 @@ pub enum ReadFault {
     #[error("{what} is number {found}, there are {count}")]
     Index { what: &'static str, found: u64, count: usize },
     /// A section outside of the file.
-    #[error("section `{section}`: {len} bytes at {offset}, the file has {file} bytes")]
+    #[error("section `{section}`: {} at {offset}, the file has {}", bytes_of(*len), bytes_of(*file as u64))]
     Contents { section: String, offset: u64, len: u64, file: usize },
     /// A place outside of a section or between its records.
     #[error("section `{section}`: offset {offset}, expected a multiple of {unit} below {len}")]
@@ -125,7 +157,7 @@ pub enum ReadFault {
     #[error("section `.flowloom`: {why}")]
     Sidecar { why: String },
     /// No function that could be run.
-    #[error("no program: a global function in an executable section other than `.text` is expected")]
+    #[error("no program: a function in an executable section other than `.text` is expected")]
     NoProgram,
     /// A function outside of its section.
     #[error("function `{function}` at byte {offset} of `{section}`: {why}")]
@@ -165,41 +197,70 @@ pub fn read(bytes: &[u8], name: &str) -> Result<Object, ReadError> {
 /// # Errors
 /// As for [`read()`].
 pub fn read_with(bytes: &[u8], name: &str, kernel: &Kernel<'_>) -> Result<Object, ReadError> {
-    match read_parts(bytes, kernel) {
-        Ok((Linked { programs, refused }, notes)) => Ok(Object { name: name.to_owned(), programs, refused, notes }),
+    read_as(bytes, name, kernel, None)
+}
+
+/// As [`read_with()`], and takes all programs to be of `kind`, whatever their sections are called. Sections of programs for
+/// device and CPU maps keep their meaning under [`ProgramKind::Xdp`].
+///
+/// # Errors
+/// As for [`read()`].
+pub fn read_as(bytes: &[u8], name: &str, kernel: &Kernel<'_>, kind: Option<ProgramKind>) -> Result<Object, ReadError> {
+    match read_parts(bytes, kernel, kind) {
+        Ok(Linked { programs, refused, unread, notes }) => {
+            Ok(Object { name: name.to_owned(), programs, refused, notes, unread })
+        }
         Err(fault) => Err(ReadError { object: name.to_owned(), fault }),
     }
 }
 
-fn read_parts(bytes: &[u8], kernel: &Kernel<'_>) -> Result<(Linked, Vec<String>), ReadFault> {
+fn read_parts(bytes: &[u8], kernel: &Kernel<'_>, kind: Option<ProgramKind>) -> Result<Linked, ReadFault> {
     let mut budget = Budget::new();
     let container = Container::parse(bytes, &mut budget)?;
+    let mut notes = Vec::new();
+    // Types are needed where maps are declared with them, lines where they are good; loaders go on without them otherwise.
+    let needs_types = container.named(names::MAPS)?.is_some_and(|(_, section)| section.len > 0);
     let btf = match container.named(names::BTF)? {
-        Some((_, section)) => {
+        Some((number, section)) => {
             // Types in memory take up to this many times their bytes.
             budget.charge("types", section.bytes.len() as u64 * 8)?;
-            Some(Btf::parse(section.bytes)?)
+            match Btf::parse(container.types(number)) {
+                Ok(btf) => Some(btf),
+                Err(source) if needs_types => return Err(source.into()),
+                Err(source) => {
+                    notes.push(format!("section `{}` is damaged and not used: {source}", names::BTF));
+                    None
+                }
+            }
         }
         None => None,
     };
     let ext = match (&btf, container.named(names::BTF_EXT)?) {
-        (Some(_), Some((_, section))) => {
+        (Some(_), Some((number, section))) => {
             budget.charge("lines", section.bytes.len() as u64 * 8)?;
-            let fail = |source| ReadFault::Btf { section: names::BTF_EXT, source };
-            Ext::parse(section.bytes).map_err(fail)?
+            Ext::parse(container.types(number)).unwrap_or_else(|source| {
+                notes.push(format!(
+                    "section `{}` is damaged and not used, there are no source lines and no adaptations to a kernel: {source}",
+                    names::BTF_EXT
+                ));
+                Ext::default()
+            })
         }
         _ => Ext::default(),
     };
     let maps = Maps::read(&container, btf.as_ref(), &mut budget)?;
     let license = license(&container)?;
-    let linked = Linker::new(&container, btf.as_ref(), &ext, &maps, kernel)?.programs(&license, &mut budget)?;
-    Ok((linked, maps.notes))
+    let linker = Linker::new(&container, btf.as_ref(), &ext, &maps, kernel, kind)?;
+    let mut linked = linker.programs(&license, &mut budget)?;
+    notes.extend(maps.notes);
+    notes.append(&mut linked.notes);
+    linked.notes = notes;
+    Ok(linked)
 }
 
+/// The text of the licence; a byte that is not UTF-8 makes it another one than the GPL for the kernel too.
 fn license(container: &Container<'_>) -> Result<String, ReadFault> {
     let Some((_, section)) = container.named(names::LICENSE)? else { return Ok(String::new()) };
     let end = section.bytes.iter().position(|b| *b == 0).unwrap_or(section.bytes.len());
-    let text = std::str::from_utf8(&section.bytes[..end]);
-    let text = text.map_err(|_| ReadFault::Header { what: "section `license`", why: "it is not UTF-8".to_owned() })?;
-    Ok(text.to_owned())
+    Ok(String::from_utf8_lossy(&section.bytes[..end]).into_owned())
 }

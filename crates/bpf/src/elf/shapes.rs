@@ -29,9 +29,10 @@ fn shapes(bytes: &[u8]) -> Result<BTreeMap<String, MapShape>, ReadFault> {
     let mut budget = Budget::new();
     let container = Container::parse(bytes, &mut budget)?;
     let mut found = BTreeMap::new();
-    let Some((_, section)) = container.named(names::BTF)? else { return Ok(found) };
+    let Some((number, section)) = container.named(names::BTF)? else { return Ok(found) };
     budget.charge("types", section.bytes.len() as u64 * 8)?;
-    let btf = Btf::parse(section.bytes)?;
+    // Reading the programs has said what is wrong with them.
+    let Ok(btf) = Btf::parse(container.types(number)) else { return Ok(found) };
     for (_, ty) in btf.types() {
         let Type::DataSec { name, size_bytes, vars } = ty else { continue };
         let section = btf.name(*name)?;

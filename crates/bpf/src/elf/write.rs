@@ -64,7 +64,9 @@ pub enum WriteError {
 /// Writes an object that `bpftool prog load`, `ip link set … xdp obj`, `xdp-loader load` and `aya` take.
 ///
 /// # Layout
-/// As the module says. Functions that the program calls become static functions `NAME_1`, `NAME_2`, … of `.text`.
+/// As the module says. Functions that the program calls become static functions `NAME_1`, `NAME_2`, … of `.text`. An XDP
+/// program out of a section of another kind, or of `.text`, comes into one of its own kind, so that loaders take it for what
+/// it is.
 ///
 /// # Errors
 /// Everything that would not come back from [`super::read()`] as it was, see [`WriteError`].
@@ -74,7 +76,16 @@ pub enum WriteError {
 pub fn write(program: &Program) -> Result<Vec<u8>, WriteError> {
     let functions =
         code::split(&program.insns).map_err(|source| WriteError::Code { program: program.name.clone(), source })?;
-    check_names(program)?;
+    let moved;
+    let program = match section_of_kind(program) {
+        Some(section) => {
+            moved = Program { section: section.to_owned(), ..program.clone() };
+            &moved
+        }
+        None => program,
+    };
+    check_name(program)?;
+    check_section(program)?;
     check_program(program)?;
     let mut types = Types::default();
     let mut out = Writer::new(program, functions, &mut types)?;
@@ -83,6 +94,18 @@ pub fn write(program: &Program) -> Result<Vec<u8>, WriteError> {
     out.license();
     out.lines(&mut types)?;
     out.finish(types)
+}
+
+/// The section that an XDP program belongs into, if its own means something else.
+fn section_of_kind(program: &Program) -> Option<&'static str> {
+    let is_meant = ProgramKind::of_section(&program.section).unwrap_or_default() == program.kind;
+    match program.kind {
+        _ if is_meant && program.section != names::TEXT => None,
+        ProgramKind::Xdp => Some("xdp"),
+        ProgramKind::XdpDevmap => Some("xdp/devmap"),
+        ProgramKind::XdpCpumap => Some("xdp/cpumap"),
+        ProgramKind::Other(_) => None,
+    }
 }
 
 /// What an object has no words for, or we have not.
@@ -103,11 +126,16 @@ fn check_program(program: &Program) -> Result<(), WriteError> {
     }
 }
 
-fn check_names(program: &Program) -> Result<(), WriteError> {
-    let bad = |what, name: &str, why| Err(WriteError::Name { what, name: name.to_owned(), why });
+fn check_name(program: &Program) -> Result<(), WriteError> {
     if program.name.is_empty() || program.name.contains('\0') {
-        return bad("program", &program.name, "a symbol needs a name without zero bytes");
+        let (name, why) = (program.name.clone(), "a symbol needs a name without zero bytes");
+        return Err(WriteError::Name { what: "program", name, why });
     }
+    Ok(())
+}
+
+fn check_section(program: &Program) -> Result<(), WriteError> {
+    let bad = |what, name: &str, why| Err(WriteError::Name { what, name: name.to_owned(), why });
     let section = program.section.as_str();
     let taken = [
         names::TEXT,

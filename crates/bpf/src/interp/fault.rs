@@ -39,6 +39,8 @@ pub(super) enum Fault {
     ReadOnly { access: Access, map: String },
     #[error("read in map `{map}`, which programs may only write")]
     WriteOnly { map: String },
+    #[error("what is written of map `{map}` takes more than {limit} bytes, the most that the interpreter keeps of an array")]
+    MapMemory { map: String, limit: u64 },
     #[error("atomic operation in the packet, expected one on the stack or in a map's value")]
     AtomicInPacket,
     #[error("argument 1 of `{helper}` is 0x{found:x}, expected a map")]

@@ -18,7 +18,7 @@
 use std::cell::RefCell;
 
 use super::fault::{Access, Fault};
-use super::maps::{LOCK_BYTES, Map};
+use super::maps::{LOCK_BYTES, MAX_PAGED_BYTES, Map};
 use super::rings::Rings;
 use crate::op::Size;
 use crate::verifier::{self, MapId, Touch};
@@ -495,6 +495,9 @@ impl Memory {
                 // Asked twice, because a borrow that is returned cannot also be given up.
                 if self.maps[map].value(cell).is_none() {
                     return Err(self.outside_value(map, at as i64, len, access));
+                }
+                if !self.maps[map].has_room(cell) {
+                    return Err(Fault::MapMemory { map: self.maps[map].def().name.clone(), limit: MAX_PAGED_BYTES });
                 }
                 let value = self.maps[map].value_mut(cell).and_then(|value| value.get_mut(at..at + len));
                 value.ok_or(Fault::Unchecked)

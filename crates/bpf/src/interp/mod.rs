@@ -320,7 +320,7 @@ impl Interpreter {
     fn redirected(&self, redirect: Redirect, ingress: Port) -> Vec<Port> {
         match redirect {
             Redirect::To(port) => {
-                let arrives = port.cpu().is_some() || self.ports.is_bound(port);
+                let arrives = !port.is_wire() || self.ports.is_bound(port);
                 if arrives { vec![port] } else { Vec::new() }
             }
             Redirect::All { map, but_ingress } => {

@@ -112,6 +112,8 @@ struct Rounds {
 enum Over {
     /// Numbers up to this one.
     Numbers(u64),
+    /// All entries of an array.
+    Indices { map: usize, count: u32 },
     /// These keys of a map, in this order.
     Entries { map: usize, keys: Vec<Vec<u8>> },
 }
@@ -499,7 +501,10 @@ fn begin_for_each(run: &mut Run<'_>, regs: &mut Registers, callers: &mut Vec<Cal
         give(regs, INVALID);
         return Ok(back);
     }
-    let over = Over::Entries { map, keys: run.memory.maps[map].keys() };
+    let over = match run.memory.maps[map].indices() {
+        Some(count) => Over::Indices { map, count },
+        None => Over::Entries { map, keys: run.memory.maps[map].keys() },
+    };
     round(run, regs, callers, back, Rounds { callback, begun: 0, cursor: 0, over, context }, false)
 }
 
@@ -517,6 +522,17 @@ fn round(
     let args = match &rounds.over {
         _ if stop => None,
         Over::Numbers(count) => (number < *count).then_some([number, context, 0, 0]),
+        Over::Indices { map, count } => match u32::try_from(rounds.cursor) {
+            Ok(index) if index < *count => {
+                rounds.cursor += 1;
+                let key = index.to_le_bytes().to_vec();
+                let value_bytes = run.memory.maps[*map].def().value_bytes;
+                let cell = run.memory.maps[*map].lookup(&key, run.choices.cpu).ok_or(Fault::Unchecked)?;
+                let key = run.memory.show_key(frame, key);
+                Some([map_address(*map), key, value_address(*map, value_bytes, cell, 0), context])
+            }
+            _ => None,
+        },
         Over::Entries { map, keys } => loop {
             let Some(key) = keys.get(rounds.cursor) else { break None };
             rounds.cursor += 1;

@@ -1,6 +1,6 @@
 //! What was found out of each instruction, as people read it.
 
-use super::proof::{Bytes, Memory, Proof, Touch};
+use super::proof::{Bytes, Contents, Lookup, Memory, Proof, Sink, Touch};
 use super::text;
 use crate::insn::helper;
 use crate::op::Op;
@@ -43,7 +43,30 @@ fn span(bytes: &Bytes, len: Option<i64>) -> String {
     }
 }
 
+/// Bytes that leave the program and what they hold, as people read it.
+pub(super) fn sent(program: &Program, to: Sink, what: Contents, (first, end): (i64, i64)) -> String {
+    let bytes = if end - first == 1 { format!("byte {first}") } else { format!("bytes {first} to {}", end - 1) };
+    let to = match to {
+        Sink::Key(map) => format!("a key of {}", text::map_name(program, map)),
+        Sink::Value(map) => format!("a value of {}", text::map_name(program, map)),
+        Sink::Event(map) => format!("a record in {}", text::map_name(program, map)),
+        Sink::Packet => "what is put into a packet".to_owned(),
+    };
+    let is_one = end - first == 1;
+    match (what, is_one) {
+        (Contents::Unwritten, true) => format!("{bytes} of {to} was never written"),
+        (Contents::Unwritten, false) => format!("{bytes} of {to} were never written"),
+        (Contents::Address, true) => format!("{bytes} of {to} is part of an address"),
+        (Contents::Address, false) => format!("{bytes} of {to} are an address"),
+    }
+}
+
 impl Proof {
+    /// In words, each place where bytes leave the program whose contents depend on the kernel, with its instruction.
+    pub fn kernel_dependent_text(&self, program: &Program) -> Vec<(usize, String)> {
+        self.kernel_dependent().map(|(at, to, what, bytes)| (at, sent(program, to, what, bytes))).collect()
+    }
+
     /// What is known of the instruction at `at`: the memory it touches, the ways it goes, what stands out.
     pub fn notes(&self, program: &Program, at: usize) -> Vec<String> {
         let Some(known) = self.insns.get(at) else { return Vec::new() };
@@ -74,6 +97,10 @@ impl Proof {
             let maps: Vec<String> = known.maps.iter().map(|map| text::map_name(program, *map)).collect();
             notes.push(format!("on {}", maps.join(" or ")));
         }
+        if let Lookup::Outside(key) = known.lookup {
+            let entries = known.maps.first().and_then(|map| text::def(program, *map)).map_or(0, |def| def.max_entries);
+            notes.push(format!("always fails: key {key} is outside of {entries} entries"));
+        }
         if let Some(Op::Branch { .. }) = op {
             match (known.ways.jumps, known.ways.falls) {
                 (true, false) => notes.push("always jumps".to_owned()),
@@ -89,6 +116,9 @@ impl Proof {
         }
         if known.probes {
             notes.push("may read what lies at any address besides".to_owned());
+        }
+        for ((to, what), bytes) in &known.sends {
+            notes.push(format!("kernel-dependent contents: {}", sent(program, *to, *what, *bytes)));
         }
         if known.reads_unwritten {
             notes.push("may read bytes that were never written".to_owned());

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::expected::Expected;
 use super::number::Range as Numbers;
-use super::proof::Touch;
+use super::proof::{Contents, Lookup, Sink, Touch};
 use super::refusal::Unsafe;
 use super::signature::{self, Gives, Usage, Want};
 use super::stack::{Byte, Loaded};
@@ -27,10 +27,13 @@ const ARRAY_KEY_BYTES: usize = 4;
 /// One call while its arguments are looked at.
 struct Site {
     helper: &'static str,
+    number: i32,
     /// Whether keys, values and bytes may come out of the packet.
     packet: bool,
     /// The map that was given.
     map: Option<MapId>,
+    /// Where the bytes that are looked at leave the program to.
+    sink: Option<Sink>,
     /// The number that the key is, where it is known.
     key: Option<u64>,
     /// The address that the next argument is the length of, with its number and whether it is filled.
@@ -57,8 +60,10 @@ impl Walk<'_> {
         }
         let mut site = Site {
             helper: info.name,
+            number,
             packet: signature.packet,
             map: None,
+            sink: None,
             key: None,
             memory: None,
             filled: Vec::new(),
@@ -75,6 +80,15 @@ impl Walk<'_> {
             self.sealed(number, info.name, map)?;
         }
         self.proof.insns[at].probes |= signature.probes;
+        if number == helper::MAP_LOOKUP_ELEM {
+            let outside = site.key.filter(|key| self.is_outside(site.map, *key));
+            let lookup = &mut self.proof.insns[at].lookup;
+            *lookup = match (*lookup, outside) {
+                (Lookup::None, Some(key)) => Lookup::Outside(key),
+                (known @ Lookup::Outside(_), Some(_)) => known,
+                _ => Lookup::MayFind,
+            };
+        }
         match number {
             helper::LOOP | helper::FOR_EACH_MAP_ELEM => {
                 let Some(callback) = site.callback else { return Ok(Next::End) };
@@ -177,6 +191,7 @@ impl Walk<'_> {
                 let bytes = |def: &MapDef| if is_key { def.key_bytes } else { def.value_bytes } as usize;
                 let len = def.map_or(0, bytes);
                 let what = if is_key { "a key" } else { "a value" };
+                site.sink = site.map.map(if is_key { Sink::Key } else { Sink::Value });
                 self.bytes(path, site, argument, &value, len..len, Usage::Reads, what)?;
                 if is_key && len == ARRAY_KEY_BYTES {
                     site.key = self.constant_at(path, &value);
@@ -204,6 +219,11 @@ impl Walk<'_> {
                     return Ok(());
                 }
                 let len = number.range.umin() as usize..most as usize;
+                site.sink = match site.number {
+                    helper::RINGBUF_OUTPUT | helper::PERF_EVENT_OUTPUT => site.map.map(Sink::Event),
+                    helper::XDP_STORE_BYTES | helper::FL_EMIT => Some(Sink::Packet),
+                    _ => None,
+                };
                 self.bytes(path, site, of, &memory, len, usage, "as many bytes")?;
             }
             Want::ConstantLength => {
@@ -254,12 +274,8 @@ impl Walk<'_> {
         what: &'static str,
     ) -> Result<(), Unsafe> {
         let len = lens.end;
-        let refuse = |walk: &Self, expected| Unsafe::Argument {
-            helper: site.helper,
-            argument,
-            found: walk.said(value),
-            expected,
-        };
+        let helper = site.helper;
+        let refuse = |walk: &Self, expected| Unsafe::Argument { helper, argument, found: walk.said(value), expected };
         let Value::Address(address) = value else { return Err(refuse(self, Expected::AddressOf(what))) };
         let is_packet = matches!(address.to, Region::Packet | Region::Metadata);
         if is_packet && !site.packet {
@@ -283,7 +299,7 @@ impl Walk<'_> {
             let frame = usize::from(frame);
             if touch.reads {
                 self.used_stack(path, frame, first, (last - first) as usize + len);
-                self.read_by_helper(path, frame, first, (last - first) as usize + len);
+                self.read_by_helper(path, frame, first, (last - first) as usize + len, site.sink.take());
             }
             if touch.writes {
                 let sure = if usage == Usage::Fills { lens.start } else { 0 };
@@ -294,8 +310,25 @@ impl Walk<'_> {
     }
 
     /// A helper reads bytes of the stack: what they are may matter to it.
-    fn read_by_helper(&mut self, path: &Path, frame: usize, first: i64, len: usize) {
+    fn read_by_helper(&mut self, path: &Path, frame: usize, first: i64, len: usize, sink: Option<Sink>) {
         let at = path.state.at;
+        let mut sent = |what, byte: i64| {
+            if let Some(sink) = sink {
+                self.proof.sends(at, sink, what, (byte - first, byte - first + 1));
+            }
+        };
+        let end = first + len as i64;
+        for number in super::stack::touched(first, len) {
+            let slot = path.state.frames[frame].stack.slot(number);
+            let start = -8 * (number as i64 + 1);
+            for (at_byte, byte) in (start..).zip(&slot.bytes).filter(|(at_byte, _)| (first..end).contains(at_byte)) {
+                match byte {
+                    Byte::Unwritten => sent(Contents::Unwritten, at_byte),
+                    Byte::Whole if slot.is_address() => sent(Contents::Address, at_byte),
+                    _ => {}
+                }
+            }
+        }
         let stack = &path.state.frames[frame].stack;
         for number in super::stack::touched(first, len) {
             let slot = stack.slot(number);
@@ -347,6 +380,14 @@ impl Walk<'_> {
         })
     }
 
+    /// Whether an array has no entry with this key.
+    fn is_outside(&self, map: Option<MapId>, key: u64) -> bool {
+        let def = map.and_then(|map| text::def(self.program, map));
+        def.is_some_and(|def| {
+            matches!(def.kind, MapKind::Array | MapKind::PerCpuArray) && key >= def.max_entries.into()
+        })
+    }
+
     fn lock(&mut self, path: &mut Path, takes: bool) -> Result<(), Unsafe> {
         let insn = path.state.at;
         let value = self.read(path, Reg::R1)?;
@@ -379,7 +420,7 @@ impl Walk<'_> {
     }
 
     /// The packet has moved: addresses in it lead nowhere now.
-    fn moved_packet(&mut self, path: &mut Path, at: usize) {
+    pub(super) fn moved_packet(&mut self, path: &mut Path, at: usize) {
         let is_in_packet = |value: &Value| {
             matches!(
                 value,

@@ -18,6 +18,7 @@ use super::trips::{Loop, Trips};
 use super::value::{Number, Value};
 use super::walk::{NONE, Path, Walk};
 use super::within::{Comparison, Mode};
+use crate::op::Op;
 
 /// A state that was compared in vain so much more often than not is forgotten.
 const PATIENCE: u32 = 3;
@@ -51,8 +52,8 @@ pub(super) struct Checkpoint {
     rounds: u64,
     /// Paths that ended here because their round begins as this one: their last checkpoint, and what they wrote since.
     returns: Vec<(u32, Marks)>,
-    /// The first of those that paths behind it returned to: what is live and matters here is not known before it is known there.
-    waits: Option<u32>,
+    /// Those that paths behind it returned to, ascending: what is live and matters here is not known before it is known there.
+    waits: Vec<u32>,
 }
 
 impl Walk<'_> {
@@ -90,9 +91,14 @@ impl Walk<'_> {
     /// Where paths meet: whether this one needs no walking any more; keeps its state otherwise.
     pub(super) fn meet(&mut self, path: &mut Path) -> Result<bool, Unsafe> {
         let at = path.state.at;
-        let (mut settled, mut own) = (Vec::new(), Vec::new());
+        let (mut settled, mut own, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
         for number in self.near(at) {
-            if self.is_settled(*number) { settled.push(*number) } else { own.push(*number) }
+            let list = match self.checkpoints[*number as usize].open {
+                0 if self.is_settled(*number) => &mut settled,
+                0 => &mut waiting,
+                _ => &mut own,
+            };
+            list.push(*number);
         }
         for number in own.iter().rev().take(OWN_COMPARED) {
             if self.is_round_again(*number, path) {
@@ -103,6 +109,11 @@ impl Walk<'_> {
         for number in settled.iter().take(most) {
             if self.compare(*number, path) {
                 self.joined(*number, path);
+                return Ok(true);
+            }
+        }
+        for number in waiting.iter().rev().take(most) {
+            if self.begins_within(*number, &path.state) && self.joins_waiting(*number, path) {
                 return Ok(true);
             }
         }
@@ -128,7 +139,8 @@ impl Walk<'_> {
     /// Whether a state is within a kept one, whatever is read and matters later.
     pub(super) fn begins_within(&self, number: u32, state: &State) -> bool {
         let checkpoint = &self.checkpoints[number as usize];
-        let within = |old| Comparison::is_within(&self.origins, Mode::Within, old, &checkpoint.live, state);
+        let live = self.live.marks(state);
+        let within = |old| Comparison::is_within(&self.origins, Mode::Within, old, &live, state);
         checkpoint.state.as_ref().is_some_and(|old| within(old))
     }
 
@@ -139,7 +151,8 @@ impl Walk<'_> {
     /// Whether the path has come back to a state of its own with nothing changed.
     fn is_round_again(&self, number: u32, path: &Path) -> bool {
         let checkpoint = &self.checkpoints[number as usize];
-        let is_same = |old| Comparison::is_within(&self.origins, Mode::Same, old, &checkpoint.live, &path.state);
+        let live = self.live.marks(&path.state);
+        let is_same = |old| Comparison::is_within(&self.origins, Mode::Same, old, &live, &path.state);
         checkpoint.rounds == path.rounds
             && checkpoint.state.as_ref().is_some_and(|old| is_same(old))
             && self.is_ancestor(number, path.parent)
@@ -170,10 +183,10 @@ impl Walk<'_> {
     fn is_settled(&self, mut number: u32) -> bool {
         loop {
             let checkpoint = &self.checkpoints[number as usize];
-            match checkpoint.waits {
+            match checkpoint.waits.first() {
                 _ if checkpoint.open > 0 => return false,
                 None => return true,
-                Some(other) => number = other,
+                Some(other) => number = *other,
             }
         }
     }
@@ -214,16 +227,53 @@ impl Walk<'_> {
                 self.origins.mark(now.origin);
             }
         }
-        // The rest of a loop is as long as it was from there, or from where paths behind that began a round again.
-        let mut from = Some(number);
-        while let Some(place) = from {
-            for (which, most) in self.checkpoints[place as usize].most.clone().iter() {
-                let rest = most.saturating_sub(self.checkpoints[place as usize].trips.of(which));
+        let (behind, _) = self.behind(number);
+        self.rest_of_loops(&behind, path);
+        self.checkpoints[number as usize].state = Some(old);
+    }
+
+    /// The rest of a loop is as long as it was from these: from where the path ends, and from where paths behind that began a
+    /// round again.
+    fn rest_of_loops(&mut self, behind: &[u32], path: &Path) {
+        for place in behind {
+            for (which, most) in self.checkpoints[*place as usize].most.clone().iter() {
+                let rest = most.saturating_sub(self.checkpoints[*place as usize].trips.of(which));
                 self.gone_round(path.parent, which, path.trips.of(which).saturating_add(rest));
             }
-            from = self.checkpoints[place as usize].waits;
         }
-        self.checkpoints[number as usize].state = Some(old);
+    }
+
+    /// This checkpoint and those that paths behind it returned to, as far as all paths behind each have ended; and those of which
+    /// some have not.
+    fn behind(&self, number: u32) -> (Vec<u32>, Vec<u32>) {
+        let (mut ended, mut open, mut work) = (Vec::new(), Vec::new(), vec![number]);
+        while let Some(number) = work.pop() {
+            let checkpoint = &self.checkpoints[number as usize];
+            let list = if checkpoint.open == 0 { &mut ended } else { &mut open };
+            if !list.contains(&number) {
+                list.push(number);
+                // What an open one waits for is before it: it is among what the path has begun, or the path is another one's.
+                work.extend(checkpoint.waits.iter().filter(|_| checkpoint.open == 0));
+            }
+        }
+        (ended, open)
+    }
+
+    /// The path is within a state from which all paths have ended, some of them where a round began that is still open. It ends
+    /// there too, if each of these rounds is one of the calls and loops that it is in: then whatever goes round by it begins a
+    /// round again, of which there are only so many. Rounds of an earlier call could go round for ever.
+    fn joins_waiting(&mut self, number: u32, path: &Path) -> bool {
+        let (behind, open) = self.behind(number);
+        if !open.iter().all(|number| path.begun.iter().any(|begun| begun.state == *number)) {
+            return false;
+        }
+        self.rest_of_loops(&behind, path);
+        self.depends_on(number, path);
+        for number in open {
+            self.not_bounded(number, path);
+            self.waits_for(number, path);
+        }
+        true
     }
 
     pub(super) fn keep(&mut self, path: &mut Path, is_round: bool) {
@@ -241,7 +291,7 @@ impl Walk<'_> {
             most: Trips::default(),
             rounds: path.rounds,
             returns: Vec::new(),
-            waits: None,
+            waits: Vec::new(),
         });
         if is_round {
             // Compared with by its own rounds only; forgotten by nobody.
@@ -286,8 +336,14 @@ impl Walk<'_> {
         }
     }
 
-    /// The path ends where an earlier round of it began: whatever is read and matters behind that is read and matters here.
+    /// The path ends where an earlier round of it began.
     pub(super) fn returns_to(&mut self, number: u32, path: &Path) {
+        self.depends_on(number, path);
+        self.waits_for(number, path);
+    }
+
+    /// Whatever is read and matters behind a checkpoint, now or later, is read and matters here.
+    fn depends_on(&mut self, number: u32, path: &Path) {
         self.checkpoints[number as usize].returns.push((path.parent, path.written));
         let live = self.checkpoints[number as usize].live;
         live.places().for_each(|place| self.used(path, place));
@@ -304,10 +360,16 @@ impl Walk<'_> {
             }
             self.checkpoints[number as usize].state = Some(old);
         }
+    }
+
+    /// What lies between a checkpoint and the end of the path is not settled before the checkpoint is.
+    fn waits_for(&mut self, number: u32, path: &Path) {
         let mut parent = path.parent;
         while parent != number && parent != NONE {
             let checkpoint = &mut self.checkpoints[parent as usize];
-            checkpoint.waits = Some(checkpoint.waits.map_or(number, |other| other.min(number)));
+            if let Err(place) = checkpoint.waits.binary_search(&number) {
+                checkpoint.waits.insert(place, number);
+            }
             parent = checkpoint.parent;
         }
     }
@@ -315,11 +377,15 @@ impl Walk<'_> {
     /// The path ends at a `may_goto` within an earlier round of it: how often loops are gone round that it has gone round since is
     /// not known, where the `may_goto` is in them.
     pub(super) fn not_bounded(&mut self, number: u32, path: &Path) {
+        let Some(begun) = path.begun.iter().find(|begun| begun.state == number) else { return };
+        if !matches!(self.code.get(begun.at), Some(Some(Op::MayGoto { .. }))) {
+            return;
+        }
         let before = &self.checkpoints[number as usize].trips;
-        let depth = path.depth();
+        let depth = begun.depth;
         for (which, trips) in path.trips.iter().filter(|(which, _)| which.depth == depth) {
             if trips > before.of(which) {
-                self.timed.entry(which.head).or_default().insert(path.state.at);
+                self.timed.entry(which.head).or_default().insert(begun.at);
             }
         }
     }

@@ -51,6 +51,8 @@ pub enum Expected {
     BoundedNumber,
     Sum,
     // Of an argument.
+    Number,
+    GlobalArgument,
     Context,
     /// Of a kind, in words.
     Map(&'static str),
@@ -96,6 +98,8 @@ impl fmt::Display for Expected {
             Expected::NearNumber => "an offset of less than 2^29 bytes",
             Expected::BoundedNumber => "one that is bounded on both sides, by less than 2^29",
             Expected::Sum => "a number is added to an address, or taken from it",
+            Expected::Number => "a number",
+            Expected::GlobalArgument => "a number, the context, or a pointer to a type with a length",
             Expected::Context => "the context",
             Expected::Map(kind) => kind,
             Expected::AddressOf(what) => return write!(f, "the address of {what}"),

@@ -6,6 +6,7 @@ use super::state::State;
 use super::step::MAX_PACKET_BYTES;
 use super::text;
 use super::value::{Address, Gone, Number, Region, Stale, Value};
+use crate::insn::{call, class, helper, jmp};
 use crate::op::{Op, Reg};
 use crate::program::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, Program};
 
@@ -58,14 +59,22 @@ pub(super) fn of(what: &Unsafe, op: Option<Op>, state: &State, program: &Program
         Unsafe::Locked { .. } => plain("call it before the lock is taken, or behind `bpf_spin_unlock`"),
         Unsafe::Sealed { .. } => plain("leave the map to user space, or make it without `BPF_F_RDONLY_PROG`"),
         Unsafe::Lock { .. } => plain("pair each `bpf_spin_lock` with one `bpf_spin_unlock` of the same value"),
+        Unsafe::Endless if uses_loop(program) => plain("count the rounds and leave at a constant"),
         Unsafe::Endless => plain("count the rounds and leave at a constant, or use `bpf_loop`"),
-        Unsafe::TooLong { .. } => {
-            plain("bound loops by smaller constants, or use `bpf_loop`, whose rounds are not looked at one by one")
-        }
+        Unsafe::TooLong { .. } => plain(if uses_loop(program) {
+            "bound loops by smaller constants, or let fewer branches depend on each other"
+        } else {
+            "bound loops by smaller constants, or use `bpf_loop`, whose rounds are not looked at one by one"
+        }),
         Unsafe::TooManyPaths { .. } => plain("split the function, or let fewer branches depend on each other"),
         Unsafe::Depth { .. } => plain("put functions into their callers (`static __always_inline`)"),
         Unsafe::ReturnsStack => plain("let the caller hand the function memory of its own"),
         Unsafe::Callback { .. } => plain("return 0 to go on, or 1 to stop"),
+        Unsafe::Global { expected: Expected::GlobalArgument, .. } => {
+            plain("make the function `static`: then it is verified where it is called")
+        }
+        Unsafe::Global { .. } => plain("give it what its types say, or make the function `static`"),
+        Unsafe::Returns { .. } => plain("return a number, or make the function `static`"),
     }
 }
 
@@ -89,9 +98,20 @@ fn no_address(value: Value) -> Option<String> {
     Some(text.to_owned())
 }
 
+/// Whether the program calls `bpf_loop` already.
+fn uses_loop(program: &Program) -> bool {
+    program
+        .insns
+        .iter()
+        .any(|insn| insn.code == class::JMP | jmp::CALL && insn.src == call::HELPER && insn.imm == helper::LOOP)
+}
+
 /// What it takes to compare an address with 0.
 fn null_check(address: &Address) -> String {
     let why = match address.to {
+        Region::Argument { .. } => {
+            "a global function is verified by itself; or tag the argument `__arg_nonnull`, or make the function `static`"
+        }
         Region::Record { .. } => "there may be no room for a record",
         Region::Map(_) => "there may be no such map",
         _ => "there may be no such key",
@@ -163,6 +183,7 @@ impl Wanted<'_> {
             Region::Context => Some("read a whole field; `volatile` keeps compilers from reading a part".to_owned()),
             Region::PacketEnd => Some("compare with `data_end`; what it points to is not there any more".to_owned()),
             Region::Map(_) => Some("look up a value of the map: `bpf_map_lookup_elem`".to_owned()),
+            Region::Argument { bytes, .. } => self.inside(bytes.into(), first, end, is_fixed),
             Region::Function { .. } => None,
         }
     }

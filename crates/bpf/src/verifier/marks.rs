@@ -53,6 +53,12 @@ impl Marks {
         self.slots[frame] = u64::MAX;
     }
 
+    /// These registers of a frame, and all its slots.
+    pub(super) fn add_live(&mut self, frame: usize, registers: u16) {
+        self.registers[frame] |= registers;
+        self.slots[frame] = u64::MAX;
+    }
+
     /// Its places, by frame, registers first.
     pub(super) fn places(&self) -> Places {
         Places { marks: *self, frame: 0 }

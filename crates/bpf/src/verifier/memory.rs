@@ -3,13 +3,12 @@
 use super::expected::Expected;
 use super::marks::Place;
 use super::number::Range;
-use super::proof::{Memory, Touch, alignment};
+use super::proof::{Contents, Memory, Sink, Touch, alignment};
 use super::refusal::Unsafe;
 use super::stack::{self, Byte, Loaded, SLOT_BYTES};
 use super::text;
 use super::value::{Address, MapId, Number, Region, Value};
 use super::walk::{Path, Walk};
-use crate::map_kind::MapKind;
 use crate::op::{AtomicOp, Reg, Size, Width};
 use crate::program::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG};
 use crate::program_kind::ProgramKind;
@@ -88,6 +87,13 @@ impl Walk<'_> {
                 }
                 Memory::Record
             }
+            Region::Argument { bytes, .. } => {
+                if first < 0 || end > bytes.into() {
+                    return Err(self.outside(&access, Expected::Inside { bytes }));
+                }
+                // The proof of the program itself tells which memory it is for each caller.
+                return Ok((first, last));
+            }
             Region::Context => Memory::Context,
             Region::PacketEnd | Region::Map(_) | Region::Function { .. } => {
                 return Err(self.outside(&access, Expected::Memory));
@@ -110,7 +116,7 @@ impl Walk<'_> {
         if first < 0 || end > def.value_bytes.into() {
             return Err(self.outside(access, Expected::Inside { bytes: def.value_bytes }));
         }
-        let is_of_devices = matches!(def.kind, MapKind::Devmap | MapKind::DevmapHash);
+        let is_of_devices = def.kind.is_redirect();
         if access.touch.writes && (is_of_devices || def.flags & BPF_F_RDONLY_PROG != 0) {
             return Err(self.outside(access, Expected::MapRead));
         }
@@ -259,6 +265,9 @@ impl Walk<'_> {
         let Region::Stack { frame } = address.to else {
             if matches!(value, Value::Address(_)) {
                 self.proof.insns[at].leaks = true;
+                if let Some(sink) = self.sink(path, address.to) {
+                    self.proof.sends(at, sink, Contents::Address, (first, last + len as i64));
+                }
             }
             return Ok(());
         };
@@ -298,7 +307,8 @@ impl Walk<'_> {
             value => value,
         };
         let zero = stored.number().filter(|number| number.range.as_constant() == Some(0));
-        if let Some(number) = zero.filter(|_| !is_aligned || size != Size::Dw) {
+        let is_kept = is_aligned && first.rem_euclid(SLOT_BYTES as i64) == 0;
+        if let Some(number) = zero.filter(|_| !is_kept) {
             // The bytes are kept as zeros, and are read as such: no number comes back of which that would be known.
             self.origins.mark(number.origin);
         }
@@ -314,6 +324,19 @@ impl Walk<'_> {
             path.overwritten(Place::Slot { frame, number });
         }
         Ok(())
+    }
+
+    /// Where what is stored in a region leaves the program to.
+    fn sink(&self, path: &Path, region: Region) -> Option<Sink> {
+        match region {
+            Region::Value(map) => Some(Sink::Value(map)),
+            Region::Packet | Region::Metadata => Some(Sink::Packet),
+            Region::Record { reference, .. } => {
+                let held = path.state.held.iter().find(|held| held.reference == reference)?;
+                self.proof.insns[held.insn].maps.first().copied().map(Sink::Event)
+            }
+            _ => None,
+        }
     }
 
     pub(super) fn atomic(
@@ -337,7 +360,10 @@ impl Walk<'_> {
             return Err(Unsafe::Kind { register: base.to_string(), found, expected: "an address" });
         };
         let len = size.bytes();
-        let is_memory = matches!(address.to, Region::Stack { .. } | Region::Value(_) | Region::Record { .. });
+        let is_memory = matches!(
+            address.to,
+            Region::Stack { .. } | Region::Value(_) | Region::Record { .. } | Region::Argument { .. }
+        );
         if !is_memory {
             let access = Access { address: &address, on: off, len, touch: Touch::BOTH };
             return Err(self.outside(&access, Expected::Atomic));

@@ -22,7 +22,9 @@ mod calls;
 mod checkpoints;
 mod cycles;
 mod expected;
+mod globals;
 mod help;
+mod live;
 mod marks;
 mod memory;
 mod number;
@@ -46,7 +48,7 @@ mod within;
 use crate::interp::{ProgramError, decoded};
 use crate::program::Program;
 pub use expected::Expected;
-pub use proof::{Bytes, Known, Memory, Proof, Touch, Ways};
+pub use proof::{Bytes, Contents, Known, Lookup, Memory, Proof, Sink, Touch, Ways};
 pub use refusal::{Before, Leg, Refusal, Turn, Unsafe};
 pub use value::MapId;
 
@@ -85,5 +87,7 @@ pub enum VerifyError {
 /// It is no program, or some path of it is not seen to be safe.
 pub fn verify(program: &Program, options: &Options) -> Result<Proof, VerifyError> {
     let code = decoded(program)?;
-    walk::Walk::new(program, &code, *options).run().map_err(VerifyError::Refused)
+    let mut proof = walk::Walk::new(program, &code, *options).run().map_err(VerifyError::Refused)?;
+    globals::check(program, &code, options, &mut proof).map_err(VerifyError::Refused)?;
+    Ok(proof)
 }

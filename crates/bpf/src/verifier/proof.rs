@@ -68,6 +68,45 @@ pub struct Known {
     pub reads_unwritten: bool,
     /// It calls a helper that may read besides what lies at addresses that nobody has checked.
     pub probes: bool,
+    /// For a lookup in an array: whether its key is always a number outside of the array, so that it always fails.
+    pub lookup: Lookup,
+    /// Bytes that leave the program and hold what depends on the kernel: the first and the one behind the last, over all paths,
+    /// from the start of the key, value, record or packet.
+    pub sends: BTreeMap<(Sink, Contents), (i64, i64)>,
+}
+
+/// What is known of the keys of a lookup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lookup {
+    /// It is no lookup that is reached.
+    #[default]
+    None,
+    /// Some key may be in the map.
+    MayFind,
+    /// Every key is outside of the array: this one is the first that was seen.
+    Outside(u64),
+}
+
+/// Where bytes leave the program to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Sink {
+    /// A key that a map is given.
+    Key(MapId),
+    /// A value of a map.
+    Value(MapId),
+    /// A record for user space: a ring buffer's or a perf event.
+    Event(MapId),
+    /// The packet, or another one that is sent.
+    Packet,
+}
+
+/// What bytes hold that differs from kernel to kernel and from engine to engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Contents {
+    /// Bytes of the stack that the program never wrote.
+    Unwritten,
+    /// An address of the kernel.
+    Address,
 }
 
 /// Which ways a branch goes.
@@ -98,6 +137,18 @@ impl Proof {
     pub fn window(&self) -> u64 {
         let packet = self.insns.iter().filter_map(|known| known.memory.get(&Memory::Packet));
         packet.map(|bytes| bytes.end.max(0) as u64).max().unwrap_or(0)
+    }
+
+    /// Instructions that let bytes out whose contents depend on the kernel, with what they let out.
+    pub fn kernel_dependent(&self) -> impl Iterator<Item = (usize, Sink, Contents, (i64, i64))> + '_ {
+        let all = self.insns.iter().enumerate();
+        all.flat_map(|(at, known)| known.sends.iter().map(move |((to, what), bytes)| (at, *to, *what, *bytes)))
+    }
+
+    pub(super) fn sends(&mut self, at: usize, to: Sink, what: Contents, (first, end): (i64, i64)) {
+        let Some(known) = self.insns.get_mut(at) else { return };
+        let bytes = known.sends.entry((to, what)).or_insert((first, end));
+        *bytes = (bytes.0.min(first), bytes.1.max(end));
     }
 
     /// Instructions that no path leads to, by their first slot.

@@ -9,21 +9,76 @@ use crate::program::LineInfo;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the words of `found` and `expected` say what each field is")]
 pub enum Unsafe {
-    Unwritten { register: String },
-    Kind { register: String, found: String, expected: &'static str },
-    Access { access: &'static str, bytes: usize, found: String, expected: Expected },
-    Arithmetic { symbol: &'static str, found: String, expected: Expected },
-    Argument { helper: &'static str, argument: usize, found: String, expected: Expected },
-    NotGivenBack { what: &'static str, taken: usize },
-    Locked { what: String, taken: usize },
-    Sealed { helper: &'static str, map: String, expected: &'static str },
-    Lock { found: &'static str, expected: &'static str },
+    Unwritten {
+        register: String,
+    },
+    Kind {
+        register: String,
+        found: String,
+        expected: &'static str,
+    },
+    Access {
+        access: &'static str,
+        bytes: usize,
+        found: String,
+        expected: Expected,
+    },
+    Arithmetic {
+        symbol: &'static str,
+        found: String,
+        expected: Expected,
+    },
+    Argument {
+        helper: &'static str,
+        argument: usize,
+        found: String,
+        expected: Expected,
+    },
+    NotGivenBack {
+        what: &'static str,
+        taken: usize,
+    },
+    Locked {
+        what: String,
+        taken: usize,
+    },
+    Sealed {
+        helper: &'static str,
+        map: String,
+        expected: &'static str,
+    },
+    Lock {
+        found: &'static str,
+        expected: &'static str,
+    },
     Endless,
-    Depth { limit: usize },
-    TooLong { limit: u64 },
-    TooManyPaths { found: usize, limit: usize },
+    Depth {
+        limit: usize,
+    },
+    TooLong {
+        limit: u64,
+    },
+    TooManyPaths {
+        found: usize,
+        limit: usize,
+    },
     ReturnsStack,
-    Callback { found: String },
+    Callback {
+        found: String,
+    },
+    /// An argument of a global function.
+    Global {
+        function: String,
+        argument: usize,
+        name: String,
+        found: String,
+        expected: Expected,
+    },
+    /// What a global function returns.
+    Returns {
+        function: String,
+        found: String,
+    },
 }
 
 impl Unsafe {
@@ -52,6 +107,10 @@ impl Unsafe {
                 "a function gives its caller the address of its own stack, which is gone when it returns".to_owned()
             }
             Unsafe::Callback { found } => format!("a callback returns {found}"),
+            Unsafe::Global { function, argument, name, found, .. } => {
+                format!("argument {argument} (`{name}`) of the global function `{function}` is {found}")
+            }
+            Unsafe::Returns { function, found } => format!("the global function `{function}` returns {found}"),
         }
     }
 
@@ -62,7 +121,8 @@ impl Unsafe {
             Unsafe::Kind { expected, .. } | Unsafe::Lock { expected, .. } => (*expected).to_owned(),
             Unsafe::Access { expected, .. }
             | Unsafe::Arithmetic { expected, .. }
-            | Unsafe::Argument { expected, .. } => expected.to_string(),
+            | Unsafe::Argument { expected, .. }
+            | Unsafe::Global { expected, .. } => expected.to_string(),
             Unsafe::NotGivenBack { what, .. } => format!("{what} to be given back on every path"),
             Unsafe::Locked { .. } => "`spin_unlock` before".to_owned(),
             Unsafe::Sealed { expected, .. } => {
@@ -74,6 +134,7 @@ impl Unsafe {
             Unsafe::TooManyPaths { limit, .. } => format!("at most {limit}"),
             Unsafe::ReturnsStack => "an address of memory that stays, or a number".to_owned(),
             Unsafe::Callback { .. } => "0 or 1".to_owned(),
+            Unsafe::Returns { .. } => "a number: a global function is verified by itself".to_owned(),
         }
     }
 

@@ -26,9 +26,9 @@ const ROUNDS_COMPARED: usize = 4;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Begun {
     /// The call, or the `may_goto`.
-    at: usize,
+    pub(super) at: usize,
     /// The state that was kept.
-    state: u32,
+    pub(super) state: u32,
     /// The frame that it began in.
     pub(super) depth: usize,
 }

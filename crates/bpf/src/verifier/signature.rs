@@ -118,6 +118,7 @@ const fn looked_up(kind: MapKind) -> bool {
             | MapKind::HashOfMaps
             | MapKind::Devmap
             | MapKind::DevmapHash
+            | MapKind::Xskmap
     )
 }
 
@@ -163,7 +164,7 @@ pub(super) const SIGNATURES: [Signature; 45] = [
     moves(helper::XDP_ADJUST_HEAD, &[Context, Number]),
     plain(
         helper::REDIRECT_MAP,
-        &[Want::Map(MapKind::is_redirect, "a device map or a CPU map"), Number, Number],
+        &[Want::Map(MapKind::is_redirect, "a map of devices, CPUs or sockets"), Number, Number],
         Gives::Number(0, 4),
     ),
     moves(helper::XDP_ADJUST_META, &[Context, Number]),

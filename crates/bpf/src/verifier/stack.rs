@@ -144,7 +144,6 @@ impl Stack {
         };
         // A number of fewer bytes is kept as far as it goes.
         let byte = match (keep && fits, is_zero) {
-            (_, true) if len < SLOT_BYTES => Byte::Zero,
             (true, _) => Byte::Whole,
             (false, true) => Byte::Zero,
             (false, false) => Byte::Any,

@@ -333,6 +333,7 @@ impl Walk<'_> {
                 self.used(path, Place::Register { frame, number });
             }
         }
+        self.global_called(path)?;
         self.enter(path, at, &arguments, false)?;
         Ok(Next::At(slot))
     }
@@ -371,6 +372,10 @@ impl Walk<'_> {
             if let Some(locked) = path.state.locked {
                 return Err(Unsafe::NotGivenBack { what: "a lock", taken: locked.insn });
             }
+            if let Some(function) = self.alone.filter(|_| matches!(returned, Value::Address(_))) {
+                let function = self.program.globals[function].name.clone();
+                return Err(Unsafe::Returns { function, found: self.said(&returned) });
+            }
             if matches!(returned, Value::Address(_)) {
                 self.proof.insns[at].leaks = true;
             }
@@ -391,6 +396,7 @@ impl Walk<'_> {
         }
         let call = path.state.frame().call;
         self.leave(path);
+        let returned = self.global_returned(path, call, returned)?;
         path.set(Reg::R0, returned);
         self.spoil(path);
         Ok(Next::At(call + 1))

@@ -41,6 +41,13 @@ pub(super) fn region(program: &Program, depth: usize, region: Region) -> String 
         Region::Value(map) => format!("a value of {}", map_name(program, map)),
         Region::Key { map, .. } => format!("a key of {}", map_name(program, map)),
         Region::Record { bytes, .. } => format!("a reserved record of {bytes} bytes"),
+        Region::Argument { function, number, bytes } => {
+            let function = program.globals.get(usize::from(function));
+            let argument = function.and_then(|f| f.arguments.get(usize::from(number).checked_sub(1)?));
+            let name = argument.map_or("?", |argument| argument.name.as_str());
+            let function = function.map_or("?", |function| function.name.as_str());
+            format!("the {bytes} bytes of argument `{name}` of the global function `{function}`")
+        }
         Region::Function { slot } => format!("the function at {slot}"),
     }
 }

@@ -85,6 +85,8 @@ pub(super) enum Region {
     Key { map: MapId, frame: u8 },
     /// A record reserved in a ring buffer.
     Record { reference: u32, bytes: u32 },
+    /// Memory that callers hand to a global function, which is verified by itself: argument `number`, from 1.
+    Argument { function: u16, number: u8, bytes: u32 },
     /// A function of the program, by its first slot.
     Function { slot: u32 },
 }

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use super::Options;
 use super::checkpoints::Checkpoint;
 use super::cycles::Timed;
+use super::live::Live;
 use super::marks::{Marks, Place};
 use super::number::Range;
 use super::origin::{Origin, Origins};
@@ -71,6 +72,8 @@ pub(super) struct Walk<'p> {
     pub(super) proof: Proof,
     /// Instructions that several lead to.
     joins: Vec<bool>,
+    /// Registers that may be read.
+    pub(super) live: Live,
     ids: u32,
     pub(super) checkpoints: Vec<Checkpoint>,
     pub(super) kept: HashMap<usize, Vec<u32>>,
@@ -79,6 +82,10 @@ pub(super) struct Walk<'p> {
     pub(super) timed: Timed,
     turns: Vec<(u32, u32)>,
     pub(super) options: Options,
+    /// The global function that is walked by itself, if one is.
+    pub(super) alone: Option<usize>,
+    /// For each global function, whether it may move the packet.
+    pub(super) moving: Vec<bool>,
     /// How deep the function runs that is looked at, for what is said of it.
     pub(super) depth: usize,
     /// States are kept no nearer to each other than this, in instructions and in branches.
@@ -95,6 +102,7 @@ impl<'p> Walk<'p> {
             origins: Origins::default(),
             proof,
             joins: joins(code),
+            live: Live::of(code),
             ids: 0,
             checkpoints: Vec::new(),
             kept: HashMap::new(),
@@ -102,6 +110,8 @@ impl<'p> Walk<'p> {
             timed: Timed::new(),
             turns: Vec::new(),
             options,
+            alone: None,
+            moving: super::globals::moving(program, code),
             depth: 0,
             apart: APART,
         }
@@ -115,19 +125,13 @@ impl<'p> Walk<'p> {
     }
 
     /// Walks all paths.
-    pub(super) fn run(mut self) -> Result<Proof, Box<Refusal>> {
-        let first = Path {
-            state: State::first(),
-            parent: NONE,
-            written: Marks::default(),
-            turn: NONE,
-            trips: Trips::default(),
-            since: (0, 0),
-            rounds: 0,
-            begun: Vec::new(),
-            is_again: false,
-        };
-        self.pending.push(first);
+    pub(super) fn run(self) -> Result<Proof, Box<Refusal>> {
+        self.run_from(State::first())
+    }
+
+    /// Walks all paths from a state.
+    pub(super) fn run_from(mut self, state: State) -> Result<Proof, Box<Refusal>> {
+        self.pending.push(Path::starting(state));
         while let Some(mut path) = self.pending.pop() {
             loop {
                 let at = path.state.at;
@@ -241,7 +245,7 @@ impl<'p> Walk<'p> {
         text::value(self.program, self.depth, value)
     }
 
-    fn refusal(&self, path: &Path, what: Unsafe) -> Refusal {
+    pub(super) fn refusal(&self, path: &Path, what: Unsafe) -> Refusal {
         let (mut steps, mut turn) = (Vec::new(), path.turn);
         while let Some((before, this)) = self.turns.get(turn as usize) {
             steps.push(((this >> 1) as usize, this & 1 != 0));
@@ -253,6 +257,21 @@ impl<'p> Walk<'p> {
 }
 
 impl Path {
+    /// A path that has gone nowhere yet.
+    pub(super) fn starting(state: State) -> Path {
+        Path {
+            state,
+            parent: NONE,
+            written: Marks::default(),
+            turn: NONE,
+            trips: Trips::default(),
+            since: (0, 0),
+            rounds: 0,
+            begun: Vec::new(),
+            is_again: false,
+        }
+    }
+
     pub(super) fn depth(&self) -> usize {
         self.state.depth()
     }
@@ -276,12 +295,14 @@ impl Path {
     }
 }
 
-/// Where states are compared and kept: what jumps lead to, and what lies behind calls.
+/// Where states are compared and kept: branches, what jumps lead to, and what lies behind calls.
 fn joins(code: &[Option<Op>]) -> Vec<bool> {
     let mut joins = vec![false; code.len()];
     for (at, op) in code.iter().enumerate() {
         let Some(op) = op else { continue };
         let is_call = matches!(op, Op::Call { .. } | Op::CallLocal { .. });
+        // As the kernel does: a path that ends at a branch saves both its ways.
+        joins[at] |= matches!(op, Op::Branch { .. });
         let target = op.distance().map(|distance| at as i64 + 1 + distance);
         let marked = target.into_iter().chain(is_call.then_some(at as i64 + 1));
         for target in marked {

@@ -1,6 +1,7 @@
 //! Whether a state says no more than one from which every path was found safe: then nothing new is behind it.
 //!
-//! Only what is live tells states apart, and of numbers only those that mattered. Ids are names: what counts is that the same
+//! Only what is live tells states apart, and of numbers only those that mattered; of both there is more while paths from the old
+//! state are still being looked at: then every number counts that may be read at all ([`live`](super::live)). Ids are names: what counts is that the same
 //! places have one in common.
 
 use super::marks::{Marks, Place};
@@ -14,9 +15,9 @@ use super::value::{Address, Number, Region, Value};
 pub(super) enum Mode {
     /// By what is live and mattered; every path from the old state has ended.
     Settled,
-    /// By everything, each number within the old one; paths from the old state are still being looked at.
+    /// By everything that may be read, each number within the old one; paths from the old state are still being looked at.
     Within,
-    /// By everything, nothing may differ: the program would go round for ever.
+    /// By everything that may be read, nothing may differ: the program would go round for ever.
     Same,
 }
 
@@ -38,7 +39,7 @@ impl Comparison<'_> {
             return false;
         }
         let mut comparison = Comparison { origins, mode, ids: Vec::new() };
-        let is_live = |place| mode != Mode::Settled || live.has(place);
+        let is_live = |place| live.has(place);
         for (frame, (old, new)) in calls.enumerate() {
             for number in 0..old.registers.len() {
                 let (old, new) = (&old.registers[number], &new.registers[number]);

@@ -29,23 +29,23 @@ pub(crate) struct LiveArgs {
     )]
     pub(crate) interface: Vec<String>,
     /// With -i: where the program runs
-    #[arg(short = 'm', long, value_enum, default_value_t = LiveMode::Native, requires = "interface")]
+    #[arg(short = 'm', long, value_enum, default_value_t = LiveMode::Native, requires = "interface", conflicts_with = "read")]
     pub(crate) mode: LiveMode,
     /// With -i: stop after this time (500ms, 10s, 2m)
-    #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "interface")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "interface", conflicts_with = "read")]
     pub(crate) duration: Option<Duration>,
     /// With -i: time between two reports
-    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1s", requires = "interface")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1s", requires = "interface", conflicts_with = "read")]
     pub(crate) interval: Duration,
     /// With -i: report at the end only
-    #[arg(short = 'q', long, requires = "interface")]
+    #[arg(short = 'q', long, requires = "interface", conflicts_with = "read")]
     pub(crate) quiet: bool,
     /// With -i: count neither verdicts nor rows, which saves each packet some instructions
-    #[arg(long, requires = "interface", conflicts_with = "count")]
+    #[arg(long, requires = "interface", conflicts_with_all = ["count", "read"])]
     pub(crate) no_counters: bool,
     /// With -i and --state-in: what the time was when the state was written, in nanoseconds of its own clock; its deadlines
     /// count from there
-    #[arg(long, value_name = "NS", requires_all = ["interface", "state_in"])]
+    #[arg(long, value_name = "NS", requires_all = ["interface", "state_in"], conflicts_with = "read")]
     pub(crate) state_time: Option<u64>,
 }
 

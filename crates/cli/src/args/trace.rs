@@ -6,6 +6,7 @@ use clap::builder::PossibleValue;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum, value_parser};
 use flowloom_trace::{Profile, Protocol, Rate, parse_count};
 
+use super::function::function_file;
 use super::{file, parse_param};
 
 /// The heading in the help of what belongs to profiles.
@@ -61,10 +62,10 @@ pub(crate) struct TraceProfilesArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct TraceGenArgs {
     /// The function that the traffic is for, an `.efsm` source
-    #[arg(value_name = "FUNCTION", required_unless_present_any = ["function_option", "profile"])]
+    #[arg(value_name = "FUNCTION", required_unless_present_any = ["function_option", "profile"], value_parser = function_file())]
     pub(crate) function: Option<PathBuf>,
     /// The same as FUNCTION
-    #[arg(long = "function", id = "function_option", value_name = "FUNCTION", conflicts_with = "function")]
+    #[arg(long = "function", id = "function_option", value_name = "FUNCTION", conflicts_with = "function", value_parser = function_file())]
     pub(crate) function_option: Option<PathBuf>,
     /// Set a parameter of the function
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param, conflicts_with = "profile")]

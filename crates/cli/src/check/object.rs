@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use flowloom_bpf::elf::{Object, Refused};
+use flowloom_bpf::elf::{Object, Refused, Unread};
 use flowloom_bpf::insn::{call, class, imm64, jmp};
-use flowloom_bpf::{Insn, Interpreter, MapDef, Program, Want, helpers};
+use flowloom_bpf::{Insn, Interpreter, MapDef, Program, ProgramKind, Want, helpers};
 use flowloom_exec::rewrite::RewriteError;
 use flowloom_exec::{ExecError, KernelEngine};
 use serde_json::{Value, json};
@@ -30,6 +30,8 @@ struct Judgement {
     /// `None`: it cannot be tried here.
     runs: Option<bool>,
     reasons: Vec<Reason>,
+    /// Instructions that the kernel's verifier walked.
+    walked: Option<u64>,
 }
 
 /// One program with what it uses.
@@ -51,11 +53,10 @@ pub(super) fn check(args: &CheckArgs, object: &mut Object) -> Result<(), Failure
     }
     let wanted = args.function.program.as_deref();
     let programs: Vec<&Program> = match wanted {
-        Some(wanted) => match object.program(wanted) {
-            Some(program) => vec![program],
-            None if object.refused.iter().any(|refused| refused.name == wanted) => Vec::new(),
-            None => return Err(load::no_program(object, wanted)),
-        },
+        Some(wanted) if object.matching(wanted).is_empty() && object.refused.iter().any(|r| r.name == wanted) => {
+            Vec::new()
+        }
+        Some(wanted) => vec![load::only(object, wanted)?],
         None => object.programs.iter().collect(),
     };
     let refused: Vec<&Refused> =
@@ -125,8 +126,9 @@ fn describe<'o>(program: &'o Program, wanted: &[EngineName]) -> Described<'o> {
     let engines = [EngineName::Interp, EngineName::Kernel];
     let asked = engines.into_iter().filter(|engine| wanted.is_empty() || wanted.contains(engine));
     let shared = Arc::new(program.clone());
-    let targets = asked.map(|engine| judge(&shared, engine)).collect();
-    let verified = Verified::of(program);
+    let targets: Vec<Judgement> = asked.map(|engine| judge(&shared, engine)).collect();
+    let mut verified = Verified::of(program);
+    verified.kernel_walked = targets.iter().find_map(|target| target.walked);
     Described { program, helpers, kfuncs, functions: starts.len(), targets, verified }
 }
 
@@ -136,15 +138,29 @@ fn judge(program: &Arc<Program>, engine: EngineName) -> Judgement {
         let reason = Reason {
             insn: Some(0),
             what: format!("it is a program of kind {}, only XDP programs run", program.kind),
-            help: Some("put the function into section `xdp`, with a `struct xdp_md *` as its argument"),
+            help: Some(help_for(program.kind)),
         };
-        return Judgement { target, runs: Some(false), reasons: vec![reason] };
+        return Judgement { target, runs: Some(false), reasons: vec![reason], walked: None };
     }
+    let mut walked = None;
     let (runs, reasons) = match engine {
-        EngineName::Kernel => kernel(program),
+        EngineName::Kernel => kernel(program, &mut walked),
         _ => interp(program),
     };
-    Judgement { target, runs, reasons }
+    Judgement { target, runs, reasons, walked }
+}
+
+/// What helps a program that is not XDP: the hooks of other kinds see other things than received packets.
+fn help_for(kind: ProgramKind) -> &'static str {
+    match kind {
+        ProgramKind::Other("sched_cls" | "sched_act") => {
+            "as it is, it belongs to `tc`; as XDP it takes a `struct xdp_md *` and looks at received packets alone"
+        }
+        ProgramKind::Other("ext") => {
+            "it replaces a function of another program; put that function into an object of its own, with its program"
+        }
+        _ => "load it with its own loader; if it is XDP in spite of its section, say `--type xdp`",
+    }
 }
 
 fn interp(program: &Arc<Program>) -> (Option<bool>, Vec<Reason>) {
@@ -161,7 +177,7 @@ fn interp(program: &Arc<Program>) -> (Option<bool>, Vec<Reason>) {
     }
 }
 
-fn kernel(program: &Program) -> (Option<bool>, Vec<Reason>) {
+fn kernel(program: &Program, walked: &mut Option<u64>) -> (Option<bool>, Vec<Reason>) {
     if !program.lacks.is_empty() {
         // The kernel could say no more than that there is something that it does not know.
         let reason = |lack: &flowloom_bpf::Lack| Reason {
@@ -175,7 +191,10 @@ fn kernel(program: &Program) -> (Option<bool>, Vec<Reason>) {
     match KernelEngine::available() {
         Err(reason) => (None, plain(None, reason.to_string())),
         Ok(()) => match KernelEngine::load(program) {
-            Ok(_) => (Some(true), Vec::new()),
+            Ok(engine) => {
+                *walked = engine.walked();
+                (Some(true), Vec::new())
+            }
             Err(ExecError::Refused(refused)) => {
                 let at = refused.insn.or_else(|| {
                     let line = refused.line.as_ref()?;
@@ -228,6 +247,7 @@ fn as_text(
     for described in described {
         program_text(described, &mut text);
         if args.verbose {
+            text.push_str(&described.verified.kernel_text("  "));
             text.push_str(&super::listing(described.program, &described.verified)?);
         }
     }
@@ -236,6 +256,10 @@ fn as_text(
             "program `{}`: section `{}`, refused\n  {}\n",
             refused.name, refused.section, refused.fault
         ));
+    }
+    // What is in the object besides is of no interest where one program is asked for.
+    for unread in object.unread.iter().filter(|_| args.function.program.is_none()) {
+        text.push_str(&format!("not in a program: {unread}\n"));
     }
     for note in &object.notes {
         text.push_str(&format!("note: {note}\n"));
@@ -339,8 +363,13 @@ fn as_json(
         "object": object.name,
         "programs": programs?,
         "refused": refused,
+        "not_in_a_program": object.unread.iter().map(unread_json).collect::<Vec<Value>>(),
         "notes": object.notes,
     }))
+}
+
+fn unread_json(unread: &Unread) -> Value {
+    json!({"what": unread.what, "name": unread.name, "reason": unread.why})
 }
 
 fn program_json(args: &CheckArgs, described: &Described<'_>) -> Result<Value, Failure> {

@@ -12,11 +12,20 @@ use crate::output::{counted, grouped};
 /// A program, verified or not.
 pub(super) struct Verified {
     verdict: Result<Proof, VerifyError>,
+    /// Instructions that the kernel's verifier walked, where it was asked and accepted the program.
+    pub(super) kernel_walked: Option<u64>,
 }
 
 impl Verified {
     pub(super) fn of(program: &Program) -> Verified {
-        Verified { verdict: verify(program, &Options::default()) }
+        Verified { verdict: verify(program, &Options::default()), kernel_walked: None }
+    }
+
+    /// A line about what the kernel's verifier walked, where it was asked.
+    pub(super) fn kernel_text(&self, indent: &str) -> String {
+        let line =
+            |walked: u64| format!("{indent}kernel's verifier: {} looked at\n", counted(walked as usize, "instruction"));
+        self.kernel_walked.map_or_else(String::new, line)
     }
 
     fn refusal(&self) -> Option<&Refusal> {
@@ -39,7 +48,11 @@ impl Verified {
     /// One line, and more where the program is not seen to be safe; each begins with `indent`.
     pub(super) fn text(&self, program: &Program, indent: &str) -> String {
         match &self.verdict {
-            Ok(proof) => format!("{indent}verifier: {}\n", safe(proof, program)),
+            Ok(proof) => {
+                let mut text = format!("{indent}verifier: {}\n", safe(proof, program));
+                text.push_str(&findings(proof, program, indent));
+                text
+            }
             // What is no program at all is said for each target.
             Err(VerifyError::Program(_)) => String::new(),
             Err(VerifyError::Refused(refusal)) => {
@@ -77,6 +90,7 @@ impl Verified {
             Err(VerifyError::Program(_)) => return Ok(Value::Null),
             Err(VerifyError::Refused(refusal)) => refusal_json(refusal),
         };
+        report["kernel_looked_at"] = json!(self.kernel_walked);
         report["instructions"] = if each { self.instructions(program)? } else { Value::Null };
         Ok(report)
     }
@@ -129,6 +143,25 @@ fn safe(proof: &Proof, program: &Program) -> String {
     parts.join("; ")
 }
 
+/// What leaves the program and depends on the kernel, with its place.
+fn findings(proof: &Proof, program: &Program, indent: &str) -> String {
+    let mut text = String::new();
+    for (at, what) in proof.kernel_dependent_text(program) {
+        let op = Op::decode(&program.insns, at)
+            .map_or_else(|_| String::new(), |op| format!(" `{}`", disasm::Text { op, maps: &program.maps }));
+        let line =
+            program.line_of(at).filter(|line| line.line > 0).map_or_else(String::new, |line| format!(", {line}"));
+        text.push_str(&format!("{indent}  finding: kernel-dependent contents: {what}\n"));
+        text.push_str(&format!("{indent}    where: instruction {at}{op}{line}\n"));
+    }
+    if !text.is_empty() {
+        text.push_str(&format!(
+            "{indent}    help: give all bytes a value first, padding too (`= {{0}}`, `__builtin_memset`); store no addresses\n"
+        ));
+    }
+    text
+}
+
 fn proof_json(proof: &Proof, program: &Program) -> Value {
     let loops: Vec<Value> = proof
         .loops
@@ -141,6 +174,11 @@ fn proof_json(proof: &Proof, program: &Program) -> Value {
         "window_bytes": proof.window(),
         "helpers_copy": proof.copies(program),
         "loops": loops,
+        "kernel_dependent": proof
+            .kernel_dependent_text(program)
+            .iter()
+            .map(|(at, what)| json!({"instruction": at, "what": what, "source": line_json(program.line_of(*at))}))
+            .collect::<Vec<Value>>(),
         "dead": proof.dead().collect::<Vec<usize>>(),
     })
 }

@@ -61,6 +61,8 @@ pub(super) struct Shape {
     deadlines: Vec<u32>,
     /// Keys are numbers of this machine.
     pub(super) is_indexed: bool,
+    /// The table has one context, whose key no packet field decides.
+    pub(super) is_keyless: bool,
     is_ports: bool,
     interfaces: Vec<(u32, String)>,
 }
@@ -103,6 +105,8 @@ impl Shape {
             fields,
             now_ns,
             is_indexed: matches!(table.kind(), Some(MapKind::Array | MapKind::Devmap)) && table.key_bytes() == 4,
+            // Only a source tells initial values; its tables name the parts of their keys, if there are any.
+            is_keyless: said.is_some_and(|map| map.key.is_empty() && !map.initial.is_empty()),
             is_ports,
             interfaces: ports,
         })
@@ -135,6 +139,9 @@ impl Shape {
     pub(super) fn key_words(&self, key: &[u8]) -> String {
         if self.is_indexed {
             return index(key).to_string();
+        }
+        if self.is_keyless {
+            return "none".to_owned();
         }
         if self.key.is_empty() {
             return format!("[{}]", hex_words(key));
@@ -182,6 +189,8 @@ impl Shape {
     pub(super) fn json(&self, key: &[u8], value: &[u8]) -> Value {
         let key = if self.is_indexed {
             json!(index(key))
+        } else if self.is_keyless {
+            Value::Null
         } else if self.key.is_empty() {
             hex_list(key)
         } else {

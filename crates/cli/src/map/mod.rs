@@ -85,7 +85,10 @@ fn not_found(found: &Found, key: &[u8]) -> Failure {
 }
 
 fn key(words: &mut Words<'_>, found: &Found) -> Result<Vec<u8>, Failure> {
-    words.expect("key")?;
+    // A table with one context needs no key.
+    if !found.shape.is_keyless || words.is_at("key") {
+        words.expect("key")?;
+    }
     words.key(&found.shape, found.table.name(), found.table.key_bytes())
 }
 
@@ -206,7 +209,7 @@ fn of_function(functions: &[Running], wanted: &str, map: Option<&str>) -> Result
 
 /// What the source or object that `-f` names says about its maps.
 fn described(path: &std::path::Path, params: &[(String, String)]) -> Result<Description, Failure> {
-    let args = FunctionArgs { path: path.to_owned(), params: params.to_vec(), program: None };
+    let args = FunctionArgs { path: path.to_owned(), params: params.to_vec(), program: None, kind: None };
     let loaded = Loaded::from_args(&args)?;
     let program: std::sync::Arc<Program> = loaded.attached_program(false)?;
     Ok(describe(&loaded, &path.display().to_string(), &program))

@@ -9,6 +9,7 @@ use flowloom_exec::{KeyField, KeyForm, UpdateMode};
 use super::Target;
 use super::entry::{Meaning, Shape};
 use crate::failure::Failure;
+use crate::output::counted;
 
 /// Words that end a list of bytes.
 const STOPS: [&str; 4] = ["value", "any", "exist", "noexist"];
@@ -36,6 +37,11 @@ impl<'a> Words<'a> {
         let word = self.peek()?;
         self.at += 1;
         Some(word)
+    }
+
+    /// Whether the next word is this one.
+    pub(super) fn is_at(&self, word: &str) -> bool {
+        self.peek() == Some(word)
     }
 
     /// Takes the word that must stand here.
@@ -67,6 +73,10 @@ impl<'a> Words<'a> {
     /// A key, by its bytes or by the names of its parts.
     pub(super) fn key(&mut self, shape: &Shape, map: &str, len_bytes: usize) -> Result<Vec<u8>, Failure> {
         let list = self.list();
+        // The one context of a table with `key none`.
+        if shape.is_keyless && (list.is_empty() || list == ["none"]) {
+            return Ok(vec![0; len_bytes]);
+        }
         if !list.iter().any(|word| word.contains('=')) {
             // An index is a number, whatever its bytes.
             if let ([word], true) = (list, shape.is_indexed)
@@ -77,6 +87,9 @@ impl<'a> Words<'a> {
             return bytes(list, "key", map, len_bytes);
         }
         let names = || shape.key.iter().map(|part| part.name.as_str()).collect::<Vec<_>>().join(", ");
+        if shape.is_keyless {
+            return Err(wrong(format!("`{map}` has one context and no key: leave the key out, or write `key none`")));
+        }
         if shape.key.is_empty() {
             return Err(wrong(format!(
                 "the parts of the keys of `{map}` have no names here: give bytes, or -f FUNCTION"
@@ -193,7 +206,7 @@ fn bytes(list: &[String], part: &str, map: &str, len_bytes: usize) -> Result<Vec
     if found.len() == len_bytes {
         Ok(found)
     } else {
-        Err(wrong(format!("{part} is {} bytes, map `{map}` expects {len_bytes}", found.len())))
+        Err(wrong(format!("{part} is {}, map `{map}` expects {len_bytes}", counted(found.len(), "byte"))))
     }
 }
 
@@ -238,7 +251,7 @@ fn part_value(part: &KeyField, text: &str) -> Result<Vec<u8>, Failure> {
         }
     };
     if size < 16 && bits >> (8 * size) != 0 {
-        return Err(fails(&format!("at most {size} bytes")));
+        return Err(fails(&format!("at most {}", counted(size, "byte"))));
     }
     Ok(bits.to_be_bytes()[16 - size.min(16)..].to_vec())
 }

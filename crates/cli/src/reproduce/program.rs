@@ -22,7 +22,7 @@ pub(super) fn program(row: &Row, functions: &Path) -> Result<(Program, Proof), F
         ))
     })?;
     let params: Vec<(String, String)> = row.params.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-    let compiled = compiled(&path, &bytes, &params)?;
+    let compiled = compiled(&path, &bytes, &params, None)?;
     let mut program = pick(&compiled.object, None)?.clone();
     nearer_lines(&mut program.lines);
     let proof = verify(&program, &Options::default()).map_err(|e| Failure::input(&e))?;

@@ -70,7 +70,7 @@ impl Loaded {
             let program = lower(&function, &LowerOptions::default()).map(Arc::new).map_err(|e| with_causes(&e));
             (Subject::Function(function), program, lacks)
         } else {
-            let compiled = compiled(path, bytes, &choice.params)?;
+            let compiled = compiled(path, bytes, &choice.params, None)?;
             let program = Arc::new(pick(&compiled.object, choice.program.as_deref())?.clone());
             let tables = Arc::new(Tables::new(&program, &compiled.shapes));
             (Subject::Program(Arc::clone(&program), tables), Ok(program), Vec::new())

@@ -12,11 +12,13 @@ use crate::args::TraceGenArgs;
 use crate::failure::Failure;
 use crate::files::Files;
 use crate::load::{ELF_MAGIC, source};
-use crate::output::{grouped, print, print_json, progress, warn};
+use crate::output::{counted, grouped, print, print_json, progress, warn};
 use crate::verify::write_trace;
 
 /// Packets for a function, unless said otherwise.
 const FUNCTION_PACKETS: u64 = 20_000;
+/// Rows without packets that are listed to people.
+const SHOWN_ROWS: usize = 20;
 /// How many packets are made between two looks at the progress.
 const PROGRESS_PACKETS: u64 = 1 << 14;
 
@@ -42,23 +44,36 @@ fn for_function(args: &TraceGenArgs, path: &PathBuf) -> Result<(), Failure> {
     let packets = (0..count).map(|_| stimulus.next_packet());
     write_trace(&args.write, packets.inspect(|_| bar.inc(1)))?;
     bar.finish_and_clear();
-    let counts = stimulus.counts();
+    let (counts, unreached) = (stimulus.counts(), stimulus.unreached_rows());
     if args.json {
+        let unreached: Vec<_> = unreached.iter().map(|(line, text)| json!({"line": line, "text": text})).collect();
         return print_json(&json!({
             "capture": args.write.display().to_string(),
             "packets": counts.packets,
             "in_rows": counts.in_rows,
+            "unreached_rows": unreached,
             "seed": args.seed,
         }));
     }
-    print(&format!(
-        "{}: {} packets for `{}` (seed {}), {} of them match a row\n",
+    let mut text = format!(
+        "{}: {} for `{}` (seed {}), {} of them match a row\n",
         args.write.display(),
-        grouped(counts.packets),
+        counted(counts.packets as usize, "packet"),
         function.name,
         args.seed,
         grouped(counts.in_rows)
-    ))
+    );
+    if !unreached.is_empty() {
+        let rows: usize = function.elements.iter().map(|element| element.rows.len()).sum();
+        text.push_str(&format!("no packet takes {} of its {}:\n", unreached.len(), counted(rows, "row")));
+        for (line, row) in unreached.iter().take(SHOWN_ROWS) {
+            text.push_str(&format!("  {line}: {row}\n"));
+        }
+        if unreached.len() > SHOWN_ROWS {
+            text.push_str(&format!("  and {} more; --json lists all\n", unreached.len() - SHOWN_ROWS));
+        }
+    }
+    print(&text)
 }
 
 fn of_profile(args: &TraceGenArgs, profile: Profile) -> Result<(), Failure> {
@@ -109,9 +124,9 @@ fn of_profile(args: &TraceGenArgs, profile: Profile) -> Result<(), Failure> {
         }));
     }
     print(&format!(
-        "{}: {} packets of `{}` (seed {}), {mean_len_bytes:.1} bytes on average, {:.6} s\n",
+        "{}: {} of `{}` (seed {}), {mean_len_bytes:.1} bytes on average, {:.6} s\n",
         args.write.display(),
-        grouped(packets),
+        counted(packets as usize, "packet"),
         profile.name(),
         args.seed,
         last_ns as f64 / 1e9

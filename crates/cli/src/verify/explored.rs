@@ -1,12 +1,13 @@
 //! An object without packets: it is explored, and what is found is run on interpreter and kernel.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flowloom_bpf::{Interpreter, Program, fib};
 use flowloom_engine::Snapshot;
 use flowloom_exec::{ExecError, KernelEngine, Reason};
 use flowloom_verify::explore::{Case, ExploreOptions, Explored, explore_telling};
-use flowloom_verify::{Arrival, CompareOptions, mutated};
+use flowloom_verify::{Arrival, CompareOptions, Undefined, mutated};
 use serde_json::{Value, json};
 
 use super::{Judged, case, judge, nothing_compared};
@@ -49,28 +50,82 @@ enum Tried {
     Parted(Box<Parted>),
 }
 
+/// The engines, which go on from case to case: making large maps in the kernel takes longer than all packets.
+struct Engines {
+    /// One without a partner: as it is at first.
+    kernel: Option<KernelEngine>,
+    pair: Option<Pair>,
+    /// Why the kernel's verifier refused the last program.
+    refused: String,
+}
+
+/// Both engines with the same program. What is no state, such as the places in ring buffers, is the same on both.
+struct Pair {
+    /// The read-only data that the program was made with.
+    constants: BTreeMap<String, Vec<u8>>,
+    interp: Interpreter,
+    kernel: KernelEngine,
+}
+
+impl Engines {
+    /// The engines with the program of a case; `None` where the kernel's verifier refuses it.
+    fn load(
+        &mut self,
+        program: &Program,
+        case: &Case,
+        routes: Option<&fib::Table>,
+    ) -> Result<Option<&mut Pair>, Failure> {
+        let is_same = self.pair.as_ref().is_some_and(|pair| pair.constants == case.constants);
+        if !is_same {
+            let before = self.pair.take().map(|pair| pair.kernel).or_else(|| self.kernel.take());
+            let program = Arc::new(case.program(program));
+            let loaded = match before {
+                Some(before) => before.load_instead(&program),
+                None => KernelEngine::load(&program),
+            };
+            let mut kernel = match loaded {
+                // With other settings, the verifier sees other paths; what it refuses never runs.
+                Err(ExecError::Refused(refused)) => {
+                    self.refused = refused.reason;
+                    return Ok(None);
+                }
+                loaded => loaded.map_err(|e| kernel_failure(&e))?,
+            };
+            let mut interp = Interpreter::new(program).map_err(|e| Failure::input(&e))?;
+            if let Some(routes) = routes {
+                kernel = kernel.with_routes(routes).map_err(|e| Failure::Environment(with_causes(&e)))?;
+                interp = interp.with_routes(routes.clone());
+            }
+            self.pair = Some(Pair { constants: case.constants.clone(), interp, kernel });
+        }
+        Ok(self.pair.as_mut())
+    }
+}
+
 pub(super) fn verify(
     args: &VerifyArgs,
     program: &Arc<Program>,
     targets: &[(EngineName, Option<Reason>)],
 ) -> Result<(), Failure> {
-    let kernel = targets.iter().find(|(name, _)| *name == EngineName::Kernel);
-    if let Some((_, Some(reason))) = kernel {
+    if let Some((_, Some(reason))) = targets.iter().find(|(name, _)| *name == EngineName::Kernel) {
         return Err(Failure::Environment(format!("target `kernel` cannot run here, and there is no other: {reason}")));
     }
     let routes = read_routes(&args.routes)?;
     // Asked first: what either engine refuses need not be explored.
     Interpreter::new(Arc::clone(program)).map_err(|e| Failure::input(&e))?;
-    if let Err(error) = KernelEngine::load(program) {
-        let failure = kernel_failure(&error);
-        if let (true, Failure::Found(reason)) = (args.json, &failure) {
-            let target = json!({"target": "kernel", "agrees": null, "packets_compared": 0, "refused": reason});
-            print_json(&json!({"function": program.name, "targets": [target]}))?;
+    let kernel = match KernelEngine::load(program) {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            let failure = kernel_failure(&error);
+            if let (true, Failure::Found(reason)) = (args.json, &failure) {
+                let target = json!({"target": "kernel", "agrees": null, "packets_compared": 0, "refused": reason});
+                print_json(&json!({"function": program.name, "targets": [target]}))?;
+            }
+            return Err(failure);
         }
-        return Err(failure);
-    }
+    };
     let explored = explored(args, program, routes.as_ref())?;
-    let compared = compared(program, &explored, routes.as_ref())?;
+    let compared = compared(program, &explored, routes.as_ref(), kernel)?;
     let files = match (&args.write, &compared.parted) {
         (Some(path), Some(parted)) => {
             case::write(path, &parted.packets)?;
@@ -107,13 +162,19 @@ fn explored(args: &VerifyArgs, program: &Arc<Program>, routes: Option<&fib::Tabl
 }
 
 /// Runs all cases, those first in which the interpreter stopped, up to the first on which the engines part.
-fn compared(program: &Program, explored: &Explored, routes: Option<&fib::Table>) -> Result<Compared, Failure> {
+fn compared(
+    program: &Program,
+    explored: &Explored,
+    routes: Option<&fib::Table>,
+    kernel: KernelEngine,
+) -> Result<Compared, Failure> {
+    let mut engines = Engines { kernel: Some(kernel), pair: None, refused: String::new() };
     let stopped = explored.faults.iter().map(|(what, stopped)| (&stopped.case, Some(what)));
     let cases: Vec<_> = stopped.chain(explored.cases.iter().map(|case| (case, None))).collect();
     let mut compared = Compared::default();
     let bar = progress("comparing kernel", Some(cases.len() as u64));
     for (case, stopped) in cases {
-        match side_by_side(program, case, stopped, routes, &bar)? {
+        match side_by_side(program, case, stopped, routes, &mut engines, &bar)? {
             Tried::Equal { packets } => compared.packets += packets,
             Tried::LeftOut { reason } => {
                 compared.left_out += 1;
@@ -136,27 +197,28 @@ fn side_by_side(
     case: &Case,
     stopped: Option<&String>,
     routes: Option<&fib::Table>,
+    engines: &mut Engines,
     bar: &indicatif::ProgressBar,
 ) -> Result<Tried, Failure> {
     let state = case::state(program, case);
-    let program = Arc::new(case.program(program));
-    let mut kernel = match KernelEngine::load(&program) {
-        // With other settings other ways are open to the verifier; what it refuses nobody runs.
-        Err(ExecError::Refused(refused)) => return Ok(Tried::LeftOut { reason: refused.reason }),
-        loaded => loaded.map_err(|e| kernel_failure(&e))?,
+    let Some(pair) = engines.load(program, case, routes)? else {
+        return Ok(Tried::LeftOut { reason: engines.refused.clone() });
     };
-    let mut interp = Interpreter::new(program).map_err(|e| Failure::input(&e))?;
-    if let Some(routes) = routes {
-        kernel = kernel.with_routes(routes).map_err(|e| Failure::Environment(with_causes(&e)))?;
-        interp = interp.with_routes(routes.clone());
-    }
     let mut packets = case.packets.clone();
     if stopped.is_none() {
         packets.extend((0..CHANGED).flat_map(|round| mutated(case.packets.clone(), case.seed ^ round)));
     }
     let options =
         CompareOptions { seed: case.seed, state: case.state.clone(), is_foreign: true, ..CompareOptions::default() };
-    let Judged { report, shrunk } = judge(&mut interp, &mut kernel, &packets, &options, bar)?;
+    let mut judged = judge(&mut pair.interp, &mut pair.kernel, &packets, &options, bar)?;
+    if judged.report.disagreement.is_some() {
+        let undefined = Undefined::of(&case.program(program));
+        if !undefined.causes().is_empty() {
+            let options = CompareOptions { undefined, ..options };
+            judged = judge(&mut pair.interp, &mut pair.kernel, &packets, &options, bar)?;
+        }
+    }
+    let Judged { report, shrunk } = judged;
     let (packets, report) = shrunk.map_or((packets, report), |shrunk| (shrunk.packets, shrunk.report));
     let disagreement = match (report.disagreement, stopped) {
         (None, None) => return Ok(Tried::Equal { packets: report.packets_compared }),
@@ -164,6 +226,18 @@ fn side_by_side(
         (Some(found), _) => found.to_string(),
     };
     Ok(Tried::Parted(Box::new(Parted { seed: case.seed, state, packets, disagreement })))
+}
+
+/// One line for all runs whose state did not fit, with the reason of most of them; JSON has each.
+fn misfits(misfits: &BTreeMap<String, u64>) -> String {
+    // Of reasons that are as frequent, the first.
+    let Some((what, most)) = misfits.iter().rev().max_by_key(|(_, times)| **times) else { return String::new() };
+    let all: u64 = misfits.values().sum();
+    let others = match misfits.len() - 1 {
+        0 => String::new(),
+        others => format!(" ({}; {} besides, see --json)", counted(*most as usize, "run"), counted(others, "reason")),
+    };
+    format!("left out: {} whose state did not fit: {what}{others}\n", counted(all as usize, "run"))
 }
 
 fn as_text(program: &Program, explored: &Explored, compared: &Compared) -> String {
@@ -185,8 +259,10 @@ fn as_text(program: &Program, explored: &Explored, compared: &Compared) -> Strin
     for (what, stopped) in &explored.faults {
         text.push_str(&format!("the interpreter stopped in {}: {what}\n", counted(stopped.times as usize, "run")));
     }
-    for (what, times) in &explored.misfits {
-        text.push_str(&format!("left out: {} whose state did not fit: {what}\n", counted(*times as usize, "run")));
+    text.push_str(&misfits(&explored.misfits));
+    for (at, what) in Undefined::of(program).causes() {
+        let place = super::place(program, *at);
+        text.push_str(&format!("kernel-dependent contents, which say nothing of an engine: {what}{place}\n"));
     }
     if compared.left_out > 0 {
         let cases = counted(compared.left_out, "case");
@@ -245,4 +321,18 @@ fn as_json(program: &Program, explored: &Explored, compared: &Compared) -> Resul
             "case": case,
         }],
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_did_not_fit_are_one_line() {
+        let of = |all: &[(&str, u64)]| misfits(&all.iter().map(|(what, n)| ((*what).to_owned(), *n)).collect());
+        assert_eq!(of(&[]), "");
+        assert_eq!(of(&[("a", 1)]), "left out: 1 run whose state did not fit: a\n");
+        let several = "left out: 1 006 runs whose state did not fit: b (1 000 runs; 2 reasons besides, see --json)\n";
+        assert_eq!(of(&[("a", 5), ("b", 1000), ("c", 1)]), several);
+    }
 }

@@ -58,6 +58,9 @@ fn one_flow_over_two_queues_loses_no_update() {
         # What the queues still hold.
         sleep 0.5
         for table in flow total timed; do "$FLOWLOOM" map dump $1/$table --json >$table; done
+        # The one context of a table without a key is named by no key.
+        "$FLOWLOOM" map update $1/total value sum=7
+        "$FLOWLOOM" map lookup $1/total key none >one
         ethtool -S v1 >queues
         finish
         echo $code"#,
@@ -69,6 +72,7 @@ fn one_flow_over_two_queues_loses_no_update() {
         let value = |entry: &Value| entry["value"][register].as_u64().unwrap_or_else(|| panic!("{table}: {entry}"));
         entries.as_array().unwrap().iter().map(value).sum()
     };
+    assert!(lab.read("one").starts_with("none: sum=7 state=s"), "{}", lab.read("one"));
     let report = lab.report();
     let dropped = report["verdicts"]["DROP"].as_u64().unwrap();
     println!("{dropped} packets; {}", lab.read("queues"));

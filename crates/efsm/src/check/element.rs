@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use flowloom_bpf::MAX_ENTRIES;
+
 use crate::diagnostic::Code;
 use crate::model::{
     Actions, Element, NewValue, Otherwise, Policy, Span, Stateful, Terminal, Variable, Wide, WriteTarget,
@@ -230,7 +232,7 @@ impl<'s> Checker<'s, '_> {
 
     fn size(&mut self, tree: &ast::Expr<'s>) -> Option<u32> {
         let constant = self.constant(tree, "the size")?;
-        let size = constant.number(1).and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
+        let size = constant.number(1).and_then(|n| u32::try_from(n).ok()).filter(|n| (1..=MAX_ENTRIES).contains(n));
         if size.is_none() {
             self.sink
                 .error(
@@ -239,7 +241,7 @@ impl<'s> Checker<'s, '_> {
                     format!("a table of {} contexts", constant.render()),
                     "out of range",
                 )
-                .help("the size is the number of contexts, from 1 to 4294967295");
+                .help(format!("the size is the number of contexts, from 1 to {MAX_ENTRIES}, the most that a map has"));
         }
         size
     }

@@ -7,6 +7,7 @@
 //! A loader of our own rather than a library's, because several programs share one set of maps: those of the interfaces of a
 //! function differ in a constant, those that sweep in all but the tables.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use flowloom_bpf::elf::{KernelTypes, kernel_types};
 use flowloom_bpf::insn::{call, class, imm64, jmp};
 use flowloom_bpf::{BPF_F_RDONLY_PROG, Insn, MapDef, MapKind, Member, Program, ProgramKind, Sibling, helpers};
 
+use super::sizes::{self, MapPurpose};
 use super::verifier;
 use crate::error::ExecError;
 use crate::sys::program::{self, Purpose, RawProgram, Refusal};
@@ -30,8 +32,17 @@ const FRAGS: &str = "xdp.frags";
 #[derive(Debug)]
 pub(crate) struct Maps {
     pub(crate) raw: Vec<Arc<RawMap>>,
+    /// What they were made as.
+    made: Vec<MapDef>,
     types: KernelTypes,
     btf: OwnedFd,
+}
+
+/// A map that another program had.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    def: MapDef,
+    raw: Arc<RawMap>,
 }
 
 fn typed(program: &Program) -> Result<(KernelTypes, OwnedFd), ExecError> {
@@ -48,7 +59,12 @@ fn fails(program: &Program, action: impl Into<String>) -> impl FnOnce(std::io::E
 }
 
 /// What the maps in `def` are like, where it holds maps.
-fn template(program: &Program, def: &MapDef, made: &[Option<Arc<RawMap>>]) -> io::Result<Option<Arc<RawMap>>> {
+fn template(
+    program: &Program,
+    def: &MapDef,
+    made: &[Option<Arc<RawMap>>],
+    made_as: &dyn Fn(&MapDef) -> MapDef,
+) -> io::Result<Option<Arc<RawMap>>> {
     if !def.kind.is_of_maps() {
         return Ok(None);
     }
@@ -65,7 +81,7 @@ fn template(program: &Program, def: &MapDef, made: &[Option<Arc<RawMap>>]) -> io
     let same = program.maps.iter().position(|map| shape(map) == shape(inner));
     match same.and_then(|index| made[index].clone()) {
         Some(map) => Ok(Some(map)),
-        None => RawMap::create_untyped(inner).map(|map| Some(Arc::new(map))),
+        None => RawMap::create_untyped(&made_as(inner)).map(|map| Some(Arc::new(map))),
     }
 }
 
@@ -95,14 +111,28 @@ pub(crate) fn sibling_program(program: &Program, sibling: &Sibling) -> Program {
 pub fn judge(program: &Program) -> Result<(), ExecError> {
     // What the maps need of a program are its name and its licence.
     let exit = Insn { code: class::JMP | jmp::EXIT, ..Insn::default() };
-    let bare = Program { insns: vec![exit], lines: Vec::new(), lacks: Vec::new(), ..program.clone() };
-    let maps = Maps::create(&bare)?;
+    let bare = Program { insns: vec![exit], lines: Vec::new(), lacks: Vec::new(), globals: Vec::new(), ..program.clone() };
+    let judged = judge_on(program, &bare, MapPurpose::Verdict { arrays: false });
+    // An array at full size may have entries under constant keys, for which no null check is needed.
+    let is_large_array = |def: &MapDef| {
+        matches!(def.kind, MapKind::Array | MapKind::PerCpuArray) && def.max_entries > sizes::KEPT_ENTRIES
+    };
+    match judged {
+        Err(ExecError::Refused(_)) if program.maps.iter().any(is_large_array) => {
+            judge_on(program, &bare, MapPurpose::Verdict { arrays: true })
+        }
+        judged => judged,
+    }
+}
+
+fn judge_on(program: &Program, bare: &Program, purpose: MapPurpose) -> Result<(), ExecError> {
+    let maps = Maps::create_for(bare, purpose, &[])?;
     match maps.judge(program) {
         Err(ExecError::Object { .. }) => {
             let types = KernelTypes { functions: Vec::new(), lines: Vec::new(), ..maps.types.clone() };
             maps.load_typed(program, &types, maps.btf.as_fd(), program.kind).map(drop)
         }
-        judged => judged,
+        judged => judged.map(drop),
     }
 }
 
@@ -112,6 +142,19 @@ impl Maps {
     /// # Errors
     /// The types or a map are refused; the system has no room or no right for them.
     pub(crate) fn create(program: &Program) -> Result<Maps, ExecError> {
+        Maps::create_for(program, MapPurpose::Live, &[])
+    }
+
+    /// Makes the maps of `program` for a purpose; maps among `kept` that are like wanted ones are taken as they are.
+    ///
+    /// # Errors
+    /// As for [`Maps::create`].
+    pub(crate) fn create_for(program: &Program, purpose: MapPurpose, kept: &[Kept]) -> Result<Maps, ExecError> {
+        let has_maps_in_maps = program.maps.iter().any(|def| def.kind.is_of_maps());
+        let unnamed = if purpose == MapPurpose::TestRuns { sizes::unnamed(program) } else { BTreeSet::new() };
+        let made_as = |def: &MapDef| sizes::made_as(def, purpose, has_maps_in_maps, false);
+        let memory_bytes = sizes::memory_bytes();
+        let mut made: Vec<MapDef> = program.maps.clone();
         let (types, btf) = typed(program)?;
         let mut raw: Vec<Option<Arc<RawMap>>> = vec![None; program.maps.len()];
         // A map of maps is made after one that shows what they are like.
@@ -120,8 +163,18 @@ impl Maps {
         for index in plain.into_iter().chain(outer) {
             let def = &program.maps[index];
             let makes = || format!("make map `{}`", def.name);
-            let template = template(program, def, &raw).map_err(fails(program, makes()))?;
-            let made = match def.kind {
+            if let Some(error) = sizes::refused(def, memory_bytes) {
+                return Err(fails(program, makes())(error));
+            }
+            let is_unnamed = unnamed.contains(&index);
+            let def = &sizes::made_as(def, purpose, has_maps_in_maps, is_unnamed);
+            made[index] = def.clone();
+            if let Some(kept) = kept.iter().find(|kept| kept.def == *def) {
+                raw[index] = Some(Arc::clone(&kept.raw));
+                continue;
+            }
+            let template = template(program, def, &raw, &made_as).map_err(fails(program, makes()))?;
+            let created = match def.kind {
                 // One buffer for each CPU, unless the program says otherwise.
                 MapKind::PerfEventArray if def.max_entries == 0 => cpu::possible().and_then(|max_entries| {
                     let def = MapDef { max_entries, ..def.clone() };
@@ -129,7 +182,7 @@ impl Maps {
                 }),
                 _ => RawMap::create(def, btf.as_fd(), types.maps[index], template.as_deref()),
             };
-            let map = made.map_err(fails(program, makes()))?;
+            let map = created.map_err(fails(program, makes()))?;
             if let Some(initial) = &def.initial {
                 let filled = map.update(&[0; 4], initial);
                 filled.map_err(fails(program, format!("fill map `{}`", def.name)))?;
@@ -137,12 +190,19 @@ impl Maps {
                     map.freeze().map_err(fails(program, format!("freeze map `{}`", def.name)))?;
                 }
             }
-            for (key, value) in def.layout.iter().flat_map(|layout| &layout.preloaded) {
+            // What a table begins with is nothing to the verifier.
+            let layout = def.layout.iter().filter(|_| !matches!(purpose, MapPurpose::Verdict { .. }));
+            for (key, value) in layout.flat_map(|layout| &layout.preloaded) {
                 map.update(key, value).map_err(fails(program, format!("fill map `{}`", def.name)))?;
             }
             raw[index] = Some(Arc::new(map));
         }
-        Ok(Maps { raw: raw.into_iter().flatten().collect(), types, btf })
+        Ok(Maps { raw: raw.into_iter().flatten().collect(), made, types, btf })
+    }
+
+    /// A map for another program to have.
+    pub(crate) fn kept(&self, index: usize) -> Option<Kept> {
+        Some(Kept { def: self.made.get(index)?.clone(), raw: Arc::clone(self.raw.get(index)?) })
     }
 
     /// Loads the program that the maps were made for.
@@ -154,13 +214,13 @@ impl Maps {
         self.load_typed(program, &self.types, self.btf.as_fd(), ProgramKind::Xdp)
     }
 
-    /// Asks the verifier for its opinion of a program on the same maps, as what it is.
+    /// Asks the verifier for its opinion of a program on the same maps, as what it is: how many instructions it walked.
     ///
     /// # Errors
     /// As for [`Maps::load`].
-    pub(crate) fn judge(&self, program: &Program) -> Result<(), ExecError> {
+    pub(crate) fn judge(&self, program: &Program) -> Result<Option<u64>, ExecError> {
         let (types, btf) = typed(program)?;
-        self.load_typed(program, &types, btf.as_fd(), program.kind).map(drop)
+        self.load_typed(program, &types, btf.as_fd(), program.kind).map(|loaded| loaded.walked)
     }
 
     /// Loads another program on the same maps.

@@ -18,6 +18,7 @@ mod events;
 mod evictions;
 pub(crate) mod load;
 mod routes;
+pub(crate) mod sizes;
 pub(crate) mod shadow;
 pub(crate) mod state;
 mod verifier;
@@ -33,9 +34,10 @@ use flowloom_engine::{
 pub use available::Reason;
 use events::Events;
 use evictions::Evictions;
-use load::Maps;
+use load::{Kept, Maps};
 pub use load::judge;
 use shadow::Inside;
+use sizes::MapPurpose;
 use state::KernelMap;
 
 use crate::error::ExecError;
@@ -63,6 +65,8 @@ const NAME: &str = "kernel";
 #[derive(Debug)]
 pub struct KernelEngine {
     program: RawProgram,
+    /// Instructions that the verifier walked.
+    walked: Option<u64>,
     inside: Inside,
     maps: Vec<KernelMap>,
     events: Events,
@@ -96,16 +100,37 @@ impl KernelEngine {
     /// The program cannot be rewritten or written as an object; the verifier refuses it, in which case the error names the
     /// source line and carries the log; or the system has no room or no right for it. It may be one that a map holds.
     pub fn load(program: &Program) -> Result<KernelEngine, ExecError> {
+        KernelEngine::load_on(program, &[])
+    }
+
+    /// Loads `program` in the place of this engine's, on those of its large maps that the new program has too: making them
+    /// takes longer than anything else. Their contents are as they are when a program is loaded.
+    ///
+    /// # Errors
+    /// As for [`KernelEngine::load`]; or the state cannot be reached.
+    pub fn load_instead(self, program: &Program) -> Result<KernelEngine, ExecError> {
+        let KernelEngine { maps, inside, .. } = self;
+        let large = maps.iter().filter(|map| sizes::is_large(map.def()));
+        let kept: Vec<_> = large.filter_map(|map| inside.created.kept(map.index())).collect();
+        drop((maps, inside));
+        let mut engine = KernelEngine::load_on(program, &kept)?;
+        if !kept.is_empty() {
+            engine.restore(&Snapshot::default()).map_err(ExecError::State)?;
+        }
+        Ok(engine)
+    }
+
+    fn load_on(program: &Program, kept: &[Kept]) -> Result<KernelEngine, ExecError> {
         let rewritten = rewrite(program).map_err(|source| rewriting_failed(program, source))?;
         let loaded = &rewritten.program;
-        let created = Maps::create(loaded)?;
+        let created = Maps::create_for(loaded, MapPurpose::TestRuns, kept)?;
         let fails = |action: &str, source| {
             let (program, action) = (program.name.clone(), action.to_owned());
             ExecError::Load { program, action, source }
         };
-        let mut record = None;
+        let (mut record, mut walked) = (None, None);
         if let Some(index) = rewritten.record_map {
-            created.judge(program)?;
+            walked = created.judge(program)?;
             let memory = created.raw[index].memory(0, rewritten.plan.record_bytes(), true);
             record = Some(memory.map_err(|e| fails("reach the run record", e))?);
         }
@@ -116,9 +141,14 @@ impl KernelEngine {
             }
             other => other,
         })?;
+        if rewritten.record_map.is_none() {
+            walked = raw_program.walked;
+        }
         let defs = program.maps.iter().enumerate().filter(|(_, def)| KernelMap::is_state(def));
         let mut maps: Vec<KernelMap> =
             defs.map(|(index, def)| KernelMap::new(index, def.clone(), created.raw[index].clone())).collect();
+        let unnamed = sizes::unnamed(loaded);
+        maps.iter_mut().filter(|map| unnamed.contains(&map.index())).for_each(KernelMap::keep_apart);
         let (program, plan, siblings) = (program.clone(), rewritten.plan, BTreeMap::new());
         let mut inside = Inside { program, plan, created, record, siblings };
         let held: Vec<Member> = inside.program.maps.iter().flat_map(|def| &def.members).map(|(_, m)| *m).collect();
@@ -143,7 +173,24 @@ impl KernelEngine {
         })?;
         let evictions = Evictions::of(&maps, possible);
         let (ports, output) = (Ports::default(), vec![0; OUTPUT_BYTES]);
-        Ok(KernelEngine { program: raw_program, inside, maps, events, evictions, routes: None, ports, cpus, output })
+        Ok(KernelEngine {
+            program: raw_program,
+            walked,
+            inside,
+            maps,
+            events,
+            evictions,
+            routes: None,
+            ports,
+            cpus,
+            output,
+        })
+    }
+
+    /// Instructions of the program that the kernel's verifier walked, on all paths together; `None` where the kernel does not
+    /// say.
+    pub fn walked(&self) -> Option<u64> {
+        self.walked
     }
 
     /// The engine with a state of so many CPUs, from the first.
@@ -260,6 +307,7 @@ impl Datapath for KernelEngine {
             Verdict::Redirect => match record.and_then(|record| record.redirect()) {
                 Some(Redirect::To(port)) if self.ports.is_bound(port) => (verdict, vec![port]),
                 Some(Redirect::ToCpu(cpu)) => (verdict, vec![Port::of_cpu(cpu)]),
+                Some(Redirect::ToSocket(queue)) => (verdict, vec![Port::of_socket(queue)]),
                 Some(Redirect::All { map, but_ingress }) => {
                     (verdict, self.broadcast(map, but_ingress.then_some(packet.port)))
                 }

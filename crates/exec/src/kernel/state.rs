@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flowloom_bpf::{Aged, BPF_F_RDONLY_PROG, ContextLayout, MapDef, MapKind, Member};
-use flowloom_engine::{EngineError, MapState, Snapshot, SnapshotError};
+use flowloom_engine::{EngineError, FULL_ARRAY_ENTRIES, MapState, Snapshot, SnapshotError};
 
 use super::system;
 use crate::sys::RawMap;
@@ -42,6 +42,8 @@ pub(crate) struct KernelMap {
     cpus: u32,
     /// What user space gave it, for maps that only user space writes.
     held: Option<MapState>,
+    /// Whether no program names it, so that only user space writes it.
+    is_apart: bool,
 }
 
 /// Whether only user space writes the map: what it holds is no plain value.
@@ -51,7 +53,7 @@ fn is_held(kind: MapKind) -> bool {
 
 impl KernelMap {
     pub(crate) fn new(index: usize, def: MapDef, raw: Arc<RawMap>) -> KernelMap {
-        KernelMap { index, def, raw, cpus: 1, held: None }
+        KernelMap { index, def, raw, cpus: 1, held: None, is_apart: false }
     }
 
     /// Whether a map belongs to the state: not what user space reads events from, and not constants that came with the
@@ -59,6 +61,21 @@ impl KernelMap {
     pub(crate) fn is_state(def: &MapDef) -> bool {
         let is_constant = def.flags & BPF_F_RDONLY_PROG != 0 && def.initial.is_some();
         !matches!(def.kind, MapKind::PerfEventArray | MapKind::RingBuf) && !is_constant
+    }
+
+    /// Its contents are kept here from now on, because no program names it.
+    pub(crate) fn keep_apart(&mut self) {
+        self.is_apart = true;
+    }
+
+    /// Whether only user space writes it.
+    fn is_held(&self) -> bool {
+        self.is_apart || is_held(self.def.kind)
+    }
+
+    /// Whether a snapshot leaves out its entries that are all zeros.
+    fn is_sparse(&self) -> bool {
+        matches!(self.def.kind, MapKind::Array | MapKind::PerCpuArray) && self.def.max_entries > FULL_ARRAY_ENTRIES
     }
 
     /// The values of so many CPUs belong to the state from now on.
@@ -149,8 +166,19 @@ impl KernelMap {
 
     fn contents(&self) -> Result<MapState, EngineError> {
         let mut entries = MapState::new();
-        let put = |key: &[u8], value: &[u8]| drop(entries.insert(self.swap_key(key), self.reported(value)));
-        self.raw.entries(put).map_err(self.fails("read"))?;
+        let mut put = |key: &[u8], value: &[u8]| drop(entries.insert(self.swap_key(key), self.reported(value)));
+        if self.is_sparse() {
+            // Of other CPUs' values nothing is reported.
+            let is_zero = |value: &[u8]| self.reported(value).iter().all(|byte| *byte == 0);
+            let put = |key: &[u8], value: &[u8]| {
+                if !is_zero(value) {
+                    put(key, value)
+                }
+            };
+            self.raw.nonzero(put).map_err(self.fails("read"))?;
+        } else {
+            self.raw.entries(put).map_err(self.fails("read"))?;
+        }
         Ok(entries)
     }
 
@@ -269,7 +297,21 @@ impl KernelMap {
                     others.push((key.to_vec(), value.clone()));
                 }
             };
-            self.raw.entries(compare).map_err(self.fails("read"))?;
+            if self.is_sparse() && self.def.initial.is_none() {
+                let mut compare = compare;
+                let mut seen = BTreeSet::new();
+                let found = |key: &[u8], found: &[u8]| {
+                    seen.insert(key.to_vec());
+                    compare(key, found);
+                };
+                self.raw.nonzero(found).map_err(self.fails("read"))?;
+                let zero = |value: &Vec<u8>| value.iter().all(|byte| *byte == 0);
+                let rest = wanted.iter().map(|(key, value)| (self.swap_key(key), value));
+                let rest = rest.filter(|(key, value)| !zero(value) && !seen.contains(key));
+                others.extend(rest.map(|(key, value)| (key, self.whole(value))));
+            } else {
+                self.raw.entries(compare).map_err(self.fails("read"))?;
+            }
             return others.iter().try_for_each(|(key, value)| self.raw.update(key, value).map_err(self.fails("write")));
         }
         for key in self.keys()? {
@@ -291,7 +333,15 @@ impl KernelMap {
     /// Makes `wanted` its contents; nothing is what it had when the program was loaded.
     fn restore(&mut self, wanted: Option<&MapState>, holder: &mut dyn Hold) -> Result<(), EngineError> {
         let preloaded = if wanted.is_none() { self.preloaded() } else { MapState::new() };
-        if !is_held(self.def.kind) {
+        if self.is_apart {
+            let mut held = wanted.unwrap_or(&preloaded).clone();
+            if self.is_sparse() {
+                held.retain(|_, value| value.iter().any(|byte| *byte != 0));
+            }
+            self.held = Some(held);
+            return Ok(());
+        }
+        if !self.is_held() {
             return self.set(wanted.unwrap_or(&preloaded));
         }
         // A devmap that nobody names holds each port at its number.
@@ -315,7 +365,7 @@ pub(crate) fn snapshot<'a>(maps: impl IntoIterator<Item = &'a KernelMap>) -> Res
     for map in maps {
         let contents = match &map.held {
             Some(held) => held.clone(),
-            None if is_held(map.def.kind) => continue,
+            None if map.is_held() => continue,
             None => map.contents()?,
         };
         snapshot.maps.insert(map.def.name.clone(), contents);
@@ -328,7 +378,7 @@ pub(crate) fn snapshot<'a>(maps: impl IntoIterator<Item = &'a KernelMap>) -> Res
 
 /// Puts ports, programs and maps where they are when the program is loaded.
 pub(crate) fn begin(maps: &mut [KernelMap], holder: &mut dyn Hold) -> Result<(), EngineError> {
-    maps.iter_mut().filter(|map| is_held(map.def.kind)).try_for_each(|map| map.restore(None, holder))
+    maps.iter_mut().filter(|map| map.is_held()).try_for_each(|map| map.restore(None, holder))
 }
 
 /// Makes `state` the contents of all maps; nothing is changed unless all of it fits.
@@ -342,7 +392,7 @@ pub(crate) fn restore(maps: &mut [KernelMap], state: &Snapshot, holder: &mut dyn
         map.check(wanted, state.per_cpu.get(name).copied(), holder)?;
     }
     // First what may still fail: a program that the kernel refuses.
-    maps.sort_by_key(|map| !is_held(map.def.kind));
+    maps.sort_by_key(|map| !map.is_held());
     let restored = maps.iter_mut().try_for_each(|map| map.restore(state.maps.get(&map.def.name), holder));
     maps.sort_by_key(|map| map.index);
     restored

@@ -61,6 +61,8 @@ impl Places<'_> {
             value
         };
         match wanted {
+            // Only the owner of a socket can put it into the map.
+            _ if def.kind == MapKind::Xskmap => MapState::new(),
             None => {
                 let inside = self.interfaces.iter().filter(|interface| interface.port < def.max_entries);
                 inside.map(|i| (i.port.to_ne_bytes().to_vec(), value(i.index()))).collect()
@@ -93,6 +95,10 @@ impl Hold for Places<'_> {
         let empty = MapState::new();
         let entries = wanted.unwrap_or(&empty);
         match map.def().kind {
+            MapKind::Xskmap if !entries.is_empty() => {
+                let what = format!("fill map `{name}` with sockets, which their owner binds");
+                Err(system(what, io::ErrorKind::Unsupported.into()))
+            }
             kind if kind.is_redirect() => {
                 let clear = |key: &Vec<u8>| map.raw().delete(key).map(drop);
                 let before = self.devices(map, map.held());

@@ -46,7 +46,8 @@ impl LockedSweeper {
         let locks = def.layout.as_ref().and_then(|layout| layout.locks);
         let (Some(locks), Some(locks_map)) = (locks, program.map_index(LOCKS_MAP)) else { return Ok(None) };
         let insns = code(map, locks_map, locks, def.key_bytes as i32, def.value_bytes as i32);
-        let sweeper = Program { name: SWEEPER.to_owned(), insns, lines: Vec::new(), ..program.clone() };
+        let sweeper =
+            Program { name: SWEEPER.to_owned(), insns, lines: Vec::new(), globals: Vec::new(), ..program.clone() };
         Ok(Some(LockedSweeper { program: created.load_other(&sweeper)? }))
     }
 }

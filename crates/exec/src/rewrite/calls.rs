@@ -203,7 +203,8 @@ fn redirect_map(code: &mut Code, site: &Site<'_>, index: usize) -> Result<(), Re
     let not_devmap = |name: &str| RewriteError::NotDevmap { insn: site.at, map: name.to_owned() };
     let map = &site.program.maps[index];
     let shadow = *site.plan.shadows.get(&index).ok_or_else(|| not_devmap(&map.name))?;
-    let may_broadcast = map.kind != MapKind::Cpumap;
+    let may_broadcast = matches!(map.kind, MapKind::Devmap | MapKind::DevmapHash);
+    let to_key = if map.kind == MapKind::Xskmap { record::SET_SOCKET } else { record::SET_CPU };
     let known = if may_broadcast { ACTION_MASK | BPF_F_BROADCAST | 1 << EXCLUDE_INGRESS_BIT } else { ACTION_MASK };
     // An absent key also forgets an earlier redirect: the last call counts.
     let forget = |code: &mut Code| {
@@ -217,7 +218,7 @@ fn redirect_map(code: &mut Code, site: &Site<'_>, index: usize) -> Result<(), Re
                     code.load(size::W, 2, 4, 0).log_redirect(5, 2);
                 } else {
                     code.store(5, record::REDIRECT_PORT, 2);
-                    code.store_imm(5, record::REDIRECT_SET, record::SET_CPU).imm(alu::MOV, 0, REDIRECT);
+                    code.store_imm(5, record::REDIRECT_SET, to_key).imm(alu::MOV, 0, REDIRECT);
                 }
             };
             let inside = |code: &mut Code| {

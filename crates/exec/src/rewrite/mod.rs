@@ -47,6 +47,7 @@ mod record;
 mod splice;
 
 use flowloom_bpf::insn::{alu, class, mode, size};
+use flowloom_bpf::verifier::{Known, Memory, Options, Proof, verify};
 use flowloom_bpf::{Insn, MapKind, Program, ProgramKind, Want};
 
 pub(crate) use bind::VERDICTS_BYTES;
@@ -271,26 +272,63 @@ fn replacements(program: &Program, plan: &Plan) -> Result<Vec<Option<Vec<Insn>>>
     if let Some(lack) = program.lacks.first() {
         return Err(RewriteError::Lack { insn: lack.insn, want: lack.want.clone() });
     }
+    let replacement = |at: usize| {
+        let insn = insns[at];
+        if insn.class() == class::LDX {
+            if behind_devmap && context_offset(&flow, at, insn) == Some(EGRESS_IFINDEX) {
+                return Ok(Some(vec![Insn { code: class::ALU64 | alu::MOV, dst: insn.dst, ..Insn::default() }]));
+            }
+            return ingress(&flow, at, insn, plan.record);
+        }
+        match fetch::replaced(&flow, at, insn) {
+            Some(code) => Ok(Some(code)),
+            None => calls::replaced(program, &flow, at, plan),
+        }
+    };
     let mut replacements: Vec<Option<Vec<Insn>>> = vec![None; insns.len()];
+    let mut proof = Proven::NotAsked;
     let mut at = 0;
     while at < insns.len() {
         if flow.reached(at) {
-            let insn = insns[at];
-            replacements[at] = if insn.class() == class::LDX {
-                if behind_devmap && context_offset(&flow, at, insn) == Some(EGRESS_IFINDEX) {
-                    Some(vec![Insn { code: class::ALU64 | alu::MOV, dst: insn.dst, ..Insn::default() }])
-                } else {
-                    ingress(&flow, at, insn, plan.record)?
-                }
-            } else if let Some(code) = fetch::replaced(&flow, at, insn) {
-                Some(code)
-            } else {
-                calls::replaced(program, &flow, at, plan)?
+            replacements[at] = match replacement(at) {
+                Err(_) if proof.is_never_reached(program, at) => None,
+                // The same instruction is the context's on all paths or on none: that is proved of it.
+                Err(RewriteError::PerhapsContext { .. }) if proof.is_of_other_memory(program, at) => None,
+                other => other?,
             };
         }
         at += insns[at].slots();
     }
     Ok(replacements)
+}
+
+/// The proof of a program, made where the dataflow alone would refuse it: code behind a constant of read-only data that is never
+/// reached is judged for no target, and the verifier knows the memory of each access better than the dataflow does.
+enum Proven {
+    NotAsked,
+    Asked(Option<Box<Proof>>),
+}
+
+impl Proven {
+    fn of(&mut self, program: &Program, at: usize) -> Option<&Known> {
+        if matches!(self, Proven::NotAsked) {
+            *self = Proven::Asked(verify(program, &Options::default()).ok().map(Box::new));
+        }
+        match self {
+            Proven::Asked(Some(proof)) => proof.insns.get(at),
+            _ => None,
+        }
+    }
+
+    fn is_never_reached(&mut self, program: &Program, at: usize) -> bool {
+        self.of(program, at).is_some_and(|known| !known.reached)
+    }
+
+    fn is_of_other_memory(&mut self, program: &Program, at: usize) -> bool {
+        self.of(program, at).is_some_and(|known| {
+            known.reached && !known.memory.is_empty() && !known.memory.contains_key(&Memory::Context)
+        })
+    }
 }
 
 /// The offset in the context that the load at `at` is from, where it is from there on all paths.

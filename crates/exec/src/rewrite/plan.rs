@@ -78,7 +78,7 @@ impl Plan {
         let mut hashes = Vec::new();
         for (index, map) in program.maps.iter().enumerate() {
             match map.kind {
-                MapKind::Devmap | MapKind::Cpumap => {
+                MapKind::Devmap | MapKind::Cpumap | MapKind::Xskmap => {
                     let bytes = u64::from(map.max_entries) * u64::from(TABLE_ENTRY_BYTES);
                     if initial.len() as u64 + bytes > MAX_RECORD_BYTES {
                         return Err(RewriteError::MapSize { map: map.name.clone(), found: map.max_entries });
@@ -125,7 +125,7 @@ pub(crate) fn table_entry(value: Option<&[u8]>) -> [u8; TABLE_ENTRY_BYTES as usi
     entry
 }
 
-/// The table of a map as it begins: devmaps hold each port at its number, CPU maps nothing.
+/// The table of a map as it begins: devmaps hold each port at its number, maps of CPUs and of sockets nothing.
 fn table(map: &MapDef) -> Vec<u8> {
     let ports = (0..map.max_entries).map(|port| match map.kind {
         MapKind::Devmap => table_entry(Some(&port.to_ne_bytes())),

@@ -33,6 +33,7 @@ pub(super) const SET_PORT: i32 = 1;
 pub(super) const SET_ALL: i32 = 2;
 pub(super) const SET_ALL_BUT_INGRESS: i32 = 3;
 pub(super) const SET_CPU: i32 = 4;
+pub(super) const SET_SOCKET: i32 = 5;
 
 /// Where a packet asked to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub enum Redirect {
     To(Port),
     /// To one CPU.
     ToCpu(u32),
+    /// To the AF_XDP socket under one key.
+    ToSocket(u32),
     /// To every port of a devmap.
     All {
         /// Index of the devmap in the program.
@@ -55,7 +58,7 @@ pub enum Redirect {
 /// # Layout
 /// `now_ns` u64 at 0, `ingress_port` u32 at 8, `cpu` u32 at 12, `random` 8 x u32 at 16, `random_index` u32 at 48,
 /// `redirect_port` u32 at 52, `redirect_set` u32 at 56 (0: none; 1: to the port; 2: to all ports of the devmap with this
-/// index; 3: the same but for the ingress port; 4: to the CPU), `key` u32 at 60 and `saved` u64 at 64 for the rewritten code itself,
+/// index; 3: the same but for the ingress port; 4: to the CPU; 5: to the socket), `key` u32 at 60 and `saved` u64 at 64 for the rewritten code itself,
 /// `jiffies` u64 at 72, how many events were written, how often LRU tables were updated and how many of their entries the
 /// program deleted, u32 each at 80, 4 bytes of padding.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +84,7 @@ impl Record {
         match self.get(REDIRECT_SET) as i32 {
             SET_PORT => Some(Redirect::To(Port(port))),
             SET_CPU => Some(Redirect::ToCpu(port)),
+            SET_SOCKET => Some(Redirect::ToSocket(port)),
             set @ (SET_ALL | SET_ALL_BUT_INGRESS) => {
                 Some(Redirect::All { map: port as usize, but_ingress: set == SET_ALL_BUT_INGRESS })
             }

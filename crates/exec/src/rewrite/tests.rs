@@ -250,9 +250,9 @@ fn a_map_out_of_another_one_is_no_devmap() {
 #[test]
 fn kinds_that_nobody_runs_are_refused_by_name() {
     let mut other = program([mov(0, 2), exit()]);
-    other.maps.push(map("socks", MapKind::Other(17)));
+    other.maps.push(map("socks", MapKind::Other(15)));
     let error = rewrite(&other).expect_err("refused");
-    assert_eq!(error.to_string(), "map `socks` is of kind `xskmap`, which Flowloom does not run");
+    assert_eq!(error.to_string(), "map `socks` is of kind `sockmap`, which Flowloom does not run");
 }
 
 #[test]

@@ -6,10 +6,10 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use flowloom_bpf::MapDef;
 use flowloom_bpf::btf::TypeId;
+use flowloom_bpf::{BPF_F_MMAPABLE, MapDef, MapKind};
 
-use super::memory::Memory;
+use super::memory::{Memory, page_bytes};
 use super::{bpf, cpu, object_name};
 
 /// Entries asked for at once.
@@ -21,10 +21,12 @@ pub(crate) struct RawMap {
     fd: OwnedFd,
     key_bytes: usize,
     value_bytes: usize,
+    /// Bytes of all values in a mapping of the map, where it can be mapped.
+    mapped_bytes: Option<usize>,
 }
 
 fn invalid(part: &str, found: usize, expected: usize) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, format!("{part} is {found} bytes, expected {expected}"))
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{part} has a length of {found} in bytes, expected {expected}"))
 }
 
 impl RawMap {
@@ -73,7 +75,10 @@ impl RawMap {
         }
         // SAFETY: the attributes hold no addresses.
         let fd = unsafe { bpf::open(bpf::MAP_CREATE, &mut attr)? };
-        Ok(RawMap { fd, key_bytes: def.key_bytes as usize, value_bytes })
+        let is_mapped = def.kind == MapKind::Array && def.flags & BPF_F_MMAPABLE != 0;
+        let entry_bytes = value_bytes.next_multiple_of(8);
+        let mapped_bytes = entry_bytes.checked_mul(def.max_entries as usize).filter(|_| is_mapped);
+        Ok(RawMap { fd, key_bytes: def.key_bytes as usize, value_bytes, mapped_bytes })
     }
 
     /// Takes over `fd`, whose lengths the kernel says are these; not of a kind with a value for each CPU.
@@ -84,7 +89,7 @@ impl RawMap {
         if key_bytes == 0 || value_bytes == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "map without keys or values"));
         }
-        Ok(RawMap { fd, key_bytes: key_bytes as usize, value_bytes: value_bytes as usize })
+        Ok(RawMap { fd, key_bytes: key_bytes as usize, value_bytes: value_bytes as usize, mapped_bytes: None })
     }
 
     /// Length of a value as it is read and written: for kinds with one for each CPU, that of all of them, each rounded up to
@@ -186,6 +191,45 @@ impl RawMap {
                 each(&next, &value);
             }
             key = Some(next);
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with every key and value of an array that is not all zeros.
+    ///
+    /// # Cost
+    /// Where the array can be mapped, that of reading its memory; otherwise a system call for each [`BATCH_ENTRIES`].
+    pub(crate) fn nonzero(&self, mut each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
+        let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+        let page = page_bytes();
+        let mapped = self.mapped_bytes.map(|bytes| (bytes, self.memory(0, bytes.next_multiple_of(page), false)));
+        // Values with fields of the kernel's cannot be mapped.
+        let Some((bytes, Ok(memory))) = mapped else {
+            return self.entries(|key, value| {
+                if !is_zero(value) {
+                    each(key, value);
+                }
+            });
+        };
+        let entry_bytes = self.value_bytes.next_multiple_of(8);
+        let (mut block, zeros) = (vec![0; page], vec![0; page]);
+        let mut value = vec![0; self.value_bytes];
+        let mut next = 0;
+        for at in (0..bytes).step_by(page) {
+            let block = &mut block[..page.min(bytes - at)];
+            memory.read(at, block)?;
+            if block == &zeros[..block.len()] {
+                continue;
+            }
+            // All entries with bytes in the block; those that an earlier block had too have been seen.
+            let (first, last) = (at / entry_bytes, (at + block.len() - 1) / entry_bytes);
+            for index in first.max(next)..=last {
+                memory.read(index * entry_bytes, &mut value)?;
+                if !is_zero(&value) {
+                    each(&(index as u32).to_ne_bytes(), &value);
+                }
+            }
+            next = last + 1;
         }
         Ok(())
     }

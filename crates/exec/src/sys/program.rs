@@ -25,6 +25,9 @@ const FUNC_BYTES: u32 = 8;
 const LINE_BYTES: u32 = 16;
 /// The first log asked for, and the largest that every kernel gives.
 const LOG_BYTES: [usize; 2] = [1 << 16, (1 << 24) - 1];
+/// Log level of statistics alone [Linux BPF_LOG_STATS], which take no more than this.
+const STATISTICS: u32 = 4;
+const STATISTICS_BYTES: usize = 1 << 12;
 
 /// Hands the types to the kernel.
 ///
@@ -115,9 +118,11 @@ pub(crate) fn load(
         lines_len: length("lines", types.lines.len())?,
         ..bpf::ProgLoad::default()
     };
-    // SAFETY: code, licence (ended by a zero byte), functions and lines live and have the lengths given.
+    let mut log = vec![0; STATISTICS_BYTES];
+    (attr.log, attr.log_bytes, attr.log_level) = (log.as_mut_ptr() as u64, log.len() as u32, STATISTICS);
+    // SAFETY: code, licence (ended by a zero byte), functions and lines live and have the lengths given; so has the log.
     let error = match unsafe { bpf::open(bpf::PROG_LOAD, &mut attr) } {
-        Ok(fd) => return Ok(RawProgram { fd }),
+        Ok(fd) => return Ok(RawProgram { fd, walked: walked(&text(&log)) }),
         Err(error) => error,
     };
     // Only now is the log worth its making; a large one is cut by old kernels, which say so.
@@ -126,12 +131,18 @@ pub(crate) fn load(
         (attr.log, attr.log_bytes, attr.log_level) = (log.as_mut_ptr() as u64, bytes as u32, 1);
         // SAFETY: the same, and `log` has the length given.
         match unsafe { bpf::open(bpf::PROG_LOAD, &mut attr) } {
-            Ok(fd) => return Ok(RawProgram { fd }),
+            Ok(fd) => return Ok(RawProgram { fd, walked: walked(&text(&log)) }),
             Err(again) if again.raw_os_error() == Some(libc::ENOSPC) && bytes != LOG_BYTES[1] => {}
             Err(_) => return Err(Refusal { error, log: text(&log) }),
         }
     }
     Err(error.into())
+}
+
+/// How many instructions the verifier says that it walked.
+fn walked(log: &str) -> Option<u64> {
+    let rest = log.lines().rev().find_map(|line| line.strip_prefix("processed "))?;
+    rest.split_once(' ')?.0.parse().ok()
 }
 
 /// What a test run gave.
@@ -149,6 +160,8 @@ pub(crate) struct Ran {
 #[derive(Debug)]
 pub(crate) struct RawProgram {
     fd: OwnedFd,
+    /// Instructions that the verifier walked, on all paths together; `None` where it does not say.
+    pub(crate) walked: Option<u64>,
 }
 
 impl RawProgram {

@@ -123,7 +123,8 @@ pub(super) fn window(plan: &Plan) -> WindowUse {
 
 /// The passes once more, counted.
 pub(super) fn passes(program: &Program, proof: &Proof) -> Vec<PassCount> {
-    let Ok(mut dataflow) = flowloom_ir::build(program, proof) else { return Vec::new() };
+    let Ok(built) = flowloom_ir::build(program, proof) else { return Vec::new() };
+    let mut dataflow = built.without_traces();
     let count = |dataflow: &Dataflow| {
         let is_node = |kind: Kind| !matches!(kind, Kind::Const(_));
         dataflow.used().into_iter().filter(|id| is_node(dataflow.graph.node(*id).kind)).count()

@@ -74,6 +74,7 @@ impl Explanation {
                 self.schedule
             ),
             "figures" => self.tiles(),
+            "notes" => self.notes.iter().map(|note| format!("<p class=\"note\">{}</p>\n", escaped(note))).collect(),
             "source" => self.source(),
             "width" => columns.width().to_string(),
             "columns" => chart::columns(self, &columns),

@@ -105,14 +105,16 @@ pub(super) fn maps(said: &Sayer<'_>) -> Vec<MapUse> {
     for id in plan.dataflow.used() {
         let Some(access) = plan.dataflow.access(id) else { continue };
         let Some(map) = access.map.filter(|map| plan.maps.iter().all(|own| own.map != *map)) else { continue };
-        if matches!(access.touch, Touch::RedirectMap | Touch::Emits) {
+        if matches!(access.touch, Touch::RedirectMap | Touch::Table | Touch::Emits) {
             others.entry(map).or_default().push(id);
         }
     }
     for (map, nodes) in others {
         let users = users(said, nodes.into_iter());
         let sends = users.iter().any(|user| user.kind == "emit");
+        let programs = users.iter().any(|user| user.kind == "lookup");
         let reason = match sends {
+            _ if programs => "tells which program goes on; only the host changes it",
             true => "records leave by it, in the order of the packets",
             false => "tells where packets go; only the host changes it",
         };

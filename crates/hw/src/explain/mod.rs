@@ -14,6 +14,7 @@ mod code;
 mod figures;
 mod html;
 mod maps;
+mod notes;
 mod operations;
 mod text;
 mod words;
@@ -74,6 +75,9 @@ pub struct Explanation {
     pub maps: Vec<MapUse>,
     /// Stages in which packets are between reads and writes.
     pub regions: Vec<RegionUse>,
+    /// What the pipeline leaves out, and what the host has to fill besides maps.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// What the passes made of the dataflow.
     pub passes: Vec<PassCount>,
     /// Whether values leave behind the last stage that needs them.
@@ -119,6 +123,7 @@ impl Explanation {
             window: figures::window(plan),
             maps,
             regions: maps::regions(plan),
+            notes: notes::notes(program, plan),
             passes: figures::passes(program, proof),
             pruned: plan.options.prune,
             register_bits: liveness.register_bits(),

@@ -24,6 +24,9 @@ impl Explanation {
                 region.maps.join(", ")
             ));
         }
+        for note in &self.notes {
+            text.push_str(&format!("note: {note}\n"));
+        }
         text.push('\n');
         match everything {
             true => {

@@ -171,7 +171,7 @@ pub(super) fn kind(dataflow: &Dataflow, id: Id) -> &'static str {
     let node = graph.node(id);
     if let Some(access) = dataflow.access(id) {
         return match access.touch {
-            Touch::Lookup => "lookup",
+            Touch::Lookup | Touch::Table => "lookup",
             Touch::Load => "load",
             Touch::Store => "store",
             Touch::Atomic => "atomic",
@@ -372,6 +372,10 @@ fn done(dataflow: &Dataflow, id: Id, effect: Effect) -> String {
                 Some(Touch::Evict) => format!("make room in {map}"),
                 Some(Touch::RedirectMap) => format!("redirect through {map}[{}]", first()),
                 Some(Touch::Redirect) => format!("redirect to port {}", first()),
+                Some(Touch::Table) => match access.and_then(|access| access.map) {
+                    Some(_) => format!("the program at {map}[{}]", first()),
+                    None => format!("ask {}", helpers::name_of(helper).unwrap_or("helper")),
+                },
                 Some(Touch::Asks) => helpers::name_of(helper).unwrap_or("clock").to_owned(),
                 Some(Touch::Draws) => "draw a random number".to_owned(),
                 _ => helpers::name_of(helper).map_or_else(|| format!("helper {helper}"), str::to_owned),

@@ -175,7 +175,7 @@ impl Builder<'_> {
     }
 
     /// Stores bytes where a condition holds on a path.
-    fn store_bytes_within(
+    pub(super) fn store_bytes_within(
         &mut self,
         path: Bdd,
         here: Bdd,

@@ -83,7 +83,9 @@ impl Builder<'_> {
     /// The map of which all entries are always there.
     fn array(&mut self, state: &State) -> Result<u32, Why> {
         let own = places(self.argument(state, 1))?;
-        let [(_, Place { region: Region::Map(map), .. })] = &*own else { return Err(Why::SeveralMaps) };
+        let [(_, Place { region: Region::Map(map), .. })] = &*own else {
+            return Err(Why::SeveralMaps { found: own.len(), most: 1 });
+        };
         let is_array = |def: &MapDef| matches!(def.kind, MapKind::Array | MapKind::PerCpuArray);
         match self.program.maps.get(*map as usize) {
             Some(def) if is_array(def) => Ok(*map),

@@ -7,11 +7,15 @@ use flowloom_bpf::{MapDef, helpers};
 use super::call::MOST_BYTES;
 use super::memory::places;
 use super::state::{Place, Places, Region, State, Value};
-use super::step::{address, leak};
+use super::step::{address, leak, mixed};
 use super::{Argument, Builder, Pattern};
+use crate::access::is_trace;
 use crate::bdd::Bdd;
 use crate::graph::{Effect, Id, Kind};
 use crate::refusal::Why;
+
+/// The most maps or records that paths may choose from for one call.
+const MOST_CHOICES: usize = 16;
 
 /// What an effect is given, while it is gathered.
 struct Given {
@@ -126,16 +130,80 @@ struct Waiting {
 
 impl Builder<'_> {
     /// Calls a helper that has an effect, or knows what only the run does.
+    ///
+    /// Where paths give it different maps or records, it is called once for each, under the condition of its paths:
+    ///
+    /// ```text
+    ///   r1 = a or b, by v4                    v9  = call map_lookup_elem if v4     (a, …)
+    ///   call map_lookup_elem        becomes   v10 = call map_lookup_elem if not v4 (b, …)
+    ///                                         r0  = v9 or v10, by v4
+    /// ```
     pub(super) fn effect(&mut self, path: Bdd, state: &mut State, number: i32) -> Result<Value, Why> {
         let name = || helpers::name_of(number).map_or_else(|| format!("helper {number}"), str::to_owned);
         let wants = wants(number).ok_or_else(|| Why::Helper(name()))?;
+        if is_trace(number) {
+            return self.trace(path, state, (number, wants));
+        }
+        let chooses = wants.iter().position(|want| matches!(want, Map | Record));
+        let choices = match chooses.map(|place| self.argument(state, place as u8 + 1)) {
+            Some(Value::Address(choices)) if choices.len() > 1 => choices,
+            _ => return self.effect_within((path, path), state, (number, wants), None),
+        };
+        if choices.len() > MOST_CHOICES {
+            return Err(Why::SeveralMaps { found: choices.len(), most: MOST_CHOICES });
+        }
+        let mut answers: Vec<(Bdd, Value)> = Vec::new();
+        let mut rest = path;
+        for (condition, place) in choices.iter() {
+            let here = self.conditions.and(rest, *condition);
+            if here == Bdd::FALSE {
+                continue;
+            }
+            let not = self.conditions.not(*condition);
+            rest = self.conditions.and(rest, not);
+            // What the call is given besides is settled for these paths.
+            let outer = std::mem::replace(&mut self.path, here);
+            let answer = self.effect_within((path, here), state, (number, wants), Some(*place));
+            self.path = outer;
+            answers.push((*condition, answer?));
+        }
+        if answers.is_empty() {
+            return Err(mixed());
+        }
+        let answers: Vec<(Bdd, &Value)> = answers.iter().map(|(condition, value)| (*condition, value)).collect();
+        Ok(self.one_value(&answers))
+    }
+
+    /// Writes text to the kernel's log. What it prints may be what has no form here, an address or text that only the run knows:
+    /// then the call is given nothing, and its value may not be used.
+    fn trace(&mut self, path: Bdd, state: &mut State, (number, wants): (i32, &[Want])) -> Result<Value, Why> {
+        match self.effect_within((path, path), state, (number, wants), None) {
+            Err(Why::AddressAsNumber | Why::Mixed | Why::Length { .. } | Why::ManyBytes { .. }) => {}
+            answer => return answer,
+        }
         let bit = self.conditions.node(&mut self.graph, path);
+        let pattern = self.pattern(Pattern { helper: number, arguments: Vec::new() });
+        Ok(Value::Number(self.graph.effect(Effect::Call { helper: number, pattern }, vec![bit], 64)))
+    }
+
+    /// One call on the paths `here` out of those of `path`; of the maps or records that paths choose from, `choice`.
+    fn effect_within(
+        &mut self,
+        (path, here): (Bdd, Bdd),
+        state: &mut State,
+        (number, wants): (i32, &[Want]),
+        choice: Option<Place>,
+    ) -> Result<Value, Why> {
+        let bit = self.conditions.node(&mut self.graph, here);
         let pattern = Pattern { helper: number, arguments: Vec::new() };
         let mut given = Given { pattern, args: vec![bit], changed: Vec::new() };
         let mut map: Option<(u32, MapDef)> = None;
         let mut waiting: Option<Waiting> = None;
         for (register, want) in (1..).zip(wants) {
-            let value = self.argument(state, register);
+            let value = match choice {
+                Some(place) if matches!(want, Map | Record) => address(place),
+                _ => self.argument(state, register),
+            };
             match want {
                 Number => given.give(Argument::Number, &[self.number_argument(state, register)?]),
                 Perhaps => {
@@ -152,7 +220,7 @@ impl Builder<'_> {
                     let is_key = matches!(want, Key);
                     let len = def.map_or(0, |def| if is_key { def.key_bytes } else { def.value_bytes }) as usize;
                     given.pattern.arguments.push(Argument::Read(len as u16));
-                    self.memory(path, state, value, len, &mut given)?;
+                    self.memory(here, state, value, len, &mut given)?;
                 }
                 Record => {
                     let own = places(value)?;
@@ -171,7 +239,7 @@ impl Builder<'_> {
                 Changed(len) => {
                     given.pattern.arguments.push(Argument::Changed(*len));
                     given.changed.push((places(value.clone())?, (*len).into()));
-                    self.memory(path, state, value, (*len).into(), &mut given)?;
+                    self.memory(here, state, value, (*len).into(), &mut given)?;
                 }
                 Text => {
                     let bytes = self.text(&places(value)?)?;
@@ -187,7 +255,7 @@ impl Builder<'_> {
                         }
                         let argument = if changes { Argument::Changed } else { Argument::Read };
                         given.pattern.arguments[place] = argument(len as u16);
-                        self.memory(path, state, value, len, &mut given)?;
+                        self.memory(here, state, value, len, &mut given)?;
                     }
                     given.give(Argument::Number, &[length]);
                 }
@@ -199,7 +267,7 @@ impl Builder<'_> {
         }
         let pattern = self.pattern(given.pattern);
         let call = self.graph.effect(Effect::Call { helper: number, pattern }, given.args, 64);
-        self.keep_changed(path, state, call, &given.changed)?;
+        self.keep_changed((path, here), state, call, &given.changed)?;
         Ok(match (number, map) {
             (helper::MAP_LOOKUP_ELEM, Some((map, def))) if def.kind.is_of_maps() => {
                 address(Place::of(Region::Inner { map, call }))
@@ -214,7 +282,9 @@ impl Builder<'_> {
     /// A map, by its number or as what a map of maps has given.
     fn map(&mut self, value: Value, given: &mut Given) -> Result<(u32, MapDef), Why> {
         let own = places(value)?;
-        let [(_, place)] = &*own else { return Err(Why::SeveralMaps) };
+        let [(_, place)] = &*own else {
+            return Err(Why::SeveralMaps { found: own.len(), most: 1 });
+        };
         let def = |map: u32| self.program.maps.get(map as usize);
         let (map, def) = match place.region {
             Region::Map(map) => {
@@ -227,7 +297,7 @@ impl Builder<'_> {
             }
             _ => return Err(leak()),
         };
-        def.map(|def| (map, def)).ok_or(Why::SeveralMaps)
+        def.map(|def| (map, def)).ok_or_else(leak)
     }
 
     /// Bytes of memory that a call reads.
@@ -256,13 +326,19 @@ impl Builder<'_> {
     }
 
     /// What a call has left in memory that it may change.
-    fn keep_changed(&mut self, path: Bdd, state: &mut State, call: Id, changed: &[(Places, usize)]) -> Result<(), Why> {
+    fn keep_changed(
+        &mut self,
+        (path, here): (Bdd, Bdd),
+        state: &mut State,
+        call: Id,
+        changed: &[(Places, usize)],
+    ) -> Result<(), Why> {
         let mut at = 0;
         for (places, len) in changed {
             let bytes: Vec<Id> =
                 (at..at + len).map(|at| self.graph.make(Kind::Changed { at: at as u16 }, vec![call], 8)).collect();
             at += len;
-            self.store_bytes(path, state, places, 0, &bytes, None)?;
+            self.store_bytes_within(path, here, state, places, &bytes)?;
         }
         Ok(())
     }

@@ -95,8 +95,11 @@ impl Builder<'_> {
         rounds: &[(u32, u32)],
         position: &[u32],
     ) -> Result<(), Why> {
+        self.first_tail_call.get_or_insert(self.at);
         let own = places(self.argument(&state, 2))?;
-        let [(_, Place { region: Region::Map(map), .. })] = &*own else { return Err(Why::SeveralMaps) };
+        let [(_, Place { region: Region::Map(map), .. })] = &*own else {
+            return Err(Why::SeveralMaps { found: own.len(), most: 1 });
+        };
         let index = self.number_argument(&state, 3)?;
         let bit = self.conditions.node(&mut self.graph, path);
         let arguments = vec![Argument::Map(*map), Argument::Number];

@@ -41,11 +41,11 @@ use std::rc::Rc;
 
 use flowloom_bpf::op::Op;
 use flowloom_bpf::verifier::Proof;
-use flowloom_bpf::{MapKind, Program};
+use flowloom_bpf::{MapKind, Program, helpers};
 use rustc_hash::FxHashMap;
 
 use crate::bdd::{Bdd, Conditions};
-use crate::graph::{Graph, Id, Input, Kind};
+use crate::graph::{Effect, Graph, Id, Input, Kind};
 use crate::live::Live;
 use crate::pass;
 use crate::refusal::{Refusal, Why};
@@ -301,11 +301,22 @@ pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>>
         deep: 0,
         path: Bdd::TRUE,
         walked: 0,
+        first_tail_call: None,
         at: 0,
     };
     let result = builder.run();
     let at = builder.at;
-    result.map_err(|why| Box::new(linked.refusal(program, at, why)))
+    let tail_call = builder.first_tail_call;
+    result.map_err(|why| {
+        // Without the programs behind tail calls it would be far shorter.
+        let (at, why) = match (tail_call, why) {
+            (Some(at), Why::TooLong(_) | Why::TooManyPaths(_) | Why::TailCalls(_)) => {
+                (at, Why::TailCallSequences { programs: linked.entries.len() })
+            }
+            (_, why) => (at, why),
+        };
+        Box::new(linked.refusal(program, at, why))
+    })
 }
 
 /// A block that waits to be walked.
@@ -363,6 +374,8 @@ struct Builder<'a> {
     /// The condition of the block that is walked.
     path: Bdd,
     walked: usize,
+    /// The first tail call.
+    first_tail_call: Option<usize>,
     /// The instruction that is looked at.
     at: usize,
 }
@@ -499,6 +512,22 @@ impl Builder<'_> {
         let maps = maps.collect();
         let (graph, patterns) = (std::mem::take(&mut self.graph), std::mem::take(&mut self.patterns));
         let name = self.program.name.clone();
-        Ok(pass::without_dead(&Dataflow { name, graph, patterns, maps, ending, waits: BTreeMap::new(), reaches }))
+        let dataflow = Dataflow { name, graph, patterns, maps, ending, waits: BTreeMap::new(), reaches };
+        let dataflow = pass::without_dead(&dataflow);
+        self.check_traces(&dataflow)?;
+        Ok(dataflow)
+    }
+
+    /// The value of a call that prints what has no form here may not be used.
+    fn check_traces(&mut self, dataflow: &Dataflow) -> Result<(), Why> {
+        let Some(used) = dataflow.used_trace() else { return Ok(()) };
+        let Kind::Effect(Effect::Call { helper, pattern }) = dataflow.graph.node(used).kind else { return Ok(()) };
+        let is_told = dataflow.patterns.get(usize::from(pattern)).is_none_or(|known| !known.arguments.is_empty());
+        if is_told {
+            return Ok(());
+        }
+        self.at = dataflow.graph.insn(used);
+        let name = helpers::name_of(helper).map_or_else(|| format!("helper {helper}"), str::to_owned);
+        Err(Why::TraceResult(name))
     }
 }

@@ -5,7 +5,8 @@ use std::fmt;
 
 use flowloom_bpf::interp::Trail;
 use flowloom_bpf::op::{Op, Reg};
-use flowloom_bpf::{MapKind, Program};
+use flowloom_bpf::verifier::{Lookup, Options, verify};
+use flowloom_bpf::{MapDef, MapKind, Program};
 
 /// Instructions, one after the other, that no case reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +30,17 @@ pub enum Why {
     Behind(usize),
     /// A lookup in an array with a key below its size: the verifier wants the check, and it never fails.
     ArrayLookup(String),
+    /// A lookup in an array whose key is never below its size: it always fails.
+    OutsideArray {
+        /// The map.
+        map: String,
+        /// The key.
+        key: u64,
+        /// Entries of the map.
+        entries: u32,
+        /// Where the lookup comes from.
+        line: Option<(String, u32, String)>,
+    },
     /// A jump went the other way each time.
     Jump {
         /// The jump.
@@ -48,16 +60,25 @@ impl fmt::Display for Why {
             Why::Dead => f.write_str("nothing leads there"),
             Why::Behind(slot) => write!(f, "behind instruction {slot}"),
             Why::ArrayLookup(map) => write!(f, "a lookup in array `{map}` does not fail"),
+            Why::OutsideArray { map, key, entries, line } => {
+                write!(f, "the lookup in array `{map}` always fails: key {key} is outside of its {entries} entries")?;
+                place(f, line.as_ref())
+            }
             Why::Jump { insn, operands: (left, right), taken, line } => {
                 let way = if *taken { "always jumps" } else { "never jumps" };
                 write!(f, "the jump at {insn} {way}, last on {left:#x} and {right:#x}")?;
-                match line {
-                    Some((_, number, text)) if text.trim().is_empty() => write!(f, " (line {number})"),
-                    Some((_, number, text)) => write!(f, " (line {number}: `{}`)", text.trim()),
-                    None => Ok(()),
-                }
+                place(f, line.as_ref())
             }
         }
+    }
+}
+
+/// ` (line 7: `text`)`.
+fn place(f: &mut fmt::Formatter<'_>, line: Option<&(String, u32, String)>) -> fmt::Result {
+    match line {
+        Some((_, number, text)) if text.trim().is_empty() => write!(f, " (line {number})"),
+        Some((_, number, text)) => write!(f, " (line {number}: `{}`)", text.trim()),
+        None => Ok(()),
     }
 }
 
@@ -82,6 +103,7 @@ pub(super) fn gaps(program: &Program, reached: &[bool], seen: &Seen) -> Vec<Gap>
     let leads = leads(program);
     let line = |slot: usize| program.line_of(slot).map(|line| (line.file.clone(), line.line, line.text.clone()));
     let mut gaps: Vec<Gap> = Vec::new();
+    let mut proof = None;
     let mut slot = 0;
     while slot < reached.len() {
         if reached[slot] {
@@ -97,7 +119,21 @@ pub(super) fn gaps(program: &Program, reached: &[bool], seen: &Seen) -> Vec<Gap>
                     Some((operands, ways)) => {
                         let taken = ways.contains(&true);
                         match checked_array(program, insn) {
-                            Some(map) => Why::ArrayLookup(map),
+                            // Null each time: the verifier knows the key, where it is the same on all paths.
+                            Some((call, map)) if operands.0 == 0 => {
+                                let proof = proof.get_or_insert_with(|| verify(program, &Options::default()).ok());
+                                let lookup = proof.as_ref().and_then(|proof| Some(proof.insns.get(call)?.lookup));
+                                match lookup {
+                                    Some(Lookup::Outside(key)) => Why::OutsideArray {
+                                        map: map.name.clone(),
+                                        key,
+                                        entries: map.max_entries,
+                                        line: line(call),
+                                    },
+                                    _ => Why::Jump { insn, operands: *operands, taken, line: line(insn) },
+                                }
+                            }
+                            Some((_, map)) => Why::ArrayLookup(map.name.clone()),
                             None => Why::Jump { insn, operands: *operands, taken, line: line(insn) },
                         }
                     }
@@ -151,23 +187,26 @@ fn leads(program: &Program) -> BTreeMap<usize, Vec<usize>> {
     leads
 }
 
-/// The array whose lookup the jump at `insn` checks, where it does.
-fn checked_array(program: &Program, insn: usize) -> Option<String> {
+/// The call and the array of the lookup that the jump at `insn` checks, where it does.
+fn checked_array(program: &Program, insn: usize) -> Option<(usize, &MapDef)> {
     let Ok(Op::Branch { dst, .. }) = Op::decode(&program.insns, insn) else { return None };
     if dst != Reg::R0 {
         return None;
     }
     // Straight back to the call, and from there to the map that it was given.
     let mut at = insn;
-    let mut is_lookup = false;
+    let mut lookup = None;
     for _ in 0..24 {
         at = at.checked_sub(1)?;
         match Op::decode(&program.insns, at) {
-            Ok(Op::Call { helper: flowloom_bpf::insn::helper::MAP_LOOKUP_ELEM }) if !is_lookup => is_lookup = true,
+            Ok(Op::Call { helper: flowloom_bpf::insn::helper::MAP_LOOKUP_ELEM }) if lookup.is_none() => {
+                lookup = Some(at)
+            }
             Ok(Op::Call { .. } | Op::Exit) => return None,
-            Ok(Op::LoadMap { map, dst: Reg::R1 }) if is_lookup => {
+            Ok(Op::LoadMap { map, dst: Reg::R1 }) if lookup.is_some() => {
                 let def = program.maps.get(usize::try_from(map).ok()?)?;
-                return matches!(def.kind, MapKind::Array | MapKind::PerCpuArray).then(|| def.name.clone());
+                let is_array = matches!(def.kind, MapKind::Array | MapKind::PerCpuArray);
+                return lookup.filter(|_| is_array).map(|call| (call, def));
             }
             _ => {}
         }

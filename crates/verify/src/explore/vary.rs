@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use flowloom_bpf::op::{AluOp, Op, Operand};
-use flowloom_bpf::{MapKind, Program, ProgramError};
+use flowloom_bpf::{Program, ProgramError};
 use flowloom_engine::Port;
 
 use super::case::{Case, Span, holds_constants};
@@ -244,7 +244,7 @@ impl Search<'_> {
         let random = |rng: &mut Rng| (0..len).map(|_| rng.next() as u8).collect::<Vec<u8>>();
         let counting = |step: usize| (0..len).map(|i| if i % step == 0 { 1 } else { 0 }).collect::<Vec<u8>>();
         let mut values = vec![vec![0; len], counting(4), vec![1; len], vec![0xff; len], counting(8)];
-        if matches!(def.kind, MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap) {
+        if def.kind.is_redirect() {
             values.truncate(2);
         } else {
             values.push(random(&mut self.rng));

@@ -22,8 +22,12 @@ pub(super) struct Insistence {
     pub(super) left: u32,
 }
 
-/// Packets of one insistence: a few more than the counts that functions look for.
-const MAX_INSISTENCE: u32 = 300;
+/// Packets of the first insistence on a row: a few more than the counts that most functions look for.
+const FIRST_INSISTENCE: u32 = 300;
+/// The share of all packets so far that a longer insistence may take, as a divisor.
+const INSISTENCE_SHARE: u64 = 4;
+/// How often the length doubles at most.
+const MAX_DOUBLINGS: u64 = 9;
 
 impl Stimulus {
     /// Picks one of the rows that are hit least, and a context in its state.
@@ -39,7 +43,9 @@ impl Stimulus {
                 }
                 _ => false,
             };
-            let worth = (tried.hits < OFTEN || enters) && times < 8 + 2 * tried.hits;
+            let allowed = self.counts.packets / INSISTENCE_SHARE;
+            let is_allowed = u64::from(self.patience(e, r, tried.hits)) <= allowed.max(FIRST_INSISTENCE.into());
+            let worth = (tried.hits < OFTEN || enters) && times < 8 + 2 * tried.hits && is_allowed;
             (function.elements[e].stateful.is_some() && worth).then_some((tried.hits, e, r, s))
         };
         let mut rows: Vec<_> = self.rows.iter().filter_map(rare).collect();
@@ -53,9 +59,18 @@ impl Stimulus {
         if key.is_none() && state != 0 {
             return None;
         }
+        let hits = self.rows.get(&(element, row, state)).map_or(0, |tried| tried.hits);
+        let left = self.patience(element, row, hits);
         *self.insisted.entry((element, row)).or_default() += 1;
         let repeats = self.rng.chance(50);
-        Some(Insistence { element, row, state, key, repeats, left: MAX_INSISTENCE })
+        Some(Insistence { element, row, state, key, repeats, left })
+    }
+
+    /// The packets of the next insistence on a row. Each attempt at a row that no packet has taken is twice as long as the
+    /// one before it, and waits until the traffic is long enough for it: then counts of thousands are reached.
+    fn patience(&self, element: usize, row: usize, hits: u64) -> u32 {
+        let times = self.insisted.get(&(element, row)).copied().unwrap_or(0);
+        FIRST_INSISTENCE << if hits == 0 { times.min(MAX_DOUBLINGS) } else { 0 }
     }
 
     /// The next packet of the insistence: one that takes the row, or another one of its element with the same context, which

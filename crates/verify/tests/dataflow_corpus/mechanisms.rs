@@ -138,6 +138,32 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
          f: r3 = r2\nr2 = map[programs] ll\ncall tail_call\nr0 = 44\nexit",
     ),
     (
+        "one_of_several_maps",
+        ".map near hash key 4 value 8 entries 8\n.map far hash key 4 value 8 entries 8\n.map old array key 4 value 8 entries 4\n",
+        "*(u64 *)(r10 - 16) = 0x77\nr1 = *(u8 *)(r7 + 0)\nr1 &= 3\n*(u32 *)(r10 - 4) = r1\nr2 = *(u8 *)(r7 + 1)\nr2 &= 3\n*(u32 *)(r10 - 8) = r2\n\
+         r9 = *(u8 *)(r7 + 2)\nr9 &= 3\nr2 = r10\nr2 += -4\nif r9 == 0 goto is_near\nif r9 == 1 goto is_far\nif r9 == 2 goto is_own\n\
+         r1 = map[old] ll\ngoto find\nis_far: r1 = map[far] ll\nr2 = r10\nr2 += -8\ngoto find\nis_near: r1 = map[near] ll\n\
+         find: call map_lookup_elem\nif r0 == 0 goto none\ngoto use\nis_own: r0 = r10\nr0 += -16\n\
+         use: r3 = *(u64 *)(r0 + 0)\nr3 += 3\n*(u64 *)(r0 + 0) = r3\n*(u64 *)(r7 + 8) = r3\nr3 = 5\n\
+         lock *(u64 *)(r0 + 0) += r3\nr3 = *(u64 *)(r10 - 16)\n*(u64 *)(r7 + 16) = r3\n\
+         none: r1 = *(u64 *)(r7 + 3)\n*(u64 *)(r10 - 24) = r1\nr5 = *(u8 *)(r7 + 24)\nif r9 == 0 goto to_far\nr1 = map[near] ll\n\
+         r2 = r10\nr2 += -8\ngoto change\nto_far: r1 = map[far] ll\nr2 = r10\nr2 += -4\n\
+         change: if r5 > 7 goto remove\nr3 = r10\nr3 += -24\nr4 = 0\ncall map_update_elem\ngoto done\n\
+         remove: call map_delete_elem\ndone: *(u32 *)(r7 + 28) = r0",
+    ),
+    (
+        "one_of_several_rings",
+        ".map one ringbuf key 0 value 0 entries 4096\n.map two ringbuf key 0 value 0 entries 4096\n",
+        "r1 = *(u8 *)(r7 + 0)\nif r1 > 7 goto other\nr1 = map[one] ll\ngoto take\nother: r1 = map[two] ll\n\
+         take: r2 = 8\nr3 = 0\ncall ringbuf_reserve\nif r0 == 0 goto out\nr1 = *(u64 *)(r7 + 1)\n*(u64 *)(r0 + 0) = r1\n\
+         r4 = *(u8 *)(r7 + 1)\nr1 = r0\nr2 = 0\nif r4 > 7 goto drop\ncall ringbuf_submit\ngoto out\ndrop: call ringbuf_discard",
+    ),
+    (
+        "an_address_is_printed",
+        "",
+        "*(u64 *)(r10 - 8) = 0x782578\nr1 = r10\nr1 += -8\nr2 = 4\nr3 = r7\ncall trace_printk\nr1 = *(u8 *)(r7 + 1)\n*(u8 *)(r7 + 2) = r1",
+    ),
+    (
         "null_is_a_number",
         ".map array array key 4 value 8 entries 4\n",
         "r1 = *(u8 *)(r7 + 0)\nr1 &= 7\n*(u32 *)(r10 - 4) = r1\nr1 = map[array] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\n\

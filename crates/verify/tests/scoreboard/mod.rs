@@ -38,6 +38,8 @@ pub struct Row {
     pub came: Came,
     /// What our verifier says: how many instructions it looked at, or why it refuses; `None` where it was not asked.
     pub verified: Option<Result<u64, String>>,
+    /// How many instructions the kernel's verifier looked at, where it accepts the program.
+    pub kernel_walked: Option<u64>,
 }
 
 impl Row {
@@ -53,6 +55,12 @@ impl Row {
             (Came::NotInKernel(_), verified) => !matches!(verified, Some(Err(_))),
             _ => false,
         }
+    }
+
+    /// Instructions that our verifier looked at for each that the kernel's did.
+    pub fn ratio(&self) -> Option<f64> {
+        let ours = *self.verified.as_ref()?.as_ref().ok()?;
+        self.kernel_walked.filter(|walked| *walked > 0).map(|walked| ours as f64 / walked as f64)
     }
 
     pub fn percent(&self) -> usize {
@@ -75,9 +83,10 @@ impl fmt::Display for Row {
             Came::Differs(what) => write!(f, "DIFFERS: {what}"),
         }?;
         match &self.verified {
-            Some(Ok(looked_at)) => write!(f, "; proved safe, {looked_at} instructions looked at"),
-            Some(Err(why)) => write!(f, "; not proved safe: {why}"),
-            None => Ok(()),
+            Some(Ok(looked_at)) => write!(f, "; proved safe, {looked_at} instructions looked at")?,
+            Some(Err(why)) => write!(f, "; not proved safe: {why}")?,
+            None => {}
         }
+        self.kernel_walked.map_or(Ok(()), |walked| write!(f, " (the kernel looks at {walked})"))
     }
 }

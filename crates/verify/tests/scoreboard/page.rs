@@ -19,10 +19,11 @@ pub fn render(rows: &[Row], objects: usize, captures: usize) -> String {
          Maps whose size a program's own loader sets hold 8 entries; maps of maps for which it says later what they hold hold\n\
          arrays of two 4-byte values. A slot is eight bytes of a program: an instruction, or half of a\n\
          64-bit load. The verifier proves a program safe before it runs; every run is compared with what it foretold. How many\n\
-         instructions it looked at, on all paths together, stands beside each.\n\n{}",
+         instructions it looked at, on all paths together, stands beside each, and how many the kernel's verifier did{}.\n\n{}",
+        ratios(rows),
         summary(rows, objects)
     );
-    page.push_str("\n## Compared\n\n| object | program | slots | reached | packets | states | looked at |\n| --- | --- | ---: | ---: | ---: | ---: | ---: |\n");
+    page.push_str("\n## Compared\n\n| object | program | slots | reached | packets | states | looked at | by the kernel |\n| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");
     for row in rows {
         if let Came::Equal { packets, cases } = row.came {
             let (object, program, slots, percent) = (&row.object, &row.program, row.slots, row.percent());
@@ -30,8 +31,11 @@ pub fn render(rows: &[Row], objects: usize, captures: usize) -> String {
                 Some(Ok(looked_at)) => looked_at.to_string(),
                 _ => "refused".to_owned(),
             };
-            let _ =
-                writeln!(page, "| {object} | `{program}` | {slots} | {percent}% | {packets} | {cases} | {looked_at} |");
+            let kernel = row.kernel_walked.map_or_else(|| "-".to_owned(), |walked| walked.to_string());
+            let _ = writeln!(
+                page,
+                "| {object} | `{program}` | {slots} | {percent}% | {packets} | {cases} | {looked_at} | {kernel} |"
+            );
         }
     }
     let partly: Vec<&Row> =
@@ -104,6 +108,18 @@ const SECTIONS: [Section; 5] = [
         _ => None,
     }),
 ];
+
+/// Median and largest ratio of what the two verifiers looked at.
+fn ratios(rows: &[Row]) -> String {
+    let mut all: Vec<f64> = rows.iter().filter_map(Row::ratio).collect();
+    all.sort_by(f64::total_cmp);
+    match (all.get(all.len() / 2), all.last()) {
+        (Some(median), Some(most)) => {
+            format!(": ours looks at {median:.2} times as many in the median, {most:.2} at most")
+        }
+        _ => String::new(),
+    }
+}
 
 /// By reason, the pieces that were not reached.
 fn reasons(row: &Row) -> BTreeMap<String, Vec<String>> {

@@ -61,6 +61,7 @@ pub fn object(path: &Path, captures: &[(String, Vec<Arrival>)], tries: u64) -> V
         gaps: Vec::new(),
         came,
         verified: None,
+        kernel_walked: None,
     };
     let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let object = match elf::read_with(&bytes, &name, &types) {
@@ -90,7 +91,9 @@ fn try_program(program: &Arc<Program>, captures: &[(String, Vec<Arrival>)], trie
         Err(error) => Err(error.to_string()),
     });
     // What no verifier has accepted is not run: its way is no one's business.
-    if let Err(error) = KernelEngine::load(program) {
+    let loaded = KernelEngine::load(program);
+    row.kernel_walked = loaded.as_ref().ok().and_then(KernelEngine::walked);
+    if let Err(error) = loaded {
         row.came = match &error {
             ExecError::Refused(refused) => Came::NotInKernel(last_line(&refused.to_string())),
             ExecError::Rewrite { source, .. } => Came::Incomparable(source.to_string()),

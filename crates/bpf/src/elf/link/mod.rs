@@ -8,8 +8,11 @@
 //! The functions stand in the order of their places, so that what [`super::write()`] laid out comes back as it was. Each
 //! program is linked by itself: one that cannot be is refused, and the others stay.
 
+mod account;
 mod dead;
 mod functions;
+mod globals;
+mod kind;
 mod lines;
 mod share;
 mod target;
@@ -23,8 +26,9 @@ use super::code;
 use super::container::{Budget, Container};
 use super::externs::{Extern, externs};
 use super::maps::Maps;
-use super::read::{ReadFault, Refused};
-use crate::btf::{Btf, CoreRecord, Ext, FuncRecord, LineRecord, Type};
+use super::names;
+use super::read::{ReadFault, Refused, Unread};
+use crate::btf::{Btf, CoreRecord, Ext, FuncRecord, LineRecord, TypeId};
 use crate::insn::{Insn, call, class, imm64, jmp};
 use crate::lack::Lack;
 use crate::program::Program;
@@ -50,6 +54,12 @@ pub(super) struct Linker<'a> {
     lines: HashMap<&'a [u8], Vec<LineRecord>>,
     /// Types of functions by section name and byte offset.
     types: HashMap<(&'a [u8], u32), FuncRecord>,
+    /// Types of functions by name.
+    named_types: HashMap<&'a [u8], TypeId>,
+    /// The functions that are programs, also those that cannot be linked.
+    tried: HashSet<usize>,
+    /// The kind that the user says all programs are of.
+    forced: Option<ProgramKind>,
     /// Adaptations by section name and byte offset.
     adaptations: BTreeMap<(&'a [u8], u32), CoreRecord>,
     adapter: RefCell<Adapter<'a>>,
@@ -59,6 +69,8 @@ pub(super) struct Linker<'a> {
 struct Draft {
     root: usize,
     program: Program,
+    /// The functions that it consists of.
+    pieces: Vec<usize>,
 }
 
 impl<'a> Linker<'a> {
@@ -68,6 +80,7 @@ impl<'a> Linker<'a> {
         ext: &Ext,
         maps: &'a Maps,
         kernel: &'a Kernel<'a>,
+        forced: Option<ProgramKind>,
     ) -> Result<Linker<'a>, ReadFault> {
         let (functions, broken) = functions(container);
         let mut by_place = HashMap::new();
@@ -87,25 +100,39 @@ impl<'a> Linker<'a> {
                 adaptations.extend(section.records.iter().map(|record| ((name, record.offset_bytes), *record)));
             }
         }
-        let externs = externs(btf)?;
-        let adapter = RefCell::new(Adapter::new(kernel));
-        Ok(Linker { container, btf, maps, externs, functions, broken, by_place, lines, types, adaptations, adapter })
+        Ok(Linker {
+            container,
+            btf,
+            maps,
+            externs: externs(btf)?,
+            functions,
+            broken,
+            by_place,
+            lines,
+            types,
+            named_types: kind::types_by_name(btf)?,
+            tried: HashSet::new(),
+            forced,
+            adaptations,
+            adapter: RefCell::new(Adapter::new(kernel)),
+        })
     }
 
     /// All programs of the object, and those that cannot be linked.
     pub(super) fn programs(mut self, license: &str, budget: &mut Budget) -> Result<Linked, ReadFault> {
         let broken = std::mem::take(&mut self.broken);
-        let roots = roots(self.container, &self.functions);
+        let roots = roots(self.container, &self.functions, &self.called_statics());
         if roots.is_empty() && broken.is_empty() {
             return Err(ReadFault::NoProgram);
         }
         if roots.len() > MAX_PROGRAMS {
             return Err(ReadFault::TooMany { what: "programs", found: roots.len(), limit: MAX_PROGRAMS });
         }
+        self.tried = roots.iter().copied().collect();
         let (mut drafts, mut failed): (Vec<Draft>, _) = (Vec::new(), Vec::new());
         for root in roots {
             match self.draft(root, license, budget) {
-                Ok(program) => drafts.push(Draft { root, program }),
+                Ok(draft) => drafts.push(draft),
                 // What would fill memory is not a matter of one program.
                 Err(fault @ ReadFault::TooLarge { .. }) => return Err(fault),
                 Err(fault) => {
@@ -120,30 +147,14 @@ impl<'a> Linker<'a> {
             let before = drafts.partition_point(|draft| place_of(draft) < place);
             Refused { name: name.to_owned(), section: self.container.sections[place.0].name.to_owned(), before, fault }
         });
-        let refused = refused.collect();
-        let programs = self.share(drafts, budget)?;
-        Ok(Linked { programs, refused })
+        let refused: Vec<Refused> = refused.collect();
+        let mut account = self.account(&drafts, budget)?;
+        let (programs, used) = self.share(drafts, budget)?;
+        account.maps(self.maps, &used, budget)?;
+        Ok(Linked { programs, refused, unread: account.unread, notes: account.notes })
     }
 
-    /// The kind of a program: by its section, or else by what it is called with.
-    fn kind(&self, root: usize) -> ProgramKind {
-        let function = &self.functions[root];
-        let section = self.container.sections[function.section].name;
-        ProgramKind::of_section(section).or_else(|| self.kind_by_type(function, section)).unwrap_or_default()
-    }
-
-    fn kind_by_type(&self, function: &Function<'_>, section: &str) -> Option<ProgramKind> {
-        let btf = self.btf?;
-        let offset = u32::try_from(function.start * 8).ok()?;
-        let record = self.types.get(&(section.as_bytes(), offset))?;
-        let Some(Type::Func { proto, .. }) = btf.get(record.func) else { return None };
-        let Some(Type::FuncProto { params, .. }) = btf.get(*proto) else { return None };
-        let Some(Type::Ptr(target)) = btf.get(btf.resolve(params.first()?.1).ok()?) else { return None };
-        let Some(Type::Struct(structure)) = btf.get(btf.resolve(*target).ok()?) else { return None };
-        ProgramKind::of_context(btf.name(structure.name).ok()?)
-    }
-
-    fn draft(&self, root: usize, license: &str, budget: &mut Budget) -> Result<Program, ReadFault> {
+    fn draft(&self, root: usize, license: &str, budget: &mut Budget) -> Result<Draft, ReadFault> {
         budget.charge("licence", license.len() as u64)?;
         let pieces = self.reach(root, budget)?;
         // Where each function begins in the program.
@@ -157,7 +168,7 @@ impl<'a> Linker<'a> {
         let mut program = Program {
             name: function.name.to_owned(),
             section: self.container.sections[function.section].name.to_owned(),
-            kind: self.kind(root),
+            kind: self.kind(root).0,
             insns: Vec::with_capacity(total),
             license: license.to_owned(),
             ..Program::default()
@@ -167,6 +178,9 @@ impl<'a> Linker<'a> {
             let insns = self.relocated(*piece, &starts, &mut program)?;
             program.insns.extend(insns);
             self.lines_of(*piece, base, &mut program.lines, budget)?;
+            if *piece != root {
+                program.globals.extend(self.global(*piece, base)?);
+            }
         }
         code::split(&program.insns).map_err(|source| ReadFault::Code { program: program.name.clone(), source })?;
         let mut firsts = vec![false; program.insns.len()];
@@ -177,7 +191,38 @@ impl<'a> Linker<'a> {
             let why = format!("slot {} of program `{}` is the second half of a load", line.insn, program.name);
             return Err(ReadFault::Header { what: "line information", why });
         }
-        Ok(program)
+        Ok(Draft { root, program, pieces })
+    }
+
+    /// The static functions outside of `.text` that another function calls or takes the address of: they are parts of
+    /// programs. Static functions that none calls are programs.
+    fn called_statics(&self) -> HashSet<usize> {
+        let mut called = HashSet::new();
+        let is_text = |function: &Function<'_>| self.container.sections[function.section].name == names::TEXT;
+        if !self.functions.iter().any(|function| function.local && !is_text(function)) {
+            return called;
+        }
+        // Each slot once: functions that lie over each other would otherwise repeat the same instructions without end.
+        let mut order: Vec<usize> = self.by_place.values().copied().collect();
+        order.sort_by_key(|number| (self.functions[*number].section, self.functions[*number].start));
+        let mut done = (usize::MAX, 0);
+        for number in order {
+            let function = &self.functions[number];
+            let from = if done.0 == function.section { done.1.max(function.start) } else { function.start };
+            if from >= function.end() {
+                continue;
+            }
+            done = (function.section, function.end());
+            let before = (from - function.start) as usize;
+            for (at, insn) in code::instructions(&self.slots(function.section, from, function.end())) {
+                if let Ok(Target::Function(callee)) = self.target(number, before + at, insn)
+                    && callee != number
+                {
+                    called.insert(callee);
+                }
+            }
+        }
+        called
     }
 
     /// The function and all that it calls, itself first and the others by their place.
@@ -210,10 +255,13 @@ impl<'a> Linker<'a> {
 
     fn insns(&self, number: usize) -> Vec<Insn> {
         let function = &self.functions[number];
-        let bytes = self.container.sections[function.section].bytes;
-        let (slots, _) = bytes.as_chunks::<8>();
-        // The function's place was checked when it was found.
-        let place = function.start as usize..function.end() as usize;
+        self.slots(function.section, function.start, function.end())
+    }
+
+    fn slots(&self, section: usize, from: u64, to: u64) -> Vec<Insn> {
+        let (slots, _) = self.container.sections[section].bytes.as_chunks::<8>();
+        // The places of functions were checked when they were found.
+        let place = from as usize..to as usize;
         slots.get(place).unwrap_or_default().iter().map(|slot| Insn::from_bytes(*slot)).collect()
     }
 
@@ -351,4 +399,6 @@ impl<'a> Linker<'a> {
 pub(super) struct Linked {
     pub(super) programs: Vec<Program>,
     pub(super) refused: Vec<Refused>,
+    pub(super) unread: Vec<Unread>,
+    pub(super) notes: Vec<String>,
 }

@@ -18,8 +18,12 @@ use crate::map_kind::MapKind;
 use crate::program::{MapDef, Member, Program, Sibling};
 
 impl Linker<'_> {
-    /// Gives the programs their maps and siblings.
-    pub(super) fn share(&self, drafts: Vec<Draft>, budget: &mut Budget) -> Result<Vec<Program>, ReadFault> {
+    /// Gives the programs their maps and siblings; says besides which maps of the object are used by one.
+    pub(super) fn share(
+        &self,
+        drafts: Vec<Draft>,
+        budget: &mut Budget,
+    ) -> Result<(Vec<Program>, Vec<bool>), ReadFault> {
         // Numbers of the XDP programs among themselves, by function.
         let xdp = drafts.iter().filter(|draft| draft.program.kind.is_xdp());
         let numbers: HashMap<usize, usize> = xdp.enumerate().map(|(number, draft)| (draft.root, number)).collect();
@@ -41,12 +45,14 @@ impl Linker<'_> {
             shared.fill(false);
         }
         let mut programs = Vec::with_capacity(drafts.len());
+        let mut used = vec![false; maps.len()];
         for Draft { mut program, .. } in drafts {
             let mut named = if program.kind.is_xdp() { shared.clone() } else { vec![false; maps.len()] };
             mark_named(&program, &mut named);
             let kept = self.kept(&maps, &named);
             budget.charge("maps", kept.iter().map(|index| memory(&maps[*index].def)).sum())?;
             renumber(&mut program, &maps, &kept);
+            kept.iter().for_each(|index| used[*index] = true);
             programs.push(program);
         }
         if has_siblings {
@@ -58,7 +64,7 @@ impl Linker<'_> {
                 program.siblings = Arc::clone(&siblings);
             }
         }
-        Ok(programs)
+        Ok((programs, used))
     }
 
     /// The maps of the object, with the programs that they hold from the start by number.

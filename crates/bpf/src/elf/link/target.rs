@@ -8,10 +8,6 @@ use crate::elf::read::ReadFault;
 use crate::insn::{Insn, call, class, imm64, jmp};
 use crate::lack::Want;
 
-/// [LLVM BPF ELF relocations]
-const R_BPF_64_64: u32 = 1;
-const R_BPF_64_32: u32 = 10;
-
 /// What an instruction refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
@@ -52,24 +48,25 @@ impl Linker<'_> {
                 return fault(format!("symbol `{}` is left to a linker (compile with -fno-common)", symbol.name));
             }
         };
-        let (value, addend) = (symbol.value as i64, i64::from(insn.imm));
-        match relocation.kind {
-            R_BPF_64_32 if is_call && insn.src == call::LOCAL => {
-                let offset = (addend + 1).checked_mul(8).and_then(|o| o.checked_add(value));
-                self.function_at(number, at, section, offset)
-            }
-            R_BPF_64_64 if insn.is_wide() => {
-                let Some(offset) = value.checked_add(addend) else {
-                    return fault(format!("symbol `{}` lies at {value:#x}", symbol.name));
-                };
-                self.place(number, at, insn, section, offset, symbol)
-            }
-            kind => fault(format!(
-                "relocation of kind {kind} against `{}` at an instruction of code {:#04x}, source {}; supported are \
-                 R_BPF_64_64 (1) at a 64-bit load and R_BPF_64_32 (10) at a call of a function",
-                symbol.name, insn.code, insn.src
-            )),
+        // The instruction says what is relocated, as libbpf has it: old compilers number the kinds of relocations in their
+        // own way. An explicit addend (RELA) counts bytes and replaces the field.
+        let value = symbol.value as i64;
+        let field = i64::from(insn.imm);
+        if is_call && insn.src == call::LOCAL {
+            let addend = relocation.addend.or_else(|| (field + 1).checked_mul(8));
+            return self.function_at(number, at, section, addend.and_then(|addend| value.checked_add(addend)));
         }
+        if insn.is_wide() {
+            let Some(offset) = value.checked_add(relocation.addend.unwrap_or(field)) else {
+                return fault(format!("symbol `{}` lies at {value:#x}", symbol.name));
+            };
+            return self.place(number, at, insn, section, offset, symbol);
+        }
+        fault(format!(
+            "relocation against `{}` at an instruction of code {:#04x}, source {}; expected a 64-bit load or the call of a \
+             function",
+            symbol.name, insn.code, insn.src
+        ))
     }
 
     /// What a 64-bit load of a place in the object means.

@@ -47,11 +47,7 @@ impl Maps {
                 }
                 wants = special_variables(&mut places, number, btf, vars, finder, budget)?;
             }
-            for (offset, relocation) in container.relocations_in(number, 0, u64::MAX) {
-                let symbol = container.symbols.get(relocation.symbol).map_or("", |symbol| symbol.name);
-                let (section, symbol) = (section.name.to_owned(), symbol.to_owned());
-                wants.push(Want::Pointer { section, offset, symbol });
-            }
+            self.notes.extend(addresses(container, number));
             self.sections.insert(number, self.all.len());
             // The budget is far below 4 GiB.
             let def = data(section.name.to_owned(), flags, initial);
@@ -148,6 +144,23 @@ fn special_variables<'a>(
         }
     }
     Ok(wants)
+}
+
+/// A note on the addresses that a data section is to hold: loaders leave them, as there is no address that they could put
+/// there.
+fn addresses(container: &Container<'_>, number: usize) -> Option<String> {
+    let mut all = container.relocations_in(number, 0, u64::MAX);
+    let (offset, relocation) = all.next()?;
+    let others = match all.count() {
+        0 => String::new(),
+        others => format!(" (and {others} more)"),
+    };
+    let symbol = container.symbols.get(relocation.symbol).map_or("", |symbol| symbol.name);
+    Some(format!(
+        "byte {offset} of data section `{}` is to hold the address of `{symbol}`{others}: loaders do not put it there, \
+         programs read the number that the object has",
+        container.sections[number].name
+    ))
 }
 
 /// Where symbols lie in their sections.

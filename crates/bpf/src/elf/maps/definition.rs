@@ -2,6 +2,7 @@
 
 use super::special::Finder;
 use crate::btf::{Btf, Composite, Type, TypeId};
+use crate::elf::bytes_of;
 use crate::elf::read::ReadFault;
 use crate::map_kind::MapKind;
 use crate::program::MapDef;
@@ -192,7 +193,7 @@ impl Size {
     fn set(&mut self, map: &str, what: &str, bytes: u32) -> Result<(), ReadFault> {
         match self.bytes.replace(bytes) {
             Some(before) if before != bytes => {
-                Err(fault(map, what, &format!("its size is {bytes} bytes here and {before} bytes before")))
+                Err(fault(map, what, &format!("its size is {} here and {} before", bytes_of(bytes), bytes_of(before))))
             }
             _ => Ok(()),
         }

@@ -2,20 +2,24 @@
 //!
 //! | bytes | structure | what is behind the first five numbers |
 //! | --- | --- | --- |
+//! | 16 | that of the first samples | (no flags) |
 //! | 20 | libbpf's `struct bpf_map_def` | |
 //! | 28 | that of the kernel's old samples, or aya's | `inner_map_idx`, `numa_node`, or `id`, `pinning` |
 //! | 36 | iproute2's `struct bpf_elf_map` | `id`, `pinning`, `inner_id`, `inner_idx` |
 //!
-//! The first five are type, length of a key, length of a value, number of entries and flags. How long one definition is
-//! follows from the places of the symbols. Other lengths are read where all that is behind the five is zero.
+//! The first five are type, length of a key, length of a value, number of entries and flags. The length of a definition is
+//! that of its symbol or, where the symbol has none, reaches to the next one. Of other lengths the five numbers are read: some
+//! loaders have structures of their own (`pinning` and a name space, 280 bytes), and a note says what is left.
 
 use crate::elf::container::{Container, Place, SectionKind, SymbolKind};
-use crate::elf::names;
 use crate::elf::read::ReadFault;
+use crate::elf::{bytes_of, names};
 use crate::map_kind::MapKind;
 use crate::program::{MapDef, Member};
 
-/// The five numbers that all have.
+/// Without flags: the shortest.
+const FIRST: usize = 16;
+/// The five numbers that all later ones have.
 const PLAIN: usize = 20;
 /// With two more.
 const WITH_INNER: usize = 28;
@@ -38,6 +42,13 @@ struct Raw<'a> {
     section: usize,
     offset: u64,
     words: Vec<u32>,
+    /// Whether what stands after the words that are known is not zero.
+    has_more: bool,
+}
+
+/// Whether symbols of this kind name definitions; those of old compilers have no type.
+fn is_definition(kind: SymbolKind) -> bool {
+    matches!(kind, SymbolKind::Untyped | SymbolKind::Other)
 }
 
 impl Raw<'_> {
@@ -68,36 +79,34 @@ pub(super) fn read(container: &Container<'_>, first: usize) -> Result<Vec<Legacy
 
 fn definitions<'a>(container: &Container<'a>, number: usize, out: &mut Vec<Raw<'a>>) -> Result<(), ReadFault> {
     let section = &container.sections[number];
-    let mut places: Vec<(u64, &str)> = container
+    let mut places: Vec<(u64, &str, u64)> = container
         .symbols
         .iter()
-        .filter(|s| s.place == Place::Section(number) && s.kind == SymbolKind::Other && !s.name.is_empty())
-        .map(|s| (s.value, s.name))
+        .filter(|s| s.place == Place::Section(number) && is_definition(s.kind) && !s.name.is_empty())
+        .map(|s| (s.value, s.name, s.len))
         .collect();
     places.sort_unstable();
-    for (index, (offset, name)) in places.iter().enumerate() {
+    for (index, (offset, name, len)) in places.iter().enumerate() {
         let fail =
             |why: String| Err(ReadFault::Definition { map: (*name).to_owned(), what: "its place".to_owned(), why });
-        let end = places.get(index + 1).map_or(section.len, |(next, _)| *next);
+        let end = places.get(index + 1).map_or(section.len, |(next, ..)| *next);
+        // The symbol tells the length without what aligns the next one.
+        let end = if *len >= FIRST as u64 { end.min(offset.saturating_add(*len)) } else { end };
         let bytes = usize::try_from(*offset).ok().zip(usize::try_from(end).ok());
         let Some(bytes) = bytes.and_then(|(from, to)| section.bytes.get(from..to)) else {
             return fail(format!("byte {offset} of section `{}`, which has {}", section.name, section.len));
         };
         let (words, rest) = bytes.as_chunks::<4>();
-        if bytes.len() < PLAIN || !rest.is_empty() {
-            return fail(format!("it takes {} bytes, expected 20, 28 or 36", bytes.len()));
+        if bytes.len() < FIRST || !rest.is_empty() {
+            return fail(format!("it takes {}, expected 16, 20, 28 or 36", bytes_of(bytes.len() as u64)));
         }
         let mut words: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
-        if !matches!(bytes.len(), PLAIN | WITH_INNER | IPROUTE2) {
-            if words[5..].iter().any(|word| *word != 0) {
-                return fail(format!(
-                    "it takes {} bytes, expected 20, 28 or 36, or zeros behind the first 20",
-                    bytes.len()
-                ));
-            }
+        let is_known = matches!(bytes.len(), FIRST | PLAIN | WITH_INNER | IPROUTE2);
+        let has_more = !is_known && words[5..].iter().any(|word| *word != 0);
+        if !is_known {
             words.truncate(5);
         }
-        out.push(Raw { name, section: number, offset: *offset, words });
+        out.push(Raw { name, section: number, offset: *offset, words, has_more });
     }
     Ok(())
 }
@@ -142,6 +151,12 @@ fn legacy(raw: &Raw<'_>, all: &[Raw<'_>], first: usize) -> Result<Legacy, ReadFa
     }
     if raw.is_iproute2() && raw.word(6) != 0 {
         notes.push(format!("map `{}` asks to be pinned, which is the loader's business", raw.name));
+    }
+    if raw.has_more {
+        notes.push(format!(
+            "map `{}`: of its definition the first 20 bytes are read, what stands after them is a loader's own business",
+            raw.name
+        ));
     }
     let id = (raw.is_iproute2() && raw.word(5) != 0).then(|| raw.word(5));
     Ok(Legacy { section: raw.section, offset: raw.offset, def, notes, id })

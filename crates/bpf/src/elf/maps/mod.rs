@@ -215,7 +215,8 @@ impl Maps {
             // What is static is named by its section, and its place there stands where the address is to be put.
             let addend =
                 usize::try_from(offset).ok().and_then(|at| container.sections[section].bytes.get(at..)?.first_chunk());
-            let value = symbol.value.wrapping_add(u64::from_le_bytes(*addend.unwrap_or(&[0; 8])));
+            let addend = relocation.addend.unwrap_or(i64::from_le_bytes(*addend.unwrap_or(&[0; 8])));
+            let value = symbol.value.wrapping_add_signed(addend);
             match symbol.place {
                 Place::Section(number) if container.sections[number].kind == SectionKind::Code => {
                     self.all[index].programs.push((entry, (number, value), relocation.symbol));

@@ -280,7 +280,7 @@ fn what_is_of_the_kernel_is_named_and_what_may_be_missing_is() {
     let weak = object.program("weak").unwrap();
     assert_eq!(lacks(weak), Vec::<String>::new());
     let names: Vec<_> = weak.maps.iter().map(|m| m.name.as_str()).collect();
-    assert!(names.contains(&".rodata.kconfig") && !names.contains(&"t") && !names.contains(&".data"), "{names:?}");
+    assert!(names.contains(&".rodata.kconfig") && !names.contains(&"t"), "{names:?}");
     Interpreter::new(weak.clone().into()).unwrap_or_else(|e| panic!("{e}"));
     // What is taken for a setting is said, and of those alone that are taken for one.
     let mut notes: Vec<_> =
@@ -289,8 +289,13 @@ fn what_is_of_the_kernel_is_named_and_what_may_be_missing_is() {
     assert_eq!(notes.len(), 2, "{notes:?}");
     assert!(notes[0].starts_with("`CONFIG_NOBODY`") && notes[1].starts_with("`LINUX_KERNEL_VERSION`"), "{notes:?}");
     assert_eq!(lacks(object.program("timed").unwrap()), ["32: values of map `t` hold `struct bpf_timer` at byte 8"]);
-    let points = lacks(object.program("points").unwrap());
-    assert!(points[0].starts_with("38: byte 0 of data section `.data` is to hold the address of"), "{points:?}");
+    // Loaders leave addresses in data, so that the program is as good as its verifier finds it.
+    assert_eq!(lacks(object.program("points").unwrap()), Vec::<String>::new());
+    assert!(
+        object.notes.iter().any(|n| n.starts_with("byte 0 of data section `.data` is to hold the address of")),
+        "{:?}",
+        object.notes
+    );
 }
 
 const GUARDED: &str = r#"

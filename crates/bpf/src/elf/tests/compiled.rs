@@ -21,7 +21,7 @@ pub(in crate::elf) fn compiled_as(test: &str, source: &str) -> Option<Vec<u8>> {
 }
 
 /// Kinds of types for keys and values, data of all kinds, functions in `.text`, two programs in one section.
-const RICH: &str = r#"
+pub(super) const RICH: &str = r#"
 typedef unsigned int word;
 enum colour { RED, GREEN };
 union either { char bytes[6]; short number; };
@@ -294,7 +294,7 @@ fn what_cannot_be_understood_is_refused_by_name() {
                 "{HEAD}struct {{ int type, key_size, value_size; }} m SEC(\"maps\") = {{ 1, 4, 4 }};\nSEC(\"xdp\") int \
                  f(void *ctx) {{ int k = 0; return !!bpf_map_lookup_elem(&m, &k); }}"
             ),
-            "map `m`, `its place`: it takes 12 bytes, expected 20, 28 or 36",
+            "map `m`, `its place`: it takes 12 bytes, expected 16, 20, 28 or 36",
         ),
         (format!("{HEAD}int f(void *ctx) {{ return 1; }} int g(void *ctx) {{ return 2; }}"), "no program"),
     ];

@@ -1,6 +1,7 @@
 //! Objects in and out, with clang, the kernel and its tools as judges.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
+mod aged;
 mod asks;
 pub(super) mod compiled;
 pub(super) mod hostile;

@@ -74,7 +74,7 @@ fn what_could_not_come_back_is_refused() {
 
     let cases: Vec<(&str, WriteError)> = vec![
         ("zero bytes", refused(|p| p.name = "a\0".to_owned())),
-        ("another meaning", refused(|p| p.section = ".text".to_owned())),
+        ("another meaning", refused(|p| p.section = ".maps".to_owned())),
         ("another meaning", refused(|p| p.section = ".rodata.x".to_owned())),
         ("zero byte", refused(|p| p.license = "a\0b".to_owned())),
         ("no digit first", refused(|p| p.maps[1].name = "1st".to_owned())),

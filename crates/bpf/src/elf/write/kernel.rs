@@ -30,7 +30,7 @@ pub struct KernelTypes {
 pub fn kernel_types(program: &Program) -> Result<KernelTypes, WriteError> {
     let ranges =
         code::split(&program.insns).map_err(|source| WriteError::Code { program: program.name.clone(), source })?;
-    super::check_names(program)?;
+    super::check_name(program)?;
     check_lines(program)?;
     let mut types = Types::default();
     let mut functions = Vec::with_capacity(ranges.len());

@@ -20,6 +20,7 @@ mod text;
 use flowloom_engine::{Choices, Output, RANDOM_WORDS};
 
 use super::fault::{Access, Fault};
+use super::maps::MAX_PAGED_BYTES;
 use super::memory::{CONTEXT_ADDRESS, Memory, map_address, map_at, value_address};
 use super::trail::Trail;
 use crate::fib::Table;
@@ -168,9 +169,10 @@ impl Run<'_> {
 
     fn look_up(&mut self, helper: &'static str, args: [u64; 5], cpu: u32) -> Result<u64, Fault> {
         let fits = |kind: MapKind| {
-            kind.has_values() || kind.is_of_maps() || matches!(kind, MapKind::Devmap | MapKind::DevmapHash)
+            let is_looked_up = matches!(kind, MapKind::Devmap | MapKind::DevmapHash | MapKind::Xskmap);
+            kind.has_values() || kind.is_of_maps() || is_looked_up
         };
-        let map = self.map_of(helper, args[0], "one with values, of maps or of devices", fits)?;
+        let map = self.map_of(helper, args[0], "one with values, of maps, of devices or of sockets", fits)?;
         let def = self.memory.maps[map].def();
         let (key_bytes, value_bytes) = (def.key_bytes as usize, def.value_bytes);
         let is_of_maps = def.kind.is_of_maps();
@@ -199,6 +201,10 @@ impl Run<'_> {
         value.extend_from_slice(self.memory.read(args[2], value_bytes)?);
         self.may_change(map)?;
         let (key, value) = &*self.scratch;
+        let table = &self.memory.maps[map];
+        if !table.has_room_for(key, self.choices.cpu) {
+            return Err(Fault::MapMemory { map: table.def().name.clone(), limit: MAX_PAGED_BYTES });
+        }
         Ok(self.memory.maps[map].update(key, value, args[3], self.choices.cpu) as u64)
     }
 

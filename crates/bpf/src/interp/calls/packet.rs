@@ -165,10 +165,13 @@ impl Run<'_> {
 
     /// As `__bpf_xdp_redirect_map` does it [Linux include/linux/filter.h].
     pub(super) fn redirect_map(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
-        let map = self.map_of("redirect_map", args[0], "a devmap or CPU map", MapKind::is_redirect)?;
+        let map = self.map_of("redirect_map", args[0], "a map of devices, CPUs or sockets", MapKind::is_redirect)?;
         let kind = self.memory.maps[map].def().kind;
         let (key, flags) = (args[1] as u32, args[2]);
-        let known = if kind == MapKind::Cpumap { 0 } else { BPF_F_BROADCAST | BPF_F_EXCLUDE_INGRESS };
+        let known = match kind {
+            MapKind::Cpumap | MapKind::Xskmap => 0,
+            _ => BPF_F_BROADCAST | BPF_F_EXCLUDE_INGRESS,
+        };
         if flags & !(ACTION_MASK | known) != 0 {
             return Ok(Verdict::Aborted.number().into());
         }
@@ -182,6 +185,7 @@ impl Run<'_> {
         // An absent key also forgets an earlier redirect: the last call counts.
         self.redirect = match kind {
             MapKind::Cpumap => first.map(|_| Redirect::To(Port::of_cpu(key))),
+            MapKind::Xskmap => first.map(|_| Redirect::To(Port::of_socket(key))),
             _ => first.map(|port| Redirect::To(Port(port))),
         };
         match self.redirect {

@@ -44,12 +44,11 @@ const KFUNCS: [(&str, &str); 9] = [
 ];
 
 /// By the kinds of maps.
-const MAPS: [(&[&str], &str); 8] = [
+const MAPS: [(&[&str], &str); 7] = [
     (
         &["sockmap", "sockhash", "reuseport_sockarray"],
         "send the packet to a port with a devmap: a program of the wire has no sockets",
     ),
-    (&["xskmap"], "send the packet to a port with a devmap, or to user space with a ring buffer"),
     (&["queue", "stack"], QUEUE),
     (&["bloom_filter"], "use a hash: it also says yes to what it holds"),
     (
@@ -116,7 +115,6 @@ impl Want {
                 "keep one `struct bpf_spin_lock` in the value of a map that has a definition"
             }
             Want::Field { .. } => "keep numbers in the value, or keys of another map",
-            Want::Pointer { .. } => "choose with `switch`, or keep indices: data of programs has no places to point to",
             Want::Member { .. } => "put a map or an XDP program of this object there",
         }
     }

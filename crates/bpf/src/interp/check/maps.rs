@@ -9,13 +9,16 @@ use crate::interp::memory::{MAX_MAPS, addressable_values};
 use crate::map_kind::MapKind;
 use crate::program::{
     BPF_F_INNER_MAP, BPF_F_MMAPABLE, BPF_F_NO_COMMON_LRU, BPF_F_NO_PREALLOC, BPF_F_NUMA_NODE, BPF_F_PRESERVE_ELEMS,
-    BPF_F_RDONLY, BPF_F_RDONLY_PROG, BPF_F_WRONLY, BPF_F_WRONLY_PROG, BPF_F_ZERO_SEED, MapDef, Member,
+    BPF_F_RDONLY, BPF_F_RDONLY_PROG, BPF_F_WRONLY, BPF_F_WRONLY_PROG, BPF_F_ZERO_SEED, MAX_ENTRIES, MapDef, Member,
 };
 
-/// What the values of all arrays of a program may take together, each in whole words of 8 bytes as in the kernel.
-const MAX_ARRAY_BYTES: u64 = 1 << 30;
-/// How many entries all arrays of a program may have together: a snapshot names each.
-const MAX_ARRAY_ENTRIES: u64 = 1 << 24;
+/// What the values of all arrays of a program may take together, each in whole words of 8 bytes as in the kernel. Only what
+/// is written is allocated ([`MAX_PAGED_BYTES`](crate::interp::maps::MAX_PAGED_BYTES)); this bounds the tables of pages.
+const MAX_ARRAY_BYTES: u64 = 64 << 30;
+/// The longest value.
+const MAX_VALUE_BYTES: u32 = 1 << 30;
+/// How many entries an array with a value for each CPU may have: values are numbered in 32 bits, for up to 1024 CPUs.
+const MAX_PER_CPU_ENTRIES: u64 = (u32::MAX >> 10) as u64;
 /// The longest value that there is for each CPU [Linux include/linux/percpu.h, `PCPU_MIN_UNIT_SIZE`].
 const MAX_PER_CPU_BYTES: u32 = 32 << 10;
 
@@ -51,7 +54,11 @@ fn flags_of(kind: MapKind) -> u32 {
         MapKind::PerCpuArray => ACCESS,
         MapKind::LpmTrie => BPF_F_NO_PREALLOC | BPF_F_NUMA_NODE | ACCESS,
         MapKind::PerfEventArray => BPF_F_NUMA_NODE | USERS | BPF_F_PRESERVE_ELEMS,
-        MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::Devmap | MapKind::DevmapHash => BPF_F_NUMA_NODE | USERS,
+        MapKind::ProgArray
+        | MapKind::ArrayOfMaps
+        | MapKind::Devmap
+        | MapKind::DevmapHash
+        | MapKind::Xskmap => BPF_F_NUMA_NODE | USERS,
         MapKind::Cpumap | MapKind::RingBuf => BPF_F_NUMA_NODE,
         MapKind::Other(_) => 0,
     }
@@ -70,7 +77,7 @@ impl Check<'_> {
     pub(super) fn maps(&mut self) {
         let program = self.program;
         let mut names = BTreeSet::new();
-        let (mut array_bytes, mut array_entries) = (0, 0);
+        let mut array_bytes = 0;
         for (index, def) in program.maps.iter().enumerate() {
             let before = self.findings.len();
             self.map_definition(def);
@@ -83,16 +90,10 @@ impl Check<'_> {
             }
             if def.kind.has_values() && def.kind.is_indexed() && self.findings.len() == before {
                 array_bytes += u64::from(def.value_bytes).next_multiple_of(8) * u64::from(def.max_entries);
-                array_entries += u64::from(def.max_entries);
             }
             if array_bytes > MAX_ARRAY_BYTES {
                 let found = format!("with the arrays before it {array_bytes} bytes");
                 self.map_flaw(def, "size", found, format!("at most {MAX_ARRAY_BYTES} bytes"));
-                return;
-            }
-            if array_entries > MAX_ARRAY_ENTRIES {
-                let found = format!("with the arrays before it {array_entries}");
-                self.map_flaw(def, "number of entries", found, format!("at most {MAX_ARRAY_ENTRIES}"));
                 return;
             }
         }
@@ -159,7 +160,7 @@ impl Check<'_> {
     /// Lengths of keys and values, and how many entries.
     fn sizes(&mut self, def: &MapDef) {
         use MapKind::{
-            ArrayOfMaps, Cpumap, Devmap, DevmapHash, HashOfMaps, LpmTrie, PerfEventArray, ProgArray, RingBuf,
+            ArrayOfMaps, Cpumap, Devmap, DevmapHash, HashOfMaps, LpmTrie, PerfEventArray, ProgArray, RingBuf, Xskmap,
         };
         if def.kind == RingBuf {
             if (def.key_bytes, def.value_bytes) != (0, 0) {
@@ -183,15 +184,15 @@ impl Check<'_> {
         }
         let values: &[u32] = match def.kind {
             Devmap | DevmapHash | Cpumap => &[4, 8],
-            ProgArray | PerfEventArray | ArrayOfMaps | HashOfMaps => &[4],
+            ProgArray | PerfEventArray | ArrayOfMaps | HashOfMaps | Xskmap => &[4],
             _ => &[],
         };
         if !values.is_empty() && !values.contains(&def.value_bytes) {
             let expected: Vec<String> = values.iter().map(u32::to_string).collect();
             self.map_flaw(def, "value length in bytes", def.value_bytes, expected.join(" or "));
         }
-        if def.value_bytes == 0 || def.value_bytes > MAX_ARRAY_BYTES as u32 {
-            self.map_flaw(def, "value length in bytes", def.value_bytes, format!("1 to {MAX_ARRAY_BYTES}"));
+        if def.value_bytes == 0 || def.value_bytes > MAX_VALUE_BYTES {
+            self.map_flaw(def, "value length in bytes", def.value_bytes, format!("1 to {MAX_VALUE_BYTES}"));
             return;
         }
         if def.kind.is_per_cpu() && def.value_bytes > MAX_PER_CPU_BYTES {
@@ -199,7 +200,8 @@ impl Check<'_> {
             self.map_flaw(def, "value length in bytes", def.value_bytes, expected);
         }
         // Half of the addresses are for entries that are gone, but still held.
-        let most = (addressable_values(def.value_bytes) / 2).min((u32::MAX / 2).into());
+        let most = (addressable_values(def.value_bytes) / 2).min(MAX_ENTRIES.into());
+        let most = if def.kind == MapKind::PerCpuArray { most.min(MAX_PER_CPU_ENTRIES) } else { most };
         // Without a number, a perf event array has a buffer for each CPU.
         let fewest = u64::from(def.kind != PerfEventArray);
         if u64::from(def.max_entries) < fewest || u64::from(def.max_entries) > most {

@@ -213,16 +213,12 @@ fn maps_that_cannot_be_built() {
             "number of entries is 1048576, expected 1 to 65536",
         ),
         (
-            array("m", 8, 1 << 30),
-            "size is with the arrays before it 8589934592 bytes, expected at most 1073741824 bytes",
+            array("m", 1 << 10, 1 << 27),
+            "size is with the arrays before it 137438953472 bytes, expected at most 68719476736 bytes",
         ),
         (
-            array("m", 1, (1 << 27) + 1),
-            "size is with the arrays before it 1073741832 bytes, expected at most 1073741824 bytes",
-        ),
-        (
-            array("m", 1, (1 << 24) + 1),
-            "number of entries is with the arrays before it 16777217, expected at most 16777216",
+            MapDef { kind: MapKind::PerCpuArray, ..array("m", 8, 1 << 22) },
+            "number of entries is 4194304, expected 1 to 4194303",
         ),
         (
             MapDef { flags: 1 | 1 << 20, ..array("m", 8, 1) },

@@ -13,6 +13,7 @@
 mod keyed;
 mod prefixes;
 mod state;
+mod values;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,8 @@ use crate::program::{BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, Ma
 use keyed::{Keyed, Kind};
 use prefixes::Prefixes;
 pub(super) use state::Known;
+pub(super) use values::MAX_PAGED_BYTES;
+use values::Values;
 
 /// -ENOENT
 const NO_ENTRY: i64 = -2;
@@ -49,8 +52,7 @@ pub(super) struct Map {
     def: MapDef,
     /// Cells of a slot.
     cpus: u32,
-    /// All cells, one after the other.
-    values: Vec<u8>,
+    values: Values,
     table: Table,
     /// What a full table forgets when it needs room, where a run record says so: keys, and with how many free entries room
     /// may be made already.
@@ -95,25 +97,29 @@ impl Map {
     /// A map without any entry that is not always there.
     fn empty(def: &MapDef, cpus: u32) -> Map {
         let cpus = if def.kind.is_per_cpu() { cpus } else { 1 };
-        let zeros = || vec![0; def.value_bytes as usize * def.max_entries as usize * cpus as usize];
-        let (table, values) = match def.kind {
-            MapKind::Array | MapKind::PerCpuArray => (Table::Array, def.initial.clone().unwrap_or_else(zeros)),
+        let table = match def.kind {
+            MapKind::Array | MapKind::PerCpuArray => {
+                let values = match &def.initial {
+                    Some(initial) => Values::flat(def.value_bytes, initial.clone()),
+                    None => Values::zeros(def.value_bytes, def.max_entries, cpus),
+                };
+                return Map { def: def.clone(), cpus, values, table: Table::Array, victims: None };
+            }
             MapKind::Hash | MapKind::PerCpuHash => {
                 let kind = if def.flags & BPF_F_NO_PREALLOC != 0 { Kind::Single } else { Kind::Whole };
-                (Table::Keyed(Keyed::new(kind)), Vec::new())
+                Table::Keyed(Keyed::new(kind))
             }
-            MapKind::LruHash | MapKind::LruPerCpuHash => (Table::Keyed(Keyed::new(Kind::Forgetful)), Vec::new()),
-            MapKind::LpmTrie => (Table::Prefixes(Prefixes::default()), Vec::new()),
-            MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap => {
+            MapKind::LruHash | MapKind::LruPerCpuHash => Table::Keyed(Keyed::new(Kind::Forgetful)),
+            MapKind::LpmTrie => Table::Prefixes(Prefixes::default()),
+            MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap | MapKind::Xskmap => {
                 let given = def.kind != MapKind::Devmap;
-                (Table::Ports { entries: Keyed::new(Kind::Single), given }, Vec::new())
+                Table::Ports { entries: Keyed::new(Kind::Single), given }
             }
-            MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::HashOfMaps => {
-                (Table::Members(BTreeMap::new()), Vec::new())
-            }
+            MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::HashOfMaps => Table::Members(BTreeMap::new()),
             // Kinds that nothing runs do not pass the check.
-            MapKind::PerfEventArray | MapKind::RingBuf | MapKind::Other(_) => (Table::Records, Vec::new()),
+            MapKind::PerfEventArray | MapKind::RingBuf | MapKind::Other(_) => Table::Records,
         };
+        let values = Values::flat(def.value_bytes, Vec::new());
         Map { def: def.clone(), cpus, values, table, victims: None }
     }
 
@@ -144,17 +150,26 @@ impl Map {
     /// The bytes of a cell, if there is one.
     #[inline]
     pub(super) fn value(&self, cell: u64) -> Option<&[u8]> {
-        let size = self.def.value_bytes as usize;
-        let start = usize::try_from(cell).ok()?.checked_mul(size)?;
-        self.values.get(start..start.checked_add(size)?)
+        self.values.get(cell)
     }
 
     /// The bytes of a cell, to write.
     #[inline]
     pub(super) fn value_mut(&mut self, cell: u64) -> Option<&mut [u8]> {
-        let size = self.def.value_bytes as usize;
-        let start = usize::try_from(cell).ok()?.checked_mul(size)?;
-        self.values.get_mut(start..start.checked_add(size)?)
+        self.values.get_mut(cell)
+    }
+
+    /// Whether a cell that is there may be written: storage of large arrays is limited ([`MAX_PAGED_BYTES`]).
+    #[inline]
+    pub(super) fn has_room(&self, cell: u64) -> bool {
+        self.values.has_room(cell)
+    }
+
+    /// Whether an update of an entry of an array has the storage that it needs; of other tables the capacity is the limit.
+    pub(super) fn has_room_for(&self, key: &[u8], cpu: u32) -> bool {
+        let Table::Array = self.table else { return true };
+        let cell = |index: u32| u64::from(index) * u64::from(self.cpus) + u64::from(cpu.min(self.cpus - 1));
+        self.index(key).is_none_or(|index| self.values.has_room(cell(index)))
     }
 
     fn index(&self, key: &[u8]) -> Option<u32> {
@@ -192,16 +207,16 @@ impl Map {
         }
     }
 
-    /// The keys that are there, ascending: indices of an array, keys of a hash table.
+    /// The number of entries, for an array, whose keys are the numbers below it.
+    pub(super) fn indices(&self) -> Option<u32> {
+        matches!(self.table, Table::Array).then_some(self.def.max_entries)
+    }
+
+    /// The keys of a hash table, ascending.
     pub(super) fn keys(&self) -> Vec<Vec<u8>> {
-        let mut keys: Vec<Vec<u8>> = match &self.table {
-            Table::Array => (0..self.def.max_entries).map(|index| index.to_le_bytes().to_vec()).collect(),
-            Table::Keyed(entries) => entries.iter().map(|(key, _)| key.to_vec()).collect(),
-            _ => Vec::new(),
-        };
-        if !matches!(self.table, Table::Array) {
-            keys.sort_unstable();
-        }
+        let Table::Keyed(entries) = &self.table else { return Vec::new() };
+        let mut keys: Vec<Vec<u8>> = entries.iter().map(|(key, _)| key.to_vec()).collect();
+        keys.sort_unstable();
         keys
     }
 
@@ -360,15 +375,16 @@ impl Map {
         };
         let Some(slot) = slot else { return 0..0 };
         let cells = slot * self.cpus..(slot + 1) * self.cpus;
-        let len = cells.end as usize * self.def.value_bytes as usize;
-        if self.values.len() < len {
-            self.values.resize(len, 0);
-        }
+        self.values.grow(cells.end);
         cells
     }
 
     /// Writes a cell; the lock in it is nobody's to copy.
     fn fill(&mut self, cell: u32, value: &[u8]) {
+        // Zeros need no storage.
+        if self.values.is_untouched(cell.into()) && value.iter().all(|byte| *byte == 0) {
+            return;
+        }
         let lock = self.def.spin_lock;
         let Some(bytes) = self.value_mut(cell.into()) else { return };
         bytes.copy_from_slice(value);
@@ -402,7 +418,7 @@ impl Map {
         let Table::Keyed(entries) = &mut self.table else { return INVALID };
         let worth = |slot: u32| {
             let mut bytes = [0; 8];
-            bytes[..field.len()].copy_from_slice(&self.values[slot as usize * size..][field.clone()]);
+            bytes[..field.len()].copy_from_slice(&self.values.bytes(slot as usize * size, size)[field.clone()]);
             let shift = 64 - 8 * field.len() as u32;
             let number = u64::from_le_bytes(bytes) << shift;
             let number = if signed { i128::from(number as i64 >> shift) } else { i128::from(number >> shift) };
@@ -425,7 +441,7 @@ impl Map {
         let Some(layout) = &self.def.layout else { return };
         let Table::Keyed(entries) = &mut self.table else { return };
         let size = self.def.value_bytes as usize;
-        entries.retain(|slot| layout.age(&mut self.values[slot as usize * size..][..size], now_ns) != Aged::Gone);
+        entries.retain(|slot| layout.age(self.values.bytes_mut(slot as usize * size, size), now_ns) != Aged::Gone);
     }
 
     /// Panics unless every slot is used exactly once and the table is not over-full.
@@ -433,18 +449,18 @@ impl Map {
     pub(super) fn check_invariants(&self) {
         let cell_bytes = self.def.value_bytes as usize * self.cpus as usize;
         match &self.table {
-            Table::Array => assert_eq!(self.values.len(), cell_bytes * self.def.max_entries as usize),
+            Table::Array => assert_eq!(self.values.len(), cell_bytes as u64 * u64::from(self.def.max_entries)),
             Table::Keyed(entries) | Table::Ports { entries, .. } => {
                 entries.check_invariants();
                 assert!(entries.len() <= self.def.max_entries as usize);
                 assert!(entries.iter().all(|(key, _)| key.len() == self.def.key_bytes as usize));
-                assert!(entries.iter().all(|(_, slot)| (slot as usize + 1) * cell_bytes <= self.values.len()));
+                assert!(entries.iter().all(|(_, slot)| (u64::from(slot) + 1) * cell_bytes as u64 <= self.values.len()));
             }
             Table::Prefixes(prefixes) => {
                 prefixes.check_invariants();
                 assert!(prefixes.len() <= self.def.max_entries as usize);
             }
-            Table::Members(_) | Table::Records => assert!(self.values.is_empty()),
+            Table::Members(_) | Table::Records => assert_eq!(self.values.len(), 0),
         }
     }
 }

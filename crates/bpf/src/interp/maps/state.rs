@@ -1,6 +1,6 @@
 //! Maps as part of a function's state: out to snapshots, and in again.
 
-use flowloom_engine::{MapState, SnapshotError};
+use flowloom_engine::{FULL_ARRAY_ENTRIES, MapState, SnapshotError};
 
 use super::{Map, Table};
 use crate::map_kind::MapKind;
@@ -26,7 +26,7 @@ impl Map {
             return None;
         }
         let entry_bytes = self.def.value_bytes as usize * self.cpus as usize;
-        let value = |slot: u32| self.values[slot as usize * entry_bytes..][..entry_bytes].to_vec();
+        let value = |slot: u32| self.values.bytes(slot as usize * entry_bytes, entry_bytes).to_vec();
         let all = |entries: &mut dyn Iterator<Item = (&[u8], u32)>| -> MapState {
             entries.map(|(key, slot)| (key.to_vec(), value(slot))).collect()
         };
@@ -34,11 +34,16 @@ impl Map {
             Table::Keyed(entries) | Table::Ports { entries, given: true } => Some(all(&mut entries.iter())),
             Table::Prefixes(prefixes) => Some(all(&mut prefixes.iter())),
             Table::Array => {
-                // In the order of the keys, of which the last byte counts least: then nothing is left to be sorted.
-                let mut indices: Vec<u32> = (0..self.def.max_entries).map(u32::swap_bytes).collect();
-                indices.sort_unstable();
-                let entry = |index: u32| (index.to_be_bytes().to_vec(), value(index.swap_bytes()));
-                Some(indices.into_iter().map(entry).collect())
+                let is_whole = self.def.max_entries <= FULL_ARRAY_ENTRIES;
+                let mut all = MapState::new();
+                if is_whole && self.values.is_paged() {
+                    let zeros = vec![0; entry_bytes];
+                    all.extend((0..self.def.max_entries).map(|index| (index.to_le_bytes().to_vec(), zeros.clone())));
+                }
+                let entries = self.values.entries(self.cpus);
+                let kept = entries.filter(|(_, entry)| is_whole || entry.iter().any(|byte| *byte != 0));
+                all.extend(kept.map(|(index, entry)| (index.to_le_bytes().to_vec(), entry.to_vec())));
+                Some(all)
             }
             Table::Members(members) => {
                 Some(members.iter().map(|(key, number)| (key.clone(), number.to_le_bytes().to_vec())).collect())
@@ -128,6 +133,9 @@ impl Map {
         }
         let value_bytes = self.def.value_bytes as usize;
         for (cell, value) in self.make(key).zip(values.chunks_exact(value_bytes)) {
+            if !self.has_room(cell.into()) {
+                return Err(self.form("entries of a large array that take at most 2 GiB of pages", key));
+            }
             self.fill(cell, value);
         }
         Ok(())

@@ -5,6 +5,7 @@ mod found;
 mod generator;
 mod random;
 mod refused;
+mod rounds;
 mod safe;
 mod traps;
 mod unlike;

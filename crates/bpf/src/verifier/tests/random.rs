@@ -44,6 +44,10 @@ fn missing(pruned: &Proof, whole: &Proof) -> Option<String> {
             || ways
             || !pruned.maps.is_superset(&whole.maps)
             || whole.reads_unwritten && !pruned.reads_unwritten
+            || !whole
+                .sends
+                .iter()
+                .all(|(what, (first, end))| pruned.sends.get(what).is_some_and(|(f, e)| f <= first && e >= end))
         {
             return Some(format!("instruction {at}: {pruned:?}, without pruning {whole:?}"));
         }

@@ -1,0 +1,83 @@
+//! The file that `--state-out` names.
+//!
+//! It is opened before the first packet, so that a path that cannot be written ends the run at once. The state goes to a
+//! temporary file beside it, entry by entry, which takes its place when all of it is written: until then an earlier state
+//! stays.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use flowloom_efsm::layout;
+use flowloom_engine::Snapshot;
+
+use crate::failure::Failure;
+use crate::load::Loaded;
+
+/// Bytes that are written at once.
+const BUFFER_BYTES: usize = 1 << 16;
+
+/// A state that is going to be written.
+pub(crate) struct StateFile {
+    /// As it was typed.
+    path: PathBuf,
+    /// The file behind links, and the temporary one that becomes it; `None` where what is there is no regular file.
+    replaced: Option<(PathBuf, PathBuf)>,
+    file: File,
+    is_done: bool,
+}
+
+impl StateFile {
+    /// Opens the file beside `path`.
+    ///
+    /// # Errors
+    /// The path cannot be written.
+    pub(crate) fn create(path: &Path) -> Result<StateFile, Failure> {
+        let fails = |e: std::io::Error| Failure::file("written", path, &e);
+        let found = fs::metadata(path);
+        if found.as_ref().is_ok_and(|found| !found.is_file()) {
+            let file = OpenOptions::new().write(true).open(path).map_err(fails)?;
+            return Ok(StateFile { path: path.to_owned(), replaced: None, file, is_done: false });
+        }
+        // A file that may not be written is not to be replaced either.
+        if found.is_ok() {
+            OpenOptions::new().append(true).open(path).map_err(fails)?;
+        }
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let name = target.file_name().ok_or_else(|| fails(std::io::ErrorKind::IsADirectory.into()))?;
+        let hidden = format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id());
+        let temporary = target.with_file_name(hidden);
+        let file = File::create(&temporary).map_err(fails)?;
+        if let Ok(found) = found {
+            file.set_permissions(found.permissions()).map_err(fails)?;
+        }
+        Ok(StateFile { path: path.to_owned(), replaced: Some((target, temporary)), file, is_done: false })
+    }
+
+    /// Writes the state, without what only counts in functions of ours. Maps of an object are all its own, whatever their
+    /// names.
+    ///
+    /// # Errors
+    /// The file cannot be written; what was there before stays.
+    pub(crate) fn write(&mut self, loaded: &Loaded, snapshot: &Snapshot) -> Result<(), Failure> {
+        let is_state = |name: &str| loaded.function().is_none() || !layout::is_instrument(name);
+        let mut out = BufWriter::with_capacity(BUFFER_BYTES, &self.file);
+        let written = snapshot.write_json(&mut out, is_state).and_then(|()| out.write_all(b"\n"));
+        let written = written.and_then(|()| out.flush()).and_then(|()| match &self.replaced {
+            Some((target, temporary)) => fs::rename(temporary, target),
+            None => Ok(()),
+        });
+        written.map_err(|e| Failure::file("written", &self.path, &e))?;
+        self.is_done = true;
+        Ok(())
+    }
+}
+
+impl Drop for StateFile {
+    fn drop(&mut self) {
+        if let (false, Some((_, temporary))) = (self.is_done, &self.replaced) {
+            // A file that cannot be removed is no reason to fail: the run's own failure is being reported.
+            _ = fs::remove_file(temporary);
+        }
+    }
+}

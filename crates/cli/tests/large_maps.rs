@@ -1,0 +1,166 @@
+//! Maps as large as those of a load balancer: `check`, `verify` and `run` on them, and the file that a state goes to.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::{BIG_FLOW, kernel, ok, run};
+use flowloom_testkit::{Clang, skip};
+use serde_json::Value;
+
+/// A load balancer with the maps of Katran at full size: consistent-hashing rings of 512 services, a table of connections of
+/// 8 million entries in maps by CPU, servers, ids of QUIC connections, and counters.
+const BALANCER: &str = r#"
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+char _license[] SEC("license") = "GPL";
+
+#define RING 65537
+#define SERVICES 512
+struct service { __u32 address; __u16 port; __u8 protocol; __u8 pad; };
+struct meta { __u32 flags; __u32 number; };
+struct flow { __u32 source; __u32 target; __u16 ports[2]; __u8 protocol; __u8 pad[3]; };
+struct server { __u32 address; __u32 flags; };
+struct count { __u64 packets; __u64 bytes; };
+
+struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, SERVICES); __type(key, struct service);
+         __type(value, struct meta); } vip_map SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, SERVICES * RING + 1040); __type(key, __u32);
+         __type(value, __u32); } ch_rings SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 4096); __type(key, __u32);
+         __type(value, struct server); } reals SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 16777214); __type(key, __u32);
+         __type(value, __u32); } server_ids SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 1024); __type(key, __u32);
+         __type(value, struct count); } stats SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 8000000); __type(key, struct flow);
+         __type(value, struct server); } flows SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_LRU_HASH); __uint(max_entries, 1000000); __type(key, __u32);
+         __type(value, __u64); } unused SEC(".maps");
+
+SEC("xdp") int balance(struct xdp_md *ctx)
+{
+    void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+    struct ethhdr *eth = data;
+    struct iphdr *ip = (void *)(eth + 1);
+    if ((void *)(ip + 1) > end || eth->h_proto != bpf_htons(ETH_P_IP))
+        return XDP_PASS;
+    struct service service = { .address = ip->daddr, .protocol = ip->protocol };
+    struct meta *meta = bpf_map_lookup_elem(&vip_map, &service);
+    __u32 number = meta ? meta->number : ip->daddr & 1023;
+    struct flow flow = { .source = ip->saddr, .target = ip->daddr, .protocol = ip->protocol };
+    struct server *known = bpf_map_lookup_elem(&flows, &flow);
+    __u32 key = number;
+    struct count *count = bpf_map_lookup_elem(&stats, &key);
+    if (count) {
+        count->packets += 1;
+        count->bytes += end - data;
+    }
+    if (known)
+        return XDP_TX;
+    key = number * RING + (ip->saddr % RING);
+    __u32 *real = bpf_map_lookup_elem(&ch_rings, &key);
+    if (!real)
+        return XDP_DROP;
+    *real += 1;
+    key = *real & 4095;
+    struct server *server = bpf_map_lookup_elem(&reals, &key);
+    if (!server)
+        return XDP_DROP;
+    key = ip->saddr & 0xffffff;
+    __u32 *id = bpf_map_lookup_elem(&server_ids, &key);
+    if (id)
+        *id = server->flags;
+    struct server chosen = *server;
+    bpf_map_update_elem(&flows, &flow, &chosen, BPF_ANY);
+    return XDP_TX;
+}
+"#;
+
+/// A key above the entries that maps have for a verdict: the kernel takes the lookup without a null check.
+const CONSTANT_KEY: &str = r#"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+char _license[] SEC("license") = "GPL";
+struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 5000); __type(key, __u32);
+         __type(value, __u64); } places SEC(".maps");
+SEC("xdp") int direct(struct xdp_md *ctx)
+{
+    __u32 key = 4321;
+    __u64 *place = bpf_map_lookup_elem(&places, &key);
+    *place += 1;
+    return XDP_PASS;
+}
+"#;
+
+fn source(test: &str, text: &str) -> Option<(tempfile::TempDir, PathBuf)> {
+    Clang::find(test)?;
+    if !kernel(test) {
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("it.bpf.c");
+    std::fs::write(&path, text).unwrap();
+    Some((folder, path))
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn maps_at_full_size_are_checked_and_verified() {
+    let Some((_folder, path)) = source("maps_at_full_size_are_checked_and_verified", BALANCER) else { return };
+    let checked = run(&["check", text(&path)]);
+    assert!(checked.code == Some(0), "{checked:?}");
+    let verified = run(&["verify", text(&path), "--packets", "300"]);
+    assert!(verified.code == Some(0) && verified.stdout.contains("kernel: equal to `interp`"), "{verified:?}");
+}
+
+#[test]
+fn constant_keys_above_the_size_for_verdicts_are_judged_at_full_size() {
+    let test = "constant_keys_above_the_size_for_verdicts_are_judged_at_full_size";
+    let Some((_folder, path)) = source(test, CONSTANT_KEY) else { return };
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<u32>().ok());
+    // Since 6.14 a lookup under a constant key needs no null check.
+    if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (6, 14) {
+        return skip(test, "this kernel wants a null check after every lookup");
+    }
+    let checked = run(&["check", text(&path), "--json"]);
+    let report: Value = serde_json::from_str(&checked.stdout).unwrap_or_else(|e| panic!("{e}: {checked:?}"));
+    let targets =
+        report.pointer("/programs/0/targets").and_then(Value::as_array).unwrap_or_else(|| panic!("{report:#}"));
+    let kernel = targets.iter().find(|target| target["target"] == "kernel").unwrap();
+    assert_eq!(kernel["runs"], true, "{report:#}");
+}
+
+#[test]
+fn a_state_path_that_cannot_be_written_ends_the_run_at_its_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let (capture, out) = (folder.path().join("in.pcap"), folder.path().join("out.pcap"));
+    ok(&["trace", "gen", "--profile", "chi15", "-c", "10", "-w", text(&capture)]);
+    let arguments = ["run", BIG_FLOW, "-r", text(&capture), "-w", text(&out), "--state-out"];
+    let ran = run(&[&arguments[..], &["/nonexistent/x.json"]].concat());
+    assert!(ran.code == Some(2) && ran.stdout.is_empty(), "{ran:?}");
+    assert!(ran.stderr.contains("`/nonexistent/x.json` cannot be written"), "{ran:?}");
+    assert!(!out.exists(), "no packet has been run");
+    // A run that fails leaves an earlier state as it was, and nothing else.
+    let state = folder.path().join("state.json");
+    std::fs::write(&state, "earlier").unwrap();
+    let all = std::fs::read(&capture).unwrap();
+    std::fs::write(&capture, &all[..30]).unwrap();
+    let ran = run(&[&arguments[..], &[text(&state)]].concat());
+    assert_ne!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(std::fs::read_to_string(&state).unwrap(), "earlier");
+    let left = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = left.filter(|name| name.to_string_lossy().ends_with(".tmp")).collect();
+    assert!(left.is_empty(), "{left:?}");
+    std::fs::write(&capture, all).unwrap();
+    ok(&[&arguments[..], &[text(&state)]].concat());
+    assert!(std::fs::read_to_string(&state).unwrap().starts_with("{\""));
+}

@@ -1,0 +1,107 @@
+//! Small programs in C that the kernel's verifier has an opinion of, and what `check` and `verify` say of them.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::{kernel, run};
+use flowloom_testkit::Clang;
+
+const HEAD: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
+const END: &str = "char LICENSE[] SEC(\"license\") = \"GPL\";\n";
+
+/// The object of a source, in a folder of its own.
+fn object(test: &str, source: &str) -> Option<(tempfile::TempDir, PathBuf)> {
+    if !kernel(test) {
+        return None;
+    }
+    let clang = Clang::find(test)?;
+    let bytes = clang.compile(&format!("{HEAD}{source}{END}"), &["-Wno-unused-parameter", "-Wno-uninitialized"]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("prog.o");
+    std::fs::write(&path, bytes.unwrap_or_else(|said| panic!("{said}"))).unwrap();
+    Some((folder, path))
+}
+
+fn check(path: &std::path::Path) -> serde_json::Value {
+    let ran = run(&["check".as_ref(), "-v".as_ref(), "--json".as_ref(), path.as_os_str()]);
+    serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
+}
+
+/// Tests of a callback that do not depend on each other are walked once each.
+#[test]
+fn tests_in_a_callback_add_up() {
+    let tests: String = (0..24).map(|n| format!("\tif (v[{n}] && v[{}] != 9)\n\t\treturn 0;\n", n + 24)).collect();
+    let source = format!(
+        "struct {{ __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 100); __type(key, __u32); __type(value, __u8[48]); }} rules SEC(\".maps\");\n\
+         static long one(__u32 n, void *none)\n{{\n\t__u8 *v = bpf_map_lookup_elem(&rules, &n);\n\tif (!v)\n\t\treturn 1;\n{tests}\treturn 1;\n}}\n\
+         SEC(\"xdp\") int prog(struct xdp_md *ctx) {{ bpf_loop(100, one, 0, 0); return XDP_PASS; }}\n"
+    );
+    let Some((_folder, path)) = object("tests_in_a_callback_add_up", &source) else { return };
+    let verified = &check(&path)["programs"][0]["verified"];
+    let (ours, kernels) = (&verified["looked_at"], verified["kernel_looked_at"].as_u64());
+    assert!(ours.as_u64().is_some_and(|ours| ours <= 650), "{ours}, the kernel {kernels:?}");
+    assert!(kernels.is_some_and(|walked| walked > 100));
+}
+
+#[test]
+fn global_functions_are_judged_by_themselves() {
+    let source = |body: &str| {
+        format!(
+            "__attribute__((noinline)) int half(int *number) {{ {body} return *number / 2; }}\n\
+             SEC(\"xdp\") int prog(struct xdp_md *ctx) {{ int n = ctx->rx_queue_index; return half(&n) & 1 ? XDP_PASS : XDP_DROP; }}\n"
+        )
+    };
+    let Some((_folder, path)) = object("global_functions_are_judged_by_themselves", &source("")) else { return };
+    let ran = run(&["check".as_ref(), path.as_os_str()]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(
+        ran.stdout.contains("argument `number` of the global function `half`, which may be null"),
+        "{}",
+        ran.stdout
+    );
+    let Some((_folder, path)) = object("", &source("if (!number) return 0;")) else { return };
+    let ran = run(&["check".as_ref(), path.as_os_str()]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
+#[test]
+fn code_behind_a_constant_that_is_0_is_judged_for_no_target() {
+    let source = "const volatile __u8 debug = 0;\n\
+                  struct where { void *first, *last; };\n\
+                  static __attribute__((noinline)) int look(struct where *at)\n{\n\
+                  \tif (debug) {\n\t\t__u8 *byte = at->first;\n\t\tif (byte + 16 > (__u8 *)at->last)\n\t\t\treturn 1;\n\t\treturn byte[13] ? 2 : 1;\n\t}\n\treturn 2;\n}\n\
+                  SEC(\"xdp\") int prog(struct xdp_md *ctx)\n{\n\
+                  \tstruct where at = { (void *)(long)ctx->data, (void *)(long)ctx->data_end };\n\treturn look(&at);\n}\n";
+    let name = "code_behind_a_constant_that_is_0_is_judged_for_no_target";
+    let Some((_folder, path)) = object(name, source) else { return };
+    let ran = run(&["check".as_ref(), path.as_os_str()]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(!ran.stdout.contains("ingress_ifindex") && !ran.stdout.contains("context on all paths"), "{}", ran.stdout);
+}
+
+#[test]
+fn bytes_that_were_never_written_are_the_programs_fault() {
+    let source = "struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 4096); } events SEC(\".maps\");\n\
+                  SEC(\"xdp\") int prog(struct xdp_md *ctx)\n{\n\t__u64 what;\n\tbpf_ringbuf_output(&events, &what, sizeof(what), 0);\n\treturn XDP_PASS;\n}\n";
+    let Some((_folder, path)) = object("bytes_that_were_never_written_are_the_programs_fault", source) else { return };
+    let ran = run(&["check".as_ref(), path.as_os_str()]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let finding = "finding: kernel-dependent contents: bytes 0 to 7 of a record in map `events` were never written";
+    assert!(ran.stdout.contains(finding) && ran.stdout.contains("source.bpf.c:7"), "{}", ran.stdout);
+    let ran = run(&["verify".as_ref(), path.as_os_str()]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("kernel-dependent contents") && ran.stdout.contains("kernel: equal"), "{}", ran.stdout);
+}
+
+#[test]
+fn a_lookup_outside_of_an_array_always_fails() {
+    let source = "struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 5); __type(key, __u32); __type(value, __u64); } few SEC(\".maps\");\n\
+                  SEC(\"xdp\") int prog(struct xdp_md *ctx)\n{\n\t__u32 key = 11;\n\t__u64 *v = bpf_map_lookup_elem(&few, &key);\n\
+                  \tif (!v)\n\t\treturn XDP_PASS;\n\t*v += 1;\n\treturn XDP_DROP;\n}\n";
+    let Some((_folder, path)) = object("a_lookup_outside_of_an_array_always_fails", source) else { return };
+    let ran = run(&["verify".as_ref(), path.as_os_str()]);
+    let why = "the lookup in array `few` always fails: key 11 is outside of its 5 entries (line 7: ";
+    assert!(ran.stdout.contains(why), "{ran:?}");
+}

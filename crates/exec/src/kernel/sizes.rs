@@ -1,0 +1,163 @@
+//! The sizes that maps are made with in the kernel, by what they are for.
+//!
+//! | for | maps |
+//! | --- | --- |
+//! | [`MapPurpose::Live`] | as the program says |
+//! | [`MapPurpose::TestRuns`] | as the program says, but large ones that no instruction names have one entry; large arrays can be mapped, so that a state is read and reset at the speed of memory |
+//! | [`MapPurpose::Verdict`] | at most [`KEPT_ENTRIES`] entries |
+//!
+//! # What the kernel's verifier makes of a number of entries
+//! Of Linux 6.18's verifier, only these look at `max_entries`:
+//!
+//! - direct access to values, of arrays with exactly one entry: a smaller number here is never 1;
+//! - a lookup in an array under a constant key below the number of entries needs no null check. A smaller number leaves fewer
+//!   such lookups, so what is accepted with it is accepted as the program says; what is refused is asked again with arrays at
+//!   full size ([`super::load::judge`]);
+//! - maps in maps, where arrays must have the same number of entries: the number here is a function of the one that the
+//!   program says, and the template and the maps are both made by it;
+//! - tail calls under constant keys and lookups that are compiled in place, after the verdict.
+//!
+//! The sizes of ring buffers, and of maps of ports, programs and maps, are left as they are. What the kernel refuses for its
+//! size alone is refused here with the kernel's error ([`refused`]).
+
+use std::collections::BTreeSet;
+use std::io;
+
+use flowloom_bpf::insn::imm64;
+use flowloom_bpf::{MapDef, MapKind, Program};
+
+/// `BPF_F_MMAPABLE`, `BPF_F_INNER_MAP` and the flags that keep user space from reading or writing.
+const MMAPABLE: u32 = flowloom_bpf::BPF_F_MMAPABLE;
+const NOT_MAPPED: u32 = 1 << 3 | 1 << 4 | 1 << 12;
+
+/// Entries of a map that only the verifier looks at.
+pub(crate) const KEPT_ENTRIES: u32 = 1024;
+/// Maps whose entries take more than this are large.
+const LARGE_BYTES: u64 = 1 << 20;
+/// Bytes of a bucket of a hash table; the kernel counts those of one table in 32 bits [Linux kernel/bpf/hashtab.c].
+const BUCKET_BYTES: u64 = 16;
+
+/// What maps are made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MapPurpose {
+    /// Packets of interfaces.
+    Live,
+    /// Test runs.
+    TestRuns,
+    /// A verdict of the verifier; `arrays`: with arrays at full size.
+    Verdict {
+        /// Whether arrays have the size that the program says.
+        arrays: bool,
+    },
+}
+
+/// Whether the entries are plain values that take much memory.
+pub(crate) fn is_large(def: &MapDef) -> bool {
+    let entry = u64::from(def.key_bytes) + u64::from(def.value_bytes).next_multiple_of(8);
+    def.kind.has_values() && entry * u64::from(def.max_entries) > LARGE_BYTES
+}
+
+/// Indices of the maps that instructions of `program`, or of the programs that it calls, may reach.
+fn named(program: &Program) -> BTreeSet<usize> {
+    let siblings = program.siblings.iter().map(|sibling| &sibling.insns);
+    let mut found = BTreeSet::new();
+    for insns in std::iter::once(&program.insns).chain(siblings) {
+        let mut at = 0;
+        while let Some(insn) = insns.get(at) {
+            if insn.is_wide() && matches!(insn.src, imm64::MAP | imm64::MAP_VALUE) {
+                found.extend(usize::try_from(insn.imm).ok());
+            }
+            at += insn.slots();
+        }
+    }
+    // A state may put any map that fits into a map of maps.
+    let inner: Vec<&MapDef> = program.maps.iter().filter_map(|def| def.inner.as_deref()).collect();
+    let is_inside = |def: &MapDef| inner.iter().any(|inner| def.fits_inside(inner));
+    found.extend(program.maps.iter().enumerate().filter(|(_, def)| is_inside(def)).map(|(index, _)| index));
+    found
+}
+
+/// Indices of the large maps whose contents only user space can change, because no instruction names them.
+pub(crate) fn unnamed(program: &Program) -> BTreeSet<usize> {
+    let named = named(program);
+    let is_plain = |def: &MapDef| !def.kind.is_per_cpu() && def.layout.is_none() && def.initial.is_none();
+    let unnamed = program.maps.iter().enumerate().filter(|(index, def)| !named.contains(index) && is_plain(def));
+    unnamed.filter(|(_, def)| is_large(def)).map(|(index, _)| index).collect()
+}
+
+/// The definition that a map is made with.
+pub(crate) fn made_as(def: &MapDef, purpose: MapPurpose, has_maps_in_maps: bool, is_unnamed: bool) -> MapDef {
+    let mut def = def.clone();
+    match purpose {
+        MapPurpose::Live => {}
+        MapPurpose::TestRuns if is_unnamed => def.max_entries = 1,
+        MapPurpose::TestRuns => {
+            let is_plain = def.kind == MapKind::Array && def.flags & NOT_MAPPED == 0 && def.spin_lock.is_none();
+            if is_plain && is_large(&def) && !has_maps_in_maps {
+                def.flags |= MMAPABLE;
+            }
+        }
+        MapPurpose::Verdict { arrays } => {
+            let is_array = matches!(def.kind, MapKind::Array | MapKind::PerCpuArray);
+            if def.kind.has_values() && !(arrays && is_array) {
+                def.max_entries = def.max_entries.min(KEPT_ENTRIES);
+            }
+        }
+    }
+    def
+}
+
+/// What the kernel would answer to a map of the size that the program says, where that is clear without making it.
+pub(crate) fn refused(def: &MapDef, memory_bytes: Option<u64>) -> Option<io::Error> {
+    let entries = u64::from(def.max_entries);
+    match def.kind {
+        MapKind::Hash | MapKind::PerCpuHash | MapKind::LruHash | MapKind::LruPerCpuHash
+            if entries.next_power_of_two() > u64::from(u32::MAX) / BUCKET_BYTES =>
+        {
+            Some(io::Error::from_raw_os_error(libc::E2BIG))
+        }
+        MapKind::Array
+            if memory_bytes.is_some_and(|most| u64::from(def.value_bytes).next_multiple_of(8) * entries > most) =>
+        {
+            Some(io::Error::from_raw_os_error(libc::ENOMEM))
+        }
+        _ => None,
+    }
+}
+
+/// The memory of this system.
+pub(crate) fn memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(kind: MapKind, max_entries: u32) -> MapDef {
+        MapDef { name: "m".into(), kind, key_bytes: 4, value_bytes: 4, max_entries, ..MapDef::default() }
+    }
+
+    #[test]
+    fn maps_for_a_verdict_are_small_but_never_one_entry() {
+        let verdict = MapPurpose::Verdict { arrays: false };
+        let entries = |def: &MapDef, purpose| made_as(def, purpose, false, false).max_entries;
+        let rings = map(MapKind::Array, 33_555_984);
+        assert_eq!(entries(&rings, verdict), KEPT_ENTRIES);
+        assert_eq!(entries(&rings, MapPurpose::Verdict { arrays: true }), 33_555_984);
+        assert_eq!(entries(&map(MapKind::Array, 2), verdict), 2);
+        assert_eq!(entries(&map(MapKind::LruHash, 8_000_000), MapPurpose::Verdict { arrays: true }), KEPT_ENTRIES);
+        assert_eq!(entries(&map(MapKind::Devmap, 4096), verdict), 4096);
+    }
+
+    #[test]
+    fn the_kernels_own_limits_are_kept() {
+        let error = |def: &MapDef| refused(def, Some(1 << 30)).and_then(|error| error.raw_os_error());
+        assert_eq!(error(&map(MapKind::Hash, 1 << 27)), None);
+        assert_eq!(error(&map(MapKind::Hash, (1 << 27) + 1)), Some(libc::E2BIG));
+        assert_eq!(error(&map(MapKind::Array, 1 << 27)), None);
+        assert_eq!(error(&map(MapKind::Array, (1 << 27) + 1)), Some(libc::ENOMEM));
+    }
+}
