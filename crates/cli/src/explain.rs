@@ -3,10 +3,11 @@
 use std::fs;
 use std::sync::Arc;
 
-use flowloom_bpf::Program;
 use flowloom_bpf::verifier::{Options, Proof, VerifyError, verify};
-use flowloom_hw::{BlockExplanation, Explanation, Fault, Plan, Why, check, plan};
+use flowloom_bpf::{LineInfo, Program};
+use flowloom_hw::{BlockExplanation, Explanation, Fault, Plan, Refusal, Why, check, plan};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::args::{ExplainArgs, ScheduleName};
 use crate::check::source::nearer_lines;
@@ -56,31 +57,40 @@ fn explain_blocks(program: &Program, args: &ExplainArgs) -> Result<(), Failure> 
             "{option} goes only with --schedule dataflow: blocks keep maps consistent as the papers' tool does it"
         )));
     }
-    let proof = proof(program)?;
-    let explanation = BlockExplanation::of(program, &proof, &args.pipeline.options())
-        .map_err(|refusal| Failure::Found(format!("it cannot be laid out: {refusal}")))?;
+    let proof = proof(program, args.json)?;
+    let explanation = BlockExplanation::of(program, &proof, &args.pipeline.options()).map_err(|refusal| {
+        let told = Refused {
+            code: "blocks",
+            program: &refusal.program,
+            insn: Some(refusal.insn),
+            line: refusal.line.as_ref(),
+            help: refusal.why.help(),
+            what: refusal.why.to_string(),
+        };
+        refused(args.json, &told, format!("it cannot be laid out: {refusal}"))
+    })?;
     show(args, &explanation, || explanation.html(), || explanation.text(args.verbose))
 }
 
 fn explanation(program: &Program, args: &ExplainArgs) -> Result<Explanation, Failure> {
-    let proof = proof(program)?;
-    let plan = plan(program, &proof, &args.pipeline.options()).map_err(|refusal| {
-        let said = format!("there is no pipeline for it: {refusal}");
-        match refusal.why {
-            // A map that is not there was typed, not found.
-            Why::NoMap { .. } => Failure::Input(said),
-            _ => Failure::Found(said),
-        }
-    })?;
+    let proof = proof(program, args.json)?;
+    let plan = plan(program, &proof, &args.pipeline.options()).map_err(|refusal| no_plan(&refusal, args.json))?;
     let faults = check(&plan);
     if !faults.is_empty() {
         let said: Vec<String> = faults.iter().map(|fault| faulty(program, &plan, fault)).collect();
-        return Err(Failure::Found(format!(
+        let message = format!(
             "there is no pipeline for it: program `{}` at {} MHz\n{}",
             program.name,
             args.pipeline.clock,
             said.join("\n")
-        )));
+        );
+        let is_clock = faults.iter().all(|fault| matches!(fault, Fault::TooDeep { .. }));
+        let code = if is_clock { "too-deep" } else { "planner-fault" };
+        return Err(refused(
+            args.json,
+            &Refused { code, program: &program.name, insn: None, line: None, help: None, what: said.join("\n") },
+            message,
+        ));
     }
     Ok(Explanation::of(program, &proof, &plan))
 }
@@ -101,15 +111,83 @@ fn faulty(program: &Program, plan: &Plan, fault: &Fault) -> String {
     )
 }
 
+/// The failure of a program that has no plan: a finding, printed as a JSON object besides where that is asked for.
+pub(crate) fn no_plan(refusal: &Refusal, json: bool) -> Failure {
+    let said = format!("there is no pipeline for it: {refusal}");
+    if let Why::NoMap { .. } = refusal.why {
+        // The map was named by the user, so it is wrong use.
+        return Failure::Input(said);
+    }
+    let told = Refused {
+        code: refusal.why.code(),
+        program: &refusal.program,
+        insn: refusal.insn,
+        line: refusal.line.as_ref(),
+        help: refusal.why.help(),
+        what: refusal.why.to_string(),
+    };
+    refused(json, &told, said)
+}
+
+/// A refusal as `--json` prints it.
+struct Refused<'a> {
+    code: &'a str,
+    program: &'a str,
+    insn: Option<usize>,
+    line: Option<&'a LineInfo>,
+    help: Option<&'a str>,
+    what: String,
+}
+
+fn refused(json: bool, refused: &Refused<'_>, said: String) -> Failure {
+    if !json {
+        return Failure::Found(said);
+    }
+    let line = refused
+        .line
+        .map(|line| json!({ "file": line.file, "line": line.line, "column": line.column, "text": line.text }));
+    let value = json!({ "refusal": {
+        "code": refused.code,
+        "program": refused.program,
+        "instruction": refused.insn,
+        "line": line,
+        "message": refused.what,
+        "help": refused.help,
+    }});
+    print_json(&value).err().unwrap_or(Failure::Found(said))
+}
+
 /// What the verifier knows of a program; pipelines are made of safe ones alone.
-fn proof(program: &Program) -> Result<Proof, Failure> {
+pub(crate) fn proof(program: &Program, json: bool) -> Result<Proof, Failure> {
     verify(program, &Options::default()).map_err(|error| match error {
-        VerifyError::Refused(refusal) => Failure::Found(format!(
-            "`{}` is not seen to be safe, and pipelines are made of safe programs; `flowloom check -v` shows the way there\n{}",
-            program.name,
-            refusal.details().trim_end()
-        )),
+        VerifyError::Refused(refusal) => {
+            let said = format!(
+                "`{}` is not seen to be safe, and pipelines are made of safe programs; `flowloom check -v` shows the way there\n{}",
+                program.name,
+                refusal.details().trim_end()
+            );
+            let told = Refused {
+                code: "unsafe",
+                program: &program.name,
+                insn: Some(refusal.insn),
+                line: refusal.line.as_ref(),
+                help: refusal.help.as_deref(),
+                what: refusal.what.to_string(),
+            };
+            refused(json, &told, said)
+        }
         // A program that is understood and cannot run is a finding too.
-        VerifyError::Program(error) => Failure::Found(format!("there is no pipeline for it: {}", with_causes(&error))),
+        VerifyError::Program(error) => {
+            let said = format!("there is no pipeline for it: {}", with_causes(&error));
+            let told = Refused {
+                code: "program",
+                program: &program.name,
+                insn: None,
+                line: None,
+                help: None,
+                what: with_causes(&error),
+            };
+            refused(json, &told, said)
+        }
     })
 }

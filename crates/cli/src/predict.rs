@@ -6,17 +6,18 @@ use std::sync::Arc;
 use flowloom_bpf::Program;
 use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::Op;
-use flowloom_bpf::verifier::{Options, Proof, verify};
+use flowloom_bpf::verifier::Proof;
 use flowloom_hw::predict::{
     Ahead, Arrivals, Captured, Flows, Keyed, Pace, PredictError, PredictOptions, Report, predict as run, shared_maps,
 };
-use flowloom_hw::{MapTiming, Options as PlanOptions, Timing, Why, plan};
+use flowloom_hw::{MapTiming, Options as PlanOptions, Timing, plan};
 use flowloom_ir::{Dataflow, build};
 use flowloom_trace::{Traffic, TrafficOptions};
 use serde_json::json;
 
 use crate::args::PredictArgs;
-use crate::failure::{Failure, with_causes};
+use crate::explain::{no_plan, proof};
+use crate::failure::Failure;
 use crate::load::Loaded;
 use crate::output::{print, print_json, warn};
 use crate::run::open_input;
@@ -32,8 +33,9 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<(), Failure> {
         warn(warnings);
     }
     let program = loaded.program(false)?;
-    let proof = verify(&program, &Options::default()).map_err(|e| Failure::Found(with_causes(&e)))?;
+    let proof = proof(&program, args.json)?;
     let timing = timing(args, &program, &proof)?;
+    // Used only where the traffic is made out of keys: no refusal is printed before that is known.
     let dataflow = build(&program, &proof).map_err(|refusal| Failure::Found(refusal.to_string()));
     let report = report(args, &program, &proof, dataflow, &timing)?;
     if !args.json {
@@ -56,11 +58,7 @@ fn timing(args: &PredictArgs, program: &Program, proof: &Proof) -> Result<Timing
             length_given: args.length_given,
             ..standard
         };
-        let plan = plan(program, proof, &options).map_err(|refusal| match refusal.why {
-            // A map that is not there was typed, not found.
-            Why::NoMap { .. } => Failure::Input(refusal.to_string()),
-            _ => Failure::Found(refusal.to_string()),
-        })?;
+        let plan = plan(program, proof, &options).map_err(|refusal| no_plan(&refusal, args.json))?;
         return Ok(plan.timing());
     };
     let mut timing = read_timing(path)?;

@@ -130,6 +130,24 @@ fn schemes_clocks_and_queues_are_as_asked_for() {
     assert!(whole["register_bits"].as_u64() > pruned["register_bits"].as_u64());
 }
 
+/// A program without a plan is a finding of `explain` and `predict` alike; `--json` prints the refusal with a stable code.
+#[test]
+fn refusals_have_a_code_and_one_exit_code() {
+    let cases =
+        [("crates/cli/tests/explain/own_write.bpf", "own-write"), ("crates/cli/tests/verifier/null.bpf", "unsafe")];
+    for (program, code) in cases {
+        for verb in [&["explain"][..], &["predict", "--flows", "1", "-c", "10"]] {
+            let ran = run(&[verb, &[program, "--json"]].concat());
+            assert_eq!(ran.code, Some(1), "{verb:?} {program}: {ran:?}");
+            let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+            let refusal = &told["refusal"];
+            assert_eq!(refusal["code"], code, "{verb:?} {program}");
+            assert!(refusal["instruction"].is_u64() && refusal["line"]["line"].is_u64(), "{told}");
+            assert!(refusal["message"].is_string() && refusal["help"].is_string(), "{told}");
+        }
+    }
+}
+
 #[test]
 fn what_has_no_pipeline_is_refused_with_place_reason_and_way_out() {
     let cases: [(&[&str], i32, &[&str]); 6] = [

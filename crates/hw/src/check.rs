@@ -297,6 +297,8 @@ impl Checker<'_> {
             let given = node.args[1..].iter().map(|arg| self.ends(*arg)).max().unwrap_or_default();
             let room = if access.touch == Touch::Lookup { self.plan.delays.key } else { 0 };
             let begun = match access.touch {
+                // It reads as soon as the address is there. The operand is needed where the change shows, as checked below.
+                Touch::Atomic => self.ends(node.args[1]) <= span.begins,
                 Touch::Lookup => given.stage + u32::from(given.depth > room) <= span.begins.stage,
                 Touch::Update | Touch::Delete | Touch::Evict => given.stage <= span.begins.stage,
                 Touch::Asks => true,

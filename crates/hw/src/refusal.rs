@@ -57,6 +57,21 @@ pub enum Why {
 }
 
 impl Why {
+    /// A short name of the reason that stays the same between releases: scoreboards count by it.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Why::Dataflow(why) => why.code(),
+            Why::Helper(_) => "helper-foreign",
+            Why::TraceResult(_) => "trace-result",
+            Why::MapOfMaps(_) => "map-of-maps",
+            Why::CutTwice => "tail-moved-twice",
+            Why::OwnWrite { .. } => "own-write",
+            Why::Scheme { .. } => "scheme",
+            Why::Circle { .. } => "hazard-circle",
+            Why::NoMap { .. } => "no-map",
+        }
+    }
+
     /// What would help.
     pub fn help(&self) -> Option<&'static str> {
         Some(match self {

@@ -111,6 +111,59 @@ pass:   r0 = 2
 out:    exit
 ";
 
+/// Adds to a value what it computes out of the value first: the address of the atomic operation is there stages before its operand.
+const LATE_OPERAND: &str = "
+.program late_operand
+.license \"Dual MIT/GPL\"
+.map first hash key 4 value 16 entries 16
+        r2 = *(u32 *)(r1 + 4)
+        r1 = *(u32 *)(r1 + 0)
+        r3 = r1
+        r3 += 14
+        r0 = 1
+        if r3 > r2 goto out
+        r6 = *(u32 *)(r1 + 0)
+        *(u32 *)(r10 - 4) = r6
+        r2 = r10
+        r2 += -4
+        r1 = map[first] ll
+        call 1
+        if r0 == 0 goto pass
+        r7 = *(u64 *)(r0 + 0)
+        r8 = r7
+        r8 += r6
+        r8 *= r7
+        r8 += r6
+        r8 *= r7
+        *(u64 *)(r0 + 0) = r8
+        lock *(u64 *)(r0 + 8) += r8
+pass:   r0 = 2
+out:    exit
+";
+
+/// An atomic operation whose operand comes late is planned under every scheme; its change before the operand is found.
+#[test]
+fn an_atomic_operand_may_come_after_the_address() {
+    let program = asm::program("late_operand", LATE_OPERAND).unwrap_or_else(|errors| panic!("{errors}"));
+    for scheme in [Scheme::Flush, Scheme::Schedule] {
+        let schemes = [("first".to_owned(), scheme)].into();
+        let plan = planned(&program, &Options { schemes, ..Options::default() });
+        assert_eq!(check(&plan), [], "{}", scheme.as_str());
+        let atomic = plan.maps[0].uses.atomics[0];
+        let (read, commit) = (plan.schedule.spans[atomic.index()].begins.stage, plan.schedule.commits[&atomic]);
+        assert!(read < commit, "the operand comes late: {read} and {commit}");
+        let mut early = plan.clone();
+        early.schedule.commits.insert(atomic, read);
+        assert!(
+            check(&early).iter().any(|fault| matches!(fault, Fault::EarlyEffect { .. })),
+            "a change before its operand"
+        );
+        let mut early = plan;
+        early.schedule.spans[atomic.index()].begins = Default::default();
+        assert!(check(&early).iter().any(|fault| matches!(fault, Fault::TooEarly { .. })), "a read before its address");
+    }
+}
+
 /// A plan in which a map is kept consistent so.
 fn bucket(clang: &Clang, scheme: Scheme) -> Plan {
     let program = classical(clang).iter().find(|program| program.name == "leaky_bucket").unwrap();

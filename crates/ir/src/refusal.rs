@@ -102,6 +102,16 @@ pub enum Why {
         /// How many may be.
         most: usize,
     },
+    /// The dataflow outgrows the budget of its construction.
+    #[error(
+        "the dataflow has more than {most} {unit} there, and grows with each header whose offset only the run knows"
+    )]
+    Budget {
+        /// What is counted.
+        unit: &'static str,
+        /// The most of them.
+        most: usize,
+    },
     /// Every path goes round forever.
     #[error("no path of the program ends")]
     NoEnd,
@@ -111,6 +121,33 @@ pub enum Why {
 }
 
 impl Why {
+    /// A short name of the reason that stays the same between releases: scoreboards count by it.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Why::TwoEntries(..) => "loop-entries",
+            Why::Unbounded => "loop-unbounded",
+            Why::TooLong(_) | Why::TooManyPaths(_) | Why::Budget { .. } => "budget",
+            Why::Helper(_) => "helper-foreign",
+            Why::Instruction(_) => "instruction-foreign",
+            Why::AddressAsNumber => "address-as-number",
+            Why::Mixed => "number-or-address",
+            Why::ManyOffsets { .. } => "stack-offset",
+            Why::Context(_) => "context-field",
+            Why::SeveralMaps { .. } => "several-maps",
+            Why::Sibling(_) | Why::TailCalls(_) | Why::TailCallSequences { .. } => "tail-call",
+            Why::SeveralFunctions => "several-functions",
+            Why::Flags => "callback-flags",
+            Why::Rounds { .. } => "callback-rounds",
+            Why::Entries(_) => "callback-entries",
+            Why::SeveralRecords => "several-records",
+            Why::Text => "text",
+            Why::TraceResult(_) => "trace-result",
+            Why::Length { .. } | Why::ManyBytes { .. } => "call-length",
+            Why::NoEnd => "no-end",
+            Why::Unseen(_) => "proof",
+        }
+    }
+
     /// What would help.
     pub fn help(&self) -> &'static str {
         match self {
@@ -138,6 +175,9 @@ impl Why {
             Why::Text => "let it be a constant of the program",
             Why::Length { .. } => "give a constant, in a branch for each length",
             Why::ManyBytes { .. } => "give fewer bytes to one call",
+            Why::Budget { .. } => {
+                "unroll the parse of extensions or options fewer times, and write at offsets that only the run knows in one place"
+            }
             Why::NoEnd => "let a path lead to `exit`",
             Why::Unseen(_) => "verify the program again, as it is",
         }

@@ -61,6 +61,10 @@ use ways::{Way, Ways};
 const MAX_WALKED: usize = 40_000;
 /// Tests in all conditions.
 const MAX_TESTS: usize = 400_000;
+/// Nodes of the graph while it is built.
+const MAX_NODES: usize = 1_000_000;
+/// Comparisons of packet offsets that only the run knows.
+const MAX_COMPARISONS: usize = 200_000;
 
 /// An argument of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -292,6 +296,7 @@ pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>>
         sums: FxHashMap::default(),
         spans: FxHashMap::default(),
         zeros: FxHashMap::default(),
+        inside: 0,
         reached: Reached::default(),
         deep: 0,
         path: Bdd::TRUE,
@@ -361,6 +366,8 @@ struct Builder<'a> {
     sums: FxHashMap<Id, Sum>,
     spans: FxHashMap<Id, Span>,
     zeros: FxHashMap<Sum, Id>,
+    /// Comparisons inside of selections that are left for the comparison at hand.
+    inside: usize,
     reached: Reached,
     /// How many nodes are looked at, each for the one before.
     deep: usize,
@@ -396,11 +403,23 @@ impl Builder<'_> {
             self.at = arrival.at;
             let (condition, state) = self.join(arrival.paths);
             self.walk(condition, state, arrival.at, &arrival.rounds, &position)?;
-            if self.conditions.size() > MAX_TESTS {
-                return Err(Why::TooManyPaths(MAX_TESTS));
-            }
+            self.within_budget()?;
         }
         self.end()
+    }
+
+    /// Refuses a program whose dataflow outgrows the budget. Counts work, so that all machines refuse at the same place.
+    fn within_budget(&self) -> Result<(), Why> {
+        if self.conditions.size() > MAX_TESTS {
+            return Err(Why::TooManyPaths(MAX_TESTS));
+        }
+        if self.graph.nodes().len() > MAX_NODES {
+            return Err(Why::Budget { unit: "nodes", most: MAX_NODES });
+        }
+        if self.zeros.len() > MAX_COMPARISONS {
+            return Err(Why::Budget { unit: "comparisons of packet offsets", most: MAX_COMPARISONS });
+        }
+        Ok(())
     }
 
     /// The blocks of the function that begins there.

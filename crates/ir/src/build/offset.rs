@@ -22,6 +22,8 @@ const DEEPEST: usize = 400;
 const MOST_INSIDE: usize = 6;
 /// The ways of a selection that a comparison looks into.
 const MOST_WAYS: usize = 16;
+/// Comparisons that one comparison is made of; what is left is compared as numbers.
+const MOST_COMPARISONS: usize = 256;
 
 /// A constant, and nodes so many times each.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -261,6 +263,7 @@ impl Builder<'_> {
 
     /// The bit that a sum is 0.
     pub(super) fn is_zero(&mut self, sum: &Sum) -> Id {
+        self.inside = MOST_COMPARISONS;
         self.is_zero_inside(sum, 0)
     }
 
@@ -289,7 +292,7 @@ impl Builder<'_> {
             let node = self.graph.node(*id);
             node.kind == Kind::Select && node.args.len() < 2 * MOST_WAYS
         });
-        if let Some(id) = select.filter(|_| depth < MOST_INSIDE) {
+        if let Some(id) = select.filter(|_| depth < MOST_INSIDE && self.inside > 0) {
             let count = sum.terms[&id];
             let without = sum.clone().plus(&Sum::term(id), -count);
             let parts = self.graph.node(id).args.clone();
@@ -299,6 +302,7 @@ impl Builder<'_> {
                     return *part;
                 }
                 let own = self.sum_of(*part);
+                self.inside = self.inside.saturating_sub(1);
                 self.is_zero_inside(&without.clone().plus(&own, count), depth + 1)
             });
             let parts = parts.collect();

@@ -35,6 +35,7 @@ impl Builder<'_> {
             if self.walked > MAX_WALKED {
                 return Err(Why::TooLong(MAX_WALKED));
             }
+            self.within_budget()?;
             let Some(op) = self.code.get(at).copied().flatten() else {
                 return Err(Why::Unseen(at));
             };
