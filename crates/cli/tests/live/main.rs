@@ -10,6 +10,7 @@ mod attach;
 mod balancer;
 mod firewall;
 mod flood;
+mod guide;
 mod knocking;
 mod lab;
 mod maps;

@@ -86,6 +86,8 @@ fn place(f: &mut fmt::Formatter<'_>, line: Option<&(String, u32, String)>) -> fm
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     jumps: BTreeMap<usize, ((u64, u64), BTreeSet<bool>)>,
+    /// The key of all lookups in a map, by the map's index; `None` where they had several.
+    keys: BTreeMap<usize, Option<Vec<u8>>>,
 }
 
 impl Seen {
@@ -95,6 +97,19 @@ impl Seen {
             *operands = branch.operands;
             ways.insert(branch.taken);
         }
+        for lookup in &trail.lookups {
+            let key = self.keys.entry(lookup.map).or_insert_with(|| Some(lookup.key.clone()));
+            if key.as_ref().is_some_and(|key| *key != lookup.key) {
+                *key = None;
+            }
+        }
+    }
+
+    /// The key of all lookups in an array, where it is one that the array does not have.
+    fn outside(&self, program: &Program, map: &MapDef) -> Option<u64> {
+        let key = self.keys.get(&program.map_index(&map.name)?)?.as_deref()?;
+        let key = u64::from(u32::from_le_bytes(key.try_into().ok()?));
+        (key >= map.max_entries.into()).then_some(key)
     }
 }
 
@@ -119,12 +134,16 @@ pub(super) fn gaps(program: &Program, reached: &[bool], seen: &Seen) -> Vec<Gap>
                     Some((operands, ways)) => {
                         let taken = ways.contains(&true);
                         match checked_array(program, insn) {
-                            // Null each time: the verifier knows the key, where it is the same on all paths.
+                            // Null each time: the verifier knows the key, or it was the same in all runs.
                             Some((call, map)) if operands.0 == 0 => {
                                 let proof = proof.get_or_insert_with(|| verify(program, &Options::default()).ok());
                                 let lookup = proof.as_ref().and_then(|proof| Some(proof.insns.get(call)?.lookup));
-                                match lookup {
-                                    Some(Lookup::Outside(key)) => Why::OutsideArray {
+                                let proved = match lookup {
+                                    Some(Lookup::Outside(key)) => Some(key),
+                                    _ => None,
+                                };
+                                match proved.or_else(|| seen.outside(program, map)) {
+                                    Some(key) => Why::OutsideArray {
                                         map: map.name.clone(),
                                         key,
                                         entries: map.max_entries,
