@@ -27,7 +27,9 @@ impl Builder<'_> {
         for (condition, place) in places.iter().filter(|(_, place)| place.region != Region::Null) {
             let here = self.conditions.and(path, *condition);
             let old = match place.region {
-                Region::Stack(_) => self.on_stack(here, state, (op, size), (place, off), [operand, compared])?,
+                Region::Stack(_) => {
+                    self.on_stack(path, state, (op, size), (*condition, place, off), [operand, compared])?
+                }
                 _ => {
                     let bit = self.conditions.node(&mut self.graph, here);
                     let [base, offset] = self.value_address(place, off)?;
@@ -51,22 +53,22 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// What lay there: 64 bits.
+    /// The value before the operation: 64 bits. The stack changes on those paths only that have the address.
     fn on_stack(
         &mut self,
-        here: Bdd,
+        path: Bdd,
         state: &mut State,
         (op, size): (AtomicOp, Size),
-        (place, off): (&Place, i64),
+        (condition, place, off): (Bdd, &Place, i64),
         [operand, compared]: [Id; 2],
     ) -> Result<Id, Why> {
-        let own = [(Bdd::TRUE, *place)];
-        let bytes = self.load_bytes(here, state, &own, off, size.bytes())?;
+        let here = self.conditions.and(path, condition);
+        let bytes = self.load_bytes(here, state, &[(Bdd::TRUE, *place)], off, size.bytes())?;
         let old = self.graph.concat(bytes);
         let cut = [operand, compared].map(|id| self.graph.slice(id, 0, bits_of(size)));
         let new = changed(&mut self.graph, op, old, cut);
         let bytes: Vec<Id> = (0..size.bytes() as u16).map(|byte| self.graph.slice(new, 8 * byte, 8)).collect();
-        self.store_bytes(here, state, &own, off, &bytes, Some(size))?;
+        self.store_bytes(path, state, &[(condition, *place)], off, &bytes, Some(size))?;
         Ok(self.graph.fit(old, 64))
     }
 }

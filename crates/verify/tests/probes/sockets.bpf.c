@@ -27,4 +27,4 @@ int probe(struct xdp_md *ctx)
 	return bpf_redirect_map(&sockets, key, flags);
 }
 
-char license[] SEC("license") = "GPL";
+char LICENSE[] SEC("license") = "GPL";
