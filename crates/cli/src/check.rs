@@ -63,7 +63,13 @@ fn judge(args: &CheckArgs) -> Result<(), Failure> {
         Err(Failure::Input(reason)) => Err(reason),
         other => Ok(other?),
     };
-    let targets = fitness(&loaded, &program, &args.target);
+    let mut targets = fitness(&loaded, &program, &args.target);
+    if let (Ok(_), Err(Failure::Input(reason))) = (&program, loaded.program(true)) {
+        for target in targets.iter_mut().filter(|t| t.runs == Some(true) && t.target != EngineName::Machine.as_str()) {
+            let separator = if target.why.is_empty() { "" } else { "; " };
+            target.why += &format!("{separator}`run` needs `--no-counters`: with counters {reason}");
+        }
+    }
     let verified = program.as_ref().ok().map(|program| Verified::of(program));
     // Where targets are named, they decide alone.
     let is_unsafe = args.target.is_empty() && verified.as_ref().is_some_and(Verified::is_refused);

@@ -6,6 +6,7 @@ mod coverage;
 pub mod diagnostic;
 mod draw;
 mod format;
+mod intervals;
 pub mod layout;
 mod lower;
 mod machine;

@@ -50,6 +50,32 @@ impl Source {
     }
 }
 
+/// The lines of a source, for callers that look up many places: [`Source::locate`] reads all of the text before a place.
+#[derive(Debug)]
+pub struct Lines<'a> {
+    source: &'a Source,
+    /// Where each line begins.
+    starts: Vec<usize>,
+}
+
+impl<'a> Lines<'a> {
+    /// The lines of `source`.
+    pub fn of(source: &'a Source) -> Lines<'a> {
+        let ends = source.text.match_indices('\n').map(|(at, _)| at + 1);
+        Lines { source, starts: std::iter::once(0).chain(ends).collect() }
+    }
+
+    /// As [`Source::locate`].
+    pub fn locate(&self, offset: usize) -> (u32, u32, &'a str) {
+        let text = &self.source.text;
+        let offset = offset.min(text.len());
+        let line = self.starts.partition_point(|&start| start <= offset);
+        let start = self.starts[line - 1];
+        let end = self.starts.get(line).copied().unwrap_or(text.len());
+        (line as u32, (offset - start) as u32 + 1, text[start..end].lines().next().unwrap_or(""))
+    }
+}
+
 /// Byte offsets in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
@@ -114,6 +140,8 @@ pub struct Stateful {
     pub sweep_ns: u64,
     /// What happens to a context too many.
     pub policy: Policy,
+    /// Where the policy stands; the element's place where it is not written.
+    pub policy_span: Span,
     /// State names; number 0 is the initial one.
     pub states: Vec<String>,
     /// For each state, what follows when a timer of it runs out ([`Stateful::successor`]). A successor has no successor
@@ -240,7 +268,7 @@ pub enum NextState {
 }
 
 /// The width in which an expression is computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Width {
     /// 32 bits.
     W32,
@@ -259,7 +287,7 @@ impl Width {
 }
 
 /// An enabling condition.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Condition {
     /// A comparison of numbers.
     Compare {
@@ -377,7 +405,7 @@ pub enum Relation {
 }
 
 /// An arithmetic expression.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Expr {
     /// A constant, two's complement in 64 bits.
     Constant(u64),

@@ -43,7 +43,8 @@ fn full_tables_have_a_policy() {
         ("full evict highest a;", Policy::EvictHighest(0)),
     ] {
         let text = format!(
-            "stateful s {{ key ip.src; {clause} states s; reg a: i64; reg b: u8; on s {{ a = 1; b = 2; pass; }} }}"
+            "stateful s {{ key ip.src; {clause} states s; reg a: i64; reg b: u8; \
+             on s -> s (idle 9s) {{ a = 1; b = 2; pass; }} }}"
         );
         assert_eq!(stateful(&text).policy, policy, "{clause}");
     }
@@ -73,7 +74,7 @@ fn states_have_successors() {
     let (_, warnings) = function(
         "stateful s { key ip.src; states start, open, closing; expire open -> closing; on start -> open { pass; } }",
     );
-    assert_eq!(warnings, ["efsm::unused"]);
+    assert_eq!(warnings, ["efsm::unused", "efsm::never_removed"]);
 }
 
 #[test]

@@ -194,6 +194,7 @@ impl Maker {
             size: 1 + self.rng.below(8) as u32,
             sweep_ns: self.rng.one_of([500, 20_000, 1_000_000, 1_000_000_000]),
             policy: Policy::Reject,
+            policy_span: Default::default(),
             states: STATE_NAMES[..states].iter().map(|s| (*s).to_owned()).collect(),
             successors: vec![None; states],
             registers: (0..self.rng.below(4)).map(|i| self.variable(&format!("r{index}{i}"))).collect(),

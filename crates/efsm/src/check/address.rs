@@ -111,7 +111,11 @@ impl<'s> Checker<'s, '_> {
             }
             OperandKind::Wide(other) => Some(Condition::Same { left: wide, right: other, negated }),
             OperandKind::Constant(constant) => {
-                let value = self.address_constant(&self.wide(wide), constant, other.span)?;
+                let info = self.wide(wide);
+                if !matches!(wide, Wide::Field(_)) {
+                    self.warn_mapped_zero(&info, constant, other.span);
+                }
+                let value = self.address_constant(&info, constant, other.span)?;
                 Some(Condition::Masked { operand: wide, mask: u128::MAX, value, negated })
             }
             _ => {
@@ -328,6 +332,7 @@ impl<'s> Checker<'s, '_> {
                     return Some((to(v6), NewValue::Wide(Wide::Constant(address))));
                 }
                 (&OperandKind::Constant(constant @ (Constant::Ipv4(_) | Constant::Ipv6(_))), _) => {
+                    self.warn_mapped_zero(&info, constant, operand.span);
                     let value = self.address_constant(&info, constant, operand.span)?;
                     return Some((target, NewValue::Wide(Wide::Constant(value))));
                 }
@@ -351,6 +356,20 @@ impl<'s> Checker<'s, '_> {
             )
             .help(help);
         None
+    }
+
+    /// Warns of `0.0.0.0` where a variable of either family means no address: it starts as `::`.
+    fn warn_mapped_zero(&mut self, info: &WideInfo, constant: Constant, span: Span) {
+        if info.is_either && constant == Constant::Ipv4(0) {
+            self.sink
+                .warning(
+                    Code::Constant,
+                    span,
+                    format!("`0.0.0.0` is `::ffff:0.0.0.0` in {}, which starts as `::`", info.shown()),
+                    "not the value that stands for no address",
+                )
+                .help("write `::`");
+        }
     }
 
     /// The initial value of a variable of 128 bits.

@@ -164,7 +164,9 @@ impl<'s> Checker<'s, '_> {
                 .help(format!("compare `{text}` with a value from {low} to {high}, or remove the condition"));
             return None;
         }
-        if is_order && outcomes.0 == outcomes.1 {
+        if is_order && outcomes.0 && outcomes.1 {
+            self.warn_always(span, left, (low, high));
+        } else if is_order && outcomes.0 == outcomes.1 {
             let always = if outcomes.0 { "always" } else { "never" };
             self.sink
                 .warning(Code::Constant, span, format!("the condition {always} holds"), format!("{always} true"))
@@ -172,6 +174,33 @@ impl<'s> Checker<'s, '_> {
                 .help("change the constant, or remove the condition");
         }
         Some(())
+    }
+
+    /// Warns of a condition on `operand` that always holds. Where it reads a field that may be absent, it is not without
+    /// effect.
+    fn warn_always(&mut self, span: Span, operand: &Operand, (low, high): (i128, i128)) {
+        let mut fields = Vec::new();
+        operand.fields(&mut fields);
+        let Some(field) = fields.into_iter().find(|field| !field.headers().is_empty()) else {
+            self.sink
+                .warning(Code::Constant, span, "the condition always holds", "always true")
+                .also(operand.span, format!("from {low} to {high}"))
+                .help("change the constant, or remove the condition");
+            return;
+        };
+        let name = self.field_name(field);
+        self.sink
+            .warning(
+                Code::Constant,
+                span,
+                format!("the condition holds for every packet that has `{name}`"),
+                "true wherever the field is present",
+            )
+            .also(operand.span, format!("from {low} to {high}"))
+            .help(format!(
+                "change the constant, or write `present({name})`; without the condition the row also matches packets that \
+                 lack `{name}`"
+            ));
     }
 
     /// Reports arithmetic on `now` that would not wrap where the register beside it does.
@@ -373,7 +402,9 @@ impl<'s> Checker<'s, '_> {
             self.check_value(*number, constant, place, operand.span, (least, most))?;
         }
         let [low, high] = numbers;
-        if (low, high) == (least, most) {
+        if (low, high) == (least, most) && !negated {
+            self.warn_always(span, operand, (least, most));
+        } else if (low, high) == (least, most) {
             let always = if negated { "never" } else { "always" };
             self.sink
                 .warning(Code::Constant, span, format!("the condition {always} holds"), format!("{always} true"))

@@ -134,6 +134,7 @@ impl<'s> Checker<'s, '_> {
             size: DEFAULT_SIZE,
             sweep_ns: DEFAULT_SWEEP_NS,
             policy: Policy::Reject,
+            policy_span: tree.name.span,
             states: Vec::new(),
             successors: Vec::new(),
             registers: Vec::new(),
@@ -163,7 +164,10 @@ impl<'s> Checker<'s, '_> {
                 ClauseKind::Sweep(sweep) => {
                     stateful.sweep_ns = self.time(sweep, "the sweep period").unwrap_or(DEFAULT_SWEEP_NS);
                 }
-                ClauseKind::Full(tree) => policy = Some(*tree),
+                ClauseKind::Full(tree) => {
+                    policy = Some(*tree);
+                    stateful.policy_span = clause.word.span;
+                }
                 ClauseKind::Expire(tree) => expires.push(tree),
                 ClauseKind::Preload(tree) => preloads.push(tree),
                 ClauseKind::States(states) => self.states(states),

@@ -1,12 +1,14 @@
 //! Warnings about a whole function: what can never be reached or matched.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use flowloom_wire::field::FieldId;
 use flowloom_wire::graph::{ETHERNET, Graph};
 
 use crate::diagnostic::{Code, Sink, list_names};
-use crate::model::{Element, KeyPart, NextState, Row, Terminal, Variable, WriteTarget};
+use crate::model::{Condition, Element, KeyPart, NextState, Row, Terminal, Variable, WriteTarget};
+
+use super::{lifetime, overlap};
 
 pub(super) fn warn(elements: &[Element], metadata: &[Variable], graph: &Graph, sink: &mut Sink) {
     let all = header_sets(graph);
@@ -28,15 +30,23 @@ pub(super) fn warn(elements: &[Element], metadata: &[Variable], graph: &Graph, s
             .collect();
         let mentioned = needs.iter().flatten().fold(0, |all, any| all | any);
         let packets: BTreeSet<u32> = all.iter().map(|headers| headers & mentioned).collect();
+        lifetime::warn(element, sink);
+        let mut known = BTreeSet::new();
+        let mut earlier = Earlier::of(&element.rows);
         for (i, row) in element.rows.iter().enumerate() {
+            let before = earlier.that_may_cover(row);
+            earlier.add(i, row);
             if !packets.iter().any(|&headers| has_all(headers, &needs[i])) {
                 warn_impossible(row, &key, graph, sink);
-            } else if let Some(by) = hidden_by(element, i, &needs, &packets) {
+                known.insert(i);
+            } else if let Some(by) = hidden_by(element, i, &before, &needs, &packets) {
                 sink.warning(Code::ShadowedRow, row.span, "the row is never reached", "never reached")
                     .also(element.rows[by].span, "this row matches before, whenever it would")
                     .help("move the row up, or change one of the two");
+                known.insert(i);
             }
         }
+        overlap::warn(element, &known, graph, sink);
     }
 }
 
@@ -78,8 +88,46 @@ fn warn_impossible(row: &Row, key: &[FieldId], graph: &Graph, sink: &mut Sink) {
     sink.warning(Code::Constant, row.span, "no packet has all the fields of this row", "never matches").help(help);
 }
 
-/// The last of the earlier rows that together match whenever row `i` would; each state may have its own.
-fn hidden_by(element: &Element, i: usize, needs: &[Vec<u32>], packets: &BTreeSet<u32>) -> Option<usize> {
+/// Rows by one of their conditions: a row that covers another one has no condition that the other does not have.
+struct Earlier<'a> {
+    /// How many rows have a condition.
+    counts: HashMap<&'a Condition, usize>,
+    /// Rows by their rarest condition.
+    rows: HashMap<&'a Condition, Vec<usize>>,
+    without_conditions: Vec<usize>,
+}
+
+impl<'a> Earlier<'a> {
+    fn of(rows: &'a [Row]) -> Earlier<'a> {
+        let mut counts = HashMap::new();
+        rows.iter().flat_map(|row| &row.conditions).for_each(|c| *counts.entry(c).or_default() += 1);
+        Earlier { counts, rows: HashMap::new(), without_conditions: Vec::new() }
+    }
+
+    fn add(&mut self, i: usize, row: &'a Row) {
+        match row.conditions.iter().min_by_key(|c| self.counts[c]) {
+            Some(rarest) => self.rows.entry(rarest).or_default().push(i),
+            None => self.without_conditions.push(i),
+        }
+    }
+
+    /// The rows so far that can match whenever `row` does, in order.
+    fn that_may_cover(&self, row: &Row) -> Vec<usize> {
+        let with = row.conditions.iter().filter_map(|c| self.rows.get(c)).flatten();
+        let mut rows: Vec<usize> = with.chain(&self.without_conditions).copied().collect();
+        rows.sort_unstable();
+        rows
+    }
+}
+
+/// The last of the rows `before` that together match whenever row `i` would; each state may have its own.
+fn hidden_by(
+    element: &Element,
+    i: usize,
+    before: &[usize],
+    needs: &[Vec<u32>],
+    packets: &BTreeSet<u32>,
+) -> Option<usize> {
     let row = &element.rows[i];
     let covers = |j: &usize, state: Option<u16>| {
         let earlier = &element.rows[*j];
@@ -88,11 +136,11 @@ fn hidden_by(element: &Element, i: usize, needs: &[Vec<u32>], packets: &BTreeSet
             && packets.iter().all(|&headers| !has_all(headers, &needs[i]) || has_all(headers, &needs[*j]))
     };
     if row.states.is_empty() {
-        return (0..i).find(|j| covers(j, None));
+        return before.iter().copied().find(|j| covers(j, None));
     }
     let mut last = 0;
     for &state in &row.states {
-        last = last.max((0..i).find(|j| covers(j, Some(state)))?);
+        last = last.max(before.iter().copied().find(|j| covers(j, Some(state)))?);
     }
     Some(last)
 }

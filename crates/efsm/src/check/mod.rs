@@ -13,10 +13,12 @@ mod declare;
 mod element;
 mod header;
 mod key;
+mod lifetime;
 mod lint;
 mod names;
 mod numeric;
 mod operand;
+mod overlap;
 mod row;
 mod steps;
 

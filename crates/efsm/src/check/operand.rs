@@ -40,6 +40,24 @@ pub(super) enum OperandKind {
     },
 }
 
+impl Operand {
+    /// Adds the packet fields that it reads.
+    pub(super) fn fields(&self, fields: &mut Vec<FieldId>) {
+        match &self.kind {
+            OperandKind::Leaf(Leaf::Field(field)) | OperandKind::Wide(Wide::Field(field)) => fields.push(*field),
+            OperandKind::Constant(_) | OperandKind::Leaf(_) | OperandKind::Wide(_) => {}
+            OperandKind::Invert(inner) => inner.fields(fields),
+            OperandKind::Binary(_, left, right)
+            | OperandKind::Rotate(left, right)
+            | OperandKind::Extreme { left, right, .. }
+            | OperandKind::Ewma { average: left, sample: right, .. } => {
+                left.fields(fields);
+                right.fields(fields);
+            }
+        }
+    }
+}
+
 /// A value that the packet or the context brings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leaf {

@@ -89,6 +89,8 @@ pub enum Code {
     Constant,
     /// Something declared and never used.
     Unused,
+    /// Contexts that nothing removes.
+    NeverRemoved,
 }
 
 impl Code {
@@ -137,6 +139,7 @@ impl Code {
             Code::ShadowedRow => "efsm::shadowed_row",
             Code::Constant => "efsm::constant_condition",
             Code::Unused => "efsm::unused",
+            Code::NeverRemoved => "efsm::never_removed",
         }
     }
 }

@@ -16,6 +16,22 @@ pub(crate) use suggest::{did_you_mean, list_names};
 
 mod code;
 
+/// Lines with more bytes around a place are shown in part.
+const MOST_SHOWN_BYTES: usize = 2000;
+/// Bytes of a long line that are marked, and shown on both sides of the mark.
+const MOST_MARKED_BYTES: usize = 40;
+
+impl Source {
+    /// Whether the lines of a span are too long to be shown.
+    fn is_long_around(&self, span: Span) -> bool {
+        let end = span.end.min(self.text.len());
+        let start = span.start.min(end);
+        let first = self.text[..start].rfind('\n').map_or(0, |i| i + 1);
+        let last = self.text[end..].find('\n').map_or(self.text.len(), |i| end + i);
+        last - first > MOST_SHOWN_BYTES
+    }
+}
+
 /// One thing the front end has to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
@@ -77,7 +93,10 @@ impl miette::Diagnostic for Diagnostic {
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
         Some(Box::new(self.labels.iter().enumerate().map(|(i, label)| {
-            let length = label.span.end.saturating_sub(label.span.start);
+            let mut length = label.span.end.saturating_sub(label.span.start);
+            if self.source.is_long_around(label.span) {
+                length = length.min(MOST_MARKED_BYTES);
+            }
             let place = SourceSpan::new(label.span.start.into(), length);
             let text = Some(label.text.clone()).filter(|t| !t.is_empty());
             if i == 0 {
@@ -97,6 +116,28 @@ impl SourceCode for Source {
         context_lines_after: usize,
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
         let contents = self.text.as_str().read_span(span, context_lines_before, context_lines_after)?;
+        if contents.data().len() > MOST_SHOWN_BYTES {
+            // Part of a long line around the span. Two places on it are shown apart.
+            let (start, end) = (span.offset(), span.offset() + span.len());
+            if span.len() > MOST_MARKED_BYTES {
+                return Err(MietteError::OutOfBounds);
+            }
+            let first = self.text[..start].rfind('\n').map_or(0, |i| i + 1);
+            let last = self.text[end..].find('\n').map_or(self.text.len(), |i| end + i);
+            let boundary = |at: usize| (0..=at).rev().find(|&i| self.text.is_char_boundary(i)).unwrap_or(0);
+            let from = boundary(start.saturating_sub(MOST_MARKED_BYTES)).max(first);
+            let to = boundary((end + MOST_MARKED_BYTES).min(self.text.len())).clamp(end, last.max(end));
+            let (line, ..) = self.locate(start);
+            let shown = SourceSpan::new(from.into(), to - from);
+            return Ok(Box::new(MietteSpanContents::new_named(
+                self.name.clone(),
+                &self.text.as_bytes()[from..to],
+                shown,
+                line as usize - 1,
+                from - first,
+                1,
+            )));
+        }
         Ok(Box::new(MietteSpanContents::new_named(
             self.name.clone(),
             contents.data(),

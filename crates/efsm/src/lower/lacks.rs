@@ -6,7 +6,7 @@ use crate::model::{Function, Policy, Span, StepKind};
 /// Something that a function does and no kernel can.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lack {
-    /// Where it stands: a step, or the element whose table it is about.
+    /// Where it stands: a step, or the policy of a table.
     pub span: Span,
     /// What it is, in the words of the language.
     pub what: &'static str,
@@ -26,10 +26,9 @@ impl Lack {
 pub fn kernel_lacks(function: &Function) -> Vec<Lack> {
     let mut lacks = Vec::new();
     for element in &function.elements {
-        let policy = element.stateful.as_ref().map_or(Policy::Reject, |stateful| stateful.policy);
-        if policy != Policy::Reject {
+        if let Some(stateful) = element.stateful.as_ref().filter(|stateful| stateful.policy != Policy::Reject) {
             let reason = "an XDP program cannot look for the entry of a hash map that is to go";
-            lacks.push(Lack { span: element.span, what: "full evict", reason });
+            lacks.push(Lack { span: stateful.policy_span, what: "full evict", reason });
         }
         for step in element.rows.iter().flat_map(|row| &row.actions.steps) {
             let (what, reason) = match step.kind {

@@ -33,10 +33,13 @@ mod element;
 mod frame;
 mod key;
 mod lacks;
+mod liveness;
 mod lock;
 mod parse;
 mod place;
+mod reach;
 mod regalloc;
+mod search;
 mod shape;
 mod steps;
 mod tree;
@@ -66,8 +69,10 @@ use tree::Facts;
 const SECTION: &str = "xdp";
 /// A licence that lets the program use every helper.
 const LICENSE: &str = "Dual MIT/GPL";
-/// Above this much virtual code some jump is too far, in all likelihood; allocating registers for it would take minutes.
-const MOST_OPS: usize = 200_000;
+/// Above this much virtual code the kernel would give up, in all likelihood: it follows a million instructions.
+const MOST_OPS: usize = 400_000;
+/// With more virtual code than this a program is not tried in the form that leaves the verifier all ways.
+const MOST_OPS_WITH_ALL_WAYS: usize = 20_000;
 /// Up to so many instructions a program may leave the verifier more ways than it must.
 const MOST_WITH_ALL_WAYS: usize = 2500;
 /// What fits in the largest value of a map in the kernel, 4 MiB.
@@ -103,12 +108,24 @@ pub enum LowerError {
         /// What needs most of it: an element by its key and context, a packet of one's own, a row by its values.
         at: Place,
     },
-    /// A jump is too far, or would be.
+    /// The program would be too long.
     #[error(
-        "the program has {found} instructions, and a jump reaches {limit}; most of them come from {at}: take fewer states or \
-         split the rows"
+        "the program would have {found} operations before registers are assigned, at most {limit} are allowed; most of them \
+         come from {at}: take fewer rows or states"
     )]
     TooLong {
+        /// Operations.
+        found: usize,
+        /// How many are allowed.
+        limit: usize,
+        /// The row of which most of them come; the element where no row has a large part.
+        at: Place,
+    },
+    /// A jump is too far, and no block ends on its way.
+    #[error(
+        "the program has {found} instructions, and a jump reaches {limit}; most of them come from {at}: split the row"
+    )]
+    TooFar {
         /// Instructions.
         found: usize,
         /// How many instructions a jump can pass over.
@@ -164,11 +181,17 @@ pub fn lower(function: &Function, options: &LowerOptions) -> Result<Program, Low
     if growth > frame::HEADROOM_BYTES {
         return Err(LowerError::Headroom { found: growth, limit: frame::HEADROOM_BYTES, at: at(by) });
     }
-    let mut program = assemble(function, options, false)?;
-    if program.insns.len() > MOST_WITH_ALL_WAYS {
-        program = assemble(function, options, true)?;
-    }
-    let Assembled { insns, lines, maps } = program;
+    let all_ways = emit(function, options, false)?;
+    let all_ways = match all_ways.builder.ops.len() {
+        ..=MOST_OPS_WITH_ALL_WAYS => {
+            Some(finish(all_ways)?).filter(|program| program.insns.len() <= MOST_WITH_ALL_WAYS)
+        }
+        _ => None,
+    };
+    let Assembled { insns, lines, maps } = match all_ways {
+        Some(program) => program,
+        None => finish(emit(function, options, true)?)?,
+    };
     // Maps and programs share one name space in an object.
     let mut name = function.name.clone();
     while maps.iter().any(|map| map.name == name) {
@@ -192,8 +215,8 @@ struct Assembled {
     maps: Vec<MapDef>,
 }
 
-/// Lowers the function, `for_verifier` in the form that leaves the verifier the fewest ways.
-fn assemble(function: &Function, options: &LowerOptions, for_verifier: bool) -> Result<Assembled, LowerError> {
+/// Lowers the function to virtual code, `for_verifier` in the form that leaves the verifier the fewest paths.
+fn emit<'a>(function: &'a Function, options: &LowerOptions, for_verifier: bool) -> Result<Lowering<'a>, LowerError> {
     let at = |span| Place::of(&function.source, span);
     let mut lowering = Lowering::new(function, *options, for_verifier);
     if lowering.builder.stack_bytes > regalloc::STACK_BYTES {
@@ -201,11 +224,17 @@ fn assemble(function: &Function, options: &LowerOptions, for_verifier: bool) -> 
         return Err(LowerError::Stack { found: lowering.builder.stack_bytes, limit: regalloc::STACK_BYTES, at });
     }
     lowering.emit();
-    let Lowering { builder, maps, .. } = lowering;
-    if builder.ops.len() > MOST_OPS {
-        let at = at(place::of_most_instructions(&builder.ops));
-        return Err(LowerError::TooLong { found: builder.ops.len(), limit: i16::MAX as usize, at });
+    let found = lowering.builder.ops.len();
+    if found > MOST_OPS {
+        let at = at(place::of_long_program(function, &lowering.builder.ops));
+        return Err(LowerError::TooLong { found, limit: MOST_OPS, at });
     }
+    Ok(lowering)
+}
+
+/// Assigns registers to virtual code and encodes it.
+fn finish(lowering: Lowering<'_>) -> Result<Assembled, LowerError> {
+    let Lowering { builder, maps, function, .. } = lowering;
     let (insns, lines) = regalloc::finish(builder, &function.source)?;
     Ok(Assembled { insns, lines, maps })
 }

@@ -23,9 +23,25 @@ pub struct Place {
 impl Place {
     /// The line at which a span begins.
     pub fn of(source: &Source, span: Span) -> Place {
-        let (line, _, text) = source.locate(span.start);
-        Place { file: source.name.clone(), line, text: text.trim().to_owned() }
+        let (line, column, text) = source.locate(span.start);
+        Place { file: source.name.clone(), line, text: excerpt(text, column as usize - 1) }
     }
+}
+
+/// Characters of a source line that a message shows.
+const MOST_SHOWN: usize = 160;
+
+/// A line without the blanks around it; of a long one the part that begins at byte `at`.
+pub(crate) fn excerpt(line: &str, at: usize) -> String {
+    let whole = line.trim();
+    if whole.len() <= MOST_SHOWN {
+        return whole.to_owned();
+    }
+    let start = (0..=at.min(line.len())).rev().find(|&i| line.is_char_boundary(i)).unwrap_or(0);
+    let (from, before) = if start < MOST_SHOWN / 2 { (0, "") } else { (start, "… ") };
+    let shown: String = line[from..].chars().take(MOST_SHOWN).collect();
+    let after = if from + shown.len() < line.trim_end().len() { " …" } else { "" };
+    format!("{before}{}{after}", shown.trim())
 }
 
 impl fmt::Display for Place {
@@ -58,15 +74,35 @@ pub(super) fn of_most_counters(function: &Function) -> Span {
     largest(function.elements.iter().map(|element| (counters(element), element.span)))
 }
 
+/// The row of which most instructions come, where that is a large part of them, otherwise the element.
+pub(super) fn of_long_program(function: &Function, ops: &[Op]) -> Span {
+    let counts = instructions(ops);
+    let all: u32 = counts.values().sum();
+    let row = of_most_instructions(ops);
+    if counts.get(&(row.start, row.end)).is_some_and(|&count| count > all / 4) {
+        return row;
+    }
+    largest(function.elements.iter().map(|element| {
+        let spans: BTreeSet<(usize, usize)> =
+            element.rows.iter().map(|row| row.span).chain([element.span]).map(|span| (span.start, span.end)).collect();
+        (spans.iter().filter_map(|span| counts.get(span)).sum::<u32>(), element.span)
+    }))
+}
+
 /// The row or element of which most instructions come.
 pub(super) fn of_most_instructions(ops: &[Op]) -> Span {
+    largest(instructions(ops).into_iter().map(|((start, end), count)| (count, Span { start, end })))
+}
+
+/// How many instructions come from each part of the source, by its start and end.
+fn instructions(ops: &[Op]) -> BTreeMap<(usize, usize), u32> {
     let mut counts: BTreeMap<(usize, usize), u32> = BTreeMap::new();
     for (span, op) in with_spans(ops) {
         if !matches!(op, Op::Label(_) | Op::Forget { .. }) {
             *counts.entry((span.start, span.end)).or_default() += 1;
         }
     }
-    largest(counts.into_iter().map(|((start, end), count)| (count, Span { start, end })))
+    counts
 }
 
 /// The row or element that keeps most values on the stack beyond its first `bytes`.

@@ -25,8 +25,9 @@ use flowloom_bpf::insn::{SRC_REG, alu, atomic, call, class, imm64, jmp, mode, si
 use flowloom_bpf::{Insn, LineInfo};
 
 use super::asm::{Builder, FIRST_VIRTUAL, FP, Label, Op, Operand, R1, Reg, Size, alu_class, inverse, jump_class};
-use super::{LowerError, Place, place};
-use crate::model::{Source, Span};
+use super::liveness::for_each_live;
+use super::{LowerError, Place, place, reach};
+use crate::model::{Lines, Source, Span};
 
 /// The registers that can hold a value: r0 to r9.
 const COLOURS: usize = 10;
@@ -34,46 +35,6 @@ const COLOURS: usize = 10;
 const MOST_ROUNDS_THAT_KEEP: usize = 2;
 /// The kernel's frame.
 pub(crate) const STACK_BYTES: u32 = 512;
-
-/// A set of registers as bits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct RegSet(Vec<u64>);
-
-impl RegSet {
-    fn new(len: usize) -> RegSet {
-        RegSet(vec![0; len.div_ceil(64)])
-    }
-    fn insert(&mut self, r: usize) {
-        self.0[r / 64] |= 1 << (r % 64);
-    }
-    fn remove(&mut self, r: usize) {
-        self.0[r / 64] &= !(1 << (r % 64));
-    }
-    fn contains(&self, r: usize) -> bool {
-        self.0[r / 64] >> (r % 64) & 1 == 1
-    }
-    /// Adds all of `other`; whether that changed anything.
-    fn union(&mut self, other: &RegSet) -> bool {
-        let mut changed = false;
-        for (a, b) in self.0.iter_mut().zip(&other.0) {
-            changed |= *b & !*a != 0;
-            *a |= b;
-        }
-        changed
-    }
-    fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().enumerate().flat_map(|(i, &word)| {
-            let mut word = word;
-            std::iter::from_fn(move || {
-                (word != 0).then(|| {
-                    let bit = word.trailing_zeros() as usize;
-                    word &= word - 1;
-                    i * 64 + bit
-                })
-            })
-        })
-    }
-}
 
 /// Turns virtual code into instructions with their source lines.
 pub(crate) fn finish(mut builder: Builder, source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), LowerError> {
@@ -94,6 +55,7 @@ pub(crate) fn finish(mut builder: Builder, source: &Source) -> Result<(Vec<Insn>
                 simplify_jumps(&mut ops);
                 lay_out(&mut ops);
                 simplify_jumps(&mut ops);
+                reach::shorten_jumps(&mut ops, &mut builder);
                 return encode(&ops, source);
             }
             Err(spilled) => {
@@ -279,87 +241,11 @@ fn simplify_jumps(ops: &mut Vec<Op>) {
     }
 }
 
-/// Liveness: for each instruction, calls `visit(index, op, live_after)` in reverse order.
-fn for_each_live(ops: &[Op], regs: usize, mut visit: impl FnMut(usize, &Op, &RegSet)) {
-    let mut starts = vec![0];
-    for (i, op) in ops.iter().enumerate() {
-        match op {
-            Op::Label(_) if i != 0 => starts.push(i),
-            Op::Jump { .. } | Op::Goto(_) | Op::MayGoto(_) | Op::Exit => starts.push(i + 1),
-            _ => {}
-        }
-    }
-    starts.push(ops.len());
-    starts.sort_unstable();
-    starts.dedup();
-    let blocks: Vec<std::ops::Range<usize>> = starts.windows(2).filter(|w| w[0] < w[1]).map(|w| w[0]..w[1]).collect();
-    let mut block_of = HashMap::new();
-    for (b, range) in blocks.iter().enumerate() {
-        for op in &ops[range.clone()] {
-            match op {
-                Op::Label(label) => {
-                    block_of.insert(*label, b);
-                }
-                Op::Line(_) => {}
-                _ => break,
-            }
-        }
-    }
-    let successors: Vec<Vec<usize>> = blocks
-        .iter()
-        .enumerate()
-        .map(|(b, range)| match &ops[range.end - 1] {
-            Op::Goto(target) => vec![block_of[target]],
-            Op::Jump { target, .. } | Op::MayGoto(target) => vec![block_of[target], b + 1],
-            Op::Exit => Vec::new(),
-            _ => vec![b + 1],
-        })
-        .map(|next| next.into_iter().filter(|&n| n < blocks.len()).collect())
-        .collect();
-    let step = |op: &Op, live: &mut RegSet| {
-        if let Op::Call { .. } = op {
-            (0..6).for_each(|r| live.remove(r));
-        }
-        if let Some(def) = op.def() {
-            live.remove(def.0 as usize);
-        }
-        op.uses(|r| live.insert(r.0 as usize));
-    };
-    let mut live_in = vec![RegSet::new(regs); blocks.len()];
-    let live_out = |b: usize, live_in: &[RegSet]| {
-        let mut live = RegSet::new(regs);
-        for &next in &successors[b] {
-            live.union(&live_in[next]);
-        }
-        live
-    };
-    loop {
-        let mut changed = false;
-        for b in (0..blocks.len()).rev() {
-            let mut live = live_out(b, &live_in);
-            for op in ops[blocks[b].clone()].iter().rev() {
-                step(op, &mut live);
-            }
-            changed |= live_in[b].union(&live);
-        }
-        if !changed {
-            break;
-        }
-    }
-    for b in (0..blocks.len()).rev() {
-        let mut live = live_out(b, &live_in);
-        for i in blocks[b].clone().rev() {
-            visit(i, &ops[i], &live);
-            step(&ops[i], &mut live);
-        }
-    }
-}
-
 fn remove_dead(ops: &mut Vec<Op>, builder: &Builder) {
     loop {
         let mut dead = vec![false; ops.len()];
         for_each_live(ops, builder.reg_count() as usize, |i, op, live| {
-            dead[i] = op.is_pure() && op.def().is_some_and(|d| !live.contains(d.0 as usize));
+            dead[i] = op.is_pure() && op.def().is_some_and(|d| !live.contains(d));
         });
         let before = ops.len();
         let mut i = 0;
@@ -408,8 +294,9 @@ impl Graph {
                 .all(|&n| n < COLOURS || self.degree(n) < COLOURS || self.neighbours[a].contains(&n))
         } else {
             // Briggs: fewer than COLOURS neighbours of significant degree.
-            let union: BTreeSet<usize> = self.neighbours[a].union(&self.neighbours[b]).copied().collect();
-            union.iter().filter(|&&n| self.degree(n) >= COLOURS).count() < COLOURS
+            let others = self.neighbours[b].iter().filter(|n| !self.neighbours[a].contains(n));
+            let union = self.neighbours[a].iter().chain(others);
+            union.filter(|&&n| self.degree(n) >= COLOURS).take(COLOURS).count() < COLOURS
         }
     }
 
@@ -440,7 +327,7 @@ fn colour(ops: &[Op], builder: &Builder, spills: &Spills) -> Result<Vec<u32>, Ve
     for_each_live(ops, regs, |_, op, live| {
         if let Op::Call { .. } = op {
             for r in 0..6 {
-                for l in live.iter().filter(|&l| l >= 6 && l != FP.0 as usize) {
+                for l in live.iter().map(|l| l.0 as usize).filter(|&l| l >= 6 && l != FP.0 as usize) {
                     graph.add_edge(r, l);
                 }
             }
@@ -450,7 +337,7 @@ fn colour(ops: &[Op], builder: &Builder, spills: &Spills) -> Result<Vec<u32>, Ve
                 Op::Copy { src, .. } => Some(src.0 as usize),
                 _ => None,
             };
-            for l in live.iter().filter(|&l| Some(l) != except && l != FP.0 as usize) {
+            for l in live.iter().map(|l| l.0 as usize).filter(|&l| Some(l) != except && l != FP.0 as usize) {
                 graph.add_edge(def.0 as usize, l);
             }
             cost[def.0 as usize] += 1;
@@ -503,31 +390,36 @@ fn colour(ops: &[Op], builder: &Builder, spills: &Spills) -> Result<Vec<u32>, Ve
     let mut degrees: Vec<usize> = graph.neighbours.iter().map(BTreeSet::len).collect();
     let mut left: BTreeSet<usize> = (FIRST_VIRTUAL as usize..regs).filter(|&r| graph.present[r]).collect();
     let mut stack = Vec::with_capacity(left.len());
+    let mut easy_ones: BTreeSet<usize> = left.iter().copied().filter(|&r| degrees[r] < COLOURS).collect();
     while !left.is_empty() {
-        let easy = left.iter().copied().find(|&r| degrees[r] < COLOURS);
+        let easy = easy_ones.pop_first();
         let cheapest = || left.iter().copied().min_by_key(|&r| (u64::from(cost[r]) << 20) / degrees[r].max(1) as u64);
         let Some(r) = easy.or_else(cheapest) else { break };
         left.remove(&r);
         stack.push(r);
         for &n in &graph.neighbours[r] {
             degrees[n] -= 1;
+            if degrees[n] == COLOURS - 1 && left.contains(&n) {
+                easy_ones.insert(n);
+            }
+        }
+    }
+    // The registers that each one is copied from or to, in the order of the copies.
+    let mut partners: HashMap<usize, Vec<usize>> = HashMap::new();
+    for &(dst, src) in &copies {
+        let (dst, src) = (graph.find(dst), graph.find(src));
+        if dst != src {
+            partners.entry(dst).or_default().push(src);
+            partners.entry(src).or_default().push(dst);
         }
     }
     let mut colours: Vec<Option<u32>> = (0..regs).map(|r| (r < COLOURS).then_some(r as u32)).collect();
     let mut failed = Vec::new();
     while let Some(r) = stack.pop() {
         let taken: Vec<u32> = graph.neighbours[r].iter().filter_map(|&n| colours[n]).collect();
-        let hint = copies.iter().find_map(|&(d, s)| {
-            let (d, s) = (graph.find(d), graph.find(s));
-            let other = if d == r {
-                s
-            } else if s == r {
-                d
-            } else {
-                return None;
-            };
-            colours[other].filter(|c| !taken.contains(c))
-        });
+        let hint = partners
+            .get(&r)
+            .and_then(|partners| partners.iter().find_map(|&other| colours[other].filter(|c| !taken.contains(c))));
         colours[r] = hint.or_else(|| (0..COLOURS as u32).find(|c| !taken.contains(c)));
         if colours[r].is_none() {
             failed.push(r);
@@ -663,25 +555,22 @@ fn encode(ops: &[Op], source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), Low
     let mut places = HashMap::new();
     let mut at = 0usize;
     for op in ops {
-        match op {
-            Op::Label(label) => {
-                places.insert(*label, at);
-            }
-            Op::Line(_) | Op::Forget { .. } => {}
-            Op::Imm64 { .. } | Op::Map { .. } | Op::MapValue { .. } => at += 2,
-            _ => at += 1,
+        if let Op::Label(label) = op {
+            places.insert(*label, at);
         }
+        at += reach::slots(op);
     }
     let mut insns: Vec<Insn> = Vec::with_capacity(at);
     let mut lines: Vec<LineInfo> = Vec::new();
     let mut span: Option<Span> = None;
+    let source_lines = Lines::of(source);
     for op in ops {
         let here = insns.len();
         let distance = |target: &Label| {
             let distance = places[target] as i64 - here as i64 - 1;
             i16::try_from(distance).map_err(|_| {
                 let at_most = Place::of(source, place::of_most_instructions(ops));
-                LowerError::TooLong { found: at, limit: i16::MAX as usize, at: at_most }
+                LowerError::TooFar { found: at, limit: i16::MAX as usize, at: at_most }
             })
         };
         let with_source = |code: u8, src: Operand| match src {
@@ -761,12 +650,12 @@ fn encode(ops: &[Op], source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), Low
             Op::Exit => insns.push(Insn { code: class::JMP | jmp::EXIT, ..Insn::default() }),
         }
         if let Some(span) = span {
-            let (line, column, text) = source.locate(span.start);
+            let (line, column, text) = source_lines.locate(span.start);
             if lines.last().is_none_or(|last| (last.line, last.column) != (line, column)) {
                 lines.push(LineInfo {
                     insn: here,
                     file: source.name.clone(),
-                    text: text.trim().to_owned(),
+                    text: place::excerpt(text, column as usize - 1),
                     line,
                     column,
                 });

@@ -3,7 +3,8 @@
 //! A path through the tree knows what it has tested and loaded ([`Facts`]); a test whose result is known is not emitted
 //! again. Where two paths come to the same row knowing the same, they join.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
 
 use flowloom_bpf::insn::jmp;
 
@@ -39,16 +40,50 @@ pub(super) struct Facts {
     pub(super) held: Held,
 }
 
+/// A place among the rows that a path goes through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct At {
+    /// Which list of the tree.
+    pub(super) list: usize,
+    /// The position in it; one after the last row leads to where the list leads.
+    pub(super) index: usize,
+}
+
+impl At {
+    fn next(self) -> At {
+        At { index: self.index + 1, ..self }
+    }
+}
+
+/// Rows that a path goes through one after the other.
+#[derive(Debug, Default)]
+pub(super) struct List {
+    /// Which rows of the tree, in order.
+    pub(super) rows: Vec<usize>,
+    /// Where it goes on when none of them matches, and what was known before the search that has made the list; `None` for
+    /// the list of all rows.
+    pub(super) then: Option<(At, Rc<Facts>)>,
+    /// Conditions that are known to hold for all paths through it, by their numbers.
+    pub(super) known: BTreeSet<usize>,
+}
+
 /// The tree of one state (or of the absent context, or of a stateless element).
 pub(super) struct Tree<'a> {
     pub(super) element: usize,
     pub(super) stateful: Option<&'a Stateful>,
-    rows: Vec<(usize, &'a Row)>,
+    pub(super) rows: Vec<(usize, &'a Row)>,
     pub(super) env: Env,
-    nodes: BTreeMap<(usize, Facts), Label>,
+    /// What paths go through: first all rows, then those that a search has left over.
+    pub(super) lists: Vec<List>,
+    nodes: BTreeMap<(At, Facts), Label>,
     bodies: BTreeMap<(usize, Facts), Label>,
-    todo: Vec<(Label, usize, Facts)>,
-    conditions: Vec<Condition>,
+    pub(super) todo: Vec<(Label, At, Facts)>,
+    /// For each row its conditions, numbered up to negation, and whether each has none.
+    pub(super) numbers: Vec<Vec<(usize, bool)>>,
+    /// For each number the last row with this condition.
+    last_tests: Vec<usize>,
+    /// For everything that rows load, the last row that may.
+    last_uses: BTreeMap<Item, usize>,
     no_match: Label,
     /// As `no_match`, with a context that is stored for the time being.
     no_match_stored: Label,
@@ -83,23 +118,13 @@ impl<'a> Lowering<'a> {
             // Before anything is loaded: a call would push it out of its registers.
             self.ensure_now();
         }
-        let mut tree = Tree {
-            element: index,
-            stateful,
-            rows,
-            env,
-            nodes: BTreeMap::new(),
-            bodies: BTreeMap::new(),
-            todo: Vec::new(),
-            conditions: Vec::new(),
-            no_match: self.builder.label(),
-            no_match_stored: self.builder.label(),
-        };
+        let mut tree = Tree::new(index, stateful, rows, env, [self.builder.label(), self.builder.label()]);
         let start = self.builder.label();
-        tree.todo.push((start, 0, self.path.clone()));
+        tree.todo.push((start, At { list: 0, index: 0 }, self.path.clone()));
         let before = self.path.clone();
         while let Some((label, at, facts)) = tree.todo.pop() {
             self.builder.place(label);
+            let (at, facts) = tree.leave_lists(at, facts);
             let facts = tree.relevant(at, facts);
             match tree.nodes.get(&(at, facts.clone())) {
                 Some(&same) => self.builder.goto(same),
@@ -124,9 +149,12 @@ impl<'a> Lowering<'a> {
         self.emit_otherwise(index, element, Counter::NoMatch);
     }
 
-    fn emit_node_from(&mut self, tree: &mut Tree<'a>, mut at: usize) {
-        'rows: while let Some(&(row_index, row)) = tree.rows.get(at) {
+    fn emit_node_from(&mut self, tree: &mut Tree<'a>, mut at: At) {
+        'rows: while let Some((index, row_index, row)) = tree.row(at) {
             self.builder.push(Op::Line(row.span));
+            if self.search_rows(tree, at) {
+                return;
+            }
             for field in row.fields() {
                 let mut missing = None;
                 let label = self.builder.label();
@@ -135,34 +163,43 @@ impl<'a> Lowering<'a> {
                     label
                 });
                 if !can_match {
-                    at += 1;
+                    at = at.next();
                     continue 'rows;
                 }
                 if let Some(facts) = missing {
-                    tree.todo.push((label, at + 1, facts));
+                    tree.todo.push((label, at.next(), facts));
                 }
             }
             for field in row.conditions.iter().filter_map(Condition::absent) {
                 let any = mask_of(field);
                 let (with, without): (Vec<u32>, Vec<u32>) = self.path.masks.iter().partition(|&&m| m & any != 0);
                 if without.is_empty() {
-                    at += 1;
+                    at = at.next();
                     continue 'rows;
                 }
                 if !with.is_empty() {
                     let present = self.builder.label();
                     let valid = self.valid;
                     self.builder.jump64(jmp::JSET, valid, Operand::Imm(any as i32), present);
-                    tree.todo.push((present, at + 1, Facts { masks: with, ..self.path.clone() }));
+                    tree.todo.push((present, at.next(), Facts { masks: with, ..self.path.clone() }));
                     self.path.masks = without;
                 }
             }
-            for condition in row.conditions.iter().filter(|c| !matches!(c, Condition::Present { .. })) {
-                let (number, polarity) = tree.number(condition);
+            for (condition, (number, polarity)) in row.conditions.iter().zip(tree.numbers[index].clone()) {
+                if matches!(condition, Condition::Present { .. }) {
+                    continue;
+                }
+                if tree.lists[at.list].known.contains(&number) {
+                    if polarity {
+                        continue;
+                    }
+                    at = at.next();
+                    continue 'rows;
+                }
                 match self.path.tested.get(&number) {
                     Some(&truth) if truth == polarity => continue,
                     Some(_) => {
-                        at += 1;
+                        at = at.next();
                         continue 'rows;
                     }
                     None => {}
@@ -171,7 +208,7 @@ impl<'a> Lowering<'a> {
                 match self.branch(condition, &tree.env, fails) {
                     Some(true) => {}
                     Some(false) => {
-                        at += 1;
+                        at = at.next();
                         continue 'rows;
                     }
                     None => {
@@ -182,7 +219,7 @@ impl<'a> Lowering<'a> {
                             facts.full = Some(*negated);
                             self.path.full = Some(!*negated);
                         }
-                        tree.todo.push((fails, at + 1, facts));
+                        tree.todo.push((fails, at.next(), facts));
                     }
                 }
             }
@@ -197,6 +234,12 @@ impl<'a> Lowering<'a> {
                 tree.bodies.insert((row_index, self.path.clone()), body);
                 self.emit_body(tree, row_index, row);
             }
+            return;
+        }
+        if tree.lists[at.list].then.is_some() {
+            let label = self.builder.label();
+            self.builder.goto(label);
+            tree.todo.push((label, at, self.path.clone()));
             return;
         }
         let no_match = if self.path.full == Some(false) { tree.no_match_stored } else { tree.no_match };
@@ -231,33 +274,81 @@ impl<'a> Lowering<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// The facts that matter from row `at` on.
-    fn relevant(&mut self, at: usize, mut facts: Facts) -> Facts {
+    fn new(
+        element: usize,
+        stateful: Option<&'a Stateful>,
+        rows: Vec<(usize, &'a Row)>,
+        env: Env,
+        [no_match, no_match_stored]: [Label; 2],
+    ) -> Tree<'a> {
+        let mut known = HashMap::new();
+        let mut last_tests = Vec::new();
+        let mut last_uses = BTreeMap::new();
+        let mut numbers = Vec::with_capacity(rows.len());
+        for (i, (_, row)) in rows.iter().enumerate() {
+            let number = |condition| {
+                let (base, polarity) = positive(condition);
+                let count = known.len();
+                let number = *known.entry(base).or_insert(count);
+                last_tests.resize(known.len(), i);
+                last_tests[number] = i;
+                (number, polarity)
+            };
+            numbers.push(row.conditions.iter().map(number).collect());
+            last_uses.extend(row_items(row).into_iter().map(|item| (item, i)));
+        }
+        let all = List { rows: (0..rows.len()).collect(), ..List::default() };
+        Tree {
+            element,
+            stateful,
+            rows,
+            env,
+            lists: vec![all],
+            nodes: BTreeMap::new(),
+            bodies: BTreeMap::new(),
+            todo: Vec::new(),
+            numbers,
+            last_tests,
+            last_uses,
+            no_match,
+            no_match_stored,
+        }
+    }
+
+    /// The row at a place: its index in the tree and in the element; `None` at the end of a list.
+    fn row(&self, at: At) -> Option<(usize, usize, &'a Row)> {
+        let index = *self.lists[at.list].rows.get(at.index)?;
+        let (row_index, row) = self.rows[index];
+        Some((index, row_index, row))
+    }
+
+    /// Goes on after the lists that end here. What a search has found out is forgotten, so that all paths join after it.
+    fn leave_lists(&self, mut at: At, mut facts: Facts) -> (At, Facts) {
+        while let List { rows, then: Some((then, before)), .. } = &self.lists[at.list]
+            && at.index >= rows.len()
+        {
+            at = *then;
+            facts = Facts {
+                masks: before.masks.clone(),
+                tested: before.tested.clone(),
+                loaded: before.loaded.clone(),
+                ..facts
+            };
+        }
+        (at, facts)
+    }
+
+    /// The facts that matter from a place on.
+    fn relevant(&self, at: At, mut facts: Facts) -> Facts {
         if self.nodes.len() > MAX_NODES {
             facts.tested.clear();
             facts.loaded.clear();
             return facts;
         }
-        let rows: Vec<&Row> = self.rows.iter().skip(at).map(|(_, row)| *row).collect();
-        let mut numbers = BTreeSet::new();
-        let mut items = BTreeSet::new();
-        for row in rows {
-            numbers.extend(row.conditions.iter().map(|c| self.number(c).0));
-            items.extend(row_items(row));
-        }
-        facts.tested.retain(|number, _| numbers.contains(number));
-        facts.loaded.retain(|item| items.contains(item));
+        let index = self.row(at).map_or(self.rows.len(), |(index, ..)| index);
+        facts.tested.retain(|&number, _| self.last_tests[number] >= index);
+        facts.loaded.retain(|item| self.last_uses.get(item).is_some_and(|&last| last >= index));
         facts
-    }
-
-    /// The number of a condition up to negation, and whether it is not negated.
-    fn number(&mut self, condition: &Condition) -> (usize, bool) {
-        let (base, polarity) = positive(condition);
-        let number = self.conditions.iter().position(|c| *c == base).unwrap_or_else(|| {
-            self.conditions.push(base);
-            self.conditions.len() - 1
-        });
-        (number, polarity)
     }
 }
 

@@ -477,6 +477,13 @@ impl<'s> Parser<'s, '_> {
             if open.is_some() {
                 self.expect(Kind::CloseParen, "`,` or `)`")?;
             }
+            if open.is_some() && self.peek().kind == Kind::Comma {
+                let fields: Vec<&str> = key.fields.iter().map(|field| field.text).collect();
+                let (open, close) = if key.biflow { ("biflow(", ")") } else { ("", "") };
+                let whole = format!("`key {open}{}, vlan.id{close};`", fields.join(", "));
+                self.unexpected("`;`").help(format!("all parts of a key stand in one list, as in {whole}"));
+                return Err(Failed);
+            }
         }
         key.span = self.span_from(start);
         self.semicolon("the key")?;

@@ -116,12 +116,16 @@ pub(crate) enum Kind {
     End,
 }
 
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// Splits `text` into words, the last of which is [`Kind::End`]. Characters that start no word are reported, neighbours
 /// together, and become [`Kind::Unknown`].
 pub(crate) fn tokenize(text: &str, sink: &mut Sink) -> Vec<Token> {
     let mut tokens: Vec<Token> = Vec::new();
-    for (result, range) in Kind::lexer(text).spanned() {
-        let span = Span { start: range.start, end: range.end };
+    // Editors of other systems put a byte order mark in front.
+    let start = if text.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len_utf8() } else { 0 };
+    for (result, range) in Kind::lexer(&text[start..]).spanned() {
+        let span = Span { start: start + range.start, end: start + range.end };
         match result {
             Ok(Kind::SlashComment) => {
                 sink.error(Code::UnknownOperator, span, "`//` does not start a comment", "skipped")
@@ -145,8 +149,11 @@ pub(crate) fn tokenize(text: &str, sink: &mut Sink) -> Vec<Token> {
 
 fn report_unknown(text: &str, span: Span, sink: &mut Sink) {
     let found = text.get(span.start..span.end).unwrap_or_default();
-    let mut shown: String =
-        found.chars().take(20).map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
+    let mut shown: String = found
+        .chars()
+        .take(20)
+        .map(|c| if c.is_control() || c == BYTE_ORDER_MARK { char::REPLACEMENT_CHARACTER } else { c })
+        .collect();
     if found.chars().count() > 20 {
         shown.push('…');
     }
@@ -157,6 +164,7 @@ fn report_unknown(text: &str, span: Span, sink: &mut Sink) {
         }
         Some('.') => "a dot stands inside of a field name such as `ip.src`; a range is `low..high`",
         Some('@' | '$' | '?' | '\\') => "remove it",
+        Some(BYTE_ORDER_MARK) => "this is a byte order mark, which is invisible; remove it, it may only start a file",
         _ => "outside of comments only ASCII letters, digits and operators may be used",
     };
     sink.error(Code::UnknownCharacter, span, format!("`{shown}` is not part of the language"), "found here").help(help);

@@ -9,3 +9,4 @@ mod limits;
 mod locks;
 mod random;
 mod sources;
+mod tables;

@@ -86,6 +86,7 @@ pub fn element(
             size: 64,
             sweep_ns: SECOND,
             policy: Policy::Reject,
+            policy_span: Default::default(),
             states: states.iter().map(|s| (*s).to_owned()).collect(),
             successors: vec![None; states.len()],
             registers: registers.iter().map(|r| u32_variable(r)).collect(),

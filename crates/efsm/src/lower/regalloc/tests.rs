@@ -389,5 +389,5 @@ fn jumps_that_are_too_far_are_refused() {
     b.copy(R0, r);
     b.push(Op::Exit);
     let error = finish(b, &source()).expect_err("32768 instructions lie between");
-    assert!(matches!(error, super::LowerError::TooLong { found: 32771, limit: 32767, .. }), "{error}");
+    assert!(matches!(error, super::LowerError::TooFar { found: 32771, limit: 32767, .. }), "{error}");
 }

@@ -1,0 +1,172 @@
+//! Warnings about the values of fields: rows whose conditions exclude each other, and rows whose values earlier rows take
+//! together.
+//!
+//! Only what can be proved for one field by itself is reported.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use flowloom_wire::field::FieldId;
+use flowloom_wire::graph::{Graph, Header};
+
+use crate::diagnostic::{Code, Sink};
+use crate::intervals::{self, Interval, intersect};
+use crate::model::{Condition, Element, Row, Span};
+
+/// Earlier rows that a message points at.
+const MOST_SHOWN: usize = 3;
+
+/// Warns about the rows of an element but those in `known`, which were reported.
+pub(super) fn warn(element: &Element, known: &BTreeSet<usize>, graph: &Graph, sink: &mut Sink) {
+    let mut numbers = HashMap::new();
+    let mut taken = Taken::default();
+    for (i, row) in element.rows.iter().enumerate() {
+        let values = values(row);
+        let subject = subject(&element.rows, row.span);
+        let excluded = values.iter().find(|(_, values)| values.is_empty()).map(|(field, _)| *field);
+        if let Some(field) = excluded {
+            let name = graph.field_name(field);
+            // A condition that never holds by itself was reported.
+            let mut each = row.conditions.iter().filter_map(intervals::of).filter(|(of, _)| *of == field);
+            if !known.contains(&i) && each.all(|(_, values)| !values.is_empty()) {
+                sink.warning(
+                    Code::Constant,
+                    row.span,
+                    format!("{subject} never matches: its conditions on `{name}` exclude each other"),
+                    "never matches",
+                )
+                .help(format!("no value of `{name}` fulfils all of them; alternatives are joined by `||`"));
+            }
+            continue;
+        }
+        if let Some((name, protocol)) = other_protocol(row, &values, graph) {
+            if !known.contains(&i) {
+                sink.warning(
+                    Code::Constant,
+                    row.span,
+                    format!("{subject} never matches: no packet with `{name}` has this `ip.proto`"),
+                    "never matches",
+                )
+                .help(format!("`{name}` is present where `ip.proto` is {protocol}; change one of the two conditions"));
+            }
+            continue;
+        }
+        let others: BTreeMap<FieldId, Vec<usize>> = values
+            .keys()
+            .map(|field| {
+                let of_others = row.conditions.iter().filter(|c| intervals::of(c).is_none_or(|(of, _)| of != *field));
+                let number = |condition| {
+                    let count = numbers.len();
+                    *numbers.entry(condition).or_insert(count)
+                };
+                let others: BTreeSet<usize> = of_others.map(number).collect();
+                (*field, others.into_iter().collect())
+            })
+            .collect();
+        if !known.contains(&i) {
+            let hidden = values
+                .iter()
+                .find_map(|(field, values)| Some((field, taken.all_of(*field, &others[field], &row.states, values)?)));
+            if let Some((field, rows)) = hidden {
+                let name = graph.field_name(*field);
+                let mut draft =
+                    sink.warning(Code::ShadowedRow, row.span, format!("{subject} is never reached"), "never reached");
+                for earlier in rows.iter().take(MOST_SHOWN) {
+                    draft = draft.also(element.rows[*earlier].span, format!("takes some of its values of `{name}`"));
+                }
+                draft.help(format!(
+                    "earlier rows match all values of `{name}` that the row asks for; move it up, or change one of them"
+                ));
+                continue;
+            }
+        }
+        // A row whose actions need more fields than its conditions leaves packets to later rows.
+        let asked: BTreeSet<FieldId> = row.conditions.iter().flat_map(Condition::fields).collect();
+        if row.fields().iter().all(|field| asked.contains(field)) {
+            for (field, values) in values {
+                taken.add(i, field, &others[&field], &row.states, &values);
+            }
+        }
+    }
+}
+
+/// What a message calls a row: one of several where it was written with `||`.
+fn subject(rows: &[Row], span: Span) -> &'static str {
+    if rows.iter().filter(|row| row.span == span).take(2).count() > 1 { "an alternative of the row" } else { "the row" }
+}
+
+/// For each field that a row compares with constants, the values for which all of its conditions hold.
+fn values(row: &Row) -> BTreeMap<FieldId, Vec<Interval>> {
+    let mut values: BTreeMap<FieldId, Vec<Interval>> = BTreeMap::new();
+    for (field, intervals) in row.conditions.iter().filter_map(intervals::of) {
+        values.entry(field).and_modify(|values| *values = intersect(values, &intervals)).or_insert(intervals);
+    }
+    values
+}
+
+/// A field of the row that is present only with other values of `ip.proto` than the row asks for, and those values.
+fn other_protocol(row: &Row, values: &BTreeMap<FieldId, Vec<Interval>>, graph: &Graph) -> Option<(String, String)> {
+    let protocols = values.get(&FieldId::by_name("ip.proto")?)?;
+    row.fields().into_iter().find_map(|field| {
+        let headers = field.headers();
+        let own: Vec<u128> = headers.iter().filter_map(|header| protocol(*header)).collect();
+        let is_known = !own.is_empty() && own.len() == headers.len();
+        let is_excluded = own.iter().all(|own| !protocols.iter().any(|(low, high)| (low..=high).contains(&own)));
+        let shown: Vec<String> = own.iter().map(u128::to_string).collect();
+        (is_known && is_excluded).then(|| (graph.field_name(field).to_string(), shown.join(" or ")))
+    })
+}
+
+/// The protocol number of an outer transport header.
+fn protocol(header: Header) -> Option<u128> {
+    Some(match header {
+        Header::Tcp => 6,
+        Header::Udp => 17,
+        Header::Icmp => 1,
+        Header::Icmp6 => 58,
+        _ => return None,
+    })
+}
+
+/// What the rows so far match: by the field, their other conditions and their states.
+type Key = (FieldId, Vec<usize>, Vec<u16>);
+
+/// Values of fields that earlier rows match.
+#[derive(Default)]
+struct Taken {
+    /// By first value, the last one.
+    values: HashMap<Key, BTreeMap<u128, u128>>,
+    rows: HashMap<Key, Vec<(usize, Vec<Interval>)>>,
+}
+
+impl Taken {
+    fn add(&mut self, row: usize, field: FieldId, others: &[usize], states: &[u16], values: &[Interval]) {
+        let key = (field, others.to_vec(), states.to_vec());
+        let taken = self.values.entry(key.clone()).or_default();
+        for &(mut low, mut high) in values {
+            // Merges with what overlaps or lies next to it.
+            while let Some((&first, &last)) = taken.range(..=high.saturating_add(1)).next_back()
+                && last.saturating_add(1) >= low
+            {
+                taken.remove(&first);
+                (low, high) = (low.min(first), high.max(last));
+            }
+            taken.insert(low, high);
+        }
+        self.rows.entry(key).or_default().push((row, values.to_vec()));
+    }
+
+    /// The rows that together match all of these values, whenever `others` hold; `None` where they do not.
+    fn all_of(&self, field: FieldId, others: &[usize], states: &[u16], values: &[Interval]) -> Option<Vec<usize>> {
+        let keys = [(field, others.to_vec(), states.to_vec()), (field, Vec::new(), states.to_vec())];
+        keys.iter().find_map(|key| {
+            let taken = self.values.get(key)?;
+            let is_taken =
+                |(low, high): &Interval| taken.range(..=*low).next_back().is_some_and(|(_, last)| last >= high);
+            if !values.iter().all(is_taken) {
+                return None;
+            }
+            let rows = self.rows.get(key)?.iter().filter(|(_, of)| !intersect(of, values).is_empty());
+            Some(rows.map(|(row, _)| *row).collect())
+        })
+    }
+}
