@@ -68,7 +68,7 @@ fn traffic_and_pipelines_are_what_is_asked_for() {
     assert_eq!(exact, run);
 
     let text = ok(&["predict", TOY, "--timing", file, "--zipf", "1000", "-c", "1000"]);
-    for part in ["toy_printed on 1000 flows by Zipf's law: 1000 packets", "throughput", "p99.9", "map stats: schedule"]
+    for part in ["toy_printed on 1000 flows by Zipf's law: 1 000 packets", "throughput", "p99.9", "map stats: schedule"]
     {
         assert!(text.contains(part), "{part} in {text}");
     }
