@@ -245,7 +245,11 @@ fn argument_help(
             (Some(map), _) if argument == 2 || argument == 3 => {
                 let def = text::def(program, map)?;
                 let (what, bytes) = if argument == 2 { ("keys", def.key_bytes) } else { ("values", def.value_bytes) };
-                format!("{what} of {} have {}: give it as many", text::map_name(program, map), text::counted(bytes.into()))
+                format!(
+                    "{what} of {} have {}: give it as many",
+                    text::map_name(program, map),
+                    text::counted(bytes.into())
+                )
             }
             (_, Some(Region::Stack { .. })) => {
                 "have as many bytes on the stack as the length says, or bound the length".to_owned()
