@@ -8,7 +8,7 @@ mod live;
 mod reproduce;
 mod trace;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
@@ -17,7 +17,7 @@ use flowloom_bpf::ProgramKind;
 pub(crate) use bpf::{BpfVerb, PluginArgs};
 pub(crate) use explain::{ExplainArgs, ScheduleName};
 pub(crate) use hw::PredictArgs;
-pub(crate) use live::{LiveArgs, LiveMode, MapArgs, MapListArgs, MapVerb, parse_time};
+pub(crate) use live::{LiveArgs, LiveMode, MapArgs, MapListArgs, MapVerb, StateTime, parse_time};
 pub(crate) use reproduce::ReproduceArgs;
 pub(crate) use trace::{TraceGenArgs, TraceInfoArgs, TraceProfilesArgs, TraceVerb};
 
@@ -172,6 +172,25 @@ fn file() -> impl TypedValueParser<Value = PathBuf> {
     })
 }
 
+/// A capture that is read or written: a file, or `-` for standard input or output.
+fn capture() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new()
+}
+
+/// Whether a capture is a standard stream.
+pub(crate) fn is_stream(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// The format of a capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CaptureFormat {
+    /// pcap in nanoseconds
+    Pcap,
+    /// pcapng, which keeps ports and verdicts
+    Pcapng,
+}
+
 fn parse_param(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or_else(|| format!("expected NAME=VALUE, found `{text}`"))?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
@@ -180,8 +199,8 @@ fn parse_param(text: &str) -> Result<(String, String), String> {
 /// Where packets come from.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct InputArgs {
-    /// Read packets from this capture (pcap, pcapng, also .xz); several are merged by time
-    #[arg(short = 'r', long = "read", value_name = "CAPTURE", value_parser = file(), group = "source")]
+    /// Read packets from this capture (pcap, pcapng, also .xz), `-` for standard input; several are merged by time
+    #[arg(short = 'r', long = "read", value_name = "CAPTURE", value_parser = capture(), group = "source")]
     pub(crate) read: Vec<PathBuf>,
     /// Take the port of a packet from its fields: 'ip.src in 10.0.0.0/8 -> 1, else 2'
     #[arg(long, value_name = "RULES", requires = "read")]
@@ -233,9 +252,13 @@ pub(crate) struct RunArgs {
     pub(crate) function: FunctionArgs,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// Write what leaves to this capture (.pcapng keeps ports and verdicts, otherwise pcap)
-    #[arg(short = 'w', long = "write", value_name = "CAPTURE", value_parser = file())]
+    /// Write what leaves to this capture (.pcapng keeps ports and verdicts, otherwise pcap), `-` for standard output: the
+    /// summary goes to standard error then
+    #[arg(short = 'w', long = "write", value_name = "CAPTURE", value_parser = capture())]
     pub(crate) write: Option<PathBuf>,
+    /// With -w -: the format
+    #[arg(long, value_enum, value_name = "FORMAT", requires = "write")]
+    pub(crate) format: Option<CaptureFormat>,
     /// What runs the packets
     #[arg(long, value_enum, default_value_t = EngineName::Interp)]
     pub(crate) engine: EngineName,
@@ -267,6 +290,9 @@ pub(crate) struct CheckArgs {
     /// Targets that must run it; where none is named all are asked, and the verifier must find it safe
     #[arg(long, value_enum, value_name = "TARGET", value_delimiter = ',')]
     pub(crate) target: Vec<EngineName>,
+    /// Take warnings for errors: exit with 2 where there is one
+    #[arg(long)]
+    pub(crate) deny_warnings: bool,
     /// Print rows, registers and sizes, beside those that a paper prints
     #[arg(long)]
     pub(crate) stats: bool,

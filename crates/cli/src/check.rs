@@ -117,7 +117,12 @@ fn judge(args: &CheckArgs) -> Result<(), Failure> {
         }
         print(&text)?;
     }
+    let denied = match &loaded {
+        Loaded::Efsm { warnings, .. } if args.deny_warnings => warnings.len(),
+        _ => 0,
+    };
     match untried {
+        _ if denied > 0 => Err(Failure::Input(format!("{} denied by --deny-warnings", counted(denied, "warning")))),
         _ if !is_fit => Err(Failure::Finding),
         Some(target) => Err(Failure::Environment(format!("`{}` cannot be tried here: {}", target.target, target.why))),
         None => Ok(()),

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::args::is_stream;
 use crate::failure::Failure;
 
 /// So many links are followed from a name to a file.
@@ -72,6 +73,9 @@ enum Identity {
 
 impl Identity {
     fn of(path: &Path) -> Identity {
+        if is_stream(path) {
+            return Identity::None;
+        }
         if let Ok(found) = fs::metadata(path) {
             return if found.is_file() { Identity::File(found.dev(), found.ino()) } else { Identity::None };
         }

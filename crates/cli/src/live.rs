@@ -13,7 +13,7 @@ use flowloom_exec::{
 };
 use serde_json::{Value, json};
 
-use crate::args::{LiveArgs, LiveMode, RunArgs};
+use crate::args::{LiveArgs, LiveMode, RunArgs, StateTime};
 use crate::describe::describe;
 use crate::failure::{Failure, with_causes};
 use crate::load::Loaded;
@@ -36,11 +36,17 @@ pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
     KernelEngine::available().map_err(|e| failure(&ExecError::Unavailable(e)))?;
     let found: Result<Vec<_>, _> = bindings.into_iter().map(|(port, name)| Interface::find(port, name)).collect();
     let interfaces = found.map_err(|e| failure(&e.into()))?;
-    let clock_ahead_ns = args.live.state_time.map_or(0, |at| at.wrapping_sub(monotonic_ns()));
+    let clock_ahead_ns = match args.live.state_time {
+        Some(StateTime::At(at_ns)) => at_ns.wrapping_sub(monotonic_ns()),
+        Some(StateTime::Now) | None => 0,
+    };
     let state = match state {
         Some((path, state)) => {
-            check_deadlines(loaded, &program, &state, monotonic_ns().wrapping_add(clock_ahead_ns))
-                .map_err(|what| Failure::Input(format!("`{}`: {what}", path.display())))?;
+            // Where the clock is said, a deadline beyond all timers is one that `map update` has set.
+            if args.live.state_time.is_none() {
+                check_deadlines(loaded, &program, &state, monotonic_ns())
+                    .map_err(|what| Failure::Input(format!("`{}`: {what}", path.display())))?;
+            }
             state
         }
         // With its preloaded contexts and the initial values of its globals, that is.
@@ -57,6 +63,13 @@ pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
     let description = describe(loaded, &args.function.path.display().to_string(), &program);
     let options = LiveOptions { mode, count, clock_ahead_ns, state: &state, description: &description };
     let live = start(loaded, &program, &interfaces, options)?;
+    if let ([interface], Some(element)) = (&interfaces[..], both_directions(loaded)) {
+        remark(&format!(
+            "`{element}` has one context for both directions of a flow, and XDP sees only packets that arrive: those that \
+             leave by `{}` are not seen; between two networks, give both interfaces with -i",
+            interface.name()
+        ));
+    }
     for advice in advice(&interfaces, mode, traffic(loaded)) {
         remark(&advice.to_string());
     }
@@ -117,8 +130,9 @@ fn check_deadlines(loaded: &Loaded, program: &Program, state: &Snapshot, now_ns:
                 if deadline_ns != layout::NO_DEADLINE && deadline_ns > latest_ns {
                     return Err(format!(
                         "a context of `{}` has the deadline {deadline_ns} ns, and no timer can reach beyond {latest_ns} \
-                         ns: the state is of another clock; say with --state-time NS what time it was there when the state \
-                         was written (`last_time_ns` or `now_ns` of `run --json`)",
+                         ns: the state is of another clock, or `map update` has set the deadline; say with --state-time NS \
+                         what time it was there when the state was written (`last_time_ns` or `now_ns` of `run --json`), or \
+                         with --state-time now that it is of this clock",
                         element.name
                     ));
                 }
@@ -137,6 +151,13 @@ fn longest(next: NextState) -> Option<u64> {
 
 fn successors(stateful: &Stateful) -> impl Iterator<Item = u64> {
     stateful.successors.iter().flatten().filter_map(|next| next.idle_ns.max(next.hard_ns))
+}
+
+/// The first element whose key is the same for both directions of a flow.
+fn both_directions(loaded: &Loaded) -> Option<&str> {
+    let is_both = |stateful: Option<&Stateful>| stateful.and_then(|s| s.key.as_ref()).is_some_and(|key| key.biflow);
+    let mut elements = loaded.function()?.elements.iter();
+    elements.find(|element| is_both(element.stateful.as_ref())).map(|element| element.name.as_str())
 }
 
 /// Loads and attaches. Counters make a program larger: a function whose program the verifier takes only without them runs

@@ -122,7 +122,7 @@ fn report(
         return Ok(if args.zipf.is_some() { report.beside_formulas(timing, flows.into()) } else { report });
     }
     let dataflow = dataflow?;
-    let keyed = |frames: Ahead| Keyed::new(program, &dataflow, timing, args.exact, frames);
+    let keyed = |frames: Ahead| Keyed::new(program, &dataflow, timing, !args.estimate, frames);
     let mut arrivals = match &args.profile {
         Some(profile) => {
             let options = TrafficOptions {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,16 +11,16 @@ use flowloom_bpf::{Program, fib};
 use flowloom_efsm::{Coverage, Machine};
 use flowloom_engine::{Datapath, Snapshot, SnapshotError, Verdict};
 use flowloom_exec::{EventWriter, RunOptions, RunSummary, Sinks, SweepClock, run as run_packets};
-use flowloom_trace::{CaptureWriter, MergedReader};
+use flowloom_trace::{CaptureReader, CaptureWriter, Format, MergedReader};
 use serde_json::{Value, json};
 
-use crate::args::{EngineName, InputArgs, RoutesArgs, RunArgs};
+use crate::args::{CaptureFormat, EngineName, InputArgs, RoutesArgs, RunArgs, is_stream};
 use crate::engines::Engine;
 use crate::failure::{Failure, with_causes};
 use crate::files::Files;
 use crate::live;
 use crate::load::Loaded;
-use crate::output::{counted, grouped, print, print_json, progress, table, warn};
+use crate::output::{complain, counted, grouped, print, progress, table, warn};
 use crate::port_by;
 use crate::report::{Contexts, Flows, elements_json, elements_text};
 use crate::state_file::StateFile;
@@ -29,7 +30,12 @@ pub(crate) fn open_input(args: &InputArgs) -> Result<MergedReader, Failure> {
     if args.read.is_empty() {
         return Err(Failure::Input("no packets: name a capture with -r".to_owned()));
     }
-    let reader = MergedReader::open(&args.read).map_err(|e| Failure::input(&e))?;
+    if args.read.iter().filter(|path| is_stream(path)).count() > 1 {
+        return Err(Failure::Input("-r - is given twice: standard input is one capture".to_owned()));
+    }
+    let open = |path: &PathBuf| if is_stream(path) { CaptureReader::stdin() } else { CaptureReader::open(path) };
+    let captures = args.read.iter().map(open).collect::<Result<_, _>>().map_err(|e| Failure::input(&e))?;
+    let reader = MergedReader::new(captures);
     match &args.port_by {
         None => Ok(reader),
         Some(rules) => Ok(reader.port_by(port_by::compile_rules(rules)?)),
@@ -100,7 +106,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         snapshot.maps.into_iter().map(|(name, entries)| (name, entries.len() as u64)).collect()
     };
     let state_out = args.state_out.as_ref().map(|path| StateFile::create(path)).transpose()?;
-    let mut writer = args.write.as_ref().map(CaptureWriter::create).transpose().map_err(|e| Failure::input(&e))?;
+    let mut writer = args.write.as_ref().map(|path| create_capture(path, args.format)).transpose()?;
     let create = |path: &PathBuf| EventWriter::create(path).map_err(|e| Failure::file("written", path, &e));
     let mut events = args.events.as_ref().map(create).transpose()?;
     let sweep = SweepClock::of(program.maps.iter().filter_map(|m| m.layout.as_ref()));
@@ -143,15 +149,37 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let now_ns = summary.times_ns.map_or(0, |(_, last)| last);
     let contexts = contexts(&program, &before, &snapshot, now_ns, coverage.as_ref());
     let report = Report { args, loaded: &loaded, summary: &summary, coverage, contexts, snapshot: &snapshot };
-    if args.json {
-        print_json(&report.json())?
+    let text = if args.json { format!("{:#}\n", report.json()) } else { report.text() };
+    if args.write.as_deref().is_some_and(is_stream) {
+        complain(&text);
     } else {
-        print(&report.text())?
+        print(&text)?;
     }
     match damage {
         Some(e) => Err(Failure::input(&e)),
         None => Ok(()),
     }
+}
+
+/// The capture that -w names; `format` only where it has no name that says which.
+fn create_capture(path: &Path, format: Option<CaptureFormat>) -> Result<CaptureWriter, Failure> {
+    let created = match (is_stream(path), format) {
+        (true, _) if std::io::stdout().is_terminal() => {
+            return Err(Failure::Input(
+                "-w - writes a capture to standard output, which is a terminal; pipe it, or name a file".to_owned(),
+            ));
+        }
+        (true, Some(CaptureFormat::Pcapng)) => CaptureWriter::stdout(Format::PcapNg),
+        (true, _) => CaptureWriter::stdout(Format::Pcap),
+        (false, Some(_)) => {
+            return Err(Failure::Input(format!(
+                "--format is for -w -: the name `{}` says what is written, pcapng where it ends in .pcapng, otherwise pcap",
+                path.display()
+            )));
+        }
+        (false, None) => CaptureWriter::create(path),
+    };
+    created.map_err(|e| Failure::input(&e))
 }
 
 /// The contexts of each table, by map. Timed out are those whose time ran out, whether a packet met them or a sweep: all

@@ -66,6 +66,15 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), Failure> {
     for subject in &subjects {
         match run(subject, args, &engines, &kernel, &bar) {
             Ok(tested) if tested.scenarios.is_empty() && args.filter.is_some() => {}
+            // Nothing has compiled it yet.
+            Ok(tested) if tested.scenarios.is_empty() => match compiles(&subject.source) {
+                Ok(()) => all.push(tested),
+                Err(failure @ (Failure::Source(_) | Failure::Input(_))) => {
+                    failure.print();
+                    unreadable += 1;
+                }
+                Err(failure) => return Err(failure),
+            },
             Ok(tested) => all.push(tested),
             // The other functions are tested all the same.
             Err(failure @ (Failure::Source(_) | Failure::Input(_))) => {
@@ -93,6 +102,18 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), Failure> {
                     || tested.lines.gaps().next().is_some())
     });
     if is_finding { Err(Failure::Finding) } else { Ok(()) }
+}
+
+/// Whether the source of a function without scenarios is right.
+fn compiles(source: &Path) -> Result<(), Failure> {
+    if source.extension().is_none_or(|extension| extension != "efsm") {
+        return Ok(());
+    }
+    let text = fs::read_to_string(source).map_err(|e| Failure::file("read", source, &e))?;
+    match flowloom_efsm::compile(&source.display().to_string(), &text, &[]) {
+        Ok(_) => Ok(()),
+        Err(errors) => Err(Failure::Source(Box::new(errors))),
+    }
 }
 
 /// What the paths name: sources, scenario files, and folders with both.

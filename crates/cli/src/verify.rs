@@ -4,7 +4,7 @@ mod case;
 mod explored;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flowloom_bpf::{Interpreter, Program, fib};
@@ -17,7 +17,7 @@ use flowloom_verify::{
 };
 use serde_json::{Value, json};
 
-use crate::args::{EngineName, InputArgs, VerifyArgs};
+use crate::args::{EngineName, InputArgs, VerifyArgs, is_stream};
 use crate::engines::{Engine, kernel_lacks, targets};
 use crate::failure::Failure;
 use crate::files::Files;
@@ -190,7 +190,8 @@ enum Source<'a> {
 impl<'a> Source<'a> {
     fn new(args: &'a VerifyArgs, loaded: &Loaded) -> Result<Source<'a>, Failure> {
         // What is no file can be read once only.
-        let again = args.input.read.iter().all(|path| path.metadata().is_ok_and(|found| found.is_file()));
+        let is_file = |path: &PathBuf| !is_stream(path) && path.metadata().is_ok_and(|found| found.is_file());
+        let again = args.input.read.iter().all(is_file);
         if again && !args.input.read.is_empty() {
             return Ok(Source::Read(&args.input));
         }

@@ -81,7 +81,7 @@ fn memory_is_read_and_written() {
     fails(
         &plugin(&["00"], code(text).as_bytes()),
         1,
-        &["instruction 0", "4-byte read at byte 0 of the memory", "1 bytes"],
+        &["instruction 0", "4-byte read at byte 0 of the memory", "1 byte"],
     );
 }
 

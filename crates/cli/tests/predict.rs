@@ -58,14 +58,17 @@ fn traffic_and_pipelines_are_what_is_asked_for() {
     let queues = on(&["--zipf", "50k", "--queues", "9"]);
     assert_eq!(queues["maps"][0]["longest_queues"].as_array().unwrap().len(), 10);
 
-    let profile = on(&["--profile", "caida2019", "--rate", "100G"]);
+    let profile = on(&["--profile", "caida2019", "--rate", "100G", "--estimate"]);
     assert_eq!((&profile["maps"][0]["known"], &profile["packets_lost"]), (&json!("assumed"), &json!(0)));
     assert!(profile["traffic"] == "caida2019" && (mpps(&profile) - 28.7).abs() < 1.0, "{profile}");
+    // The program runs on every packet unless an estimate is asked for.
+    let run = on(&["--profile", "caida2019", "--rate", "100G"]);
+    assert_eq!(run["maps"][0]["known"], "run");
     let exact = on(&["--profile", "caida2019", "--rate", "100G", "--exact"]);
-    assert_eq!(exact["maps"][0]["known"], "run");
+    assert_eq!(exact, run);
 
     let text = ok(&["predict", TOY, "--timing", file, "--zipf", "1000", "-c", "1000"]);
-    for part in ["toy_printed on 1000 flows by Zipf's law: 1000 packets", "throughput", "p99.9", "map stats: schedule"]
+    for part in ["toy_printed on 1000 flows by Zipf's law: 1 000 packets", "throughput", "p99.9", "map stats: schedule"]
     {
         assert!(text.contains(part), "{part} in {text}");
     }
@@ -110,7 +113,8 @@ fn what_cannot_be_predicted_is_said() {
     region["maps"][0]["restart_stage"] = json!(5);
     std::fs::write(&wrong, region.to_string()).unwrap();
     let wrong = wrong.to_str().unwrap();
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 9] = [
+        (&[TOY, "--zipf", "10", "--estimate", "--exact"], "cannot be used with"),
         (&[TOY, "--zipf", "10", "--scheme", "x=none"], "there is no map `x`; there are `stats`"),
         (&[TOY, "--timing", file], "no packets: name a capture with -r, or traffic with --zipf, --flows or --profile"),
         (

@@ -38,6 +38,12 @@ pub enum TraceError {
         /// What the system says.
         source: io::Error,
     },
+    /// The compressed file ends in the middle.
+    #[error("{place}: the xz file is truncated: it ends before its compressed data do; copy or compress it again")]
+    CutOff {
+        /// How far reading came.
+        place: Place,
+    },
     /// Reading failed, or the compressed data are damaged.
     #[error("cannot read {place}: {source}")]
     Read {

@@ -110,6 +110,10 @@ impl Input {
             Ok(0) => self.is_ended = true,
             Ok(count) => self.end += count,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            // The only thing that a decompressor says by this kind is that its input has ended too early.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof && self.is_unpacked => {
+                return Err(TraceError::CutOff { place: self.place_at((self.end - self.start) as u64) });
+            }
             Err(source) => return Err(self.unreadable(source)),
         }
         Ok(())

@@ -93,6 +93,14 @@ impl CaptureReader {
         CaptureReader::from_reader(&path.display().to_string(), file)
     }
 
+    /// Reads from standard input.
+    ///
+    /// # Errors
+    /// Where it does not start as a capture of Ethernet packets does.
+    pub fn stdin() -> Result<CaptureReader, TraceError> {
+        CaptureReader::from_reader("standard input", BufReader::new(std::io::stdin()))
+    }
+
     /// Reads from anything; `name` is what messages call it.
     ///
     /// # Errors

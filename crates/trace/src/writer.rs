@@ -44,6 +44,25 @@ pub struct CaptureWriter {
     block: Vec<u8>,
 }
 
+/// Hands on every piece as it comes.
+struct AtOnce(io::Stdout);
+
+impl Write for AtOnce {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes).map(|()| bytes.len())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut stdout = self.0.lock();
+        stdout.write_all(bytes)?;
+        stdout.flush()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 enum Sink {
     Plain(Box<dyn Write + Send>),
     Xz(Box<XzWriter<Box<dyn Write + Send>>>),
@@ -97,6 +116,14 @@ impl CaptureWriter {
             Sink::Plain(file)
         };
         CaptureWriter::start(path.display().to_string(), format, sink, snap_bytes)
+    }
+
+    /// Writes to standard output, each packet at once: a reader at the other end of a pipe waits for none.
+    ///
+    /// # Errors
+    /// Where the header cannot be written.
+    pub fn stdout(format: Format) -> Result<CaptureWriter, TraceError> {
+        CaptureWriter::to_writer("standard output", format, AtOnce(io::stdout()))
     }
 
     /// Writes to anything; `name` is what messages call it. Nothing is buffered here.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::text::counted;
+
 /// What was expected of an access, of an operand or of an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the words of `Display` say what each is")]
@@ -80,7 +82,8 @@ impl fmt::Display for Expected {
             Expected::OnStack => "bytes -512 to -1 of the stack",
             Expected::InPacket { there } => return compared(f, *there, "data_end"),
             Expected::InMetadata { there } => return compared(f, *there, "data"),
-            Expected::InKey { bytes } => return write!(f, "a read of its {bytes} bytes"),
+            Expected::InKey { bytes } => return write!(f, "a read of its {}", counted((*bytes).into())),
+            Expected::Inside { bytes: 1 } => "its only byte",
             Expected::Inside { bytes } => return write!(f, "one of its {bytes} bytes"),
             Expected::Memory => "memory that programs may touch",
             Expected::AsOnOtherPaths => "what it is on the other paths: the context on all of them, or on none",
@@ -103,7 +106,7 @@ impl fmt::Display for Expected {
             Expected::Context => "the context",
             Expected::Map(kind) => kind,
             Expected::AddressOf(what) => return write!(f, "the address of {what}"),
-            Expected::BytesThere { bytes, each } => return write!(f, "{bytes} bytes there: {each}"),
+            Expected::BytesThere { bytes, each } => return write!(f, "{} there: {each}", counted(*bytes as i64)),
             Expected::BesidesPacket => "memory besides the packet: copy it to the stack first",
             Expected::Length => "a length",
             Expected::BoundedLength => "a length with a bound",
@@ -120,6 +123,7 @@ impl fmt::Display for Expected {
 /// Bytes before `end`.
 fn compared(f: &mut fmt::Formatter<'_>, there: u32, end: &str) -> fmt::Result {
     match there {
+        1 => write!(f, "the byte that a comparison with `{end}` has shown to be there"),
         0 => write!(f, "one that a comparison with `{end}` has shown to be there"),
         some => write!(f, "the {some} bytes that a comparison with `{end}` has shown to be there"),
     }

@@ -192,7 +192,8 @@ impl Wanted<'_> {
     fn inside(&self, size: i64, first: i64, end: i64, is_fixed: bool) -> Option<String> {
         let last = size - self.bytes;
         if last < 0 {
-            return Some(format!("there are {size} bytes, fewer than are wanted at once"));
+            let there = if size == 1 { "is" } else { "are" };
+            return Some(format!("there {there} {}, fewer than are wanted at once", text::counted(size)));
         }
         let span =
             if first + self.bytes == end { format!("{first}") } else { format!("{first} to {}", end - self.bytes) };
@@ -244,7 +245,11 @@ fn argument_help(
             (Some(map), _) if argument == 2 || argument == 3 => {
                 let def = text::def(program, map)?;
                 let (what, bytes) = if argument == 2 { ("keys", def.key_bytes) } else { ("values", def.value_bytes) };
-                format!("{what} of {} have {bytes} bytes: give it as many", text::map_name(program, map))
+                format!(
+                    "{what} of {} have {}: give it as many",
+                    text::map_name(program, map),
+                    text::counted(bytes.into())
+                )
             }
             (_, Some(Region::Stack { .. })) => {
                 "have as many bytes on the stack as the length says, or bound the length".to_owned()

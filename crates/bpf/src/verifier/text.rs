@@ -40,16 +40,21 @@ pub(super) fn region(program: &Program, depth: usize, region: Region) -> String 
         Region::Map(map) => map_name(program, map),
         Region::Value(map) => format!("a value of {}", map_name(program, map)),
         Region::Key { map, .. } => format!("a key of {}", map_name(program, map)),
-        Region::Record { bytes, .. } => format!("a reserved record of {bytes} bytes"),
+        Region::Record { bytes, .. } => format!("a reserved record of {}", counted(bytes.into())),
         Region::Argument { function, number, bytes } => {
             let function = program.globals.get(usize::from(function));
             let argument = function.and_then(|f| f.arguments.get(usize::from(number).checked_sub(1)?));
             let name = argument.map_or("?", |argument| argument.name.as_str());
             let function = function.map_or("?", |function| function.name.as_str());
-            format!("the {bytes} bytes of argument `{name}` of the global function `{function}`")
+            format!("the {} of argument `{name}` of the global function `{function}`", counted(bytes.into()))
         }
         Region::Function { slot } => format!("the function at {slot}"),
     }
+}
+
+/// `1 byte`, `2 bytes`.
+pub(super) fn counted(bytes: i64) -> String {
+    format!("{bytes} byte{}", if bytes == 1 { "" } else { "s" })
 }
 
 /// An address as text, for a function so many calls deep.
@@ -68,7 +73,8 @@ pub(super) fn address(program: &Program, depth: usize, address: &Address) -> Str
     }
     if matches!(address.to, Region::Packet | Region::Metadata) {
         let behind = if is_fixed { "" } else { " behind that number" };
-        text += &format!(" (of which {} bytes{behind} are known to be there)", address.checked);
+        let are = if address.checked == 1 { "is" } else { "are" };
+        text += &format!(" (of which {}{behind} {are} known to be there)", counted(address.checked.into()));
     }
     if address.nullable {
         text += ", which may be null";

@@ -50,8 +50,12 @@ pub(crate) struct PredictArgs {
     /// Take the stages from this file (JSON) instead of planning them
     #[arg(long, value_name = "FILE", value_parser = file(), help_heading = PLAN)]
     pub(crate) timing: Option<PathBuf>,
-    /// Run the program on every packet, where what a packet does depends on what maps hold (slow)
+    /// Estimate instead of running the program on every packet: faster, but every condition that depends on what a map holds
+    /// is taken to hold, so flushes, waits and losses are upper bounds
     #[arg(long)]
+    pub(crate) estimate: bool,
+    /// Run the program on every packet: the default
+    #[arg(long, hide = true, conflicts_with = "estimate")]
     pub(crate) exact: bool,
     /// Print JSON
     #[arg(long)]

@@ -43,10 +43,26 @@ pub(crate) struct LiveArgs {
     /// With -i: count neither verdicts nor rows, which saves each packet some instructions
     #[arg(long, requires = "interface", conflicts_with_all = ["count", "read"])]
     pub(crate) no_counters: bool,
-    /// With -i and --state-in: what the time was when the state was written, in nanoseconds of its own clock; its deadlines
-    /// count from there
-    #[arg(long, value_name = "NS", requires_all = ["interface", "state_in"], conflicts_with = "read")]
-    pub(crate) state_time: Option<u64>,
+    /// With -i and --state-in: what the time was when the state was written, in nanoseconds of its own clock, from which its
+    /// deadlines count; `now` where it is of this host's clock
+    #[arg(long, value_name = "NS", value_parser = parse_state_time, requires_all = ["interface", "state_in"], conflicts_with = "read")]
+    pub(crate) state_time: Option<StateTime>,
+}
+
+/// The time of a state's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StateTime {
+    /// It is this host's clock.
+    Now,
+    /// Nanoseconds of another clock, when the state was written.
+    At(u64),
+}
+
+fn parse_state_time(text: &str) -> Result<StateTime, String> {
+    match text {
+        "now" => Ok(StateTime::Now),
+        _ => text.parse().map(StateTime::At).map_err(|_| format!("expected nanoseconds or `now`, found `{text}`")),
+    }
 }
 
 /// A length of time with its unit.

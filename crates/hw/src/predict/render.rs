@@ -13,7 +13,7 @@ impl Report {
         let _ = writeln!(
             text,
             "{} packets in {:.6} s at {} MHz\n  offered     {:>9.2} Mpps\n  throughput  {:>9.2} Mpps  {:.2} Gb/s on the wire",
-            self.packets_in,
+            grouped(self.packets_in),
             self.seconds,
             self.clock_mhz,
             self.offered_mpps,
@@ -27,12 +27,16 @@ impl Report {
         let _ = writeln!(
             text,
             "  lost        {:>9} packets ({share:.4}%)\n  dropped     {:>9} packets, by the program{}\n  stalled     {:>9} cycles at the input",
-            self.packets_lost, self.packets_dropped, all_leave, self.stalled_cycles,
+            grouped(self.packets_lost),
+            grouped(self.packets_dropped),
+            all_leave,
+            grouped(self.stalled_cycles),
         );
         let _ = writeln!(
             text,
             "  buffers     {:>9} bytes at most in front, {} behind",
-            self.input_buffer_bytes, self.output_buffer_bytes
+            grouped(self.input_buffer_bytes as u64),
+            grouped(self.output_buffer_bytes as u64)
         );
         let latency = &self.latency;
         text.push_str("\nlatency       p50      p90      p99    p99.9      max\n");
@@ -85,23 +89,36 @@ impl MapReport {
                 let _ = writeln!(
                     text,
                     "  {} overtakings, {} cycles of stall, longest queues {} (the last without a key)",
-                    self.overtakings,
-                    self.stalled_cycles,
+                    grouped(self.overtakings),
+                    grouped(self.stalled_cycles),
                     longest.join(" ")
                 );
             }
             "flush" => {
                 let _ = writeln!(
                     text,
-                    "  {} flushes ({:.0} a second), {:.1} cycles each, {} packets again, {} at most in the buffer",
-                    self.flushes,
-                    self.flushes_per_s,
+                    "  {} flushes ({} a second), {:.1} cycles each, {} packets again, {} at most in the buffer",
+                    grouped(self.flushes),
+                    grouped(self.flushes_per_s.round() as u64),
                     self.mean_flush_cycles,
-                    self.replayed,
+                    grouped(self.replayed),
                     self.longest_queues.iter().max().unwrap_or(&0)
                 );
             }
             _ => {}
         }
     }
+}
+
+/// A number with thousands set apart.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
 }

@@ -86,6 +86,39 @@ pub(super) fn tokens(text: &str) -> (Vec<Token>, Vec<Fault>) {
     }
 }
 
+/// The nanoseconds of a time of several units, such as `9m59s`; `None` where `digits` is not of that shape.
+fn compound(digits: &str) -> Option<Result<u128, &'static str>> {
+    let mut parts: Vec<(&str, &str)> = Vec::new();
+    let mut rest = digits;
+    while !rest.is_empty() {
+        let number = &rest[..rest.find(|c: char| !c.is_ascii_digit())?];
+        let after = &rest[number.len()..];
+        let unit = &after[..after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len())];
+        if number.is_empty() {
+            return None;
+        }
+        parts.push((number, unit));
+        rest = &after[unit.len()..];
+    }
+    if parts.len() < 2 {
+        return None;
+    }
+    let (mut total_ns, mut above_ns) = (0_u128, u64::MAX);
+    for (number, unit) in parts {
+        let unit_ns = UNITS.into_iter().find(|(name, _)| *name == unit).map(|(_, unit_ns)| unit_ns);
+        let Some(unit_ns) = unit_ns.filter(|unit_ns| *unit_ns < above_ns) else {
+            return Some(Err("units of a time go from the largest to the smallest: `h`, `m`, `s`, `ms`, `us`, `ns`"));
+        };
+        above_ns = unit_ns;
+        let part_ns = number.parse::<u128>().ok().and_then(|number| number.checked_mul(unit_ns.into()));
+        match part_ns.and_then(|part_ns| total_ns.checked_add(part_ns)).filter(|sum| u64::try_from(*sum).is_ok()) {
+            Some(sum_ns) => total_ns = sum_ns,
+            None => return Some(Err("a time is a whole number of nanoseconds, at most 2^64 of them")),
+        }
+    }
+    Some(Ok(total_ns))
+}
+
 struct Lexer<'t> {
     text: &'t str,
     at: usize,
@@ -175,6 +208,14 @@ impl<'t> Lexer<'t> {
                         .map_or_else(|| wrong("write it as `0x1f` or `31`"), Ok),
                 };
             }
+        }
+        if fraction.is_none()
+            && let Some(time) = compound(&digits)
+        {
+            return match time {
+                Ok(bits) => Ok(Kind::Value(Value { bits, form: Form::Time })),
+                Err(help) => wrong(help),
+            };
         }
         let whole = digits.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         let unit = fraction.map_or(&digits[whole.len()..], |f| f.trim_start_matches(|c: char| c.is_ascii_digit()));
@@ -327,5 +368,21 @@ mod tests {
             assert_eq!(faults.len(), 1, "{text}: {faults:?}");
             assert_eq!(faults[0].span.start, start, "{text}");
         }
+    }
+
+    #[test]
+    fn times_of_several_units_are_sums() {
+        let time = |text: &str| match &tokens(text) {
+            (tokens, faults) if faults.is_empty() => match tokens[..] {
+                [Token { kind: Kind::Value(Value { bits, form: Form::Time }), .. }] => Ok(bits),
+                _ => Err(format!("{tokens:?}")),
+            },
+            (_, faults) => Err(format!("{faults:?}")),
+        };
+        assert_eq!(time("9m59s"), Ok(599_000_000_000));
+        assert_eq!(time("1h1ms1ns"), Ok(3_600_001_000_001));
+        assert!(time("9s59m").is_err_and(|fault| fault.contains("from the largest to the smallest")));
+        assert!(time("1m1x").is_err_and(|fault| fault.contains("from the largest to the smallest")));
+        assert!(time("5000000h59m").is_ok() && time("6000000h59m").is_err());
     }
 }

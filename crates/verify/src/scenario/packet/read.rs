@@ -367,6 +367,12 @@ impl Reader<'_> {
             let Some(word) = cursor.peek_word().filter(|word| !matches!(*word, "with" | "without" | "is")) else {
                 break;
             };
+            if word == "data"
+                && let Some(bytes) = content(cursor, draft)
+            {
+                options.get_or_insert_default().extend(bytes);
+                continue;
+            }
             if self.payload(cursor, draft)? {
                 continue;
             }
@@ -489,6 +495,23 @@ pub(in super::super) fn field_value(cursor: &mut Cursor<'_>, name: &str, slice: 
         (Form::Number, _) => wrong(&value.bits.to_string()),
         (form, _) => wrong(form.name()),
     }
+}
+
+/// The bytes of `data` in an extension header that another header follows: its options. Nothing is taken elsewhere, where
+/// `data` is the payload.
+fn content(cursor: &mut Cursor<'_>, draft: &Draft) -> Option<Vec<u8>> {
+    let Kind::Extension(proto) = draft.packet.layers.last()?.kind else { return None };
+    if proto == super::fields::FRAGMENT {
+        return None;
+    }
+    let mut ahead = cursor.clone();
+    ahead.skip();
+    let bytes = payload(&mut ahead).ok()?;
+    if !ahead.is_sign("/") {
+        return None;
+    }
+    *cursor = ahead;
+    Some(bytes)
 }
 
 /// An address of this form.

@@ -349,3 +349,21 @@ fn differences_are_told_by_field() {
         assert_eq!(!differences(&expected, &encoded(words), &[]).is_empty(), differs, "{words}");
     }
 }
+
+#[test]
+fn a_given_type_of_ethernet_is_in_the_words() {
+    let packet = read("eth type 0x9100 / vlan 5 / udp 10.0.0.1:1 > 10.0.0.2:2");
+    let words = packet.words(&[]);
+    assert!(words.starts_with("eth ") && words.contains(" type 0x9100 / vlan 5"), "{words}");
+    assert!(!read("vlan 5 / udp 10.0.0.1:1 > 10.0.0.2:2").words(&[]).contains("eth"));
+}
+
+#[test]
+fn a_header_can_follow_the_data_of_an_extension() {
+    let with = |extension: &str| encoded(&format!("ipv6 2001:db8::1 > 2001:db8::2 / {extension} / udp 1 > 2"));
+    // Two bytes of the header and eight of data, filled up to a multiple of 8.
+    assert_eq!(with("dstopts data 8"), with("dstopts options 0x0001020304050607"));
+    assert_eq!(with("dstopts data 8").len(), 14 + 40 + 16 + 8);
+    // Last in the packet, it is the payload.
+    assert_eq!(encoded("ipv6 2001:db8::1 > 2001:db8::2 / dstopts data 8").len(), 14 + 40 + 8 + 8);
+}

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use flowloom_wire::graph::{Slice, UserHeader, bytes};
 
+use super::fields::NO_ETHERTYPE;
 use super::{Kind, Layer, Packet};
 
 /// TCP's flags, by their bits.
@@ -31,7 +32,13 @@ impl Packet {
         let mut layers = self.layers.iter().peekable();
         while let Some(layer) = layers.next() {
             match layer.kind {
-                Kind::Eth if layer.bytes[..12] == Kind::Eth.blank(own)[..12] && layers.peek().is_some() => {}
+                Kind::Eth
+                    if layer.bytes[..12] == Kind::Eth.blank(own)[..12]
+                        && layers.peek().is_some()
+                        && odd_type(layer, layers.peek().copied(), own).is_empty() => {}
+                Kind::Eth | Kind::Vlan => {
+                    words.push(alone(layer, own) + &odd_type(layer, layers.peek().copied(), own));
+                }
                 kind if kind.is_ip() => match layers.peek() {
                     Some(inner) if matches!(inner.kind, Kind::Tcp | Kind::Udp | Kind::Icmp | Kind::Icmp6) => {
                         words.push(joined(layer, inner, own));
@@ -114,6 +121,17 @@ fn fields(layer: &Layer, shown: &[&str], own: &[UserHeader]) -> String {
         text.push_str(&format!(" options {}", hex(&layer.bytes[fixed..])));
     }
     text
+}
+
+/// The EtherType where it was given and is not that of the next header.
+fn odd_type(layer: &Layer, next: Option<&Layer>, own: &[UserHeader]) -> String {
+    let slice = bytes(layer.bytes.len() as u16 - 2, 2);
+    let derived = next.and_then(|next| next.kind.ethertype(own)).unwrap_or(NO_ETHERTYPE);
+    let value = layer.get(slice);
+    match layer.given.contains(&slice) && value != u128::from(derived) {
+        true => format!(" type {value:#06x}"),
+        false => String::new(),
+    }
 }
 
 fn alone(layer: &Layer, own: &[UserHeader]) -> String {
