@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 
 use super::marks::{Marks, Place};
+use super::origin::Origins;
 use super::refusal::Unsafe;
 use super::stack;
 use super::state::State;
@@ -278,6 +279,7 @@ impl Walk<'_> {
 
     pub(super) fn keep(&mut self, path: &mut Path, is_round: bool) {
         drop_single_links(&mut path.state);
+        self.renew(&mut path.state);
         let number = self.checkpoints.len() as u32;
         self.checkpoints.push(Checkpoint {
             state: Some(Box::new(path.state.clone())),
@@ -308,6 +310,29 @@ impl Walk<'_> {
         path.parent = number;
         path.written = Marks::default();
         path.since = (0, 0);
+    }
+
+    /// Gives the numbers of a state origins of their own: what they decided before does not matter after it. A slot's number that
+    /// was neither copied nor mattered keeps its origin, so that the stack stays shared.
+    fn renew(&mut self, state: &mut State) {
+        let origins = &mut self.origins;
+        let used = |origins: &Origins, value: &Value| value.number().is_some_and(|number| origins.is_used(number.origin));
+        for frame in &mut state.frames {
+            for value in &mut frame.registers {
+                if let Value::Number(number) = value {
+                    number.origin = origins.copy(number.origin);
+                }
+            }
+            if frame.stack.any(|value| used(origins, value)) {
+                for value in frame.stack.values_mut() {
+                    if let Value::Number(number) = value
+                        && origins.is_used(number.origin)
+                    {
+                        number.origin = origins.copy(number.origin);
+                    }
+                }
+            }
+        }
     }
 
     /// A register or slot is read.
