@@ -118,7 +118,7 @@ impl Walk<'_> {
                 return Ok(true);
             }
         }
-        let is_near = path.since.0 < self.apart.0 || path.since.1 < self.apart.1;
+        let is_near = [path.since, self.since].iter().all(|since| since.0 < self.apart.0 || since.1 < self.apart.1);
         if is_near && path.parent != NONE {
             return Ok(false);
         }
@@ -280,6 +280,7 @@ impl Walk<'_> {
     pub(super) fn keep(&mut self, path: &mut Path, is_round: bool) {
         drop_single_links(&mut path.state);
         self.renew(&mut path.state);
+        self.since = (0, 0);
         let number = self.checkpoints.len() as u32;
         self.checkpoints.push(Checkpoint {
             state: Some(Box::new(path.state.clone())),
