@@ -21,8 +21,9 @@ use super::walk::{NONE, Path, Walk};
 use super::within::{Comparison, Mode};
 use crate::op::Op;
 
-/// A state that was compared in vain so much more often than not is forgotten.
-const PATIENCE: u32 = 3;
+/// A state that was compared in vain so much more often than not is forgotten: more often than the other values of a common
+/// switch come to it. The kernel's verifier forgets after 3, which takes twice the instructions where such switches repeat.
+const PATIENCE: u32 = 12;
 /// States that are kept at one instruction, of those that are not forgotten for lack of use: for loops of so many rounds that
 /// fork in each.
 const KEPT: usize = 2048;
@@ -317,7 +318,8 @@ impl Walk<'_> {
     /// was neither copied nor mattered keeps its origin, so that the stack stays shared.
     fn renew(&mut self, state: &mut State) {
         let origins = &mut self.origins;
-        let used = |origins: &Origins, value: &Value| value.number().is_some_and(|number| origins.is_used(number.origin));
+        let used =
+            |origins: &Origins, value: &Value| value.number().is_some_and(|number| origins.is_used(number.origin));
         for frame in &mut state.frames {
             for value in &mut frame.registers {
                 if let Value::Number(number) = value {
