@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 
 use super::marks::{Marks, Place};
+use super::origin::Origins;
 use super::refusal::Unsafe;
 use super::stack;
 use super::state::State;
@@ -20,8 +21,9 @@ use super::walk::{NONE, Path, Walk};
 use super::within::{Comparison, Mode};
 use crate::op::Op;
 
-/// A state that was compared in vain so much more often than not is forgotten.
-const PATIENCE: u32 = 3;
+/// A state that was compared in vain so much more often than not is forgotten: more often than the other values of a common
+/// switch come to it. The kernel's verifier forgets after 3, which takes twice the instructions where such switches repeat.
+const PATIENCE: u32 = 12;
 /// States that are kept at one instruction, of those that are not forgotten for lack of use: for loops of so many rounds that
 /// fork in each.
 const KEPT: usize = 2048;
@@ -117,7 +119,7 @@ impl Walk<'_> {
                 return Ok(true);
             }
         }
-        let is_near = path.since.0 < self.apart.0 || path.since.1 < self.apart.1;
+        let is_near = [path.since, self.since].iter().all(|since| since.0 < self.apart.0 || since.1 < self.apart.1);
         if is_near && path.parent != NONE {
             return Ok(false);
         }
@@ -278,6 +280,8 @@ impl Walk<'_> {
 
     pub(super) fn keep(&mut self, path: &mut Path, is_round: bool) {
         drop_single_links(&mut path.state);
+        self.renew(&mut path.state);
+        self.since = (0, 0);
         let number = self.checkpoints.len() as u32;
         self.checkpoints.push(Checkpoint {
             state: Some(Box::new(path.state.clone())),
@@ -308,6 +312,30 @@ impl Walk<'_> {
         path.parent = number;
         path.written = Marks::default();
         path.since = (0, 0);
+    }
+
+    /// Gives the numbers of a state origins of their own: what they decided before does not matter after it. A slot's number that
+    /// was neither copied nor mattered keeps its origin, so that the stack stays shared.
+    fn renew(&mut self, state: &mut State) {
+        let origins = &mut self.origins;
+        let used =
+            |origins: &Origins, value: &Value| value.number().is_some_and(|number| origins.is_used(number.origin));
+        for frame in &mut state.frames {
+            for value in &mut frame.registers {
+                if let Value::Number(number) = value {
+                    number.origin = origins.copy(number.origin);
+                }
+            }
+            if frame.stack.any(|value| used(origins, value)) {
+                for value in frame.stack.values_mut() {
+                    if let Value::Number(number) = value
+                        && origins.is_used(number.origin)
+                    {
+                        number.origin = origins.copy(number.origin);
+                    }
+                }
+            }
+        }
     }
 
     /// A register or slot is read.

@@ -227,12 +227,14 @@ impl Walk<'_> {
         self.used_stack(path, frame, first, len);
         let at = path.state.at;
         Ok(match path.state.frames[frame].stack.load(first, len) {
-            Loaded::Value(value) => value,
+            Loaded::Value(value) => self.copied(value),
             Loaded::Low(number) => {
                 self.proof.insns[at].leaks |= number.was_address();
                 let range = number.range.low(size_of(len));
-                let is_whole = range == number.range;
-                Value::Number(if is_whole { number } else { self.made(range, number.origin, None) })
+                match range == number.range {
+                    true => self.copied(Value::Number(number)),
+                    false => Value::Number(self.made(range, number.origin, None)),
+                }
             }
             Loaded::Part(number) => {
                 self.proof.insns[at].leaks |= number.was_address();
@@ -301,10 +303,12 @@ impl Walk<'_> {
         let stored = match value {
             Value::Number(number) if size != Size::Dw => {
                 let range = number.range.low(size);
-                let is_whole = range == number.range;
-                Value::Number(if is_whole { number } else { self.made(range, number.origin, None) })
+                match range == number.range {
+                    true => self.copied(value),
+                    false => Value::Number(self.made(range, number.origin, None)),
+                }
             }
-            value => value,
+            value => self.copied(value),
         };
         let zero = stored.number().filter(|number| number.range.as_constant() == Some(0));
         let is_kept = is_aligned && first.rem_euclid(SLOT_BYTES as i64) == 0;

@@ -11,8 +11,15 @@
 //!   r7 += r2                 marks b, and so a: where r1 was still in a register, it matters there too
 //! ```
 //!
+//! A copy of a number in another register or slot has an origin of its own, made from that of the number: marking one copy does
+//! not mark the others. The same holds in time: numbers get new origins where a state is kept, so that what a number decides
+//! before a state does not make it matter after it. The kernel's verifier marks precision by state and place likewise.
+//!
 //! Holds: a marked number has marked parents only. Nodes are never given back; there are at most a few for each instruction
-//! that the verifier looks at, of 12 bytes.
+//! that the verifier looks at and for each register of a state that is kept, of 20 bytes.
+//!
+//! # Source
+//! [Linux kernel/bpf/verifier.c `mark_chain_precision`]
 
 use std::collections::HashMap;
 
@@ -23,7 +30,10 @@ pub(super) struct Origin(u32);
 #[derive(Debug, Clone, Copy)]
 struct Node {
     parents: [u32; 2],
+    /// The number that this one is a copy of, by any number of copies; itself where it is none.
+    root: u32,
     matters: bool,
+    is_copied: bool,
 }
 
 /// No parent.
@@ -50,8 +60,31 @@ impl Origins {
     }
 
     fn node(&mut self, parents: [u32; 2]) -> Origin {
-        self.nodes.push(Node { parents, matters: false });
-        Origin(self.nodes.len() as u32 - 1)
+        let number = self.nodes.len() as u32;
+        self.nodes.push(Node { parents, root: number, matters: false, is_copied: false });
+        Origin(number)
+    }
+
+    /// A copy of a number in another register or slot, or in a later state.
+    pub(super) fn copy(&mut self, origin: Origin) -> Origin {
+        let copy = self.node([origin.0, NONE]);
+        if let Some(node) = self.nodes.get_mut(origin.0 as usize) {
+            node.is_copied = true;
+            let root = node.root;
+            self.nodes[copy.0 as usize].root = root;
+        }
+        copy
+    }
+
+    /// Whether the number mattered so far, or has a copy.
+    pub(super) fn is_used(&self, origin: Origin) -> bool {
+        self.nodes.get(origin.0 as usize).is_some_and(|node| node.matters || node.is_copied)
+    }
+
+    /// Whether the number or any copy of it mattered so far.
+    pub(super) fn any_copy_matters(&self, origin: Origin) -> bool {
+        // What marks a copy marks what it is a copy of.
+        self.nodes.get(origin.0 as usize).is_some_and(|node| self.matters(Origin(node.root)))
     }
 
     /// The number mattered, and all that it was made from.
@@ -99,6 +132,20 @@ mod tests {
         assert_eq!([c, other].map(|origin| origins.matters(origin)), [false; 2]);
         origins.mark(other);
         assert!(origins.matters(c));
+    }
+
+    #[test]
+    fn copies_matter_by_themselves() {
+        let mut origins = Origins::default();
+        let first = origins.fresh();
+        let (one, other) = (origins.copy(first), origins.copy(first));
+        let later = origins.copy(other);
+        let sum = origins.made_from(one, None);
+        origins.mark(sum);
+        assert_eq!([first, one, other, later].map(|origin| origins.matters(origin)), [true, true, false, false]);
+        assert_eq!([first, one, other, later].map(|origin| origins.any_copy_matters(origin)), [true; 4]);
+        assert_eq!([first, one, other, later].map(|origin| origins.is_used(origin)), [true, true, true, false]);
+        assert!(origins.any_copy_matters(sum) && !origins.is_used(later));
     }
 
     #[test]

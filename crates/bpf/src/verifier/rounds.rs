@@ -180,7 +180,7 @@ impl Walk<'_> {
     fn widen_value(&mut self, before: &Value, now: &mut Value) {
         if let (Value::Number(old), Value::Number(new)) = (before, &now)
             && old.range != new.range
-            && !self.origins.matters(new.origin)
+            && !self.origins.any_copy_matters(new.origin)
         {
             *now = Value::Number(Number::new(Range::ANY, self.origins.fresh()));
         }

@@ -175,7 +175,16 @@ impl Walk<'_> {
         if !is_whole {
             return Ok(Value::Number(self.made(number.range.low(Size::W), number.origin, None)));
         }
-        Ok(self.linked(path, register, second.value))
+        let value = self.linked(path, register, second.value);
+        Ok(self.copied(value))
+    }
+
+    /// A copy of a value: a number in it matters by itself.
+    pub(super) fn copied(&mut self, value: Value) -> Value {
+        match value {
+            Value::Number(number) => Value::Number(Number { origin: self.origins.copy(number.origin), ..number }),
+            value => value,
+        }
     }
 
     /// The number in a register, which is about to be copied: whatever is learnt of one is then learnt of both.

@@ -54,7 +54,7 @@ pub(super) struct Path {
     turn: u32,
     /// How often it has come back to the loops that it is in.
     pub(super) trips: Trips,
-    /// Instructions and branches since a state was kept.
+    /// Instructions and jumps since a state of it was kept.
     pub(super) since: (u32, u32),
     /// How many rounds have begun of what the kernel bounds, not the program.
     pub(super) rounds: u64,
@@ -88,7 +88,10 @@ pub(super) struct Walk<'p> {
     pub(super) moving: Vec<bool>,
     /// How deep the function runs that is looked at, for what is said of it.
     pub(super) depth: usize,
-    /// States are kept no nearer to each other than this, in instructions and in branches.
+    /// Instructions and jumps, calls and exits included, since a state was kept, on any path: a path that begins at a fork keeps
+    /// its state soon, as in the kernel's verifier.
+    pub(super) since: (u32, u32),
+    /// States are kept no nearer to each other than this, in instructions and in jumps.
     pub(super) apart: (u32, u32),
 }
 
@@ -113,6 +116,7 @@ impl<'p> Walk<'p> {
             alone: None,
             moving: super::globals::moving(program, code),
             depth: 0,
+            since: (0, 0),
             apart: APART,
         }
     }
@@ -165,9 +169,12 @@ impl<'p> Walk<'p> {
         self.proof.looked_at += 1;
         self.depth = path.depth();
         path.since.0 += 1;
+        self.since.0 += 1;
         self.proof.insns[at].reached = true;
         // The check before has seen that every jump leads to an instruction.
         let Some(op) = self.code.get(at).copied().flatten() else { return Ok(Next::End) };
+        path.since.1 += u32::from(is_jump(op));
+        self.since.1 += u32::from(is_jump(op));
         self.step(path, op)
     }
 
@@ -221,7 +228,6 @@ impl<'p> Walk<'p> {
     pub(super) fn turn(&mut self, path: &mut Path, insn: usize, taken: bool) {
         self.turns.push((path.turn, (insn as u32) << 1 | u32::from(taken)));
         path.turn = self.turns.len() as u32 - 1;
-        path.since.1 += 1;
     }
 
     /// A new name for what values have in common.
@@ -293,6 +299,22 @@ impl Path {
         let frame = self.depth();
         self.written.add_frame(frame);
     }
+}
+
+/// Whether an instruction is one of the classes for jumps.
+fn is_jump(op: Op) -> bool {
+    use Op::{Branch, Call, CallKfunc, CallLocal, Exit, Jump, JumpLong, MayGoto};
+    matches!(
+        op,
+        Branch { .. }
+            | Jump { .. }
+            | JumpLong { .. }
+            | MayGoto { .. }
+            | Call { .. }
+            | CallLocal { .. }
+            | CallKfunc { .. }
+            | Exit
+    )
 }
 
 /// Where states are compared and kept: branches, what jumps lead to, and what lies behind calls.

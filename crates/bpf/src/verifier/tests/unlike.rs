@@ -51,3 +51,33 @@ fn slots_that_are_of_another_lookup_on_another_path() {
     );
     check(&[(&text, 28, "which may be null")]);
 }
+
+/// A copy in a register or on the stack decides what its original decides, also where both were made before the paths meet.
+#[test]
+fn copies_of_another_number_on_another_path() {
+    let packet = "r6 = *(u32 *)(r1 + 0)\nr7 = *(u32 *)(r1 + 4)\nr2 = r6\nr2 += 4\nif r2 > r7 goto out\n";
+    let either = "r3 = 1000\nif r8 == 7 goto copy\nr3 = 0\n";
+    let spilled = "*(u64 *)(r10 - 16) = r3\n";
+    let filled = "r5 = *(u64 *)(r10 - 16)\n";
+    let used = "r6 += r5\nr0 = *(u8 *)(r6 + 0)\n";
+    for text in [
+        format!("{either}copy: {KEPT}r2 = r3\n*(u64 *)(r10 - 16) = r2\n{filled}{used}"),
+        format!("{either}copy: {spilled}{KEPT}{filled}{used}"),
+        format!("{either}copy: {spilled}{KEPT}{filled}r2 = r5\nr5 = r2\n{used}"),
+        format!("{either}copy: r5 = r3\n{KEPT}r2 = r5\nr5 = r2\n{used}"),
+        format!("{either}copy: {spilled}r3 = 0\n{KEPT}r3 += 0\nif r3 == 1 goto out\n{filled}{used}"),
+    ] {
+        let said = refusal(&format!("{APART}{packet}{text}{OUT}")).to_string();
+        assert!(said.contains("the packet + 1000"), "{said}\n{text}");
+    }
+    // What is learnt of one is learnt of the other on the path that is walked first, and not on the other one.
+    for (copy, use_) in [("r5 = r3\n", ""), ("*(u64 *)(r10 - 16) = r3\n", filled)] {
+        let other = copy.replace("r3", "r9");
+        let text = format!(
+            "{APART}{LOOKUP}if r0 == 0 goto out\nr3 = r9\nr3 &= 255\nif r8 == 7 goto other\n{copy}goto join\nother: {other}\
+             {KEPT}if r3 > 3 goto out\n{use_}r0 += r5\nr0 = *(u8 *)(r0 + 0)\n{OUT}"
+        );
+        let said = refusal(&text).to_string();
+        assert!(said.contains("with a number of"), "{said}\n{text}");
+    }
+}
