@@ -321,3 +321,46 @@ fn wait_for_entries(dataflow: &mut Dataflow) {
     }
     dataflow.waits = waits;
 }
+
+#[cfg(test)]
+#[allow(clippy::panic)]
+mod tests {
+    use super::*;
+
+    /// A byte is stored and one is loaded, in one value, at offsets that the packet has.
+    const BYTES: &str = "program bytes
+map 0 values array key 4 value 256 entries 1
+call 0 map_lookup_elem map 0, read 4
+v0 1 @0 const 0x1
+v1 8 @0 const 0x0
+v2 64 @0 call 0 if v0: v1 v1 v1 v1
+v3 8 @1 byte 0
+v4 56 @1 const 0x0
+v5 64 @1 concat v3 v4
+v6 8 @2 byte 1
+v7 64 @2 concat v6 v4
+v8 0 @3 store b if v0: v2 v5 v3
+v9 8 @4 load b if v0: v2 v7
+v10 24 @5 const 0x0
+v11 32 @5 concat v9 v10
+v12 32 @5 const 0x0
+v13 1 @5 const 0x0
+verdict v11
+head v12
+tail v12
+slow v13
+";
+
+    #[test]
+    fn a_load_past_the_budget_waits() {
+        let dataflow: Dataflow = BYTES.parse().unwrap_or_else(|error| panic!("{error}"));
+        let waits = |pairs, comparisons| {
+            let forwarded = run_within(&dataflow, Budget { pairs, comparisons });
+            let compares = |node: &&crate::graph::Node| matches!(node.kind, Kind::Compare(Compare::Equal));
+            (forwarded.waits.len(), forwarded.graph.nodes().iter().filter(compares).count())
+        };
+        assert_eq!(waits(1, 1), (0, 1), "one comparison tells");
+        assert_eq!(waits(0, 1), (1, 0), "no pair is left");
+        assert_eq!(waits(1, 0), (1, 0), "no comparison is left");
+    }
+}
