@@ -252,3 +252,126 @@ fn wrong_plans_are_found() {
     assert_eq!(std::mem::replace(&mut map.queues, 8), 1, "what it reads depends on the packets' order");
     expect("overtaking behind what was noted", &plan, |fault| matches!(fault, Fault::Overtaking { .. }));
 }
+
+/// Moves the packet's head, copies bytes of what is there then, and does nothing else; the map of programs is not used.
+const HEAD_MOVED: &str = r#"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 8);
+	__type(key, __u32);
+	__type(value, __u32);
+} later SEC(".maps");
+SEC("xdp") int head_moved(struct xdp_md *ctx)
+{
+	if (bpf_xdp_adjust_head(ctx, -8))
+		return XDP_DROP;
+	__u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	if (data + 60 > end)
+		return XDP_PASS;
+	data[2] = data[10];
+	data[31] = data[39];
+#ifdef OPTIONS
+	__u8 *options = data + 42 + (data[22] & 15) * 4;
+	if (options + 4 > end)
+		return XDP_PASS;
+	options[1] ^= options[2];
+#endif
+	return XDP_PASS;
+}
+char _license[] SEC("license") = "GPL";
+"#;
+
+#[test]
+fn a_moved_head_has_a_plan() {
+    let Some(clang) = Clang::find("a_moved_head_has_a_plan") else { return };
+    for flags in [&[][..], &["-DOPTIONS"]] {
+        let object = clang.compile(HEAD_MOVED, flags).unwrap();
+        let object = flowloom_bpf::elf::read(&object, "head_moved").unwrap();
+        let plan = planned(&object.programs[0], &Options::default());
+        assert_eq!(check(&plan), [], "{flags:?}");
+        assert!(plan.window.moves, "{flags:?}");
+    }
+}
+
+/// Stores to one word of an array's value and reads another, both by bytes of the packet.
+const READ_AGAIN: &str = "
+.program read_again
+.license \"Dual MIT/GPL\"
+.map values array key 4 value 64 entries 1
+        r6 = *(u32 *)(r1 + 0)
+        r2 = *(u32 *)(r1 + 4)
+        r3 = r6
+        r3 += 14
+        r0 = 1
+        if r3 > r2 goto out
+        *(u32 *)(r10 - 4) = 0
+        r2 = r10
+        r2 += -4
+        r1 = map[values] ll
+        call 1
+        if r0 == 0 goto pass
+        r1 = *(u8 *)(r6 + 0)
+        r1 &= 7
+        r1 <<= 3
+        r2 = r0
+        r2 += r1
+        r3 = *(u8 *)(r6 + 1)
+        r3 &= 7
+        r3 <<= 3
+        r4 = r0
+        r4 += r3
+        r5 = *(u64 *)(r2 + 0)
+        r5 += 1
+        *(u64 *)(r2 + 0) = r5
+        r5 = *(u64 *)(r4 + 0)
+        *(u8 *)(r6 + 2) = r5
+pass:   r0 = 2
+out:    exit
+";
+
+/// A map that is read again after the packet's own write is planned under every scheme that fits.
+#[test]
+fn a_map_may_be_read_again_after_an_own_write() {
+    let program = asm::program("read_again", READ_AGAIN).unwrap_or_else(|errors| panic!("{errors}"));
+    let plan = planned(&program, &Options::default());
+    assert_eq!(check(&plan), []);
+    assert_eq!(plan.dataflow.waits.len(), 0, "no load waits for a store");
+    let schemes = [("values".to_owned(), Scheme::Flush)].into();
+    let plan = planned(&program, &Options { schemes, ..Options::default() });
+    assert_eq!(check(&plan), []);
+    let first_write = plan.maps[0].uses.writes().map(|id| plan.schedule.commits[&id]).min();
+    let last_read = plan.maps[0].uses.loads.iter().map(|id| plan.schedule.spans[id.index()].begins.stage).max();
+    assert!(last_read <= first_write, "{last_read:?} and {first_write:?}");
+}
+
+/// An address in a stack slot that only the run knows is refused as that, at its instruction.
+#[test]
+fn an_address_in_a_varying_stack_slot_is_refused_by_name() {
+    let text = "
+.program spills
+.license \"GPL\"
+        r6 = *(u32 *)(r1 + 0)
+        r2 = *(u32 *)(r1 + 4)
+        r3 = r6
+        r3 += 14
+        r0 = 1
+        if r3 > r2 goto out
+        *(u64 *)(r10 - 8) = 0
+        *(u64 *)(r10 - 16) = 0
+        r4 = *(u8 *)(r6 + 0)
+        r4 &= 1
+        r4 <<= 3
+        r5 = r10
+        r5 += -16
+        r5 += r4
+        *(u64 *)(r5 + 0) = r6
+        r0 = 2
+out:    exit
+";
+    let program = asm::program("spills", text).unwrap_or_else(|errors| panic!("{errors}"));
+    let refusal = common::plan(&program, &Options::default()).unwrap_err();
+    assert_eq!((refusal.why.code(), refusal.insn), ("stack-spill-offset", Some(14)), "{refusal}");
+    assert!(refusal.line.is_some() && refusal.to_string().contains("a stack slot whose offset"), "{refusal}");
+}

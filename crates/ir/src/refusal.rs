@@ -39,6 +39,9 @@ pub enum Why {
         /// How many may be.
         most: usize,
     },
+    /// An address in a stack slot that only the run knows.
+    #[error("an address is stored to or read from a stack slot whose offset only the run knows")]
+    SpillOffset,
     /// A field of the context.
     #[error("byte {0} of the context is read, which hardware does not have")]
     Context(i64),
@@ -132,6 +135,7 @@ impl Why {
             Why::AddressAsNumber => "address-as-number",
             Why::Mixed => "number-or-address",
             Why::ManyOffsets { .. } => "stack-offset",
+            Why::SpillOffset => "stack-spill-offset",
             Why::Context(_) => "context-field",
             Why::SeveralMaps { .. } => "several-maps",
             Why::Sibling(_) | Why::TailCalls(_) | Why::TailCallSequences { .. } => "tail-call",
@@ -160,6 +164,9 @@ impl Why {
             Why::AddressAsNumber => "reckon with the distance of two addresses of the packet",
             Why::Mixed => "set what is used on every path that leads there",
             Why::ManyOffsets { .. } => "mask the index, or keep the array in a map",
+            Why::SpillOffset => {
+                "keep the address in a variable of its own, or store an index in the array and find the address by it"
+            }
             Why::SeveralMaps { .. } => "use one map whose key has one more field that says which it was",
             Why::Sibling(_) => "verify it, or leave it out of the object",
             Why::TailCallSequences { .. } => {

@@ -154,7 +154,7 @@ fn random_programs_are_their_dataflow() {
             Err(refusal) => {
                 let is_meant = matches!(
                     refusal.why,
-                    Why::AddressAsNumber | Why::Unbounded | Why::TooLong(_) | Why::TwoEntries(..)
+                    Why::AddressAsNumber | Why::SpillOffset | Why::Unbounded | Why::TooLong(_) | Why::TwoEntries(..)
                 );
                 assert!(is_meant, "{refusal}");
                 refused += 1;

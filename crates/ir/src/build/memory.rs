@@ -112,7 +112,8 @@ impl Builder<'_> {
                 let mut parts: Vec<Vec<Id>> = vec![Vec::new(); len];
                 for (bit, at) in offsets {
                     for (number, part) in parts.iter_mut().enumerate() {
-                        let byte = self.stack_byte(state, frame, at + number as i64)?;
+                        let byte = self.stack_byte(state, frame, at + number as i64);
+                        let byte = byte.map_err(|why| of_slot(why, place))?;
                         part.extend(bit.into_iter().chain([byte]));
                     }
                 }
@@ -340,7 +341,8 @@ impl Builder<'_> {
                             None => own,
                         };
                         for (number, byte) in bytes.iter().enumerate() {
-                            self.store_byte(state, frame, at + number as i64, bit, *byte)?;
+                            let stored = self.store_byte(state, frame, at + number as i64, bit, *byte);
+                            stored.map_err(|why| of_slot(why, place))?;
                         }
                     }
                 }
@@ -378,12 +380,23 @@ impl Builder<'_> {
 
     /// Keeps an address on the stack.
     fn spill(&mut self, state: &mut State, places: &[(Bdd, Place)], off: i64, spilled: &Places) -> Result<(), Why> {
-        let [(_, Place { region: Region::Stack(frame), offset, moved: None })] = places else { return Err(leak()) };
+        let [(_, Place { region: Region::Stack(frame), offset, moved: None })] = places else {
+            let is_stack = |(_, place): &(Bdd, Place)| matches!(place.region, Region::Stack(_));
+            return Err(if places.iter().all(is_stack) { Why::SpillOffset } else { leak() });
+        };
         let Some(frame) = state.frames.get_mut(usize::from(*frame)) else { return Err(leak()) };
         for number in 0..8 {
             frame.stack.insert(offset + off + i64::from(number), Byte::Of(Rc::clone(spilled), number));
         }
         Ok(())
+    }
+}
+
+/// The reason why bytes of the stack cannot be accessed: with a varying offset, a slot among those possible holds an address.
+fn of_slot(why: Why, place: &Place) -> Why {
+    match why {
+        Why::AddressAsNumber if place.moved.is_some() => Why::SpillOffset,
+        other => other,
     }
 }
 

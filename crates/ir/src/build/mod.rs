@@ -66,6 +66,16 @@ const MAX_NODES: usize = 1_000_000;
 /// Comparisons of packet offsets that only the run knows.
 const MAX_COMPARISONS: usize = 200_000;
 
+/// The budget of a construction, in counted work.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    nodes: usize,
+    comparisons: usize,
+    tests: usize,
+}
+
+const LIMITS: Limits = Limits { nodes: MAX_NODES, comparisons: MAX_COMPARISONS, tests: MAX_TESTS };
+
 /// An argument of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Argument {
@@ -274,6 +284,10 @@ pub struct Dataflow {
 /// # Errors
 /// What stands in the way, with its place.
 pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>> {
+    build_within(program, proof, LIMITS)
+}
+
+fn build_within(program: &Program, proof: &Proof, limits: Limits) -> Result<Dataflow, Box<Refusal>> {
     let linked = Linked::of(program, proof).map_err(|why| Box::new(Refusal::new(program, 0, why)))?;
     let mut builder = Builder {
         program,
@@ -303,6 +317,7 @@ pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>>
         walked: 0,
         first_tail_call: None,
         at: 0,
+        limits,
     };
     let result = builder.run();
     let at = builder.at;
@@ -378,6 +393,7 @@ struct Builder<'a> {
     first_tail_call: Option<usize>,
     /// The instruction that is looked at.
     at: usize,
+    limits: Limits,
 }
 
 impl Builder<'_> {
@@ -410,14 +426,15 @@ impl Builder<'_> {
 
     /// Refuses a program whose dataflow outgrows the budget. Counts work, so that all machines refuse at the same place.
     fn within_budget(&self) -> Result<(), Why> {
-        if self.conditions.size() > MAX_TESTS {
-            return Err(Why::TooManyPaths(MAX_TESTS));
+        let Limits { nodes, comparisons, tests } = self.limits;
+        if self.conditions.size() > tests {
+            return Err(Why::TooManyPaths(tests));
         }
-        if self.graph.nodes().len() > MAX_NODES {
-            return Err(Why::Budget { unit: "nodes", most: MAX_NODES });
+        if self.graph.nodes().len() > nodes {
+            return Err(Why::Budget { unit: "nodes", most: nodes });
         }
-        if self.zeros.len() > MAX_COMPARISONS {
-            return Err(Why::Budget { unit: "comparisons of packet offsets", most: MAX_COMPARISONS });
+        if self.zeros.len() > comparisons {
+            return Err(Why::Budget { unit: "comparisons of packet offsets", most: comparisons });
         }
         Ok(())
     }
@@ -529,5 +546,59 @@ impl Builder<'_> {
         self.at = dataflow.graph.insn(used);
         let name = helpers::name_of(helper).map_or_else(|| format!("helper {helper}"), str::to_owned);
         Err(Why::TraceResult(name))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::panic)]
+mod tests {
+    use super::*;
+    use flowloom_bpf::asm;
+    use flowloom_bpf::verifier::{Options, verify};
+
+    /// Writes at an offset that the packet has, and reads at another.
+    const OFFSETS: &str = "
+.program offsets
+.license \"GPL\"
+        r6 = *(u32 *)(r1 + 0)
+        r2 = *(u32 *)(r1 + 4)
+        r3 = r6
+        r3 += 64
+        r0 = 1
+        if r3 > r2 goto out
+        r4 = *(u8 *)(r6 + 0)
+        r4 &= 15
+        r4 += r6
+        r3 = r4
+        r3 += 21
+        if r3 > r2 goto out
+        r5 = *(u8 *)(r6 + 1)
+        r5 &= 15
+        r5 += r6
+        r3 = r5
+        r3 += 21
+        if r3 > r2 goto out
+        *(u8 *)(r4 + 20) = 7
+        r0 = *(u8 *)(r5 + 20)
+        r0 &= 1
+out:    exit
+";
+
+    /// Each budget is refused by its name, at an instruction.
+    #[test]
+    fn every_budget_of_the_construction_is_kept() {
+        let program = asm::program("offsets", OFFSETS).unwrap_or_else(|errors| panic!("{errors}"));
+        let proof = verify(&program, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
+        assert!(build_within(&program, &proof, LIMITS).is_ok());
+        let cases = [
+            (Limits { nodes: 20, ..LIMITS }, "more than 20 nodes"),
+            (Limits { comparisons: 0, ..LIMITS }, "more than 0 comparisons of packet offsets"),
+            (Limits { tests: 0, ..LIMITS }, "more than 0 tests"),
+        ];
+        for (limits, said) in cases {
+            let Err(refusal) = build_within(&program, &proof, limits) else { panic!("{said}: not refused") };
+            assert_eq!(refusal.why.code(), "budget", "{refusal}");
+            assert!(refusal.to_string().contains(said) && refusal.line.is_some(), "{refusal}");
+        }
     }
 }

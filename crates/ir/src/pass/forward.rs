@@ -11,13 +11,22 @@
 //!                                 v11 = select (and v1 v10) v7 v9
 //! ```
 //!
-//! **Steps.** For each load, the stores and atomic operations before it in the same map, the first one first: those of other bytes
-//! or on other paths do not matter; of the rest the value is selected where predicate and address meet.
+//! **Steps.** For each load, the stores and atomic operations before it in the same map, in program order: those of other bytes
+//! or on excluded paths are skipped; of the rest the value is selected where predicate and address agree. Where the distance of
+//! the two addresses is known only at run time, one comparison for each distance at which they overlap selects the bytes:
 //!
-//! **After.** The value is the same whether the load runs before or behind the store.
+//! ```text
+//!   store u32 v5 + v8 v7
+//!   v9 = load u32 v5 + v6         v10 = eq v6 v8                 (both are multiples of 4: no other distance overlaps)
+//!                                 v11 = select (and v1 v10) v7 v9
+//! ```
 //!
-//! **Limits.** Addresses that only the run knows inside of a value, exchanges that compare, and entries that come or go stay as
-//! they are: the load has to wait for them ([`Dataflow::waits`]).
+//! **After.** The value is the same whether the load runs before or after the store.
+//!
+//! **Limits.** Entries that are added or removed stay as they are: the load has to wait for them ([`Dataflow::waits`]). So does a
+//! load past the budget of comparisons, which counts pairs of a load and a write.
+
+use std::collections::BTreeMap;
 
 use flowloom_bpf::op::AtomicOp;
 
@@ -27,105 +36,249 @@ use crate::build::Dataflow;
 use crate::graph::{Binary, Compare, Effect, Graph, Id, Kind};
 use crate::predicates::Predicates;
 
-/// A write that loads behind it may have to know.
+/// Pairs of a load and an earlier write of the same map that are compared.
+const MOST_PAIRS: usize = 250_000;
+/// Comparisons of two offsets that only the run knows.
+const MOST_COMPARISONS: usize = 20_000;
+/// Nodes that are followed, one inside the other, to find the low bits of an offset.
+const MOST_DEEP: usize = 16;
+
+/// A write whose value a later load may need.
 #[derive(Debug, Clone, Copy)]
 struct Write {
     old: Id,
-    map: u32,
+    new: Id,
     /// Its predicate, its address, what is added to it, how many bytes.
     predicate: Id,
     base: Id,
-    offset: u64,
+    offset: Id,
     bytes: u64,
-    /// What lies there then.
+    /// The value in memory after it.
     value: Id,
 }
 
+/// The work that is left.
+struct Budget {
+    pairs: usize,
+    comparisons: usize,
+}
+
 pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
+    run_within(dataflow, Budget { pairs: MOST_PAIRS, comparisons: MOST_COMPARISONS })
+}
+
+fn run_within(dataflow: &Dataflow, mut budget: Budget) -> Dataflow {
     let mut predicates = Predicates::new(&dataflow.graph);
-    let mut writes: Vec<Write> = Vec::new();
+    let mut writes: BTreeMap<u32, Vec<Write>> = BTreeMap::new();
+    // Loads past the budget, each with the write that it could not be compared with.
+    let mut late: BTreeMap<Id, Vec<Id>> = BTreeMap::new();
     let mut forwarded = rebuilt(dataflow, |graph, id, node| {
-        let args = node.args.clone();
-        let kind = node.kind;
+        let (args, kind) = (node.args.clone(), node.kind);
         let new = same(graph, node);
-        let Some(Access { touch, map: Some(map) }) = dataflow.access(id) else { return new };
-        match (kind, touch) {
-            (Kind::Effect(Effect::Store(size)), _) => {
-                if let Some(offset) = graph.as_const(args[2]) {
-                    let (bytes, value) = (size.bytes() as u64, args[3]);
-                    writes.push(Write { old: id, map, predicate: args[0], base: args[1], offset, bytes, value });
-                }
-                new
-            }
-            (Kind::Effect(Effect::Atomic(op, size)), _) => {
-                if let (Some(offset), Some(value)) = (graph.as_const(args[2]), changed(graph, op, new, &args)) {
-                    let bytes = size.bytes() as u64;
-                    let value = graph.slice(value, 0, 8 * bytes as u16);
-                    writes.push(Write { old: id, map, predicate: args[0], base: args[1], offset, bytes, value });
-                }
-                new
-            }
-            (Kind::Effect(Effect::Load(size)), _) => {
-                let Some(offset) = graph.as_const(args[2]) else { return new };
+        let Some(Access { map: Some(map), .. }) = dataflow.access(id) else { return new };
+        let (size, value) = match kind {
+            Kind::Effect(Effect::Store(size)) => (size, args[3]),
+            Kind::Effect(Effect::Atomic(op, size)) => (size, changed(graph, op, 8 * size.bytes() as u16, new, &args)),
+            Kind::Effect(Effect::Load(size)) => {
                 let own = dataflow.graph.node(id).args[0];
                 let mut value = new;
-                for write in writes.iter().filter(|write| write.map == map) {
+                for write in writes.get(&map).into_iter().flatten() {
                     let theirs = dataflow.graph.node(write.old).args[0];
-                    if !predicates.exclude(&dataflow.graph, theirs, own) {
-                        value = seen(graph, value, (args[1], offset, size.bytes() as u64), write);
-                    }
+                    let known = budget.pairs.checked_sub(1).and_then(|left| {
+                        budget.pairs = left;
+                        if predicates.exclude(&dataflow.graph, theirs, own) {
+                            return Some(value);
+                        }
+                        seen(graph, value, (args[1], args[2], size.bytes() as u64), write, &mut budget.comparisons)
+                    });
+                    let Some(known) = known else {
+                        late.insert(new, vec![write.new]);
+                        break;
+                    };
+                    value = known;
                 }
-                value
+                return value;
             }
-            _ => new,
-        }
+            _ => return new,
+        };
+        let (predicate, base, offset) = (args[0], args[1], args[2]);
+        let write = Write { old: id, new, predicate, base, offset, bytes: size.bytes() as u64, value };
+        writes.entry(map).or_default().push(write);
+        new
     });
-    let mut predicates = Predicates::new(&forwarded.graph);
-    let effects: Vec<Id> = forwarded.graph.ids().filter(|id| forwarded.access(*id).is_some()).collect();
-    let waits = effects.iter().enumerate().map(|(place, id)| {
-        let before = &effects[..place];
-        (*id, must_wait(&forwarded, &mut predicates, (*id, before)))
-    });
-    let waits = waits.filter(|(_, writes)| !writes.is_empty()).collect();
-    forwarded.waits = waits;
+    forwarded.waits = late;
+    wait_for_entries(&mut forwarded);
     forwarded
 }
 
-/// What an atomic operation leaves.
-fn changed(graph: &mut Graph, op: AtomicOp, old: Id, args: &[Id]) -> Option<Id> {
-    let operand = args[3];
-    Some(match op {
+/// The value in memory after an atomic operation.
+fn changed(graph: &mut Graph, op: AtomicOp, bits: u16, old: Id, args: &[Id]) -> Id {
+    let [old, operand, compared] = [old, args[3], args[4]].map(|id| graph.slice(id, 0, bits));
+    match op {
         AtomicOp::Add { .. } => graph.binary(Binary::Add, old, operand),
         AtomicOp::Or { .. } => graph.or(old, operand),
         AtomicOp::And { .. } => graph.and(old, operand),
         AtomicOp::Xor { .. } => graph.binary(Binary::Xor, old, operand),
         AtomicOp::Xchg => operand,
-        AtomicOp::CmpXchg => return None,
-    })
+        AtomicOp::CmpXchg => {
+            let is_same = graph.compare(Compare::Equal, old, compared);
+            graph.select(vec![is_same, operand, old])
+        }
+    }
 }
 
-/// What a load gives, given what it would without a write before it.
-fn seen(graph: &mut Graph, without: Id, (base, offset, len): (Id, u64, u64), write: &Write) -> Id {
-    let (first, end) = (offset.max(write.offset), (offset + len).min(write.offset + write.bytes));
-    if first >= end || never_meet(graph, base, write.base) {
-        return without;
+/// The value of a load after a write, given the one without it. `None` where the budget does not reach.
+fn seen(
+    graph: &mut Graph,
+    without: Id,
+    (base, offset, len): (Id, Id, u64),
+    write: &Write,
+    comparisons: &mut usize,
+) -> Option<Id> {
+    if never_meet(graph, base, write.base) {
+        return Some(without);
+    }
+    let (own, theirs) = (Offset::of(graph, offset), Offset::of(graph, write.offset));
+    let is_told = own.moved == theirs.moved;
+    let (step, rest) = match is_told {
+        true => (0, own.constant.wrapping_sub(theirs.constant)),
+        false => {
+            let (own, theirs) = (low_bits(graph, offset, 0), low_bits(graph, write.offset, 0));
+            let bits = own.0.min(theirs.0).min(4);
+            (1u64 << bits, own.1.wrapping_sub(theirs.1))
+        }
+    };
+    let fits = |distance: &i64| match step {
+        0 => *distance as u64 == rest,
+        _ => (*distance as u64).wrapping_sub(rest).is_multiple_of(step),
+    };
+    let distances: Vec<i64> = (1 - len as i64..write.bytes as i64).filter(fits).collect();
+    if distances.is_empty() {
+        return Some(without);
     }
     let is_same = match base == write.base {
         true => graph.number(1, 1),
         false => graph.compare(Compare::Equal, base, write.base),
     };
     let here = graph.and(write.predicate, is_same);
-    let bits = |bytes: u64| 8 * bytes as u16;
-    let old = graph.slice(without, bits(first - offset), bits(end - first));
-    let new = graph.slice(write.value, bits(first - write.offset), bits(end - first));
-    let mut parts = vec![graph.select(vec![here, new, old])];
-    if first > offset {
-        parts.insert(0, graph.slice(without, 0, bits(first - offset)));
+    if !is_told {
+        *comparisons = comparisons.checked_sub(distances.len())?;
     }
-    if end < offset + len {
-        parts.push(graph.slice(without, bits(end - offset), bits(offset + len - end)));
+    let mut parts = Vec::new();
+    for distance in distances {
+        let bit = match is_told {
+            true => here,
+            false => {
+                let distance = graph.number(distance as u64, 64);
+                let other = graph.binary(Binary::Add, write.offset, distance);
+                let meets = graph.compare(Compare::Equal, offset, other);
+                graph.and(here, meets)
+            }
+        };
+        parts.extend([bit, overlaid(graph, (without, len), write, distance)]);
+    }
+    parts.push(without);
+    Some(graph.select(parts))
+}
+
+/// The bytes of a load that begins so many bytes after a write, which overlaps it.
+fn overlaid(graph: &mut Graph, (without, len): (Id, u64), write: &Write, distance: i64) -> Id {
+    let bits = |bytes: i64| 8 * bytes as u16;
+    let len = len as i64;
+    let (first, end) = ((-distance).max(0), (write.bytes as i64 - distance).min(len));
+    let mut parts = Vec::new();
+    if first > 0 {
+        parts.push(graph.slice(without, 0, bits(first)));
+    }
+    parts.push(graph.slice(write.value, bits(first + distance), bits(end - first)));
+    if end < len {
+        parts.push(graph.slice(without, bits(end), bits(len - end)));
     }
     graph.concat(parts)
+}
+
+/// An offset in a value: nodes, the first above so many zeros, and a constant.
+struct Offset {
+    moved: (u16, Vec<Id>),
+    constant: u64,
+}
+
+impl Offset {
+    fn of(graph: &Graph, mut id: Id) -> Offset {
+        let mut constant = 0u64;
+        loop {
+            let node = graph.node(id);
+            match (node.kind, node.args.as_slice()) {
+                (Kind::Const(value), _) => {
+                    return Offset { moved: (0, Vec::new()), constant: constant.wrapping_add(value) };
+                }
+                (Kind::Binary(Binary::Add), [a, b]) => match (graph.as_const(*a), graph.as_const(*b)) {
+                    (_, Some(value)) => (id, constant) = (*a, constant.wrapping_add(value)),
+                    (Some(value), _) => (id, constant) = (*b, constant.wrapping_add(value)),
+                    _ => return Offset { moved: (0, vec![id]), constant },
+                },
+                (Kind::Concat, [low, rest @ ..]) => {
+                    return match graph.as_const(*low) {
+                        Some(value) => {
+                            Offset { moved: (graph.bits(*low), rest.to_vec()), constant: constant.wrapping_add(value) }
+                        }
+                        None => Offset { moved: (0, vec![id]), constant },
+                    };
+                }
+                _ => return Offset { moved: (0, vec![id]), constant },
+            }
+        }
+    }
+}
+
+/// How many of the lowest bits of a node are known, and a number that has them.
+fn low_bits(graph: &Graph, id: Id, deep: usize) -> (u32, u64) {
+    let node = graph.node(id);
+    if deep >= MOST_DEEP {
+        return (0, 0);
+    }
+    let known = |id: Id| low_bits(graph, id, deep + 1);
+    match (node.kind, node.args.as_slice()) {
+        (Kind::Const(value), _) => (u32::from(node.bits), value),
+        (Kind::Binary(op @ (Binary::Add | Binary::Sub)), [a, b]) => {
+            let (a, b) = (known(*a), known(*b));
+            let sum = if op == Binary::Add { a.1.wrapping_add(b.1) } else { a.1.wrapping_sub(b.1) };
+            (a.0.min(b.0), sum)
+        }
+        (Kind::Binary(Binary::ShiftLeft), [a, by]) => match graph.as_const(*by) {
+            Some(by) if by < u64::from(node.bits) => {
+                let (count, value) = known(*a);
+                (count + by as u32, value << by)
+            }
+            _ => (0, 0),
+        },
+        (Kind::Binary(Binary::Mul), [a, b]) => match (graph.as_const(*a), graph.as_const(*b)) {
+            (Some(factor), _) | (_, Some(factor)) if factor > 0 => (factor.trailing_zeros(), 0),
+            _ => (0, 0),
+        },
+        (Kind::Binary(Binary::And), [a, b]) => match (graph.as_const(*a), graph.as_const(*b)) {
+            (Some(mask), _) | (_, Some(mask)) if mask > 0 => (mask.trailing_zeros(), 0),
+            _ => (0, 0),
+        },
+        (Kind::Concat, [low, rest @ ..]) => {
+            let (count, value) = known(*low);
+            let is_whole = count >= u32::from(graph.bits(*low));
+            match (is_whole, rest) {
+                // Constants are joined: the next part is none.
+                (true, [next, ..]) => {
+                    let (more, above) = known(*next);
+                    let below = u32::from(graph.bits(*low));
+                    if below >= 64 { (64, value) } else { (below + more, value & ((1 << below) - 1) | above << below) }
+                }
+                _ => (count, value),
+            }
+        }
+        (Kind::Slice { low: 0 } | Kind::SignExtend, [a]) => {
+            let (count, value) = known(*a);
+            (count.min(u32::from(node.bits)).min(u32::from(graph.bits(*a))), value)
+        }
+        _ => (0, 0),
+    }
 }
 
 /// Lookups of two keys that are different numbers.
@@ -139,33 +292,75 @@ fn never_meet(graph: &Graph, a: Id, b: Id) -> bool {
     is_call(x.kind) && x.kind == y.kind && x.args.iter().zip(&y.args).skip(1).any(differ)
 }
 
-/// What must come before a node although it does not use it: effects of the same packet whose traces it would miss.
+/// Adds the reads that must not overtake an effect of the same packet although they do not use it.
 ///
-/// Loads know what stores before them have left; what remains are entries that come or go, and addresses that only the run
-/// knows.
-fn must_wait(dataflow: &Dataflow, predicates: &mut Predicates, (id, before): (Id, &[Id])) -> Vec<Id> {
-    let Some(Access { touch, map: Some(map) }) = dataflow.access(id) else { return Vec::new() };
-    if !matches!(touch, Touch::Lookup | Touch::Load) {
-        return Vec::new();
-    }
-    let own = dataflow.graph.node(id);
-    let waits = |other: &Id, predicates: &mut Predicates| {
-        let theirs = dataflow.access(*other).filter(|access| access.map == Some(map) && access.writes());
-        let Some(theirs) = theirs else { return false };
-        let node = dataflow.graph.node(*other);
-        let is_known = |id: Id| dataflow.graph.as_const(id).is_some();
-        let matters = match (theirs.touch, touch) {
-            (Touch::Store | Touch::Atomic, Touch::Lookup) => false,
-            (Touch::Store, _) => !is_known(node.args[2]) || !is_known(own.args[2]),
-            (Touch::Atomic, _) => {
-                let is_swap = matches!(node.kind, Kind::Effect(Effect::Atomic(AtomicOp::CmpXchg, _)));
-                is_swap || !is_known(node.args[2]) || !is_known(own.args[2])
+/// Loads have the values of the stores before them; what remains are entries that are added or removed.
+fn wait_for_entries(dataflow: &mut Dataflow) {
+    let mut predicates = Predicates::new(&dataflow.graph);
+    let mut entries: BTreeMap<u32, Vec<Id>> = BTreeMap::new();
+    let mut waits = std::mem::take(&mut dataflow.waits);
+    for id in dataflow.graph.ids() {
+        let Some(Access { touch, map: Some(map) }) = dataflow.access(id) else { continue };
+        let before = entries.entry(map).or_default();
+        match touch {
+            Touch::Update | Touch::Delete | Touch::Evict => before.push(id),
+            Touch::Lookup | Touch::Load => {
+                let own = dataflow.graph.node(id);
+                let matters = |other: &&Id| match touch {
+                    // The entry that a load reads was found before.
+                    Touch::Load if own.args[1] < **other => false,
+                    _ => !predicates.exclude(&dataflow.graph, dataflow.graph.node(**other).args[0], own.args[0]),
+                };
+                let found: Vec<Id> = before.iter().filter(matters).copied().collect();
+                if !found.is_empty() {
+                    waits.entry(id).or_default().extend(found);
+                }
             }
-            // What a load reads was found before.
-            (_, Touch::Load) => !own.args[1..].iter().any(|base| base < other),
-            _ => true,
+            _ => {}
+        }
+    }
+    dataflow.waits = waits;
+}
+
+#[cfg(test)]
+#[allow(clippy::panic)]
+mod tests {
+    use super::*;
+
+    /// A byte is stored and one is loaded, in one value, at offsets that the packet has.
+    const BYTES: &str = "program bytes
+map 0 values array key 4 value 256 entries 1
+call 0 map_lookup_elem map 0, read 4
+v0 1 @0 const 0x1
+v1 8 @0 const 0x0
+v2 64 @0 call 0 if v0: v1 v1 v1 v1
+v3 8 @1 byte 0
+v4 56 @1 const 0x0
+v5 64 @1 concat v3 v4
+v6 8 @2 byte 1
+v7 64 @2 concat v6 v4
+v8 0 @3 store b if v0: v2 v5 v3
+v9 8 @4 load b if v0: v2 v7
+v10 24 @5 const 0x0
+v11 32 @5 concat v9 v10
+v12 32 @5 const 0x0
+v13 1 @5 const 0x0
+verdict v11
+head v12
+tail v12
+slow v13
+";
+
+    #[test]
+    fn a_load_past_the_budget_waits() {
+        let dataflow: Dataflow = BYTES.parse().unwrap_or_else(|error| panic!("{error}"));
+        let waits = |pairs, comparisons| {
+            let forwarded = run_within(&dataflow, Budget { pairs, comparisons });
+            let compares = |node: &&crate::graph::Node| matches!(node.kind, Kind::Compare(Compare::Equal));
+            (forwarded.waits.len(), forwarded.graph.nodes().iter().filter(compares).count())
         };
-        matters && !predicates.exclude(&dataflow.graph, node.args[0], own.args[0])
-    };
-    before.iter().copied().filter(|other| waits(other, predicates)).collect()
+        assert_eq!(waits(1, 1), (0, 1), "one comparison tells");
+        assert_eq!(waits(0, 1), (1, 0), "no pair is left");
+        assert_eq!(waits(1, 0), (1, 0), "no comparison is left");
+    }
 }

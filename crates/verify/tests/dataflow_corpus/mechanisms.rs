@@ -6,6 +6,30 @@ use flowloom_bpf::{MapDef, MapKind, Member, Program, Sibling, asm};
 /// both anew, and checks for so many bytes.
 const PROGRAMS: &[(&str, &str, &str)] = &[
     (
+        "words_read_again_after_own_writes",
+        ".map values array key 4 value 72 entries 1\n",
+        "*(u32 *)(r10 - 4) = 0\nr1 = map[values] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 == 0 goto out\nr1 = *(u8 *)(r7 + 0)\nr1 &= 7\nr1 <<= 3\nr2 = r0\nr2 += r1\nr3 = *(u8 *)(r7 + 1)\nr3 &= 7\nr3 <<= 3\nr4 = r0\n\
+         r4 += r3\nr5 = *(u64 *)(r7 + 8)\n*(u64 *)(r2 + 8) = r5\nr9 = *(u64 *)(r4 + 8)\n*(u64 *)(r7 + 16) = r9\nr9 += 1\n\
+         *(u64 *)(r4 + 8) = r9\nr5 = *(u64 *)(r2 + 8)\n*(u64 *)(r7 + 24) = r5\nr5 = *(u64 *)(r0 + 32)\n*(u64 *)(r7 + 32) = r5\n\
+         r5 = *(u32 *)(r2 + 12)\n*(u32 *)(r7 + 40) = r5\nr5 = *(u64 *)(r2 + 0)\n*(u64 *)(r7 + 48) = r5",
+    ),
+    (
+        "bytes_read_again_after_own_writes",
+        ".map values array key 4 value 32 entries 1\n",
+        "*(u32 *)(r10 - 4) = 0\nr1 = map[values] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 == 0 goto out\nr1 = *(u8 *)(r7 + 0)\nr1 &= 15\nr2 = r0\nr2 += r1\nr3 = *(u8 *)(r7 + 1)\nr3 &= 7\nr4 = r0\nr4 += r3\n\
+         r5 = *(u32 *)(r7 + 8)\n*(u32 *)(r2 + 2) = r5\nr5 = *(u16 *)(r7 + 12)\n*(u16 *)(r4 + 5) = r5\nr5 = *(u8 *)(r7 + 2)\n\
+         if r5 > 99 goto past\n*(u8 *)(r0 + 9) = r5\npast: r5 = *(u64 *)(r2 + 0)\n*(u64 *)(r7 + 16) = r5\nr5 = *(u64 *)(r4 + 4)\n\
+         *(u64 *)(r7 + 24) = r5\nr5 = *(u16 *)(r0 + 8)\n*(u16 *)(r7 + 32) = r5\nr5 = *(u8 *)(r4 + 6)\n*(u8 *)(r7 + 34) = r5",
+    ),
+    (
+        "loads_after_own_atomic_operations",
+        ".map values array key 4 value 32 entries 1\n",
+        "*(u32 *)(r10 - 4) = 0\nr1 = map[values] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 == 0 goto out\nr6 = r0\nr1 = *(u8 *)(r7 + 0)\nr1 &= 3\nr1 <<= 3\nr2 = r6\nr2 += r1\nr3 = *(u8 *)(r7 + 1)\nr3 &= 1\n\
+         lock *(u64 *)(r2 + 0) += r3\nr4 = *(u64 *)(r6 + 8)\n*(u64 *)(r7 + 8) = r4\nr0 = *(u8 *)(r7 + 2)\nr0 &= 1\nr5 = 77\n\
+         r0 = cmpxchg_64(r6 + 16, r0, r5)\n*(u64 *)(r7 + 16) = r0\nr4 = *(u64 *)(r6 + 16)\n*(u64 *)(r7 + 24) = r4\nw0 = 0\nw5 = 9\n\
+         w0 = cmpxchg32_32(r6 + 4, w0, w5)\nr4 = *(u64 *)(r6 + 0)\n*(u64 *)(r7 + 32) = r4",
+    ),
+    (
         "metadata_moves_along",
         "",
         "r1 = r6\nr2 = -4\ncall xdp_adjust_head\nr1 = r6\nr2 = -8\ncall xdp_adjust_meta\nif r0 != 0 goto out\nr1 = *(u32 *)(r6 + 8)\nr2 = *(u32 *)(r6 + 0)\nr3 = r1\nr3 += 8\n\
