@@ -205,3 +205,12 @@ fn parts_of_contexts_are_no_registers() {
         assert_eq!(errors.list[0].code.to_string(), "efsm::reserved_name", "{}", part.name);
     }
 }
+
+#[test]
+fn names_may_stand_above_their_declaration() {
+    quiet(
+        "stateless s { when ip.ttl < limit { mark = most; goto next; } otherwise { pass; } } \
+         stateless t { when mark == most { forward(out); } otherwise { pass; } } \
+         meta mark: u8; const most = 9; param limit: u8 = 3; param out: port;",
+    );
+}

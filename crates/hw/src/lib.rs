@@ -14,6 +14,7 @@ mod check;
 pub mod explain;
 mod hazard;
 mod live;
+mod numbers;
 mod plan;
 pub mod predict;
 mod refusal;

@@ -8,8 +8,9 @@ use flowloom_ir::{Delays, optimize};
 use serde::Serialize;
 
 use super::text::{aligned, headed};
-use super::{Latency, counted, hundredths};
+use super::{Latency, hundredths};
 use crate::blocks::{self, Carried, Refusal, Schedule, schedule};
+use crate::numbers::counted;
 use crate::plan::Options;
 use crate::timing::{Scheme, Timing};
 use crate::window::{Length, Window, window};

@@ -15,6 +15,7 @@ mod chart;
 use std::fmt::Write as _;
 
 use super::{Explanation, Instruction, Live, Operation, SourceLine, Stage};
+use crate::numbers::counted;
 
 const TEMPLATE: &str = include_str!("html/page.html");
 pub(super) const STYLE: &str = include_str!("html/page.css");
@@ -69,7 +70,7 @@ impl Explanation {
             "program" => escaped(&self.program),
             "subtitle" => format!(
                 "{}, a pipeline at {} MHz by {}",
-                super::counted(self.instructions, "eBPF instruction"),
+                counted(self.instructions, "eBPF instruction"),
                 self.clock_mhz,
                 self.schedule
             ),
@@ -194,7 +195,7 @@ impl Explanation {
                 escaped(&map.name),
                 escaped(&map.reason),
                 escaped(&map.kind),
-                super::counted(map.entries as usize, "entry"),
+                counted(map.entries as usize, "entry"),
                 map.key_bytes,
                 map.value_bytes,
                 map.read_stage,
@@ -211,7 +212,7 @@ impl Explanation {
         let number = stage.stage;
         let mut text = format!(
             "<details class=\"stage\" id=\"s{number}\"><summary>Stage {number} <small>{}, {} bits in front of it</small></summary>",
-            super::counted(stage.operations.len(), "operation"),
+            counted(stage.operations.len(), "operation"),
             live.bits
         );
         text.push_str(&held(live, number as usize));

@@ -152,18 +152,5 @@ fn hundredths(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
 
-/// `1 map`, `2 maps`.
-fn counted(number: usize, noun: &str) -> String {
-    let plural = match (number, noun) {
-        (1, _) => "",
-        (_, noun) if noun.ends_with('s') || noun.ends_with("ch") => "es",
-        _ => "s",
-    };
-    match noun.strip_suffix('y').filter(|_| number != 1) {
-        Some(stem) => format!("{number} {stem}ies"),
-        None => format!("{number} {noun}{plural}"),
-    }
-}
-
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use flowloom_bpf::Program;
 use flowloom_bpf::insn::helper;
 use flowloom_ir::{Effect, Kind};
 
-use super::counted;
+use crate::numbers::counted;
 use crate::plan::Plan;
 use crate::served::name_of;
 

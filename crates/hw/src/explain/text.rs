@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Explanation, Live, Operation, Stage, counted};
+use super::{Explanation, Live, Operation, Stage};
+use crate::numbers::counted;
 
 /// Kinds of operations that are worth a line of their own in a stage.
 const TOLD: [&str; 12] =

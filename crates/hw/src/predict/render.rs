@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::known::Known;
 use super::report::{MapReport, Report};
+use crate::numbers::grouped;
 
 impl Report {
     /// The report as text for people.
@@ -108,17 +109,4 @@ impl MapReport {
             _ => {}
         }
     }
-}
-
-/// A number with thousands set apart.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
 }

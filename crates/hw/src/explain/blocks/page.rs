@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{BlockExplanation, BlockMap, BlockStage};
-use crate::explain::counted;
+use crate::numbers::counted;
 use crate::explain::html::{STYLE, escaped, filled};
 
 const TEMPLATE: &str = include_str!("page.html");
