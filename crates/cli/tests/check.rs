@@ -30,7 +30,7 @@ fn what_a_target_lacks_is_refused_there_with_row_and_reason() {
     let all = run(&["check", copies]);
     assert_eq!(all.code, Some(1), "{}{}", all.stdout, all.stderr);
     let kernel = all.stdout.lines().find(|line| line.starts_with("kernel")).unwrap();
-    for part in ["no", "`clone` at", "copies.efsm:9", "XDP", "`full evict` at", "copies.efsm:2"] {
+    for part in ["no", "`clone` at", "copies.efsm:9", "XDP", "`full evict` at", "copies.efsm:4"] {
         assert!(kernel.contains(part), "`{part}` is not in {kernel}");
     }
     assert!(all.stdout.contains("machine  yes") && all.stdout.contains("interp   yes"), "{}", all.stdout);

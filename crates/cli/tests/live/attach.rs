@@ -9,6 +9,7 @@ use crate::lab::Lab;
 pub(crate) const BRIDGE: &str = "function bridge;
 stateful hosts {
     key eth.src;
+    full reject;
     states heard;
     reg packets: u32;
     on heard when pkt.port == 1 { packets += 1; forward(2); }
