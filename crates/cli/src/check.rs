@@ -67,7 +67,7 @@ fn judge(args: &CheckArgs) -> Result<(), Failure> {
     if let (Ok(_), Err(Failure::Input(reason))) = (&program, loaded.program(true)) {
         for target in targets.iter_mut().filter(|t| t.runs == Some(true) && t.target != EngineName::Machine.as_str()) {
             let separator = if target.why.is_empty() { "" } else { "; " };
-            target.why += &format!("{separator}`run` needs `--no-counters`: with counters {reason}");
+            target.why += &format!("{separator}`run` counts no rows: with counters, {reason}");
         }
     }
     let verified = program.as_ref().ok().map(|program| Verified::of(program));

@@ -35,7 +35,7 @@ impl Engine {
                 )),
             },
             EngineName::Interp => {
-                let program = loaded.program(counters)?;
+                let program = if counters { loaded.program_with_counters()? } else { loaded.program(false)? };
                 let interp = Interpreter::new(program).map_err(|e| Failure::input(&e))?;
                 // What the lowering makes reads nothing of the stack that it did not write.
                 let is_source = loaded.function().is_some();
@@ -81,7 +81,8 @@ fn kernel(loaded: &Loaded, counters: bool) -> Result<KernelEngine, Failure> {
     }
     // Asked first: without the right to load, the reason would be some step of loading.
     KernelEngine::available().map_err(|reason| kernel_failure(&ExecError::Unavailable(reason)))?;
-    let refused = match KernelEngine::load(&*loaded.program(counters)?) {
+    let program = if counters { loaded.program_with_counters()? } else { loaded.program(false)? };
+    let refused = match KernelEngine::load(&*program) {
         Err(ExecError::Refused(refused)) if counters && loaded.function().is_some() => refused,
         result => return result.map_err(|e| kernel_failure(&e)),
     };

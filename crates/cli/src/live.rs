@@ -27,11 +27,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
     let bindings = bindings(&args.live.interface)?;
-    let count = !args.live.no_counters;
     // Read first: it may set constants of the program.
     let state = args.state_in.as_ref().map(|path| read_state(path, loaded).map(|state| (path, state))).transpose()?;
     let loaded = &*loaded;
-    let program = loaded.attached_program(count)?;
+    let (program, count) = match loaded.attached_program(!args.live.no_counters) {
+        Err(Failure::Input(reason)) if !args.live.no_counters => {
+            let program = loaded.attached_program(false)?;
+            remark(&format!("nothing is counted: with counters, {reason}"));
+            (program, false)
+        }
+        program => (program?, !args.live.no_counters),
+    };
     // Asked first: without the right to load, the reason would be some step of loading.
     KernelEngine::available().map_err(|e| failure(&ExecError::Unavailable(e)))?;
     let found: Result<Vec<_>, _> = bindings.into_iter().map(|(port, name)| Interface::find(port, name)).collect();

@@ -13,6 +13,7 @@ use flowloom_engine::{Snapshot, SnapshotError};
 use crate::args::FunctionArgs;
 use crate::compile::{compiled, is_program};
 use crate::failure::Failure;
+use crate::output::remark;
 
 /// The first bytes of every ELF file.
 pub(crate) const ELF_MAGIC: &[u8] = b"\x7fELF";
@@ -77,6 +78,17 @@ impl Loaded {
                 .map(Arc::new)
                 .map_err(|e| Failure::input(&e)),
         }
+    }
+
+    /// The function as eBPF with counters; without them, and that is said, where it is too large with them.
+    pub(crate) fn program_with_counters(&self) -> Result<Arc<Program>, Failure> {
+        let refused = match self.program(true) {
+            Err(Failure::Input(reason)) => reason,
+            result => return result,
+        };
+        let program = self.program(false)?;
+        remark(&format!("hits of rows and flows are not counted: with counters, {refused}"));
+        Ok(program)
     }
 
     /// The function as eBPF for interfaces.

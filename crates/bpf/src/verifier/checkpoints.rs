@@ -237,6 +237,9 @@ impl Walk<'_> {
     /// The rest of a loop is as long as it was from these: from where the path ends, and from where paths behind that began a
     /// round again.
     fn rest_of_loops(&mut self, behind: &[u32], path: &Path) {
+        if self.proof.loops.is_empty() {
+            return;
+        }
         for place in behind {
             for (which, most) in self.checkpoints[*place as usize].most.clone().iter() {
                 let rest = most.saturating_sub(self.checkpoints[*place as usize].trips.of(which));

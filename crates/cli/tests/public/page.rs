@@ -136,10 +136,10 @@ fn counted<'a>(reasons: impl Iterator<Item = &'a String>) -> String {
 pub fn render(rows: &[Row], made: &[Made]) -> String {
     let mut text = String::from(
         "# Programs of public packages\n\n<!-- Made by `make evidence ONLY=public-programs`. -->\n\n\
-         Which programs of others run here, and what of them becomes hardware? These are the XDP programs of packages\n\
-         of Debian, crates.io and PyPI: DNS servers, an intrusion detection system, AF_XDP libraries, traffic\n\
-         generators. `scripts/public-objects` fetches and compiles them; nobody wrote them for Flowloom. Each went\n\
-         through `check`, `verify --packets 300` and `explain`.\n\n\
+         These are XDP programs from packages of Debian, crates.io and PyPI: DNS servers, an intrusion detection\n\
+         system, AF_XDP libraries, traffic generators. They were written without Flowloom in mind and are\n\
+         unmodified: `scripts/public-objects` fetches and compiles them. Each was put through `check`,\n\
+         `verify --packets 300` and `explain`.\n\n\
          Foreign to hardware are helpers that ask the host's routes, sockets, timers, tasks or memory (`fib_lookup`,\n\
          `check_mtu`, `sk_*`, `timer_*`, `probe_read*`), every function of the kernel, and maps of sockets, stacks or\n\
          tasks (`xskmap`, `sockmap`). A program with one of these runs on the CPU.\n\n| count | |\n| ---: | --- |\n",

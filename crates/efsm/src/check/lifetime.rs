@@ -1,7 +1,17 @@
 //! Warnings about contexts that are never removed.
 
+use flowloom_wire::field::FieldId;
+
 use crate::diagnostic::{Code, Sink, list_names};
-use crate::model::{Condition, Destination, Element, Expr, KeyPart, NewValue, NextState, Policy, Row, Stateful, Wide};
+use crate::intervals;
+use crate::model::{
+    BinaryOp, Condition, Destination, Element, Expr, Key, KeyPart, NewValue, NextState, Policy, Row, Stateful, Wide,
+};
+
+use super::overlap;
+
+/// A counter of so many bits wraps, and is initial again, before long.
+const SMALL_BITS: u8 = 16;
 
 /// Warns where a table fills up for good: it has more keys than room, and no context in it ever expires or comes back to its
 /// default. A policy that is written out, or a row for the full table, says that this is meant.
@@ -10,20 +20,14 @@ pub(super) fn warn(element: &Element, sink: &mut Sink) {
     let is_meant = stateful.policy_span != element.span
         || element.rows.iter().any(|row| row.conditions.iter().any(|c| matches!(c, Condition::Full { .. })));
     let Some(key) = stateful.key.as_ref().filter(|_| stateful.policy == Policy::Reject && !is_meant) else { return };
-    let bits: u32 = key
-        .parts
-        .iter()
-        .map(|part| match part {
-            KeyPart::Field(field) => u32::from(field.width_bits()),
-            KeyPart::Metadata(_) => 0,
-        })
-        .sum();
-    let has_few_keys = bits < 32 && 1 << bits <= u64::from(stateful.size);
     let has_metadata = key.parts.iter().any(|part| matches!(part, KeyPart::Metadata(_)));
-    if has_few_keys || has_metadata || !element.rows.iter().any(|row| stores(row, stateful)) {
+    let storing: Vec<&Row> = element.rows.iter().filter(|row| stores(row, stateful)).collect();
+    let keys = storing.iter().fold(0_u128, |keys, row| keys.saturating_add(keys_of(row, key)));
+    if has_metadata || keys <= u128::from(stateful.size) {
         return;
     }
-    if element.rows.iter().any(|row| expires(row) || may_remove(row, element, stateful)) {
+    let resets: Vec<Vec<bool>> = written(element).map(|register| may_be_initial(register, element, stateful)).collect();
+    if element.rows.iter().any(|row| expires(row) || may_remove(row, element, stateful, &resets)) {
         return;
     }
     let back = element.rows.iter().find(|row| matches!(row.next, NextState::To { state: 0, .. }));
@@ -38,8 +42,9 @@ pub(super) fn warn(element: &Element, sink: &mut Sink) {
     match back {
         Some(row) => {
             let kept: Vec<&str> = written(element)
-                .filter(|register| !is_reset(row, *register, stateful))
-                .map(|register| stateful.registers[usize::from(register)].name.as_str())
+                .zip(&resets)
+                .filter(|(register, may)| !may_reset(row, *register, may, stateful))
+                .map(|(register, _)| stateful.registers[usize::from(register)].name.as_str())
                 .collect();
             let names = list_names(kept, 8);
             draft.also(row.span, format!("leaves {names} at a value other than its initial one")).help(help)
@@ -72,20 +77,74 @@ fn written(element: &Element) -> impl Iterator<Item = u16> {
     registers.collect::<std::collections::BTreeSet<u16>>().into_iter()
 }
 
+/// How many keys the packets of a row have at most.
+fn keys_of(row: &Row, key: &Key) -> u128 {
+    let conditions: Vec<_> = row.conditions.iter().filter_map(intervals::of).collect();
+    let fields = key.parts.iter().filter_map(|part| match part {
+        KeyPart::Field(field) => Some(*field),
+        KeyPart::Metadata(_) => None,
+    });
+    let protocols = FieldId::by_name("ip.proto");
+    let values = |field: FieldId| {
+        let of_field = conditions.iter().filter(|(of, _)| *of == field);
+        let sizes =
+            of_field.map(|(_, intervals)| intervals.iter().map(|(low, high)| (high - low).saturating_add(1)).sum());
+        let all = 1_u128.checked_shl(field.width_bits().into()).unwrap_or(u128::MAX);
+        let told = sizes.fold(all, u128::min);
+        // A port says what the protocol is.
+        let others = key.parts.iter().filter_map(|part| match part {
+            KeyPart::Field(other) if Some(field) == protocols => overlap::protocols_of(*other),
+            _ => None,
+        });
+        others.map(|own| own.len() as u128).fold(told, u128::min)
+    };
+    fields.map(values).fold(1, u128::saturating_mul)
+}
+
+/// For each state, whether a register may have its initial value there: in the initial state it starts so, rows that write
+/// it set it, and all others hand it on.
+fn may_be_initial(register: u16, element: &Element, stateful: &Stateful) -> Vec<bool> {
+    let mut may = vec![false; stateful.states.len()];
+    may[0] = true;
+    loop {
+        let before = may.clone();
+        for row in &element.rows {
+            let update = row.updates.iter().find(|update| update.destination == Destination::Register(register));
+            let is_reset = update.is_some_and(|update| may_be(&update.value, register, stateful));
+            for &from in &row.states {
+                let to = match row.next {
+                    NextState::To { state, .. } => state,
+                    NextState::Stay => from,
+                };
+                may[usize::from(to)] |= is_reset || update.is_none() && may[usize::from(from)];
+            }
+        }
+        if may == before {
+            return may;
+        }
+    }
+}
+
 /// Whether a context may be in its default after the row: it is in the initial state, and each register that any row
 /// writes may have its initial value.
-fn may_remove(row: &Row, element: &Element, stateful: &Stateful) -> bool {
+fn may_remove(row: &Row, element: &Element, stateful: &Stateful, resets: &[Vec<bool>]) -> bool {
     let is_initial = match row.next {
         NextState::To { state, .. } => state == 0,
         NextState::Stay => row.states.contains(&0) && !row.updates.is_empty(),
     };
-    let may_be_initial = |register: u16| {
-        let update = row.updates.iter().find(|update| update.destination == Destination::Register(register));
-        update.map_or(tests(row, register), |update| {
-            may_be(&update.value, stateful.registers[usize::from(register)].initial)
-        })
-    };
-    is_initial && written(element).all(may_be_initial)
+    // A packet that finds no context leaves none either: only a way back removes one.
+    let leads_back = row.states.iter().any(|&state| state != 0) || !row.updates.is_empty();
+    is_initial
+        && leads_back
+        && written(element).zip(resets).all(|(register, may)| may_reset(row, register, may, stateful))
+}
+
+/// Whether a register may have its initial value after the row; `may` says so for each state before it.
+fn may_reset(row: &Row, register: u16, may: &[bool], stateful: &Stateful) -> bool {
+    match row.updates.iter().find(|update| update.destination == Destination::Register(register)) {
+        Some(update) => may_be(&update.value, register, stateful),
+        None => row.states.iter().any(|&from| may[usize::from(from)]),
+    }
 }
 
 /// Whether the row sets the register to its initial value, or to anything but a constant.
@@ -93,31 +152,24 @@ fn is_reset(row: &Row, register: u16, stateful: &Stateful) -> bool {
     let update = row.updates.iter().find(|update| update.destination == Destination::Register(register));
     update.is_some_and(|update| match &update.value {
         NewValue::Number { value: Expr::Constant(_), .. } | NewValue::Wide(Wide::Constant(_)) => {
-            may_be(&update.value, stateful.registers[usize::from(register)].initial)
+            may_be(&update.value, register, stateful)
         }
         _ => false,
     })
 }
 
-/// Whether a condition of the row is about the register, so that it may have its initial value there.
-fn tests(row: &Row, register: u16) -> bool {
-    let mut found = row.wides().contains(&Wide::Register(register));
-    for expr in row.conditions.iter().flat_map(|condition| condition.exprs()) {
-        expr.walk(&mut |e| found |= *e == Expr::Register(register));
-    }
-    found
-}
-
-/// Whether a new value may be `initial`. What only grows is not taken to come round.
-fn may_be(value: &NewValue, initial: u128) -> bool {
+/// Whether a new value of a register may be its initial one. A wide register that only grows is not taken to wrap.
+fn may_be(value: &NewValue, register: u16, stateful: &Stateful) -> bool {
+    let initial = stateful.registers[usize::from(register)].initial;
     match value {
         NewValue::Number { value: Expr::Constant(c), .. } => u128::from(*c) == initial,
         NewValue::Wide(Wide::Constant(c)) => *c == initial,
-        NewValue::Number { value: Expr::Binary(crate::model::BinaryOp::Add, left, right), .. } => {
+        NewValue::Number { value: Expr::Binary(BinaryOp::Add, left, right), .. } => {
+            let wraps_soon = stateful.registers[usize::from(register)].ty.width_bits <= SMALL_BITS;
             let is_growth = |a: &Expr, b: &Expr| {
                 matches!(a, Expr::Register(_)) && matches!(b, Expr::Constant(c) if (*c as i64) > 0)
             };
-            !is_growth(left, right) && !is_growth(right, left)
+            wraps_soon || !is_growth(left, right) && !is_growth(right, left)
         }
         _ => true,
     }

@@ -71,7 +71,7 @@ pub(super) fn warn(element: &Element, known: &BTreeSet<usize>, graph: &Graph, si
                 let mut draft =
                     sink.warning(Code::ShadowedRow, row.span, format!("{subject} is never reached"), "never reached");
                 for earlier in rows.iter().take(MOST_SHOWN) {
-                    draft = draft.also(element.rows[*earlier].span, format!("takes some of its values of `{name}`"));
+                    draft = draft.also(element.rows[*earlier].span, format!("takes values of `{name}`"));
                 }
                 draft.help(format!(
                     "earlier rows match all values of `{name}` that the row asks for; move it up, or change one of them"
@@ -107,13 +107,18 @@ fn values(row: &Row) -> BTreeMap<FieldId, Vec<Interval>> {
 fn other_protocol(row: &Row, values: &BTreeMap<FieldId, Vec<Interval>>, graph: &Graph) -> Option<(String, String)> {
     let protocols = values.get(&FieldId::by_name("ip.proto")?)?;
     row.fields().into_iter().find_map(|field| {
-        let headers = field.headers();
-        let own: Vec<u128> = headers.iter().filter_map(|header| protocol(*header)).collect();
-        let is_known = !own.is_empty() && own.len() == headers.len();
+        let own = protocols_of(field)?;
         let is_excluded = own.iter().all(|own| !protocols.iter().any(|(low, high)| (low..=high).contains(&own)));
         let shown: Vec<String> = own.iter().map(u128::to_string).collect();
-        (is_known && is_excluded).then(|| (graph.field_name(field).to_string(), shown.join(" or ")))
+        is_excluded.then(|| (graph.field_name(field).to_string(), shown.join(" or ")))
     })
+}
+
+/// The protocol numbers of the packets that have a field; `None` where they are not known.
+pub(super) fn protocols_of(field: FieldId) -> Option<Vec<u128>> {
+    let headers = field.headers();
+    let own: Vec<u128> = headers.iter().filter_map(|header| protocol(*header)).collect();
+    (!own.is_empty() && own.len() == headers.len()).then_some(own)
 }
 
 /// The protocol number of an outer transport header.

@@ -28,7 +28,7 @@ const STRIDE: i64 = 28_000;
 const MOST_ROUNDS: usize = 32;
 /// Islands may not be more than this part of a program: where so many jumps pass over the same code, more only push each
 /// other out of reach.
-const MOST_ISLANDS: usize = 8;
+const MOST_ISLANDS: usize = 4;
 
 /// Instructions of an operation.
 pub(super) fn slots(op: &Op) -> usize {

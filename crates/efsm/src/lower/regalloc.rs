@@ -53,7 +53,8 @@ pub(crate) fn finish(mut builder: Builder, source: &Source) -> Result<(Vec<Insn>
                 }
                 ops.retain(|op| !matches!(op, Op::Copy { dst, src } if dst == src) && !matches!(op, Op::Forget { .. }));
                 simplify_jumps(&mut ops);
-                lay_out(&mut ops);
+                let is_long = ops.iter().map(reach::slots).sum::<usize>() > i16::MAX as usize;
+                lay_out(&mut ops, is_long);
                 simplify_jumps(&mut ops);
                 reach::shorten_jumps(&mut ops, &mut builder);
                 return encode(&ops, source);
@@ -69,8 +70,9 @@ pub(crate) fn finish(mut builder: Builder, source: &Source) -> Result<(Vec<Insn>
     }
 }
 
-/// Moves blocks to where they are first jumped to, where nothing runs into them: the jump goes away.
-fn lay_out(ops: &mut Vec<Op>) {
+/// Moves blocks to where they are first jumped to, where nothing runs into them: the jump goes away. Of a long program the
+/// targets of conditional jumps are placed depth first as well, behind the block that jumps: few jumps are far then.
+fn lay_out(ops: &mut Vec<Op>, is_long: bool) {
     struct Block {
         ops: std::ops::Range<usize>,
         line: Option<Op>,
@@ -114,12 +116,23 @@ fn lay_out(ops: &mut Vec<Op>) {
     }
     let mut placed = vec![false; blocks.len()];
     let mut out = Vec::with_capacity(ops.len());
-    for first in 0..blocks.len() {
+    let mut waiting: Vec<usize> = (0..blocks.len()).rev().collect();
+    while let Some(first) = waiting.pop() {
         let mut next = Some(first);
         while let Some(b) = next.filter(|&b| !placed[b]) {
             placed[b] = true;
             out.extend(blocks[b].line);
-            out.extend_from_slice(&ops[blocks[b].ops.clone()]);
+            let block = &ops[blocks[b].ops.clone()];
+            out.extend_from_slice(block);
+            for op in block.iter().filter(|_| is_long) {
+                if let Op::Jump { target, .. } | Op::MayGoto(target) = op
+                    && let Some(&to) = of_label.get(target)
+                {
+                    // Blocks that run into each other stay together.
+                    let first = (0..=to).rev().find(|&b| !blocks[b].is_run_into).unwrap_or(0);
+                    waiting.extend((!placed[first]).then_some(first));
+                }
+            }
             next = match ops[blocks[b].ops.end - 1] {
                 Op::Goto(target) => of_label.get(&target).copied().filter(|&to| !blocks[to].is_run_into),
                 Op::Exit => None,

@@ -15,8 +15,8 @@
 //!
 //! Holds after: a path tests the rows that it meets in their order, and meets every row that can match.
 //!
-//! Limits: where intervals overlap so much that the lists would have more than [`MOST_COPIES`] entries for each row, the
-//! run is cut in half.
+//! Limits: where intervals overlap so much that the lists would have more than [`MOST_COPIES`] entries for each row
+//! beside one for each interval, the run is cut in half.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -34,7 +34,7 @@ use crate::model::{Condition, Relation, Wide};
 
 /// Fewer rows are tested one after the other.
 const LEAST_ROWS: usize = 16;
-/// Entries of lists for each row of a run.
+/// Entries of lists for each row of a run, beside one for each of its intervals: a set has many.
 const MOST_COPIES: usize = 4;
 /// Up to so many intervals are looked through one after the other.
 const MOST_IN_LINE: usize = 4;
@@ -236,7 +236,8 @@ impl Tree<'_> {
 impl Run {
     /// The pieces to search first: of the value, or of its high half; `None` where the lists would be too long.
     fn pieces(&self) -> Option<Vec<Piece>> {
-        let most = self.rows.len() * MOST_COPIES;
+        let intervals: usize = self.rows.iter().map(|(_, _, intervals)| intervals.len()).sum();
+        let most = self.rows.len() * MOST_COPIES + intervals;
         if self.field.width_bits() <= 64 {
             return pieces(self.rows.iter().map(|(_, _, intervals)| &intervals[..]).enumerate(), most);
         }

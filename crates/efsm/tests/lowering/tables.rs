@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use flowloom_bpf::Interpreter;
+use flowloom_bpf::{Interpreter, Program};
 use flowloom_efsm::{LowerOptions, lower};
 use flowloom_engine::{Choices, Datapath as _, Packet, Port};
 use flowloom_testkit::{PacketBuilder, Rng};
@@ -115,6 +115,18 @@ fn random_tables_do_what_the_machine_does() {
     assert!(reached > all / 6, "{reached} of {all}");
 }
 
+/// The most instructions that one of the packets takes.
+fn most_executed(program: Program, steps: &[Step]) -> u64 {
+    let mut engine = Interpreter::new(std::sync::Arc::new(program)).unwrap();
+    let executed = |step: &Step| {
+        let before = engine.executed();
+        let packet = Packet { bytes: &step.bytes, port: Port(step.port) };
+        engine.process(&packet, &Choices::seeded(step.now_ns, 1, 0)).unwrap();
+        engine.executed() - before
+    };
+    steps.iter().map(executed).max().unwrap()
+}
+
 /// So many rows with one address each.
 fn addresses(rows: u32) -> String {
     let mut text = "function f; stateless t {\n".to_owned();
@@ -140,13 +152,46 @@ fn thousands_of_rows_are_searched() {
         [false, true].map(|counters| lower(&function, &LowerOptions { counters, ..Default::default() }).unwrap());
     println!("4000 rows: {} instructions, {} with counters", without.insns.len(), with.insns.len());
     assert!(with.insns.len() > 1 << 15, "{}", with.insns.len());
-    let mut engine = Interpreter::new(std::sync::Arc::new(without)).unwrap();
-    let executed = |step: &Step| {
-        let before = engine.executed();
-        let packet = Packet { bytes: &step.bytes, port: Port(step.port) };
-        engine.process(&packet, &Choices::seeded(step.now_ns, 1, 0)).unwrap();
-        engine.executed() - before
+    let most = most_executed(without, &steps);
+    assert!(most < 80, "{most} instructions for a packet");
+}
+
+/// Rows of three conditions with values in no order: what a row does is far from where its value is searched.
+#[test]
+fn long_programs_reach_everywhere() {
+    let mut rng = Rng::from_env(0x6661_7200);
+    let mut text = "function f; stateless t {\n".to_owned();
+    for i in 0..2500 {
+        let [a, b, c, d, ..] = rng.below(1 << 32).to_le_bytes();
+        let port = rng.below(1 << 16);
+        writeln!(
+            text,
+            "when ip.src == 10.{a}.{b}.{c} && ip.dst in 10.{d}.0.0/16 && l4.dport == {port} {{ forward({}); }}",
+            i % 200
+        )
+        .unwrap();
+    }
+    let function = function(&(text + "otherwise { pass; } }"));
+    let program = lower(&function, &LowerOptions::default()).unwrap();
+    assert!(program.insns.len() > 1 << 16, "{}", program.insns.len());
+}
+
+/// A set is searched as its values by themselves would be.
+#[test]
+fn sets_are_searched() {
+    let mut text = "function f; stateless t {\n".to_owned();
+    for i in 0..100_u32 {
+        let ports: Vec<String> = (0..40).map(|k| ((i + 101 * k) % 65_536).to_string()).collect();
+        writeln!(text, "when tcp.dport in {{{}}} {{ forward({i}); }}", ports.join(", ")).unwrap();
+    }
+    let function = function(&(text + "otherwise { pass; } }"));
+    let program = lower(&function, &LowerOptions::default()).unwrap();
+    let step = |i: u32| {
+        let bytes = PacketBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 9]).tcp(7, (i % 4200) as u16).build();
+        Step { bytes, port: 1, now_ns: i.into() }
     };
-    let most = steps.iter().map(executed).max().unwrap();
+    let steps: Vec<Step> = (0..600).map(|i| step(i * 7)).collect();
+    agree(&function, &steps, 1 << 40, None);
+    let most = most_executed(program, &steps);
     assert!(most < 80, "{most} instructions for a packet");
 }

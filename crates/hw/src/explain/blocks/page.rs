@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{BlockExplanation, BlockMap, BlockStage};
-use crate::numbers::counted;
 use crate::explain::html::{STYLE, escaped, filled};
+use crate::numbers::counted;
 
 const TEMPLATE: &str = include_str!("page.html");
 /// Pixels: on either side of the stages, of a stage, of the tallest column of state, of an instruction.
