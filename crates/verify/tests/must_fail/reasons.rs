@@ -126,12 +126,6 @@ static REFUSED: &[Reason] = &[
         "expected an address",
         "an address that an atomic operation takes from memory is a number afterwards",
     ),
-    reason(
-        "scale.c scale: scale test 1",
-        "there is no end yet",
-        "one way alone has 967,233 instructions, and others are walked a little further than the kernel walks them before \
-         they join it; the limit is the same",
-    ),
     reason("pkt_end < pkt taken check", "is a number, 0, expected an address", SECOND_COMPARISON),
     reason("pkt > pkt_end taken check", "is a number, 0, expected an address", SECOND_COMPARISON),
     reason(
