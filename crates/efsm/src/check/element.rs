@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use flowloom_bpf::MAX_ENTRIES;
 
 use crate::diagnostic::Code;
-use crate::model::{
-    Actions, Element, NewValue, Otherwise, Policy, Span, Stateful, Terminal, Variable, Wide, WriteTarget,
-};
+use crate::model::{Actions, Element, NewValue, Otherwise, Policy, Span, Stateful, StepKind, Terminal, Variable, Wide, WriteTarget};
 use crate::syntax::ast::{self, ClauseKind, Name, Program};
 
 use super::Checker;
@@ -327,7 +325,10 @@ impl<'s> Checker<'s, '_> {
                 .error(
                     Code::BadOtherwise,
                     step.span,
-                    "`otherwise` cannot change the frame or send others",
+                    match step.kind {
+                        StepKind::Log(_) => "`otherwise` cannot log",
+                        _ => "`otherwise` cannot change the frame or send others",
+                    },
                     "not possible here",
                 )
                 .help(help);
