@@ -72,6 +72,8 @@ pub(super) struct Walk<'p> {
     pub(super) proof: Proof,
     /// Instructions that several lead to.
     joins: Vec<bool>,
+    /// Instructions on a cycle of the code: only these can be heads of loops.
+    repeated: Vec<bool>,
     /// Registers that may be read.
     pub(super) live: Live,
     ids: u32,
@@ -105,6 +107,7 @@ impl<'p> Walk<'p> {
             origins: Origins::default(),
             proof,
             joins: joins(code),
+            repeated: super::cycles::repeated(code),
             live: Live::of(code),
             ids: 0,
             checkpoints: Vec::new(),
@@ -180,7 +183,8 @@ impl<'p> Walk<'p> {
 
     /// Counts how often loops are gone round.
     fn follow(&mut self, path: &mut Path, at: usize, next: usize) {
-        if !self.joins.get(next).copied().unwrap_or(false) {
+        let is_set = |of: &[bool]| of.get(next).copied().unwrap_or(false);
+        if !is_set(&self.joins) || !is_set(&self.repeated) {
             return;
         }
         if path.is_again {

@@ -124,9 +124,10 @@ pub enum LowerError {
         /// The row of which most of them come; the element where no row has a large part.
         at: Place,
     },
-    /// A jump is too far, and no block ends on its way.
+    /// A jump is too far, and too many others pass over the same code for islands.
     #[error(
-        "the program has {found} instructions, and a jump reaches {limit}; most of them come from {at}: split the row"
+        "the program has {found} instructions, and a jump reaches {limit}, also by way of others; the longest part is {at}: \
+         take fewer rows, or split it"
     )]
     TooFar {
         /// Instructions.
