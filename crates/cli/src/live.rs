@@ -5,12 +5,13 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use flowloom_bpf::Program;
-use flowloom_efsm::model::{Function, NextState, Stateful, StepKind, Terminal};
 use flowloom_efsm::events::{EVENTS_MAP, LOST_MAP};
+use flowloom_efsm::model::{Function, NextState, Stateful, StepKind, Terminal};
 use flowloom_efsm::{Coverage, ElementCoverage, layout};
 use flowloom_engine::{PORT_COUNT, Snapshot, Verdict};
 use flowloom_exec::{
-    EventMaps, ExecError, Interface, Interrupts, KernelEngine, Live, LiveError, LiveOptions, Mode, Traffic, advice, monotonic_ns,
+    EventMaps, ExecError, Interface, Interrupts, KernelEngine, Live, LiveError, LiveOptions, Mode, Traffic, advice,
+    monotonic_ns,
 };
 use serde_json::{Value, json};
 
@@ -387,6 +388,9 @@ impl Running<'_> {
         if let Some(file) = &mut self.state_out {
             file.write(self.loaded, &snapshot)?;
         }
+        if counts.reported.is_some_and(|(_, lost)| lost > 0) {
+            remark("log lines were lost: rows log faster than they are read; let fewer packets log");
+        }
         if self.args.json {
             return print(&format!("{}\n", self.json("ended", &counts)));
         }
@@ -399,11 +403,8 @@ impl Running<'_> {
         } else {
             text.push('\n');
         }
-        if let Some((printed, lost)) = counts.reported {
+        if let Some((printed, _)) = counts.reported {
             text.push_str(&format!("log lines: {}{}\n", grouped(printed), lost_text(&counts)));
-            if lost > 0 {
-                remark("log lines were lost: rows log faster than they are read; let fewer packets log");
-            }
         }
         match (self.loaded.function(), &counts.coverage) {
             (Some(function), Some(coverage)) => {

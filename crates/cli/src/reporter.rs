@@ -33,7 +33,8 @@ impl Reporter {
 }
 
 fn json_of(report: &Report) -> Json {
-    let values: BTreeMap<&str, Json> = report.values.iter().map(|(name, value)| (name.as_str(), value_json(value))).collect();
+    let values: BTreeMap<&str, Json> =
+        report.values.iter().map(|(name, value)| (name.as_str(), value_json(value))).collect();
     json!({
         "event": "log",
         "time_ns": report.time_ns,

@@ -15,8 +15,8 @@ use flowloom_wire::KeySpec;
 use crate::machine::Context;
 use crate::model::{Element, Function, KeyPart, NextState, Policy, Stateful, Successor, Variable};
 
-pub use flowloom_bpf::NO_DEADLINE;
 pub use crate::events::LOST_MAP;
+pub use flowloom_bpf::NO_DEADLINE;
 pub use flowloom_bpf::locks::LOCKS_MAP;
 pub use flowloom_engine::PORT_COUNT;
 

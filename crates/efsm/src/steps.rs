@@ -20,7 +20,7 @@ pub fn stack(graph: &Graph, step: &StepKind) -> Result<Option<Stack>, StackError
         StepKind::Emit { headers: templates, .. } => Stack::packet(graph, &headers(templates)).map(Some),
         StepKind::Push(_) | StepKind::Pop(_) | StepKind::Decapsulate | StepKind::Clone(_) | StepKind::Log(_) => {
             Ok(None)
-        },
+        }
     }
 }
 

@@ -7,9 +7,9 @@
 use std::sync::{Arc, LazyLock};
 
 use flowloom_efsm::model::{
-    Actions, BinaryOp, Condition, Destination, Element, Expr, Function, HeaderTemplate, Key, KeyPart, Level, Log, Logged, NewValue,
-    NextState, Otherwise, Policy, Preloaded, Relation, Row, Shown, Source, Span, Stateful, Step, StepKind, Successor,
-    Terminal, Type, Update, Variable, Wide, Width, Write, WriteTarget,
+    Actions, BinaryOp, Condition, Destination, Element, Expr, Function, HeaderTemplate, Key, KeyPart, Level, Log,
+    Logged, NewValue, NextState, Otherwise, Policy, Preloaded, Relation, Row, Shown, Source, Span, Stateful, Step,
+    StepKind, Successor, Terminal, Type, Update, Variable, Wide, Width, Write, WriteTarget,
 };
 use flowloom_wire::field::{FIVE_TUPLE, FieldId, Source as FieldSource};
 use flowloom_wire::{Graph, Header, KeySpec};
@@ -587,7 +587,9 @@ impl Maker {
     /// The width that a leaf rotates in: its type's, where that is one of the four.
     fn rotation_of(&self, leaf: &Expr, scope: &Scope<'_>) -> Option<u8> {
         let width_bits = match leaf {
-            Expr::Register(i) | Expr::Old(Destination::Register(i)) => scope.registers.get(usize::from(*i))?.ty.width_bits,
+            Expr::Register(i) | Expr::Old(Destination::Register(i)) => {
+                scope.registers.get(usize::from(*i))?.ty.width_bits
+            }
             Expr::Global(i) | Expr::Old(Destination::Global(i)) => scope.globals.get(usize::from(*i))?.ty.width_bits,
             Expr::Metadata(i) => self.metadata.get(usize::from(*i))?.ty.width_bits,
             Expr::Field(field) => field.width_bits(),

@@ -101,7 +101,8 @@ pub(crate) fn substitute(condition: &mut Condition, writes: &[Write]) {
     let number = |i| {
         let NewValue::Number { value, .. } = &written(i)?.value else { return None };
         let mut is_foreign = false;
-        value.walk(&mut |e| is_foreign |= matches!(e, Expr::Register(_) | Expr::Global(_) | Expr::Old(_) | Expr::State));
+        value
+            .walk(&mut |e| is_foreign |= matches!(e, Expr::Register(_) | Expr::Global(_) | Expr::Old(_) | Expr::State));
         (!is_foreign).then(|| value.clone())
     };
     let wide = |i| match written(i)?.value {

@@ -80,6 +80,8 @@ fn lost_logs_are_counted() {
     );
     let last: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
     let (logged, lost) = (last["logged"].as_u64().unwrap(), last["logs_lost"].as_u64().unwrap());
-    assert!(lost > 0 && logged > 5000 && logged + lost == 20_000, "{said}");
-    assert_eq!(last["verdicts"]["DROP"], 5000, "{said}");
+    // Each packet that came logs four times.
+    let came = last["verdicts"]["DROP"].as_u64().unwrap();
+    assert!(came > 4000 && lost > 0 && logged > 5000 && logged + lost == 4 * came, "{said}");
+    assert!(said.contains("log lines were lost"), "{said}");
 }

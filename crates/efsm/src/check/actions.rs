@@ -84,10 +84,8 @@ impl<'s> Checker<'s, '_> {
             }
             match statement {
                 Statement::Assign { target, op, value, span } => {
-                    let is_update = matches!(
-                        self.names.look_up(target.text),
-                        Some((Symbol::Register(_) | Symbol::Global(_), _))
-                    );
+                    let is_update =
+                        matches!(self.names.look_up(target.text), Some((Symbol::Register(_) | Symbol::Global(_), _)));
                     self.sees_updates = !is_update;
                     self.assign(*target, *op, value, *span, &mut effects, &mut targets);
                 }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use flowloom_bpf::MAX_ENTRIES;
 
 use crate::diagnostic::Code;
-use crate::model::{Actions, Element, NewValue, Otherwise, Policy, Span, Stateful, StepKind, Terminal, Variable, Wide, WriteTarget};
+use crate::model::{
+    Actions, Element, NewValue, Otherwise, Policy, Span, Stateful, StepKind, Terminal, Variable, Wide, WriteTarget,
+};
 use crate::syntax::ast::{self, ClauseKind, Name, Program};
 
 use super::Checker;

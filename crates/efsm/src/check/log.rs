@@ -15,13 +15,7 @@ const NUMBER_BITS: u8 = 64;
 
 impl<'s> Checker<'s, '_> {
     /// What a `log` or `alert` reports; `None` where it is wrong, which was reported.
-    pub(super) fn log(
-        &mut self,
-        level: Level,
-        text: Name<'s>,
-        values: &[Tree<'s>],
-        span: Span,
-    ) -> Option<StepKind> {
+    pub(super) fn log(&mut self, level: Level, text: Name<'s>, values: &[Tree<'s>], span: Span) -> Option<StepKind> {
         let id = self.logs;
         self.logs += 1;
         let mut is_ok = self.log_text(text, level).is_some();

@@ -223,9 +223,11 @@ impl<'s> Checker<'s, '_> {
                 let near = did_you_mean(name.text, ["min", "max", "ror", "ewma", "old"]);
                 let help = match near {
                     Some(near) => format!("did you mean `{near}`?"),
-                    None => "there are `min(a, b)`, `max(a, b)`, `ror(value, bits)`, `ewma(average, sample, shift)` and \
+                    None => {
+                        "there are `min(a, b)`, `max(a, b)`, `ror(value, bits)`, `ewma(average, sample, shift)` and \
                              `old(register)`"
-                        .to_owned(),
+                            .to_owned()
+                    }
                 };
                 self.sink
                     .error(Code::UnknownName, name.span, format!("there is no function `{}`", name.text), "unknown")
@@ -283,7 +285,9 @@ impl<'s> Checker<'s, '_> {
     fn old(&mut self, arguments: &[Tree<'s>], span: Span) -> Option<OperandKind> {
         let found = match arguments {
             [Tree { kind: ExprKind::Name(name), span }] => match self.names.look_up(name) {
-                Some((Symbol::Register(i), _)) => Some((Destination::Register(i), Leaf::Register(i), Wide::Register(i))),
+                Some((Symbol::Register(i), _)) => {
+                    Some((Destination::Register(i), Leaf::Register(i), Wide::Register(i)))
+                }
                 Some((Symbol::Global(i), _)) => Some((Destination::Global(i), Leaf::Global(i), Wide::Global(i))),
                 Some((Symbol::Broken, _)) => return None,
                 None if !name.contains('.') && !matches!(*name, "now" | "state" | "full") => {

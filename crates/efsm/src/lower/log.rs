@@ -18,7 +18,7 @@ use flowloom_bpf::{BPF_F_MMAPABLE, MapDef, MapKind};
 use super::Lowering;
 use super::asm::{FP, Op, Operand, R0, R1, R2, R3, R4, Size};
 use super::value::{Env, Pair, Value};
-use crate::events::{EVENTS_MAP, HEAD_BYTES, LOST_MAP, RING_BYTES};
+use crate::events::{EVENTS_MAP, LOST_MAP, RING_BYTES};
 use crate::model::{Function, Log, NewValue};
 
 /// A report whose values are known.
@@ -114,5 +114,3 @@ impl Lowering<'_> {
         b.place(taken);
     }
 }
-
-const _: () = assert!(HEAD_BYTES == 16);

@@ -182,7 +182,8 @@ impl Live {
                 verdicts = Some(raw.clone());
             } else if Some(def.name.as_str()) == options.events.map(|names| names.ring) {
                 let opened = Ring::of(raw, def.max_entries);
-                let failed = |source| LiveError::System { action: format!("read the records of `{}`", def.name), source };
+                let failed =
+                    |source| LiveError::System { action: format!("read the records of `{}`", def.name), source };
                 ring = Some((def.name.clone(), opened.map_err(failed)?));
             } else if Some(def.name.as_str()) == options.events.map(|names| names.lost) {
                 lost = Some(raw.clone());

@@ -188,7 +188,8 @@ fn judge(
         }
         if expected.events != found.events {
             let text = |outcome: &Outcome| {
-                let report = |event| reader.read(event).map_or_else(|| "a record".to_owned(), |report| report.to_string());
+                let report =
+                    |event| reader.read(event).map_or_else(|| "a record".to_owned(), |report| report.to_string());
                 let all: Vec<String> = outcome.events.iter().map(report).collect();
                 if all.is_empty() { "nothing".to_owned() } else { all.join("; ") }
             };

@@ -118,7 +118,9 @@ pub(super) fn judge(wanted: &[Wanted], found: &[Event], reader: &Reader, details
     for (wanted, report) in wanted.iter().zip(&reports) {
         wanted.judge(report, details);
     }
-    details.extend(wanted.iter().skip(reports.len()).map(|wanted| format!("expected {}, found no report", wanted.words())));
+    details.extend(
+        wanted.iter().skip(reports.len()).map(|wanted| format!("expected {}, found no report", wanted.words())),
+    );
     let more = reports.iter().skip(wanted.len());
     details.extend(more.map(|report| format!("found {}, which is not expected", words(report))));
 }

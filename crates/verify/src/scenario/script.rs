@@ -10,8 +10,8 @@ use super::cursor::{Cursor, Names};
 use super::error::{Fault, ScenarioErrors};
 use super::lex::{Form, Value};
 use super::packet::{Changed, Kind, Packet, Reader, Target, field_value, is_reserved, payload};
-use super::state::ContextCheck;
 use super::reports::Wanted;
+use super::state::ContextCheck;
 use super::suite::{Scenario, Statement, Suite};
 use super::table::{MapCheck, Tables};
 
@@ -346,8 +346,8 @@ impl Expectation<'_> {
         let mut is_any = false;
         let start = cursor.span();
         while cursor.eat_sign("->") {
-            let (word, span) =
-                cursor.word("`drop`, `pass`, `reply`, `forward`, `flood`, `aborted`, `also`, `log`, `alert` or `any`")?;
+            let (word, span) = cursor
+                .word("`drop`, `pass`, `reply`, `forward`, `flood`, `aborted`, `also`, `log`, `alert` or `any`")?;
             let level = [Level::Log, Level::Alert].into_iter().find(|level| level.name() == word);
             if let Some(level) = level.filter(|_| self.reports) {
                 reports.push(Wanted::read(cursor, level)?);

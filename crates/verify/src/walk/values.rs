@@ -93,9 +93,7 @@ impl Values<'_> {
             Expr::Constant(c) => *c,
             Expr::Register(i) => self.variable(Place::Register, self.registers, self.register_vars, *i),
             Expr::Global(i) => self.variable(Place::Global, self.globals, self.global_vars, *i),
-            Expr::Old(Destination::Register(i)) => {
-                self.variable(Place::Register, self.old.0, self.register_vars, *i)
-            }
+            Expr::Old(Destination::Register(i)) => self.variable(Place::Register, self.old.0, self.register_vars, *i),
             Expr::Old(Destination::Global(i)) => self.variable(Place::Global, self.old.1, self.global_vars, *i),
             Expr::Metadata(i) => self.variable(Place::Metadata, self.metadata, self.metadata_vars, *i),
             Expr::Field(field) => self.read(*field) as u64,
