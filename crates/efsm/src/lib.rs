@@ -5,6 +5,7 @@ mod check;
 mod coverage;
 pub mod diagnostic;
 mod draw;
+pub mod events;
 mod format;
 mod intervals;
 pub mod layout;

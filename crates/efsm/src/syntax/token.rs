@@ -19,7 +19,7 @@ pub(crate) struct Token {
 pub(crate) enum Kind {
     #[regex(r"//[^\n]*", allow_greedy = true)]
     SlashComment,
-    /// A string, which the language does not have.
+    /// The text of a report; what looks like it elsewhere is [`Kind::Unknown`].
     #[regex(r#""[^"\n]*"?"#)]
     Text,
     /// Characters that start no word; reported by the lexer.
@@ -131,7 +131,10 @@ pub(crate) fn tokenize(text: &str, sink: &mut Sink) -> Vec<Token> {
                 sink.error(Code::UnknownOperator, span, "`//` does not start a comment", "skipped")
                     .help("comments start with `#` and end with the line");
             }
-            Ok(Kind::Text) => tokens.push(Token { kind: Kind::Unknown, span }),
+            Ok(Kind::Text) => {
+                let kind = if is_report(text, &tokens, span) { Kind::Text } else { Kind::Unknown };
+                tokens.push(Token { kind, span });
+            }
             Ok(kind) => tokens.push(Token { kind, span }),
             Err(()) => match tokens.last_mut() {
                 Some(last) if last.kind == Kind::Unknown && last.span.end == span.start => last.span.end = span.end,
@@ -147,6 +150,14 @@ pub(crate) fn tokenize(text: &str, sink: &mut Sink) -> Vec<Token> {
     tokens
 }
 
+/// Whether a closed text stands where a report has one: after `log(` and `alert(`.
+fn is_report(text: &str, before: &[Token], span: Span) -> bool {
+    let written = |span: Span| text.get(span.start..span.end).unwrap_or_default();
+    let is_closed = written(span).len() >= 2 && written(span).ends_with('"');
+    let is_word = |token: &Token| token.kind == Kind::Name && matches!(written(token.span), "log" | "alert");
+    is_closed && matches!(before, [.., word, open] if open.kind == Kind::OpenParen && is_word(word))
+}
+
 fn report_unknown(text: &str, span: Span, sink: &mut Sink) {
     let found = text.get(span.start..span.end).unwrap_or_default();
     let mut shown: String = found
@@ -158,7 +169,9 @@ fn report_unknown(text: &str, span: Span, sink: &mut Sink) {
         shown.push('…');
     }
     let help = match found.chars().next() {
-        Some('"' | '\'' | '`') => "the language has no strings; names, numbers and addresses are written bare",
+        Some('"' | '\'' | '`') => {
+            "texts stand in `log(\"...\")` and `alert(\"...\")` only, on one line; names, numbers and addresses are written bare"
+        }
         Some('[' | ']') => {
             "the language has no brackets; some bits of a field are compared with `field & mask == value`"
         }
