@@ -26,8 +26,10 @@ fn two_readings_of_the_semantics_agree() {
         let mut stimulus = Stimulus::new(Arc::clone(&function), number, options);
         for i in 0..PACKETS {
             let (arrival, foreseen) = stimulus.next_foreseen();
-            let outcome =
+            let mut outcome =
                 machine.process(&arrival.packet(), &Choices::seeded(arrival.time_ns, 0, i as u64)).expect("runs");
+            // The stimulus foresees no logs; engines are compared in them by `random_functions_agree`.
+            outcome.events.clear();
             machine.check_invariants();
             assert_eq!(outcome, foreseen, "function {number}, packet {i}: {arrival:?}\n{}", function.source.text);
         }
