@@ -5,6 +5,7 @@ mod check;
 mod coverage;
 pub mod diagnostic;
 mod draw;
+pub mod files;
 mod format;
 mod intervals;
 pub mod layout;
@@ -15,7 +16,7 @@ mod reads;
 pub mod steps;
 mod syntax;
 
-pub use check::compile;
+pub use check::{compile, compile_with};
 pub use coverage::{Coverage, ElementCoverage};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use draw::Drawing;

@@ -349,6 +349,15 @@ pub enum Condition {
         /// Holds where it is none of them.
         negated: bool,
     },
+    /// A value lies in one of many intervals, unsigned.
+    Within {
+        /// The value.
+        operand: Wide,
+        /// First and last values, ascending, none next to another.
+        values: Arc<Vec<(u128, u128)>>,
+        /// Holds where it lies in none of them.
+        negated: bool,
+    },
     /// Two values above 64 bits are equal.
     Same {
         /// Left value.

@@ -75,6 +75,7 @@ impl Condition {
             Condition::OneOf { operand, .. } => vec![operand],
             Condition::Masked { .. }
             | Condition::Range { .. }
+            | Condition::Within { .. }
             | Condition::Same { .. }
             | Condition::Present { .. }
             | Condition::Full { .. } => Vec::new(),
@@ -84,7 +85,7 @@ impl Condition {
     /// The wide values of the condition.
     pub fn wides(&self) -> Vec<Wide> {
         match self {
-            Condition::Masked { operand, .. } => vec![*operand],
+            Condition::Masked { operand, .. } | Condition::Within { operand, .. } => vec![*operand],
             Condition::Same { left, right, .. } => vec![*left, *right],
             Condition::Compare { .. }
             | Condition::Serial { .. }

@@ -234,6 +234,10 @@ impl Names<'_> {
                 let values: Vec<String> = values.iter().map(|value| format!("{value:#x}")).collect();
                 format!("{}({} in {{{}}})", not(negated), self.expr(operand), values.join(", "))
             }
+            Condition::Within { operand, values, negated } => {
+                let values: Vec<String> = values.iter().map(|(low, high)| format!("{low:#x}..{high:#x}")).collect();
+                format!("{}({} in {{{}}})", not(negated), self.wide(*operand), values.join(", "))
+            }
             Condition::Present { field, negated } => format!("{}present({})", not(negated), field.name()),
             Condition::Full { negated } => format!("{}full", not(negated)),
         }

@@ -8,7 +8,7 @@ use crate::model::{BinaryOp, Span, Wide};
 use crate::syntax::ast::{Expr as Tree, ExprKind, Name};
 use crate::syntax::words;
 
-use super::Checker;
+use super::{Checker, flags};
 use super::constant::{Constant, ConstantOp, Mismatch, combine};
 use super::names::Symbol;
 
@@ -106,6 +106,7 @@ impl<'s> Checker<'s, '_> {
             | ExprKind::InPrefix(..)
             | ExprKind::InRange(..)
             | ExprKind::InSet(..)
+            | ExprKind::InNamed(..)
             | ExprKind::Not(_)
             | ExprKind::And(..)
             | ExprKind::Or(..) => {
@@ -317,6 +318,12 @@ impl<'s> Checker<'s, '_> {
             }
             _ => {}
         }
+        if flags::alternatives(name.text, false).is_some() {
+            self.sink
+                .error(Code::WrongKind, name.span, "expected a value, found a condition", "true or false, not a number")
+                .help(format!("it stands alone, as in `when {}`; its value is the type, as `icmpx.type`", name.text));
+            return None;
+        }
         if name.text.contains('.') {
             let field = self.field(name)?;
             return Some(self.leaf_or_wide(Leaf::Field(field), Wide::Field(field)));
@@ -328,6 +335,12 @@ impl<'s> Checker<'s, '_> {
                 Symbol::Register(i) => Some(self.leaf_or_wide(Leaf::Register(i), Wide::Register(i))),
                 Symbol::Global(i) => Some(self.leaf_or_wide(Leaf::Global(i), Wide::Global(i))),
                 Symbol::Broken => None,
+                Symbol::Set(_) => {
+                    self.sink
+                        .error(Code::WrongKind, name.span, format!("`{}` is a set, not a value", name.text), "a set")
+                        .help(format!("a set stands behind `in`, as in `when ip.src in {}`", name.text));
+                    None
+                }
                 Symbol::UnsetPort => {
                     self.sink
                         .error(Code::UnsetParameter, name.span, format!("parameter `{}` has no value", name.text), "needed here")

@@ -40,6 +40,7 @@ mod place;
 mod reach;
 mod regalloc;
 mod search;
+mod sets;
 mod shape;
 mod steps;
 mod tree;

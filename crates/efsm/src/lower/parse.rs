@@ -30,7 +30,8 @@ const LONGEST_HEADER: u8 = 60;
 
 /// Whether a node's successors can be reached over many ways: those of tags, labels and extension headers.
 fn is_on_the_way(index: usize, node: &Node) -> bool {
-    node.header.is_none() || node.extent == Extent::Open && index != ETHERNET
+    let is_extension = matches!(node.header, None | Some(Header::Ipv6Fragment | Header::InnerIpv6Fragment));
+    is_extension || node.extent == Extent::Open && index != ETHERNET
 }
 
 fn is_tag(node: &Node) -> bool {

@@ -3,6 +3,7 @@
 use flowloom_wire::Layers;
 use flowloom_wire::field::FieldId;
 
+use crate::intervals;
 use crate::model::{BinaryOp, Condition, Expr, NewValue, Relation, Stateful, Type, Variable, Wide, Width};
 
 /// All values that expressions can read.
@@ -151,6 +152,9 @@ impl Scope<'_> {
             }
             Condition::OneOf { operand, values, width, negated } => {
                 values.contains(&self.eval(operand, *width)) != *negated
+            }
+            Condition::Within { operand, values, negated } => {
+                intervals::contain(values, self.wide(*operand)) != *negated
             }
             Condition::Same { left, right, negated } => (self.wide(*left) == self.wide(*right)) != *negated,
             Condition::Present { field, negated } => self.layers.is_present(*field) != *negated,

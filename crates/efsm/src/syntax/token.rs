@@ -19,7 +19,7 @@ pub(crate) struct Token {
 pub(crate) enum Kind {
     #[regex(r"//[^\n]*", allow_greedy = true)]
     SlashComment,
-    /// A string, which the language does not have.
+    /// The name of a file in quotes, behind `file(`; anywhere else it is reported as [`Kind::Unknown`].
     #[regex(r#""[^"\n]*"?"#)]
     Text,
     /// Characters that start no word; reported by the lexer.
@@ -131,7 +131,13 @@ pub(crate) fn tokenize(text: &str, sink: &mut Sink) -> Vec<Token> {
                 sink.error(Code::UnknownOperator, span, "`//` does not start a comment", "skipped")
                     .help("comments start with `#` and end with the line");
             }
-            Ok(Kind::Text) => tokens.push(Token { kind: Kind::Unknown, span }),
+            Ok(Kind::Text) => {
+                let is_file = matches!(&tokens[..], [.., file, open]
+                    if open.kind == Kind::OpenParen && &text[file.span.start..file.span.end] == "file");
+                let is_closed = span.end - span.start > 1 && text[..span.end].ends_with('"');
+                let kind = if is_file && is_closed { Kind::Text } else { Kind::Unknown };
+                tokens.push(Token { kind, span });
+            }
             Ok(kind) => tokens.push(Token { kind, span }),
             Err(()) => match tokens.last_mut() {
                 Some(last) if last.kind == Kind::Unknown && last.span.end == span.start => last.span.end = span.end,
@@ -158,7 +164,8 @@ fn report_unknown(text: &str, span: Span, sink: &mut Sink) {
         shown.push('…');
     }
     let help = match found.chars().next() {
-        Some('"' | '\'' | '`') => "the language has no strings; names, numbers and addresses are written bare",
+        Some('"' | '\'' | '`') => "only the name of a file stands in quotes, as in `set blocked = file(\"blocked.txt\");`; names, numbers and \
+             addresses are written bare",
         Some('[' | ']') => {
             "the language has no brackets; some bits of a field are compared with `field & mask == value`"
         }

@@ -82,7 +82,7 @@ pub(crate) const UNUSED: &[&str] = &["slow", "then", "if", "else"];
 
 /// Words with a meaning in one place only; elsewhere they are names.
 pub(crate) const CONTEXTUAL: &[&str] =
-    &["lowest", "highest", "oldest", "vlan", "mpls", "forget", "present", "5-tuple", "inner.5-tuple"];
+    &["lowest", "highest", "oldest", "vlan", "mpls", "forget", "present", "set", "file", "5-tuple", "inner.5-tuple"];
 
 /// Every word of the language that means something by itself: those of declarations, clauses, rows, conditions, actions and
 /// types.
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn every_word_that_the_parser_asks_for_is_a_keyword() {
-        let parser = [include_str!("items.rs"), include_str!("rows.rs"), include_str!("exprs.rs")].concat();
+        let parser = [include_str!("items.rs"), include_str!("rows.rs"), include_str!("exprs.rs"), include_str!("sets.rs")].concat();
         let mut asked: Vec<&str> = TYPES.to_vec();
         for start in ["is_word(\"", "eat_word(\"", "self.word() == \""] {
             asked.extend(parser.split(start).skip(1).filter_map(|rest| rest.split('"').next()));

@@ -227,6 +227,11 @@ impl Values<'_> {
                 let value = self.eval(operand, *width);
                 values.contains(&value) ^ negated
             }
+            Condition::Within { operand, values, negated } => {
+                self.count(Hit::Within(*negated));
+                let value = self.wide(*operand);
+                values.iter().any(|(low, high)| (low..=high).contains(&&value)) ^ negated
+            }
             Condition::Present { field, negated } => {
                 self.count(Hit::Present(*negated));
                 self.layers.is_present(*field) ^ negated
