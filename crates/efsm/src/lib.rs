@@ -7,6 +7,7 @@ pub mod diagnostic;
 mod draw;
 pub mod files;
 mod format;
+pub mod hash;
 mod intervals;
 pub mod layout;
 mod lower;

@@ -458,6 +458,15 @@ pub enum Expr {
         /// The other value.
         right: Box<Expr>,
     },
+    /// 32 bits of a value, from its low end: number 0 is the lowest.
+    Word {
+        /// The value.
+        of: Wide,
+        /// Which 32 bits of it.
+        index: u8,
+    },
+    /// [`crate::hash::hashword`] of these words, each computed in 32 bits.
+    Hash(Vec<Expr>),
     /// `average + ((sample - average) >> shift)`, the shift arithmetic; a shift by the width or more gives 0.
     Ewma {
         /// The average so far.

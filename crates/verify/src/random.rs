@@ -516,7 +516,15 @@ impl Maker {
             return self.leaf(scope);
         }
         let (left, widths) = self.expr(scope, depth - 1);
-        match self.rng.below(14) {
+        match self.rng.below(15) {
+            14 => {
+                let mut words: Vec<Expr> = (0..1 + self.rng.below(7)).map(|_| self.leaf(scope).0).collect();
+                if self.rng.chance(50) {
+                    let of = self.wide(scope);
+                    words.extend((0..4).rev().map(|index| Expr::Word { of, index }));
+                }
+                (Expr::Hash(words), Widths::of(32, false))
+            }
             0 => (Expr::Not(left.into()), widths),
             1 | 2 => {
                 // Rotation is that of the left operand's own type.

@@ -275,6 +275,11 @@ impl Names<'_> {
                 let name = if *max { "max" } else { "min" };
                 format!("{name}{}({}, {})", if *signed { "s" } else { "" }, self.expr(left), self.expr(right))
             }
+            Expr::Word { of, index } => format!("{}[{index}]", self.wide(*of)),
+            Expr::Hash(words) => {
+                let words: Vec<String> = words.iter().map(|word| self.expr(word)).collect();
+                format!("hash({})", words.join(", "))
+            }
             Expr::Ewma { average, sample, shift } => {
                 format!("ewma({}, {}, {shift})", self.expr(average), self.expr(sample))
             }

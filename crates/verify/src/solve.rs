@@ -104,7 +104,15 @@ pub(crate) fn substitute(condition: &mut Condition, writes: &[Write]) {
     let number = |i| {
         let NewValue::Number { value, .. } = &written(i)?.value else { return None };
         let mut is_foreign = false;
-        value.walk(&mut |e| is_foreign |= matches!(e, Expr::Register(_) | Expr::Global(_) | Expr::State));
+        value.walk(&mut |e| is_foreign |= {
+            matches!(
+                e,
+                Expr::Register(_)
+                    | Expr::Global(_)
+                    | Expr::State
+                    | Expr::Word { of: Wide::Register(_) | Wide::Global(_), .. }
+            )
+        });
         (!is_foreign).then(|| value.clone())
     };
     let wide = |i| match written(i)?.value {
@@ -147,6 +155,7 @@ pub(crate) fn replace(expr: &mut Expr, with: &dyn Fn(&Expr) -> Option<Expr>) {
             replace(left, with);
             replace(right, with);
         }
+        Expr::Hash(words) => words.iter_mut().for_each(|word| replace(word, with)),
         _ => {}
     }
 }
@@ -215,6 +224,7 @@ pub(crate) fn is_impossible(condition: &Condition) -> bool {
                     | Expr::Metadata(_)
                     | Expr::Field(_)
                     | Expr::Now { .. }
+                    | Expr::Word { .. }
                     | Expr::State
             );
         });

@@ -52,7 +52,7 @@ pub enum Header {
     WindowScale,
     /// The window scale option of TCP inside a tunnel.
     InnerWindowScale,
-    /// The fragment header of IPv6, wherever it stands among the extension headers; of several the last.
+    /// The fragment header of IPv6, wherever it stands among the extension headers; of several the first.
     Ipv6Fragment,
     /// The fragment header of IPv6 inside a tunnel.
     InnerIpv6Fragment,

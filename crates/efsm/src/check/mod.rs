@@ -12,6 +12,7 @@ mod constant;
 mod declare;
 mod element;
 mod flags;
+mod hash;
 mod header;
 mod key;
 mod lifetime;

@@ -33,6 +33,8 @@ pub(super) enum OperandKind {
         left: Box<Operand>,
         right: Box<Operand>,
     },
+    /// The words are chosen once the parts are known to have widths.
+    Hash(Vec<Operand>),
     Ewma {
         average: Box<Operand>,
         sample: Box<Operand>,
@@ -47,6 +49,7 @@ impl Operand {
             OperandKind::Leaf(Leaf::Field(field)) | OperandKind::Wide(Wide::Field(field)) => fields.push(*field),
             OperandKind::Constant(_) | OperandKind::Leaf(_) | OperandKind::Wide(_) => {}
             OperandKind::Invert(inner) => inner.fields(fields),
+            OperandKind::Hash(parts) => parts.iter().for_each(|part| part.fields(fields)),
             OperandKind::Binary(_, left, right)
             | OperandKind::Rotate(left, right)
             | OperandKind::Extreme { left, right, .. }
@@ -211,15 +214,18 @@ impl<'s> Checker<'s, '_> {
                 .help("`present(HEADER)` stands behind `when`; write a row for each case");
             return None;
         }
+        if name.text == "hash" {
+            return self.hash_call(arguments, span);
+        }
         let expected: &[&str] = match name.text {
             "min" | "max" => &["a", "b"],
             "ror" => &["value", "bits"],
             "ewma" => &["average", "sample", "shift"],
             _ => {
-                let near = did_you_mean(name.text, ["min", "max", "ror", "ewma"]);
+                let near = did_you_mean(name.text, ["min", "max", "ror", "ewma", "hash"]);
                 let help = match near {
                     Some(near) => format!("did you mean `{near}`?"),
-                    None => "there are `min(a, b)`, `max(a, b)`, `ror(value, bits)` and `ewma(average, sample, shift)`"
+                    None => "there are `min(a, b)`, `max(a, b)`, `ror(value, bits)`, `ewma(average, sample, shift)` and `hash(a, ...)`"
                         .to_owned(),
                 };
                 self.sink

@@ -31,6 +31,7 @@ mod context;
 mod copies;
 mod element;
 mod frame;
+mod hash;
 mod key;
 mod lacks;
 mod liveness;

@@ -3,6 +3,7 @@
 use flowloom_wire::Layers;
 use flowloom_wire::field::FieldId;
 
+use crate::hash::hashword;
 use crate::intervals;
 use crate::model::{BinaryOp, Condition, Expr, NewValue, Relation, Stateful, Type, Variable, Wide, Width};
 
@@ -110,6 +111,11 @@ impl Scope<'_> {
                 let (left, right) = (sub(left), sub(right));
                 let left_is_less = if *is_signed { signed(left, bits) < signed(right, bits) } else { left < right };
                 if left_is_less == *max { right } else { left }
+            }
+            Expr::Word { of, index } => u64::from((self.wide(*of) >> (32 * u32::from(*index))) as u32),
+            Expr::Hash(words) => {
+                let words: Vec<u32> = words.iter().map(|word| self.eval(word, Width::W32) as u32).collect();
+                hashword(&words).into()
             }
             Expr::Ewma { average, sample, shift } => {
                 let average = sub(average);

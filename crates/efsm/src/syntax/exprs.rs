@@ -245,7 +245,7 @@ impl<'s> Parser<'s, '_> {
         self.arithmetic(4)
     }
 
-    fn leave_set(&mut self) {
+    pub(super) fn leave_set(&mut self) {
         while !matches!(self.peek().kind, Kind::CloseBrace | Kind::Semicolon | Kind::OpenBrace | Kind::End) {
             self.bump();
         }

@@ -118,7 +118,7 @@ impl<'s> Parser<'s, '_> {
             _ => match did_you_mean(word, ITEMS.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => {
-                    "a function is made of `param`, `const`, `meta`, `header`, `stateful` and `stateless`".to_owned()
+                    "a function is made of `param`, `const`, `set`, `meta`, `header`, `stateful` and `stateless`".to_owned()
                 }
             },
         };

@@ -39,11 +39,18 @@ impl<'s> Parser<'s, '_> {
         let open = self.bump();
         let mut items = Vec::new();
         while self.eat(Kind::CloseBrace).is_none() {
-            items.push(self.set_item()?);
+            match self.set_item() {
+                Ok(item) => items.push(item),
+                Err(Failed) => {
+                    self.leave_set();
+                    return Err(Failed);
+                }
+            }
             if self.eat(Kind::Comma).is_none() && !self.is(Kind::CloseBrace) {
                 self.unexpected("`,` or `}` after an entry of the set")
                     .also(open.span, "opened here")
                     .help("the entries of a set are separated by commas: `{ 10.0.0.0/8, 192.0.2.1, 80..90 }`");
+                self.leave_set();
                 return Err(Failed);
             }
         }

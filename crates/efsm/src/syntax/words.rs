@@ -82,7 +82,7 @@ pub(crate) const UNUSED: &[&str] = &["slow", "then", "if", "else"];
 
 /// Words with a meaning in one place only; elsewhere they are names.
 pub(crate) const CONTEXTUAL: &[&str] =
-    &["lowest", "highest", "oldest", "vlan", "mpls", "forget", "present", "set", "file", "5-tuple", "inner.5-tuple"];
+    &["lowest", "highest", "oldest", "vlan", "mpls", "forget", "present", "set", "file", "hash", "5-tuple", "inner.5-tuple"];
 
 /// Every word of the language that means something by itself: those of declarations, clauses, rows, conditions, actions and
 /// types.

@@ -31,7 +31,7 @@ fn prefixes(rng: &mut Rng, v4: usize, v6: usize) -> String {
 #[test]
 fn thousands_of_prefixes_are_searched() {
     let mut rng = Rng::from_env(0x5e70);
-    for (v4, v6, most) in [(10_000, 0, 64), (0, 2_000, 80), (10_000, 2_000, 96)] {
+    for (v4, v6, most) in [(10_000, 0, 80), (0, 2_000, 96), (10_000, 2_000, 112)] {
         let list = prefixes(&mut rng, v4, v6);
         let files = BTreeMap::from([("blocked.txt".to_owned(), list.clone())]);
         for rows in ["when ip.src in blocked { drop; }", "when !(ip.src in blocked) && ip.ttl > 0 { forward(1); }"] {
