@@ -1,5 +1,7 @@
 //! Global functions of a program: those that the kernel verifies by themselves, with what their types say of their arguments.
 
+use std::fmt;
+
 /// A function with global linkage that a program calls.
 ///
 /// # Source
@@ -37,6 +39,30 @@ pub enum ArgumentKind {
         /// Whether it may be null: unless the argument is tagged `arg:nonnull`.
         nullable: bool,
     },
-    /// What only the kernel knows how to hand over, or nothing that it could check; in words.
-    Unknown(String),
+    /// Something that no other target can hand over, or that the kernel cannot check.
+    Unknown(UnknownArgument),
+}
+
+/// An argument of a global function that Flowloom does not hand over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UnknownArgument {
+    /// A structure by value, or a floating-point number.
+    NoScalar,
+    /// A pointer to a type that has no length.
+    Unsized,
+    /// A `struct bpf_dynptr *`.
+    Dynptr,
+    /// A pointer with this tag, which only the kernel can honour.
+    Tagged(String),
+}
+
+impl fmt::Display for UnknownArgument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UnknownArgument::NoScalar => f.write_str("neither a number nor a pointer"),
+            UnknownArgument::Unsized => f.write_str("a pointer to something without a length"),
+            UnknownArgument::Dynptr => f.write_str("a `struct bpf_dynptr *`"),
+            UnknownArgument::Tagged(tag) => write!(f, "a pointer with tag `{tag}`"),
+        }
+    }
 }

@@ -28,7 +28,7 @@ mod program_kind;
 pub mod verifier;
 
 pub use context::{Aged, ContextLayout, LayoutField, NO_DEADLINE, StateSuccessor, Succession};
-pub use global::{ArgumentKind, GlobalArgument, GlobalFunction};
+pub use global::{ArgumentKind, GlobalArgument, GlobalFunction, UnknownArgument};
 pub use insn::Insn;
 pub use interp::{Interpreter, Plugin, PluginError, ProgramError};
 pub use lack::{Lack, Want};

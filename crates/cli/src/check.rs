@@ -1,5 +1,6 @@
 //! `flowloom check`: what a function is, where it runs, and why not.
 
+mod implied;
 mod object;
 mod paper;
 pub(crate) mod source;
@@ -18,7 +19,7 @@ use crate::compile::{compiled, is_program};
 use crate::engines::kernel_lacks;
 use crate::failure::{Failure, with_causes};
 use crate::load::{self, Loaded};
-use crate::output::{counted, diagnostics_json, print, print_json, table, warn};
+use crate::output::{counted, diagnostics_json, print, print_json, remark, table, warn};
 use verified::Verified;
 
 /// Whether a function runs on a target.
@@ -83,8 +84,9 @@ fn judge(args: &CheckArgs) -> Result<(), Failure> {
         };
         print_json(&report)?;
     } else {
-        if let Loaded::Efsm { warnings, .. } = &loaded {
+        if let Loaded::Efsm { function, warnings } = &loaded {
             warn(warnings);
+            implied::notes(function).iter().for_each(|note| remark(note));
         }
         let mut text = String::new();
         let rows: Vec<Vec<String>> = targets
@@ -218,6 +220,7 @@ fn as_json(loaded: &Loaded, program: Option<&Program>, targets: &[Fitness]) -> V
             .map(|w| json!({"code": w.code.as_str(), "message": w.message, "position": w.position(), "help": w.help}))
             .collect();
         value["warnings"] = json!(warnings);
+        value["notes"] = json!(implied::notes(function));
     }
     value
 }

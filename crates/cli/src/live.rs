@@ -5,11 +5,13 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use flowloom_bpf::Program;
+use flowloom_efsm::events::{EVENTS_MAP, LOST_MAP};
 use flowloom_efsm::model::{Function, NextState, Stateful, StepKind, Terminal};
 use flowloom_efsm::{Coverage, ElementCoverage, layout};
 use flowloom_engine::{PORT_COUNT, Snapshot, Verdict};
 use flowloom_exec::{
-    ExecError, Interface, Interrupts, KernelEngine, Live, LiveError, LiveOptions, Mode, Traffic, advice, monotonic_ns,
+    EventMaps, ExecError, Interface, Interrupts, KernelEngine, Live, LiveError, LiveOptions, Mode, Traffic, advice,
+    monotonic_ns,
 };
 use serde_json::{Value, json};
 
@@ -19,6 +21,7 @@ use crate::failure::{Failure, with_causes};
 use crate::load::Loaded;
 use crate::output::{counted, grouped, print, remark, table};
 use crate::report::{Contexts, Flows, elements_json, elements_text};
+use crate::reporter::Reporter;
 use crate::run::read_state;
 use crate::state_file::StateFile;
 
@@ -67,7 +70,9 @@ pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
     let interrupts =
         Interrupts::hold().map_err(|e| Failure::Environment(format!("signals cannot be held back: {e}")))?;
     let description = describe(loaded, &args.function.path.display().to_string(), &program);
-    let options = LiveOptions { mode, count, clock_ahead_ns, state: &state, description: &description };
+    let reporter = loaded.function().and_then(|function| Reporter::of(function, args.json));
+    let events = reporter.is_some().then_some(EventMaps { ring: EVENTS_MAP, lost: LOST_MAP });
+    let options = LiveOptions { mode, count, clock_ahead_ns, state: &state, description: &description, events };
     let live = start(loaded, &program, &interfaces, options)?;
     if let ([interface], Some(element)) = (&interfaces[..], both_directions(loaded)) {
         remark(&format!(
@@ -79,7 +84,8 @@ pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
     for advice in advice(&interfaces, mode, traffic(loaded)) {
         remark(&advice.to_string());
     }
-    let mut running = Running { args, loaded, interfaces: &interfaces, mode, live, state_out, start: Instant::now() };
+    let start = Instant::now();
+    let mut running = Running { args, loaded, interfaces: &interfaces, mode, live, state_out, reporter, start };
     running.go(&interrupts)
 }
 
@@ -218,6 +224,8 @@ struct Running<'a> {
     interfaces: &'a [Interface],
     mode: Mode,
     live: Live,
+    /// Prints what the function reports.
+    reporter: Option<Reporter>,
     start: Instant,
 }
 
@@ -228,6 +236,8 @@ struct Counts {
     verdicts: Option<[u64; Verdict::ALL.len()]>,
     coverage: Option<Coverage>,
     contexts: BTreeMap<String, Contexts>,
+    /// Log lines that were printed and lost, of a function that has some.
+    reported: Option<(u64, u64)>,
 }
 
 impl Counts {
@@ -245,6 +255,7 @@ impl Running<'_> {
         let mut last_packets = 0;
         let failed = loop {
             let next_sweep = self.live.sweep().map_err(|e| broken(&e))?;
+            self.print_reports()?;
             if let Some(name) = self.live.gone().first() {
                 break Some(Failure::Environment(format!(
                     "interface `{name}` has gone, or somebody has detached the program from it"
@@ -276,6 +287,7 @@ impl Running<'_> {
             }
         };
         self.live.detach();
+        self.print_reports()?;
         self.end()?;
         failed.map_or(Ok(()), Err)
     }
@@ -301,6 +313,17 @@ impl Running<'_> {
         print(&format!("{} runs on {}, {}; Ctrl-C ends it\n", self.loaded.name(), ports.join(", "), self.mode))
     }
 
+    /// Prints what the function has reported since the last time.
+    fn print_reports(&mut self) -> Result<(), Failure> {
+        let Some(reporter) = &mut self.reporter else { return Ok(()) };
+        let events = self.live.events().map_err(|e| broken(&e))?;
+        if events.is_empty() {
+            return Ok(());
+        }
+        let lines: String = events.iter().map(|event| reporter.line(event)).collect();
+        print(&lines)
+    }
+
     fn counts(&self) -> Result<Counts, Failure> {
         let verdicts = self.live.verdicts().map_err(|e| broken(&e))?;
         let hits = self.live.snapshot(|name| name == layout::HITS_MAP).map_err(|e| broken(&e))?;
@@ -312,7 +335,10 @@ impl Running<'_> {
             let timed_out = swept + reached.map_or(0, met_after_timeout);
             contexts.insert(name, Contexts { timed_out, alive });
         }
-        Ok(Counts { elapsed: self.start.elapsed(), now_ns: self.live.now_ns(), verdicts, coverage, contexts })
+        let lost = self.live.events_lost().map_err(|e| broken(&e))?;
+        let reported = self.reporter.as_ref().map(|reporter| (reporter.printed, lost));
+        let (elapsed, now_ns) = (self.start.elapsed(), self.live.now_ns());
+        Ok(Counts { elapsed, now_ns, verdicts, coverage, contexts, reported })
     }
 
     /// One report on the way.
@@ -333,6 +359,7 @@ impl Running<'_> {
                 }
             }
         }
+        text.push_str(&lost_text(counts));
         text.push('\n');
         for (name, own) in &counts.contexts {
             text.push_str(&format!("            {name}: alive {}", grouped(own.alive)));
@@ -361,6 +388,9 @@ impl Running<'_> {
         if let Some(file) = &mut self.state_out {
             file.write(self.loaded, &snapshot)?;
         }
+        if counts.reported.is_some_and(|(_, lost)| lost > 0) {
+            remark("log lines were lost: rows log faster than they are read; let fewer packets log");
+        }
         if self.args.json {
             return print(&format!("{}\n", self.json("ended", &counts)));
         }
@@ -372,6 +402,9 @@ impl Running<'_> {
             text.push_str(&table(&["verdict", "packets"], &rows, &[1]));
         } else {
             text.push('\n');
+        }
+        if let Some((printed, _)) = counts.reported {
+            text.push_str(&format!("log lines: {}{}\n", grouped(printed), lost_text(&counts)));
         }
         match (self.loaded.function(), &counts.coverage) {
             (Some(function), Some(coverage)) => {
@@ -403,6 +436,10 @@ impl Running<'_> {
             "packets": counts.verdicts.map(|_| counts.packets()),
             "verdicts": verdicts,
         });
+        if let Some((printed, lost)) = counts.reported {
+            value["logged"] = json!(printed);
+            value["logs_lost"] = json!(lost);
+        }
         match (self.loaded.function(), &counts.coverage) {
             (Some(function), Some(coverage)) => {
                 value["elements"] = elements_json(function, coverage, &counts.contexts);
@@ -417,6 +454,14 @@ impl Running<'_> {
             }
         }
         value
+    }
+}
+
+/// The log lines that found no room, where there are some.
+fn lost_text(counts: &Counts) -> String {
+    match counts.reported {
+        Some((_, lost)) if lost > 0 => format!(", {} lost", counted(lost as usize, "log line")),
+        _ => String::new(),
     }
 }
 

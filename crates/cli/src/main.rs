@@ -23,6 +23,7 @@ mod plugin;
 mod port_by;
 mod predict;
 mod report;
+mod reporter;
 mod reproduce;
 mod run;
 mod state_file;

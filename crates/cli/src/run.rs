@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use flowloom_bpf::{Program, fib};
 use flowloom_efsm::{Coverage, Machine};
-use flowloom_engine::{Datapath, Snapshot, SnapshotError, Verdict};
-use flowloom_exec::{EventWriter, RunOptions, RunSummary, Sinks, SweepClock, run as run_packets};
+use flowloom_engine::{Datapath, Event, Snapshot, SnapshotError, Verdict};
+use flowloom_exec::{EventReader, EventWriter, RunOptions, RunSummary, Sinks, SweepClock, run as run_packets};
 use flowloom_trace::{CaptureReader, CaptureWriter, Format, MergedReader};
 use serde_json::{Value, json};
 
@@ -23,6 +23,7 @@ use crate::load::Loaded;
 use crate::output::{complain, counted, grouped, print, progress, table, warn};
 use crate::port_by;
 use crate::report::{Contexts, Flows, elements_json, elements_text};
+use crate::reporter::Reporter;
 use crate::state_file::StateFile;
 
 /// Opens the captures that `args` names, merged by time.
@@ -121,7 +122,19 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             None
         }
     });
-    let sinks = Sinks { packets: writer.as_mut(), events: events.as_mut() };
+    let mut reporter = loaded.function().and_then(|function| Reporter::of(function, args.json));
+    let to_stdout = !args.write.as_deref().is_some_and(is_stream);
+    let mut print_report = |event: &Event| {
+        let Some(reporter) = &mut reporter else { return Ok(()) };
+        let line = reporter.line(event);
+        if !to_stdout {
+            complain(&line);
+            return Ok(());
+        }
+        print(&line).map_err(|_| std::io::Error::other("stdout cannot be written"))
+    };
+    let reader: Option<&mut EventReader<'_>> = Some(&mut print_report);
+    let sinks = Sinks { packets: writer.as_mut(), events: events.as_mut(), reader };
     let result = run_packets(engine.datapath(), &mut packets, sinks, options, &mut |so_far| {
         bar.set_position(so_far.packets);
     });

@@ -139,3 +139,25 @@ fn a_folder_is_checked() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stdout.starts_with("policer: "), "{}", ran.stdout);
 }
+
+#[test]
+fn an_implicit_otherwise_is_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flows.efsm");
+    let notes = |key: &str, otherwise: &str| {
+        let text = format!(
+            "function flows;\nstateful t {{ key {key}; states a; reg n: u32; full reject; on a {{ n += 1; pass; }} {otherwise} }}\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        let found = run(&["check", name(&path), "--target", "machine"]);
+        assert_eq!(found.code, Some(0), "{found:?}");
+        found.stderr.lines().filter(|line| line.starts_with("flowloom:")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let all = "flowloom: `t` has no `otherwise`: packets that lack a field of its key are dropped, such as ARP, ICMP and all fragments but the first";
+    assert_eq!(notes("5-tuple", ""), [all]);
+    let arp = "flowloom: `t` has no `otherwise`: packets that lack a field of its key are dropped, such as ARP";
+    assert_eq!(notes("ip.src", ""), [arp]);
+    for (key, otherwise) in [("5-tuple", "otherwise { drop; }"), ("eth.src", ""), ("none", "")] {
+        assert!(notes(key, otherwise).is_empty(), "{key} {otherwise}");
+    }
+}

@@ -15,6 +15,7 @@ use flowloom_wire::KeySpec;
 use crate::machine::Context;
 use crate::model::{Element, Function, KeyPart, NextState, Policy, Stateful, Successor, Variable};
 
+pub use crate::events::LOST_MAP;
 pub use flowloom_bpf::NO_DEADLINE;
 pub use flowloom_bpf::locks::LOCKS_MAP;
 pub use flowloom_engine::PORT_COUNT;
@@ -32,7 +33,7 @@ pub const SINGLE_KEY_BYTES: usize = 4;
 
 /// Whether a map is an instrument of Flowloom's own, no part of the function's state.
 pub fn is_instrument(map: &str) -> bool {
-    map == HITS_MAP || map == LOCKS_MAP || map.starts_with("fl_")
+    map == HITS_MAP || map == LOCKS_MAP || map == LOST_MAP || map.starts_with("fl_")
 }
 
 /// The name of the map that remembers which flows element number `element` looked up.

@@ -5,6 +5,7 @@ mod check;
 mod coverage;
 pub mod diagnostic;
 mod draw;
+pub mod events;
 pub mod files;
 mod format;
 pub mod hash;

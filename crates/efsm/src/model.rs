@@ -392,6 +392,8 @@ pub enum Wide {
     Register(u16),
     /// A global register of this element.
     Global(u16),
+    /// In packet actions: a register as it was before the row's updates.
+    Old(Destination),
     /// A metadata field.
     Metadata(u16),
 }
@@ -422,6 +424,8 @@ pub enum Expr {
     Register(u16),
     /// A global register of this element.
     Global(u16),
+    /// In packet actions: a register as it was before the row's updates.
+    Old(Destination),
     /// A metadata field.
     Metadata(u16),
     /// A packet field of at most 64 bits, as it was when the packet reached this element.
@@ -592,6 +596,56 @@ pub enum StepKind {
         /// Its headers, from the outermost.
         headers: Vec<HeaderTemplate>,
     },
+    /// A record is written for user space.
+    Log(Log),
+}
+
+/// What a row reports to user space.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// The number of the statement in the source; rows that are alternatives of one share it.
+    pub id: u32,
+    /// How much it matters.
+    pub level: Level,
+    /// What is said.
+    pub text: String,
+    /// What is reported with it.
+    pub values: Vec<Logged>,
+}
+
+/// How much a report matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// `log`
+    Log,
+    /// `alert`
+    Alert,
+}
+
+/// A value of a report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Logged {
+    /// What was written for it.
+    pub name: String,
+    /// The value.
+    pub value: NewValue,
+    /// How readers show it.
+    pub shown: Shown,
+}
+
+/// How a reported value is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Shown {
+    /// As a number that is never negative.
+    Unsigned,
+    /// As a number that may be negative.
+    Signed,
+    /// As an IPv4 address.
+    Ipv4,
+    /// As an address of 128 bits; a mapped one as the IPv4 address.
+    Address,
+    /// As a MAC address.
+    Mac,
 }
 
 /// A header that is made, what is not given taken from its defaults.

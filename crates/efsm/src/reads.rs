@@ -5,7 +5,7 @@ use flowloom_wire::field::FieldId;
 use flowloom_wire::Header;
 
 use crate::model::{
-    Actions, Condition, Expr, HeaderTemplate, NewValue, Row, Step, StepKind, Terminal, Wide, WriteTarget,
+    Actions, Condition, Expr, HeaderTemplate, Logged, NewValue, Row, Step, StepKind, Terminal, Wide, WriteTarget,
 };
 
 impl Expr {
@@ -25,6 +25,7 @@ impl Expr {
             Expr::Constant(_)
             | Expr::Register(_)
             | Expr::Global(_)
+            | Expr::Old(_)
             | Expr::Metadata(_)
             | Expr::Field(_)
             | Expr::Now { .. }
@@ -75,7 +76,7 @@ impl Wide {
     pub fn field(self) -> Option<FieldId> {
         match self {
             Wide::Field(field) => Some(field),
-            Wide::Constant(_) | Wide::Register(_) | Wide::Global(_) | Wide::Metadata(_) => None,
+            Wide::Constant(_) | Wide::Register(_) | Wide::Global(_) | Wide::Old(_) | Wide::Metadata(_) => None,
         }
     }
 }
@@ -138,7 +139,15 @@ impl Step {
         match &self.kind {
             StepKind::Push(header) => std::slice::from_ref(header),
             StepKind::Encapsulate(headers) | StepKind::Emit { headers, .. } => headers,
-            StepKind::Pop(_) | StepKind::Decapsulate | StepKind::Clone(_) => &[],
+            StepKind::Pop(_) | StepKind::Decapsulate | StepKind::Clone(_) | StepKind::Log(_) => &[],
+        }
+    }
+
+    /// The values that the step reports to user space.
+    pub fn logged(&self) -> &[Logged] {
+        match &self.kind {
+            StepKind::Log(log) => &log.values,
+            _ => &[],
         }
     }
 
@@ -146,7 +155,11 @@ impl Step {
     pub fn port(&self) -> Option<&Expr> {
         match &self.kind {
             StepKind::Clone(port) | StepKind::Emit { port, .. } => Some(port),
-            StepKind::Push(_) | StepKind::Pop(_) | StepKind::Encapsulate(_) | StepKind::Decapsulate => None,
+            StepKind::Push(_)
+            | StepKind::Pop(_)
+            | StepKind::Encapsulate(_)
+            | StepKind::Decapsulate
+            | StepKind::Log(_) => None,
         }
     }
 
@@ -154,7 +167,7 @@ impl Step {
     pub fn changes_frame(&self) -> bool {
         match &self.kind {
             StepKind::Push(_) | StepKind::Pop(_) | StepKind::Encapsulate(_) | StepKind::Decapsulate => true,
-            StepKind::Clone(_) | StepKind::Emit { .. } => false,
+            StepKind::Clone(_) | StepKind::Emit { .. } | StepKind::Log(_) => false,
         }
     }
 }
@@ -189,7 +202,7 @@ fn needs_of_steps(steps: &[Step]) -> Vec<FieldId> {
                 Some("ip.version")
             }
             StepKind::Decapsulate => take(&mut own_tunnels, &mut 0, &["inner.ip.version"]),
-            StepKind::Clone(_) | StepKind::Emit { .. } => None,
+            StepKind::Clone(_) | StepKind::Emit { .. } | StepKind::Log(_) => None,
         };
         needs.extend(field.and_then(FieldId::by_name));
     }
@@ -200,7 +213,8 @@ impl Actions {
     /// Every value that the actions compute, but for ports.
     pub fn values(&self) -> impl Iterator<Item = &NewValue> {
         let templates = self.steps.iter().flat_map(Step::headers).flat_map(|header| &header.values);
-        self.writes.iter().map(|write| &write.value).chain(templates.map(|(_, value)| value))
+        let logged = self.steps.iter().flat_map(Step::logged).map(|logged| &logged.value);
+        self.writes.iter().map(|write| &write.value).chain(templates.map(|(_, value)| value)).chain(logged)
     }
 
     /// The numeric expressions of the actions.
@@ -240,6 +254,11 @@ impl Actions {
             .collect()
     }
 
+    /// Whether a step reports something to user space.
+    pub fn reports(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.kind, StepKind::Log(_)))
+    }
+
     /// Whether a step makes another frame of the packet's.
     pub fn changes_frame(&self) -> bool {
         self.steps.iter().any(Step::changes_frame)
@@ -253,6 +272,15 @@ impl Row {
         exprs.extend(self.updates.iter().filter_map(|update| update.value.expr()));
         exprs.extend(self.actions.exprs());
         exprs
+    }
+
+    /// Whether the row reads the packet's time; a report does.
+    pub fn reads_now(&self) -> bool {
+        let mut found = self.actions.reports();
+        for expr in self.exprs() {
+            expr.walk(&mut |e| found |= matches!(e, Expr::Now { .. }));
+        }
+        found
     }
 
     /// Every wide value of the row.

@@ -18,7 +18,9 @@ pub fn stack(graph: &Graph, step: &StepKind) -> Result<Option<Stack>, StackError
     match step {
         StepKind::Encapsulate(templates) => Stack::tunnel(graph, &headers(templates)).map(Some),
         StepKind::Emit { headers: templates, .. } => Stack::packet(graph, &headers(templates)).map(Some),
-        StepKind::Push(_) | StepKind::Pop(_) | StepKind::Decapsulate | StepKind::Clone(_) => Ok(None),
+        StepKind::Push(_) | StepKind::Pop(_) | StepKind::Decapsulate | StepKind::Clone(_) | StepKind::Log(_) => {
+            Ok(None)
+        }
     }
 }
 

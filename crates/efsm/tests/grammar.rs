@@ -156,6 +156,7 @@ impl<'a> Draw<'a> {
                 "NUMBER" => text.push((*self.rng.pick(&["0", "0xff", "0b101", "65_536"])).to_owned()),
                 "TIME" => text.push((*self.rng.pick(&["10ns", "1m"])).to_owned()),
                 "ADDRESS" => text.push((*self.rng.pick(&["10.0.0.1", "2001:db8::1", "02:00:00:00:00:01"])).to_owned()),
+                "TEXT" => text.push((*self.rng.pick(&["\"a  # b\"", "\"x\""])).to_owned()),
                 "WIDTH" => text.push((*self.rng.pick(&["u1", "u64"])).to_owned()),
                 rule => {
                     let (name, form) =

@@ -3,10 +3,11 @@
 mod events;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::{Duration, Instant};
 
 use flowloom_bpf::ContextLayout;
-use flowloom_engine::{Choices, Datapath, Packet, Port, Refusal, Verdict};
+use flowloom_engine::{Choices, Datapath, Event, Packet, Port, Refusal, Verdict};
 use flowloom_trace::{CaptureWriter, CapturedPacket, TraceError};
 
 use crate::error::ExecError;
@@ -148,7 +149,12 @@ pub struct Sinks<'a> {
     pub packets: Option<&'a mut CaptureWriter>,
     /// Records for user space.
     pub events: Option<&'a mut EventWriter>,
+    /// What takes each record at once.
+    pub reader: Option<&'a mut EventReader<'a>>,
 }
+
+/// Takes a record for user space as soon as its packet is through.
+pub type EventReader<'a> = dyn FnMut(&Event) -> io::Result<()> + 'a;
 
 /// Runs every packet of `input` through `datapath`, in order, and writes what leaves to `sinks`. What a CPU map hands to the
 /// network stack on another CPU is written with the port that it came by.
@@ -207,6 +213,9 @@ pub fn run(
                 summary.events += 1;
                 if let Some(writer) = sinks.events.as_deref_mut() {
                     writer.write(index, now_ns, event).map_err(ExecError::Events)?;
+                }
+                if let Some(reader) = sinks.reader.as_deref_mut() {
+                    reader(event).map_err(ExecError::Events)?;
                 }
             }
         }

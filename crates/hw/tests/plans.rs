@@ -4,7 +4,7 @@
 mod common;
 
 use common::{classical, planned};
-use flowloom_bpf::asm;
+use flowloom_bpf::{Program, asm};
 use flowloom_hw::{Fault, Options, Plan, Scheme, check};
 use flowloom_testkit::Clang;
 
@@ -79,19 +79,27 @@ fn schemes_that_are_asked_for_are_sound() {
     assert!(flushed >= 10, "{flushed}");
 }
 
-/// Exchanges a number for another, and looks for that in a second map.
-const TWO: &str = "
-.program two
-.license \"Dual MIT/GPL\"
-.map first hash key 4 value 8 entries 16
-.map second hash key 4 value 8 entries 16
+/// A program for packets of at least 14 bytes, the first of them at `r6`; the body may go to `pass` or `out`.
+fn on_packet(name: &str, maps: &[&str], body: &str) -> Program {
+    let maps = maps.iter().map(|map| format!(".map {map}\n")).collect::<String>();
+    let text = format!(
+        ".program {name}\n.license \"Dual MIT/GPL\"\n{maps}        r6 = *(u32 *)(r1 + 0)
         r2 = *(u32 *)(r1 + 4)
-        r1 = *(u32 *)(r1 + 0)
-        r3 = r1
+        r3 = r6
         r3 += 14
         r0 = 1
         if r3 > r2 goto out
-        r6 = *(u32 *)(r1 + 0)
+{body}
+pass:   r0 = 2
+out:    exit
+"
+    );
+    asm::program(name, &text).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// Exchanges a number for another, and looks for that in a second map.
+const TWO: &str = "
+        r6 = *(u32 *)(r6 + 0)
         *(u32 *)(r10 - 4) = r6
         r2 = r10
         r2 += -4
@@ -107,22 +115,11 @@ const TWO: &str = "
         call 1
         if r0 == 0 goto pass
         *(u64 *)(r0 + 0) = r7
-pass:   r0 = 2
-out:    exit
 ";
 
 /// Adds to a value what it computes out of the value first: the address of the atomic operation is there stages before its operand.
 const LATE_OPERAND: &str = "
-.program late_operand
-.license \"Dual MIT/GPL\"
-.map first hash key 4 value 16 entries 16
-        r2 = *(u32 *)(r1 + 4)
-        r1 = *(u32 *)(r1 + 0)
-        r3 = r1
-        r3 += 14
-        r0 = 1
-        if r3 > r2 goto out
-        r6 = *(u32 *)(r1 + 0)
+        r6 = *(u32 *)(r6 + 0)
         *(u32 *)(r10 - 4) = r6
         r2 = r10
         r2 += -4
@@ -137,14 +134,12 @@ const LATE_OPERAND: &str = "
         r8 *= r7
         *(u64 *)(r0 + 0) = r8
         lock *(u64 *)(r0 + 8) += r8
-pass:   r0 = 2
-out:    exit
 ";
 
 /// An atomic operation whose operand comes late is planned under every scheme; its change before the operand is found.
 #[test]
 fn an_atomic_operand_may_come_after_the_address() {
-    let program = asm::program("late_operand", LATE_OPERAND).unwrap_or_else(|errors| panic!("{errors}"));
+    let program = on_packet("late_operand", &["first hash key 4 value 16 entries 16"], LATE_OPERAND);
     for scheme in [Scheme::Flush, Scheme::Schedule] {
         let schemes = [("first".to_owned(), scheme)].into();
         let plan = planned(&program, &Options { schemes, ..Options::default() });
@@ -245,7 +240,8 @@ fn wrong_plans_are_found() {
     (map.scheme, map.queues) = (Scheme::Schedule, 8);
     expect("one scheduler for several keys", &plan, |fault| matches!(fault, Fault::Keys { .. }));
 
-    let program = asm::program("two", TWO).unwrap_or_else(|errors| panic!("{errors}"));
+    let maps = ["first hash key 4 value 8 entries 16", "second hash key 4 value 8 entries 16"];
+    let program = on_packet("two", &maps, TWO);
     let schemes = [("second".to_owned(), Scheme::Schedule)].into();
     let mut plan = planned(&program, &Options { schemes, ..Options::default() });
     let map = plan.maps.iter_mut().find(|map| map.name == "second").unwrap();
@@ -297,15 +293,6 @@ fn a_moved_head_has_a_plan() {
 
 /// Stores to one word of an array's value and reads another, both by bytes of the packet.
 const READ_AGAIN: &str = "
-.program read_again
-.license \"Dual MIT/GPL\"
-.map values array key 4 value 64 entries 1
-        r6 = *(u32 *)(r1 + 0)
-        r2 = *(u32 *)(r1 + 4)
-        r3 = r6
-        r3 += 14
-        r0 = 1
-        if r3 > r2 goto out
         *(u32 *)(r10 - 4) = 0
         r2 = r10
         r2 += -4
@@ -327,14 +314,12 @@ const READ_AGAIN: &str = "
         *(u64 *)(r2 + 0) = r5
         r5 = *(u64 *)(r4 + 0)
         *(u8 *)(r6 + 2) = r5
-pass:   r0 = 2
-out:    exit
 ";
 
 /// A map that is read again after the packet's own write is planned under every scheme that fits.
 #[test]
 fn a_map_may_be_read_again_after_an_own_write() {
-    let program = asm::program("read_again", READ_AGAIN).unwrap_or_else(|errors| panic!("{errors}"));
+    let program = on_packet("read_again", &["values array key 4 value 64 entries 1"], READ_AGAIN);
     let plan = planned(&program, &Options::default());
     assert_eq!(check(&plan), []);
     assert_eq!(plan.dataflow.waits.len(), 0, "no load waits for a store");
@@ -349,16 +334,7 @@ fn a_map_may_be_read_again_after_an_own_write() {
 /// An address in a stack slot that only the run knows is refused as that, at its instruction.
 #[test]
 fn an_address_in_a_varying_stack_slot_is_refused_by_name() {
-    let text = "
-.program spills
-.license \"GPL\"
-        r6 = *(u32 *)(r1 + 0)
-        r2 = *(u32 *)(r1 + 4)
-        r3 = r6
-        r3 += 14
-        r0 = 1
-        if r3 > r2 goto out
-        *(u64 *)(r10 - 8) = 0
+    let text = "        *(u64 *)(r10 - 8) = 0
         *(u64 *)(r10 - 16) = 0
         r4 = *(u8 *)(r6 + 0)
         r4 &= 1
@@ -367,10 +343,8 @@ fn an_address_in_a_varying_stack_slot_is_refused_by_name() {
         r5 += -16
         r5 += r4
         *(u64 *)(r5 + 0) = r6
-        r0 = 2
-out:    exit
 ";
-    let program = asm::program("spills", text).unwrap_or_else(|errors| panic!("{errors}"));
+    let program = on_packet("spills", &[], text);
     let refusal = common::plan(&program, &Options::default()).unwrap_err();
     assert_eq!((refusal.why.code(), refusal.insn), ("stack-spill-offset", Some(14)), "{refusal}");
     assert!(refusal.line.is_some() && refusal.to_string().contains("a stack slot whose offset"), "{refusal}");

@@ -7,9 +7,9 @@
 use std::sync::{Arc, LazyLock};
 
 use flowloom_efsm::model::{
-    Actions, BinaryOp, Condition, Destination, Element, Expr, Function, HeaderTemplate, Key, KeyPart, NewValue,
-    NextState, Otherwise, Policy, Preloaded, Relation, Row, Source, Span, Stateful, Step, StepKind, Successor,
-    Terminal, Type, Update, Variable, Wide, Width, Write, WriteTarget,
+    Actions, BinaryOp, Condition, Destination, Element, Expr, Function, HeaderTemplate, Key, KeyPart, Level, Log,
+    Logged, NewValue, NextState, Otherwise, Policy, Preloaded, Relation, Row, Shown, Source, Span, Stateful, Step,
+    StepKind, Successor, Terminal, Type, Update, Variable, Wide, Width, Write, WriteTarget,
 };
 use flowloom_wire::field::{FIVE_TUPLE, FieldId, Source as FieldSource};
 use flowloom_wire::{Graph, Header, KeySpec};
@@ -48,7 +48,7 @@ impl RandomFunctions {
     /// Function number `number` of `seed`.
     pub fn nth(reach: Reach, seed: u64, number: u64) -> Arc<Function> {
         let rng = Rng::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number));
-        Maker { rng, reach, metadata: Vec::new(), together: Vec::new(), focus: Vec::new() }.function(number)
+        Maker { rng, reach, metadata: Vec::new(), together: Vec::new(), focus: Vec::new(), logs: 0 }.function(number)
     }
 }
 
@@ -69,6 +69,8 @@ struct Maker {
     together: Vec<FieldId>,
     /// Fields that this function speaks about: few, so that its rows meet in one packet.
     focus: Vec<FieldId>,
+    /// How many reports its rows have.
+    logs: u32,
 }
 
 /// What expressions of a row can read.
@@ -76,6 +78,8 @@ struct Scope<'a> {
     registers: &'a [Variable],
     globals: &'a [Variable],
     is_stateful: bool,
+    /// Registers are read as they are after the row's updates.
+    sees_updates: bool,
 }
 
 /// What the width rule wants to know of an expression.
@@ -288,7 +292,7 @@ impl Maker {
 
     fn row(&mut self, stateful: Option<&Stateful>, states: u16, index: u16, count: u16) -> Row {
         let (registers, globals) = stateful.map_or((&[][..], &[][..]), |s| (&s.registers, &s.globals));
-        let scope = Scope { registers, globals, is_stateful: stateful.is_some() };
+        let mut scope = Scope { registers, globals, is_stateful: stateful.is_some(), sees_updates: false };
         let in_states = if stateful.is_some() { self.states(states) } else { Vec::new() };
         let conditions = (0..self.rng.one_of([0, 1, 1, 1, 2, 2, 3])).map(|_| self.condition(&scope)).collect();
         let next = if stateful.is_some() && self.rng.chance(55) { self.transition(states) } else { NextState::Stay };
@@ -307,6 +311,7 @@ impl Maker {
                 updates.push(Update { destination, value, span: Span::default() });
             }
         }
+        scope.sees_updates = true;
         let writes = self.writes(&scope);
         let terminal = self.terminal(Some(&scope), index, count);
         Row {
@@ -329,12 +334,30 @@ impl Maker {
                 }
             } else if self.chance_of(Reach::Common, 10) {
                 self.frame_change(scope)
+            } else if self.chance_of(Reach::Common, 8) {
+                self.log(scope)
             } else {
                 break;
             };
             steps.push(Step { kind, span: Span::default() });
         }
         steps
+    }
+
+    fn log(&mut self, scope: &Scope<'_>) -> StepKind {
+        let id = self.logs;
+        self.logs += 1;
+        let values = (0..self.rng.below(4)).map(|i| {
+            let (value, shown) = if self.rng.chance(25) {
+                (NewValue::Wide(self.wide(scope)), Shown::Address)
+            } else {
+                let (value, _) = self.expr(scope, 1);
+                (NewValue::Number { value, width: Width::W64 }, Shown::Unsigned)
+            };
+            Logged { name: format!("v{i}"), value, shown }
+        });
+        let values = values.collect();
+        StepKind::Log(Log { id, level: Level::Alert, text: format!("report {id}"), values })
     }
 
     fn frame_change(&mut self, scope: &Scope<'_>) -> StepKind {
@@ -412,6 +435,10 @@ impl Maker {
         };
         let mut there = wide(scope.registers, Wide::Register);
         there.extend(wide(scope.globals, Wide::Global));
+        if scope.sees_updates {
+            there.extend(wide(scope.registers, |i| Wide::Old(Destination::Register(i))));
+            there.extend(wide(scope.globals, |i| Wide::Old(Destination::Global(i))));
+        }
         there.extend(wide(&self.metadata, Wide::Metadata));
         let fields = ["ip.src", "ip.dst", "ipv6.src", "ipv6.dst"].into_iter().filter_map(FieldId::by_name);
         let fields: Vec<FieldId> = fields.collect();
@@ -481,12 +508,12 @@ impl Maker {
             match self.rng.below(11) {
                 0..3 => {
                     if let Some((i, ty)) = pick(scope.registers, &mut self.rng) {
-                        return (Expr::Register(i), of(ty));
+                        return (self.now_or_old(Expr::Register(i), Destination::Register(i), scope), of(ty));
                     }
                 }
                 3 => {
                     if let Some((i, ty)) = pick(scope.globals, &mut self.rng) {
-                        return (Expr::Global(i), of(ty));
+                        return (self.now_or_old(Expr::Global(i), Destination::Global(i), scope), of(ty));
                     }
                 }
                 4 => {
@@ -509,6 +536,11 @@ impl Maker {
             }
         }
         (Expr::Constant(self.number()), Widths::default())
+    }
+
+    /// A register in an action as it is, or as it was before the row's updates.
+    fn now_or_old(&mut self, now: Expr, destination: Destination, scope: &Scope<'_>) -> Expr {
+        if scope.sees_updates && self.rng.chance(25) { Expr::Old(destination) } else { now }
     }
 
     fn expr(&mut self, scope: &Scope<'_>, depth: u32) -> Typed {
@@ -563,8 +595,10 @@ impl Maker {
     /// The width that a leaf rotates in: its type's, where that is one of the four.
     fn rotation_of(&self, leaf: &Expr, scope: &Scope<'_>) -> Option<u8> {
         let width_bits = match leaf {
-            Expr::Register(i) => scope.registers.get(usize::from(*i))?.ty.width_bits,
-            Expr::Global(i) => scope.globals.get(usize::from(*i))?.ty.width_bits,
+            Expr::Register(i) | Expr::Old(Destination::Register(i)) => {
+                scope.registers.get(usize::from(*i))?.ty.width_bits
+            }
+            Expr::Global(i) | Expr::Old(Destination::Global(i)) => scope.globals.get(usize::from(*i))?.ty.width_bits,
             Expr::Metadata(i) => self.metadata.get(usize::from(*i))?.ty.width_bits,
             Expr::Field(field) => field.width_bits(),
             _ => return None,

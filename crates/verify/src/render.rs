@@ -178,6 +178,8 @@ impl Names<'_> {
             Wide::Field(field) => field.name().into_owned(),
             Wide::Register(i) => self.register(i),
             Wide::Global(i) => self.global(i),
+            Wide::Old(Destination::Register(i)) => format!("old({})", self.register(i)),
+            Wide::Old(Destination::Global(i)) => format!("old({})", self.global(i)),
             Wide::Metadata(i) => Self::named(Some(&self.function.metadata), i),
         }
     }
@@ -250,6 +252,8 @@ impl Names<'_> {
             Expr::Constant(c) => format!("{c:#x}"),
             Expr::Register(i) => self.register(*i),
             Expr::Global(i) => self.global(*i),
+            Expr::Old(Destination::Register(i)) => format!("old({})", self.register(*i)),
+            Expr::Old(Destination::Global(i)) => format!("old({})", self.global(*i)),
             Expr::Metadata(i) => Self::named(Some(&self.function.metadata), *i),
             Expr::Field(field) => field.name().into_owned(),
             Expr::Now { unit_ns: 1 } => "now".to_owned(),

@@ -104,19 +104,14 @@ pub(crate) fn substitute(condition: &mut Condition, writes: &[Write]) {
     let number = |i| {
         let NewValue::Number { value, .. } = &written(i)?.value else { return None };
         let mut is_foreign = false;
-        value.walk(&mut |e| is_foreign |= {
-            matches!(
-                e,
-                Expr::Register(_)
-                    | Expr::Global(_)
-                    | Expr::State
-                    | Expr::Word { of: Wide::Register(_) | Wide::Global(_), .. }
-            )
+        value.walk(&mut |e| {
+            is_foreign |= matches!(e, Expr::Register(_) | Expr::Global(_) | Expr::Old(_) | Expr::State)
+                || matches!(e, Expr::Word { of: Wide::Register(_) | Wide::Global(_) | Wide::Old(_), .. });
         });
         (!is_foreign).then(|| value.clone())
     };
     let wide = |i| match written(i)?.value {
-        NewValue::Wide(Wide::Register(_) | Wide::Global(_)) | NewValue::Number { .. } => None,
+        NewValue::Wide(Wide::Register(_) | Wide::Global(_) | Wide::Old(_)) | NewValue::Number { .. } => None,
         NewValue::Wide(wide) => Some(wide),
     };
     replace_metadata(condition, &number, &wide);
@@ -221,6 +216,7 @@ pub(crate) fn is_impossible(condition: &Condition) -> bool {
                 e,
                 Expr::Register(_)
                     | Expr::Global(_)
+                    | Expr::Old(_)
                     | Expr::Metadata(_)
                     | Expr::Field(_)
                     | Expr::Now { .. }

@@ -260,13 +260,13 @@ impl Walker {
         let mut outputs = Vec::new();
         let verdict = loop {
             let meeting = self.meet(element, &bytes, &layers, arrival.port.0, now_ns, swept_ns, &metadata, hits);
+            let globals_before: &[u128] = self.tables[element].as_ref().map_or(&[], |table| &table.globals);
             if let Some(stages) = &mut stages {
-                let before = self.tables[element].as_ref().map_or_else(Vec::new, |table| table.globals.clone());
                 stages.push(Stage {
                     bytes: bytes.clone(),
                     metadata: metadata.clone(),
                     registers: [meeting.before.clone(), meeting.registers.clone()],
-                    globals: [before, meeting.globals.clone()],
+                    globals: [globals_before.to_vec(), meeting.globals.clone()],
                     state: meeting.visit.state,
                     now_ns,
                 });
@@ -289,6 +289,7 @@ impl Walker {
                 registers: &meeting.registers,
                 register_vars: stateful.map_or(&[], |s| &s.registers),
                 globals: &meeting.globals,
+                old: (&meeting.before, globals_before),
                 global_vars: stateful.map_or(&[], |s| &s.globals),
                 state: meeting.visit.state,
                 is_full: false,
@@ -377,6 +378,7 @@ impl Walker {
             registers: &[],
             register_vars: &[],
             globals: &[],
+            old: (&[], &[]),
             global_vars: &[],
             state: 0,
             is_full: false,
@@ -552,6 +554,7 @@ impl Walker {
             registers: &context.registers,
             register_vars: stateful.map_or(&[], |s| &s.registers),
             globals: self.tables[index].as_ref().map_or(&[], |t| &t.globals),
+            old: (&[], &[]),
             global_vars: stateful.map_or(&[], |s| &s.globals),
             state: context.state,
             is_full: false,
@@ -576,6 +579,7 @@ impl Walker {
             registers: &stage.registers[at],
             register_vars: stateful.map_or(&[], |s| &s.registers),
             globals: &stage.globals[at],
+            old: (&stage.registers[0], &stage.globals[0]),
             global_vars: stateful.map_or(&[], |s| &s.globals),
             state: stage.state,
             is_full: false,
@@ -588,8 +592,8 @@ impl Walker {
         let no_layers = Layers::parse(&self.function.graph, &[]);
         let values = self.values_in(index, stage, &no_layers, 0, 1);
         let number = |e: &Expr| {
-            let is_foreign = matches!(e, Expr::Register(_) | Expr::Global(_) | Expr::State)
-                || matches!(e, Expr::Word { of: Wide::Register(_) | Wide::Global(_), .. });
+            let is_foreign = matches!(e, Expr::Register(_) | Expr::Global(_) | Expr::Old(_) | Expr::State)
+                || matches!(e, Expr::Word { of: Wide::Register(_) | Wide::Global(_) | Wide::Old(_), .. });
             is_foreign.then(|| Expr::Constant(values.eval(e, Width::W64)))
         };
         let fixed = |value: &NewValue| match value {
@@ -598,7 +602,7 @@ impl Walker {
                 solve::replace(&mut value, &number);
                 NewValue::Number { value, width: *width }
             }
-            NewValue::Wide(wide @ (Wide::Register(_) | Wide::Global(_))) => {
+            NewValue::Wide(wide @ (Wide::Register(_) | Wide::Global(_) | Wide::Old(_))) => {
                 NewValue::Wide(Wide::Constant(values.wide(*wide)))
             }
             NewValue::Wide(wide) => NewValue::Wide(*wide),

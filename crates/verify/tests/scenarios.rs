@@ -78,6 +78,46 @@ fn script(function: &Arc<Function>, body: &str) -> Script {
     Script::new(&suite, &suite.scenarios()[0], function).unwrap_or_else(|e| panic!("{:?}", e.list))
 }
 
+/// A function that logs; its packets must log what the scenario says.
+#[test]
+fn logs_are_expected() {
+    let text = r#"function speaks;
+        stateful flows {
+            key ip.src;
+            states quiet;
+            reg n: u32;
+            reg delta: i16;
+            on quiet when l4.dport == 9 { n += 1; delta -= 3; log("seen", ip.src, n, delta, old(n)); alert("nine", eth.src); pass; }
+            on quiet { n += 1; drop; }
+        }"#;
+    let function = Arc::new(compile("speaks.efsm", text, &[]).unwrap_or_else(|e| panic!("{:?}", e.list)).0);
+    let packet = "udp 10.0.0.1:7 > 10.0.0.2:9 -> pass";
+    let all = r#"-> log "seen" with n = 1, delta = -3, ip.src = 10.0.0.1, "old(n)" = 0 -> alert "nine""#;
+    for (rest, expected) in [
+        (all, ""),
+        (r#"-> log "seen" -> alert "nine""#, ""),
+        ("", r#"found log "seen" with ip.src = 10.0.0.1, n = 1, delta = -3, old(n) = 0, which is not expected"#),
+        (r#"-> log "seen""#, r#"found alert "nine" with eth.src = "#),
+        (r#"-> alert "nine" -> log "seen""#, r#"expected alert "nine", found log "seen""#),
+        (r#"-> log "seen" -> alert "nine" -> log "more""#, r#"expected log "more", found no report"#),
+        (r#"-> log "seen" with n = 2 -> alert "nine""#, r#"log "seen": expected n = 2, found 1"#),
+        (r#"-> log "seen" with delta = 3 -> alert "nine""#, r#"log "seen": expected delta = 3, found -3"#),
+        (r#"-> log "seen" with ip.src = 10.0.0.2 -> alert "nine""#, "expected ip.src = 10.0.0.2, found 10.0.0.1"),
+        (r#"-> log "seen" with m = 2 -> alert "nine""#, "has no value `m`; its values: ip.src, n, delta, old(n)"),
+    ] {
+        let played = on_machine(&function, &format!("{packet} {rest}"));
+        let details = played.mismatches.iter().flat_map(|m| &m.details).cloned().collect::<Vec<_>>().join("\n");
+        assert_eq!(played.is_right(), expected.is_empty(), "{rest}: {details}");
+        assert!(details.contains(expected), "{rest}: {details}");
+        // The interpreter says the same, and a reference that says something else is named.
+        let program = lower(&function, &LowerOptions::default()).unwrap();
+        let mut interp = Interpreter::new(Arc::new(program)).unwrap();
+        let script = script(&function, &format!("{packet} {rest}"));
+        let found = play(&script, &mut interp, Some(&played)).unwrap();
+        assert_eq!(found.mismatches, played.mismatches, "{rest}");
+    }
+}
+
 fn on_machine(function: &Arc<Function>, body: &str) -> Played {
     play(&script(function, body), &mut Machine::new(Arc::clone(function)), None).unwrap()
 }

@@ -41,7 +41,7 @@ pub use adapt::{Kernel, KernelTypeIndex};
 pub use code::CodeError;
 pub use read::{Object, ReadError, ReadFault, Refused, Unread, read, read_as, read_with};
 pub use shapes::{MapShape, map_shapes};
-pub use write::{KernelTypes, WriteError, kernel_types, write};
+pub use write::{KernelTypes, WriteError, declared_types, kernel_types, write};
 
 /// Largest number of slots in a program: what the kernel is ready to look at.
 pub(crate) const MAX_SLOTS: usize = 1_000_000;

@@ -22,7 +22,7 @@ use crate::insn::{Insn, imm64};
 use crate::map_kind::MapKind;
 use crate::program::{BPF_F_MMAPABLE, BPF_F_RDONLY_PROG, LineInfo, MapDef, Program};
 use crate::program_kind::ProgramKind;
-pub use kernel::{KernelTypes, kernel_types};
+pub use kernel::{KernelTypes, declared_types, kernel_types};
 use types::{Definition, Types};
 
 /// Why a program cannot become an object.

@@ -161,6 +161,11 @@ impl Walk<'_> {
                     let same = |other: &Address| other.to == address.to && other.id == address.id && !other.nullable;
                     state.change_addresses(same, |other| other.checked = other.checked.max(bytes));
                 }
+                let is_equal = matches!((cond, holds), (Cond::Eq, true) | (Cond::Ne, false));
+                if is_equal && a.nullable != b.nullable {
+                    // What equals an address that is not null is not null.
+                    self.learn_null(state, if a.nullable { a } else { b }, false);
+                }
                 true
             }
             _ => true,

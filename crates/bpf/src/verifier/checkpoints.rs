@@ -120,7 +120,7 @@ impl Walk<'_> {
             }
         }
         let is_near = [path.since, self.since].iter().all(|since| since.0 < self.apart.0 || since.1 < self.apart.1);
-        if is_near && path.parent != NONE {
+        if is_near && path.parent != NONE && !self.is_before_long_run(at) {
             return Ok(false);
         }
         self.keep(path, false);

@@ -66,12 +66,22 @@ impl Inside<'_> {
     }
 }
 
-/// Where an instruction leads inside its function; calls come back.
+/// The instructions that a path can come to more than once in a call of their function, as far as the code alone says.
+pub(super) fn repeated(code: &[Option<Op>]) -> Vec<bool> {
+    on_cycles(code.len(), |at| successors(code, at, (true, true)))
+}
+
+/// The successors of an instruction on the paths that were walked.
 fn nexts(proof: &Proof, code: &[Option<Op>], at: usize) -> impl Iterator<Item = usize> {
-    let op = code.get(at).copied().flatten();
     let ways = proof.insns.get(at).map(|known| known.ways).unwrap_or_default();
+    successors(code, at, (ways.jumps, ways.falls))
+}
+
+/// The successors of an instruction in its function, where a branch jumps, falls through, or both; calls return.
+fn successors(code: &[Option<Op>], at: usize, branch: (bool, bool)) -> impl Iterator<Item = usize> {
+    let op = code.get(at).copied().flatten();
     let (jumps, falls) = match op {
-        Some(Op::Branch { .. }) => (ways.jumps, ways.falls),
+        Some(Op::Branch { .. }) => branch,
         Some(Op::MayGoto { .. }) => (true, true),
         Some(Op::Jump { .. } | Op::JumpLong { .. }) => (true, false),
         Some(Op::Exit) | None => (false, false),

@@ -82,7 +82,7 @@ impl fmt::Display for Expected {
             Expected::OnStack => "bytes -512 to -1 of the stack",
             Expected::InPacket { there } => return compared(f, *there, "data_end"),
             Expected::InMetadata { there } => return compared(f, *there, "data"),
-            Expected::InKey { bytes } => return write!(f, "a read of its {}", counted((*bytes).into())),
+            Expected::InKey { bytes } => return write!(f, "a read of its {}", counted(*bytes)),
             Expected::Inside { bytes: 1 } => "its only byte",
             Expected::Inside { bytes } => return write!(f, "one of its {bytes} bytes"),
             Expected::Memory => "memory that programs may touch",

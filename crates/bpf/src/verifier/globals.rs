@@ -90,7 +90,7 @@ impl Walk<'_> {
                         function: function.name.clone(),
                         argument: number,
                         name: argument.name.clone(),
-                        found: what.clone(),
+                        found: what.to_string(),
                         expected: Expected::GlobalArgument,
                     };
                     return Err(Box::new(self.refusal(&Path::starting(state), what)));

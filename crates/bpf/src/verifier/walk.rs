@@ -35,6 +35,9 @@ pub(super) const NONE: u32 = u32::MAX;
 const MAX_PENDING: usize = 8192;
 /// How far states are kept apart, so that straight code keeps none.
 const APART: (u32, u32) = (8, 2);
+/// Where this many instructions follow without a branch or a join, a state is kept however near the last one is: a path that comes
+/// there later would walk all of them again before it meets another state.
+const LONG_RUN: usize = 64;
 
 /// Where a path goes on.
 pub(super) enum Next {
@@ -72,6 +75,10 @@ pub(super) struct Walk<'p> {
     pub(super) proof: Proof,
     /// Instructions that several lead to.
     joins: Vec<bool>,
+    /// Instructions on a cycle of the code: only these can be heads of loops.
+    repeated: Vec<bool>,
+    /// Joins before long runs of instructions.
+    long: Vec<bool>,
     /// Registers that may be read.
     pub(super) live: Live,
     ids: u32,
@@ -99,12 +106,15 @@ impl<'p> Walk<'p> {
     pub(super) fn new(program: &'p Program, code: &'p [Option<Op>], options: Options) -> Walk<'p> {
         let known = |op: &Option<Op>| Known { begins: op.is_some(), ..Known::default() };
         let proof = Proof { insns: code.iter().map(known).collect(), ..Proof::default() };
+        let joins = joins(code);
         Walk {
             program,
             code,
             origins: Origins::default(),
             proof,
-            joins: joins(code),
+            long: before_long_runs(code, &joins),
+            joins,
+            repeated: super::cycles::repeated(code),
             live: Live::of(code),
             ids: 0,
             checkpoints: Vec::new(),
@@ -126,6 +136,11 @@ impl<'p> Walk<'p> {
     pub(super) fn keeping_all(mut self) -> Walk<'p> {
         self.apart = (0, 0);
         self
+    }
+
+    /// Whether a long run of instructions follows a join.
+    pub(super) fn is_before_long_run(&self, join: usize) -> bool {
+        self.long.get(join).copied().unwrap_or(false)
     }
 
     /// Walks all paths.
@@ -180,7 +195,8 @@ impl<'p> Walk<'p> {
 
     /// Counts how often loops are gone round.
     fn follow(&mut self, path: &mut Path, at: usize, next: usize) {
-        if !self.joins.get(next).copied().unwrap_or(false) {
+        let is_set = |of: &[bool]| of.get(next).copied().unwrap_or(false);
+        if !is_set(&self.joins) || !is_set(&self.repeated) {
             return;
         }
         if path.is_again {
@@ -334,4 +350,19 @@ fn joins(code: &[Option<Op>]) -> Vec<bool> {
         }
     }
     joins
+}
+
+/// The joins that at least [`LONG_RUN`] instructions follow, up to the next join or the end of the path.
+fn before_long_runs(code: &[Option<Op>], joins: &[bool]) -> Vec<bool> {
+    let mut long = vec![false; code.len()];
+    let mut run = 0;
+    for (at, op) in code.iter().enumerate().rev() {
+        let Some(op) = op else { continue };
+        run = if matches!(op, Op::Exit) { 1 } else { run + 1 };
+        if joins[at] {
+            long[at] = run >= LONG_RUN;
+            run = 0;
+        }
+    }
+    long
 }

@@ -13,6 +13,7 @@ mod flood;
 mod guide;
 mod knocking;
 mod lab;
+mod logs;
 mod maps;
 mod marks;
 mod nat;

@@ -84,9 +84,13 @@ impl<'s> Checker<'s, '_> {
             }
             match statement {
                 Statement::Assign { target, op, value, span } => {
+                    let is_update =
+                        matches!(self.names.look_up(target.text), Some((Symbol::Register(_) | Symbol::Global(_), _)));
+                    self.sees_updates = !is_update;
                     self.assign(*target, *op, value, *span, &mut effects, &mut targets);
                 }
                 Statement::Step { span, kind } => {
+                    self.sees_updates = true;
                     if let Some(kind) = self.step(kind, *span) {
                         effects.actions.steps.push(Step { kind, span: *span });
                     }
@@ -94,6 +98,7 @@ impl<'s> Checker<'s, '_> {
                 // It is the row's business, which knows the next state.
                 Statement::Forget { .. } => {}
                 Statement::Terminal { span, kind } => {
+                    self.sees_updates = true;
                     if let Some(checked) = self.terminal(kind, element, *span) {
                         effects.actions.terminal = checked;
                     }
@@ -101,6 +106,7 @@ impl<'s> Checker<'s, '_> {
                 }
             }
         }
+        self.sees_updates = false;
         self.check_balance(&effects.actions.steps);
         if terminal.is_none() && !block.is_damaged {
             let end = block.span.end;

@@ -3,7 +3,7 @@
 use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
 
 use crate::diagnostic::Code;
-use crate::model::{BinaryOp, Condition, Expr, NewValue, Relation, Span, Type, Wide, Width, WriteTarget};
+use crate::model::{BinaryOp, Condition, Destination, Expr, NewValue, Relation, Span, Type, Wide, Width, WriteTarget};
 use crate::syntax::ast::Expr as Tree;
 
 use super::Checker;
@@ -54,8 +54,8 @@ impl<'s> Checker<'s, '_> {
                 is_either: is_either_family(field),
                 v4: field.alternatives().first().copied(),
             },
-            Wide::Register(i) => variable(&self.names.registers[usize::from(i)]),
-            Wide::Global(i) => variable(&self.names.globals[usize::from(i)]),
+            Wide::Register(i) | Wide::Old(Destination::Register(i)) => variable(&self.names.registers[usize::from(i)]),
+            Wide::Global(i) | Wide::Old(Destination::Global(i)) => variable(&self.names.globals[usize::from(i)]),
             Wide::Metadata(i) => variable(&self.names.metadata[usize::from(i)]),
         }
     }

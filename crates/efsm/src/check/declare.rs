@@ -266,7 +266,8 @@ impl<'s> Checker<'s, '_> {
             None => 0,
         };
         let variable = Variable { name: tree.name.text.to_owned(), ty, initial, span: tree.name.span };
-        (variable, VariableInfo { name: tree.name.text, ty, unit_ns, is_either })
+        let is_ipv4 = tree.ty.is_some_and(|ty| ty.text == "ipv4");
+        (variable, VariableInfo { name: tree.name.text, ty, unit_ns, is_either, is_ipv4 })
     }
 
     /// A constant time of more than 0 and less than 2^62 ns.

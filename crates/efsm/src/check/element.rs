@@ -6,7 +6,7 @@ use flowloom_bpf::MAX_ENTRIES;
 
 use crate::diagnostic::Code;
 use crate::model::{
-    Actions, Element, NewValue, Otherwise, Policy, Span, Stateful, Terminal, Variable, Wide, WriteTarget,
+    Actions, Element, NewValue, Otherwise, Policy, Span, Stateful, StepKind, Terminal, Variable, Wide, WriteTarget,
 };
 use crate::syntax::ast::{self, ClauseKind, Name, Program};
 
@@ -327,7 +327,10 @@ impl<'s> Checker<'s, '_> {
                 .error(
                     Code::BadOtherwise,
                     step.span,
-                    "`otherwise` cannot change the frame or send others",
+                    match step.kind {
+                        StepKind::Log(_) => "`otherwise` cannot log",
+                        _ => "`otherwise` cannot change the frame or send others",
+                    },
                     "not possible here",
                 )
                 .help(help);

@@ -52,6 +52,7 @@ impl<'s> Checker<'s, '_> {
                     Leaf::Register(i) => Wide::Register(i),
                     Leaf::Global(i) => Wide::Global(i),
                     Leaf::Metadata(i) => Wide::Metadata(i),
+                    Leaf::Old(destination) => Wide::Old(destination),
                     Leaf::Now | Leaf::State => return None,
                 };
                 of(wide, 2, words);

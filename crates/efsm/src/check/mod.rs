@@ -17,6 +17,7 @@ mod header;
 mod key;
 mod lifetime;
 mod lint;
+mod log;
 mod names;
 mod numeric;
 mod operand;
@@ -76,6 +77,8 @@ pub fn compile_with(
         graph: Arc::new(Graph::standard().clone()),
         own_headers: Vec::new(),
         broken_headers: Vec::new(),
+        sees_updates: false,
+        logs: 0,
         is_damaged: program.is_damaged,
     };
     let function = checker.program(&program, params, files);
@@ -124,6 +127,10 @@ struct Checker<'s, 'k> {
     own_headers: Vec<OwnHeader<'s>>,
     /// Headers whose declaration is wrong, which was reported.
     broken_headers: Vec<&'s str>,
+    /// Registers are read as they are after the row's updates: in packet actions.
+    sees_updates: bool,
+    /// How many reports to user space the rows so far have.
+    logs: u32,
     /// A declaration could not be read.
     is_damaged: bool,
 }

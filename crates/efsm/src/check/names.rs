@@ -40,6 +40,8 @@ pub(super) struct VariableInfo<'s> {
     pub(super) unit_ns: Option<u64>,
     /// It holds addresses of either family, those of IPv4 mapped.
     pub(super) is_either: bool,
+    /// It was declared as an IPv4 address.
+    pub(super) is_ipv4: bool,
 }
 
 /// The names that the place at hand can see.

@@ -1,7 +1,7 @@
 //! Width, sign and clock unit of an expression, and the model's form of it.
 
 use crate::diagnostic::Code;
-use crate::model::{Expr, Span, Width};
+use crate::model::{Destination, Expr, Span, Width};
 
 use super::Checker;
 use super::constant::{Constant, render_time, type_range};
@@ -59,8 +59,8 @@ impl Checker<'_, '_> {
             LeafInfo { width_bits: variable.ty.width_bits, signed: variable.ty.signed, unit_ns: variable.unit_ns }
         };
         match leaf {
-            Leaf::Register(i) => of(&self.names.registers, i),
-            Leaf::Global(i) => of(&self.names.globals, i),
+            Leaf::Register(i) | Leaf::Old(Destination::Register(i)) => of(&self.names.registers, i),
+            Leaf::Global(i) | Leaf::Old(Destination::Global(i)) => of(&self.names.globals, i),
             Leaf::Metadata(i) => of(&self.names.metadata, i),
             Leaf::Field(field) => LeafInfo { width_bits: field.width_bits(), signed: false, unit_ns: None },
             Leaf::State => LeafInfo { width_bits: 16, signed: false, unit_ns: None },
@@ -223,6 +223,7 @@ impl Checker<'_, '_> {
             OperandKind::Leaf(leaf) => match *leaf {
                 Leaf::Register(i) => Expr::Register(i),
                 Leaf::Global(i) => Expr::Global(i),
+                Leaf::Old(destination) => Expr::Old(destination),
                 Leaf::Metadata(i) => Expr::Metadata(i),
                 Leaf::Field(field) => Expr::Field(field),
                 Leaf::Now => Expr::Now { unit_ns: how.unit_ns },

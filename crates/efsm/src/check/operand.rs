@@ -4,7 +4,7 @@
 use flowloom_wire::field::FieldId;
 
 use crate::diagnostic::{Code, did_you_mean, list_names};
-use crate::model::{BinaryOp, Span, Wide};
+use crate::model::{BinaryOp, Destination, Span, Wide};
 use crate::syntax::ast::{Expr as Tree, ExprKind, Name};
 use crate::syntax::words;
 
@@ -66,6 +66,8 @@ impl Operand {
 pub(super) enum Leaf {
     Register(u16),
     Global(u16),
+    /// A register before the row's updates, in a packet action.
+    Old(Destination),
     Metadata(u16),
     Field(FieldId),
     Now,
@@ -217,16 +219,22 @@ impl<'s> Checker<'s, '_> {
         if name.text == "hash" {
             return self.hash_call(arguments, span);
         }
+        if name.text == "old" {
+            return self.old(arguments, span);
+        }
         let expected: &[&str] = match name.text {
             "min" | "max" => &["a", "b"],
             "ror" => &["value", "bits"],
             "ewma" => &["average", "sample", "shift"],
             _ => {
-                let near = did_you_mean(name.text, ["min", "max", "ror", "ewma", "hash"]);
+                let near = did_you_mean(name.text, ["min", "max", "ror", "ewma", "old", "hash"]);
                 let help = match near {
                     Some(near) => format!("did you mean `{near}`?"),
-                    None => "there are `min(a, b)`, `max(a, b)`, `ror(value, bits)`, `ewma(average, sample, shift)` and `hash(a, ...)`"
-                        .to_owned(),
+                    None => {
+                        "there are `min(a, b)`, `max(a, b)`, `ror(value, bits)`, `ewma(average, sample, shift)`, \
+                             `hash(a, ...)` and `old(register)`"
+                            .to_owned()
+                    }
                 };
                 self.sink
                     .error(Code::UnknownName, name.span, format!("there is no function `{}`", name.text), "unknown")
@@ -278,6 +286,36 @@ impl<'s> Checker<'s, '_> {
                 OperandKind::Ewma { average: Box::new(left), sample: Box::new(right), shift: shift as u8 }
             }
         })
+    }
+
+    /// `old(register)`: in a packet action the register before the row's updates; elsewhere all registers are read so.
+    fn old(&mut self, arguments: &[Tree<'s>], span: Span) -> Option<OperandKind> {
+        let found = match arguments {
+            [Tree { kind: ExprKind::Name(name), span }] => match self.names.look_up(name) {
+                Some((Symbol::Register(i), _)) => {
+                    Some((Destination::Register(i), Leaf::Register(i), Wide::Register(i)))
+                }
+                Some((Symbol::Global(i), _)) => Some((Destination::Global(i), Leaf::Global(i), Wide::Global(i))),
+                Some((Symbol::Broken, _)) => return None,
+                None if !name.contains('.') && !matches!(*name, "now" | "state" | "full") => {
+                    self.unknown_name(Name { text: name, span: *span });
+                    return None;
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        let Some((destination, leaf, wide)) = found else {
+            let place = arguments.first().map_or(span, |argument| argument.span);
+            self.sink
+                .error(Code::WrongKind, place, "`old` takes a register or global register", "no register")
+                .help("write `old(REGISTER)`; fields and metadata are always read as they were before the row");
+            return None;
+        };
+        if self.sees_updates {
+            return Some(self.leaf_or_wide(Leaf::Old(destination), Wide::Old(destination)));
+        }
+        Some(self.leaf_or_wide(leaf, wide))
     }
 
     /// Reports what `ror` cannot rotate.

@@ -1,7 +1,8 @@
-//! Warnings about the values of fields: rows whose conditions exclude each other, and rows whose values earlier rows take
-//! together.
+//! Warnings about the values of fields: rows whose conditions exclude each other, rows that an earlier row covers, and rows
+//! whose values of one field earlier rows take together.
 //!
-//! Only what can be proved for one field by itself is reported.
+//! Limits: rows that several others cover only together, in two or more fields, are not found; at most [`MOST_PAIRS`] pairs
+//! of rows are compared.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,10 +16,15 @@ use crate::model::{Condition, Element, Row, Span};
 /// Earlier rows that a message points at.
 const MOST_SHOWN: usize = 3;
 
+/// Pairs of rows that are compared to see whether one covers the other.
+const MOST_PAIRS: usize = 1 << 22;
+
 /// Warns about the rows of an element but those in `known`, which were reported.
 pub(super) fn warn(element: &Element, known: &BTreeSet<usize>, graph: &Graph, sink: &mut Sink) {
     let mut numbers = HashMap::new();
     let mut taken = Taken::default();
+    let mut pairs = 0;
+    let mut earlier: Vec<(usize, Matched)> = Vec::new();
     for (i, row) in element.rows.iter().enumerate() {
         let values = values(row);
         let subject = subject(&element.rows, row.span);
@@ -78,6 +84,16 @@ pub(super) fn warn(element: &Element, known: &BTreeSet<usize>, graph: &Graph, si
                 ));
                 continue;
             }
+            let matched = Matched::of(row, &values);
+            pairs += earlier.len();
+            let by = earlier.iter().filter(|_| pairs <= MOST_PAIRS).find(|(_, earlier)| earlier.covers(&matched));
+            if let Some((by, _)) = by {
+                sink.warning(Code::ShadowedRow, row.span, format!("{subject} is never reached"), "never reached")
+                    .also(element.rows[*by].span, "this row matches before, whenever it would")
+                    .help("move the row up, or change one of the two");
+                continue;
+            }
+            earlier.push((i, matched));
         }
         // A row whose actions need more fields than its conditions leaves packets to later rows.
         let asked: BTreeSet<FieldId> = row.conditions.iter().flat_map(Condition::fields).collect();
@@ -86,6 +102,38 @@ pub(super) fn warn(element: &Element, known: &BTreeSet<usize>, graph: &Graph, si
                 taken.add(i, field, &others[&field], &row.states, &values);
             }
         }
+    }
+}
+
+/// What a row matches.
+struct Matched {
+    states: BTreeSet<u16>,
+    /// Its fields: a packet that lacks one does not match.
+    fields: BTreeSet<FieldId>,
+    values: BTreeMap<FieldId, Vec<Interval>>,
+    /// Its conditions that compare no field with constants.
+    others: Vec<Condition>,
+}
+
+impl Matched {
+    fn of(row: &Row, values: &BTreeMap<FieldId, Vec<Interval>>) -> Matched {
+        Matched {
+            states: row.states.iter().copied().collect(),
+            fields: row.fields().into_iter().collect(),
+            values: values.clone(),
+            others: row.conditions.iter().filter(|c| intervals::of(c).is_none()).cloned().collect(),
+        }
+    }
+
+    /// Whether this row matches whenever the other one does.
+    fn covers(&self, other: &Matched) -> bool {
+        let includes = |(field, own): (&FieldId, &Vec<Interval>)| {
+            other.values.get(field).is_some_and(|values| intersect(own, values) == *values)
+        };
+        self.values.iter().all(includes)
+            && self.others.iter().all(|condition| other.others.contains(condition))
+            && self.states.is_superset(&other.states)
+            && self.fields.is_subset(&other.fields)
     }
 }
 

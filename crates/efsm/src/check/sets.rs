@@ -254,7 +254,7 @@ impl<'s> Checker<'s, '_> {
                     Leaf::Register(i) => Some(Wide::Register(i)),
                     Leaf::Global(i) => Some(Wide::Global(i)),
                     Leaf::Metadata(i) => Some(Wide::Metadata(i)),
-                    Leaf::Now | Leaf::State => None,
+                    Leaf::Now | Leaf::State | Leaf::Old(_) => None,
                 };
                 match wide {
                     Some(wide) => (wide, self.leaf(leaf).width_bits),

@@ -60,6 +60,7 @@ impl<'s> Checker<'s, '_> {
                 self.stack(StepKind::Encapsulate(headers?), trees, span)
             }
             ast::Step::Decap => Some(StepKind::Decapsulate),
+            ast::Step::Log(level, text, values) => self.log(*level, *text, values, span),
             ast::Step::Clone(port) => self.step_port(port).map(StepKind::Clone),
             ast::Step::Emit(port, trees) => {
                 let port = self.step_port(port);
@@ -285,7 +286,7 @@ impl<'s> Checker<'s, '_> {
                 StepKind::Pop(Header::Vlan) => (&mut tags, "pop vlan", "two tags"),
                 StepKind::Pop(_) => (&mut labels, "pop mpls", "four labels"),
                 StepKind::Decapsulate => (&mut tunnels, "decap", "one tunnel"),
-                StepKind::Clone(_) | StepKind::Emit { .. } => continue,
+                StepKind::Clone(_) | StepKind::Emit { .. } | StepKind::Log(_) => continue,
             };
             *left -= 1;
             if *left < 0 {

@@ -45,6 +45,18 @@ stateful s {
 }
 
 #[test]
+fn texts_of_logs_stay_as_they_are() {
+    let messy =
+        "function f;stateless s{when tcp.is_syn{log( \"a  # b, \\n;\",ip.src ,-1 );alert(\"ö\" );drop;} # end\n}";
+    let expected = "function f;
+stateless s {
+    when tcp.is_syn { log(\"a  # b, \\n;\", ip.src, -1); alert(\"ö\"); drop; } # end
+}
+";
+    assert_eq!(formatted(messy), expected);
+}
+
+#[test]
 fn lines_end_where_the_author_ended_them() {
     let text = "function f;
 stateless s {

@@ -261,6 +261,7 @@ impl Lowering<'_> {
             Wide::Field(field) => field.width_bits(),
             Wide::Register(i) => self.declared(env.element, Destination::Register(i)).map_or(64, |v| v.ty.width_bits),
             Wide::Global(i) => self.declared(env.element, Destination::Global(i)).map_or(64, |v| v.ty.width_bits),
+            Wide::Old(destination) => self.declared(env.element, destination).map_or(64, |v| v.ty.width_bits),
             Wide::Metadata(i) => self.function.metadata[usize::from(i)].ty.width_bits,
         };
         bits.into()

@@ -30,6 +30,12 @@ impl<'a> Lowering<'a> {
             .collect()
     }
 
+    /// The registers that the row's actions read as they were before its updates. Loaded before the updates are stored.
+    pub(super) fn load_old(&mut self, row: &Row, env: &Env) -> Vec<(Destination, Pair)> {
+        let read = old_read(&row.actions);
+        read.into_iter().map(|destination| (destination, self.variable(env, destination))).collect()
+    }
+
     /// A value for a variable of `width_bits`.
     pub(super) fn new_value(&mut self, value: &NewValue, width_bits: u8, env: &Env) -> Pair {
         match value {
@@ -416,8 +422,25 @@ fn variables_read(actions: &Actions) -> BTreeSet<Destination> {
         match wide {
             Wide::Register(i) => drop(read.insert(Destination::Register(i))),
             Wide::Global(i) => drop(read.insert(Destination::Global(i))),
-            Wide::Constant(_) | Wide::Field(_) | Wide::Metadata(_) => {}
+            Wide::Constant(_) | Wide::Field(_) | Wide::Old(_) | Wide::Metadata(_) => {}
         }
     }
+    read
+}
+
+/// The registers that the actions read as they were before the updates.
+fn old_read(actions: &Actions) -> BTreeSet<Destination> {
+    let mut read = BTreeSet::new();
+    for expr in actions.exprs() {
+        expr.walk(&mut |e| {
+            if let Expr::Old(destination) = e {
+                read.insert(*destination);
+            }
+        });
+    }
+    read.extend(actions.wides().into_iter().filter_map(|wide| match wide {
+        Wide::Old(destination) => Some(destination),
+        _ => None,
+    }));
     read
 }

@@ -246,7 +246,7 @@ impl<'a> Lowering<'a> {
                 let now = Operand::Reg(self.now);
                 self.builder.store(Size::B8, context, offset as i16, now);
             }
-            let env = Env { element: index, state, context: Some(context), after: Vec::new() };
+            let env = Env { element: index, state, context: Some(context), ..Env::default() };
             self.emit_tree(index, Some(stateful), state, env);
         }
 

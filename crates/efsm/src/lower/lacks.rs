@@ -34,7 +34,11 @@ pub fn kernel_lacks(function: &Function) -> Vec<Lack> {
             let (what, reason) = match step.kind {
                 StepKind::Clone(_) => ("clone", "XDP sends each packet once, and has no helper that copies one"),
                 StepKind::Emit { .. } => ("emit", "XDP has no helper that makes a packet"),
-                StepKind::Push(_) | StepKind::Pop(_) | StepKind::Encapsulate(_) | StepKind::Decapsulate => continue,
+                StepKind::Push(_)
+                | StepKind::Pop(_)
+                | StepKind::Encapsulate(_)
+                | StepKind::Decapsulate
+                | StepKind::Log(_) => continue,
             };
             lacks.push(Lack { span: step.span, what, reason });
         }

@@ -31,7 +31,7 @@ use flowloom_engine::Verdict;
 use flowloom_wire::field::FieldId;
 
 use super::asm::{Builder, FP, Label, Op, Operand, R0, Reg, Size};
-use super::parse::{mask_of, reads_now};
+use super::parse::mask_of;
 use super::{Lowering, plain_map};
 use crate::layout;
 use crate::model::{Condition, Destination, Element, Function, Key, NextState, Policy, Row, Stateful, Terminal};
@@ -231,10 +231,9 @@ impl Lowering<'_> {
     /// table it is as late as that one. Where the time is read under the lock it cannot run backwards.
     fn keep_time(&mut self, index: usize, address: Reg) {
         let element = &self.function.elements[index];
-        let reads = |row: &Row| row.exprs().into_iter().any(reads_now);
         let has_timers = self.plans[index].timers.iter().any(|timers| timers.idle || timers.hard);
         let touches = self.plans[index].layout.as_ref().is_some_and(|layout| layout.touched.is_some());
-        if !self.path.now_may_be_known || !(has_timers || touches || element.rows.iter().any(reads)) {
+        if !self.path.now_may_be_known || !(has_timers || touches || element.rows.iter().any(Row::reads_now)) {
             return;
         }
         self.ensure_now();

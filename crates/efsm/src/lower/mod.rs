@@ -15,7 +15,8 @@
 //! looks at its timers, [`lock`] keeps other CPUs from it meanwhile; [`tree`] makes of the rows of a state a decision
 //! tree that tests nothing twice, and of each row a body, apart for stored and absent contexts (the registers of an
 //! absent one are constants); [`context`] updates and stores; [`value`] computes expressions, [`condition`] compares;
-//! [`actions`] and [`write`] change the packet with its checksums; [`steps`] and [`frame`] the frame as a whole, after
+//! [`actions`] and [`write`] change the packet with its checksums; [`log`] reports to user space; [`steps`] and [`frame`]
+//! change the frame as a whole, after
 //! which a later element has a parse of its own before it; [`regalloc`] assigns registers.
 //!
 //! Holds before: the model is checked. Holds after: the program terminates without loops, touches only checked packet
@@ -36,6 +37,7 @@ mod key;
 mod lacks;
 mod liveness;
 mod lock;
+mod log;
 mod parse;
 mod place;
 mod reach;
@@ -56,6 +58,7 @@ use flowloom_engine::Verdict;
 use flowloom_wire::field::FieldId;
 use flowloom_wire::graph::{Graph, Header, Scope};
 
+use crate::events;
 use crate::layout::{self, Counter, CounterTable, RecordLayout, Timers};
 use crate::machine::capacity;
 use crate::model::{Element, Expr, Function, KeyPart, NewValue, Row, Terminal, Wide, Write, WriteTarget};
@@ -123,9 +126,10 @@ pub enum LowerError {
         /// The row of which most of them come; the element where no row has a large part.
         at: Place,
     },
-    /// A jump is too far, and no block ends on its way.
+    /// A jump is too far, and too many others pass over the same code for islands.
     #[error(
-        "the program has {found} instructions, and a jump reaches {limit}; most of them come from {at}: split the row"
+        "the program has {found} instructions, and a jump reaches {limit}, also by way of others; the longest part is {at}: \
+         take fewer rows, or split it"
     )]
     TooFar {
         /// Instructions.
@@ -277,6 +281,8 @@ struct Lowering<'a> {
     for_verifier: bool,
     globals_map: Option<u32>,
     ports_map: Option<u32>,
+    /// The ring buffer of reports; behind it what counts those that it has no room for, where that is counted.
+    events_map: Option<u32>,
     /// Every combination of valid headers that a parse can end with, seen through `tracked`.
     masks: Vec<u32>,
     /// For each element, those that it and the elements after it may ask for.
@@ -330,8 +336,9 @@ impl<'a> Lowering<'a> {
         let key_slot = builder.stack(stateful().map(|(_, s)| key_bytes(function, s)).max().unwrap_or(0));
         let record_bytes = stateful().map(|(e, s)| RecordLayout::of(e, s).len_bytes).max();
         let record_slot = builder.stack(record_bytes.unwrap_or(0));
-        // Key and record have served when a packet is made.
-        let made_bytes = copies::longest_bytes(function).saturating_sub(builder.stack_bytes);
+        // Key and context have served when a packet or a report is made.
+        let made_bytes = copies::longest_bytes(function).max(events::longest_bytes(function));
+        let made_bytes = made_bytes.saturating_sub(builder.stack_bytes);
         let made_slot = builder.stack(made_bytes);
         let mut plans: Vec<ElementPlan> = Vec::new();
         for (element, globals) in function.elements.iter().zip(global_offsets) {
@@ -385,6 +392,11 @@ impl<'a> Lowering<'a> {
             .iter()
             .any(|e| forwards(&e.otherwise.actions.terminal) || e.rows.iter().any(|r| forwards(&r.actions.terminal)))
             .then(|| add_map(plain_map(layout::PORTS_MAP, MapKind::Devmap, 4, 4, layout::PORT_COUNT, 0)));
+        let mut events_map = None;
+        for map in log::maps(function, options.attached) {
+            let index = add_map(map);
+            events_map.get_or_insert(index);
+        }
         let counters = options.counters.then(|| {
             let table = CounterTable::of(function);
             for (i, (element, plan)) in function.elements.iter().zip(&mut plans).enumerate() {
@@ -448,6 +460,7 @@ impl<'a> Lowering<'a> {
             for_verifier,
             globals_map,
             ports_map,
+            events_map,
             masks: shape.masks.iter().copied().collect(),
             needed_from: (0..function.elements.len()).map(|from| shape::needed(&function.elements[from..])).collect(),
             metadata_read_from: (0..function.elements.len())

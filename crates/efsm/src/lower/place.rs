@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::asm::{FP, Op};
 use super::key_bytes;
+use crate::events;
 use crate::layout::RecordLayout;
 use crate::model::{Element, Function, Source, Span, StepKind};
 use crate::steps;
@@ -62,7 +63,8 @@ pub(super) fn of_largest_frame(function: &Function) -> Span {
         let stack = steps::stack(&function.graph, &step.kind).ok().flatten();
         (stack.map_or(0, |stack| stack.template().len() as u32), step.span)
     });
-    largest(stateful.chain(made))
+    let reported = events::statements(function).map(|(log, span)| (log.len_bytes(), span));
+    largest(stateful.chain(made).chain(reported))
 }
 
 /// The element with most counters.

@@ -41,7 +41,12 @@ impl Shape {
                 ip_proto[scope as usize] = true;
             }
         }
-        let uses = Uses { elements, metadata, first };
+        let uses = Uses {
+            elements,
+            rows: elements.iter().map(|e| e.rows.iter().map(RowUses::of).collect()).collect(),
+            metadata,
+            first,
+        };
         Shape::new(needed(elements), ip_proto, graph, Some(&uses))
     }
 
@@ -100,10 +105,38 @@ impl Shape {
 /// Elements whose rows tell what of a parse can matter.
 pub(super) struct Uses<'a> {
     elements: &'a [Element],
+    /// For each element what its rows use.
+    rows: Vec<Vec<RowUses>>,
     /// What the metadata is at the start, where that is known.
     metadata: Option<&'a [Variable]>,
     /// The number of the first element in the function.
     first: usize,
+}
+
+/// What a row uses of a packet.
+struct RowUses {
+    /// For each field the headers of which one makes it present.
+    needs: Vec<u32>,
+    /// Protocol numbers that it reads, by scope.
+    protos: [bool; 2],
+    /// All headers that it may ask for.
+    headers: u32,
+}
+
+impl RowUses {
+    fn of(row: &Row) -> RowUses {
+        let fields = row.fields();
+        let mut protos = [false; 2];
+        for field in &fields {
+            if let Source::IpProto(scope) = field.source() {
+                protos[scope as usize] = true;
+            }
+        }
+        let mut needs: Vec<u32> = fields.into_iter().map(mask_of).filter(|&mask| mask != 0).collect();
+        needs.sort_unstable();
+        needs.dedup();
+        RowUses { needs, protos, headers: row_headers(row) }
+    }
 }
 
 /// Metadata fields whose values are known.
@@ -122,6 +155,7 @@ impl Uses<'_> {
                 protos[scope as usize] = true;
             }
         };
+        let mut rows_ask = [false; 2];
         let mut entered: Vec<Vec<Known>> = vec![Vec::new(); self.elements.len()];
         let declared = (0..).zip(self.metadata.unwrap_or_default()).map(|(i, variable)| (i, variable.initial));
         entered[0].push(declared.collect());
@@ -152,15 +186,14 @@ impl Uses<'_> {
                     key.fields().for_each(&mut ask);
                     effect.insert((index, None, mask & key.fields().map(mask_of).fold(0, |a, b| a | b)));
                 }
-                for (number, row) in element.rows.iter().enumerate() {
-                    let fields = row.fields();
-                    if !fields.iter().copied().all(has)
+                for (number, (row, uses)) in element.rows.iter().zip(&self.rows[index]).enumerate() {
+                    if !uses.needs.iter().all(|any| mask & any != 0)
                         || row.conditions.iter().any(|c| holds(c, &known) == Some(false))
                     {
                         continue;
                     }
-                    fields.into_iter().for_each(&mut ask);
-                    effect.insert((index, Some(number), mask & row_headers(row)));
+                    rows_ask = [rows_ask[0] | uses.protos[0], rows_ask[1] | uses.protos[1]];
+                    effect.insert((index, Some(number), mask & uses.headers));
                     let actions = &row.actions;
                     go(
                         &actions.terminal,
@@ -169,7 +202,7 @@ impl Uses<'_> {
                 }
             }
         }
-        (effect, protos)
+        (effect, [protos[0] | rows_ask[0], protos[1] | rows_ask[1]])
     }
 }
 

@@ -28,6 +28,7 @@ use flowloom_wire::view::EtherType;
 use super::Lowering;
 use super::asm::{Label, Operand, Reg, Size};
 use super::frame::Before;
+use super::log::Record;
 use super::parse::{Finds, MAX_DISTANCE};
 use super::shape::Shape;
 use super::value::{Env, Value};
@@ -59,6 +60,8 @@ pub(super) enum Prepared {
     Clone(Value),
     /// The port of a packet of one's own, its headers, and the values at their slots.
     Emit(Value, Stack, Vec<(Slice, Source)>),
+    /// A record for user space.
+    Log(Record),
 }
 
 impl Prepared {
@@ -70,6 +73,7 @@ impl Prepared {
                 visit(port);
                 values.iter_mut().for_each(|(_, source)| source.for_each_value(visit));
             }
+            Prepared::Log(record) => record.for_each_value(visit),
             Prepared::PopVlan | Prepared::PopMpls | Prepared::Decapsulate => {}
         }
     }
@@ -161,6 +165,7 @@ impl Lowering<'_> {
             }
             StepKind::Decapsulate => Prepared::Decapsulate,
             StepKind::Clone(port) => Prepared::Clone(self.copy_port(port, env)),
+            StepKind::Log(log) => Prepared::Log(self.record(log, env)),
             StepKind::Emit { port, headers } => {
                 let stack = steps::stack(self.graph, step).expect("the front end checked the step")?;
                 let port = self.copy_port(port, env);
@@ -246,6 +251,10 @@ impl Lowering<'_> {
                 }
                 Prepared::Emit(port, stack, values) => {
                     self.send_made(port, &stack, &values);
+                    continue;
+                }
+                Prepared::Log(record) => {
+                    self.report(record);
                     continue;
                 }
             }

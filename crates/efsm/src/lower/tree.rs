@@ -14,7 +14,7 @@ use super::lock::Held;
 use super::parse::{mask_of, reads_now};
 use super::value::{Env, Item};
 use crate::layout::Counter;
-use crate::model::{Condition, Element, Expr, NextState, Relation, Row, Stateful, Wide};
+use crate::model::{Condition, Destination, Element, Expr, NextState, Relation, Row, Stateful, Wide};
 
 /// Above this many nodes a tree forgets what it tested, so that its size stays linear.
 const MAX_NODES: usize = 300;
@@ -256,9 +256,10 @@ impl<'a> Lowering<'a> {
             let sets_timer =
                 matches!(row.next, NextState::To { idle_ns, hard_ns, .. } if idle_ns.or(hard_ns).is_some());
             let is_touched = self.plans[index].layout.as_ref().is_some_and(|layout| layout.touched.is_some());
-            if sets_timer || is_touched || row.exprs().into_iter().any(reads_now) {
+            if sets_timer || is_touched || row.reads_now() {
                 self.ensure_now();
             }
+            env.old = self.load_old(row, &env);
             let after = self.emit_updates(&row.updates, &env, stateful);
             match env.context {
                 Some(context) => {
@@ -268,6 +269,8 @@ impl<'a> Lowering<'a> {
                 }
                 None => env.after = self.create_context(index, row, stateful, &env, after),
             }
+        } else if row.actions.reports() {
+            self.ensure_now();
         }
         self.emit_actions(row_index, row, &env);
     }
@@ -383,16 +386,16 @@ fn row_items(row: &Row) -> BTreeSet<Item> {
     let mut items = Lowering::loadable(row.fields());
     for expr in row.exprs() {
         expr.walk(&mut |e| match e {
-            Expr::Register(i) => drop(items.insert(Item::Register(*i))),
-            Expr::Global(i) => drop(items.insert(Item::Global(*i))),
+            Expr::Register(i) | Expr::Old(Destination::Register(i)) => drop(items.insert(Item::Register(*i))),
+            Expr::Global(i) | Expr::Old(Destination::Global(i)) => drop(items.insert(Item::Global(*i))),
             Expr::Now { unit_ns } => drop(items.insert(Item::Clock(*unit_ns))),
             _ => {}
         });
     }
     for wide in row.wides() {
         match wide {
-            Wide::Register(i) => drop(items.insert(Item::Register(i))),
-            Wide::Global(i) => drop(items.insert(Item::Global(i))),
+            Wide::Register(i) | Wide::Old(Destination::Register(i)) => drop(items.insert(Item::Register(i))),
+            Wide::Global(i) | Wide::Old(Destination::Global(i)) => drop(items.insert(Item::Global(i))),
             Wide::Constant(_) | Wide::Field(_) | Wide::Metadata(_) => {}
         }
     }

@@ -80,6 +80,8 @@ pub(super) struct Env {
     pub(super) context: Option<Reg>,
     /// Values that stand for registers instead of what is stored: those after the updates.
     pub(super) after: Vec<(Destination, Pair)>,
+    /// Registers before the updates, as far as the row's actions read those.
+    pub(super) old: Vec<(Destination, Pair)>,
 }
 
 pub(super) fn low_bits(value: u64, bits: u32) -> u64 {
@@ -200,6 +202,21 @@ impl Lowering<'_> {
         Pair::of(halves, is_wide)
     }
 
+    /// The raw value of a register or global register before the row's updates, zero-extended.
+    pub(super) fn old_variable(&mut self, env: &Env, destination: Destination) -> Pair {
+        match env.old.iter().find(|(d, _)| *d == destination) {
+            Some((_, value)) => *value,
+            None => self.variable(env, destination),
+        }
+    }
+
+    /// As [`Lowering::old_variable`], extended to `width`.
+    fn old_number(&mut self, env: &Env, destination: Destination, width: Width) -> Value {
+        let ty = self.declared(env.element, destination).map_or(Type { width_bits: 64, signed: false }, |v| v.ty);
+        let value = self.old_variable(env, destination).low;
+        self.extend(value, ty, width)
+    }
+
     /// As [`Lowering::variable`], extended to `width`.
     fn number(&mut self, env: &Env, destination: Destination, width: Width) -> Value {
         let ty = self.declared(env.element, destination).map_or(Type { width_bits: 64, signed: false }, |v| v.ty);
@@ -255,6 +272,7 @@ impl Lowering<'_> {
             Wide::Field(field) => Pair::narrow(Value::Reg(self.load_field(env.element, field))),
             Wide::Register(i) => self.variable(env, Destination::Register(i)),
             Wide::Global(i) => self.variable(env, Destination::Global(i)),
+            Wide::Old(destination) => self.old_variable(env, destination),
             Wide::Metadata(i) => self.metadata_pair(i),
         }
     }
@@ -376,6 +394,7 @@ impl Lowering<'_> {
             Expr::Word { .. } | Expr::Hash(_) => 32,
             Expr::Register(i) => declared(Destination::Register(*i)),
             Expr::Global(i) => declared(Destination::Global(*i)),
+            Expr::Old(destination) => declared(*destination),
             Expr::Metadata(i) => of(self.function.metadata[usize::from(*i)].ty),
             Expr::Field(field) => field.width_bits().into(),
             Expr::Binary(BinaryOp::And, left, right) => {
@@ -398,6 +417,7 @@ impl Lowering<'_> {
             Expr::State => Value::Const(env.state.into()),
             Expr::Register(i) => self.number(env, Destination::Register(*i), width),
             Expr::Global(i) => self.number(env, Destination::Global(*i), width),
+            Expr::Old(destination) => self.old_number(env, *destination, width),
             Expr::Metadata(i) => {
                 let ty = self.function.metadata[usize::from(*i)].ty;
                 let value = self.metadata_pair(*i).low;

@@ -1,6 +1,6 @@
 //! What a row does to the packet: all values are computed before anything is written.
 
-use flowloom_engine::{Output, Port, Ports, Verdict};
+use flowloom_engine::{Event, Output, Port, Ports, Verdict};
 use flowloom_wire::field::FieldId;
 use flowloom_wire::graph::{Graph, Slice};
 use flowloom_wire::{Header, Layers, Stack, edit, rewrite};
@@ -17,6 +17,8 @@ pub(super) struct Frame {
     pub(super) metadata: Vec<u128>,
     /// What has left besides it.
     pub(super) outputs: Vec<Output>,
+    /// What was reported to user space.
+    pub(super) events: Vec<Event>,
 }
 
 /// Where the packet goes after an element.
@@ -50,6 +52,8 @@ enum Change {
     Clone(u32),
     /// These bytes leave by this port.
     Emit(u32, Vec<u8>),
+    /// This is reported to user space.
+    Log(Event),
 }
 
 impl Change {
@@ -72,6 +76,7 @@ impl Change {
             StepKind::Pop(_) => Change::PopMpls,
             StepKind::Decapsulate => Change::Decapsulate,
             StepKind::Clone(port) => Change::Clone(eval_port(scope, port)),
+            StepKind::Log(log) => Change::Log(log.encode(scope.now_ns, |logged| scope.new_value(&logged.value))),
             StepKind::Encapsulate(templates) | StepKind::Emit { headers: templates, .. } => {
                 let stack = steps::stack(graph, step).expect("the front end checked the step").expect("it has headers");
                 let mut values = Vec::new();
@@ -89,7 +94,7 @@ impl Change {
     }
 
     fn apply(self, frame: &mut Frame, graph: &Graph, ports: &Ports) {
-        let Frame { bytes, layers, outputs, .. } = frame;
+        let Frame { bytes, layers, outputs, events, .. } = frame;
         let changed = match self {
             Change::PushVlan(tci) => edit::push_vlan(bytes, layers, tci),
             Change::PushMpls(entry) => edit::push_mpls(bytes, layers, entry),
@@ -103,6 +108,10 @@ impl Change {
             }
             Change::Emit(port, packet) => {
                 send(packet, Port(port), ports, outputs);
+                false
+            }
+            Change::Log(event) => {
+                events.push(event);
                 false
             }
         };

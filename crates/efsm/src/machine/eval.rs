@@ -5,7 +5,7 @@ use flowloom_wire::field::FieldId;
 
 use crate::hash::hashword;
 use crate::intervals;
-use crate::model::{BinaryOp, Condition, Expr, NewValue, Relation, Stateful, Type, Variable, Wide, Width};
+use crate::model::{BinaryOp, Condition, Destination, Expr, NewValue, Relation, Stateful, Type, Variable, Wide, Width};
 
 /// All values that expressions can read.
 pub(crate) struct Scope<'a> {
@@ -18,6 +18,8 @@ pub(crate) struct Scope<'a> {
     pub(crate) stateful: Option<&'a Stateful>,
     pub(crate) registers: &'a [u128],
     pub(crate) globals: &'a [u128],
+    /// Registers and global registers before the row's updates.
+    pub(crate) old: (&'a [u128], &'a [u128]),
     pub(crate) state: u16,
     /// The key has no context, and the table holds as many as it may.
     pub(crate) is_full: bool,
@@ -57,6 +59,8 @@ impl Scope<'_> {
             Wide::Field(field) => self.field(field),
             Wide::Register(i) => self.registers[usize::from(i)],
             Wide::Global(i) => self.globals[usize::from(i)],
+            Wide::Old(Destination::Register(i)) => self.old.0[usize::from(i)],
+            Wide::Old(Destination::Global(i)) => self.old.1[usize::from(i)],
             Wide::Metadata(i) => self.metadata[usize::from(i)],
         }
     }
@@ -77,10 +81,13 @@ impl Scope<'_> {
             let i = usize::from(i);
             extend(values[i] as u64, types[i].ty)
         };
+        let (registers, globals) = self.stateful.map_or((&[][..], &[][..]), |s| (&s.registers, &s.globals));
         let value = match expr {
             Expr::Constant(value) => *value,
-            Expr::Register(i) => variable(self.registers, self.stateful.map_or(&[], |s| &s.registers), *i),
-            Expr::Global(i) => variable(self.globals, self.stateful.map_or(&[], |s| &s.globals), *i),
+            Expr::Register(i) => variable(self.registers, registers, *i),
+            Expr::Global(i) => variable(self.globals, globals, *i),
+            Expr::Old(Destination::Register(i)) => variable(self.old.0, registers, *i),
+            Expr::Old(Destination::Global(i)) => variable(self.old.1, globals, *i),
             Expr::Metadata(i) => variable(self.metadata, self.metadata_types, *i),
             Expr::Field(field) => self.field(*field) as u64,
             Expr::Now { unit_ns } => self.now_ns / unit_ns,

@@ -162,6 +162,7 @@ impl Machine {
             stateful: Some(stateful),
             registers: &before.registers,
             globals: &globals,
+            old: (&before.registers, &globals),
             state: before.state,
             is_full,
             ..outer(&function, frame, packet, choices)
@@ -197,7 +198,7 @@ impl Machine {
             // The policy `reject`: the row's updates and its transition are dropped, its packet actions are not.
             self.coverage.count(index, Counter::Rejected);
             after = before.clone();
-            globals_after = globals;
+            globals_after.clone_from(&globals);
         } else if found.stored && is_default {
             self.coverage.count(index, Counter::Removed);
             self.remove(index, stateful, &found.key);
@@ -215,6 +216,7 @@ impl Machine {
             stateful: Some(stateful),
             registers: &after.registers,
             globals: &globals_after,
+            old: (&found.context.registers, &globals),
             state: found.context.state,
             is_full,
             ..outer(&function, frame, packet, choices)
@@ -305,6 +307,7 @@ impl Machine {
             layers: Layers::parse(&function.graph, &[]),
             metadata: Vec::new(),
             outputs: Vec::new(),
+            events: Vec::new(),
         };
         let nothing = Packet { bytes: &[], port: Port(0) };
         let choices = Choices::seeded(0, 0, 0);
@@ -338,6 +341,7 @@ fn outer<'a>(function: &'a Function, frame: &'a Frame, packet: &Packet<'_>, choi
         stateful: None,
         registers: &[],
         globals: &[],
+        old: (&[], &[]),
         state: 0,
         is_full: false,
     }
@@ -361,7 +365,7 @@ impl Datapath for Machine {
         let bytes = packet.bytes.to_vec();
         let layers = Layers::parse(&self.function.graph, &bytes);
         let metadata = self.function.metadata.iter().map(|m| m.initial).collect();
-        let mut frame = Frame { bytes, layers, metadata, outputs: Vec::new() };
+        let mut frame = Frame { bytes, layers, metadata, outputs: Vec::new(), events: Vec::new() };
         let mut element = 0;
         let then = loop {
             match self.run_element(element, &mut frame, packet, choices) {
@@ -369,7 +373,7 @@ impl Datapath for Machine {
                 then => break then,
             }
         };
-        let Frame { bytes, mut outputs, .. } = frame;
+        let Frame { bytes, mut outputs, events, .. } = frame;
         let (verdict, ports) = match then {
             Then::Leave(Verdict::Redirect, Some(port)) if !self.ports.is_bound(Port(port)) => {
                 (Verdict::Aborted, Vec::new())
@@ -379,7 +383,7 @@ impl Datapath for Machine {
             Then::Flood | Then::Element(_) => (Verdict::Redirect, self.ports.flooded(packet.port)),
         };
         outputs.extend(ports.into_iter().map(|port| Output { port, bytes: bytes.clone() }));
-        Ok(Outcome { verdict, outputs, events: Vec::new() })
+        Ok(Outcome { verdict, outputs, events })
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {

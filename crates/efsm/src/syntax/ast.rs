@@ -1,6 +1,6 @@
 //! The syntax tree: what was written, with its places, nothing resolved.
 
-use crate::model::{BinaryOp, Relation, Span};
+use crate::model::{BinaryOp, Level, Relation, Span};
 
 use super::Literal;
 
@@ -245,6 +245,8 @@ pub(crate) enum Step<'s> {
     Decap,
     Clone(Expr<'s>),
     Emit(Expr<'s>, Vec<Template<'s>>),
+    /// `log("text", value, ...)`, the text without its quotes.
+    Log(Level, Name<'s>, Vec<Expr<'s>>),
 }
 
 /// `header(field = value, ...)`

@@ -1,7 +1,7 @@
 //! Rows, `otherwise` and the statements in their blocks.
 
 use crate::diagnostic::{Code, did_you_mean};
-use crate::model::BinaryOp;
+use crate::model::{BinaryOp, Level, Span};
 
 use super::ast::{
     Block, Element, Expr, Name, Next, Otherwise, Row, Statement, States, Step, Template, Terminal, Timer,
@@ -13,6 +13,7 @@ use super::words;
 
 const TERMINALS: &[&str] = &["drop", "pass", "punt", "forward", "reply", "flood", "goto"];
 const FORGET: &str = "forget";
+const REPORTS: &[&str] = &["log", "alert"];
 pub(super) const STEPS: &[&str] = &["push", "pop", "encap", "decap", "clone", "emit"];
 
 impl<'s> Parser<'s, '_> {
@@ -148,8 +149,8 @@ impl<'s> Parser<'s, '_> {
                 return Ok(());
             }
             self.unexpected("an action").help(
-                "actions are `field = value;`, `register += value;`, `forget`, `push`, `pop`, `encap`, `decap`, `clone`, `emit` and, \
-                 last, one of `drop`, `pass`, `punt`, `forward`, `reply`, `flood`, `goto`",
+                "actions are `field = value;`, `register += value;`, `forget`, `push`, `pop`, `encap`, `decap`, `clone`, `emit`, \
+                 `log`, `alert` and, last, one of `drop`, `pass`, `punt`, `forward`, `reply`, `flood`, `goto`",
             );
             return Err(Failed);
         }
@@ -163,7 +164,7 @@ impl<'s> Parser<'s, '_> {
             block.statements.push(Statement::Assign { target, op, value, span });
             return Ok(());
         }
-        if STEPS.contains(&word) {
+        if STEPS.contains(&word) || REPORTS.contains(&word) && self.peek_at(1).kind == Kind::OpenParen {
             let kind = self.step()?;
             let span = self.span_from(start.span.start);
             self.semicolon(&format!("`{word}`"))?;
@@ -194,12 +195,32 @@ impl<'s> Parser<'s, '_> {
             "pop" => Step::Pop(self.header("`vlan` or `mpls`", "write `pop vlan;` or `pop mpls;`")?),
             "encap" => Step::Encap(self.templates()?),
             "decap" => Step::Decap,
+            "log" => self.report(Level::Log)?,
+            "alert" => self.report(Level::Alert)?,
             "clone" => Step::Clone(self.step_port()?),
             _ => {
                 let port = self.step_port()?;
                 Step::Emit(port, self.templates()?)
             }
         })
+    }
+
+    /// `("text", value, ...)`
+    fn report(&mut self, level: Level) -> Parsed<Step<'s>> {
+        let word = level.name();
+        self.expect(Kind::OpenParen, "`(` and a text")?;
+        let Some(quoted) = self.eat(Kind::Text) else {
+            self.unexpected("a text in quotes").help(format!("as in `{word}(\"port scan\", ip.src);`"));
+            return Err(Failed);
+        };
+        let span = Span { start: quoted.span.start + 1, end: quoted.span.end - 1 };
+        let text = Name { text: self.text_of(span), span };
+        let mut values = Vec::new();
+        while self.eat(Kind::Comma).is_some() {
+            values.push(self.expr()?);
+        }
+        self.expect(Kind::CloseParen, "`,` or `)` after the text and its values")?;
+        Ok(Step::Log(level, text, values))
     }
 
     fn header(&mut self, expected: &str, help: &str) -> Parsed<Name<'s>> {
@@ -306,11 +327,12 @@ impl<'s> Parser<'s, '_> {
             "delete" | "remove" | "reset" => "did you mean `forget`?".to_owned(),
             "encapsulate" => "did you mean `encap`?".to_owned(),
             "decapsulate" => "did you mean `decap`?".to_owned(),
-            _ => match did_you_mean(word, TERMINALS.iter().chain(STEPS).copied().chain([FORGET])) {
+            "print" | "report" | "warn" | "notify" => "did you mean `log(\"text\", value)`?".to_owned(),
+            _ => match did_you_mean(word, TERMINALS.iter().chain(STEPS).chain(REPORTS).copied().chain([FORGET])) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => {
-                    "actions are `destination = value;`, `forget`, `push`, `pop`, `encap`, `decap`, `clone`, `emit` and, last, one \
-                     of `drop`, `pass`, `punt`, `forward`, `reply`, `flood`, `goto`"
+                    "actions are `destination = value;`, `forget`, `push`, `pop`, `encap`, `decap`, `clone`, `emit`, `log`, `alert` \
+                     and, last, one of `drop`, `pass`, `punt`, `forward`, `reply`, `flood`, `goto`"
                         .to_owned()
                 }
             },

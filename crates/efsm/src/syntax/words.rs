@@ -81,8 +81,23 @@ pub(crate) const TYPES: &[&str] =
 pub(crate) const UNUSED: &[&str] = &["slow", "then", "if", "else"];
 
 /// Words with a meaning in one place only; elsewhere they are names.
-pub(crate) const CONTEXTUAL: &[&str] =
-    &["lowest", "highest", "oldest", "vlan", "mpls", "forget", "present", "set", "file", "hash", "5-tuple", "inner.5-tuple"];
+pub(crate) const CONTEXTUAL: &[&str] = &[
+    "lowest",
+    "highest",
+    "oldest",
+    "vlan",
+    "mpls",
+    "forget",
+    "log",
+    "alert",
+    "present",
+    "set",
+    "file",
+    "hash",
+    "old",
+    "5-tuple",
+    "inner.5-tuple",
+];
 
 /// Every word of the language that means something by itself: those of declarations, clauses, rows, conditions, actions and
 /// types.
@@ -126,8 +141,15 @@ mod tests {
         for start in ["is_word(\"", "eat_word(\"", "self.word() == \""] {
             asked.extend(parser.split(start).skip(1).filter_map(|rest| rest.split('"').next()));
         }
-        for list in ["const ITEMS", "const CLAUSES", "const ROWS", "const TERMINALS", "const STEPS", "const NEXT_ITEM"]
-        {
+        for list in [
+            "const ITEMS",
+            "const CLAUSES",
+            "const ROWS",
+            "const TERMINALS",
+            "const STEPS",
+            "const REPORTS",
+            "const NEXT_ITEM",
+        ] {
             let found = parser.split(list).nth(1).and_then(|rest| rest.split(';').next());
             let words = found.into_iter().flat_map(|list| list.split('"').skip(1).step_by(2));
             asked.extend(words);

@@ -67,8 +67,10 @@ pub(crate) fn check_model(function: &Function) {
         let bits_of = |wide: Wide| match wide {
             Wide::Constant(_) => 128,
             Wide::Field(field) => field.width_bits(),
-            Wide::Register(i) => s.unwrap().registers[usize::from(i)].ty.width_bits,
-            Wide::Global(i) => s.unwrap().globals[usize::from(i)].ty.width_bits,
+            Wide::Register(i) | Wide::Old(Destination::Register(i)) => {
+                s.unwrap().registers[usize::from(i)].ty.width_bits
+            }
+            Wide::Global(i) | Wide::Old(Destination::Global(i)) => s.unwrap().globals[usize::from(i)].ty.width_bits,
             Wide::Metadata(i) => function.metadata[usize::from(i)].ty.width_bits,
         };
         // A value for a target of this width.

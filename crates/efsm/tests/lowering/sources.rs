@@ -30,7 +30,7 @@ fn machine_and_lowered_program_agree_on_every_row() {
         // Rare rows take another round.
         let mut missing: Option<Vec<String>> = None;
         let mut coverage = Coverage::default();
-        for _ in 0..24 {
+        for _ in 0..100 {
             let steps = random_steps_of(&mut rng, 6000, &GAPS_NS, |rng| match rng.below(8) {
                 0..4 if text.contains("inner.") => PacketBuilder::random_tunnel(rng, 4),
                 4 if text.contains("after eth") => {

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use flowloom_bpf::elf::{KernelTypes, kernel_types};
+use flowloom_bpf::elf::{KernelTypes, WriteError, declared_types, kernel_types};
 use flowloom_bpf::insn::{call, class, imm64, jmp};
 use flowloom_bpf::{BPF_F_RDONLY_PROG, Insn, MapDef, MapKind, Member, Program, ProgramKind, Sibling, helpers};
 
@@ -46,8 +46,15 @@ pub(crate) struct Kept {
 }
 
 fn typed(program: &Program) -> Result<(KernelTypes, OwnedFd), ExecError> {
+    typed_by(kernel_types, program)
+}
+
+fn typed_by(
+    types_of: fn(&Program) -> Result<KernelTypes, WriteError>,
+    program: &Program,
+) -> Result<(KernelTypes, OwnedFd), ExecError> {
     let program = Program { section: SECTION.to_owned(), ..program.clone() };
-    let types = kernel_types(&program)
+    let types = types_of(&program)
         .map_err(|source| ExecError::Object { program: program.name.clone(), source: Box::new(source) })?;
     let btf = program::load_btf(&types.btf).map_err(fails(&program, "take the types"))?;
     Ok((types, btf))
@@ -100,7 +107,7 @@ pub(crate) fn sibling_program(program: &Program, sibling: &Sibling) -> Program {
 }
 
 /// Asks the kernel's verifier for its opinion of a program on maps of its own: as it is, nothing of it is rewritten, and it
-/// does not stay loaded.
+/// does not stay loaded. Its global functions are declared global, as in the object: the verifier takes each by itself.
 ///
 /// One whose instructions form no functions is shown without the types of functions and without source lines, as an assembler
 /// would hand it over: what is wrong with it is then the kernel's finding, not ours.
@@ -135,13 +142,15 @@ pub(super) fn on_small_maps<T>(
 
 fn judge_on(program: &Program, bare: &Program, purpose: MapPurpose) -> Result<(), ExecError> {
     let maps = Maps::create_for(bare, purpose, &[])?;
-    match maps.judge(program) {
+    let judged = match typed_by(declared_types, program) {
+        Ok((types, btf)) => maps.load_typed(program, &types, btf.as_fd(), program.kind),
         Err(ExecError::Object { .. }) => {
             let types = KernelTypes { functions: Vec::new(), lines: Vec::new(), ..maps.types.clone() };
-            maps.load_typed(program, &types, maps.btf.as_fd(), program.kind).map(drop)
+            maps.load_typed(program, &types, maps.btf.as_fd(), program.kind)
         }
-        judged => judged.map(drop),
-    }
+        Err(error) => return Err(error),
+    };
+    judged.map(drop)
 }
 
 impl Maps {

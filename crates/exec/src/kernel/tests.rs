@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use flowloom_bpf::insn::{alu, class, helper, imm64, jmp, mode, size};
 use flowloom_bpf::{
-    BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, ContextLayout, Insn, LineInfo, MapDef, StateSuccessor, Succession,
+    ArgumentKind, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, ContextLayout, GlobalArgument, GlobalFunction, Insn, LineInfo,
+    MapDef, StateSuccessor, Succession, UnknownArgument,
 };
 use flowloom_engine::{MapState, Port, SnapshotError};
 
@@ -432,6 +433,42 @@ fn program_is_judged_as_it_is() {
         panic!("must be refused")
     };
     assert_eq!((refused.insn, refused.reason.as_str()), (Some(2), "R1 !read_ok"));
+}
+
+/// A global function reads its argument, and its only caller hands over 4 bytes: accepted as a static function, refused by
+/// itself, where the argument may be null.
+#[test]
+fn global_functions_are_judged_by_themselves() {
+    if skipped("global_functions_are_judged_by_themselves") {
+        return;
+    }
+    let function = |kind| GlobalFunction {
+        slot: 5,
+        name: "read".to_owned(),
+        arguments: vec![GlobalArgument { name: "x".to_owned(), kind }],
+    };
+    let store = insn(class::ST | mode::MEM | size::W, 10, 0, -4, 7);
+    let body = [store, copy(1, 10), add(1, -4), call_local(1), exit(), load(size::W, 0, 1, 0), exit()];
+    let mut judged = program(body);
+    judge(&judged).unwrap_or_else(|error| panic!("{error}"));
+    let memory = |nullable| ArgumentKind::Memory { bytes: 4, nullable };
+    judged.globals = vec![function(memory(false))];
+    judge(&judged).unwrap_or_else(|error| panic!("{error}"));
+    let unknown = |what| ArgumentKind::Unknown(what);
+    let refused = [
+        (memory(true), "R1 invalid mem access 'mem_or_null'"),
+        (ArgumentKind::Memory { bytes: 8, nullable: false }, "R1"),
+        (ArgumentKind::Number, "R1 is not a scalar"),
+        (unknown(UnknownArgument::Unsized), "size cannot be determined"),
+        (unknown(UnknownArgument::NoScalar), "not supported yet"),
+        (unknown(UnknownArgument::Tagged("arg:untold".to_owned())), "unsupported set of tags"),
+        (unknown(UnknownArgument::Dynptr), "dynptr"),
+    ];
+    for (kind, words) in refused {
+        judged.globals = vec![function(kind.clone())];
+        let Err(ExecError::Refused(refused)) = judge(&judged) else { panic!("{kind:?} must be refused") };
+        assert!(refused.log.contains(words), "{kind:?}: {}", refused.log);
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flowloom_bpf::{ContextLayout, LayoutField, MapKind, Program};
-use flowloom_engine::{EngineError, Snapshot, Verdict};
+use flowloom_engine::{EngineError, Event, Snapshot, Verdict};
 
 pub use interface::{Interface, Occupant};
 pub use offload::{Advice, Traffic, advice};
@@ -35,6 +35,7 @@ use crate::rewrite::{Fit, RewriteError, VERDICTS_BYTES, VERDICTS_MAP, bind};
 use crate::run::SweepClock;
 use crate::running::{Description, MapDescription};
 use crate::sys::program::RawProgram;
+use crate::sys::ring::Ring;
 use crate::sys::{RawMap, monotonic_ns, object};
 
 /// How programs run on an interface.
@@ -102,6 +103,17 @@ pub struct LiveOptions<'a> {
     pub state: &'a Snapshot,
     /// What whoever looks into its maps is told.
     pub description: &'a Description,
+    /// The maps of the records that it writes for user space, where they are to be read.
+    pub events: Option<EventMaps<'a>>,
+}
+
+/// Where a program leaves records for user space.
+#[derive(Debug, Clone, Copy)]
+pub struct EventMaps<'a> {
+    /// The name of the ring buffer.
+    pub ring: &'a str,
+    /// The name of the counter, a u64, of records that it had no room for.
+    pub lost: &'a str,
 }
 
 /// A function that runs on interfaces. Dropping it detaches.
@@ -112,6 +124,9 @@ pub struct Live {
     clock_ahead_ns: u64,
     swept: BTreeMap<String, u64>,
     verdicts: Option<Arc<RawMap>>,
+    /// The ring buffer that is read, by its name, and what counts the records that it had no room for.
+    ring: Option<(String, Ring)>,
+    lost: Option<Arc<RawMap>>,
     attached: Vec<(Interface, OwnedFd)>,
     // Kept: the kernel knows them by the links alone otherwise.
     _programs: Vec<RawProgram>,
@@ -161,10 +176,17 @@ impl Live {
                 sweepers.insert(def.name.clone(), sweeper);
             }
         }
-        let (mut maps, mut verdicts) = (Vec::new(), None);
+        let (mut maps, mut verdicts, mut ring, mut lost) = (Vec::new(), None, None, None);
         for (index, (def, raw)) in first.program.maps.iter().zip(&created.raw).enumerate() {
             if def.name == VERDICTS_MAP {
                 verdicts = Some(raw.clone());
+            } else if Some(def.name.as_str()) == options.events.map(|names| names.ring) {
+                let opened = Ring::of(raw, def.max_entries);
+                let failed =
+                    |source| LiveError::System { action: format!("read the records of `{}`", def.name), source };
+                ring = Some((def.name.clone(), opened.map_err(failed)?));
+            } else if Some(def.name.as_str()) == options.events.map(|names| names.lost) {
+                lost = Some(raw.clone());
             } else if KernelMap::is_state(def) {
                 maps.push(KernelMap::new(index, def.clone(), raw.clone()));
             }
@@ -190,6 +212,8 @@ impl Live {
             maps,
             swept: BTreeMap::new(),
             verdicts,
+            ring,
+            lost,
             attached: Vec::new(),
             _programs: Vec::new(),
             _info: info,
@@ -261,6 +285,30 @@ impl Live {
         map.lookup(&[0; 4], &mut bytes).map_err(|e| crate::kernel::system("read the verdicts", e))?;
         let mut words = bytes.chunks_exact(8).map(|b| u64::from_ne_bytes(*b.first_chunk().unwrap_or(&[0; 8])));
         Ok(Some(std::array::from_fn(|_| words.next().unwrap_or(0))))
+    }
+
+    /// The records that were written for user space since the last call, in order.
+    ///
+    /// # Errors
+    /// The ring buffer cannot be read.
+    pub fn events(&mut self) -> Result<Vec<Event>, EngineError> {
+        let mut events = Vec::new();
+        if let Some((map, ring)) = &mut self.ring {
+            ring.drain(|bytes| events.push(Event { map: map.clone(), cpu: 0, bytes }))
+                .map_err(|e| crate::kernel::system("read the records for user space", e))?;
+        }
+        Ok(events)
+    }
+
+    /// How many records found the ring buffer full.
+    ///
+    /// # Errors
+    /// The counter cannot be read.
+    pub fn events_lost(&self) -> Result<u64, EngineError> {
+        let Some(map) = &self.lost else { return Ok(0) };
+        let mut bytes = [0; 8];
+        map.lookup(&[0; 4], &mut bytes).map_err(|e| crate::kernel::system("read the number of lost records", e))?;
+        Ok(u64::from_ne_bytes(bytes))
     }
 
     /// The contents of the maps whose names `wanted` accepts.

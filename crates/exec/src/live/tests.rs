@@ -83,7 +83,8 @@ fn started(program: &Program, ports: &[(u32, &str)], state: &Snapshot) -> Result
     let interfaces: Vec<Interface> =
         ports.iter().map(|(port, name)| Interface::find(*port, name)).collect::<Result<_, _>>()?;
     let description = Description::default();
-    let options = LiveOptions { mode: Mode::Skb, count: true, clock_ahead_ns: 0, state, description: &description };
+    let options =
+        LiveOptions { mode: Mode::Skb, count: true, clock_ahead_ns: 0, state, description: &description, events: None };
     Live::start(program, &interfaces, options)
 }
 

@@ -1,7 +1,8 @@
 //! What takes the place of calls: code that reads or writes the record.
 //!
 //! Every piece changes r0 to r5 alone, as the call that it replaces; where the call itself stays, its arguments are what
-//! they were.
+//! they were. Where arguments are constants, the piece has no branch on them: the kernel removes code that is never reached
+//! place by place and moves the rest of the program each time.
 
 use flowloom_bpf::insn::{SRC_REG, alu, call, class, helper, imm64, jmp, mode, size};
 use flowloom_bpf::{Insn, MapDef, MapKind, Program};
@@ -69,7 +70,10 @@ pub(super) fn replaced(
         }
         helper::REDIRECT => {
             code.imm(alu::MOV, 0, 0);
-            code.skip(class::JMP | jmp::JNE, 2, 0, Code::LOG_SLOTS).record(3).log_redirect(3, 1);
+            let has_flags = site.constant(2).map(|flags| flags != 0);
+            code.unless(has_flags, (class::JMP | jmp::JNE, 2, 0), |code| {
+                code.record(3).log_redirect(3, 1);
+            });
         }
         helper::REDIRECT_MAP => {
             let maps = site.maps(1, "redirect_map", |map| map.kind.is_redirect())?;
@@ -114,12 +118,21 @@ pub(super) fn replaced(
                 code.store_long(10, slot, 2).load(size::W, 0, 2, index).imm(alu::ADD, 0, FIRST_INDEX as i32);
                 code.store(2, index, 0).push_insn(insn);
                 code.load(size::DW, 1, 10, slot).load(size::W, 2, 1, index).imm(alu::SUB, 2, FIRST_INDEX as i32);
-                code.store(1, index, 2).skip(class::JMP | jmp::JA, 0, 0, 1);
+                code.store(1, index, 2);
             };
             // Of less than a whole question the kernel reads nothing.
-            code.skip(class::JMP32 | jmp::JSLT, 3, FIB_BYTES, Code::measure(with_index));
-            with_index(&mut code);
-            code.push_insn(insn);
+            match site.constant(3) {
+                Some(bytes) if bytes as i32 >= FIB_BYTES => with_index(&mut code),
+                Some(_) => {}
+                None => {
+                    code.skip(class::JMP32 | jmp::JSLT, 3, FIB_BYTES, Code::measure(with_index) + 1);
+                    with_index(&mut code);
+                    code.skip(class::JMP | jmp::JA, 0, 0, 1);
+                }
+            }
+            if site.constant(3).is_none_or(|bytes| (bytes as i32) < FIB_BYTES) {
+                code.push_insn(insn);
+            }
         }
         helper::CHECK_MTU => {
             // No interface is the one that the packet came by.
@@ -168,7 +181,7 @@ impl Site<'_> {
         let (some, is_named) = match self.flow.before(self.at, register) {
             Value::Maps(some) => ((0..maps.len()).filter(|index| some.may_be(*index)).collect(), some.is_exact()),
             // No instruction names it: a map out of another one.
-            Value::Other => (Vec::new(), false),
+            Value::Other | Value::Constant(_) => (Vec::new(), false),
             _ => ((0..maps.len()).collect::<Vec<_>>(), false),
         };
         match some.iter().any(|index| wanted(&maps[*index])) {
@@ -183,6 +196,14 @@ impl Site<'_> {
     fn key_of(&self, register: u8) -> Option<(usize, u32)> {
         let Value::Maps(Maps::One(index)) = self.flow.before(self.at, register) else { return None };
         self.program.maps.get(index).map(|map| (index, map.key_bytes))
+    }
+
+    /// The number in `register`, where it is one on all paths.
+    fn constant(&self, register: u8) -> Option<u64> {
+        match self.flow.before(self.at, register) {
+            Value::Constant(number) => Some(number),
+            _ => None,
+        }
     }
 
     /// Whether the map in `register` may be a table that forgets.
@@ -206,6 +227,7 @@ fn redirect_map(code: &mut Code, site: &Site<'_>, index: usize) -> Result<(), Re
     let may_broadcast = matches!(map.kind, MapKind::Devmap | MapKind::DevmapHash);
     let to_key = if map.kind == MapKind::Xskmap { record::SET_SOCKET } else { record::SET_CPU };
     let known = if may_broadcast { ACTION_MASK | BPF_F_BROADCAST | 1 << EXCLUDE_INGRESS_BIT } else { ACTION_MASK };
+    let (key, flags) = (site.constant(2).map(|key| key as u32), site.constant(3));
     // An absent key also forgets an earlier redirect: the last call counts.
     let forget = |code: &mut Code| {
         code.store_imm(5, record::REDIRECT_SET, 0);
@@ -222,14 +244,18 @@ fn redirect_map(code: &mut Code, site: &Site<'_>, index: usize) -> Result<(), Re
                 }
             };
             let inside = |code: &mut Code| {
-                code.table_entry(4, 2, offset).load(size::W, 1, 4, TABLE_PRESENT);
-                code.skip(class::JMP | jmp::JEQ, 1, 0, Code::measure(found));
-                found(code);
+                match key {
+                    Some(key) => code.record_at(4, offset + key * TABLE_ENTRY_BYTES),
+                    None => code.table_entry(4, 2, offset),
+                };
+                code.load(size::W, 1, 4, TABLE_PRESENT).unless(None, (class::JMP | jmp::JEQ, 1, 0), found);
             };
+            if key.is_none() {
+                code.zero_extend(2);
+            }
             // The bits of the size, as the 32-bit comparison reads them.
-            code.zero_extend(2);
-            code.skip(class::JMP32 | jmp::JGE, 2, map.max_entries as i32, Code::measure(inside));
-            inside(code);
+            let is_outside = key.map(|key| key >= map.max_entries);
+            code.unless(is_outside, (class::JMP32 | jmp::JGE, 2, map.max_entries as i32), inside);
         }
         Shadow::Hash(shadow) => {
             forget(code);
@@ -243,28 +269,35 @@ fn redirect_map(code: &mut Code, site: &Site<'_>, index: usize) -> Result<(), Re
             code.load(size::DW, 0, 5, record::SAVED).imm(alu::AND, 0, ACTION_MASK);
         }
     };
-    let one = Code::measure(to_one);
     let to_all = |code: &mut Code| {
         code.store_imm(5, record::REDIRECT_PORT, index as i32)
             .imm(alu::RSH, 3, EXCLUDE_INGRESS_BIT)
             .imm(alu::AND, 3, 1)
             .imm(alu::ADD, 3, record::SET_ALL)
             .store(5, record::REDIRECT_SET, 3)
-            .imm(alu::MOV, 0, REDIRECT)
-            .skip(class::JMP | jmp::JA, 0, 0, one);
+            .imm(alu::MOV, 0, REDIRECT);
     };
+    let is_to_all = if may_broadcast { flags.map(|flags| flags as i32 & BPF_F_BROADCAST != 0) } else { Some(false) };
     let valid = |code: &mut Code| {
         code.reg(alu::MOV, 0, 3).imm(alu::AND, 0, ACTION_MASK).record(5);
-        if may_broadcast {
-            code.reg(alu::MOV, 4, 3).imm(alu::AND, 4, BPF_F_BROADCAST);
-            code.skip(class::JMP | jmp::JEQ, 4, 0, Code::measure(to_all));
-            to_all(code);
+        match is_to_all {
+            Some(true) => to_all(code),
+            Some(false) => to_one(code),
+            None => {
+                code.reg(alu::MOV, 4, 3).imm(alu::AND, 4, BPF_F_BROADCAST);
+                code.skip(class::JMP | jmp::JEQ, 4, 0, Code::measure(to_all) + 1);
+                to_all(code);
+                code.skip(class::JMP | jmp::JA, 0, 0, Code::measure(to_one));
+                to_one(code);
+            }
         }
-        to_one(code);
     };
-    code.imm(alu::MOV, 0, 0).reg(alu::MOV, 4, 3).imm(alu::AND, 4, !known);
-    code.skip(class::JMP | jmp::JNE, 4, 0, Code::measure(valid));
-    valid(code);
+    code.imm(alu::MOV, 0, 0);
+    if flags.is_none() {
+        code.reg(alu::MOV, 4, 3).imm(alu::AND, 4, !known);
+    }
+    let is_unknown = flags.map(|flags| flags & i64::from(!known) as u64 != 0);
+    code.unless(is_unknown, (class::JMP | jmp::JNE, 4, 0), valid);
     Ok(())
 }
 
@@ -316,8 +349,8 @@ fn log_update(code: &mut Code, site: &Site<'_>, log: (u32, u32), call: Insn) {
         code.store_imm(0, record::SAVED, 1);
     };
     code.store_imm(0, record::SAVED, 0);
-    code.skip(class::JMP | jmp::JNE, 4, BPF_NOEXIST, Code::measure(to_new));
-    to_new(code);
+    let may_exist = site.constant(4).map(|flags| flags != BPF_NOEXIST as u64);
+    code.unless(may_exist, (class::JMP | jmp::JNE, 4, BPF_NOEXIST), to_new);
     code.push_insn(call);
     let take_back = |code: &mut Code| {
         code.record(1).load(size::W, 2, 1, record::SAVED).load(size::W, 3, 1, record::DELETIONS);
@@ -353,9 +386,6 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// Slots that an address of the record and [`Code::log_redirect`] take.
-    const LOG_SLOTS: i16 = 5;
-
     pub(super) fn new(record: usize) -> Code {
         Code { insns: Vec::new(), record }
     }
@@ -463,6 +493,18 @@ impl Code {
     /// if the comparison of dst with imm holds, jump over the next `slots`
     pub(super) fn skip(&mut self, code: u8, dst: u8, imm: i32, slots: i16) -> &mut Code {
         self.push(code, dst, 0, slots, imm)
+    }
+
+    /// A piece that a jump with this code, register and number leaves out; without the jump where it is known whether it is taken.
+    fn unless(&mut self, known: Option<bool>, (code, dst, imm): (u8, u8, i32), piece: impl Fn(&mut Code)) {
+        match known {
+            Some(true) => {}
+            Some(false) => piece(self),
+            None => {
+                self.skip(code, dst, imm, Code::measure(&piece));
+                piece(self);
+            }
+        }
     }
 
     /// Logs the port in `port` to the record whose address is in `record`, and returns REDIRECT.

@@ -8,6 +8,8 @@
 //!    ┌─────────┼──────────┐
 //!  Context   Stack      Maps       the context; an address in a frame; one of these maps
 //!            └── Other ──┘         no context, no stack address, no map that an instruction names
+//!                  │
+//!              Constant            one number
 //! ```
 //!
 //! Steps: one state (11 registers, 64 slots of 8 bytes) before each instruction, joined where paths meet, until nothing
@@ -79,6 +81,8 @@ impl Maps {
 pub(super) enum Value {
     /// Nothing that matters here.
     Other,
+    /// This number: it is no address, and branches on it that are known are not emitted.
+    Constant(u64),
     /// The context, plus this many bytes.
     Context(i64),
     /// An address in this function's frame, at this distance from its top; without one, somewhere in any frame, or
@@ -92,15 +96,21 @@ pub(super) enum Value {
 
 impl Value {
     fn join(self, other: Value) -> Value {
-        use Value::{Context, Maps, Mixed, Other, Stack};
+        use Value::{Constant, Context, Maps, Mixed, Other, Stack};
         match (self, other) {
             (a, b) if a == b => a,
+            (Constant(_), value) | (value, Constant(_)) => value.join_other(),
             (Mixed | Context(_), _) | (_, Mixed | Context(_)) => Mixed,
             (Stack(_), _) | (_, Stack(_)) => Stack(None),
             (Maps(a), Maps(b)) => Maps(a.join(b.bits())),
             (Maps(maps), Other) | (Other, Maps(maps)) => Maps(maps.join(NO_MAP)),
             (Other, Other) => Other,
         }
+    }
+
+    /// This value, or one that does not matter.
+    fn join_other(self) -> Value {
+        if let Value::Constant(_) = self { Value::Other } else { self.join(Value::Other) }
     }
 
     fn may_be_context(self) -> bool {
@@ -118,7 +128,7 @@ impl Value {
             (Value::Stack(Some(at)), Some(d)) => Value::Stack(at.checked_add(d)),
             (Value::Stack(_), _) => Value::Stack(None),
             (Value::Context(_) | Value::Mixed, _) => Value::Mixed,
-            (Value::Other | Value::Maps(_), _) => Value::Other,
+            (Value::Other | Value::Constant(_) | Value::Maps(_), _) => Value::Other,
         }
     }
 }
@@ -340,6 +350,9 @@ impl<'a> Pass<'a> {
                 let value = computed(&state, insn);
                 state.set(insn.dst, value);
             }
+            class::ALU if insn.op() == alu::MOV && insn.code & SRC_REG == 0 => {
+                state.set(insn.dst, Value::Constant(u64::from(insn.imm as u32)));
+            }
             _ => state.set(insn.dst, Value::Other),
         }
         self.reach(next, &state);
@@ -409,6 +422,8 @@ impl<'a> Pass<'a> {
     }
 
     fn store(&mut self, state: &mut State, insn: Insn, value: Value) {
+        // Helpers and other frames write to slots, too: a number in one is not known to stay.
+        let value = if let Value::Constant(_) = value { Value::Other } else { value };
         self.spills.context |= value.may_be_context();
         if let Value::Stack(Some(at)) = state.get(insn.dst) {
             let (slots, whole) = touched(at.saturating_add(i64::from(insn.off)), access_bytes(insn));
@@ -427,6 +442,7 @@ fn computed(state: &State, insn: Insn) -> Value {
     let (dst, src) = (state.get(insn.dst), state.get(insn.src));
     match insn.op() {
         alu::MOV if register && insn.off == 0 => src,
+        alu::MOV if !register => Value::Constant(constant as u64),
         alu::ADD if !register => dst.plus(Some(constant)),
         alu::SUB if !register => dst.plus(Some(-constant)),
         alu::ADD => dst.plus(None).join(src.plus(None)),

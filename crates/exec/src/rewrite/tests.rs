@@ -102,6 +102,45 @@ fn jumps_that_no_longer_fit_go_by_way_of_longer_ones() {
     assert_eq!(jump_target(always, insns[always], insns.len()), Ok(place(4 + calls + 1 - (i16::MAX as usize - 2))));
 }
 
+/// What the kernel would remove: instructions that are never reached, and branches that always go one way.
+fn dead_places(program: &Program) -> usize {
+    let proof = verify(program, &Options::default()).expect("safe");
+    let insns = proof.insns.iter().zip(&program.insns).filter(|(known, _)| known.begins);
+    let is_branch = |insn: &Insn| {
+        let is_jump = matches!(insn.class(), class::JMP | class::JMP32);
+        is_jump && !matches!(insn.op(), jmp::JA | jmp::CALL | jmp::EXIT)
+    };
+    insns.filter(|(known, insn)| !known.reached || is_branch(insn) && known.ways.jumps != known.ways.falls).count()
+}
+
+/// Keys and flags that are constants: their checks are made here, and not left for the kernel to remove.
+#[test]
+fn redirects_with_constants_leave_no_dead_code() {
+    let redirect = |key: i32, flags: i32| {
+        let [map, second] = wide(1, imm64::MAP, 0);
+        [map, second, mov(2, key), mov(3, flags), call_helper(helper::REDIRECT_MAP), exit()]
+    };
+    // A port of the map and one outside of it, another verdict for absent keys, all ports, flags that there are not.
+    for (key, flags) in [(1, 0), (6, 2), (7, 0), (-1, 1), (0, 8), (0, 24), (1, 64), (1, -1)] {
+        let after = rewritten(redirect(key, flags));
+        assert_eq!(dead_places(&after.program), 0, "key {key}, flags {flags}: {:?}", after.program.insns);
+    }
+    for flags in [0, 1] {
+        let after = rewritten([mov(1, 3), mov(2, flags), call_helper(helper::REDIRECT), exit()]);
+        assert_eq!(dead_places(&after.program), 0, "flags {flags}: {:?}", after.program.insns);
+    }
+    // Two constants that meet are none, nor is one that was on the stack, where helpers may write.
+    let checks_key = |start: &[Insn]| {
+        let [map, second] = wide(1, imm64::MAP, 0);
+        let end = [map, second, mov(3, 0), call_helper(helper::REDIRECT_MAP), exit()];
+        let after = rewritten(start.iter().copied().chain(end));
+        after.program.insns.iter().any(|insn| insn.code == class::JMP32 | jmp::JGE)
+    };
+    assert!(!checks_key(&[mov(2, 1)]));
+    assert!(checks_key(&[load(size::W, 4, 1, 16), mov(2, 1), if_zero(4, 1), mov(2, 9)]));
+    assert!(checks_key(&[mov(2, 1), store(size::DW, 10, -8, 2), load(size::DW, 2, 10, -8)]));
+}
+
 #[test]
 fn jump_out_of_the_program_is_refused() {
     let outside = |target| RewriteError::JumpOutside { insn: 0, target, slots: 2 };
@@ -194,7 +233,7 @@ fn redirect_map_knows_its_map() {
     let redirect = |maps: &[Insn]| {
         maps.iter()
             .copied()
-            .chain([mov(2, 3), mov(3, 0), call_helper(helper::REDIRECT_MAP), exit()])
+            .chain([load(size::W, 2, 10, -4), mov(3, 0), call_helper(helper::REDIRECT_MAP), exit()])
             .collect::<Vec<_>>()
     };
     let after = rewritten(redirect(&wide(1, imm64::MAP, 0)));

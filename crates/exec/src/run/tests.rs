@@ -79,9 +79,14 @@ fn packets_are_counted_timed_and_written() {
     let shared = Shared::default();
     let mut writer = CaptureWriter::to_writer("out", Format::PcapNg, shared.clone()).expect("header");
     let options = RunOptions { seed: 9, ..RunOptions::default() };
-    let summary =
-        run(&mut engine, &mut input, Sinks { packets: Some(&mut writer), events: None }, options, &mut |_| ())
-            .expect("runs");
+    let summary = run(
+        &mut engine,
+        &mut input,
+        Sinks { packets: Some(&mut writer), events: None, reader: None },
+        options,
+        &mut |_| (),
+    )
+    .expect("runs");
     writer.finish().expect("finishes");
 
     assert_eq!((summary.packets, summary.bytes, summary.run()), (4, 18, 3));

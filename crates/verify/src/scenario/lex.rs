@@ -219,6 +219,9 @@ impl<'t> Lexer<'t> {
         }
         let whole = digits.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         let unit = fraction.map_or(&digits[whole.len()..], |f| f.trim_start_matches(|c: char| c.is_ascii_digit()));
+        if fraction.is_none() && whole.contains(|c: char| c.is_ascii_alphabetic()) && unit.is_empty() {
+            return wrong("a time ends with its unit, `ns`, `us`, `ms`, `s`, `m` or `h`: `9m59s`");
+        }
         let Ok(number) = whole.parse::<u128>() else { return wrong("the largest number has 128 bits") };
         if unit.is_empty() {
             return Ok(Kind::Value(Value { bits: number, form: Form::Number }));
@@ -235,7 +238,11 @@ impl<'t> Lexer<'t> {
         });
         match time {
             Some(ns) => Ok(Kind::Value(Value { bits: ns.into(), form: Form::Time })),
-            None => wrong("a time is a whole number of nanoseconds, at most 2^64 of them"),
+            None => {
+                let text = &self.text[start..self.at];
+                Err(Fault::new(span, format!("`{text}` is no time of whole nanoseconds below 2^64"), "")
+                    .help("the longest time is about 5,124,095 hours"))
+            }
         }
     }
 
@@ -381,6 +388,8 @@ mod tests {
         };
         assert_eq!(time("9m59s"), Ok(599_000_000_000));
         assert_eq!(time("1h1ms1ns"), Ok(3_600_001_000_001));
+        assert!(time("9m59").is_err_and(|fault| fault.contains("ends with its unit")));
+        assert!(time("20000000000s").is_err_and(|fault| fault.contains("no time of whole nanoseconds")));
         assert!(time("9s59m").is_err_and(|fault| fault.contains("from the largest to the smallest")));
         assert!(time("1m1x").is_err_and(|fault| fault.contains("from the largest to the smallest")));
         assert!(time("5000000h59m").is_ok() && time("6000000h59m").is_err());

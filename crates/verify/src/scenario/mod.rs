@@ -13,6 +13,7 @@ mod error;
 mod lex;
 mod packet;
 mod play;
+mod reports;
 mod script;
 mod state;
 mod suite;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use flowloom_bpf::ContextLayout;
+use flowloom_efsm::events::Reader;
 use flowloom_efsm::layout::RecordLayout;
 use flowloom_engine::{
     Choices, Datapath, EngineError, Outcome, Output, Packet as Frame, Port, Refusal, Snapshot, Verdict,
@@ -11,6 +12,7 @@ use flowloom_engine::{
 use flowloom_wire::graph::UserHeader;
 
 use super::packet::{Packet, differences};
+use super::reports;
 use super::script::{Event, Script, Sent, Subject, Want, What};
 use crate::difference::state_differences;
 
@@ -71,6 +73,10 @@ pub fn play(script: &Script, datapath: &mut dyn Datapath, reference: Option<&Pla
     datapath.bind_ports(&script.ports);
     datapath.restore(&script.initial)?;
     let own = script.subject.own();
+    let reader = match &script.subject {
+        Subject::Function(function) => Reader::of(function),
+        Subject::Program(_) => Reader::default(),
+    };
     let mut played = Played {
         mismatches: Vec::new(),
         refused: None,
@@ -108,7 +114,7 @@ pub fn play(script: &Script, datapath: &mut dyn Datapath, reference: Option<&Pla
                     Err(other) => return Err(other),
                     Ok(outcome) => {
                         let expected = reference.and_then(|r| Some((r.engine.as_str(), r.outcomes.get(index)?)));
-                        let details = judge(sent, &outcome, expected, own);
+                        let details = judge(sent, &outcome, expected, own, &reader);
                         played.outcomes.push(outcome);
                         details
                     }
@@ -162,16 +168,33 @@ fn time_text(ns: u64) -> String {
 }
 
 /// How an outcome differs from what the scenario says; where that leaves something open, from the reference's.
-fn judge(sent: &Sent, found: &Outcome, reference: Option<(&str, &Outcome)>, own: &[UserHeader]) -> Vec<String> {
+fn judge(
+    sent: &Sent,
+    found: &Outcome,
+    reference: Option<(&str, &Outcome)>,
+    own: &[UserHeader],
+    reader: &Reader,
+) -> Vec<String> {
     let mut details = Vec::new();
     if let Some(want) = &sent.want {
         against_want(want, found, own, &mut details);
+        reports::judge(&want.reports, &found.events, reader, &mut details);
     }
     if let Some((engine, expected)) = reference.filter(|(_, expected)| *expected != found && details.is_empty()) {
         details.push(format!("{engine} does something else with it"));
         if expected.verdict != found.verdict || ports(&expected.outputs) != ports(&found.outputs) {
             details.push(format!("expected: {}", outcome_text(expected.verdict, &ports(&expected.outputs))));
             details.push(format!("found: {}", outcome_text(found.verdict, &ports(&found.outputs))));
+        }
+        if expected.events != found.events {
+            let text = |outcome: &Outcome| {
+                let report =
+                    |event| reader.read(event).map_or_else(|| "a record".to_owned(), |report| report.to_string());
+                let all: Vec<String> = outcome.events.iter().map(report).collect();
+                if all.is_empty() { "nothing".to_owned() } else { all.join("; ") }
+            };
+            details.push(format!("expected for user space: {}", text(expected)));
+            details.push(format!("found: {}", text(found)));
         }
         for (e, f) in expected.outputs.iter().zip(&found.outputs) {
             details.extend(differences(&Packet::dissect(&e.bytes, own), &f.bytes, own));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flowloom_efsm::model::{Function, Span};
+use flowloom_efsm::model::{Function, Level, Span};
 use flowloom_engine::{PORT_COUNT, Port, Ports, Snapshot, SnapshotError, Verdict};
 use flowloom_wire::graph::UserHeader;
 
@@ -10,6 +10,7 @@ use super::cursor::{Cursor, Names};
 use super::error::{Fault, ScenarioErrors};
 use super::lex::{Form, Value};
 use super::packet::{Changed, Kind, Packet, Reader, Target, field_value, is_reserved, payload};
+use super::reports::Wanted;
 use super::state::ContextCheck;
 use super::suite::{Scenario, Statement, Suite};
 use super::table::{MapCheck, Tables};
@@ -115,6 +116,8 @@ pub(super) struct Sent {
 pub(super) struct Want {
     pub(super) verdict: Verdict,
     pub(super) outputs: Vec<(Port, Packet)>,
+    /// What it makes the function report.
+    pub(super) reports: Vec<Wanted>,
 }
 
 impl Script {
@@ -315,7 +318,8 @@ impl Writer<'_> {
                 .expected("`->` and what must come out")
                 .help("write `-> drop`, `-> pass`, `-> forward 2` …, or `-> any` where it does not matter"));
         }
-        let expectation = Expectation { ports: &self.ports, port, came: &packet, own };
+        let reports = matches!(self.subject, Subject::Function(_));
+        let expectation = Expectation { ports: &self.ports, port, came: &packet, own, reports };
         let want = expectation.read(cursor)?;
         Ok(Sent { port, packet, bytes, want })
     }
@@ -331,17 +335,24 @@ struct Expectation<'a> {
     port: Port,
     came: &'a Packet,
     own: &'a [UserHeader],
+    /// The subject is a function, which may report something.
+    reports: bool,
 }
 
 impl Expectation<'_> {
     fn read(&self, cursor: &mut Cursor<'_>) -> Result<Option<Want>, Fault> {
         let mut terminal: Option<(Verdict, Vec<(Port, Packet)>)> = None;
-        let mut also = Vec::new();
+        let (mut also, mut reports) = (Vec::new(), Vec::new());
         let mut is_any = false;
         let start = cursor.span();
         while cursor.eat_sign("->") {
-            let (word, span) =
-                cursor.word("`drop`, `pass`, `reply`, `forward`, `flood`, `aborted`, `also` or `any`")?;
+            let (word, span) = cursor
+                .word("`drop`, `pass`, `reply`, `forward`, `flood`, `aborted`, `also`, `log`, `alert` or `any`")?;
+            let level = [Level::Log, Level::Alert].into_iter().find(|level| level.name() == word);
+            if let Some(level) = level.filter(|_| self.reports) {
+                reports.push(Wanted::read(cursor, level)?);
+                continue;
+            }
             if word == "also" {
                 let port = Port(port(cursor)?);
                 also.push((port, self.changed(cursor)?));
@@ -365,20 +376,23 @@ impl Expectation<'_> {
                 "flood" => (Verdict::Redirect, self.ports.flooded(self.port)),
                 _ => {
                     return Err(Fault::new(span, format!("no outcome `{word}`"), "")
-                        .help("there are drop, pass, reply, forward PORT, cpu N, flood, aborted, also PORT and any"));
+                        .help(
+                            "there are drop, pass, reply, forward PORT, cpu N, flood, aborted, also PORT, log \"text\", alert \
+                             \"text\" and any",
+                        ));
                 }
             };
             let packet = if matches!(word, "drop" | "aborted") { self.came.clone() } else { self.changed(cursor)? };
             terminal = Some((verdict, to.into_iter().map(|port| (port, packet.clone())).collect()));
         }
         match (terminal, is_any) {
-            (None, true) if also.is_empty() => Ok(None),
+            (None, true) if also.is_empty() && reports.is_empty() => Ok(None),
             (Some((verdict, outputs)), _) => {
                 also.extend(outputs);
-                Ok(Some(Want { verdict, outputs: also }))
+                Ok(Some(Want { verdict, outputs: also, reports }))
             }
             _ => Err(Fault::new(start, "what becomes of the packet itself is not said", "")
-                .help("write `-> drop` where only what stands behind `also` leaves")),
+                .help("write `-> drop` where only what stands behind `also` leaves; `-> any` stands alone")),
         }
     }
 

@@ -18,6 +18,8 @@ pub(super) enum Foreseen {
     Untunnel,
     Copy(Port),
     Made(Port, Vec<u8>),
+    /// Something for user space: nothing of the packet.
+    Reported,
 }
 
 impl Foreseen {
@@ -32,6 +34,7 @@ impl Foreseen {
             Foreseen::Untunnel => drop(edit::decapsulate(bytes, layers)),
             Foreseen::Copy(port) => return Some(Output { port, bytes: bytes.clone() }),
             Foreseen::Made(port, bytes) => return Some(Output { port, bytes }),
+            Foreseen::Reported => {}
         }
         None
     }
@@ -52,6 +55,7 @@ impl Values<'_> {
             }
             StepKind::Decapsulate => Foreseen::Untunnel,
             StepKind::Clone(_) => Foreseen::Copy(port?),
+            StepKind::Log(_) => Foreseen::Reported,
             StepKind::Emit { headers, .. } => {
                 let stack = steps::stack(graph, &step.kind).ok()??;
                 Foreseen::Made(port?, stack.render(&self.placed(&stack, headers), 0))
@@ -88,5 +92,6 @@ pub(super) fn step_name(step: &StepKind) -> &'static str {
         StepKind::Decapsulate => "decap",
         StepKind::Clone(_) => "clone",
         StepKind::Emit { .. } => "emit",
+        StepKind::Log(_) => "log",
     }
 }

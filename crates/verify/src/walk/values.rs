@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use flowloom_efsm::model::{BinaryOp, Condition, Expr, NewValue, Relation, Type, Variable, Wide, Width};
+use flowloom_efsm::model::{BinaryOp, Condition, Destination, Expr, NewValue, Relation, Type, Variable, Wide, Width};
 use flowloom_wire::Layers;
 use flowloom_wire::field::FieldId;
 
@@ -19,6 +19,8 @@ pub(crate) struct Values<'a> {
     pub(super) registers: &'a [u128],
     pub(super) register_vars: &'a [Variable],
     pub(super) globals: &'a [u128],
+    /// Registers and global registers before the row's updates.
+    pub(super) old: (&'a [u128], &'a [u128]),
     pub(super) global_vars: &'a [Variable],
     pub(super) state: u16,
     pub(super) is_full: bool,
@@ -55,6 +57,7 @@ impl<'a> Values<'a> {
             registers: &[],
             register_vars: &[],
             globals: &[],
+            old: (&[], &[]),
             global_vars: &[],
             state: 0,
             is_full: false,
@@ -90,6 +93,8 @@ impl Values<'_> {
             Expr::Constant(c) => *c,
             Expr::Register(i) => self.variable(Place::Register, self.registers, self.register_vars, *i),
             Expr::Global(i) => self.variable(Place::Global, self.globals, self.global_vars, *i),
+            Expr::Old(Destination::Register(i)) => self.variable(Place::Register, self.old.0, self.register_vars, *i),
+            Expr::Old(Destination::Global(i)) => self.variable(Place::Global, self.old.1, self.global_vars, *i),
             Expr::Metadata(i) => self.variable(Place::Metadata, self.metadata, self.metadata_vars, *i),
             Expr::Field(field) => self.read(*field) as u64,
             Expr::Now { unit_ns } => {
@@ -171,6 +176,8 @@ impl Values<'_> {
             Wide::Field(field) => self.read(field),
             Wide::Register(i) => self.wide_variable(Place::Register, self.registers, i),
             Wide::Global(i) => self.wide_variable(Place::Global, self.globals, i),
+            Wide::Old(Destination::Register(i)) => self.wide_variable(Place::Register, self.old.0, i),
+            Wide::Old(Destination::Global(i)) => self.wide_variable(Place::Global, self.old.1, i),
             Wide::Metadata(i) => self.wide_variable(Place::Metadata, self.metadata, i),
         }
     }

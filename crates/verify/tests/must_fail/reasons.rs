@@ -87,9 +87,7 @@ static ACCEPTED: &[Reason] = &[
         why: "no path leads to it; the proof names it as dead",
     },
     leak("invalid size of register fill"),
-    leak("32-bit pointer arithmetic prohibited"),
     misaligned("misaligned stack access"),
-    misaligned("misaligned value access"),
     reason("", "subtraction from stack pointer prohibited", "the offset is known and checked like any other"),
     reason("", "combined stack size of", "a limit of the kernel, not of memory: each frame has a stack of its own"),
     reason("", "the call stack of 8 frames is too deep", "no path is nested deeper than 8: each was walked"),
@@ -125,12 +123,6 @@ static REFUSED: &[Reason] = &[
         "atomic_cmpxchg.c Dest pointer in r0 - succeed",
         "expected an address",
         "an address that an atomic operation takes from memory is a number afterwards",
-    ),
-    reason(
-        "scale.c scale: scale test 1",
-        "there is no end yet",
-        "one way alone has 967,233 instructions, and others are walked a little further than the kernel walks them before \
-         they join it; the limit is the same",
     ),
     reason("pkt_end < pkt taken check", "is a number, 0, expected an address", SECOND_COMPARISON),
     reason("pkt > pkt_end taken check", "is a number, 0, expected an address", SECOND_COMPARISON),

@@ -3,7 +3,7 @@
 use super::Linker;
 use crate::btf::{Btf, BtfError, Linkage, Type, TypeId};
 use crate::elf::read::ReadFault;
-use crate::global::{ArgumentKind, GlobalArgument, GlobalFunction};
+use crate::global::{ArgumentKind, GlobalArgument, GlobalFunction, UnknownArgument};
 
 /// Arguments of a function at most.
 const MAX_ARGUMENTS: usize = 5;
@@ -49,19 +49,19 @@ fn kind(btf: &Btf, of: TypeId, tags: &[String]) -> Result<ArgumentKind, BtfError
     let target = match btf.get(btf.resolve(of)?) {
         Some(Type::Int { .. } | Type::Enum { .. } | Type::Enum64 { .. }) => return Ok(ArgumentKind::Number),
         Some(Type::Ptr(target)) => *target,
-        _ => return Ok(ArgumentKind::Unknown("neither a number nor a pointer".to_owned())),
+        _ => return Ok(ArgumentKind::Unknown(UnknownArgument::NoScalar)),
     };
     if has("arg:ctx") {
         return Ok(ArgumentKind::Context);
     }
     if let Some(tag) = tags.iter().find(|tag| matches!(tag.as_str(), "arg:trusted" | "arg:arena" | "arg:untrusted")) {
-        return Ok(ArgumentKind::Unknown(format!("a pointer with tag `{tag}`")));
+        return Ok(ArgumentKind::Unknown(UnknownArgument::Tagged(tag.clone())));
     }
     let resolved = btf.resolve(target)?;
     if let Some(Type::Struct(structure)) = btf.get(resolved) {
         match btf.name_bytes(structure.name)? {
             b"xdp_md" => return Ok(ArgumentKind::Context),
-            b"bpf_dynptr" => return Ok(ArgumentKind::Unknown("a `struct bpf_dynptr *`".to_owned())),
+            b"bpf_dynptr" => return Ok(ArgumentKind::Unknown(UnknownArgument::Dynptr)),
             _ => {}
         }
     }
@@ -71,6 +71,6 @@ fn kind(btf: &Btf, of: TypeId, tags: &[String]) -> Result<ArgumentKind, BtfError
     };
     Ok(match size {
         Some(bytes) => ArgumentKind::Memory { bytes, nullable: !has("arg:nonnull") },
-        None => ArgumentKind::Unknown("a pointer to something without a length".to_owned()),
+        None => ArgumentKind::Unknown(UnknownArgument::Unsized),
     })
 }

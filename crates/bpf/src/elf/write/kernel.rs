@@ -7,6 +7,7 @@ use super::types::{Types, is_typed};
 use super::{WriteError, check_data, check_lines, check_map, line_records};
 use crate::btf::TypeId;
 use crate::elf::code;
+use crate::global::GlobalFunction;
 use crate::program::Program;
 
 /// The types of a program and its maps.
@@ -28,6 +29,19 @@ pub struct KernelTypes {
 /// # Errors
 /// Those of [`super::write()`]: what an object cannot say, the kernel is not told either.
 pub fn kernel_types(program: &Program) -> Result<KernelTypes, WriteError> {
+    types_of(program, &[])
+}
+
+/// The types of `program` as [`kernel_types`] gives them, with its global functions declared global: the kernel then verifies
+/// each by itself, as it does where libbpf loads the object.
+///
+/// # Errors
+/// As for [`kernel_types`].
+pub fn declared_types(program: &Program) -> Result<KernelTypes, WriteError> {
+    types_of(program, &program.globals)
+}
+
+fn types_of(program: &Program, globals: &[GlobalFunction]) -> Result<KernelTypes, WriteError> {
     let ranges =
         code::split(&program.insns).map_err(|source| WriteError::Code { program: program.name.clone(), source })?;
     super::check_name(program)?;
@@ -37,7 +51,11 @@ pub fn kernel_types(program: &Program) -> Result<KernelTypes, WriteError> {
     let mut lines = Vec::new();
     for (number, range) in ranges.iter().enumerate() {
         let name = if number > 0 { format!("{}_{number}", program.name) } else { program.name.clone() };
-        functions.push((range.start as u32, types.function(&name, &program.section, number > 0)?));
+        let of = match globals.iter().find(|function| number > 0 && function.slot == range.start) {
+            Some(function) => types.global(function, &program.section)?,
+            None => types.function(&name, &program.section, number > 0)?,
+        };
+        functions.push((range.start as u32, of));
         for (at, line) in line_records(program, range) {
             let [file, text] = [types.string(&line.file)?, types.string(&line.text)?];
             lines.push([at as u32, file.0, text.0, line.line << 10 | super::column(line)]);

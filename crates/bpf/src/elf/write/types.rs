@@ -4,6 +4,7 @@ use super::WriteError;
 use crate::btf::{Btf, BtfError, Builder, Composite, Linkage, Member, Name, SecVar, Type, TypeId};
 use crate::context::ContextLayout;
 use crate::elf::sidecar::check_layout;
+use crate::global::{ArgumentKind, GlobalFunction, UnknownArgument};
 use crate::map_kind::MapKind;
 use crate::program::MapDef;
 
@@ -165,6 +166,48 @@ impl Types {
         let proto = self.builder.add(Type::FuncProto { ret, params });
         let name = self.string(&identifier(name))?;
         Ok(self.builder.add(Type::Func { name, proto, linkage }))
+    }
+
+    /// A global function with the arguments that it declares: the kernel verifies it by itself.
+    pub(super) fn global(&mut self, function: &GlobalFunction, section: &str) -> Result<TypeId, BtfError> {
+        let ret = self.int()?;
+        let (mut params, mut tags) = (Vec::new(), Vec::new());
+        for (number, argument) in (0..).zip(&function.arguments) {
+            let of = match &argument.kind {
+                ArgumentKind::Number => self.sized(8, false)?,
+                ArgumentKind::Context => self.context(section)?,
+                ArgumentKind::Memory { bytes, nullable } => {
+                    tags.extend((!nullable).then_some((number, "arg:nonnull")));
+                    let memory = self.bytes(*bytes)?;
+                    self.builder.add(Type::Ptr(memory))
+                }
+                ArgumentKind::Unknown(UnknownArgument::NoScalar) => self.composite("no_scalar", 8, &[])?,
+                ArgumentKind::Unknown(UnknownArgument::Unsized) => {
+                    let name = self.string("without_length")?;
+                    let target = self.builder.add(Type::Fwd { name, union: false });
+                    self.builder.add(Type::Ptr(target))
+                }
+                ArgumentKind::Unknown(UnknownArgument::Dynptr) => {
+                    let target = self.composite("bpf_dynptr", 16, &[])?;
+                    self.builder.add(Type::Ptr(target))
+                }
+                ArgumentKind::Unknown(UnknownArgument::Tagged(tag)) => {
+                    tags.push((number, tag.as_str()));
+                    let target = self.sized(8, false)?;
+                    self.builder.add(Type::Ptr(target))
+                }
+            };
+            let name = if argument.name.is_empty() { format!("arg{number}") } else { identifier(&argument.name) };
+            params.push((self.string(&name)?, of));
+        }
+        let proto = self.builder.add(Type::FuncProto { ret, params });
+        let name = self.string(&identifier(&function.name))?;
+        let of = self.builder.add(Type::Func { name, proto, linkage: Linkage::Global });
+        for (component, tag) in tags {
+            let name = self.string(tag)?;
+            self.builder.add(Type::DeclTag { name, of, component, attribute: false });
+        }
+        Ok(of)
     }
 
     /// `int (*)[number]`: how a definition carries a number.

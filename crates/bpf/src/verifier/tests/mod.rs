@@ -3,6 +3,7 @@
 
 mod found;
 mod generator;
+mod joins;
 mod random;
 mod refused;
 mod rounds;

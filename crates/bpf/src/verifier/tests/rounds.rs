@@ -69,7 +69,7 @@ fn loops_inside_a_round_that_never_end_are_refused() {
 }
 
 /// A program that calls the function at label `f`, which is global and takes these.
-fn with_global(text: &str, arguments: &[(&str, ArgumentKind)]) -> Result<Proof, Refusal> {
+fn with_global(text: &str, arguments: &[(&str, ArgumentKind)]) -> Result<Proof, Box<Refusal>> {
     let mut program = program(text);
     let slot = program.insns.iter().position(|insn| insn.imm == 77).unwrap();
     let arguments =
@@ -77,7 +77,7 @@ fn with_global(text: &str, arguments: &[(&str, ArgumentKind)]) -> Result<Proof, 
     program.globals = vec![GlobalFunction { slot, name: "f".to_owned(), arguments }];
     match verify(&program, &Options::default()) {
         Ok(proof) => Ok(proof),
-        Err(VerifyError::Refused(refusal)) => Err(*refusal),
+        Err(VerifyError::Refused(refusal)) => Err(refusal),
         Err(error) => panic!("{error}"),
     }
 }

@@ -71,12 +71,20 @@ fn copies_of_another_number_on_another_path() {
         assert!(said.contains("the packet + 1000"), "{said}\n{text}");
     }
     // What is learnt of one is learnt of the other on the path that is walked first, and not on the other one.
-    for (copy, use_) in [("r5 = r3\n", ""), ("*(u64 *)(r10 - 16) = r3\n", filled)] {
-        let other = copy.replace("r3", "r9");
+    let small = "r3 = r9\nr3 &= 255\n";
+    for (number, copy, other, fill) in [
+        (small, "r5 = r3\n", "r5 = r9\n", ""),
+        (small, "*(u64 *)(r10 - 16) = r3\n", "*(u64 *)(r10 - 16) = r9\n", filled),
+        // The copy is compared, and its original is used.
+        ("r5 = r9\n", "r3 = r5\n", "r3 = 0\n", ""),
+        ("r5 = r9\n*(u64 *)(r10 - 16) = r5\nr5 = 0\n", "r3 = *(u64 *)(r10 - 16)\n", "r3 = 0\n", filled),
+    ] {
         let text = format!(
-            "{APART}{LOOKUP}if r0 == 0 goto out\nr3 = r9\nr3 &= 255\nif r8 == 7 goto other\n{copy}goto join\nother: {other}\
-             {KEPT}if r3 > 3 goto out\n{use_}r0 += r5\nr0 = *(u8 *)(r0 + 0)\n{OUT}"
+            "{APART}{LOOKUP}if r0 == 0 goto out\n{number}if r8 == 7 goto other\n{copy}goto join\nother: {other}\
+             {KEPT}if r3 > 3 goto out\n{fill}r0 += r5\nr0 = *(u8 *)(r0 + 0)\n{OUT}"
         );
+        // Alone, the path that is walked first is safe.
+        proof(&text.replace("if r8 == 7 goto other", "r4 = 1").replace(&format!("other: {other}"), ""));
         let said = refusal(&text).to_string();
         assert!(said.contains("with a number of"), "{said}\n{text}");
     }

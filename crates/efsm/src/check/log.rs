@@ -1,0 +1,112 @@
+//! `log` and `alert`: what a row reports.
+
+use crate::diagnostic::Code;
+use crate::events::{MOST_TEXT_BYTES, MOST_VALUES};
+use crate::model::{Destination, Level, Log, Logged, NewValue, Shown, Span, StepKind, Wide};
+use crate::syntax::ast::{Expr as Tree, Name};
+
+use super::Checker;
+use super::constant::Constant;
+use super::numeric::Facts;
+use super::operand::{Leaf, Operand, OperandKind};
+
+/// Numbers are reported in 64 bits.
+const NUMBER_BITS: u8 = 64;
+
+impl<'s> Checker<'s, '_> {
+    /// What a `log` or `alert` reports; `None` where it is wrong, which was reported.
+    pub(super) fn log(&mut self, level: Level, text: Name<'s>, values: &[Tree<'s>], span: Span) -> Option<StepKind> {
+        let id = self.logs;
+        self.logs += 1;
+        let mut is_ok = self.log_text(text, level).is_some();
+        let mut checked: Vec<Logged> = Vec::new();
+        for tree in values {
+            match self.logged(tree) {
+                Some(logged) if checked.iter().any(|other| other.name == logged.name) => {
+                    self.sink
+                        .error(Code::Duplicate, tree.span, format!("`{}` is logged twice", logged.name), "again")
+                        .help("each value of a log is there once");
+                    is_ok = false;
+                }
+                Some(logged) => checked.push(logged),
+                None => is_ok = false,
+            }
+        }
+        if values.len() > MOST_VALUES {
+            self.sink
+                .error(
+                    Code::OutOfRange,
+                    span,
+                    format!("`{}` with {} values", level.name(), values.len()),
+                    format!("at most {MOST_VALUES} values"),
+                )
+                .help("log the rest with a second one");
+            is_ok = false;
+        }
+        is_ok.then(|| StepKind::Log(Log { id, level, text: text.text.to_owned(), values: checked }))
+    }
+
+    fn log_text(&mut self, text: Name<'s>, level: Level) -> Option<()> {
+        let (message, label) = if text.text.trim().is_empty() {
+            (format!("`{}` with an empty text", level.name()), "nothing to read".to_owned())
+        } else if text.text.len() > MOST_TEXT_BYTES {
+            let found = text.text.len();
+            (format!("a text of {found} bytes"), format!("at most {MOST_TEXT_BYTES} bytes"))
+        } else if text.text.chars().any(char::is_control) {
+            ("a text with control characters".to_owned(), "printed as it stands".to_owned())
+        } else {
+            return Some(());
+        };
+        self.sink
+            .error(Code::BadLiteral, text.span, message, label)
+            .help("say in a few words what was found, as in `alert(\"port scan\", ip.src);`; values stand after it");
+        None
+    }
+
+    fn logged(&mut self, tree: &Tree<'s>) -> Option<Logged> {
+        let operand = self.operand(tree)?;
+        let name = self.text(tree.span).split_whitespace().collect::<Vec<_>>().join(" ");
+        let wide = match operand.kind {
+            OperandKind::Wide(wide) => Some(wide),
+            OperandKind::Constant(Constant::Ipv6(address)) => Some(Wide::Constant(address)),
+            _ => None,
+        };
+        if let Some(wide) = wide {
+            return Some(Logged { name, value: NewValue::Wide(wide), shown: Shown::Address });
+        }
+        let mut facts = Facts::default();
+        self.gather(&operand, &mut facts)?;
+        let how = self.arithmetic(&facts, NUMBER_BITS, false)?;
+        let shown = self.shown(&operand).unwrap_or(if how.signed { Shown::Signed } else { Shown::Unsigned });
+        let value = self.build(&operand, how)?;
+        Some(Logged { name, value: NewValue::Number { value, width: how.width }, shown })
+    }
+
+    /// How an address is shown; `None` for a mere number.
+    fn shown(&self, operand: &Operand) -> Option<Shown> {
+        let leaf = match operand.kind {
+            OperandKind::Constant(Constant::Ipv4(_)) => return Some(Shown::Ipv4),
+            OperandKind::Constant(Constant::Mac(_)) => return Some(Shown::Mac),
+            // Constants are numbers with a sign of their own.
+            OperandKind::Constant(Constant::Number(number)) if number < 0 => return Some(Shown::Signed),
+            OperandKind::Leaf(leaf) => leaf,
+            _ => return None,
+        };
+        let is_ipv4 = match leaf {
+            Leaf::Field(field) => {
+                let name = self.field_name(field);
+                let is_mac = matches!(name.as_str(), "eth.src" | "eth.dst" | "inner.eth.src" | "inner.eth.dst");
+                if is_mac {
+                    return Some(Shown::Mac);
+                }
+                let mut parts = name.rsplit('.');
+                matches!(parts.next(), Some("src" | "dst")) && parts.next() == Some("ipv4")
+            }
+            Leaf::Register(i) | Leaf::Old(Destination::Register(i)) => self.names.registers[usize::from(i)].is_ipv4,
+            Leaf::Global(i) | Leaf::Old(Destination::Global(i)) => self.names.globals[usize::from(i)].is_ipv4,
+            Leaf::Metadata(i) => self.names.metadata[usize::from(i)].is_ipv4,
+            Leaf::Now | Leaf::State => false,
+        };
+        is_ipv4.then_some(Shown::Ipv4)
+    }
+}
