@@ -7,7 +7,8 @@ use flowloom_bpf::elf::KernelTypeIndex;
 use flowloom_bpf::{BPF_F_RDONLY_PROG, Program, elf};
 use flowloom_efsm::diagnostic::Diagnostic;
 use flowloom_efsm::model::Function;
-use flowloom_efsm::{LowerOptions, compile, lower};
+use flowloom_efsm::files::Files;
+use flowloom_efsm::{LowerOptions, compile_with, lower};
 use flowloom_engine::{Snapshot, SnapshotError};
 
 use crate::args::FunctionArgs;
@@ -151,9 +152,30 @@ pub(crate) fn source(
             path.display()
         ))
     })?;
-    compile(&path.display().to_string(), &text, params)
+    compile_with(&path.display().to_string(), &text, params, &Beside(path))
         .map(|(function, warnings)| (Arc::new(function), warnings))
         .map_err(|diagnostics| Failure::Source(Box::new(diagnostics)))
+}
+
+/// Bytes of the largest file that a source may name.
+const MOST_FILE_BYTES: u64 = 64 << 20;
+
+/// The files beside a source.
+pub(crate) struct Beside<'p>(pub(crate) &'p Path);
+
+impl Files for Beside<'_> {
+    fn read(&self, name: &str) -> Result<String, String> {
+        let path = self.0.parent().unwrap_or(Path::new("")).join(name);
+        let about = std::fs::metadata(&path).map_err(|e| e.to_string())?;
+        if !about.is_file() {
+            return Err("it is no regular file".to_owned());
+        }
+        if about.len() > MOST_FILE_BYTES {
+            return Err(format!("it has {} bytes, at most {MOST_FILE_BYTES} are read", about.len()));
+        }
+        let bytes = std::fs::read(&path).map_err(|e| e.to_string())?;
+        String::from_utf8(bytes).map_err(|e| format!("the byte at offset {} is no text", e.utf8_error().valid_up_to()))
+    }
 }
 
 /// Reads an object.

@@ -110,7 +110,7 @@ fn compiles(source: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let text = fs::read_to_string(source).map_err(|e| Failure::file("read", source, &e))?;
-    match flowloom_efsm::compile(&source.display().to_string(), &text, &[]) {
+    match flowloom_efsm::compile_with(&source.display().to_string(), &text, &[], &crate::load::Beside(source)) {
         Ok(_) => Ok(()),
         Err(errors) => Err(Failure::Source(Box::new(errors))),
     }

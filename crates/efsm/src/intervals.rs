@@ -51,9 +51,29 @@ pub(crate) fn of(condition: &Condition) -> Option<(FieldId, Vec<Interval>)> {
             }
             (*field, intervals, *negated)
         }
+        Condition::Within { operand: Wide::Field(field), values, negated } => (*field, values.to_vec(), *negated),
         _ => return None,
     };
     Some((field, if negated { complement(&intervals, largest(field)) } else { intervals }))
+}
+
+/// The same values, ascending, none next to another.
+pub(crate) fn merged(mut intervals: Vec<Interval>) -> Vec<Interval> {
+    intervals.sort_unstable();
+    let mut merged: Vec<Interval> = Vec::new();
+    for (low, high) in intervals {
+        match merged.last_mut() {
+            Some((_, last)) if low <= last.saturating_add(1) => *last = high.max(*last),
+            _ => merged.push((low, high)),
+        }
+    }
+    merged
+}
+
+/// Whether a value lies in one of the intervals, which ascend.
+pub(crate) fn contain(intervals: &[Interval], value: u128) -> bool {
+    let after = intervals.partition_point(|(low, _)| *low <= value);
+    intervals[..after].last().is_some_and(|(_, high)| value <= *high)
 }
 
 /// The values up to `most` that are in none of the intervals.

@@ -6,7 +6,9 @@ mod coverage;
 pub mod diagnostic;
 mod draw;
 pub mod events;
+pub mod files;
 mod format;
+pub mod hash;
 mod intervals;
 pub mod layout;
 mod lower;
@@ -16,7 +18,7 @@ mod reads;
 pub mod steps;
 mod syntax;
 
-pub use check::compile;
+pub use check::{compile, compile_with};
 pub use coverage::{Coverage, ElementCoverage};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use draw::Drawing;

@@ -349,6 +349,15 @@ pub enum Condition {
         /// Holds where it is none of them.
         negated: bool,
     },
+    /// A value lies in one of many intervals, unsigned.
+    Within {
+        /// The value.
+        operand: Wide,
+        /// First and last values, ascending, none next to another.
+        values: Arc<Vec<(u128, u128)>>,
+        /// Holds where it lies in none of them.
+        negated: bool,
+    },
     /// Two values above 64 bits are equal.
     Same {
         /// Left value.
@@ -453,6 +462,15 @@ pub enum Expr {
         /// The other value.
         right: Box<Expr>,
     },
+    /// 32 bits of a value, from its low end: number 0 is the lowest.
+    Word {
+        /// The value.
+        of: Wide,
+        /// Which 32 bits of it.
+        index: u8,
+    },
+    /// [`crate::hash::hashword`] of these words, each computed in 32 bits.
+    Hash(Vec<Expr>),
     /// `average + ((sample - average) >> shift)`, the shift arithmetic; a shift by the width or more gives 0.
     Ewma {
         /// The average so far.

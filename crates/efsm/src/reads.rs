@@ -21,6 +21,7 @@ impl Expr {
                 left.walk(visit);
                 right.walk(visit);
             }
+            Expr::Hash(words) => words.iter().for_each(|word| word.walk(visit)),
             Expr::Constant(_)
             | Expr::Register(_)
             | Expr::Global(_)
@@ -28,8 +29,20 @@ impl Expr {
             | Expr::Metadata(_)
             | Expr::Field(_)
             | Expr::Now { .. }
+            | Expr::Word { .. }
             | Expr::State => {}
         }
+    }
+
+    /// The values of which it reads single words.
+    fn wides(&self) -> Vec<Wide> {
+        let mut wides = Vec::new();
+        self.walk(&mut |e| {
+            if let Expr::Word { of, .. } = e {
+                wides.push(*of);
+            }
+        });
+        wides
     }
 }
 
@@ -76,6 +89,7 @@ impl Condition {
             Condition::OneOf { operand, .. } => vec![operand],
             Condition::Masked { .. }
             | Condition::Range { .. }
+            | Condition::Within { .. }
             | Condition::Same { .. }
             | Condition::Present { .. }
             | Condition::Full { .. } => Vec::new(),
@@ -84,8 +98,9 @@ impl Condition {
 
     /// The wide values of the condition.
     pub fn wides(&self) -> Vec<Wide> {
-        match self {
-            Condition::Masked { operand, .. } => vec![*operand],
+        let mut wides: Vec<Wide> = self.exprs().into_iter().flat_map(Expr::wides).collect();
+        wides.extend(match self {
+            Condition::Masked { operand, .. } | Condition::Within { operand, .. } => vec![*operand],
             Condition::Same { left, right, .. } => vec![*left, *right],
             Condition::Compare { .. }
             | Condition::Serial { .. }
@@ -93,7 +108,8 @@ impl Condition {
             | Condition::Range { .. }
             | Condition::Present { .. }
             | Condition::Full { .. } => Vec::new(),
-        }
+        });
+        wides
     }
 
     /// The field that the condition needs to be absent.
@@ -213,7 +229,8 @@ impl Actions {
 
     /// The wide values of the actions.
     pub fn wides(&self) -> Vec<Wide> {
-        self.values().filter_map(NewValue::wide).collect()
+        let words = self.exprs().into_iter().flat_map(Expr::wides);
+        self.values().filter_map(NewValue::wide).chain(words).collect()
     }
 
     /// The fields that the actions read, or that say that what they change is there.
@@ -270,6 +287,7 @@ impl Row {
     pub fn wides(&self) -> Vec<Wide> {
         let mut wides: Vec<Wide> = self.conditions.iter().flat_map(Condition::wides).collect();
         wides.extend(self.updates.iter().filter_map(|update| update.value.wide()));
+        wides.extend(self.updates.iter().filter_map(|update| update.value.expr()).flat_map(Expr::wides));
         wides.extend(self.actions.wides());
         wides
     }
@@ -290,7 +308,7 @@ impl Row {
 
 fn field_of(expr: &Expr) -> Option<FieldId> {
     match expr {
-        Expr::Field(field) => Some(*field),
+        Expr::Field(field) | Expr::Word { of: Wide::Field(field), .. } => Some(*field),
         _ => None,
     }
 }

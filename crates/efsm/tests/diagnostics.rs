@@ -89,3 +89,28 @@ fn parameters_from_outside_are_judged() {
         judge("f.efsm", text, &[("limit", "0x10"), ("server", "192.0.2.1"), ("gap", "250ms"), ("out", "3")]);
     assert!(list.is_empty(), "{text}");
 }
+
+#[test]
+fn files_of_sets_are_judged() {
+    let source = "function f;\nset blocked = file(\"blocked.txt\");\nstateless e {\n    when ip.src in blocked { drop; }\n    \
+                  when ip.src == 10.0.0.1 { drop; }\n    otherwise { pass; }\n}\n";
+    let many: String = (0..65_537_u32).map(|i| format!("{}\n", std::net::Ipv4Addr::from_bits(i * 2))).collect();
+    let files = [
+        ("", "an empty file"),
+        ("# nothing\n\n  \n", "comments alone"),
+        ("10.0.0.0/8\n\n# both families\n2001:db8::/32 # here\n192.0.2.1..192.0.2.9\n", "fine"),
+        ("\u{feff}10.0.0.0/8\r\n10.1.0.0/16\r\n10.0.0.0/8\r\n", "twice"),
+        ("10.0.0.1/8\n10.0.0.0/33\n10.0.0\nhost\n10.9.0.0..10.8.0.0\n-5\n1s\n", "wrong lines"),
+        ("80\n", "another kind"),
+        (many.as_str(), "too many"),
+    ];
+    let mut text = String::new();
+    for (file, what) in files {
+        let files = std::collections::BTreeMap::from([("blocked.txt".to_owned(), file.to_owned())]);
+        text += &match flowloom_efsm::compile_with("f.efsm", source, &[], &files) {
+            Ok((_, warnings)) => format!("-- {what}: {} warnings\n", warnings.len()) + &warnings.iter().map(|w| render(w)).collect::<String>(),
+            Err(errors) => format!("-- {what}: {} errors\n", errors.list.len()) + &render(&errors),
+        };
+    }
+    golden(folder().join("set_files.txt"), &text);
+}

@@ -35,6 +35,8 @@ pub enum Hit {
     SameField(bool),
     /// A set was searched; the flag says whether negated.
     OneOf(bool),
+    /// A value in many intervals; whether negated.
+    Within(bool),
     /// `present` was evaluated; the flag says whether negated.
     Present(bool),
     /// `full` was evaluated; the flag says whether negated.
@@ -210,6 +212,7 @@ impl fmt::Display for Hit {
             Hit::Range(n) => write!(f, "match {}range", negated(n)),
             Hit::SameField(n) => write!(f, "match {}same field", negated(n)),
             Hit::OneOf(n) => write!(f, "match {}one of a set", negated(n)),
+            Hit::Within(n) => write!(f, "match {}within a set", negated(n)),
             Hit::Present(n) => write!(f, "match {}present", negated(n)),
             Hit::Full(n) => write!(f, "match {}full", negated(n)),
             Hit::Variable(place, bits, signed) => {

@@ -548,7 +548,15 @@ impl Maker {
             return self.leaf(scope);
         }
         let (left, widths) = self.expr(scope, depth - 1);
-        match self.rng.below(14) {
+        match self.rng.below(15) {
+            14 => {
+                let mut words: Vec<Expr> = (0..1 + self.rng.below(7)).map(|_| self.leaf(scope).0).collect();
+                if self.rng.chance(50) {
+                    let of = self.wide(scope);
+                    words.extend((0..4).rev().map(|index| Expr::Word { of, index }));
+                }
+                (Expr::Hash(words), Widths::of(32, false))
+            }
             0 => (Expr::Not(left.into()), widths),
             1 | 2 => {
                 // Rotation is that of the left operand's own type.
@@ -672,7 +680,26 @@ impl Maker {
     /// A condition that plain functions do not have.
     fn common_condition(&mut self, scope: &Scope<'_>) -> Condition {
         let negated = self.rng.chance(40);
-        match self.rng.below(6) {
+        match self.rng.below(7) {
+            6 => {
+                let operand = self.wide(scope);
+                let mut values: Vec<(u128, u128)> = (0..1 + self.rng.below(12))
+                    .map(|_| {
+                        let mask = u128::MAX << self.rng.one_of([0, 0, 8, 24, 64, 96]);
+                        let low = solve::address(&mut self.rng) & mask;
+                        (low, low | !mask)
+                    })
+                    .collect();
+                values.sort_unstable();
+                let mut apart: Vec<(u128, u128)> = Vec::new();
+                for (low, high) in values {
+                    match apart.last_mut() {
+                        Some((_, last)) if low <= last.saturating_add(1) => *last = high.max(*last),
+                        _ => apart.push((low, high)),
+                    }
+                }
+                Condition::Within { operand, values: Arc::new(apart), negated }
+            }
             0 if scope.is_stateful => Condition::Full { negated },
             5 => {
                 let names =

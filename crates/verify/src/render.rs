@@ -236,6 +236,10 @@ impl Names<'_> {
                 let values: Vec<String> = values.iter().map(|value| format!("{value:#x}")).collect();
                 format!("{}({} in {{{}}})", not(negated), self.expr(operand), values.join(", "))
             }
+            Condition::Within { operand, values, negated } => {
+                let values: Vec<String> = values.iter().map(|(low, high)| format!("{low:#x}..{high:#x}")).collect();
+                format!("{}({} in {{{}}})", not(negated), self.wide(*operand), values.join(", "))
+            }
             Condition::Present { field, negated } => format!("{}present({})", not(negated), field.name()),
             Condition::Full { negated } => format!("{}full", not(negated)),
         }
@@ -274,6 +278,11 @@ impl Names<'_> {
             Expr::Extreme { max, signed, left, right } => {
                 let name = if *max { "max" } else { "min" };
                 format!("{name}{}({}, {})", if *signed { "s" } else { "" }, self.expr(left), self.expr(right))
+            }
+            Expr::Word { of, index } => format!("{}[{index}]", self.wide(*of)),
+            Expr::Hash(words) => {
+                let words: Vec<String> = words.iter().map(|word| self.expr(word)).collect();
+                format!("hash({})", words.join(", "))
             }
             Expr::Ewma { average, sample, shift } => {
                 format!("ewma({}, {}, {shift})", self.expr(average), self.expr(sample))

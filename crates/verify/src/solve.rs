@@ -67,7 +67,7 @@ pub(crate) fn before(condition: &Condition, updates: &[Update]) -> Condition {
             replace(right, &number);
         }
         Condition::OneOf { operand, .. } => replace(operand, &number),
-        Condition::Masked { operand, .. } => *operand = wide(*operand),
+        Condition::Masked { operand, .. } | Condition::Within { operand, .. } => *operand = wide(*operand),
         Condition::Same { left, right, .. } => (*left, *right) = (wide(*left), wide(*right)),
         Condition::Range { .. } | Condition::Present { .. } | Condition::Full { .. } => {}
     }
@@ -90,6 +90,9 @@ pub(crate) fn conditions_fit(conditions: &[Condition], values: &Values<'_>) -> b
             let reads = |wide: &Wide| matches!(wide, Wide::Field(_) | Wide::Metadata(_));
             reads(left) || reads(right) || values.holds(condition)
         }
+        Condition::Within { operand, .. } => {
+            matches!(operand, Wide::Field(_) | Wide::Metadata(_)) || values.holds(condition)
+        }
         Condition::Masked { .. } | Condition::Range { .. } | Condition::Present { .. } | Condition::Full { .. } => true,
     })
 }
@@ -101,8 +104,10 @@ pub(crate) fn substitute(condition: &mut Condition, writes: &[Write]) {
     let number = |i| {
         let NewValue::Number { value, .. } = &written(i)?.value else { return None };
         let mut is_foreign = false;
-        value
-            .walk(&mut |e| is_foreign |= matches!(e, Expr::Register(_) | Expr::Global(_) | Expr::Old(_) | Expr::State));
+        value.walk(&mut |e| {
+            is_foreign |= matches!(e, Expr::Register(_) | Expr::Global(_) | Expr::Old(_) | Expr::State)
+                || matches!(e, Expr::Word { of: Wide::Register(_) | Wide::Global(_) | Wide::Old(_), .. });
+        });
         (!is_foreign).then(|| value.clone())
     };
     let wide = |i| match written(i)?.value {
@@ -145,6 +150,7 @@ pub(crate) fn replace(expr: &mut Expr, with: &dyn Fn(&Expr) -> Option<Expr>) {
             replace(left, with);
             replace(right, with);
         }
+        Expr::Hash(words) => words.iter_mut().for_each(|word| replace(word, with)),
         _ => {}
     }
 }
@@ -166,7 +172,7 @@ fn replace_metadata(
             replace(right, &number);
         }
         Condition::OneOf { operand, .. } => replace(operand, &number),
-        Condition::Masked { operand, .. } => replace_wide(operand),
+        Condition::Masked { operand, .. } | Condition::Within { operand, .. } => replace_wide(operand),
         Condition::Same { left, right, .. } => {
             replace_wide(left);
             replace_wide(right);
@@ -192,6 +198,7 @@ pub(crate) fn opposite(condition: &Condition) -> Option<Condition> {
         Condition::Serial { negated, .. }
         | Condition::Masked { negated, .. }
         | Condition::Range { negated, .. }
+        | Condition::Within { negated, .. }
         | Condition::Same { negated, .. }
         | Condition::Present { negated, .. }
         | Condition::OneOf { negated, .. } => *negated = !*negated,
@@ -213,13 +220,14 @@ pub(crate) fn is_impossible(condition: &Condition) -> bool {
                     | Expr::Metadata(_)
                     | Expr::Field(_)
                     | Expr::Now { .. }
+                    | Expr::Word { .. }
                     | Expr::State
             );
         });
     }
     let is_constant = match condition {
         Condition::Compare { .. } | Condition::Serial { .. } | Condition::OneOf { .. } => is_constant,
-        Condition::Masked { operand, .. } => constant(operand),
+        Condition::Masked { operand, .. } | Condition::Within { operand, .. } => constant(operand),
         Condition::Same { left, right, .. } => constant(left) && constant(right),
         Condition::Range { .. } | Condition::Present { .. } | Condition::Full { .. } => false,
     };
@@ -231,7 +239,7 @@ pub(crate) fn asks_packet_or_metadata(condition: &Condition) -> bool {
     let metadata = |wide: &Wide| matches!(wide, Wide::Metadata(_));
     asks_packet(condition)
         || match condition {
-            Condition::Masked { operand, .. } => metadata(operand),
+            Condition::Masked { operand, .. } | Condition::Within { operand, .. } => metadata(operand),
             Condition::Same { left, right, .. } => metadata(left) || metadata(right),
             _ => false,
         }
@@ -245,7 +253,7 @@ pub(crate) fn asks_packet(condition: &Condition) -> bool {
             reads_packet(left) || reads_packet(right)
         }
         Condition::OneOf { operand, .. } => reads_packet(operand),
-        Condition::Masked { operand, .. } => reads(operand),
+        Condition::Masked { operand, .. } | Condition::Within { operand, .. } => reads(operand),
         Condition::Same { left, right, .. } => reads(left) || reads(right),
         Condition::Range { .. } | Condition::Present { .. } => true,
         Condition::Full { .. } => false,
@@ -327,8 +335,21 @@ pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>
                 let target = if *negated { outside.unwrap_or_else(|| rng.next()) } else { one };
                 undo(rng, operand, target, *width, values, &mut wants);
             }
-            Condition::Masked { .. } | Condition::OneOf { .. } | Condition::Present { .. } | Condition::Full { .. } => {
+            Condition::Within { operand: Wide::Field(field), values: set, negated } => {
+                let Some(&(low, high)) = rng.pick(set) else { continue };
+                let inside = low + rng.next_wide() % (high - low).saturating_add(1);
+                // Between two of the set, where it is not in it.
+                let wish = match negated {
+                    true => rng.one_of([low.wrapping_sub(1), high.wrapping_add(1)]),
+                    false => rng.one_of([low, high, inside]),
+                };
+                wants.fields.push((*field, wish & width_mask(*field)));
             }
+            Condition::Masked { .. }
+            | Condition::OneOf { .. }
+            | Condition::Within { .. }
+            | Condition::Present { .. }
+            | Condition::Full { .. } => {}
         }
     }
     wants

@@ -592,7 +592,8 @@ impl Walker {
         let no_layers = Layers::parse(&self.function.graph, &[]);
         let values = self.values_in(index, stage, &no_layers, 0, 1);
         let number = |e: &Expr| {
-            let is_foreign = matches!(e, Expr::Register(_) | Expr::Global(_) | Expr::Old(_) | Expr::State);
+            let is_foreign = matches!(e, Expr::Register(_) | Expr::Global(_) | Expr::Old(_) | Expr::State)
+                || matches!(e, Expr::Word { of: Wide::Register(_) | Wide::Global(_) | Wide::Old(_), .. });
             is_foreign.then(|| Expr::Constant(values.eval(e, Width::W64)))
         };
         let fixed = |value: &NewValue| match value {

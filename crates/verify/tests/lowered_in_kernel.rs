@@ -112,3 +112,46 @@ fn the_kernel_takes_every_lowered_function_and_runs_it_as_the_machine() {
     }
     assert!(refused.is_empty(), "refused:\n{}", refused.join("\n"));
 }
+
+#[test]
+fn the_kernel_takes_sets_of_thousands_of_prefixes() {
+    if let Err(reason) = KernelEngine::available() {
+        eprintln!("SKIP the_kernel_takes_sets_of_thousands_of_prefixes: {reason}");
+        return;
+    }
+    let mut rng = Rng::from_env(0x5e75);
+    let v4 = |rng: &mut Rng| std::net::Ipv4Addr::from_bits(rng.next_u64() as u32 & 0xffff_ff00);
+    let mut list: String = (0..10_000).map(|_| format!("{}/24\n", v4(&mut rng))).collect();
+    for _ in 0..2_000 {
+        let address = u128::from(rng.next_u64() >> 3 | 1 << 61) << 64 & u128::MAX << 80;
+        list += &format!("{}/48\n", std::net::Ipv6Addr::from_bits(address));
+    }
+    let files = std::collections::BTreeMap::from([("list".to_owned(), list.clone())]);
+    let text = "function f; set listed = file(\"list\"); stateless e { when ip.src in listed { drop; } otherwise { pass; } }";
+    let function = Arc::new(flowloom_efsm::compile_with("f", text, &[], &files).unwrap().0);
+    let networks: Vec<&str> = list.lines().filter_map(|line| line.split('/').next()).collect();
+    for counters in [false, true] {
+        let program = lower(&function, &LowerOptions { counters, ..LowerOptions::default() }).unwrap();
+        println!("{} slots", program.insns.len());
+        let mut kernel = KernelEngine::load(&program).unwrap();
+        let mut machine = Machine::new(Arc::clone(&function));
+        for i in 0..500 {
+            let network: std::net::IpAddr = rng.pick(&networks).parse().unwrap();
+            let builder = match network {
+                std::net::IpAddr::V4(network) => {
+                    let src = (network.to_bits() | 7) ^ *rng.pick(&[0, 1 << 8, 1 << 20]);
+                    PacketBuilder::new().ipv4(src.to_be_bytes(), [10, 0, 0, 1])
+                }
+                std::net::IpAddr::V6(network) => {
+                    let src = (network.to_bits() | 7) ^ *rng.pick(&[0, 1 << 80, 1 << 100]);
+                    PacketBuilder::new().ipv6(src.to_be_bytes(), [1; 16])
+                }
+            };
+            let bytes = builder.udp(5, 6).build();
+            let packet = Packet { bytes: &bytes, port: Port(1) };
+            let choices = Choices::seeded(i, 1, i);
+            let expected = machine.process(&packet, &choices).unwrap();
+            assert_eq!(kernel.process(&packet, &choices).unwrap(), expected, "{network}");
+        }
+    }
+}

@@ -52,6 +52,10 @@ pub enum Header {
     WindowScale,
     /// The window scale option of TCP inside a tunnel.
     InnerWindowScale,
+    /// The fragment header of IPv6, wherever it stands among the extension headers; of several the first.
+    Ipv6Fragment,
+    /// The fragment header of IPv6 inside a tunnel.
+    InnerIpv6Fragment,
     /// The first header of one's own.
     User0,
     /// The second header of one's own.
@@ -72,7 +76,7 @@ pub enum Header {
 
 impl Header {
     /// All headers, in the order of their validity bits.
-    pub const ALL: [Header; 30] = [
+    pub const ALL: [Header; 32] = [
         Header::Ethernet,
         Header::Vlan,
         Header::Vlan2,
@@ -95,6 +99,8 @@ impl Header {
         Header::InnerIcmp6,
         Header::WindowScale,
         Header::InnerWindowScale,
+        Header::Ipv6Fragment,
+        Header::InnerIpv6Fragment,
         Header::User0,
         Header::User1,
         Header::User2,
@@ -143,6 +149,8 @@ impl Header {
             Header::InnerIcmp6 => "inner.icmp6",
             Header::WindowScale => "tcp.opt.wscale",
             Header::InnerWindowScale => "inner.tcp.opt.wscale",
+            Header::Ipv6Fragment => "ipv6.frag",
+            Header::InnerIpv6Fragment => "inner.ipv6.frag",
             Header::User0 => "user0",
             Header::User1 => "user1",
             Header::User2 => "user2",
@@ -174,7 +182,8 @@ impl Header {
             | Header::InnerUdp
             | Header::InnerIcmp
             | Header::InnerIcmp6
-            | Header::InnerWindowScale => true,
+            | Header::InnerWindowScale
+            | Header::InnerIpv6Fragment => true,
             _ => self.user_index().is_some(),
         }
     }

@@ -34,7 +34,8 @@ impl Layers {
         while let Some((len, left_after)) = measure(node, &packet[offset..], left) {
             let here = &packet[offset..];
             left = left_after;
-            if let Some(header) = node.header {
+            // Of several headers of a kind the first counts.
+            if let Some(header) = node.header.filter(|header| !layers.has(*header)) {
                 layers.valid |= header.bit();
                 layers.offset_bytes[header as usize] = offset as u16;
                 layers.len_bytes[header as usize] = len as u16;

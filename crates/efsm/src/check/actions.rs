@@ -218,7 +218,7 @@ impl<'s> Checker<'s, '_> {
             Some((Symbol::Register(i), _)) => Some(Target::Update(Destination::Register(i))),
             Some((Symbol::Global(i), _)) => Some(Target::Update(Destination::Global(i))),
             Some((Symbol::Metadata(i), _)) => Some(Target::Write(WriteTarget::Metadata(i))),
-            Some((Symbol::Constant(_) | Symbol::UnsetPort, what)) => {
+            Some((Symbol::Constant(_) | Symbol::Set(_) | Symbol::UnsetPort, what)) => {
                 self.sink
                     .error(
                         Code::NotWritable,

@@ -11,7 +11,7 @@ use crate::diagnostic::{Code, did_you_mean};
 use crate::model::{Condition, Span};
 use crate::syntax::ast::{self, Expr as Tree, ExprKind};
 
-use super::Checker;
+use super::{Checker, flags};
 
 /// Alternatives that one row may have.
 const MOST_ALTERNATIVES: usize = 64;
@@ -44,6 +44,7 @@ impl<'s> Checker<'s, '_> {
                 self.check_count(left.len(), tree.span)?;
                 Some(left)
             }
+            ExprKind::Name(name) if flags::alternatives(name, negated).is_some() => flags::alternatives(name, negated),
             _ => {
                 let mut conditions = Vec::new();
                 self.condition(tree, negated, &mut conditions)?;

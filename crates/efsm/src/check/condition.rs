@@ -48,6 +48,7 @@ impl<'s> Checker<'s, '_> {
             }
             ExprKind::InRange(left, low, high) => self.in_range(left, low, high, negated, tree.span, conditions),
             ExprKind::InSet(left, values) => self.in_set(left, values, negated, tree.span, conditions),
+            ExprKind::InNamed(left, name) => self.in_named(left, *name, negated, conditions),
             ExprKind::Name("full") => {
                 let condition = self.full(tree.span, negated)?;
                 conditions.push(condition);

@@ -11,6 +11,8 @@ mod condition;
 mod constant;
 mod declare;
 mod element;
+mod flags;
+mod hash;
 mod header;
 mod key;
 mod lifetime;
@@ -21,6 +23,7 @@ mod numeric;
 mod operand;
 mod overlap;
 mod row;
+mod sets;
 mod steps;
 
 use std::sync::Arc;
@@ -28,6 +31,7 @@ use std::sync::Arc;
 use flowloom_wire::Graph;
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Sink};
+use crate::files::{Files, NoFiles};
 use crate::model::{Function, Source, Span};
 use crate::syntax::ast::{Name, Program};
 use crate::syntax::parse;
@@ -35,9 +39,11 @@ use crate::syntax::parse;
 pub(crate) use constant::render_time;
 use header::OwnHeader;
 use names::Names;
+use sets::NamedSet;
 
 /// Reads and checks a function: `text` is its source, `name` what the source is called in messages, `params` the values
-/// given to its parameters. The diagnostics that come with a function are warnings.
+/// given to its parameters. The diagnostics that come with a function are warnings. The source has no files, see
+/// [`compile_with`].
 ///
 /// # Errors
 /// All errors of the source, in its order.
@@ -46,6 +52,19 @@ pub fn compile(
     text: &str,
     params: &[(String, String)],
 ) -> Result<(Function, Vec<Diagnostic>), Diagnostics> {
+    compile_with(name, text, params, &NoFiles)
+}
+
+/// As [`compile`], with the files that the source names.
+///
+/// # Errors
+/// All errors of the source, in its order.
+pub fn compile_with(
+    name: &str,
+    text: &str,
+    params: &[(String, String)],
+    files: &dyn Files,
+) -> Result<(Function, Vec<Diagnostic>), Diagnostics> {
     let source = Arc::new(Source { name: name.to_owned(), text: text.to_owned() });
     let mut sink = Sink::new(Arc::clone(&source));
     let program = parse(text, &mut sink);
@@ -53,6 +72,7 @@ pub fn compile(
         sink: &mut sink,
         source: Arc::clone(&source),
         names: Names::default(),
+        sets: Vec::new(),
         elements: Vec::new(),
         graph: Arc::new(Graph::standard().clone()),
         own_headers: Vec::new(),
@@ -61,7 +81,7 @@ pub fn compile(
         logs: 0,
         is_damaged: program.is_damaged,
     };
-    let function = checker.program(&program, params);
+    let function = checker.program(&program, params, files);
     let failed = sink.has_errors();
     debug_assert!(failed || is_complete(&program, &function), "a part of `{name}` was lost without an error");
     let mut list = sink.finish();
@@ -97,6 +117,8 @@ struct Checker<'s, 'k> {
     sink: &'k mut Sink,
     source: Arc<Source>,
     names: Names<'s>,
+    /// The named sets, by the number of their symbol.
+    sets: Vec<NamedSet<'s>>,
     /// The names of all elements, in order.
     elements: Vec<Name<'s>>,
     /// The parse graph, with the headers that the function declares.
@@ -114,11 +136,12 @@ struct Checker<'s, 'k> {
 }
 
 impl<'s> Checker<'s, '_> {
-    fn program(&mut self, program: &Program<'s>, params: &[(String, String)]) -> Function {
+    fn program(&mut self, program: &Program<'s>, params: &[(String, String)], files: &dyn Files) -> Function {
         self.names.is_damaged = program.is_damaged;
         self.name_of_function(program);
         self.check_given(&program.params, params);
         self.params_and_constants(program, params);
+        self.named_sets(&program.sets, files);
         self.headers(&program.headers);
         let metadata = self.metadata(&program.metadata);
         self.element_names(program);

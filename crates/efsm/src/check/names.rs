@@ -13,6 +13,8 @@ use super::constant::Constant;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Symbol {
     Constant(Constant),
+    /// A named set, by its number.
+    Set(u16),
     /// A port parameter without a value.
     UnsetPort,
     /// Its declaration is wrong, which was reported.

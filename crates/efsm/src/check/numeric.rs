@@ -89,6 +89,10 @@ impl Checker<'_, '_> {
                 }
             }
             OperandKind::Wide(_) => {}
+            OperandKind::Hash(_) => {
+                facts.width_bits = facts.width_bits.max(32);
+                facts.unsigned_bits = facts.unsigned_bits.max(32);
+            }
             OperandKind::Invert(inner) => self.gather(inner, facts)?,
             OperandKind::Binary(_, left, right)
             | OperandKind::Rotate(left, right)
@@ -257,6 +261,7 @@ impl Checker<'_, '_> {
                 let signed = facts.signed.is_some();
                 Expr::Extreme { max: *max, signed, left: Box::new(left), right: Box::new(right) }
             }
+            OperandKind::Hash(parts) => self.hash_words(parts)?,
             OperandKind::Ewma { average, sample, shift } => {
                 let (average, sample) = (self.build(average, how)?, self.build(sample, how)?);
                 Expr::Ewma { average: Box::new(average), sample: Box::new(sample), shift: *shift }
@@ -268,6 +273,7 @@ impl Checker<'_, '_> {
     pub(super) fn range(&self, operand: &Operand, how: Arithmetic) -> (i128, i128) {
         match operand.kind {
             OperandKind::Leaf(Leaf::Now) => type_range(how.width.bits() as u8, false),
+            OperandKind::Hash(_) => (0, u32::MAX.into()),
             OperandKind::Leaf(Leaf::State) => (0, self.names.states.len().max(1) as i128 - 1),
             OperandKind::Leaf(leaf) => {
                 let info = self.leaf(leaf);

@@ -8,7 +8,7 @@ use crate::model::{BinaryOp, Destination, Span, Wide};
 use crate::syntax::ast::{Expr as Tree, ExprKind, Name};
 use crate::syntax::words;
 
-use super::Checker;
+use super::{Checker, flags};
 use super::constant::{Constant, ConstantOp, Mismatch, combine};
 use super::names::Symbol;
 
@@ -33,6 +33,8 @@ pub(super) enum OperandKind {
         left: Box<Operand>,
         right: Box<Operand>,
     },
+    /// The words are chosen once the parts are known to have widths.
+    Hash(Vec<Operand>),
     Ewma {
         average: Box<Operand>,
         sample: Box<Operand>,
@@ -47,6 +49,7 @@ impl Operand {
             OperandKind::Leaf(Leaf::Field(field)) | OperandKind::Wide(Wide::Field(field)) => fields.push(*field),
             OperandKind::Constant(_) | OperandKind::Leaf(_) | OperandKind::Wide(_) => {}
             OperandKind::Invert(inner) => inner.fields(fields),
+            OperandKind::Hash(parts) => parts.iter().for_each(|part| part.fields(fields)),
             OperandKind::Binary(_, left, right)
             | OperandKind::Rotate(left, right)
             | OperandKind::Extreme { left, right, .. }
@@ -108,6 +111,7 @@ impl<'s> Checker<'s, '_> {
             | ExprKind::InPrefix(..)
             | ExprKind::InRange(..)
             | ExprKind::InSet(..)
+            | ExprKind::InNamed(..)
             | ExprKind::Not(_)
             | ExprKind::And(..)
             | ExprKind::Or(..) => {
@@ -212,6 +216,9 @@ impl<'s> Checker<'s, '_> {
                 .help("`present(HEADER)` stands behind `when`; write a row for each case");
             return None;
         }
+        if name.text == "hash" {
+            return self.hash_call(arguments, span);
+        }
         if name.text == "old" {
             return self.old(arguments, span);
         }
@@ -220,12 +227,12 @@ impl<'s> Checker<'s, '_> {
             "ror" => &["value", "bits"],
             "ewma" => &["average", "sample", "shift"],
             _ => {
-                let near = did_you_mean(name.text, ["min", "max", "ror", "ewma", "old"]);
+                let near = did_you_mean(name.text, ["min", "max", "ror", "ewma", "old", "hash"]);
                 let help = match near {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => {
-                        "there are `min(a, b)`, `max(a, b)`, `ror(value, bits)`, `ewma(average, sample, shift)` and \
-                             `old(register)`"
+                        "there are `min(a, b)`, `max(a, b)`, `ror(value, bits)`, `ewma(average, sample, shift)`, \
+                             `hash(a, ...)` and `old(register)`"
                             .to_owned()
                     }
                 };
@@ -355,6 +362,12 @@ impl<'s> Checker<'s, '_> {
             }
             _ => {}
         }
+        if flags::alternatives(name.text, false).is_some() {
+            self.sink
+                .error(Code::WrongKind, name.span, "expected a value, found a condition", "true or false, not a number")
+                .help(format!("it stands alone, as in `when {}`; its value is the type, as `icmpx.type`", name.text));
+            return None;
+        }
         if name.text.contains('.') {
             let field = self.field(name)?;
             return Some(self.leaf_or_wide(Leaf::Field(field), Wide::Field(field)));
@@ -366,6 +379,12 @@ impl<'s> Checker<'s, '_> {
                 Symbol::Register(i) => Some(self.leaf_or_wide(Leaf::Register(i), Wide::Register(i))),
                 Symbol::Global(i) => Some(self.leaf_or_wide(Leaf::Global(i), Wide::Global(i))),
                 Symbol::Broken => None,
+                Symbol::Set(_) => {
+                    self.sink
+                        .error(Code::WrongKind, name.span, format!("`{}` is a set, not a value", name.text), "a set")
+                        .help(format!("a set stands behind `in`, as in `when ip.src in {}`", name.text));
+                    None
+                }
                 Symbol::UnsetPort => {
                     self.sink
                         .error(Code::UnsetParameter, name.span, format!("parameter `{}` has no value", name.text), "needed here")

@@ -89,6 +89,8 @@ pub enum Code {
     Constant,
     /// Something declared and never used.
     Unused,
+    /// A file that the source names and that cannot be read.
+    UnreadableFile,
     /// Contexts that nothing removes.
     NeverRemoved,
 }
@@ -139,6 +141,7 @@ impl Code {
             Code::ShadowedRow => "efsm::shadowed_row",
             Code::Constant => "efsm::constant_condition",
             Code::Unused => "efsm::unused",
+            Code::UnreadableFile => "efsm::unreadable_file",
             Code::NeverRemoved => "efsm::never_removed",
         }
     }

@@ -18,7 +18,7 @@ enum Braces {
     Element,
     /// Statements, the fields of a header, the registers of a preloaded context.
     Block,
-    /// Values behind `in`.
+    /// Values behind `in`, or of a named set.
     Set,
 }
 
@@ -68,7 +68,7 @@ fn pairs(words: &[Word<'_>]) -> Vec<Option<Pair>> {
     for (i, word) in words.iter().enumerate() {
         match word.kind {
             Kind::OpenBrace => {
-                let braces = if i > 0 && words[i - 1].kind == Kind::Name && words[i - 1].text == "in" {
+                let braces = if i > 0 && opens_set(&words[i - 1]) {
                     Braces::Set
                 } else if matches!(words[first].text, "stateful" | "stateless") && open.is_empty() {
                     Braces::Element
@@ -254,13 +254,15 @@ impl<'a> Layout<'a, '_> {
         let mut pieces: Vec<Piece<'a>> = Vec::new();
         // Inside of braces behind `in`; parentheses that are open; the first word of the statement; a sign before a value.
         let (mut in_set, mut depth, mut head, mut is_sign) = (false, 0_usize, words[first].text, false);
+        // The set has a name: its braces stand apart from what they hold.
+        let mut is_named = false;
         for i in first..=last {
             let word = &words[i];
             let before = (i > first).then(|| &words[i - 1]);
             let is_stack = depth == 0 && matches!(head, "emit" | "encap");
             let is_apart = before.is_some_and(|before| {
                 let two_before = i.checked_sub(2).filter(|two| *two >= first).map(|two| &words[two]);
-                let is_joined = is_sign || in_set && joins_set(before.kind, word.kind);
+                let is_joined = is_sign || in_set && !is_named && joins_set(before.kind, word.kind);
                 !is_joined && is_apart(two_before, before, word, is_stack)
             });
             let breaks = match before {
@@ -274,7 +276,10 @@ impl<'a> Layout<'a, '_> {
             match word.kind {
                 Kind::OpenParen => depth += 1,
                 Kind::CloseParen => depth = depth.saturating_sub(1),
-                Kind::OpenBrace if before.is_some_and(|before| before.text == "in") => in_set = true,
+                Kind::OpenBrace if before.is_some_and(opens_set) => {
+                    in_set = true;
+                    is_named = before.is_some_and(|before| before.kind == Kind::Equal);
+                }
                 Kind::CloseBrace => in_set = false,
                 _ => {}
             }
@@ -349,6 +354,11 @@ fn is_apart(two_before: Option<&Word<'_>>, before: &Word<'_>, word: &Word<'_>, i
         (Kind::OpenBrace, Kind::CloseBrace) => false,
         _ => true,
     }
+}
+
+/// Whether braces behind this word hold a set.
+fn opens_set(word: &Word<'_>) -> bool {
+    word.kind == Kind::Equal || word.kind == Kind::Name && word.text == "in"
 }
 
 /// Whether these words stand together inside of the braces of a set.

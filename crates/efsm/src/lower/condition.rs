@@ -1,5 +1,7 @@
 //! Conditions as code.
 
+use std::borrow::Cow;
+
 use flowloom_bpf::insn::{alu, jmp};
 use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
 use flowloom_wire::graph::{Header, Slice};
@@ -8,6 +10,7 @@ use super::Lowering;
 use super::asm::{Label, Op, Operand, Reg, Size};
 use super::parse::mask_of;
 use super::value::{Env, Half, Item, Value, low_bits, sign_extend};
+use crate::intervals::{self, Interval};
 use crate::model::{Condition, Destination, Expr, Relation, Wide, Width};
 
 /// Up to so many runs of a set are looked through one after the other, more of them by halving.
@@ -116,6 +119,15 @@ impl Lowering<'_> {
                 self.one_of(operand, &runs(values), *width, inside, outside);
                 self.builder.place(holds);
                 None
+            }
+            Condition::Within { operand, values, negated } => {
+                let (operand, values) = self.within_family(*operand, values);
+                let found = self.pair(operand, env);
+                let holds = self.builder.label();
+                let (inside, outside) = if *negated { (fails, holds) } else { (holds, fails) };
+                let is_inside = self.search_set(found, self.wide_bits(operand, env), &values, inside, outside);
+                self.builder.place(holds);
+                is_inside.map(|is_inside| is_inside != *negated)
             }
             // The row needs the field already; that it is absent the tree has made sure of.
             Condition::Present { .. } => Some(true),
@@ -226,6 +238,19 @@ impl Lowering<'_> {
             }
             Some(own) => Some((Wide::Field(own), mask, value)),
             None => Some((operand, mask, value)),
+        }
+    }
+
+    /// As [`Lowering::in_family`], for a set.
+    fn within_family<'v>(&self, operand: Wide, values: &'v [Interval]) -> (Wide, Cow<'v, [Interval]>) {
+        match self.in_family(operand, 0, 0) {
+            Some((own @ Wide::Field(field), ..)) if own != operand && field.width_bits() <= 32 => {
+                let mapped = (IPV4_MAPPED, IPV4_MAPPED | u128::from(u32::MAX));
+                let part = intervals::intersect(values, &[mapped]);
+                (own, part.into_iter().map(|(low, high)| (low & u128::from(u32::MAX), high & u128::from(u32::MAX))).collect())
+            }
+            Some((own, ..)) => (own, Cow::Borrowed(values)),
+            None => (operand, Cow::Borrowed(values)),
         }
     }
 

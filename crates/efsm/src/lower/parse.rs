@@ -30,7 +30,8 @@ const LONGEST_HEADER: u8 = 60;
 
 /// Whether a node's successors can be reached over many ways: those of tags, labels and extension headers.
 fn is_on_the_way(index: usize, node: &Node) -> bool {
-    node.header.is_none() || node.extent == Extent::Open && index != ETHERNET
+    let is_extension = matches!(node.header, None | Some(Header::Ipv6Fragment | Header::InnerIpv6Fragment));
+    is_extension || node.extent == Extent::Open && index != ETHERNET
 }
 
 fn is_tag(node: &Node) -> bool {
@@ -313,7 +314,7 @@ impl Lowering<'_> {
             self.builder.place(walk.labels[&(index, mask)]);
             let invalid = *exits.entry(mask).or_insert_with(|| self.builder.label());
             let cursor = if index == ETHERNET { start } else { walk.cursor(graph, index, mask) };
-            let end = self.emit_node(index, node, cursor, &walk, invalid);
+            let end = self.emit_node(index, mask, cursor, &walk, invalid);
             let after = mask | node.header.map_or(0, Header::bit) & shape.needed;
             let option = node.option.filter(|option| option.header.bit() & shape.needed != 0);
             let found = option.map(|option| {
@@ -346,7 +347,9 @@ impl Lowering<'_> {
 
     /// Presence, checks, length and extent of a header; jumps to `invalid` where it is not valid. Returns where what follows it
     /// begins.
-    fn emit_node(&mut self, index: usize, node: &Node, cursor: Reg, walk: &Walk<'_>, invalid: Label) -> Reg {
+    fn emit_node(&mut self, index: usize, mask: u32, cursor: Reg, walk: &Walk<'_>, invalid: Label) -> Reg {
+        let graph = self.graph;
+        let node = &graph.nodes()[index];
         let remaining = walk.remaining;
         let min_bytes = u32::from(node.min_bytes);
         let data_end = self.data_end;
@@ -434,7 +437,8 @@ impl Lowering<'_> {
                 }
             }
         }
-        let header = node.header.filter(|header| header.bit() & walk.shape.needed != 0);
+        // Of several headers of a kind the first counts.
+        let header = node.header.filter(|header| header.bit() & walk.shape.needed & !mask != 0);
         if let Some(&pointer) = header.and_then(|header| walk.finds.pointers.get(&header)).filter(|&&p| p != cursor) {
             self.builder.copy(pointer, cursor);
         }

@@ -139,7 +139,7 @@ impl<'a> Lowering<'a> {
     /// Jumps to the label of the interval that the value lies in, otherwise to `none`. The intervals ascend; the value is
     /// known to lie in `known`. What that makes unreachable is not emitted: the kernel would remove each such place by
     /// itself, and moves the rest of the program each time. Of a value that is not wide the low 32 bits count.
-    fn search_intervals(
+    pub(super) fn search_intervals(
         &mut self,
         value: Reg,
         is_wide: bool,
@@ -258,7 +258,10 @@ impl Run {
             .rows
             .iter()
             .map(|&i| {
-                let of = self.rows[i].2.iter().filter(|(low, high)| low >> 64 <= piece.low && piece.high <= high >> 64);
+                // The intervals ascend and do not overlap.
+                let all_of = &self.rows[i].2;
+                let first = all_of.partition_point(|(_, high)| high >> 64 < piece.high);
+                let of = all_of[first..].iter().take_while(|(low, _)| low >> 64 <= piece.low);
                 // An interval over several high halves has all low ones.
                 of.map(|(low, high)| if low >> 64 == high >> 64 { (low & all, high & all) } else { (0, all) }).collect()
             })
@@ -308,9 +311,10 @@ fn pieces<'i>(rows: impl Iterator<Item = (usize, &'i [Interval])> + Clone, most:
 fn intervals(condition: &Condition) -> Option<(FieldId, Vec<Interval>)> {
     let selects = match condition {
         Condition::Compare { relation, .. } => *relation == Relation::Equal,
-        Condition::Masked { negated, .. } | Condition::Range { negated, .. } | Condition::OneOf { negated, .. } => {
-            !negated
-        }
+        Condition::Masked { negated, .. }
+        | Condition::Range { negated, .. }
+        | Condition::OneOf { negated, .. }
+        | Condition::Within { negated, .. } => !negated,
         _ => false,
     };
     let (field, intervals) = selects.then(|| intervals::of(condition)).flatten()?;

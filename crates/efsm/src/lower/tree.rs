@@ -373,6 +373,7 @@ fn positive(condition: &Condition) -> (Condition, bool) {
         | Condition::Masked { negated, .. }
         | Condition::Range { negated, .. }
         | Condition::OneOf { negated, .. }
+        | Condition::Within { negated, .. }
         | Condition::Same { negated, .. }
         | Condition::Present { negated, .. }
         | Condition::Full { negated } => !std::mem::replace(negated, false),

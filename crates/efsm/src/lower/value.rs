@@ -391,6 +391,7 @@ impl Lowering<'_> {
         let bits = match expr {
             Expr::Constant(c) => 64 - c.leading_zeros(),
             Expr::State => 16,
+            Expr::Word { .. } | Expr::Hash(_) => 32,
             Expr::Register(i) => declared(Destination::Register(*i)),
             Expr::Global(i) => declared(Destination::Global(*i)),
             Expr::Old(destination) => declared(*destination),
@@ -465,6 +466,22 @@ impl Lowering<'_> {
                 self.builder.place(keep);
                 Value::Reg(result)
             }
+            Expr::Word { of, index } => {
+                let pair = self.pair(*of, env);
+                let half = if *index < 2 { pair.low } else { pair.high };
+                let value = match half {
+                    _ if *index > 3 => Value::Const(0),
+                    Value::Const(c) => Value::Const(c >> (32 * u32::from(index % 2))),
+                    reg if index % 2 == 0 => reg,
+                    reg => {
+                        let word = self.own(reg);
+                        self.builder.alu64(alu::RSH, word, Operand::Imm(32));
+                        Value::Reg(word)
+                    }
+                };
+                self.truncate(value, Width::W64, 32)
+            }
+            Expr::Hash(words) => self.hash(words, env),
             Expr::Ewma { average, sample, shift } => {
                 let average = self.eval(average, width, env);
                 let sample = self.eval(sample, width, env);

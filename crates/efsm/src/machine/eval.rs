@@ -3,6 +3,8 @@
 use flowloom_wire::Layers;
 use flowloom_wire::field::FieldId;
 
+use crate::hash::hashword;
+use crate::intervals;
 use crate::model::{BinaryOp, Condition, Destination, Expr, NewValue, Relation, Stateful, Type, Variable, Wide, Width};
 
 /// All values that expressions can read.
@@ -117,6 +119,11 @@ impl Scope<'_> {
                 let left_is_less = if *is_signed { signed(left, bits) < signed(right, bits) } else { left < right };
                 if left_is_less == *max { right } else { left }
             }
+            Expr::Word { of, index } => u64::from((self.wide(*of) >> (32 * u32::from(*index))) as u32),
+            Expr::Hash(words) => {
+                let words: Vec<u32> = words.iter().map(|word| self.eval(word, Width::W32) as u32).collect();
+                hashword(&words).into()
+            }
             Expr::Ewma { average, sample, shift } => {
                 let average = sub(average);
                 let difference = signed(sub(sample).wrapping_sub(average), bits);
@@ -158,6 +165,9 @@ impl Scope<'_> {
             }
             Condition::OneOf { operand, values, width, negated } => {
                 values.contains(&self.eval(operand, *width)) != *negated
+            }
+            Condition::Within { operand, values, negated } => {
+                intervals::contain(values, self.wide(*operand)) != *negated
             }
             Condition::Same { left, right, negated } => (self.wide(*left) == self.wide(*right)) != *negated,
             Condition::Present { field, negated } => self.layers.is_present(*field) != *negated,

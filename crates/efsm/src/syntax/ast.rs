@@ -17,6 +17,7 @@ pub(crate) struct Program<'s> {
     pub(crate) name: Option<Name<'s>>,
     pub(crate) params: Vec<Param<'s>>,
     pub(crate) constants: Vec<Constant<'s>>,
+    pub(crate) sets: Vec<Set<'s>>,
     pub(crate) metadata: Vec<Variable<'s>>,
     pub(crate) headers: Vec<Header<'s>>,
     pub(crate) elements: Vec<Element<'s>>,
@@ -37,6 +38,36 @@ pub(crate) struct Param<'s> {
 pub(crate) struct Constant<'s> {
     pub(crate) name: Name<'s>,
     pub(crate) value: Expr<'s>,
+}
+
+/// `set name = { ... };` or `set name = file("path");`
+#[derive(Debug)]
+pub(crate) struct Set<'s> {
+    pub(crate) name: Name<'s>,
+    pub(crate) contents: SetContents<'s>,
+}
+
+#[derive(Debug)]
+pub(crate) enum SetContents<'s> {
+    Items(Vec<SetItem<'s>>),
+    /// The path, without its quotes.
+    File(Name<'s>),
+}
+
+/// An entry of a named set.
+#[derive(Debug)]
+pub(crate) struct SetItem<'s> {
+    pub(crate) span: Span,
+    pub(crate) kind: SetItemKind<'s>,
+}
+
+#[derive(Debug)]
+pub(crate) enum SetItemKind<'s> {
+    Value(Expr<'s>),
+    /// `address/length`
+    Prefix(Expr<'s>, Expr<'s>),
+    /// `low..high`
+    Range(Expr<'s>, Expr<'s>),
 }
 
 /// `meta`, `reg` and `global`: `name: type time(unit) = initial;`
@@ -266,6 +297,8 @@ pub(crate) enum ExprKind<'s> {
     InPrefix(Box<Expr<'s>>, Box<Expr<'s>>, Box<Expr<'s>>),
     /// `a in {b, c}`
     InSet(Box<Expr<'s>>, Vec<Expr<'s>>),
+    /// `a in name`
+    InNamed(Box<Expr<'s>>, Name<'s>),
     /// `a in low..high`
     InRange(Box<Expr<'s>>, Box<Expr<'s>>, Box<Expr<'s>>),
     /// `!x`

@@ -150,7 +150,7 @@ impl<'s, 'k> Parser<'s, 'k> {
             Kind::Name => "declarations and actions end with `;`, each before the next",
             Kind::OpenParen => {
                 "parentheses stand behind `forward`, `clone`, `emit`, the headers of `push`, `encap` and `emit`, and the \
-                 functions `min`, `max`, `ror` and `ewma`"
+                 functions `min`, `max`, `ror`, `ewma` and `hash`"
             }
             _ => "declarations and actions end with `;`",
         };

@@ -180,6 +180,12 @@ impl<'s> Parser<'s, '_> {
         }
         let first = self.arithmetic(4)?;
         let start = left.span.start;
+        if let ExprKind::Name(text) = first.kind
+            && !matches!(self.peek().kind, Kind::Slash | Kind::DotDot)
+        {
+            let name = Name { text, span: first.span };
+            return Ok(Expr { span: self.span_from(start), kind: ExprKind::InNamed(Box::new(left), name) });
+        }
         if self.eat(Kind::Slash).is_some() {
             let length = self.unary()?;
             let kind = ExprKind::InPrefix(Box::new(left), Box::new(first), Box::new(length));
@@ -218,8 +224,13 @@ impl<'s> Parser<'s, '_> {
                 return Ok(Expr { span, kind: ExprKind::InSet(Box::new(left), values) });
             }
             let help = match self.peek().kind {
-                Kind::DotDot => "a set holds single values; a range stands alone: `x in low..high`",
-                Kind::Slash => "a set holds single values; a prefix stands alone: `ip.src in 10.0.0.0/8`",
+                Kind::DotDot => {
+                    "a range stands alone, `x in low..high`, or in a set with a name: `set ports = { 80..90, 443 };`"
+                }
+                Kind::Slash => {
+                    "a prefix stands alone, `ip.src in 10.0.0.0/8`, or in a set with a name: \
+                     `set blocked = { 10.0.0.0/8, 192.0.2.1 };`"
+                }
                 _ => "the values of a set are separated by commas: `l4.dport in {80, 443}`",
             };
             self.unexpected("`,` or `}` after a value of the set").also(open.span, "opened here").help(help);
@@ -228,7 +239,13 @@ impl<'s> Parser<'s, '_> {
         }
     }
 
-    fn leave_set(&mut self) {
+    /// A constant in a named set, each with a budget of its own.
+    pub(super) fn set_value(&mut self) -> Parsed<Expr<'s>> {
+        self.budget = MOST_OPERATORS;
+        self.arithmetic(4)
+    }
+
+    pub(super) fn leave_set(&mut self) {
         while !matches!(self.peek().kind, Kind::CloseBrace | Kind::Semicolon | Kind::OpenBrace | Kind::End) {
             self.bump();
         }

@@ -12,13 +12,13 @@ use super::token::Kind;
 use super::words;
 
 /// Words that start a top-level item.
-const ITEMS: &[&str] = &["function", "param", "const", "meta", "stateful", "stateless", "header"];
+const ITEMS: &[&str] = &["function", "param", "const", "set", "meta", "stateful", "stateless", "header"];
 /// Words that start a clause of an element.
 const CLAUSES: &[&str] = &["key", "size", "sweep", "full", "states", "reg", "global", "expire", "preload"];
 /// Words that start a row.
 pub(super) const ROWS: &[&str] = &["on", "when", "always", "otherwise"];
 /// Words after which an element cannot still be open.
-const NEXT_ITEM: &[&str] = &["function", "param", "const", "meta", "header", "stateful", "stateless"];
+const NEXT_ITEM: &[&str] = &["function", "param", "const", "set", "meta", "header", "stateful", "stateless"];
 /// Words at the start of a line where reading goes on inside of an element.
 const RESUME: &[&str] = &[
     "key",
@@ -75,6 +75,11 @@ impl<'s> Parser<'s, '_> {
                     program.constants.push(constant);
                     return Ok(());
                 }
+                "set" => {
+                    let set = self.named_set()?;
+                    program.sets.push(set);
+                    return Ok(());
+                }
                 "meta" => {
                     self.bump();
                     let variable = self.variable("metadata")?;
@@ -113,7 +118,7 @@ impl<'s> Parser<'s, '_> {
             _ => match did_you_mean(word, ITEMS.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => {
-                    "a function is made of `param`, `const`, `meta`, `header`, `stateful` and `stateless`".to_owned()
+                    "a function is made of `param`, `const`, `set`, `meta`, `header`, `stateful` and `stateless`".to_owned()
                 }
             },
         };

@@ -10,6 +10,7 @@ mod exprs;
 mod items;
 mod literal;
 mod rows;
+mod sets;
 pub(crate) mod token;
 pub(crate) mod words;
 

@@ -19,7 +19,7 @@ pub(crate) struct Token {
 pub(crate) enum Kind {
     #[regex(r"//[^\n]*", allow_greedy = true)]
     SlashComment,
-    /// The text of a report; what looks like it elsewhere is [`Kind::Unknown`].
+    /// The text of a report or the name of a file; what looks like it elsewhere is [`Kind::Unknown`].
     #[regex(r#""[^"\n]*"?"#)]
     Text,
     /// Characters that start no word; reported by the lexer.
@@ -132,7 +132,7 @@ pub(crate) fn tokenize(text: &str, sink: &mut Sink) -> Vec<Token> {
                     .help("comments start with `#` and end with the line");
             }
             Ok(Kind::Text) => {
-                let kind = if is_report(text, &tokens, span) { Kind::Text } else { Kind::Unknown };
+                let kind = if is_text(text, &tokens, span) { Kind::Text } else { Kind::Unknown };
                 tokens.push(Token { kind, span });
             }
             Ok(kind) => tokens.push(Token { kind, span }),
@@ -150,11 +150,11 @@ pub(crate) fn tokenize(text: &str, sink: &mut Sink) -> Vec<Token> {
     tokens
 }
 
-/// Whether a closed text stands where a report has one: after `log(` and `alert(`.
-fn is_report(text: &str, before: &[Token], span: Span) -> bool {
+/// Whether a closed text stands where there can be one: after `log(`, `alert(` and `file(`.
+fn is_text(text: &str, before: &[Token], span: Span) -> bool {
     let written = |span: Span| text.get(span.start..span.end).unwrap_or_default();
     let is_closed = written(span).len() >= 2 && written(span).ends_with('"');
-    let is_word = |token: &Token| token.kind == Kind::Name && matches!(written(token.span), "log" | "alert");
+    let is_word = |token: &Token| token.kind == Kind::Name && matches!(written(token.span), "log" | "alert" | "file");
     is_closed && matches!(before, [.., word, open] if open.kind == Kind::OpenParen && is_word(word))
 }
 
@@ -170,7 +170,8 @@ fn report_unknown(text: &str, span: Span, sink: &mut Sink) {
     }
     let help = match found.chars().next() {
         Some('"' | '\'' | '`') => {
-            "texts stand in `log(\"...\")` and `alert(\"...\")` only, on one line; names, numbers and addresses are written bare"
+            "texts stand in `log(\"...\")`, `alert(\"...\")` and `set NAME = file(\"...\")` only, on one line; names, numbers and \
+             addresses are written bare"
         }
         Some('[' | ']') => {
             "the language has no brackets; some bits of a field are compared with `field & mask == value`"

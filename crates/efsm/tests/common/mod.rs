@@ -132,6 +132,11 @@ pub(crate) fn check_model(function: &Function) {
                             "{place}"
                         );
                     }
+                    Condition::Within { operand, values, .. } => {
+                        assert!(!values.is_empty() && values.iter().all(|(low, high)| low <= high), "{place}");
+                        assert!(values.is_sorted_by(|a, b| a.1 < b.0 && b.0 - a.1 > 1), "{place}");
+                        assert!(fits(values[values.len() - 1].1, bits_of(*operand)), "{place}");
+                    }
                     Condition::Present { field, .. } => assert!(!field.headers().is_empty(), "{place}"),
                     Condition::Full { .. } => assert!(element.stateful.is_some(), "{place}"),
                 }

@@ -5,6 +5,7 @@
 mod agree;
 mod fields;
 mod golden;
+mod large_sets;
 mod limits;
 mod locks;
 mod random;

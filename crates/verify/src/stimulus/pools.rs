@@ -45,7 +45,15 @@ pub(super) fn pools(function: &Function, rng: &mut Rng) -> (BTreeMap<FieldId, Ve
                         let near = [*low, *high, low.wrapping_sub(1), high.wrapping_add(1)].map(u128::from);
                         pools.entry(*field).or_default().extend(near);
                     }
+                    Condition::Within { operand: Wide::Field(field), values, .. } => {
+                        // Of a long list the first and the last, and some between.
+                        let step = values.len().div_ceil(16).max(1);
+                        let some = values.iter().step_by(step).chain(values.last());
+                        let near = some.flat_map(|(low, high)| [*low, *high, high.wrapping_add(1)]);
+                        pools.entry(*field).or_default().extend(near);
+                    }
                     Condition::Masked { .. }
+                    | Condition::Within { .. }
                     | Condition::Same { .. }
                     | Condition::OneOf { .. }
                     | Condition::Present { .. }

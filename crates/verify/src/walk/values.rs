@@ -154,6 +154,11 @@ impl Values<'_> {
                     (false, true) => sign_extend(l, bits).min(sign_extend(r, bits)) as u64,
                 }
             }
+            Expr::Word { of, index } => u64::from((self.wide(*of) >> (32 * u32::from(*index))) as u32),
+            Expr::Hash(words) => {
+                let words: Vec<u32> = words.iter().map(|word| self.eval(word, Width::W32) as u32).collect();
+                u64::from(flowloom_efsm::hash::hashword(&words))
+            }
             Expr::Ewma { average, sample, shift } => {
                 self.count(Hit::Operator(Operator::Ewma, bits));
                 let (average, sample) = (self.eval(average, width), self.eval(sample, width));
@@ -234,6 +239,11 @@ impl Values<'_> {
                 let value = self.eval(operand, *width);
                 values.contains(&value) ^ negated
             }
+            Condition::Within { operand, values, negated } => {
+                self.count(Hit::Within(*negated));
+                let value = self.wide(*operand);
+                values.iter().any(|(low, high)| (low..=high).contains(&&value)) ^ negated
+            }
             Condition::Present { field, negated } => {
                 self.count(Hit::Present(*negated));
                 self.layers.is_present(*field) ^ negated
@@ -249,6 +259,9 @@ impl Values<'_> {
 /// Whether an expression reads the packet, its time or metadata: what a context alone does not tell.
 pub(crate) fn reads_packet(expr: &Expr) -> bool {
     let mut reads = false;
-    expr.walk(&mut |e| reads |= matches!(e, Expr::Field(_) | Expr::Metadata(_) | Expr::Now { .. }));
+    expr.walk(&mut |e| {
+        reads |= matches!(e, Expr::Field(_) | Expr::Metadata(_) | Expr::Now { .. })
+            || matches!(e, Expr::Word { of: Wide::Field(_) | Wide::Metadata(_), .. });
+    });
     reads
 }

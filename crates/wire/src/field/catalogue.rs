@@ -41,6 +41,7 @@ struct Headers {
     scope: Scope,
     ipv4: Header,
     ipv6: Header,
+    fragment: Header,
     tcp: Header,
     window_scale: Header,
     udp: Header,
@@ -52,6 +53,7 @@ const OUTER: Headers = Headers {
     scope: Scope::Outer,
     ipv4: Header::Ipv4,
     ipv6: Header::Ipv6,
+    fragment: Header::Ipv6Fragment,
     tcp: Header::Tcp,
     window_scale: Header::WindowScale,
     udp: Header::Udp,
@@ -63,6 +65,7 @@ const INNER: Headers = Headers {
     scope: Scope::Inner,
     ipv4: Header::InnerIpv4,
     ipv6: Header::InnerIpv6,
+    fragment: Header::InnerIpv6Fragment,
     tcp: Header::InnerTcp,
     window_scale: Header::InnerWindowScale,
     udp: Header::InnerUdp,
@@ -120,6 +123,8 @@ packets! {
     { either "ip.tos": 8, "ipv4.tos" | "ipv6.tc", "type of service or traffic class" }
     { either "ip.ttl": 8, "ipv4.ttl" | "ipv6.hop_limit", "time to live or hop limit" }
     { fixed_either "ip.version": 4, "ipv4.version" | "ipv6.version", "4 or 6" }
+    { fixed_either "ip.frag": 13, "ipv4.frag" | "ipv6.frag", "fragment offset in 8-byte units; of IPv6 only with a fragment header" }
+    { fixed_either "ip.mf": 1, "ipv4.mf" | "ipv6.mf", "more fragments; of IPv6 only with a fragment header" }
     { fixed "ipv4.version": ipv4 bits(0, 4), "4" }
     { fixed "ipv4.ihl": ipv4 bits(4, 4), "header length in 32-bit words" }
     { field "ipv4.tos": ipv4 bytes(1, 1), "type of service" }
@@ -143,6 +148,9 @@ packets! {
     { field "ipv6.hop_limit": ipv6 bytes(7, 1), "hop limit" }
     { paired "ipv6.src": ipv6 bytes(8, 16) <-> "ipv6.dst", "source address" }
     { paired "ipv6.dst": ipv6 bytes(24, 16) <-> "ipv6.src", "destination address" }
+    { fixed "ipv6.frag": fragment bits(16, 13), "fragment offset in 8-byte units, of the fragment header" }
+    { fixed "ipv6.mf": fragment bits(31, 1), "more fragments, of the fragment header" }
+    { field "ipv6.frag_id": fragment bytes(4, 4), "identification, of the fragment header" }
     { ports "l4.sport": "tcp.sport" | "udp.sport" <-> "l4.dport", "source port of TCP or UDP" }
     { ports "l4.dport": "tcp.dport" | "udp.dport" <-> "l4.sport", "destination port of TCP or UDP" }
     { paired "tcp.sport": tcp bytes(0, 2) <-> "tcp.dport", "source port" }
@@ -178,6 +186,10 @@ packets! {
     { fixed "icmp6.checksum": icmp6 bytes(2, 2), "checksum" }
     { field "icmp6.id": icmp6 bytes(4, 2), "identifier of an echo" }
     { field "icmp6.seq": icmp6 bytes(6, 2), "sequence number of an echo" }
+    { either "icmpx.type": 8, "icmp.type" | "icmp6.type", "type of ICMP or ICMPv6; the families number them differently" }
+    { either "icmpx.code": 8, "icmp.code" | "icmp6.code", "code of ICMP or ICMPv6" }
+    { either "icmpx.id": 16, "icmp.id" | "icmp6.id", "identifier of an echo, of ICMP or ICMPv6" }
+    { either "icmpx.seq": 16, "icmp.seq" | "icmp6.seq", "sequence number of an echo, of ICMP or ICMPv6" }
 }
 
 const LINK: &[Field] = {

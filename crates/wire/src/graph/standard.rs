@@ -53,6 +53,7 @@ struct Headers {
     scope: Scope,
     ipv4: Header,
     ipv6: Header,
+    fragment: Header,
     tcp: Header,
     window_scale: Header,
     udp: Header,
@@ -64,6 +65,7 @@ const OUTER: Headers = Headers {
     scope: Scope::Outer,
     ipv4: Header::Ipv4,
     ipv6: Header::Ipv6,
+    fragment: Header::Ipv6Fragment,
     tcp: Header::Tcp,
     window_scale: Header::WindowScale,
     udp: Header::Udp,
@@ -75,6 +77,7 @@ const INNER: Headers = Headers {
     scope: Scope::Inner,
     ipv4: Header::InnerIpv4,
     ipv6: Header::InnerIpv6,
+    fragment: Header::InnerIpv6Fragment,
     tcp: Header::InnerTcp,
     window_scale: Header::InnerWindowScale,
     udp: Header::InnerUdp,
@@ -232,7 +235,8 @@ impl Builder {
                 Node { length: length(2, 4), ..plain("ipv6_authentication", 12, Extent::Within, next.clone()) };
             let authentication = self.push(authentication);
             let fragment = Next { only_if_zero: Some(bits(16, 13)), ..next.clone() };
-            let fragment = self.push(plain("ipv6_fragment", 8, Extent::Within, fragment));
+            let fragment = plain("ipv6_fragment", 8, Extent::Within, fragment);
+            let fragment = self.push(Node { header: Some(headers.fragment), ..fragment });
             let options = Node { length: length(1, 8), ..plain("ipv6_options", 8, Extent::Within, next) };
             extensions = Some([self.push(options), fragment, authentication]);
         }

@@ -87,7 +87,8 @@ fn ipv4_tcp() {
     ] {
         assert_eq!(read(&p, name), Some(value), "{name}");
     }
-    for name in ["udp.sport", "ipv6.src", "vlan.id", "icmp.type"] {
+    assert_eq!((read(&p, "ip.frag"), read(&p, "ip.mf")), (Some(0), Some(0)));
+    for name in ["udp.sport", "ipv6.src", "vlan.id", "icmp.type", "icmpx.type", "ipv6.frag"] {
         assert_eq!(read(&p, name), None, "{name}");
     }
     assert_eq!(layers.resolve(id("ip.tos")), Some(id("ipv4.tos")));
@@ -143,7 +144,18 @@ fn ipv6_extension_headers() {
     assert_eq!(read(&p, "ipv6.flow_label"), Some(0x12345));
     assert_eq!(read(&p, "ip.src"), Some(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10));
 
+    assert_eq!((read(&p, "ipv6.frag"), read(&p, "ipv6.mf"), read(&p, "ipv6.frag_id")), (Some(0), Some(0), Some(1)));
+
     let later = build(&[&frag(6, 3)], 44);
+    assert_eq!((read(&later, "ipv6.frag"), read(&later, "ip.frag")), (Some(3), Some(3)));
+    let more = [6, 0, 0, 1, 0xde, 0xad, 0xbe, 0xef];
+    let first = build(&[&hop(44), &more], 0);
+    assert_eq!((read(&first, "ip.mf"), read(&first, "ipv6.frag_id")), (Some(1), Some(0xdead_beef)));
+    assert!(read(&first, "tcp.sport").is_some());
+    let twice = build(&[&frag(44, 0), &more], 44);
+    assert_eq!(read(&twice, "ipv6.frag_id"), Some(1), "the first one counts");
+    let whole = build(&[&hop(6)], 0);
+    assert_eq!((read(&whole, "ip.mf"), read(&whole, "ipv6.frag_id")), (None, None));
     assert_eq!(read(&later, "ip.proto"), Some(6));
     assert_eq!(read(&later, "tcp.sport"), None);
 

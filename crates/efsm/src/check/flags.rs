@@ -1,0 +1,34 @@
+//! Conditions with the name of a field of one bit that no header has: what stands in no single bit.
+//!
+//! `icmpx.is_echo_request` is `icmp.type == 8 || icmp6.type == 128`: an alternative for each family, of which a packet can
+//! fulfil one. Its negation holds for the other messages of both families.
+
+use flowloom_wire::field::FieldId;
+
+use crate::model::{Condition, Expr, Relation, Width};
+
+/// Names behind `icmp.`, `icmp6.` and `icmpx.`, with the type that says so in each family.
+const MESSAGES: [(&str, u64, u64); 2] = [("is_echo_request", 8, 128), ("is_echo_reply", 0, 129)];
+
+/// The alternatives of the flag called `name`; `None` where there is no such flag.
+pub(super) fn alternatives(name: &str, negated: bool) -> Option<Vec<Vec<Condition>>> {
+    let (scope, rest) = match name.strip_prefix("inner.") {
+        Some(rest) => ("inner.", rest),
+        None => ("", name),
+    };
+    let (header, flag) = rest.split_once('.')?;
+    let (_, v4, v6) = *MESSAGES.iter().find(|(known, ..)| *known == flag)?;
+    let types: &[(&str, u64)] = match header {
+        "icmp" => &[("icmp.type", v4)],
+        "icmp6" => &[("icmp6.type", v6)],
+        "icmpx" => &[("icmp.type", v4), ("icmp6.type", v6)],
+        _ => return None,
+    };
+    let relation = if negated { Relation::NotEqual } else { Relation::Equal };
+    let is_type = |&(field, value): &(&str, u64)| {
+        let field = FieldId::by_name(&format!("{scope}{field}"))?;
+        let (left, right) = (Expr::Field(field), Expr::Constant(value));
+        Some(vec![Condition::Compare { left, relation, right, width: Width::W32, signed: false }])
+    };
+    types.iter().map(is_type).collect()
+}

@@ -1,0 +1,435 @@
+//! Named sets: the entries of `set name = { ... }` and of the files that `set name = file("...")` names, merged to
+//! intervals.
+//!
+//! A set may hold numbers and addresses of several kinds. Those of IPv4 and IPv6 may stand together, because `ip.src`
+//! takes both; what a value can never be is an error where the set is used.
+
+use std::sync::Arc;
+
+use flowloom_wire::field::IPV4_MAPPED;
+
+use crate::diagnostic::{Code, did_you_mean};
+use crate::files::Files;
+use crate::intervals::{self, Interval};
+use crate::model::{Condition, Span, Wide};
+use crate::syntax::ast::{Expr as Tree, Name, Set, SetContents, SetItemKind};
+use crate::syntax::read_value;
+
+use super::Checker;
+use super::constant::Constant;
+use super::names::{Symbol, is_too_many};
+use super::operand::{Leaf, OperandKind};
+
+/// Entries that one set may have.
+const MOST_ENTRIES: usize = 65_536;
+/// Findings about one file that are reported one by one.
+const MOST_FINDINGS: usize = 5;
+
+/// What an entry is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Number,
+    Ipv4,
+    Ipv6,
+    Mac,
+}
+
+const KINDS: [Kind; 4] = [Kind::Number, Kind::Ipv4, Kind::Ipv6, Kind::Mac];
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Number => "numbers",
+            Kind::Ipv4 => "IPv4 addresses",
+            Kind::Ipv6 => "IPv6 addresses",
+            Kind::Mac => "MAC addresses",
+        }
+    }
+
+    fn bits(self) -> u32 {
+        match self {
+            Kind::Number => 64,
+            Kind::Ipv4 => 32,
+            Kind::Ipv6 => 128,
+            Kind::Mac => 48,
+        }
+    }
+}
+
+/// First and last value of an entry.
+type Entry = (Kind, Interval);
+
+/// What an entry says behind its first value.
+#[derive(Debug, Clone, Copy)]
+enum Rest {
+    Value,
+    Prefix(Constant),
+    Range(Constant),
+}
+
+/// What is wrong with an entry, and what would help.
+type Wrong = (Code, String, &'static str);
+
+/// A set as it was declared.
+#[derive(Debug)]
+pub(super) struct NamedSet<'s> {
+    name: Name<'s>,
+    /// For each of [`KINDS`], ascending, none next to another.
+    values: [Vec<Interval>; 4],
+}
+
+impl<'s> Checker<'s, '_> {
+    /// Declares the named sets of a function.
+    pub(super) fn named_sets(&mut self, sets: &[Set<'s>], files: &dyn Files) {
+        for set in sets {
+            let entries = match &set.contents {
+                SetContents::Items(items) if items.is_empty() => {
+                    self.sink
+                        .error(Code::Missing, set.name.span, format!("the set `{}` is empty", set.name.text), "no entry")
+                        .help("give it an entry, as in `set blocked = { 10.0.0.0/8 };`");
+                    None
+                }
+                SetContents::Items(items) => self.written(set.name, items),
+                SetContents::File(path) => self.from_file(*path, files),
+            };
+            let mut symbol = Symbol::Broken;
+            if let Some(entries) = entries
+                && !is_too_many(self.sets.len(), "sets", set.name.span, self.sink)
+            {
+                symbol = Symbol::Set(self.sets.len() as u16);
+                let values = KINDS.map(|kind| {
+                    intervals::merged(entries.iter().filter(|(of, _)| *of == kind).map(|(_, values)| *values).collect())
+                });
+                self.sets.push(NamedSet { name: set.name, values });
+            }
+            self.names.declare(set.name, "set", symbol, self.sink);
+        }
+    }
+
+    /// The entries of a set that stands in the source.
+    fn written(&mut self, name: Name<'s>, items: &[crate::syntax::ast::SetItem<'s>]) -> Option<Vec<Entry>> {
+        if items.len() > MOST_ENTRIES {
+            let (found, most) = (items.len(), MOST_ENTRIES);
+            self.sink
+                .error(
+                    Code::OutOfRange,
+                    name.span,
+                    format!("the set `{}` has {found} entries, at most {most} are possible", name.text),
+                    "too many entries",
+                )
+                .help("join prefixes that lie next to each other, or split the set over several functions");
+            return None;
+        }
+        let mut entries: Option<Vec<Entry>> = Some(Vec::new());
+        let mut found: Vec<(Entry, Span)> = Vec::new();
+        for item in items {
+            let what = "an entry of a set";
+            let (first, rest) = match &item.kind {
+                SetItemKind::Value(value) => (self.constant(value, what), Some(Rest::Value)),
+                SetItemKind::Prefix(value, length) => {
+                    (self.constant(value, what), self.constant(length, "the length of a prefix").map(Rest::Prefix))
+                }
+                SetItemKind::Range(low, high) => {
+                    (self.constant(low, what), self.constant(high, "the end of a range").map(Rest::Range))
+                }
+            };
+            let entry = match (first, rest) {
+                (Some(first), Some(rest)) => entry(first, rest),
+                _ => {
+                    entries = None;
+                    continue;
+                }
+            };
+            match entry {
+                Ok(entry) => found.push((entry, item.span)),
+                Err((code, message, help)) => {
+                    self.sink.error(code, item.span, message, "this entry").help(help);
+                    entries = None;
+                }
+            }
+        }
+        found.sort_by_key(|(entry, span)| (KINDS.iter().position(|kind| *kind == entry.0), entry.1, span.start));
+        for pair in found.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+            self.sink
+                .warning(Code::Duplicate, pair[1].1, "an entry is twice in the set", "again")
+                .also(pair[0].1, "first here")
+                .help("name each entry once");
+        }
+        entries.map(|_| found.into_iter().map(|(entry, _)| entry).collect())
+    }
+
+    /// The entries of a set that stands in a file.
+    fn from_file(&mut self, path: Name<'s>, files: &dyn Files) -> Option<Vec<Entry>> {
+        let text = match files.read(path.text) {
+            Ok(text) => text,
+            Err(reason) => {
+                self.sink
+                    .error(
+                        Code::UnreadableFile,
+                        path.span,
+                        format!("the file `{}` cannot be read: {reason}", path.text),
+                        "named here",
+                    )
+                    .help("the path is relative to the folder of the source");
+                return None;
+            }
+        };
+        let mut entries: Vec<(Entry, usize)> = Vec::new();
+        let mut wrong = 0;
+        for (number, line) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            if line.is_empty() {
+                continue;
+            }
+            match entry_of_line(line) {
+                Ok(entry) => entries.push((entry, number)),
+                Err((code, message, help)) => {
+                    wrong += 1;
+                    if wrong <= MOST_FINDINGS {
+                        let message = format!("`{}`, line {number}: {message}", path.text);
+                        self.sink.error(code, path.span, message, "in this file").help(help);
+                    }
+                }
+            }
+        }
+        if wrong > MOST_FINDINGS {
+            let message = format!("`{}`: {} more lines that are no entries", path.text, wrong - MOST_FINDINGS);
+            self.sink.error(Code::BadLiteral, path.span, message, "in this file").help(LINES);
+        }
+        if wrong > 0 {
+            return None;
+        }
+        if entries.is_empty() {
+            self.sink
+                .error(Code::Missing, path.span, format!("the file `{}` has no entries", path.text), "an empty set")
+                .help(LINES);
+            return None;
+        }
+        if entries.len() > MOST_ENTRIES {
+            let (found, most) = (entries.len(), MOST_ENTRIES);
+            self.sink
+                .error(
+                    Code::OutOfRange,
+                    path.span,
+                    format!("the file `{}` has {found} entries, at most {most} are possible", path.text),
+                    "too many entries",
+                )
+                .help("join prefixes that lie next to each other, or split the set over several functions");
+            return None;
+        }
+        self.warn_repeated_lines(path, &mut entries);
+        Some(entries.into_iter().map(|(entry, _)| entry).collect())
+    }
+
+    fn warn_repeated_lines(&mut self, path: Name<'s>, entries: &mut [(Entry, usize)]) {
+        entries.sort_by_key(|((kind, values), line)| (KINDS.iter().position(|k| k == kind), *values, *line));
+        let mut repeated: Vec<(usize, usize)> =
+            entries.windows(2).filter(|pair| pair[0].0 == pair[1].0).map(|pair| (pair[1].1, pair[0].1)).collect();
+        repeated.sort_unstable();
+        let lines = repeated.iter().take(MOST_FINDINGS).map(|(line, first)| format!("{line} (as {first})"));
+        let lines: Vec<String> = lines.collect();
+        if let Some(more) = repeated.len().checked_sub(lines.len()).filter(|_| !lines.is_empty()) {
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let message = format!("`{}` has entries twice: lines {}{more}", path.text, lines.join(", "));
+            self.sink.warning(Code::Duplicate, path.span, message, "in this file").help("name each entry once");
+        }
+    }
+
+    /// `value in name`.
+    pub(super) fn in_named(
+        &mut self,
+        left: &Tree<'s>,
+        name: Name<'s>,
+        negated: bool,
+        conditions: &mut Vec<Condition>,
+    ) -> Option<()> {
+        let operand = self.operand(left);
+        let index = self.set_called(name);
+        let (operand, index) = (operand?, index?);
+        let (wide, width_bits) = match operand.kind {
+            OperandKind::Wide(wide) => (wide, 128),
+            OperandKind::Leaf(leaf) if !self.leaf(leaf).signed && self.leaf(leaf).unit_ns.is_none() => {
+                let wide = match leaf {
+                    Leaf::Field(field) => Some(Wide::Field(field)),
+                    Leaf::Register(i) => Some(Wide::Register(i)),
+                    Leaf::Global(i) => Some(Wide::Global(i)),
+                    Leaf::Metadata(i) => Some(Wide::Metadata(i)),
+                    Leaf::Now | Leaf::State | Leaf::Old(_) => None,
+                };
+                match wide {
+                    Some(wide) => (wide, self.leaf(leaf).width_bits),
+                    None => return self.not_in_sets(left.span),
+                }
+            }
+            _ => return self.not_in_sets(left.span),
+        };
+        let is_either = width_bits == 128 && self.wide(wide).is_either;
+        let mut values: Vec<Interval> = Vec::new();
+        for (kind, of_kind) in KINDS.into_iter().zip(&self.sets[index].values) {
+            let (Some(&(first, _)), Some(&(_, last))) = (of_kind.first(), of_kind.last()) else { continue };
+            let mapped = match kind {
+                Kind::Ipv4 if is_either => IPV4_MAPPED,
+                Kind::Ipv6 if width_bits == 128 => 0,
+                Kind::Ipv4 if width_bits == 32 => 0,
+                Kind::Mac if width_bits == 48 => 0,
+                Kind::Number if width_bits <= 64 && last >> width_bits == 0 => 0,
+                _ => {
+                    let (found, set) = (kind.name(), self.sets[index].name);
+                    let value = if kind == Kind::Number && width_bits <= 64 { last } else { first };
+                    let shown = render(kind, value);
+                    let text = self.text(left.span).to_owned();
+                    let message = format!("`{text}` never is one of the {found} in `{}`, as {shown}", set.text);
+                    let help = match kind {
+                        Kind::Ipv4 | Kind::Ipv6 => "`ip.src` and `ip.dst` take both families; a field of one family takes \
+                                                    a set of this family alone",
+                        _ => "a set holds values that its left side can have",
+                    };
+                    self.sink
+                        .error(Code::WrongKind, left.span, message, format!("{width_bits} bits"))
+                        .also(set.span, "the set")
+                        .help(help);
+                    return None;
+                }
+            };
+            values.extend(of_kind.iter().map(|(low, high)| (mapped | low, mapped | high)));
+        }
+        let values = Arc::new(intervals::merged(values));
+        conditions.push(Condition::Within { operand: wide, values, negated });
+        Some(())
+    }
+
+    fn not_in_sets(&mut self, span: Span) -> Option<()> {
+        self.sink
+            .error(
+                Code::BadCondition,
+                span,
+                "only fields and unsigned variables without a clock can be in a named set",
+                "not a packet field or variable",
+            )
+            .help("write the value to a metadata field in an element before this one");
+        None
+    }
+
+    /// The set called `name`.
+    fn set_called(&mut self, name: Name<'s>) -> Option<usize> {
+        match self.names.look_up(name.text) {
+            Some((Symbol::Set(i), _)) => return Some(usize::from(i)),
+            Some((Symbol::Broken, _)) => return None,
+            Some((_, what)) => {
+                self.sink
+                    .error(Code::WrongKind, name.span, format!("{what} `{}` is no set", name.text), "behind `in`")
+                    .help(
+                        "a single value is compared with `==`; behind `in` stand a prefix, a range, `{80, 443}` or the \
+                         name of a `set`",
+                    );
+                return None;
+            }
+            None if self.names.is_damaged => return None,
+            None => {}
+        }
+        let sets: Vec<&str> = self.sets.iter().map(|set| set.name.text).collect();
+        let help = match did_you_mean(name.text, sets) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None if name.text.contains('.') => "two fields are compared with `==`".to_owned(),
+            None => format!("declare it, as in `set {} = {{ 10.0.0.0/8, 192.0.2.1 }};`", name.text),
+        };
+        self.sink
+            .error(Code::UnknownName, name.span, format!("there is no set `{}`", name.text), "not declared")
+            .help(help);
+        None
+    }
+}
+
+const LINES: &str = "each line holds a value, a prefix or a range, as `192.0.2.1`, `10.0.0.0/8` or `80..90`; comments start \
+                     with `#`";
+
+fn render(kind: Kind, value: u128) -> String {
+    match kind {
+        Kind::Number => value.to_string(),
+        Kind::Ipv4 => Constant::Ipv4(value as u32).render(),
+        Kind::Ipv6 => Constant::Ipv6(value).render(),
+        Kind::Mac => Constant::Mac(value as u64).render(),
+    }
+}
+
+/// The entry that a line of a file holds.
+fn entry_of_line(line: &str) -> Result<Entry, Wrong> {
+    let value = |word: &str| -> Result<Constant, Wrong> {
+        match read_value(word) {
+            Ok((false, literal)) => Ok(literal.into()),
+            Ok((true, _)) => Err((Code::OutOfRange, format!("`{}` is below 0", word.trim()), LINES)),
+            Err(bad) => {
+                let mut shown: String = word.trim().chars().take(40).collect();
+                if shown.len() < word.trim().len() {
+                    shown.push('…');
+                }
+                let message = if bad.message.len() > 120 { format!("`{shown}` is not a constant") } else { bad.message };
+                Err((Code::BadLiteral, format!("expected a value, a prefix or a range: {message}"), LINES))
+            }
+        }
+    };
+    if let Some((low, high)) = line.split_once("..") {
+        return entry(value(low)?, Rest::Range(value(high)?));
+    }
+    match line.split_once('/') {
+        Some((address, length)) => entry(value(address)?, Rest::Prefix(value(length)?)),
+        None => entry(value(line)?, Rest::Value),
+    }
+}
+
+fn entry(first: Constant, rest: Rest) -> Result<Entry, Wrong> {
+    let of = |constant: Constant| -> Result<(Kind, u128), Wrong> {
+        match constant {
+            Constant::Number(n) => match u64::try_from(n) {
+                Ok(n) => Ok((Kind::Number, n.into())),
+                Err(_) => Err((Code::OutOfRange, format!("{n} is below 0 or above 2^64 - 1"), LINES)),
+            },
+            Constant::Ipv4(address) => Ok((Kind::Ipv4, address.into())),
+            Constant::Ipv6(address) => Ok((Kind::Ipv6, address)),
+            Constant::Mac(address) => Ok((Kind::Mac, address.into())),
+            Constant::Time(_) => Err((
+                Code::WrongKind,
+                format!("a set holds numbers and addresses, found a time ({})", constant.render()),
+                "compare times with `==`, `before` and `after`",
+            )),
+        }
+    };
+    let (kind, low) = of(first)?;
+    match rest {
+        Rest::Value => Ok((kind, (low, low))),
+        Rest::Range(last) => {
+            let (other, high) = of(last)?;
+            let range = format!("the range {}..{}", first.render(), last.render());
+            if other != kind {
+                return Err((Code::WrongKind, format!("{range} is of two kinds"), "both ends are of one kind"));
+            }
+            if high < low {
+                let help = "the smaller value stands first; both ends belong to the range";
+                return Err((Code::OutOfRange, format!("{range} is empty"), help));
+            }
+            Ok((kind, (low, high)))
+        }
+        Rest::Prefix(_) if kind == Kind::Number => Err((
+            Code::WrongKind,
+            format!("{} is a number and has no prefix", first.render()),
+            "prefixes are for addresses; numbers take `low..high`",
+        )),
+        Rest::Prefix(length) => {
+            let bits = kind.bits();
+            let Some(length) = length.number(1).filter(|length| (0..=i128::from(bits)).contains(length)) else {
+                let message = format!("a prefix of {} bits, expected 0 to {bits}", length.render());
+                return Err((Code::OutOfRange, message, "the length stands behind the address, as in `10.0.0.0/8`"));
+            };
+            let host = (u128::MAX >> (128 - bits)).checked_shr(length as u32).unwrap_or(0);
+            if low & host != 0 {
+                let network = render(kind, low & !host);
+                let message = format!(
+                    "{} has bits set behind the prefix of {length} bits, expected {network}/{length}",
+                    first.render()
+                );
+                return Err((Code::OutOfRange, message, "the bits behind a prefix are 0"));
+            }
+            Ok((kind, (low, low | host)))
+        }
+    }
+}
