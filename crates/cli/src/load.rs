@@ -6,8 +6,8 @@ use std::sync::Arc;
 use flowloom_bpf::elf::KernelTypeIndex;
 use flowloom_bpf::{BPF_F_RDONLY_PROG, Program, elf};
 use flowloom_efsm::diagnostic::Diagnostic;
-use flowloom_efsm::model::Function;
 use flowloom_efsm::files::Files;
+use flowloom_efsm::model::Function;
 use flowloom_efsm::{LowerOptions, compile_with, lower};
 use flowloom_engine::{Snapshot, SnapshotError};
 

@@ -108,7 +108,10 @@ fn files_of_sets_are_judged() {
     for (file, what) in files {
         let files = std::collections::BTreeMap::from([("blocked.txt".to_owned(), file.to_owned())]);
         text += &match flowloom_efsm::compile_with("f.efsm", source, &[], &files) {
-            Ok((_, warnings)) => format!("-- {what}: {} warnings\n", warnings.len()) + &warnings.iter().map(|w| render(w)).collect::<String>(),
+            Ok((_, warnings)) => {
+                format!("-- {what}: {} warnings\n", warnings.len())
+                    + &warnings.iter().map(|w| render(w)).collect::<String>()
+            }
             Err(errors) => format!("-- {what}: {} errors\n", errors.list.len()) + &render(&errors),
         };
     }

@@ -127,7 +127,8 @@ fn the_kernel_takes_sets_of_thousands_of_prefixes() {
         list += &format!("{}/48\n", std::net::Ipv6Addr::from_bits(address));
     }
     let files = std::collections::BTreeMap::from([("list".to_owned(), list.clone())]);
-    let text = "function f; set listed = file(\"list\"); stateless e { when ip.src in listed { drop; } otherwise { pass; } }";
+    let text =
+        "function f; set listed = file(\"list\"); stateless e { when ip.src in listed { drop; } otherwise { pass; } }";
     let function = Arc::new(flowloom_efsm::compile_with("f", text, &[], &files).unwrap().0);
     let networks: Vec<&str> = list.lines().filter_map(|line| line.split('/').next()).collect();
     for counters in [false, true] {

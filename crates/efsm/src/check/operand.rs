@@ -8,9 +8,9 @@ use crate::model::{BinaryOp, Destination, Span, Wide};
 use crate::syntax::ast::{Expr as Tree, ExprKind, Name};
 use crate::syntax::words;
 
-use super::{Checker, flags};
 use super::constant::{Constant, ConstantOp, Mismatch, combine};
 use super::names::Symbol;
+use super::{Checker, flags};
 
 /// An expression with resolved names.
 #[derive(Debug, Clone)]
@@ -230,11 +230,9 @@ impl<'s> Checker<'s, '_> {
                 let near = did_you_mean(name.text, ["min", "max", "ror", "ewma", "old", "hash"]);
                 let help = match near {
                     Some(near) => format!("did you mean `{near}`?"),
-                    None => {
-                        "there are `min(a, b)`, `max(a, b)`, `ror(value, bits)`, `ewma(average, sample, shift)`, \
+                    None => "there are `min(a, b)`, `max(a, b)`, `ror(value, bits)`, `ewma(average, sample, shift)`, \
                              `hash(a, ...)` and `old(register)`"
-                            .to_owned()
-                    }
+                        .to_owned(),
                 };
                 self.sink
                     .error(Code::UnknownName, name.span, format!("there is no function `{}`", name.text), "unknown")

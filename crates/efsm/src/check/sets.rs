@@ -85,7 +85,12 @@ impl<'s> Checker<'s, '_> {
             let entries = match &set.contents {
                 SetContents::Items(items) if items.is_empty() => {
                     self.sink
-                        .error(Code::Missing, set.name.span, format!("the set `{}` is empty", set.name.text), "no entry")
+                        .error(
+                            Code::Missing,
+                            set.name.span,
+                            format!("the set `{}` is empty", set.name.text),
+                            "no entry",
+                        )
                         .help("give it an entry, as in `set blocked = { 10.0.0.0/8 };`");
                     None
                 }
@@ -280,8 +285,10 @@ impl<'s> Checker<'s, '_> {
                     let text = self.text(left.span).to_owned();
                     let message = format!("`{text}` never is one of the {found} in `{}`, as {shown}", set.text);
                     let help = match kind {
-                        Kind::Ipv4 | Kind::Ipv6 => "`ip.src` and `ip.dst` take both families; a field of one family takes \
-                                                    a set of this family alone",
+                        Kind::Ipv4 | Kind::Ipv6 => {
+                            "`ip.src` and `ip.dst` take both families; a field of one family takes \
+                                                    a set of this family alone"
+                        }
                         _ => "a set holds values that its left side can have",
                     };
                     self.sink
@@ -363,7 +370,8 @@ fn entry_of_line(line: &str) -> Result<Entry, Wrong> {
                 if shown.len() < word.trim().len() {
                     shown.push('…');
                 }
-                let message = if bad.message.len() > 120 { format!("`{shown}` is not a constant") } else { bad.message };
+                let message =
+                    if bad.message.len() > 120 { format!("`{shown}` is not a constant") } else { bad.message };
                 Err((Code::BadLiteral, format!("expected a value, a prefix or a range: {message}"), LINES))
             }
         }

@@ -247,7 +247,12 @@ impl Lowering<'_> {
             Some((own @ Wide::Field(field), ..)) if own != operand && field.width_bits() <= 32 => {
                 let mapped = (IPV4_MAPPED, IPV4_MAPPED | u128::from(u32::MAX));
                 let part = intervals::intersect(values, &[mapped]);
-                (own, part.into_iter().map(|(low, high)| (low & u128::from(u32::MAX), high & u128::from(u32::MAX))).collect())
+                (
+                    own,
+                    part.into_iter()
+                        .map(|(low, high)| (low & u128::from(u32::MAX), high & u128::from(u32::MAX)))
+                        .collect(),
+                )
             }
             Some((own, ..)) => (own, Cow::Borrowed(values)),
             None => (operand, Cow::Borrowed(values)),

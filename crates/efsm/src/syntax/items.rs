@@ -117,9 +117,8 @@ impl<'s> Parser<'s, '_> {
             "}" => "there is one `}` too many, or an element was closed before this".to_owned(),
             _ => match did_you_mean(word, ITEMS.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => {
-                    "a function is made of `param`, `const`, `set`, `meta`, `header`, `stateful` and `stateless`".to_owned()
-                }
+                None => "a function is made of `param`, `const`, `set`, `meta`, `header`, `stateful` and `stateless`"
+                    .to_owned(),
             },
         };
         self.unexpected("a declaration").help(help);

@@ -15,9 +15,8 @@ impl<'s> Parser<'s, '_> {
         } else if self.eat_word("file").is_some() {
             SetContents::File(self.file_name()?)
         } else {
-            self.unexpected("`{` or `file`").help(
-                "as in `set blocked = { 10.0.0.0/8, 192.0.2.1 };` or `set blocked = file(\"blocked.txt\");`",
-            );
+            self.unexpected("`{` or `file`")
+                .help("as in `set blocked = { 10.0.0.0/8, 192.0.2.1 };` or `set blocked = file(\"blocked.txt\");`");
             return Err(Failed);
         };
         self.semicolon("the set")?;

@@ -136,7 +136,9 @@ mod tests {
 
     #[test]
     fn every_word_that_the_parser_asks_for_is_a_keyword() {
-        let parser = [include_str!("items.rs"), include_str!("rows.rs"), include_str!("exprs.rs"), include_str!("sets.rs")].concat();
+        let parser =
+            [include_str!("items.rs"), include_str!("rows.rs"), include_str!("exprs.rs"), include_str!("sets.rs")]
+                .concat();
         let mut asked: Vec<&str> = TYPES.to_vec();
         for start in ["is_word(\"", "eat_word(\"", "self.word() == \""] {
             asked.extend(parser.split(start).skip(1).filter_map(|rest| rest.split('"').next()));

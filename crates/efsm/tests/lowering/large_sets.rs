@@ -35,7 +35,9 @@ fn thousands_of_prefixes_are_searched() {
         let list = prefixes(&mut rng, v4, v6);
         let files = BTreeMap::from([("blocked.txt".to_owned(), list.clone())]);
         for rows in ["when ip.src in blocked { drop; }", "when !(ip.src in blocked) && ip.ttl > 0 { forward(1); }"] {
-            let text = format!("function f; set blocked = file(\"blocked.txt\"); stateless e {{ {rows} otherwise {{ pass; }} }}");
+            let text = format!(
+                "function f; set blocked = file(\"blocked.txt\"); stateless e {{ {rows} otherwise {{ pass; }} }}"
+            );
             let start = Instant::now();
             let (function, warnings) = compile_with("f", &text, &[], &files).unwrap();
             let checked = start.elapsed();
