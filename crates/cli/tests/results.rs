@@ -79,7 +79,7 @@ fn json_of_the_other_verbs_has_its_keys() {
     assert!(Path::new(built["object"].as_str().unwrap()).is_file());
     assert_eq!(built["maps"][0]["name"], "flows");
     let checked = json(&["check", BIG_FLOW, "--json"]);
-    assert_eq!(keys(&checked), "elements function instructions paper sum targets verified warnings");
+    assert_eq!(keys(&checked), "elements function instructions notes paper sum targets verified warnings");
     assert_eq!(
         keys(&checked["verified"]),
         "dead helpers_copy instructions kernel_dependent kernel_looked_at looked_at loops safe window_bytes"

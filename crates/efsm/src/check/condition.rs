@@ -375,15 +375,12 @@ impl<'s> Checker<'s, '_> {
             let low = self.field_constant(field, low, low_tree.span)?;
             let high = self.field_constant(field, high, high_tree.span)?;
             let most = u64::MAX >> (64 - u32::from(field.width_bits().clamp(1, 64)));
-            match (low, high, negated) {
-                (0, high, false) if high == most => self.warn_always(span, &operand, (0, most.into())),
-                (0, high, true) if high == most => {
-                    self.sink
-                        .warning(Code::Constant, span, "the condition never holds", "never true")
-                        .also(operand.span, format!("from 0 to {most}"))
-                        .help("change the range, or remove the row");
-                }
-                _ => {}
+            // The whole range is a test for presence; its complement is empty.
+            if negated && (low, high) == (0, most) {
+                self.sink
+                    .warning(Code::Constant, span, "the condition never holds", "never true")
+                    .also(operand.span, format!("from 0 to {most}"))
+                    .help("change the range, or remove the row");
             }
             conditions.push(Condition::Range { field, low, high, negated });
             return Some(());

@@ -50,7 +50,7 @@ fn texts_of_logs_stay_as_they_are() {
         "function f;stateless s{when tcp.is_syn{log( \"a  # b, \\n;\",ip.src ,-1 );alert(\"ö\" );drop;} # end\n}";
     let expected = "function f;
 stateless s {
-    when tcp.is_syn { log(\"a  # b, \\n;\", ip.src, -1); alert(\"ö\"); drop; } # end
+    when tcp.is_syn { log(\"a  # b, \\n;\", ip.src, -1); alert(\"ö\"); drop; }                 # end
 }
 ";
     assert_eq!(formatted(messy), expected);

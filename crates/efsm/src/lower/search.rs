@@ -70,8 +70,10 @@ impl<'a> Lowering<'a> {
         let value = self.pair(Wide::Field(run.field), &tree.env);
         let (Value::Reg(low), high) = (value.low, value.high) else { return false };
         let mut leaves: BTreeMap<Vec<usize>, Label> = BTreeMap::new();
+        let low = self.unlinked(low);
         match high {
             Value::Reg(high) => {
+                let high = self.unlinked(high);
                 let mut halves: Vec<(Label, Vec<Piece>)> = Vec::new();
                 let by_high: Vec<(u64, u64, Label)> = pieces
                     .into_iter()
@@ -105,6 +107,14 @@ impl<'a> Lowering<'a> {
         }
         tree.todo.push((none, then, Facts { masks: before.masks.clone(), loaded: before.loaded.clone(), ..facts }));
         true
+    }
+
+    /// A copy of a value that the kernel's verifier does not link to it: what the outcomes of comparisons say of the copy stays
+    /// unknown of the value. Otherwise each leaf of a search that reads the value later is walked by itself.
+    pub(super) fn unlinked(&mut self, value: Reg) -> Reg {
+        let copy = self.own(Value::Reg(value));
+        self.builder.alu64(alu::XOR, copy, Operand::Imm(0));
+        copy
     }
 
     /// Searches the low half of a value of 128 bits. Where all that is looked for are IPv4 addresses, 32 bits of it.

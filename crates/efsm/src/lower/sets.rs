@@ -11,6 +11,9 @@ use super::asm::{Label, Operand, Reg};
 use super::value::{Pair, Value};
 use crate::intervals::{self, Interval};
 
+/// Up to so many intervals the value itself is compared, and no copy of it.
+const MOST_LINKED: usize = 8;
+
 /// Values of one half.
 type Half = (u64, u64);
 
@@ -33,6 +36,7 @@ impl Lowering<'_> {
             (.., []) => return Some(false),
             (.., [(0, last)]) if *last >= all => return Some(true),
             (Value::Const(_), Value::Reg(low), _) => {
+                let low = if values.len() > MOST_LINKED { self.unlinked(low) } else { low };
                 let pieces: Vec<Half> = values.iter().map(|&(low, high)| (low as u64, high as u64)).collect();
                 self.search_half(low, all as u64, &pieces, inside, outside);
             }
@@ -40,6 +44,10 @@ impl Lowering<'_> {
                 let low = match low {
                     Value::Reg(low) => low,
                     constant => self.own(constant),
+                };
+                let (high, low) = match values.len() > MOST_LINKED {
+                    true => (self.unlinked(high), self.unlinked(low)),
+                    false => (high, low),
                 };
                 self.search_halves(high, low, values, inside, outside);
             }

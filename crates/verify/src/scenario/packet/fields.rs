@@ -281,6 +281,7 @@ fn user_bits(header: &UserHeader) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use flowloom_wire::Header;
     use flowloom_wire::field::{FieldId, Source};
 
     use super::*;
@@ -291,7 +292,11 @@ mod tests {
         let mut compared = 0;
         for field in FieldId::all() {
             let name = field.name();
-            let Source::Header(_, slice) = field.source() else { continue };
+            let Source::Header(of, slice) = field.source() else { continue };
+            // Scenarios write the fields of an extension header there, not at `ipv6`.
+            if matches!(of, Header::Ipv6Fragment | Header::InnerIpv6Fragment) {
+                continue;
+            }
             let Some((header, rest)) = name.split_once('.') else { continue };
             let header = header.trim_end_matches(|c: char| ('2'..='4').contains(&c) && !header.starts_with("ip"));
             let Some((_, kind)) = NAMED.iter().find(|(known, _)| *known == header) else {
