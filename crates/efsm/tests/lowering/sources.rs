@@ -33,6 +33,9 @@ fn machine_and_lowered_program_agree_on_every_row() {
         for _ in 0..100 {
             let steps = random_steps_of(&mut rng, 6000, &GAPS_NS, |rng| match rng.below(8) {
                 0..4 if text.contains("inner.") => PacketBuilder::random_tunnel(rng, 4),
+                4 if text.contains("icmpx.") => {
+                    PacketBuilder::random(rng, 4).icmp(*rng.pick(&[0, 129]), 0, 1, rng.below(4) as u16)
+                }
                 4 if text.contains("after eth") => {
                     let ethertype = *rng.pick(&[0x88b5, 0x88b6, 0x88b7]);
                     let payload = rng.bytes(20);
