@@ -82,7 +82,7 @@ fn kernel(loaded: &Loaded, counters: bool) -> Result<KernelEngine, Failure> {
     // Asked first: without the right to load, the reason would be some step of loading.
     KernelEngine::available().map_err(|reason| kernel_failure(&ExecError::Unavailable(reason)))?;
     let program = if counters { loaded.program_with_counters()? } else { loaded.program(false)? };
-    let refused = match KernelEngine::load(&*program) {
+    let refused = match KernelEngine::load(&program) {
         Err(ExecError::Refused(refused)) if counters && loaded.function().is_some() => refused,
         result => return result.map_err(|e| kernel_failure(&e)),
     };

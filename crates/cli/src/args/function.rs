@@ -43,6 +43,7 @@ fn in_folder(folder: &Path) -> Result<PathBuf, String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

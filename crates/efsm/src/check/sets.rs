@@ -95,7 +95,7 @@ impl<'s> Checker<'s, '_> {
                     None
                 }
                 SetContents::Items(items) => self.written(set.name, items),
-                SetContents::File(path) => self.from_file(*path, files),
+                SetContents::File(path) => self.entries_of_file(*path, files),
             };
             let mut symbol = Symbol::Broken;
             if let Some(entries) = entries
@@ -164,7 +164,7 @@ impl<'s> Checker<'s, '_> {
     }
 
     /// The entries of a set that stands in a file.
-    fn from_file(&mut self, path: Name<'s>, files: &dyn Files) -> Option<Vec<Entry>> {
+    fn entries_of_file(&mut self, path: Name<'s>, files: &dyn Files) -> Option<Vec<Entry>> {
         let text = match files.read(path.text) {
             Ok(text) => text,
             Err(reason) => {

@@ -293,9 +293,9 @@ fn pieces<'i>(rows: impl Iterator<Item = (usize, &'i [Interval])> + Clone, most:
     for (row, intervals) in rows {
         for &(low, high) in intervals {
             let first = cuts.partition_point(|&cut| cut < low);
-            for piece in first..cuts.partition_point(|&cut| cut <= high) {
-                if covers[piece].last() != Some(&row) {
-                    covers[piece].push(row);
+            for covers in &mut covers[first..cuts.partition_point(|&cut| cut <= high)] {
+                if covers.last() != Some(&row) {
+                    covers.push(row);
                     count += 1;
                 }
             }

@@ -36,8 +36,8 @@ impl Report {
         let _ = writeln!(
             text,
             "  buffers     {:>9} bytes at most in front, {} behind",
-            grouped(self.input_buffer_bytes as u64),
-            grouped(self.output_buffer_bytes as u64)
+            grouped(self.input_buffer_bytes),
+            grouped(self.output_buffer_bytes)
         );
         let latency = &self.latency;
         text.push_str("\nlatency       p50      p90      p99    p99.9      max\n");

@@ -237,7 +237,7 @@ const TUNNEL: &[Field] = {
     ]
 };
 
-const ALL: [Field; LINK.len() + PACKET.len() + TUNNEL.len() + INNER_PACKET.len()] = {
+static ALL: [Field; LINK.len() + PACKET.len() + TUNNEL.len() + INNER_PACKET.len()] = {
     let groups = [LINK, PACKET, TUNNEL, INNER_PACKET];
     let mut all = [LINK[0]; LINK.len() + PACKET.len() + TUNNEL.len() + INNER_PACKET.len()];
     let (mut group, mut i, mut next) = (0, 0, 0);
