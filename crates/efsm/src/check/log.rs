@@ -65,7 +65,9 @@ impl<'s> Checker<'s, '_> {
 
     fn logged(&mut self, tree: &Tree<'s>) -> Option<Logged> {
         let operand = self.operand(tree)?;
-        let name = self.text(tree.span).split_whitespace().collect::<Vec<_>>().join(" ");
+        // As it is written, without line ends and comments.
+        let lines = self.text(tree.span).lines().filter_map(|line| line.split('#').next());
+        let name = lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
         let wide = match operand.kind {
             OperandKind::Wide(wide) => Some(wide),
             OperandKind::Constant(Constant::Ipv6(address)) => Some(Wide::Constant(address)),
