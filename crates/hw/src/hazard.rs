@@ -20,12 +20,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_ir::{Access, Dataflow, Delays, Id, Touch};
 
+use crate::bounds::stages_within;
+use crate::refusal::Why;
 use crate::stages::{Costs, Pins, Schedule, earliest};
 use crate::tables::{Uses, keys, uses};
 use crate::timing::Scheme;
 
-/// The most often that the schedule is made anew before hazards count as circular.
-const MOST_ROUNDS: usize = 200;
+/// The most often that the schedule is made anew, in all, before hazards count as circular.
+const MOST_ROUNDS: usize = 400;
+/// The most often for one choice of schemes.
+const ROUNDS_AT_ONCE: usize = 200;
 /// How often the stage of an atomic map is put off, for values that come from elsewhere.
 const PUT_OFF: usize = 6;
 
@@ -63,6 +67,8 @@ pub(crate) enum Trouble {
     OwnWrite { read: Id, write: Id, map: u32 },
     /// A scheme was asked for that does not do.
     Scheme { map: u32, scheme: Scheme, reason: String },
+    /// The pipeline outgrows its bounds.
+    TooLarge { at: Id, why: Why },
     /// No end.
     Circle(Vec<u32>),
 }
@@ -74,6 +80,8 @@ struct Planner<'a> {
     uses: BTreeMap<u32, Uses>,
     pins: Pins,
     choices: BTreeMap<u32, Choice>,
+    /// How often the schedule may still be made anew.
+    rounds: usize,
 }
 
 pub(crate) fn decide(
@@ -90,14 +98,20 @@ pub(crate) fn decide(
     }
     let pins = Pins { checks: checks.clone(), ..Pins::default() };
     let costs = Costs::of(dataflow, delays);
-    let mut planner = Planner { dataflow, delays, costs, uses: uses(dataflow), pins, choices: BTreeMap::new() };
+    let mut planner =
+        Planner { dataflow, delays, costs, uses: uses(dataflow), pins, choices: BTreeMap::new(), rounds: MOST_ROUNDS };
     let base = planner.earliest(&planner.pins);
+    let within =
+        |schedule: &Schedule| stages_within(schedule, dataflow).map_err(|(at, why)| Trouble::TooLarge { at, why });
+    within(&base)?;
     let mut order: Vec<u32> = planner.uses.keys().copied().collect();
     order.sort_by_key(|map| planner.first_read(&base, *map));
     for map in order {
         planner.choose(map, forced.get(&map).copied())?;
     }
-    planner.settle(forced)
+    let decided = planner.settle(forced)?;
+    within(&decided.schedule)?;
+    Ok(decided)
 }
 
 impl Planner<'_> {
@@ -228,7 +242,8 @@ impl Planner<'_> {
     }
 
     fn converge(&mut self) -> Option<(Schedule, Vec<Region>)> {
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..ROUNDS_AT_ONCE {
+            self.rounds = self.rounds.checked_sub(1)?;
             let schedule = self.earliest(&self.pins);
             let regions = self.regions(&schedule);
             let mut wanted = self.pins.clone();

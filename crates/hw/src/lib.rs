@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod blocks;
+mod bounds;
 mod check;
 pub mod explain;
 mod hazard;

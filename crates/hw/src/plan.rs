@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use flowloom_bpf::Program;
 use flowloom_bpf::verifier::Proof;
-use flowloom_ir::{CLOCK_MHZ, Dataflow, Delays, Id, Input, Kind, optimize};
+use flowloom_ir::{CLOCK_MHZ, Dataflow, Delays, Id, Input, Kind};
 
+use crate::bounds::{MOST_CARRIED, carried_within, optimized};
 use crate::hazard::{Region, Trouble, decide};
 use crate::refusal::{Refusal, Why};
 use crate::served::{LeftOut, not_served, without_traces};
@@ -104,7 +105,7 @@ pub fn plan(program: &Program, proof: &Proof, options: &Options) -> Result<Plan,
     if let Some(found) = not_served(&dataflow) {
         return Err(refused(&dataflow, found));
     }
-    let dataflow = optimize(&dataflow);
+    let dataflow = optimized(&dataflow).map_err(|(insn, why)| Box::new(Refusal::at(program, Some(insn), why)))?;
     let delays = Delays::first(options.clock_mhz);
     let name = |map: u32| dataflow.maps.get(map as usize).map_or_else(String::new, |map| map.name.clone());
     let mut forced = BTreeMap::new();
@@ -127,6 +128,7 @@ pub fn plan(program: &Program, proof: &Proof, options: &Options) -> Result<Plan,
             Trouble::Scheme { map, scheme, reason } => {
                 (None, Why::Scheme { map: name(map), scheme: scheme.as_str(), reason })
             }
+            Trouble::TooLarge { at, why } => (Some(dataflow.graph.insn(at)), why),
             Trouble::Circle(maps) => {
                 let maps: Vec<String> = maps.into_iter().map(|map| format!("`{}`", name(map))).collect();
                 (None, Why::Circle { maps: maps.join(", ") })
@@ -134,6 +136,7 @@ pub fn plan(program: &Program, proof: &Proof, options: &Options) -> Result<Plan,
         };
         Box::new(Refusal::at(program, insn, why))
     })?;
+    carried_within(&decided.schedule, &dataflow, MOST_CARRIED).map_err(|found| refused(&dataflow, found))?;
     let mut plan = Plan {
         options: options.clone(),
         dataflow,

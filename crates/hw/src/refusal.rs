@@ -46,6 +46,30 @@ pub enum Why {
         /// The maps.
         maps: String,
     },
+    /// The dataflow is too large for the passes.
+    #[error("the dataflow has {found} nodes, at most {most} are planned")]
+    TooManyNodes {
+        /// How many, after the pass that went past the bound.
+        found: usize,
+        /// How many may be.
+        most: usize,
+    },
+    /// The pipeline is too deep.
+    #[error("the pipeline takes {found} stages, at most {most} are planned")]
+    TooManyStages {
+        /// How many.
+        found: u32,
+        /// How many may be.
+        most: u32,
+    },
+    /// Values cross too many stages.
+    #[error("the stages keep {found} values in registers in all, at most {most} are planned")]
+    TooManyRegisters {
+        /// Values, each as often as it crosses a boundary between stages.
+        found: u64,
+        /// How many may be.
+        most: u64,
+    },
     /// A map was named that the program does not have.
     #[error("there is no map `{found}`; there are {known}")]
     NoMap {
@@ -68,6 +92,7 @@ impl Why {
             Why::OwnWrite { .. } => "own-write",
             Why::Scheme { .. } => "scheme",
             Why::Circle { .. } => "hazard-circle",
+            Why::TooManyNodes { .. } | Why::TooManyStages { .. } | Why::TooManyRegisters { .. } => "budget",
             Why::NoMap { .. } => "no-map",
         }
     }
@@ -83,6 +108,12 @@ impl Why {
             Why::OwnWrite { .. } => "keep what was found or made in a variable instead of looking it up again",
             Why::Scheme { .. } => "leave the scheme to the planner, or ask for `flush`",
             Why::Circle { .. } => "read all maps before the first one is changed",
+            Why::TooManyNodes { .. } | Why::TooManyRegisters { .. } => {
+                "split the program, or change fewer entries of one map by keys that may be the same"
+            }
+            Why::TooManyStages { .. } => {
+                "split the program, or let fewer divisions, products and lookups wait for each other"
+            }
             Why::NoMap { .. } => return None,
         })
     }

@@ -94,11 +94,18 @@ pub(crate) fn commutes(dataflow: &Dataflow, uses: &Uses) -> bool {
     if !uses.entries.is_empty() {
         return false;
     }
-    let users = |of: Id| graph.ids().filter(move |id| graph.node(*id).args.contains(&of)).collect::<Vec<Id>>();
+    let mut users: Vec<Vec<Id>> = vec![Vec::new(); graph.nodes().len()];
+    for id in graph.ids() {
+        for arg in &graph.node(id).args {
+            if users[arg.index()].last() != Some(&id) {
+                users[arg.index()].push(id);
+            }
+        }
+    }
     let is_sum = |id: Id| {
         let Kind::Effect(Effect::Atomic(op, _)) = graph.node(id).kind else { return false };
         matches!(op, AtomicOp::Add { .. } | AtomicOp::Or { .. } | AtomicOp::And { .. } | AtomicOp::Xor { .. })
-            && users(id).is_empty()
+            && users[id.index()].is_empty()
     };
     if !uses.atomics.iter().all(|id| is_sum(*id)) {
         return false;
@@ -112,7 +119,7 @@ pub(crate) fn commutes(dataflow: &Dataflow, uses: &Uses) -> bool {
             if ending.contains(&id) {
                 return false;
             }
-            for user in users(id) {
+            for user in users[id.index()].iter().copied() {
                 let node = graph.node(user);
                 let fine = match node.kind {
                     Kind::Effect(Effect::Store(_)) => {

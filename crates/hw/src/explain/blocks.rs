@@ -4,12 +4,13 @@ mod page;
 
 use flowloom_bpf::Program;
 use flowloom_bpf::verifier::Proof;
-use flowloom_ir::{Delays, optimize};
+use flowloom_ir::Delays;
 use serde::Serialize;
 
 use super::text::{aligned, headed};
 use super::{Latency, hundredths};
 use crate::blocks::{self, Carried, Refusal, Schedule, schedule};
+use crate::bounds::optimized;
 use crate::numbers::counted;
 use crate::plan::Options;
 use crate::timing::{Scheme, Timing};
@@ -131,7 +132,9 @@ impl BlockExplanation {
         let schedule = schedule(program, proof, &Delays::first(options.clock_mhz))?;
         // How the length is used and whether the packet moves shows in the dataflow, where there is one.
         let dataflow = flowloom_ir::build(program, proof).ok();
-        let window = dataflow.map(|dataflow| window(&optimize(&dataflow), options.length_given));
+        let window = dataflow
+            .and_then(|dataflow| optimized(&dataflow).ok())
+            .map(|dataflow| window(&dataflow, options.length_given));
         let uses = schedule.maps(program);
         let latency = latency(&schedule, &uses, window.as_ref(), options.clock_mhz);
         let latency_cycles =

@@ -13,7 +13,8 @@
 //!
 //! **Before.** Predicates are still those of the paths: speculation comes later.
 //!
-//! **Limits.** Lookups that depend on each other stay two, and so do those with effects between them that would change places.
+//! **Limits.** Lookups that depend on each other stay two, and so do those with effects between them that would change places. Once
+//! [`MOST_VISITED`] nodes and pairs were visited, what is left stays as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,14 +25,24 @@ use crate::delay::{CLOCK_MHZ, Delays, depth};
 use crate::graph::{Graph, Id, Kind, Node};
 use crate::predicates::Predicates;
 
+/// The most nodes and pairs that are visited for all pairs together.
+const MOST_VISITED: usize = 2_000_000;
+
 pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
+    run_within(dataflow, MOST_VISITED)
+}
+
+fn run_within(dataflow: &Dataflow, mut visits: usize) -> Dataflow {
     let mut dataflow = dataflow.clone();
     let mut predicates = Predicates::new(&dataflow.graph);
     let mut left_alone = BTreeSet::new();
     let delays = Delays::first(CLOCK_MHZ);
     let deepest = depth(&dataflow, &delays);
     // Numbers of nodes change with each pair, predicates with them.
-    while let Some((pair, merged)) = next_pair(&dataflow, &mut predicates, &left_alone) {
+    while let Some((pair, merged)) = next_pair(&dataflow, &mut predicates, &left_alone, &mut visits) {
+        // Effects between the two are compared, the graph is made anew and its conditions with it.
+        let Some(left) = visits.checked_sub(dataflow.graph.nodes().len()) else { break };
+        visits = left;
         match merge(&dataflow, pair, merged, &mut predicates) {
             Some(fewer) if depth(&fewer, &delays) <= deepest => {
                 dataflow = fewer;
@@ -59,12 +70,14 @@ fn next_pair(
     dataflow: &Dataflow,
     predicates: &mut Predicates,
     left_alone: &BTreeSet<[Id; 2]>,
+    visits: &mut usize,
 ) -> Option<([Id; 2], Merged)> {
     let graph = &dataflow.graph;
     let lookups: Vec<Id> =
         graph.ids().filter(|id| dataflow.access(*id).is_some_and(|access| access.touch == Touch::Lookup)).collect();
     for (place, first) in lookups.iter().enumerate() {
         for second in &lookups[place + 1..] {
+            *visits = visits.checked_sub(1)?;
             let (a, b) = (graph.node(*first), graph.node(*second));
             if a.kind != b.kind || left_alone.contains(&[*first, *second]) {
                 continue;
@@ -120,9 +133,10 @@ fn merge(
                 return None;
             }
             let keeps = between().filter(|id| !behind.contains(id));
+            let late: Vec<Id> = behind.iter().copied().filter(|id| dataflow.access(*id).is_some()).collect();
             let crossed = keeps
                 .filter(|id| dataflow.access(*id).is_some())
-                .any(|kept| behind.iter().any(|late| *late < kept && conflict(dataflow, *late, kept, predicates)));
+                .any(|kept| late.iter().any(|late| *late < kept && conflict(dataflow, *late, kept, predicates)));
             if crossed {
                 return None;
             }

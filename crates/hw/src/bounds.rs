@@ -1,0 +1,88 @@
+//! How large a plan may become. Planning is refused by name instead of running on.
+//!
+//! | bound | of what | what it keeps small |
+//! | --- | --- | --- |
+//! | [`MOST_NODES`] | nodes of the dataflow, before and after each pass | time of passes and scheduling |
+//! | [`MOST_STAGES`] | pipeline stages | register rows, the report |
+//! | [`MOST_CARRIED`] | values times the stage boundaries that they cross | liveness, the report's memory |
+//!
+//! All are counts, so that every machine refuses the same program at the same place.
+
+use flowloom_ir::{Dataflow, Id, Kind, PASSES};
+
+use crate::refusal::Why;
+use crate::stages::Schedule;
+
+/// The most nodes of the dataflow.
+pub(crate) const MOST_NODES: usize = 200_000;
+/// The most stages.
+pub(crate) const MOST_STAGES: u32 = 2_048;
+/// The most values in registers, summed over the boundaries between stages.
+pub(crate) const MOST_CARRIED: u64 = 4_000_000;
+
+/// The dataflow behind all passes.
+///
+/// # Errors
+/// The instruction of the first node past [`MOST_NODES`], before the first pass or after any of them.
+pub(crate) fn optimized(dataflow: &Dataflow) -> Result<Dataflow, (usize, Why)> {
+    nodes_within(dataflow, MOST_NODES)?;
+    PASSES.iter().try_fold(dataflow.clone(), |dataflow, pass| {
+        let dataflow = (pass.run)(&dataflow);
+        nodes_within(&dataflow, MOST_NODES)?;
+        Ok(dataflow)
+    })
+}
+
+fn nodes_within(dataflow: &Dataflow, most: usize) -> Result<(), (usize, Why)> {
+    match dataflow.graph.ids().nth(most) {
+        Some(id) => Err((dataflow.graph.insn(id), Why::TooManyNodes { found: dataflow.graph.nodes().len(), most })),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a schedule of more stages than [`MOST_STAGES`], at the first node behind them.
+pub(crate) fn stages_within(schedule: &Schedule, dataflow: &Dataflow) -> Result<(), (Id, Why)> {
+    if schedule.stages <= MOST_STAGES {
+        return Ok(());
+    }
+    let is_behind = |id: &Id| schedule.spans[id.index()].ends.registered() > MOST_STAGES;
+    let ids = || dataflow.graph.ids();
+    let Some(id) = ids().find(is_behind).or_else(|| ids().next_back()) else { return Ok(()) };
+    Err((id, Why::TooManyStages { found: schedule.stages, most: MOST_STAGES }))
+}
+
+/// Refuses a schedule that keeps more values in registers than [`MOST_CARRIED`], at the node that brings the sum past it.
+pub(crate) fn carried_within(schedule: &Schedule, dataflow: &Dataflow, most: u64) -> Result<(), (Id, Why)> {
+    let graph = &dataflow.graph;
+    let mut last: Vec<u32> = vec![0; graph.nodes().len()];
+    for id in dataflow.ending.nodes() {
+        last[id.index()] = schedule.stages;
+    }
+    let mut carried = Vec::with_capacity(graph.nodes().len());
+    for id in graph.ids().rev() {
+        let node = graph.node(id);
+        let span = schedule.spans[id.index()];
+        let is_wire =
+            matches!(node.kind, Kind::Const(_) | Kind::Slice { .. } | Kind::Concat | Kind::SignExtend | Kind::Not);
+        // Wires have no registers: what is asked of them is asked of their sources.
+        let used = match is_wire {
+            true => last[id.index()],
+            false => schedule.commits.get(&id).copied().unwrap_or(0).max(span.begins.stage),
+        };
+        for arg in &node.args {
+            last[arg.index()] = last[arg.index()].max(used);
+        }
+        if !is_wire {
+            carried.push((id, u64::from(last[id.index()].saturating_sub(span.ends.stage))));
+        }
+    }
+    let found: u64 = carried.iter().map(|(_, boundaries)| boundaries).sum();
+    let mut sum = 0;
+    for (id, boundaries) in carried.into_iter().rev() {
+        sum += boundaries;
+        if sum > most {
+            return Err((id, Why::TooManyRegisters { found, most }));
+        }
+    }
+    Ok(())
+}
