@@ -86,3 +86,43 @@ pub(crate) fn carried_within(schedule: &Schedule, dataflow: &Dataflow, most: u64
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::{Costs, Pins, earliest};
+    use flowloom_ir::Delays;
+
+    /// A byte is divided by another; a third one waits for the quotient in registers.
+    const WAITS: &str = "program waits
+v0 8 @0 byte 0
+v1 8 @1 byte 1
+v2 8 @2 byte 2
+v3 8 @3 div v0 v1
+v4 8 @4 add v3 v2
+v5 24 @5 const 0x0
+v6 32 @5 concat v4 v5
+v7 32 @6 const 0x0
+v8 1 @6 const 0x0
+verdict v6
+head v7
+tail v7
+slow v8
+";
+
+    #[test]
+    fn what_is_too_large_is_refused_at_its_place() {
+        let dataflow: Dataflow = WAITS.parse().unwrap_or_else(|error| panic!("{error}"));
+        let nodes = dataflow.graph.nodes().len();
+        assert!(nodes_within(&dataflow, nodes).is_ok());
+        assert_eq!(nodes_within(&dataflow, 4), Err((4, Why::TooManyNodes { found: nodes, most: 4 })));
+        let delays = Delays::default();
+        let schedule = earliest(&dataflow, &delays, &Costs::of(&dataflow, &delays), &Pins::default());
+        let stages = u64::from(schedule.stages);
+        assert!(stages > 2, "a division takes several stages");
+        // Byte 2 waits for the division; bytes 0 and 1 go into its own registers.
+        assert!(carried_within(&schedule, &dataflow, 2 * stages).is_ok());
+        let Err((id, why)) = carried_within(&schedule, &dataflow, 1) else { panic!("not refused") };
+        assert_eq!(dataflow.graph.insn(id), 2, "{why}");
+    }
+}

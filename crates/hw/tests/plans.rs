@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{classical, planned};
+use common::{classical, plan, planned};
 use flowloom_bpf::{Program, asm};
 use flowloom_hw::{Fault, Options, Plan, Scheme, check};
 use flowloom_testkit::Clang;
@@ -348,4 +348,16 @@ fn an_address_in_a_varying_stack_slot_is_refused_by_name() {
     let refusal = common::plan(&program, &Options::default()).unwrap_err();
     assert_eq!((refusal.why.code(), refusal.insn), ("stack-spill-offset", Some(14)), "{refusal}");
     assert!(refusal.line.is_some() && refusal.to_string().contains("a stack slot whose offset"), "{refusal}");
+}
+
+/// A hundred divisions, each of what the one before gives, are more stages than any pipeline has: refused at once, with the place.
+#[test]
+fn a_pipeline_that_is_too_deep_is_refused_by_name() {
+    let body = "r3 = *(u8 *)(r6 + 0)\n".to_owned()
+        + &"r3 |= 0x100000\nr4 = 77\nr4 += r3\nr4 /= r3\nr3 += r4\n".repeat(100)
+        + "*(u8 *)(r6 + 0) = r3\n";
+    let program = on_packet("deep", &[], &body);
+    let refusal = plan(&program, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
+    assert_eq!(refusal.why.code(), "budget", "{refusal}");
+    assert!(refusal.insn.is_some() && refusal.to_string().contains("at most 2048 are planned"), "{refusal}");
 }

@@ -199,3 +199,43 @@ fn moved(dataflow: &Dataflow, order: &[Id], [first, second]: [Id; 2], merged: Me
     }
     remade(dataflow, graph, |id| places.get(&id).copied())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same entry is looked up twice.
+    const TWICE: &str = "program twice
+map 0 values array key 4 value 8 entries 16
+call 0 map_lookup_elem map 0, read 4
+v0 1 @0 const 0x1
+v1 8 @0 byte 0
+v2 8 @0 const 0x0
+v3 64 @0 const 0x0
+v4 64 @0 call 0 if v0: v1 v2 v2 v2
+v5 8 @1 load b if v0: v4 v3
+v6 64 @2 call 0 if v0: v1 v2 v2 v2
+v7 8 @3 load b if v0: v6 v3
+v8 16 @4 const 0x0
+v9 32 @4 concat v5 v7 v8
+v10 32 @5 const 0x0
+v11 1 @5 const 0x0
+verdict v9
+head v10
+tail v10
+slow v11
+";
+
+    #[test]
+    fn lookups_past_the_budget_stay_as_they_are() {
+        let dataflow: Dataflow = TWICE.parse().unwrap_or_else(|error| panic!("{error}"));
+        let lookups = |visits| {
+            let merged = run_within(&dataflow, visits);
+            let is_lookup = |id: &Id| merged.access(*id).is_some_and(|access| access.touch == Touch::Lookup);
+            merged.graph.ids().filter(is_lookup).count()
+        };
+        assert_eq!(lookups(MOST_VISITED), 1, "one lookup does for both");
+        assert_eq!(lookups(0), 2, "no pair is looked at");
+        assert_eq!(lookups(1), 2, "a pair, and no merging");
+    }
+}
