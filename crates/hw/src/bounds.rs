@@ -88,6 +88,7 @@ pub(crate) fn carried_within(schedule: &Schedule, dataflow: &Dataflow, most: u64
 }
 
 #[cfg(test)]
+#[allow(clippy::panic)]
 mod tests {
     use super::*;
     use crate::stages::{Costs, Pins, earliest};

@@ -201,6 +201,7 @@ fn moved(dataflow: &Dataflow, order: &[Id], [first, second]: [Id; 2], merged: Me
 }
 
 #[cfg(test)]
+#[allow(clippy::panic)]
 mod tests {
     use super::*;
 
