@@ -11,8 +11,9 @@
 //! **Steps.** A chain is followed back to its terms: through sums that nobody else uses, and through gates of single bits, whoever
 //! uses them (a bit costs little to make twice). The two terms that are there first are put together, again and again
 //! [Huffman 1952]; the tree stands where it is there before the chain. Selections whose last value is a selection are one
-//! selection where that is no later, or a tree of choices ([`choices`]) where that is earlier. Sums, differences and comparisons of a selection whose condition comes late are made of each
-//! of its values, and selected.
+//! selection where that is no later, or a tree of choices ([`choices`]) where that is earlier. A selection of more than 16
+//! conditions becomes a selection of selections, so that each fits between two registers. Sums, differences and comparisons of a
+//! selection whose condition comes late are made of each of its values, and selected.
 //!
 //! **Limits.** Chains of more than 128 terms are left alone, and so are sums that would come out as the negative of a number.
 
@@ -79,6 +80,36 @@ pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
 
 fn is_plus_or_minus(op: Binary) -> bool {
     matches!(op, Binary::Add | Binary::Sub)
+}
+
+/// A selection of many conditions, given by its arguments, as selections of neighbours and a selection of these.
+fn narrowed(graph: &mut Graph, mut parts: Vec<Id>) -> Id {
+    while parts.len() > 2 * MOST_CONDITIONS + 1
+        && let Some((last, pairs)) = parts.split_last()
+    {
+        let conditions = pairs.len() / 2;
+        let size = conditions.div_ceil(conditions.div_ceil(MOST_CONDITIONS));
+        let mut outer: Vec<Id> = Vec::new();
+        for group in pairs.chunks(2 * size) {
+            let when = any(graph, group.iter().step_by(2).copied().collect());
+            // Where one of them holds and none before the last does, it is the last.
+            let mut inner = group.to_vec();
+            inner.remove(inner.len() - 2);
+            outer.extend([when, graph.select(inner)]);
+        }
+        outer.push(*last);
+        parts = outer;
+    }
+    graph.select(parts)
+}
+
+/// Whether one of these conditions holds, as a balanced tree.
+fn any(graph: &mut Graph, mut conditions: Vec<Id>) -> Id {
+    while conditions.len() > 1 {
+        let pairs = conditions.chunks(2);
+        conditions = pairs.map(|pair| pair.iter().copied().reduce(|a, b| graph.or(a, b)).unwrap_or(pair[0])).collect();
+    }
+    conditions.pop().unwrap_or_else(|| graph.number(0, 1))
 }
 
 impl Trees<'_> {
@@ -178,6 +209,9 @@ impl Trees<'_> {
             parts.pop();
             parts.extend(&graph.node(last).args);
         }
+        if node.args.len() > 2 * MOST_CONDITIONS + 1 {
+            return narrowed(graph, node.args);
+        }
         let chain = same(graph, node);
         let mut best = chain;
         if parts.len() != graph.node(chain).args.len() && parts.len() <= 2 * MOST_CONDITIONS {
@@ -202,5 +236,61 @@ impl Trees<'_> {
         let delays = self.delays;
         let tree = choices::tree(graph, delays, &chain, &mut |graph, id| self.time(graph, id), (before, LEAST_GAIN));
         tree.filter(|tree| self.time(graph, *tree) < before).unwrap_or(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arith::apply;
+    use crate::graph::Input;
+
+    /// The number of a condition is the number of its byte, and its value lies behind all conditions.
+    fn conditions(graph: &mut Graph, count: i64) -> Vec<Id> {
+        let mut parts = Vec::new();
+        for at in 0..count {
+            let byte = graph.byte(at);
+            let value = graph.number(1000 + at as u64, 16);
+            parts.extend([graph.slice(byte, 0, 1), value]);
+        }
+        parts.push(graph.number(1, 16));
+        parts
+    }
+
+    /// What a node is where only these bytes are odd.
+    fn value(graph: &Graph, id: Id, odd: [u16; 2]) -> u64 {
+        let mut values: Vec<u64> = Vec::new();
+        for node in graph.nodes() {
+            let args: Vec<u64> = node.args.iter().map(|arg| values[arg.index()]).collect();
+            let widths: Vec<u16> = node.args.iter().map(|arg| graph.bits(*arg)).collect();
+            values.push(match node.kind {
+                Kind::Input(Input::Byte(at)) => u64::from(odd.contains(&at)),
+                kind => apply(kind, &args, &widths, node.bits),
+            });
+        }
+        values[id.index()]
+    }
+
+    #[test]
+    fn a_wide_selection_fits_into_stages_and_takes_the_first_that_holds() {
+        for count in [17, 33, 100, 256, 257, 600] {
+            let mut graph = Graph::default();
+            let parts = conditions(&mut graph, count);
+            let id = narrowed(&mut graph, parts);
+            let selections = graph.nodes().iter().filter(|node| node.kind == Kind::Select);
+            let widest = selections.map(|node| node.args.len() / 2).max();
+            assert!(widest <= Some(MOST_CONDITIONS), "{count}: {widest:?}");
+            let count = count as u16;
+            for first in 0..count {
+                for second in [first, (first + 1).min(count - 1), count - 1] {
+                    assert_eq!(
+                        value(&graph, id, [second, first]),
+                        1000 + u64::from(first),
+                        "{count}: {first} {second}"
+                    );
+                }
+            }
+            assert_eq!(value(&graph, id, [count, count]), 1);
+        }
     }
 }
