@@ -77,10 +77,10 @@ use model::Model;
 /// Runs packets through the model of a pipeline until all have left.
 ///
 /// # Errors
-/// The timing or the options make no pipeline, or the packets cannot be read.
+/// The timing or the options describe no pipeline, or the packets cannot be read.
 ///
 /// # Cost
-/// 5 million packets a second and more, a map that is scheduled or flushed included.
+/// At least 5 million packets a second, with a scheduled or flushed map.
 pub fn predict(
     timing: &Timing,
     options: &PredictOptions,
