@@ -20,24 +20,24 @@ pub use emit::Builder;
 pub use ext::{CoreRecord, Ext, ExtSection, FuncRecord, LineRecord};
 pub use shape::{Form, Shape};
 
-/// The magic number that `.BTF` and `.BTF.ext` begin with.
+/// The magic number at the beginning of `.BTF` and `.BTF.ext`.
 pub(crate) const MAGIC: u16 = 0xeb9f;
-/// Names lie below this offset of the string table, as the kernel has it.
+/// The limit of name offsets in the string table, as in the kernel.
 pub(crate) const MAX_NAME_OFFSET: usize = 0x00ff_ffff;
-/// Longest name, where a text is not meant; the kernel takes 512 bytes.
+/// The longest name; the kernel accepts 512 bytes.
 const MAX_NAME: usize = 4096;
-/// How many references are followed from a type before it is called endless.
+/// The most references followed from a type before it counts as recursive.
 const MAX_DEPTH: usize = 64;
 
-/// Number of a type; 0 is `void`.
+/// The id of a type; 0 is `void`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct TypeId(pub u32);
 
-/// Offset of a name in the string table; 0 is no name.
+/// The offset of a name in the string table; 0 is no name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Name(pub u32);
 
-/// One type.
+/// A type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "fields are those of the format, by its names")]
 pub enum Type {
