@@ -1,8 +1,9 @@
-//! Maps and siblings: what the programs of an object have in common.
+//! The maps and siblings that the programs of an object share.
 //!
-//! Each program gets all maps of the object in the same order, but for those that nothing in it names and that nothing could
-//! make: a socket map of another kind of program in the same object is no reason to refuse an XDP program. Where a map holds
-//! programs, tail calls may lead to any program of the object: all XDP programs become siblings with one list of maps.
+//! Each program gets all maps of the object in the same order, except those that it does not refer to and that no
+//! engine supports: a socket map of another kind of program in the same object is no reason to refuse an XDP program.
+//! If a map holds programs, tail calls may lead to any program of the object: all XDP programs become siblings with one
+//! list of maps.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,13 +19,13 @@ use crate::map_kind::MapKind;
 use crate::program::{MapDef, Member, Program, Sibling};
 
 impl Linker<'_> {
-    /// Gives the programs their maps and siblings; says besides which maps of the object are used by one.
+    /// Gives the programs their maps and siblings; returns which maps of the object are used.
     pub(super) fn share(
         &self,
         drafts: Vec<Draft>,
         budget: &mut Budget,
     ) -> Result<(Vec<Program>, Vec<bool>), ReadFault> {
-        // Numbers of the XDP programs among themselves, by function.
+        // By function, the index of an XDP program among the XDP programs.
         let xdp = drafts.iter().filter(|draft| draft.program.kind.is_xdp());
         let numbers: HashMap<usize, usize> = xdp.enumerate().map(|(number, draft)| (draft.root, number)).collect();
         let maps = self.with_programs(&numbers);
@@ -67,7 +68,7 @@ impl Linker<'_> {
         Ok((programs, used))
     }
 
-    /// The maps of the object, with the programs that they hold from the start by number.
+    /// The maps of the object, with the programs that they initially hold by index.
     fn with_programs(&self, numbers: &HashMap<usize, usize>) -> Vec<ObjectMap> {
         let mut maps = self.maps.all.clone();
         for map in &mut maps {
@@ -84,7 +85,7 @@ impl Linker<'_> {
                 }
             }
             if let Some(id) = map.id {
-                // iproute2 puts the program of section `ID/ENTRY` into the map of that number.
+                // iproute2 puts the program of section `ID/ENTRY` into the map with that id.
                 for (function, number) in numbers {
                     let section = self.container.sections[self.functions[*function].section].name;
                     let place =
