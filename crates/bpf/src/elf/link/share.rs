@@ -102,7 +102,7 @@ impl Linker<'_> {
         maps
     }
 
-    /// The maps that a program gets: all but those that it does not name and that cannot be made.
+    /// The maps that a program gets: all but those that it does not refer to and that no engine supports.
     fn kept(&self, maps: &[ObjectMap], named: &[bool]) -> Vec<usize> {
         let mut keep: Vec<bool> = maps
             .iter()
@@ -113,7 +113,7 @@ impl Linker<'_> {
                 named[index] || can_be_made && self.maps.settings != Some(index)
             })
             .collect();
-        // What is held must be there.
+        // Entries of a kept map of maps are kept.
         for map in maps.iter().enumerate().filter(|(index, _)| keep[*index]).map(|(_, map)| map).collect::<Vec<_>>() {
             for (_, member) in &map.def.members {
                 if let Member::Map(index) = member {
@@ -125,8 +125,8 @@ impl Linker<'_> {
     }
 }
 
-/// Drops what is lacking where nothing is ever run, and adds what the maps lack that the program names, at the first
-/// instruction that names them.
+/// Drops unresolved references in unreachable code, and adds those of the maps that the program refers to, at the first
+/// instruction that does.
 fn lacks(program: &mut Program, maps: &[ObjectMap]) {
     let is_lacking = |index: usize| maps.get(index).is_some_and(|map| !map.wants.is_empty());
     let named: Vec<(usize, usize)> = code::instructions(&program.insns)
@@ -159,7 +159,7 @@ fn number_of(text: &str) -> Option<u32> {
     text.parse().ok()
 }
 
-/// The map that an instruction loads, or whose value.
+/// The map that an instruction loads, or the one of whose value it loads an address.
 fn map_of(insn: Insn) -> Option<usize> {
     let names = insn.is_wide() && matches!(insn.src, imm64::MAP | imm64::MAP_VALUE);
     names.then(|| usize::try_from(insn.imm).ok()).flatten()
@@ -202,7 +202,7 @@ fn line_memory(line: &crate::program::LineInfo) -> u64 {
     (line.file.len() + line.text.len() + size_of::<crate::program::LineInfo>()) as u64
 }
 
-/// What a copy of the map takes.
+/// The size of a copy of the map in memory.
 fn memory(map: &MapDef) -> u64 {
     let text = |s: &String| s.len() + size_of::<String>();
     let layout = map.layout.as_ref().map_or(0, |layout| {
