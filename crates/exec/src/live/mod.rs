@@ -1,12 +1,13 @@
-//! A function on interfaces: as XDP, until it is dropped.
+//! A function on network interfaces: attached as XDP until it is dropped.
 //!
 //! ```text
-//!  Program ──bind(port)──► one program an interface ──► link ──► packets
+//!  Program ──bind(port)──► one program for each interface ──► link ──► packets
 //!     └─ maps, shared: contexts, globals, counters, fl_ports ◄── sweep, snapshot, counters
 //! ```
 //!
-//! Programs are held by BPF links: whoever ends this process, and however, detaches them, because the kernel closes its
-//! files. Nothing is pinned, so nothing is left behind, and it works where no BPF file system is (`ip netns exec` hides it).
+//! Programs are held by BPF links: when this process ends for any reason, the kernel closes its files and detaches
+//! them. Nothing is pinned, so nothing is left behind, and it works without a BPF file system (`ip netns exec` hides
+//! it).
 
 mod interface;
 mod offload;
@@ -38,10 +39,10 @@ use crate::sys::program::RawProgram;
 use crate::sys::ring::Ring;
 use crate::sys::{RawMap, monotonic_ns, object};
 
-/// How programs run on an interface.
+/// The mode of attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// In the driver, before the kernel makes anything of the frame.
+    /// In the driver, before a socket buffer is allocated.
     Native,
     /// On socket buffers, with every driver.
     Skb,
@@ -56,7 +57,7 @@ impl std::fmt::Display for Mode {
     }
 }
 
-/// What keeps a function from interfaces.
+/// Why a function cannot run on interfaces.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// No interface of that name.
