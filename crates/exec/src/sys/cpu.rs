@@ -1,11 +1,11 @@
-//! Processors: how many there can be, and running on one of them.
+//! CPUs: their possible number, and thread affinity.
 
 use std::io;
 
-/// How many processors the system may come to have: so many values has an entry of a map with one for each.
+/// The number of possible CPUs: an entry of a per-CPU map has as many values.
 pub(crate) fn possible() -> io::Result<u32> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
-    // Lists of ranges such as `0-3,8`; values are there for each number up to the last.
+    // Lists of ranges such as `0-3,8`; there are values for each number up to the last.
     let last = text.trim().rsplit([',', '-']).next().and_then(|number| number.parse::<u32>().ok());
     let last = last.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("no list of CPUs: `{text}`")))?;
     Ok(last.saturating_add(1))
