@@ -1,64 +1,64 @@
-//! What the records of a context table mean: for sweepers, loaders, `map dump` and `explain`.
+//! The layout of context tables: for sweepers, loaders, `map dump` and `explain`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::locks::Locks;
 
-/// The deadline of a timer that does not run: it never comes, not even at the last moment that the clock can show.
+/// The deadline of a timer that is not running: later than any time of the clock.
 pub const NO_DEADLINE: u64 = u64::MAX;
 
-/// What the records of a context table mean.
+/// The layout of the records of a context table.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ContextLayout {
-    /// The element whose contexts these are.
+    /// The element that the contexts belong to.
     pub element: String,
-    /// Names of its states, by number.
+    /// The names of its states, by number.
     pub states: Vec<String>,
-    /// All fields of the record.
+    /// All fields of a record.
     pub fields: Vec<LayoutField>,
-    /// Offsets of the u64 little-endian deadlines: a record has run out at `now` when any of them but [`NO_DEADLINE`] is
-    /// <= `now`.
+    /// The offsets of the deadlines (u64, little endian): a record has expired at `now` if any of them but
+    /// [`NO_DEADLINE`] is <= `now`.
     pub deadline_offsets: Vec<u32>,
-    /// How often records that have run out are to be removed.
+    /// The period of the sweep that removes expired records, in nanoseconds.
     pub sweep_ns: u64,
-    /// What becomes of records that have run out, where not all of them go.
+    /// The successors of states, if not all expired records are removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub succession: Option<Succession>,
-    /// Keys and records that are there from the start.
+    /// The keys and records that exist from the start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preloaded: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Who writes a record holds the lock of its key; `None` where only one CPU writes.
+    /// The locks of the table: a writer holds the lock of the record's key. `None` if only one CPU writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locks: Option<Locks>,
 }
 
-/// One field of a record.
+/// A field of a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayoutField {
-    /// `state`, `idle_deadline`, `hard_deadline`, `idle_ns`, or the register's name.
+    /// `state`, `idle_deadline`, `hard_deadline`, `idle_ns`, or the name of a register.
     pub name: String,
-    /// Byte offset in the value.
+    /// The offset in the value, in bytes.
     pub offset_bytes: u32,
-    /// Length: 1, 2, 4, 8 or 16; little endian.
+    /// The size: 1, 2, 4, 8 or 16 bytes; little endian.
     pub size_bytes: u32,
-    /// Whether it is two's complement.
+    /// Whether it is signed (two's complement).
     pub signed: bool,
 }
 
-/// How records that have run out enter another state.
+/// How expired records enter a successor state.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Succession {
-    /// Offset of the state, two bytes.
+    /// The offset of the state, a u16.
     pub state_offset: u32,
-    /// Offsets of the deadline and of the period of the idle timer, where records have one.
+    /// The offsets of the deadline and the period of the idle timer, if records have one.
     pub idle_offsets: Option<(u32, u32)>,
-    /// Offset of the deadline of the hard timer, where records have one.
+    /// The offset of the deadline of the hard timer, if records have one.
     pub hard_offset: Option<u32>,
-    /// By state, what follows it; a record in a state without a successor goes.
+    /// By state, its successor; an expired record in a state without a successor is removed.
     pub successors: Vec<Option<StateSuccessor>>,
 }
 
-/// The state that a record enters at the deadline of a timer; its own timers run from that deadline.
+/// The state that a record enters at a deadline; its own timers run from that deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateSuccessor {
     /// The state.
@@ -69,20 +69,20 @@ pub struct StateSuccessor {
     pub hard_ns: Option<u64>,
 }
 
-/// What time has made of a record.
+/// The outcome of aging a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aged {
-    /// No timer has run out.
+    /// No timer has expired.
     Live,
-    /// A timer has run out, and the record has entered the successor of its state.
+    /// A timer has expired, and the record is in the successor state.
     Succeeded,
-    /// A timer has run out, and the record is to go.
+    /// A timer has expired, and the record has to be removed.
     Gone,
 }
 
 impl ContextLayout {
-    /// Moves `record` to `now_ns`: where it has run out in a state with a successor it enters that one, whose timers run
-    /// from the deadline; where they have run out as well it goes.
+    /// Ages `record` to `now_ns`: if it has expired in a state with a successor it enters that one, whose timers run
+    /// from the deadline; if those have expired as well it has to be removed.
     pub fn age(&self, record: &mut [u8], now_ns: u64) -> Aged {
         let Some(deadline_ns) = self.run_out(record, now_ns) else { return Aged::Live };
         let Some(succession) = &self.succession else { return Aged::Gone };
@@ -101,7 +101,7 @@ impl ContextLayout {
         if self.run_out(record, now_ns).is_some() { Aged::Gone } else { Aged::Succeeded }
     }
 
-    /// The earliest deadline, where it has come.
+    /// The earliest deadline, if it has passed.
     fn run_out(&self, record: &[u8], now_ns: u64) -> Option<u64> {
         let deadlines =
             self.deadline_offsets.iter().filter_map(|&offset| field(record, offset).map(u64::from_le_bytes));
@@ -123,7 +123,7 @@ fn put<const N: usize>(record: &mut [u8], offset: u32, bytes: [u8; N]) {
 mod tests {
     use super::*;
 
-    /// idle deadline, idle period, hard deadline, state
+    /// A record: idle deadline, idle period, hard deadline, state.
     fn record(idle: u64, period: u64, hard: u64, state: u16) -> Vec<u8> {
         [&idle.to_le_bytes()[..], &period.to_le_bytes(), &hard.to_le_bytes(), &state.to_le_bytes()].concat()
     }
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(aged(&layout, record(20, 5, 30, 3), 23), (Aged::Succeeded, record(NONE, 0, 24, 2)));
         assert_eq!(aged(&layout, record(20, 5, 30, 4), u64::MAX), (Aged::Succeeded, record(NONE, 0, NONE, 2)));
         assert_eq!(aged(&layout, record(20, 5, 30, 2), 20).0, Aged::Gone);
-        // A state that the table does not know.
+        // A state out of range.
         assert_eq!(aged(&layout, record(20, 5, 30, 9), 20).0, Aged::Gone);
     }
 
@@ -180,7 +180,7 @@ mod tests {
         for len in 0..8 {
             assert_eq!(aged(&layout, vec![0; len], 9), (Aged::Live, vec![0; len]));
         }
-        // Its deadline is there, its state is not.
+        // A record that is too short for its state.
         assert_eq!(aged(&layout, vec![0; 20], 9).0, Aged::Gone);
     }
 }

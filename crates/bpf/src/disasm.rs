@@ -1,6 +1,6 @@
-//! Text from instructions, in the notation of `llvm-objdump` and `bpftool`.
+//! The disassembler: text in the notation of `llvm-objdump` and `bpftool`.
 //!
-//! Everything written here is read back by [`crate::asm::assemble`] as the same slots.
+//! Its output assembles to the same slots with [`crate::asm::assemble`].
 
 use std::fmt;
 
@@ -13,16 +13,16 @@ use crate::program::MapDef;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("instruction {insn}: {source}")]
 pub struct DisasmError {
-    /// The slot.
+    /// The index of the slot.
     pub insn: usize,
-    /// What is wrong with it.
+    /// The reason.
     pub source: DecodeError,
 }
 
 /// Renders a program, one instruction a line.
 ///
 /// # Errors
-/// A slot is no instruction of RFC 9669.
+/// A slot is not an instruction of RFC 9669.
 pub fn disassemble(insns: &[Insn], maps: &[MapDef]) -> Result<String, DisasmError> {
     use fmt::Write as _;
     let mut text = String::new();
@@ -36,7 +36,7 @@ pub fn disassemble(insns: &[Insn], maps: &[MapDef]) -> Result<String, DisasmErro
     Ok(text)
 }
 
-/// One instruction, as it is written; maps appear by name where `maps` has them.
+/// An instruction for display; maps appear by name if `maps` has them.
 #[derive(Debug, Clone, Copy)]
 pub struct Text<'a> {
     /// The instruction.
@@ -81,7 +81,7 @@ fn offset(off: impl Into<i64>) -> String {
     format!("{} {}", if off < 0 { '-' } else { '+' }, off.unsigned_abs())
 }
 
-/// What follows `map[...]` for an address inside a map's value.
+/// The suffix of `map[...]` for an address inside of a map value.
 fn inside(off: u32) -> String {
     format!("[0]+{off}")
 }

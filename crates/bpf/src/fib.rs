@@ -1,4 +1,4 @@
-//! The routes that `fib_lookup` asks: a table that the user gives.
+//! The routing table of `fib_lookup`, as the user gives it.
 //!
 //! ```json
 //! {
@@ -9,13 +9,13 @@
 //! }
 //! ```
 //!
-//! An interface is known by its port, which is what programs see as `ifindex`. Its addresses bring routes of their own, as
-//! in the kernel: the network is reached through it, the address itself is local. The longest prefix wins, of equal ones the
-//! smallest metric.
+//! An interface is identified by its port, which programs see as `ifindex`. Its addresses imply routes, as in the
+//! kernel: the network is reached through it, the address itself is local. The longest prefix wins, among equal ones
+//! the smallest metric.
 //!
-//! Of the kernel's tables there are two, as in a system that nobody gave rules: 255 with what is local and 254 with the rest.
-//! For IPv4 they are one there, for IPv6 a direct lookup asks one of them (`BPF_FIB_LOOKUP_DIRECT`, `_TBID`); other tables are
-//! not there. Marks (`BPF_FIB_LOOKUP_MARK`) choose among rules, so they change nothing.
+//! There are the kernel's two default tables: 255 with local routes and 254 with the others. For IPv4 they are merged;
+//! for IPv6 a direct lookup uses one of them (`BPF_FIB_LOOKUP_DIRECT`, `_TBID`). Other tables do not exist. Marks
+//! (`BPF_FIB_LOOKUP_MARK`) select among rules, so they have no effect.
 //!
 //! # Source
 //! [Linux net/core/filter.c: bpf_ipv4_fib_lookup, bpf_ipv6_fib_lookup], [Linux uapi/bpf.h: struct bpf_fib_lookup]
@@ -32,7 +32,7 @@ pub use request::Request;
 use request::Tables;
 pub use text::{Mac, Prefix, TableError};
 
-/// `bpf_fib_lookup` answers, beside 0.
+/// The results of `bpf_fib_lookup` besides 0.
 mod answer {
     pub(super) const BLACKHOLE: i64 = 1;
     pub(super) const UNREACHABLE: i64 = 2;
@@ -46,7 +46,7 @@ mod answer {
     pub(super) const NO_DEVICE: i64 = -19;
 }
 
-/// Metric of a network that an interface has an address in, and of other routes where none is said.
+/// The metrics of connected networks (IPv4, IPv6), and of other routes without a metric.
 const CONNECTED_METRIC: [u32; 2] = [0, 256];
 const DEFAULT_METRIC: [u32; 2] = [0, 1024];
 
@@ -54,12 +54,12 @@ const DEFAULT_METRIC: [u32; 2] = [0, 1024];
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
-    /// The interfaces, each with its port.
+    /// The interfaces, one for each port.
     pub interfaces: Vec<Interface>,
-    /// Routes besides those that addresses bring.
+    /// Routes besides those implied by addresses.
     #[serde(default)]
     pub routes: Vec<Route>,
-    /// Who has which address on the wire.
+    /// The link-layer addresses of neighbours.
     #[serde(default)]
     pub neighbours: Vec<Neighbour>,
 }
@@ -70,12 +70,12 @@ pub struct Table {
 pub struct Interface {
     /// Its port; programs see it as `ifindex`.
     pub port: u32,
-    /// Its address on the wire.
+    /// Its MAC address.
     pub mac: Mac,
-    /// The longest IP packet, in bytes.
+    /// The MTU: the longest IP packet in bytes.
     #[serde(default = "default_mtu")]
     pub mtu: u32,
-    /// Whether packets that come by it are forwarded.
+    /// Whether packets that arrive on it are forwarded.
     #[serde(default = "yes")]
     pub forwarding: bool,
     /// Its addresses with their networks.
@@ -95,39 +95,39 @@ fn yes() -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
-    /// Where it leads.
+    /// The destination network.
     pub to: Prefix,
-    /// The router, where the network is not reached directly.
+    /// The next hop, unless the network is directly connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<IpAddr>,
-    /// The port by which packets leave; none where they do not.
+    /// The egress port, if packets are forwarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u32>,
-    /// Of routes to one prefix the smallest wins; 0 for IPv4 and 1024 for IPv6 unless said.
+    /// The metric; the route with the smallest one wins. 0 for IPv4 and 1024 for IPv6 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<u32>,
-    /// The longest IP packet that goes along it; that of the interface unless said.
+    /// The path MTU; by default that of the interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// What becomes of packets.
+    /// The kind of route.
     #[serde(default)]
     pub kind: RouteKind,
 }
 
-/// What becomes of packets on a route.
+/// The kinds of routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RouteKind {
-    /// They are forwarded.
+    /// Packets are forwarded.
     #[default]
     Unicast,
-    /// They are for this host.
+    /// Packets are for this host.
     Local,
-    /// They are lost without a word.
+    /// Packets are dropped silently.
     Blackhole,
-    /// The sender is told that nobody is there.
+    /// Packets are dropped as unreachable.
     Unreachable,
-    /// The sender is told that he may not.
+    /// Packets are dropped as prohibited.
     Prohibit,
 }
 
@@ -137,13 +137,13 @@ pub enum RouteKind {
 pub struct Neighbour {
     /// Its IP address.
     pub address: IpAddr,
-    /// The port behind which it is.
+    /// The port through which it is reached.
     pub port: u32,
-    /// Its address on the wire.
+    /// Its MAC address.
     pub mac: Mac,
 }
 
-/// The route that was found.
+/// The result of a route lookup.
 struct Found {
     kind: RouteKind,
     via: Option<IpAddr>,
@@ -158,10 +158,10 @@ fn family(address: IpAddr) -> usize {
 }
 
 impl Table {
-    /// Reads a table.
+    /// Parses a table.
     ///
     /// # Errors
-    /// The text is no such table, or names a port that no interface has, or one twice.
+    /// The text is not such a table, refers to a port without interface, or defines a port twice.
     pub fn from_json(text: &str) -> Result<Table, TableError> {
         let table: Table = serde_json::from_str(text).map_err(|e| TableError::Json(e.to_string()))?;
         table.check()?;
@@ -201,14 +201,14 @@ impl Table {
         self.interfaces.iter().find(|interface| interface.port == port)
     }
 
-    /// The longest IP packet that leaves by a port, if there is an interface.
+    /// The MTU of a port, if there is an interface.
     pub fn mtu(&self, port: u32) -> Option<u32> {
         self.interface(port).map(|interface| interface.mtu)
     }
 
     /// Answers a request as the kernel does: 0, one of its `BPF_FIB_LKUP_RET_*`, or a negative error number.
     pub fn lookup(&self, request: &mut Request) -> i64 {
-        // Before anybody looks at the interface.
+        // This is checked before the interface.
         if request.is_local_only() {
             return answer::NOT_FWDED;
         }
@@ -256,7 +256,7 @@ impl Table {
         0
     }
 
-    /// The route to an address, by one port only where that is asked for.
+    /// The route to an address, optionally through one port only.
     fn route(&self, to: IpAddr, only: Option<u32>, tables: Tables) -> Option<Found> {
         let given = self.routes.iter().map(|route| {
             let found = Found {
@@ -288,15 +288,16 @@ impl Table {
         let all = given.chain(own).filter(|(prefix, found)| {
             prefix.contains(to) && fits(found) && tables.have(found.kind == RouteKind::Local)
         });
-        // What is local is asked for first, whatever routes say.
+        // Local routes come first, whatever the other routes are.
         let best = all.min_by_key(|(prefix, found)| {
             (found.kind != RouteKind::Local, std::cmp::Reverse(prefix.length), found.metric)
         });
         best.map(|(_, found)| found)
     }
 
-    /// The address that packets to `to` are sent from by `egress`; of another interface where that one has none, and for IPv4
-    /// all zeros where nobody has one [Linux net/ipv4/devinet.c: inet_select_addr, net/ipv6/addrconf.c: ipv6_dev_get_saddr].
+    /// The source address of packets to `to` sent through `egress`; an address of another interface if that one has
+    /// none, and for IPv4 all zeros if there is none at all [Linux net/ipv4/devinet.c: inet_select_addr,
+    /// net/ipv6/addrconf.c: ipv6_dev_get_saddr].
     fn source(&self, egress: &Interface, to: IpAddr, via: Option<IpAddr>) -> Option<IpAddr> {
         let of_family = |prefix: &&Prefix| family(prefix.address) == family(to);
         let own = || egress.addresses.iter().filter(of_family);
@@ -306,7 +307,7 @@ impl Table {
             let found = near.or_else(|| own().next()).or_else(|| others().next());
             return Some(found.map_or(Ipv4Addr::UNSPECIFIED.into(), |prefix| prefix.address));
         }
-        // The longest match; of equal ones that of the first interface, and there which was given last.
+        // The longest match; among equal ones that of the first interface, and of its addresses the last one.
         let others = || self.interfaces.iter().rev().flat_map(|interface| &interface.addresses).filter(of_family);
         let nearest = |prefix: &&Prefix| prefix.common_bits(to);
         own().max_by_key(nearest).or_else(|| others().max_by_key(nearest)).map(|prefix| prefix.address)

@@ -1,4 +1,4 @@
-//! Global functions of a program: those that the kernel verifies by themselves, with what their types say of their arguments.
+//! Global functions of a program, which the kernel verifies separately, with the types of their arguments.
 
 use std::fmt;
 
@@ -12,20 +12,20 @@ pub struct GlobalFunction {
     pub slot: usize,
     /// Its name.
     pub name: String,
-    /// What it is called with, from `r1` on.
+    /// Its arguments, from `r1` on.
     pub arguments: Vec<GlobalArgument>,
 }
 
 /// An argument of a global function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GlobalArgument {
-    /// Its name; empty where the types do not say.
+    /// Its name; empty if the types have none.
     pub name: String,
-    /// What callers give.
+    /// Its type.
     pub kind: ArgumentKind,
 }
 
-/// What callers of a global function give as an argument.
+/// The type of an argument of a global function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArgumentKind {
     /// Any number.
@@ -34,25 +34,25 @@ pub enum ArgumentKind {
     Context,
     /// The address of readable and writable memory.
     Memory {
-        /// Its length.
+        /// Its size in bytes.
         bytes: u32,
         /// Whether it may be null: unless the argument is tagged `arg:nonnull`.
         nullable: bool,
     },
-    /// Something that no other target can hand over, or that the kernel cannot check.
+    /// A type that is not supported, or that the kernel refuses.
     Unknown(UnknownArgument),
 }
 
-/// An argument of a global function that Flowloom does not hand over.
+/// An argument type of a global function that is not supported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnknownArgument {
     /// A structure by value, or a floating-point number.
     NoScalar,
-    /// A pointer to a type that has no length.
+    /// A pointer to an incomplete type.
     Unsized,
     /// A `struct bpf_dynptr *`.
     Dynptr,
-    /// A pointer with this tag, which only the kernel can honour.
+    /// A pointer with a tag that only the kernel supports.
     Tagged(String),
 }
 

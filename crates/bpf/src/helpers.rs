@@ -1,15 +1,15 @@
-//! Helpers by number and name: what assembler, disassembler, program check and engines agree on.
+//! Helpers by number and name, shared by assembler, disassembler, program check and engines.
 
 use crate::insn::helper;
 
-/// One helper of the kernel.
+/// A helper of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HelperInfo {
     /// Its number in the kernel's `bpf.h`.
     pub number: i32,
     /// Its name without `bpf_`.
     pub name: &'static str,
-    /// How many of `r1` to `r5` it reads.
+    /// The number of argument registers that it reads.
     pub args: usize,
 }
 
@@ -17,30 +17,30 @@ const fn info(number: i32, name: &'static str, args: usize) -> HelperInfo {
     HelperInfo { number, name, args }
 }
 
-/// The first number of helpers that no kernel has: Flowloom's own.
+/// The first number of Flowloom's own helpers, which no kernel has.
 pub const FIRST_PRIVATE: i32 = 0x4000_0000;
-/// Flag of `fl_evict`: the field is in two's complement.
+/// Flag of `fl_evict`: the field is signed (two's complement).
 pub const EVICT_SIGNED: u64 = 1 << 8;
-/// Flag of `fl_evict`: the entry with the largest value goes instead of that with the smallest.
+/// Flag of `fl_evict`: evict the entry with the largest value instead of the smallest.
 pub const EVICT_HIGHEST: u64 = 1 << 9;
 
-/// The helpers that Flowloom runs, ascending by number. They do what the kernel's do, with these stubs for what makes sense
-/// on a CPU only:
+/// The helpers that Flowloom runs, ascending by number, with the semantics of the kernel's. What only makes sense on a CPU is
+/// defined as follows:
 ///
 /// - `get_smp_processor_id` gives the CPU of the run record, `get_numa_node_id` 0.
 /// - `ktime_get_boot_ns`, `ktime_get_coarse_ns` and `ktime_get_tai_ns` give the packet's arrival time as `ktime_get_ns`
 ///   does; `jiffies64` counts it in units of 4 ms.
-/// - `probe_read_kernel` and `probe_read_kernel_str` read what the program has addresses of; of all else, what could be the
-///   kernel's fails with -EFAULT, and other addresses (NULL and what is near it, those of processes) with -ERANGE.
-/// - `trace_printk` and `trace_vprintk` give the length of the text, which nobody reads.
+/// - `probe_read_kernel` and `probe_read_kernel_str` read what the program has addresses of; of all else, kernel addresses
+///   fail with -EFAULT, and others (those near NULL, those of processes) with -ERANGE.
+/// - `trace_printk` and `trace_vprintk` return the length of the text, which is discarded.
 ///
-/// Its own are, with what they take after the map or the context:
+/// Flowloom's own helpers:
 ///
-/// - `fl_clone(ctx, port)`: a copy of the packet as it is leaves by the port.
-/// - `fl_emit(ctx, port, bytes, len)`: a packet of these bytes leaves by the port.
-/// - `fl_evict(map, offset, size | flags)`: the entry of a hash table goes that has the smallest value in the field of
-///   `size` bytes at `offset`, or with [`EVICT_HIGHEST`] the largest; of several the one with the smallest key. Gives 0, or
-///   -ENOENT where there is none.
+/// - `fl_clone(ctx, port)`: sends a copy of the packet in its current state through the port.
+/// - `fl_emit(ctx, port, bytes, len)`: sends a packet of these bytes through the port.
+/// - `fl_evict(map, offset, size | flags)`: evicts the entry of a hash table with the smallest value in the field of
+///   `size` bytes at `offset`, or with [`EVICT_HIGHEST`] the largest; of several the one with the smallest key. Returns 0, or
+///   -ENOENT if the table is empty.
 pub const HELPERS: [HelperInfo; 45] = [
     info(helper::MAP_LOOKUP_ELEM, "map_lookup_elem", 2),
     info(helper::MAP_UPDATE_ELEM, "map_update_elem", 4),
@@ -94,8 +94,8 @@ pub fn is_private(number: i32) -> bool {
     number >= FIRST_PRIVATE
 }
 
-/// The kernel's helpers by number, without `bpf_` [Linux uapi/bpf.h]; it has had no new ones since functions of the kernel
-/// can be called by name.
+/// The kernel's helpers by number, without `bpf_` [Linux uapi/bpf.h]; the list is complete, since kernel functions
+/// replace new helpers.
 const NAMES: [&str; 212] = [
     "unspec",
     "map_lookup_elem",
@@ -311,18 +311,18 @@ const NAMES: [&str; 212] = [
     "cgrp_storage_delete",
 ];
 
-/// What is known of the helper with this number, if Flowloom runs it.
+/// The helper with this number, if Flowloom supports it.
 pub fn by_number(number: i32) -> Option<&'static HelperInfo> {
     HELPERS.binary_search_by_key(&number, |h| h.number).ok().map(|at| &HELPERS[at])
 }
 
-/// The name of a helper, whether Flowloom runs it or not.
+/// The name of a helper, supported or not.
 pub fn name_of(number: i32) -> Option<&'static str> {
     let foreign = || NAMES.get(usize::try_from(number).ok()?).copied().filter(|_| number != 0);
     by_number(number).map(|h| h.name).or_else(foreign)
 }
 
-/// The number of the helper with this name, with or without `bpf_` before it.
+/// The number of the helper with this name, with or without the prefix `bpf_`.
 pub fn number_of(name: &str) -> Option<i32> {
     let name = name.strip_prefix("bpf_").unwrap_or(name);
     let ours = HELPERS.iter().find(|h| h.name == name).map(|h| h.number);

@@ -1,18 +1,18 @@
 //! The instruction set as data [RFC 9669].
 #![allow(missing_docs, reason = "constants bear the standard's names")]
 
-/// One 64-bit instruction slot. A 64-bit immediate load takes two slots.
+/// An instruction slot of 64 bits. A 64-bit immediate load takes two slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Insn {
     /// Class, operation and source bit.
     pub code: u8,
-    /// Destination register.
+    /// The destination register.
     pub dst: u8,
-    /// Source register, or what a 64-bit immediate means.
+    /// The source register, or the type of a 64-bit immediate.
     pub src: u8,
-    /// Jump distance in slots, or memory offset in bytes.
+    /// The jump distance in slots, or the memory offset in bytes.
     pub off: i16,
-    /// Immediate value.
+    /// The immediate.
     pub imm: i32,
 }
 
@@ -62,7 +62,7 @@ pub mod jmp {
     pub const JLE: u8 = 0xb0;
     pub const JSLT: u8 = 0xc0;
     pub const JSLE: u8 = 0xd0;
-    /// `may_goto` of Linux, no part of the standard.
+    /// `may_goto` of Linux, not part of the standard.
     pub const JCOND: u8 = 0xe0;
 }
 
@@ -86,39 +86,39 @@ pub mod mode {
     pub const ATOMIC: u8 = 0xc0;
 }
 
-/// Atomic operations that give the old value, besides those of [`alu`] plus 1: the immediate [RFC 9669 5.3].
+/// Atomic operations that return the old value, besides those of [`alu`] plus 1: the immediate [RFC 9669 5.3].
 pub mod atomic {
     pub const XCHG: i32 = 0xe1;
-    /// Compares with r0, and leaves the old value there.
+    /// Compares with r0, and returns the old value there.
     pub const CMPXCHG: i32 = 0xf1;
 }
 
-/// The source bit: operand is a register.
+/// The source bit: the operand is a register.
 pub const SRC_REG: u8 = 0x08;
 
-/// What the source field of a 64-bit immediate load means [RFC 9669 5.4].
+/// The source field of a 64-bit immediate load [RFC 9669 5.4].
 pub mod imm64 {
-    /// A plain number.
+    /// A number.
     pub const NUMBER: u8 = 0;
     /// A map; in a [`crate::Program`] the immediate is the index into its maps.
     pub const MAP: u8 = 1;
-    /// An address inside the only value of a map: index in this slot, byte offset in the next.
+    /// An address inside of the value of a map with one entry: index in this slot, byte offset in the next.
     pub const MAP_VALUE: u8 = 2;
-    /// A variable of the platform, by number.
+    /// A platform variable, by number.
     pub const VAR: u8 = 3;
     /// The address of a function of the program (a callback): distance in slots.
     pub const FUNC: u8 = 4;
-    /// A map, by index in a list that the loader is given.
+    /// A map, by index into a list given to the loader.
     pub const MAP_IDX: u8 = 5;
     /// As [`MAP_VALUE`], with the map as in [`MAP_IDX`].
     pub const MAP_IDX_VALUE: u8 = 6;
 }
 
-/// Source field of a call: helper by number, or function of the program by distance.
+/// The source field of a call: a helper by number, or a function of the program by distance.
 pub mod call {
     pub const HELPER: u8 = 0;
     pub const LOCAL: u8 = 1;
-    /// Function of the kernel, by BTF number.
+    /// A kernel function, by BTF id.
     pub const KFUNC: u8 = 2;
 }
 
@@ -187,7 +187,7 @@ impl Insn {
         self.code == class::LD | mode::IMM | size::DW
     }
 
-    /// Slots the instruction takes: 1 or 2.
+    /// The number of slots of the instruction: 1 or 2.
     pub const fn slots(self) -> usize {
         if self.is_wide() { 2 } else { 1 }
     }

@@ -1,46 +1,46 @@
-//! Locks of contexts: where several CPUs run a program at once, a packet holds that of its context from before the lookup
-//! to its end.
+//! Locks of contexts: if several CPUs run a program concurrently, a packet holds the lock of its context from before
+//! the lookup to the end of the program.
 //!
 //! # Layout
 //! The map [`LOCKS_MAP`] is a data section of cells, each on a cache line of its own: a u64 that is 1 while the cell is
-//! held, and a u64 with the latest time that a holder had, where an element needs it. A table has one cell, or
-//! [`CELLS`] of them; the cell of a key is told by [`Locks::cell_of`].
+//! held, and a u64 with the latest time that a holder had, if the element needs it. A table has one cell, or [`CELLS`]
+//! of them; [`Locks::cell_of`] maps a key to its cell.
 
 use serde::{Deserialize, Serialize};
 
-/// The map of the locks.
+/// The name of the map of locks.
 pub const LOCKS_MAP: &str = ".data.fl_locks";
-/// How many cells a table has that does not make do with one.
+/// The number of cells of a table that has more than one.
 pub const CELLS: u32 = 256;
-/// Length of a cell: a cache line.
+/// The size of a cell in bytes: a cache line.
 pub const CELL_BYTES: u32 = 64;
-/// Offset of the latest time in a cell.
+/// The offset of the latest time in a cell.
 pub const CELL_TIME: u32 = 8;
-/// What each word of a key is multiplied with: 2^64 divided by the golden ratio.
+/// The multiplier for each word of a key: 2^64 divided by the golden ratio.
 pub const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The locks of one table.
+/// The locks of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Locks {
-    /// Where its cells begin in [`LOCKS_MAP`].
+    /// The offset of its cells in [`LOCKS_MAP`].
     pub offset_bytes: u32,
-    /// How many there are: a power of two.
+    /// The number of cells: a power of two.
     pub cells: u32,
 }
 
 impl Locks {
-    /// Length of all its cells.
+    /// The size of all its cells in bytes.
     pub fn len_bytes(&self) -> u32 {
         self.cells.saturating_mul(CELL_BYTES)
     }
 
-    /// What the mixed key is shifted right by, and then masked with, to give the offset of its cell.
+    /// The right shift and the mask that turn the mixed key into the offset of its cell.
     pub fn shift_and_mask(&self) -> (u32, u32) {
         (64 - self.cells.ilog2() - CELL_BYTES.ilog2(), (self.cells - 1) * CELL_BYTES)
     }
 
-    /// The number of the cell of `key`: its little-endian words of 8 bytes, the last one perhaps of fewer, are each added
-    /// by exclusive or and multiplied with [`MIX`]; the uppermost bits are the number.
+    /// The index of the cell of `key`: its little-endian words of 8 bytes, the last one perhaps shorter, are combined
+    /// by XOR and multiplication with [`MIX`]; the high bits are the index.
     pub fn cell_of(&self, key: &[u8]) -> u32 {
         if self.cells <= 1 {
             return 0;

@@ -12,13 +12,13 @@ pub enum MapKind {
     Array,
     /// Programs, for tail calls.
     ProgArray,
-    /// Where `perf_event_output` puts records, by CPU.
+    /// Buffers of `perf_event_output`, by CPU.
     PerfEventArray,
     /// Hash table with a value for each CPU.
     PerCpuHash,
     /// Array with a value for each CPU.
     PerCpuArray,
-    /// Hash table that makes room by forgetting what was not used lately.
+    /// Hash table that evicts the least recently used entry when full.
     LruHash,
     /// The same, with a value for each CPU.
     LruPerCpuHash,
@@ -28,21 +28,21 @@ pub enum MapKind {
     ArrayOfMaps,
     /// Hash table of maps.
     HashOfMaps,
-    /// Ports to redirect to, by number.
+    /// Ports for redirects, by index.
     Devmap,
-    /// Ports to redirect to, by any 4-byte key.
+    /// Ports for redirects, by any 4-byte key.
     DevmapHash,
-    /// CPUs to redirect to, by number.
+    /// CPUs for redirects, by index.
     Cpumap,
-    /// AF_XDP sockets to redirect to, by queue.
+    /// AF_XDP sockets for redirects, by queue.
     Xskmap,
-    /// Records to user space, in order.
+    /// Ring buffer of records for user space.
     RingBuf,
-    /// A kind that Flowloom knows by name at most, with its number in the kernel.
+    /// A kind that Flowloom does not run, with its number in the kernel.
     Other(u32),
 }
 
-/// The kernel's kinds by number, with the names that bpftool gives them [Linux uapi/bpf.h].
+/// The kernel's kinds by number, with the names in bpftool [Linux uapi/bpf.h].
 const NAMES: [&str; 34] = [
     "unspec",
     "hash",
@@ -129,7 +129,7 @@ impl MapKind {
         MapKind::ALL.into_iter().find(|kind| kind.number() == number).unwrap_or(MapKind::Other(number))
     }
 
-    /// The name that bpftool gives it, where it has one.
+    /// The name in bpftool, if it has one.
     pub fn name(self) -> Option<&'static str> {
         NAMES.get(self.number() as usize).copied()
     }
@@ -144,7 +144,7 @@ impl MapKind {
         matches!(self, MapKind::PerCpuHash | MapKind::PerCpuArray | MapKind::LruPerCpuHash)
     }
 
-    /// Whether full tables make room by themselves.
+    /// Whether a full table evicts entries (LRU).
     pub fn is_lru(self) -> bool {
         matches!(self, MapKind::LruHash | MapKind::LruPerCpuHash)
     }
@@ -155,7 +155,7 @@ impl MapKind {
         matches!(self, Array | PerCpuArray | ProgArray | PerfEventArray | ArrayOfMaps | Devmap | Cpumap | Xskmap)
     }
 
-    /// Whether entries are where packets can be redirected to.
+    /// Whether entries are targets of redirects.
     pub fn is_redirect(self) -> bool {
         matches!(self, MapKind::Devmap | MapKind::DevmapHash | MapKind::Cpumap | MapKind::Xskmap)
     }
@@ -165,7 +165,7 @@ impl MapKind {
         matches!(self, MapKind::ArrayOfMaps | MapKind::HashOfMaps)
     }
 
-    /// Whether programs read and write values through pointers that lookups give them.
+    /// Whether programs access values through pointers from lookups.
     pub fn has_values(self) -> bool {
         use MapKind::{Array, Hash, LpmTrie, LruHash, LruPerCpuHash, PerCpuArray, PerCpuHash};
         matches!(self, Hash | Array | PerCpuHash | PerCpuArray | LruHash | LruPerCpuHash | LpmTrie)

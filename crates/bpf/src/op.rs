@@ -1,11 +1,11 @@
-//! Instructions with their meaning: the one place that knows which bit patterns are instructions [RFC 9669].
+//! Decoded instructions: the only place that knows which bit patterns are instructions [RFC 9669].
 //!
 //! ```text
-//!  [Insn] ──decode──► Op ──encode──► [Insn]      encode(decode(x)) == x for everything that decode takes
+//!  [Insn] ──decode──► Op ──encode──► [Insn]      encode(decode(x)) == x for everything that decode accepts
 //! ```
 //!
-//! Assembler, disassembler, program check and interpreter all work on [`Op`], so none of them has an opinion of its own
-//! about opcodes, reserved fields or operand kinds.
+//! Assembler, disassembler, program check and interpreter all work on [`Op`], so opcodes, reserved fields and operand
+//! kinds are interpreted once.
 
 use std::fmt;
 
@@ -16,14 +16,14 @@ use crate::insn::{Insn, SRC_REG, alu, call, class, imm64, jmp, mode, size};
 pub struct Reg(u8);
 
 impl Reg {
-    /// Return value, and what `cmpxchg` compares with.
+    /// The return value, and the expected value of `cmpxchg`.
     pub const R0: Reg = Reg(0);
-    /// First argument.
+    /// The first argument.
     pub const R1: Reg = Reg(1);
-    /// The frame pointer; cannot be written.
+    /// The frame pointer; read-only.
     pub const FP: Reg = Reg(10);
 
-    /// The register with this number, if there is one.
+    /// The register with this number, if it exists.
     pub const fn new(number: u8) -> Option<Reg> {
         if number <= 10 { Some(Reg(number)) } else { None }
     }
@@ -40,7 +40,7 @@ impl fmt::Display for Reg {
     }
 }
 
-/// How much of the registers an operation works on; 32-bit results are zero-extended.
+/// The width of an operation; 32-bit results are zero-extended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Width {
     /// The low half, written `w1`.
@@ -49,16 +49,16 @@ pub enum Width {
     W64,
 }
 
-/// The second operand.
+/// A source operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operand {
     /// A register.
     Reg(Reg),
-    /// A number, sign-extended to the width of the operation.
+    /// An immediate, sign-extended to the width of the operation.
     Imm(i32),
 }
 
-/// Two-operand arithmetic.
+/// Binary arithmetic operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum AluOp {
@@ -79,7 +79,7 @@ pub enum AluOp {
 }
 
 impl AluOp {
-    /// All of them.
+    /// All operations.
     pub const ALL: [AluOp; 14] = [
         AluOp::Add,
         AluOp::Sub,
@@ -97,7 +97,7 @@ impl AluOp {
         AluOp::Arsh,
     ];
 
-    /// Operation bits and offset field.
+    /// The operation bits and the offset field.
     const fn bits(self) -> (u8, i16) {
         match self {
             AluOp::Add => (alu::ADD, 0),
@@ -117,7 +117,7 @@ impl AluOp {
         }
     }
 
-    /// How it is written, e.g. `+=`.
+    /// The notation, e.g. `+=`.
     pub const fn symbol(self) -> &'static str {
         match self {
             AluOp::Add => "+=",
@@ -138,14 +138,14 @@ impl AluOp {
     }
 }
 
-/// What a conditional jump asks.
+/// Conditions of branches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Cond {
     Eq,
     Gt,
     Ge,
-    /// Any common bit.
+    /// Some common bit is set.
     Set,
     Ne,
     Sgt,
@@ -157,7 +157,7 @@ pub enum Cond {
 }
 
 impl Cond {
-    /// All of them.
+    /// All conditions.
     pub const ALL: [Cond; 11] = [
         Cond::Eq,
         Cond::Gt,
@@ -188,7 +188,7 @@ impl Cond {
         }
     }
 
-    /// How it is written, e.g. `s>=`.
+    /// The notation, e.g. `s>=`.
     pub const fn symbol(self) -> &'static str {
         match self {
             Cond::Eq => "==",
@@ -206,7 +206,7 @@ impl Cond {
     }
 }
 
-/// How many bytes an access touches.
+/// Sizes of memory accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Size {
     /// One byte.
@@ -220,10 +220,10 @@ pub enum Size {
 }
 
 impl Size {
-    /// All of them.
+    /// All sizes.
     pub const ALL: [Size; 4] = [Size::B, Size::H, Size::W, Size::Dw];
 
-    /// The number of bytes.
+    /// The size in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             Size::B => 1,
@@ -255,35 +255,35 @@ impl Size {
 /// Byte order operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EndOp {
-    /// Host to little endian: cuts to the width.
+    /// Host to little endian: truncates to the width.
     Le,
-    /// Host to big endian: swaps and cuts.
+    /// Host to big endian: swaps and truncates.
     Be,
-    /// Swaps whatever the host is, and cuts.
+    /// Swaps unconditionally, and truncates.
     Swap,
 }
 
-/// What an atomic operation does to memory.
+/// Atomic operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AtomicOp {
     /// Adds; with `fetch` the old value goes to the source register.
     Add {
-        /// Whether the old value is wanted.
+        /// Whether the old value is returned.
         fetch: bool,
     },
     /// Bitwise or.
     Or {
-        /// Whether the old value is wanted.
+        /// Whether the old value is returned.
         fetch: bool,
     },
     /// Bitwise and.
     And {
-        /// Whether the old value is wanted.
+        /// Whether the old value is returned.
         fetch: bool,
     },
     /// Bitwise exclusive or.
     Xor {
-        /// Whether the old value is wanted.
+        /// Whether the old value is returned.
         fetch: bool,
     },
     /// Exchanges memory and source register.
@@ -293,7 +293,7 @@ pub enum AtomicOp {
 }
 
 impl AtomicOp {
-    /// All of them.
+    /// All operations.
     pub const ALL: [AtomicOp; 10] = [
         AtomicOp::Add { fetch: false },
         AtomicOp::Add { fetch: true },
@@ -319,23 +319,23 @@ impl AtomicOp {
     }
 }
 
-/// One instruction with its meaning. Distances count from the slot after the instruction's first one.
+/// A decoded instruction. Distances count from the slot after the instruction's first one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each variant's line says what its fields are")]
 pub enum Op {
     /// `dst = dst op src`; [`AluOp::Mov`] is `dst = src`.
     Alu { width: Width, op: AluOp, dst: Reg, src: Operand },
-    /// `dst = src`, of which the low `from` bytes are sign-extended to `width`.
+    /// `dst = src`, the low `from` bytes of which are sign-extended to `width`.
     MovSx { width: Width, from: Size, dst: Reg, src: Reg },
     /// `dst = -dst`.
     Neg { width: Width, dst: Reg },
-    /// Changes byte order; `size` is 2, 4 or 8 bytes.
+    /// Changes the byte order; `size` is 2, 4 or 8 bytes.
     End { op: EndOp, size: Size, dst: Reg },
     /// `dst = *(base + off)`.
     Load { size: Size, signed: bool, dst: Reg, base: Reg, off: i16 },
     /// `*(base + off) = src`.
     Store { size: Size, base: Reg, off: i16, src: Operand },
-    /// Read, change and write in one; `size` is 4 or 8 bytes.
+    /// An atomic read-modify-write; `size` is 4 or 8 bytes.
     Atomic { op: AtomicOp, size: Size, base: Reg, off: i16, src: Reg },
     /// Classic packet access through `r6`: not for XDP.
     LoadPacket { size: Size, index: Option<Reg>, off: i32 },
@@ -343,15 +343,15 @@ pub enum Op {
     LoadImm { dst: Reg, value: u64 },
     /// A map, by its index in the program.
     LoadMap { dst: Reg, map: i32 },
-    /// An address inside the only value of a map.
+    /// An address inside of the value of a map with one entry.
     LoadMapValue { dst: Reg, map: i32, off: u32 },
-    /// A variable of the platform.
+    /// A platform variable.
     LoadVar { dst: Reg, id: i32 },
     /// The address of a function of the program.
     LoadFunc { dst: Reg, distance: i32 },
     /// A map, by its index in the loader's list.
     LoadMapIdx { dst: Reg, map: i32 },
-    /// An address inside the only value of a map, by index in the loader's list.
+    /// An address inside of the value of a map with one entry, by index in the loader's list.
     LoadMapIdxValue { dst: Reg, map: i32, off: u32 },
     /// `goto`.
     Jump { off: i16 },
@@ -359,35 +359,35 @@ pub enum Op {
     JumpLong { distance: i32 },
     /// `if dst cond src goto`.
     Branch { width: Width, cond: Cond, dst: Reg, src: Operand, off: i16 },
-    /// `may_goto`: on without a jump, but for a program that has passed too many of them. Linux has it from 6.9 on, the
-    /// standard does not.
+    /// `may_goto`: falls through, until the program has executed too many of them. In Linux from 6.9 on, not in the
+    /// standard.
     MayGoto { off: i16 },
     /// Calls a helper by number.
     Call { helper: i32 },
     /// Calls a function of the program.
     CallLocal { distance: i32 },
-    /// Calls a function of the kernel by BTF number.
+    /// Calls a kernel function by BTF id.
     CallKfunc { id: i32 },
     /// Returns from the function or ends the program.
     Exit,
 }
 
-/// A bit pattern that is no instruction.
+/// A bit pattern that is not an instruction.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// No such operation code.
+    /// An unknown opcode.
     #[error("opcode 0x{0:02x} is not in the instruction set")]
     Opcode(u8),
-    /// A field of a known instruction has a value that it may not have.
+    /// A field of a known instruction has an invalid value.
     #[error("{field} of opcode 0x{code:02x} is {found}, expected {expected}")]
     Field {
-        /// The instruction's code.
+        /// The opcode.
         code: u8,
         /// `dst`, `src`, `off` or `imm`; `next.` before fields of the second slot.
         field: &'static str,
         /// Its value.
         found: i64,
-        /// What it may be.
+        /// The valid values.
         expected: &'static str,
     },
     /// A 64-bit immediate load in the last slot.
@@ -411,7 +411,7 @@ impl Fields {
         Reg::new(self.0.src).ok_or_else(|| self.bad("src", self.0.src.into(), "a register, 0 to 10"))
     }
 
-    /// These fields mean nothing in this instruction, so they are zero.
+    /// Checks that these reserved fields are zero.
     fn reserved(&self, fields: &[&'static str]) -> Result<(), DecodeError> {
         for &field in fields {
             let found = match field {
@@ -427,7 +427,7 @@ impl Fields {
         Ok(())
     }
 
-    /// The second operand, as the source bit says; the field that is not used is zero.
+    /// The source operand, as the source bit says; the unused field is zero.
     fn operand(&self) -> Result<Operand, DecodeError> {
         if self.0.code & SRC_REG != 0 {
             self.reserved(&["imm"])?;
@@ -617,10 +617,10 @@ impl Fields {
 }
 
 impl Op {
-    /// Reads the instruction in slot `at`.
+    /// Decodes the instruction in slot `at`.
     ///
     /// # Errors
-    /// The slot does not exist, its code is unknown, or a field has a value that it may not have.
+    /// The slot does not exist, its opcode is unknown, or a field has an invalid value.
     pub fn decode(insns: &[Insn], at: usize) -> Result<Op, DecodeError> {
         let insn = *insns.get(at).ok_or(DecodeError::CutOff)?;
         let fields = Fields(insn);
@@ -632,7 +632,7 @@ impl Op {
         }
     }
 
-    /// Slots the instruction takes: 1 or 2.
+    /// The number of slots of the instruction: 1 or 2.
     pub const fn slots(self) -> usize {
         match self {
             Op::LoadImm { .. }
@@ -646,18 +646,18 @@ impl Op {
         }
     }
 
-    /// How far a jump or a call inside the program goes from the next instruction, in slots.
+    /// The distance of a jump or a local call from the next instruction, in slots.
     pub const fn distance(self) -> Option<i64> {
         match self {
             Op::Jump { off } | Op::Branch { off, .. } | Op::MayGoto { off } => Some(off as i64),
             Op::JumpLong { distance } | Op::CallLocal { distance } => Some(distance as i64),
-            // Counted from the second slot, as the kernel does.
+            // Counted from the second slot, as in the kernel.
             Op::LoadFunc { distance, .. } => Some(distance as i64),
             _ => None,
         }
     }
 
-    /// The register that the instruction writes by itself; calls write `r0` and spoil `r1` to `r5` besides.
+    /// The register that the instruction itself writes; calls write `r0` and clobber `r1` to `r5` besides.
     pub const fn writes(self) -> Option<Reg> {
         match self {
             Op::Alu { dst, .. }
@@ -681,7 +681,8 @@ impl Op {
 
     /// Appends the one or two slots of the instruction.
     ///
-    /// Sizes that no instruction has (`End` of a byte, `Atomic` of two bytes) make slots that [`Op::decode`] refuses.
+    /// Sizes that no instruction has (`End` of a byte, `Atomic` of two bytes) are encoded to slots that [`Op::decode`]
+    /// refuses.
     pub fn encode(self, out: &mut Vec<Insn>) {
         let one = |code, dst: Reg, src, off, imm| Insn { code, dst: dst.0, src, off, imm };
         let with = |code: u8, dst: Reg, src, off| match src {

@@ -4,7 +4,7 @@ use flowloom_testkit::Rng;
 
 use crate::op::{AluOp, AtomicOp, Cond, EndOp, Op, Operand, Reg, Size, Width};
 
-/// A register; `r10` only where it may stand.
+/// A register; `r10` only where it is allowed.
 pub(crate) fn reg(rng: &mut Rng, with_fp: bool) -> Reg {
     Reg::new(rng.below(if with_fp { 11 } else { 10 }) as u8).expect("below 11")
 }
@@ -13,7 +13,7 @@ fn width(rng: &mut Rng) -> Width {
     *rng.pick(&[Width::W32, Width::W64])
 }
 
-/// A number with a liking for edges.
+/// An immediate, often a boundary value.
 pub(crate) fn imm(rng: &mut Rng) -> i32 {
     let edges = [0, 1, -1, i32::MIN, i32::MAX, 31, 32, 63, 64, 255, 256, 65535];
     if rng.chance(1, 2) { *rng.pick(&edges) } else { rng.next_u64() as i32 }
@@ -23,7 +23,7 @@ fn off(rng: &mut Rng) -> i16 {
     if rng.chance(1, 4) { *rng.pick(&[0, -1, 1, i16::MIN, i16::MAX]) } else { rng.next_u64() as i16 }
 }
 
-/// A second operand.
+/// A source operand.
 pub(crate) fn operand(rng: &mut Rng) -> Operand {
     if rng.chance(1, 2) { Operand::Reg(reg(rng, true)) } else { Operand::Imm(imm(rng)) }
 }

@@ -1,4 +1,4 @@
-//! A program with its maps: what objects are read into, what the lowering makes, what every engine starts from.
+//! A program with its maps: the result of reading an object or of lowering, and the input of every engine.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,63 +10,63 @@ use crate::lack::Lack;
 use crate::map_kind::MapKind;
 use crate::program_kind::ProgramKind;
 
-/// Flag of a hash map: entries are allocated one by one, so that a full map holds exactly its declared size.
+/// Flag of a hash map: entries are allocated on demand, so that a full map holds exactly its declared size.
 pub const BPF_F_NO_PREALLOC: u32 = 1;
-/// Flag: programs may only read the map (`.rodata`).
+/// Flag: the map is read-only for programs (`.rodata`).
 pub const BPF_F_RDONLY_PROG: u32 = 1 << 7;
 /// Flag: a data section that user space may map (`.data`, `.bss`, `.rodata`).
 pub const BPF_F_MMAPABLE: u32 = 1 << 10;
 
-/// Flag of an LRU table: each CPU has a list of its own.
+/// Flag of an LRU table: each CPU has an LRU list of its own.
 pub const BPF_F_NO_COMMON_LRU: u32 = 1 << 1;
-/// Flag: the loader says where the map's memory is to be.
+/// Flag: the loader chooses the NUMA node of the map.
 pub(crate) const BPF_F_NUMA_NODE: u32 = 1 << 2;
-/// Flag: user space may only read the map.
+/// Flag: the map is read-only for user space.
 pub(crate) const BPF_F_RDONLY: u32 = 1 << 3;
-/// Flag: user space may only write the map.
+/// Flag: the map is write-only for user space.
 pub(crate) const BPF_F_WRONLY: u32 = 1 << 4;
-/// Flag of a hash table: its order is the same every time.
+/// Flag of a hash table: its hash is not seeded at random.
 pub(crate) const BPF_F_ZERO_SEED: u32 = 1 << 6;
-/// Flag: programs may only write the map.
+/// Flag: the map is write-only for programs.
 pub(crate) const BPF_F_WRONLY_PROG: u32 = 1 << 8;
-/// Flag of a perf event array: what is in it stays when the one who put it there goes.
+/// Flag of a perf event array: entries remain after the process that inserted them has closed the map.
 pub(crate) const BPF_F_PRESERVE_ELEMS: u32 = 1 << 11;
-/// Flag of an array in a map of maps: the arrays there may have other numbers of entries.
+/// Flag of an array in a map of maps: arrays of other sizes may take its place.
 pub(crate) const BPF_F_INNER_MAP: u32 = 1 << 12;
-/// The most entries that a map, and so a table of contexts, has on any engine.
+/// The greatest capacity of a map, and so of a context table, on any engine.
 pub const MAX_ENTRIES: u32 = u32::MAX / 2;
 
-/// One map of a program.
+/// A map of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MapDef {
-    /// Its name: at most 15 bytes of letters, digits, `_` and `.` where the kernel is to see it whole.
+    /// The name: at most 15 bytes of letters, digits, `_` and `.`, longer ones are truncated in the kernel.
     pub name: String,
-    /// What it is.
+    /// The kind.
     pub kind: MapKind,
-    /// Length of a key.
+    /// The key size in bytes.
     pub key_bytes: u32,
-    /// Length of a value.
+    /// The value size in bytes.
     pub value_bytes: u32,
-    /// How many entries it holds.
+    /// The capacity in entries.
     pub max_entries: u32,
-    /// `BPF_F_*`.
+    /// Flags `BPF_F_*`.
     pub flags: u32,
-    /// For a data section: the contents of its only entry when the program is loaded.
+    /// For a data section: the initial contents of its only entry.
     pub initial: Option<Vec<u8>>,
-    /// For a context table of ours: what its records mean.
+    /// For a context table: the layout of its records.
     pub layout: Option<ContextLayout>,
-    /// For a map of maps: what each map in it is.
+    /// For a map of maps: the template of its maps.
     pub inner: Option<Box<MapDef>>,
-    /// For a map of maps or of programs: what it holds from the start, by key.
+    /// For a map of maps or of programs: its initial contents, by key.
     pub members: Vec<(u32, Member)>,
-    /// Where in each value a `struct bpf_spin_lock` lies.
+    /// The offset of the `struct bpf_spin_lock` in each value.
     pub spin_lock: Option<u32>,
 }
 
 impl MapDef {
-    /// Whether it may be put into a map of maps that says that those inside are as `inner`: in all that programs are compiled
-    /// for. Of arrays that is the number of entries too, unless they say otherwise [Linux kernel/bpf/map_in_map.c,
-    /// arraymap.c].
+    /// Whether it may be an entry of a map of maps with the template `inner`: everything that programs are compiled for
+    /// is equal. For arrays this includes the number of entries, unless a flag permits others [Linux
+    /// kernel/bpf/map_in_map.c, arraymap.c].
     pub fn fits_inside(&self, inner: &MapDef) -> bool {
         let compiled = |map: &MapDef| (map.kind, map.key_bytes, map.value_bytes, map.flags, map.spin_lock);
         let any_number = self.kind != MapKind::Array || self.flags & BPF_F_INNER_MAP != 0;
@@ -74,7 +74,7 @@ impl MapDef {
     }
 }
 
-/// What a map of maps or of programs holds.
+/// An initial entry of a map of maps or of programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Member {
     /// A map, by its index in [`Program::maps`].
@@ -83,31 +83,31 @@ pub enum Member {
     Program(usize),
 }
 
-/// A program of the same object, which tail calls may lead to.
+/// A program of the same object, a possible target of tail calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sibling {
-    /// Name of the function (the symbol).
+    /// The name of the function (the symbol).
     pub name: String,
-    /// Section it stands in.
+    /// Its section.
     pub section: String,
-    /// The instructions; they name the maps of the program that it is a sibling of.
+    /// The instructions; map indices are those of the program that it is a sibling of.
     pub insns: Vec<Insn>,
     /// Source lines, ascending by instruction.
     pub lines: Vec<LineInfo>,
 }
 
-/// Where an instruction comes from.
+/// A source location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineInfo {
-    /// Index of the first slot that this line made.
+    /// The first slot that it applies to.
     pub insn: usize,
-    /// Source file, as the user named it.
+    /// The source file, as given to the compiler.
     pub file: String,
     /// The text of the line.
     pub text: String,
-    /// Line number, from 1.
+    /// The line number, from 1.
     pub line: u32,
-    /// Column, from 1; 0 if not known.
+    /// The column, from 1; 0 if unknown.
     pub column: u32,
 }
 
@@ -124,67 +124,68 @@ impl fmt::Display for LineInfo {
 
 /// A program with its maps.
 ///
-/// A 64-bit immediate load whose source is [`crate::insn::imm64::MAP`] or [`crate::insn::imm64::MAP_VALUE`] carries the
-/// index into `maps` as its immediate; objects carry it as a relocation, the kernel as a file descriptor.
+/// A 64-bit immediate load whose source is [`crate::insn::imm64::MAP`] or [`crate::insn::imm64::MAP_VALUE`] has the
+/// index into `maps` as its immediate; objects have a relocation, the kernel a file descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Program {
-    /// Name of the function (the symbol).
+    /// The name of the function (the symbol).
     pub name: String,
-    /// Section it stands in, e.g. `xdp`.
+    /// Its section, e.g. `xdp`.
     pub section: String,
-    /// What it is for.
+    /// Its kind.
     pub kind: ProgramKind,
     /// The instructions.
     pub insns: Vec<Insn>,
-    /// What some of them want and are not given; ascending by instruction. Such a program is refused by every engine.
+    /// Unresolved references, ascending by instruction. A program with any is refused by every engine.
     pub lacks: Vec<Lack>,
-    /// How many of them were adapted to the types of a kernel (CO-RE).
+    /// The number of CO-RE relocations applied.
     pub adapted: usize,
-    /// The maps they use.
+    /// Its maps.
     pub maps: Vec<MapDef>,
     /// Source lines, ascending by instruction.
     pub lines: Vec<LineInfo>,
-    /// The licence that the kernel is told.
+    /// The licence for the kernel.
     pub license: String,
-    /// The programs of its object, itself among them, in their order; none where no map holds programs.
+    /// All programs of its object, itself included, in their order; empty unless a map holds programs.
     pub siblings: Arc<[Sibling]>,
-    /// The global functions that it calls, by their slots: the kernel verifies each by itself. None where an object has no types.
+    /// The global functions that it calls, by their slots: the kernel verifies each separately. Empty if an object has
+    /// no types.
     pub globals: Vec<GlobalFunction>,
 }
 
-/// The line in force at `insn`, of lines ascending by instruction.
+/// The last location at or before `insn`; `lines` ascend by instruction.
 fn line_of(lines: &[LineInfo], insn: usize) -> Option<&LineInfo> {
     let after = lines.partition_point(|line| line.insn <= insn);
     after.checked_sub(1).map(|i| &lines[i])
 }
 
 impl Sibling {
-    /// The source line that made the instruction at `insn`.
+    /// The source location of the instruction at `insn`.
     pub fn line_of(&self, insn: usize) -> Option<&LineInfo> {
         line_of(&self.lines, insn)
     }
 }
 
 impl Program {
-    /// The source line that made the instruction at `insn`.
+    /// The source location of the instruction at `insn`.
     pub fn line_of(&self, insn: usize) -> Option<&LineInfo> {
         line_of(&self.lines, insn)
     }
 
-    /// Whether some map holds the sibling of this number from the start.
+    /// Whether a map holds this sibling from the start.
     pub fn holds_from_start(&self, sibling: usize) -> bool {
         let mut members = self.maps.iter().flat_map(|map| &map.members);
         members.any(|(_, member)| *member == Member::Program(sibling))
     }
 
-    /// Whether it says that it takes packets that lie in several pieces (`xdp.frags`).
+    /// Whether it declares support for multi-buffer packets (`xdp.frags`).
     pub fn takes_frags(&self) -> bool {
         let name = self.section.strip_prefix('?').unwrap_or(&self.section);
         let head = name.split('/').next().unwrap_or(name);
         self.kind.is_xdp() && head.split('.').skip(1).any(|part| part == "frags")
     }
 
-    /// The first instruction that names the map of this index.
+    /// The first instruction that refers to the map of this index.
     pub fn first_use(&self, map: usize) -> Option<usize> {
         let names = |insn: &Insn| {
             insn.is_wide() && matches!(insn.src, imm64::MAP | imm64::MAP_VALUE) && usize::try_from(insn.imm) == Ok(map)

@@ -1,22 +1,22 @@
-//! Kinds of programs, as the names of sections and the types of contexts tell them.
+//! Kinds of programs, derived from section names and context types.
 
 use std::fmt;
 
-/// What a program is for.
+/// The kind of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ProgramKind {
-    /// Judges packets as they arrive.
+    /// XDP: runs on packets as they arrive.
     #[default]
     Xdp,
-    /// XDP that sees packets once more on their way out of a port of a device map.
+    /// XDP on packets that leave through an entry of a device map.
     XdpDevmap,
-    /// XDP that sees packets once more on the CPU that a CPU map sent them to.
+    /// XDP on packets that a CPU map has sent to another CPU.
     XdpCpumap,
-    /// Something else, by the name that bpftool gives it: Flowloom reads it and does not run it.
+    /// Another kind, by its name in bpftool: Flowloom reads it and does not run it.
     Other(&'static str),
 }
 
-/// First part of a section's name, and the kind of program that loaders take it for [libbpf, program types].
+/// The first part of a section name, and the kind that loaders derive from it [libbpf, program types].
 const SECTIONS: [(&str, &str); 52] = [
     ("socket", "socket_filter"),
     ("sk_reuseport", "sk_reuseport"),
@@ -61,7 +61,7 @@ const SECTIONS: [(&str, &str); 52] = [
     ("cgroup", "cgroup"),
     ("struct_ops", "struct_ops"),
     ("netfilter", "netfilter"),
-    // What older loaders knew.
+    // Names that older loaders knew.
     ("cgroup_sock", "cgroup_sock"),
     ("cgroup_skb_ingress", "cgroup_skb"),
     ("cgroup_skb_egress", "cgroup_skb"),
@@ -73,7 +73,7 @@ const SECTIONS: [(&str, &str); 52] = [
     ("xdp_metadata_ops", "ext"),
 ];
 
-/// Types of contexts by their name, and the kind of program that gets them.
+/// Context types by name, and the kind of program that gets them.
 const CONTEXTS: [(&str, ProgramKind); 12] = [
     ("xdp_md", ProgramKind::Xdp),
     ("xdp_buff", ProgramKind::Xdp),
@@ -90,12 +90,12 @@ const CONTEXTS: [(&str, ProgramKind); 12] = [
 ];
 
 impl ProgramKind {
-    /// The kind that the name of a section stands for; `None` for a name that means nothing to loaders.
+    /// The kind for a section name; `None` for a name without a meaning to loaders.
     pub fn of_section(section: &str) -> Option<ProgramKind> {
-        // A question mark asks loaders not to load the program unless they are told to.
+        // A question mark asks loaders not to load the program by default.
         let name = section.strip_prefix('?').unwrap_or(section);
         let (head, rest) = name.split_once('/').unwrap_or((name, ""));
-        // `.frags`, `.s` (may sleep), `.multi` and the like do not make another kind.
+        // Suffixes such as `.frags`, `.s` (sleepable) and `.multi` do not change the kind.
         let head = head.split('.').next().unwrap_or(head);
         match (head, rest.split('/').next().unwrap_or(rest)) {
             ("xdp", "devmap") | ("xdp_devmap", _) => return Some(ProgramKind::XdpDevmap),
@@ -103,7 +103,7 @@ impl ProgramKind {
             ("xdp", _) => return Some(ProgramKind::Xdp),
             _ => {}
         }
-        // The loader of the first samples took names with a number for these.
+        // The loader of the first samples accepted numbered names for these.
         let plain = head.trim_end_matches(|c: char| c.is_ascii_digit());
         let head = if matches!(plain, "socket" | "classifier" | "action" | "kprobe") { plain } else { head };
         SECTIONS.iter().find(|(known, _)| *known == head).map(|(_, kind)| ProgramKind::Other(kind))
@@ -114,8 +114,8 @@ impl ProgramKind {
         CONTEXTS.iter().find(|(known, _)| *known == structure).map(|(_, kind)| *kind)
     }
 
-    /// Whether programs of this kind get a context of their own, so that `struct xdp_md *` as the argument contradicts it.
-    /// Replacements get what the replaced function gets, traces what is traced.
+    /// Whether programs of this kind have a context type of their own, so that a `struct xdp_md *` argument contradicts
+    /// it. Replacements have the context of the replaced function, traces that of the traced one.
     pub fn has_own_context(self) -> bool {
         match self {
             ProgramKind::Xdp | ProgramKind::XdpDevmap | ProgramKind::XdpCpumap => false,

@@ -1,4 +1,4 @@
-//! What a run reached.
+//! Coverage: the rows, defaults and timers that a run reached.
 
 use std::collections::BTreeMap;
 
@@ -7,42 +7,42 @@ use flowloom_engine::Snapshot;
 use crate::layout::{Counter, CounterTable, HITS_MAP, seen_map};
 use crate::model::Function;
 
-/// What a run reached, element by element.
+/// The coverage of a function, by element.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Coverage {
-    /// One entry for each element, in order.
+    /// By element, in order.
     pub elements: Vec<ElementCoverage>,
 }
 
-/// What a run reached of one element.
+/// The coverage of an element.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ElementCoverage {
-    /// The element's name.
+    /// The name of the element.
     pub name: String,
-    /// For each row: state (0 in a stateless element) to hits; every pair that can be hit is there.
+    /// By row, the hits by state (0 in a stateless element); every possible pair is listed.
     pub rows: Vec<BTreeMap<u16, u64>>,
     /// Packets that no row matched.
     pub no_match: u64,
-    /// Packets that lack a key field.
+    /// Packets without a key field.
     pub no_key: u64,
-    /// State to the number of packets that met a context in it whose idle timer had run out.
+    /// By state, the packets that found a context in it whose idle timer had expired.
     pub idle_expired: BTreeMap<u16, u64>,
-    /// State to the number of packets that met a context in it whose hard timer had run out.
+    /// By state, the packets that found a context in it whose hard timer had expired.
     pub hard_expired: BTreeMap<u16, u64>,
     /// Contexts created.
     pub created: u64,
-    /// Contexts removed because they were back at their default.
+    /// Contexts removed because they returned to their default.
     pub removed: u64,
     /// Contexts not created because the table was full.
     pub rejected: u64,
-    /// Contexts that made room for others.
+    /// Contexts evicted.
     pub evicted: u64,
     /// Distinct keys looked up.
     pub flows_looked_up: u64,
 }
 
 impl Coverage {
-    /// Nothing reached yet.
+    /// Nothing reached.
     pub fn empty(function: &Function) -> Coverage {
         let elements = function
             .elements
@@ -63,7 +63,7 @@ impl Coverage {
         Coverage { elements }
     }
 
-    /// Counts one event of element number `element`.
+    /// Counts an event of element number `element`.
     pub(crate) fn count(&mut self, element: usize, counter: Counter) {
         let e = &mut self.elements[element];
         *match counter {
@@ -79,7 +79,7 @@ impl Coverage {
         } += 1;
     }
 
-    /// Reads the counters that a function lowered with them has left; `None` where it was lowered without.
+    /// Reads the counters of a function that was lowered with them; `None` if it was lowered without.
     pub fn from_snapshot(function: &Function, snapshot: &Snapshot) -> Option<Coverage> {
         let hits = snapshot.maps.get(HITS_MAP)?.values().next()?;
         let table = CounterTable::of(function);

@@ -1,4 +1,4 @@
-//! What `log` and `alert` report: the record that a program writes, and what it says to a reader.
+//! `log` and `alert`: the records that a program writes, and their meaning for a reader.
 //!
 //! ```text
 //!  alert("SYN flood", ip.src, n)  ──►  time, statement, level, values  ──►  fw.efsm:12 SYN flood ip.src=10.0.0.1 n=31
@@ -7,7 +7,7 @@
 //!
 //! # Layout
 //! Little endian: the packet's time in nanoseconds (8 bytes), the number of the statement (4), its [`Level`] (4), then
-//! each value: 8 bytes of a number, extended by its sign, or 16 of an address.
+//! each value: 8 bytes for a number, sign-extended if signed, or 16 for an address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,19 +18,19 @@ use crate::model::{Function, Level, Log, Logged, Shown, StepKind};
 
 /// The ring buffer of records.
 pub const EVENTS_MAP: &str = "fl_events";
-/// The counter of records that found the ring buffer full: a data section with one u64.
+/// The counter of lost records, when the ring buffer was full: a data section with one u64.
 pub const LOST_MAP: &str = ".data.fl_lost";
-/// The size of the ring buffer.
+/// The size of the ring buffer in bytes.
 pub const RING_BYTES: u32 = 1 << 20;
-/// The most values that a statement reports.
+/// The most values of a statement.
 pub const MOST_VALUES: usize = 8;
-/// The most bytes of the text of a statement.
+/// The longest text of a statement in bytes.
 pub const MOST_TEXT_BYTES: usize = 120;
-/// What stands before the values of a record.
+/// The size of the header of a record in bytes.
 pub(crate) const HEAD_BYTES: u32 = 16;
 
 impl Level {
-    /// The word of the language.
+    /// The keyword.
     pub fn name(self) -> &'static str {
         match self {
             Level::Log => "log",
@@ -38,26 +38,26 @@ impl Level {
         }
     }
 
-    /// The number in a record.
+    /// The number in records.
     pub(crate) fn number(self) -> u32 {
         self as u32
     }
 }
 
 impl Logged {
-    /// The bytes of the value in a record.
+    /// The size of the value in a record.
     pub(crate) fn len_bytes(&self) -> u32 {
         if self.value.wide().is_some() { 16 } else { 8 }
     }
 }
 
 impl Log {
-    /// The bytes of a record.
+    /// The size of the record.
     pub(crate) fn len_bytes(&self) -> u32 {
         HEAD_BYTES + self.values.iter().map(Logged::len_bytes).sum::<u32>()
     }
 
-    /// The record of a packet at `now_ns`.
+    /// Encodes the record of a packet at `now_ns`.
     pub(crate) fn encode(&self, now_ns: u64, value: impl Fn(&Logged) -> u128) -> Event {
         let mut bytes = Vec::with_capacity(self.len_bytes() as usize);
         bytes.extend(now_ns.to_le_bytes());
@@ -70,7 +70,7 @@ impl Log {
     }
 }
 
-/// The statements of a function that report something.
+/// The `log` and `alert` statements of a function.
 pub(crate) fn statements(function: &Function) -> impl Iterator<Item = (&Log, crate::model::Span)> {
     let steps = function.elements.iter().flat_map(|e| &e.rows).flat_map(|row| &row.actions.steps);
     steps.filter_map(|step| match &step.kind {
@@ -79,25 +79,25 @@ pub(crate) fn statements(function: &Function) -> impl Iterator<Item = (&Log, cra
     })
 }
 
-/// Bytes of the longest record; 0 where nothing is reported.
+/// The size of the longest record; 0 without statements.
 pub(crate) fn longest_bytes(function: &Function) -> u32 {
     statements(function).map(|(log, _)| log.len_bytes()).max().unwrap_or(0)
 }
 
-/// Reads the records of one function.
+/// Decodes the records of one function.
 #[derive(Debug, Clone, Default)]
 pub struct Reader {
     file: String,
-    /// By the numbers of the statements, with their lines.
+    /// By statement number, the statement and its line.
     statements: Vec<Option<(Log, u32)>>,
 }
 
-/// A value as it is shown.
+/// A value for display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value {
-    /// A number that is never negative.
+    /// An unsigned number.
     Unsigned(u64),
-    /// A number that may be negative.
+    /// A signed number.
     Signed(i64),
     /// An address; a mapped one is an IPv4 address.
     Address(IpAddr),
@@ -116,18 +116,18 @@ impl fmt::Display for Value {
     }
 }
 
-/// What a record says.
+/// A decoded record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The packet's time.
     pub time_ns: u64,
-    /// `log` or `alert`.
+    /// The level.
     pub level: Level,
     /// The statement: `fw.efsm:12`.
     pub place: String,
-    /// Its text.
+    /// The text.
     pub text: String,
-    /// The values by what was written for them.
+    /// The values, by their source text.
     pub values: Vec<(String, Value)>,
 }
 
@@ -141,7 +141,7 @@ impl fmt::Display for Report {
 }
 
 impl Reader {
-    /// The reader of a function's records; one that knows none where the function reports nothing.
+    /// The reader of a function's records.
     pub fn of(function: &Function) -> Reader {
         let mut reader = Reader { file: function.source.name.clone(), statements: Vec::new() };
         for (log, span) in statements(function) {
@@ -155,12 +155,12 @@ impl Reader {
         reader
     }
 
-    /// Whether the function reports nothing.
+    /// Whether the function has no statements.
     pub fn is_empty(&self) -> bool {
         self.statements.is_empty()
     }
 
-    /// What an event says; `None` for one of another map or function.
+    /// Decodes an event; `None` for one of another map or function.
     pub fn read(&self, event: &Event) -> Option<Report> {
         if event.map != EVENTS_MAP {
             return None;

@@ -1,17 +1,17 @@
-//! The texts that a source names. The compiler opens no file: who calls it says what a name stands for.
+//! Files that a source refers to. The compiler opens no file: its caller provides their texts.
 
 use std::collections::BTreeMap;
 
-/// Where the texts come from that a source names, as in `set blocked = file("blocked.txt");`.
+/// Provides the texts of files that a source refers to, as in `set blocked = file("blocked.txt");`.
 pub trait Files {
-    /// The text of the file that the source calls `name`.
+    /// The text of the file called `name` in the source.
     ///
     /// # Errors
     /// Why there is none, in a few words.
     fn read(&self, name: &str) -> Result<String, String>;
 }
 
-/// No files at all.
+/// No files.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoFiles;
 

@@ -1,30 +1,30 @@
 //! The hash function of the language: lookup3's `hashword` [Jenkins 2006], which the kernel has as `jhash2`.
 //!
-//! Additions, exclusive or and rotations of 32 bits, without multiplication or tables, so that hardware can do it.
+//! It uses 32-bit additions, XORs and rotations, no multiplication and no tables, so that hardware can compute it.
 
-/// What the three words of the state start from, before the length is added.
+/// The initial value of the three state words, before the length is added.
 const START: u32 = 0xdead_beef;
 
-/// The hash of some words, with the seed 0.
+/// The hash of words, with the seed 0.
 pub fn hashword(words: &[u32]) -> u32 {
     lookup3(words, start(words.len()))
 }
 
-/// What each word of the state starts as where so many words are hashed.
+/// The initial value of each state word for this number of words.
 pub(crate) fn start(words: usize) -> u32 {
     START.wrapping_add((words as u32) << 2)
 }
 
-/// A step of the function on its state `[a, b, c]`, by the places of the words in it.
+/// A step on the state `[a, b, c]`, by the indices of the words in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// `to -= other; to ^= other <<< by; other += third`: of the mixing.
+    /// `to -= other; to ^= other <<< by; other += third`: of the mixing function.
     Mix { to: usize, other: usize, third: usize, by: u32 },
-    /// `to ^= other; to -= other <<< by`: of the end.
+    /// `to ^= other; to -= other <<< by`: of the finalization.
     Final { to: usize, other: usize, by: u32 },
 }
 
-/// What follows each block of three words but the last.
+/// The mixing function, after each block of three words but the last.
 pub(crate) const MIX: [Step; 6] = {
     const fn mix(to: usize, other: usize, third: usize, by: u32) -> Step {
         Step::Mix { to, other, third, by }
@@ -32,7 +32,7 @@ pub(crate) const MIX: [Step; 6] = {
     [mix(0, 2, 1, 4), mix(1, 0, 2, 6), mix(2, 1, 0, 8), mix(0, 2, 1, 16), mix(1, 0, 2, 19), mix(2, 1, 0, 4)]
 };
 
-/// What follows the last block.
+/// The finalization, after the last block.
 pub(crate) const FINAL: [Step; 7] = {
     const fn last(to: usize, other: usize, by: u32) -> Step {
         Step::Final { to, other, by }

@@ -1,4 +1,4 @@
-//! The values of one field for which a condition holds, as intervals.
+//! The values of a field for which a condition holds, as intervals.
 
 use flowloom_wire::field::FieldId;
 
@@ -12,8 +12,8 @@ pub(crate) fn largest(field: FieldId) -> u128 {
     u128::MAX >> (128 - u32::from(field.width_bits().clamp(1, 128)))
 }
 
-/// The field that a condition compares with constants, and the values for which it holds: ascending, none next to another.
-/// `None` where it is about anything else.
+/// The field that a condition compares with constants, and the values for which it holds: ascending, non-adjacent
+/// intervals. `None` for other conditions.
 pub(crate) fn of(condition: &Condition) -> Option<(FieldId, Vec<Interval>)> {
     let (field, intervals, negated) = match condition {
         Condition::Compare { left: Expr::Field(field), relation, right: Expr::Constant(value), signed, .. } => {
@@ -57,7 +57,7 @@ pub(crate) fn of(condition: &Condition) -> Option<(FieldId, Vec<Interval>)> {
     Some((field, if negated { complement(&intervals, largest(field)) } else { intervals }))
 }
 
-/// The same values, ascending, none next to another.
+/// The union of intervals as ascending, non-adjacent intervals.
 pub(crate) fn merged(mut intervals: Vec<Interval>) -> Vec<Interval> {
     intervals.sort_unstable();
     let mut merged: Vec<Interval> = Vec::new();
@@ -70,13 +70,13 @@ pub(crate) fn merged(mut intervals: Vec<Interval>) -> Vec<Interval> {
     merged
 }
 
-/// Whether a value lies in one of the intervals, which ascend.
+/// Whether a value is in one of the intervals, which ascend.
 pub(crate) fn contain(intervals: &[Interval], value: u128) -> bool {
     let after = intervals.partition_point(|(low, _)| *low <= value);
     intervals[..after].last().is_some_and(|(_, high)| value <= *high)
 }
 
-/// The values up to `most` that are in none of the intervals.
+/// The values up to `most` outside of the intervals.
 fn complement(intervals: &[Interval], most: u128) -> Vec<Interval> {
     let mut others = Vec::new();
     let mut next = Some(0);
@@ -88,7 +88,7 @@ fn complement(intervals: &[Interval], most: u128) -> Vec<Interval> {
     others
 }
 
-/// The values in both.
+/// The intersection.
 pub(crate) fn intersect(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
     let (mut i, mut j) = (0, 0);
     let mut both = Vec::new();

@@ -1,13 +1,13 @@
-//! The bytes of contexts, global registers and counters: one table from which the reference machine, the lowering, the
-//! sweepers and `map dump` read.
+//! The memory layout of contexts, global registers and counters, shared by the reference machine, the lowering, the
+//! sweepers and `map dump`.
 //!
 //! # Layout
-//! A context record is little endian: `idle_deadline` and `idle_ns` (only where a row or a successor of the element sets an
-//! idle timer), `hard_deadline` (only where one sets a hard timer), `touched` (only where the oldest context is evicted: when a
-//! packet last found it), the registers from wide to narrow, `state`, `flags` (reserved, 0), zeros up to a multiple of 8. A
-//! deadline that is not set is [`NO_DEADLINE`].
+//! A context record is little endian: `idle_deadline` and `idle_ns` (only if a row or a successor of the element sets
+//! an idle timer), `hard_deadline` (only if one sets a hard timer), `touched` (only if the oldest context is evicted:
+//! the time of the last packet that found it), the registers from wide to narrow, `state`, `flags` (reserved, 0), zero
+//! padding to a multiple of 8. A deadline that is not set is [`NO_DEADLINE`].
 //!
-//! The global registers of all elements stand one after the other in the data section [`GLOBALS_MAP`].
+//! The global registers of all elements are consecutive in the data section [`GLOBALS_MAP`].
 
 use flowloom_bpf::{ContextLayout, LayoutField, StateSuccessor, Succession};
 use flowloom_wire::KeySpec;
@@ -20,50 +20,50 @@ pub use flowloom_bpf::NO_DEADLINE;
 pub use flowloom_bpf::locks::LOCKS_MAP;
 pub use flowloom_engine::PORT_COUNT;
 
-/// The map of the global registers: the object's data section.
+/// The map of the global registers: the data section of the object.
 pub const GLOBALS_MAP: &str = ".data";
 /// The map of ports to redirect to.
 pub const PORTS_MAP: &str = "fl_ports";
-/// The map of counters, where the lowering was asked for them: a data section, so that code can address it directly.
+/// The map of counters, if the function was lowered with them: a data section, so that code can address it directly.
 pub const HITS_MAP: &str = ".data.fl_hits";
-/// How many flows the map behind "flows looked up" remembers.
+/// The capacity of the map behind "flows looked up".
 pub const SEEN_ENTRIES: u32 = 1 << 20;
-/// Length of the key of an element without a key: its one instance.
+/// The size of the key of an element without a key: its only instance.
 pub const SINGLE_KEY_BYTES: usize = 4;
 
-/// Whether a map is an instrument of Flowloom's own, no part of the function's state.
+/// Whether a map is one of Flowloom's own instruments, not part of the function's state.
 pub fn is_instrument(map: &str) -> bool {
     map == HITS_MAP || map == LOCKS_MAP || map == LOST_MAP || map.starts_with("fl_")
 }
 
-/// The name of the map that remembers which flows element number `element` looked up.
+/// The name of the map of the flows that element number `element` looked up.
 pub fn seen_map(element: usize) -> String {
     format!("fl_seen_{element}")
 }
 
-/// Where a record keeps what.
+/// The layout of a context record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordLayout {
-    /// Offset of the deadline and of the period of the idle timer, where the element has one.
+    /// The offsets of the deadline and the period of the idle timer, if the element has one.
     pub idle: Option<IdleOffsets>,
-    /// Offset of the deadline of the hard timer, where the element has one.
+    /// The offset of the deadline of the hard timer, if the element has one.
     pub hard_deadline: Option<u32>,
-    /// Offset of the time at which a packet last found the context, where the element evicts the oldest.
+    /// The offset of the time of the last packet that found the context, if the element evicts the oldest.
     pub touched: Option<u32>,
-    /// Offset of each register, in declared order.
+    /// The offsets of the registers, in declared order.
     pub registers: Vec<u32>,
-    /// Offset of the state, two bytes.
+    /// The offset of the state, a u16.
     pub state: u32,
-    /// Length of the record, a multiple of 8.
+    /// The size of the record, a multiple of 8.
     pub len_bytes: u32,
 }
 
-/// Offsets of what an idle timer needs.
+/// The offsets of an idle timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdleOffsets {
     /// The deadline.
     pub deadline: u32,
-    /// The period, 0 while the timer does not run.
+    /// The period, 0 while the timer is not running.
     pub period: u32,
 }
 
@@ -97,7 +97,7 @@ impl RecordLayout {
         RecordLayout { idle, hard_deadline, touched, registers, state, len_bytes: at.next_multiple_of(8) }
     }
 
-    /// The layout as objects carry it.
+    /// The layout in the form stored in objects.
     pub fn describe(&self, element: &Element, stateful: &Stateful) -> ContextLayout {
         let number = |name: &str, offset_bytes, size_bytes| LayoutField {
             name: name.to_owned(),
@@ -154,7 +154,7 @@ impl RecordLayout {
         })
     }
 
-    /// The keys and records of the contexts that are there from the start.
+    /// The keys and records of preloaded contexts.
     fn preloaded(&self, stateful: &Stateful) -> Vec<(Vec<u8>, Vec<u8>)> {
         let contexts = stateful.preloaded.iter();
         contexts
@@ -163,7 +163,7 @@ impl RecordLayout {
     }
 }
 
-/// Which timers contexts can have.
+/// The timers that contexts can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Timers {
     pub(crate) idle: bool,
@@ -171,7 +171,7 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Those of contexts in any state of an element.
+    /// The timers of contexts in any state of an element.
     fn of(element: &Element, stateful: &Stateful) -> Timers {
         timers(element, stateful)
             .into_iter()
@@ -179,7 +179,7 @@ impl Timers {
     }
 }
 
-/// For each state, which timers a context in it can have: those that some row or successor sets on the way into it.
+/// By state, the timers that a context in it can have: those set by some row or successor that leads to it.
 pub(crate) fn timers(element: &Element, stateful: &Stateful) -> Vec<Timers> {
     let rows = element.rows.iter().filter_map(|row| match row.next {
         NextState::To { state, idle_ns, hard_ns } => Some((state, idle_ns, hard_ns)),
@@ -195,12 +195,12 @@ pub(crate) fn timers(element: &Element, stateful: &Stateful) -> Vec<Timers> {
     timers
 }
 
-/// Bytes that a variable takes in memory.
+/// The size of a variable in memory.
 pub fn size_bytes(variable: &Variable) -> u32 {
     u32::from(variable.ty.width_bits) / 8
 }
 
-/// Offsets of every element's global registers in [`GLOBALS_MAP`], and the initial contents of the map.
+/// By element, the offsets of its global registers in [`GLOBALS_MAP`]; and the initial contents of the map.
 pub fn globals(function: &Function) -> (Vec<Vec<u32>>, Vec<u8>) {
     let mut data = Vec::new();
     let offsets = function
@@ -224,7 +224,8 @@ pub fn globals(function: &Function) -> (Vec<Vec<u32>>, Vec<u8>) {
     (offsets, data)
 }
 
-/// The key that picks a context of `stateful`, an element of `function`; `None` for the single instance of an element without a key.
+/// The key specification of `stateful`, an element of `function`; `None` for the only instance of an element without a
+/// key.
 ///
 /// # Panics
 /// Never for a checked model: the front end has made the same key.
@@ -244,35 +245,35 @@ pub fn key_spec(function: &Function, stateful: &Stateful) -> Option<KeySpec> {
     Some(KeySpec::new(&parts, key.biflow).expect("the front end checked the key"))
 }
 
-/// What is counted about an element.
+/// Counters of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counter {
-    /// A row was taken in a state (0 in a stateless element).
+    /// A row matched in a state (0 in a stateless element).
     Row {
-        /// The row's index.
+        /// The index of the row.
         row: usize,
-        /// The state's number.
+        /// The number of the state.
         state: u16,
     },
     /// No row matched.
     NoMatch,
     /// A key field was absent.
     NoKey,
-    /// A packet met a context whose idle timer had run out, in this state.
+    /// A packet found a context in this state whose idle timer had expired.
     IdleExpired(u16),
-    /// A packet met a context whose hard timer had run out (and no idle timer), in this state.
+    /// A packet found a context in this state whose hard timer had expired, and no idle timer.
     HardExpired(u16),
     /// A context was created.
     Created,
-    /// A context went back to its default and was removed.
+    /// A context returned to its default and was removed.
     Removed,
-    /// A context could not be created, the table being full.
+    /// A context could not be created, because the table was full.
     Rejected,
-    /// A context made room for another.
+    /// A context was evicted.
     Evicted,
 }
 
-/// Numbers the counters of a function: the only value of [`HITS_MAP`] is an array of u64 in this order.
+/// The indices of a function's counters: the value of [`HITS_MAP`] is an array of u64 in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CounterTable {
     elements: Vec<ElementCounters>,
@@ -296,7 +297,7 @@ impl CounterTable {
             .map(|element| {
                 let states = element.stateful.as_ref().map_or(1, |s| s.states.len() as u32);
                 let counters = ElementCounters { base: len, states, rows: element.rows.len() as u32 };
-                // Far above what a program can be; the lowering says so before it counts.
+                // Far above the possible size of a program; the lowering refuses it before it counts.
                 len = (counters.rows + 2).saturating_mul(states).saturating_add(6).saturating_add(len);
                 counters
             })
@@ -304,12 +305,12 @@ impl CounterTable {
         CounterTable { elements, len }
     }
 
-    /// How many counters there are.
+    /// The number of counters.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether there is none; only for a function without elements.
+    /// Whether there are none; only for a function without elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

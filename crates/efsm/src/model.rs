@@ -1,12 +1,12 @@
-//! The checked model of a function: what the front end makes and the reference machine, the lowering and every other
-//! target start from.
+//! The checked model of a function: the output of the front end, and the input of the reference machine, the lowering
+//! and every other target.
 //!
-//! Nothing here can be wrong in itself: names are resolved to numbers, constants fit, the terminal action of each row is
-//! there. Parameters have become constants.
+//! A model is consistent: names are resolved to numbers, constants fit, every row has a terminal action. Parameters
+//! have become constants.
 //!
 //! # Arithmetic
-//! An expression is computed in its [`Width`]: 32 bits, or 64 where the destination or an operand is wider than 32 (or
-//! where signed and unsigned 32-bit operands meet). Operands are extended by their own signedness, results wrap, and a
+//! An expression is computed in its [`Width`]: 32 bits, or 64 if the destination or an operand is wider than 32 (or if
+//! signed and unsigned 32-bit operands meet). Operands are extended by their own signedness, results wrap, and a
 //! destination takes the low bits. Values of 128 bits (addresses) are [`Wide`]: they can only be moved and compared for
 //! equality.
 
@@ -18,13 +18,13 @@ use flowloom_wire::{Graph, Header};
 /// A network function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The source it was read from.
+    /// The source.
     pub source: Arc<Source>,
     /// The parse graph: the standard one, with the headers that the function declares.
     pub graph: Arc<Graph>,
-    /// Metadata fields: 0 when the packet arrives, alive as long as the packet.
+    /// Metadata fields: 0 when the packet arrives, with the packet's lifetime.
     pub metadata: Vec<Variable>,
     /// The elements in order; a packet enters the first.
     pub elements: Vec<Element>,
@@ -50,16 +50,17 @@ impl Source {
     }
 }
 
-/// The lines of a source, for callers that look up many places: [`Source::locate`] reads all of the text before a place.
+/// A line index of a source, for callers that look up many places: [`Source::locate`] scans all of the text before a
+/// place.
 #[derive(Debug)]
 pub struct Lines<'a> {
     source: &'a Source,
-    /// Where each line begins.
+    /// The offset of each line.
     starts: Vec<usize>,
 }
 
 impl<'a> Lines<'a> {
-    /// The lines of `source`.
+    /// The line index of `source`.
     pub fn of(source: &'a Source) -> Lines<'a> {
         let ends = source.text.match_indices('\n').map(|(at, _)| at + 1);
         Lines { source, starts: std::iter::once(0).chain(ends).collect() }
@@ -79,9 +80,9 @@ impl<'a> Lines<'a> {
 /// Byte offsets in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
-    /// First byte.
+    /// The first byte.
     pub start: usize,
-    /// One after the last byte.
+    /// The offset after the last byte.
     pub end: usize,
 }
 
@@ -90,12 +91,12 @@ pub struct Span {
 pub struct Type {
     /// 8, 16, 32 or 64; 128 for addresses, which are never signed.
     pub width_bits: u8,
-    /// Two's complement.
+    /// Whether it is signed (two's complement).
     pub signed: bool,
 }
 
 impl Type {
-    /// Whether values of it are [`Wide`].
+    /// Whether its values are [`Wide`].
     pub fn is_wide(self) -> bool {
         self.width_bits > 64
     }
@@ -114,18 +115,18 @@ pub struct Variable {
     pub span: Span,
 }
 
-/// One element of a function.
+/// An element of a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Element {
     /// Its name; at most 15 bytes of letters, digits and `_`, since it names the map of the contexts.
     pub name: String,
-    /// Where it is declared.
+    /// The place of its declaration.
     pub span: Span,
-    /// What picks the context; `None` for a stateless element.
+    /// The stateful part; `None` for a stateless element.
     pub stateful: Option<Stateful>,
     /// The rows in priority order.
     pub rows: Vec<Row>,
-    /// What happens where no row matches or a key field is absent.
+    /// The actions if no row matches or a key field is absent.
     pub otherwise: Otherwise,
 }
 
@@ -134,48 +135,47 @@ pub struct Element {
 pub struct Stateful {
     /// The flow key; `None` means one instance for all packets.
     pub key: Option<Key>,
-    /// How many contexts there may be.
+    /// The most contexts.
     pub size: u32,
-    /// How often expired contexts are removed.
+    /// The period of sweeps.
     pub sweep_ns: u64,
-    /// What happens to a context too many.
+    /// The policy of a full table.
     pub policy: Policy,
-    /// Where the policy stands; the element's place where it is not written.
+    /// The place of the policy, or of the element if there is none.
     pub policy_span: Span,
     /// State names; number 0 is the initial one.
     pub states: Vec<String>,
-    /// For each state, what follows when a timer of it runs out ([`Stateful::successor`]). A successor has no successor
-    /// itself.
+    /// By state, its successor when a timer expires ([`Stateful::successor`]). A successor has no successor itself.
     pub successors: Vec<Option<Successor>>,
     /// Flow registers.
     pub registers: Vec<Variable>,
     /// Global registers.
     pub globals: Vec<Variable>,
-    /// Contexts that are there from the start, at most `size`, each key once.
+    /// Preloaded contexts, at most `size`, each key once.
     pub preloaded: Vec<Preloaded>,
 }
 
 impl Stateful {
-    /// What follows a state when one of its timers runs out; `None` means the default context.
+    /// The successor of a state when one of its timers expires; `None` means the default context.
     pub fn successor(&self, state: u16) -> Option<Successor> {
         self.successors.get(usize::from(state)).copied().flatten()
     }
 }
 
-/// What happens where a row would store one context more than there may be.
+/// The policy of a full table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// The row's updates and its transition are dropped.
+    /// Drop the row's updates and its transition.
     Reject,
-    /// The context with the smallest value of this register goes, of several the one with the smallest key.
+    /// Evict the context with the smallest value of this register, of several the one with the smallest key.
     EvictLowest(u16),
-    /// The context with the largest value of this register goes, of several the one with the smallest key.
+    /// Evict the context with the largest value of this register, of several the one with the smallest key.
     EvictHighest(u16),
-    /// The context goes that packets have not found for the longest time, of several the one with the smallest key.
+    /// Evict the context that packets have not found for the longest time, of several the one with the smallest key.
     EvictOldest,
 }
 
-/// The state that a context enters at the deadline of a timer, its registers kept.
+/// The state that a context enters at the deadline of a timer, with its registers kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Successor {
     /// The state.
@@ -186,7 +186,7 @@ pub struct Successor {
     pub hard_ns: Option<u64>,
 }
 
-/// A context that is there from the start, without timers.
+/// A preloaded context, without timers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preloaded {
     /// The bytes of its key.
@@ -200,7 +200,7 @@ pub struct Preloaded {
 /// A flow key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    /// Both directions of a connection share one context.
+    /// Whether both directions of a connection share one context.
     pub biflow: bool,
     /// Its parts in order.
     pub parts: Vec<KeyPart>,
@@ -225,38 +225,38 @@ impl Key {
     }
 }
 
-/// One row of an element.
+/// A row of an element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// Where it stands.
     pub span: Span,
-    /// The states it applies to, ascending; empty in a stateless element.
+    /// The states in which it applies, ascending; empty in a stateless element.
     pub states: Vec<u16>,
-    /// What must hold, all of it.
+    /// The conditions, all of which must hold.
     pub conditions: Vec<Condition>,
     /// The next state.
     pub next: NextState,
-    /// New register values, in parallel; at most one for each destination.
+    /// Register updates, in parallel; at most one for each destination.
     pub updates: Vec<Update>,
-    /// What happens to the packet.
+    /// The packet actions.
     pub actions: Actions,
 }
 
-/// What happens where no row matches.
+/// The actions if no row matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Otherwise {
-    /// Where it stands; the element's place where it is not written.
+    /// The place of the clause, or of the element if there is none.
     pub span: Span,
-    /// Metadata writes of constants and the terminal action; never writes a header.
+    /// Metadata writes of constants and the terminal action; no header writes.
     pub actions: Actions,
 }
 
 /// The next state of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextState {
-    /// State and deadlines stay; also what stateless elements have.
+    /// State and deadlines are unchanged; also for stateless elements.
     Stay,
-    /// A transition: old deadlines are gone, these are set.
+    /// A transition: the old timers stop, these start.
     To {
         /// The next state.
         state: u16,
@@ -267,7 +267,7 @@ pub enum NextState {
     },
 }
 
-/// The width in which an expression is computed.
+/// The width in which an expression is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Width {
     /// 32 bits.
@@ -297,13 +297,13 @@ pub enum Condition {
         relation: Relation,
         /// Right operand.
         right: Expr,
-        /// The width both sides are computed in.
+        /// The width in which both sides are evaluated.
         width: Width,
-        /// Whether order is that of two's complement.
+        /// Whether the order is signed.
         signed: bool,
     },
-    /// Serial-number order: `left before right` where the sign of left - right, in `serial_bits`, is negative;
-    /// `left after right` where left - right is positive.
+    /// Serial-number order: `left before right` if left - right, in `serial_bits`, is negative; `left after right` if
+    /// it is positive.
     Serial {
         /// Left operand.
         left: Expr,
@@ -311,20 +311,20 @@ pub enum Condition {
         right: Expr,
         /// `after` instead of `before`.
         after: bool,
-        /// Holds where the relation does not.
+        /// Whether the relation is negated.
         negated: bool,
         /// Width of the sequence space: 8, 16, 32 or 64.
         serial_bits: u8,
     },
     /// `operand & mask == value`: exact match of addresses and prefixes; also of any field.
     Masked {
-        /// What is compared.
+        /// The compared value.
         operand: Wide,
-        /// The bits that count.
+        /// The mask.
         mask: u128,
-        /// Their value.
+        /// The expected value.
         value: u128,
-        /// Holds where the match does not.
+        /// Whether the match is negated.
         negated: bool,
     },
     /// `low <= field <= high`, unsigned.
@@ -335,58 +335,58 @@ pub enum Condition {
         low: u64,
         /// Largest value.
         high: u64,
-        /// Holds where the range does not.
+        /// Whether the range is negated.
         negated: bool,
     },
-    /// A number is one of a set.
+    /// Membership of a number in a set.
     OneOf {
         /// The number.
         operand: Expr,
         /// The set, ascending; each value within `width`.
         values: Vec<u64>,
-        /// The width it is computed in.
+        /// The width in which it is evaluated.
         width: Width,
-        /// Holds where it is none of them.
+        /// Whether membership is negated.
         negated: bool,
     },
-    /// A value lies in one of many intervals, unsigned.
+    /// Membership of a value in one of many unsigned intervals.
     Within {
         /// The value.
         operand: Wide,
-        /// First and last values, ascending, none next to another.
+        /// The intervals (first, last), ascending and non-adjacent.
         values: Arc<Vec<(u128, u128)>>,
-        /// Holds where it lies in none of them.
+        /// Whether membership is negated.
         negated: bool,
     },
-    /// Two values above 64 bits are equal.
+    /// Equality of two values above 64 bits.
     Same {
         /// Left value.
         left: Wide,
         /// Right value.
         right: Wide,
-        /// Holds where they differ.
+        /// Whether equality is negated.
         negated: bool,
     },
-    /// The packet has a header or field.
+    /// Presence of a header or field.
     Present {
-        /// The field, or one that is present exactly where the header is.
+        /// The field, or one that is present if and only if the header is.
         field: FieldId,
-        /// Holds where it is absent.
+        /// Whether presence is negated.
         negated: bool,
     },
-    /// The packet's key has no context, and the table holds as many as it may.
+    /// The packet's key has no context, and the table is full.
     Full {
-        /// Holds where that is not so.
+        /// Whether that is negated.
         negated: bool,
     },
 }
 
-/// A value that is moved and compared for equality as a whole; those above 64 bits can be nothing else.
+/// A value that is only moved and compared for equality; those above 64 bits have no other form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wide {
     /// A constant.
     Constant(u128),
-    /// A packet field, as it was when the packet reached this element.
+    /// A packet field, as when the packet reached this element.
     Field(FieldId),
     /// A flow register of this element.
     Register(u16),
@@ -398,7 +398,7 @@ pub enum Wide {
     Metadata(u16),
 }
 
-/// How two numbers are compared.
+/// Relations of numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Relation {
     /// `==`
@@ -428,50 +428,50 @@ pub enum Expr {
     Old(Destination),
     /// A metadata field.
     Metadata(u16),
-    /// A packet field of at most 64 bits, as it was when the packet reached this element.
+    /// A packet field of at most 64 bits, as when the packet reached this element.
     Field(FieldId),
-    /// The packet's time, in units of `unit_ns` (rounded down); its low bits where the width is 32, so that it wraps with
-    /// a register of 32 bits beside it.
+    /// The packet's time in units of `unit_ns`, rounded down; its low bits in a width of 32, so that it wraps like a
+    /// register of 32 bits.
     Now {
-        /// Nanoseconds in a unit.
+        /// The unit in nanoseconds.
         unit_ns: u64,
     },
-    /// The number of the state that was matched.
+    /// The number of the matched state.
     State,
     /// All bits inverted.
     Not(Box<Expr>),
-    /// Two operands.
+    /// A binary operation.
     Binary(BinaryOp, Box<Expr>, Box<Expr>),
     /// `left` rotated right by `right` in `rotate_bits` (8, 16, 32 or 64), the width of `left`'s own type.
     RotateRight {
-        /// What is rotated.
+        /// The rotated value.
         left: Box<Expr>,
-        /// By how many bits, modulo the width.
+        /// The distance, modulo the width.
         right: Box<Expr>,
-        /// Width of the rotation.
+        /// The width of the rotation.
         rotate_bits: u8,
     },
     /// The smaller or larger of two values.
     Extreme {
         /// The larger instead of the smaller.
         max: bool,
-        /// Compare in two's complement.
+        /// Whether the comparison is signed.
         signed: bool,
         /// One value.
         left: Box<Expr>,
         /// The other value.
         right: Box<Expr>,
     },
-    /// 32 bits of a value, from its low end: number 0 is the lowest.
+    /// A 32-bit word of a value: number 0 is the lowest.
     Word {
         /// The value.
         of: Wide,
-        /// Which 32 bits of it.
+        /// The index of the word.
         index: u8,
     },
-    /// [`crate::hash::hashword`] of these words, each computed in 32 bits.
+    /// [`crate::hash::hashword`] of these words, each evaluated in 32 bits.
     Hash(Vec<Expr>),
-    /// `average + ((sample - average) >> shift)`, the shift arithmetic; a shift by the width or more gives 0.
+    /// `average + ((sample - average) >> shift)` with an arithmetic shift; a shift by the width or more gives 0.
     Ewma {
         /// The average so far.
         average: Box<Expr>,
@@ -482,7 +482,7 @@ pub enum Expr {
     },
 }
 
-/// Operations on two operands; all wrap.
+/// Binary operations; all wrap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BinaryOp {
     /// `+`
@@ -495,13 +495,13 @@ pub enum BinaryOp {
     Or,
     /// `^`
     Xor,
-    /// `<<`: by the width or more gives 0. The amount is the operand's value, unsigned in the width.
+    /// `<<`: by the width or more gives 0. The distance is the operand's value, unsigned in the width.
     ShiftLeft,
     /// `>>`, logical: by the width or more gives 0.
     ShiftRight,
 }
 
-/// A register that an update writes.
+/// The destination of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Destination {
     /// A flow register.
@@ -510,10 +510,10 @@ pub enum Destination {
     Global(u16),
 }
 
-/// A new value for a register; reads the values from before the packet.
+/// An update of a register; it reads the values from before the packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Update {
-    /// What is written.
+    /// The destination.
     pub destination: Destination,
     /// The new value.
     pub value: NewValue,
@@ -528,10 +528,10 @@ pub enum NewValue {
     Number {
         /// The value.
         value: Expr,
-        /// The width it is computed in.
+        /// The width in which it is evaluated.
         width: Width,
     },
-    /// For a target wider than 64 bits, a value of the same width. The front end turns a write of an IPv4 constant to
+    /// A value of the same width, for a target wider than 64 bits. The front end turns a write of an IPv4 constant to
     /// `ip.src` into one to `ipv4.src`, so that a constant for a field is always a full IPv6 address.
     Wide(Wide),
 }
@@ -541,16 +541,16 @@ pub enum NewValue {
 pub struct Actions {
     /// Writes of fields and metadata, in parallel; at most one for each destination.
     pub writes: Vec<Write>,
-    /// Changes of the frame as a whole and packets that leave besides it, in order, after the writes.
+    /// Structural edits of the frame, and packets that leave besides it, in order, after the writes.
     pub steps: Vec<Step>,
-    /// What becomes of the packet.
+    /// The terminal action.
     pub terminal: Terminal,
 }
 
 /// A write of a field or of metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
-    /// What is written.
+    /// The target.
     pub target: WriteTarget,
     /// The value.
     pub value: NewValue,
@@ -558,62 +558,63 @@ pub struct Write {
     pub span: Span,
 }
 
-/// What a packet action writes.
+/// The target of a packet write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WriteTarget {
-    /// A packet field; the row does not match where it is absent.
+    /// A packet field; the row does not match if it is absent.
     Field(FieldId),
     /// A metadata field.
     Metadata(u16),
 }
 
-/// One step of a row's actions; its values are those of the row's writes.
+/// A step of a row's actions; its values are evaluated like those of the row's writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// What is done.
+    /// The kind.
     pub kind: StepKind,
     /// Where it stands.
     pub span: Span,
 }
 
-/// What a step does.
+/// The kinds of steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepKind {
-    /// A VLAN tag or an MPLS label becomes the outermost one.
+    /// Pushes a VLAN tag or an MPLS label.
     Push(HeaderTemplate),
-    /// The outermost VLAN tag or MPLS label goes; the row does not match where there is none.
+    /// Pops the outermost VLAN tag or MPLS label; the row does not match if there is none.
     Pop(Header),
-    /// These headers come between the link layer and the outermost IP header; the row does not match where there is none.
+    /// Inserts these headers between the link layer and the outermost IP header; the row does not match if there is
+    /// none.
     Encapsulate(Vec<HeaderTemplate>),
-    /// Everything from the outermost IP header up to the inner one goes; the row does not match where there is none.
+    /// Removes everything from the outermost IP header up to the inner one; the row does not match if there is none.
     Decapsulate,
-    /// A copy of the frame as it is now leaves by this port, computed in 32 bits.
+    /// Sends a copy of the frame in its current state through this port, evaluated in 32 bits.
     Clone(Expr),
-    /// A packet made of these headers leaves by a port.
+    /// Sends a packet made of these headers through a port.
     Emit {
-        /// The port, computed in 32 bits.
+        /// The port, evaluated in 32 bits.
         port: Expr,
         /// Its headers, from the outermost.
         headers: Vec<HeaderTemplate>,
     },
-    /// A record is written for user space.
+    /// Writes a record for user space.
     Log(Log),
 }
 
-/// What a row reports to user space.
+/// A `log` or `alert` statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
-    /// The number of the statement in the source; rows that are alternatives of one share it.
+    /// The number of the statement in the source; alternatives of one row share it.
     pub id: u32,
-    /// How much it matters.
+    /// The level.
     pub level: Level,
-    /// What is said.
+    /// The text.
     pub text: String,
-    /// What is reported with it.
+    /// The values.
     pub values: Vec<Logged>,
 }
 
-/// How much a report matters.
+/// The level of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Level {
     /// `log`
@@ -622,56 +623,56 @@ pub enum Level {
     Alert,
 }
 
-/// A value of a report.
+/// A logged value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Logged {
-    /// What was written for it.
+    /// Its source text.
     pub name: String,
     /// The value.
     pub value: NewValue,
-    /// How readers show it.
+    /// The format for readers.
     pub shown: Shown,
 }
 
-/// How a reported value is shown.
+/// The format of a logged value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Shown {
-    /// As a number that is never negative.
+    /// An unsigned number.
     Unsigned,
-    /// As a number that may be negative.
+    /// A signed number.
     Signed,
-    /// As an IPv4 address.
+    /// An IPv4 address.
     Ipv4,
-    /// As an address of 128 bits; a mapped one as the IPv4 address.
+    /// An address of 128 bits; a mapped one as the IPv4 address.
     Address,
-    /// As a MAC address.
+    /// A MAC address.
     Mac,
 }
 
-/// A header that is made, what is not given taken from its defaults.
+/// A new header; fields that are not given have defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderTemplate {
-    /// Which header.
+    /// The header.
     pub header: Header,
-    /// Fields of it, by their names in an outermost header, and their values; each field once.
+    /// Its fields, by their names in an outermost header, and their values; each field once.
     pub values: Vec<(FieldId, NewValue)>,
 }
 
-/// What becomes of a packet.
+/// Terminal actions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Terminal {
     /// Dropped.
     Drop,
-    /// Handed on.
+    /// Passed on.
     Pass,
-    /// Handed on, for a reason: to the slow path or the host.
+    /// Passed on, for a reason: to the slow path or the host.
     Punt,
-    /// Out of this port, computed in 32 bits.
+    /// Sent through this port, evaluated in 32 bits.
     Forward(Expr),
-    /// Out of the port it came in by.
+    /// Sent through the ingress port.
     Reply,
-    /// A copy out of every bound port but the one it came in by.
+    /// A copy sent through every bound port except the ingress port.
     Flood,
-    /// Into a later element.
+    /// Continues in a later element.
     Goto(u16),
 }

@@ -1,4 +1,4 @@
-//! Which packet fields a row needs: a row that reads or writes an absent field does not match.
+//! The packet fields that a row needs: a row that reads or writes an absent field does not match.
 
 use flowloom_wire::field::FieldId;
 
@@ -9,7 +9,7 @@ use crate::model::{
 };
 
 impl Expr {
-    /// Calls `visit` for this expression and everything in it.
+    /// Calls `visit` for this expression and every subexpression.
     pub fn walk<'a>(&'a self, visit: &mut dyn FnMut(&'a Expr)) {
         visit(self);
         match self {
@@ -34,7 +34,7 @@ impl Expr {
         }
     }
 
-    /// The values of which it reads single words.
+    /// The values of which it reads words.
     fn wides(&self) -> Vec<Wide> {
         let mut wides = Vec::new();
         self.walk(&mut |e| {
@@ -47,7 +47,7 @@ impl Expr {
 }
 
 impl NewValue {
-    /// The numeric expression, where it is one.
+    /// The numeric expression, if it is one.
     pub fn expr(&self) -> Option<&Expr> {
         match self {
             NewValue::Number { value, .. } => Some(value),
@@ -55,7 +55,7 @@ impl NewValue {
         }
     }
 
-    /// The wide value, where it is one.
+    /// The wide value, if it is one.
     pub fn wide(&self) -> Option<Wide> {
         match self {
             NewValue::Number { .. } => None,
@@ -72,7 +72,7 @@ impl NewValue {
 }
 
 impl Wide {
-    /// The packet field that is read, where it is one.
+    /// The packet field, if it is one.
     pub fn field(self) -> Option<FieldId> {
         match self {
             Wide::Field(field) => Some(field),
@@ -112,7 +112,7 @@ impl Condition {
         wides
     }
 
-    /// The field that the condition needs to be absent.
+    /// The field that the condition requires to be absent.
     pub fn absent(&self) -> Option<FieldId> {
         match self {
             Condition::Present { field, negated: true } => Some(*field),
@@ -134,7 +134,7 @@ impl Condition {
 }
 
 impl Step {
-    /// The headers that the step makes.
+    /// The headers that the step adds.
     pub fn headers(&self) -> &[HeaderTemplate] {
         match &self.kind {
             StepKind::Push(header) => std::slice::from_ref(header),
@@ -143,7 +143,7 @@ impl Step {
         }
     }
 
-    /// The values that the step reports to user space.
+    /// The values that the step logs.
     pub fn logged(&self) -> &[Logged] {
         match &self.kind {
             StepKind::Log(log) => &log.values,
@@ -151,7 +151,7 @@ impl Step {
         }
     }
 
-    /// The port that a packet leaves by.
+    /// The port through which a packet leaves.
     pub fn port(&self) -> Option<&Expr> {
         match &self.kind {
             StepKind::Clone(port) | StepKind::Emit { port, .. } => Some(port),
@@ -163,7 +163,7 @@ impl Step {
         }
     }
 
-    /// Whether the frame is another one afterwards.
+    /// Whether it changes the structure of the frame.
     pub fn changes_frame(&self) -> bool {
         match &self.kind {
             StepKind::Push(_) | StepKind::Pop(_) | StepKind::Encapsulate(_) | StepKind::Decapsulate => true,
@@ -172,13 +172,13 @@ impl Step {
     }
 }
 
-/// Fields that are there exactly where a frame has what the steps take away or build upon. What steps of the row itself have
-/// put there, the packet need not bring.
+/// Fields that are present if and only if a frame has the headers that the steps remove or build upon. Headers added by
+/// earlier steps of the row need not be in the packet.
 fn needs_of_steps(steps: &[Step]) -> Vec<FieldId> {
     const TAGS: [&str; 2] = ["vlan.id", "vlan2.id"];
     const LABELS: [&str; 4] = ["mpls.label", "mpls2.label", "mpls3.label", "mpls4.label"];
     let mut needs = Vec::new();
-    // Tags, labels and tunnels that the row made, and tags and labels of the packet that it has taken away.
+    // Tags, labels and tunnels that the row has added, and tags and labels of the packet that it has removed.
     let (mut own_tags, mut own_labels, mut own_tunnels) = (0_usize, 0_usize, 0_usize);
     let (mut tags, mut labels) = (0_usize, 0_usize);
     let take = |own: &mut usize, of: &mut usize, fields: &[&'static str]| {
@@ -210,7 +210,7 @@ fn needs_of_steps(steps: &[Step]) -> Vec<FieldId> {
 }
 
 impl Actions {
-    /// Every value that the actions compute, but for ports.
+    /// Every value that the actions compute, except ports.
     pub fn values(&self) -> impl Iterator<Item = &NewValue> {
         let templates = self.steps.iter().flat_map(Step::headers).flat_map(|header| &header.values);
         let logged = self.steps.iter().flat_map(Step::logged).map(|logged| &logged.value);
@@ -233,7 +233,7 @@ impl Actions {
         self.values().filter_map(NewValue::wide).chain(words).collect()
     }
 
-    /// The fields that the actions read, or that say that what they change is there.
+    /// The fields that the actions read or require.
     pub fn fields_read(&self) -> Vec<FieldId> {
         let mut fields = needs_of_steps(&self.steps);
         for expr in self.exprs() {
@@ -254,12 +254,12 @@ impl Actions {
             .collect()
     }
 
-    /// Whether a step reports something to user space.
+    /// Whether a step writes a log record.
     pub fn reports(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.kind, StepKind::Log(_)))
     }
 
-    /// Whether a step makes another frame of the packet's.
+    /// Whether a step changes the structure of the frame.
     pub fn changes_frame(&self) -> bool {
         self.steps.iter().any(Step::changes_frame)
     }
@@ -274,7 +274,7 @@ impl Row {
         exprs
     }
 
-    /// Whether the row reads the packet's time; a report does.
+    /// Whether the row reads the packet's time; log records contain it.
     pub fn reads_now(&self) -> bool {
         let mut found = self.actions.reports();
         for expr in self.exprs() {

@@ -1,4 +1,4 @@
-//! What the steps of a row make, as the wire knows it: for the front end, the reference machine and the lowering alike.
+//! The wire form of a row's steps, shared by the front end, the reference machine and the lowering.
 
 use flowloom_wire::field::Source;
 use flowloom_wire::graph::Slice;
@@ -6,13 +6,13 @@ use flowloom_wire::{FieldId, Graph, Header, Stack, StackError};
 
 use crate::model::{HeaderTemplate, StepKind};
 
-/// The time to live of an MPLS label, where not given.
+/// The default time to live of an MPLS label.
 pub const DEFAULT_LABEL_TTL: u8 = 64;
 
-/// The stack of headers that a step makes; `None` for a step that makes none, or one tag or label only.
+/// The stack of headers that a step adds; `None` for a step that adds none, or one tag or label only.
 ///
 /// # Errors
-/// The headers do not follow each other like this in a packet.
+/// The headers cannot follow each other like this.
 pub fn stack(graph: &Graph, step: &StepKind) -> Result<Option<Stack>, StackError> {
     let headers = |templates: &[HeaderTemplate]| templates.iter().map(|t| t.header).collect::<Vec<Header>>();
     match step {
@@ -24,7 +24,7 @@ pub fn stack(graph: &Graph, step: &StepKind) -> Result<Option<Stack>, StackError
     }
 }
 
-/// Where a field stands in a tag or label that is pushed, from the control information or the label on.
+/// The position of a field in a pushed tag or label, from the control information or the label on.
 pub fn pushed_slot(field: FieldId) -> Option<Slice> {
     match field.source() {
         Source::Header(_, slice) => Some(slice),

@@ -1,44 +1,44 @@
-//! What every engine looks like from outside.
+//! The interface of engines.
 
 use crate::{Choices, Outcome, Packet, Ports, Snapshot, SnapshotError};
 
-/// Runs packets through one loaded function.
+/// An engine with a loaded function.
 ///
 /// Packets take effect one after the other, in the order of the calls, each atomically.
 pub trait Datapath {
-    /// The name of the engine, as given to `--engine`.
+    /// The name of the engine, as in `--engine`.
     fn name(&self) -> &str;
 
-    /// Why this engine cannot take a frame at all, where it cannot: such frames are counted, never compared.
+    /// Why this engine cannot run a frame, if it cannot: such frames are counted, never compared.
     fn refuses(&self, _packet: &Packet<'_>) -> Option<Refusal> {
         None
     }
 
-    /// Says which ports there are from now on; until then it is [`Ports::default`].
+    /// Sets the ports from now on; the default is [`Ports::default`].
     fn bind_ports(&mut self, ports: &Ports);
 
-    /// Runs one packet.
+    /// Runs a packet.
     ///
     /// # Errors
     /// The engine itself failed; a function that fails on a packet is [`crate::Verdict::Aborted`].
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError>;
 
-    /// Whether full tables forget entries as the engine chooses: then it is run before the engine that it is compared with,
-    /// which is told what was forgotten.
+    /// Whether the engine chooses the evictions of full tables: then it runs before the engine that it is compared
+    /// with, which is given its evictions.
     fn chooses_victims(&self) -> bool {
         false
     }
 
-    /// What tables forgot to make room while the last packet ran.
+    /// The evictions during the last packet.
     fn evicted(&mut self) -> Vec<Eviction> {
         Vec::new()
     }
 
-    /// Says what tables forget to make room while the next packet runs, instead of what the engine would choose: as many as
-    /// there are in the list, and none where it is empty.
+    /// Sets the evictions during the next packet in place of the engine's own choice: exactly these, none for an empty
+    /// list.
     fn evict_next(&mut self, _victims: &[Eviction]) {}
 
-    /// What [`Datapath::evict_next`] named and the last packet needed no room for: choosing it was wrong.
+    /// The evictions set by [`Datapath::evict_next`] for which the last packet needed no room: they were wrong.
     fn not_evicted(&mut self) -> Vec<Eviction> {
         Vec::new()
     }
@@ -46,44 +46,45 @@ pub trait Datapath {
     /// Removes every context whose deadline is at or before `now_ns`.
     ///
     /// # Errors
-    /// The engine cannot reach its state.
+    /// The engine cannot access its state.
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError>;
 
-    /// The state of all maps.
+    /// The contents of all maps.
     ///
     /// # Errors
-    /// The engine cannot reach its state.
+    /// The engine cannot access its state.
     fn snapshot(&mut self) -> Result<Snapshot, EngineError>;
 
-    /// Replaces the state of all maps; maps that `state` does not name become as they were when the function was loaded.
+    /// Replaces the contents of all maps; maps that `state` does not list are reset to their initial contents.
     ///
     /// # Errors
-    /// `state` does not fit the maps, or the engine cannot reach its state.
+    /// `state` does not fit the maps, or the engine cannot access its state.
     fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError>;
 }
 
-/// An entry that a table forgot to make room.
+/// An evicted entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Eviction {
     /// The table.
     pub map: String,
     /// The key of the entry.
     pub key: Vec<u8>,
-    /// How many entries may be free at that moment: engines that keep some aside for each CPU make room before they run out.
+    /// The number of entries that may be free at that time: engines that reserve some for each CPU evict before the
+    /// table is full.
     pub free_entries: u32,
 }
 
-/// A frame that an engine cannot take.
+/// A frame that an engine cannot run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Refusal {
-    /// Shorter than the engine takes.
+    /// Shorter than the engine accepts.
     TooShort {
-        /// The least it takes.
+        /// The minimum.
         min_bytes: usize,
     },
-    /// Longer than the engine takes.
+    /// Longer than the engine accepts.
     TooLong {
-        /// The most it takes.
+        /// The maximum.
         max_bytes: usize,
     },
 }
@@ -97,30 +98,30 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// An engine that could not do its work.
+/// A failure of an engine.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The state does not fit.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
-    /// The program did what no verified program does, e.g. an access outside its memory.
+    /// A fault: what no verified program does, e.g. an access out of bounds.
     #[error("engine `{engine}` stopped at instruction {insn}: {what}")]
     Fault {
-        /// The engine.
+        /// The name of the engine.
         engine: &'static str,
-        /// The instruction's index.
+        /// The index of the instruction.
         insn: usize,
-        /// What it tried to do.
+        /// The fault.
         what: String,
     },
-    /// The system below the engine refused.
+    /// A system call failed.
     #[error("engine `{engine}` could not {action}: {source}")]
     System {
-        /// The engine.
+        /// The name of the engine.
         engine: &'static str,
-        /// What it was doing.
+        /// The operation.
         action: String,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
 }

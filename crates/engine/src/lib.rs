@@ -1,17 +1,17 @@
-//! The common ground of everything that runs packets.
+//! The types that all engines share.
 //!
-//! A [`Datapath`] takes one packet at a time and says what became of it: a [`Verdict`] and the list of [`Output`]s.
-//! What an engine may choose for itself (the time it reads, the random numbers it draws, the CPU it runs on) is written
-//! down in [`Choices`], so that every other engine can repeat the run; a whole run is a [`RunRecord`]. The state an
-//! engine leaves behind is a [`Snapshot`], in the form that `bpftool map dump -j` prints.
+//! A [`Datapath`] processes one packet at a time and returns a [`Verdict`] and a list of [`Output`]s. Whatever an
+//! engine may choose (the time it reads, the random numbers it draws, the CPU it runs on) is recorded in [`Choices`],
+//! so that every other engine can repeat the run; a whole run is a [`RunRecord`]. The state after a run is a
+//! [`Snapshot`], in the format of `bpftool map dump -j`.
 //!
 //! ```text
 //!  packet + choices ──► Datapath::process ──► Outcome { verdict, outputs }
 //!                        Datapath::snapshot ──► Snapshot { map: { key: value } }
 //! ```
 //!
-//! Two engines agree when, given the same packets in the same order with the same choices, every outcome and the
-//! snapshots at the end are equal. [`compare`](outcome::Outcome) is plain equality: nothing is tolerated.
+//! Two engines agree if, for the same packets in the same order with the same choices, every outcome and the final
+//! snapshots are equal. [`Outcome`] compares by plain equality: nothing is tolerated.
 #![forbid(unsafe_code)]
 
 mod datapath;

@@ -1,11 +1,12 @@
-//! Packets in, verdicts and packets out.
+//! Packets, verdicts, and outputs.
 
 use std::fmt;
 
-/// The number of a port of the function, as rows see it in `pkt.port` and name it in `forward(p)`.
+/// The number of a port, `pkt.port` and the argument of `forward(p)` in rows.
 ///
-/// Offline it is the pcapng interface or the position of the capture file; live it is bound to an interface. What a CPU map
-/// redirects leaves by the port of a CPU, see [`Port::of_cpu`]; what a map of sockets redirects, see [`Port::of_socket`].
+/// Offline it is the pcapng interface or the position of the capture file; live it is bound to an interface. Redirects
+/// through a CPU map leave through the port of a CPU, see [`Port::of_cpu`]; those through a map of sockets, see
+/// [`Port::of_socket`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Port(pub u32);
 
@@ -15,27 +16,27 @@ const FIRST_CPU: u32 = 1 << 31;
 const FIRST_SOCKET: u32 = 3 << 30;
 
 impl Port {
-    /// Where a packet goes that a CPU map hands to the network stack on CPU number `cpu`.
+    /// The port of packets that a CPU map passes to the network stack on CPU `cpu`.
     pub fn of_cpu(cpu: u32) -> Port {
         Port(FIRST_CPU | cpu)
     }
 
-    /// The CPU, where this is the port of one.
+    /// The CPU, if this is the port of one.
     pub fn cpu(self) -> Option<u32> {
         (FIRST_CPU..FIRST_SOCKET).contains(&self.0).then_some(self.0 & !FIRST_CPU)
     }
 
-    /// The AF_XDP socket under key `queue` of a map of sockets.
+    /// The port of the AF_XDP socket under key `queue` of a map of sockets.
     pub fn of_socket(queue: u32) -> Port {
         Port(FIRST_SOCKET | queue)
     }
 
-    /// The key of the socket, where this is the port of one.
+    /// The key of the socket, if this is the port of one.
     pub fn socket(self) -> Option<u32> {
         (self.0 >= FIRST_SOCKET).then_some(self.0 & !FIRST_SOCKET)
     }
 
-    /// Whether packets leave it on a wire: not for a CPU, not for a socket.
+    /// Whether its packets leave on a wire: not to a CPU, not to a socket.
     pub fn is_wire(self) -> bool {
         self.0 < FIRST_CPU
     }
@@ -51,25 +52,25 @@ impl fmt::Display for Port {
     }
 }
 
-/// One packet on its way into an engine.
+/// A packet to process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// The bytes that are present, from the Ethernet header on.
+    /// The captured bytes, from the Ethernet header on.
     pub bytes: &'a [u8],
-    /// The port it arrived by.
+    /// The ingress port.
     pub port: Port,
 }
 
-/// What becomes of a packet, with XDP's numbers.
+/// Verdicts, with XDP's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
-    /// The function failed on this packet; it is dropped.
+    /// The function failed on this packet, which is dropped.
     Aborted,
     /// Dropped.
     Drop,
-    /// Handed on to whoever receives from this port.
+    /// Passed to the receiver of this port.
     Pass,
-    /// Sent back out of the port it came in by.
+    /// Sent out of the ingress port.
     Tx,
     /// Sent out of another port.
     Redirect,
@@ -79,17 +80,17 @@ impl Verdict {
     /// All verdicts, in the order of their numbers.
     pub const ALL: [Verdict; 5] = [Verdict::Aborted, Verdict::Drop, Verdict::Pass, Verdict::Tx, Verdict::Redirect];
 
-    /// The number that XDP gives this verdict.
+    /// The number of this verdict in XDP.
     pub fn number(self) -> u32 {
         self as u32
     }
 
-    /// The verdict with this number in XDP; what XDP does not know is [`Verdict::Aborted`], as the kernel treats it.
+    /// The verdict with this number in XDP; unknown numbers are [`Verdict::Aborted`], as in the kernel.
     pub fn from_number(number: u32) -> Verdict {
         Verdict::ALL.get(number as usize).copied().unwrap_or(Verdict::Aborted)
     }
 
-    /// The name as users read it.
+    /// The name for users.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Aborted => "ABORTED",
@@ -107,44 +108,44 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A packet that leaves an engine.
+/// A packet that leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
-    /// The port it leaves by; for [`Verdict::Pass`] and [`Verdict::Tx`] the port it arrived by.
+    /// The egress port; for [`Verdict::Pass`] and [`Verdict::Tx`] the ingress port.
     pub port: Port,
-    /// Its bytes.
+    /// The bytes.
     pub bytes: Vec<u8>,
 }
 
-/// A record that a function wrote for user space, by a perf event array or a ring buffer.
+/// A record for user space, through a perf event array or a ring buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// The map that it went through.
+    /// The map.
     pub map: String,
-    /// The CPU whose buffer it went into; 0 for ring buffers, which all CPUs share.
+    /// The CPU of the buffer; 0 for ring buffers, which all CPUs share.
     pub cpu: u32,
-    /// Its bytes.
+    /// The bytes.
     pub bytes: Vec<u8>,
 }
 
-/// What an engine did with one packet.
+/// The result of an engine for a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// What became of the packet.
+    /// The verdict.
     pub verdict: Verdict,
-    /// The packets that left: none for drops, one otherwise, several with clones.
+    /// The packets that leave: none for drops, one otherwise, several with clones.
     pub outputs: Vec<Output>,
-    /// What was written for user space, in order.
+    /// The records for user space, in order.
     pub events: Vec<Event>,
 }
 
 impl Outcome {
-    /// The packet is gone: `verdict` without outputs.
+    /// `verdict` without outputs.
     pub fn gone(verdict: Verdict) -> Outcome {
         Outcome { verdict, outputs: Vec::new(), events: Vec::new() }
     }
 
-    /// The packet leaves by `port` as `bytes`.
+    /// A single output: `bytes` through `port`.
     pub fn sent(verdict: Verdict, port: Port, bytes: Vec<u8>) -> Outcome {
         Outcome { verdict, outputs: vec![Output { port, bytes }], events: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! Which ports a run has.
+//! The ports of a run.
 
 use std::collections::BTreeSet;
 
@@ -7,18 +7,18 @@ use crate::Port;
 /// Ports have numbers below this.
 pub const PORT_COUNT: u32 = 256;
 
-/// The ports that are bound to an interface or to an output: what leaves by another one is lost.
+/// The ports that are bound to an interface or an output: packets through others are lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ports {
-    /// The ports that are bound; `None` means all.
+    /// The bound ports; `None` means all.
     bound: Option<BTreeSet<Port>>,
     /// The ports that a flood reaches.
     flooded: BTreeSet<Port>,
 }
 
 impl Ports {
-    /// Offline, where nothing was said: every port is bound, since no interface can be missing, and a flood reaches the ports
-    /// of `inputs` inputs, but at least 1 and 2.
+    /// The offline default: every port is bound, since no interface can be missing, and a flood reaches the ports of
+    /// `inputs` inputs, but at least 1 and 2.
     pub fn offline(inputs: u32) -> Ports {
         Ports { bound: None, flooded: (1..=inputs.clamp(2, PORT_COUNT - 1)).map(Port).collect() }
     }
@@ -29,7 +29,7 @@ impl Ports {
         Ports { bound: Some(flooded.clone()), flooded }
     }
 
-    /// Whether what leaves by `port` arrives somewhere.
+    /// Whether `port` is bound.
     pub fn is_bound(&self, port: Port) -> bool {
         port.0 < PORT_COUNT && self.bound.as_ref().is_none_or(|bound| bound.contains(&port))
     }
@@ -39,7 +39,7 @@ impl Ports {
         self.broadcast(Some(from))
     }
 
-    /// The ports that a broadcast reaches, ascending, without `but`.
+    /// The ports that a broadcast reaches, ascending, except `but`.
     pub fn broadcast(&self, but: Option<Port>) -> Vec<Port> {
         self.flooded.iter().copied().filter(|&port| Some(port) != but).collect()
     }

@@ -1,25 +1,25 @@
-//! What an engine may choose for itself, written down.
+//! The recorded choices of an engine.
 
 use crate::outcome::Verdict;
 
-/// How many random 32-bit words a packet can draw before they repeat.
+/// The random 32-bit words of a packet, which repeat after that.
 pub const RANDOM_WORDS: usize = 8;
 
-/// The choices behind one packet: given the same ones, every engine must come to the same outcome.
+/// The choices for a packet: with equal choices, every engine has to produce the same outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choices {
-    /// The arrival time, in nanoseconds; never smaller than that of an earlier packet of the run.
+    /// The arrival time in nanoseconds; never before that of an earlier packet of the run.
     pub now_ns: u64,
-    /// The random values that the function draws, in order, from the first again when they are used up.
+    /// The random values that the function draws, in order, repeated cyclically.
     pub random: [u32; RANDOM_WORDS],
-    /// The CPU that the function sees.
+    /// The CPU number that the function reads.
     pub cpu: u32,
 }
 
 impl Choices {
-    /// The choices of packet number `index` of a run with `seed`: the random values are a function of the two alone.
+    /// The choices for packet number `index` of a run with `seed`: the random values depend on these two alone.
     pub fn seeded(now_ns: u64, seed: u64, index: u64) -> Choices {
-        // SplitMix64: every output is a function of its position, so any packet can be repeated alone.
+        // SplitMix64: every output depends on its position, so any packet can be repeated alone.
         let mut state = seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let random = std::array::from_fn(|_| {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -35,6 +35,6 @@ impl Choices {
 /// A whole run in its serial order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunRecord {
-    /// For each packet that was run, in serial order: its index in the input, the choices, the verdict.
+    /// For each packet in serial order: its index in the input, the choices, the verdict.
     pub entries: Vec<(u64, Choices, Verdict)>,
 }

@@ -1,4 +1,4 @@
-//! The state an engine leaves behind, in the form of `bpftool map dump -j`.
+//! The state of an engine, in the format of `bpftool map dump -j`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,11 +7,11 @@ use std::io::{self, Write};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-/// Arrays with more entries than this are in a snapshot without the entries that are all zeros: a state that does not name an
-/// entry of an array leaves it as it was at first, so nothing is lost.
+/// Arrays with more entries than this are listed without entries that are all zeros: restoring resets entries that are
+/// not listed to their initial values, so nothing is lost.
 pub const FULL_ARRAY_ENTRIES: u32 = 1 << 16;
 
-/// The contents of one map: key bytes to value bytes.
+/// The contents of a map: key bytes to value bytes.
 pub type MapState = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The contents of all maps of a function, by map name.
@@ -19,60 +19,60 @@ pub type MapState = BTreeMap<Vec<u8>, Vec<u8>>;
 pub struct Snapshot {
     /// Map name to contents.
     pub maps: BTreeMap<String, MapState>,
-    /// Maps with a value for each CPU, and of how many CPUs: their values stand one after the other, by CPU.
+    /// The per-CPU maps, with their number of CPUs: their values are concatenated by CPU.
     pub per_cpu: BTreeMap<String, u32>,
 }
 
-/// A snapshot that cannot be read, or does not fit the maps it is for.
+/// A snapshot that cannot be parsed, or does not fit its maps.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
     /// The text is not JSON.
     #[error("state is not JSON: {0}")]
     Json(String),
-    /// The JSON has another form.
+    /// The JSON has an unexpected structure.
     #[error("state of map `{map}`: expected {expected}, found `{found}`")]
     Form {
         /// The map, or the empty string for the whole.
         map: String,
-        /// What should stand there.
+        /// What was expected.
         expected: &'static str,
-        /// What stands there.
+        /// What was found.
         found: String,
     },
-    /// The function has no such map.
+    /// An unknown map.
     #[error("state names map `{map}`; the function has {known}")]
     UnknownMap {
-        /// The map that was named.
+        /// The given name.
         map: String,
-        /// The maps that exist, in words.
+        /// The names of the maps.
         known: String,
     },
-    /// A data section is more or less than one entry.
+    /// A data section does not have exactly one entry.
     #[error("map `{map}` is a data section: expected one entry, under the key 0")]
     Entries {
-        /// The map.
+        /// The name of the map.
         map: String,
     },
-    /// A key or value has the wrong length.
+    /// A key or value of the wrong size.
     #[error("{part} is {found} byte{}, map `{map}` expects {expected}", if *found == 1 { "" } else { "s" })]
     Size {
-        /// The map.
+        /// The name of the map.
         map: String,
         /// `key` or `value`.
         part: &'static str,
-        /// The length found.
+        /// The given size in bytes.
         found: usize,
-        /// The length the map has.
+        /// The expected size in bytes.
         expected: usize,
     },
-    /// There are more entries than the map holds.
+    /// More entries than the map holds.
     #[error("state has {found} entries, map `{map}` holds {expected}")]
     TooMany {
-        /// The map.
+        /// The name of the map.
         map: String,
-        /// Entries found.
+        /// The number of entries.
         found: usize,
-        /// Entries that fit.
+        /// The capacity.
         expected: usize,
     },
 }
@@ -88,7 +88,7 @@ fn write_hex_list(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
     out.write_all(b"]")
 }
 
-/// The values of an entry that has one for each CPU, as bpftool prints them.
+/// Writes the values of a per-CPU entry in bpftool's format.
 fn write_values_by_cpu(out: &mut dyn Write, values: &[u8], cpus: u32) -> io::Result<()> {
     let value_bytes = (values.len() / cpus.max(1) as usize).max(1);
     out.write_all(b",\"values\":[")?;
@@ -100,7 +100,7 @@ fn write_values_by_cpu(out: &mut dyn Write, values: &[u8], cpus: u32) -> io::Res
     out.write_all(b"]")
 }
 
-/// Reads what [`write_values_by_cpu`] wrote: the values one after the other, and of how many CPUs.
+/// Parses the output of [`write_values_by_cpu`]: the concatenated values, and the number of CPUs.
 fn parse_values_by_cpu(map: &str, found: &Value) -> Result<(Vec<u8>, u32), SnapshotError> {
     let form = |found: &Value| SnapshotError::Form {
         map: map.to_owned(),
@@ -139,15 +139,15 @@ fn parse_hex_list(map: &str, value: &Value) -> Result<Vec<u8>, SnapshotError> {
 }
 
 impl Snapshot {
-    /// Renders as JSON: an object that gives for each map the list that `bpftool map dump -j` prints for it.
+    /// Renders as JSON: an object with the list of `bpftool map dump -j` for each map.
     pub fn to_json(&self) -> String {
         let mut text = Vec::new();
-        // A vector takes everything.
+        // Writing to a vector does not fail.
         _ = self.write_json(&mut text, |_| true);
         String::from_utf8(text).unwrap_or_default()
     }
 
-    /// Writes what [`Snapshot::to_json`] renders, entry by entry, of the maps whose names `is_wanted` wants.
+    /// Writes the output of [`Snapshot::to_json`] entry by entry, for the maps whose names satisfy `is_wanted`.
     ///
     /// # Errors
     /// The writer's.
@@ -176,10 +176,10 @@ impl Snapshot {
         out.write_all(b"}")
     }
 
-    /// Reads what [`Snapshot::to_json`] wrote.
+    /// Parses the output of [`Snapshot::to_json`].
     ///
     /// # Errors
-    /// The text is no JSON or has another form; the error says where and what was expected.
+    /// The text is not JSON or has an unexpected structure; the error says where and what was expected.
     pub fn from_json(text: &str) -> Result<Snapshot, SnapshotError> {
         let (mut snapshot, mut wrong) = (Snapshot::default(), None);
         let mut reader = serde_json::Deserializer::from_str(text);
@@ -192,7 +192,7 @@ impl Snapshot {
         }
     }
 
-    /// Adds an entry as [`Snapshot::write_json`] writes it.
+    /// Adds an entry in the format of [`Snapshot::write_json`].
     fn add(&mut self, name: &str, entries: &mut MapState, item: &Value) -> Result<(), SnapshotError> {
         let form =
             |expected, found: &Value| SnapshotError::Form { map: name.to_owned(), expected, found: found.to_string() };
@@ -214,7 +214,7 @@ impl Snapshot {
     }
 }
 
-/// What is wrong with a text that is no object of lists.
+/// The error for a text that is not an object of lists.
 fn other_form(text: &str) -> SnapshotError {
     let root = match serde_json::from_str::<Value>(text) {
         Ok(root) => root,
@@ -228,10 +228,10 @@ fn other_form(text: &str) -> SnapshotError {
     SnapshotError::Form { map, expected, found: found.to_string() }
 }
 
-/// Reads the object of maps entry by entry: only one entry is a [`Value`] at a time.
+/// Parses the object of maps entry by entry: only one entry is a [`Value`] at a time.
 struct Maps<'a> {
     snapshot: &'a mut Snapshot,
-    /// What is wrong, in our words.
+    /// The error, in our terms.
     wrong: &'a mut Option<SnapshotError>,
 }
 
@@ -261,7 +261,7 @@ impl<'de> Visitor<'de> for Maps<'_> {
     }
 }
 
-/// Reads the list of one map's entries.
+/// Parses the list of one map's entries.
 struct Entries<'a> {
     name: &'a str,
     entries: &'a mut MapState,

@@ -1,4 +1,4 @@
-//! What can go wrong between a program and its first packet, and in the loop.
+//! Errors between a program and its first packet, and of the packet loop.
 
 use flowloom_bpf::LineInfo;
 use flowloom_bpf::elf::WriteError;
@@ -9,41 +9,41 @@ use crate::kernel::Reason;
 use crate::live::LiveError;
 use crate::rewrite::RewriteError;
 
-/// How many of the last lines of a verifier's log a message shows.
+/// The number of last lines of a verifier log that a message shows.
 const LOG_LINES_SHOWN: usize = 40;
 
-/// A failure of this crate.
+/// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
     /// The kernel cannot be used here.
     #[error("engine `kernel` is not available: {0}")]
     Unavailable(#[from] Reason),
-    /// The program cannot be made to tell what it does.
+    /// The program cannot be rewritten for recorded choices.
     #[error("program `{program}` cannot be run in the kernel: {source}{}", place(line.as_deref()))]
     Rewrite {
-        /// The program.
+        /// The name of the program.
         program: String,
-        /// The source line, where the program has lines.
+        /// The source line, if the program has lines.
         line: Option<Box<LineInfo>>,
-        /// What is in the way.
+        /// The reason.
         source: RewriteError,
     },
     /// The program calls a helper that only Flowloom's own engines have.
     #[error("program `{program}` cannot be run in the kernel, which has no helper `{helper}`{}", place(line.as_deref()))]
     Private {
-        /// The program.
+        /// The name of the program.
         program: String,
-        /// The helper's name.
+        /// The name of the helper.
         helper: &'static str,
-        /// The source line, where the program has lines.
+        /// The source line, if the program has lines.
         line: Option<Box<LineInfo>>,
     },
     /// The program cannot be written as an object.
     #[error("program `{program}` cannot be written as an object: {source}")]
     Object {
-        /// The program.
+        /// The name of the program.
         program: String,
-        /// Why.
+        /// The reason.
         source: Box<WriteError>,
     },
     /// Records for user space could not be written.
@@ -52,38 +52,38 @@ pub enum ExecError {
     /// The kernel's verifier refuses the program.
     #[error(transparent)]
     Refused(Box<Refused>),
-    /// The kernel's verifier takes the program, but not in the form in which it is run: Flowloom's fault.
+    /// The kernel's verifier accepts the program, but not its rewritten form: a bug of Flowloom.
     #[error("it is taken by the kernel as it is, but not in the form that is run there: {0}")]
     RefusedRewritten(#[source] Box<Refused>),
     /// The program, its maps or its types could not be loaded.
     #[error("program `{program}`: the kernel could not {action}: {source}{}", way_out(action, source))]
     Load {
-        /// The program.
+        /// The name of the program.
         program: String,
-        /// What it was to do.
+        /// The operation.
         action: String,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// What was loaded is not what was meant.
+    /// The loaded program differs from the intended one.
     #[error("program `{program}` in the kernel: {what} is {found}, expected {expected}")]
     Loaded {
-        /// The program.
+        /// The name of the program.
         program: String,
-        /// What differs.
+        /// The difference.
         what: String,
-        /// What the kernel has.
+        /// The kernel's value.
         found: String,
-        /// What the program has.
+        /// The program's value.
         expected: String,
     },
     /// The function cannot run on interfaces.
     #[error(transparent)]
     Live(#[from] LiveError),
-    /// The state to begin with does not fit, or cannot be set.
+    /// The initial state does not fit, or cannot be set.
     #[error(transparent)]
     State(EngineError),
-    /// The input or the output failed.
+    /// Input or output failed.
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// The engine failed on a packet, a sweep or its state.
@@ -91,7 +91,7 @@ pub enum ExecError {
     Engine {
         /// The packet's number in the input, from 0.
         packet: u64,
-        /// What happened.
+        /// The error.
         source: EngineError,
     },
 }
@@ -100,22 +100,22 @@ pub enum ExecError {
 #[derive(Debug, thiserror::Error)]
 #[error("the kernel's verifier refuses program `{program}`{}{}: {reason}\n{}", at(*insn), place(line.as_ref()), tail(log))]
 pub struct Refused {
-    /// The program.
+    /// The name of the program.
     pub program: String,
-    /// The instruction that the verifier was looking at, by its index in the program as it was given.
+    /// The instruction at which the verifier stopped, by its index in the given program.
     pub insn: Option<usize>,
     /// The source line of that instruction.
     pub line: Option<LineInfo>,
-    /// The verifier's last word.
+    /// The verifier's message.
     pub reason: String,
     /// Its log; lines that begin with `;` are source lines.
     pub log: String,
-    /// The system's answer.
+    /// The system's error.
     #[source]
     pub source: std::io::Error,
 }
 
-/// What helps where the kernel does not make a map: it answers with a bare number.
+/// A suggestion if the kernel refuses to create a map: its error is a bare number.
 fn way_out(action: &str, source: &std::io::Error) -> &'static str {
     // [Linux errno-base.h]
     const EPERM: i32 = 1;
@@ -139,7 +139,7 @@ fn place(line: Option<&LineInfo>) -> String {
     line.map_or_else(String::new, |line| format!(" ({}:{}: `{}`)", line.file, line.line, line.text.trim()))
 }
 
-/// The end of a log, which is where the reason stands.
+/// The end of a log, which has the reason.
 fn tail(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     let hidden = lines.len().saturating_sub(LOG_LINES_SHOWN);

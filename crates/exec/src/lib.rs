@@ -1,4 +1,4 @@
-//! Running on a CPU: the loop that feeds packets to an engine, and the engine that is the Linux kernel.
+//! Execution on a CPU: the loop that feeds packets to an engine, and the engine that uses the Linux kernel.
 //!
 //! ```text
 //!  captures ──► run ──► Datapath::process ──► outcome ──► capture
@@ -7,9 +7,10 @@
 //!                     KernelEngine:  Program ──rewrite──► load ──► verifier, BPF_PROG_TEST_RUN
 //! ```
 //!
-//! [`run`](run()) works for every engine. [`KernelEngine`] runs a program as XDP in the kernel, one packet a call; because
-//! the kernel has a clock, random numbers and ports of its own, [`rewrite`](rewrite::rewrite) first makes the program
-//! take them from a record that the engine writes. [`KernelEngine::available`] says whether this system lets us.
+//! [`run`](run()) works for every engine. [`KernelEngine`] runs a program as XDP in the kernel, one packet a call;
+//! since the kernel has a clock, random numbers and ports of its own, [`rewrite`](rewrite::rewrite) first makes the
+//! program read them from a record that the engine writes. [`KernelEngine::available`] tells whether this system
+//! permits it.
 
 mod error;
 mod kernel;

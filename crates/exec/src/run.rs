@@ -13,13 +13,13 @@ use flowloom_trace::{CaptureWriter, CapturedPacket, TraceError};
 use crate::error::ExecError;
 pub use events::EventWriter;
 
-/// Packets between two looks at the clock.
+/// The number of packets between two reads of the clock.
 const PACKETS_BETWEEN_LOOKS: u64 = 1024;
-/// Time between two reports of progress.
+/// The time between two reports of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-/// Says when expired contexts are to be swept: at the multiples of the period, as far as a packet's time has reached
-/// them. Of several multiples between two packets only the last matters, so there is one sweep.
+/// The times of sweeps: the multiples of the period, as packet times reach them. Of several multiples between two
+/// packets only the last one matters, so there is one sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweepClock {
     period_ns: u64,
@@ -27,7 +27,7 @@ pub struct SweepClock {
 }
 
 impl SweepClock {
-    /// A clock of this period; 0 is never.
+    /// A clock of this period; 0 means never.
     pub fn new(period_ns: u64) -> SweepClock {
         SweepClock { period_ns, next_ns: if period_ns == 0 { u64::MAX } else { period_ns } }
     }
@@ -38,12 +38,12 @@ impl SweepClock {
         SweepClock::new(swept.map(|layout| layout.sweep_ns).filter(|period| *period != 0).min().unwrap_or(0))
     }
 
-    /// Whether it ever asks for a sweep.
+    /// Whether there are sweeps at all.
     pub(crate) fn is_running(&self) -> bool {
         self.period_ns != 0
     }
 
-    /// This clock, begun at `now_ns`: the first sweep is at the multiple that follows.
+    /// This clock, started at `now_ns`: the first sweep is at the next multiple.
     pub(crate) fn from(mut self, now_ns: u64) -> SweepClock {
         if self.is_running() {
             self.due(now_ns);
@@ -51,12 +51,12 @@ impl SweepClock {
         self
     }
 
-    /// The moment of the next sweep.
+    /// The time of the next sweep.
     pub(crate) fn next_ns(&self) -> u64 {
         self.next_ns
     }
 
-    /// The moment of the sweep that is due before a packet at `now_ns`; times never run backwards.
+    /// The time of the sweep that is due before a packet at `now_ns`; times never go back.
     pub fn due(&mut self, now_ns: u64) -> Option<u64> {
         if self.period_ns == 0 || now_ns < self.next_ns {
             return None;
@@ -67,28 +67,28 @@ impl SweepClock {
     }
 }
 
-/// The time of packets as functions see it: the largest so far.
+/// The clock of functions: the greatest packet time so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PacketClock {
     now_ns: u64,
 }
 
 impl PacketClock {
-    /// The time of a packet that was captured at `time_ns`.
+    /// The time on this clock of a packet captured at `time_ns`.
     pub fn at(&mut self, time_ns: u64) -> u64 {
         self.now_ns = self.now_ns.max(time_ns);
         self.now_ns
     }
 }
 
-/// How to run.
+/// The options of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunOptions {
-    /// Seed of the random values that the function draws.
+    /// The seed of the random values that the function draws.
     pub seed: u64,
-    /// Stop after this many packets.
+    /// The number of packets to stop after.
     pub count: Option<u64>,
-    /// When to sweep.
+    /// The times of sweeps.
     pub sweep: SweepClock,
 }
 
@@ -98,76 +98,76 @@ impl Default for RunOptions {
     }
 }
 
-/// What a run did.
+/// The counters of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunSummary {
-    /// Packets read, with those that the engine refused.
+    /// The packets read, those included that the engine refused.
     pub packets: u64,
-    /// Their bytes, as far as they were captured.
+    /// Their captured bytes.
     pub bytes: u64,
-    /// Packets by verdict, in the order of [`Verdict::ALL`].
+    /// The packets by verdict, in the order of [`Verdict::ALL`].
     pub verdicts: [u64; 5],
-    /// Packets that the engine cannot take, by reason.
+    /// The packets that the engine cannot run, by reason.
     pub refused: BTreeMap<Refusal, u64>,
-    /// Packets that left.
+    /// The packets that left.
     pub outputs: u64,
-    /// Bytes that left.
+    /// Their bytes.
     pub output_bytes: u64,
-    /// Records written for user space.
+    /// The records written for user space.
     pub events: u64,
-    /// Sweeps made.
+    /// The number of sweeps.
     pub sweeps: u64,
-    /// Arrival time of the first packet and of the last, on the function's clock.
+    /// The arrival times of the first and the last packet, on the function's clock.
     pub times_ns: Option<(u64, u64)>,
-    /// How long it took, reading and writing included.
+    /// The elapsed time, reading and writing included.
     pub elapsed: Duration,
 }
 
 impl RunSummary {
-    /// Packets that came to `verdict`.
+    /// The packets with this verdict.
     pub fn count(&self, verdict: Verdict) -> u64 {
         self.verdicts[verdict.number() as usize]
     }
 
-    /// Packets that the engine ran.
+    /// The packets that the engine ran.
     pub fn run(&self) -> u64 {
         self.verdicts.iter().sum()
     }
 
-    /// Packets a second; 0 where no time passed.
+    /// The rate in packets a second; 0 if no time has passed.
     pub fn packets_per_second(&self) -> f64 {
         let seconds = self.elapsed.as_secs_f64();
         if seconds > 0.0 { self.packets as f64 / seconds } else { 0.0 }
     }
 }
 
-/// Where a run writes to.
+/// The outputs of a run.
 #[derive(Default)]
 #[allow(missing_debug_implementations, reason = "a writer has nothing to show")]
 pub struct Sinks<'a> {
-    /// What leaves.
+    /// The writer of packets.
     pub packets: Option<&'a mut CaptureWriter>,
-    /// Records for user space.
+    /// The writer of records.
     pub events: Option<&'a mut EventWriter>,
-    /// What takes each record at once.
+    /// The callback for each record.
     pub reader: Option<&'a mut EventReader<'a>>,
 }
 
-/// Takes a record for user space as soon as its packet is through.
+/// Called with each record as soon as its packet is processed.
 pub type EventReader<'a> = dyn FnMut(&Event) -> io::Result<()> + 'a;
 
-/// Runs every packet of `input` through `datapath`, in order, and writes what leaves to `sinks`. What a CPU map hands to the
-/// network stack on another CPU is written with the port that it came by.
+/// Runs every packet of `input` through `datapath`, in order, and writes the outputs to `sinks`. Packets that a CPU map
+/// passes to the network stack on another CPU are written with their ingress port.
 ///
-/// A packet's time is the largest so far; its random values depend on the seed and its number in the input alone, so a
-/// packet that one engine refuses changes nothing for the others. Outputs keep the time of the packet in the capture; the
-/// length on the wire changes by what the bytes changed by. `progress` is called about ten times a second.
+/// A packet's time is the greatest so far; its random values depend on the seed and its number in the input alone, so a
+/// packet that one engine refuses does not affect the others. Outputs keep the time of the packet in the capture; the
+/// original length changes by as much as the captured length does. `progress` is called about ten times a second.
 ///
 /// # Errors
-/// Input, output or engine fail. What was read before an input's error has been run and written.
+/// Input, output or engine fail. Packets before an input error have been run and written.
 ///
 /// # Cost
-/// Constant memory beside the engine's state.
+/// Constant memory besides the engine's state.
 pub fn run(
     datapath: &mut dyn Datapath,
     input: &mut dyn Iterator<Item = Result<CapturedPacket, TraceError>>,
@@ -232,11 +232,11 @@ pub fn run(
     Ok(summary)
 }
 
-/// The length on the wire of a packet that came as `captured` and leaves with `sent_bytes`.
+/// The original length of an output of `sent_bytes` bytes for the packet `captured`.
 fn original_len(captured: &CapturedPacket, sent_bytes: usize) -> u32 {
     let change = sent_bytes as i64 - captured.bytes.len() as i64;
     let length = i64::from(captured.original_len_bytes) + change;
-    // A capture may claim less than it holds; nobody leaves with less on the wire than in the file.
+    // A capture may claim less than it holds; an original length is never less than the captured one.
     length.clamp(0, u32::MAX.into()).max(sent_bytes as i64) as u32
 }
 

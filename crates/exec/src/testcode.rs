@@ -1,4 +1,4 @@
-//! Hand-made programs for tests.
+//! Hand-written programs for tests.
 
 use flowloom_bpf::insn::{SRC_REG, alu, call, class, jmp, mode, size};
 use flowloom_bpf::{Insn, MapDef, MapKind, Program};

@@ -20,7 +20,7 @@ pub(crate) const MOST_STAGES: u32 = 2_048;
 /// The most values in registers, summed over the boundaries between stages.
 pub(crate) const MOST_CARRIED: u64 = 4_000_000;
 
-/// The dataflow behind all passes.
+/// The dataflow after all passes.
 ///
 /// # Errors
 /// The instruction of the first node past [`MOST_NODES`], before the first pass or after any of them.
@@ -40,7 +40,7 @@ fn nodes_within(dataflow: &Dataflow, most: usize) -> Result<(), (usize, Why)> {
     }
 }
 
-/// Refuses a schedule of more stages than [`MOST_STAGES`], at the first node behind them.
+/// Refuses a schedule of more stages than [`MOST_STAGES`], at the first node past them.
 pub(crate) fn stages_within(schedule: &Schedule, dataflow: &Dataflow) -> Result<(), (Id, Why)> {
     if schedule.stages <= MOST_STAGES {
         return Ok(());
@@ -64,7 +64,7 @@ pub(crate) fn carried_within(schedule: &Schedule, dataflow: &Dataflow, most: u64
         let span = schedule.spans[id.index()];
         let is_wire =
             matches!(node.kind, Kind::Const(_) | Kind::Slice { .. } | Kind::Concat | Kind::SignExtend | Kind::Not);
-        // Wires have no registers: what is asked of them is asked of their sources.
+        // Wires have no registers: their demand is passed on to their sources.
         let used = match is_wire {
             true => last[id.index()],
             false => schedule.commits.get(&id).copied().unwrap_or(0).max(span.begins.stage),

@@ -1,18 +1,18 @@
-//! Checks a plan without trusting who made it.
+//! An independent checker of plans.
 //!
-//! **Goal.** Of each plan it is certain that no packet misses what an earlier one has written, sees what a later one writes, or
-//! computes with what is not there yet.
+//! **Goal.** In a plan without faults no packet misses a write of an earlier packet, sees a write of a later one, or
+//! uses a value before it is computed.
 //!
-//! **Steps.** Times are taken from the schedule alone, who reads and writes from the dataflow alone. A packet is in stage `s` so many
-//! cycles behind the one before it as it entered behind it, but for schemes that say otherwise. So a write in stage `w` is seen by
-//! all packets behind that read in a later stage than `w`, and by none that read before:
+//! **Steps.** Times are taken from the schedule alone, reads and writes from the dataflow alone. Packets keep their
+//! distance in cycles from stage to stage unless a scheme says otherwise. So a write in stage `w` is visible to all
+//! later packets that read in a later stage than `w`, and to no earlier packet that reads no later than `w`:
 //!
-//! | scheme | what has to hold |
+//! | scheme | condition |
 //! | --- | --- |
-//! | none | nobody writes |
+//! | none | no writes |
 //! | atomic | all reads and writes are in one stage |
-//! | schedule | one key; reads from the stage on where it is taken; the hold lasts until the last write shows |
-//! | flush | all writes in the last stage of the region, and all other effects in it; packets start again no later than the first read, and in no other region |
+//! | schedule | one key; reads not before the stage where it is taken; the hold lasts until the last write is visible |
+//! | flush | all writes, and all other effects of the region, in its last stage; the restart is no later than the first read, and in no other region |
 //! | all | no write is in an earlier stage than a read |
 
 use std::collections::BTreeSet;
@@ -26,38 +26,38 @@ use crate::stages::{Moment, earliest_effect_stage};
 use crate::tables::{commutes, keys, uses};
 use crate::timing::Scheme;
 
-/// Something that is wrong with a plan.
+/// A fault of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// A node begins before an argument is there.
+    /// A node begins before an argument is ready.
     TooEarly {
         /// The node.
         node: usize,
         /// The argument.
         argument: usize,
     },
-    /// A stage is given more than fits between two registers.
+    /// A stage exceeds its budget of delay.
     TooDeep {
         /// The node that ends too late.
         node: usize,
-        /// How deep, in tenths of a level.
+        /// The depth in tenths of a level.
         depth: u32,
-        /// What a stage holds.
+        /// The budget of a stage in tenths of a level.
         stage: u32,
     },
-    /// A node is said to be there sooner than its delay allows.
+    /// A node ends earlier than its delay allows.
     TooFast {
         /// The node.
         node: usize,
     },
-    /// An effect shows before what it needs is there.
+    /// An effect commits before its arguments are ready.
     EarlyEffect {
         /// The node.
         node: usize,
-        /// The stage at whose end it shows.
+        /// The stage at whose end it commits.
         stage: u32,
     },
-    /// A read is in a later stage than a write of the same map: it sees what a later packet writes.
+    /// A read is in a later stage than a write of the same map: it sees the write of a later packet.
     LateRead {
         /// The map.
         map: String,
@@ -66,65 +66,65 @@ pub enum Fault {
         /// The stage of the write.
         write: u32,
     },
-    /// A map that packets change has no scheme.
+    /// A map that packets write has no scheme.
     NoScheme {
         /// The map.
         map: String,
     },
-    /// Reads and writes of an atomic map are in different stages.
+    /// The reads and writes of an atomic map are in different stages.
     NotAtomic {
         /// The map.
         map: String,
         /// The stages.
         stages: Vec<u32>,
     },
-    /// A scheduled map is used by several keys.
+    /// A scheduled map is accessed by several keys.
     Keys {
         /// The map.
         map: String,
     },
-    /// A hold ends before what was written can be read.
+    /// A hold ends before the write is visible.
     ShortHold {
         /// The map.
         map: String,
-        /// How long it is.
+        /// The length of the hold in cycles.
         hold_cycles: u32,
-        /// How long it has to be.
+        /// The length needed in cycles.
         needed_cycles: u32,
     },
-    /// A read comes before the stage from which its packet is held, or from which it starts again.
+    /// A read comes before the scheduler, or before the restart stage.
     Unguarded {
         /// The map.
         map: String,
         /// The stage of the read.
         read: u32,
-        /// The stage from which on it is guarded.
+        /// The stage from which on reads are guarded.
         guard: u32,
     },
-    /// An effect shows inside of a region that starts again, not in its last stage.
+    /// An effect commits inside of a flush region, not in its last stage: a restart would repeat it.
     Repeated {
         /// The node.
         node: usize,
-        /// Where it shows.
+        /// The stage in which it commits.
         stage: u32,
         /// The last stage of the region.
         last: u32,
     },
-    /// Packets start again inside of another region.
+    /// The restart stage of a map lies inside of another region.
     RestartInside {
         /// The map.
         map: String,
         /// The stage.
         stage: u32,
     },
-    /// Packets may overtake each other although their order has been noted.
+    /// Packets may overtake each other although their order has been observed before.
     Overtaking {
-        /// The map in front of which they may.
+        /// The map before which they may.
         map: String,
     },
-    /// An effect is missing, or a map is.
+    /// An effect or a map is missing from the plan.
     Missing {
-        /// What.
+        /// Its description.
         what: String,
     },
     /// A read does not wait for a write of the same packet.
@@ -132,18 +132,18 @@ pub enum Fault {
         /// The read.
         read: usize,
     },
-    /// The window does not hold a byte that the program looks at.
+    /// The window does not hold a byte that the program accesses.
     Window {
-        /// The byte.
+        /// The offset of the byte.
         byte: u32,
-        /// Bytes of the window.
+        /// The size of the window in bytes.
         window: u32,
     },
-    /// There are fewer stages than the last value needs.
+    /// The plan has fewer stages than its values need.
     Stages {
-        /// How many there are.
+        /// The number of stages.
         found: u32,
-        /// How many are needed.
+        /// The number needed.
         needed: u32,
     },
 }
@@ -201,7 +201,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Everything that is wrong with a plan.
+/// All faults of a plan.
 pub fn check(plan: &Plan) -> Vec<Fault> {
     let mut checker = Checker { plan, faults: Vec::new() };
     checker.values();
@@ -237,7 +237,7 @@ impl Checker<'_> {
         self.plan.schedule.spans[id.index()].begins
     }
 
-    /// Values come behind what they are made of, and fit their stages.
+    /// Checks that values begin after their arguments, and fit their stages.
     fn values(&mut self) {
         let (graph, delays) = (&self.plan.dataflow.graph, &self.plan.delays);
         for id in graph.ids() {
@@ -287,7 +287,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Effects come behind what they need, and show after it is there.
+    /// Checks that effects begin after their arguments, and commit after they are ready.
     fn effects(&mut self) {
         let dataflow = &self.plan.dataflow;
         for id in dataflow.graph.ids() {
@@ -297,7 +297,7 @@ impl Checker<'_> {
             let given = node.args[1..].iter().map(|arg| self.ends(*arg)).max().unwrap_or_default();
             let room = if access.touch == Touch::Lookup { self.plan.delays.key } else { 0 };
             let begun = match access.touch {
-                // It reads as soon as the address is there. The operand is needed where the change shows, as checked below.
+                // It reads once the address is ready. The operand is needed where the write commits, as checked below.
                 Touch::Atomic => self.ends(node.args[1]) <= span.begins,
                 Touch::Lookup => given.stage + u32::from(given.depth > room) <= span.begins.stage,
                 Touch::Update | Touch::Delete | Touch::Evict => given.stage <= span.begins.stage,
@@ -333,10 +333,10 @@ impl Checker<'_> {
         }
     }
 
-    /// The stage in which a read learns what lies in the map.
+    /// The stage in which a read observes the contents of the map.
     fn read_stage(&self, id: Id) -> u32 {
         match self.plan.dataflow.access(id).map(|access| access.touch) {
-            // The entry is found in the last of its stages; it may be looked for all the time before.
+            // The entry is found in the last of its stages; the search may begin in any stage before.
             Some(Touch::Lookup) => self.begins(id).stage,
             Some(Touch::Update | Touch::Delete | Touch::Evict) => self.begins(id).stage,
             _ => self.begins(id).stage,
@@ -360,7 +360,7 @@ impl Checker<'_> {
         match map.scheme {
             Scheme::None => self.faults.push(Fault::NoScheme { map: name() }),
             Scheme::Atomic => {
-                // What tells whether an entry is there is told again in the stage of the write.
+                // Whether an entry exists is checked again in the stage of the write.
                 let loads = map.uses.loads.iter().chain(&map.uses.atomics).map(|id| self.begins(*id).stage);
                 let found: &[Id] = if map.uses.entries.is_empty() { &[] } else { &map.uses.lookups };
                 let found = found.iter().map(|id| self.ends(*id).stage);
@@ -411,7 +411,7 @@ impl Checker<'_> {
         region.maps.iter().any(is_flush)
     }
 
-    /// Nothing in front of a scheduler has noted the order of packets, and no other scheduler changes it.
+    /// Whether nothing before a scheduler has observed the order of packets, and no other scheduler changes it.
     fn may_overtake(&self, map: &MapPlan) -> bool {
         self.plan.maps.iter().filter(|other| other.map != map.map).all(|other| {
             let noted = other.uses.writes().next().is_some() || self.plan.dataflow.remembers_use(other.map);
@@ -421,7 +421,7 @@ impl Checker<'_> {
         })
     }
 
-    /// In a region that starts again everything shows in the last stage, whatever it belongs to.
+    /// Checks that all effects inside of a flush region commit in its last stage, whatever they belong to.
     fn region(&mut self, region: &Region) {
         if !self.flushes(region) {
             return;

@@ -1,20 +1,20 @@
-//! How maps stay consistent while a packet enters every cycle.
+//! The hazard planner: how maps stay consistent while a packet enters every cycle.
 //!
-//! **Goal.** For each map the cheapest scheme under which no packet misses what an earlier one has written.
+//! **Goal.** For each map the cheapest scheme under which no packet misses a write of an earlier packet.
 //!
 //! ```text
 //!   stage   3      4 5 6 7      8          9
 //!           key    lookup       value ──► slice ──► write
 //!                               └──── atomic: one stage, inside of the table ────┘
 //!           └──────────── schedule: packets with this key wait for so long ──────┘
-//!           └──────────── flush: packets behind, with this key, start again ─────┘
+//!           └──────────── flush: later packets with this key restart ────────────┘
 //! ```
 //!
-//! **Steps.** Maps that packets only read need nothing. A map whose state slice (from what is read to what is written) fits one
-//! stage is changed inside of its table. Else, where one key is known before the first access, a scheduler holds back packets
-//! with a key that is under way. Else packets that have read too early start again: then the intervals of maps that overlap are
-//! one region, and whatever shows in it shows in its last stage, so that starting again repeats nothing. A write is never in an
-//! earlier stage than a read of the same map, so no packet sees what a later one writes.
+//! **Steps.** Read-only maps need nothing. A map whose state slice (from read to write) fits into one stage is updated
+//! atomically inside of its table. Else, if a single key is known before the first access, a scheduler holds back
+//! packets whose key is in flight. Else packets that have read too early restart: the overlapping intervals of such
+//! maps form one hazard region, and all effects in it commit in its last stage, so that a restart repeats none. A write
+//! is never in an earlier stage than a read of the same map, so no packet sees the write of a later one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,32 +26,32 @@ use crate::stages::{Costs, Pins, Schedule, earliest};
 use crate::tables::{Uses, keys, uses};
 use crate::timing::Scheme;
 
-/// The most often that the schedule is made anew, in all, before hazards count as circular.
+/// The most schedules that are computed, over all choices of schemes, before hazards count as circular.
 const MOST_ROUNDS: usize = 400;
-/// The most often for one choice of schemes.
+/// The most schedules for one choice of schemes.
 const ROUNDS_AT_ONCE: usize = 200;
-/// How often the stage of an atomic map is put off, for values that come from elsewhere.
+/// The most times that the stage of an atomic map is moved later, for operands that are not ready.
 const PUT_OFF: usize = 6;
 
-/// Stages in which maps are read and not yet written.
+/// A hazard region: the stages between the reads and the writes of maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Region {
     /// The first stage.
     pub first: u32,
-    /// The last one, at whose end everything in it shows.
+    /// The last stage, at whose end all effects in the region commit.
     pub last: u32,
     /// The maps.
     pub maps: Vec<u32>,
 }
 
-/// A scheme for a map, and why.
+/// The scheme of a map, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub(crate) scheme: Scheme,
     pub(crate) reason: String,
 }
 
-/// Everything that is decided about consistency.
+/// The decisions about consistency.
 #[derive(Debug, Clone)]
 pub(crate) struct Decided {
     pub(crate) schedule: Schedule,
@@ -60,16 +60,16 @@ pub(crate) struct Decided {
     pub(crate) uses: BTreeMap<u32, Uses>,
 }
 
-/// What stands against a plan.
+/// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// A read behind a write of the same packet.
+    /// A read after a write of the same packet.
     OwnWrite { read: Id, write: Id, map: u32 },
-    /// A scheme was asked for that does not do.
+    /// A requested scheme that does not keep the map consistent.
     Scheme { map: u32, scheme: Scheme, reason: String },
-    /// The pipeline outgrows its bounds.
+    /// The pipeline exceeds its bounds.
     TooLarge { at: Id, why: Why },
-    /// No end.
+    /// Circular hazards.
     Circle(Vec<u32>),
 }
 
@@ -80,7 +80,7 @@ struct Planner<'a> {
     uses: BTreeMap<u32, Uses>,
     pins: Pins,
     choices: BTreeMap<u32, Choice>,
-    /// How often the schedule may still be made anew.
+    /// The schedules left in the budget.
     rounds: usize,
 }
 
@@ -171,7 +171,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// The one key by which a map is looked up and changed.
+    /// The single key by which a map is accessed.
     fn one_key(&self, map: u32) -> Result<String, String> {
         let uses = &self.uses[&map];
         match keys(self.dataflow, uses).map(|keys| keys.len()) {
@@ -181,7 +181,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The stage in which a map can be read, changed and written, and the reason why that is one stage; or why it is not.
+    /// The stage in which a map can be read, changed and written, and why one stage suffices; or why it does not.
     fn try_atomic(&self, map: u32) -> Result<(u32, String), String> {
         let uses = &self.uses[&map];
         if !uses.entries.is_empty() && keys(self.dataflow, uses).is_none_or(|keys| keys.len() != 1) {
@@ -212,7 +212,7 @@ impl Planner<'_> {
         Err(format!("its state slice is deeper than a stage of {} levels", tenths(self.delays.stage)))
     }
 
-    /// Puts reads and effects where the schemes want them, until nothing moves any more.
+    /// Moves reads and commits to where the schemes need them, to a fixed point.
     fn settle(mut self, forced: &BTreeMap<u32, Scheme>) -> Result<Decided, Trouble> {
         loop {
             let start = self.pins.clone();
@@ -222,7 +222,7 @@ impl Planner<'_> {
                     return Ok(Decided { schedule, choices: self.choices, regions, uses: self.uses });
                 }
                 None => {
-                    // A region waits for a map that waits for the region: that map belongs to it.
+                    // A region that waits for a map that waits for the region contains that map.
                     self.pins = start;
                     let weak = |planner: &Planner<'_>, map: &u32| {
                         planner.choices[map].scheme == Scheme::Atomic && !forced.contains_key(map)
@@ -260,7 +260,7 @@ impl Planner<'_> {
         None
     }
 
-    /// The intervals in which maps are read and not yet written; those of maps that flush are one where they overlap.
+    /// The intervals between reads and writes of maps; overlapping intervals of flushed maps are merged.
     fn regions(&self, schedule: &Schedule) -> Vec<Region> {
         let mut regions: Vec<Region> = Vec::new();
         for (map, choice) in &self.choices {
@@ -282,7 +282,7 @@ impl Planner<'_> {
             let overlap = |a: &Region, b: &Region| a.first <= b.last && b.first <= a.last;
             let pair = (0..regions.len()).flat_map(|a| (a + 1..regions.len()).map(move |b| (a, b))).find(|(a, b)| {
                 let (a, b) = (&regions[*a], &regions[*b]);
-                // Schedulers may stand in each other's intervals; whoever meets one that starts again goes along.
+                // Intervals of schedulers may overlap; one that overlaps a flush region joins it.
                 (is_flush(a) || is_flush(b)) && overlap(a, b) && !(a.last == a.first && a.last == b.last)
             });
             let Some((a, b)) = pair else { break };
@@ -296,7 +296,7 @@ impl Planner<'_> {
         regions
     }
 
-    /// Everything that shows inside of a region shows in its last stage.
+    /// Moves the commits inside of a region to its last stage.
     fn gather(&self, schedule: &Schedule, region: &Region, wanted: &mut Pins) {
         for map in &region.maps {
             let uses = &self.uses[map];
@@ -319,7 +319,7 @@ impl Planner<'_> {
         }
     }
 
-    /// A map that is changed where it is read is read where its last write has what it needs.
+    /// Moves the read of an atomic map to the stage where the operands of its last write are ready.
     fn put_off_atomics(&self, schedule: &Schedule, wanted: &mut Pins) {
         for map in &self.pins.atomic {
             let writes = self.uses[map].writes();
@@ -332,7 +332,7 @@ impl Planner<'_> {
         }
     }
 
-    /// What is sent besides packets is sent at the end, in the order of the packets.
+    /// Data that is not the packet is sent in the last stage, in packet order.
     fn emit_last(&self, schedule: &Schedule, wanted: &mut Pins) {
         for id in schedule.commits.keys() {
             let access: Option<Access> = self.dataflow.access(*id);
@@ -343,7 +343,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Reads maps that are held as late as the depth allows: the hold is shorter.
+    /// Moves reads of scheduled maps as late as the depth allows, which shortens the hold.
     fn later(&mut self, mut schedule: Schedule, mut regions: Vec<Region>) -> (Schedule, Vec<Region>) {
         let held: BTreeSet<u32> = self
             .choices
@@ -371,13 +371,13 @@ impl Planner<'_> {
     }
 }
 
-/// How deep in a stage a write has what it needs.
+/// The depth in a stage at which the operands of a write are ready.
 fn depth_in(schedule: &Schedule, dataflow: &Dataflow, id: Id, stage: u32) -> u32 {
     let args = dataflow.graph.node(id).args.iter().map(|arg| schedule.spans[arg.index()].ends);
     args.filter(|moment| moment.stage == stage).map(|moment| moment.depth).max().unwrap_or(0)
 }
 
-/// Tenths of a level, as levels.
+/// Formats tenths of a level as levels.
 pub(crate) fn tenths(value: u32) -> String {
     format!("{}.{}", value / 10, value % 10)
 }

@@ -1,11 +1,11 @@
-//! Hardware pipelines out of verified programs.
+//! Hardware pipelines from verified programs.
 //!
 //! ```text
-//!  Dataflow ──stages──► Plan ──► explain: who does what in which stage
+//!  Dataflow ──stages──► Plan ──► explain: the operations of each stage
 //!                        │
 //!                        └─────► Timing ──predict──► throughput, stalls, flushes, loss, latency
 //!
-//!  Program ──blocks──► Schedule: the stages of the papers' tools, to compare with
+//!  Program ──blocks──► Schedule: the stages of the papers' tools, for comparison
 //! ```
 #![forbid(unsafe_code)]
 

@@ -1,22 +1,22 @@
-//! Which values cross the boundaries between stages: what registers, stack and packet come to when they are pruned.
+//! Liveness at stage boundaries: the pipeline registers after pruning.
 //!
-//! **Goal.** For each boundary the bits that lie in registers there, and whose they are: no more than somebody behind it uses.
+//! **Goal.** For each boundary, the bits in registers and the values that they belong to: only bits with a later use.
 //!
 //! ```text
 //!   boundary   0        1        2        3
 //!   pkt[12]    ●────────●                          compared in stage 1
-//!   v7              ○───●────────●                 there at the end of stage 0, used in stage 2
+//!   v7              ○───●────────●                 ready at the end of stage 0, used in stage 2
 //!   v9                       ○────── (stage 1) ─►  used in the stage that computes it: no register
 //! ```
 //!
-//! **Steps.** Backwards over the dataflow, bit by bit: the last stage in which a bit is used. Wires (slices, joins, constants, bits the
-//! other way round) have no registers: what is asked of them is asked of their sources. A bit lies at the boundaries from the first one
-//! behind its making to the one in front of its last use. What the ending and redirects need lies there to the end.
+//! **Steps.** Backwards over the dataflow, by bit: the last stage that uses it. Wires (slices, concatenations,
+//! constants, complements) have no registers: their uses count for their sources. A bit is live at the boundaries from
+//! its definition to its last use. Outputs and redirect targets are live to the end.
 //!
-//! An entry of a table travels as a bit that says whether it was found, and the number of its place; bytes of its value that are read
-//! travel by themselves. Registers inside of blocks (lookups, multipliers) belong to the blocks.
+//! The address of a map entry takes a hit flag and the index of the entry; bytes of its value that are read are values
+//! of their own. Registers inside of blocks (lookups, multipliers) belong to the blocks.
 //!
-//! **Limits.** A packet's bytes that nobody reads wait beside the pipeline, and so do those that leave as they came.
+//! **Limits.** Bytes of the packet that are not read, or leave unchanged, are kept beside the pipeline.
 
 mod entries;
 
@@ -30,66 +30,66 @@ use crate::stages::Moment;
 use crate::timing::Scheme;
 use entries::{entries, place_bits};
 
-/// Bits of a port that a packet is redirected to.
+/// The width of a redirect target in bits.
 const TARGET_BITS: u16 = 32;
 
-/// What a value in a register is.
+/// The kinds of values in registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Holds {
-    /// Length, port and time of a packet.
+    /// Length, port and time of the packet.
     Metadata,
-    /// What an operation has computed.
+    /// The result of an operation.
     Computed,
-    /// What a table or a helper has answered: entries, bytes of values, targets.
+    /// The result of a table or helper: entries, bytes of values, targets.
     Answer,
 }
 
 /// A value that crosses a boundary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Carried {
-    /// The node that made it.
+    /// The node that defines it.
     pub node: Id,
-    /// What it is.
+    /// The kind.
     pub holds: Holds,
-    /// How many bits of it cross.
+    /// The number of live bits.
     pub bits: u32,
 }
 
-/// What lies in registers between two stages.
+/// The registers between two stages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Boundary {
-    /// Bytes of the packet, and which bits of each: the lowest one is bit 0.
+    /// By offset, a mask of the live bits of each byte of the packet.
     pub packet: BTreeMap<u16, u8>,
-    /// Everything else.
+    /// All other values.
     pub values: Vec<Carried>,
 }
 
 impl Boundary {
-    /// Bits of the packet.
+    /// The number of packet bits.
     pub fn packet_bits(&self) -> u32 {
         self.packet.values().map(|bits| bits.count_ones()).sum()
     }
 
-    /// Bits of values of a kind.
+    /// The number of bits of values of a kind.
     pub fn value_bits(&self, holds: Holds) -> u32 {
         self.values.iter().filter(|value| value.holds == holds).map(|value| value.bits).sum()
     }
 
-    /// All bits.
+    /// The number of all bits.
     pub fn bits(&self) -> u32 {
         self.packet_bits() + self.values.iter().map(|value| value.bits).sum::<u32>()
     }
 }
 
-/// What crosses the boundaries of a pipeline. Boundary 0 lies in front of stage 0, the last one behind the last stage.
+/// The live values at all boundaries of a pipeline. Boundary 0 lies before stage 0, the last one after the last stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Liveness {
-    /// One more than stages.
+    /// The boundaries, one more than stages.
     pub boundaries: Vec<Boundary>,
 }
 
 impl Liveness {
-    /// Of a plan; all values to the end where it does not prune.
+    /// The liveness of a plan; without pruning all values are live to the end.
     pub fn of(plan: &Plan) -> Liveness {
         let mut uses = LastUses::new(plan);
         match plan.options.prune {
@@ -99,20 +99,20 @@ impl Liveness {
         uses.boundaries()
     }
 
-    /// Bits of registers behind all stages: those in front of the first one belong to who brings the packet.
+    /// Register bits after all stages: the registers before the first one belong to the shell.
     pub fn register_bits(&self) -> u32 {
         self.boundaries.iter().skip(1).map(Boundary::bits).sum()
     }
 }
 
-/// The bits of a value as it lies in registers.
+/// The layout of a value in a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Layout {
-    /// One bit in front: whether an entry was found, or all went well.
+    /// Whether the first bit is a flag: hit, or success.
     has_flag: bool,
-    /// Its number, or the number of its place in the table.
+    /// The width of the number, or of the index of the entry, in bits.
     number: u16,
-    /// Where packets are redirected to.
+    /// The width of the redirect target in bits.
     target: u16,
 }
 
@@ -131,16 +131,16 @@ impl Layout {
     }
 }
 
-/// The last stage in which each bit of each value is used.
+/// The last use of each bit of each value.
 struct LastUses<'a> {
     plan: &'a Plan,
     used: BTreeSet<Id>,
-    /// Values that are addresses of entries and nothing else, with the map.
+    /// Values that are only ever addresses of entries, with their maps.
     addresses: BTreeMap<Id, u32>,
     last: Vec<Vec<Option<u32>>>,
-    /// The largest number that each node may be.
+    /// The maximum of each node.
     largest: Vec<u64>,
-    /// The last use of whole bytes of the window, for who picks some at an offset that only the run knows.
+    /// By byte of the window, the last use by an access at an offset known only at run time.
     bytes: Vec<Option<u32>>,
 }
 
@@ -171,7 +171,7 @@ impl<'a> LastUses<'a> {
         }
     }
 
-    /// The call of which a node asks only whether it found something, or went well.
+    /// The call of which a node uses only the flag.
     fn asked(&self, id: Id) -> Option<Id> {
         let graph = &self.plan.dataflow.graph;
         let node = graph.node(id);
@@ -199,12 +199,12 @@ impl<'a> LastUses<'a> {
 
     fn ask_number(&mut self, id: Id, stage: u32) {
         let layout = self.layout(id);
-        // An address that is chosen from takes its flag along.
+        // A select between addresses needs their flags as well.
         let first = if self.addresses.contains_key(&id) { 0 } else { layout.number().start };
         self.ask(id, first..layout.number().end, stage);
     }
 
-    /// All bytes that may be picked.
+    /// Records a use of all bytes that a variable offset may select.
     fn ask_bytes(&mut self, offset: Id, ahead: i32, bytes: u16, stage: u32) {
         let most = self.largest[offset.index()];
         let is_negative = most > i32::MAX as u64;
@@ -235,7 +235,7 @@ impl<'a> LastUses<'a> {
         }
     }
 
-    /// Whether a node is the length as it came: the packet itself says it.
+    /// Whether a node is the length as received, which the packet itself gives.
     fn is_length(&self, id: Id) -> bool {
         let graph = &self.plan.dataflow.graph;
         let node = graph.node(id);
@@ -286,7 +286,7 @@ impl<'a> LastUses<'a> {
         }
     }
 
-    /// What an operation or an effect is given, in the stage in which it needs it.
+    /// Records the uses of an operation's or effect's arguments, in the stage that needs them.
     fn arguments(&mut self, id: Id) {
         let plan = self.plan;
         let node = plan.dataflow.graph.node(id);
@@ -310,7 +310,7 @@ impl<'a> LastUses<'a> {
                 self.ask(id, self.layout(id).target(), end);
                 (Some(span.ends.stage), begins)
             }
-            // The port travels to the end, and whether it counts.
+            // The target and its valid flag are live to the end.
             Touch::Redirect => (Some(end), end),
             Touch::Draws => (Some(begins), begins),
             _ => (commit, commit.unwrap_or(begins).max(begins)),
@@ -319,7 +319,7 @@ impl<'a> LastUses<'a> {
             self.ask_number(*condition, stage);
         }
         for (place, arg) in node.args.iter().enumerate().skip(1) {
-            // What is read of an entry comes with it, where it is read as soon as it is found.
+            // A value read as soon as the entry is found comes out of the table along with it.
             let comes_along =
                 access.touch == Touch::Load && place == 1 && self.comes_along(*arg, access.map, span.begins);
             if !comes_along {

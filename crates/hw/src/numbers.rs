@@ -1,6 +1,6 @@
-//! Numbers in texts for people.
+//! Numbers in reports.
 
-/// A number with thousands set apart: `1 234 567`.
+/// A number with grouped thousands: `1 234 567`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -13,7 +13,7 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// A number of things: `1 map`, `2 maps`, `1 024 entries`.
+/// A number with its noun: `1 map`, `2 maps`, `1 024 entries`.
 pub(crate) fn counted(number: usize, noun: &str) -> String {
     let plural = match (number, noun) {
         (1, _) => "",

@@ -1,4 +1,4 @@
-//! The plan of a pipeline: which stage does what, and how maps stay consistent.
+//! The plan of a pipeline: the operations of each stage, and the consistency scheme of each map.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +15,21 @@ use crate::tables::{Uses, commutes, keys};
 use crate::timing::{Arbiter, MapTiming, Scheme, Timing};
 use crate::window::{Window, window};
 
-/// What a user asks of a plan.
+/// The options of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The clock.
+    /// The clock in MHz.
     pub clock_mhz: u32,
-    /// Schemes for maps, by name, where the planner's choice is not wanted.
+    /// Schemes requested for maps, by name; the planner chooses the others.
     pub schemes: BTreeMap<String, Scheme>,
-    /// Queues in front of a map that is scheduled.
+    /// The number of queues before a scheduled map.
     pub queues: u32,
-    /// Packets that each holds.
+    /// The depth of each queue in packets.
     pub queue_depth: u32,
-    /// Whether the shell says how long a packet is when its first word comes. Else its last word has to come first where the
-    /// program needs its exact length.
+    /// Whether the shell gives the packet length along with the first word. Otherwise a packet is stored up to its last
+    /// word if the program needs its exact length.
     pub length_given: bool,
-    /// Whether values leave the pipeline behind the last stage that needs them.
+    /// Whether values are dropped from the pipeline after their last use.
     pub prune: bool,
 }
 
@@ -46,56 +46,56 @@ impl Default for Options {
     }
 }
 
-/// How one map is used, and kept consistent.
+/// The accesses and the consistency scheme of a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapPlan {
-    /// Its number in the program.
+    /// The index of the map in the program.
     pub map: u32,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// How it is kept consistent.
+    /// The scheme.
     pub scheme: Scheme,
-    /// Why so.
+    /// Why it was chosen.
     pub reason: String,
-    /// Who uses it.
+    /// The accesses.
     pub uses: Uses,
-    /// The first stage in which its table works for a packet.
+    /// The first stage that accesses the table.
     pub read_stage: u32,
-    /// The stage at whose end its writes show; none where packets only read it.
+    /// The stage at whose end writes commit; none for read-only maps.
     pub write_stage: Option<u32>,
-    /// For how many cycles a packet keeps others with the same key out.
+    /// The hold: the number of cycles for which a packet keeps others with its key out.
     pub hold_cycles: u32,
-    /// With [`Scheme::Schedule`]: how many queues. One keeps all packets in order.
+    /// With [`Scheme::Schedule`]: the number of queues. A single one keeps all packets in order.
     pub queues: u32,
-    /// With [`Scheme::Flush`]: the stage where packets start again.
+    /// With [`Scheme::Flush`]: the stage at which packets restart.
     pub restart_stage: Option<u32>,
 }
 
-/// A pipeline on paper.
+/// The plan of a pipeline.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What was asked.
+    /// The options.
     pub options: Options,
-    /// The program behind all passes.
+    /// The dataflow after all passes.
     pub dataflow: Dataflow,
-    /// What operations cost.
+    /// The delay model.
     pub delays: Delays,
-    /// When each node is computed, and when effects show.
+    /// The stage of each node and of each commit.
     pub schedule: Schedule,
-    /// Its maps, by their number.
+    /// The maps, in the order of their index.
     pub maps: Vec<MapPlan>,
-    /// Where packets are under way between reads and writes.
+    /// The hazard regions.
     pub regions: Vec<Region>,
-    /// The part of a packet that the program sees.
+    /// The part of a packet that the program accesses.
     pub window: Window,
-    /// Calls of the program that the pipeline leaves out, by their instruction.
+    /// The calls that the pipeline omits, in the order of their instructions.
     pub left_out: Vec<LeftOut>,
 }
 
-/// Plans a pipeline for a program that was proved safe.
+/// Plans a pipeline for a verified program.
 ///
 /// # Errors
-/// What stands in the way, with its place.
+/// The reason why there is none, with its place.
 pub fn plan(program: &Program, proof: &Proof, options: &Options) -> Result<Plan, Box<Refusal>> {
     let dataflow = flowloom_ir::build(program, proof).map_err(|refusal| Box::new(Refusal::from(*refusal)))?;
     let refused = |dataflow: &Dataflow, (effect, why): (Id, Why)| {
@@ -157,7 +157,7 @@ pub fn plan(program: &Program, proof: &Proof, options: &Options) -> Result<Plan,
 }
 
 impl Plan {
-    /// The region that a map is in, if packets change it.
+    /// The hazard region of a map, if packets write it.
     pub fn region(&self, map: u32) -> Option<&Region> {
         self.regions.iter().find(|region| region.maps.contains(&map))
     }
@@ -181,12 +181,12 @@ impl Plan {
         MapPlan { map, name, scheme, reason, uses, read_stage, write_stage, hold_cycles, queues, restart_stage }
     }
 
-    /// The first stage in which a packet behind can read what was written in a stage.
+    /// The first stage in which a later packet can read a write that commits in `write_stage`.
     pub(crate) fn shown(&self, uses: &Uses, write_stage: u32) -> u32 {
         write_stage + if uses.entries.is_empty() { 1 } else { self.delays.update_stages }
     }
 
-    /// Only the first scheduler may let packets overtake each other, and only where nothing before it has noted their order.
+    /// Only the first scheduler may reorder packets, and only if nothing before it has observed their order.
     fn order_schedulers(&mut self) {
         let scheduled: Vec<usize> = {
             let mut all: Vec<usize> =
@@ -203,7 +203,7 @@ impl Plan {
         }
     }
 
-    /// Whether packets may overtake each other in front of a map: nothing that tells their order has happened yet.
+    /// Whether packets may be reordered before a map: no effect before it depends on their order.
     pub(crate) fn may_reorder(&self, at: usize) -> bool {
         let own = &self.maps[at];
         self.maps.iter().filter(|other| other.map != own.map).all(|other| {
@@ -213,7 +213,7 @@ impl Plan {
         })
     }
 
-    /// How many operations that take time each stage holds.
+    /// The number of operations in each stage, without wires.
     pub fn operations(&self) -> Vec<usize> {
         let mut counts = vec![0; self.schedule.stages as usize];
         for id in self.dataflow.graph.ids() {
@@ -241,7 +241,7 @@ impl Plan {
         )
     }
 
-    /// Cycles from the first word of a packet until its first word leaves, where nothing is in its way.
+    /// The latency without contention in cycles, from the first word in to the first word out.
     pub fn latency_cycles(&self) -> u32 {
         let schedulers = self.maps.iter().filter(|map| map.scheme == Scheme::Schedule).count() as u32;
         let flushing = |region: &&Region| {
@@ -251,7 +251,7 @@ impl Plan {
         self.window.framing_cycles() + self.schedule.stages + schedulers + buffers
     }
 
-    /// What of it decides about time.
+    /// The timing of the plan.
     pub fn timing(&self) -> Timing {
         let changed = self.maps.iter().filter(|map| map.scheme != Scheme::None);
         let mut maps: Vec<MapTiming> = changed
@@ -277,10 +277,10 @@ impl Plan {
         }
     }
 
-    /// The nodes in the order in which the pipeline evaluates them: what is read in a stage before what shows at its end.
+    /// The nodes in the pipeline's order of evaluation: reads of a stage before its commits.
     pub fn order(&self) -> Vec<Id> {
         let graph = &self.dataflow.graph;
-        // What an answer that comes before its effect shows is needed from: such an effect happens where it is asked for.
+        // An effect whose result is used before it commits is evaluated where the result is used.
         let mut needed: BTreeMap<Id, u32> = BTreeMap::new();
         for id in graph.ids() {
             let begins = self.schedule.spans[id.index()].begins.stage;
@@ -298,7 +298,7 @@ impl Plan {
                 },
                 None => (self.schedule.spans[id.index()].begins.stage, 0),
             };
-            // What waits for its predicate alone has begun before it.
+            // A node that only waits for its predicate has begun before it.
             let given = graph.node(id).args.iter().map(|arg| places[arg.index()]).max().unwrap_or(own);
             places.push(own.max(given));
         }
@@ -307,13 +307,13 @@ impl Plan {
         order
     }
 
-    /// The keys of a map are one; how many there are.
+    /// The number of distinct keys of a map; `None` if they are not all known.
     pub fn key_count(&self, map: &MapPlan) -> Option<usize> {
         keys(&self.dataflow, &map.uses).map(|keys| keys.len())
     }
 }
 
-/// The last byte of the packet that a dataflow looks at or changes.
+/// The last byte of the packet that the dataflow reads or writes.
 pub(crate) fn last_byte(dataflow: &Dataflow) -> Option<u16> {
     let read = dataflow.used().into_iter().filter_map(|id| match dataflow.graph.node(id).kind {
         Kind::Input(Input::Byte(at)) => Some(at),

@@ -1,16 +1,16 @@
-//! Why a program has no plan.
+//! Reasons why a program has no plan.
 
 use std::fmt;
 
 use flowloom_bpf::{LineInfo, Program};
 
-/// What stands in the way.
+/// A reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
-    /// It has no dataflow.
+    /// No dataflow.
     #[error("{0}")]
     Dataflow(flowloom_ir::Why),
-    /// A helper for which there is no block.
+    /// A helper without a hardware block.
     #[error("`{0}` is called, for which hardware has no block")]
     Helper(String),
     /// The length of a text that hardware does not print.
@@ -19,69 +19,69 @@ pub enum Why {
     /// A map of maps.
     #[error("map `{0}` gives other maps, for which hardware has no block")]
     MapOfMaps(String),
-    /// The packet's end, moved again.
+    /// The end of the packet is moved a second time.
     #[error("the packet's end is moved twice, for which hardware has no block")]
     CutTwice,
-    /// A packet looks for what it has itself put into a map, or taken out of it.
+    /// A packet reads entries of a map after it inserted or deleted one.
     #[error("map `{map}` is read again behind a change of its entries at instruction {write} by the same packet")]
     OwnWrite {
-        /// The map.
+        /// The name of the map.
         map: String,
-        /// The change.
+        /// The instruction of the insertion or deletion.
         write: usize,
     },
-    /// A scheme was asked for that would not keep a map consistent.
+    /// A requested scheme does not keep a map consistent.
     #[error("map `{map}` cannot be kept consistent by `{scheme}`: {reason}")]
     Scheme {
-        /// The map.
+        /// The name of the map.
         map: String,
         /// The scheme.
         scheme: &'static str,
-        /// What stands against it.
+        /// The reason.
         reason: String,
     },
-    /// Hazards that depend on each other in a circle.
+    /// Circular hazards.
     #[error("the reads and writes of the maps {maps} depend on each other in a circle")]
     Circle {
-        /// The maps.
+        /// The names of the maps.
         maps: String,
     },
     /// The dataflow is too large for the passes.
     #[error("the dataflow has {found} nodes, at most {most} are planned")]
     TooManyNodes {
-        /// How many, after the pass that went past the bound.
+        /// The number of nodes after the pass that exceeded the bound.
         found: usize,
-        /// How many may be.
+        /// The bound.
         most: usize,
     },
     /// The pipeline is too deep.
     #[error("the pipeline takes {found} stages, at most {most} are planned")]
     TooManyStages {
-        /// How many.
+        /// The number of stages.
         found: u32,
-        /// How many may be.
+        /// The bound.
         most: u32,
     },
     /// Values cross too many stages.
     #[error("the stages keep {found} values in registers in all, at most {most} are planned")]
     TooManyRegisters {
-        /// Values, each as often as it crosses a boundary between stages.
+        /// The number of values, summed over stage boundaries.
         found: u64,
-        /// How many may be.
+        /// The bound.
         most: u64,
     },
-    /// A map was named that the program does not have.
+    /// An option names a map that the program does not have.
     #[error("there is no map `{found}`; there are {known}")]
     NoMap {
-        /// What was named.
+        /// The given name.
         found: String,
-        /// What there is.
+        /// The names of the maps.
         known: String,
     },
 }
 
 impl Why {
-    /// A short name of the reason that stays the same between releases: scoreboards count by it.
+    /// A short name of the reason, stable between releases; scoreboards count by it.
     pub fn code(&self) -> &'static str {
         match self {
             Why::Dataflow(why) => why.code(),
@@ -97,7 +97,7 @@ impl Why {
         }
     }
 
-    /// What would help.
+    /// A way out for the user.
     pub fn help(&self) -> Option<&'static str> {
         Some(match self {
             Why::Dataflow(why) => return Some(why.help()),
@@ -119,16 +119,16 @@ impl Why {
     }
 }
 
-/// A program that has no plan, and where that shows.
+/// A refusal: the reason and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The program.
+    /// The name of the program.
     pub program: String,
-    /// The instruction, where there is one.
+    /// The index of the instruction, if any.
     pub insn: Option<usize>,
-    /// The source line, where it is known.
+    /// The source line, if known.
     pub line: Option<LineInfo>,
-    /// What stands in the way.
+    /// The reason.
     pub why: Why,
 }
 

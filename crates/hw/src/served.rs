@@ -1,4 +1,4 @@
-//! Which effects hardware has blocks for.
+//! Which effects have hardware blocks.
 
 use flowloom_bpf::helpers;
 use flowloom_bpf::insn::helper;
@@ -6,16 +6,16 @@ use flowloom_ir::{Argument, Dataflow, Effect, Id, Kind};
 
 use crate::refusal::Why;
 
-/// A call that a pipeline leaves out: it prints text, and nothing depends on it.
+/// A call that the pipeline omits: it prints text, and its result is unused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeftOut {
-    /// The instruction.
+    /// The index of the instruction.
     pub insn: usize,
-    /// The helper.
+    /// The number of the helper.
     pub helper: i32,
 }
 
-/// The program without calls that print text, and those calls.
+/// The dataflow without calls that print text, and those calls.
 pub(crate) fn without_traces(dataflow: &Dataflow) -> Result<(Dataflow, Vec<LeftOut>), (Id, Why)> {
     let helper_of = |id: Id| match dataflow.graph.node(id).kind {
         Kind::Effect(Effect::Call { helper, .. }) => helper,
@@ -26,7 +26,7 @@ pub(crate) fn without_traces(dataflow: &Dataflow) -> Result<(Dataflow, Vec<LeftO
     }
     let mut left_out: Vec<LeftOut> =
         dataflow.traces().map(|id| LeftOut { insn: dataflow.graph.insn(id), helper: helper_of(id) }).collect();
-    // A call in a loop or a function is one call in the program.
+    // A call in an unrolled loop or an inlined function is one call of the program.
     left_out.sort_by_key(|call| call.insn);
     left_out.dedup();
     Ok((dataflow.without_traces(), left_out))
@@ -36,7 +36,7 @@ pub(crate) fn name_of(number: i32) -> String {
     helpers::name_of(number).map_or_else(|| format!("helper {number}"), str::to_owned)
 }
 
-/// The first effect that no block has, and what it is.
+/// The first effect without a block, and the reason.
 pub(crate) fn not_served(dataflow: &Dataflow) -> Option<(Id, Why)> {
     if let Some(kept) = dataflow.ending.kept {
         return Some((kept, Why::CutTwice));

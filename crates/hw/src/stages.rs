@@ -1,7 +1,7 @@
-//! When each node is computed: the dataflow laid out in stages.
+//! Scheduling: the stage of each node.
 //!
-//! **Goal.** Every node as early as its arguments allow, with as many of them one behind the other in a stage as fit between two
-//! registers.
+//! **Goal.** As-soon-as-possible scheduling with chaining: each node as early as its arguments allow, with as many
+//! dependent nodes in a stage as fit between two registers.
 //!
 //! ```text
 //!   v4 = add v1 v2         stage 0, levels 0.0 to 1.5
@@ -9,19 +9,19 @@
 //!   v6 = call lookup v4    stages 1 to 4: a block of its own, with registers
 //! ```
 //!
-//! **Steps.** The nodes in their order. What the consistency of maps asks for stands in [`Pins`]: values of a map that are read in a
-//! certain stage, effects that show at the end of a certain stage.
+//! **Steps.** Nodes in topological order. Constraints from the consistency of maps are given as [`Pins`]: reads of a
+//! map in a certain stage, effects that commit at the end of a certain stage.
 
 use std::collections::BTreeMap;
 
 use flowloom_ir::{Access, Dataflow, Delays, FRAME_BYTES, Id, Input, Kind, Tenths, Touch};
 
-/// A moment in the life of a packet: a stage, and how deep in it.
+/// A point in time relative to the packet: a stage, and a depth in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Moment {
     /// The stage, from 0.
     pub stage: u32,
-    /// How much of it has gone by; at 0 the value lies in a register.
+    /// The delay since the beginning of the stage; at 0 the value comes from a register.
     pub depth: Tenths,
 }
 
@@ -31,51 +31,51 @@ impl Moment {
         Moment { stage, depth: 0 }
     }
 
-    /// The first stage in which the value lies in a register.
+    /// The first stage in which the value comes from a register.
     pub fn registered(self) -> u32 {
         self.stage + u32::from(self.depth > 0)
     }
 }
 
-/// When a node begins and when it is there.
+/// The time span of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
-    /// When its work begins.
+    /// When its evaluation begins.
     pub begins: Moment,
-    /// When its value is there.
+    /// When its value is ready.
     pub ends: Moment,
 }
 
-/// What is asked of the schedule besides arguments before values.
+/// The constraints of a schedule besides data dependences.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Pins {
-    /// The stage in which what depends on other packets is read, by map.
+    /// By map, the stage of reads that depend on other packets.
     pub reads: BTreeMap<u32, u32>,
-    /// The first stage in which a map is looked up.
+    /// By map, the first stage of a lookup.
     pub lookups: BTreeMap<u32, u32>,
-    /// Maps that are changed in the stage in which they are read.
+    /// The maps that are updated in the stage in which they are read.
     pub atomic: Vec<u32>,
-    /// The stage at whose end an effect shows.
+    /// By effect, the stage at whose end it commits.
     pub commits: BTreeMap<Id, u32>,
-    /// The first stage that can tell how the length compares.
+    /// By comparison of the length, the first stage in which its result is known.
     pub checks: BTreeMap<Id, u32>,
 }
 
-/// Every node's moment.
+/// A schedule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Schedule {
-    /// By node.
+    /// By node, its time span.
     pub spans: Vec<Span>,
-    /// The stage at whose end an effect shows, of those that change something.
+    /// By effect, the stage at whose end it commits.
     pub commits: BTreeMap<Id, u32>,
-    /// How many stages there are.
+    /// The number of stages.
     pub stages: u32,
 }
 
-/// What the nodes of a dataflow cost, each looked up once.
+/// The costs of all nodes, computed once.
 #[derive(Debug)]
 pub(crate) struct Costs {
-    /// By node: the stages of a block, and the delay of mere logic.
+    /// By node: the latency of a block in stages, and the delay of combinational logic.
     all: Vec<(u32, Tenths)>,
     used: Vec<bool>,
 }
@@ -90,7 +90,7 @@ impl Costs {
     }
 }
 
-/// The earliest moments of all nodes.
+/// The earliest schedule.
 pub(crate) fn earliest(dataflow: &Dataflow, delays: &Delays, costs: &Costs, pins: &Pins) -> Schedule {
     let graph = &dataflow.graph;
     let mut schedule = Schedule { spans: vec![Span::default(); graph.nodes().len()], ..Schedule::default() };
@@ -103,14 +103,14 @@ pub(crate) fn earliest(dataflow: &Dataflow, delays: &Delays, costs: &Costs, pins
     }
     let outputs = dataflow.ending.nodes().map(|id| schedule.spans[id.index()].ends.registered());
     let effects = schedule.commits.values().map(|commit| commit + 1);
-    // An answer that nobody uses is waited for by nobody.
+    // Nothing waits for an unused result.
     let answers = graph.ids().filter(|id| costs.used[id.index()] && dataflow.access(*id).is_some());
     let answers = answers.map(|id| schedule.spans[id.index()].ends.registered());
     schedule.stages = outputs.chain(effects).chain(answers).max().unwrap_or(0).max(1);
     schedule
 }
 
-/// When the last of these is there.
+/// When the last of these nodes is ready.
 fn ready(spans: &[Span], nodes: &[Id]) -> Moment {
     nodes.iter().map(|id| spans[id.index()].ends).max().unwrap_or_default()
 }
@@ -151,7 +151,7 @@ fn effect(
     let of_map = |pins: &BTreeMap<u32, u32>| access.map.and_then(|map| pins.get(&map).copied());
     let read = of_map(&pins.reads).unwrap_or(0);
     let is_atomic = access.map.is_some_and(|map| pins.atomic.contains(&map));
-    // What the table puts in front of a value so that the packet before is seen.
+    // The table's forwarding mux, through which a read sees the write of the packet before.
     let forward = Moment { stage: read, depth: if is_atomic { delays.choice } else { 0 } };
     let mut commit = None;
     let span = match access.touch {
@@ -184,13 +184,13 @@ fn effect(
             commit = Some(there.stage);
             Span { begins: there, ends: there }
         }
-        // Where a packet goes and what it has drawn travel with it.
+        // The redirect target and random numbers travel with the packet.
         Touch::Redirect | Touch::Draws => {
             let there = given.max(predicate);
             Span { begins: there, ends: there }
         }
-        // Room is kept, and the answer given, as soon as key and value are there; the entry comes with the other effects. Inside
-        // of a table that changes in the stage in which it is read, all of it happens there.
+        // Room is reserved and the result given once key and value are ready; the entry commits with the other effects.
+        // Inside of an atomic table all of this is one stage.
         Touch::Update | Touch::Delete | Touch::Evict => {
             let there = given.max(predicate);
             commit = Some(there.stage);
@@ -221,12 +221,12 @@ fn effect(
     }
 }
 
-/// A load has to wait for these effects of the same packet.
+/// When the earlier effects that a load waits for have committed.
 fn waits_for(spans: &[Span], dataflow: &Dataflow, id: Id) -> Moment {
     dataflow.waits.get(&id).map_or(Moment::default(), |writes| ready(spans, writes))
 }
 
-/// Part of a value at an offset that only the run knows: choices of four.
+/// Part of a value at an offset known only at run time: muxes of four.
 fn picked(delays: &Delays, there: Moment) -> Moment {
     let delay = 3 * delays.level;
     let fits = there.depth + delay <= delays.stage;

@@ -1,45 +1,44 @@
-//! How a program uses its maps: who reads, who writes, by which keys.
+//! The accesses of a program to its maps, and their keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_bpf::op::AtomicOp;
 use flowloom_ir::{Access, Argument, Dataflow, Effect, Id, Kind, Touch};
 
-/// The uses of one map.
+/// The accesses to one map.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Uses {
-    /// Lookups, whose values say where an entry lies and whether it is there.
+    /// Lookups; the value is the address of the entry, or 0.
     pub lookups: Vec<Id>,
     /// Loads from values.
     pub loads: Vec<Id>,
-    /// Atomic operations: they read and write.
+    /// Atomic operations, which read and write.
     pub atomics: Vec<Id>,
     /// Stores to values.
     pub stores: Vec<Id>,
-    /// Updates, deletions, evictions: entries come and go.
+    /// Updates, deletions and evictions of entries.
     pub entries: Vec<Id>,
 }
 
 impl Uses {
-    /// Everything that changes the map.
+    /// All accesses that write the map.
     pub fn writes(&self) -> impl Iterator<Item = Id> + '_ {
         self.stores.iter().chain(&self.atomics).chain(&self.entries).copied()
     }
 
-    /// Everything whose answer depends on what others have written.
+    /// All accesses whose results depend on writes of other packets.
     pub fn reads(&self) -> impl Iterator<Item = Id> + '_ {
         let found: &[Id] = if self.entries.is_empty() { &[] } else { &self.lookups };
         found.iter().chain(&self.loads).chain(&self.atomics).copied()
     }
 
-    /// Everything.
+    /// All accesses.
     pub fn all(&self) -> impl Iterator<Item = Id> + '_ {
         self.lookups.iter().copied().chain(self.loads.iter().copied()).chain(self.writes())
     }
 }
 
-/// The maps that a program touches, by their number. Maps that only tell where packets go are read by the host's leave alone
-/// and do not stand here.
+/// The accesses by map. Redirect maps are left out: only the host writes them.
 pub(crate) fn uses(dataflow: &Dataflow) -> BTreeMap<u32, Uses> {
     let mut all: BTreeMap<u32, Uses> = BTreeMap::new();
     for id in dataflow.graph.ids() {
@@ -60,7 +59,7 @@ pub(crate) fn uses(dataflow: &Dataflow) -> BTreeMap<u32, Uses> {
     all
 }
 
-/// The nodes of the key that a call is given; none for what has no key.
+/// The nodes of the key of a call; `None` for a call without a key.
 pub(crate) fn key(dataflow: &Dataflow, call: Id) -> Option<Vec<Id>> {
     let node = dataflow.graph.node(call);
     let Kind::Effect(Effect::Call { pattern, .. }) = node.kind else { return None };
@@ -75,11 +74,11 @@ pub(crate) fn key(dataflow: &Dataflow, call: Id) -> Option<Vec<Id>> {
     None
 }
 
-/// The keys by which a map is looked up and changed; `None` where one of them is not told.
+/// The distinct keys by which a map is accessed; `None` if one of them is unknown.
 pub(crate) fn keys(dataflow: &Dataflow, uses: &Uses) -> Option<BTreeSet<Vec<Id>>> {
     let calls = uses.lookups.iter().chain(&uses.entries);
     let mut keys: BTreeSet<Vec<Id>> = calls.map(|call| key(dataflow, *call)).collect::<Option<_>>()?;
-    // The only value of a map needs no key.
+    // A map with one entry needs no key.
     let base = |id: &Id| dataflow.graph.node(dataflow.graph.node(*id).args[1]).kind;
     let accesses = uses.loads.iter().chain(&uses.stores).chain(&uses.atomics);
     if accesses.map(base).any(|kind| matches!(kind, Kind::Input(_))) {
@@ -88,7 +87,7 @@ pub(crate) fn keys(dataflow: &Dataflow, uses: &Uses) -> Option<BTreeSet<Vec<Id>>
     Some(keys)
 }
 
-/// Whether what packets do to a map comes to the same in whatever order they do it: they add to it, and nobody looks.
+/// Whether the writes of packets to a map commute: they only add to it, and no packet uses the values.
 pub(crate) fn commutes(dataflow: &Dataflow, uses: &Uses) -> bool {
     let graph = &dataflow.graph;
     if !uses.entries.is_empty() {
@@ -110,7 +109,7 @@ pub(crate) fn commutes(dataflow: &Dataflow, uses: &Uses) -> bool {
     if !uses.atomics.iter().all(|id| is_sum(*id)) {
         return false;
     }
-    // `*value += x`, and nothing else is done with the value.
+    // `*value += x`, and the value has no other use.
     let ending: BTreeSet<Id> = dataflow.ending.nodes().collect();
     uses.loads.iter().all(|load| {
         let mut work = vec![*load];
@@ -139,7 +138,7 @@ pub(crate) fn commutes(dataflow: &Dataflow, uses: &Uses) -> bool {
         }
         true
     }) && uses.stores.iter().all(|store| {
-        // What is stored is a sum with what lay there: else it is a number of its own, and the last one counts.
+        // The stored value has to be the old value plus something: an overwrite does not commute.
         let node = graph.node(*store);
         let mut work = vec![node.args[3]];
         let mut found = false;

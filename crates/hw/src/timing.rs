@@ -1,26 +1,26 @@
-//! What of a plan decides how long packets take: no values, only places and times.
+//! The timing of a plan: the stages and latencies that determine throughput, without any values.
 
 use serde::{Deserialize, Serialize};
 
-/// How a map is kept consistent while several packets are under way.
+/// How a map stays consistent while several packets are in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scheme {
     /// Packets only read it.
     None,
-    /// It is read, changed and written in one stage, inside of the table.
+    /// Read-modify-write in one stage, inside of the table.
     Atomic,
-    /// A packet waits in a queue while another with the same key is between its read and its write.
+    /// A packet waits in a queue while another one with the same key is between its read and its write.
     Schedule,
-    /// Packets that read too early start again.
+    /// Packets that read too early restart.
     Flush,
 }
 
 impl Scheme {
-    /// All of them.
+    /// All schemes.
     pub const ALL: [Scheme; 4] = [Scheme::None, Scheme::Atomic, Scheme::Schedule, Scheme::Flush];
 
-    /// Its name, as users type it.
+    /// The name, as in options.
     pub fn as_str(self) -> &'static str {
         match self {
             Scheme::None => "none",
@@ -31,82 +31,83 @@ impl Scheme {
     }
 }
 
-/// Which of a scheduler's queues goes first, of those whose first packet may leave.
+/// The policy of a scheduler: which queue goes first among those whose head may leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arbiter {
-    /// That of the packet that came first.
+    /// The queue whose head arrived first.
     ///
-    /// Deviation: by turns a queue that had to wait for a key gets no more than the others afterwards, and fills up. Of 250
-    /// Mpps in 50 000 flows by Zipf's law, at a hold of 8 cycles and with 8 queues, 250 pass so, and 238 by turns.
+    /// Deviation: under round robin a queue that had to wait for a key gets no more service than others afterwards, and
+    /// fills up. Of 250 Mpps in 50,000 flows by Zipf's law, with a hold of 8 cycles and 8 queues, 250 pass under this
+    /// policy, and 238 under round robin.
     #[default]
     Oldest,
-    /// One after the other [FlowBlaze 4.3].
+    /// Round robin [FlowBlaze 4.3].
     Turns,
 }
 
-/// When packets touch a map.
+/// The timing of the accesses to a map.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MapTiming {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// How it is kept consistent.
+    /// The scheme.
     pub scheme: Scheme,
     /// The first stage that reads it, from 0.
     pub read_stage: u32,
-    /// The stage whose end its writes are done at, from 0; the last stage of its hazard region.
+    /// The stage at whose end its writes commit, from 0; the last stage of its hazard region.
     pub write_stage: u32,
-    /// For how many cycles a packet keeps others with the same key out: from the cycle in which it enters `read_stage` until
-    /// what it writes can be read. 1 where it is atomic, so that the next cycle's packet may have the same key.
+    /// The hold: the number of cycles for which a packet keeps others with its key out, from the cycle in which it
+    /// enters `read_stage` until its write is visible. 1 for an atomic map: the packet in the next cycle may have the
+    /// same key.
     pub hold_cycles: u32,
-    /// With [`Scheme::Schedule`]: how many queues there are in front of `read_stage`, each for the keys that lead to it.
+    /// With [`Scheme::Schedule`]: the number of queues before `read_stage`; a hash of the key picks the queue.
     pub queues: u32,
-    /// How many packets each queue holds; with [`Scheme::Flush`], how many may wait in the elastic buffer behind those that
-    /// start again.
+    /// The depth of each queue in packets; with [`Scheme::Flush`], of the elastic buffer for packets behind those that
+    /// restart.
     pub queue_depth: u32,
-    /// With [`Scheme::Flush`]: the stage from which packets start again, where the elastic buffer stands.
+    /// With [`Scheme::Flush`]: the stage at which packets restart, where the elastic buffer is.
     pub restart_stage: u32,
 }
 
 impl MapTiming {
-    /// The stage in which a packet is when it is known which ones behind it have read too early: that of its write, or
-    /// a later one where what is written can be read only later.
+    /// The stage of a packet when it is decided which later packets have read too early: that of its write, or a later
+    /// one if the write becomes visible later.
     pub fn commit_stage(&self) -> u32 {
         self.write_stage.max((self.read_stage + self.hold_cycles).saturating_sub(1))
     }
 }
 
-/// When packets are where.
+/// The timing of a pipeline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Timing {
-    /// The clock.
+    /// The clock in MHz.
     pub clock_mhz: f64,
-    /// How many stages the program has.
+    /// The number of stages.
     pub stages: u32,
-    /// Cycles from the first word of a packet until its first word leaves, where nothing is in its way: `stages`, framing,
-    /// queues that it goes through, realignment.
+    /// The latency without contention in cycles, from the first word in to the first word out: `stages`, framing,
+    /// schedulers on the way, realignment.
     pub latency_cycles: u32,
-    /// With [`Scheme::Flush`]: cycles after the one that found the hazard in which no packet starts again
+    /// With [`Scheme::Flush`]: the cycles after the detection of a hazard in which no packet restarts
     /// ([`Timing::RELOAD_CYCLES`] in eHDL).
     pub reload_cycles: u32,
-    /// With [`Scheme::Schedule`]: which queue goes first.
+    /// With [`Scheme::Schedule`]: the policy of the schedulers.
     pub arbiter: Arbiter,
-    /// Its maps, those that packets change, in the order of their first reads.
+    /// The maps that packets write, in the order of their first reads.
     pub maps: Vec<MapTiming>,
 }
 
 impl Timing {
-    /// What eHDL takes to load its pipeline again.
+    /// The cycles that eHDL takes to reload its pipeline.
     ///
     /// # Source
     /// [eHDL A.1]
     pub const RELOAD_CYCLES: u32 = 4;
 
-    /// Cycles that a flush of this map takes where the next packet meets its hazard: the stages from which packets start
-    /// again up to the write, and the reload. A packet that follows `d` cycles behind the one that writes, and all behind it,
-    /// lose so many cycles less `d`.
+    /// The cost of a flush in cycles if the hazard is with the next packet: the stages from the restart to the write,
+    /// and the reload. A packet `d` cycles behind the writer, and all packets after it, lose `d` cycles less.
     ///
     /// # Source
     /// K in [eHDL A.1]

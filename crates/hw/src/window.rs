@@ -1,4 +1,4 @@
-//! The part of a packet that the program sees.
+//! The part of a packet that the program accesses.
 
 use std::collections::BTreeMap;
 
@@ -6,27 +6,28 @@ use flowloom_ir::{Dataflow, FRAME_BYTES, Id, Input, Kind, WINDOW_BYTES, largest}
 
 use crate::plan::last_byte;
 
-/// The longest packet whose last word is waited for where its exact length is needed.
+/// The greatest packet length in bytes for which a pipeline waits for the last word to know the exact length.
 const LONGEST_BYTES: u32 = 1518;
 
-/// The longest packet whose length is told by how many of its words have come; where a longer one decides, the length is exact.
+/// The greatest length in bytes that is checked by counting words as they arrive; a comparison with a greater one needs
+/// the exact length.
 const MOST_CHECKED_BYTES: u32 = 512;
 
-/// How the length of a packet is used.
+/// The use of the packet length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
-    /// Not at all.
+    /// Unused.
     Unused,
-    /// Only to see whether some of the first bytes are there.
+    /// Only compared, to check whether some of the first bytes are present.
     Checked,
-    /// Exactly, in what the program computes; the shell says it with the first word.
+    /// Used exactly; the shell gives it along with the first word.
     Given,
-    /// Exactly, and only the last word tells it.
+    /// Used exactly, and known only with the last word.
     Awaited,
 }
 
 impl Length {
-    /// Its name.
+    /// The name in reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Length::Unused => "unused",
@@ -37,30 +38,31 @@ impl Length {
     }
 }
 
-/// The window.
+/// The window of a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
-    /// How many bytes, from the first one of the packet as it comes: whole frames.
+    /// Its size in bytes from the first byte of the packet as received: whole frames.
     pub bytes: u32,
-    /// How the length is used.
+    /// The use of the length.
     pub length: Length,
-    /// Comparisons that only ask whether bytes are there, and bytes at offsets that only the run knows, with the first stage in which
-    /// the word with the last of them is.
+    /// Length checks, and bytes at offsets known only at run time, with the first stage in which the word with the last
+    /// byte concerned has arrived.
     pub checks: BTreeMap<Id, u32>,
-    /// Whether the packet begins elsewhere when it leaves, and is shifted.
+    /// Whether the start of the packet moves, so that the packet is realigned.
     pub moves: bool,
-    /// The program may look further than the window, at offsets that only the run knows. A packet in which it does is not for this
-    /// pipeline, which says so before anything happens ([`flowloom_ir::Ending::slow`]): it leaves as it came, for a slow path.
+    /// Whether the program may access bytes beyond the window, at offsets known only at run time. Such a packet leaves
+    /// unchanged, for a slow path; this is decided before any effect ([`flowloom_ir::Ending::slow`]).
     pub reaches_beyond: bool,
 }
 
 impl Window {
-    /// Frames of it.
+    /// The size in frames.
     pub fn frames(&self) -> u32 {
         self.bytes / u32::from(FRAME_BYTES)
     }
 
-    /// Cycles besides the stages of the program: a register at either end, realignment, and the wait for the last word.
+    /// The cycles besides the program's stages: input and output registers, realignment, and the wait for the last
+    /// word.
     pub fn framing_cycles(&self) -> u32 {
         let waits = match self.length {
             Length::Awaited => LONGEST_BYTES.div_ceil(u32::from(FRAME_BYTES)) - 1,
@@ -92,13 +94,13 @@ fn is_never(dataflow: &Dataflow, bit: Id) -> bool {
     dataflow.graph.as_const(bit) == Some(0)
 }
 
-/// Where bytes end that begin so many behind an offset of at most so much.
+/// The end of an access of `bytes` bytes, `ahead` after an offset of at most `offset`.
 fn end_of(offset: u64, ahead: i64, bytes: i64) -> u32 {
     let most = i64::try_from(offset).unwrap_or(i64::MAX);
     u32::try_from(most.saturating_add(ahead + bytes).max(0)).unwrap_or(u32::MAX)
 }
 
-/// Nodes that pick bytes at offsets that only the run knows, and where these end at most.
+/// Accesses at offsets known only at run time, with their greatest end.
 fn picked_bytes(dataflow: &Dataflow, largest: &[u64]) -> Vec<(Id, u32)> {
     let picked = dataflow.used().into_iter().filter_map(|id| {
         let node = dataflow.graph.node(id);
@@ -112,7 +114,7 @@ fn picked_bytes(dataflow: &Dataflow, largest: &[u64]) -> Vec<(Id, u32)> {
     picked.collect()
 }
 
-/// Where the bytes end that may be touched at offsets that only the run knows.
+/// The greatest end of all accesses at offsets known only at run time.
 fn furthest_byte(dataflow: &Dataflow, largest: &[u64], picked: &[(Id, u32)]) -> u32 {
     let read = picked.iter().map(|(_, end)| *end);
     let written = dataflow.ending.overlays.iter().filter_map(|overlay| {
@@ -129,7 +131,7 @@ fn length(dataflow: &Dataflow, largest: &[u64], given: bool) -> (Length, BTreeMa
     if !used.iter().any(|id| is_length(*id)) {
         return (Length::Unused, BTreeMap::new());
     }
-    // Wires of the length lead to the same; of those that begin above its first bit it is known by how much.
+    // Slices of the length follow the same rule; for those above bit 0 the shift is tracked.
     let mut wires: BTreeMap<Id, u16> = used.iter().filter(|id| is_length(**id)).map(|id| (*id, 0)).collect();
     let (mut exact, mut checks) = (false, BTreeMap::new());
     for id in &used {
@@ -148,7 +150,7 @@ fn length(dataflow: &Dataflow, largest: &[u64], given: bool) -> (Length, BTreeMa
             Kind::Compare(_) => {
                 let others = node.args.iter().filter(|arg| !wires.contains_key(arg));
                 let most = others.map(|other| largest[other.index()]).max().unwrap_or(u64::MAX);
-                // The length that decides, and the stage in which the word that holds its last byte is there.
+                // The length that decides, and the stage in which the word with its last byte has arrived.
                 let decides = (u128::from(most) + 1) << low;
                 match u32::try_from(decides).ok().filter(|decides| *decides <= MOST_CHECKED_BYTES) {
                     Some(decides) => {
@@ -160,7 +162,7 @@ fn length(dataflow: &Dataflow, largest: &[u64], given: bool) -> (Length, BTreeMa
             _ => exact = true,
         }
     }
-    // Without a change of its end a packet is as long as it came.
+    // Unless its end moves, a packet keeps its length.
     let ending = &dataflow.ending;
     exact |= ending.nodes().any(|id| id != ending.tail && wires.contains_key(&id));
     match (exact, given) {

@@ -1,4 +1,4 @@
-//! What effects touch: which map, and whether they read or change it.
+//! What effects access: which map, and whether they read or write it.
 
 use std::collections::BTreeSet;
 
@@ -9,48 +9,48 @@ use crate::build::{Argument, Dataflow, Reach};
 use crate::graph::{Effect, Id, Input, Kind};
 use crate::pass::{rebuilt, same};
 
-/// What an effect does.
+/// The kinds of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Touch {
-    /// Finds a value by its key, and says where it is.
+    /// Finds an entry by its key; the result is the address of its value.
     Lookup,
     /// Reads a value.
     Load,
     /// Writes a value.
     Store,
-    /// Reads, changes and writes a value.
+    /// An atomic read-modify-write of a value.
     Atomic,
-    /// Puts an entry there.
+    /// Inserts or overwrites an entry.
     Update,
-    /// Takes one away.
+    /// Deletes an entry.
     Delete,
-    /// Makes room in a map, as its policy says.
+    /// Evicts an entry as the map's policy says.
     Evict,
-    /// Looks up where a packet goes.
+    /// Looks up the target of a redirect.
     RedirectMap,
-    /// Says where a packet goes.
+    /// Sets the target of a redirect.
     Redirect,
-    /// Asks for the time or for the CPU: no effect.
+    /// Reads the time or the CPU number. No effect.
     Asks,
-    /// Looks up a table that the host alone fills: routes, MTUs of ports, programs that tail calls lead to. No effect.
+    /// Looks up a table that only the host writes: routes, MTUs of ports, programs that tail calls lead to. No effect.
     Table,
     /// Draws a random number.
     Draws,
-    /// Sends out what is no packet that came.
+    /// Sends data that is not the received packet.
     Emits,
 }
 
-/// What an effect does, and to which map.
+/// An access: its kind and its map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Access {
-    /// What it does.
+    /// The kind.
     pub touch: Touch,
-    /// The map, by its number.
+    /// The index of the map.
     pub map: Option<u32>,
 }
 
 impl Access {
-    /// Whether anybody else can tell that it happened.
+    /// Whether the access is observable outside of the packet.
     pub fn changes(self) -> bool {
         match self.touch {
             Touch::Lookup | Touch::Load | Touch::Asks | Touch::Table | Touch::RedirectMap => false,
@@ -59,19 +59,19 @@ impl Access {
         }
     }
 
-    /// Whether it changes a map.
+    /// Whether it writes a map.
     pub fn writes(self) -> bool {
         self.changes() && self.map.is_some() && !matches!(self.touch, Touch::Emits)
     }
 }
 
-/// Whether a helper writes text to the kernel's log, and does nothing else.
+/// Whether a helper only writes text to the kernel's trace log.
 pub(crate) fn is_trace(number: i32) -> bool {
     matches!(number, helper::TRACE_PRINTK | helper::TRACE_VPRINTK)
 }
 
 impl Dataflow {
-    /// The calls that only write text to the kernel's log; the value of each is the length of its text.
+    /// The calls that only write text to the kernel's trace log; the value of each is the length of its text.
     pub fn traces(&self) -> impl Iterator<Item = Id> + '_ {
         self.graph.ids().filter(|id| match self.graph.node(*id).kind {
             Kind::Effect(Effect::Call { helper, .. }) => is_trace(helper),
@@ -86,7 +86,7 @@ impl Dataflow {
         args.chain(self.ending.nodes()).filter(|id| traces.contains(id)).min()
     }
 
-    /// The same program without these calls. Their values are 0, so no value may be used ([`Dataflow::used_trace`]).
+    /// The program without these calls. None of their values may be used ([`Dataflow::used_trace`]); they become 0.
     #[must_use]
     pub fn without_traces(&self) -> Dataflow {
         let traces: BTreeSet<Id> = self.traces().collect();
@@ -99,7 +99,7 @@ impl Dataflow {
         })
     }
 
-    /// What a node does to its surroundings, if anything.
+    /// The access of a node, if it is an effect.
     pub fn access(&self, id: Id) -> Option<Access> {
         let node = self.graph.node(id);
         let Kind::Effect(effect) = node.kind else { return None };
@@ -130,7 +130,7 @@ impl Dataflow {
             Effect::Call { pattern, .. } => self.map_of(pattern),
             _ => self.map_at(node.args[1]),
         };
-        // What a map of maps gives may be any other map: then they all count as one.
+        // A map of maps may yield any other map: with one in the program, all maps count as one.
         let map = match touch {
             Touch::Lookup | Touch::Load | Touch::Store | Touch::Atomic => self.any_map().or(map),
             Touch::Update | Touch::Delete | Touch::Evict => self.any_map().or(map),
@@ -139,7 +139,7 @@ impl Dataflow {
         Some(Access { touch, map })
     }
 
-    /// The map that stands for all, where one of them gives others.
+    /// The index that stands for all maps where the program has a map of maps.
     fn any_map(&self) -> Option<u32> {
         self.maps.iter().position(|map| map.kind.is_of_maps()).map(|map| map as u32)
     }
@@ -151,7 +151,7 @@ impl Dataflow {
         })
     }
 
-    /// The map that an address leads into.
+    /// The map that an address points into.
     fn map_at(&self, address: Id) -> Option<u32> {
         let node = self.graph.node(address);
         match node.kind {
@@ -162,10 +162,10 @@ impl Dataflow {
         }
     }
 
-    /// Whether a map forgets what was not used lately, so that a lookup is an effect.
+    /// Whether a lookup updates the order of eviction (LRU maps), which makes it an effect.
     pub fn remembers_use(&self, map: u32) -> bool {
         let kind = self.maps.get(map as usize).map(|map| map.kind);
-        // A map that a map of maps gives may be one of those.
+        // A map from a map of maps may be an LRU map.
         kind.is_some_and(|kind| matches!(kind, MapKind::LruHash | MapKind::LruPerCpuHash) || kind.is_of_maps())
     }
 

@@ -1,18 +1,18 @@
-//! What values are: the meaning of every kind of node that has no effect.
+//! The semantics of pure nodes.
 
 use crate::graph::{Binary, Compare, Kind};
 
-/// The low bits of a number.
+/// The low `bits` bits of a value.
 pub(crate) fn cut(value: u64, bits: u16) -> u64 {
     if bits >= 64 { value } else { value & ((1 << bits) - 1) }
 }
 
-/// The number with its last bit above it again and again.
+/// A value of `bits` bits sign-extended to 64.
 pub(crate) fn sign_extended(value: u64, bits: u16) -> u64 {
     if bits >= 64 || bits == 0 || value >> (bits - 1) & 1 == 0 { value } else { value | u64::MAX << bits }
 }
 
-/// What a node gives that has no effect and takes nothing of the packet but by its arguments: numbers, with how many bits each has.
+/// Evaluates a pure node. `args` are the values of its arguments, `widths` their widths in bits, `bits` its own.
 pub fn apply(kind: Kind, args: &[u64], widths: &[u16], bits: u16) -> u64 {
     let value = match (kind, args) {
         (Kind::Const(value), _) => value,

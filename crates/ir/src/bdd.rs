@@ -1,20 +1,20 @@
-//! Conditions of paths, one form for each: binary decision diagrams over the branches of the program [Bryant 1986].
+//! Path conditions as reduced ordered binary decision diagrams (BDDs) over the branch bits [Bryant 1986].
 //!
-//! Two branches and where they meet again:
+//! Two branches with a common join point:
 //!
 //! ```text
-//!   if a goto x        edges to the join:  a, !a b, !a !b      their disjunction is true again, whatever the order
+//!   if a goto x        edges to the join:  a, !a b, !a !b      their disjunction is true, in any order
 //!   if b goto y
 //! ```
 //!
-//! What was branched on last is tested first: that bit is mostly there last, and all others wait for it rather than it for them.
-//! Also, the condition behind a branch is then one test on top of that before it.
+//! The variable order puts the last branch first: its bit usually arrives last, and the others then do not wait for it.
+//! The condition after a branch is also only one test on top of the condition before it.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::graph::{Binary, Graph, Id, Kind};
 
-/// A condition.
+/// A BDD, by its root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Bdd(u32);
 
@@ -23,10 +23,10 @@ impl Bdd {
     pub(crate) const TRUE: Bdd = Bdd(1);
 }
 
-/// With a limit of tests there may be so many times as many steps.
+/// The budget of operations, as a multiple of the limit of nodes.
 const STEPS_A_TEST: usize = 8;
 
-/// A test of one branch: where its bit is 0, and where it is 1.
+/// A BDD node: its variable, and the children where the bit is 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Test {
     variable: u32,
@@ -34,39 +34,39 @@ struct Test {
     high: Bdd,
 }
 
-/// All conditions of a program.
+/// The shared BDD of a program.
 #[derive(Debug, Default)]
 pub(crate) struct Conditions {
     tests: Vec<Test>,
     known: FxHashMap<Test, Bdd>,
     chosen: FxHashMap<[Bdd; 3], Bdd>,
     restricted: FxHashMap<[Bdd; 2], Bdd>,
-    /// The bits that are tested.
+    /// By variable, the bit that is tested.
     bits: Vec<Id>,
-    /// What bits say, and the bits that say so.
+    /// The BDDs of bits computed so far, and the reverse.
     conditions: FxHashMap<Id, Bdd>,
     nodes: FxHashMap<Bdd, Id>,
-    /// How many tests there may be, where that is limited.
+    /// The limit of nodes, if any.
     limit: Option<usize>,
 }
 
 impl Conditions {
-    /// No more than so many tests.
+    /// An empty BDD with a limit of nodes.
     pub(crate) fn limited(limit: usize) -> Conditions {
         Conditions { limit: Some(limit), ..Conditions::default() }
     }
 
-    /// There were to be more tests than there may: no condition since then says anything.
+    /// Whether the limit was reached: conditions computed since then are meaningless.
     pub(crate) fn is_full(&self) -> bool {
         self.limit.is_some_and(|limit| self.tests.len() > limit || self.chosen.len() > STEPS_A_TEST * limit)
     }
 
-    /// How many tests there are.
+    /// The number of nodes.
     pub(crate) fn size(&self) -> usize {
         self.tests.len()
     }
 
-    /// The condition that a bit is 1: a test of its own, where it is not made of others.
+    /// The condition that a bit is 1. Bits that are not gates of other bits become variables.
     pub(crate) fn of(&mut self, graph: &Graph, bit: Id) -> Bdd {
         if let Some(known) = self.conditions.get(&bit) {
             return *known;
@@ -102,7 +102,7 @@ impl Conditions {
         condition
     }
 
-    /// The condition that a bit is 1, whatever it is made of.
+    /// The condition that a bit is 1, as a variable whatever the bit is made of.
     pub(crate) fn variable(&mut self, bit: Id) -> Bdd {
         let variable = self.bits.len() as u32;
         self.bits.push(bit);
@@ -111,7 +111,7 @@ impl Conditions {
         condition
     }
 
-    /// How many tests a condition has, up to one more than `most`.
+    /// The number of nodes of a condition, counted up to `most` + 1.
     pub(crate) fn length(&self, condition: Bdd, most: usize) -> usize {
         let (mut seen, mut work) = (FxHashSet::default(), vec![condition]);
         while let Some(condition) = work.pop() {
@@ -142,7 +142,7 @@ impl Conditions {
         (condition.0 as usize).checked_sub(2).and_then(|place| self.tests.get(place)).copied()
     }
 
-    /// Both ways of a condition at a variable.
+    /// The cofactors of a condition with respect to a variable.
     fn ways(&self, condition: Bdd, variable: u32) -> (Bdd, Bdd) {
         match self.look(condition) {
             Some(test) if test.variable == variable => (test.low, test.high),
@@ -185,7 +185,8 @@ impl Conditions {
         self.choose(a, Bdd::FALSE, Bdd::TRUE)
     }
 
-    /// A condition that is the same wherever `care` holds, and mostly shorter [Coudert, Madre 1990].
+    /// A condition equal to this one wherever `care` holds, and usually smaller: the restrict operator [Coudert, Madre
+    /// 1990].
     pub(crate) fn within(&mut self, condition: Bdd, care: Bdd) -> Bdd {
         if care == Bdd::TRUE || care == Bdd::FALSE || self.look(condition).is_none() {
             return condition;
@@ -209,7 +210,7 @@ impl Conditions {
         result
     }
 
-    /// A condition that holds wherever this one may, whatever the bits are that `is_gone` names. `known` keeps what was asked for.
+    /// Existential quantification over the bits that `is_gone` names. `known` is a memo table.
     pub(crate) fn without(
         &mut self,
         condition: Bdd,
@@ -227,7 +228,7 @@ impl Conditions {
         result
     }
 
-    /// A test within a condition that leaves both of its ways open: none where the other tests tell as much.
+    /// A test restricted to `care` that keeps both children, unless the other tests imply it.
     fn within_both(&mut self, (variable, low, high): (u32, Bdd, Bdd), care: (Bdd, Bdd)) -> Bdd {
         let [not_low, not_high] = [low, high].map(|way| self.not(way));
         let mut met = |low: Bdd, high: Bdd| {
@@ -243,7 +244,7 @@ impl Conditions {
         self.test(variable, low, high)
     }
 
-    /// A condition as one bit.
+    /// The condition as a one-bit node.
     pub(crate) fn node(&mut self, graph: &mut Graph, condition: Bdd) -> Id {
         let Some(test) = self.look(condition) else {
             return graph.number(u64::from(condition == Bdd::TRUE), 1);
@@ -283,7 +284,7 @@ mod tests {
         (0..4).map(|low| graph.slice(byte, low, 1)).collect()
     }
 
-    /// Of two headers each is checked on its own way: which of them it was, the field says that tells them apart.
+    /// Two headers are checked on separate paths; the field that tells them apart decides the condition.
     #[test]
     fn checks_that_both_ways_have_passed_tell_nothing() {
         let mut graph = Graph::default();
@@ -295,7 +296,7 @@ mod tests {
         let care = all.or(one, other);
         assert_eq!(all.within(one, care), kind);
         assert_eq!(all.within(other, care), not);
-        // What is tested last is not given up where nothing else tells.
+        // The last test is kept unless the others imply it.
         assert_eq!(all.within(other, Bdd::TRUE), other);
     }
 
@@ -320,7 +321,7 @@ mod tests {
         let (second, third) = (all.and(not_a, b), all.and(not_a, not_b));
         let some = all.or(a, third);
         assert_eq!(all.or(some, second), Bdd::TRUE);
-        // Where it is known that `a` does not hold, `b` says which of the two.
+        // Where `a` is known to be false, `b` decides.
         let care = all.or(second, third);
         assert_eq!(all.within(second, care), b);
         assert_eq!(all.within(a, care), Bdd::FALSE);

@@ -1,16 +1,16 @@
-//! How long operations take: the table that stages are made by.
+//! The delay model: how long each operation takes in hardware.
 //!
-//! Delays are in tenths of a level of look-up tables with six inputs. They are guesses until synthesis has spoken, and stand here
-//! alone, so that reports of synthesis correct one table.
+//! Delays are in tenths of a LUT level (one look-up table of six inputs and its routing). They are estimates until
+//! synthesis reports correct them; no other place holds delays.
 //!
 //! | operation | levels |
 //! | --- | --- |
-//! | gate of two bits | 0.4: a table holds a tree of five |
-//! | choice of two | 0.5 |
-//! | bytes at an offset that only the run knows | 3: choices of four over a window of two frames |
-//! | sum, difference, order of `n` bits | 1 + `n` / 32: a carry chain |
-//! | equality of `n` bits | a tree of tables, six inputs each |
-//! | wires: slices, joins, constants | 0 |
+//! | gate of two bits | 0.4: one LUT holds a tree of five |
+//! | mux of two | 0.5 |
+//! | bytes at an offset known only at run time | 3: muxes of four over a window of two frames |
+//! | adder, subtractor, `<` of `n` bits | 1 + `n` / 32: a carry chain |
+//! | equality of `n` bits | a tree of LUTs, six inputs each |
+//! | wires: slices, concatenations, constants | 0 |
 
 use flowloom_bpf::insn::helper;
 
@@ -18,40 +18,40 @@ use crate::access::{Access, Touch};
 use crate::build::Dataflow;
 use crate::graph::{Binary, Compare, Effect, Graph, Id, Input, Kind, Node};
 
-/// Tenths of a level.
+/// A delay in tenths of a LUT level.
 pub type Tenths = u32;
 
-/// The delays and latencies that a schedule obeys.
+/// The delays and latencies that a schedule has to meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delays {
-    /// What fits between two registers.
+    /// The budget of a stage: the most delay between two registers.
     pub stage: Tenths,
     /// A gate of two bits.
     pub gate: Tenths,
-    /// A choice of two.
+    /// A mux of two.
     pub choice: Tenths,
-    /// A level of look-up tables.
+    /// A LUT level.
     pub level: Tenths,
-    /// A carry chain besides its bits.
+    /// The fixed part of a carry chain.
     pub carry: Tenths,
-    /// How many bits of it take a level.
+    /// The length of a carry chain that takes one level, in bits.
     pub carry_bits: u32,
-    /// What the first stage of a lookup has room for in front of its table.
+    /// The logic that fits into the first stage of a lookup before its table.
     pub key: Tenths,
-    /// Stages of a lookup, from its key to its value.
+    /// The latency of a lookup in stages, from key to value.
     pub lookup_stages: u32,
-    /// Stages of an update or a deletion, from key and value to its answer.
+    /// The latency of an update or deletion in stages, from key and value to the result.
     pub update_stages: u32,
-    /// Stages of a redirect through a map, from its key to the verdict.
+    /// The latency of a redirect through a map in stages, from key to verdict.
     pub redirect_stages: u32,
-    /// Stages of a route's lookup, from the addresses to the port and the link-layer addresses: the longest prefix, then the
-    /// neighbour.
+    /// The latency of a route lookup in stages, from the addresses to the port and the link-layer addresses: longest
+    /// prefix match, then neighbour.
     pub route_stages: u32,
-    /// Stages of a lookup in a table of ports or programs.
+    /// The latency of a lookup in a table of ports or programs, in stages.
     pub port_stages: u32,
 }
 
-/// The clock that the first delays are for.
+/// The clock of the default delays.
 pub const CLOCK_MHZ: u32 = 250;
 
 impl Default for Delays {
@@ -61,8 +61,8 @@ impl Default for Delays {
 }
 
 impl Delays {
-    /// The first delays: a stage at 250 MHz holds a sum of 64 bits and two levels behind it. A slower clock gives stages more room
-    /// in proportion, a faster one less.
+    /// The default delays: at 250 MHz, a stage holds a 64-bit adder and two more levels. The budget scales with the
+    /// clock period.
     pub fn first(clock_mhz: u32) -> Delays {
         let mut delays = Delays {
             stage: 0,
@@ -82,12 +82,12 @@ impl Delays {
         delays
     }
 
-    /// A sum, a difference or an order of so many bits.
+    /// An adder, a subtractor or an ordered comparison of the given width.
     pub fn sum(&self, bits: u16) -> Tenths {
         self.carry + u32::from(bits) * self.level / self.carry_bits
     }
 
-    /// A tree of look-up tables over so many bits.
+    /// A tree of LUTs with the given number of inputs.
     fn tree(&self, inputs: u32) -> Tenths {
         if inputs <= 2 {
             return self.gate;
@@ -100,7 +100,7 @@ impl Delays {
         levels * self.level
     }
 
-    /// A choice of so many by as many conditions, the first that holds.
+    /// A priority mux with the given number of conditions.
     fn choices(&self, conditions: u32) -> Tenths {
         let levels = u32::BITS - conditions.leading_zeros();
         let order = if conditions > 1 { self.gate * (u32::BITS - (conditions - 1).leading_zeros()) } else { 0 };
@@ -112,16 +112,17 @@ impl Delays {
         node.args.iter().any(is_call) && node.args.iter().any(|arg| graph.as_const(*arg) == Some(0))
     }
 
-    /// What a node adds to the time at which its last argument is there, where it is not a block of its own.
+    /// The delay of a node from the arrival of its last argument; 0 for blocks with registers of their own
+    /// ([`Delays::block_stages`]).
     pub fn of(&self, graph: &Graph, id: Id) -> Tenths {
         let node = graph.node(id);
         match node.kind {
             Kind::Const(_) | Kind::Input(_) | Kind::Slice { .. } | Kind::Concat | Kind::SignExtend => 0,
             Kind::Not => 0,
-            // Choices of four, one for each two bits of the place in a window of two frames, words of two bytes.
+            // Muxes of four, one for each two bits of the offset, over a window of two frames in words of two bytes.
             Kind::Bytes { .. } => 3 * self.level,
             Kind::Select => self.choices((node.args.len() / 2) as u32),
-            // Blocks say whether they have found something, or whether all went well.
+            // Blocks have an output for a hit, or for success.
             Kind::Compare(Compare::Equal) if self.is_answer(graph, node) => 0,
             Kind::Compare(Compare::Equal) => {
                 let bits = u32::from(graph.bits(node.args[0]));
@@ -132,7 +133,7 @@ impl Delays {
             Kind::Binary(op) => match op {
                 Binary::And | Binary::Or | Binary::Xor => self.gate,
                 Binary::Add | Binary::Sub => self.sum(node.bits),
-                // Choices of four, one for each two bits of the distance.
+                // A barrel shifter: muxes of four, one for each two bits of the distance.
                 Binary::ShiftLeft | Binary::ShiftRight | Binary::SignedShiftRight => {
                     (u16::BITS - node.bits.leading_zeros()).div_ceil(2) * self.level
                 }
@@ -142,7 +143,7 @@ impl Delays {
         }
     }
 
-    /// The stages of a node that is a block with registers in it; none where it is mere logic.
+    /// The latency in stages of a node that is a block with registers in it; 0 for combinational logic.
     pub fn block_stages(&self, dataflow: &Dataflow, id: Id) -> u32 {
         match dataflow.access(id) {
             Some(Access { touch: Touch::Table, .. }) => match dataflow.graph.node(id).kind {
@@ -169,9 +170,9 @@ impl Delays {
         let node = graph.node(id);
         let bits = u32::from(node.bits);
         match node.kind {
-            // Partial products in multipliers of 17 by 17 bits, a column a stage.
+            // Partial products in 17x17-bit multipliers, summed one column a stage.
             Kind::Binary(Binary::Mul) => 1 + bits.div_ceil(17),
-            // As many bits of the quotient in a stage as differences and choices fit.
+            // As many quotient bits a stage as subtractors and muxes fit.
             Kind::Binary(Binary::Div | Binary::SignedDiv | Binary::Mod | Binary::SignedMod) => {
                 let step = self.sum(node.bits) + self.choice;
                 bits.div_ceil((self.stage / step).max(1)) + 1
@@ -181,17 +182,18 @@ impl Delays {
     }
 }
 
-/// Bytes of a packet that come in a cycle.
+/// The bytes of a packet that arrive in one cycle (the bus word).
 pub const FRAME_BYTES: u16 = 64;
 
-/// When the nodes of a graph that grows are there, in tenths of a level from the first byte on, registers left out of account.
+/// Arrival times of the nodes of a growing graph, in tenths of a level from the arrival of the first byte; stage
+/// boundaries are not accounted for.
 #[derive(Debug, Default)]
 pub struct Arrivals {
     times: Vec<Tenths>,
 }
 
 impl Arrivals {
-    /// When a node is there; `blocks` are the stages of those that are blocks.
+    /// The arrival time of a node. `blocks` gives the latency of a node in stages.
     pub fn of(&mut self, graph: &Graph, delays: &Delays, id: Id, blocks: impl Fn(Id) -> u32) -> Tenths {
         for next in self.times.len()..=id.index() {
             let id = Id(next as u32);
@@ -207,12 +209,12 @@ impl Arrivals {
     }
 }
 
-/// When the last node that matters is there, lookups not waiting for their predicates.
+/// The length of the critical path. Lookups do not wait for their predicates.
 pub(crate) fn depth(dataflow: &Dataflow, delays: &Delays) -> Tenths {
     times(dataflow, delays).into_iter().max().unwrap_or(0)
 }
 
-/// When each node is there, by the same.
+/// The arrival time of each node, as in [`depth`].
 pub(crate) fn times(dataflow: &Dataflow, delays: &Delays) -> Vec<Tenths> {
     let graph = &dataflow.graph;
     let mut times: Vec<Tenths> = Vec::with_capacity(graph.nodes().len());

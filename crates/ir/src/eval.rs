@@ -1,7 +1,7 @@
-//! Runs the dataflow of a program: what shows that it is the program.
+//! An evaluator of dataflow: the oracle that shows the dataflow equal to the program.
 //!
-//! A packet in which the program looks beyond the window takes the slow path: the interpreter, on the same maps. That is known before
-//! anything happens, so no effect happens twice.
+//! A packet in which the program accesses bytes beyond the window takes the slow path: the interpreter runs it on the
+//! same maps. This is decided before any effect happens, so no effect happens twice.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ const NAME: &str = "dataflow";
 #[derive(Debug)]
 pub struct Evaluator {
     dataflow: Dataflow,
-    /// The nodes in the order in which they are evaluated.
+    /// The nodes in the order of evaluation.
     order: Vec<Id>,
-    /// Those that say whether a packet is for the slow path.
+    /// The nodes that decide whether a packet takes the slow path.
     slow: Vec<Id>,
     slow_packets: u64,
     host: Interpreter,
@@ -34,7 +34,7 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    /// The dataflow of a program, on its maps.
+    /// An evaluator of a program's dataflow, with fresh maps.
     ///
     /// # Errors
     /// As [`Interpreter::new`].
@@ -43,18 +43,19 @@ impl Evaluator {
         Evaluator::in_order(program, dataflow, order)
     }
 
-    /// What the last packet made of a node.
+    /// The value of a node for the last packet.
     pub fn value(&self, id: Id) -> u64 {
         self.values[id.index()]
     }
 
-    /// Whether the last packet had this effect.
+    /// Whether an effect happened for the last packet.
     pub fn has_happened(&self, effect: Id) -> bool {
         let node = self.dataflow.graph.node(effect);
         matches!(node.kind, Kind::Effect(_)) && self.value(node.args[0]) != 0
     }
 
-    /// The same, with nodes in another order, as a pipeline has it: what it gives shows that the order is right.
+    /// The same, with another order of evaluation, such as a pipeline's schedule: equal results show that the order is
+    /// right.
     ///
     /// # Errors
     /// As [`Interpreter::new`].
@@ -72,12 +73,12 @@ impl Evaluator {
         Ok(Evaluator { values, dataflow, order, slow, slow_packets: 0, host })
     }
 
-    /// How many packets were for the slow path: there the interpreter ran the program, on the same maps.
+    /// The number of packets that took the slow path.
     pub fn slow_packets(&self) -> u64 {
         self.slow_packets
     }
 
-    /// The same with what `fib_lookup` and `check_mtu` ask.
+    /// Sets the routes that `fib_lookup` and `check_mtu` use.
     #[must_use]
     pub fn with_routes(mut self, routes: fib::Table) -> Evaluator {
         self.host = self.host.with_routes(routes);
@@ -129,7 +130,7 @@ impl Datapath for Evaluator {
     }
 }
 
-/// Evaluates nodes that use no effect, in this order.
+/// Evaluates the pure nodes that depend on no effect, in the given order.
 fn pure(dataflow: &Dataflow, order: &[Id], packet: &Packet<'_>, values: &mut [u64]) {
     let mut scratch = Scratch::default();
     for id in order {
@@ -139,7 +140,7 @@ fn pure(dataflow: &Dataflow, order: &[Id], packet: &Packet<'_>, values: &mut [u6
     }
 }
 
-/// Room for the arguments of a node.
+/// Scratch space for the arguments of a node.
 #[derive(Default)]
 struct Scratch {
     args: Vec<u64>,
@@ -147,7 +148,7 @@ struct Scratch {
 }
 
 impl Scratch {
-    /// What a node is, by the packet and the values of its arguments; `None` where that is not for these to say.
+    /// The value of a pure node; `None` for an effect or a byte that a call may have written.
     fn value(&mut self, graph: &Graph, id: Id, packet: &Packet<'_>, values: &[u64]) -> Option<u64> {
         let Scratch { args, widths } = self;
         let node = graph.node(id);
@@ -168,7 +169,7 @@ impl Scratch {
     }
 }
 
-/// Evaluates every node, in this order; what the program returns.
+/// Evaluates all nodes in the given order; returns the verdict of the program.
 fn evaluate(
     dataflow: &Dataflow,
     order: &[Id],
@@ -178,7 +179,7 @@ fn evaluate(
 ) -> Result<u64, HostError> {
     let graph = &dataflow.graph;
     let mut scratch = Scratch::default();
-    // What calls have left in memory that they may change.
+    // Memory after each call that may write it.
     let mut changed: HashMap<Id, Vec<u8>> = HashMap::new();
     for id in order {
         let value = match scratch.value(graph, *id, packet, values) {
@@ -206,7 +207,7 @@ fn evaluate(
     Ok(values[dataflow.ending.verdict.index()])
 }
 
-/// So many bytes of the packet from there on, the least first.
+/// `count` bytes of the packet from offset `at` on, the least significant first.
 fn bytes_at(packet: &Packet<'_>, at: i64, count: u16) -> u64 {
     let byte = |at: i64| usize::try_from(at).ok().and_then(|at| packet.bytes.get(at)).copied().unwrap_or(0);
     (0..i64::from(count)).rev().fold(0, |value, number| value << 8 | u64::from(byte(at + number)))
@@ -240,7 +241,7 @@ fn call(
     (packet, host): (&Packet<'_>, &mut Host<'_, '_>),
     left: &mut Vec<u8>,
 ) -> Result<u64, HostError> {
-    // It prints what has no form here, and nobody uses its value.
+    // It prints arguments that the dataflow does not keep, and its value is not used.
     if pattern.arguments.is_empty() && is_trace(helper) {
         return Ok(0);
     }
@@ -294,7 +295,7 @@ fn call(
     if let Some(frame) = shown {
         host.replace_packet(&frame.bytes());
     }
-    // Where the program goes on is the graph's matter: here is only asked.
+    // The graph decides where the program continues; the call only looks up the program.
     if helper == helper::TAIL_CALL {
         return Ok(host.program(given[0], given[1] as u32));
     }
@@ -307,9 +308,9 @@ fn call(
     Ok(answer)
 }
 
-/// A packet that is written.
+/// A packet that is being written.
 struct Frame {
-    /// Behind the room before it.
+    /// The bytes, after the headroom.
     bytes: Vec<u8>,
     head: i32,
     base: i32,
@@ -324,7 +325,7 @@ impl Frame {
         self.bytes.resize((Host::headroom() as i64 + i64::from(tail)).max(0) as usize, 0);
     }
 
-    /// Nothing is left of what came from there on.
+    /// Clears the bytes from an offset on.
     fn blank(&mut self, from: i32) {
         let from = (Host::headroom() as i64 + i64::from(from)).max(0) as usize;
         self.bytes.iter_mut().skip(from).for_each(|byte| *byte = 0);
@@ -337,7 +338,7 @@ impl Frame {
         }
     }
 
-    /// From where it begins.
+    /// The bytes from the first one on.
     fn bytes(mut self) -> Vec<u8> {
         let first = (Host::headroom() as i64 + i64::from(self.head)).clamp(0, self.bytes.len() as i64);
         self.bytes.split_off(first as usize)

@@ -1,4 +1,4 @@
-//! What is known of values that are one of a few numbers.
+//! Folds operations on selects between constants into selects between constants.
 //!
 //! ```text
 //!   v3 = select v1 4 v2 8 0
@@ -6,18 +6,19 @@
 //!   v5 = eq v4 8              select v1 0 v2 1 0
 //! ```
 //!
-//! So a number by which a program remembers where it came from tells it when the program asks for it.
+//! A program that stores a number to remember which branch it took gets the branch's condition back when it tests the
+//! number.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arith;
 use crate::graph::{Graph, Id, Kind};
 
-/// Numbers that a selection is looked through for.
+/// The most constants of a select that is folded.
 const MOST_NUMBERS: usize = 64;
 
 impl Graph {
-    /// A node of which one argument selects a number, the others being numbers: it selects a number too.
+    /// Folds a node of which one argument is a select between constants, the others being constants.
     pub(crate) fn of_selected(&mut self, kind: Kind, args: &[Id], bits: u16) -> Option<Id> {
         let is_made_of_numbers = matches!(
             kind,
@@ -51,7 +52,7 @@ impl Graph {
         Some(self.each_number(select, &apply, &mut FxHashMap::default()))
     }
 
-    /// Whether what is selected in the end is one of a few numbers.
+    /// Whether all values of a select, selects inside of it included, are among a few constants.
     pub(crate) fn selects_numbers(&self, select: Id) -> bool {
         let (mut seen, mut work) = (FxHashSet::default(), vec![select]);
         while let Some(id) = work.pop() {
@@ -70,7 +71,7 @@ impl Graph {
         true
     }
 
-    /// The same selections of what is made of the numbers.
+    /// Applies `make` to each constant of a select.
     fn each_number(&mut self, id: Id, make: &dyn Fn(&mut Graph, u64) -> Id, known: &mut FxHashMap<Id, Id>) -> Id {
         if let Some(known) = known.get(&id) {
             return *known;
@@ -91,7 +92,7 @@ impl Graph {
     }
 }
 
-/// The values among the arguments of a selection.
+/// The values of a select, without its conditions.
 fn values(parts: &[Id]) -> impl Iterator<Item = Id> + '_ {
     let last = parts.len().saturating_sub(1);
     parts.iter().enumerate().filter(move |(place, _)| place % 2 == 1 || *place == last).map(|(_, part)| *part)

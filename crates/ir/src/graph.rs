@@ -1,107 +1,107 @@
-//! The dataflow of a program: values, and effects on what outlives the packet.
+//! The dataflow graph: values, and effects on state that outlives the packet.
 //!
 //! ```text
 //!   v3 = byte 12            8 bits of the packet
-//!   v5 = concat v3 v4       16 bits, the least first
+//!   v5 = concat v3 v4       16 bits, the least significant first
 //!   v6 = eq v5 0x0008       1 bit
-//!   v9 = call map_lookup_elem if v6 (…)     an effect: it happens where its predicate holds
+//!   v9 = call map_lookup_elem if v6 (…)     an effect: happens if its predicate holds
 //! ```
 //!
-//! A node comes after everything that it uses, so the order of the nodes is an order to evaluate them in. Effects besides name
-//! those before them that they must not overtake.
+//! Nodes are in topological order: a node comes after all its arguments. Effects that conflict keep the order of their
+//! nodes.
 
 use flowloom_bpf::op::{AtomicOp, Size};
 use rustc_hash::FxHashMap;
 
 use crate::arith;
 
-/// A node.
+/// The id of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub(crate) u32);
 
 impl Id {
-    /// Its place in the graph.
+    /// The index of the node in the graph.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What a packet brings along.
+/// An input of the dataflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Input {
-    /// A byte of the packet as it came, by its offset from the first one; 0 behind the end. 8 bits.
+    /// A byte of the packet as received, by its offset from the first byte; 0 past the end. 8 bits.
     Byte(u16),
-    /// How many bytes it has. 16 bits.
+    /// The packet length in bytes. 16 bits.
     Length,
-    /// The port that it came by. 32 bits.
+    /// The ingress port. 32 bits.
     Port,
-    /// The address of the first byte of the only value of a map. 64 bits.
+    /// The address of the first byte of the value of a map with one entry. 64 bits.
     Only(u32),
 }
 
-/// What a node computes.
+/// The operation of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A number.
+    /// A constant.
     Const(u64),
-    /// What the packet brings.
+    /// An input.
     Input(Input),
-    /// So many bits from bit `low` on.
+    /// The bits of the argument from bit `low` on, as many as the node is wide.
     Slice {
-        /// The first of them.
+        /// The lowest bit taken.
         low: u16,
     },
-    /// All bits of the arguments, the least first.
+    /// The concatenation of the arguments, the least significant first.
     Concat,
-    /// The last bit again and again above the others.
+    /// Sign extension to the width of the node.
     SignExtend,
-    /// Arithmetic on all bits of two numbers.
+    /// Arithmetic on two operands of the node's width.
     Binary(Binary),
-    /// One bit: how two numbers compare.
+    /// A comparison of two operands of equal width. 1 bit.
     Compare(Compare),
-    /// Every bit the other way round.
+    /// Bitwise complement.
     Not,
-    /// Conditions and values by turns, a value last: the one behind the first condition that holds.
+    /// A select (priority mux): (condition, value) pairs, then the default. The value of the first condition that
+    /// holds.
     Select,
-    /// Bytes of the packet as it came, the first at so many behind the offset that the argument is (32 bits, signed, from the
-    /// packet's first byte); 0 where there is none. 8 to 64 bits.
+    /// Bytes of the packet as received, starting `ahead` bytes after the offset in the argument (32 bits, signed,
+    /// relative to the packet's first byte); 0 outside of the packet. 8 to 64 bits.
     Bytes {
-        /// So many behind it.
+        /// The distance from the offset, in bytes.
         ahead: i32,
     },
-    /// A byte of memory that a call may have changed, as it left it: the first behind all that the call was given before it. 0
-    /// where the call has not happened. 8 bits.
+    /// A byte of memory that a call may write, after the call, which is the argument. 0 if the call has not happened. 8 bits.
     Changed {
-        /// Its place among all bytes that the call may change.
+        /// Its index among all bytes that the call may write.
         at: u16,
     },
     /// An effect.
     Effect(Effect),
 }
 
-/// Arithmetic on numbers of so many bits.
+/// Arithmetic operations at the width of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Binary {
     Add,
     Sub,
     Mul,
-    /// Division by 0 gives 0.
+    /// Unsigned division; division by 0 gives 0.
     Div,
     SignedDiv,
-    /// The remainder by 0 is the dividend.
+    /// Unsigned remainder; the remainder by 0 is the dividend.
     Mod,
     SignedMod,
     And,
     Or,
     Xor,
-    /// Shifts by the distance modulo the width.
+    /// Shifts take the distance modulo the width.
     ShiftLeft,
     ShiftRight,
     SignedShiftRight,
 }
 
-/// How two numbers compare.
+/// Comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Compare {
@@ -110,78 +110,79 @@ pub enum Compare {
     SignedBelow,
 }
 
-/// What outlives the packet, or reads what does. The first argument is the predicate.
+/// Operations on state that outlives the packet. The first argument is the predicate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Calls a helper; its answer is the value, 64 bits. Behind the predicate stand the arguments: numbers, and the bytes of
-    /// memory, as the call's [`Pattern`](crate::Pattern) says.
+    /// A helper call; the value is its result, 64 bits. After the predicate come the arguments: numbers, and the bytes
+    /// of memory that the call reads, as laid out by its [`Pattern`](crate::Pattern).
     Call {
-        /// Which.
+        /// The number of the helper.
         helper: i32,
-        /// The number of its pattern.
+        /// The index of the pattern.
         pattern: u16,
     },
-    /// Reads memory of a map's value: its address, and what is added to it. Of a value that was not found: 0.
+    /// A load from a map value. Arguments: base address, offset. 0 if the lookup found no entry.
     Load(Size),
-    /// Writes it: its address, what is added to it, the number.
+    /// A store to a map value. Arguments: base address, offset, value.
     Store(Size),
-    /// Changes it: its address, what is added to it, the operand, what a comparison compares with. The value is what was there.
+    /// An atomic read-modify-write of a map value. Arguments: base address, offset, operand, and the expected value of
+    /// a compare-and-exchange. The result is the old value.
     Atomic(AtomicOp, Size),
 }
 
-/// One node.
+/// A node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Node {
-    /// What it computes.
+    /// The operation.
     pub kind: Kind,
-    /// Out of what.
+    /// The arguments.
     pub args: Vec<Id>,
-    /// How many bits it has; none for an effect without a value.
+    /// The width of the value in bits; 0 for an effect without a value.
     pub bits: u16,
 }
 
-/// A program as dataflow.
+/// The nodes of a program, hash-consed: equal pure nodes are one node.
 #[derive(Debug, Clone, Default)]
 pub struct Graph {
     nodes: Vec<Node>,
     known: FxHashMap<Node, Id>,
-    /// The instruction that a node was first made for.
+    /// By node, the index of the instruction that it was first made for.
     insns: Vec<u32>,
     current: u32,
 }
 
 impl Graph {
-    /// The nodes, each behind all that it uses.
+    /// All nodes in topological order.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// All of them by name.
+    /// All ids in topological order.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = Id> + use<> {
         (0..self.nodes.len() as u32).map(Id)
     }
 
-    /// A node.
+    /// The node of an id.
     pub fn node(&self, id: Id) -> &Node {
         &self.nodes[id.index()]
     }
 
-    /// The instruction that a node was first made for.
+    /// The index of the instruction that a node was first made for.
     pub fn insn(&self, id: Id) -> usize {
         self.insns[id.index()] as usize
     }
 
-    /// What follows is made for this instruction.
+    /// Attributes the nodes made from now on to an instruction.
     pub fn at(&mut self, insn: usize) {
         self.current = insn as u32;
     }
 
-    /// How many bits a node has.
+    /// The width of a node in bits.
     pub fn bits(&self, id: Id) -> u16 {
         self.node(id).bits
     }
 
-    /// The number that a node is.
+    /// The constant that a node is, if it is one.
     pub fn as_const(&self, id: Id) -> Option<u64> {
         match self.node(id).kind {
             Kind::Const(value) => Some(value),
@@ -196,7 +197,7 @@ impl Graph {
         id
     }
 
-    /// A node as it stands, without a look at what it could be instead.
+    /// Adds a node as given, without simplification; hash-consed.
     pub(crate) fn raw(&mut self, node: Node) -> Id {
         let id = self.push(node.clone());
         if !matches!(node.kind, Kind::Effect(_)) {
@@ -205,7 +206,7 @@ impl Graph {
         id
     }
 
-    /// The same, where it is not there yet.
+    /// Adds a node that is in normal form already; hash-consed.
     pub(crate) fn settled(&mut self, node: Node) -> Id {
         match self.known.get(&node) {
             Some(known) => *known,
@@ -213,17 +214,17 @@ impl Graph {
         }
     }
 
-    /// An effect; each is a node of its own.
+    /// Adds an effect. Effects are never hash-consed.
     pub fn effect(&mut self, effect: Effect, args: Vec<Id>, bits: u16) -> Id {
         self.push(Node { kind: Kind::Effect(effect), args, bits })
     }
 
-    /// A number of so many bits.
+    /// A constant of the given width.
     pub fn number(&mut self, value: u64, bits: u16) -> Id {
         self.make(Kind::Const(arith::cut(value, bits)), Vec::new(), bits)
     }
 
-    /// A value; the same for the same, and a number where that can be told.
+    /// Adds a pure node: simplified and hash-consed.
     pub fn make(&mut self, kind: Kind, args: Vec<Id>, bits: u16) -> Id {
         if let Some(known) = self.simpler(kind, &args, bits) {
             return known;
@@ -237,7 +238,7 @@ impl Graph {
         id
     }
 
-    /// What a node is without being made.
+    /// An existing or simpler node of equal value, if a simplification applies.
     fn simpler(&mut self, kind: Kind, args: &[Id], bits: u16) -> Option<Id> {
         let is_pure = !matches!(kind, Kind::Const(_) | Kind::Input(_) | Kind::Bytes { .. } | Kind::Effect(_));
         if is_pure && let Some(values) = args.iter().map(|arg| self.as_const(*arg)).collect::<Option<Vec<u64>>>() {
@@ -282,7 +283,7 @@ impl Graph {
                 }
                 Some(self.make(Kind::Concat, parts, bits))
             }
-            // Whole bytes of them.
+            // Only whole bytes of a packet access can be taken as a packet access.
             Kind::Bytes { ahead } if low.is_multiple_of(8) && bits.is_multiple_of(8) => {
                 Some(self.make(Kind::Bytes { ahead: ahead.wrapping_add(i32::from(low / 8)) }, node.args, bits))
             }
@@ -290,7 +291,7 @@ impl Graph {
         }
     }
 
-    /// Parts that lie side by side in one number are one part; so are numbers.
+    /// Merges adjacent slices of one node, and adjacent constants, in a concatenation.
     fn joined(&mut self, parts: &[Id], bits: u16) -> Option<Id> {
         let mut flat: Vec<Id> = Vec::new();
         let mut changed = false;
@@ -361,7 +362,7 @@ impl Graph {
         }
     }
 
-    /// Without what never holds, and up to what always does.
+    /// A select without the conditions that are constant.
     fn selected(&mut self, parts: &[Id], bits: u16) -> Option<Id> {
         let (last, pairs) = parts.split_last()?;
         let mut kept: Vec<Id> = Vec::new();
@@ -382,7 +383,7 @@ impl Graph {
         if kept.is_empty() {
             return Some(otherwise);
         }
-        // The condition itself, or its opposite.
+        // A one-bit select between 1 and 0 is its condition, or the complement.
         if let ([condition, value], 1) = (kept.as_slice(), bits) {
             match (self.as_const(*value), self.as_const(otherwise)) {
                 (Some(1), Some(0)) => return Some(*condition),
@@ -394,7 +395,7 @@ impl Graph {
         (kept != parts).then(|| self.make(Kind::Select, kept, bits))
     }
 
-    /// A byte of the packet as it came, by its offset from the first one; 0 before that, and behind the end.
+    /// A byte of the packet as received, by its offset; 0 for offsets outside of the packet.
     pub fn byte(&mut self, at: i64) -> Id {
         match u16::try_from(at) {
             Ok(at) => self.make(Kind::Input(Input::Byte(at)), Vec::new(), 8),
@@ -402,18 +403,18 @@ impl Graph {
         }
     }
 
-    /// So many bits from bit `low` on.
+    /// A bit slice of the given width from bit `low` on.
     pub fn slice(&mut self, one: Id, low: u16, bits: u16) -> Id {
         self.make(Kind::Slice { low }, vec![one], bits)
     }
 
-    /// All bits of these, the least first.
+    /// The concatenation of nodes, the least significant first.
     pub fn concat(&mut self, parts: Vec<Id>) -> Id {
         let bits = parts.iter().map(|part| self.bits(*part)).sum();
         self.make(Kind::Concat, parts, bits)
     }
 
-    /// Extended by zeros, or cut.
+    /// Zero-extends or truncates to a width.
     pub fn fit(&mut self, one: Id, bits: u16) -> Id {
         let own = self.bits(one);
         if own >= bits {
@@ -423,39 +424,39 @@ impl Graph {
         self.concat(vec![one, zeros])
     }
 
-    /// Extended by its last bit.
+    /// Sign-extends to a width.
     pub fn sign_extend(&mut self, one: Id, bits: u16) -> Id {
         self.make(Kind::SignExtend, vec![one], bits)
     }
 
-    /// Arithmetic on two numbers of as many bits.
+    /// Arithmetic on two nodes of equal width.
     pub fn binary(&mut self, op: Binary, a: Id, b: Id) -> Id {
         let bits = self.bits(a);
         self.make(Kind::Binary(op), vec![a, b], bits)
     }
 
-    /// Whether two numbers of as many bits compare so.
+    /// A comparison of two nodes of equal width.
     pub fn compare(&mut self, how: Compare, a: Id, b: Id) -> Id {
         self.make(Kind::Compare(how), vec![a, b], 1)
     }
 
-    /// Every bit the other way round.
+    /// The bitwise complement.
     pub fn not(&mut self, one: Id) -> Id {
         let bits = self.bits(one);
         self.make(Kind::Not, vec![one], bits)
     }
 
-    /// The bits that both have.
+    /// The bitwise AND.
     pub fn and(&mut self, a: Id, b: Id) -> Id {
         self.binary(Binary::And, a, b)
     }
 
-    /// The bits that one of them has.
+    /// The bitwise OR.
     pub fn or(&mut self, a: Id, b: Id) -> Id {
         self.binary(Binary::Or, a, b)
     }
 
-    /// The value behind the first condition that holds, the last one where none does.
+    /// A select; `parts` are (condition, value) pairs, then the default.
     pub fn select(&mut self, parts: Vec<Id>) -> Id {
         let bits = parts.last().map_or(0, |last| self.bits(*last));
         self.make(Kind::Select, parts, bits)

@@ -1,14 +1,14 @@
-//! Verified programs as predicated dataflow: what hardware is made of.
+//! The dataflow IR: a verified program as predicated dataflow in SSA form, from which hardware pipelines are made.
 //!
 //! ```text
 //!  Program ──verify──► Proof ──build──► Dataflow ──passes──► Dataflow ──► stages (crate `hw`)
 //!                                          │
-//!                                          └──Evaluator──► verdicts, bytes, maps: the interpreter's
+//!                                          └──Evaluator──► verdicts, bytes, maps: equal to the interpreter's
 //! ```
 //!
-//! Building follows every path of the program at once: functions are put into their callers, loops unrolled, registers and bytes
-//! of the stack renamed. Where paths meet, a value is selected by the branches that led there; a branch itself is nothing but
-//! the bit that it tests. What remains are values, and effects with the condition that they happen on.
+//! Construction follows all paths at once: functions are inlined, loops unrolled, registers and stack bytes renamed. At
+//! a join point a value becomes a select whose conditions are the path conditions; a branch becomes the bit it tests.
+//! The result consists of values, and of effects with the predicate under which they happen.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -1,12 +1,12 @@
-//! What a function may still ask for: of the rest nothing has to be remembered where paths meet.
+//! Liveness of registers and stack bytes. Values that are not live need no select at join points.
 //!
 //! ```text
-//!   0: r1 = 5            needed behind 0: r1
-//!   1: r2 = r1           needed behind 1: r2
-//!   2: *(r10 - 8) = r2   needed behind 2: eight bytes of the stack
+//!   0: r1 = 5            live out of 0: r1
+//!   1: r2 = r1           live out of 1: r2
+//!   2: *(r10 - 8) = r2   live out of 2: eight bytes of the stack
 //! ```
 //!
-//! Which bytes of the stack an instruction reads is known from the proof, also where a helper reads them.
+//! The stack bytes that an instruction reads are taken from the proof, those that a helper reads too.
 
 use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::{AluOp, AtomicOp, Op, Operand, Reg};
@@ -14,11 +14,11 @@ use flowloom_bpf::verifier::{Memory, Proof};
 
 use crate::shape::nexts;
 
-/// Bytes of a stack.
+/// The size of a stack frame in bytes.
 const STACK_BYTES: usize = 512;
 const WORDS: usize = STACK_BYTES / 64;
 
-/// Registers and bytes of the stack of one function.
+/// A set of registers and stack bytes of one function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Needed {
     registers: u16,
@@ -26,12 +26,12 @@ pub(crate) struct Needed {
 }
 
 impl Needed {
-    /// Whether a register is.
+    /// Whether a register is in the set.
     pub(crate) fn has_register(&self, number: usize) -> bool {
         self.registers >> number & 1 == 1
     }
 
-    /// Whether a byte of the stack is, by its offset from the end.
+    /// Whether a stack byte is in the set, by its offset from the frame pointer.
     pub(crate) fn has_byte(&self, at: i64) -> bool {
         place(at).is_some_and(|place| self.stack[place / 64] >> (place % 64) & 1 == 1)
     }
@@ -56,17 +56,17 @@ impl Needed {
     }
 }
 
-/// Where a byte of the stack stands, counted from its lowest one.
+/// The index of a stack byte, counted from the lowest address.
 fn place(at: i64) -> Option<usize> {
     usize::try_from(at + STACK_BYTES as i64).ok().filter(|place| *place < STACK_BYTES)
 }
 
-/// Before each instruction what is needed from there on, in the function that it belongs to.
+/// The live-in set of each instruction, within its function.
 #[derive(Debug)]
 pub(crate) struct Live(Vec<Needed>);
 
 impl Live {
-    /// Of all functions of a program.
+    /// The liveness of all functions of a program.
     pub(crate) fn of(code: &[Option<Op>], proof: &Proof) -> Live {
         let mut live = vec![Needed::default(); code.len()];
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); code.len()];
@@ -93,13 +93,13 @@ impl Live {
         Live(live)
     }
 
-    /// What is needed from an instruction on.
+    /// The live-in set of an instruction.
     pub(crate) fn before(&self, at: usize) -> Option<&Needed> {
         self.0.get(at)
     }
 }
 
-/// What is needed before an instruction, out of what is needed behind it.
+/// The transfer function: the live-in set from the live-out set.
 fn needed(op: Op, at: usize, proof: &Proof, mut needed: Needed) -> Needed {
     let memory = proof.insns.get(at).map(|known| &known.memory);
     if let Op::Store { size, base: Reg::FP, off, .. } = op {
@@ -111,13 +111,13 @@ fn needed(op: Op, at: usize, proof: &Proof, mut needed: Needed) -> Needed {
     match op {
         Op::Call { .. } | Op::CallLocal { .. } => {
             needed.set(Reg::R0, false);
-            // As many as a call may have; what is none is read by none.
+            // All five argument registers; one that the helper does not take is never read.
             (1..=5).filter_map(Reg::new).for_each(|argument| needed.set(argument, true));
         }
         Op::Exit => needed.set(Reg::R0, true),
         _ => {}
     }
-    // A function that is called may be given any address of this stack.
+    // A callback may be given any address in this stack frame.
     let calls_back = matches!(op, Op::Call { helper: helper::LOOP | helper::FOR_EACH_MAP_ELEM });
     if calls_back || matches!(op, Op::CallLocal { .. }) {
         needed.set_bytes(-(STACK_BYTES as i64), 0, true);
@@ -131,7 +131,7 @@ fn needed(op: Op, at: usize, proof: &Proof, mut needed: Needed) -> Needed {
     needed
 }
 
-/// The registers that an instruction reads by itself.
+/// The registers that an instruction reads.
 fn read(op: Op) -> [Option<Reg>; 3] {
     let operand = |src: Operand| if let Operand::Reg(register) = src { Some(register) } else { None };
     match op {

@@ -1,10 +1,10 @@
-//! Which effects never happen for the same packet.
+//! Mutual exclusion and implication between predicates.
 
 use crate::bdd::{Bdd, Conditions};
 use crate::build::Dataflow;
 use crate::graph::{Binary, Graph, Id, Kind};
 
-/// Tests in all conditions together; beyond, nothing is said.
+/// The most BDD nodes of all conditions together; past it, nothing is claimed.
 const MAX_TESTS: usize = 30_000;
 
 /// The conditions of a finished graph.
@@ -14,7 +14,7 @@ pub struct Predicates {
 }
 
 impl Predicates {
-    /// Of all bits of a graph.
+    /// The conditions of all one-bit nodes of a graph.
     pub fn new(graph: &Graph) -> Predicates {
         let mut conditions = Conditions::limited(MAX_TESTS);
         for id in graph.ids().filter(|id| graph.bits(*id) == 1) {
@@ -24,7 +24,7 @@ impl Predicates {
                 Kind::Binary(op) => matches!(op, Binary::And | Binary::Or),
                 _ => false,
             };
-            // In the order of the graph, so that what comes late is tested first.
+            // In the order of the graph: a bit that arrives late is tested first.
             if !is_made_of_others {
                 conditions.variable(id);
             }
@@ -37,13 +37,13 @@ impl Predicates {
         (!self.conditions.is_full()).then_some(condition)
     }
 
-    /// Whether it is certain that of two bits one is 0.
+    /// Whether two bits are proved never to be 1 together.
     pub fn exclude(&mut self, graph: &Graph, a: Id, b: Id) -> bool {
         let (Some(a), Some(b)) = (self.of(graph, a), self.of(graph, b)) else { return false };
         self.conditions.and(a, b) == Bdd::FALSE && !self.conditions.is_full()
     }
 
-    /// Whether it is certain that one bit is 1 wherever another is.
+    /// Whether `a` is proved to imply `b`.
     pub fn implies(&mut self, graph: &Graph, a: Id, b: Id) -> bool {
         let (Some(a), Some(b)) = (self.of(graph, a), self.of(graph, b)) else { return false };
         let not = self.conditions.not(b);
@@ -52,7 +52,7 @@ impl Predicates {
 }
 
 impl Dataflow {
-    /// The condition on which an effect happens.
+    /// The predicate of an effect.
     pub fn predicate(&self, id: Id) -> Option<Id> {
         let node = self.graph.node(id);
         matches!(node.kind, Kind::Effect(_)).then(|| node.args[0])

@@ -1,130 +1,130 @@
-//! Why a program has no dataflow.
+//! Reasons why a program has no dataflow.
 
 use std::fmt;
 
 use flowloom_bpf::{LineInfo, Program};
 
-/// What stands in the way.
+/// A reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
     /// A loop with two entries.
     #[error("a loop is entered at instructions {0} and {1}, expected one entry")]
     TwoEntries(usize, usize),
-    /// A loop that the program does not end.
+    /// A loop without a bound of its own.
     #[error("a loop has no bound, expected one that the program itself ends")]
     Unbounded,
-    /// Too much to unroll.
+    /// Too many instructions after unrolling.
     #[error("with all rounds of its loops the program has more than {0} instructions")]
     TooLong(usize),
-    /// The branches depend on each other in too many ways.
+    /// The path conditions exceed their budget.
     #[error("the conditions of the program's paths take more than {0} tests")]
     TooManyPaths(usize),
-    /// A helper without a form in hardware.
+    /// A helper without an equivalent in hardware.
     #[error("`{0}` is called, which has no dataflow")]
     Helper(String),
-    /// An instruction without a form in hardware.
+    /// An instruction without an equivalent in hardware.
     #[error("`{0}` has no dataflow")]
     Instruction(String),
-    /// What an address is as a number differs between targets.
+    /// The numeric value of an address differs between targets.
     #[error("an address is used as a number")]
     AddressAsNumber,
-    /// Only one of the two has a meaning there.
+    /// A value is a number on some paths and an address on others.
     #[error("what is used is a number on some paths and an address on others")]
     Mixed,
-    /// An access somewhere on the stack.
+    /// A stack access at a variable offset.
     #[error("an access of the stack has {} offsets, expected at most {most} that it may have", .found.map_or("any number of".to_owned(), |found| found.to_string()))]
     ManyOffsets {
-        /// How many, where they are known.
+        /// The number of offsets, if known.
         found: Option<usize>,
-        /// How many may be.
+        /// The most offsets.
         most: usize,
     },
-    /// An address in a stack slot that only the run knows.
+    /// An address in a stack slot at a variable offset.
     #[error("an address is stored to or read from a stack slot whose offset only the run knows")]
     SpillOffset,
-    /// A field of the context.
+    /// A field of the context that hardware does not have.
     #[error("byte {0} of the context is read, which hardware does not have")]
     Context(i64),
     /// A call on one of several maps.
     #[error("a call is given one of {found} maps by its path, expected at most {most}")]
     SeveralMaps {
-        /// How many.
+        /// The number of maps.
         found: usize,
-        /// How many may be.
+        /// The most maps.
         most: usize,
     },
     /// A program that a tail call may lead to.
     #[error("program `{0}`, which a tail call may lead to, is not proved safe")]
     Sibling(String),
-    /// Programs that tail calls lead to, too many or too long together.
+    /// Targets of tail calls: too many, or too long together.
     #[error(
         "a tail call leads to any of {programs} programs of the object, and all sequences of them that it may begin are too long for a pipeline"
     )]
     TailCallSequences {
-        /// How many programs it may lead to.
+        /// The number of targets.
         programs: usize,
     },
-    /// A text of unknown length, whose length is used.
+    /// The result of a trace call of unknown length is used.
     #[error("the result of `{0}` is used, which depends on an address or on a text that only the run knows")]
     TraceResult(String),
-    /// As many tail calls as there may be, on some paths.
+    /// A tail call that exceeds the limit on some paths only.
     #[error("a tail call is the {0}th one on some paths only")]
     TailCalls(u32),
-    /// A function that a helper calls, one of several.
+    /// A helper is given one of several callbacks.
     #[error("a helper is given one of several functions, expected the same one on all paths")]
     SeveralFunctions,
-    /// Flags that only the run knows.
+    /// Flags that are known only at run time.
     #[error("a helper that calls functions is given flags, expected 0")]
     Flags,
-    /// Rounds of a callback that are many or unknown.
+    /// Callback iterations that are unknown or too many.
     #[error("a function is called back any number of times, expected at most {most} for sure")]
     Rounds {
-        /// The most rounds.
+        /// The most iterations.
         most: u64,
     },
-    /// Entries that come and go.
+    /// Iteration over a map that is no array.
     #[error("all entries of map `{0}` are gone through, which is no array")]
     Entries(String),
-    /// A record, one of several.
+    /// One of several ring buffer records is submitted or discarded.
     #[error("one of several records is given back, expected the same one on all paths")]
     SeveralRecords,
-    /// A text that is not told before the program runs.
+    /// A text that is not a terminated constant.
     #[error("a call is given a text that is no constant with its end")]
     Text,
-    /// A length that only the run knows, or a long one.
+    /// A length that is not constant, or too long.
     #[error("a call's length is no constant, or more than {most} bytes")]
     Length {
         /// The most bytes.
         most: usize,
     },
-    /// Much memory that a call reads.
+    /// A call reads too much memory.
     #[error("a call is given {found} bytes, expected at most {most} in all")]
     ManyBytes {
-        /// How many.
+        /// The number of bytes.
         found: usize,
-        /// How many may be.
+        /// The most bytes.
         most: usize,
     },
-    /// The dataflow outgrows the budget of its construction.
+    /// The dataflow exceeds its budget of construction.
     #[error(
         "the dataflow has more than {most} {unit} there, and grows with each header whose offset only the run knows"
     )]
     Budget {
-        /// What is counted.
+        /// The unit that is counted.
         unit: &'static str,
-        /// The most of them.
+        /// The budget.
         most: usize,
     },
-    /// Every path goes round forever.
+    /// No path reaches an exit.
     #[error("no path of the program ends")]
     NoEnd,
-    /// The proof and the program are not of each other.
+    /// The proof does not belong to the program.
     #[error("no path was seen to lead to instruction {0}")]
     Unseen(usize),
 }
 
 impl Why {
-    /// A short name of the reason that stays the same between releases: scoreboards count by it.
+    /// A short name of the reason, stable between releases; scoreboards count by it.
     pub fn code(&self) -> &'static str {
         match self {
             Why::TwoEntries(..) => "loop-entries",
@@ -152,7 +152,7 @@ impl Why {
         }
     }
 
-    /// What would help.
+    /// A way out for the user.
     pub fn help(&self) -> &'static str {
         match self {
             Why::TwoEntries(..) => "write the loop with `for` or `while`: a jump into its middle has no form",
@@ -191,16 +191,16 @@ impl Why {
     }
 }
 
-/// A program that has no dataflow, and where that shows.
+/// A refusal: the reason and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The program.
+    /// The name of the program.
     pub program: String,
-    /// The instruction.
+    /// The index of the instruction.
     pub insn: usize,
-    /// The source line, where it is known.
+    /// The source line, if known.
     pub line: Option<LineInfo>,
-    /// What stands in the way.
+    /// The reason.
     pub why: Why,
 }
 

@@ -1,12 +1,13 @@
-//! The loops of a function, and an order of its blocks in which every loop stands together.
+//! The loops of a function, and an order of its blocks in which each loop is contiguous.
 //!
 //! ```text
-//!   0 ─► 1 ─► 2 ─► 4        blocks 1, 2, 3 are a loop with head 1
+//!   0 ─► 1 ─► 2 ─► 4        blocks 1, 2, 3 are a loop with header 1
 //!        ▲    │             order: 0, 1, 2, 3, 4
 //!        └─ 3 ◄┘
 //! ```
 //!
-//! A loop is entered at its head alone; inside it, without the ways back to the head, the same holds again [Havlak 1997].
+//! A loop is entered at its header alone (the control flow graph is reducible). Without its back edges, the body of a
+//! loop has the same property [Havlak 1997].
 
 use std::collections::BTreeSet;
 
@@ -14,29 +15,29 @@ use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::Op;
 use rustc_hash::FxHashMap;
 
-/// Where a block stands.
+/// The position of a block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Spot {
-    /// Its place among all blocks of the function.
+    /// Its index in the order of the blocks.
     pub order: u32,
-    /// The loops that it is in, the outermost first, by the place of their heads.
+    /// The headers of the loops around it, the outermost first, by their index in the order.
     pub nest: Vec<u32>,
 }
 
-/// A function that has a loop with two entries.
+/// An irreducible loop: one with two entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TwoEntries {
-    /// The first instruction of each.
+    /// The first instructions of both entries.
     pub entries: [usize; 2],
 }
 
-/// The blocks of a function by their first instruction.
+/// The blocks of a function, by their first instruction.
 #[derive(Debug, Default)]
 pub struct Shape {
     spots: FxHashMap<usize, Spot>,
 }
 
-/// Where control may go on behind the instruction at a slot, within its function.
+/// The successors of the instruction in a slot, within its function.
 pub fn nexts(code: &[Option<Op>], at: usize) -> Vec<usize> {
     let Some(op) = code.get(at).copied().flatten() else { return Vec::new() };
     let target = op.distance().and_then(|distance| usize::try_from(at as i64 + 1 + distance).ok());
@@ -49,7 +50,7 @@ pub fn nexts(code: &[Option<Op>], at: usize) -> Vec<usize> {
     }
 }
 
-/// Whether a block ends behind the instruction.
+/// Whether an instruction ends a basic block.
 pub fn ends(op: Op) -> bool {
     matches!(
         op,
@@ -64,7 +65,7 @@ pub fn ends(op: Op) -> bool {
 }
 
 impl Shape {
-    /// Of the function that begins at `entry`; `is_way` says which edges any packet takes.
+    /// The blocks of the function that begins at `entry`, over the edges that `is_way` accepts.
     ///
     /// # Errors
     /// A loop with two entries.
@@ -82,7 +83,7 @@ impl Shape {
                 work.push(next);
             }
         }
-        // Where one way falls into what others jump to.
+        // A block ends where control falls through into a jump target.
         let blocks: Vec<usize> = starts.into_iter().collect();
         let number: FxHashMap<usize, usize> =
             blocks.iter().enumerate().map(|(number, start)| (*start, number)).collect();
@@ -107,7 +108,7 @@ impl Shape {
         Ok(arranged.shape)
     }
 
-    /// Where the block that begins at this instruction stands, if one does.
+    /// The position of the block that begins at this instruction, if one does.
     pub fn spot(&self, at: usize) -> Option<&Spot> {
         self.spots.get(&at)
     }
@@ -116,7 +117,7 @@ impl Shape {
 struct Arranged<'a> {
     blocks: &'a [usize],
     edges: &'a [Vec<usize>],
-    /// Heads of loops, to which ways back are left out.
+    /// Loop headers whose back edges are left out.
     cut: BTreeSet<usize>,
     shape: Shape,
 }
@@ -154,7 +155,7 @@ impl Arranged<'_> {
         self.edges[from].iter().copied().filter(|to| part.contains(to) && !self.cut.contains(to))
     }
 
-    /// The strongly connected components of a part, each before those that it leads to [Sharir 1981].
+    /// The strongly connected components of a part of the graph in topological order [Sharir 1981].
     fn components(&self, part: &BTreeSet<usize>) -> Vec<Vec<usize>> {
         let (mut finished, mut seen) = (Vec::new(), BTreeSet::new());
         for start in part {

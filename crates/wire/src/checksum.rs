@@ -1,4 +1,4 @@
-//! The Internet checksum: in full, and kept while fields change.
+//! The Internet checksum: computed in full, and updated incrementally.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use crate::parse::Layers;
 
 const HEADERS: usize = Header::ALL.len();
 
-/// A one's complement sum of 16-bit words in the making.
+/// A partial one's complement sum of 16-bit words.
 ///
 /// # Source
 /// [RFC 1071]
@@ -21,13 +21,13 @@ impl Sum {
         Sum(0)
     }
 
-    /// With one more word.
+    /// Adds a word.
     #[must_use]
     pub const fn word(self, word: u16) -> Sum {
         Sum(self.0 + word as u64)
     }
 
-    /// With more bytes, which start at an even place; an odd last byte is the upper half of its word.
+    /// Adds bytes that start at an even offset; an odd last byte is the upper half of its word.
     #[must_use]
     pub fn bytes(self, bytes: &[u8]) -> Sum {
         let (pairs, last) = bytes.as_chunks::<2>();
@@ -35,7 +35,7 @@ impl Sum {
         last.first().map_or(sum, |&byte| sum.word(u16::from(byte) << 8))
     }
 
-    /// With the pseudo header of TCP, UDP or ICMPv6 over either IP: addresses, protocol and length of what it covers.
+    /// Adds the pseudo-header of TCP, UDP or ICMPv6 over either IP: addresses, protocol and payload length.
     ///
     /// # Source
     /// [RFC 9293 3.1], [RFC 8200 8.1]
@@ -79,8 +79,8 @@ static ADDRESS_WORDS: [u128; HEADERS] = {
 };
 
 impl Slice {
-    /// The 16-bit words that the slice touches, counted from the start of the header: bit 0 is the first. The catalogue's
-    /// test checks that 128 words are enough.
+    /// The 16-bit words that the slice touches, counted from the start of the header: bit 0 is the first. The
+    /// catalogue's test checks that 128 words are enough.
     pub const fn words(self) -> u128 {
         let first = self.offset_bits / 16;
         let last = (self.offset_bits + self.width_bits as u16 - 1) / 16;
@@ -89,9 +89,8 @@ impl Slice {
 }
 
 impl Checksum {
-    /// The 16-bit words of `header` that count in this checksum where both headers are there: all of its own header but
-    /// itself, the addresses of the IP headers where there is a pseudo header, and all that can only stand after it where it
-    /// covers that.
+    /// The 16-bit words of `header` that this checksum covers if both headers are present: all of its own header but
+    /// itself, the addresses of the IP headers with a pseudo-header, and all later headers if it covers the payload.
     pub fn words_covered(&self, header: Header) -> u128 {
         if header == self.header {
             !self.slice().words()
@@ -110,27 +109,27 @@ impl Checksum {
     }
 }
 
-/// Writes fields in parallel and keeps the checksums that cover them.
+/// Writes fields in parallel and updates the checksums that cover them.
 ///
 /// `layers` is the parse of `packet`. A field takes the low bits of its value; one that is absent, or that rows may not
-/// write, is left alone. Where fields overlap (`ipv4.tos` and `ipv4.dscp`), they are written in the order given.
+/// write, is not written. Overlapping fields (`ipv4.tos` and `ipv4.dscp`) are written in the given order.
 ///
 /// # Checksums
-/// `HC' = ~(~HC + sum(~m) + sum(m'))` over every 16-bit word `m` that a write touches, aligned to the start of its header and
-/// counted once, with its final value `m'`. So
+/// `HC' = ~(~HC + sum(~m) + sum(m'))` over every 16-bit word `m` that a write touches, aligned to the start of its
+/// header and counted once, with its final value `m'`. So
 /// - a wrong checksum stays wrong, by the same difference;
-/// - which words count depends on the fields that are written, not on whether their values change. A checksum of 0xffff
-///   (which no right sender makes, but means the same as 0) therefore becomes 0 even where nothing changes;
-/// - 0 stays 0 where it means that there is none, and a computed 0 is then sent as 0xffff;
-/// - a transport checksum covers all that stands after it: headers of one's own, a tunnel, and the packet in it with its own
-///   checksums, which are kept first.
+/// - the set of words depends on the fields that are written, not on whether their values change. A checksum of 0xffff
+///   (which no correct sender makes, but which is equivalent to 0) therefore becomes 0 even if nothing changes;
+/// - 0 stays 0 where it means that there is no checksum, and a computed 0 is then sent as 0xffff;
+/// - a transport checksum covers all later headers: user-defined headers, a tunnel, and the inner packet with its own
+///   checksums, which are updated first.
 ///
-/// Only what the parse reached is kept: a transport header behind a fifth IPv6 extension header, or a protocol that is not in
-/// the parse graph, does not follow its addresses.
+/// Only parsed headers are updated: a transport header behind a fifth IPv6 extension header, or of a protocol that is
+/// not in the parse graph, does not follow writes to its addresses.
 ///
-/// Deviation: under a routing header with segments left, the pseudo header holds the last segment and not `ipv6.dst`
-/// [RFC 8200 8.1], and under a home address option that address and not `ipv6.src` [RFC 6275 6.3]; the checksum follows a write
-/// of `ipv6.dst` or `ipv6.src` all the same.
+/// Deviation: with a routing header with segments left, the pseudo-header has the last segment and not `ipv6.dst` [RFC
+/// 8200 8.1], and with a home address option that address and not `ipv6.src` [RFC 6275 6.3]; the checksum follows a
+/// write of `ipv6.dst` or `ipv6.src` all the same.
 ///
 /// # Source
 /// [RFC 1624 3]
@@ -141,7 +140,7 @@ pub fn rewrite(packet: &mut [u8], layers: &Layers, writes: &[(FieldId, u128)]) {
             touched.add(header, slice);
         }
     }
-    // Where no word counts, the checksum stays as it is.
+    // If no word is covered, the checksum is unchanged.
     let mut sums = [None; CHECKSUMS.len()];
     for (sum, checksum) in sums.iter_mut().zip(&CHECKSUMS) {
         if !touched.is_covered(layers, checksum) {
@@ -175,7 +174,7 @@ pub fn rewrite(packet: &mut [u8], layers: &Layers, writes: &[(FieldId, u128)]) {
     }
 }
 
-/// The 16-bit words that change.
+/// The 16-bit words that are written.
 struct Touched {
     headers: u32,
     words: [u128; HEADERS],
@@ -187,7 +186,7 @@ impl Touched {
         self.words[header as usize] |= slice.words();
     }
 
-    /// The headers with words that this checksum covers.
+    /// The headers with written words that this checksum covers.
     fn covered<'a>(&'a self, checksum: &'a Checksum) -> impl Iterator<Item = (Header, u128)> + 'a {
         let mut headers = self.headers;
         std::iter::from_fn(move || {
@@ -202,7 +201,7 @@ impl Touched {
         layers.has(checksum.header) && self.covered(checksum).next().is_some()
     }
 
-    /// The sum with the words that this checksum covers, as `of` makes them; `None` where the packet is not the one that was
+    /// Adds the words that this checksum covers, as mapped by `of`; `None` if the packet is not the one that was
     /// parsed.
     fn add_words(
         &self,
@@ -225,7 +224,7 @@ impl Touched {
     }
 }
 
-/// The bits that a write of the field changes in this packet.
+/// The bits of this packet that a write of the field changes.
 fn target(layers: &Layers, field: FieldId) -> Option<(Header, Slice)> {
     let concrete = layers.resolve(field).filter(|_| field.is_writable())?;
     match concrete.source() {

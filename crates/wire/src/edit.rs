@@ -1,7 +1,7 @@
-//! Changes of a frame as a whole: tags and labels that come and go, tunnels.
+//! Structural edits of frames: push and pop of tags and labels, tunnels.
 //!
-//! Each takes the frame and its parse, and leaves a frame that is to be parsed anew. Where the frame lacks what the change
-//! is about, nothing happens and the answer is `false`.
+//! Each takes the frame and its parse, and leaves a frame that has to be parsed anew. If the frame lacks what the edit
+//! requires, it does nothing and returns `false`.
 //!
 //! ```text
 //!  push_vlan:  dst src │ 8100 tci │ type ...        pop_vlan:  dst src │ type ...
@@ -14,22 +14,22 @@ use crate::parse::Layers;
 use crate::stack::Stack;
 use crate::view::EtherType;
 
-/// Length of both MAC addresses.
+/// The size of both MAC addresses.
 const ADDRESSES_BYTES: usize = 12;
-/// Length of a VLAN tag and of an MPLS label.
+/// The size of a VLAN tag and of an MPLS label.
 pub const TAG_BYTES: usize = 4;
 /// The EtherType of MPLS.
 pub const ETHERTYPE_MPLS: u16 = 0x8847;
 /// The bottom-of-stack bit of a label.
 pub const BOTTOM_OF_STACK: u32 = 1 << 8;
 
-/// Where the link layer ends: after the Ethernet header and the tags that the parse follows.
+/// The end of the link layer: after the Ethernet header and the parsed tags.
 pub fn link_bytes(layers: &Layers) -> Option<usize> {
     let end = |header| Some(layers.offset(header)? + layers.len(header)?);
     [Header::Vlan2, Header::Vlan, Header::Ethernet].into_iter().find_map(end)
 }
 
-/// A VLAN tag with this tag control information becomes the outermost one.
+/// Pushes a VLAN tag with this tag control information.
 pub fn push_vlan(frame: &mut Vec<u8>, layers: &Layers, tci: u16) -> bool {
     if !layers.has(Header::Ethernet) {
         return false;
@@ -40,7 +40,7 @@ pub fn push_vlan(frame: &mut Vec<u8>, layers: &Layers, tci: u16) -> bool {
     true
 }
 
-/// The outermost VLAN tag goes.
+/// Pops the outermost VLAN tag.
 pub fn pop_vlan(frame: &mut Vec<u8>, layers: &Layers) -> bool {
     if !layers.has(Header::Vlan) {
         return false;
@@ -49,7 +49,7 @@ pub fn pop_vlan(frame: &mut Vec<u8>, layers: &Layers) -> bool {
     true
 }
 
-/// An MPLS label entry becomes the outermost one; its bottom-of-stack bit is set where it is the only one.
+/// Pushes an MPLS label entry; its bottom-of-stack bit is set if it is the only one.
 pub fn push_mpls(frame: &mut Vec<u8>, layers: &Layers, entry: u32) -> bool {
     let Some(link) = link_bytes(layers) else { return false };
     let bottom = if layers.has(Header::Mpls) { 0 } else { BOTTOM_OF_STACK };
@@ -58,8 +58,8 @@ pub fn push_mpls(frame: &mut Vec<u8>, layers: &Layers, entry: u32) -> bool {
     true
 }
 
-/// The outermost MPLS label goes. After the last one the EtherType is that of IPv6 where the version says so, otherwise that
-/// of IPv4.
+/// Pops the outermost MPLS label. After the last one the EtherType is that of IPv6 if the version says so, otherwise
+/// that of IPv4.
 pub fn pop_mpls(frame: &mut Vec<u8>, layers: &Layers) -> bool {
     let Some(label) = layers.offset(Header::Mpls) else { return false };
     let is_last = frame[label + 2] & 1 == 1;
@@ -71,7 +71,7 @@ pub fn pop_mpls(frame: &mut Vec<u8>, layers: &Layers) -> bool {
     true
 }
 
-/// The headers of `stack`, with `values` at their slots, come before the outermost IP header.
+/// Inserts the headers of `stack`, with `values` in their fields, before the outermost IP header.
 pub fn encapsulate(frame: &mut Vec<u8>, layers: &Layers, stack: &Stack, values: &[(Slice, u128)]) -> bool {
     let Some((at, bytes)) = outermost_ip(layers) else { return false };
     let headers = stack.render(values, bytes);
@@ -83,7 +83,7 @@ pub fn encapsulate(frame: &mut Vec<u8>, layers: &Layers, stack: &Stack, values: 
     true
 }
 
-/// Everything from the outermost IP header up to the inner one goes.
+/// Removes everything from the outermost IP header up to the inner one.
 pub fn decapsulate(frame: &mut Vec<u8>, layers: &Layers) -> bool {
     let inner = layers.offset(Header::InnerIpv4).or(layers.offset(Header::InnerIpv6));
     let (Some((outer, _)), Some(inner)) = (outermost_ip(layers), inner) else { return false };
@@ -95,7 +95,7 @@ pub fn decapsulate(frame: &mut Vec<u8>, layers: &Layers) -> bool {
     true
 }
 
-/// Where the outermost IP header stands, and how many bytes it says that there are from there on.
+/// The offset of the outermost IP header, and the length of the packet from there according to it.
 pub fn outermost_ip(layers: &Layers) -> Option<(usize, usize)> {
     let header = [Header::Ipv4, Header::Ipv6].into_iter().find(|&header| layers.has(header))?;
     Some((layers.offset(header)?, layers.len(header)? + layers.payload_len(header)?))
@@ -109,7 +109,7 @@ fn insert(frame: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     drop(frame.splice(at..at, bytes.iter().copied()));
 }
 
-/// Sets the EtherType that stands before `end`.
+/// Sets the EtherType that ends at `end`.
 fn set_type(frame: &mut [u8], end: usize, ethertype: u16) {
     frame[end - 2..end].copy_from_slice(&ethertype.to_be_bytes());
 }

@@ -1,4 +1,4 @@
-//! The field catalogue as data: what rows and keys can name.
+//! The field catalogue as data: the fields of rows and keys.
 
 mod catalogue;
 
@@ -9,9 +9,9 @@ pub use catalogue::FIELDS;
 
 use crate::graph::{Header, Scope, Slice};
 
-/// A field: of the catalogue, by its place in [`FIELDS`], or of a header of one's own, by its bits.
+/// A field: of the catalogue, by its index in [`FIELDS`], or of a user-defined header, by its bits.
 ///
-/// What a field of one's own header is called, only its graph knows ([`crate::Graph::field_name`]).
+/// The name of a field of a user-defined header is only known to its graph ([`crate::Graph::field_name`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldId(Place);
 
@@ -27,29 +27,29 @@ impl fmt::Debug for FieldId {
     }
 }
 
-/// One field of the catalogue.
+/// A field of the catalogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
     /// Its name, e.g. `tcp.seq`.
     pub name: &'static str,
     /// Width in bits.
     pub width_bits: u8,
-    /// Where its value comes from.
+    /// The source of its value.
     pub source: Source,
-    /// Whether rows may write it. Lengths, versions and what selects the next header are fixed.
+    /// Whether rows may write it. Lengths, versions and next-header selectors are read-only.
     pub writable: bool,
-    /// The field of the other direction: `ip.src` and `ip.dst` are each other's.
+    /// The field of the other direction: `ip.src` and `ip.dst` are partners.
     pub partner: Option<&'static str>,
-    /// What it is, in a few words.
+    /// A short description.
     pub meaning: &'static str,
 }
 
-/// Where a field's value comes from.
+/// The source of a field's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// Bits of one header; absent where the header is.
+    /// Bits of a header; absent if the header is.
     Header(Header, Slice),
-    /// Whichever of these fields is present, tried in order; at most one can be.
+    /// The one of these fields that is present, tried in order; at most one can be.
     Either(&'static [&'static str]),
     /// As [`Source::Either`] for the IPv4 and the IPv6 address, IPv4 as `::ffff:a.b.c.d` [RFC 4291 2.5.5.2].
     Address {
@@ -58,23 +58,23 @@ pub enum Source {
         /// The IPv6 field, 128 bits.
         v6: &'static str,
     },
-    /// The protocol number after the last IP or extension header of this packet that was parsed.
+    /// The protocol number of the last parsed IP or extension header of this packet.
     IpProto(Scope),
-    /// Bytes of payload after this TCP header by the IP header's lengths.
+    /// The payload length after this TCP header by the IP header's lengths.
     TcpPayloadLen(Header),
-    /// Bytes of the packet that are present.
+    /// The captured length of the packet.
     PacketLen,
-    /// The port the packet arrived by.
+    /// The ingress port.
     PacketPort,
 }
 
-/// How many fields there are.
+/// The number of fields.
 pub const FIELD_COUNT: usize = FIELDS.len();
 
-/// Of how many fields an `Either` may choose.
+/// The number of alternatives of an `Either`.
 const ALTERNATIVES: usize = 2;
 
-/// What the names inside [`FIELDS`] stand for, looked up by the compiler: a name that does not exist fails the build.
+/// The targets of the names in [`FIELDS`], resolved at compile time: an unknown name fails the build.
 static LINKS: [Links; FIELD_COUNT] = {
     let mut links =
         [Links { alternatives: [FieldId(Place::Catalogue(0)); ALTERNATIVES], count: 0, partner: None }; FIELD_COUNT];
@@ -118,7 +118,7 @@ const fn existing(name: &str) -> FieldId {
     }
 }
 
-/// The bits that a concrete field of the catalogue has.
+/// The bits of a concrete field of the catalogue.
 pub(crate) const fn bits_of(name: &str) -> Option<(Header, Slice)> {
     let mut i = 0;
     while i < FIELDS.len() {
@@ -148,7 +148,7 @@ const fn same(a: &str, b: &str) -> bool {
 }
 
 impl FieldId {
-    /// `pkt.len`, which every packet has.
+    /// `pkt.len`, which is always present.
     pub const PACKET_LEN: FieldId = existing("pkt.len");
 
     /// The field called `name`.
@@ -168,7 +168,7 @@ impl FieldId {
         (0..FIELD_COUNT as u16).map(|i| FieldId(Place::Catalogue(i)))
     }
 
-    /// Bits of a header of one's own; `None` for any other header.
+    /// Bits of a user-defined header; `None` for any other header.
     pub(crate) fn user(header: Header, slice: Slice) -> Option<FieldId> {
         header.user_index().map(|_| FieldId(Place::User(header, slice)))
     }
@@ -180,7 +180,7 @@ impl FieldId {
         }
     }
 
-    /// The name in the catalogue. A field of one's own header is named by its number and its bits, as in
+    /// The name in the catalogue. A field of a user-defined header is named by the header's number and its bits, as in
     /// `user0[16..32]`.
     pub fn name(self) -> Cow<'static, str> {
         match self.0 {
@@ -199,7 +199,7 @@ impl FieldId {
         }
     }
 
-    /// Where its value comes from.
+    /// The source of its value.
     pub fn source(self) -> Source {
         match self.0 {
             Place::Catalogue(i) => FIELDS[usize::from(i)].source,
@@ -212,23 +212,23 @@ impl FieldId {
         self.entry().is_none_or(|(field, _)| field.writable)
     }
 
-    /// The fields that this one stands for, whichever is present: `tcp.sport` and `udp.sport` of `l4.sport`, the IPv4 and
-    /// then the IPv6 address of `ip.src`. Empty for a field that is itself concrete.
+    /// The fields that this one stands for: `tcp.sport` and `udp.sport` of `l4.sport`, the IPv4 and then the IPv6
+    /// address of `ip.src`. Empty for a concrete field.
     pub fn alternatives(self) -> &'static [FieldId] {
         self.entry().map_or(&[], |(_, links)| &links.alternatives[..links.count])
     }
 
-    /// The field of the other direction, where there is one.
+    /// The field of the other direction, if there is one.
     pub fn partner(self) -> Option<FieldId> {
         self.entry().and_then(|(_, links)| links.partner)
     }
 
-    /// Bytes that the field takes in a flow key.
+    /// The size of the field in a flow key.
     pub fn key_bytes(self) -> usize {
         usize::from(self.width_bits()).div_ceil(8)
     }
 
-    /// The header that the field is a part of; `None` for one that stands for several or is derived.
+    /// The header of the field; `None` for one that stands for several or is derived.
     pub fn header(self) -> Option<Header> {
         match self.source() {
             Source::Header(header, _) => Some(header),
@@ -236,8 +236,7 @@ impl FieldId {
         }
     }
 
-    /// The single headers whose validity makes the field present: any one of them is enough. Empty where the field is
-    /// always present.
+    /// The headers any of which makes the field present. Empty if the field is always present.
     pub fn headers(self) -> Vec<Header> {
         match self.source() {
             Source::Header(header, _) => vec![header],
@@ -255,18 +254,18 @@ impl FieldId {
 /// IPv4 addresses as 128-bit values: `::ffff:0:0` [RFC 4291 2.5.5.2].
 pub const IPV4_MAPPED: u128 = 0xffff_0000_0000;
 
-/// A checksum that follows changes of a packet.
+/// A checksum that is updated along with the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checksum {
-    /// The header it stands in.
+    /// Its header.
     pub header: Header,
     /// Its offset in that header.
     pub offset_bytes: u16,
-    /// The IP headers whose addresses it covers too (the pseudo header), whichever is there.
+    /// The IP headers whose addresses it covers too (the pseudo-header), whichever is present.
     pub pseudo_header: &'static [Header],
-    /// Whether it covers all that stands after its header, too.
+    /// Whether it covers all later headers and the payload, too.
     pub covers_payload: bool,
-    /// Whether 0 means that there is none, so that a computed 0 is sent as 0xffff [RFC 768].
+    /// Whether 0 means that there is no checksum, so that a computed 0 is sent as 0xffff [RFC 768].
     pub zero_is_none: bool,
 }
 
@@ -285,7 +284,7 @@ const fn of_udp(header: Header, pseudo_header: &'static [Header]) -> Checksum {
     Checksum { zero_is_none: true, ..of_transport(header, 6, pseudo_header) }
 }
 
-/// All checksums. Each covers its own header; those inside of another one's payload come first.
+/// All checksums. Each covers its own header; those within the payload of another one come first.
 pub static CHECKSUMS: [Checksum; 10] = [
     of_ip(Header::InnerIpv4),
     of_transport(Header::InnerTcp, 16, INNER_IP),
@@ -299,9 +298,9 @@ pub static CHECKSUMS: [Checksum; 10] = [
     of_transport(Header::Icmp6, 2, OUTER_IP),
 ];
 
-/// What `5-tuple` stands for in a key.
+/// The fields of `5-tuple` in a key.
 pub const FIVE_TUPLE: [&str; 5] = ["ip.src", "ip.dst", "ip.proto", "l4.sport", "l4.dport"];
-/// What `inner.5-tuple` stands for in a key.
+/// The fields of `inner.5-tuple` in a key.
 pub const INNER_FIVE_TUPLE: [&str; 5] =
     ["inner.ip.src", "inner.ip.dst", "inner.ip.proto", "inner.l4.sport", "inner.l4.dport"];
 

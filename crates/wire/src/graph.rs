@@ -1,9 +1,9 @@
 //! The parse graph as data.
 //!
-//! The reference parser ([`crate::Layers::parse`]), the eBPF lowering and the hardware parser all derive from a [`Graph`]:
-//! none of them knows a protocol by name. A parse starts at [`ETHERNET`] and follows edges until a header is invalid or
-//! no edge fits; what was parsed up to there stays valid. [`Graph::standard`] has the headers that everyone knows,
-//! [`Graph::with`] those of a function, too.
+//! The reference parser ([`crate::Layers::parse`]), the eBPF lowering and the hardware parser all derive from a
+//! [`Graph`]: none of them knows a protocol by name. A parse starts at [`ETHERNET`] and follows edges until a header is
+//! invalid or no edge matches; what was parsed up to there stays valid. [`Graph::standard`] has the well-known headers,
+//! [`Graph::with`] also those that a function defines.
 //!
 //! ```text
 //!  ethernet ─► vlan ─► vlan2 ─► mpls{1..4} ─► ip
@@ -25,7 +25,7 @@ pub use user::{GraphError, Parent, UserField, UserHeader};
 
 use crate::field::FieldId;
 
-/// Some bits of a header, most significant first, as on the wire.
+/// A bit slice of a header, most significant bit first, as on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slice {
     /// Offset from the start of the header, in bits.
@@ -44,21 +44,21 @@ pub const fn bits(offset_bits: u16, width_bits: u8) -> Slice {
     Slice { offset_bits, width_bits }
 }
 
-/// What must hold for a header to be valid.
+/// A validity condition of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
     /// The bits have this value.
     Equal(Slice, u32),
-    /// The bits have this value or a larger one.
+    /// The bits have at least this value.
     AtLeast(Slice, u32),
 }
 
-/// How long a header is.
+/// The length of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
     /// Always `min_bytes`.
     Fixed,
-    /// `(slice + add) * times` bytes; invalid where that is less than `min_bytes`.
+    /// `(slice + add) * times` bytes; invalid if that is less than `min_bytes`.
     Scaled {
         /// The length field.
         slice: Slice,
@@ -67,20 +67,20 @@ pub enum Length {
         /// Bytes in a unit, a power of two.
         times: u8,
     },
-    /// No bytes at all: the node looks at the first `min_bytes` of what follows, to choose how the parse goes on.
+    /// Zero bytes: the node inspects the next `min_bytes`, to choose the next node.
     Peek,
 }
 
-/// An option to look for among those that end a header: bytes of kind, length and value, where kind 0 ends the options and
-/// kind 1 is a single byte [RFC 9293 3.1].
+/// An option to search for among those at the end of a header: kind, length and value, where kind 0 ends the options
+/// and kind 1 is a single byte [RFC 9293 3.1].
 ///
-/// The first option of the kind counts where it has the right length. An option that is shorter than 2 bytes or longer than
-/// what is left ends the search.
+/// The first option of the kind with the right length counts. An option that is shorter than 2 bytes or longer than the
+/// rest ends the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeaderOption {
-    /// What is valid where the option is found; it starts at the option's kind.
+    /// The header that becomes valid if the option is found; it starts at the option's kind.
     pub header: Header,
-    /// Where the options begin, in bytes from the start of the header; they end with it.
+    /// The offset of the options from the start of the header in bytes; they extend to its end.
     pub start_bytes: u8,
     /// Its kind.
     pub kind: u8,
@@ -88,25 +88,25 @@ pub struct HeaderOption {
     pub len_bytes: u8,
 }
 
-/// What a header says about the number of bytes that belong to the packet after it.
+/// What a header tells about the length of the packet after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// Nothing.
     Open,
-    /// `slice` bytes, this header included; invalid where that is less than the header.
+    /// `slice` bytes, this header included; invalid if that is less than the header.
     Total(Slice),
     /// `slice` bytes after this header.
     After(Slice),
-    /// The header lies in the extent that an outer header gave: invalid where it does not fit, and what is left is its
+    /// The header is within the extent given by an outer header: invalid if it does not fit, and the rest is its
     /// payload.
     Within,
-    /// As [`Extent::Within`], and then as [`Extent::Total`], where the smaller number counts.
+    /// As [`Extent::Within`], and also as [`Extent::Total`]; the smaller length counts.
     TotalWithin(Slice),
-    /// As [`Extent::Within`], and then as [`Extent::After`], where the smaller number counts.
+    /// As [`Extent::Within`], and also as [`Extent::After`]; the smaller length counts.
     AfterWithin(Slice),
 }
 
-/// The IP packet that a protocol number belongs to.
+/// The IP packet to which a protocol number belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// The outermost.
@@ -115,71 +115,71 @@ pub enum Scope {
     Inner,
 }
 
-/// One edge: this value of the selector leads to that node.
+/// An edge: the value of the selector, and the next node.
 pub type Edge = (u64, usize);
 
-/// Edges that the same bits choose between.
+/// Edges with a common selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// The bits that choose.
+    /// The selector.
     pub selector: Slice,
-    /// Where to; each value once.
+    /// The edges; each value once.
     pub edges: Vec<Edge>,
 }
 
-/// How a parse goes on after a header.
+/// The transition after a header.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Next {
-    /// Tried in order; the first edge that fits is followed.
+    /// Tried in order; the first matching edge is taken.
     pub choices: Vec<Choice>,
-    /// Where to where no edge fits; `None` ends the parse.
+    /// The next node if no edge matches; `None` ends the parse.
     pub otherwise: Option<usize>,
     /// The bits that are an IP protocol number: the value of `ip.proto` or `inner.ip.proto` is that of the last such header.
     pub ip_proto: Option<(Scope, Slice)>,
-    /// Ends the parse where these bits are not zero: a later fragment has no further headers.
+    /// Ends the parse unless these bits are zero: later fragments have no further headers.
     pub only_if_zero: Option<Slice>,
 }
 
 impl Next {
-    /// All nodes that can follow.
+    /// All successors.
     pub fn successors(&self) -> impl Iterator<Item = usize> {
         self.choices.iter().flat_map(|choice| choice.edges.iter().map(|edge| edge.1)).chain(self.otherwise)
     }
 }
 
-/// One node of the parse graph.
+/// A node of the parse graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// Its name, for drawings and messages.
     pub name: Cow<'static, str>,
-    /// The header whose validity it sets; extension headers and nodes that only look have none.
+    /// The header whose validity it sets; none for extension headers and peeking nodes.
     pub header: Option<Header>,
-    /// Bytes that must be present before anything of the header is looked at.
+    /// The bytes that must be present before the header is inspected.
     pub min_bytes: u8,
-    /// What must hold, in order.
+    /// The validity conditions, in order.
     pub checks: Vec<Check>,
-    /// How long it is; all of it must be present.
+    /// The length of the header; all of it must be present.
     pub length: Length,
-    /// An option in it that fields name.
+    /// An option in it that has fields.
     pub option: Option<HeaderOption>,
-    /// What it says about the bytes that follow.
+    /// What it tells about the length of the packet.
     pub extent: Extent,
-    /// How the parse goes on.
+    /// The transition after it.
     pub next: Next,
 }
 
 impl Node {
-    /// The sets of valid headers with which a parse can go on after this node, by [`Header::bit`].
+    /// The sets of valid headers with which a parse can continue after this node, by [`Header::bit`].
     pub fn valid_after(&self, before: u32) -> impl Iterator<Item = u32> {
         let after = before | self.header.map_or(0, Header::bit);
         [after].into_iter().chain(self.option.map(|option| after | option.header.bit()))
     }
 }
 
-/// The node where every parse starts.
+/// The start node.
 pub const ETHERNET: usize = 0;
 
-/// A parse graph: the headers that packets may have, and the names of those that a function declares.
+/// A parse graph: the headers that packets may have, and the names of user-defined ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Graph {
     nodes: Vec<Node>,
@@ -187,23 +187,23 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// The headers that everyone knows.
+    /// The well-known headers.
     pub fn standard() -> &'static Graph {
         static STANDARD: LazyLock<Graph> = LazyLock::new(|| Graph { nodes: standard::nodes(), users: Vec::new() });
         &STANDARD
     }
 
-    /// All nodes; edges are indices into them. A node stands before all that can follow it.
+    /// All nodes in topological order; edges are indices into them.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// The node that sets the validity of a header; `None` for a header of one's own that the graph does not have.
+    /// The node that sets the validity of a header; `None` for a user-defined header that the graph does not have.
     pub fn node(&self, header: Header) -> Option<&Node> {
         self.nodes.iter().find(|node| node.header == Some(header))
     }
 
-    /// Bytes of a header that are there wherever it is valid; `None` for a header that the graph does not have.
+    /// The bytes that are present if a header is valid; `None` for a header that the graph does not have.
     pub fn min_bytes(&self, header: Header) -> Option<u8> {
         self.nodes.iter().find_map(|node| match node.option {
             Some(option) if option.header == header => Some(option.len_bytes),
@@ -211,23 +211,23 @@ impl Graph {
         })
     }
 
-    /// The headers of one's own, in order of declaration: the first is [`Header::User0`].
+    /// The user-defined headers in order of declaration: the first is [`Header::User0`].
     pub fn user_headers(&self) -> &[UserHeader] {
         &self.users
     }
 
-    /// The name of a header as its function calls it.
+    /// The name of a header in its function.
     pub fn header_name(&self, header: Header) -> &str {
         header.user_index().and_then(|i| self.users.get(i)).map_or(header.name(), |user| &user.name)
     }
 
-    /// The header of one's own called `name`.
+    /// The user-defined header called `name`.
     pub fn user_header(&self, name: &str) -> Option<Header> {
         let index = self.users.iter().position(|user| user.name == name)?;
         Header::USER.get(index).copied()
     }
 
-    /// The field called `name`, be it of the catalogue or of a header of one's own.
+    /// The field called `name`, of the catalogue or of a user-defined header.
     pub fn field(&self, name: &str) -> Option<FieldId> {
         FieldId::by_name(name).or_else(|| {
             let (header, field) = name.split_once('.')?;
@@ -236,13 +236,13 @@ impl Graph {
         })
     }
 
-    /// All fields: those of the catalogue, then those of the headers of one's own.
+    /// All fields: those of the catalogue, then those of user-defined headers.
     pub fn fields(&self) -> impl Iterator<Item = FieldId> {
         let own = Header::USER.into_iter().take(self.users.len());
         FieldId::all().chain(own.flat_map(|header| self.user_fields(header).map(|(id, _)| id)))
     }
 
-    /// The name of a field as rows write it.
+    /// The name of a field in rows.
     pub fn field_name(&self, field: FieldId) -> Cow<'static, str> {
         let name = field.header().and_then(|header| {
             header.user_index()?;
@@ -252,7 +252,7 @@ impl Graph {
         name.unwrap_or_else(|| field.name())
     }
 
-    /// The fields of a header of one's own, in order.
+    /// The fields of a user-defined header, in order.
     pub fn user_fields(&self, header: Header) -> impl Iterator<Item = (FieldId, &UserField)> {
         let user = header.user_index().and_then(|i| self.users.get(i));
         let mut offset_bits = 0;

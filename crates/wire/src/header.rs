@@ -1,6 +1,6 @@
 //! The headers that fields can name.
 
-/// How many headers of one's own a function may declare.
+/// The most user-defined headers of a function.
 pub const MOST_USER_HEADERS: usize = 8;
 
 /// A header that fields can name. Its number is its validity bit.
@@ -52,25 +52,25 @@ pub enum Header {
     WindowScale,
     /// The window scale option of TCP inside a tunnel.
     InnerWindowScale,
-    /// The fragment header of IPv6, wherever it stands among the extension headers; of several the first.
+    /// The fragment header of IPv6, wherever it is among the extension headers; of several the first.
     Ipv6Fragment,
     /// The fragment header of IPv6 inside a tunnel.
     InnerIpv6Fragment,
-    /// The first header of one's own.
+    /// The first user-defined header.
     User0,
-    /// The second header of one's own.
+    /// The second user-defined header.
     User1,
-    /// The third header of one's own.
+    /// The third user-defined header.
     User2,
-    /// The fourth header of one's own.
+    /// The fourth user-defined header.
     User3,
-    /// The fifth header of one's own.
+    /// The fifth user-defined header.
     User4,
-    /// The sixth header of one's own.
+    /// The sixth user-defined header.
     User5,
-    /// The seventh header of one's own.
+    /// The seventh user-defined header.
     User6,
-    /// The eighth header of one's own.
+    /// The eighth user-defined header.
     User7,
 }
 
@@ -111,7 +111,7 @@ impl Header {
         Header::User7,
     ];
 
-    /// The headers of one's own, in order of declaration.
+    /// The user-defined headers, in order of declaration.
     pub const USER: [Header; MOST_USER_HEADERS] = [
         Header::User0,
         Header::User1,
@@ -123,7 +123,7 @@ impl Header {
         Header::User7,
     ];
 
-    /// Its name, the prefix of its fields. What a header of one's own is called by its function, says
+    /// Its name, the prefix of its fields. For the declared name of a user-defined header, see
     /// [`crate::Graph::header_name`].
     pub const fn name(self) -> &'static str {
         match self {
@@ -167,12 +167,12 @@ impl Header {
         1 << self as u32
     }
 
-    /// The place of a header of one's own among those of its function; `None` for all others.
+    /// The index of a user-defined header among those of its function; `None` for all others.
     pub const fn user_index(self) -> Option<usize> {
         (self as usize).checked_sub(Header::User0 as usize)
     }
 
-    /// Whether it stands after a transport header wherever it stands together with one.
+    /// Whether it always comes after a transport header if both are present.
     pub const fn is_payload(self) -> bool {
         match self {
             Header::Gtpu

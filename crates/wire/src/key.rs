@@ -1,4 +1,4 @@
-//! Flow keys: the bytes that pick a context.
+//! Flow keys: the bytes that select a context.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -6,7 +6,8 @@ use std::cmp::Ordering;
 use crate::field::FieldId;
 use crate::parse::Layers;
 
-/// Fields at least this wide are addresses: they are compared before the others when a `biflow` key picks its direction.
+/// Fields at least this wide are addresses: they are compared before the others when a `biflow` key chooses its
+/// direction.
 const ADDRESS_WIDTH_BITS: u8 = 32;
 
 /// A part of a key.
@@ -14,7 +15,7 @@ const ADDRESS_WIDTH_BITS: u8 = 32;
 pub enum KeyPart {
     /// A packet field.
     Field(FieldId),
-    /// A value that the packet does not hold, given with it.
+    /// A value that is not in the packet, passed along with it.
     Value {
         /// Its width.
         width_bits: u8,
@@ -22,7 +23,7 @@ pub enum KeyPart {
 }
 
 impl KeyPart {
-    /// Bytes that it takes in a key.
+    /// Its size in a key.
     pub fn key_bytes(self) -> usize {
         match self {
             KeyPart::Field(field) => field.key_bytes(),
@@ -30,7 +31,7 @@ impl KeyPart {
         }
     }
 
-    /// The packet field, where it is one.
+    /// The packet field, if it is one.
     pub fn field(self) -> Option<FieldId> {
         match self {
             KeyPart::Field(field) => Some(field),
@@ -39,15 +40,16 @@ impl KeyPart {
     }
 }
 
-/// Which parts make a key, and how its bytes are laid out.
+/// The parts of a key, and its layout.
 ///
 /// # Layout
-/// The parts in declared order, each big endian in as many whole bytes as it needs; then zeros up to a multiple of 4.
+/// The parts in declared order, each big endian in as many whole bytes as it needs; then zero padding to a multiple of
+/// 4.
 ///
 /// # Biflow
-/// Both directions of a connection have one key. The fields that stand before their partner make side A, their partners
-/// side B; where A is larger than B (unsigned, addresses compared first, then the rest in declared order), the values of each
-/// pair are swapped. Parts without a partner stay.
+/// Both directions of a connection have one key. The fields declared before their partner make side A, their partners
+/// side B; if A is greater than B (unsigned, addresses compared first, then the rest in declared order), the values of
+/// each pair are swapped. Parts without a partner stay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeySpec {
     parts: Vec<KeyPart>,
@@ -59,24 +61,24 @@ pub struct KeySpec {
 /// Why parts do not make a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// There are no parts.
+    /// No parts.
     #[error("a key needs at least one field")]
     Empty,
-    /// A field occurs twice.
+    /// A duplicate field.
     #[error("field `{field}` occurs twice in the key")]
     Duplicate {
         /// The field.
         field: Cow<'static, str>,
     },
-    /// A `biflow` key has one direction of a field only.
+    /// A `biflow` key with only one direction of a field.
     #[error("`biflow` key has `{field}`, but not its other direction `{partner}`")]
     NoPartner {
         /// The field.
         field: Cow<'static, str>,
-        /// What is missing.
+        /// The missing field.
         partner: Cow<'static, str>,
     },
-    /// A `biflow` key has no field with a direction.
+    /// A `biflow` key without a field that has a direction.
     #[error("`biflow` key has no field with a direction, such as `ip.src` and `ip.dst`")]
     NoDirection,
 }
@@ -85,7 +87,7 @@ impl KeySpec {
     /// A key of these parts.
     ///
     /// # Errors
-    /// No part, a field twice, or a `biflow` key that is not the same for both directions.
+    /// No part, a duplicate field, or a `biflow` key that differs between directions.
     pub fn new(parts: &[KeyPart], biflow: bool) -> Result<KeySpec, KeyError> {
         if parts.is_empty() {
             return Err(KeyError::Empty);
@@ -115,7 +117,7 @@ impl KeySpec {
             if pairs.is_empty() {
                 return Err(KeyError::NoDirection);
             }
-            // Stable: within addresses and within the rest, the declared order stays.
+            // Stable: within addresses and within the rest, the declared order is preserved.
             pairs.sort_by_key(|&(a, _)| parts[a].field().is_none_or(|field| field.width_bits() < ADDRESS_WIDTH_BITS));
         }
         Ok(KeySpec { parts: parts.to_vec(), offsets_bytes, pairs, len_bytes: end.next_multiple_of(4) })
@@ -134,26 +136,25 @@ impl KeySpec {
         &self.parts
     }
 
-    /// Where each part stands in the key, in bytes, in declared order.
+    /// The offset of each part in the key in bytes, in declared order.
     pub fn offsets_bytes(&self) -> &[usize] {
         &self.offsets_bytes
     }
 
-    /// The pairs of a `biflow` key as places in [`KeySpec::parts`], in the order in which they are compared: the first pair
-    /// that differs decides. Empty for other keys.
+    /// The pairs of a `biflow` key as indices into [`KeySpec::parts`], in the order of comparison: the first pair that
+    /// differs decides. Empty for other keys.
     pub fn pairs(&self) -> &[(usize, usize)] {
         &self.pairs
     }
 
-    /// Bytes in a key, a multiple of 4.
+    /// The size of a key in bytes, a multiple of 4.
     pub fn key_bytes(&self) -> usize {
         self.len_bytes
     }
 
-    /// The key of a packet; `None` where it lacks a field.
+    /// The key of a packet; `None` if it lacks a field.
     ///
-    /// `values` are those of the [`KeyPart::Value`] parts, in order; each counts with its low bits. A value that is not given
-    /// is 0.
+    /// `values` are those of the [`KeyPart::Value`] parts, in order, truncated to their widths. Missing values are 0.
     pub fn extract(&self, layers: &Layers, packet: &[u8], port: u32, values: &[u128]) -> Option<Vec<u8>> {
         let mut values = values.iter().copied();
         let mut key = vec![0; self.len_bytes];
@@ -168,7 +169,7 @@ impl KeySpec {
         Some(key)
     }
 
-    /// The key of these values of all parts, in declared order; each counts with its low bits. A value that is not given is 0.
+    /// The key of these values of all parts, in declared order, truncated to their widths. Missing values are 0.
     pub fn of_values(&self, values: &[u128]) -> Vec<u8> {
         let mut key = vec![0; self.len_bytes];
         for (i, &value) in values.iter().take(self.parts.len()).enumerate() {

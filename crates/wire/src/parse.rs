@@ -1,16 +1,16 @@
 //! The reference parser: walks a [`Graph`] and knows no protocol.
 //!
-//! A node is valid when its least bytes are present, its checks hold, its length is at least that and wholly present, and
-//! it fits the extent that the headers before it gave. The first invalid node ends the parse; what was before it stays.
-//! The extents that IP headers give may reach beyond the bytes that are present, since captures are cut short: only the
-//! headers themselves must be there.
+//! A node is valid if its minimal bytes are present, its conditions hold, its length is at least the minimum and
+//! present as a whole, and it fits the extent given by the headers before it. The first invalid node ends the parse;
+//! headers before it stay valid. The extents of IP headers may exceed the captured bytes, since captures are truncated:
+//! only the headers themselves must be present.
 
 use crate::field::{FieldId, IPV4_MAPPED, Source};
 use crate::graph::{Check, ETHERNET, Extent, Graph, Header, HeaderOption, Length, Next, Node, Slice};
 
 const HEADERS: usize = Header::ALL.len();
 
-/// Which headers a packet has, and where.
+/// The headers of a packet and their offsets.
 ///
 /// # Cost
 /// No allocation; one step for each header.

@@ -1,13 +1,13 @@
-//! Words, numbers and signs of one line.
+//! The lexer of one line.
 
-/// What stands at one place of a line.
+/// A token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token {
     Word(String),
-    /// A number and whether it was written in hexadecimal.
+    /// A number, and whether it is hexadecimal.
     Number(u64, bool),
     Sign(&'static str),
-    /// A character, or a number that is too large, that means nothing here.
+    /// An unexpected character, or a number out of range.
     Unknown(String),
 }
 
@@ -22,7 +22,7 @@ impl std::fmt::Display for Token {
     }
 }
 
-/// Longest first, so that the first that fits is right.
+/// Operators, the longest first.
 const SIGNS: [&str; 41] = [
     "s>>=", "<<=", ">>=", "s>=", "s<=", "s/=", "s%=", "s>", "s<", "+=", "-=", "*=", "/=", "%=", "|=", "&=", "^=", "==",
     "!=", ">=", "<=", ">", "<", "&", "=", "+", "-", "*", "(", ")", "[", "]", ",", ":", "#", "|", "^", "/", "%", "!",

@@ -27,21 +27,21 @@ use lex::Token;
 use parse::{Line, Parsed, Target};
 pub use program::program;
 
-/// A place in the text that is not as it should be.
+/// An error in the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: found {found}, expected {expected}")]
 pub struct AsmError {
-    /// Line, from 1.
+    /// The line, from 1.
     pub line: usize,
-    /// Column in characters, from 1.
+    /// The column in characters, from 1.
     pub column: usize,
-    /// What stands there, in backticks, or `the end of the line`.
+    /// What was found, in backticks, or `the end of the line`.
     pub found: String,
-    /// What should stand there.
+    /// What was expected.
     pub expected: String,
 }
 
-/// All errors of a text, in its order; never empty.
+/// All errors of a text in their order; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AsmErrors(pub Vec<AsmError>);
 
@@ -64,10 +64,10 @@ pub fn assemble(text: &str, maps: &[MapDef]) -> Result<Vec<Insn>, AsmErrors> {
     assemble_lines(text, maps).map(|assembled| assembled.insns)
 }
 
-/// Slots, and where they come from.
+/// The slots, and their lines.
 struct Assembled {
     insns: Vec<Insn>,
-    /// For each instruction its slot and its line, from 1.
+    /// By instruction, its slot and its line, from 1.
     lines: Vec<(usize, usize)>,
 }
 
@@ -98,7 +98,7 @@ fn assemble_lines(text: &str, maps: &[MapDef]) -> Result<Assembled, AsmErrors> {
             Err(error) => errors.push(error),
         }
     }
-    // Slots counted past a line that could not be read are wrong, but errors are reported instead of them anyway.
+    // Slots after a line with an error are miscounted, but then the errors are reported instead.
     let mut out = Vec::with_capacity(slot);
     let lines = parsed.iter().map(|(line, at, _)| (*at, *line)).collect();
     for (line, at, one) in parsed {

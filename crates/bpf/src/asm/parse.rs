@@ -1,4 +1,4 @@
-//! One line, by recursive descent.
+//! The recursive-descent parser of one line.
 
 use super::AsmError;
 use super::lex::Token;
@@ -6,18 +6,18 @@ use crate::helpers;
 use crate::op::{AluOp, AtomicOp, Cond, EndOp, Op, Operand, Reg, Size, Width};
 use crate::program::MapDef;
 
-/// Where a jump goes.
+/// The target of a jump.
 #[derive(Debug, Clone)]
 pub(super) enum Target {
     Distance(i64),
     Label(String),
 }
 
-/// An instruction whose distance may still have to be found.
+/// An instruction whose distance may still be unresolved.
 #[derive(Debug, Clone)]
 pub(super) struct Parsed {
     pub(super) op: Op,
-    /// The column and the target, for jumps, local calls and function addresses.
+    /// The column and the target of a jump, local call or function address.
     pub(super) target: Option<(usize, Target)>,
 }
 
@@ -27,7 +27,7 @@ impl From<Op> for Parsed {
     }
 }
 
-/// Fills in the distance of a jump, or says what would fit.
+/// Sets the distance of a jump, or returns the valid range.
 pub(super) fn set_distance(op: Op, to: i64) -> Result<Op, &'static str> {
     let short = || i16::try_from(to).map_err(|_| "a distance of -32768 to 32767 slots (`gotol` goes further)");
     let long = || i32::try_from(to).map_err(|_| "a distance of 32 bits");
@@ -42,7 +42,7 @@ pub(super) fn set_distance(op: Op, to: i64) -> Result<Op, &'static str> {
     })
 }
 
-/// What an instruction's target could have been.
+/// The kinds of targets that an instruction accepts.
 pub(super) fn unknown_target(op: Op) -> &'static str {
     match op {
         Op::CallLocal { .. } => "a helper's name or number, or a label of this text",
@@ -50,7 +50,7 @@ pub(super) fn unknown_target(op: Op) -> &'static str {
     }
 }
 
-/// The tokens of one line and how far they are read.
+/// The tokens of a line and the position of the parser.
 pub(super) struct Line<'a> {
     line: usize,
     width: usize,
@@ -69,7 +69,7 @@ impl<'a> Line<'a> {
         Line { line, width, tokens, maps, at: 0 }
     }
 
-    /// Reads the whole line as one instruction.
+    /// Parses the whole line as one instruction.
     pub(super) fn parse(mut self) -> Result<Parsed> {
         let parsed = self.instruction()?;
         match self.peek() {
@@ -111,7 +111,7 @@ impl<'a> Line<'a> {
         if self.eat_word(word) { Ok(()) } else { self.fail(format!("`{word}`")) }
     }
 
-    /// The register at this place, if one stands there; nothing is consumed.
+    /// The register at the current position, if any; consumes nothing.
     fn peek_reg(&self) -> Option<(Width, Reg)> {
         let Some(Token::Word(word)) = self.peek() else { return None };
         let (width, digits) = match word.split_at_checked(1)? {
@@ -154,7 +154,7 @@ impl<'a> Line<'a> {
         self.fail(format!("`{letter}{}`, the same register again", reg.number()))
     }
 
-    /// A number without its sign, as far as it fits into `low..=high` with it.
+    /// A number without its sign that is in `low..=high` with it.
     fn number_in(&mut self, negative: bool, low: i64, high: i64, what: &str) -> Result<i64> {
         if let Some(Token::Number(n, _)) = self.peek() {
             let value = if negative { -i128::from(*n) } else { i128::from(*n) };
@@ -174,7 +174,7 @@ impl<'a> Line<'a> {
         self.number_in(negative, low, high, what)
     }
 
-    /// A 32-bit immediate; where its upper half does not matter, hexadecimal may also be its bit pattern.
+    /// A 32-bit immediate; in 32-bit operations, hexadecimal may be its bit pattern.
     fn imm(&mut self, is_64_bit: bool) -> Result<i32> {
         if let Some(Token::Number(n, true)) = self.peek()
             && let (false, Ok(pattern)) = (is_64_bit, u32::try_from(*n))
@@ -273,7 +273,7 @@ impl<'a> Line<'a> {
         }
         let number = helpers::number_of(&name);
         if self.eat("#") {
-            // As bpftool prints it: the number has to be the name's.
+            // As printed by bpftool: the number has to match the name.
             let helper = self.signed(i32::MIN.into(), i32::MAX.into(), "a helper's number")? as i32;
             if number != Some(helper) {
                 self.at -= 1;
@@ -354,7 +354,7 @@ impl<'a> Line<'a> {
         let size = self.unsigned_type()?;
         let (base, off) = self.parenthesised_place()?;
         self.sign("=")?;
-        // A store of the low part may name the register either way.
+        // A store of the low part accepts either name of the register.
         let src = match self.peek_reg() {
             Some((Width::W32, src)) if size != Size::Dw => {
                 self.at += 1;
@@ -457,7 +457,7 @@ impl<'a> Line<'a> {
         self.wide_end(width, Op::LoadImm { dst, value })
     }
 
-    /// `ll`, which ends everything that takes two slots.
+    /// `ll`, the end of instructions of two slots.
     fn wide_end(&mut self, width: Width, op: Op) -> Result<Parsed> {
         self.word("ll")?;
         if width == Width::W32 {
@@ -513,7 +513,7 @@ impl<'a> Line<'a> {
         Ok(Some(self.number_in(false, 0, u32::MAX.into(), "an offset in bytes")? as u32))
     }
 
-    /// Values that begin with a word: wide loads, byte order, atomics that fetch.
+    /// Values that begin with a word: wide loads, byte order, fetching atomics.
     fn special(&mut self, width: Width, dst: Reg, word: &str, start: usize) -> Result<Parsed> {
         let end = |op, size| (op, size);
         let swap = match word {

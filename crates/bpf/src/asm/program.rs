@@ -1,4 +1,4 @@
-//! Whole programs from text: instructions, with the maps they use before them.
+//! Assembles whole programs: directives for maps, then instructions.
 
 use super::{AsmError, AsmErrors, assemble_lines};
 use crate::map_kind::MapKind;
@@ -23,7 +23,7 @@ use crate::program::{LineInfo, MapDef, Program};
 pub fn program(file: &str, text: &str) -> Result<Program, AsmErrors> {
     let mut program = Program { section: "xdp".to_owned(), ..Program::default() };
     let mut errors = Vec::new();
-    // Directives leave empty lines, so that the places of errors stay right.
+    // Directives become empty lines, which keeps the places of errors.
     let mut code = String::with_capacity(text.len());
     for (index, line) in text.lines().enumerate() {
         if line.trim_start().starts_with('.') {
@@ -90,7 +90,7 @@ fn directive(words: &mut Words<'_>, program: &mut Program) -> Result<(), AsmErro
 fn map(words: &mut Words<'_>) -> Result<MapDef, AsmError> {
     let (_, name) = words.word("the name of a map")?;
     let (column, kind) = words.word("the kind of the map")?;
-    // Maps of maps, and of programs, need more than a line can say.
+    // Maps of maps and of programs need more than a line can express.
     let is_plain = |kind: &MapKind| !kind.is_of_maps() && *kind != MapKind::ProgArray;
     let plain = MapKind::ALL.into_iter().filter(is_plain);
     let found = plain.clone().find(|known| known.name() == Some(kind));
@@ -122,7 +122,7 @@ fn map(words: &mut Words<'_>) -> Result<MapDef, AsmError> {
     Ok(MapDef { name: name.to_owned(), kind, key_bytes, value_bytes, max_entries, flags, ..MapDef::default() })
 }
 
-/// The words of a directive; a comment ends them.
+/// The words of a directive up to a comment.
 struct Words<'t> {
     line: &'t str,
     number: usize,
@@ -135,7 +135,7 @@ impl<'t> Words<'t> {
         self.at += rest.len() - rest.trim_start().len();
     }
 
-    /// What is left of the line, without a comment, and its column.
+    /// The rest of the line without a comment, and its column.
     fn rest(&mut self) -> (usize, &'t str) {
         self.skip();
         let rest = &self.line[self.at..];

@@ -18,7 +18,7 @@ fn map(name: &str) -> MapDef {
     }
 }
 
-/// `conn` by name; `3`, the second `conn` and the one with a space only by index.
+/// `conn` is referred to by name; `3`, the second `conn` and the one with a space by index.
 fn maps() -> Vec<MapDef> {
     vec![map("conn"), map(".rodata.str1"), map("3"), map("conn"), map("a b")]
 }
@@ -114,7 +114,7 @@ fn every_row_of_the_table_both_ways() {
         assert_eq!(disassemble(&[insn], &[]).unwrap().trim_end(), text, "{insn:?}");
         assert_eq!(assemble(text, &[]), Ok(vec![insn]), "{text}");
     }
-    // Nothing but these and the 64-bit immediate load is an instruction.
+    // All other codes but the 64-bit immediate load are invalid.
     for code in 0..=255 {
         let known = table.iter().any(|row| row.0 == code);
         let taken = (0..=16).chain([32, 64, 0x40, 0x50, 0xa0, 0xe1, 0xf1]).any(|imm| {

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use super::{Btf, BtfError, Composite, MAGIC, MAX_NAME_OFFSET, Name, Type, TypeId};
 
-/// Makes a [`Btf`]: interns names and numbers types in the order in which they are added.
+/// Builds a [`Btf`]: interns names and numbers types in the order in which they are added.
 ///
-/// Ids may point forward: [`Builder::next_id`] tells what the next type will be called. A reference that leads nowhere in
-/// the end is found by whoever parses the bytes.
+/// Ids may point forward: [`Builder::next_id`] returns the id of the next type. Dangling references are found when the
+/// bytes are parsed.
 #[derive(Debug)]
 pub struct Builder {
     btf: Btf,
@@ -21,7 +21,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Puts a string into the table, once. It must not hold a zero byte: it would end there.
+    /// Interns a string, which must not contain a zero byte.
     ///
     /// # Errors
     /// [`BtfError::TooLarge`] when the table is full.
@@ -43,7 +43,7 @@ impl Builder {
         Ok(name)
     }
 
-    /// The number that the next type will have.
+    /// The id of the next type.
     pub fn next_id(&self) -> TypeId {
         TypeId(self.btf.types.len() as u32 + 1)
     }

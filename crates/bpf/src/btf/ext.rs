@@ -1,51 +1,51 @@
-//! `.BTF.ext`: which function and which source line an instruction belongs to.
+//! `.BTF.ext`: the functions and source lines of instructions.
 
 use super::parse::{Cursor, header_len, part};
 use super::{BtfError, MAGIC, Name, TypeId};
 
-/// Records of one kind that belong to one ELF section.
+/// The records of one kind for one ELF section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtSection<R> {
-    /// Name of the ELF section.
+    /// The name of the ELF section.
     pub section: Name,
     /// The records, in the order of the file.
     pub records: Vec<R>,
 }
 
-/// A function begins here.
+/// The beginning of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FuncRecord {
-    /// Byte offset in the section.
+    /// The byte offset in the section.
     pub offset_bytes: u32,
     /// Its [`super::Type::Func`].
     pub func: TypeId,
 }
 
-/// A source line begins here.
+/// The beginning of a source line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LineRecord {
-    /// Byte offset in the section.
+    /// The byte offset in the section.
     pub offset_bytes: u32,
-    /// Source file.
+    /// The source file.
     pub file: Name,
-    /// Text of the line.
+    /// The text of the line.
     pub text: Name,
-    /// Line number, below 2^22.
+    /// The line number, below 2^22.
     pub line: u32,
-    /// Column, below 2^10; 0 if not known.
+    /// The column, below 2^10; 0 if unknown.
     pub column: u32,
 }
 
-/// An instruction that a loader is to adapt to its kernel (CO-RE).
+/// A CO-RE relocation: an instruction that a loader adapts to its kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoreRecord {
-    /// Byte offset in the section.
+    /// The byte offset in the section.
     pub offset_bytes: u32,
     /// The type that the object was compiled with.
     pub of: TypeId,
-    /// What of it, as numbers between colons.
+    /// The member accessed, as numbers separated by colons.
     pub access: Name,
-    /// What about it: `enum bpf_core_relo_kind`.
+    /// The kind: `enum bpf_core_relo_kind`.
     pub kind: u32,
 }
 
@@ -56,15 +56,15 @@ pub struct Ext {
     pub funcs: Vec<ExtSection<FuncRecord>>,
     /// Source lines.
     pub lines: Vec<ExtSection<LineRecord>>,
-    /// What a loader is to adapt to its kernel.
+    /// CO-RE relocations.
     pub adaptations: Vec<ExtSection<CoreRecord>>,
 }
 
 impl Ext {
-    /// Reads the contents of a `.BTF.ext` section. Names are offsets into the string table of `.BTF`.
+    /// Parses a `.BTF.ext` section. Names are offsets into the string table of `.BTF`.
     ///
     /// # Errors
-    /// What is wrong and where; every offset and length is checked.
+    /// The first error and its place; every offset and length is checked.
     pub fn parse(bytes: &[u8]) -> Result<Ext, BtfError> {
         let header = header_len(bytes, "header", 24)?;
         let mut cursor = Cursor::new(bytes);
@@ -103,7 +103,7 @@ impl Ext {
     /// The contents of a `.BTF.ext` section with functions and lines.
     ///
     /// # Errors
-    /// [`BtfError::TooLarge`] if there are more than 4 GiB of them. Adaptations are not written.
+    /// [`BtfError::TooLarge`] if they exceed 4 GiB. CO-RE relocations are not written.
     pub fn emit(&self) -> Result<Vec<u8>, BtfError> {
         let funcs = emit_sections(&self.funcs, 8, |out, f| {
             out.extend([f.offset_bytes, f.func.0]);
@@ -135,7 +135,7 @@ fn emit_sections<R>(sections: &[ExtSection<R>], size: u32, emit: impl Fn(&mut Ve
             emit(&mut out, record);
         }
     }
-    // Nothing at all is said by an empty part; a lone record size makes loaders complain.
+    // An empty part is omitted; a record size alone makes loaders complain.
     if out.len() == 1 { Vec::new() } else { out }
 }
 
@@ -162,7 +162,7 @@ fn sections<R>(
         }
         let mut records = Vec::new();
         for _ in 0..count {
-            // A newer compiler's records may be longer: what is behind ours is skipped.
+            // Records of newer compilers may be longer: the rest is skipped.
             let record = cursor.take(what, size as usize)?;
             records.push(read(&mut Cursor::new(record))?);
         }

@@ -1,13 +1,13 @@
-//! BTF: the type information beside a program [Linux Documentation/bpf/btf.rst].
+//! BTF: the type information of a program [Linux Documentation/bpf/btf.rst].
 //!
 //! ```text
 //!  .BTF bytes ──Btf::parse──► Btf { types, strings } ──Btf::emit──► .BTF bytes
 //!  Builder::{string, add} ──►
 //! ```
 //!
-//! Names stay offsets into the string table, as in the file: a table may be shared by a million types, and a copy for
-//! each would let a small file take all memory. All kinds are understood; reserved bits and references that lead nowhere
-//! are refused at parsing, so that what is in a [`Btf`] can be followed without further checks of its ids.
+//! Names stay offsets into the string table, as in the file: a million types may share a name, and a copy for each
+//! would let a small file exhaust memory. All kinds are supported; reserved bits and dangling references are refused by
+//! the parser, so that the ids in a [`Btf`] can be followed without further checks.
 
 mod emit;
 mod ext;
@@ -20,24 +20,24 @@ pub use emit::Builder;
 pub use ext::{CoreRecord, Ext, ExtSection, FuncRecord, LineRecord};
 pub use shape::{Form, Shape};
 
-/// The magic number that `.BTF` and `.BTF.ext` begin with.
+/// The magic number at the beginning of `.BTF` and `.BTF.ext`.
 pub(crate) const MAGIC: u16 = 0xeb9f;
-/// Names lie below this offset of the string table, as the kernel has it.
+/// The limit of name offsets in the string table, as in the kernel.
 pub(crate) const MAX_NAME_OFFSET: usize = 0x00ff_ffff;
-/// Longest name, where a text is not meant; the kernel takes 512 bytes.
+/// The longest name; the kernel accepts 512 bytes.
 const MAX_NAME: usize = 4096;
-/// How many references are followed from a type before it is called endless.
+/// The most references followed from a type before it counts as recursive.
 const MAX_DEPTH: usize = 64;
 
-/// Number of a type; 0 is `void`.
+/// The id of a type; 0 is `void`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct TypeId(pub u32);
 
-/// Offset of a name in the string table; 0 is no name.
+/// The offset of a name in the string table; 0 is no name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Name(pub u32);
 
-/// One type.
+/// A type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "fields are those of the format, by its names")]
 pub enum Type {
@@ -60,9 +60,9 @@ pub enum Type {
     Union(Composite),
     /// An enumeration of up to 32 bits.
     Enum { name: Name, size_bytes: u32, signed: bool, values: Vec<(Name, i32)> },
-    /// A structure (or union) that is declared only.
+    /// A forward declaration of a structure or union.
     Fwd { name: Name, union: bool },
-    /// Another name of a type.
+    /// A typedef.
     Typedef { name: Name, to: TypeId },
     /// `volatile`.
     Volatile(TypeId),
@@ -72,7 +72,7 @@ pub enum Type {
     Restrict(TypeId),
     /// A function: its prototype and linkage.
     Func { name: Name, proto: TypeId, linkage: Linkage },
-    /// What a function takes and gives back.
+    /// The signature of a function.
     FuncProto { ret: TypeId, params: Vec<(Name, TypeId)> },
     /// A variable.
     Var { name: Name, of: TypeId, linkage: Linkage },
@@ -80,10 +80,9 @@ pub enum Type {
     DataSec { name: Name, size_bytes: u32, vars: Vec<SecVar> },
     /// A floating-point number.
     Float { name: Name, size_bytes: u32 },
-    /// `btf_decl_tag` of a type, or of one of its members or parameters.
-    /// `attribute` as for a type tag.
+    /// `btf_decl_tag` of a type, or of one of its members or parameters. `attribute` as for a type tag.
     DeclTag { name: Name, of: TypeId, component: i32, attribute: bool },
-    /// `btf_type_tag`. `attribute` is the kind flag: any attribute rather than a tag.
+    /// `btf_type_tag`. `attribute` is the kind flag: any attribute instead of a tag.
     TypeTag { name: Name, to: TypeId, attribute: bool },
     /// An enumeration of up to 64 bits.
     Enum64 { name: Name, size_bytes: u32, signed: bool, values: Vec<(Name, u64)> },
@@ -92,26 +91,26 @@ pub enum Type {
 /// A structure or union.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Composite {
-    /// Its name, if any.
+    /// The name, if any.
     pub name: Name,
-    /// Its length.
+    /// The size.
     pub size_bytes: u32,
-    /// Whether members say how many bits they take (the kind flag).
+    /// Whether members have explicit widths (the kind flag).
     pub bitfields: bool,
-    /// Its members.
+    /// The members.
     pub members: Vec<Member>,
 }
 
 /// A member of a structure or union.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// Its name, if any.
+    /// The name, if any.
     pub name: Name,
-    /// Its type.
+    /// The type.
     pub of: TypeId,
-    /// Where it begins.
+    /// The offset.
     pub offset_bits: u32,
-    /// Its width if it is a bit field, else 0.
+    /// The width of a bit field, else 0.
     pub width_bits: u8,
 }
 
@@ -120,20 +119,20 @@ pub struct Member {
 pub struct SecVar {
     /// The variable.
     pub var: TypeId,
-    /// Where it begins; clang leaves it 0 for the linker.
+    /// The offset; clang leaves it 0 for the linker.
     pub offset_bytes: u32,
-    /// Its length.
+    /// The size.
     pub size_bytes: u32,
 }
 
-/// Who sees a function or variable.
+/// The linkage of a function or variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Linkage {
-    /// This object only.
+    /// Local to the object.
     Static,
-    /// Everybody.
+    /// Visible to all objects.
     Global,
-    /// It is defined elsewhere.
+    /// Defined elsewhere.
     Extern,
 }
 
@@ -151,89 +150,89 @@ impl Linkage {
     }
 }
 
-/// Types with their names.
+/// Types and their names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Btf {
-    /// All but `void`: type `n` stands at `n - 1`.
+    /// All types but `void`: type `n` is at index `n - 1`.
     types: Vec<Type>,
-    /// Names, each ended by a zero byte; begins with one.
+    /// Zero-terminated names; begins with an empty one.
     strings: Vec<u8>,
 }
 
-/// What is wrong with type information.
+/// An error in type information.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the message says what each field is")]
 pub enum BtfError {
-    /// The first bytes are not those of little-endian BTF.
+    /// The magic number is not that of little-endian BTF.
     #[error("magic number is {found:#06x}, expected {MAGIC:#06x} (big-endian BTF is not read)")]
     Magic { found: u16 },
-    /// A version that is not ours.
+    /// An unsupported version.
     #[error("version is {found}, expected 1")]
     Version { found: u8 },
-    /// Something reaches beyond the bytes that hold it.
+    /// A range that exceeds its container.
     #[error("{what} at byte {offset} takes {needed} bytes, {available} are there")]
     Truncated { what: &'static str, offset: usize, needed: usize, available: usize },
     /// The string table does not begin and end with a zero byte.
     #[error("string table of {len} bytes does not begin and end with a zero byte")]
     Strings { len: usize },
-    /// A kind that is not known.
+    /// An unknown kind.
     #[error("type {id} at byte {offset} is of unknown kind {kind}")]
     Kind { id: u32, offset: usize, kind: u32 },
-    /// A field of a type has a value that means nothing.
+    /// A field of a type has an invalid value.
     #[error("type {id} at byte {offset}: {what} is {found:#x}")]
     Field { id: u32, offset: usize, what: &'static str, found: u32 },
-    /// A name that is not in the string table.
+    /// A name outside of the string table.
     #[error("{what} is named by offset {offset}, the string table has {len} bytes")]
     NameOffset { what: &'static str, offset: u32, len: usize },
-    /// A name without end.
+    /// A name that is too long.
     #[error("name at offset {offset} of the string table is longer than {limit} bytes")]
     NameLength { offset: u32, limit: usize },
-    /// A name that is not text.
+    /// A name that is not UTF-8.
     #[error("name at offset {offset} of the string table is not UTF-8")]
     NameText { offset: u32 },
-    /// A reference to a type that is not there.
+    /// A dangling reference.
     #[error("type {id} refers to type {target}, the last one is {last}")]
     Reference { id: u32, target: u32, last: u32 },
-    /// A type that has no size, or whose references have no end.
+    /// A type without a size, or with circular references.
     #[error("type {id} has no size: {why}")]
     NoSize { id: u32, why: &'static str },
-    /// Records of `.BTF.ext` of a wrong length.
+    /// Records of `.BTF.ext` with an invalid size.
     #[error("{what} records are {found} bytes, expected at least {expected} and a multiple of 4")]
     RecordSize { what: &'static str, found: u32, expected: u32 },
     /// A section of `.BTF.ext` without records.
     #[error("{what} information at byte {offset} has no records")]
     NoRecords { what: &'static str, offset: usize },
-    /// More than the format can number.
+    /// More than the format can address.
     #[error("{what} take {found} bytes, at most {limit} can be addressed")]
     TooLarge { what: &'static str, found: usize, limit: usize },
 }
 
 impl Btf {
-    /// The type with this number; `None` for `void` and numbers that are not used.
+    /// The type with this id; `None` for `void` and unused ids.
     pub fn get(&self, id: TypeId) -> Option<&Type> {
         let index = usize::try_from(id.0).ok()?.checked_sub(1)?;
         self.types.get(index)
     }
 
-    /// All types with their numbers, in the order of the file.
+    /// All types with their ids, in the order of the file.
     pub fn types(&self) -> impl Iterator<Item = (TypeId, &Type)> {
         self.types.iter().zip(1..).map(|(t, id)| (TypeId(id), t))
     }
 
-    /// The bytes of a text of any length, such as a source line, without the zero that ends it.
+    /// The bytes of a string of any length, such as a source line, without the terminator.
     ///
     /// # Errors
     /// [`BtfError::NameOffset`] if it begins outside of the string table.
     ///
     /// # Cost
-    /// The length of the text; whoever asks often for the same long one pays each time.
+    /// Linear in the length of the string, for each call.
     pub fn text_bytes(&self, name: Name) -> Result<&[u8], BtfError> {
         let tail = self.tail(name)?;
         let end = tail.iter().position(|b| *b == 0).unwrap_or(tail.len());
         Ok(&tail[..end])
     }
 
-    /// The bytes of a name without the zero that ends it. No more than the longest name is looked at.
+    /// The bytes of a name without the terminator. At most the longest name is scanned.
     ///
     /// # Errors
     /// [`BtfError::NameOffset`] if it begins outside of the string table, [`BtfError::NameLength`] if it is longer than
@@ -261,7 +260,7 @@ impl Btf {
     /// The type behind typedefs, qualifiers and tags.
     ///
     /// # Errors
-    /// [`BtfError::NoSize`] if they have no end.
+    /// [`BtfError::NoSize`] if they are circular.
     pub fn resolve(&self, id: TypeId) -> Result<TypeId, BtfError> {
         let mut at = id;
         for _ in 0..MAX_DEPTH {
@@ -279,11 +278,11 @@ impl Btf {
         Err(BtfError::NoSize { id: id.0, why: "its references have no end" })
     }
 
-    /// Length of a value of the type.
+    /// The size of a value of the type.
     ///
     /// # Errors
-    /// [`BtfError::NoSize`] for `void`, functions, declarations without definition, endless types and arrays that do
-    /// not fit 32 bits.
+    /// [`BtfError::NoSize`] for `void`, functions, forward declarations, circular types and arrays whose size exceeds
+    /// 32 bits.
     pub fn size_bytes(&self, id: TypeId) -> Result<u32, BtfError> {
         let fail = |why| BtfError::NoSize { id: id.0, why };
         let mut at = id;

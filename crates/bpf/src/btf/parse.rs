@@ -2,10 +2,10 @@
 
 use super::{Btf, BtfError, Composite, Linkage, MAGIC, Member, Name, SecVar, Type, TypeId};
 
-/// Reads little-endian numbers and never beyond the end.
+/// A bounds-checked reader of little-endian numbers.
 pub(super) struct Cursor<'a> {
     bytes: &'a [u8],
-    /// Where the next number begins.
+    /// The offset of the next number.
     pub(super) at: usize,
 }
 
@@ -34,7 +34,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The header's first eight bytes, checked: gives back the length of the header.
+/// Checks the first eight bytes of the header; returns the length of the header.
 pub(super) fn header_len(bytes: &[u8], what: &'static str, least: u32) -> Result<u32, BtfError> {
     let mut cursor = Cursor::new(bytes);
     let first = cursor.take(what, 4)?;
@@ -57,7 +57,7 @@ pub(super) fn header_len(bytes: &[u8], what: &'static str, least: u32) -> Result
     Ok(len)
 }
 
-/// The part `[offset, offset + len)` behind a header of `header` bytes.
+/// The range `[offset, offset + len)` after a header of `header` bytes.
 pub(super) fn part<'a>(
     bytes: &'a [u8],
     what: &'static str,
@@ -71,13 +71,13 @@ pub(super) fn part<'a>(
 }
 
 impl Btf {
-    /// Reads the contents of a `.BTF` section.
+    /// Parses the contents of a `.BTF` section.
     ///
     /// # Errors
-    /// What is wrong and where; every offset, length, name and reference is checked.
+    /// The first error and its place; every offset, length, name and reference is checked.
     ///
     /// # Cost
-    /// One pass; memory in proportion to the input.
+    /// One pass; memory linear in the input.
     pub fn parse(bytes: &[u8]) -> Result<Btf, BtfError> {
         let header = header_len(bytes, "header", 24)?;
         let mut cursor = Cursor { bytes, at: 8 };
@@ -113,7 +113,7 @@ struct Parser<'a> {
     strings: usize,
     id: u32,
     start: usize,
-    /// The highest reference so far: from, to. Types refer forward too, so it is judged at the end.
+    /// The greatest reference so far: (from, to). Types refer forward too, so it is checked at the end.
     highest: (u32, u32),
 }
 
@@ -167,7 +167,7 @@ impl Parser<'_> {
         if !has_count && kind != 12 && count != 0 {
             return Err(self.field("the number of entries of a kind without entries", count));
         }
-        // The kernel takes the kind flag on tags too: it marks an attribute that is no tag.
+        // The kernel accepts the kind flag on tags too: it marks an attribute instead of a tag.
         if flag && !matches!(kind, 4..=7 | 17..=19) {
             return Err(self.field("the kind flag of a kind without one", info));
         }
@@ -250,7 +250,7 @@ impl Parser<'_> {
         })
     }
 
-    /// A reference of a kind that has no name; bpf-linker names pointers all the same, so the name is dropped.
+    /// A reference of a kind without names; bpf-linker names pointers all the same, so the name is dropped.
     fn unnamed(&mut self, _name: Name, target: u32) -> Result<TypeId, BtfError> {
         Ok(self.refer(target))
     }

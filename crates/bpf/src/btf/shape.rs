@@ -1,39 +1,39 @@
-//! How the bytes of a type are laid out, without references: what values are read and written by.
+//! The memory layout of types without references, by which values are read and written.
 
 use super::{Btf, BtfError, Composite, MAX_DEPTH, Name, Type, TypeId};
 
-/// The most parts that a type may have: a small file can nest types to very many.
+/// The most parts of a type: a small file can nest types to very many.
 const MAX_PARTS: usize = 1 << 16;
 
 /// The layout of a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
-    /// Its length.
+    /// The size in bytes.
     pub size_bytes: usize,
-    /// What it is.
+    /// The form.
     pub form: Form,
 }
 
-/// What a type is made of.
+/// The form of a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Form {
     /// A number.
     Number {
-        /// Whether it can be negative.
+        /// Whether it is signed.
         signed: bool,
-        /// Whether it is kept in network byte order: its type is `__be16`, `__be32`, `__be64` or `__sum16`.
+        /// Whether it is in network byte order: its type is `__be16`, `__be32`, `__be64` or `__sum16`.
         network: bool,
     },
-    /// Members of a structure or union: name, which may be empty, and place.
+    /// The members of a structure or union: name, which may be empty, and offset.
     Members(Vec<(String, usize, Shape)>),
-    /// So many of a kind.
+    /// An array: the element, and the number of elements.
     Array(Box<Shape>, usize),
-    /// Bytes of which nothing is known, such as pointers and bit fields.
+    /// Opaque bytes, such as pointers and bit fields.
     Opaque,
 }
 
 impl Shape {
-    /// A number of this length, where nothing more is known; other lengths than those of numbers are mere bytes.
+    /// A number of this size if nothing else is known; opaque bytes for other sizes.
     pub fn of_size(size_bytes: usize) -> Shape {
         let form = match size_bytes {
             1 | 2 | 4 | 8 => Form::Number { signed: false, network: false },
@@ -45,8 +45,8 @@ impl Shape {
     /// The layout of a type.
     ///
     /// # Errors
-    /// It has no size, is nested deeper than 64 levels or has more than 65536 parts, nested structures counted as often as
-    /// they occur.
+    /// It has no size, is nested deeper than 64 levels or has more than 65536 parts, nested structures counted for each
+    /// occurrence.
     pub fn of(btf: &Btf, id: TypeId) -> Result<Shape, BtfError> {
         let mut parts = 0;
         Shape::nested(btf, id, 0, &mut parts)
@@ -98,10 +98,10 @@ fn name(btf: &Btf, name: Name) -> Result<String, BtfError> {
     btf.name(name).map(str::to_owned)
 }
 
-/// Whether one of the names that lead to the type says so.
+/// Whether one of the typedefs of the type implies network byte order.
 fn is_network_order(btf: &Btf, id: TypeId) -> Result<bool, BtfError> {
     let mut at = id;
-    // As many steps as resolving takes at most; it has been resolved before.
+    // As many steps as resolving takes at most; the type has been resolved before.
     for _ in 0..MAX_DEPTH {
         at = match btf.get(at) {
             Some(Type::Typedef { name, to }) => {
@@ -168,7 +168,7 @@ mod tests {
         let mut b = Builder::default();
         let mut inner = int(&mut b, "char", 1, 0);
         for level in 0..40 {
-            // Each has the one before twice; the length is a lie, which other checks find.
+            // Each contains the one before twice; the size is wrong, which other checks find.
             inner = structure(&mut b, 2 << level.min(20), &[("a", inner, 0), ("b", inner, 1)]);
         }
         let error = Shape::of(&b.finish(), inner).expect_err("2^40 parts");

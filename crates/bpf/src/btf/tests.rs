@@ -4,7 +4,7 @@ use flowloom_testkit::{Rng, skip};
 
 use super::*;
 
-/// One type of every kind, with what makes it special.
+/// One type of every kind, with its special fields.
 fn every_kind() -> Btf {
     let mut b = Builder::default();
     let mut name = |text| b.string(text).unwrap();

@@ -1,20 +1,20 @@
-//! The functions of a program: where they begin, and that nothing but calls leads from one into another.
+//! The functions of a program: their boundaries, and that only calls lead from one into another.
 
 use std::ops::Range;
 
 use crate::insn::{Insn, call, class, imm64, jmp};
 
-/// What makes a program's functions impossible to tell apart. All places are slots.
+/// Why a program cannot be split into functions. All places are slots.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the message says what each field is")]
 pub enum CodeError {
-    /// No instruction at all.
+    /// No instructions.
     #[error("there are no instructions")]
     Empty,
-    /// More than the kernel looks at.
+    /// More than the kernel verifies.
     #[error("{found} slots, at most {limit} are possible")]
     TooLong { found: usize, limit: usize },
-    /// A register number that does not fit four bits.
+    /// A register number that does not fit into four bits.
     #[error("instruction {at}: register {found}, the format has room for 0 to 15")]
     Register { at: usize, found: u8 },
     /// The first half of a 64-bit immediate load at the end.
@@ -23,25 +23,25 @@ pub enum CodeError {
     /// A jump to another function or into the middle of an instruction.
     #[error("instruction {at}: jump to {target}, which is outside of its function (slots {start} to {end})")]
     Jump { at: usize, target: i64, start: usize, end: usize },
-    /// A call to a place that is not a function.
+    /// A call of a place that is not the start of a function.
     #[error("instruction {at}: call of {target}, expected the start of a function in slots 1 to {last}")]
     Call { at: usize, target: i64, last: usize },
-    /// A function that nothing calls.
+    /// A function without caller.
     #[error("function at slot {at} is never called")]
     Unreached { at: usize },
-    /// A function whose last instruction runs on into the next.
+    /// A function that falls through into the next.
     #[error("instruction {at}: the function ends here, without exit or jump")]
     RunsOn { at: usize },
 }
 
-/// The slot that a call of a function of the program, or the load of its address, leads to.
+/// The target of a local call, or of the load of a function's address.
 pub(super) fn callee(insn: Insn, at: usize) -> Option<i64> {
     let is_call = insn.code == class::JMP | jmp::CALL && insn.src == call::LOCAL;
     let is_address = insn.is_wide() && insn.src == imm64::FUNC;
     (is_call || is_address).then(|| at as i64 + 1 + i64::from(insn.imm))
 }
 
-/// The slot that a jump leads to.
+/// The target of a jump.
 pub(super) fn jump_target(insn: Insn, at: usize) -> Option<i64> {
     let distance = match (insn.class(), insn.op()) {
         (class::JMP | class::JMP32, jmp::CALL | jmp::EXIT | 0xf0) => return None,
@@ -63,10 +63,10 @@ pub(super) fn instructions(insns: &[Insn]) -> impl Iterator<Item = (usize, Insn)
     })
 }
 
-/// Splits a program into functions: the first is the program itself, the others are what it calls, in their order.
+/// Splits a program into functions: the first is the entry, the others are its callees in their order.
 ///
 /// # Errors
-/// What is wrong first, see [`CodeError`].
+/// The first error, see [`CodeError`].
 pub(super) fn split(insns: &[Insn]) -> Result<Vec<Range<usize>>, CodeError> {
     let len = insns.len();
     if len == 0 {
@@ -101,7 +101,7 @@ pub(super) fn split(insns: &[Insn]) -> Result<Vec<Range<usize>>, CodeError> {
     Ok(functions)
 }
 
-/// Every jump stays in its function, and no function but the last may run off its end.
+/// Checks that every jump stays in its function, and that no function falls through into the next.
 fn check_borders(insns: &[Insn], functions: &[Range<usize>], first: &[bool]) -> Result<(), CodeError> {
     for (number, function) in functions.iter().enumerate() {
         let mut last = (function.start, insns[function.start]);
@@ -123,7 +123,7 @@ fn check_borders(insns: &[Insn], functions: &[Range<usize>], first: &[bool]) -> 
     Ok(())
 }
 
-/// The program leads to every function: what it does not reach would be lost on the way through an object.
+/// Checks that every function is reachable: others would be lost in an object.
 fn check_reached(insns: &[Insn], functions: &[Range<usize>]) -> Result<(), CodeError> {
     let number_of = |slot: usize| functions.partition_point(|f| f.start <= slot) - 1;
     let mut reached = vec![false; functions.len()];

@@ -1,4 +1,4 @@
-//! The ELF container: sections, symbols and relocations, each checked once and named from then on.
+//! The ELF container: sections, symbols and relocations, each validated once.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -10,7 +10,7 @@ use object::read::elf::{FileHeader as _, SectionHeader as _, Sym as _};
 use super::read::ReadFault;
 
 const LE: LittleEndian = LittleEndian;
-/// Longest name of a section or symbol; the kernel's own symbols have up to 512 bytes.
+/// The longest name of a section or symbol; the kernel's own symbols have up to 512 bytes.
 const MAX_NAME: usize = 4096;
 
 /// A section with its contents.
@@ -19,24 +19,24 @@ pub(super) struct Section<'a> {
     pub(super) kind: SectionKind,
     /// Its bytes; none for [`SectionKind::Zero`].
     pub(super) bytes: &'a [u8],
-    /// Its length, also where it takes no bytes of the file.
+    /// Its size, also if it occupies no bytes of the file.
     pub(super) len: u64,
 }
 
-/// What a section is, as far as reading programs goes.
+/// The kinds of sections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SectionKind {
     /// Instructions.
     Code,
-    /// Bytes that are loaded or read.
+    /// Data that is loaded or read.
     Bytes,
-    /// Zeros without bytes in the file.
+    /// Zeros that occupy no bytes of the file.
     Zero,
     /// Tables of the container itself.
     Other,
 }
 
-/// What a symbol stands for.
+/// The kinds of symbols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SymbolKind {
     Function,
@@ -46,28 +46,28 @@ pub(super) enum SymbolKind {
     Other,
 }
 
-/// Where a symbol lies.
+/// The location of a symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In the section of this number.
+    /// In the section of this index.
     Section(usize),
-    /// Elsewhere: it is to be supplied by the loader.
+    /// Undefined: resolved by the loader.
     Extern,
-    /// A number, not a place.
+    /// An absolute value.
     Absolute,
-    /// To be laid out by a linker.
+    /// A common symbol, allocated by a linker.
     Common,
 }
 
 /// A symbol.
 pub(super) struct Symbol<'a> {
-    /// Its name; a section symbol has that of its section.
+    /// The name; a section symbol has that of its section.
     pub(super) name: &'a str,
     pub(super) kind: SymbolKind,
     pub(super) local: bool,
-    /// Whether it may be missing.
+    /// Whether it is weak: it may stay undefined.
     pub(super) weak: bool,
-    /// Whether other objects do not see it, although it is not local.
+    /// Whether its visibility is hidden, although it is not local.
     pub(super) hidden: bool,
     pub(super) place: Place,
     pub(super) value: u64,
@@ -78,22 +78,22 @@ pub(super) struct Symbol<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Relocation {
     pub(super) symbol: usize,
-    /// The explicit addend (RELA); `None` where the relocated field holds it (REL).
+    /// The explicit addend (RELA); `None` if the relocated field holds it (REL).
     pub(super) addend: Option<i64>,
 }
 
-/// An object taken apart.
+/// A parsed object file.
 pub(super) struct Container<'a> {
-    /// By their number in the file; the first is the null section.
+    /// By section index; the first one is the null section.
     pub(super) sections: Vec<Section<'a>>,
     pub(super) symbols: Vec<Symbol<'a>>,
-    /// Of code sections, of definitions of maps and of data, by section and byte offset.
+    /// The relocations of code, map definitions and data, by section and byte offset.
     pub(super) relocations: BTreeMap<(usize, u64), Relocation>,
-    /// Contents of type sections whose offsets are explicit addends (RELA), by section.
+    /// By section, the contents of type sections whose relocations have explicit addends (RELA).
     relocated: BTreeMap<usize, Vec<u8>>,
 }
 
-/// How much an object may unfold to. Its parts may name the same bytes again and again, so that a small file could ask
+/// The budget of memory for an object. Its parts may refer to the same bytes repeatedly, so that a small file could ask
 /// for all memory.
 pub(super) struct Budget {
     left: u64,
@@ -104,7 +104,7 @@ impl Budget {
         Budget { left: super::MAX_UNFOLDED }
     }
 
-    /// Takes `bytes` off the budget.
+    /// Charges `bytes` to the budget.
     pub(super) fn charge(&mut self, what: &'static str, bytes: u64) -> Result<(), ReadFault> {
         match self.left.checked_sub(bytes) {
             Some(left) => {
@@ -149,7 +149,7 @@ impl<'a> Container<'a> {
         self.relocated.get(&section).map_or(self.sections[section].bytes, Vec::as_slice)
     }
 
-    /// The relocations of bytes `from` to `to` of a section, ascending by place.
+    /// The relocations of bytes `from` to `to` of a section, in ascending order.
     pub(super) fn relocations_in(
         &self,
         section: usize,
@@ -160,7 +160,7 @@ impl<'a> Container<'a> {
         self.relocations.range(range).map(|((_, offset), relocation)| (*offset, *relocation))
     }
 
-    /// The only section with this name, and its number.
+    /// The only section with this name, and its index.
     pub(super) fn named(&self, name: &str) -> Result<Option<(usize, &Section<'a>)>, ReadFault> {
         let mut found =
             self.sections.iter().enumerate().filter(|(_, s)| s.name == name && s.kind != SectionKind::Other);
@@ -269,7 +269,7 @@ impl<'a> Container<'a> {
             };
             let (target_name, target_len) = (target.name, target.len);
             for (offset, relocation) in records {
-                // Code holds whole slots; data may be packed.
+                // Relocations of code are at slot boundaries; data may be packed.
                 let unit = if is_code { 8 } else { 1 };
                 if offset >= target_len || !offset.is_multiple_of(unit) {
                     return Err(ReadFault::Offset { section, offset, len: target_len, unit });
@@ -293,7 +293,7 @@ impl<'a> Container<'a> {
         Ok(())
     }
 
-    /// Writes the place that a relocation of types or lines names into its field of 4 bytes, if that place is in the object.
+    /// Applies a relocation of types or lines to its field of 4 bytes, if its symbol is defined in the object.
     fn relocate_types(
         &mut self,
         section: usize,
@@ -333,7 +333,7 @@ fn check_header(bytes: &[u8]) -> Result<&elf::FileHeader64<LittleEndian>, ReadFa
     expect("class", 4, &[2], "2, 64 bits")?;
     expect("byte order", 5, &[1], "1, little endian")?;
     expect("kind of file", 16, &[1, 0], "1, relocatable")?;
-    // Before eBPF had a number of its own, LLVM wrote 0; libbpf takes both.
+    // Before eBPF had a machine number, LLVM wrote 0; libbpf accepts both.
     if bytes.get(18..20) != Some(&[0, 0]) {
         expect("machine", 18, &[247, 0], "247, eBPF, or 0 of old LLVM")?;
     }
@@ -375,7 +375,7 @@ fn section<'a>(
     Ok(Section { name, kind, bytes: contents(bytes, name, header)?, len: header.sh_size.get(LE) })
 }
 
-/// A table of records of one size.
+/// A table of fixed-size records.
 fn table<'a, T: object::Pod>(bytes: &'a [u8], what: &'static str) -> Result<&'a [T], ReadFault> {
     object::slice_from_all_bytes(bytes).map_err(|()| ReadFault::Header {
         what,
@@ -383,7 +383,7 @@ fn table<'a, T: object::Pod>(bytes: &'a [u8], what: &'static str) -> Result<&'a 
     })
 }
 
-/// The name at `offset` of a string table. No more than the longest name is looked at.
+/// The name at `offset` of a string table. At most the longest name is scanned.
 fn string<'a>(table: &'a [u8], offset: u32, what: &'static str, number: usize) -> Result<&'a str, ReadFault> {
     let fail = |why| ReadFault::Name { what, number, offset, why };
     if offset == 0 {

@@ -1,4 +1,4 @@
-//! What an object wants of others: functions, variables and settings of the kernel.
+//! The undefined symbols of an object: kernel functions, kernel variables, and configuration settings.
 
 use std::collections::HashMap;
 
@@ -7,19 +7,19 @@ use super::read::ReadFault;
 use crate::btf::{Btf, Type};
 use crate::lack::Want;
 
-/// What kind of thing is wanted.
+/// The kinds of undefined symbols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extern {
-    /// A function of the kernel.
+    /// A kernel function.
     Kfunc,
-    /// A variable or any address of the kernel.
+    /// A kernel variable or other kernel address.
     Ksym,
-    /// A setting of the kernel.
+    /// A configuration setting of the kernel.
     Kconfig,
 }
 
 impl Extern {
-    /// What a program lacks that uses it.
+    /// The unresolved reference of a program that uses it.
     pub(super) fn want(of: Option<Extern>, name: &str) -> Want {
         let name = name.to_owned();
         match of {
@@ -31,7 +31,7 @@ impl Extern {
     }
 }
 
-/// The externs of an object by name, as its types tell them.
+/// The undefined symbols of an object by name, according to its types.
 pub(super) fn externs(btf: Option<&Btf>) -> Result<HashMap<&[u8], Extern>, ReadFault> {
     let mut out = HashMap::new();
     let Some(btf) = btf else { return Ok(out) };

@@ -43,13 +43,13 @@ pub use read::{Object, ReadError, ReadFault, Refused, Unread, read, read_as, rea
 pub use shapes::{MapShape, map_shapes};
 pub use write::{KernelTypes, WriteError, declared_types, kernel_types, write};
 
-/// Largest number of slots in a program: what the kernel is ready to look at.
+/// The most slots of a program, as in the kernel.
 pub(crate) const MAX_SLOTS: usize = 1_000_000;
-/// Largest number of bytes that an object may unfold to in memory.
+/// The budget of memory for an object in bytes.
 pub(crate) const MAX_UNFOLDED: u64 = 256 << 20;
-/// Largest line number that line information can carry.
+/// The greatest line number that line information can express.
 pub(crate) const MAX_LINE: u32 = (1 << 22) - 1;
-/// Largest column that line information can carry.
+/// The greatest column that line information can express.
 pub(crate) const MAX_COLUMN: u32 = (1 << 10) - 1;
 
 /// `1 byte`, `2 bytes`.
@@ -60,7 +60,7 @@ pub(crate) fn bytes_of(len: impl Into<u64>) -> String {
     }
 }
 
-/// Names of sections that have a meaning.
+/// The names of sections with a meaning.
 pub(crate) mod names {
     pub(crate) const TEXT: &str = ".text";
     pub(crate) const MAPS: &str = ".maps";
@@ -76,11 +76,11 @@ pub(crate) mod names {
 /// Kinds of data sections, by the first part of their name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DataKind {
-    /// `.data`: may be written.
+    /// `.data`: writable.
     Data,
-    /// `.rodata`: programs only read it.
+    /// `.rodata`: read-only for programs.
     ReadOnly,
-    /// `.bss`: begins as zeros and takes no room in the file.
+    /// `.bss`: zeros that occupy no bytes of the file.
     Zero,
 }
 

@@ -1,10 +1,9 @@
-//! An object to programs.
+//! Reads objects into programs.
 //!
-//! Goal: what a loader would hand to the kernel, as [`Program`]s. Steps: take the container apart; understand the types;
-//! read the maps; find the functions; link each program with what it calls ([`super::link`]). After it, nothing of a
-//! program depends on the object: maps are numbers, calls are distances. A program that cannot be read leaves the others;
-//! what it wants and is not given is listed in [`Program::lacks`]. Kinds of maps that nothing runs are read: the engines
-//! refuse them.
+//! Goal: what a loader would pass to the kernel, as [`Program`]s. Steps: parse the container; parse the types; read the
+//! maps; find the functions; link each program with its callees ([`super::link`]). The result does not depend on the
+//! object: maps are indices, calls are distances. A program that cannot be read does not affect the others; unresolved
+//! references are listed in [`Program::lacks`]. Maps of unsupported kinds are read: the engines refuse them.
 
 use std::fmt;
 
@@ -18,23 +17,23 @@ use crate::btf::{Btf, BtfError, Ext};
 use crate::program::Program;
 use crate::program_kind::ProgramKind;
 
-/// What an object holds.
+/// The contents of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Object {
-    /// How its user calls it.
+    /// The name under which the user knows it.
     pub name: String,
     /// Its programs, in the order of sections and, within one, of functions.
     ///
     /// Each has all maps of the object in the same order: programs of an object share them, and a map that only user
-    /// space or another program touches is part of the function too. Left out are maps that the program does not name and
-    /// that no engine could make.
+    /// space or another program accesses is part of the function too. Maps that the program does not refer to and that
+    /// no engine supports are left out.
     pub programs: Vec<Program>,
-    /// Its functions that would be programs and cannot be read.
+    /// Its functions that would be programs but cannot be read.
     pub refused: Vec<Refused>,
-    /// What it asks of a loader and is not given, although its programs are run, in words: what makes no difference to them, and
-    /// settings of the kernel, which are 0.
+    /// Requests to the loader that are not fulfilled although the programs run: those without an effect, and
+    /// configuration settings of the kernel, which are 0.
     pub notes: Vec<String>,
-    /// What else is in it and is not part of a program, each with the reason.
+    /// Its other parts that are in no program, with the reason.
     pub unread: Vec<Unread>,
 }
 
@@ -55,17 +54,17 @@ impl fmt::Display for Unread {
     }
 }
 
-/// A program that cannot be read, beside others that can.
+/// A program that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("program `{name}`: {fault}")]
 pub struct Refused {
-    /// Name of the function.
+    /// The name of the function.
     pub name: String,
-    /// The section it stands in.
+    /// Its section.
     pub section: String,
-    /// How many of the object's programs stand before it.
+    /// The number of the object's programs before it.
     pub before: usize,
-    /// Why.
+    /// The reason.
     #[source]
     pub fault: ReadFault,
 }
@@ -76,12 +75,12 @@ impl Object {
         self.programs.iter().filter(|program| program.kind.is_xdp())
     }
 
-    /// The program with this function name or, if there is none, in this section.
+    /// The program with this function name or else in this section.
     pub fn program(&self, wanted: &str) -> Option<&Program> {
         self.matching(wanted).first().copied()
     }
 
-    /// The programs with this function name or, if there are none, in this section or called `SECTION/NAME`.
+    /// The programs with this function name or else in this section or called `SECTION/NAME`.
     pub fn matching(&self, wanted: &str) -> Vec<&Program> {
         let by = |is: &dyn Fn(&Program) -> bool| self.programs.iter().filter(|p| is(p)).collect::<Vec<_>>();
         let is_both = |p: &Program| {
@@ -97,72 +96,72 @@ impl Object {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("object `{object}`: {fault}")]
 pub struct ReadError {
-    /// How its user calls it.
+    /// The name under which the user knows it.
     pub object: String,
-    /// What is wrong with it.
+    /// The reason.
     #[source]
     pub fault: ReadFault,
 }
 
-/// What is wrong with an object.
+/// Why an object cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the message says what each field is")]
 pub enum ReadFault {
-    /// It is no little-endian eBPF object.
+    /// Not a little-endian eBPF object.
     #[error("{what} is {found:x?}, expected {expected}")]
     NotBpf { what: &'static str, found: Vec<u8>, expected: &'static str },
-    /// A table of the container is damaged.
+    /// A table of the container is malformed.
     #[error("{what}: {why}")]
     Header { what: &'static str, why: String },
-    /// A number that counts something that is not there.
+    /// An index out of range.
     #[error("{what} is number {found}, there are {count}")]
     Index { what: &'static str, found: u64, count: usize },
     /// A section outside of the file.
     #[error("section `{section}`: {} at {offset}, the file has {}", bytes_of(*len), bytes_of(*file as u64))]
     Contents { section: String, offset: u64, len: u64, file: usize },
-    /// A place outside of a section or between its records.
+    /// An offset outside of a section or between its records.
     #[error("section `{section}`: offset {offset}, expected a multiple of {unit} below {len}")]
     Offset { section: String, offset: u64, len: u64, unit: u64 },
-    /// A name that is none.
+    /// An invalid name.
     #[error("name of {what} {number}, at {offset} of its string table: {why}")]
     Name { what: &'static str, number: usize, offset: u32, why: &'static str },
-    /// More than fits memory.
+    /// The object exceeds its budget of memory.
     #[error("{what}: the object unfolds to more than {limit} bytes")]
     TooLarge { what: &'static str, limit: u64 },
-    /// More than anyone needs.
+    /// An excessive number.
     #[error("{found} {what}, at most {limit} are read")]
     TooMany { what: &'static str, found: usize, limit: usize },
-    /// Something is there twice.
+    /// A duplicate.
     #[error("{what} `{name}` is there twice")]
     Twice { what: &'static str, name: String },
-    /// Something that is needed is not there.
+    /// Something required is missing.
     #[error("{what} `{name}` is missing")]
     Missing { what: &'static str, name: &'static str },
-    /// Valid, but not read by Flowloom.
+    /// Valid, but not supported.
     #[error("{what} in {place} is not supported")]
     Unsupported { what: String, place: String },
-    /// Damaged type information.
+    /// Malformed type information.
     #[error("section `{section}`: {source}")]
     Btf { section: &'static str, source: BtfError },
-    /// A section's types list something that is no variable.
+    /// The types of a section list a type that is not a variable.
     #[error("section `{section}`: type {id} is no variable")]
     NoVariable { section: String, id: u32 },
-    /// A variable without a place.
+    /// A variable without a symbol.
     #[error("variable `{name}` has no symbol in section `{section}`")]
     NoSymbol { name: String, section: &'static str },
-    /// A field of a map's definition.
+    /// A field of a map definition.
     #[error("map `{map}`, `{what}`: {why}")]
     Definition { map: String, what: String, why: String },
-    /// `.flowloom` does not fit the object.
+    /// `.flowloom` does not match the object.
     #[error("section `.flowloom`: {why}")]
     Sidecar { why: String },
-    /// No function that could be run.
+    /// No program.
     #[error("no program: a function in an executable section other than `.text` is expected")]
     NoProgram,
     /// A function outside of its section.
     #[error("function `{function}` at byte {offset} of `{section}`: {why}")]
     Function { function: String, section: String, offset: u64, why: String },
-    /// An instruction that needs the loader in a way that is not understood.
+    /// A relocation that is not supported.
     #[error("{place}: {why}")]
     Instruction { place: String, why: String },
     /// The instructions do not form functions.
@@ -176,14 +175,14 @@ impl From<BtfError> for ReadFault {
     }
 }
 
-/// Reads an object that clang, another compiler or [`super::write()`] made. `name` is what errors call it.
+/// Reads an object from clang, another compiler or [`super::write()`]. `name` appears in errors.
 ///
 /// # Errors
-/// What is wrong, and in which section, symbol or byte; everything that is not supported is refused by name. No input
-/// makes it panic or take more than some hundred megabytes.
+/// The first error with its section, symbol or byte; everything unsupported is refused by name. No input causes a panic
+/// or takes more than some hundred megabytes.
 ///
 /// # Cost
-/// In proportion to the object and to what its programs unfold to.
+/// Linear in the object and the size of its linked programs.
 ///
 /// # Source
 /// [LLVM BPF ELF relocations], [Linux Documentation/bpf/btf.rst], libbpf's conventions for sections
@@ -191,8 +190,8 @@ pub fn read(bytes: &[u8], name: &str) -> Result<Object, ReadError> {
     read_with(bytes, name, &|| Err("the types of a kernel are not at hand".to_owned()))
 }
 
-/// As [`read()`], and adapts programs to the types of a kernel (CO-RE). They are asked for once, where a program wants them;
-/// the reason why there are none becomes what the program lacks.
+/// As [`read()`], and applies CO-RE relocations against the types of a kernel. These are loaded once, when a program
+/// needs them; if that fails, the reason becomes an unresolved reference of the program.
 ///
 /// # Errors
 /// As for [`read()`].
@@ -200,7 +199,7 @@ pub fn read_with(bytes: &[u8], name: &str, kernel: &Kernel<'_>) -> Result<Object
     read_as(bytes, name, kernel, None)
 }
 
-/// As [`read_with()`], and takes all programs to be of `kind`, whatever their sections are called. Sections of programs for
+/// As [`read_with()`], with all programs taken to be of `kind`, whatever their section names. Sections of programs for
 /// device and CPU maps keep their meaning under [`ProgramKind::Xdp`].
 ///
 /// # Errors
@@ -218,11 +217,11 @@ fn read_parts(bytes: &[u8], kernel: &Kernel<'_>, kind: Option<ProgramKind>) -> R
     let mut budget = Budget::new();
     let container = Container::parse(bytes, &mut budget)?;
     let mut notes = Vec::new();
-    // Types are needed where maps are declared with them, lines where they are good; loaders go on without them otherwise.
+    // Types are required if maps are declared with them, lines are optional; loaders continue without them otherwise.
     let needs_types = container.named(names::MAPS)?.is_some_and(|(_, section)| section.len > 0);
     let btf = match container.named(names::BTF)? {
         Some((number, section)) => {
-            // Types in memory take up to this many times their bytes.
+            // Parsed types take up to this many times their bytes.
             budget.charge("types", section.bytes.len() as u64 * 8)?;
             match Btf::parse(container.types(number)) {
                 Ok(btf) => Some(btf),
@@ -258,7 +257,7 @@ fn read_parts(bytes: &[u8], kernel: &Kernel<'_>, kind: Option<ProgramKind>) -> R
     Ok(linked)
 }
 
-/// The text of the licence; a byte that is not UTF-8 makes it another one than the GPL for the kernel too.
+/// The text of the licence; a byte that is not UTF-8 makes it differ from the GPL for the kernel too.
 fn license(container: &Container<'_>) -> Result<String, ReadFault> {
     let Some((_, section)) = container.named(names::LICENSE)? else { return Ok(String::new()) };
     let end = section.bytes.iter().position(|b| *b == 0).unwrap_or(section.bytes.len());

@@ -1,4 +1,4 @@
-//! What the keys and values of an object's maps are made of, for people who write and read them.
+//! The layouts of keys and values of an object's maps, for text and JSON.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,20 +7,20 @@ use super::read::{ReadError, ReadFault};
 use super::{DataKind, names};
 use crate::btf::{Btf, Form, SecVar, Shape, Type, TypeId};
 
-/// What keys and values of a map are made of.
+/// The layouts of a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapShape {
-    /// A key.
+    /// The key.
     pub key: Shape,
-    /// A value.
+    /// The value.
     pub value: Shape,
 }
 
-/// The shapes of the maps of an object by their names, as far as its types tell: maps that only say their sizes, and
-/// objects without types, have none. Data sections are structures of their variables.
+/// The layouts of the maps of an object by name, as far as its types tell: maps that only have sizes, and objects
+/// without types, have none. Data sections are structures of their variables.
 ///
 /// # Errors
-/// The object cannot be taken apart, as [`super::read()`] says it; or a type is out of bounds.
+/// The container is malformed, as for [`super::read()`]; or a type exceeds its limits.
 pub fn map_shapes(bytes: &[u8], name: &str) -> Result<BTreeMap<String, MapShape>, ReadError> {
     shapes(bytes).map_err(|fault| ReadError { object: name.to_owned(), fault })
 }
@@ -31,7 +31,7 @@ fn shapes(bytes: &[u8]) -> Result<BTreeMap<String, MapShape>, ReadFault> {
     let mut found = BTreeMap::new();
     let Some((number, section)) = container.named(names::BTF)? else { return Ok(found) };
     budget.charge("types", section.bytes.len() as u64 * 8)?;
-    // Reading the programs has said what is wrong with them.
+    // Errors in types are reported by reading the programs.
     let Ok(btf) = Btf::parse(container.types(number)) else { return Ok(found) };
     for (_, ty) in btf.types() {
         let Type::DataSec { name, size_bytes, vars } = ty else { continue };
@@ -53,7 +53,7 @@ fn shapes(bytes: &[u8]) -> Result<BTreeMap<String, MapShape>, ReadFault> {
     Ok(found)
 }
 
-/// What the `key` and `value` of a definition point to; `None` where one of them only has a size.
+/// The pointees of the `key` and `value` of a definition; `None` if one of them only has a size.
 fn definition(btf: &Btf, of: TypeId) -> Result<Option<MapShape>, ReadFault> {
     let Some(Type::Struct(fields)) = btf.get(btf.resolve(of)?) else { return Ok(None) };
     let (mut key, mut value) = (None, None);
@@ -70,7 +70,7 @@ fn definition(btf: &Btf, of: TypeId) -> Result<Option<MapShape>, ReadFault> {
     Ok(key.zip(value).map(|(key, value)| MapShape { key, value }))
 }
 
-/// The variables of a data section; where they lie, only their symbols say.
+/// The variables of a data section; their offsets come from symbols.
 fn variables(container: &Container<'_>, btf: &Btf, section: &str, vars: &[SecVar]) -> Result<Form, ReadFault> {
     let Some((number, place)) = container.named(section)? else { return Ok(Form::Opaque) };
     let symbols = container.symbols.iter().filter(|symbol| symbol.place == Place::Section(number));

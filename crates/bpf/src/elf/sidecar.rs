@@ -1,4 +1,4 @@
-//! `.flowloom`: what BTF cannot say, as JSON that loaders skip.
+//! `.flowloom`: what BTF cannot express, as JSON that loaders ignore.
 
 use std::collections::BTreeSet;
 
@@ -9,29 +9,29 @@ use crate::locks::{CELL_BYTES, CELLS};
 use crate::map_kind::MapKind;
 use crate::program::MapDef;
 
-/// The version that is written. Version 1, which had neither successors nor contexts from the start, is read as well.
+/// The version that is written. Version 1, without successors and initial contexts, is read as well.
 pub(super) const VERSION: u32 = 2;
 
-/// The section's contents.
+/// The contents of the section.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Sidecar {
-    /// [`VERSION`]; read first, alone.
+    /// [`VERSION`]; parsed first, separately.
     pub(super) version: u32,
-    /// All maps, in the order in which the program numbers them: data sections stand between others.
+    /// All maps in the order of their indices in the program: data sections are among the others.
     pub(super) maps: Vec<SidecarMap>,
 }
 
-/// One map.
+/// A map.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SidecarMap {
-    /// Its name.
+    /// The name.
     pub(super) name: String,
-    /// What its records mean, for a context table.
+    /// The layout of its records, for a context table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) layout: Option<ContextLayout>,
 }
 
-/// The version alone, so that a later one is named and not taken for damage.
+/// The version alone, so that an unsupported one is reported as such.
 #[derive(Debug, Deserialize)]
 struct Version {
     version: u32,
@@ -65,7 +65,7 @@ impl Sidecar {
     }
 }
 
-/// What is wrong with a layout.
+/// An error in a layout.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LayoutFault {
     #[error("{what} `{name}` of {size_bytes} bytes at byte {offset_bytes}: {why}")]
@@ -79,7 +79,7 @@ pub(super) enum LayoutFault {
     Locks { cells: u32, offset_bytes: u32 },
 }
 
-/// Checks that a layout describes the records of `map`; gives back its fields by their place.
+/// Checks that a layout describes the records of `map`; returns its fields by offset.
 pub(super) fn check_layout<'a>(layout: &'a ContextLayout, map: &MapDef) -> Result<Vec<&'a LayoutField>, LayoutFault> {
     let value_bytes = map.value_bytes;
     let fits = |offset: u32, size: u32| offset.checked_add(size).is_some_and(|end| end <= value_bytes);

@@ -1,7 +1,7 @@
-//! A program to an object.
+//! Writes programs to objects.
 //!
-//! Goal: what loaders expect of clang, from a [`Program`]. Steps: check the program and split it into functions; make the
-//! types; put sections and symbols; turn indices of maps and distances of calls into relocations; attach the lines.
+//! Goal: what loaders expect from clang. Steps: check the program and split it into functions; make the types; emit
+//! sections and symbols; turn map indices and call distances into relocations; attach the lines.
 
 mod kernel;
 mod types;
@@ -25,14 +25,14 @@ use crate::program_kind::ProgramKind;
 pub use kernel::{KernelTypes, declared_types, kernel_types};
 use types::{Definition, Types};
 
-/// Why a program cannot become an object.
+/// Why a program cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the message says what each field is")]
 pub enum WriteError {
-    /// A name that an object or its type information cannot carry.
+    /// A name that an object or its type information cannot express.
     #[error("{what} `{name}` cannot be written: {why}")]
     Name { what: &'static str, name: String, why: &'static str },
-    /// Two symbols of one name.
+    /// Two symbols with one name.
     #[error("{what} `{name}` has the name of another symbol of the object")]
     Duplicate { what: &'static str, name: String },
     /// The instructions do not form functions.
@@ -41,35 +41,34 @@ pub enum WriteError {
     /// A 64-bit load that no relocation can express.
     #[error("program `{program}`, instruction {at}: {why}")]
     Load { program: String, at: usize, why: String },
-    /// A program that says something that an object of ours cannot.
+    /// A property of the program that objects cannot express.
     #[error("program `{program}`: {what} cannot be written")]
     Program { program: String, what: String },
     /// A map that its section cannot express.
     #[error("map `{map}`: {what} is {found}, expected {expected}")]
     Map { map: String, what: &'static str, found: String, expected: String },
-    /// A layout that does not describe the records of its table.
+    /// A layout that does not match the records of its table.
     #[error("map `{map}`: {why}")]
     Layout { map: String, why: String },
     /// Line information that cannot be written.
     #[error("program `{program}`, line information {index}: {what} is {found}, expected {expected}")]
     Line { program: String, index: usize, what: &'static str, found: usize, expected: String },
-    /// Type information that does not fit its format.
+    /// Type information that exceeds its format.
     #[error("type information: {0}")]
     Btf(#[from] BtfError),
-    /// The description of the maps cannot be put in words.
+    /// The JSON of the maps cannot be written.
     #[error("section `{section}`: {why}")]
     Section { section: &'static str, why: String },
 }
 
-/// Writes an object that `bpftool prog load`, `ip link set … xdp obj`, `xdp-loader load` and `aya` take.
+/// Writes an object for `bpftool prog load`, `ip link set … xdp obj`, `xdp-loader load` and `aya`.
 ///
 /// # Layout
-/// As the module says. Functions that the program calls become static functions `NAME_1`, `NAME_2`, … of `.text`. An XDP
-/// program out of a section of another kind, or of `.text`, comes into one of its own kind, so that loaders take it for what
-/// it is.
+/// See the module. The program's callees become static functions `NAME_1`, `NAME_2`, … of `.text`. An XDP program from
+/// a section of another kind, or from `.text`, is put into one of its own kind, so that loaders recognise it.
 ///
 /// # Errors
-/// Everything that would not come back from [`super::read()`] as it was, see [`WriteError`].
+/// Everything that [`super::read()`] would not restore as it was, see [`WriteError`].
 ///
 /// # Source
 /// [Linux Documentation/bpf/btf.rst], [LLVM BPF ELF relocations: R_BPF_64_64, R_BPF_64_32]
@@ -96,7 +95,7 @@ pub fn write(program: &Program) -> Result<Vec<u8>, WriteError> {
     out.finish(types)
 }
 
-/// The section that an XDP program belongs into, if its own means something else.
+/// The section for an XDP program whose own has another meaning.
 fn section_of_kind(program: &Program) -> Option<&'static str> {
     let is_meant = ProgramKind::of_section(&program.section).unwrap_or_default() == program.kind;
     match program.kind {
@@ -108,7 +107,7 @@ fn section_of_kind(program: &Program) -> Option<&'static str> {
     }
 }
 
-/// What an object has no words for, or we have not.
+/// Checks for properties that objects cannot express or that are not supported.
 fn check_program(program: &Program) -> Result<(), WriteError> {
     let fail = |what: String| Err(WriteError::Program { program: program.name.clone(), what });
     if let Some(lack) = program.lacks.first() {
@@ -162,7 +161,7 @@ fn check_section(program: &Program) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// How an instruction finds a map: its symbol and whether it is a data section.
+/// The symbol of a map, and whether it is a data section.
 struct MapSymbol {
     symbol: SymbolId,
     is_data: bool,
@@ -172,7 +171,7 @@ struct Writer<'p> {
     program: &'p Program,
     functions: Vec<Range<usize>>,
     object: Object<'static>,
-    /// The program's section, and `.text` if it calls functions.
+    /// The program's section, and `.text` if it has callees.
     main: SectionId,
     text: Option<SectionId>,
     function_symbols: Vec<SymbolId>,
@@ -217,7 +216,7 @@ impl<'p> Writer<'p> {
         Ok(out)
     }
 
-    /// Section and byte offset of a function.
+    /// The section and byte offset of a function.
     fn place(&self, number: usize) -> (SectionId, u64) {
         match self.text {
             Some(text) if number > 0 => (text, (self.functions[number].start - self.functions[1].start) as u64 * 8),
@@ -260,7 +259,7 @@ impl<'p> Writer<'p> {
         id
     }
 
-    /// `.maps`, data sections, their symbols and types.
+    /// Emits `.maps`, data sections, and their symbols and types.
     fn maps(&mut self, types: &mut Types) -> Result<(), WriteError> {
         let program = self.program;
         let mut definitions = Vec::new();
@@ -314,7 +313,7 @@ impl<'p> Writer<'p> {
         Ok(self.symbol(&variable, 0, size.into(), SymbolKind::Data, scope, section))
     }
 
-    /// The instructions, with relocations for what only a loader knows.
+    /// Emits the instructions, with relocations for what only a loader knows.
     fn code(&mut self) -> Result<(), WriteError> {
         let program = self.program;
         for number in 0..self.functions.len() {
@@ -340,7 +339,7 @@ impl<'p> Writer<'p> {
         Ok(())
     }
 
-    /// Makes the instruction at `at` (in `insns`, which begin at slot `base`) what clang would have written.
+    /// Turns the instruction at `at` (in `insns`, which begin at slot `base`) into what clang would have written.
     fn relocate(
         &mut self,
         insns: &mut [Insn],
@@ -358,14 +357,14 @@ impl<'p> Writer<'p> {
                 if insns[at + 1] != Insn::default() {
                     return Err(fail("the second half of a function's address is not zero".to_owned()));
                 }
-                // libbpf takes the address of a static function by the symbol of `.text` alone.
+                // libbpf finds the address of a static function by the symbol of `.text` alone.
                 let (section, start) = self.place(number);
                 insns[at].src = imm64::NUMBER;
                 insns[at].imm = start as i32;
                 return Ok(Some((self.object.section_symbol(section), object::elf::R_BPF_64_64)));
             }
             if base > 0 {
-                // Within `.text` the distance stays what it is.
+                // Within `.text` the distance is final.
                 return Ok(None);
             }
             insns[at].imm = -1;
@@ -405,7 +404,7 @@ impl<'p> Writer<'p> {
         }
     }
 
-    /// Line records of both sections; each function begins with one.
+    /// Emits the line records of both sections; each function begins with one.
     fn lines(&mut self, types: &mut Types) -> Result<(), WriteError> {
         let program = self.program;
         check_lines(program)?;
@@ -442,7 +441,7 @@ impl<'p> Writer<'p> {
     }
 }
 
-/// The lines of one function by their slots. It begins with one, as the kernel wants it: the line in force there.
+/// The lines of a function by slot. The first one is at its first slot, as the kernel requires.
 fn line_records<'p>(program: &'p Program, function: &Range<usize>) -> impl Iterator<Item = (usize, &'p LineInfo)> {
     let from = program.lines.partition_point(|line| line.insn < function.start);
     let to = program.lines.partition_point(|line| line.insn < function.end);
@@ -453,7 +452,7 @@ fn line_records<'p>(program: &'p Program, function: &Range<usize>) -> impl Itera
     in_force.map(|line| (start, line)).into_iter().chain(lines.iter().map(|line| (line.insn, line)))
 }
 
-/// The column as the format carries it.
+/// The column as the format expresses it.
 fn column(line: &LineInfo) -> u32 {
     if line.column > MAX_COLUMN { 0 } else { line.column }
 }
@@ -482,7 +481,7 @@ fn check_map(map: &MapDef) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// A data section's map is fixed by the section; anything else could not come back.
+/// The map of a data section is determined by the section; other properties cannot be restored.
 fn check_data(map: &MapDef, initial: &[u8]) -> Result<DataKind, WriteError> {
     let fail =
         |what, found: String, expected: String| Err(WriteError::Map { map: map.name.clone(), what, found, expected });

@@ -1,14 +1,14 @@
-//! `struct bpf_fib_lookup`: what is asked, and what is answered in the same place.
+//! `struct bpf_fib_lookup`: a request, and its answer in the same place.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::Mac;
 
-/// Length of the structure.
+/// The size of the structure in bytes.
 const BYTES: usize = 64;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
-/// Offsets of its fields.
+/// The offsets of its fields.
 const FAMILY: usize = 0;
 const TOTAL_LEN: usize = 6;
 const INTERFACE: usize = 8;
@@ -26,11 +26,11 @@ const TBID: u32 = 1 << 3;
 const SRC: u32 = 1 << 4;
 const MARK: u32 = 1 << 5;
 
-/// The kernel's tables of routes that have no rules: those of IPv4 are one, of IPv6 they are two.
+/// The kernel's tables without rules: one for IPv4, two for IPv6.
 const MAIN_TABLE: u32 = 254;
 const LOCAL_TABLE: u32 = 255;
 
-/// In which tables a route is looked for.
+/// The tables of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tables {
     All,
@@ -39,7 +39,7 @@ pub(super) enum Tables {
 }
 
 impl Tables {
-    /// Whether one of them has routes that are local, or that are not.
+    /// Whether one of them has local routes, or others.
     pub(super) fn have(self, local: bool) -> bool {
         match self {
             Tables::All => true,
@@ -49,25 +49,25 @@ impl Tables {
     }
 }
 
-/// What a program asks.
+/// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     flags: u32,
-    /// The number of a table, where one is asked for.
+    /// The table, if one is given.
     table: u32,
-    /// Whether that number was read; it stands where VLANs are answered.
+    /// Whether that field was read; the answer has VLAN fields there.
     is_table_taken: bool,
-    /// The port that the packet came by; after an answer, that by which it leaves.
+    /// The ingress port; in the answer, the egress port.
     pub interface: u32,
-    /// Length of the IP packet; after an answer, the longest that may go that way.
+    /// The length of the IP packet; in the answer, the MTU.
     pub total_len: u16,
-    /// The packet's sender.
+    /// The source address.
     pub source: IpAddr,
-    /// Where it goes; after an answer, the next router where there is one.
+    /// The destination address; in the answer, the next hop if there is one.
     pub destination: IpAddr,
-    /// Metric of the route that was found.
+    /// The metric of the route.
     pub(super) metric: Option<u32>,
-    /// Addresses on the wire, of the interface and of the neighbour.
+    /// The MAC addresses of the interface and of the neighbour.
     pub(super) macs: Option<(Mac, Mac)>,
     /// Whether the packet can be forwarded.
     pub(super) is_forwarded: bool,
@@ -80,10 +80,10 @@ fn chunk<const N: usize>(params: &[u8; BYTES], at: usize) -> [u8; N] {
 }
 
 impl Request {
-    /// Reads the structure.
+    /// Parses the structure.
     ///
     /// # Errors
-    /// What the helper gives where a flag (-EINVAL) or the family (-EAFNOSUPPORT) is not known.
+    /// The result of the helper if a flag (-EINVAL) or the family (-EAFNOSUPPORT) is unknown.
     pub fn parse(params: &[u8; BYTES], flags: u32) -> Result<Request, i64> {
         if flags & !(DIRECT | OUTPUT | SKIP_NEIGH | TBID | SRC | MARK) != 0 {
             return Err(-22);
@@ -113,7 +113,7 @@ impl Request {
         })
     }
 
-    /// The structure with the answer in it.
+    /// The structure with the answer.
     pub fn emit(&self, params: [u8; BYTES]) -> [u8; BYTES] {
         let mut out = params;
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
@@ -140,12 +140,12 @@ impl Request {
         out
     }
 
-    /// Whether the route is that of a packet that this host sends by the interface.
+    /// Whether the lookup is for a packet that this host sends through the interface.
     pub(super) fn is_output(&self) -> bool {
         self.flags & OUTPUT != 0
     }
 
-    /// Where the route is looked for; `None` where there is no such table.
+    /// The tables of the lookup; `None` if the given one does not exist.
     pub(super) fn take_tables(&mut self) -> Option<Tables> {
         if self.flags & DIRECT == 0 {
             return Some(Tables::All);
@@ -170,7 +170,7 @@ impl Request {
         self.flags & SKIP_NEIGH != 0
     }
 
-    /// Whether an IPv6 address of it means something on one link or host only.
+    /// Whether an IPv6 address of it is only valid on one link or host.
     pub(super) fn is_local_only(&self) -> bool {
         let is = |address: IpAddr| match address {
             IpAddr::V6(v6) => v6.is_multicast() || v6.is_unicast_link_local() || v6.is_loopback(),

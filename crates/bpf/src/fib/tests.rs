@@ -67,9 +67,9 @@ fn what_is_not_forwarded_says_why() {
     for (expected, to, interface, len, flags) in cases {
         assert_eq!(ask(params(2, len, interface, &to), flags).0, expected, "{to:?} from {interface}");
     }
-    // Without its neighbour the route is known already.
+    // Without the neighbour the route is returned all the same.
     assert_eq!(ask(params(2, 100, 1, &[10, 0, 2, 9]), 0).1[8], 2);
-    // Nor is one asked for who does not want it.
+    // The neighbour is not looked up if that is not asked for.
     let (answer, found) = ask(params(2, 100, 1, &[10, 0, 2, 9]), 4);
     assert_eq!((answer, found[52]), (0, 0xaa));
     let link_local = "fe80::1".parse::<std::net::Ipv6Addr>().unwrap().octets();
@@ -112,7 +112,7 @@ fn direct_lookups_ask_a_table() {
     assert_eq!(in_table(77, DIRECT | TBID), (answer::NOT_FWDED, vec![0; 4]));
     assert_eq!(in_table(77, TBID).0, 0);
     assert_eq!(in_table(77, DIRECT).0, 0);
-    // An IPv6 address of this host is no route of the main table, but the network that it is in is one.
+    // An IPv6 address of this host is not a route of the main table, but its network is.
     let own = "2001:db8:2::1".parse::<std::net::Ipv6Addr>().unwrap().octets();
     assert_eq!(ask(params(10, 100, 1, &own), 0).0, answer::NOT_FWDED);
     assert_eq!(ask(params(10, 100, 1, &own), DIRECT).0, answer::NO_NEIGH);

@@ -1,4 +1,4 @@
-//! Addresses as people write them.
+//! Textual addresses.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -7,25 +7,25 @@ use std::str::FromStr;
 use flowloom_engine::PORT_COUNT;
 use serde::{Deserialize, Serialize};
 
-/// A table that cannot be used.
+/// An invalid table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    /// It is no such table.
+    /// A syntax error.
     #[error("{0}")]
     Json(String),
-    /// A prefix that is none.
+    /// An invalid prefix.
     #[error("`{0}` is no prefix, expected an address with its length, e.g. `10.0.0.0/8` or `2001:db8::/32`")]
     Prefix(String),
-    /// A MAC address that is none.
+    /// An invalid MAC address.
     #[error("`{0}` is no MAC address, expected six bytes, e.g. `02:00:00:00:00:01`")]
     Mac(String),
-    /// A port that no packet can come by.
+    /// A port out of range.
     #[error("an interface has port {port}, expected one below {PORT_COUNT}")]
     Port {
         /// The port.
         port: u32,
     },
-    /// Two interfaces of one port.
+    /// Two interfaces for one port.
     #[error("port {port} has two interfaces")]
     Twice {
         /// The port.
@@ -34,26 +34,26 @@ pub enum TableError {
     /// A port without interface.
     #[error("{what} names port {port}, which no interface has")]
     NoInterface {
-        /// What names it.
+        /// What refers to it.
         what: String,
         /// The port.
         port: u32,
     },
-    /// A route that forwards nowhere.
+    /// A forwarding route without a port.
     #[error("the route to {route} has no `port`; it needs one, or a `kind` such as `blackhole`")]
     NoPort {
-        /// Where it leads.
+        /// Its destination.
         route: Prefix,
     },
-    /// A route through a router of the other family.
+    /// A next hop of the other family.
     #[error("the route to {route} goes `via` an address of the other family")]
     OtherFamily {
-        /// Where it leads.
+        /// Its destination.
         route: Prefix,
     },
 }
 
-/// An address on the wire.
+/// A MAC address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Mac(pub [u8; 6]);
@@ -78,13 +78,13 @@ impl fmt::Display for Mac {
     }
 }
 
-/// An address and how many of its bits are the network.
+/// An address and a prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Prefix {
-    /// The address, with the bits behind the network as they were written.
+    /// The address; bits after the prefix are kept as written.
     pub address: IpAddr,
-    /// Length of the network, in bits.
+    /// The prefix length in bits.
     pub length: u8,
 }
 
@@ -111,12 +111,12 @@ impl Prefix {
             && (Prefix::bits(address) ^ Prefix::bits(self.address)) & self.mask() == 0
     }
 
-    /// How many bits an address has in common with the network.
+    /// The length of the common prefix of an address and the network, in bits.
     pub(super) fn common_bits(self, address: IpAddr) -> u32 {
         (Prefix::bits(address) ^ Prefix::bits(self.address)).leading_zeros().min(self.length.into())
     }
 
-    /// What is local on an interface with this address: itself, and the broadcast addresses of its network.
+    /// The local addresses of an interface with this address: itself, and the broadcast addresses of its network.
     pub(super) fn local_addresses(self) -> Vec<Prefix> {
         let mut all = vec![self.address];
         if let IpAddr::V4(v4) = self.address

@@ -1,4 +1,4 @@
-//! What arithmetic, byte order and comparisons give [RFC 9669 4.1-4.3].
+//! The semantics of arithmetic, byte order and comparisons [RFC 9669 4.1-4.3].
 
 use crate::op::{AluOp, AtomicOp, Cond, EndOp, Size};
 
@@ -67,13 +67,13 @@ pub(crate) fn holds64(cond: Cond, a: u64, b: u64) -> bool {
     }
 }
 
-/// Whether a comparison of the low halves holds: extended by their sign, they compare the same way, signed and not.
+/// Whether a comparison of the low halves holds: sign-extended, they compare equally, signed and unsigned.
 #[inline]
 pub(crate) fn holds32(cond: Cond, a: u32, b: u32) -> bool {
     holds64(cond, a as i32 as u64, b as i32 as u64)
 }
 
-/// The low `size` bytes, extended by their sign to 64 bits.
+/// The low `size` bytes, sign-extended to 64 bits.
 #[inline]
 pub(crate) fn sign_extend(size: Size, value: u64) -> u64 {
     match size {
@@ -84,7 +84,7 @@ pub(crate) fn sign_extend(size: Size, value: u64) -> u64 {
     }
 }
 
-/// The low `size` bytes, extended by zeros.
+/// The low `size` bytes, zero-extended.
 #[inline]
 pub(crate) fn zero_extend(size: Size, value: u64) -> u64 {
     match size {
@@ -95,7 +95,7 @@ pub(crate) fn zero_extend(size: Size, value: u64) -> u64 {
     }
 }
 
-/// Byte order, on the little-endian machine that Flowloom's eBPF is compiled for: `le` only cuts.
+/// Byte order on the little-endian machine that Flowloom's eBPF is compiled for: `le` only truncates.
 #[inline]
 pub(crate) fn byte_order(op: EndOp, size: Size, value: u64) -> u64 {
     match (op, size) {
@@ -106,7 +106,7 @@ pub(crate) fn byte_order(op: EndOp, size: Size, value: u64) -> u64 {
     }
 }
 
-/// What an atomic operation leaves in memory, from the old value, the source register and `r0`; the caller cuts it.
+/// The new value of an atomic operation, from the old value, the source register and `r0`; the caller truncates it.
 #[inline]
 pub(super) fn atomic(op: AtomicOp, size: Size, old: u64, src: u64, r0: u64) -> u64 {
     match op {

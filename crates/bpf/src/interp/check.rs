@@ -1,8 +1,8 @@
-//! Judges a program before it runs, and decodes it.
+//! The program check before a run, and decoding.
 //!
-//! What holds after: every slot of the code decodes, jumps and calls go to instructions of the same function or to the
-//! beginning of one, no function falls off its end, `r10` is never written, every map and helper that is named exists,
-//! every map can be built. What is not judged: everything that depends on values, which the run finds as a fault.
+//! After it: every slot of the code decodes, jumps and calls lead to instructions of the same function or to the
+//! beginning of one, no function falls off its end, `r10` is never written, every map and helper referred to exists,
+//! every map can be created. Not checked: whatever depends on values, which becomes a fault at run time.
 
 mod help;
 mod maps;
@@ -16,15 +16,15 @@ use crate::map_kind::MapKind;
 use crate::op::{DecodeError, Op, Reg};
 use crate::program::{MapDef, Program};
 
-/// The longest program that the kernel takes, in slots.
+/// The longest program that the kernel accepts, in slots.
 const MAX_SLOTS: usize = 1_000_000;
 
-/// A program that cannot be run; all that is wrong with it.
+/// A program that cannot run, with all findings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramError {
-    /// The section it stands in.
+    /// Its section.
     pub section: String,
-    /// What is wrong, by instruction; never empty.
+    /// The findings, by instruction; never empty.
     pub findings: Vec<Finding>,
 }
 
@@ -39,14 +39,14 @@ impl std::fmt::Display for ProgramError {
 
 impl std::error::Error for ProgramError {}
 
-/// One thing that is wrong with a program.
+/// A finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The slot, where it is about one.
+    /// The slot, if it concerns one.
     pub insn: Option<usize>,
-    /// `file:line` of the source that made the instruction, where it is known.
+    /// `file:line` of the instruction's source, if known.
     pub source: Option<String>,
-    /// What is wrong.
+    /// The flaw.
     pub flaw: Flaw,
 }
 
@@ -60,40 +60,40 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// The ways in which a program can be wrong.
+/// Flaws of programs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Flaw {
     /// The program is empty or too long.
     #[error("found {found} instruction slots, expected 1 to {MAX_SLOTS}")]
     Length {
-        /// How many there are.
+        /// The number of slots.
         found: usize,
     },
-    /// The slot is no instruction.
+    /// The slot is not an instruction.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// An instruction of the standard that nothing here can mean.
+    /// An instruction of the standard that has no meaning here.
     #[error("found {found}, expected {expected}")]
     Unsupported {
         /// The instruction, in words.
         found: &'static str,
-        /// What could stand there.
+        /// What was expected.
         expected: &'static str,
     },
-    /// A jump or call goes outside the program or into the middle of a 64-bit load.
+    /// A jump or call out of the program or into the middle of a 64-bit load.
     #[error("jump to slot {target}, expected the first slot of an instruction below {slots}")]
     Target {
-        /// Where it goes.
+        /// The target.
         target: i64,
-        /// Length of the program.
+        /// The length of the program.
         slots: usize,
     },
-    /// A jump goes into another function.
+    /// A jump into another function.
     #[error("jump to slot {target}, expected one within the function, {start} to {last}")]
     OtherFunction {
-        /// Where it goes.
+        /// The target.
         target: usize,
-        /// First slot of the function.
+        /// The first slot of the function.
         start: usize,
         /// Its last slot.
         last: usize,
@@ -101,42 +101,42 @@ pub enum Flaw {
     /// A function ends without `exit` or `goto`.
     #[error("the function beginning at slot {start} falls off its end here, expected `exit` or `goto`")]
     FallsOff {
-        /// First slot of the function.
+        /// The first slot of the function.
         start: usize,
     },
-    /// The frame pointer is written.
+    /// A write to the frame pointer.
     #[error("found a write to `r10`, expected one to `r0` to `r9`")]
     WritesFramePointer,
-    /// There is no such map.
+    /// A map index out of range.
     #[error("map {found} does not exist, expected an index below {maps}")]
     NoSuchMap {
         /// The index.
         found: i32,
-        /// How many maps there are.
+        /// The number of maps.
         maps: usize,
     },
-    /// An address in the value of a map that has no such address.
+    /// An address in a map value without such an address.
     #[error("address of byte {off} in map `{map}`, expected {expected}")]
     NoSuchValue {
-        /// The map.
+        /// The name of the map.
         map: String,
         /// The offset.
         off: u32,
-        /// What would do.
+        /// What was expected.
         expected: String,
     },
-    /// The helper is not known.
+    /// An unsupported helper.
     #[error("helper {number}{name} is not supported")]
     Helper {
         /// Its number.
         number: i32,
-        /// Its name in brackets, where it has one.
+        /// Its name in parentheses, if it has one.
         name: String,
     },
-    /// Something that the object asks its loader for.
+    /// An unresolved reference.
     #[error("{0}, which is not supported")]
     Lack(Want),
-    /// A map cannot be built.
+    /// A map that cannot be created.
     #[error("map `{map}`: {what} is {found}, expected {expected}")]
     Map {
         /// Its name.
@@ -145,15 +145,15 @@ pub enum Flaw {
         what: &'static str,
         /// Its value.
         found: String,
-        /// What it should be.
+        /// What was expected.
         expected: String,
     },
 }
 
-/// A slot of checked code: an instruction, or the second half of the one before it.
+/// Decoded code by slot: an instruction, or `None` for the second half of the one before it.
 pub(super) type Code = Vec<Option<Op>>;
 
-/// Checks a program that may call these helpers, and decodes it.
+/// Checks and decodes a program that may call these helpers.
 pub(super) fn check(program: &Program, helpers: &Helpers) -> Result<Code, ProgramError> {
     let mut check = Check { program, helpers, findings: Vec::new() };
     for lack in &program.lacks {
@@ -200,7 +200,7 @@ impl<'p> Check<'p> {
                 Err(error) => {
                     self.finding(at, error);
                     undecoded.insert(at);
-                    // The second half of a load that is wrong is not another error.
+                    // The second half of an invalid load is not another finding.
                     let is_pair = insns[at].is_wide() && insns.get(at + 1).is_some_and(|next| next.code == 0);
                     at += if is_pair { 2 } else { 1 };
                 }
@@ -210,7 +210,7 @@ impl<'p> Check<'p> {
         let lacking: BTreeSet<usize> = self.program.lacks.iter().map(|lack| lack.insn).collect();
         for (at, op) in code.iter().enumerate() {
             if let Some(op) = op {
-                // What is wrong with an instruction that lacks something is said already.
+                // The findings of an instruction with an unresolved reference are complete.
                 if !lacking.contains(&at) {
                     self.instruction(at, *op);
                 }
@@ -228,7 +228,7 @@ impl<'p> Check<'p> {
         Some(usize::try_from(target).ok().filter(begins).ok_or(target))
     }
 
-    /// Where functions begin: the program itself, and what is called or taken the address of.
+    /// The starts of functions: the entry, and the targets of calls and of function addresses.
     fn functions(&self, code: &Code, undecoded: &BTreeSet<usize>) -> BTreeSet<usize> {
         let mut starts = BTreeSet::from([0]);
         for (at, op) in code.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What a program did that no verified program does.
+//! Faults: what no verified program does.
 
 use crate::op::Reg;
 
@@ -20,7 +20,7 @@ impl std::fmt::Display for Access {
     }
 }
 
-/// The reason why a run stops.
+/// Why a run stops.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fault {
     #[error("`{0}` is read before it is written")]

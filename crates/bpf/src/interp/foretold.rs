@@ -1,12 +1,13 @@
-//! Compares what a program does with what the verifier has foretold of it.
+//! Compares the run of a program with its proof.
 //!
-//! Tests set the variable `FLOWLOOM_FORETOLD`: then every program that is run is verified first, and a run is a fault that
+//! Tests set the variable `FLOWLOOM_FORETOLD`: then every program is verified before it runs, and it is a fault if a
+//! run
 //!
-//! - touches other memory than the verifier said, by itself or through a helper, or touches it otherwise,
-//! - takes a way out of a branch that it said is never taken, or comes where it said nothing leads,
-//! - goes round a loop more often than it said.
+//! - accesses other memory than the proof says, itself or through a helper, or accesses it differently,
+//! - takes an edge of a branch or reaches an instruction that the proof says is unreachable,
+//! - exceeds the trip count of a loop.
 //!
-//! It is also written to the file that the variable names, where it is seen whatever becomes of the fault.
+//! It is also appended to the file that the variable names, where it is seen whatever becomes of the fault.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -22,24 +23,24 @@ use crate::program::Program;
 use crate::verifier::trips::{Loop, Trips};
 use crate::verifier::{self, Bytes, Known, Proof, Touch};
 
-/// What is foretold of a program and its siblings; nothing of those that were not verified.
+/// The proofs of a program and its siblings; empty for those that were not verified.
 #[derive(Debug, Default)]
 pub(super) struct Foretold {
     proofs: Vec<Option<Proof>>,
 }
 
-/// Where all runs are to be compared, the file that is told what they did otherwise.
+/// The file to which differences are appended, if runs are compared.
 fn journal() -> Option<&'static PathBuf> {
     static JOURNAL: OnceLock<Option<PathBuf>> = OnceLock::new();
     JOURNAL.get_or_init(|| std::env::var_os("FLOWLOOM_FORETOLD").map(PathBuf::from)).as_ref()
 }
 
-/// Whether all runs are to be compared.
+/// Whether runs are compared.
 pub(super) fn is_wanted() -> bool {
     journal().is_some()
 }
 
-/// Writes down what a program did otherwise. Where that cannot be, the fault still says it.
+/// Appends a difference to the file. If that fails, the fault still reports it.
 pub(super) fn write_down(program: &str, what: &EngineError) {
     if let Some(path) = journal() {
         let line = format!("{program}: {what}\n");
@@ -49,13 +50,13 @@ pub(super) fn write_down(program: &str, what: &EngineError) {
 }
 
 impl Foretold {
-    /// What the verifier says of these.
+    /// The proofs of these programs.
     pub(super) fn of<'p>(programs: impl Iterator<Item = &'p Program>) -> Foretold {
         let verified = programs.map(|program| verifier::verify(program, &verifier::Options::default()).ok());
         Foretold { proofs: verified.collect() }
     }
 
-    /// What about the instruction that is about to run was foretold otherwise.
+    /// A difference at the instruction that is about to run.
     pub(super) fn before(
         &self,
         at: At,
@@ -77,7 +78,7 @@ impl Foretold {
         touched(known, memory, Touched { address, len: size.bytes(), touch })
     }
 
-    /// What about the instruction that has run was foretold otherwise, and about where it leads, in a function so many calls deep.
+    /// A difference at the instruction that has run, or at the edge it takes, in a function at a call depth.
     pub(super) fn after(
         &self,
         at: At,
@@ -89,7 +90,7 @@ impl Foretold {
     ) -> Option<String> {
         let by_helper = memory.take_touched();
         if at.program != next.program {
-            // The loops of the other program are others.
+            // The loops of the other program are different ones.
             *trips = Trips::default();
             return None;
         }
@@ -116,7 +117,7 @@ impl Foretold {
     }
 }
 
-/// What about one access was foretold otherwise of its instruction.
+/// A difference of one access from the proof of its instruction.
 fn touched(known: &Known, memory: &Memory, Touched { address, len, touch }: Touched) -> Option<String> {
     let (places, first) = memory.located(address)?;
     let end = first + len as i64;
@@ -143,7 +144,7 @@ mod tests {
         asm::program("f.bpf", &format!(".program f\n{text}")).unwrap_or_else(|errors| panic!("{errors}"))
     }
 
-    /// What is said of one program's instruction, from what is foretold of another.
+    /// The difference at one program's instruction, by the proof of another.
     fn said(foretold: &str, at: usize, op: Op, address: u64) -> Option<String> {
         let foretold = Foretold::of([program(foretold)].iter());
         let mut memory = Memory::new(Vec::<Map>::new(), 1);
@@ -188,7 +189,7 @@ mod tests {
         let after = |memory: &mut Memory| foretold.after(at, call, next, 0, memory, &mut Trips::default());
         assert!(memory.read(top - 8, 8).is_ok());
         assert_eq!(after(&mut memory), None);
-        // One byte after the other is one access.
+        // Consecutive bytes are one access.
         assert!((0..8).all(|at| memory.read(top - 8 + at, 1).is_ok()));
         assert_eq!(after(&mut memory), None);
         assert!(memory.read(top - 16, 8).is_ok());

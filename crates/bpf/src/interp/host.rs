@@ -1,5 +1,5 @@
-//! The program's surroundings without its instructions: what other forms of a program run on, so that maps, helpers and what
-//! becomes of packets are the same for all of them.
+//! The environment of a program without its instructions, so that other forms of the program run with the same maps,
+//! helpers and outcomes.
 
 use flowloom_engine::{Choices, EngineError, Outcome, Packet};
 
@@ -10,7 +10,7 @@ use super::run::{At, Image};
 use super::{Interpreter, alu};
 use crate::op::{AtomicOp, Size};
 
-/// What a form of the program sees while it has a packet.
+/// The environment while a packet is processed.
 pub struct Host<'a, 'r> {
     run: &'a mut Run<'r>,
     image: &'a Image,
@@ -23,33 +23,33 @@ impl std::fmt::Debug for Host<'_, '_> {
     }
 }
 
-/// What went wrong; with [`Host::at`] said before, the instruction too.
+/// An error; after [`Host::at`], with its instruction.
 #[derive(Debug)]
 pub struct HostError(Fault);
 
 impl Host<'_, '_> {
-    /// What follows is done for the instruction at this slot.
+    /// Attributes what follows to the instruction at this slot.
     pub fn at(&mut self, insn: usize) {
         self.at = insn;
     }
 
-    /// The context as helpers want it.
+    /// The context as an argument of helpers.
     pub fn context(&self) -> u64 {
         CONTEXT_ADDRESS
     }
 
-    /// A map as helpers want it.
+    /// A map as an argument of helpers.
     pub fn map(&self, index: usize) -> u64 {
         map_address(index)
     }
 
-    /// The first byte of the only value of a map.
+    /// The address of the value of a map with one entry.
     pub fn value(&self, map: usize) -> u64 {
         let size = self.run.memory.maps.get(map).map_or(0, |map| map.def().value_bytes);
         value_address(map, size, 0, 0)
     }
 
-    /// Memory for what helpers are shown: the address of the first of so many bytes.
+    /// Scratch memory for arguments of helpers: address and size.
     pub fn scratch(&self) -> (u64, usize) {
         (frame_pointer(0) - STACK_BYTES as u64, STACK_BYTES)
     }
@@ -63,7 +63,7 @@ impl Host<'_, '_> {
         (known.run)(self.run, args).map_err(HostError)
     }
 
-    /// The number, from 1, of the sibling that an entry of a map of programs holds; 0 where it holds none that can be run.
+    /// The index plus 1 of the sibling in an entry of a map of programs; 0 if there is none that can run.
     pub fn program(&self, map: u64, index: u32) -> u64 {
         let map = map_at(map).and_then(|map| self.run.memory.maps.get(map));
         let sibling = map.and_then(|map| map.member(&index.to_le_bytes()));
@@ -71,26 +71,26 @@ impl Host<'_, '_> {
         if number > 0 && self.image.programs.get(number).is_some_and(Option::is_some) { number as u64 } else { 0 }
     }
 
-    /// Reads a number.
+    /// Loads a number.
     ///
     /// # Errors
-    /// Where nothing lies there.
+    /// An invalid address.
     pub fn load(&self, address: u64, size: Size) -> Result<u64, HostError> {
         self.run.memory.load(address, size).map_err(HostError)
     }
 
-    /// Writes the low bytes of a number.
+    /// Stores the low bytes of a number.
     ///
     /// # Errors
-    /// Where nothing lies there.
+    /// An invalid address.
     pub fn store(&mut self, address: u64, size: Size, value: u64) -> Result<(), HostError> {
         self.run.memory.store(address, size, value).map_err(HostError)
     }
 
-    /// Changes a number; what it was. `compared` is what an exchange compares with.
+    /// An atomic operation; returns the old value. `compared` is the expected value of a compare-and-exchange.
     ///
     /// # Errors
-    /// Where nothing lies there.
+    /// An invalid address.
     pub fn atomic(
         &mut self,
         address: u64,
@@ -102,19 +102,20 @@ impl Host<'_, '_> {
         self.run.memory.change(address, size, change).map_err(HostError)
     }
 
-    /// Puts other bytes in the packet's place.
+    /// Replaces the packet.
     pub fn replace_packet(&mut self, bytes: &[u8]) {
         self.run.memory.replace_packet(bytes);
     }
 
-    /// Bytes before the packet, all of them zeros at first.
+    /// The size of the headroom, which is zeros at first.
     pub const fn headroom() -> usize {
         HEADROOM
     }
 }
 
 impl Interpreter {
-    /// Has a packet processed by something else than the program's instructions, which gives what they would leave in `r0`.
+    /// Has a packet processed by `body` instead of the program's instructions; it returns what they would leave in
+    /// `r0`.
     ///
     /// # Errors
     /// Those of `body`.

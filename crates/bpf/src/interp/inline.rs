@@ -1,21 +1,21 @@
-//! Calls of `loop` that the kernel replaces by instructions.
+//! Calls of `loop` that the kernel inlines.
 //!
-//! **Goal.** The kernel's verifier inlines a call of `loop` where on every path the callback is one function and the flags
-//! are known to be 0. Its answers then differ from the helper's in the two points that [`super::run`] names, so it has to be
-//! known which calls those are.
+//! **Goal.** The kernel's verifier inlines a call of `loop` if on every path the callback is one function and the flags
+//! are known to be 0. Its results then differ from the helper's in the two points listed in [`super::run`], so these
+//! calls have to be known.
 //!
 //! ```text
 //!   r2 = subprog[f] ll    r2: f           │   r4 = *(u64 *)(r6 + 0)    r4: unknown
-//!   r4 = 0                r4: 0           │   call loop                the helper, whatever r4 turns out to be
+//!   r4 = 0                r4: 0           │   call loop                the helper, whatever the value of r4
 //!   call loop             inlined         │
 //! ```
 //!
-//! **Steps.** For each register the constant or function that it holds is carried forward through every function of a
-//! program, over moves and arithmetic; where paths meet, what is not equal on both is unknown. Calls spoil `r0` to `r5`.
+//! **Steps.** Forward constant propagation through every function, over moves and arithmetic; at join points, registers
+//! that differ become unknown. Calls clobber `r0` to `r5`.
 //!
-//! **Limits.** The verifier also knows what stands on the stack and what branches have shown, and it follows paths one by one.
-//! Where only that makes a call inlined, the helper's form is taken here. The two are the same but for more than 2^23 rounds
-//! and for rounds that do not fit 32 bits.
+//! **Limits.** The verifier also tracks the stack and branch conditions, path by path. If a call is inlined only
+//! because of those, the helper's form is used here. The two differ only for more than 2^23 iterations and for trip
+//! counts that exceed 32 bits.
 //!
 //! # Source
 //! [Linux kernel/bpf/verifier.c: update_loop_inline_state, optimize_bpf_loop]
@@ -24,7 +24,7 @@ use super::alu;
 use crate::insn::helper;
 use crate::op::{AluOp, Op, Operand, Width};
 
-/// What a register holds.
+/// The known value of a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Value {
     Number(u64),
@@ -51,7 +51,7 @@ pub(super) fn loops(code: &[Option<Op>]) -> Vec<usize> {
     (0..code.len()).filter(is_known).collect()
 }
 
-/// What registers hold before each instruction; `None` where none leads.
+/// The registers before each instruction; `None` if it is unreachable.
 fn values(code: &[Option<Op>]) -> Vec<Option<Registers>> {
     let mut before: Vec<Option<Registers>> = vec![None; code.len()];
     let mut work = Vec::new();
@@ -83,11 +83,11 @@ fn values(code: &[Option<Op>]) -> Vec<Option<Registers>> {
 }
 
 fn target(slot: usize, distance: i64) -> usize {
-    // What a check has let through stays inside the program.
+    // The check has made sure that the target is in the program.
     (slot as i64 + 1 + distance) as usize
 }
 
-/// Where a function may go on behind an instruction.
+/// The successors of an instruction within its function.
 fn successors(op: Op, slot: usize) -> [Option<usize>; 2] {
     let is_wide = matches!(
         op,
@@ -103,7 +103,7 @@ fn successors(op: Op, slot: usize) -> [Option<usize>; 2] {
     }
 }
 
-/// What registers hold behind an instruction.
+/// The transfer function.
 fn after(op: Op, slot: usize, mut regs: Registers) -> Registers {
     if matches!(op, Op::Call { .. } | Op::CallLocal { .. } | Op::CallKfunc { .. }) {
         regs[..6].fill(Value::Unknown);
@@ -172,7 +172,7 @@ mod tests {
             let other = if text.contains("[g]") { "g: r0 = 1\nexit" } else { "" };
             assert_eq!(found(&format!("{text}{end}{other}")), count, "{text}");
         }
-        // A call spoils what was in the arguments, and a loop goes round.
+        // A call clobbers its arguments, and a loop iterates.
         let twice = "r6 = subprog[f] ll\nr1 = 1\nr2 = r6\nr3 = 0\nr4 = 0\ncall loop\nr1 = 1\nr2 = r6\nr3 = 0\nr4 = r0\ncall loop\n";
         assert_eq!(found(&format!("{twice}r0 = 0\nexit\nf: r0 = 0\nexit")), 1);
         let again = "r6 = subprog[f] ll\nr7 = 0\nagain: r1 = 1\nr2 = r6\nr3 = 0\nr4 = r7\ncall loop\nr7 = r0\nif r0 > 5 goto again\n";

@@ -23,7 +23,7 @@ use super::rings::Rings;
 use crate::op::Size;
 use crate::verifier::{self, MapId, Touch};
 
-/// Bytes that a helper was given the address of, and has read or written.
+/// An access of a helper to memory that it was given.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Touched {
     pub(super) address: u64,
@@ -31,18 +31,18 @@ pub(super) struct Touched {
     pub(super) touch: Touch,
 }
 
-/// What lies at an address.
+/// The object at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Located {
     Exactly(verifier::Memory),
     /// A key of some map.
     Key,
-    /// A value of this map, which may have come out of a map of maps.
+    /// A value of this map, which may come from a map of maps.
     Value(u32),
 }
 
 impl Located {
-    /// Whether the verifier may call it so.
+    /// Whether it matches a region of the verifier.
     pub(super) fn is(self, memory: verifier::Memory) -> bool {
         match (self, memory) {
             (Located::Exactly(own), other) => own == other,
@@ -55,26 +55,26 @@ impl Located {
     }
 }
 
-/// Bytes of stack that each frame has.
+/// The size of a stack frame in bytes.
 pub(super) const STACK_BYTES: usize = 512;
-/// How deep the functions of a program may be nested, the program itself included.
+/// The greatest depth of calls, the program itself included.
 pub(super) const MAX_FRAMES: usize = 8;
-/// Room before the packet.
+/// The headroom before the packet in bytes.
 pub(super) const HEADROOM: usize = 256;
-/// What the kernel keeps before a frame, `sizeof(struct xdp_frame)`: the packet cannot grow over it.
+/// The kernel's own record before a frame, `sizeof(struct xdp_frame)`: the packet cannot grow over it.
 const FRAME_RECORD_BYTES: usize = 40;
-/// Bytes that are left of a packet at least.
+/// The least length of a packet in bytes.
 const ETHERNET_BYTES: i64 = 14;
-/// Up to here, from the beginning of the headroom, the kernel's test runs let a packet grow: a page without the record of a
-/// packet's pages at its end.
+/// The limit to which the kernel's test runs let a packet grow, from the beginning of the headroom: a page without the
+/// record of a packet's fragments at its end.
 const GROWTH_LIMIT: usize = 4096 - 320;
-/// The longest room for metadata.
+/// The longest metadata area in bytes.
 const MAX_META_BYTES: i64 = 252;
 /// -EINVAL
 const INVALID: i64 = -22;
 /// -EACCES
 const NO_ACCESS: i64 = -13;
-/// How many maps addresses can tell apart.
+/// The most maps that addresses can distinguish.
 pub(super) const MAX_MAPS: usize = 4096;
 
 const TAG_SHIFT: u32 = 48;
@@ -93,7 +93,7 @@ const CONTEXT_BASE: u64 = CONTEXT << TAG_SHIFT | 1 << 32;
 const PACKET_BASE: u64 = PACKET << TAG_SHIFT | 1 << 32;
 const FRAME_BASE: u64 = 0x8000;
 
-/// The context as a program gets it in `r1`.
+/// The context pointer, in `r1` at the start.
 pub(super) const CONTEXT_ADDRESS: u64 = CONTEXT_BASE;
 
 /// The first byte of plain memory.
@@ -104,55 +104,55 @@ pub(super) fn frame_pointer(frame: usize) -> u64 {
     STACK << TAG_SHIFT | (frame as u64 + 1) << 16 | (FRAME_BASE + STACK_BYTES as u64)
 }
 
-/// A map as programs hold it.
+/// The address of a map.
 pub(super) fn map_address(map: usize) -> u64 {
     MAP << TAG_SHIFT | (map as u64) << 8
 }
 
-/// The index of a map that a program holds.
+/// The index of a map by its address.
 pub(super) fn map_at(address: u64) -> Option<usize> {
     (address >> TAG_SHIFT == MAP && address & 0xff == 0).then_some(((address & PLACE) >> 8) as usize)
 }
 
-/// A function of a program as the program holds it.
+/// The address of a function.
 pub(super) fn function_address(program: usize, slot: usize) -> u64 {
     FUNCTION << TAG_SHIFT | (program as u64) << 32 | (slot as u64) << 8
 }
 
-/// The program and slot of a function that a program holds.
+/// The program and slot of a function by its address.
 pub(super) fn function_at(address: u64) -> Option<(usize, usize)> {
     let is_function = address >> TAG_SHIFT == FUNCTION && address & 0xff == 0;
     is_function.then_some((((address & PLACE) >> 32) as usize, (address as u32 >> 8) as usize))
 }
 
-/// A record reserved in a ring buffer, as programs hold it.
+/// The address of a reserved ring buffer record.
 pub(super) fn record_address(number: usize) -> u64 {
     RECORD << TAG_SHIFT | (number as u64) << 32 | FRAME_BASE
 }
 
-/// The number of a record that a program holds.
+/// The number of a record by its address.
 pub(super) fn record_at(address: u64) -> Option<usize> {
     let is_start = address >> TAG_SHIFT == RECORD && address as u32 as u64 == FRAME_BASE;
     is_start.then_some(((address & PLACE) >> 32) as usize)
 }
 
-/// How far apart the values of a map are, as a power of two.
+/// The distance of the values of a map, as a power of two.
 pub(super) fn stride_bits(value_bytes: u32) -> u32 {
     (u64::from(value_bytes) * 2).next_power_of_two().max(64).trailing_zeros()
 }
 
-/// How many values of a map can be told apart by address.
+/// The number of values of a map that addresses can distinguish.
 pub(super) fn addressable_values(value_bytes: u32) -> u64 {
     1 << (TAG_SHIFT - stride_bits(value_bytes))
 }
 
-/// The address of a byte of a map's value.
+/// The address of a byte of a map value.
 pub(super) fn value_address(map: usize, value_bytes: u32, cell: u32, at: u32) -> u64 {
     let bits = stride_bits(value_bytes);
     (VALUES + map as u64) << TAG_SHIFT | u64::from(cell) << bits | ((1 << (bits - 2)) + u64::from(at))
 }
 
-/// One frame's stack and which of its bytes have been written.
+/// A stack frame, and which of its bytes are initialised.
 #[derive(Debug, Clone)]
 struct Frame {
     bytes: [u8; STACK_BYTES],
@@ -167,29 +167,29 @@ impl Frame {
 #[derive(Debug)]
 pub(super) struct Memory {
     frames: Vec<Frame>,
-    /// The frame that runs; those above it are dead.
+    /// The current frame; deeper ones are dead.
     frame: usize,
     /// Headroom and packet.
     packet: Vec<u8>,
-    /// Where `data` and `data_meta` are in `packet`; `data_end` is its length.
+    /// The offsets of `data` and `data_meta` in `packet`; `data_end` is its length.
     data: usize,
     meta: usize,
-    /// Where the packet ended at first.
+    /// The original end of the packet.
     longest: usize,
     pub(super) ingress: u32,
     pub(super) maps: Vec<Map>,
-    /// Bytes that are no packet; there are some only for a plugin's program.
+    /// Plain memory, for a plugin's program only.
     pub(super) plain: Vec<u8>,
     pub(super) rings: Rings,
-    /// How many CPUs there are.
+    /// The number of CPUs.
     pub(super) cpus: u32,
-    /// The key that a callback is shown, by the frame it runs in.
+    /// The key passed to a callback, by its frame.
     keys: Vec<Vec<u8>>,
-    /// Whether reading bytes of the stack that were never written is a fault; else they are zeros.
+    /// Whether reading uninitialised stack bytes is a fault; otherwise they are zeros.
     pub(super) is_strict: bool,
     /// Whether the context has `egress_ifindex`.
     pub(super) has_egress: bool,
-    /// What helpers have touched since that was last taken, where somebody wants to know.
+    /// The accesses of helpers since they were last taken, if recorded.
     touched: Option<RefCell<Vec<Touched>>>,
 }
 
@@ -214,12 +214,12 @@ impl Memory {
         }
     }
 
-    /// Whether what helpers touch is written down from now on.
+    /// Starts or stops recording accesses of helpers.
     pub(super) fn watch(&mut self, is_wanted: bool) {
         self.touched = is_wanted.then(RefCell::default);
     }
 
-    /// What helpers have touched since this was last asked.
+    /// The accesses of helpers since the last call.
     pub(super) fn take_touched(&mut self) -> Vec<Touched> {
         self.touched.as_mut().map(|touched| std::mem::take(touched.get_mut())).unwrap_or_default()
     }
@@ -230,7 +230,7 @@ impl Memory {
         {
             let mut touched = touched.borrow_mut();
             match touched.last_mut() {
-                // Texts are read byte by byte.
+                // Strings are read byte by byte.
                 Some(last) if last.touch == touch && last.address.wrapping_add(last.len as u64) == address => {
                     last.len += len
                 }
@@ -239,7 +239,7 @@ impl Memory {
         }
     }
 
-    /// Puts a packet in place and forgets the last one's stack.
+    /// Sets the packet, and clears the stack.
     pub(super) fn start(&mut self, packet: &[u8], ingress: u32) {
         self.packet.clear();
         self.packet.resize(HEADROOM, 0);
@@ -249,17 +249,17 @@ impl Memory {
         self.enter(0);
     }
 
-    /// Makes `frame` the running one, with nothing written on its stack.
+    /// Enters `frame`, whose stack is uninitialised.
     pub(super) fn enter(&mut self, frame: usize) {
         self.frame = frame;
         match self.frames.get_mut(frame) {
             Some(stack) => *stack = Frame::FRESH,
-            // Programs that are called from functions of others add up; tail calls are counted, so there is an end.
+            // Frames of programs after tail calls add up; tail calls are limited, so this is bounded.
             None => self.frames.resize(frame + 1, Frame::FRESH),
         }
     }
 
-    /// Goes back to a caller's frame; its stack is as it was left.
+    /// Returns to a caller's frame; its stack is unchanged.
     pub(super) fn leave(&mut self, frame: usize) {
         self.frame = frame;
     }
@@ -269,8 +269,8 @@ impl Memory {
         &self.packet[self.data..]
     }
 
-    /// Moves the packet's start by so many bytes, down to where the kernel keeps its own record of a frame, up to the last
-    /// Ethernet header; whether that could be done [Linux net/core/filter.c].
+    /// Moves the start of the packet, at most to the kernel's record of a frame and to the last Ethernet header;
+    /// returns whether that was possible [Linux net/core/filter.c].
     pub(super) fn adjust_head(&mut self, distance: i32) -> bool {
         let start = self.data as i64 + i64::from(distance);
         let meta_bytes = self.data - self.meta;
@@ -284,8 +284,8 @@ impl Memory {
         true
     }
 
-    /// Moves the packet's end by so many bytes, down to an Ethernet header, up to where the kernel has room; what is added is
-    /// zeros. Whether that could be done [Linux net/core/filter.c].
+    /// Moves the end of the packet, at most to an Ethernet header and to the kernel's limit; new bytes are zeros.
+    /// Returns whether that was possible [Linux net/core/filter.c].
     pub(super) fn adjust_tail(&mut self, distance: i32) -> bool {
         let end = self.packet.len() as i64 + i64::from(distance);
         if end > GROWTH_LIMIT.max(self.longest) as i64 || end < self.data as i64 + ETHERNET_BYTES {
@@ -295,7 +295,7 @@ impl Memory {
         true
     }
 
-    /// Moves the start of the metadata before the packet: 0, or a negative error number [Linux net/core/filter.c].
+    /// Moves the start of the metadata area: 0, or a negative error number [Linux net/core/filter.c].
     pub(super) fn adjust_meta(&mut self, distance: i32) -> i64 {
         let meta = self.meta as i64 + i64::from(distance);
         let len = self.data as i64 - meta;
@@ -309,25 +309,25 @@ impl Memory {
         0
     }
 
-    /// Other bytes for the packet.
+    /// Replaces the packet.
     pub(super) fn replace_packet(&mut self, bytes: &[u8]) {
         self.packet.truncate(self.data);
         self.packet.extend_from_slice(bytes);
     }
 
-    /// The packet's bytes, to write.
+    /// The packet, mutable.
     pub(super) fn packet_mut(&mut self) -> &mut [u8] {
         &mut self.packet[self.data..]
     }
 
-    /// Shows a key to what runs in a frame; its address.
+    /// Passes a key to the callback in a frame; returns its address.
     pub(super) fn show_key(&mut self, frame: usize, key: Vec<u8>) -> u64 {
         self.keys.resize(self.keys.len().max(frame + 1), Vec::new());
         self.keys[frame] = key;
         KEY << TAG_SHIFT | (frame as u64) << 32 | FRAME_BASE
     }
 
-    /// Whether a helper may fill bytes that it then leaves as they are: on the stack they count as written no more than before.
+    /// Checks memory that a helper may write: stack bytes that it leaves unchanged stay uninitialised.
     pub(super) fn may_fill(&mut self, address: u64, len: usize) -> Result<(), Fault> {
         match address >> TAG_SHIFT {
             _ if len == 0 => Ok(()),
@@ -339,25 +339,25 @@ impl Memory {
         }
     }
 
-    /// Bytes that a helper fills.
+    /// Memory that a helper writes.
     pub(super) fn write_any(&mut self, address: u64, len: usize) -> Result<&mut [u8], Fault> {
         if len == 0 { Ok(&mut []) } else { self.write(address, len) }
     }
 
-    /// Bytes that a helper reads.
+    /// Memory that a helper reads.
     pub(super) fn read(&self, address: u64, len: usize) -> Result<&[u8], Fault> {
         let bytes = self.bytes(address, len)?;
         self.note(address, len, Touch::READ);
         Ok(bytes)
     }
 
-    /// Bytes that a helper writes.
+    /// Memory that a helper writes.
     fn write(&mut self, address: u64, len: usize) -> Result<&mut [u8], Fault> {
         self.note(address, len, Touch::WRITE);
         self.bytes_mut(address, len, Access::Write)
     }
 
-    /// Reads a number.
+    /// Loads a number.
     #[inline]
     pub(super) fn load(&self, address: u64, size: Size) -> Result<u64, Fault> {
         if address >> TAG_SHIFT == CONTEXT {
@@ -372,7 +372,7 @@ impl Memory {
         })
     }
 
-    /// Reads a number that is to be extended by its sign, which fields of the context do not allow.
+    /// Loads a number that is to be sign-extended, which fields of the context do not allow.
     #[inline]
     pub(super) fn load_signed(&self, address: u64, size: Size) -> Result<u64, Fault> {
         if address >> TAG_SHIFT == CONTEXT {
@@ -381,7 +381,7 @@ impl Memory {
         self.load(address, size)
     }
 
-    /// Writes the low bytes of a number.
+    /// Stores the low bytes of a number.
     #[inline]
     pub(super) fn store(&mut self, address: u64, size: Size, value: u64) -> Result<(), Fault> {
         let len = size.bytes();
@@ -389,7 +389,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Replaces a number by what `change` makes of it, and gives the old one.
+    /// Replaces a number by `change` of it; returns the old one.
     pub(super) fn change(&mut self, address: u64, size: Size, change: impl FnOnce(u64) -> u64) -> Result<u64, Fault> {
         if address >> TAG_SHIFT == PACKET {
             return Err(Fault::AtomicInPacket);
@@ -415,14 +415,14 @@ impl Memory {
             12 => Ok(self.ingress.into()),
             // Offline there is one receive queue.
             16 => Ok(0),
-            // Nor is there an entry of a devmap that a program would run behind.
+            // No program runs on an entry of a device map.
             20 if self.has_egress => Ok(0),
             20 => Err(Fault::Egress),
             _ => Err(Fault::Context { access: Access::Read, len: size.bytes(), at }),
         }
     }
 
-    /// Bytes to read.
+    /// Memory for reading.
     #[inline]
     fn bytes(&self, address: u64, len: usize) -> Result<&[u8], Fault> {
         if len == 0 {
@@ -469,7 +469,7 @@ impl Memory {
         }
     }
 
-    /// Bytes to write; on the stack they count as written from now on.
+    /// Memory for writing; stack bytes count as initialised from now on.
     #[inline]
     fn bytes_mut(&mut self, address: u64, len: usize, access: Access) -> Result<&mut [u8], Fault> {
         match address >> TAG_SHIFT {
@@ -492,7 +492,7 @@ impl Memory {
                 if !self.maps[map].is_writable() {
                     return Err(Fault::ReadOnly { access, map: self.maps[map].def().name.clone() });
                 }
-                // Asked twice, because a borrow that is returned cannot also be given up.
+                // Looked up twice, because the borrow checker does not accept a conditional return of the first borrow.
                 if self.maps[map].value(cell).is_none() {
                     return Err(self.outside_value(map, at as i64, len, access));
                 }
@@ -557,7 +557,7 @@ impl Memory {
         Err(Fault::Bounds { access, len, at, region: "the memory".to_owned(), size: self.plain.len() })
     }
 
-    /// Map, cell and offset of an address; the offset is inside the value, the cell may not exist.
+    /// The map, cell and offset of an address; the offset is inside of the value, the cell may not exist.
     #[inline]
     fn value_place(&self, address: u64, len: usize, access: Access) -> Result<(usize, u64, usize), Fault> {
         let map = ((address >> TAG_SHIFT) - VALUES) as usize;
@@ -596,13 +596,13 @@ impl Memory {
         }
     }
 
-    /// Whether an address is one of those that programs are given, or at some distance from it.
+    /// Whether an address is one that programs are given, or near it.
     pub(super) fn is_some_object(&self, address: u64) -> bool {
         let tag = address >> TAG_SHIFT;
         (CONTEXT..=KEY).contains(&tag) || (VALUES..VALUES + self.maps.len() as u64).contains(&tag)
     }
 
-    /// What lies at an address, as the verifier names it, and the offset there.
+    /// The object at an address, in the terms of the verifier, and the offset in it.
     pub(super) fn located(&self, address: u64) -> Option<(Located, i64)> {
         let place = address & PLACE;
         let in_frame = i64::from(address as u16) - FRAME_BASE as i64;
@@ -632,7 +632,7 @@ impl Memory {
         })
     }
 
-    /// The map, cell and offset of the lock at an address.
+    /// The index of the lock at an address.
     pub(super) fn lock_at(&self, address: u64) -> Option<usize> {
         let map = usize::try_from((address >> TAG_SHIFT).checked_sub(VALUES)?).ok()?;
         let def = self.maps.get(map)?.def();

@@ -1,4 +1,4 @@
-//! The interpreter: what it does with a program is right by definition.
+//! The interpreter, which defines the semantics of programs.
 //!
 //! ```text
 //!  Program ──check──► code ──run──► r0 ──► verdict, outputs
@@ -6,9 +6,9 @@
 //!                               └─► helpers, by a table
 //! ```
 //!
-//! A program that the kernel's verifier accepts runs here as it runs there. What the verifier would have refused stops as
-//! [`EngineError::Fault`] when it happens: a read of a register or of a byte of the stack that was never written, an access
-//! outside of what an address points to, a write to what is only to be read, too deep calls, too many instructions.
+//! A program that the kernel's verifier accepts runs as in the kernel. What the verifier would refuse stops with
+//! [`EngineError::Fault`] when it happens: a read of an uninitialised register or stack byte, an access out of bounds,
+//! a write to read-only memory, too deep calls, too many instructions.
 
 pub(crate) mod alu;
 mod calls;
@@ -48,15 +48,15 @@ pub use trail::{Branch, Lookup, Trail};
 /// The name of this engine.
 const NAME: &str = "interp";
 
-/// How many instructions a packet may take, unless said otherwise: enough for `loop` with its most rounds of a few.
+/// The default budget of instructions for a packet: enough for `loop` with the most iterations of a few instructions.
 pub const DEFAULT_BUDGET: u64 = 1 << 26;
 
-/// What a run gave.
+/// The result of a run.
 struct Returned {
     r0: u64,
-    /// What it asked to redirect to.
+    /// The redirect it requested.
     redirect: Option<Redirect>,
-    /// What has left besides the packet.
+    /// The outputs besides the packet.
     outputs: Vec<Output>,
 }
 
@@ -82,9 +82,9 @@ pub struct Interpreter {
     scratch: (Vec<u8>, Vec<u8>),
     budget: u64,
     counters: Counters,
-    /// How often each slot was run.
+    /// By slot, the number of executions.
     profile: Option<Vec<u64>>,
-    /// The decisions behind the last packet.
+    /// The branch decisions of the last packet.
     trail: Option<Trail>,
     ports: Ports,
 }
@@ -101,18 +101,18 @@ impl std::fmt::Debug for Interpreter {
 }
 
 impl Interpreter {
-    /// Checks the program and makes its maps.
+    /// Checks the program and creates its maps.
     ///
     /// # Errors
-    /// Everything that is wrong with the program, with section, instruction, source line, found and expected; and with
-    /// programs that its maps hold from the start.
+    /// All findings about the program and the programs that its maps initially hold, with section, instruction, source
+    /// line, found and expected.
     pub fn new(program: Arc<Program>) -> Result<Interpreter, ProgramError> {
         let interpreter = Interpreter::with_helpers(program, Helpers::of_packets())?;
         Ok(if foretold::is_wanted() { interpreter.compared_with_proofs() } else { interpreter })
     }
 
-    /// Verifies the program, and those that tail calls lead to: a run that does otherwise than was foretold is a fault. What is
-    /// not verified is not compared.
+    /// Verifies the program and the targets of its tail calls: a difference of a run from the proof is a fault.
+    /// Programs that are not verified are not compared.
     #[must_use]
     pub fn compared_with_proofs(mut self) -> Interpreter {
         let siblings: Vec<Program> = self.program.siblings.iter().map(|s| as_program(&self.program, s)).collect();
@@ -120,7 +120,7 @@ impl Interpreter {
         self
     }
 
-    /// The same with other helpers.
+    /// With other helpers.
     fn with_helpers(program: Arc<Program>, helpers: Helpers) -> Result<Interpreter, ProgramError> {
         let code = check::check(&program, &helpers)?;
         let mut programs = vec![Some(code)];
@@ -151,8 +151,8 @@ impl Interpreter {
         })
     }
 
-    /// Runs on so many CPUs: maps with a value for each CPU have as many, and packets may say which one they run on. The state
-    /// is as at first.
+    /// Runs on this number of CPUs: per-CPU maps have as many values, and packets may choose their CPU. Resets the
+    /// state.
     #[must_use]
     pub fn with_cpus(mut self, cpus: u32) -> Interpreter {
         let cpus = cpus.max(1);
@@ -163,58 +163,58 @@ impl Interpreter {
         self
     }
 
-    /// Reading bytes of the stack that were never written is a fault. Otherwise they are zeros, because compilers copy what
-    /// lies between the fields of a structure, and the kernel lets them.
+    /// Makes reads of uninitialised stack bytes a fault. Otherwise they are zeros, because compilers copy padding of
+    /// structures, and the kernel allows it.
     #[must_use]
     pub fn with_strict_stack(mut self) -> Interpreter {
         self.memory.is_strict = true;
         self
     }
 
-    /// `fib_lookup` and `check_mtu` ask these routes; without any there is no interface.
+    /// Sets the routes of `fib_lookup` and `check_mtu`; by default there is no interface.
     #[must_use]
     pub fn with_routes(mut self, routes: fib::Table) -> Interpreter {
         self.routes = Some(routes);
         self
     }
 
-    /// Stops a packet that takes more instructions than this.
+    /// Sets the budget of instructions for a packet.
     #[must_use]
     pub fn with_budget(mut self, instructions: u64) -> Interpreter {
         self.budget = instructions;
         self
     }
 
-    /// Counts how often each instruction runs.
+    /// Counts the executions of each instruction.
     #[must_use]
     pub fn with_profile(mut self) -> Interpreter {
         self.profile = Some(vec![0; self.program.insns.len()]);
         self
     }
 
-    /// How often each slot was run since [`Interpreter::with_profile`]; the second slot of a 64-bit load never is.
+    /// By slot, the number of executions since [`Interpreter::with_profile`]; 0 for the second slot of a 64-bit load.
     pub fn profile(&self) -> Option<&[u64]> {
         self.profile.as_deref()
     }
 
-    /// Writes down the decisions behind each packet.
+    /// Records the branch decisions of each packet.
     #[must_use]
     pub fn with_trail(mut self) -> Interpreter {
         self.trail = Some(Trail::default());
         self
     }
 
-    /// The decisions behind the last packet, since [`Interpreter::with_trail`].
+    /// The branch decisions of the last packet, since [`Interpreter::with_trail`].
     pub fn trail(&self) -> Option<&Trail> {
         self.trail.as_ref()
     }
 
-    /// How many instructions all packets together took; a 64-bit load is one.
+    /// The instructions executed for all packets; a 64-bit load is one.
     pub fn executed(&self) -> u64 {
         self.counters.executed
     }
 
-    /// How many helpers all packets together called.
+    /// The helper calls of all packets.
     pub fn calls(&self) -> u64 {
         self.counters.calls
     }
@@ -224,7 +224,7 @@ impl Interpreter {
         &self.program
     }
 
-    /// Runs the program on a packet that is in place, as [`Interpreter::call`] does.
+    /// Runs the program on the current packet, as [`Interpreter::call`] does.
     fn run(&mut self, choices: &Choices) -> Result<Returned, EngineError> {
         self.call(&[CONTEXT_ADDRESS], choices).map_err(|(at, fault)| self.stopped(at, &fault))
     }
@@ -248,7 +248,7 @@ impl Interpreter {
         result
     }
 
-    /// Runs something on the packet that is in place; what it gives is what the program would leave in `r0`.
+    /// Runs `body` on the current packet; it returns what the program would leave in `r0`.
     fn surrounded(
         &mut self,
         choices: &Choices,
@@ -267,13 +267,13 @@ impl Interpreter {
         let Run { redirect, outputs, .. } = state;
         self.memory.maps.iter_mut().for_each(Map::end_run);
         if result.is_err() {
-            // What a packet leaves half done is no business of the next one.
+            // Reserved records are discarded at the end of a packet.
             self.memory.rings.drain(&self.memory.maps);
         }
         result.map(|r0| Returned { r0, redirect, outputs })
     }
 
-    /// A fault as others see it.
+    /// A fault as an engine error.
     fn stopped(&self, at: At, fault: &Fault) -> EngineError {
         let line = self.line_of(at).map(|line| format!(" ({}:{})", line.file, line.line));
         let within = match at.program.checked_sub(1).and_then(|sibling| self.program.siblings.get(sibling)) {
@@ -291,7 +291,7 @@ impl Interpreter {
         }
     }
 
-    /// What has become of a packet.
+    /// The outcome of a packet.
     fn finish(&mut self, packet: &Packet<'_>, returned: Returned) -> Result<Outcome, EngineError> {
         let Returned { r0, redirect, mut outputs } = returned;
         outputs.retain(|output| self.ports.is_bound(output.port));
@@ -302,11 +302,11 @@ impl Interpreter {
                 (verdict, self.redirected(redirect, packet.port))
             }
             (Verdict::Redirect, Some(redirect)) => match self.redirected(redirect, packet.port) {
-                // A port that nothing is bound to: the packet is lost, as behind an empty entry of a devmap.
+                // An unbound port: the packet is lost, as with an empty entry of a device map.
                 ports if ports.is_empty() => (Verdict::Aborted, ports),
                 ports => (verdict, ports),
             },
-            // The verdict without a redirect: there is no port to send to, so the function has failed.
+            // A redirect verdict without a redirect call: there is no target, so the verdict counts as aborted.
             (Verdict::Redirect, None) => (Verdict::Aborted, Vec::new()),
             (Verdict::Aborted | Verdict::Drop, _) => (verdict, Vec::new()),
         };
@@ -316,7 +316,7 @@ impl Interpreter {
         Ok(Outcome { verdict, outputs, events })
     }
 
-    /// The ports that a redirect reaches; empty where none is bound.
+    /// The ports that a redirect reaches; empty if none is bound.
     fn redirected(&self, redirect: Redirect, ingress: Port) -> Vec<Port> {
         match redirect {
             Redirect::To(port) => {
@@ -406,9 +406,9 @@ impl Datapath for Interpreter {
                 None => Ok(map.initial()),
             })
             .collect();
-        // How far rings have got and what lies in them is no state: it stays, in the kernel too.
+        // Ring buffers are not part of the state: they stay as they are, in the kernel too.
         self.memory.maps = replaced?;
-        // What was foretold took read-only data for what the program says.
+        // The proof depends on the read-only data of the program.
         let constant = |def: &MapDef| def.flags & BPF_F_RDONLY_PROG != 0 && state.maps.contains_key(&def.name);
         if self.program.maps.iter().any(constant) {
             self.image.foretold = None;
@@ -417,10 +417,10 @@ impl Datapath for Interpreter {
     }
 }
 
-/// The instructions of a program that could run, by slot.
+/// The decoded instructions of a program, by slot.
 ///
 /// # Errors
-/// Everything that is wrong with the program.
+/// All findings about the program.
 pub(crate) fn decoded(program: &Program) -> Result<Vec<Option<Op>>, ProgramError> {
     check::check(program, &Helpers::of_packets())
 }
@@ -433,7 +433,7 @@ fn as_program(program: &Program, sibling: &Sibling) -> Program {
         insns: sibling.insns.clone(),
         lines: sibling.lines.clone(),
         maps: program.maps.clone(),
-        // What its maps hold is judged once more.
+        // The programs in its maps are checked again.
         siblings: Arc::clone(&program.siblings),
         ..Program::default()
     }

@@ -46,13 +46,13 @@ const BUDGET: u64 = 1_000_000;
 #[derive(Debug)]
 pub struct Plugin(Interpreter);
 
-/// Why a program cannot be run, or stopped.
+/// Why a program cannot run, or why it stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
-    /// It is no program.
+    /// The program is invalid.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// It did what no program may do.
+    /// A fault.
     #[error(transparent)]
     Stopped(#[from] EngineError),
 }
@@ -61,7 +61,7 @@ impl Plugin {
     /// Checks the program.
     ///
     /// # Errors
-    /// Everything that is wrong with it, as [`Interpreter::new`] finds it.
+    /// All findings, as of [`Interpreter::new`].
     pub fn new(program: Arc<Program>) -> Result<Plugin, PluginError> {
         let interp = match program.maps.is_empty() {
             true => Interpreter::with_helpers(program, Helpers::only(helpers()))?,
@@ -70,16 +70,16 @@ impl Plugin {
         Ok(Plugin(interp.with_strict_stack().with_budget(BUDGET)))
     }
 
-    /// Stops it after so many instructions.
+    /// Sets the budget of instructions.
     #[must_use]
     pub fn with_budget(self, instructions: u64) -> Plugin {
         Plugin(self.0.with_budget(instructions))
     }
 
-    /// Runs it and gives `r0`.
+    /// Runs the program and returns `r0`.
     ///
     /// # Errors
-    /// What it did that no program may do, with the instruction.
+    /// A fault, with the instruction.
     pub fn run(&mut self, memory: &[u8]) -> Result<u64, PluginError> {
         self.0.memory.start(&[], 0);
         self.0.memory.plain = memory.to_vec();
@@ -91,7 +91,7 @@ impl Plugin {
         }
     }
 
-    /// The memory as the program left it.
+    /// The memory after the run.
     pub fn memory(&self) -> &[u8] {
         &self.0.memory.plain
     }
@@ -109,7 +109,7 @@ fn helpers() -> Vec<(i32, Helper)> {
     ]
 }
 
-/// Byte by byte: the first that is no memory ends it, however long it is to be.
+/// Byte by byte: the first invalid one stops it, whatever the length.
 fn memfrob(run: &mut Run<'_>, [at, len, ..]: [u64; 5]) -> Result<u64, Fault> {
     for i in 0..len {
         let address = at.wrapping_add(i);

@@ -1,11 +1,11 @@
-//! Ring buffers and perf buffers, as far as programs see them, and what goes through them to user space.
+//! Ring buffers and perf buffers as programs see them, and the records that go to user space.
 //!
-//! A reader takes everything out after each packet, so only what one packet writes can fill a buffer. Records that were
-//! given up take room as others do, but reach nobody.
+//! A reader consumes everything after each packet, so a buffer can only be filled by the records of one packet.
+//! Discarded records take room like others, but are not delivered.
 //!
-//! A ring buffer is memory: a new record begins with what earlier ones left at its place, and what the program does not
-//! write of it, such as the padding of a structure, reaches the reader. So the bytes stay here from packet to packet, with
-//! the headers between them:
+//! A ring buffer is memory: a new record begins with the old bytes at its place, and those that the program does not
+//! write, such as the padding of a structure, reach the reader. So the bytes persist from packet to packet, with the
+//! headers between them:
 //!
 //! ```text
 //!  position % size:  │ length u32, busy and discarded bits │ page u32 │ record, up to whole words │ …
@@ -22,32 +22,32 @@ use flowloom_engine::Event;
 use super::maps::Map;
 use crate::map_kind::MapKind;
 
-/// The kernel puts so much before each record.
+/// The size of the header before each record.
 const HEADER_BYTES: u64 = 8;
-/// The longest record.
+/// The longest record in bytes.
 const MAX_RECORD_BYTES: u64 = (1 << 30) - 1;
-/// In the length of a record: it is being written, or was given up.
+/// Flags in the length of a record: busy, and discarded.
 const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
-/// Pages of a ring buffer before its data: they are counted in the page of a record.
+/// The pages of a ring buffer before its data, which the page number of a record includes.
 const FIRST_PAGE: u64 = 3;
 const PAGE_BITS: u32 = 12;
 
-/// Bytes of a CPU's perf buffer, as the kernel engine opens them: 128 pages.
+/// The size of a CPU's perf buffer, as the kernel engine opens them: 128 pages.
 const PERF_BYTES: u64 = 128 << PAGE_BITS;
-/// What stands before an event in a perf buffer: the header of a sample, and the length of its bytes.
+/// The overhead of an event in a perf buffer: the header of a sample, and the length of its bytes.
 const SAMPLE_HEADER_BYTES: u64 = 8;
 const SAMPLE_LENGTH_BYTES: u64 = 4;
-/// How long the word is that events were lost, which goes before the next event that finds room.
+/// The size of the lost-events record, which precedes the next event that finds room.
 const LOST_BYTES: u64 = 24;
 
-/// What `ringbuf_query` can be asked.
+/// The queries of `ringbuf_query`.
 const BPF_RB_AVAIL_DATA: u64 = 0;
 const BPF_RB_RING_SIZE: u64 = 1;
 const BPF_RB_CONS_POS: u64 = 2;
 const BPF_RB_PROD_POS: u64 = 3;
 
-/// What has become of a reserved record.
+/// The state of a reserved record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Reserved,
@@ -59,24 +59,24 @@ enum Stage {
 struct Record {
     map: usize,
     cpu: u32,
-    /// Where it stands in a ring buffer.
+    /// Its position in the ring buffer.
     position: u64,
     bytes: Vec<u8>,
     stage: Stage,
 }
 
-/// One ring buffer.
+/// A ring buffer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Ring {
     size: u64,
     produced: u64,
     consumed: u64,
-    /// All of it, once something was written.
+    /// The whole memory, once something was written.
     bytes: Vec<u8>,
 }
 
 impl Ring {
-    /// Copies from what stands at a position, on from the beginning behind the end.
+    /// Copies from a position, wrapping around at the end.
     fn read(&self, position: u64, out: &mut [u8]) {
         let at = (position % self.size) as usize;
         let (first, rest) = out.split_at_mut(out.len().min(self.bytes.len() - at));
@@ -101,14 +101,14 @@ impl Ring {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Perf {
     used: u64,
-    /// Whether events found no room since the last one that did.
+    /// Whether events were lost since the last one that found room.
     lost: bool,
 }
 
-/// All buffers and the records of the packet that runs.
+/// All buffers, and the reserved records of the current packet.
 #[derive(Debug)]
 pub(super) struct Rings {
-    /// By map; those that are no ring buffers have size 0.
+    /// By map; size 0 for other kinds of maps.
     rings: Vec<Ring>,
     /// By map and CPU.
     perf: BTreeMap<(usize, u32), Perf>,
@@ -122,11 +122,11 @@ impl Rings {
         Rings { rings, perf: BTreeMap::new(), records: Vec::new() }
     }
 
-    /// Takes room for a record; its number, or `None` where there is no room.
+    /// Reserves a record; returns its number, or `None` if there is no room.
     pub(super) fn reserve(&mut self, map: usize, len: u64) -> Option<usize> {
         let ring = self.rings.get_mut(map)?;
         let taken = len.checked_add(HEADER_BYTES)?.checked_next_multiple_of(8)?;
-        // The position of the writer never catches up with that of the reader.
+        // The producer position never reaches the consumer's.
         if len > MAX_RECORD_BYTES || ring.produced - ring.consumed + taken > ring.size.checked_sub(1)? {
             return None;
         }
@@ -142,12 +142,12 @@ impl Rings {
         Some(self.records.len() - 1)
     }
 
-    /// Writes an event into the buffer of a CPU; whether there was room.
+    /// Writes an event into the buffer of a CPU; returns whether there was room.
     pub(super) fn write(&mut self, map: usize, cpu: u32, bytes: Vec<u8>) -> bool {
         let perf = self.perf.entry((map, cpu)).or_default();
         let sample = SAMPLE_HEADER_BYTES + (bytes.len() as u64 + SAMPLE_LENGTH_BYTES).next_multiple_of(8);
         let taken = if perf.lost { sample + LOST_BYTES } else { sample };
-        // Here, too, the writer never catches up with the reader.
+        // Here too the producer never reaches the consumer.
         perf.lost = perf.used + taken > PERF_BYTES - 1;
         if perf.lost {
             return false;
@@ -157,14 +157,14 @@ impl Rings {
         true
     }
 
-    /// Takes room and writes; whether there was room.
+    /// Reserves, writes and submits a record; returns whether there was room.
     pub(super) fn output(&mut self, map: usize, bytes: &[u8]) -> bool {
         let Some(number) = self.reserve(map, bytes.len() as u64) else { return false };
         self.records[number].bytes.copy_from_slice(bytes);
         self.release(number, true)
     }
 
-    /// Hands a reserved record on, or gives it up; whether it was one.
+    /// Submits or discards a reserved record; returns whether there is one with this number.
     pub(super) fn release(&mut self, number: usize, submit: bool) -> bool {
         let Some(record) = self.records.get_mut(number).filter(|record| record.stage == Stage::Reserved) else {
             return false;
@@ -177,7 +177,7 @@ impl Rings {
         true
     }
 
-    /// The bytes of a record while it is reserved.
+    /// The bytes of a reserved record.
     pub(super) fn record(&self, number: usize) -> Option<&[u8]> {
         self.records.get(number).filter(|record| record.stage == Stage::Reserved).map(|record| &*record.bytes)
     }
@@ -186,12 +186,12 @@ impl Rings {
         self.records.get_mut(number).filter(|record| record.stage == Stage::Reserved).map(|record| &mut *record.bytes)
     }
 
-    /// Whether a record was neither handed on nor given up.
+    /// Whether a record is still reserved.
     pub(super) fn is_any_reserved(&self) -> bool {
         self.records.iter().any(|record| record.stage == Stage::Reserved)
     }
 
-    /// What `ringbuf_query` answers.
+    /// The answer of `ringbuf_query`.
     pub(super) fn query(&self, map: usize, what: u64) -> u64 {
         let Some(ring) = self.rings.get(map) else { return 0 };
         match what {
@@ -203,7 +203,7 @@ impl Rings {
         }
     }
 
-    /// The reader takes everything: what was handed on, by map and in each as it was written.
+    /// The reader consumes everything: the submitted records, by map and in order.
     pub(super) fn drain(&mut self, maps: &[Map]) -> Vec<Event> {
         for ring in &mut self.rings {
             ring.consumed = ring.produced;
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn a_packet_can_fill_a_ring_and_the_next_finds_it_empty() {
         let (maps, mut rings) = ring(4096);
-        // 4095 bytes can be taken: 16 for each record of up to 8 bytes.
+        // 4095 bytes can be reserved: 16 for each record of up to 8 bytes.
         assert!((0..255).all(|_| rings.output(0, &[0; 8])));
         assert!(!rings.output(0, &[0; 8]) && rings.reserve(0, 1 << 40).is_none());
         assert_eq!([0, 1, 2, 3, 4].map(|what| rings.query(0, what)), [4080, 4096, 0, 4080, 0]);
@@ -291,11 +291,11 @@ mod tests {
     #[test]
     fn a_perf_buffer_is_as_long_as_the_kernel_engine_s_and_says_what_was_lost() {
         let (maps, mut rings) = ring(4096);
-        // 127 take 16 bytes more than they have; the last one would fill the buffer to its end.
+        // 127 events take 16 bytes more than their payload; the last one would fill the buffer completely.
         for _ in 0..2 {
             let written = (0..300).filter(|_| rings.write(1, 0, vec![1; 4096 - 12])).count();
             assert_eq!((written, rings.drain(&maps).len()), (127, 127));
-            // The word about the lost ones takes 24 bytes, and is said once.
+            // The lost-events record takes 24 bytes, and is written once.
             assert!((0..127).all(|_| rings.write(1, 0, vec![1; 4096 - 12])));
             assert!(!rings.write(1, 0, vec![1; 4096 - 24 - 12]));
             assert!(rings.write(1, 0, vec![1; 4096 - 72 - 12]));

@@ -1,9 +1,9 @@
-//! The loop that runs instructions.
+//! The loop that executes instructions.
 //!
 //! ```text
-//!  call f      ──► a frame more; exit goes back behind the call
-//!  call loop   ──► a frame more for the callback; its exit begins the next round, the last one goes behind the call
-//!  tail_call   ──► another program in the same frame; its exit goes where the first one's would have gone
+//!  call f      ──► pushes a frame; exit returns after the call
+//!  call loop   ──► pushes a frame for the callback; its exit begins the next iteration, the last one returns after the call
+//!  tail_call   ──► another program in the same frame; its exit returns where the first one's would have returned
 //! ```
 //!
 //! A tail call in a function of a program leaves the program's own frames below; from there on depth counts anew.
@@ -25,33 +25,33 @@ use crate::verifier::trips::Trips;
 
 /// Checked code, ready to run.
 pub(super) struct Image {
-    /// The program, then its siblings; `None` for those that cannot be run.
+    /// The program, then its siblings; `None` for those that cannot run.
     pub(super) programs: Vec<Option<Code>>,
-    /// For each program the calls of `loop` that the kernel replaces by instructions, ascending.
+    /// By program, the calls of `loop` that the kernel inlines, ascending.
     pub(super) inlined: Vec<Vec<usize>>,
-    /// The length of each map's values, for addresses inside them.
+    /// The size of each map's values, for addresses inside of them.
     pub(super) value_bytes: Vec<u32>,
-    /// What helpers do, by their number.
+    /// The helpers by number.
     pub(super) helpers: Helpers,
-    /// What is foretold of the programs, where runs are compared with that.
+    /// The proofs of the programs, if runs are compared with them.
     pub(super) foretold: Option<Foretold>,
 }
 
 /// Helpers by number.
 pub(super) struct Helpers {
     helpers: Vec<(i32, Helper)>,
-    /// Whether those are there that change where the program goes on.
+    /// Whether it includes those that change the control flow.
     with_control: bool,
 }
 
 impl Helpers {
-    /// Those of the kernel that Flowloom runs, and its own.
+    /// The kernel's helpers that Flowloom supports, and its own.
     pub(super) fn of_packets() -> Helpers {
         let known = HELPERS.iter().filter_map(|h| Some((h.number, calls::find(h.number)?)));
         Helpers { helpers: known.collect(), with_control: true }
     }
 
-    /// These, ascending by number, alone.
+    /// Only these helpers, ascending by number.
     pub(super) fn only(helpers: Vec<(i32, Helper)>) -> Helpers {
         Helpers { helpers, with_control: false }
     }
@@ -69,48 +69,48 @@ impl Helpers {
     }
 }
 
-/// An instruction: program and slot.
+/// The place of an instruction: program and slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
     pub(super) program: usize,
     pub(super) slot: usize,
 }
 
-/// What a run did, besides its effects.
+/// Counters of a run.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Counters {
     pub(super) executed: u64,
     pub(super) calls: u64,
 }
 
-/// The registers that a function finds again after a call.
+/// The caller's registers and place, restored after a call.
 struct Caller {
-    /// Where it goes on.
+    /// The return address.
     at: At,
     saved: [u64; 4],
-    /// Which of them were readable.
+    /// The readable ones among them.
     readable: u16,
     /// The first frame of its program.
     first_frame: usize,
-    /// For a callback: what calls it again.
+    /// For a callback: the helper call that repeats it.
     rounds: Option<Rounds>,
 }
 
-/// A helper that calls a function of the program again and again.
+/// A helper call with a callback.
 struct Rounds {
     callback: At,
-    /// How many rounds have begun.
+    /// The number of iterations begun.
     begun: u64,
-    /// How many keys have been looked for: some may be gone when their turn comes.
+    /// The number of keys visited: some may have been deleted before their turn.
     cursor: usize,
     over: Over,
-    /// What every round gets besides.
+    /// The context argument of every iteration.
     context: u64,
 }
 
-/// What the rounds go over.
+/// The range of the iterations.
 enum Over {
-    /// Numbers up to this one.
+    /// Numbers below this one.
     Numbers(u64),
     /// All entries of an array.
     Indices { map: usize, count: u32 },
@@ -118,14 +118,14 @@ enum Over {
     Entries { map: usize, keys: Vec<Vec<u8>> },
 }
 
-/// `r6` to `r9`.
+/// `r6` to `r9`, the callee-saved registers.
 const SAVED: u16 = 0b11_1100_0000;
-/// `r1` to `r5`, which calls spoil.
+/// `r1` to `r5`, which calls clobber.
 const SPOILT: u16 = 0b11_1110;
 const FP: usize = 10;
-/// So many `may_goto` go on, then they jump, as in the kernel.
+/// The number of `may_goto` that fall through before they jump, as in the kernel.
 const MOST_ROUNDS: u32 = 8 << 20;
-/// The most rounds of `loop`.
+/// The most iterations of `loop`.
 const MOST_LOOPS: u64 = 8 << 20;
 /// The most tail calls of a packet.
 const MOST_TAIL_CALLS: u32 = 33;
@@ -136,12 +136,12 @@ const TOO_BIG: i32 = -7;
 
 struct Registers {
     values: [u64; 16],
-    /// A bit for each register that has been written.
+    /// A bit mask of the initialised registers.
     readable: u16,
-    /// How often `may_goto` has gone on.
+    /// The number of `may_goto` that fell through.
     rounds: u32,
     tail_calls: u32,
-    /// The frame in which the running program began.
+    /// The first frame of the current program.
     first_frame: usize,
 }
 
@@ -173,9 +173,10 @@ fn target(at: At, distance: i64) -> At {
     At { slot: (at.slot as i64 + 1 + distance) as usize, ..at }
 }
 
-/// Runs the program from its first instruction to its last `exit` and gives `r0`; a fault comes with its instruction.
+/// Runs the program from its first instruction to its last `exit` and returns `r0`; a fault comes with its instruction.
 ///
-/// `arguments` are what `r1` and the registers after it begin with; `visit` is told every instruction before it runs.
+/// `arguments` are the initial values of `r1` and the registers after it; `visit` is called with every instruction
+/// before it runs.
 pub(super) fn run(
     image: &Image,
     run: &mut Run<'_>,
@@ -224,7 +225,7 @@ pub(super) fn run(
     result.map_err(|fault| (at, fault))
 }
 
-/// What a program must have given back when it ends.
+/// Checks that the program has released everything at its end.
 fn end(run: &Run<'_>, r0: u64) -> Result<u64, Fault> {
     match run.locked {
         Some(map) => Err(Fault::Lock { map: run.memory.maps[map].def().name.clone(), what: "it is held at the end" }),
@@ -334,7 +335,7 @@ fn step(
         Op::CallLocal { distance } => {
             let readable = regs.readable & SPOILT;
             enter(run, regs, callers, after(1), None)?;
-            // A function finds its arguments and its own stack, and nothing else.
+            // A function gets its arguments and its own stack, and nothing else.
             regs.readable |= readable;
             return Ok(Next::At(target(at, distance.into())));
         }
@@ -361,7 +362,7 @@ fn step(
     Ok(Next::At(after(1)))
 }
 
-/// Begins a function: its caller goes on at `back`.
+/// Enters a function; it returns to `back`.
 fn enter(
     run: &mut Run<'_>,
     regs: &mut Registers,
@@ -382,7 +383,7 @@ fn enter(
     Ok(())
 }
 
-/// Calls a helper; where the program goes on.
+/// Calls a helper; returns where the program continues.
 fn call(
     image: &Image,
     run: &mut Run<'_>,
@@ -417,7 +418,7 @@ fn call(
     Ok(back)
 }
 
-/// What a helper leaves: its result, and nothing in the registers of its arguments.
+/// The effect of a helper call on registers: the result, and clobbered arguments.
 fn give(regs: &mut Registers, result: u64) {
     regs.readable &= !SPOILT;
     regs.set(Reg::R0, result);
@@ -427,7 +428,7 @@ fn argument(regs: &Registers, number: u8) -> Result<u64, Fault> {
     regs.get(Reg::new(number).ok_or(Fault::Unchecked)?)
 }
 
-/// Goes on in another program, or behind the call where there is none; then nothing is returned.
+/// Continues in another program, or after the call if there is none, without a result.
 fn tail_call(image: &Image, run: &mut Run<'_>, regs: &mut Registers, frame: usize, back: At) -> Result<At, Fault> {
     run.context("tail_call", argument(regs, 1)?)?;
     let map = run.map_of("tail_call", argument(regs, 2)?, "a map of programs", |kind| kind == MapKind::ProgArray)?;
@@ -448,7 +449,7 @@ fn tail_call(image: &Image, run: &mut Run<'_>, regs: &mut Registers, frame: usiz
     Ok(At { program, slot: 0 })
 }
 
-/// The callback that an argument names.
+/// The callback in an argument.
 fn callback(regs: &Registers, helper: &'static str) -> Result<At, Fault> {
     let address = argument(regs, 2)?;
     let found = || format!("0x{address:x}");
@@ -461,8 +462,8 @@ fn callback(regs: &Registers, helper: &'static str) -> Result<At, Fault> {
     Ok(At { program, slot })
 }
 
-/// `loop(rounds, callback, context, flags)`, by the helper, which knows 32 bits of the rounds, or by the instructions that
-/// the kernel puts in its place, which compare all 64 and give the error as a 32-bit number [Linux kernel/bpf/verifier.c:
+/// `loop(rounds, callback, context, flags)`, as the helper, which truncates the trip count to 32 bits, or as the
+/// inlined instructions, which compare all 64 and return the error as a 32-bit number [Linux kernel/bpf/verifier.c:
 /// inline_bpf_loop].
 fn begin_loop(
     image: &Image,
@@ -492,7 +493,7 @@ fn begin_loop(
     round(run, regs, callers, back, rounds, false)
 }
 
-/// `for_each_map_elem(map, callback, context, flags)`: entries of a hash table come by ascending key, as bytes.
+/// `for_each_map_elem(map, callback, context, flags)`: entries of a hash table are visited by ascending key, as bytes.
 fn begin_for_each(run: &mut Run<'_>, regs: &mut Registers, callers: &mut Vec<Caller>, back: At) -> Result<At, Fault> {
     let fits = |kind: MapKind| kind.has_values() && kind != MapKind::LpmTrie;
     let map = run.map_of("for_each_map_elem", argument(regs, 1)?, "a hash or an array", fits)?;
@@ -508,7 +509,7 @@ fn begin_for_each(run: &mut Run<'_>, regs: &mut Registers, callers: &mut Vec<Cal
     round(run, regs, callers, back, Rounds { callback, begun: 0, cursor: 0, over, context }, false)
 }
 
-/// Begins the next round, or goes behind the call with how many there were.
+/// Begins the next iteration, or returns after the call with their number.
 fn round(
     run: &mut Run<'_>,
     regs: &mut Registers,
@@ -537,7 +538,7 @@ fn round(
             let Some(key) = keys.get(rounds.cursor) else { break None };
             rounds.cursor += 1;
             let value_bytes = run.memory.maps[*map].def().value_bytes;
-            // A callback may have deleted it meanwhile.
+            // A callback may have deleted it in the meantime.
             let Some(cell) = run.memory.maps[*map].lookup(key, run.choices.cpu) else { continue };
             let key = run.memory.show_key(frame, key.clone());
             break Some([map_address(*map), key, value_address(*map, value_bytes, cell, 0), context]);

@@ -1,36 +1,36 @@
-//! What decided the way that a packet took: for those who look for packets and states that lead elsewhere.
+//! The decisions that determined a packet's path: for the search for packets and states that lead elsewhere.
 
-/// At most so many branches and so many lookups of a packet are written down; a loop that runs longer repeats itself.
+/// The most branches, and the most lookups, recorded for a packet; a loop that runs longer repeats itself.
 const MOST: usize = 4096;
 
-/// The decisions behind one packet.
+/// The decisions of a packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trail {
-    /// Conditional jumps, in the order in which they were run.
+    /// Conditional jumps in the order of execution.
     pub branches: Vec<Branch>,
-    /// Lookups in maps by key, in the order in which they were asked for.
+    /// Lookups in maps by key, in the order of execution.
     pub lookups: Vec<Lookup>,
 }
 
-/// A conditional jump that was run.
+/// An executed conditional jump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Branch {
     /// The slot of the instruction.
     pub insn: usize,
-    /// What it compared: 32-bit jumps compare the lower halves, and only those are here.
+    /// The operands; for 32-bit jumps the low halves.
     pub operands: (u64, u64),
-    /// Whether it jumped.
+    /// Whether it was taken.
     pub taken: bool,
 }
 
 /// A lookup in a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lookup {
-    /// The map's index in [`crate::Program::maps`].
+    /// The index of the map in [`crate::Program::maps`].
     pub map: usize,
-    /// The key that was asked for.
+    /// The key.
     pub key: Vec<u8>,
-    /// Whether there was an entry.
+    /// Whether an entry was found.
     pub found: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What was found out of each instruction, as people read it.
+//! The facts about each instruction, as text.
 
 use super::proof::{Bytes, Contents, Lookup, Memory, Proof, Sink, Touch};
 use super::text;
@@ -6,10 +6,10 @@ use crate::insn::helper;
 use crate::op::Op;
 use crate::program::Program;
 
-/// Fields of `struct xdp_md`, four bytes each.
+/// The fields of `struct xdp_md`, four bytes each.
 const FIELDS: [&str; 6] = ["data", "data_end", "data_meta", "ingress_ifindex", "rx_queue_index", "egress_ifindex"];
 
-/// Memory as text.
+/// A memory region as text.
 fn memory(program: &Program, memory: Memory) -> String {
     match memory {
         Memory::Context => "the context".to_owned(),
@@ -30,7 +30,7 @@ fn verb(touch: Touch) -> &'static str {
     }
 }
 
-/// One byte, or from the first to the last; where an access is shorter than that, how long it is and where it begins.
+/// The byte, or the first and the last one; for a shorter access also its length and the range of its start.
 fn span(bytes: &Bytes, len: Option<i64>) -> String {
     let all = match bytes.end - bytes.first {
         ..=1 => format!("byte {}", bytes.first),
@@ -43,7 +43,7 @@ fn span(bytes: &Bytes, len: Option<i64>) -> String {
     }
 }
 
-/// Bytes that leave the program and what they hold, as people read it.
+/// The bytes that leave the program and their contents, as text.
 pub(super) fn sent(program: &Program, to: Sink, what: Contents, (first, end): (i64, i64)) -> String {
     let bytes = if end - first == 1 { format!("byte {first}") } else { format!("bytes {first} to {}", end - 1) };
     let to = match to {
@@ -62,12 +62,12 @@ pub(super) fn sent(program: &Program, to: Sink, what: Contents, (first, end): (i
 }
 
 impl Proof {
-    /// In words, each place where bytes leave the program whose contents depend on the kernel, with its instruction.
+    /// The places where bytes that depend on the kernel leave the program, with their instructions.
     pub fn kernel_dependent_text(&self, program: &Program) -> Vec<(usize, String)> {
         self.kernel_dependent().map(|(at, to, what, bytes)| (at, sent(program, to, what, bytes))).collect()
     }
 
-    /// What is known of the instruction at `at`: the memory it touches, the ways it goes, what stands out.
+    /// The facts about the instruction at `at`: the memory that it accesses, the edges it takes, and remarks.
     pub fn notes(&self, program: &Program, at: usize) -> Vec<String> {
         let Some(known) = self.insns.get(at) else { return Vec::new() };
         if !known.reached {
@@ -126,7 +126,7 @@ impl Proof {
         notes
     }
 
-    /// Whether helpers may copy bytes from or to the packet, at places that are no part of [`window`](Proof::window).
+    /// Whether helpers may copy from or to the packet at offsets that are not part of [`window`](Proof::window).
     pub fn copies(&self, program: &Program) -> bool {
         (0..self.insns.len()).any(|at| self.copies_at(program, at))
     }

@@ -1,4 +1,4 @@
-//! Branches: which ways they go, and what is known behind each.
+//! Branches: which edges are feasible, and how the condition refines the state.
 
 use super::number::{Range, compare};
 use super::proof::Ways;
@@ -9,7 +9,7 @@ use super::value::{Address, Number, Region, Value};
 use super::walk::{Next, Path, Walk};
 use crate::op::{Cond, Operand, Reg, Width};
 
-/// What a branch asks, and of what.
+/// The operands of a branch.
 struct Question {
     width: Width,
     cond: Cond,
@@ -19,8 +19,8 @@ struct Question {
 }
 
 impl Question {
-    /// Whether the answer depends on what an address is as a number: it is no comparison with null, nor one within one memory or
-    /// with its end.
+    /// Whether the result depends on the numeric value of an address: neither a null check nor a comparison within one
+    /// region or with its end.
     fn is_of_what_an_address_is(&self) -> bool {
         let is_null = |number: &Number| number.range.as_constant() == Some(0);
         match (&self.first, &self.second.value) {
@@ -57,7 +57,7 @@ impl Walk<'_> {
         self.proof.insns[at].leaks |= question.is_of_what_an_address_is();
         let decided = self.decided(&question);
         if let Some(holds) = decided {
-            // What holds is known anyway, but for the numbers that it was known from.
+            // The condition was known already, but it depends on the numbers from which it was known.
             self.learn(&mut path.state, &question, holds);
             return Ok(self.one_way(path, holds, target));
         }
@@ -71,7 +71,7 @@ impl Walk<'_> {
             self.turn(path, at, false);
             return Ok(Next::At(at + 1));
         }
-        // One way cannot be: that was found out from these numbers.
+        // One edge is infeasible because of these numbers, so they are marked precise.
         for value in [first, second.value] {
             if let Value::Number(number) = value {
                 self.origins.mark(number.origin);
@@ -86,7 +86,7 @@ impl Walk<'_> {
         Ok(self.one_way(path, jumps, target))
     }
 
-    /// The branch goes this way alone, on this path.
+    /// The branch takes only this edge on this path.
     fn one_way(&mut self, path: &mut Path, jumps: bool, target: usize) -> Next {
         let at = path.state.at;
         let ways = &mut self.proof.insns[at].ways;
@@ -96,7 +96,7 @@ impl Walk<'_> {
         Next::At(if jumps { target } else { at + 1 })
     }
 
-    /// Whether the branch always goes one way here.
+    /// Whether the branch always takes the same edge here.
     fn decided(&mut self, question: &Question) -> Option<bool> {
         let Question { width, cond, dst, first, second } = question;
         let (width, cond, dst) = (*width, *cond, *dst);
@@ -104,7 +104,7 @@ impl Walk<'_> {
             (Value::Number(number), Value::Number(_)) if second.register == Some(dst) => match cond {
                 Cond::Eq | Cond::Ge | Cond::Le | Cond::Sge | Cond::Sle => Some(true),
                 Cond::Ne | Cond::Gt | Cond::Lt | Cond::Sgt | Cond::Slt => Some(false),
-                // Some bit of it is set.
+                // A common bit is known to be set.
                 Cond::Set => {
                     let decided = compare::decide(Cond::Ne, width, &number.range, &Range::constant(0))?;
                     self.origins.mark(number.origin);
@@ -132,7 +132,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What is known where the condition holds, or does not; `false` where that cannot be.
+    /// Refines the state by the condition or its negation; `false` if that is contradictory.
     fn learn(&mut self, state: &mut State, question: &Question, holds: bool) -> bool {
         let Question { width, cond, dst, first, second } = question;
         let (width, cond, dst) = (*width, *cond, *dst);
@@ -151,7 +151,7 @@ impl Walk<'_> {
                     Cond::Ne => !holds,
                     _ => return true,
                 };
-                // With another number it would say nothing.
+                // With another constant it would tell nothing, so the constant is precise.
                 self.origins.mark(number.origin);
                 self.learn_null(state, address, is_null);
                 true
@@ -163,7 +163,7 @@ impl Walk<'_> {
                 }
                 let is_equal = matches!((cond, holds), (Cond::Eq, true) | (Cond::Ne, false));
                 if is_equal && a.nullable != b.nullable {
-                    // What equals an address that is not null is not null.
+                    // An operand equal to a non-null address is not null.
                     self.learn_null(state, if a.nullable { a } else { b }, false);
                 }
                 true
@@ -172,7 +172,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A register holds a number that is known better now, and so are all of its family.
+    /// Refines a number in a register, and all registers linked to it.
     fn learn_number(
         &mut self,
         state: &mut State,
@@ -181,7 +181,7 @@ impl Walk<'_> {
         range: Range,
         other: &Number,
     ) -> bool {
-        // A room that was large enough before still tells what is there, for addresses that were read since.
+        // A packet range that was sufficient before stays valid for addresses computed since.
         if range == before.range && before.room.is_none() {
             return true;
         }
@@ -209,7 +209,7 @@ impl Walk<'_> {
             });
         }
         if let Some(origin) = without {
-            // That this cannot be is known from the other of the family, too.
+            // The contradiction also follows from the linked number.
             origins.mark(origin);
         }
         if range.as_constant().is_some() {
@@ -221,14 +221,14 @@ impl Walk<'_> {
             if range.smin() >= 0 && (0..=MAX_PACKET_BYTES as i64).contains(&bytes) {
                 let same = |address: &Address| address.to == Region::Packet && address.id == room.id;
                 state.change_addresses(same, |address| address.checked = address.checked.max(bytes as u32));
-                // What is there is known from these numbers.
+                // The packet range is derived from these numbers.
                 self.origins.mark(origin);
             }
         }
         without.is_none()
     }
 
-    /// An address is null, or is not, and so are all that come from the same call.
+    /// Refines an address to null or non-null, and all addresses from the same call.
     fn learn_null(&mut self, state: &mut State, address: &Address, is_null: bool) {
         let id = address.id;
         if !is_null {
@@ -242,11 +242,11 @@ impl Walk<'_> {
     }
 }
 
-/// An address in the packet and the end that it is compared with, the condition as if the address came first.
+/// A packet address and the end that it is compared with, the condition normalised to have the address first.
 fn against_end(cond: Cond, a: &Address, b: &Address) -> Option<(Cond, Address)> {
     let is_end = |address: &Address, end: &Address| match address.to {
         Region::Packet => end.to == Region::PacketEnd,
-        // The metadata ends where the packet begins.
+        // The metadata area ends where the packet begins.
         Region::Metadata => end.to == Region::Packet && end.id == 0 && end.offset() == Some(0),
         _ => false,
     };
@@ -267,7 +267,7 @@ fn against_end(cond: Cond, a: &Address, b: &Address) -> Option<(Cond, Address)> 
     is_sane.then_some((cond, address))
 }
 
-/// What a comparison with the end shows: so many bytes are there.
+/// The packet range that a comparison with the end proves, in bytes.
 fn checked(cond: Cond, holds: bool, a: &Address, b: &Address) -> Option<(Address, u32)> {
     let (cond, address) = against_end(cond, a, b)?;
     let more = match (cond, holds) {
@@ -279,14 +279,14 @@ fn checked(cond: Cond, holds: bool, a: &Address, b: &Address) -> Option<(Address
     Some((address, bytes.min(MAX_PACKET_BYTES as u32)))
 }
 
-/// Whether an earlier comparison has shown what this one asks.
+/// Whether an earlier comparison implies the result of this one.
 fn checked_before(cond: Cond, a: &Address, b: &Address) -> Option<bool> {
     let (cond, address) = against_end(cond, a, b)?;
     let known = i64::from(address.checked);
     if address.may_be_behind_end() {
         return None;
     }
-    // Drivers that have no room for metadata let it begin behind its end [Linux xdp_set_data_meta_invalid].
+    // Drivers without metadata support let it begin after its end [Linux xdp_set_data_meta_invalid].
     if address.to == Region::Metadata && known == 0 {
         return None;
     }

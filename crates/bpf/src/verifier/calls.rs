@@ -1,4 +1,4 @@
-//! Calls of helpers: whether the arguments are what they want, and what they leave.
+//! Helper calls: checks of arguments, and their effect on the state.
 
 use std::ops::Range;
 
@@ -18,40 +18,40 @@ use crate::map_kind::MapKind;
 use crate::op::Reg;
 use crate::program::{BPF_F_RDONLY_PROG, MapDef};
 
-/// The longest that a helper is given [Linux BPF_MAX_VAR_SIZ].
+/// The greatest length that a helper accepts [Linux BPF_MAX_VAR_SIZ].
 const MAX_LENGTH: u64 = 1 << 29;
 
-/// Length of an array's key.
+/// The size of an array's key in bytes.
 const ARRAY_KEY_BYTES: usize = 4;
 
-/// One call while its arguments are looked at.
+/// A call while its arguments are checked.
 struct Site {
     helper: &'static str,
     number: i32,
-    /// Whether keys, values and bytes may come out of the packet.
+    /// Whether keys, values and buffers may be in the packet.
     packet: bool,
-    /// The map that was given.
+    /// The map argument.
     map: Option<MapId>,
-    /// Where the bytes that are looked at leave the program to.
+    /// Where the bytes being checked leave the program to.
     sink: Option<Sink>,
-    /// The number that the key is, where it is known.
+    /// The value of the key, if constant.
     key: Option<u64>,
-    /// The address that the next argument is the length of, with its number and whether it is filled.
+    /// The memory argument whose length comes next, its index, and whether it is written.
     memory: Option<(usize, Value, Usage)>,
-    /// What is filled, once all is known to be well: so many bytes at least, and at most.
+    /// The memory that is written once all checks have passed, with the least and greatest length.
     filled: Vec<(Address, Range<usize>)>,
-    /// The record that is given away.
+    /// The record that is released.
     released: Option<u32>,
-    /// The length of the record that comes back.
+    /// The length of the acquired record in bytes.
     length: u32,
-    /// The function that is called.
+    /// The callback.
     callback: Option<usize>,
 }
 
 impl Walk<'_> {
     pub(super) fn call(&mut self, path: &mut Path, number: i32) -> Result<Next, Unsafe> {
         let at = path.state.at;
-        // The check before refuses helpers that are not known.
+        // Unknown helpers were refused before.
         let (Some(signature), Some(info)) = (signature::of(number), helpers::by_number(number)) else {
             return Ok(Next::End);
         };
@@ -120,8 +120,8 @@ impl Walk<'_> {
         Ok(Next::At(at + 1))
     }
 
-    /// A tail call in a function ends the function, not its caller: what the other program returns comes back from it, and the
-    /// packet may have moved.
+    /// A tail call in a function ends the function, not its caller: the other program's result is returned to the
+    /// caller, and the packet may have moved.
     fn ended_by_tail_call(&mut self, path: &Path) -> Result<(), Unsafe> {
         let at = path.state.at;
         let mut other = path.clone();
@@ -135,7 +135,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Maps that programs may only read.
+    /// Refuses writes to maps that are read-only for programs.
     fn sealed(&self, number: i32, helper: &'static str, map: MapId) -> Result<(), Unsafe> {
         let flags = text::def(self.program, map).map_or(0, |def| def.flags);
         let changes = matches!(number, helper::MAP_UPDATE_ELEM | helper::MAP_DELETE_ELEM | helper::FL_EVICT);
@@ -163,7 +163,7 @@ impl Walk<'_> {
             Want::Anything | Want::ForCallback => {}
             Want::Number => {
                 if value.number().is_none() {
-                    // What an address is as a number differs from target to target.
+                    // The numeric value of an address differs between targets.
                     let at = path.state.at;
                     self.proof.insns[at].leaks = true;
                 }
@@ -261,7 +261,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// So many bytes that a helper uses, at least and at most, of `what`.
+    /// Checks a memory argument of `what` with a least and a greatest length.
     #[allow(clippy::too_many_arguments, reason = "one call of a helper has so many sides")]
     fn bytes(
         &mut self,
@@ -309,7 +309,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// A helper reads bytes of the stack: what they are may matter to it.
+    /// A helper reads bytes of the stack, so they count as precise.
     fn read_by_helper(&mut self, path: &Path, frame: usize, first: i64, len: usize, sink: Option<Sink>) {
         let at = path.state.at;
         let mut sent = |what, byte: i64| {
@@ -341,7 +341,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The length of the text that an address leads to, with its end, in data that nobody writes.
+    /// The length of the terminated string in constant data at an address.
     fn text_bytes(&self, address: &Address) -> Option<usize> {
         let Region::Value(MapId::Of(map)) = address.to else { return None };
         let def = self.program.maps.get(map as usize).filter(|def| def.flags & BPF_F_RDONLY_PROG != 0)?;
@@ -349,7 +349,7 @@ impl Walk<'_> {
         rest.iter().position(|byte| *byte == 0).map(|end| end + 1)
     }
 
-    /// The lock at an address: the region of its value and the value itself.
+    /// The lock at an address: the region of its value and the id of the value.
     fn lock_of(&self, value: &Value) -> Option<(Region, u32)> {
         let address = value.address().filter(|address| !address.nullable)?;
         let Region::Value(map) = address.to else { return None };
@@ -357,7 +357,7 @@ impl Walk<'_> {
         (address.offset() == Some(lock.into())).then_some((address.to, address.id))
     }
 
-    /// The number that four bytes of the stack are, where it is one on this path.
+    /// The constant in four bytes of the stack, if they hold one on this path.
     fn constant_at(&mut self, path: &Path, value: &Value) -> Option<u64> {
         let Value::Address(address @ Address { to: Region::Stack { frame }, .. }) = value else { return None };
         let stack = &path.state.frames[usize::from(*frame)].stack;
@@ -371,7 +371,7 @@ impl Walk<'_> {
         Some(constant & u64::from(u32::MAX))
     }
 
-    /// Whether a lookup with this key finds a value for sure: an array has all of them, always.
+    /// Whether a lookup with this key always succeeds: an array has all its entries.
     fn is_there(&self, map: MapId, key: Option<u64>) -> bool {
         let def = text::def(self.program, map);
         def.is_some_and(|def| {
@@ -380,7 +380,7 @@ impl Walk<'_> {
         })
     }
 
-    /// Whether an array has no entry with this key.
+    /// Whether a key is out of bounds of an array.
     fn is_outside(&self, map: Option<MapId>, key: u64) -> bool {
         let def = map.and_then(|map| text::def(self.program, map));
         def.is_some_and(|def| {
@@ -411,7 +411,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// A record is given away: its addresses lead nowhere now.
+    /// Releases a record: its addresses become invalid.
     fn released(&mut self, path: &mut Path, reference: u32, at: usize) {
         path.state.held.retain(|held| held.reference != reference);
         let is_of = |value: &Value| matches!(value, Value::Address(Address { to: Region::Record { reference: other, .. }, .. }) if *other == reference);
@@ -419,7 +419,7 @@ impl Walk<'_> {
         path.state.change(is_of, |value| *value = Value::Number(Number::gone(Gone::Record, at, origins.fresh())));
     }
 
-    /// The packet has moved: addresses in it lead nowhere now.
+    /// The packet has moved: its addresses become invalid.
     pub(super) fn moved_packet(&mut self, path: &mut Path, at: usize) {
         let is_in_packet = |value: &Value| {
             matches!(

@@ -1,12 +1,12 @@
-//! States that are kept, and what the paths behind them have found out.
+//! Checkpoints: saved states, at which paths are pruned.
 //!
 //! ```text
-//!   checkpoint ──► checkpoint ──► the path        each knows the one before it and what was written between them
-//!      live, most      live, most                 what is read behind it, how often loops are gone round behind it
+//!   checkpoint ──► checkpoint ──► the path        each has its parent and the writes between them
+//!      live, most      live, most                 what is read after it, the trip counts of loops after it
 //! ```
 //!
-//! A path ends where it meets a state from which all paths have ended well, and takes over what was found out behind it. So does one
-//! whose round begins within an earlier round of its own, as soon as that is known.
+//! A path is pruned at a state within one from which all paths have been verified, and inherits the facts found after
+//! that one. So is an iteration of a callback that begins within the state of an earlier one, as soon as that is known.
 
 use std::collections::HashMap;
 
@@ -21,45 +21,47 @@ use super::walk::{NONE, Path, Walk};
 use super::within::{Comparison, Mode};
 use crate::op::Op;
 
-/// A state that was compared in vain so much more often than not is forgotten: more often than the other values of a common
-/// switch come to it. The kernel's verifier forgets after 3, which takes twice the instructions where such switches repeat.
+/// A checkpoint whose comparisons failed so much more often than they succeeded is evicted: more often than there are
+/// other values in a usual switch. The kernel's verifier evicts after 3, which takes twice the instructions on programs
+/// that repeat such switches.
 const PATIENCE: u32 = 12;
-/// States that are kept at one instruction, of those that are not forgotten for lack of use: for loops of so many rounds that
-/// fork in each.
+/// The most checkpoints at one instruction besides those evicted as useless: for loops of so many iterations that
+/// branch in each.
 const KEPT: usize = 2048;
-/// With so many of the states whose paths have ended a path is compared where they meet. Where rounds of a loop are kept, the
-/// first of them is the one that the path comes to.
+/// The most verified checkpoints that a path is compared with. Of the iterations of a loop, the first one is the one
+/// that a path arrives at.
 const COMPARED: usize = 64;
-/// With so many of its own states a path is compared where it comes back, to see that it goes round for ever.
+/// The most of its own checkpoints that a path is compared with to find infinite loops.
 const OWN_COMPARED: usize = 16;
 
-/// A state that is kept.
+/// A checkpoint.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
-    /// `None` where it was forgotten.
+    /// `None` after eviction.
     state: Option<Box<State>>,
     parent: u32,
-    /// What the path wrote from the parent to here.
+    /// What the path wrote since the parent.
     written: Marks,
-    /// What is read behind it before it is written.
+    /// What is read after it before it is written.
     live: Marks,
-    /// Paths and checkpoints behind it that have not ended.
+    /// The paths and checkpoints after it that are not verified yet.
     open: u32,
     hits: u32,
     misses: u32,
-    /// How often the path had come back to the loops that it was in.
+    /// The back edges taken so far, by loop.
     trips: Trips,
-    /// How often any path behind it had done so at the end; of paths behind checkpoints that have not ended, nothing.
+    /// The greatest trip counts of the paths after it, as far as they are verified.
     most: Trips,
     rounds: u64,
-    /// Paths that ended here because their round begins as this one: their last checkpoint, and what they wrote since.
+    /// Paths pruned here because their iteration begins within this one: their last checkpoint, and their writes since.
     returns: Vec<(u32, Marks)>,
-    /// Those that paths behind it returned to, ascending: what is live and matters here is not known before it is known there.
+    /// The checkpoints at which paths after this one were pruned so, ascending: liveness and precision here are not
+    /// complete before they are there.
     waits: Vec<u32>,
 }
 
 impl Walk<'_> {
-    /// A path has come back to the head of a loop so often, and does so no more.
+    /// Records the trip count of a loop when a path leaves it.
     pub(super) fn gone_round(&mut self, parent: u32, which: Loop, trips: u64) {
         let most = self.proof.loops.entry(which.head).or_insert(Some(0));
         *most = (*most).max(Some(trips));
@@ -68,14 +70,14 @@ impl Walk<'_> {
         }
     }
 
-    /// One more path goes on from this checkpoint.
+    /// Another path starts from this checkpoint.
     pub(super) fn opened(&mut self, number: u32) {
         if let Some(checkpoint) = self.checkpoints.get_mut(number as usize) {
             checkpoint.open += 1;
         }
     }
 
-    /// A path from this checkpoint has ended.
+    /// A path from this checkpoint has been verified.
     pub(super) fn close(&mut self, mut parent: u32) {
         while let Some(checkpoint) = self.checkpoints.get_mut(parent as usize) {
             checkpoint.open -= 1;
@@ -90,7 +92,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Where paths meet: whether this one needs no walking any more; keeps its state otherwise.
+    /// Handles a join point: returns whether the path is pruned, and saves its state otherwise.
     pub(super) fn meet(&mut self, path: &mut Path) -> Result<bool, Unsafe> {
         let at = path.state.at;
         let (mut settled, mut own, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
@@ -127,8 +129,9 @@ impl Walk<'_> {
         Ok(false)
     }
 
-    /// The states kept at an instruction that a path is compared with. Of many those around the first whose paths have ended:
-    /// a loop's rounds end from the last one back, so before that are the path's own, and that is the round it comes to.
+    /// The checkpoints at an instruction that a path is compared with. Of many these are the ones around the first that
+    /// are verified: iterations of a loop are verified from the last one back, so those before are the path's own, and
+    /// the first verified one is where it arrives.
     fn near(&self, at: usize) -> &[u32] {
         let kept = self.kept.get(&at).map(Vec::as_slice).unwrap_or_default();
         if kept.len() <= OWN_COMPARED + COMPARED {
@@ -138,7 +141,7 @@ impl Walk<'_> {
         &kept[first..kept.len().min(first + OWN_COMPARED + COMPARED)]
     }
 
-    /// Whether a state is within a kept one, whatever is read and matters later.
+    /// Whether a state is within a checkpoint, whatever is read and becomes precise later.
     pub(super) fn begins_within(&self, number: u32, state: &State) -> bool {
         let checkpoint = &self.checkpoints[number as usize];
         let live = self.live.marks(state);
@@ -150,7 +153,7 @@ impl Walk<'_> {
         self.checkpoints[number as usize].state.as_deref().cloned()
     }
 
-    /// Whether the path has come back to a state of its own with nothing changed.
+    /// Whether the path is back at one of its own states unchanged: an infinite loop.
     fn is_round_again(&self, number: u32, path: &Path) -> bool {
         let checkpoint = &self.checkpoints[number as usize];
         let live = self.live.marks(&path.state);
@@ -160,7 +163,7 @@ impl Walk<'_> {
             && self.is_ancestor(number, path.parent)
     }
 
-    /// Whether the path is within a kept state from which all paths have ended. One that is compared with in vain is forgotten.
+    /// Whether the path is within a verified checkpoint. A checkpoint that is compared in vain too often is evicted.
     fn compare(&mut self, number: u32, path: &Path) -> bool {
         let checkpoint = &self.checkpoints[number as usize];
         let Some(old) = &checkpoint.state else { return false };
@@ -180,8 +183,8 @@ impl Walk<'_> {
         false
     }
 
-    /// Whether all paths from a checkpoint have ended, those too that began a round again. Where paths return to lies before it,
-    /// and what lies between the two ends with the first.
+    /// Whether all paths from a checkpoint are verified, those included that were pruned at an earlier iteration. The
+    /// checkpoint they were pruned at precedes it, and everything between the two completes with the former.
     fn is_settled(&self, mut number: u32) -> bool {
         loop {
             let checkpoint = &self.checkpoints[number as usize];
@@ -203,7 +206,7 @@ impl Walk<'_> {
         false
     }
 
-    /// The path ends in a kept state: what was read and mattered behind that is read and matters before this too.
+    /// Prunes the path at a checkpoint: reads and precision after the checkpoint apply to the path as well.
     fn joined(&mut self, number: u32, path: &Path) {
         let live = self.checkpoints[number as usize].live;
         let Some(old) = self.checkpoints[number as usize].state.take() else { return };
@@ -234,8 +237,8 @@ impl Walk<'_> {
         self.checkpoints[number as usize].state = Some(old);
     }
 
-    /// The rest of a loop is as long as it was from these: from where the path ends, and from where paths behind that began a
-    /// round again.
+    /// Adds the trip counts of the rest of loops: from the checkpoint where the path is pruned, and from the iterations
+    /// where paths after it were pruned.
     fn rest_of_loops(&mut self, behind: &[u32], path: &Path) {
         if self.proof.loops.is_empty() {
             return;
@@ -248,8 +251,7 @@ impl Walk<'_> {
         }
     }
 
-    /// This checkpoint and those that paths behind it returned to, as far as all paths behind each have ended; and those of which
-    /// some have not.
+    /// This checkpoint and those at which paths after it were pruned, split into complete and incomplete ones.
     fn behind(&self, number: u32) -> (Vec<u32>, Vec<u32>) {
         let (mut ended, mut open, mut work) = (Vec::new(), Vec::new(), vec![number]);
         while let Some(number) = work.pop() {
@@ -257,16 +259,17 @@ impl Walk<'_> {
             let list = if checkpoint.open == 0 { &mut ended } else { &mut open };
             if !list.contains(&number) {
                 list.push(number);
-                // What an open one waits for is before it: it is among what the path has begun, or the path is another one's.
+                // What an incomplete one waits for precedes it: either the path has begun it too, or the path belongs
+                // to another one.
                 work.extend(checkpoint.waits.iter().filter(|_| checkpoint.open == 0));
             }
         }
         (ended, open)
     }
 
-    /// The path is within a state from which all paths have ended, some of them where a round began that is still open. It ends
-    /// there too, if each of these rounds is one of the calls and loops that it is in: then whatever goes round by it begins a
-    /// round again, of which there are only so many. Rounds of an earlier call could go round for ever.
+    /// Prunes the path within a verified state of which some paths were pruned at an iteration still in progress, if
+    /// each of these iterations belongs to a call or loop that the path is in: then whatever iterates there begins
+    /// another iteration, of which there are finitely many. Iterations of an earlier call could repeat forever.
     fn joins_waiting(&mut self, number: u32, path: &Path) -> bool {
         let (behind, open) = self.behind(number);
         if !open.iter().all(|number| path.begun.iter().any(|begun| begun.state == *number)) {
@@ -301,7 +304,7 @@ impl Walk<'_> {
             waits: Vec::new(),
         });
         if is_round {
-            // Compared with by its own rounds only; forgotten by nobody.
+            // It is compared with its own iterations only, and never evicted.
             (path.parent, path.written, path.since) = (number, Marks::default(), (0, 0));
             return;
         }
@@ -309,7 +312,7 @@ impl Walk<'_> {
         kept.push(number);
         if kept.len() > KEPT {
             let oldest = kept.remove(0);
-            // It counts the paths behind it still.
+            // It still counts the paths after it.
             self.checkpoints[oldest as usize].state = None;
         }
         path.parent = number;
@@ -317,8 +320,8 @@ impl Walk<'_> {
         path.since = (0, 0);
     }
 
-    /// Gives the numbers of a state origins of their own: what they decided before does not matter after it. A slot's number that
-    /// was neither copied nor mattered keeps its origin, so that the stack stays shared.
+    /// Gives the numbers of a state new origins: what they decided before the state does not make them precise after
+    /// it. A slot that was neither copied nor precise keeps its origin, so that the stack stays shared.
     fn renew(&mut self, state: &mut State) {
         let origins = &mut self.origins;
         let used =
@@ -341,14 +344,14 @@ impl Walk<'_> {
         }
     }
 
-    /// A register or slot is read.
+    /// Records a read of a register or slot.
     pub(super) fn used(&mut self, path: &Path, place: Place) {
         if !path.written.has(place) {
             self.live(path.parent, place);
         }
     }
 
-    /// A register or slot is read behind a checkpoint, before it is written.
+    /// Records a read after a checkpoint of a place not written since.
     fn live(&mut self, parent: u32, place: Place) {
         let mut work = vec![parent];
         while let Some(mut parent) = work.pop() {
@@ -367,13 +370,13 @@ impl Walk<'_> {
         }
     }
 
-    /// The path ends where an earlier round of it began.
+    /// Prunes the path at an earlier iteration of itself.
     pub(super) fn returns_to(&mut self, number: u32, path: &Path) {
         self.depends_on(number, path);
         self.waits_for(number, path);
     }
 
-    /// Whatever is read and matters behind a checkpoint, now or later, is read and matters here.
+    /// Reads and precision after a checkpoint, now or later, propagate to the path.
     fn depends_on(&mut self, number: u32, path: &Path) {
         self.checkpoints[number as usize].returns.push((path.parent, path.written));
         let live = self.checkpoints[number as usize].live;
@@ -393,7 +396,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What lies between a checkpoint and the end of the path is not settled before the checkpoint is.
+    /// The checkpoints between `number` and the end of the path complete no earlier than `number`.
     fn waits_for(&mut self, number: u32, path: &Path) {
         let mut parent = path.parent;
         while parent != number && parent != NONE {
@@ -405,8 +408,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The path ends at a `may_goto` within an earlier round of it: how often loops are gone round that it has gone round since is
-    /// not known, where the `may_goto` is in them.
+    /// Prunes the path at a `may_goto` within an earlier iteration: the trip counts of loops that contain the
+    /// `may_goto` and that it went through since are unknown.
     pub(super) fn not_bounded(&mut self, number: u32, path: &Path) {
         let Some(begun) = path.begun.iter().find(|begun| begun.state == number) else { return };
         if !matches!(self.code.get(begun.at), Some(Some(Op::MayGoto { .. }))) {
@@ -421,7 +424,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Slots of a frame's stack are read.
+    /// Records a read of stack slots.
     pub(super) fn used_stack(&mut self, path: &Path, frame: usize, offset: i64, len: usize) {
         for number in stack::touched(offset, len) {
             self.used(path, Place::Slot { frame, number });
@@ -429,7 +432,7 @@ impl Walk<'_> {
     }
 }
 
-/// A family of one has no one to tell what is learnt of it.
+/// Drops links of numbers that are linked to no other.
 fn drop_single_links(state: &mut State) {
     let mut families: HashMap<u32, u32> = HashMap::new();
     let mut count = |value: &Value| {

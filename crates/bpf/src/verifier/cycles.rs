@@ -1,18 +1,18 @@
-//! Which jumps back are loops: compilers also lay code out so that a path goes back to what it was never at.
+//! Which back edges form loops: compilers also lay code out so that a jump back leads to code not executed before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::proof::Proof;
 use crate::op::Op;
 
-/// By the heads of loops: each `may_goto` at which a path stopped counting that had gone round the loop since.
+/// By loop header, the `may_goto`s at which a path stopped counting after going through the loop.
 pub(super) type Timed = BTreeMap<usize, BTreeSet<usize>>;
 
-/// So many steps, for each instruction of the program, are taken to see which loops have what in them.
+/// The budget of the search in steps for each instruction of the program.
 const STEPS: usize = 64;
 
-/// Keeps of the counted places those that a path can come to again within one function. How often a loop goes round is not
-/// known where one of these instructions is in it, of which a path stopped counting while it was in the loop.
+/// Keeps the trip counts of headers that lie on a cycle within one function. The trip count is unknown for a loop that
+/// contains one of these instructions at which counting stopped.
 pub(super) fn keep_loops(proof: &mut Proof, code: &[Option<Op>], timed: &Timed) {
     if proof.loops.is_empty() {
         return;
@@ -38,18 +38,18 @@ pub(super) fn keep_loops(proof: &mut Proof, code: &[Option<Op>], timed: &Timed) 
     }
 }
 
-/// What is inside of loops: what leads to a jump back to the head, and not by the head.
+/// The search for the instructions of loops: backwards from the back edges, without passing the header.
 struct Inside<'a> {
-    /// What leads to each instruction.
+    /// The predecessors of each instruction.
     before: &'a [Vec<usize>],
-    /// The head of the loop that an instruction was last seen in.
+    /// By instruction, the header of the loop in which it was last visited.
     seen: Vec<usize>,
-    /// So many steps are left.
+    /// The steps left.
     steps: usize,
 }
 
 impl Inside<'_> {
-    /// Whether any of these is; also where that takes too long to see.
+    /// Whether the loop contains one of the instructions; also `true` past the budget.
     fn has_any(&mut self, head: usize, wanted: &BTreeSet<usize>) -> bool {
         let mut work: Vec<usize> = self.before[head].iter().copied().filter(|from| *from >= head).collect();
         self.seen[head] = head;
@@ -66,7 +66,7 @@ impl Inside<'_> {
     }
 }
 
-/// The instructions that a path can come to more than once in a call of their function, as far as the code alone says.
+/// Which instructions lie on a cycle of their function's control flow graph.
 pub(super) fn repeated(code: &[Option<Op>]) -> Vec<bool> {
     on_cycles(code.len(), |at| successors(code, at, (true, true)))
 }
@@ -77,7 +77,7 @@ fn nexts(proof: &Proof, code: &[Option<Op>], at: usize) -> impl Iterator<Item = 
     successors(code, at, (ways.jumps, ways.falls))
 }
 
-/// The successors of an instruction in its function, where a branch jumps, falls through, or both; calls return.
+/// The successors of an instruction within its function, for a branch that jumps, falls through, or both; calls return.
 fn successors(code: &[Option<Op>], at: usize, branch: (bool, bool)) -> impl Iterator<Item = usize> {
     let op = code.get(at).copied().flatten();
     let (jumps, falls) = match op {
@@ -91,10 +91,10 @@ fn successors(code: &[Option<Op>], at: usize, branch: (bool, bool)) -> impl Iter
     target.into_iter().chain(op.filter(|_| falls).map(|op| at + op.slots()))
 }
 
-/// Which of so many nodes lie on a cycle, in time linear in the graph [Tarjan 1972].
+/// Which nodes of a graph lie on a cycle; linear in the graph [Tarjan 1972].
 fn on_cycles<N: Iterator<Item = usize>>(count: usize, nexts: impl Fn(usize) -> N) -> Vec<bool> {
     const NEW: usize = usize::MAX;
-    // By node: when it was come to; the earliest node on the stack that it leads to.
+    // By node: its index, and its lowlink.
     let (mut order, mut low) = (vec![NEW; count], vec![NEW; count]);
     let (mut on_stack, mut on_cycle) = (vec![false; count], vec![false; count]);
     let (mut stack, mut visits, mut time) = (Vec::new(), Vec::new(), 0);
@@ -147,7 +147,7 @@ mod tests {
             (&[&[1], &[2], &[]], &[]),
             (&[&[0]], &[0]),
             (&[&[1], &[2], &[1, 3], &[]], &[1, 2]),
-            // Back to what it was never at: 0, 3, 1, 2.
+            // A jump back to code not executed before: 0, 3, 1, 2.
             (&[&[3], &[2], &[], &[1]], &[]),
             (&[&[1, 3], &[2], &[0], &[4], &[5], &[4, 6], &[7]], &[0, 1, 2, 4, 5]),
         ];
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    /// Whether each node of random graphs is one that a walk from it comes back to.
+    /// On random graphs: whether each node is reachable from itself.
     #[test]
     fn as_a_walk_finds_them() {
         let mut random = 1u64;

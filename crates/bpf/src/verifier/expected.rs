@@ -1,10 +1,10 @@
-//! What was expected of an access, of an operand or of an argument.
+//! What was expected of an access, an operand or an argument.
 
 use std::fmt;
 
 use super::text::counted;
 
-/// What was expected of an access, of an operand or of an argument.
+/// What was expected of an access, an operand or an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the words of `Display` say what each is")]
 pub enum Expected {
@@ -12,41 +12,41 @@ pub enum Expected {
     NotNull,
     NearOffset,
     OnStack,
-    /// So many bytes are known to be there.
+    /// An access within the bytes known to be in the packet.
     InPacket {
         there: u32,
     },
-    /// So many bytes are known to be there.
+    /// An access within the bytes known to be in the metadata area.
     InMetadata {
         there: u32,
     },
     InKey {
         bytes: i64,
     },
-    /// In a value or a record of so many bytes.
+    /// An access within a value or record of this size.
     Inside {
         bytes: u32,
     },
     Memory,
     AsOnOtherPaths,
     KnownMap,
-    /// Programs may only read the map.
+    /// The map is write-only for programs.
     MapRead,
     /// Programs may only write the map.
     MapWrite,
-    /// Besides the lock that begins there.
+    /// An access that does not overlap the lock at this offset.
     BesidesLock {
         at: i64,
     },
     ContextField,
     ContextRead,
     WholeAddress,
-    /// Memory that atomic operations change.
+    /// Memory that supports atomic operations.
     Atomic,
     Aligned {
         bytes: usize,
     },
-    // Of what an address is computed from.
+    // Of the base of an address computation.
     NotNullBase,
     MemoryBase,
     NearNumber,
@@ -56,9 +56,9 @@ pub enum Expected {
     Number,
     GlobalArgument,
     Context,
-    /// Of a kind, in words.
+    /// The kind of map, in words.
     Map(&'static str),
-    /// Of what, in words.
+    /// The pointee, in words.
     AddressOf(&'static str),
     BytesThere {
         bytes: usize,
@@ -120,7 +120,7 @@ impl fmt::Display for Expected {
     }
 }
 
-/// Bytes before `end`.
+/// The bytes before `end`.
 fn compared(f: &mut fmt::Formatter<'_>, there: u32, end: &str) -> fmt::Result {
     match there {
         1 => write!(f, "the byte that a comparison with `{end}` has shown to be there"),

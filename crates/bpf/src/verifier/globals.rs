@@ -1,14 +1,14 @@
-//! Global functions: verified by themselves with the arguments that their types promise, as the kernel does.
+//! Global functions: verified separately for any arguments of their types, as the kernel does.
 //!
 //! ```text
-//!   int add(int *x)      by itself: r1 is 4 bytes of memory, or null       a read without a null check is refused
+//!   int add(int *x)      separately: r1 is 4 bytes of memory, or null      a read without a null check is refused
 //!   add(&v)              at a call: r1 must be 4 bytes of memory or null   r0 is any number afterwards
 //! ```
 //!
-//! Each is walked once from its start with those arguments; a refusal names the argument. Calls are walked into as well, so that
-//! the proof of its instructions holds for each caller: what lowers the program further inlines calls and needs the memory
-//! that they touch there. A caller knows nothing of what the function did but what its types say: the result is any number, what
-//! lay in memory that it was handed is gone, and so are addresses in the packet where it may move the packet.
+//! Each is walked once from its entry with such arguments; a refusal names the argument. Calls are walked as well, so
+//! that the proof of the function's instructions holds for each caller: lowering inlines calls and needs the memory
+//! that they access. The caller knows nothing about the call but what the types say: the result is any number, memory
+//! passed to it has unknown contents, and packet addresses are invalid if the function may move the packet.
 //!
 //! # Source
 //! [Linux kernel/bpf/verifier.c `do_check_subprogs`, `btf_check_func_arg_match`]
@@ -28,7 +28,7 @@ use crate::insn::helper;
 use crate::op::Op;
 use crate::program::Program;
 
-/// Verifies the global functions that the program comes to, and adds the instructions that it took to the proof's.
+/// Verifies the global functions that the program reaches, and adds the walked instructions to the proof's count.
 pub(super) fn check(
     program: &Program,
     code: &[Option<Op>],
@@ -45,7 +45,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// For each global function, whether it or what it calls may move the packet.
+/// For each global function, whether it or one of its callees may move the packet.
 pub(super) fn moving(program: &Program, code: &[Option<Op>]) -> Vec<bool> {
     let moves = |function: &GlobalFunction| {
         let (mut seen, mut work) = (vec![false; code.len()], vec![function.slot]);
@@ -71,7 +71,7 @@ pub(super) fn moving(program: &Program, code: &[Option<Op>]) -> Vec<bool> {
 }
 
 impl Walk<'_> {
-    /// Walks a global function by itself.
+    /// Walks a global function separately.
     fn run_global(mut self, index: usize, function: &GlobalFunction) -> Result<Proof, Box<Refusal>> {
         let mut state = State::first();
         state.at = function.slot;
@@ -101,15 +101,15 @@ impl Walk<'_> {
         self.run_from(state)
     }
 
-    /// The global function that a call leads to, by its index.
+    /// The index of the global function that a call leads to.
     fn called_global(&self, call: usize) -> Option<usize> {
         let Some(Op::CallLocal { distance }) = self.code.get(call).copied().flatten() else { return None };
         let slot = usize::try_from(call as i64 + 1 + i64::from(distance)).ok()?;
         self.program.globals.iter().position(|function| function.slot == slot)
     }
 
-    /// A call of a global function: whether its arguments are what the types say. What lies in memory that it is handed is not
-    /// known to it, nor afterwards.
+    /// Checks the arguments of a call against the function's types. The contents of memory passed to it are unknown to
+    /// it, and afterwards.
     pub(super) fn global_called(&mut self, path: &mut Path) -> Result<(), Unsafe> {
         let program = self.program;
         let Some(function) = self.called_global(path.state.at).and_then(|index| program.globals.get(index)) else {
@@ -125,7 +125,7 @@ impl Walk<'_> {
                 expected,
             };
             match (&argument.kind, value) {
-                // What no types describe is refused where the function is verified.
+                // Arguments without a supported type are refused where the function is verified.
                 (ArgumentKind::Unknown(_), _) | (ArgumentKind::Number, Value::Number(_)) => {}
                 (ArgumentKind::Number, _) => return Err(refuse(self, Expected::Number)),
                 (ArgumentKind::Context, Value::Address(address))
@@ -145,7 +145,7 @@ impl Walk<'_> {
                     }
                     let len = *bytes as usize;
                     let address = Address { nullable: false, ..address };
-                    // The call itself touches nothing: what the function does is told of its instructions.
+                    // The call itself accesses nothing: the accesses belong to the function's instructions.
                     let known = self.proof.insns[path.state.at].clone();
                     let there = self.reach(path, &address, 0, len, Touch::BOTH);
                     self.proof.insns[path.state.at] = known;
@@ -165,14 +165,14 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// A function has returned `value` to the call at `call`: of a global one no more is known than that it is a number.
+    /// A return to the call at `call`: the result of a global function is any number.
     pub(super) fn global_returned(&mut self, path: &mut Path, call: usize, value: Value) -> Result<Value, Unsafe> {
         let Some(index) = self.called_global(call) else { return Ok(value) };
         if self.moving.get(index).copied().unwrap_or(true) {
             self.moved_packet(path, call);
         }
         match value {
-            // It gives nothing back, and nothing may be read.
+            // It returns nothing, and its result may not be read.
             Value::Unwritten => Ok(value),
             _ => Ok(self.fresh(Range::ANY)),
         }

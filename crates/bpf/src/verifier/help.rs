@@ -1,4 +1,4 @@
-//! What would help, as concretely as the state of the path tells.
+//! Suggestions, as specific as the state of the path allows.
 
 use super::expected::Expected;
 use super::refusal::Unsafe;
@@ -18,7 +18,7 @@ const GIVEN_AWAY: &str = "submit or discard a record once, behind all else that 
 const SHOWN: &str = "copy the key while the callback runs: the next round is shown another one";
 const PRIVATE: &str = "copy the bytes to the stack first";
 
-/// What would help against what is wrong with an instruction.
+/// A suggestion for an unsafe instruction.
 pub(super) fn of(what: &Unsafe, op: Option<Op>, state: &State, program: &Program) -> Option<String> {
     let held = |register: usize| state.frame().registers.get(register).copied().unwrap_or(Value::Unwritten);
     let plain = |text: &str| Some(text.to_owned());
@@ -82,7 +82,7 @@ fn number_of(register: Reg) -> usize {
     usize::from(register.number())
 }
 
-/// Why a value is no address.
+/// Why a value is not an address.
 fn no_address(value: Value) -> Option<String> {
     let text = match value {
         Value::Number(Number { stale: Some(Stale { gone, .. }), .. }) => match gone {
@@ -106,7 +106,7 @@ fn uses_loop(program: &Program) -> bool {
         .any(|insn| insn.code == class::JMP | jmp::CALL && insn.src == call::HELPER && insn.imm == helper::LOOP)
 }
 
-/// What it takes to compare an address with 0.
+/// The null check of an address.
 fn null_check(address: &Address) -> String {
     let why = match address.to {
         Region::Argument { .. } => {
@@ -119,7 +119,7 @@ fn null_check(address: &Address) -> String {
     format!("compare the address with 0 first, and leave where it is: {why}")
 }
 
-/// An access that is refused.
+/// A refused access.
 struct Wanted<'a> {
     bytes: i64,
     on: i64,
@@ -150,7 +150,7 @@ impl Wanted<'_> {
                     Expected::MapRead | Expected::MapWrite if is_sealed => {
                         "leave that to user space, or make the map without that flag"
                     }
-                    // Of devices.
+                    // Of device maps.
                     Expected::MapRead | Expected::MapWrite => "leave that to user space",
                     Expected::BesidesLock { .. } => {
                         "go around it: `bpf_spin_lock` and `bpf_spin_unlock` alone change a lock"
@@ -188,7 +188,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// Memory of so many bytes from offset 0.
+    /// How to keep an offset within memory of this size.
     fn inside(&self, size: i64, first: i64, end: i64, is_fixed: bool) -> Option<String> {
         let last = size - self.bytes;
         if last < 0 {
@@ -202,7 +202,7 @@ impl Wanted<'_> {
     }
 }
 
-/// An access to the packet or to what lies before it.
+/// How to check an access to the packet or its metadata area.
 fn packet(address: &Address, first: i64, end: i64, is_fixed: bool) -> String {
     let (start, limit) = if address.to == Region::Packet { ("data", "data_end") } else { ("data_meta", "data") };
     if first < 0 {

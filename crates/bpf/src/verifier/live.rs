@@ -1,4 +1,5 @@
-//! Static liveness of registers: which an instruction, or one after it in its function, may read before it is written.
+//! Static liveness of registers: those that an instruction, or one after it in its function, may read before they are
+//! written.
 //!
 //! ```text
 //!   r1 = 0                     live before: r0 r6
@@ -6,9 +7,9 @@
 //!   r1 = *(u8 *)(r0 + 1)       live before: r0 r6
 //! ```
 //!
-//! States whose paths have not all ended are compared by everything that is live here: what is read on the paths that are still
-//! open is not known then, but no path reads a register that is dead. A backward dataflow over each function, as the kernel's
-//! `compute_live_registers` [Linux 6.15 kernel/bpf/verifier.c].
+//! States whose paths are not all verified are compared by everything that is live here: the reads on the remaining
+//! paths are not known then, but no path reads a dead register. A backward dataflow analysis of each function, as the
+//! kernel's `compute_live_registers` [Linux 6.15 kernel/bpf/verifier.c].
 
 use super::marks::Marks;
 use super::state::State;
@@ -16,11 +17,11 @@ use crate::helpers;
 use crate::insn::helper;
 use crate::op::{AluOp, AtomicOp, Op, Operand, Reg};
 
-/// Sets of registers, a bit each, by instruction.
+/// By instruction, a bit mask of live registers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Live(Vec<u16>);
 
-/// `r0` to `r5`: what a call changes.
+/// `r0` to `r5`: the caller-saved registers.
 const CALLER_SAVED: u16 = 0x3f;
 /// `r1` to `r5`.
 const ARGUMENTS: u16 = 0x3e;
@@ -64,11 +65,12 @@ impl Live {
         self.0.get(at).copied().unwrap_or(u16::MAX)
     }
 
-    /// What may be read of a state: live registers in every frame, and all slots of the stack.
+    /// What may be read of a state: live registers of every frame, and all stack slots.
     pub(super) fn marks(&self, state: &State) -> Marks {
         let mut marks = Marks::default();
         for number in 0..state.frames.len() {
-            // What a caller reads after the call, and what a helper is given again for the next round.
+            // A caller reads its live registers after the call; a helper passes the same arguments to the next
+            // iteration.
             let registers = match state.frames.get(number + 1) {
                 None => self.before(state.at),
                 Some(called) if called.callback.is_some() => {
@@ -82,7 +84,7 @@ impl Live {
     }
 }
 
-/// Where an instruction leads inside its function; calls come back.
+/// The successors of an instruction within its function; calls return.
 pub(super) fn nexts(at: usize, op: Op) -> impl Iterator<Item = usize> {
     let (jumps, falls) = match op {
         Op::Branch { .. } | Op::MayGoto { .. } => (true, true),
@@ -103,7 +105,7 @@ fn operand(operand: Operand) -> u16 {
     if let Operand::Reg(register) = operand { bit(register) } else { 0 }
 }
 
-/// What an instruction reads and what it writes.
+/// The registers that an instruction reads, and those that it writes.
 fn effect(op: Op) -> (u16, u16) {
     match op {
         Op::Alu { op: AluOp::Mov, dst, src, .. } => (operand(src), bit(dst)),
@@ -122,7 +124,7 @@ fn effect(op: Op) -> (u16, u16) {
         | Op::LoadMapIdxValue { dst, .. } => (0, bit(dst)),
         Op::Jump { .. } | Op::JumpLong { .. } | Op::MayGoto { .. } => (0, 0),
         Op::Branch { dst, src, .. } => (bit(dst) | operand(src), 0),
-        // Printing reads as many registers as the format wants.
+        // It reads as many registers as its format has arguments.
         Op::Call { helper: helper::TRACE_PRINTK } => (ARGUMENTS, CALLER_SAVED),
         Op::Call { helper } => {
             let arguments = helpers::by_number(helper).map_or(5, |info| info.args);

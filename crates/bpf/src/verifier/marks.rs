@@ -1,12 +1,13 @@
-//! Which registers and slots are read before they are written again: only those tell two states apart.
+//! Liveness of registers and slots along paths: only places that are read before they are written again distinguish two
+//! states.
 //!
 //! ```text
 //!   checkpoint P ──writes r1, reads r2──► checkpoint Q ──reads r1 and r3──► end
 //!   live at Q: r1 r3          live at P: r2 r3
 //! ```
 //!
-//! What is read behind a checkpoint is live there, and at the checkpoints before it up to one behind which it was written.
-//! That is known once every path from a checkpoint has ended.
+//! A place read after a checkpoint is live there, and at the checkpoints before it back to the write. Liveness is
+//! complete once every path from a checkpoint is verified.
 
 use super::state::MAX_FRAMES;
 
@@ -47,25 +48,25 @@ impl Marks {
         }
     }
 
-    /// A whole frame: a function begins in it.
+    /// Adds a whole frame, at the entry of a function.
     pub(super) fn add_frame(&mut self, frame: usize) {
         self.registers[frame] = u16::MAX;
         self.slots[frame] = u64::MAX;
     }
 
-    /// These registers of a frame, and all its slots.
+    /// Adds these registers of a frame, and all its slots.
     pub(super) fn add_live(&mut self, frame: usize, registers: u16) {
         self.registers[frame] |= registers;
         self.slots[frame] = u64::MAX;
     }
 
-    /// Its places, by frame, registers first.
+    /// The places of the set, by frame, registers first.
     pub(super) fn places(&self) -> Places {
         Places { marks: *self, frame: 0 }
     }
 }
 
-/// The places of a set. What was given is taken out of it: this is asked for at every place where paths meet.
+/// An iterator over a set, which removes each place: this runs at every join point.
 pub(super) struct Places {
     marks: Marks,
     frame: usize,

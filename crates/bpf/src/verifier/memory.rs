@@ -1,4 +1,4 @@
-//! Loads, stores and atomic operations: where they may go, and what they leave.
+//! Loads, stores and atomic operations: checks, and their effect on the state.
 
 use super::expected::Expected;
 use super::marks::Place;
@@ -13,12 +13,12 @@ use crate::op::{AtomicOp, Reg, Size, Width};
 use crate::program::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG};
 use crate::program_kind::ProgramKind;
 
-/// Bytes of a frame's stack.
+/// The size of a stack frame in bytes.
 const STACK_BYTES: i64 = 512;
-/// Length of `struct bpf_spin_lock`.
+/// The size of `struct bpf_spin_lock` in bytes.
 const LOCK_BYTES: i64 = 4;
 
-/// What is done with memory, for messages.
+/// The verb for an access, in messages.
 const fn verb(touch: Touch) -> &'static str {
     match touch {
         Touch { writes: false, .. } => "read",
@@ -27,7 +27,7 @@ const fn verb(touch: Touch) -> &'static str {
     }
 }
 
-/// An access, for what is said of it.
+/// An access, for messages.
 struct Access<'a> {
     address: &'a Address,
     on: i64,
@@ -36,7 +36,7 @@ struct Access<'a> {
 }
 
 impl Walk<'_> {
-    /// Whether bytes at an address may be touched; the least and the largest offset where they begin.
+    /// Checks an access; returns the least and greatest offset of its first byte.
     pub(super) fn reach(
         &mut self,
         path: &Path,
@@ -91,7 +91,7 @@ impl Walk<'_> {
                 if first < 0 || end > bytes.into() {
                     return Err(self.outside(&access, Expected::Inside { bytes }));
                 }
-                // The proof of the program itself tells which memory it is for each caller.
+                // The proof of the program itself has the actual memory for each caller.
                 return Ok((first, last));
             }
             Region::Context => Memory::Context,
@@ -101,7 +101,7 @@ impl Walk<'_> {
         };
         let at = path.state.at;
         self.proof.touch(at, memory, (first, end), alignment(low_bits(address, on).trailing_zeros()), touch);
-        // Engines make something else of an access to the context than of one to memory.
+        // Engines rewrite accesses to the context, unlike those to memory, so an instruction may do only one of both.
         let touched = &self.proof.insns[at].memory;
         if touched.len() > 1 && touched.contains_key(&Memory::Context) {
             return Err(self.outside(&access, Expected::AsOnOtherPaths));
@@ -172,7 +172,7 @@ impl Walk<'_> {
         })
     }
 
-    /// What lies in data that nobody changes.
+    /// A load from constant data.
     fn constant(&self, map: u32, offset: i64, len: usize) -> Option<u64> {
         let def = self.program.maps.get(map as usize)?;
         let initial = def.initial.as_ref().filter(|_| def.flags & BPF_F_RDONLY_PROG != 0)?;
@@ -279,7 +279,7 @@ impl Walk<'_> {
             return Err(Unsafe::ReturnsStack);
         }
         let frame = usize::from(frame);
-        // What is left of an address that is written over in part is a number.
+        // The rest of a partly overwritten address is a number.
         if first != last || size != Size::Dw {
             let span = (last - first) as usize + len;
             self.proof.insns[at].leaks |= holds_address(path, frame, first, span);
@@ -313,7 +313,7 @@ impl Walk<'_> {
         let zero = stored.number().filter(|number| number.range.as_constant() == Some(0));
         let is_kept = is_aligned && first.rem_euclid(SLOT_BYTES as i64) == 0;
         if let Some(number) = zero.filter(|_| !is_kept) {
-            // The bytes are kept as zeros, and are read as such: no number comes back of which that would be known.
+            // The bytes are recorded as zeros and read as such: no number with this origin is loaded from them.
             self.origins.mark(number.origin);
         }
         if !is_aligned {
@@ -330,7 +330,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Where what is stored in a region leaves the program to.
+    /// Where bytes stored in a region leave the program to.
     fn sink(&self, path: &Path, region: Region) -> Option<Sink> {
         match region {
             Region::Value(map) => Some(Sink::Value(map)),
@@ -374,7 +374,7 @@ impl Walk<'_> {
         }
         let (first, last) = self.reach(path, &address, off, len, Touch::BOTH)?;
         if !low_bits(&address, off).is_multiple_of(len as u64) {
-            // On most machines they fault there, or are not atomic.
+            // On most machines they fault, or are not atomic.
             let access = Access { address: &address, on: off, len, touch: Touch::BOTH };
             return Err(self.outside(&access, Expected::Aligned { bytes: len }));
         }
@@ -405,16 +405,16 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The bytes that a helper fills, so many at least and at most.
+    /// A helper writes memory, with a least and a greatest length.
     pub(super) fn filled(&mut self, path: &mut Path, address: &Address, len: std::ops::Range<usize>) {
         let Region::Stack { frame } = address.to else { return };
         let Some((first, last)) = address.offsets(0) else { return };
         let frame = usize::from(frame);
-        // What is not filled for sure may be what was there.
+        // Bytes that are not certainly written may keep their contents.
         let sure = if first == last { len.start } else { 0 };
         let (rest, end) = (first + sure as i64, last + len.end as i64);
         if first < end {
-            // Of what is written over whole nothing is left.
+            // Nothing is kept of slots that are overwritten completely.
             let is_left = |number: usize| {
                 let start = -(SLOT_BYTES as i64) * (number as i64 + 1);
                 start < first || start + SLOT_BYTES as i64 > rest
@@ -429,12 +429,12 @@ impl Walk<'_> {
     }
 }
 
-/// A number that is a multiple of what every offset of the address is a multiple of, as far as that is a power of two.
+/// A number with the alignment of all offsets of the address, a power of two.
 fn low_bits(address: &Address, on: i64) -> u64 {
     (address.fixed.wrapping_add(on) as u64) | address.var.bits().most()
 }
 
-/// Whether any of these slots of a stack holds an address, or what was one.
+/// Whether one of these stack slots holds an address, or the remains of one.
 fn holds_address(path: &Path, frame: usize, first: i64, len: usize) -> bool {
     let stack = &path.state.frames[frame].stack;
     stack::touched(first, len).any(|number| stack.slot(number).is_address())

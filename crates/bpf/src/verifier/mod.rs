@@ -1,20 +1,20 @@
-//! The verifier: proves a program safe before it runs, and says what it found out on the way.
+//! The verifier: proves a program safe before it runs, by abstract interpretation.
 //!
 //! ```text
-//!  Program ──check──► code ──walk──► Proof      which memory every access touches, which ways branches go, how loops end
+//!  Program ──check──► code ──walk──► Proof      memory accesses, branch directions, trip counts
 //!                              └──► Refusal    where, on which path, what was found, what was expected
 //! ```
 //!
-//! Every path is walked with what is known of each register and of each slot of the stack: of numbers their known bits and
-//! ranges ([`number`]), of addresses what they lead to and how far inside. A path ends where nothing new can come of it
-//! ([`within`]). What holds for every value a path may have holds when the program runs.
+//! Every path is walked with an abstract value for each register and stack slot: known bits and ranges of numbers
+//! ([`number`]), region and offset of addresses. A path is pruned at a state within one that was verified ([`within`]).
+//! What holds for all abstract values holds when the program runs.
 //!
-//! Limits: a program that takes more instructions on all its paths than [`Options::limit`] is refused as too long, whether it
-//! is safe or not; so no program takes longer than that, in time or memory.
+//! Limits: a program that takes more instructions on all paths than [`Options::limit`] is refused as too long, whether
+//! it is safe or not; this bounds time and memory.
 //!
 //! # Source
-//! The way of walking is that of the kernel's verifier [Linux Documentation/bpf/verifier.rst]; what is remembered of numbers
-//! that did not matter, and how, is our own (`origin`).
+//! The walk is that of the kernel's verifier [Linux Documentation/bpf/verifier.rst]; precision tracking is our own
+//! (`origin`).
 
 mod annotate;
 mod branch;
@@ -52,20 +52,20 @@ pub use proof::{Bytes, Contents, Known, Lookup, Memory, Proof, Sink, Touch, Ways
 pub use refusal::{Before, Leg, Refusal, Turn, Unsafe};
 pub use value::MapId;
 
-/// How a program is verified.
+/// Options of the verifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// So many instructions are looked at, on all paths together.
+    /// The budget of walked instructions, over all paths.
     pub limit: u64,
-    /// A path ends where it meets a state that has said what it could say. Without, every path is walked to its exit: that is what
-    /// pruned walks are judged by, and takes too long for all but small programs. Rounds of callbacks and of `may_goto` end where
-    /// nothing new begins all the same.
+    /// Whether paths are pruned at verified states. Without pruning every path is walked to its exit: this is the
+    /// oracle for pruned walks, and too slow for all but small programs. Iterations of callbacks and of `may_goto` are
+    /// pruned nevertheless.
     pub prune: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        // That of the kernel.
+        // The kernel's budget.
         Options { limit: 1_000_000, prune: true }
     }
 }
@@ -73,10 +73,10 @@ impl Default for Options {
 /// Why a program is not verified.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
-    /// It is no program that could run.
+    /// The program is malformed.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// It is not safe on some path, or not seen to be.
+    /// Some path is unsafe, or cannot be proved safe.
     #[error(transparent)]
     Refused(Box<Refusal>),
 }
@@ -84,7 +84,7 @@ pub enum VerifyError {
 /// Verifies a program.
 ///
 /// # Errors
-/// It is no program, or some path of it is not seen to be safe.
+/// The program is malformed, or some path cannot be proved safe.
 pub fn verify(program: &Program, options: &Options) -> Result<Proof, VerifyError> {
     let code = decoded(program)?;
     let mut proof = walk::Walk::new(program, &code, *options).run().map_err(VerifyError::Refused)?;

@@ -1,22 +1,23 @@
-//! Where numbers come from: so that, when one decides whether the program is safe, those that made it are known to matter.
+//! Precision tracking: the numbers that safety depends on, and those that they were computed from.
 //!
-//! Goal: two paths that meet with other numbers are the same to the verifier unless a number mattered: it became part of an
-//! address or a length, or a branch was decided by it. Which ones did is only known later, so every number keeps its origin,
-//! and marking one marks all that it was made from.
+//! Goal: two states that differ in a number are equivalent unless the number is precise: it became part of an address
+//! or a length, or decided a branch. This is only known later, so every number keeps its origin, and marking one marks
+//! all that it was computed from.
 //!
 //! ```text
 //!   r1 = *(u8 *)(r6 + 0)     a
 //!   r2 = r1                  a
 //!   r2 <<= 2                 b ◄ a
-//!   r7 += r2                 marks b, and so a: where r1 was still in a register, it matters there too
+//!   r7 += r2                 marks b, and so a: where r1 was still in a register, it is precise there too
 //! ```
 //!
-//! A copy of a number in another register or slot has an origin of its own, made from that of the number: marking one copy does
-//! not mark the others. The same holds in time: numbers get new origins where a state is kept, so that what a number decides
-//! before a state does not make it matter after it. The kernel's verifier marks precision by state and place likewise.
+//! A copy of a number in another register or slot has an origin of its own, derived from that of the number: marking
+//! one copy does not mark the others. The same holds in time: numbers get new origins at checkpoints, so that what a
+//! number decides before a checkpoint does not make it precise after it. The kernel's verifier tracks precision by
+//! state and place likewise.
 //!
-//! Holds: a marked number has marked parents only. Nodes are never given back; there are at most a few for each instruction
-//! that the verifier looks at and for each register of a state that is kept, of 20 bytes.
+//! Invariant: a marked number has marked parents only. Nodes are never freed; there are at most a few for each walked
+//! instruction and for each register of a checkpoint, of 20 bytes.
 //!
 //! # Source
 //! [Linux kernel/bpf/verifier.c `mark_chain_precision`]
@@ -30,7 +31,7 @@ pub(super) struct Origin(u32);
 #[derive(Debug, Clone, Copy)]
 struct Node {
     parents: [u32; 2],
-    /// The number that this one is a copy of, by any number of copies; itself where it is none.
+    /// The number that this one is a copy of, through any number of copies; itself if it is not a copy.
     root: u32,
     matters: bool,
     is_copied: bool,
@@ -39,22 +40,22 @@ struct Node {
 /// No parent.
 const NONE: u32 = u32::MAX;
 
-/// All origins of one verification.
+/// All origins of a verification.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
     nodes: Vec<Node>,
-    /// Numbers that come round again as others, by those that they become.
+    /// By number in an iteration, the numbers that take its place in the next one.
     rounds: HashMap<u32, Vec<u32>>,
     work: Vec<u32>,
 }
 
 impl Origins {
-    /// A number that comes from nowhere: a constant, or what was read from memory.
+    /// A number without parents: a constant, or a value loaded from memory.
     pub(super) fn fresh(&mut self) -> Origin {
         self.node([NONE; 2])
     }
 
-    /// A number made from one or two others.
+    /// A number computed from one or two others.
     pub(super) fn made_from(&mut self, one: Origin, other: Option<Origin>) -> Origin {
         self.node([one.0, other.map_or(NONE, |other| other.0)])
     }
@@ -76,18 +77,18 @@ impl Origins {
         copy
     }
 
-    /// Whether the number mattered so far, or has a copy.
+    /// Whether the number is precise so far, or has a copy.
     pub(super) fn is_used(&self, origin: Origin) -> bool {
         self.nodes.get(origin.0 as usize).is_some_and(|node| node.matters || node.is_copied)
     }
 
-    /// Whether the number or any copy of it mattered so far.
+    /// Whether the number or any copy of it is precise so far.
     pub(super) fn any_copy_matters(&self, origin: Origin) -> bool {
-        // What marks a copy marks what it is a copy of.
+        // Marking a copy marks the original.
         self.nodes.get(origin.0 as usize).is_some_and(|node| self.matters(Origin(node.root)))
     }
 
-    /// The number mattered, and all that it was made from.
+    /// Marks a number precise, and all that it was computed from.
     pub(super) fn mark(&mut self, origin: Origin) {
         self.work.push(origin.0);
         while let Some(at) = self.work.pop() {
@@ -98,7 +99,7 @@ impl Origins {
         }
     }
 
-    /// A loop begins again with `again` where it began with `first`: what matters of one matters of the other.
+    /// An iteration begins with `again` where the first one began with `first`: both are precise, or neither.
     pub(super) fn comes_round(&mut self, first: Origin, again: Origin) {
         if first == again {
             return;
@@ -110,7 +111,7 @@ impl Origins {
         }
     }
 
-    /// Whether the number mattered so far.
+    /// Whether the number is precise so far.
     pub(super) fn matters(&self, origin: Origin) -> bool {
         self.nodes.get(origin.0 as usize).is_some_and(|node| node.matters)
     }

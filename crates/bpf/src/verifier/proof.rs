@@ -1,33 +1,33 @@
-//! What the verification found out: for each instruction which memory it touches, for each branch which way it goes.
+//! The facts that the verifier proves: the memory accesses of each instruction, the directions of each branch.
 
 use std::collections::BTreeMap;
 
 use super::value::MapId;
 use crate::op::Size;
 
-/// Memory that an instruction touches.
+/// A memory region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Memory {
     /// `struct xdp_md`; offsets from its start.
     Context,
-    /// The stack of the frame so many calls up, 0 being the one that runs; offsets from its end.
+    /// The stack of a frame; offsets from its end.
     Stack {
-        /// How many calls up.
+        /// The number of calls up from the current frame, which is 0.
         up: u8,
     },
     /// The packet; offsets from its first byte at that time.
     Packet,
-    /// What lies before the packet; offsets from `data_meta`.
+    /// The metadata area; offsets from `data_meta`.
     Metadata,
-    /// A value of a map; offsets from its start.
+    /// A map value; offsets from its start.
     Value(MapId),
-    /// A key of a map that a callback is shown.
+    /// A map key that a callback gets.
     Key(MapId),
-    /// A record reserved in a ring buffer.
+    /// A reserved ring buffer record.
     Record,
 }
 
-/// How memory is touched.
+/// Whether memory is read or written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Touch {
     /// It is read.
@@ -36,80 +36,80 @@ pub struct Touch {
     pub writes: bool,
 }
 
-/// Bytes that an instruction touches, over all paths.
+/// The bytes that an instruction accesses, over all paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bytes {
     /// The first offset.
     pub first: i64,
-    /// The offset behind the last.
+    /// The offset after the last byte.
     pub end: i64,
-    /// Every access begins at a multiple of this, a power of two up to 8, from where the offsets count.
+    /// The alignment of every access relative to the region's start, a power of two up to 8.
     pub align: u32,
-    /// How.
+    /// Reads and writes.
     pub touch: Touch,
 }
 
-/// What is known of an instruction.
+/// The facts about an instruction.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Known {
-    /// Whether an instruction begins there: not in the second slot of a 64-bit load.
+    /// Whether an instruction begins in this slot: not in the second slot of a 64-bit load.
     pub begins: bool,
-    /// Whether any path leads there.
+    /// Whether any path reaches it.
     pub reached: bool,
-    /// The memory that it touches, by itself or through a helper that is given its address.
+    /// The memory that it accesses, itself or through a helper.
     pub memory: BTreeMap<Memory, Bytes>,
     /// For a branch: whether it ever jumps, and whether it ever falls through.
     pub ways: Ways,
-    /// For a call of a helper on a map: which.
+    /// For a helper call on a map: the possible maps.
     pub maps: std::collections::BTreeSet<MapId>,
-    /// An address became a number there: what other targets make of it differs.
+    /// An address became a number there, whose value differs between targets.
     pub leaks: bool,
-    /// It reads bytes of the stack that were perhaps never written.
+    /// It reads stack bytes that may be uninitialised.
     pub reads_unwritten: bool,
-    /// It calls a helper that may read besides what lies at addresses that nobody has checked.
+    /// It calls a helper that may read other memory at unchecked addresses.
     pub probes: bool,
-    /// For a lookup in an array: whether its key is always a number outside of the array, so that it always fails.
+    /// For an array lookup: whether its key is always out of bounds, so that it always fails.
     pub lookup: Lookup,
-    /// Bytes that leave the program and hold what depends on the kernel: the first and the one behind the last, over all paths,
-    /// from the start of the key, value, record or packet.
+    /// Bytes that leave the program and depend on the kernel: the first one and the one after the last, over all paths,
+    /// relative to the key, value, record or packet.
     pub sends: BTreeMap<(Sink, Contents), (i64, i64)>,
 }
 
-/// What is known of the keys of a lookup.
+/// The facts about the keys of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lookup {
-    /// It is no lookup that is reached.
+    /// No lookup that is reached.
     #[default]
     None,
     /// Some key may be in the map.
     MayFind,
-    /// Every key is outside of the array: this one is the first that was seen.
+    /// Every key is out of the array's bounds; this is the first one seen.
     Outside(u64),
 }
 
 /// Where bytes leave the program to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sink {
-    /// A key that a map is given.
+    /// The key of a map update.
     Key(MapId),
-    /// A value of a map.
+    /// A map value.
     Value(MapId),
-    /// A record for user space: a ring buffer's or a perf event.
+    /// A record for user space: of a ring buffer or perf event array.
     Event(MapId),
     /// The packet, or another one that is sent.
     Packet,
 }
 
-/// What bytes hold that differs from kernel to kernel and from engine to engine.
+/// Contents of bytes that differ between kernels and engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Contents {
-    /// Bytes of the stack that the program never wrote.
+    /// Uninitialised stack bytes.
     Unwritten,
-    /// An address of the kernel.
+    /// A kernel address.
     Address,
 }
 
-/// Which ways a branch goes.
+/// The feasible edges of a branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ways {
     /// It jumps on some path.
@@ -118,28 +118,28 @@ pub struct Ways {
     pub falls: bool,
 }
 
-/// What is known of a program that is safe.
+/// The facts about a safe program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Proof {
     /// By slot.
     pub insns: Vec<Known>,
-    /// By the first instruction of a loop, how often a path comes there again before it leaves the loop, at most. `None` where
-    /// nothing may end the loop but its `may_goto`, after some millions of rounds.
+    /// By loop header, the greatest trip count. `None` if only its `may_goto` may end the loop, after some millions of
+    /// iterations.
     pub loops: BTreeMap<usize, Option<u64>>,
-    /// How many instructions were looked at, on all paths together.
+    /// The number of walked instructions over all paths.
     pub looked_at: u64,
-    /// How many states were kept to compare others with.
+    /// The number of checkpoints.
     pub states: usize,
 }
 
 impl Proof {
-    /// The bytes of the packet that are touched at fixed or bounded places: the offset behind the last one.
+    /// The bytes of the packet that are accessed at bounded offsets: the offset after the last one.
     pub fn window(&self) -> u64 {
         let packet = self.insns.iter().filter_map(|known| known.memory.get(&Memory::Packet));
         packet.map(|bytes| bytes.end.max(0) as u64).max().unwrap_or(0)
     }
 
-    /// Instructions that let bytes out whose contents depend on the kernel, with what they let out.
+    /// The instructions through which bytes leave the program whose contents depend on the kernel, with these bytes.
     pub fn kernel_dependent(&self) -> impl Iterator<Item = (usize, Sink, Contents, (i64, i64))> + '_ {
         let all = self.insns.iter().enumerate();
         all.flat_map(|(at, known)| known.sends.iter().map(move |((to, what), bytes)| (at, *to, *what, *bytes)))
@@ -151,7 +151,7 @@ impl Proof {
         *bytes = (bytes.0.min(first), bytes.1.max(end));
     }
 
-    /// Instructions that no path leads to, by their first slot.
+    /// Unreachable instructions, by their first slot.
     pub fn dead(&self) -> impl Iterator<Item = usize> + '_ {
         self.insns.iter().enumerate().filter(|(_, known)| known.begins && !known.reached).map(|(at, _)| at)
     }
@@ -176,7 +176,7 @@ impl Touch {
     pub const BOTH: Touch = Touch { reads: true, writes: true };
 }
 
-/// The alignment of offsets that all have so many zeros as their low bits.
+/// The alignment of offsets with so many known zeros as their low bits.
 pub(super) fn alignment(known_zeros: u32) -> u32 {
     1 << known_zeros.min(Size::Dw.bytes().trailing_zeros())
 }

@@ -1,11 +1,11 @@
-//! Why a program is refused: where, on which path, what was found there, what was expected, and what would help.
+//! Refusals: where, on which path, what was found, what was expected, and a suggestion.
 
 use std::fmt;
 
 use super::expected::Expected;
 use crate::program::LineInfo;
 
-/// What is wrong with an instruction on some path.
+/// An unsafe operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the words of `found` and `expected` say what each field is")]
 pub enum Unsafe {
@@ -74,7 +74,7 @@ pub enum Unsafe {
         found: String,
         expected: Expected,
     },
-    /// What a global function returns.
+    /// The return value of a global function.
     Returns {
         function: String,
         found: String,
@@ -138,7 +138,7 @@ impl Unsafe {
         }
     }
 
-    /// The register that does not hold what it should.
+    /// The register with the unexpected value.
     pub(super) fn register(&self) -> Option<usize> {
         match self {
             Unsafe::Kind { register, .. } => register.strip_prefix('r')?.parse().ok(),
@@ -147,7 +147,7 @@ impl Unsafe {
         }
     }
 
-    /// The instruction that took what is to be given back.
+    /// The instruction that acquired what has to be released.
     pub(super) fn taken(&self) -> Option<usize> {
         match self {
             Unsafe::NotGivenBack { taken, .. } | Unsafe::Locked { taken, .. } => Some(*taken),
@@ -162,70 +162,70 @@ impl fmt::Display for Unsafe {
     }
 }
 
-/// One branch of a path.
+/// A branch on a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Turn {
-    /// The branch.
+    /// The instruction.
     pub insn: usize,
-    /// The branch as text.
+    /// Its text.
     pub text: String,
-    /// Whether it jumps; of a call that calls a function of the program back, whether it does so once more.
+    /// Whether it jumps; for a helper with a callback, whether another iteration begins.
     pub taken: bool,
-    /// The source line, where it is known.
+    /// Its source line, if known.
     pub line: Option<LineInfo>,
-    /// The source line where the path goes on, where it is known.
+    /// The source line where the path continues, if known.
     pub to: Option<LineInfo>,
 }
 
-/// Branches of a path that come so many times in a row.
+/// Branches that repeat on a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leg {
     /// In their order.
     pub turns: Vec<Turn>,
-    /// How many times.
+    /// The number of repetitions.
     pub times: usize,
 }
 
-/// An instruction before the one that is refused, which has to do with it.
+/// An earlier instruction that is related to the refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Before {
     /// What happened there.
     pub what: &'static str,
     /// The instruction.
     pub insn: usize,
-    /// The source line, where it is known.
+    /// The source line, if known.
     pub line: Option<LineInfo>,
 }
 
-/// A program that is not safe, or not seen to be.
+/// A program that is unsafe, or cannot be proved safe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The program.
+    /// The name of the program.
     pub program: String,
-    /// The section it stands in.
+    /// Its section.
     pub section: String,
     /// The instruction.
     pub insn: usize,
-    /// The instruction as text.
+    /// Its text.
     pub text: String,
-    /// The source line, where it is known.
+    /// Its source line, if known.
     pub line: Option<LineInfo>,
-    /// What is wrong.
+    /// The unsafe operation.
     pub what: Unsafe,
-    /// What would help.
+    /// A suggestion.
     pub help: Option<String>,
-    /// Instructions before that have to do with it: calls that lead there, where something was taken.
+    /// Related earlier instructions: calls that lead there, the acquisition of a resource.
     pub before: Vec<Before>,
-    /// The last branches of the path that leads there.
+    /// The last branches of the path.
     pub path: Vec<Leg>,
-    /// How many branches came before those.
+    /// The number of branches before those.
     pub earlier: usize,
-    /// What the registers hold there, by name.
+    /// The contents of the registers, by name.
     pub registers: Vec<(String, String)>,
 }
 
 impl Turn {
-    /// Which way it goes, in a word.
+    /// The direction of the branch, in a word.
     pub fn way(&self) -> &'static str {
         match (self.text.as_str(), self.taken) {
             ("call tail_call", _) => "ends the function",
@@ -236,8 +236,8 @@ impl Turn {
         }
     }
 
-    /// Whether the source line says what the instruction is: that of a program in assembler, which may have a label for where it
-    /// goes.
+    /// Whether the source line is the text of the instruction: that of a program in assembler, perhaps with a label as
+    /// target.
     fn is_quoted(&self) -> bool {
         let end = self.text.find("goto ").map_or(self.text.len(), |goto| goto + "goto".len());
         self.line.as_ref().is_some_and(|line| line.text.contains(&self.text[..end]))
@@ -277,7 +277,7 @@ impl Refusal {
         format!("instruction {} `{}`{line}", self.insn, self.text)
     }
 
-    /// Where it is, what was found and expected, what would help, the path and the registers, a line each.
+    /// The place, what was found and expected, the suggestion, the path and the registers, a line each.
     pub fn details(&self) -> String {
         let (found, expected) = (self.what.found(), self.what.expected());
         let mut text = format!("where: section `{}`, {}\n", self.section, self.place());
@@ -305,7 +305,7 @@ impl Refusal {
         }
         text += "registers:\n";
         for (register, held) in &self.registers {
-            // What is in it is always the same.
+            // It always has the same contents.
             if register != "r10" {
                 text += &format!("  {register}: {held}\n");
             }

@@ -1,12 +1,12 @@
-//! Callbacks that a helper calls again and again, and loops that only `may_goto` ends.
+//! Iterations of callbacks, and loops that only `may_goto` ends.
 //!
-//! How often they go round is not known, so what they change is made wider until a round begins within what an earlier one
-//! began with:
+//! Their trip count is unknown, so the values that an iteration changes are widened until one begins within the state
+//! of an earlier one:
 //!
 //! ```text
-//!   round 1   sum = 0                 kept
-//!   round 2   sum = 0..=255           not within: sum was changed, and did not matter: any
-//!   round 3   sum = any               within: no round is different from here on
+//!   round 1   sum = 0                 saved
+//!   round 2   sum = 0..=255           not within: sum changed and is not precise: widened to any
+//!   round 3   sum = any               within: no iteration is different from here on
 //! ```
 
 use super::number::Range;
@@ -16,31 +16,31 @@ use super::value::{Address, Gone, MapId, Number, Region, Value};
 use super::walk::{Next, Path, Walk};
 use crate::op::Reg;
 
-/// The most rounds of `loop`.
+/// The greatest trip count of `loop`.
 const MOST_ROUNDS: u64 = 1 << 23;
 
-/// A round is compared with so many before it.
+/// The most earlier iterations that one is compared with.
 const ROUNDS_COMPARED: usize = 4;
 
-/// Where a round began.
+/// The beginning of an iteration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Begun {
     /// The call, or the `may_goto`.
     pub(super) at: usize,
-    /// The state that was kept.
+    /// The checkpoint.
     pub(super) state: u32,
-    /// The frame that it began in.
+    /// The frame depth.
     pub(super) depth: usize,
 }
 
 impl Path {
-    /// A callback ends, and the helper comes to begin the next round of it.
+    /// The helper call comes to the next iteration.
     pub(super) fn goes_round(&mut self) {
         self.rounds += 1;
         self.is_again = true;
     }
 
-    /// Where the last rounds of the instruction that runs began, the first of them first.
+    /// The latest iterations of the current instruction, the earliest first.
     fn begun_here(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
         let here = (self.state.at, self.depth());
         let begun = self.begun.iter().enumerate().filter(move |(_, begun)| (begun.at, begun.depth) == here);
@@ -49,7 +49,7 @@ impl Path {
 }
 
 impl Walk<'_> {
-    /// `loop`, or `for_each_map_elem` of a map: the callback runs, or there is no more round.
+    /// A call of `loop` or `for_each_map_elem`: the callback runs, or there are no more iterations.
     pub(super) fn rounds_begin(
         &mut self,
         path: &mut Path,
@@ -63,7 +63,7 @@ impl Walk<'_> {
         self.spoil(&mut after);
         let rounds = self.fresh(Range::ANY);
         after.set(Reg::R0, rounds);
-        // These rounds are over: called again, it begins others.
+        // These iterations are over: another call begins new ones.
         after.begun.retain(|begun| (begun.at, begun.depth) != (at, path.depth()));
         let mut state = after.state.clone();
         state.at = at + 1;
@@ -94,7 +94,7 @@ impl Walk<'_> {
         Ok(Next::At(callback))
     }
 
-    /// A round has ended: the helper begins the next one, or is done.
+    /// The end of an iteration: the helper begins the next one, or returns.
     pub(super) fn round_ends(&mut self, path: &mut Path, returned: &Value) -> Result<Next, Unsafe> {
         if returned.number().is_none_or(|number| number.range.umax() > 1) {
             return Err(Unsafe::Callback { found: self.said(returned) });
@@ -106,19 +106,19 @@ impl Walk<'_> {
         if let Some(held) = path.state.held.get(before) {
             return Err(Unsafe::NotGivenBack { what: "a record", taken: held.insn });
         }
-        // None was held when it began: nothing is called with one.
+        // No lock was held at its beginning: helpers are not called with one.
         if let Some(locked) = path.state.locked {
             return Err(Unsafe::NotGivenBack { what: "a lock", taken: locked.insn });
         }
         let call = path.state.frame().call;
         self.key_is_gone(path);
-        // The registers of the call's arguments are as they were: nobody but the helper has seen them since.
+        // The argument registers are unchanged: only the helper has seen them since.
         self.leave(path);
         path.goes_round();
         Ok(Next::At(call))
     }
 
-    /// The key that the callback was shown is no more there: addresses of it lead nowhere.
+    /// The key that the callback got is no longer valid.
     fn key_is_gone(&mut self, path: &mut Path) {
         let (at, depth) = (path.state.at, path.depth());
         let is_shown = |value: &Value| matches!(value, Value::Address(Address { to: Region::Key { frame, .. }, .. }) if usize::from(*frame) == depth);
@@ -126,7 +126,7 @@ impl Walk<'_> {
         path.state.change(is_shown, |value| *value = Value::Number(Number::gone(Gone::Key, at, origins.fresh())));
     }
 
-    /// The earlier round that one which begins now is within; where there is none, what it changed is made wider.
+    /// The earlier iteration that this one is within; if there is none, widens the values that changed.
     pub(super) fn settled_in(&mut self, path: &mut Path) -> Option<u32> {
         let earlier: Vec<u32> = path.begun_here().map(|(_, state)| state).collect();
         let same = earlier.iter().copied().find(|number| self.begins_within(*number, &path.state));
@@ -141,7 +141,7 @@ impl Walk<'_> {
         None
     }
 
-    /// Keeps the state in which a round begins.
+    /// Saves the state at the beginning of an iteration.
     fn keep_round(&mut self, path: &mut Path) {
         self.keep(path, true);
         let mut here = path.begun_here();
@@ -152,7 +152,7 @@ impl Walk<'_> {
         path.begun.push(Begun { at: path.state.at, state: path.parent, depth: path.depth() });
     }
 
-    /// Numbers that a round has changed, and that did not matter so far, may be anything.
+    /// Widens numbers that an iteration changed and that are not precise so far.
     fn widen(&mut self, before: &State, now: &mut State) {
         let frames = before.frames.iter().zip(&mut now.frames);
         for (before, now) in frames {
@@ -187,7 +187,7 @@ impl Walk<'_> {
     }
 }
 
-/// Any number of so many bytes.
+/// Any number of `len` bytes.
 fn of_len(len: usize) -> Range {
     if len >= 8 { Range::ANY } else { Range::unsigned(0, (1 << (8 * len)) - 1) }
 }

@@ -1,4 +1,4 @@
-//! The way that leads to an instruction, as it is told: what comes again and again is said once.
+//! The path to an instruction, for messages: repeated branches are told once.
 
 use super::refusal::{Before, Leg, Refusal, Turn, Unsafe};
 use super::state::State;
@@ -8,15 +8,15 @@ use crate::disasm;
 use crate::op::Op;
 use crate::program::{LineInfo, Program};
 
-/// So many branches of a path are told.
+/// The most branches that are told.
 const TOLD: usize = 16;
-/// Rounds of so many branches are seen to be the same.
+/// The longest sequence of branches that is recognised as repeated.
 const LONGEST_ROUND: usize = 8;
 
-/// A branch and whether it is taken.
+/// A branch, and whether it is taken.
 pub(super) type Step = (usize, bool);
 
-/// The program that is refused, and the path that leads there.
+/// The refused program, and the path.
 pub(super) struct Way<'a> {
     pub(super) program: &'a Program,
     pub(super) code: &'a [Option<Op>],
@@ -57,7 +57,7 @@ impl Way<'_> {
         self.op(insn).map_or_else(String::new, |op| disasm::Text { op, maps }.to_string())
     }
 
-    /// Compilers give line 0 to what they cannot name a line of.
+    /// Compilers use line 0 for code without a line.
     fn line(&self, insn: usize) -> Option<LineInfo> {
         self.program.line_of(insn).filter(|line| line.line > 0).cloned()
     }
@@ -73,7 +73,7 @@ impl Way<'_> {
         Turn { insn, text: self.text(insn), taken, line: self.line(insn), to }
     }
 
-    /// The last branches, and how many came before them.
+    /// The last branches, and the number of those before them.
     fn told(&self) -> (Vec<Leg>, usize) {
         let legs = legs(self.steps);
         let mut first = legs.len();
@@ -115,7 +115,7 @@ impl Way<'_> {
     }
 }
 
-/// Rounds of branches that come again: where one begins, where it ends, and how many times it comes.
+/// Repeated sequences of branches: (begin, end, repetitions).
 fn legs(steps: &[Step]) -> Vec<(usize, usize, usize)> {
     let mut legs = Vec::new();
     let mut start = 0;
@@ -125,7 +125,7 @@ fn legs(steps: &[Step]) -> Vec<(usize, usize, usize)> {
             let round = &rest[..len];
             (len, rest.chunks_exact(len).take_while(|chunk| *chunk == round).count())
         });
-        // The one that saves most lines, and the shortest of those.
+        // The one that saves most lines, and the shortest among these.
         let best = rounds
             .filter(|(len, times)| len * (times - 1) > 1)
             .max_by_key(|(len, times)| (len * (times - 1), -(*len as i64)));

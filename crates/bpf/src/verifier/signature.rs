@@ -1,63 +1,63 @@
-//! What helpers want and give, as data.
+//! The signatures of helpers.
 
 use crate::insn::helper;
 use crate::map_kind::MapKind;
 
-/// What an argument has to be.
+/// The type of an argument.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Want {
     /// A number.
     Number,
-    /// A number or an address: what `%d` and `%s` print.
+    /// A number or an address: the arguments of `%d` and `%s`.
     Anything,
     /// The context.
     Context,
-    /// A map of a kind that fits, in words.
+    /// A map of a suitable kind, described in words.
     Map(fn(MapKind) -> bool, &'static str),
-    /// A key of the map, to read.
+    /// A key of the map, read.
     Key,
-    /// A value of the map, to read.
+    /// A value of the map, read.
     Value,
-    /// So many bytes.
+    /// Memory of a fixed size.
     Fixed { bytes: usize, usage: Usage },
-    /// As many bytes as the next argument says; null where that may be 0.
+    /// Memory whose size is the next argument; null is allowed if that may be 0.
     Sized { usage: Usage },
-    /// The length of what the argument before is the address of.
+    /// The size of the memory of the argument before.
     Length { zero: bool },
-    /// A length that the program gives as a constant: of the record that comes back.
+    /// A constant size: that of the record that is returned.
     ConstantLength,
-    /// A reserved record, which is given away.
+    /// A reserved record, which is released.
     Record,
-    /// A lock in a value.
+    /// A lock in a map value.
     Lock,
     /// A function of the program.
     Callback,
-    /// What the callback gets: any value.
+    /// The context of the callback: any value.
     ForCallback,
-    /// A zero-ended constant.
+    /// A constant, terminated string.
     Text,
 }
 
-/// What a helper does with the bytes that it is given.
+/// How a helper uses memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Usage {
     Reads,
-    /// All of them, always.
+    /// Writes all of it, always.
     Fills,
-    /// Some of them, or none where it fails; the rest is as it was.
+    /// Writes some of it, or nothing on failure; the rest is unchanged.
     MayFill,
-    /// It reads what they are, and leaves an answer in some of them.
+    /// Reads it, and writes its results to parts of it.
     Answers,
 }
 
-/// What comes back.
+/// The type of the result.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Gives {
-    /// A number between these.
+    /// A number in this range.
     Number(i64, i64),
     /// Any number.
     AnyNumber,
-    /// The address of a value, or null; of a map, out of a map of maps.
+    /// The address of a map value, or null; from a map of maps, the address of a map.
     ValueOrNull,
     /// The address of a record, or null.
     RecordOrNull,
@@ -65,17 +65,17 @@ pub(super) enum Gives {
     Nothing,
 }
 
-/// A helper.
+/// The signature of a helper.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Signature {
     pub(super) number: i32,
     pub(super) wants: &'static [Want],
     pub(super) gives: Gives,
-    /// It takes keys, values and bytes out of the packet itself.
+    /// Whether keys, values and buffers may be in the packet.
     pub(super) packet: bool,
-    /// It moves the packet: addresses in it are worth nothing afterwards.
+    /// Whether it moves the packet, which invalidates packet addresses.
     pub(super) moves: bool,
-    /// It reads what lies at addresses that nobody checks: those that it is to probe, or whose texts it prints.
+    /// Whether it reads memory at unchecked addresses: to probe them, or to print strings.
     pub(super) probes: bool,
 }
 
@@ -212,7 +212,7 @@ pub(super) const SIGNATURES: [Signature; 45] = [
     plain(helper::FL_EVICT, &[Want::Map(|kind| matches!(kind, MapKind::Hash), "a hash"), Number, Number], STATUS),
 ];
 
-/// What a helper wants and gives.
+/// The signature of a helper.
 pub(super) fn of(number: i32) -> Option<&'static Signature> {
     SIGNATURES.binary_search_by_key(&number, |signature| signature.number).ok().map(|at| &SIGNATURES[at])
 }
@@ -227,7 +227,7 @@ mod tests {
         let numbers: Vec<i32> = SIGNATURES.iter().map(|signature| signature.number).collect();
         assert_eq!(numbers, HELPERS.map(|helper| helper.number));
         for (signature, helper) in SIGNATURES.iter().zip(HELPERS) {
-            // Printing reads as many registers as the format wants.
+            // It reads as many registers as its format has arguments.
             assert_eq!(signature.wants.len(), helper.args, "{}", helper.name);
         }
     }

@@ -1,7 +1,7 @@
-//! The stack of one frame: bytes, and the values that were stored whole.
+//! A stack frame: bytes, and spilled values.
 //!
-//! A slot is 8 bytes. A value that is stored at the beginning of a slot is kept with what is known of it, an address only
-//! where it fills the slot; bytes that are stored otherwise are numbers of which nothing is known, or zeros.
+//! A slot is 8 bytes. A value stored at the beginning of a slot is kept as an abstract value, an address only if it
+//! fills the slot; other bytes are zeros, or parts of unknown numbers.
 
 use std::rc::Rc;
 
@@ -9,40 +9,40 @@ use super::number::{Range, arithmetic};
 use super::value::{Number, Value};
 use crate::op::{AluOp, Width};
 
-/// Bytes of a slot.
+/// The size of a slot in bytes.
 pub(super) const SLOT_BYTES: usize = 8;
 
-/// What one byte is.
+/// The state of a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Byte {
-    /// Never written.
+    /// Uninitialised.
     Unwritten,
-    /// Of some number.
+    /// A part of some number.
     Any,
     /// Zero.
     Zero,
-    /// Of the value that was stored at the beginning of the slot.
+    /// A part of the value stored at the beginning of the slot.
     Whole,
 }
 
-/// Eight bytes.
+/// A slot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slot {
     pub(super) bytes: [Byte; SLOT_BYTES],
-    /// What the bytes hold that are [`Byte::Whole`].
+    /// The value of the bytes that are [`Byte::Whole`].
     pub(super) value: Value,
 }
 
 impl Slot {
     pub(super) const EMPTY: Slot = Slot { bytes: [Byte::Unwritten; SLOT_BYTES], value: Value::Unwritten };
 
-    /// The value that was stored there, and its length.
+    /// The spilled value and its length.
     pub(super) fn whole(&self) -> Option<(Value, usize)> {
         let len = self.bytes.iter().take_while(|byte| **byte == Byte::Whole).count();
         (len > 0).then_some((self.value, len))
     }
 
-    /// Whether it holds an address, or what was one.
+    /// Whether it holds an address, or the remains of one.
     pub(super) fn is_address(&self) -> bool {
         match self.whole() {
             Some((Value::Address(_), _)) => true,
@@ -51,7 +51,7 @@ impl Slot {
         }
     }
 
-    /// Takes the value apart: its bytes are those of some number.
+    /// Forgets the value: its bytes become parts of some number.
     fn break_up(&mut self) {
         for byte in &mut self.bytes {
             if *byte == Byte::Whole {
@@ -62,36 +62,36 @@ impl Slot {
     }
 }
 
-/// A frame's stack; copies share it until one is written.
+/// A stack frame, copied on write.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stack {
     slots: Rc<Vec<Slot>>,
 }
 
-/// What a load from the stack gives.
+/// The result of a load from the stack.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Loaded {
-    /// The value that was stored.
+    /// The spilled value.
     Value(Value),
-    /// The low bytes of the number that was stored.
+    /// The low bytes of the spilled number.
     Low(Number),
-    /// Bytes from the middle of the number that was stored, which are the low ones of this.
+    /// Bytes from the middle of the spilled number, which are the low ones of this.
     Part(Number),
     Zero,
-    /// Some number; whether all of it was written.
+    /// Some number; whether all of it is initialised.
     Any {
         written: bool,
     },
 }
 
-/// The slot and the byte in it of an offset from the end of the stack.
+/// The slot, and the byte in it, at an offset from the end of the stack.
 fn place(offset: i64) -> (usize, usize) {
     let below = (-offset) as usize;
     let slot = (below - 1) / SLOT_BYTES;
     (slot, (slot + 1) * SLOT_BYTES - below)
 }
 
-/// The slots, from the end of the stack, that so many bytes at an offset touch.
+/// The slots, from the end of the stack, that an access touches.
 pub(super) fn touched(offset: i64, len: usize) -> std::ops::RangeInclusive<usize> {
     let (first, _) = place(offset);
     let (last, _) = place(offset + len as i64 - 1);
@@ -99,13 +99,13 @@ pub(super) fn touched(offset: i64, len: usize) -> std::ops::RangeInclusive<usize
 }
 
 impl Stack {
-    /// The slot of this number, from the end of the stack.
+    /// A slot, counted from the end of the stack.
     pub(super) fn slot(&self, number: usize) -> &Slot {
         const EMPTY: &Slot = &Slot::EMPTY;
         self.slots.get(number).unwrap_or(EMPTY)
     }
 
-    /// How many slots have been written, empty ones between them included.
+    /// The number of slots up to the farthest one written.
     pub(super) fn depth(&self) -> usize {
         self.slots.len()
     }
@@ -118,18 +118,18 @@ impl Stack {
         &mut slots[number]
     }
 
-    /// Values in slots, to change.
+    /// The spilled values, mutable.
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Value> {
         let slots = Rc::make_mut(&mut self.slots);
         slots.iter_mut().filter(|slot| slot.bytes[0] == Byte::Whole).map(|slot| &mut slot.value)
     }
 
-    /// Whether any slot holds a value that `wanted` knows.
+    /// Whether any slot holds a value that satisfies `wanted`.
     pub(super) fn any(&self, wanted: impl Fn(&Value) -> bool) -> bool {
         self.slots.iter().any(|slot| slot.bytes[0] == Byte::Whole && wanted(&slot.value))
     }
 
-    /// Stores a value of so many bytes at an offset.
+    /// Stores a value at an offset.
     pub(super) fn store(&mut self, offset: i64, len: usize, value: Value) {
         let (number, first) = place(offset);
         let is_zero = matches!(value, Value::Number(number) if number.range.as_constant() == Some(0));
@@ -142,7 +142,7 @@ impl Stack {
             Value::Address(_) => len == SLOT_BYTES,
             _ => true,
         };
-        // A number of fewer bytes is kept as far as it goes.
+        // A number shorter than the slot is kept with its length.
         let byte = match (keep && fits, is_zero) {
             (true, _) => Byte::Whole,
             (false, true) => Byte::Zero,
@@ -154,7 +154,7 @@ impl Stack {
         }
     }
 
-    /// Some number, or zeros, came to lie at these bytes.
+    /// Stores some number, or zeros.
     pub(super) fn fill(&mut self, offset: i64, len: usize, byte: Byte) {
         for at in 0..len as i64 {
             let (number, first) = place(offset + at);
@@ -164,7 +164,7 @@ impl Stack {
         }
     }
 
-    /// Some of these bytes may have been written.
+    /// Stores at a variable offset: some of these bytes may be written.
     pub(super) fn smear(&mut self, first: i64, end: i64) {
         for offset in first..end {
             let (number, at) = place(offset);
@@ -176,7 +176,7 @@ impl Stack {
         }
     }
 
-    /// What lies at an offset.
+    /// Loads from an offset.
     pub(super) fn load(&self, offset: i64, len: usize) -> Loaded {
         let (number, first) = place(offset);
         if first + len > SLOT_BYTES {
@@ -252,7 +252,7 @@ mod tests {
         assert!(matches!(stack.load(-8, 8), Loaded::Any { written: true }));
         stack.store(-4, 4, number(0));
         assert_eq!(constant(stack.load(-2, 2)), Some(0));
-        // The number at its beginning was taken apart by that.
+        // The store has overwritten a part of the number at its beginning.
         assert_eq!(constant(stack.load(-8, 1)), None);
     }
 

@@ -1,44 +1,44 @@
-//! What is known before one instruction on one path.
+//! The abstract state before an instruction on a path.
 
 use super::stack::Stack;
 use super::value::{Address, Number, Region, Value};
 
-/// How deep functions may be nested, the program itself included.
+/// The greatest depth of calls, the program itself included.
 pub(super) const MAX_FRAMES: usize = 8;
 /// `r0` to `r10`.
 pub(super) const REGISTERS: usize = 11;
 
-/// One function that is running.
+/// A frame.
 #[derive(Debug, Clone)]
 pub(super) struct Frame {
     pub(super) registers: [Value; REGISTERS],
     pub(super) stack: Stack,
-    /// The call that it came by, in its caller; 0 for the program itself.
+    /// The call in its caller; 0 for the program itself.
     pub(super) call: usize,
-    /// For what a helper calls again and again: how much was held when it began.
+    /// For a callback: the number of resources held when it began.
     pub(super) callback: Option<usize>,
 }
 
-/// Something that has to be given back before the program ends.
+/// A resource that has to be released before the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Held {
-    /// What addresses of it have in common.
+    /// The id that its addresses share.
     pub(super) reference: u32,
-    /// Where it was taken.
+    /// Where it was acquired.
     pub(super) insn: usize,
 }
 
-/// A lock that is held.
+/// A held lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Locked {
     pub(super) region: Region,
-    /// The value that it is in.
+    /// The id of the value that it is in.
     pub(super) id: u32,
-    /// Where it was taken.
+    /// Where it was acquired.
     pub(super) insn: usize,
 }
 
-/// What is known before one instruction on one path.
+/// The abstract state before an instruction on a path.
 #[derive(Debug, Clone)]
 pub(super) struct State {
     pub(super) at: usize,
@@ -56,20 +56,20 @@ impl Frame {
 }
 
 impl State {
-    /// The state in which a program begins.
+    /// The initial state of a program.
     pub(super) fn first() -> State {
         let mut frame = Frame::new(0, 0);
         frame.registers[1] = Value::Address(Address::new(Region::Context));
         State { at: 0, frames: vec![frame], held: Vec::new(), locked: None }
     }
 
-    /// The number of the frame that runs.
+    /// The depth of the current frame.
     pub(super) fn depth(&self) -> usize {
         self.frames.len() - 1
     }
 
     pub(super) fn frame(&self) -> &Frame {
-        // There is always one: a program ends where its last one would go.
+        // There is always one: the program ends when the last one returns.
         &self.frames[self.frames.len() - 1]
     }
 
@@ -78,18 +78,18 @@ impl State {
         &mut self.frames[last]
     }
 
-    /// Changes every value, in registers and on stacks, that `wanted` knows.
+    /// Applies `change` to every value, in registers and on stacks, that satisfies `wanted`.
     pub(super) fn change(&mut self, wanted: impl Fn(&Value) -> bool, mut change: impl FnMut(&mut Value)) {
         for frame in &mut self.frames {
             frame.registers.iter_mut().filter(|value| wanted(value)).for_each(&mut change);
-            // A stack that nothing is changed on stays shared.
+            // A stack without changes stays shared.
             if frame.stack.any(&wanted) {
                 frame.stack.values_mut().filter(|value| wanted(value)).for_each(&mut change);
             }
         }
     }
 
-    /// Changes every address that `wanted` knows.
+    /// Applies `change` to every address that satisfies `wanted`.
     pub(super) fn change_addresses(&mut self, wanted: impl Fn(&Address) -> bool, mut change: impl FnMut(&mut Address)) {
         let is_wanted = |value: &Value| matches!(value, Value::Address(address) if wanted(address));
         self.change(is_wanted, |value| {
@@ -99,7 +99,7 @@ impl State {
         });
     }
 
-    /// Changes every number of a family.
+    /// Applies `change` to every number with the given link.
     pub(super) fn change_family(&mut self, family: u32, mut change: impl FnMut(&mut Number)) {
         let is_wanted =
             |value: &Value| matches!(value, Value::Number(n) if n.link.is_some_and(|link| link.family == family));

@@ -1,4 +1,4 @@
-//! What one instruction does to what is known.
+//! The transfer function of instructions.
 
 use super::expected::Expected;
 use super::marks::Place;
@@ -10,12 +10,12 @@ use super::value::{Address, Link, MapId, Number, Region, Room, Value};
 use super::walk::{Next, Path, Walk};
 use crate::op::{AluOp, Op, Operand, Reg, Size, Width};
 
-/// Addresses stay nearer to their region than this, so that sums do not overflow [Linux BPF_MAX_VAR_OFF].
+/// The bound of offsets, so that sums do not overflow [Linux BPF_MAX_VAR_OFF].
 const MAX_OFFSET: i64 = 1 << 29;
-/// The longest packet.
+/// The longest packet in bytes.
 pub(super) const MAX_PACKET_BYTES: u64 = 0xffff;
 
-/// A second operand: a value, and whether it is a number of the instruction's own.
+/// A source operand: its value, and whether it is an immediate.
 #[derive(Clone, Copy)]
 pub(super) struct Second {
     pub(super) value: Value,
@@ -112,7 +112,7 @@ impl Walk<'_> {
             Op::Call { helper } => return self.call(path, helper),
             Op::CallLocal { distance } => return self.call_local(path, distance),
             Op::Exit => return self.exit(path),
-            // The check refuses programs with these.
+            // Refused before.
             Op::LoadPacket { .. }
             | Op::LoadVar { .. }
             | Op::LoadMapIdx { .. }
@@ -122,7 +122,7 @@ impl Walk<'_> {
         Ok(next)
     }
 
-    /// What a register holds; it has to have been written.
+    /// Reads a register, which has to be initialised.
     pub(super) fn read(&mut self, path: &Path, register: Reg) -> Result<Value, Unsafe> {
         let number = usize::from(register.number());
         let value = path.state.frame().registers[number];
@@ -143,7 +143,7 @@ impl Walk<'_> {
         })
     }
 
-    /// A register that has to hold an address of memory.
+    /// Reads a register that has to hold an address of memory.
     fn address(&mut self, path: &Path, register: Reg) -> Result<Address, Unsafe> {
         let value = self.read(path, register)?;
         value.address().ok_or_else(|| Unsafe::Kind {
@@ -153,13 +153,13 @@ impl Walk<'_> {
         })
     }
 
-    /// An address became a number.
+    /// An address becomes a number.
     pub(super) fn leak(&mut self, at: usize, range: Range) -> Value {
         self.proof.insns[at].leaks = true;
         self.fresh(range)
     }
 
-    /// What `dst = src` gives.
+    /// The value of `dst = src`.
     fn moved(&mut self, path: &mut Path, width: Width, src: Operand) -> Result<Value, Unsafe> {
         let second = self.second(path, src)?;
         let Value::Number(number) = second.value else {
@@ -167,7 +167,7 @@ impl Walk<'_> {
             return Ok(if width == Width::W64 { second.value } else { self.leak(at, Range::of_size(Size::W)) });
         };
         let Some(register) = second.register else {
-            // The number is sign-extended, then cut.
+            // The number is sign-extended, then truncated.
             let range = if width == Width::W64 { number.range } else { number.range.low(Size::W) };
             return Ok(Value::Number(Number { range, ..number }));
         };
@@ -179,7 +179,7 @@ impl Walk<'_> {
         Ok(self.copied(value))
     }
 
-    /// A copy of a value: a number in it matters by itself.
+    /// A copy of a value: a number in it has its own precision.
     pub(super) fn copied(&mut self, value: Value) -> Value {
         match value {
             Value::Number(number) => Value::Number(Number { origin: self.origins.copy(number.origin), ..number }),
@@ -187,14 +187,14 @@ impl Walk<'_> {
         }
     }
 
-    /// The number in a register, which is about to be copied: whatever is learnt of one is then learnt of both.
+    /// Links a number in a register with its copy: refinements of one apply to both.
     fn linked(&mut self, path: &mut Path, register: Reg, value: Value) -> Value {
         let Value::Number(number) = value else { return value };
         if number.link.is_some() || number.range.as_constant().is_some() {
             return value;
         }
         let linked = Value::Number(Number { link: Some(Link { family: self.id(), plus: 0 }), ..number });
-        // The register itself is no other one by that.
+        // The register itself does not change by this.
         path.state.frame_mut().registers[usize::from(register.number())] = linked;
         linked
     }
@@ -249,7 +249,7 @@ impl Walk<'_> {
         made
     }
 
-    /// An address a number further on, or back.
+    /// An address plus or minus a number.
     fn moved_by(&mut self, address: &Address, number: &Number, back: bool) -> Result<Address, Unsafe> {
         let symbol = if back { "-=" } else { "+=" };
         let refuse = |walk: &Self, expected| Unsafe::Arithmetic {
@@ -294,7 +294,7 @@ impl Walk<'_> {
         Ok(moved)
     }
 
-    /// How far one address is behind another.
+    /// The distance of two addresses.
     fn distance(&mut self, at: usize, a: &Address, b: &Address) -> Value {
         let is_exact = a.var.as_constant().is_some() && a.var == b.var && !a.nullable && !b.nullable;
         if a.to == b.to
@@ -304,16 +304,15 @@ impl Walk<'_> {
         {
             return self.fresh(Range::constant(a.fixed.wrapping_sub(b.fixed) as u64));
         }
-        // How far into the packet a path has come is a constant on each, and another one on most: as constants they would keep
-        // apart paths that go on alike.
-        // Each is nearer to the packet than twice the largest offset.
+        // The depth into the packet is a constant on each path, and a different one on most: as constants, they would
+        // keep apart paths that continue alike. Both are nearer to the packet than twice the largest offset.
         let most = 4 * MAX_OFFSET;
         if a.to == b.to && matches!(a.to, Region::Packet | Region::Metadata) {
             return self.fresh(Range::signed(-most, most));
         }
         let is_room = a.to == Region::PacketEnd && b.to == Region::Packet;
         if is_room && b.fixed >= 0 && b.var.smin() >= 0 {
-            // Behind what is known to be there the end may have been passed.
+            // Past the checked bytes the end may have been passed.
             let range = match i64::from(b.checked) - b.fixed {
                 there @ 0.. if !b.may_be_behind_end() => Range::signed(there, MAX_OFFSET),
                 _ => Range::signed(-most, MAX_OFFSET),
@@ -335,7 +334,7 @@ impl Walk<'_> {
         }
         let slot = (at as i64 + 1 + i64::from(distance)) as usize;
         let frame = path.depth();
-        // What the function does not read, it does not matter.
+        // Registers that the function does not read do not count.
         let arguments: [Value; 5] = std::array::from_fn(|i| path.state.frame().registers[i + 1]);
         for (number, value) in (1..).zip(arguments) {
             if !matches!(value, Value::Unwritten) {
@@ -347,7 +346,7 @@ impl Walk<'_> {
         Ok(Next::At(slot))
     }
 
-    /// Begins a function in a frame of its own.
+    /// Enters a function in a new frame.
     pub(super) fn enter(
         &mut self,
         path: &mut Path,
@@ -393,7 +392,7 @@ impl Walk<'_> {
         self.round_ends(path, &returned)
     }
 
-    /// Back to the caller. What the function leaves in `r0` may be nothing.
+    /// Returns to the caller. `r0` may be uninitialised.
     fn exit_function(&mut self, path: &mut Path) -> Result<Next, Unsafe> {
         let depth = path.depth();
         let returned = path.state.frame().registers[0];
@@ -411,7 +410,7 @@ impl Walk<'_> {
         Ok(Next::At(call + 1))
     }
 
-    /// A call leaves nothing in the registers of its arguments.
+    /// A call clobbers the argument registers.
     pub(super) fn spoil(&mut self, path: &mut Path) {
         for register in (1..=5).filter_map(Reg::new) {
             path.set(register, Value::Unwritten);

@@ -1,9 +1,9 @@
-//! Values as people read them.
+//! Values as text.
 
 use super::value::{Address, Gone, MapId, Region, Stale, Value};
 use crate::program::{MapDef, Program};
 
-/// The map that an id names; for one out of a map of maps, what it is like.
+/// The definition of a map; for one from a map of maps, the template.
 pub(super) fn def(program: &Program, map: MapId) -> Option<&MapDef> {
     match map {
         MapId::Of(index) => program.maps.get(index as usize),
@@ -20,7 +20,7 @@ pub(super) fn map_name(program: &Program, map: MapId) -> String {
     }
 }
 
-/// The stack of the function so many calls up.
+/// The stack of a frame, by the number of calls up.
 pub(super) fn stack(up: usize) -> String {
     match up {
         0 => "the stack".to_owned(),
@@ -29,7 +29,7 @@ pub(super) fn stack(up: usize) -> String {
     }
 }
 
-/// A region as text, for a function so many calls deep.
+/// A region as text, as seen from a frame.
 pub(super) fn region(program: &Program, depth: usize, region: Region) -> String {
     match region {
         Region::Context => "the context".to_owned(),
@@ -57,7 +57,7 @@ pub(super) fn counted(bytes: i64) -> String {
     format!("{bytes} byte{}", if bytes == 1 { "" } else { "s" })
 }
 
-/// An address as text, for a function so many calls deep.
+/// An address as text, as seen from a frame.
 pub(super) fn address(program: &Program, depth: usize, address: &Address) -> String {
     let mut text = region(program, depth, address.to);
     let is_fixed = address.var.as_constant() == Some(0);
@@ -82,7 +82,7 @@ pub(super) fn address(program: &Program, depth: usize, address: &Address) -> Str
     text
 }
 
-/// A value as text, for a function so many calls deep.
+/// A value as text, as seen from a frame.
 pub(super) fn value(program: &Program, depth: usize, value: &Value) -> String {
     match value {
         Value::Unwritten => "nothing".to_owned(),

@@ -1,9 +1,9 @@
-//! How often loops are gone round.
+//! Trip counts: how often the back edges of loops are taken.
 //!
-//! A loop is what a jump back leads to, its head. Who comes to the head from before begins to count anew:
+//! A loop is identified by its header, the target of a back edge. Entering the header from outside resets the count:
 //!
 //! ```text
-//!   r1 = 0                              head of the inner loop is `inner`
+//!   r1 = 0                              the header of the inner loop is `inner`
 //!   outer: r2 = 0
 //!   inner: r2 += 1                      from above: 0
 //!          if r2 < 5 goto inner         1, 2, 3, 4
@@ -16,18 +16,18 @@ use crate::op::Op;
 /// A loop that a path is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Loop {
-    /// How many calls deep its function runs.
+    /// The call depth of its function.
     pub(crate) depth: usize,
-    /// Its first instruction.
+    /// Its header.
     pub(crate) head: usize,
 }
 
-/// How often each of some loops is gone round.
+/// Trip counts, by loop.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Trips(Vec<(Loop, u64)>);
 
 impl Trips {
-    /// How often this one.
+    /// The trip count of a loop.
     pub(crate) fn of(&self, wanted: Loop) -> u64 {
         self.0.iter().find(|(known, _)| *known == wanted).map_or(0, |(_, trips)| *trips)
     }
@@ -36,7 +36,7 @@ impl Trips {
         self.0.iter().copied()
     }
 
-    /// At least so often.
+    /// Raises the trip count of a loop to at least `trips`.
     pub(crate) fn raise(&mut self, which: Loop, trips: u64) {
         match self.0.iter_mut().find(|(known, _)| *known == which) {
             Some((_, most)) => *most = (*most).max(trips),
@@ -44,10 +44,10 @@ impl Trips {
         }
     }
 
-    /// The instruction at `at` leads to what may be a loop's head. Where that begins the loop anew, how often it was gone round
+    /// Follows an edge to a possible loop header. If that enters the loop anew, returns the trip count of the time
     /// before.
     pub(crate) fn follow(&mut self, at: usize, op: Option<Op>, to: Loop) -> Option<u64> {
-        // Functions begin and end anywhere.
+        // Functions may be laid out in any order.
         let is_jump = !matches!(op, Some(Op::Call { .. } | Op::CallLocal { .. } | Op::Exit));
         let known = self.0.iter().position(|(known, _)| *known == to);
         match (is_jump && to.head <= at, known) {
@@ -59,7 +59,7 @@ impl Trips {
         None
     }
 
-    /// A function has ended: takes the loops out that were deeper than this.
+    /// A function returns: removes the loops of deeper calls.
     pub(crate) fn leave(&mut self, depth: usize) -> Vec<(Loop, u64)> {
         if self.0.iter().all(|(known, _)| known.depth <= depth) {
             return Vec::new();

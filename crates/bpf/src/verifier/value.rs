@@ -1,12 +1,12 @@
-//! What a register or a slot of the stack may hold.
+//! Abstract values of registers and stack slots.
 
 use super::number::Range;
 use super::origin::Origin;
 
-/// What a register or a slot of the stack may hold.
+/// An abstract value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Value {
-    /// It was never written, or a call has spoilt it.
+    /// Uninitialised, or clobbered by a call.
     Unwritten,
     /// A number.
     Number(Number),
@@ -14,127 +14,127 @@ pub(super) enum Value {
     Address(Address),
 }
 
-/// A number, and what it has to do with others.
+/// A number, and its relations to others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Number {
-    /// What it may be.
+    /// The possible values.
     pub(super) range: Range,
-    /// What it was made from.
+    /// What it was computed from.
     pub(super) origin: Origin,
-    /// Numbers with one link differ by a constant: what is learnt of one is learnt of all.
+    /// Numbers that share a link differ by a constant: refinements of one apply to all.
     pub(super) link: Option<Link>,
-    /// It is how far the end of the packet is behind an address.
+    /// Set if it is the distance from an address to the end of the packet.
     pub(super) room: Option<Room>,
-    /// It was an address, and leads nowhere any more.
+    /// Set if it was an address that became invalid.
     pub(super) stale: Option<Stale>,
 }
 
-/// Why what was an address leads nowhere any more.
+/// Why an address is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stale {
     pub(super) gone: Gone,
-    /// The instruction that did it.
+    /// The instruction that invalidated it.
     pub(super) insn: u32,
 }
 
-/// What an address has led to.
+/// What an invalid address pointed to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gone {
-    /// The packet as it lay before a call moved it.
+    /// The packet, before a call moved it.
     Packet,
-    /// A record, before a call gave it away.
+    /// A record, before it was released.
     Record,
-    /// The key that a callback was shown, before the callback ended.
+    /// The key of a callback, after the callback's end.
     Key,
 }
 
-/// Numbers of one family, and how far this one is from its base.
+/// A link, and the distance from its base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) family: u32,
     pub(super) plus: i32,
 }
 
-/// The distance from an address in the packet to its end.
+/// The distance from an address in the packet to the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Room {
-    /// Which addresses know of it.
+    /// The id of the addresses that it applies to.
     pub(super) id: u32,
-    /// Distance of the address from where those begin.
+    /// The offset of the address.
     pub(super) fixed: i64,
 }
 
-/// What an address leads to.
+/// The region that an address points into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Region {
     /// `struct xdp_md`.
     Context,
-    /// The stack of a frame; offsets count from its end, so they are negative.
+    /// The stack of a frame; offsets are relative to its end, and negative.
     Stack { frame: u8 },
     /// The packet, from its first byte.
     Packet,
-    /// What lies before the packet, from `data_meta`.
+    /// The metadata area, from `data_meta`.
     Metadata,
-    /// The first byte behind the packet.
+    /// The end of the packet.
     PacketEnd,
-    /// A map itself.
+    /// A map.
     Map(MapId),
-    /// A value of a map.
+    /// A map value.
     Value(MapId),
-    /// A key that a callback in this frame is shown.
+    /// The key that a callback in this frame got.
     Key { map: MapId, frame: u8 },
-    /// A record reserved in a ring buffer.
+    /// A reserved ring buffer record.
     Record { reference: u32, bytes: u32 },
-    /// Memory that callers hand to a global function, which is verified by itself: argument `number`, from 1.
+    /// Memory that callers pass to a global function, which is verified separately: argument `number`, from 1.
     Argument { function: u16, number: u8, bytes: u32 },
     /// A function of the program, by its first slot.
     Function { slot: u32 },
 }
 
 impl Region {
-    /// Whether there are bytes that helpers can be given.
+    /// Whether it is memory that helpers can access.
     pub(super) fn has_bytes(self) -> bool {
         !matches!(self, Region::Context | Region::PacketEnd | Region::Map(_) | Region::Function { .. })
     }
 }
 
-/// A map as programs name it.
+/// A map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MapId {
     /// The map of this index.
     Of(u32),
-    /// A map out of the map of maps with this index.
+    /// A map from the map of maps of this index.
     In(u32),
 }
 
-/// An address: a region and an offset in it, of which a part is known.
+/// An address: a region and an offset, part of which may be variable.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Address {
     pub(super) to: Region,
-    /// The part of the offset that is a constant.
+    /// The constant part of the offset.
     pub(super) fixed: i64,
-    /// The rest of it.
+    /// The variable part.
     pub(super) var: Range,
-    /// What addresses have in common that are null together, or that were moved by the same variable distance.
+    /// The id shared by addresses that are null together, or have the same variable offset.
     pub(super) id: u32,
-    /// It may be null.
+    /// Whether it may be null.
     pub(super) nullable: bool,
-    /// In the packet or the metadata: so many bytes from where the addresses of one `id` begin are there.
+    /// In the packet or metadata area: the number of bytes known to be present from the common base of an `id`.
     pub(super) checked: u32,
 }
 
 impl Number {
-    /// A number of its own.
+    /// A number without relations.
     pub(super) fn new(range: Range, origin: Origin) -> Number {
         Number { range, origin, link: None, room: None, stale: None }
     }
 
-    /// What was an address until the instruction at this slot.
+    /// An address that the instruction in this slot invalidated.
     pub(super) fn gone(gone: Gone, insn: usize, origin: Origin) -> Number {
         Number { stale: Some(Stale { gone, insn: insn as u32 }), ..Number::new(Range::ANY, origin) }
     }
 
-    /// Whether it was an address of what is gone: the proof tells where such a one is read as a number.
+    /// Whether it was an address that is invalid now: the proof reports where such a value is read as a number.
     pub(super) fn was_address(&self) -> bool {
         self.stale.is_some()
     }
@@ -146,19 +146,19 @@ impl Address {
         Address { to, fixed: 0, var: Range::constant(0), id: 0, nullable: false, checked: 0 }
     }
 
-    /// The least and the largest offset, so many bytes on; `None` where they do not fit.
+    /// The least and the greatest offset, `on` bytes further; `None` on overflow.
     pub(super) fn offsets(&self, on: i64) -> Option<(i64, i64)> {
         let fixed = self.fixed.checked_add(on)?;
         Some((fixed.checked_add(self.var.smin())?, fixed.checked_add(self.var.smax())?))
     }
 
-    /// In the packet or the metadata: whether even where the addresses of its `id` begin may lie behind the end. What was moved by
-    /// a variable distance may, as long as no comparison has shown anything to be there.
+    /// In the packet or metadata area: whether even the base of its `id` may lie past the end. With a variable offset
+    /// it may, until a comparison has shown some byte to be present.
     pub(super) fn may_be_behind_end(&self) -> bool {
         self.id != 0 && self.checked == 0
     }
 
-    /// The offset where there is only one.
+    /// The offset, if it is constant.
     pub(super) fn offset(&self) -> Option<i64> {
         self.fixed.checked_add(self.var.as_constant()? as i64)
     }

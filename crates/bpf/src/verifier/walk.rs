@@ -1,13 +1,13 @@
-//! Walks every path of a program, as far as none says what another has said already.
+//! The walk over all paths of a program, with pruning.
 //!
 //! ```text
 //!   pending paths ──► one instruction after the other ──► end
-//!        ▲                     │ branch: the other way waits
-//!        └─────────────────────┘ join: within a state that was found safe ──► end
+//!        ▲                     │ branch: the other edge is pushed
+//!        └─────────────────────┘ join point: within a verified state ──► pruned
 //! ```
 //!
-//! States are kept where paths meet. A path ends where its state is within one from which all paths have ended well
-//! ([`within`](super::within)); it is refused where it comes back to a state of its own with nothing changed.
+//! States are saved at join points. A path is pruned if its state is within one from which all paths were verified
+//! ([`within`](super::within)); it is refused if it returns to a state of its own unchanged.
 
 use std::collections::HashMap;
 
@@ -29,76 +29,76 @@ use super::value::{Number, Value};
 use crate::op::{Op, Reg};
 use crate::program::Program;
 
-/// No checkpoint, no turn.
+/// No checkpoint, no branch.
 pub(super) const NONE: u32 = u32::MAX;
-/// Paths that may wait.
+/// The most pending paths.
 const MAX_PENDING: usize = 8192;
-/// How far states are kept apart, so that straight code keeps none.
+/// The least distance of checkpoints, so that straight code has none.
 const APART: (u32, u32) = (8, 2);
-/// Where this many instructions follow without a branch or a join, a state is kept however near the last one is: a path that comes
-/// there later would walk all of them again before it meets another state.
+/// Before this many instructions without a branch or join point a state is saved however near the last one is: a later
+/// path would walk all of them before it meets another state.
 const LONG_RUN: usize = 64;
 
-/// Where a path goes on.
+/// Where a path continues.
 pub(super) enum Next {
     At(usize),
     End,
 }
 
-/// One path that is being walked.
+/// A path that is being walked.
 #[derive(Debug, Clone)]
 pub(super) struct Path {
     pub(super) state: State,
-    /// The last state of it that was kept.
+    /// Its last checkpoint.
     pub(super) parent: u32,
-    /// What was written since.
+    /// The places written since.
     pub(super) written: Marks,
     /// Its last branch.
     turn: u32,
-    /// How often it has come back to the loops that it is in.
+    /// The trip counts of the loops that it is in.
     pub(super) trips: Trips,
-    /// Instructions and jumps since a state of it was kept.
+    /// Instructions and jumps since its last checkpoint.
     pub(super) since: (u32, u32),
-    /// How many rounds have begun of what the kernel bounds, not the program.
+    /// The iterations begun of loops that the kernel bounds, not the program.
     pub(super) rounds: u64,
-    /// Where the last of them began.
+    /// The beginning of the latest ones.
     pub(super) begun: Vec<Begun>,
-    /// It comes to a call again that begins the next round.
+    /// Whether it returns to a call that begins the next iteration.
     pub(super) is_again: bool,
 }
 
-/// The verification of one program.
+/// The verification of a program.
 pub(super) struct Walk<'p> {
     pub(super) program: &'p Program,
     pub(super) code: &'p [Option<Op>],
     pub(super) origins: Origins,
     pub(super) proof: Proof,
-    /// Instructions that several lead to.
+    /// Join points.
     joins: Vec<bool>,
-    /// Instructions on a cycle of the code: only these can be heads of loops.
+    /// Instructions on a cycle of the control flow graph: the candidates for loop headers.
     repeated: Vec<bool>,
-    /// Joins before long runs of instructions.
+    /// Join points before long runs of instructions.
     long: Vec<bool>,
-    /// Registers that may be read.
+    /// Static liveness.
     pub(super) live: Live,
     ids: u32,
     pub(super) checkpoints: Vec<Checkpoint>,
     pub(super) kept: HashMap<usize, Vec<u32>>,
     pending: Vec<Path>,
-    /// Loops of which paths have stopped counting the rounds.
+    /// Loops of which paths have stopped counting iterations.
     pub(super) timed: Timed,
     turns: Vec<(u32, u32)>,
     pub(super) options: Options,
-    /// The global function that is walked by itself, if one is.
+    /// The global function that is walked separately, if any.
     pub(super) alone: Option<usize>,
     /// For each global function, whether it may move the packet.
     pub(super) moving: Vec<bool>,
-    /// How deep the function runs that is looked at, for what is said of it.
+    /// The depth of the current frame, for messages.
     pub(super) depth: usize,
-    /// Instructions and jumps, calls and exits included, since a state was kept, on any path: a path that begins at a fork keeps
-    /// its state soon, as in the kernel's verifier.
+    /// Instructions and jumps, calls and exits included, since the last checkpoint of any path: a path that begins at a
+    /// branch saves its state soon, as in the kernel's verifier.
     pub(super) since: (u32, u32),
-    /// States are kept no nearer to each other than this, in instructions and in jumps.
+    /// The least distance of checkpoints in instructions and jumps.
     pub(super) apart: (u32, u32),
 }
 
@@ -131,14 +131,14 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// Keeps a state at every join, so that small programs meet more of them.
+    /// Saves a state at every join point, so that small programs have more of them.
     #[cfg(test)]
     pub(super) fn keeping_all(mut self) -> Walk<'p> {
         self.apart = (0, 0);
         self
     }
 
-    /// Whether a long run of instructions follows a join.
+    /// Whether a long run of instructions follows a join point.
     pub(super) fn is_before_long_run(&self, join: usize) -> bool {
         self.long.get(join).copied().unwrap_or(false)
     }
@@ -186,21 +186,21 @@ impl<'p> Walk<'p> {
         path.since.0 += 1;
         self.since.0 += 1;
         self.proof.insns[at].reached = true;
-        // The check before has seen that every jump leads to an instruction.
+        // Every jump target was checked to be an instruction.
         let Some(op) = self.code.get(at).copied().flatten() else { return Ok(Next::End) };
         path.since.1 += u32::from(is_jump(op));
         self.since.1 += u32::from(is_jump(op));
         self.step(path, op)
     }
 
-    /// Counts how often loops are gone round.
+    /// Updates the trip counts.
     fn follow(&mut self, path: &mut Path, at: usize, next: usize) {
         let is_set = |of: &[bool]| of.get(next).copied().unwrap_or(false);
         if !is_set(&self.joins) || !is_set(&self.repeated) {
             return;
         }
         if path.is_again {
-            // The call that begins the next round: its own loop, if it is in one, goes on.
+            // At the call that begins the next iteration, the loop around the call continues.
             return;
         }
         let to = Loop { depth: path.depth(), head: next };
@@ -209,14 +209,14 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// The path has ended: so often it has gone round the loops that it was in.
+    /// The path ends: records its trip counts.
     fn ended(&mut self, path: &Path) {
         for (which, trips) in path.trips.iter() {
             self.gone_round(path.parent, which, trips);
         }
     }
 
-    /// The running function ends. Called again, its loops and its rounds are counted anew.
+    /// The current function returns. Called again, its loops and iterations count anew.
     pub(super) fn leave(&mut self, path: &mut Path) {
         path.state.frames.pop();
         let depth = path.depth();
@@ -226,7 +226,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// Another way out of a branch, to be walked later.
+    /// Pushes the other edge of a branch.
     pub(super) fn fork(&mut self, path: &Path, state: State, insn: usize, taken: bool) -> Result<(), Unsafe> {
         if self.pending.len() == MAX_PENDING {
             return Err(Unsafe::TooManyPaths { found: MAX_PENDING + 1, limit: MAX_PENDING });
@@ -240,29 +240,29 @@ impl<'p> Walk<'p> {
         Ok(())
     }
 
-    /// The path takes one way out of a branch.
+    /// The path takes an edge of a branch.
     pub(super) fn turn(&mut self, path: &mut Path, insn: usize, taken: bool) {
         self.turns.push((path.turn, (insn as u32) << 1 | u32::from(taken)));
         path.turn = self.turns.len() as u32 - 1;
     }
 
-    /// A new name for what values have in common.
+    /// A fresh id.
     pub(super) fn id(&mut self) -> u32 {
         self.ids += 1;
         self.ids
     }
 
-    /// A number that comes from nowhere.
+    /// A number without relations, and with an origin of its own.
     pub(super) fn fresh(&mut self, range: Range) -> Value {
         Value::Number(Number::new(range, self.origins.fresh()))
     }
 
-    /// A number made from others.
+    /// A number computed from others.
     pub(super) fn made(&mut self, range: Range, one: Origin, other: Option<Origin>) -> Number {
         Number::new(range, self.origins.made_from(one, other))
     }
 
-    /// A value as people read it.
+    /// A value as text.
     pub(super) fn said(&self, value: &Value) -> String {
         text::value(self.program, self.depth, value)
     }
@@ -279,7 +279,7 @@ impl<'p> Walk<'p> {
 }
 
 impl Path {
-    /// A path that has gone nowhere yet.
+    /// A path at its start.
     pub(super) fn starting(state: State) -> Path {
         Path {
             state,
@@ -298,26 +298,26 @@ impl Path {
         self.state.depth()
     }
 
-    /// A register of the running function gets a value.
+    /// Writes a register of the current frame.
     pub(super) fn set(&mut self, register: Reg, value: Value) {
         let number = usize::from(register.number());
         self.written.add(Place::Register { frame: self.depth(), number });
         self.state.frame_mut().registers[number] = value;
     }
 
-    /// A whole slot is written.
+    /// Records a write of a whole register or slot.
     pub(super) fn overwritten(&mut self, place: Place) {
         self.written.add(place);
     }
 
-    /// A function begins in the running frame.
+    /// A function begins in the current frame.
     pub(super) fn entered(&mut self) {
         let frame = self.depth();
         self.written.add_frame(frame);
     }
 }
 
-/// Whether an instruction is one of the classes for jumps.
+/// Whether an instruction belongs to the jump classes.
 fn is_jump(op: Op) -> bool {
     use Op::{Branch, Call, CallKfunc, CallLocal, Exit, Jump, JumpLong, MayGoto};
     matches!(
@@ -333,13 +333,13 @@ fn is_jump(op: Op) -> bool {
     )
 }
 
-/// Where states are compared and kept: branches, what jumps lead to, and what lies behind calls.
+/// Where states are compared and saved: branches, jump targets, and returns from calls.
 fn joins(code: &[Option<Op>]) -> Vec<bool> {
     let mut joins = vec![false; code.len()];
     for (at, op) in code.iter().enumerate() {
         let Some(op) = op else { continue };
         let is_call = matches!(op, Op::Call { .. } | Op::CallLocal { .. });
-        // As the kernel does: a path that ends at a branch saves both its ways.
+        // As in the kernel: a path pruned at a branch saves both its edges.
         joins[at] |= matches!(op, Op::Branch { .. });
         let target = op.distance().map(|distance| at as i64 + 1 + distance);
         let marked = target.into_iter().chain(is_call.then_some(at as i64 + 1));
@@ -352,7 +352,7 @@ fn joins(code: &[Option<Op>]) -> Vec<bool> {
     joins
 }
 
-/// The joins that at least [`LONG_RUN`] instructions follow, up to the next join or the end of the path.
+/// The join points followed by at least [`LONG_RUN`] instructions up to the next join point or the end of the path.
 fn before_long_runs(code: &[Option<Op>], joins: &[bool]) -> Vec<bool> {
     let mut long = vec![false; code.len()];
     let mut run = 0;

@@ -1,8 +1,8 @@
-//! Whether a state says no more than one from which every path was found safe: then nothing new is behind it.
+//! State subsumption: whether a state is within one from which every path was verified, so that nothing new follows.
 //!
-//! Only what is live tells states apart, and of numbers only those that mattered; of both there is more while paths from the old
-//! state are still being looked at: then every number counts that may be read at all ([`live`](super::live)). Ids are names: what counts is that the same
-//! places have one in common.
+//! Only live places distinguish states, and of numbers only precise ones. While paths from the old state are still
+//! pending, both are incomplete: then every number counts that may be read at all ([`live`](super::live)). Ids are
+//! names: they match if they are equal in the same places.
 
 use super::marks::{Marks, Place};
 use super::origin::Origins;
@@ -10,18 +10,18 @@ use super::stack::{Byte, Slot};
 use super::state::State;
 use super::value::{Address, Number, Region, Value};
 
-/// How states are compared.
+/// The mode of comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// By what is live and mattered; every path from the old state has ended.
+    /// By what is live and precise; all paths from the old state are verified.
     Settled,
-    /// By everything that may be read, each number within the old one; paths from the old state are still being looked at.
+    /// By everything that may be read, each number within the old one; paths from the old state are pending.
     Within,
-    /// By everything that may be read, nothing may differ: the program would go round for ever.
+    /// By everything that may be read, all of it equal: an infinite loop.
     Same,
 }
 
-/// Compares states at one instruction.
+/// A comparison of two states at an instruction.
 pub(super) struct Comparison<'a> {
     origins: &'a Origins,
     mode: Mode,
@@ -29,7 +29,7 @@ pub(super) struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// Whether `new` is within `old`, of which `live` is read later.
+    /// Whether `new` is within `old`, with the live places `live`.
     pub(super) fn is_within(origins: &Origins, mode: Mode, old: &State, live: &Marks, new: &State) -> bool {
         if old.at != new.at || old.frames.len() != new.frames.len() || old.held.len() != new.held.len() {
             return false;
@@ -47,8 +47,8 @@ impl Comparison<'_> {
                     return false;
                 }
             }
-            // What is not written on the old stack was read as some number, if at all. One stack may be that of both: what it has
-            // in common with the registers may differ all the same.
+            // An uninitialised slot of the old stack was read as some number, if at all. The two may share a stack,
+            // whose relations to the registers may differ all the same.
             let depth = old.stack.depth().max(new.stack.depth());
             for number in 0..depth {
                 let (old, new) = (old.stack.slot(number), new.stack.slot(number));
@@ -68,7 +68,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Whether two ids may be names of the same.
+    /// Whether two ids may name the same thing.
     fn id(&mut self, old: u32, new: u32) -> bool {
         if old == 0 || new == 0 {
             return old == new;
@@ -85,7 +85,7 @@ impl Comparison<'_> {
     fn value(&mut self, old: &Value, new: &Value) -> bool {
         match (old, new) {
             (Value::Unwritten, Value::Unwritten) => true,
-            // Who read it would have been refused.
+            // A read of it would have been refused.
             (Value::Unwritten, _) => self.mode != Mode::Same,
             (Value::Number(old), Value::Number(new)) => self.number(old, new),
             (Value::Address(old), Value::Address(new)) => self.address(old, new),
@@ -94,7 +94,7 @@ impl Comparison<'_> {
     }
 
     fn number(&mut self, old: &Number, new: &Number) -> bool {
-        // What is said of an address of what is gone is said of this one too.
+        // Remarks about an invalid address apply to this one too.
         let gone = old.was_address() || !new.was_address();
         match self.mode {
             Mode::Same => old.range == new.range,
@@ -151,13 +151,13 @@ impl Comparison<'_> {
             return false;
         }
         let pairs = old.bytes.iter().zip(&new.bytes);
-        // Bytes of an address are no bytes of a number.
+        // Bytes of an address are not bytes of a number.
         if new.is_address() && !old.is_address() {
             return false;
         }
         pairs.into_iter().all(|(old, new)| match (old, new) {
             (Byte::Zero, new) => *new == Byte::Zero,
-            // That it was never written is told of who reads it.
+            // Reads of uninitialised bytes are reported.
             (old, Byte::Unwritten) => *old == Byte::Unwritten,
             _ => true,
         })

@@ -6,33 +6,33 @@ use crate::model::{Policy, Preloaded, Stateful, Successor};
 /// The state of one flow in one element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Context {
-    /// Number of the state.
+    /// The number of the state.
     pub state: u16,
-    /// The registers, each as its low bits.
+    /// The registers, as their low bits.
     pub registers: Vec<u128>,
-    /// When the idle timer runs out; [`NO_DEADLINE`] where none runs.
+    /// The deadline of the idle timer; [`NO_DEADLINE`] if it is not running.
     pub idle_deadline_ns: u64,
-    /// The idle timer's period, 0 where none runs.
+    /// The period of the idle timer, 0 if it is not running.
     pub idle_ns: u64,
-    /// When the hard timer runs out; [`NO_DEADLINE`] where none runs.
+    /// The deadline of the hard timer; [`NO_DEADLINE`] if it is not running.
     pub hard_deadline_ns: u64,
-    /// When a packet last found it, where the element evicts the oldest; otherwise 0.
+    /// The time of the last packet that found it, if the element evicts the oldest; otherwise 0.
     pub touched_ns: u64,
 }
 
-/// What time has made of a context.
+/// The outcome of aging a context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Aged {
-    /// No timer has run out.
+    /// No timer has expired.
     Live,
-    /// A timer has run out, and the context has entered the successor of its state.
+    /// A timer has expired, and the context has entered the successor of its state.
     Succeeded(Counter),
-    /// A timer has run out, and the context is gone; also where it entered a successor in between.
+    /// A timer has expired, and the context is removed, perhaps after a successor state.
     Gone(Vec<Counter>),
 }
 
 impl Context {
-    /// The default context: what an absent one counts as.
+    /// The default context: that of an absent key.
     pub fn initial(stateful: &Stateful) -> Context {
         Context {
             state: 0,
@@ -44,18 +44,18 @@ impl Context {
         }
     }
 
-    /// A context that is there from the start.
+    /// A preloaded context.
     pub(crate) fn preloaded(stateful: &Stateful, preloaded: &Preloaded) -> Context {
         Context { state: preloaded.state, registers: preloaded.registers.clone(), ..Context::initial(stateful) }
     }
 
-    /// Whether it is the default one, whenever it was last found.
+    /// Whether it is the default one, regardless of when it was last found.
     pub(super) fn is_initial(&self, stateful: &Stateful) -> bool {
         Context { touched_ns: 0, ..self.clone() } == Context::initial(stateful)
     }
 
-    /// Moves the context to `now_ns`: where a timer of a state with a successor has run out, it enters the successor at the
-    /// deadline, and that one's timers run from there.
+    /// Ages the context to `now_ns`: if a timer of a state with a successor has expired, it enters the successor at the
+    /// deadline, and the successor's timers run from there.
     pub(super) fn age(&mut self, stateful: &Stateful, layout: &RecordLayout, now_ns: u64) -> Aged {
         let Some((first, deadline_ns)) = self.run_out(layout, now_ns) else { return Aged::Live };
         let Some(Successor { state, idle_ns, hard_ns }) = stateful.successor(self.state) else {
@@ -68,7 +68,7 @@ impl Context {
         }
     }
 
-    /// The timer that has run out, as what is counted (the idle timer where both have), and the earliest deadline.
+    /// The expired timer as a counter (the idle timer if both have expired), and the earliest deadline.
     fn run_out(&self, layout: &RecordLayout, now_ns: u64) -> Option<(Counter, u64)> {
         let has_run_out = |deadline_ns| deadline_ns <= now_ns && deadline_ns != NO_DEADLINE;
         let idle = layout.idle.is_some() && has_run_out(self.idle_deadline_ns);
@@ -81,7 +81,7 @@ impl Context {
         }
     }
 
-    /// What should be, where a timer is set that contexts in this state never have, or half of one is.
+    /// What is expected instead, if a timer is set that contexts in this state never have, or only in part.
     pub(super) fn odd_timer(&self, timers: Timers) -> Option<&'static str> {
         let idle = self.idle_ns != 0 || self.idle_deadline_ns != NO_DEADLINE;
         if idle && !timers.idle {
@@ -93,7 +93,7 @@ impl Context {
         (idle && self.idle_ns == 0).then_some("the period of an idle timer beside its deadline")
     }
 
-    /// Enters a state at `at_ns`: the old timers are gone, these run.
+    /// Enters a state at `at_ns`: the old timers stop, these start.
     pub(super) fn enter(&mut self, state: u16, idle_ns: Option<u64>, hard_ns: Option<u64>, at_ns: u64) {
         let deadline = |timeout: Option<u64>| timeout.map_or(NO_DEADLINE, |t| at_ns.wrapping_add(t));
         self.state = state;
@@ -102,7 +102,7 @@ impl Context {
         self.hard_deadline_ns = deadline(hard_ns);
     }
 
-    /// A packet has found it: the idle timer starts again.
+    /// A packet has found it: restarts the idle timer.
     pub(super) fn touch(&mut self, layout: &RecordLayout, now_ns: u64) {
         if self.idle_ns != 0 {
             self.idle_deadline_ns = now_ns.wrapping_add(self.idle_ns);
@@ -112,7 +112,7 @@ impl Context {
         }
     }
 
-    /// What a policy goes by: the context with the smallest value is the victim. `None` where nothing is evicted.
+    /// The eviction order: the context with the smallest value is the victim. `None` without eviction.
     pub(super) fn worth(&self, stateful: &Stateful) -> Option<i128> {
         let register = |i: u16| {
             let value = self.registers[usize::from(i)];
@@ -148,7 +148,7 @@ impl Context {
         record
     }
 
-    /// The context of a record of the right length.
+    /// Decodes a record of the right size.
     pub(super) fn decode(record: &[u8], stateful: &Stateful, layout: &RecordLayout) -> Context {
         let registers = stateful.registers.iter().zip(&layout.registers);
         let number = |offset| get(record, offset, 8) as u64;

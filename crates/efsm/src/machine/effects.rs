@@ -1,4 +1,4 @@
-//! What a row does to the packet: all values are computed before anything is written.
+//! The effects of a row on the packet: all values are computed before anything is written.
 
 use flowloom_engine::{Event, Output, Port, Ports, Verdict};
 use flowloom_wire::field::FieldId;
@@ -9,19 +9,19 @@ use super::eval::{Scope, stored};
 use crate::model::{Actions, Expr, Function, StepKind, Terminal, Width, WriteTarget};
 use crate::steps;
 
-/// A packet on its way through the elements.
+/// A packet in progress.
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) bytes: Vec<u8>,
     pub(super) layers: Layers,
     pub(super) metadata: Vec<u128>,
-    /// What has left besides it.
+    /// The outputs so far besides it.
     pub(super) outputs: Vec<Output>,
-    /// What was reported to user space.
+    /// The log records so far.
     pub(super) events: Vec<Event>,
 }
 
-/// Where the packet goes after an element.
+/// Where the packet continues after an element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Then {
     Element(usize),
@@ -39,20 +39,20 @@ pub(super) struct Effects {
 
 /// A step with its values.
 enum Change {
-    /// A tag with this control information becomes the outermost.
+    /// Pushes a tag with this control information.
     PushVlan(u16),
-    /// A label entry becomes the outermost.
+    /// Pushes a label entry.
     PushMpls(u32),
     PopVlan,
     PopMpls,
-    /// The headers, and the values at their slots.
+    /// The headers, and the values in their fields.
     Encapsulate(Stack, Vec<(Slice, u128)>),
     Decapsulate,
-    /// A copy leaves by this port.
+    /// Sends a copy through this port.
     Clone(u32),
-    /// These bytes leave by this port.
+    /// Sends these bytes through this port.
     Emit(u32, Vec<u8>),
-    /// This is reported to user space.
+    /// Writes this record.
     Log(Event),
 }
 
@@ -144,7 +144,7 @@ impl Effects {
         Effects { fields, metadata, steps, then }
     }
 
-    /// Writes the values, then takes the steps in order; a packet by a port that is not bound is lost.
+    /// Writes the values, then executes the steps in order; a packet through an unbound port is lost.
     pub(super) fn apply(self, function: &Function, frame: &mut Frame, ports: &Ports) -> Then {
         for (i, value) in self.metadata {
             frame.metadata[i] = stored(value, function.metadata[i].ty);

@@ -1,4 +1,4 @@
-//! Expressions and conditions, evaluated by the book (see "Arithmetic" in [`crate::model`]).
+//! Evaluation of expressions and conditions (see "Arithmetic" in [`crate::model`]).
 
 use flowloom_wire::Layers;
 use flowloom_wire::field::FieldId;
@@ -7,7 +7,7 @@ use crate::hash::hashword;
 use crate::intervals;
 use crate::model::{BinaryOp, Condition, Destination, Expr, NewValue, Relation, Stateful, Type, Variable, Wide, Width};
 
-/// All values that expressions can read.
+/// The values that expressions can read.
 pub(crate) struct Scope<'a> {
     pub(crate) packet: &'a [u8],
     pub(crate) layers: &'a Layers,
@@ -21,7 +21,7 @@ pub(crate) struct Scope<'a> {
     /// Registers and global registers before the row's updates.
     pub(crate) old: (&'a [u128], &'a [u128]),
     pub(crate) state: u16,
-    /// The key has no context, and the table holds as many as it may.
+    /// Whether the key has no context and the table is full.
     pub(crate) is_full: bool,
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn low_bits(value: u64, width_bits: u32) -> u64 {
     if width_bits >= 64 { value } else { value & ((1 << width_bits) - 1) }
 }
 
-/// `value` as a variable of `ty` holds it.
+/// `value` truncated to a variable of type `ty`.
 pub(crate) fn stored(value: u128, ty: Type) -> u128 {
     if ty.width_bits >= 128 { value } else { value & ((1 << ty.width_bits) - 1) }
 }
@@ -47,7 +47,7 @@ fn extend(value: u64, ty: Type) -> u64 {
 }
 
 impl Scope<'_> {
-    /// A field of any width; 0 where it is absent, which no matched row reads.
+    /// A field of any width; 0 if it is absent, which no matched row reads.
     pub(crate) fn field(&self, field: FieldId) -> u128 {
         self.layers.read(self.packet, self.port, field).unwrap_or(0)
     }
@@ -65,7 +65,7 @@ impl Scope<'_> {
         }
     }
 
-    /// A value that is to be written; the target takes its low bits.
+    /// A value to be written; the target takes its low bits.
     pub(crate) fn new_value(&self, value: &NewValue) -> u128 {
         match value {
             NewValue::Number { value, width } => u128::from(self.eval(value, *width)),

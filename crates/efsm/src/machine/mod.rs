@@ -1,6 +1,6 @@
-//! The reference machine: the definition of what is right for a function.
+//! The reference machine: the definition of a function's semantics.
 //!
-//! It follows `docs/book/src/language.md` word by word, on plain ordered maps with exact capacity, and is not built for
+//! It follows `docs/book/src/language.md` literally, on ordered maps with exact capacity, and is not optimised for
 //! speed. Every other target is compared with it.
 
 mod context;
@@ -33,7 +33,7 @@ struct Table {
     contexts: Contexts,
     globals: Vec<u128>,
     looked_up: BTreeSet<Vec<u8>>,
-    /// How many default contexts were preloaded; the machine itself never stores one.
+    /// The number of preloaded default contexts; the machine itself never stores one.
     preloaded_defaults: usize,
 }
 
@@ -63,7 +63,7 @@ impl Table {
     }
 }
 
-/// Runs a function by its definition.
+/// Executes a function by its definition.
 #[derive(Debug, Clone)]
 pub struct Machine {
     function: Arc<Function>,
@@ -73,7 +73,7 @@ pub struct Machine {
     ports: Ports,
 }
 
-/// What a row found: the context as it was, and whether it is stored.
+/// The context that a packet found, and whether it is stored.
 struct Found {
     key: Vec<u8>,
     context: Context,
@@ -90,12 +90,12 @@ impl Machine {
         Machine { function, row_fields, tables, coverage, ports: Ports::default() }
     }
 
-    /// The function that runs.
+    /// The function.
     pub fn function(&self) -> &Arc<Function> {
         &self.function
     }
 
-    /// What was reached so far.
+    /// The coverage so far.
     pub fn coverage(&self) -> Coverage {
         let mut coverage = self.coverage.clone();
         for (e, table) in coverage.elements.iter_mut().zip(&self.tables) {
@@ -114,12 +114,12 @@ impl Machine {
         self.tables[element].as_ref().map_or(&[], |t| &t.globals)
     }
 
-    /// Checks what must always hold: no table above its size, no default context stored but preloaded ones, values within
-    /// their types.
+    /// Checks the invariants: no table exceeds its size, no default context is stored but preloaded ones, values are
+    /// within their types.
     ///
     /// # Panics
-    /// When one of them does not hold: the machine itself is wrong, or it has set a hard timer that runs out at the very last
-    /// moment of the clock, which looks like none.
+    /// If one is violated: the machine itself is wrong, or it has set a hard timer that expires at the very last moment
+    /// of the clock, which looks like none.
     pub fn check_invariants(&self) {
         for (element, table) in self.function.elements.iter().zip(&self.tables) {
             let (Some(stateful), Some(table)) = (&element.stateful, table) else { continue };
@@ -224,8 +224,8 @@ impl Machine {
         Effects::of(&row.actions, &scope, &function.graph).apply(&function, frame, &self.ports)
     }
 
-    /// Looks the context up; an expired one is removed and counts as absent, or is in the successor of its state; one that
-    /// is there has its idle timer started again. `None` where a key field is absent.
+    /// Looks up the context; an expired one is removed and counts as absent, or is in the successor of its state; the
+    /// idle timer of an existing one restarts. `None` if a key field is absent.
     fn find_context(
         &mut self,
         index: usize,
@@ -269,7 +269,7 @@ impl Machine {
         Some(Found { key, context, stored: true })
     }
 
-    /// Gives up a context of a full table, where the policy says so; whether there is room now.
+    /// Evicts a context of a full table, if the policy says so; returns whether there is room now.
     fn make_room(&mut self, index: usize, stateful: &Stateful) -> bool {
         let Some(table) = &mut self.tables[index] else { return false };
         let Some(victim) = table.contexts.victim().cloned() else { return false };
@@ -301,7 +301,7 @@ impl Machine {
     fn otherwise(&mut self, index: usize, element: &Element, counter: Counter, frame: &mut Frame) -> Then {
         self.coverage.count(index, counter);
         let function = Arc::clone(&self.function);
-        // It reads constants only, so an empty packet does.
+        // It only reads constants, so an empty packet suffices.
         let empty = Frame {
             bytes: Vec::new(),
             layers: Layers::parse(&function.graph, &[]),
@@ -319,8 +319,8 @@ impl Machine {
 
 /// Whether a row leads to the default context, so that nothing is stored.
 ///
-/// A row that sets a timer never does. A stored context is removed by a row that changes it back; a preloaded one that was
-/// the default one all along stays where a row changes nothing.
+/// A row that sets a timer never does. A stored context is removed by a row that changes it back; a preloaded one that
+/// was the default one all along stays if a row changes nothing.
 fn is_default(row: &Row, after: &Context, stateful: &Stateful, is_stored: bool) -> bool {
     let may_be = match row.next {
         NextState::To { idle_ns, hard_ns, .. } => idle_ns.is_none() && hard_ns.is_none(),
@@ -329,7 +329,7 @@ fn is_default(row: &Row, after: &Context, stateful: &Stateful, is_stored: bool) 
     may_be && after.is_initial(stateful)
 }
 
-/// What an expression can read outside an element.
+/// The scope of expressions outside of elements.
 fn outer<'a>(function: &'a Function, frame: &'a Frame, packet: &Packet<'_>, choices: &Choices) -> Scope<'a> {
     Scope {
         packet: &frame.bytes,
@@ -347,7 +347,7 @@ fn outer<'a>(function: &'a Function, frame: &'a Frame, packet: &Packet<'_>, choi
     }
 }
 
-/// How many contexts an element may have: one where it has no key.
+/// The capacity of an element: one without a key.
 pub(crate) fn capacity(stateful: &Stateful) -> usize {
     if stateful.key.is_some() { stateful.size as usize } else { 1 }
 }

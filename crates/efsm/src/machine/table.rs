@@ -1,4 +1,4 @@
-//! The contexts of one element, with the next victim of its policy at hand.
+//! The contexts of an element, with the next victim of its policy at hand.
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 
@@ -8,12 +8,12 @@ use crate::model::Stateful;
 
 /// Contexts by key.
 ///
-/// Where the element evicts, an index holds the contexts in the order in which the policy gives them up, so that a full
-/// table costs a new flow the logarithm of its size. Under `reject` there is no index.
+/// If the element evicts, an index orders the contexts for eviction, so that a new flow in a full table takes
+/// logarithmic time. Under `reject` there is no index.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Contexts {
     by_key: BTreeMap<Vec<u8>, Context>,
-    /// What the policy goes by, then the key.
+    /// By eviction order, then key.
     by_worth: BTreeSet<(i128, Vec<u8>)>,
 }
 
@@ -31,7 +31,7 @@ impl Contexts {
         self.by_key.iter()
     }
 
-    /// Stores a context under a key, in place of the one there.
+    /// Stores a context under a key, replacing the old one.
     pub(super) fn put(&mut self, stateful: &Stateful, key: &[u8], context: Context) {
         let worth = context.worth(stateful);
         let old = match self.by_key.get_mut(key) {
@@ -59,11 +59,11 @@ impl Contexts {
         *self = Contexts::default();
     }
 
-    /// Moves every context to `now_ns`; those that expired are removed.
+    /// Ages every context to `now_ns`; expired ones are removed.
     pub(super) fn sweep(&mut self, stateful: &Stateful, layout: &RecordLayout, now_ns: u64) {
         let by_worth = &mut self.by_worth;
         self.by_key.retain(|key, context| {
-            // Aging changes neither registers nor the time of the last packet, which is what policies go by.
+            // Aging changes neither registers nor the time of the last packet, which determine the eviction order.
             let stays = !matches!(context.age(stateful, layout, now_ns), Aged::Gone(_));
             if let (false, Some(worth)) = (stays, context.worth(stateful)) {
                 by_worth.remove(&(worth, key.clone()));
@@ -72,15 +72,15 @@ impl Contexts {
         });
     }
 
-    /// The key of the context that the policy gives up; none where it gives up none.
+    /// The key of the context that the policy evicts, if any.
     pub(super) fn victim(&self) -> Option<&Vec<u8>> {
         self.by_worth.first().map(|(_, key)| key)
     }
 
-    /// Checks that the index names every context that can be evicted, with its present worth.
+    /// Checks that the index has every context that can be evicted, at its current position.
     ///
     /// # Panics
-    /// It does not: the machine itself is wrong.
+    /// If not: the machine itself is wrong.
     pub(super) fn check_invariants(&self, stateful: &Stateful) {
         let worth = self.by_key.iter().filter_map(|(key, context)| Some((context.worth(stateful)?, key.clone())));
         assert_eq!(worth.collect::<BTreeSet<_>>(), self.by_worth);

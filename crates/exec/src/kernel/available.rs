@@ -1,4 +1,4 @@
-//! Whether the kernel can be used as an engine here.
+//! The check whether the kernel can be used as an engine.
 
 use std::fs;
 use std::io;
@@ -10,21 +10,21 @@ use flowloom_engine::{Choices, Datapath, Packet, Port, Verdict};
 use super::{KernelEngine, MIN_FRAME_BYTES};
 use crate::error::ExecError;
 
-/// Capabilities that loading XDP needs, with their numbers in the kernel's `capability.h`.
+/// The capabilities needed to load XDP, with their numbers in the kernel's `capability.h`.
 const NEEDED: [(&str, u32); 3] = [("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
-/// Has all of them in it for bpf(2).
+/// Implies all of them for bpf(2).
 const CAP_SYS_ADMIN: u32 = 21;
 
 /// Why the kernel cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Reason {
-    /// The process lacks the right.
+    /// Missing privileges.
     #[error("loading XDP programs needs root or the capabilities {}; missing: {}", needed(), missing.join(", "))]
     NotPermitted {
-        /// The capabilities that are missing.
+        /// The missing capabilities.
         missing: Vec<&'static str>,
     },
-    /// The process has the capabilities, and yet the kernel says no.
+    /// The process has the capabilities, but the kernel refuses.
     #[error(
         "the kernel denies bpf(2) to this process although it has the capabilities (lockdown, a sandbox or seccomp)"
     )]
@@ -32,7 +32,7 @@ pub enum Reason {
     /// The kernel has no bpf(2), or no XDP.
     #[error("this kernel was built without XDP (it needs CONFIG_BPF_SYSCALL and CONFIG_NET)")]
     NotBuilt,
-    /// Something else failed.
+    /// Another error.
     #[error("a program of three instructions could not be run: {0}")]
     Other(String),
 }
@@ -48,7 +48,7 @@ pub(super) fn probe() -> Result<(), Reason> {
     let program = Program {
         name: "fl_probe".to_owned(),
         section: "xdp".to_owned(),
-        // Rewritten, the call needs a map and arithmetic on an address, as real programs do.
+        // After rewriting, the call needs a map and address arithmetic, as real programs do.
         insns: vec![
             insn(class::JMP | jmp::CALL, helper::GET_PRANDOM_U32),
             insn(class::ALU64 | alu::MOV, pass),

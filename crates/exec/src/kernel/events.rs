@@ -1,11 +1,10 @@
-//! What programs write for user space, read after each packet.
+//! Records for user space, read after each packet.
 //!
-//! The kernel rounds what goes into a perf event array up to what fills whole words together with its length, and tells
-//! the rounded length only. So the rewritten program logs the length of each event in the record
-//! ([`crate::rewrite`]); what comes out here are exactly the bytes that the program gave, and those of the packet that it
-//! asked for with them.
+//! The kernel pads an event in a perf event array so that it fills whole words together with its length, and reports
+//! the padded length only. So the rewritten program logs the length of each event in the record ([`crate::rewrite`]);
+//! the result here are exactly the bytes that the program gave, and the packet bytes that it requested with them.
 //!
-//! Events come by map, in the order of the program's maps, and in each map as they were written.
+//! Events are sorted by map, in the order of the program's maps, and within each map as they were written.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,35 +20,35 @@ use crate::sys::memory::Memory;
 use crate::sys::perf::PerfBuffer;
 use crate::sys::ring::Ring;
 
-/// In the flags of `perf_event_output`: how many bytes of the packet come with it, from this bit on.
+/// The shift of the number of packet bytes in the flags of `perf_event_output`.
 const PACKET_SHIFT: u32 = 32;
 const PACKET_MASK: u64 = 0xf_ffff;
 
-/// Where the events of one map come from.
+/// The source of one map's events.
 #[derive(Debug)]
 enum Source {
-    /// One buffer a CPU.
+    /// A buffer for each CPU.
     Perf(Vec<PerfBuffer>),
     Ring(Ring),
 }
 
-/// The maps that take events.
+/// The maps with events.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     /// Index and name of each map.
     sources: Vec<(usize, String, Source)>,
 }
 
-/// Length of an event in a perf buffer: with its own length before it, it fills words of eight bytes.
+/// The padded length of an event in a perf buffer: with its length field it fills words of eight bytes.
 fn rounded(bytes: usize) -> usize {
     (bytes + 4).next_multiple_of(8) - 4
 }
 
 impl Events {
-    /// Opens what the maps of `program` write to, for so many CPUs.
+    /// Opens the buffers of the maps of `program`, for a number of CPUs.
     ///
     /// # Errors
-    /// The system has no right or no room for a buffer.
+    /// Missing privileges, or no memory for a buffer.
     pub(super) fn open(program: &Program, created: &Maps, cpus: u32) -> io::Result<Events> {
         let mut sources = Vec::new();
         for (index, (def, raw)) in program.maps.iter().zip(&created.raw).enumerate() {
@@ -72,12 +71,12 @@ impl Events {
         Ok(Events { sources })
     }
 
-    /// Whether nothing takes events.
+    /// Whether no map has events.
     pub(super) fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }
 
-    /// The events of the packet that was run last.
+    /// The events of the last packet.
     pub(super) fn take(
         &mut self,
         plan: &Plan,
@@ -92,7 +91,7 @@ impl Events {
             match source {
                 Source::Ring(ring) => ring.drain(|bytes| put(0, bytes)).map_err(fails)?,
                 Source::Perf(buffers) => {
-                    // A packet runs on one CPU, so one buffer has them all.
+                    // A packet runs on one CPU, so one buffer has all its events.
                     for (cpu, buffer) in (0..).zip(buffers) {
                         let mut wrong = None;
                         let each = |mut bytes: Vec<u8>| {
@@ -120,7 +119,7 @@ impl Events {
     }
 }
 
-/// Map and length of each event that the program logged, in order.
+/// The map and length of each event that the program logged, in order.
 fn logged(plan: &Plan, record: Option<&Record>, memory: Option<&Memory>) -> io::Result<VecDeque<(usize, usize)>> {
     let mut found = VecDeque::new();
     let (Some(log), Some(record), Some(memory)) = (plan.events, record, memory) else { return Ok(found) };

@@ -1,8 +1,8 @@
-//! What LRU tables of the kernel forgot: the keys that went without being deleted.
+//! The evictions of LRU tables in the kernel: the keys that disappeared without being deleted.
 //!
-//! The kernel does not tell. So while a table has little room left, its keys are listed after each packet that updated it,
-//! and compared with those of before; what the packet deleted itself stands in a log of the record
-//! ([`crate::rewrite`]). A table with room for more than a packet writes is not listed.
+//! The kernel does not report them. So while a table has little room left, its keys are listed after each packet that
+//! updated it, and compared with those before; the packet's own deletions are logged in the record
+//! ([`crate::rewrite`]). A table with more room than a packet fills is not listed.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,34 +16,34 @@ use crate::rewrite::Record;
 use crate::rewrite::plan::{DELETIONS_LOGGED, LOGGED_DELETION, Plan};
 use crate::sys::memory::Memory;
 
-/// No packet updates a table more often than this while it is not watched.
+/// The bound on updates of a table by one packet while it is not watched.
 const UPDATES_A_PACKET: usize = 1024;
-/// The kernel moves free entries to a CPU's own list by so many at most.
+/// The greatest batch in which the kernel moves free entries to a CPU's list.
 const LOCAL_FREE_TARGET: u32 = 128;
 
-/// One table.
+/// A table.
 #[derive(Debug)]
 struct Watched {
     /// Its index in the program.
     map: usize,
     max_entries: usize,
-    /// How many entries may be free when it begins to forget.
+    /// The number of entries that may be free when it begins to evict.
     free: usize,
-    /// It has at most so many entries.
+    /// An upper bound on its entries.
     at_most: usize,
     /// Its keys, while it is watched.
     keys: Option<BTreeSet<Vec<u8>>>,
 }
 
-/// The tables that forget.
+/// The LRU tables.
 #[derive(Debug, Default)]
 pub(super) struct Evictions {
     tables: Vec<Watched>,
     last: Vec<Eviction>,
 }
 
-/// How many entries of a table may be free when it begins to forget: those that other CPUs have put aside, and fewer than
-/// one more lot [Linux kernel/bpf/bpf_lru_list.c].
+/// The number of entries of a table that may be free when it begins to evict: those reserved by other CPUs, and less
+/// than one more batch [Linux kernel/bpf/bpf_lru_list.c].
 fn free_entries(max_entries: u32, flags: u32, cpus: u32) -> u32 {
     let cpus = cpus.max(1);
     if flags & BPF_F_NO_COMMON_LRU != 0 {
@@ -54,7 +54,7 @@ fn free_entries(max_entries: u32, flags: u32, cpus: u32) -> u32 {
 }
 
 impl Evictions {
-    /// Watches the tables among `maps`, on a system with so many CPUs.
+    /// Watches the tables among `maps`, on a system with this number of CPUs.
     pub(super) fn of(maps: &[KernelMap], cpus: u32) -> Evictions {
         let tables = maps.iter().map(|map| (map.index(), map.def())).filter(|(_, def)| def.kind.is_lru());
         let watched = tables.map(|(map, def)| Watched {
@@ -71,12 +71,12 @@ impl Evictions {
         self.tables.is_empty()
     }
 
-    /// What was forgotten while the last packet ran.
+    /// The evictions during the last packet.
     pub(super) fn last(&mut self) -> Vec<Eviction> {
         std::mem::take(&mut self.last)
     }
 
-    /// Somebody else has written the tables.
+    /// The tables were written by others.
     pub(super) fn forget(&mut self) {
         for table in &mut self.tables {
             (table.at_most, table.keys) = (table.max_entries, None);
@@ -99,7 +99,7 @@ impl Evictions {
         Ok(())
     }
 
-    /// After a packet: finds what went without being deleted.
+    /// After a packet: finds the keys that disappeared without being deleted.
     pub(super) fn after(
         &mut self,
         maps: &[KernelMap],
@@ -137,7 +137,7 @@ impl Evictions {
                     gone.remove(&key);
                     there.remove(&key);
                 } else if !there.insert(key.clone()) {
-                    // It made room for itself.
+                    // It evicted an entry to make room for itself.
                     gone.insert(key);
                 }
             }
@@ -150,7 +150,7 @@ impl Evictions {
     }
 }
 
-/// What the packet logged about keys of a map, in order; what the log had no room for is left out.
+/// The logged operations of the packet on keys of a map, in order, as far as the log had room.
 fn logged(plan: &Plan, count: u32, memory: &Memory, map: usize, key_bytes: usize) -> io::Result<Vec<(u32, Vec<u8>)>> {
     let mut found = Vec::new();
     let Some((log, entry_bytes)) = plan.deletions else { return Ok(found) };

@@ -1,11 +1,11 @@
-//! Into the kernel: maps with their types, then programs on them.
+//! Loads into the kernel: maps with their types, then programs on them.
 //!
 //! ```text
 //!  Program ──kernel_types──► BTF ──► maps ──► instructions with descriptors ──► verifier ──► XDP program
 //! ```
 //!
-//! A loader of our own rather than a library's, because several programs share one set of maps: those of the interfaces of a
-//! function differ in a constant, those that sweep in all but the tables.
+//! This is a loader of our own, because several programs share one set of maps: those of the interfaces of a function
+//! differ in a constant, those that sweep in everything but the tables.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,23 +22,23 @@ use crate::error::ExecError;
 use crate::sys::program::{self, Purpose, RawProgram, Refusal};
 use crate::sys::{RawMap, cpu};
 
-/// XDP programs have this section in objects, whatever theirs was.
+/// The section of XDP programs in objects, whatever theirs was.
 const SECTION: &str = "xdp";
 
-/// What sections of programs begin with that take packets in several pieces.
+/// The prefix of sections of programs that accept multi-buffer packets.
 const FRAGS: &str = "xdp.frags";
 
-/// The maps of a program, in its order, with what they began with.
+/// The created maps of a program, in its order, with their initial contents.
 #[derive(Debug)]
 pub(crate) struct Maps {
     pub(crate) raw: Vec<Arc<RawMap>>,
-    /// What they were made as.
+    /// The definitions with which they were created.
     made: Vec<MapDef>,
     types: KernelTypes,
     btf: OwnedFd,
 }
 
-/// A map that another program had.
+/// A map taken over from another program.
 #[derive(Debug)]
 pub(crate) struct Kept {
     def: MapDef,
@@ -65,7 +65,7 @@ fn fails(program: &Program, action: impl Into<String>) -> impl FnOnce(std::io::E
     move |source| ExecError::Load { program, action, source }
 }
 
-/// What the maps in `def` are like, where it holds maps.
+/// The template of the map of maps `def`.
 fn template(
     program: &Program,
     def: &MapDef,
@@ -83,7 +83,7 @@ fn template(
         let unknown = || io::Error::new(io::ErrorKind::InvalidInput, "it does not say what the maps in it are like");
         return first.map(Some).ok_or_else(unknown);
     };
-    // One of the program's own, if one is like that, because it has types, which a lock needs.
+    // One of the program's own, if it matches, because it has types, which a lock needs.
     let shape = |map: &MapDef| (map.kind, map.key_bytes, map.value_bytes, map.max_entries, map.flags, map.spin_lock);
     let same = program.maps.iter().position(|map| shape(map) == shape(inner));
     match same.and_then(|index| made[index].clone()) {
@@ -92,7 +92,7 @@ fn template(
     }
 }
 
-/// The program that `sibling` of `program` is.
+/// A sibling of `program` as a program of its own.
 pub(crate) fn sibling_program(program: &Program, sibling: &Sibling) -> Program {
     Program {
         name: sibling.name.clone(),
@@ -106,25 +106,25 @@ pub(crate) fn sibling_program(program: &Program, sibling: &Sibling) -> Program {
     }
 }
 
-/// Asks the kernel's verifier for its opinion of a program on maps of its own: as it is, nothing of it is rewritten, and it
-/// does not stay loaded. Its global functions are declared global, as in the object: the verifier takes each by itself.
+/// Asks the kernel's verifier about a program with maps of its own: nothing is rewritten, and it does not stay loaded.
+/// Its global functions are declared global, as in the object, so the kernel verifies each separately.
 ///
-/// One whose instructions form no functions is shown without the types of functions and without source lines, as an assembler
-/// would hand it over: what is wrong with it is then the kernel's finding, not ours.
+/// A program whose instructions do not form functions is shown without types of functions and without source lines, as
+/// from an assembler: its errors are then the kernel's finding, not ours.
 ///
 /// # Errors
-/// [`ExecError::Refused`] with the verifier's words; [`ExecError::Load`] where the kernel does not let it come to the
-/// verifier; other errors where it could not be asked.
+/// [`ExecError::Refused`] with the verifier's message; [`ExecError::Load`] if the kernel refuses it before
+/// verification; other errors if the kernel could not be asked.
 pub fn judge(program: &Program) -> Result<(), ExecError> {
-    // What the maps need of a program are its name and its licence.
+    // Creating the maps takes only the name and the licence of the program.
     let exit = Insn { code: class::JMP | jmp::EXIT, ..Insn::default() };
     let bare =
         Program { insns: vec![exit], lines: Vec::new(), lacks: Vec::new(), globals: Vec::new(), ..program.clone() };
     on_small_maps(program, |purpose| judge_on(program, &bare, purpose))
 }
 
-/// Asks for a verdict on small maps; where it is no, again with arrays at full size: they may have entries under constant
-/// keys, for which no null check is needed.
+/// Asks for a verdict on small maps; if it is negative, again with arrays at full size: they may have entries under
+/// constant keys, for which no null check is needed.
 pub(super) fn on_small_maps<T>(
     program: &Program,
     ask: impl Fn(MapPurpose) -> Result<T, ExecError>,
@@ -154,15 +154,15 @@ fn judge_on(program: &Program, bare: &Program, purpose: MapPurpose) -> Result<()
 }
 
 impl Maps {
-    /// Makes the maps of `program`.
+    /// Creates the maps of `program`.
     ///
     /// # Errors
-    /// The types or a map are refused; the system has no room or no right for them.
+    /// The types or a map are refused; or no memory, or missing privileges.
     pub(crate) fn create(program: &Program) -> Result<Maps, ExecError> {
         Maps::create_for(program, MapPurpose::Live, &[])
     }
 
-    /// Makes the maps of `program` for a purpose; maps among `kept` that are like wanted ones are taken as they are.
+    /// Creates the maps of `program` for a purpose; those among `kept` that match are taken over.
     ///
     /// # Errors
     /// As for [`Maps::create`].
@@ -174,7 +174,7 @@ impl Maps {
         let mut made: Vec<MapDef> = program.maps.clone();
         let (types, btf) = typed(program)?;
         let mut raw: Vec<Option<Arc<RawMap>>> = vec![None; program.maps.len()];
-        // A map of maps is made after one that shows what they are like.
+        // A map of maps is created after its template.
         let (outer, plain): (Vec<usize>, Vec<usize>) =
             (0..program.maps.len()).partition(|index| program.maps[*index].kind.is_of_maps());
         for index in plain.into_iter().chain(outer) {
@@ -192,7 +192,7 @@ impl Maps {
             }
             let template = template(program, def, &raw, &made_as).map_err(fails(program, makes()))?;
             let created = match def.kind {
-                // One buffer for each CPU, unless the program says otherwise.
+                // A buffer for each CPU, unless the program says otherwise.
                 MapKind::PerfEventArray if def.max_entries == 0 => cpu::possible().and_then(|max_entries| {
                     let def = MapDef { max_entries, ..def.clone() };
                     RawMap::create(&def, btf.as_fd(), types.maps[index], None)
@@ -207,7 +207,7 @@ impl Maps {
                     map.freeze().map_err(fails(program, format!("freeze map `{}`", def.name)))?;
                 }
             }
-            // What a table begins with is nothing to the verifier.
+            // The verifier does not depend on the initial contents of a table.
             let layout = def.layout.iter().filter(|_| !matches!(purpose, MapPurpose::Verdict { .. }));
             for (key, value) in layout.flat_map(|layout| &layout.preloaded) {
                 map.update(key, value).map_err(fails(program, format!("fill map `{}`", def.name)))?;
@@ -217,21 +217,22 @@ impl Maps {
         Ok(Maps { raw: raw.into_iter().flatten().collect(), made, types, btf })
     }
 
-    /// A map for another program to have.
+    /// A map for another program to take over.
     pub(crate) fn kept(&self, index: usize) -> Option<Kept> {
         Some(Kept { def: self.made.get(index)?.clone(), raw: Arc::clone(self.raw.get(index)?) })
     }
 
-    /// Loads the program that the maps were made for.
+    /// Loads the program for which the maps were created.
     ///
     /// # Errors
-    /// It calls a helper that no kernel has; the verifier refuses it, in which case the error names the source line and
-    /// carries the log; or the system has no room or no right for it.
+    /// It calls a helper that no kernel has; the verifier refuses it, in which case the error has the source line and
+    /// the log; or no memory, or missing privileges.
     pub(crate) fn load(&self, program: &Program) -> Result<RawProgram, ExecError> {
         self.load_typed(program, &self.types, self.btf.as_fd(), ProgramKind::Xdp)
     }
 
-    /// Asks the verifier for its opinion of a program on the same maps, as what it is: how many instructions it walked.
+    /// Asks the verifier about a program on the same maps, without rewriting; returns the number of walked
+    /// instructions.
     ///
     /// # Errors
     /// As for [`Maps::load`].
@@ -249,8 +250,8 @@ impl Maps {
         self.load_typed(program, &types, btf.as_fd(), ProgramKind::Xdp)
     }
 
-    /// Loads another program on the same maps without a word about its functions and lines: what is wrong with its
-    /// instructions is then found by the verifier alone.
+    /// Loads another program on the same maps without types and lines: errors in its instructions are then found by the
+    /// verifier alone.
     #[cfg(test)]
     pub(crate) fn load_untyped(&self, program: &Program) -> Result<RawProgram, ExecError> {
         let types = KernelTypes { functions: Vec::new(), lines: Vec::new(), ..self.types.clone() };
@@ -265,7 +266,7 @@ impl Maps {
         kind: ProgramKind,
     ) -> Result<RawProgram, ExecError> {
         let insns = self.with_descriptors(program)?;
-        // A question mark asks loaders not to load the program unless they are told to.
+        // A question mark asks loaders not to load the program by default.
         let section = program.section.strip_prefix('?').unwrap_or(&program.section);
         let purpose = Purpose { kind, frags: section.starts_with(FRAGS) };
         program::load(&program.name, &program.license, &insns, types, btf, purpose).map_err(|Refusal { error, log }| {
@@ -276,7 +277,7 @@ impl Maps {
         })
     }
 
-    /// The instructions with descriptors in the place of map numbers.
+    /// The instructions with file descriptors in place of map indices.
     fn with_descriptors(&self, program: &Program) -> Result<Vec<Insn>, ExecError> {
         let mut insns = program.insns.clone();
         let mut at = 0;

@@ -1,17 +1,17 @@
-//! The Linux kernel as an engine: XDP, one BPF_PROG_TEST_RUN a packet.
+//! The Linux kernel as an engine: XDP, one BPF_PROG_TEST_RUN for each packet.
 //!
 //! ```text
-//!  Program ──► verifier (judges it as it is)
+//!  Program ──► verifier (without rewriting)
 //!     └─ rewrite ──► load ──► XDP program + maps
 //!                                             ▲ record in, record out
 //!                       packet ──► BPF_PROG_TEST_RUN ──► verdict, bytes
 //! ```
 //!
-//! Programs of the same object that tail calls lead to are loaded when a map is to hold them, with the same maps and record.
-//! Ports are in shadows of the maps that redirect ([`crate::rewrite`]).
+//! Programs of the same object that tail calls lead to are loaded when a map has to hold them, with the same maps and
+//! record. Ports are in shadows of the redirect maps ([`crate::rewrite`]).
 //!
-//! The program is judged before it is rewritten, because a rewritten one is easier on the verifier: what this engine takes,
-//! the kernel takes on a device too.
+//! The program is verified before it is rewritten, because the rewritten one is easier for the verifier: whatever this
+//! engine accepts, the kernel accepts on a device too.
 
 mod available;
 mod events;
@@ -46,40 +46,40 @@ use crate::sys::cpu::{self, Pinned};
 use crate::sys::namespace::Namespace;
 use crate::sys::program::RawProgram;
 
-/// The shortest frame that test runs take: an Ethernet header.
+/// The shortest frame of test runs: an Ethernet header.
 pub const MIN_FRAME_BYTES: usize = 14;
-/// The longest frame that a program sees whole: a page less headroom and tailroom.
+/// The longest frame that a program sees as a whole: a page minus headroom and tailroom.
 pub const MAX_FRAME_BYTES: usize = 3520;
-/// What a program may add: a page holds frame, headroom and all.
+/// The size of the output buffer: a page holds frame, headroom and all.
 const OUTPUT_BYTES: usize = 4096;
-/// The name given to `--engine`.
+/// The name for `--engine`.
 const NAME: &str = "kernel";
 
-/// A program in the kernel, run by test runs.
+/// A program in the kernel, executed by test runs.
 ///
-/// Where values or events go by CPU, a packet runs on the CPU that its choices name, and the state is that of
-/// [`KernelEngine::with_cpus`] CPUs: one, unless more are asked for.
+/// If values or events are per CPU, a packet runs on the CPU in its choices, and the state is that of
+/// [`KernelEngine::with_cpus`] CPUs: one by default.
 ///
 /// # Cost
-/// A test run a packet; where it has to be on a certain CPU, two system calls more.
+/// A test run for each packet; two more system calls if it has to be on a certain CPU.
 #[derive(Debug)]
 pub struct KernelEngine {
     program: RawProgram,
-    /// Instructions that the verifier walked.
+    /// The instructions that the verifier walked.
     walked: Option<u64>,
     inside: Inside,
     maps: Vec<KernelMap>,
     events: Events,
     evictions: Evictions,
-    /// Where questions about routes are answered.
+    /// The network namespace for route lookups.
     routes: Option<Namespace>,
     ports: Ports,
-    /// CPUs that packets run on, where that matters.
+    /// The number of CPUs, if results depend on the CPU.
     cpus: Option<u32>,
     output: Vec<u8>,
 }
 
-/// A program that cannot be rewritten, with the line.
+/// The error for a program that cannot be rewritten, with the source line.
 fn rewriting_failed(program: &Program, source: RewriteError) -> ExecError {
     let line = source.insn().and_then(|insn| program.line_of(insn)).cloned().map(Box::new);
     ExecError::Rewrite { program: program.name.clone(), line, source }
@@ -94,17 +94,17 @@ impl KernelEngine {
         available::probe()
     }
 
-    /// Loads `program`, and of those that tail calls may lead to the ones that its maps hold.
+    /// Loads `program`, and the targets of its tail calls that its maps hold.
     ///
     /// # Errors
-    /// The program cannot be rewritten or written as an object; the verifier refuses it, in which case the error names the
-    /// source line and carries the log; or the system has no room or no right for it. It may be one that a map holds.
+    /// The program cannot be rewritten or written as an object; the verifier refuses it, in which case the error has
+    /// the source line and the log; or no memory, or missing privileges. The same for programs that a map holds.
     pub fn load(program: &Program) -> Result<KernelEngine, ExecError> {
         KernelEngine::load_on(program, MapPurpose::TestRuns, &[])
     }
 
-    /// Whether [`KernelEngine::load`] takes `program`. Its maps are made as small as the verdict allows, so that the answer
-    /// does not wait for large ones. Gives what [`KernelEngine::walked`] tells.
+    /// Whether [`KernelEngine::load`] accepts `program`. Its maps are made as small as the verdict allows, so that the
+    /// answer does not wait for large ones. Returns the value of [`KernelEngine::walked`].
     ///
     /// # Errors
     /// As for [`KernelEngine::load`].
@@ -114,11 +114,11 @@ impl KernelEngine {
         })
     }
 
-    /// Loads `program` in the place of this engine's, on those of its large maps that the new program has too: making them
-    /// takes longer than anything else. Their contents are as they are when a program is loaded.
+    /// Loads `program` in place of this engine's program, taking over those of its large maps that the new program has
+    /// too: creating them takes longer than anything else. Their contents are reset.
     ///
     /// # Errors
-    /// As for [`KernelEngine::load`]; or the state cannot be reached.
+    /// As for [`KernelEngine::load`]; or the state cannot be accessed.
     pub fn load_instead(self, program: &Program) -> Result<KernelEngine, ExecError> {
         let KernelEngine { maps, inside, .. } = self;
         let large = maps.iter().filter(|map| sizes::is_large(map.def()));
@@ -198,13 +198,13 @@ impl KernelEngine {
         })
     }
 
-    /// Instructions of the program that the kernel's verifier walked, on all paths together; `None` where the kernel does not
-    /// say.
+    /// The instructions of the program that the kernel's verifier walked, over all paths; `None` if the kernel does not
+    /// tell.
     pub fn walked(&self) -> Option<u64> {
         self.walked
     }
 
-    /// The engine with a state of so many CPUs, from the first.
+    /// Sets the number of CPUs of the state, from the first one on.
     ///
     /// # Errors
     /// The system has fewer.
@@ -221,16 +221,16 @@ impl KernelEngine {
         Ok(self)
     }
 
-    /// `fib_lookup` and `check_mtu` ask these routes; without any there is no interface.
+    /// Sets the routes of `fib_lookup` and `check_mtu`; by default there is no interface.
     ///
     /// # Errors
-    /// No network name space can be made, `ip` is missing, or the kernel refuses something of the table.
+    /// No network namespace can be created, `ip` is missing, or the kernel refuses something in the table.
     pub fn with_routes(mut self, routes: &fib::Table) -> Result<KernelEngine, EngineError> {
         self.routes = Some(routes::namespace(routes).map_err(|e| system("set the routes up", e))?);
         Ok(self)
     }
 
-    /// The record as the packet that was run last left it.
+    /// The record after the last packet.
     fn record(&self) -> Result<Option<Record>, EngineError> {
         let Some(memory) = &self.inside.record else { return Ok(None) };
         let mut record = Record([0; RECORD_BYTES]);
@@ -238,7 +238,7 @@ impl KernelEngine {
         Ok(Some(record))
     }
 
-    /// The ports that a packet leaves by that is redirected to all of a map.
+    /// The egress ports of a packet that is redirected to all ports of a map.
     fn broadcast(&self, map: usize, but: Option<Port>) -> Vec<Port> {
         let held = self.maps.iter().find(|held| held.index() == map).and_then(KernelMap::held);
         let Some(held) = held else {
@@ -248,12 +248,12 @@ impl KernelEngine {
             return ports;
         };
         let port = |value: &Vec<u8>| state::index(value.get(..4)?).map(Port);
-        // In the order of the keys: the kernel's own depends on the map, and nobody sees it.
+        // In the order of the keys: the kernel's own order depends on the map, and is not observable.
         let ports = held.values().filter_map(port);
         ports.filter(|port| self.ports.is_bound(*port) && Some(*port) != but).collect()
     }
 
-    /// Moves to the CPU of a packet, where that matters.
+    /// Moves the thread to the CPU of a packet, if results depend on it.
     fn pinned(&self, cpu: u32) -> Result<Option<Pinned>, EngineError> {
         let Some(cpus) = self.cpus else { return Ok(None) };
         let pinned = if cpu < cpus {
@@ -322,7 +322,7 @@ impl Datapath for KernelEngine {
                 Some(Redirect::All { map, but_ingress }) => {
                     (verdict, self.broadcast(map, but_ingress.then_some(packet.port)))
                 }
-                // A port that nothing is bound to; or the verdict without a redirect, so that there is no port at all.
+                // An unbound port; or a redirect verdict without a redirect, so that there is no port.
                 Some(Redirect::To(_)) | None => (Verdict::Aborted, Vec::new()),
             },
             Verdict::Aborted | Verdict::Drop => (verdict, Vec::new()),

@@ -1,8 +1,7 @@
-//! The user's routes in the kernel: a network name space with interfaces, addresses, routes and neighbours as the table
-//! says.
+//! The user's routes in the kernel: a network namespace with the table's interfaces, addresses, routes and neighbours.
 //!
-//! Index 1 is the loopback interface's in every name space, and port 1 somebody's in most tables. So the interface of a port
-//! has its number plus [`FIRST_INDEX`], and the rewritten program adds and subtracts that around its questions.
+//! Index 1 is the loopback interface in every namespace, and a port in most tables. So the interface of a port has its
+//! number plus [`FIRST_INDEX`], which the rewritten program adds and subtracts around its lookups.
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,15 +13,14 @@ use flowloom_bpf::fib::{RouteKind, Table};
 use crate::rewrite::FIRST_INDEX;
 use crate::sys::namespace::Namespace;
 
-/// What the other ends of the interfaces are numbered from: where no question leads, which are asked with [`FIRST_INDEX`]
-/// added.
+/// The first index of the peers of the interfaces, outside of the range of lookups, to which [`FIRST_INDEX`] is added.
 const FIRST_PEER: u32 = 1 << 30;
 
-/// Addresses are the kernel's own after this time, or something is wrong.
+/// The limit for addresses to become usable.
 const SETTLED_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
-/// What `ip` is told, a line each.
+/// The input of `ip`, one command a line.
 fn commands(table: &Table) -> String {
     let mut lines = vec!["link set lo up".to_owned()];
     let name = |port: u32| format!("fl{port}");
@@ -34,7 +32,7 @@ fn commands(table: &Table) -> String {
             "link add {device} index {index} address {mac} mtu {mtu} type veth peer name fp{port} index {peer}"
         ));
         for device in [&device, &format!("fp{port}")] {
-            // Without addresses that nobody asked for.
+            // Without automatic addresses.
             lines.push(format!("link set {device} addrgenmode none"));
             lines.push(format!("link set {device} up"));
         }
@@ -63,7 +61,7 @@ fn commands(table: &Table) -> String {
         say("via", route.via.filter(|_| devices).map(|via| via.to_string()));
         say("dev", route.port.filter(|_| devices).map(name));
         say("metric", route.metric.map(|metric| metric.to_string()));
-        // What is not locked counts for packets of this host only.
+        // An MTU that is not locked only counts for packets of this host.
         say("mtu lock", route.mtu.filter(|_| devices).map(|mtu| mtu.to_string()));
         lines.push(line);
     }
@@ -78,7 +76,7 @@ fn furnish(table: &Table) -> io::Result<()> {
     };
     let mut ip = ip().map_err(|e| io::Error::new(e.kind(), format!("`ip` of iproute2: {e}")))?;
     if let Some(mut input) = ip.stdin.take() {
-        // Where it stops early it says why, below.
+        // If it stops early it says why, below.
         drop(input.write_all(commands(table).as_bytes()));
     }
     let said = ip.wait_with_output()?;
@@ -99,7 +97,7 @@ fn furnish(table: &Table) -> io::Result<()> {
     settle(table)
 }
 
-/// Waits until the kernel takes the IPv6 addresses for its own: it does so in its own time, a moment after they are given.
+/// Waits until the IPv6 addresses are usable, which the kernel decides some time after they are set.
 fn settle(table: &Table) -> io::Result<()> {
     let addresses = table.interfaces.iter().flat_map(|interface| &interface.addresses);
     let wanted: Vec<String> = addresses
@@ -120,10 +118,10 @@ fn settle(table: &Table) -> io::Result<()> {
     Ok(())
 }
 
-/// A name space with what `table` says.
+/// A network namespace with the contents of `table`.
 ///
 /// # Errors
-/// The process may not make one, `ip` is missing, or the kernel refuses something of the table.
+/// Missing privileges, `ip` is missing, or the kernel refuses something in the table.
 pub(super) fn namespace(table: &Table) -> io::Result<Namespace> {
     Namespace::new(|| furnish(table))
 }

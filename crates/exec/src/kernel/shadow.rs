@@ -1,5 +1,5 @@
-//! Where the programs of a test run find ports, programs and maps: shadows, and programs that are loaded when a map is to
-//! hold them.
+//! Shadows of maps in which the programs of a test run find ports, programs and maps; and programs loaded on demand for
+//! maps that hold them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,21 +16,21 @@ use crate::rewrite::rewrite_with;
 use crate::sys::memory::Memory;
 use crate::sys::program::RawProgram;
 
-/// The inside of the engine: all that programs share.
+/// The state that the programs share.
 #[derive(Debug)]
 pub(super) struct Inside {
-    /// The program as it was given.
+    /// The given program.
     pub(super) program: Program,
     pub(super) plan: Plan,
     pub(super) created: Maps,
-    /// The record, where the program was rewritten.
+    /// The record, if the program was rewritten.
     pub(super) record: Option<Memory>,
-    /// Programs that tail calls lead to, by their index.
+    /// Targets of tail calls, by index.
     pub(super) siblings: BTreeMap<usize, RawProgram>,
 }
 
 impl Inside {
-    /// Loads the program that tail calls with this index lead to, if it is not loaded yet.
+    /// Loads the target of tail calls with this index, if it is not loaded yet.
     ///
     /// # Errors
     /// It cannot be rewritten, or the kernel refuses it; both name it.
@@ -74,7 +74,7 @@ impl Inside {
     }
 
     fn hash(&self, map: &KernelMap, shadow: usize, wanted: &MapState) -> io::Result<()> {
-        // Where no program was rewritten, nothing looks for it.
+        // If no program was rewritten, nothing uses the shadow.
         let Some(shadow) = self.created.raw.get(shadow) else { return Ok(()) };
         for key in map.held().into_iter().flat_map(MapState::keys) {
             shadow.delete(key)?;
@@ -83,7 +83,7 @@ impl Inside {
     }
 }
 
-/// Replaces what `map` holds by descriptors that `find` gives for the numbers of `wanted`.
+/// Replaces the contents of `map` by the descriptors that `find` returns for the numbers in `wanted`.
 pub(crate) fn hold_descriptors(
     map: &KernelMap,
     wanted: &MapState,

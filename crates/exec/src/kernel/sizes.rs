@@ -1,23 +1,23 @@
-//! The sizes that maps are made with in the kernel, by what they are for.
+//! The sizes of maps in the kernel, by purpose.
 //!
-//! | for | maps |
+//! | purpose | maps |
 //! | --- | --- |
-//! | [`MapPurpose::Live`] | as the program says |
-//! | [`MapPurpose::TestRuns`] | as the program says, but large ones that no instruction names have one entry; large arrays can be mapped, so that a state is read and reset at the speed of memory |
+//! | [`MapPurpose::Live`] | as declared |
+//! | [`MapPurpose::TestRuns`] | as declared, but large ones that no instruction refers to have one entry; large arrays are memory-mapped, so that a state is read and reset at the speed of memory |
 //! | [`MapPurpose::Verdict`] | at most [`KEPT_ENTRIES`] entries |
 //!
-//! # What the kernel's verifier makes of a number of entries
-//! Of Linux 6.18's verifier, only these look at `max_entries`:
+//! # How the kernel's verifier depends on the number of entries
+//! In Linux 6.18's verifier, only these depend on `max_entries`:
 //!
-//! - direct access to values, of arrays with exactly one entry: a smaller number here is never 1;
-//! - a lookup in an array under a constant key below the number of entries needs no null check. A smaller number leaves fewer
-//!   such lookups, so what is accepted with it is accepted as the program says; what is refused is asked again with arrays at
-//!   full size ([`super::load::judge`]);
-//! - maps in maps, where arrays must have the same number of entries: the number here is a function of the one that the
-//!   program says, and the template and the maps are both made by it;
-//! - tail calls under constant keys and lookups that are compiled in place, after the verdict.
+//! - direct access to values, of arrays with exactly one entry: a reduced number here is never 1;
+//! - a lookup in an array under a constant key below the number of entries needs no null check. A reduced number leaves
+//!   fewer such lookups, so what is accepted with it is accepted as declared; what is refused is tried again with
+//!   arrays at full size ([`super::load::judge`]);
+//! - maps of maps, whose arrays must have the same number of entries: the reduced number is a function of the declared
+//!   one, and both template and maps are created with it;
+//! - tail calls under constant keys and lookups that are inlined, after the verdict.
 //!
-//! The sizes of ring buffers, and of maps of ports, programs and maps, are left as they are. What the kernel refuses for its
+//! The sizes of ring buffers, and of maps of ports, programs and maps, are unchanged. What the kernel refuses for its
 //! size alone is refused here with the kernel's error ([`refused`]).
 
 use std::collections::BTreeSet;
@@ -30,23 +30,24 @@ use flowloom_bpf::{MapDef, MapKind, Program};
 const MMAPABLE: u32 = flowloom_bpf::BPF_F_MMAPABLE;
 const NOT_MAPPED: u32 = 1 << 3 | 1 << 4 | 1 << 12;
 
-/// Entries of a map that only the verifier looks at.
+/// The entries of a map that only the verifier uses.
 pub(crate) const KEPT_ENTRIES: u32 = 1024;
 /// Maps whose entries take more than this are large.
 const LARGE_BYTES: u64 = 1 << 20;
-/// Bytes of a bucket of a hash table; the kernel counts those of one table in 32 bits [Linux kernel/bpf/hashtab.c].
+/// The size of a bucket of a hash table; the kernel computes the size of all buckets in 32 bits [Linux
+/// kernel/bpf/hashtab.c].
 const BUCKET_BYTES: u64 = 16;
 
-/// What maps are made for.
+/// The purpose of maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MapPurpose {
     /// Packets of interfaces.
     Live,
     /// Test runs.
     TestRuns,
-    /// A verdict of the verifier; `arrays`: with arrays at full size.
+    /// A verdict of the verifier.
     Verdict {
-        /// Whether arrays have the size that the program says.
+        /// Whether arrays have their declared size.
         arrays: bool,
     },
 }
@@ -57,7 +58,7 @@ pub(crate) fn is_large(def: &MapDef) -> bool {
     def.kind.has_values() && entry * u64::from(def.max_entries) > LARGE_BYTES
 }
 
-/// Indices of the maps that instructions of `program`, or of the programs that it calls, may reach.
+/// The indices of the maps that `program`, or the targets of its tail calls, may access.
 fn named(program: &Program) -> BTreeSet<usize> {
     let siblings = program.siblings.iter().map(|sibling| &sibling.insns);
     let mut found = BTreeSet::new();
@@ -70,14 +71,14 @@ fn named(program: &Program) -> BTreeSet<usize> {
             at += insn.slots();
         }
     }
-    // A state may put any map that fits into a map of maps.
+    // A state may put any matching map into a map of maps.
     let inner: Vec<&MapDef> = program.maps.iter().filter_map(|def| def.inner.as_deref()).collect();
     let is_inside = |def: &MapDef| inner.iter().any(|inner| def.fits_inside(inner));
     found.extend(program.maps.iter().enumerate().filter(|(_, def)| is_inside(def)).map(|(index, _)| index));
     found
 }
 
-/// Indices of the large maps whose contents only user space can change, because no instruction names them.
+/// The indices of the large maps that only user space can write, because no instruction refers to them.
 pub(crate) fn unnamed(program: &Program) -> BTreeSet<usize> {
     let named = named(program);
     let is_plain = |def: &MapDef| !def.kind.is_per_cpu() && def.layout.is_none() && def.initial.is_none();
@@ -85,7 +86,7 @@ pub(crate) fn unnamed(program: &Program) -> BTreeSet<usize> {
     unnamed.filter(|(_, def)| is_large(def)).map(|(index, _)| index).collect()
 }
 
-/// The definition that a map is made with.
+/// The definition with which a map is created.
 pub(crate) fn made_as(def: &MapDef, purpose: MapPurpose, has_maps_in_maps: bool, is_unnamed: bool) -> MapDef {
     let mut def = def.clone();
     match purpose {
@@ -107,7 +108,7 @@ pub(crate) fn made_as(def: &MapDef, purpose: MapPurpose, has_maps_in_maps: bool,
     def
 }
 
-/// What the kernel would answer to a map of the size that the program says, where that is clear without making it.
+/// The kernel's error for the declared size of a map, if it is certain without trying.
 pub(crate) fn refused(def: &MapDef, memory_bytes: Option<u64>) -> Option<io::Error> {
     let entries = u64::from(def.max_entries);
     match def.kind {
@@ -125,7 +126,7 @@ pub(crate) fn refused(def: &MapDef, memory_bytes: Option<u64>) -> Option<io::Err
     }
 }
 
-/// The memory of this system.
+/// The memory of this system in bytes.
 pub(crate) fn memory_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

@@ -1,7 +1,7 @@
-//! The state of a program in the kernel: tables that it writes, and what maps of ports, programs and maps hold.
+//! The state of a program in the kernel: tables that it writes, and the contents of maps of ports, programs and maps.
 //!
-//! Values that programs write are read from the kernel. What maps of ports, CPUs, programs and maps hold only user space
-//! writes: that is kept here, and [`Hold`] puts it where the engine wants it.
+//! Values that programs write are read from the kernel. Maps of ports, CPUs, programs and maps are written by user
+//! space only: their contents are kept here, and [`Hold`] puts them where the engine needs them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,41 +12,41 @@ use flowloom_engine::{EngineError, FULL_ARRAY_ENTRIES, MapState, Snapshot, Snaps
 use super::system;
 use crate::sys::RawMap;
 
-/// What changes entries of a map that packets change at the same time.
+/// Updates entries of a map that packets write concurrently.
 pub(crate) trait Sweeper {
-    /// Replaces the value of `key` by its successor, or removes it where there is none, if it still is what was found;
-    /// whether it was removed.
+    /// Replaces the value of `key` by its successor, or removes it if there is none, unless it has changed since it was
+    /// found; returns whether it was removed.
     fn replace(&self, key: &[u8], found: &[u8], successor: Option<&[u8]>) -> Result<bool, EngineError>;
 }
 
-/// What puts ports, programs and maps where the program finds them.
+/// Puts ports, programs and maps where the program finds them.
 pub(crate) trait Hold {
-    /// How many programs there are to hold.
+    /// The number of programs that maps can hold.
     fn programs(&self) -> usize;
 
-    /// How many maps there are to hold.
+    /// The number of maps that maps can hold.
     fn maps(&self) -> usize;
 
-    /// Makes `wanted` what `map` holds; `None` for a devmap that nobody has named.
+    /// Sets the contents of `map` to `wanted`; `None` for a device map that no state has set.
     fn hold(&mut self, map: &KernelMap, wanted: Option<&MapState>) -> Result<(), EngineError>;
 }
 
-/// One map that holds state.
+/// A map that is part of the state.
 #[derive(Debug)]
 pub(crate) struct KernelMap {
     /// Its index in the program.
     index: usize,
     def: MapDef,
     raw: Arc<RawMap>,
-    /// How many CPUs' values belong to the state.
+    /// The number of CPUs whose values belong to the state.
     cpus: u32,
-    /// What user space gave it, for maps that only user space writes.
+    /// The contents set by user space, for maps that only user space writes.
     held: Option<MapState>,
-    /// Whether no program names it, so that only user space writes it.
+    /// Whether no program refers to it, so that only user space writes it.
     is_apart: bool,
 }
 
-/// Whether only user space writes the map: what it holds is no plain value.
+/// Whether only user space writes maps of this kind, whose values are not plain.
 fn is_held(kind: MapKind) -> bool {
     kind.is_redirect() || kind.is_of_maps() || kind == MapKind::ProgArray
 }
@@ -56,14 +56,13 @@ impl KernelMap {
         KernelMap { index, def, raw, cpus: 1, held: None, is_apart: false }
     }
 
-    /// Whether a map belongs to the state: not what user space reads events from, and not constants that came with the
-    /// program.
+    /// Whether a map belongs to the state: not a buffer of records, and not constant data of the program.
     pub(crate) fn is_state(def: &MapDef) -> bool {
         let is_constant = def.flags & BPF_F_RDONLY_PROG != 0 && def.initial.is_some();
         !matches!(def.kind, MapKind::PerfEventArray | MapKind::RingBuf) && !is_constant
     }
 
-    /// Its contents are kept here from now on, because no program names it.
+    /// Keeps its contents here from now on, because no program refers to it.
     pub(crate) fn keep_apart(&mut self) {
         self.is_apart = true;
     }
@@ -73,12 +72,12 @@ impl KernelMap {
         self.is_apart || is_held(self.def.kind)
     }
 
-    /// Whether a snapshot leaves out its entries that are all zeros.
+    /// Whether a snapshot omits its entries that are all zeros.
     fn is_sparse(&self) -> bool {
         matches!(self.def.kind, MapKind::Array | MapKind::PerCpuArray) && self.def.max_entries > FULL_ARRAY_ENTRIES
     }
 
-    /// The values of so many CPUs belong to the state from now on.
+    /// Sets the number of CPUs whose values belong to the state.
     pub(crate) fn count_cpus(&mut self, cpus: u32) {
         self.cpus = cpus;
     }
@@ -88,7 +87,7 @@ impl KernelMap {
         move |source| system(action.clone(), source)
     }
 
-    /// What it was made from.
+    /// Its definition.
     pub(crate) fn def(&self) -> &MapDef {
         &self.def
     }
@@ -103,18 +102,18 @@ impl KernelMap {
         &self.raw
     }
 
-    /// What user space gave it; `None` for other maps, and for devmaps that nobody has named.
+    /// The contents set by user space; `None` for other maps, and for device maps that no state has set.
     pub(crate) fn held(&self) -> Option<&MapState> {
         self.held.as_ref()
     }
 
-    /// What its records mean, where they have deadlines.
+    /// The layout of its records, if they have deadlines.
     fn timed(&self) -> Option<&ContextLayout> {
         self.def.layout.as_ref().filter(|layout| self.def.kind == MapKind::Hash && !layout.deadline_offsets.is_empty())
     }
 
-    /// Removes the entries that have run out at `now_ns`, or moves them to their successors; how many were removed. Only
-    /// where nothing else writes the map meanwhile may there be no `sweeper`.
+    /// Removes the entries that have expired at `now_ns`, or moves them to their successor states; returns the number
+    /// removed. Without a `sweeper` only if nothing else writes the map meanwhile.
     pub(crate) fn sweep(&self, now_ns: u64, sweeper: Option<&dyn Sweeper>) -> Result<u64, EngineError> {
         let Some(layout) = self.timed() else { return Ok(0) };
         let mut expired = Vec::new();
@@ -145,7 +144,7 @@ impl KernelMap {
         Ok(removed)
     }
 
-    /// How many entries have not run out at `now_ns`.
+    /// The number of entries that have not expired at `now_ns`.
     pub(crate) fn alive(&self, now_ns: u64) -> Result<u64, EngineError> {
         let mut alive = 0;
         let layout = self.timed();
@@ -154,7 +153,7 @@ impl KernelMap {
         Ok(alive)
     }
 
-    /// The key as the kernel has it, from a snapshot's or back: indices are numbers of this machine there, little endian
+    /// Converts a key between a snapshot and the kernel: array indices are in host byte order there, little endian
     /// here.
     pub(crate) fn swap_key(&self, key: &[u8]) -> Vec<u8> {
         let mut key = key.to_vec();
@@ -168,7 +167,7 @@ impl KernelMap {
         let mut entries = MapState::new();
         let mut put = |key: &[u8], value: &[u8]| drop(entries.insert(self.swap_key(key), self.reported(value)));
         if self.is_sparse() {
-            // Of other CPUs' values nothing is reported.
+            // The values of other CPUs are not reported.
             let is_zero = |value: &[u8]| self.reported(value).iter().all(|byte| *byte == 0);
             let put = |key: &[u8], value: &[u8]| {
                 if !is_zero(value) {
@@ -182,7 +181,7 @@ impl KernelMap {
         Ok(entries)
     }
 
-    /// The keys that are there.
+    /// All keys.
     pub(crate) fn keys(&self) -> Result<BTreeSet<Vec<u8>>, EngineError> {
         let mut keys = BTreeSet::new();
         let put = |key: &[u8], _: &[u8]| _ = keys.insert(key.to_vec());
@@ -190,7 +189,7 @@ impl KernelMap {
         Ok(keys)
     }
 
-    /// Length of one CPU's value in the kernel.
+    /// The size of one CPU's value in the kernel.
     fn value_room(&self) -> usize {
         (self.def.value_bytes as usize).next_multiple_of(8)
     }
@@ -204,7 +203,7 @@ impl KernelMap {
         values.flat_map(|value| &value[..self.def.value_bytes as usize]).copied().collect()
     }
 
-    /// The value as the kernel takes it: CPUs that the state leaves out have zeros.
+    /// The value as the kernel expects it: CPUs outside of the state have zeros.
     fn whole(&self, value: &[u8]) -> Vec<u8> {
         if !self.def.kind.is_per_cpu() {
             return value.to_vec();
@@ -217,14 +216,14 @@ impl KernelMap {
         whole
     }
 
-    /// What `wanted` gives it, for so many CPUs where it says so, checked.
+    /// Checks the new contents, with values for `cpus` CPUs if given.
     fn check(&self, wanted: &MapState, cpus: Option<u32>, holder: &dyn Hold) -> Result<(), SnapshotError> {
         let map = &self.def.name;
         let form = |expected: &'static str, found: String| SnapshotError::Form { map: map.clone(), expected, found };
         let mut value_bytes = self.def.value_bytes as usize;
         if self.def.kind.is_per_cpu() {
             let possible = (self.raw.value_bytes() / self.value_room()) as u32;
-            // As for plain values, where nothing is said there is one.
+            // As for plain values, the default is one.
             let cpus = cpus.unwrap_or(1);
             if cpus > possible {
                 let expected = "values for at most as many CPUs as this system may have";
@@ -259,7 +258,7 @@ impl KernelMap {
         Ok(())
     }
 
-    /// What should stand there instead of `value`, in a map that only user space writes.
+    /// What was expected instead of `value`, in a map that only user space writes.
     fn check_held(&self, value: &[u8], holder: &dyn Hold) -> Result<(), &'static str> {
         let number = index(value.get(..4).unwrap_or_default()).unwrap_or(0) as usize;
         let has_program = value.get(4..).is_some_and(|rest| rest.iter().any(|byte| *byte != 0));
@@ -275,7 +274,7 @@ impl KernelMap {
         }
     }
 
-    /// What is in it when the program is loaded; nothing of an array, which goes back to its zeros or data by itself.
+    /// Its initial contents; empty for an array, which is reset to zeros or its data anyway.
     fn preloaded(&self) -> MapState {
         let members = self.def.members.iter().map(|(key, member)| {
             let (Member::Map(number) | Member::Program(number)) = *member;
@@ -288,7 +287,7 @@ impl KernelMap {
         if self.def.kind.is_indexed() {
             let zeros = vec![0; self.raw.value_bytes()];
             let initial = self.def.initial.as_ref().unwrap_or(&zeros);
-            // Reading all is a few calls, writing all one for each entry.
+            // Reading all entries takes a few calls, writing them one for each.
             let mut others = Vec::new();
             let compare = |key: &[u8], found: &[u8]| {
                 let value = wanted.get(&self.swap_key(key)).map(|value| self.whole(value));
@@ -330,7 +329,7 @@ impl KernelMap {
         Ok(())
     }
 
-    /// Makes `wanted` its contents; nothing is what it had when the program was loaded.
+    /// Sets its contents to `wanted`; `None` means the initial ones.
     fn restore(&mut self, wanted: Option<&MapState>, holder: &mut dyn Hold) -> Result<(), EngineError> {
         let preloaded = if wanted.is_none() { self.preloaded() } else { MapState::new() };
         if self.is_apart {
@@ -344,7 +343,7 @@ impl KernelMap {
         if !self.is_held() {
             return self.set(wanted.unwrap_or(&preloaded));
         }
-        // A devmap that nobody names holds each port at its number.
+        // A device map that no state has set holds each port at its number.
         let unnamed = wanted.is_none() && self.def.kind == MapKind::Devmap;
         let wanted = (!unnamed).then(|| wanted.cloned().unwrap_or(preloaded));
         if self.held != wanted {
@@ -376,12 +375,12 @@ pub(crate) fn snapshot<'a>(maps: impl IntoIterator<Item = &'a KernelMap>) -> Res
     Ok(snapshot)
 }
 
-/// Puts ports, programs and maps where they are when the program is loaded.
+/// Puts the initial ports, programs and maps in place.
 pub(crate) fn begin(maps: &mut [KernelMap], holder: &mut dyn Hold) -> Result<(), EngineError> {
     maps.iter_mut().filter(|map| map.is_held()).try_for_each(|map| map.restore(None, holder))
 }
 
-/// Makes `state` the contents of all maps; nothing is changed unless all of it fits.
+/// Sets the contents of all maps to `state`; nothing is changed unless all of it fits.
 pub(crate) fn restore(maps: &mut [KernelMap], state: &Snapshot, holder: &mut dyn Hold) -> Result<(), EngineError> {
     for (name, wanted) in &state.maps {
         let Some(map) = maps.iter().find(|map| map.def.name == *name) else {

@@ -1,4 +1,4 @@
-//! Hand-made programs in the real kernel; skipped where it cannot be used.
+//! Hand-written programs in the kernel; skipped where it cannot be used.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ mod fetches;
 mod maps;
 mod shadows;
 
-/// Says why a test cannot run here.
+/// Prints why a test cannot run here.
 fn skipped(test: &str) -> bool {
     match KernelEngine::available() {
         Ok(()) => false,
@@ -52,7 +52,8 @@ fn add(dst: u8, imm: i32) -> Insn {
     insn(class::ALU64 | alu::ADD, dst, 0, 0, imm)
 }
 
-/// `body` with the packet in r6, at least 64 bytes of it, and the context in r9; then PASS. Shorter packets are dropped.
+/// `body` with the packet in r6, at least 64 bytes of it, and the context in r9; then PASS. Shorter packets are
+/// dropped.
 fn with_packet(body: impl IntoIterator<Item = Insn>) -> Vec<Insn> {
     let body: Vec<Insn> = body.into_iter().collect();
     let too_short = insn(class::JMP | jmp::JGT | 0x08, 2, 3, body.len() as i16 + 2, 0);
@@ -96,7 +97,7 @@ fn frames_of_every_length_that_is_taken() {
     for len in (MIN_FRAME_BYTES..100).chain([1514, 1518, 3519, MAX_FRAME_BYTES]) {
         assert_eq!(process(&mut pass, &frame[..len], 1).outputs[0].bytes, frame[..len]);
     }
-    // The program sees all of the longest frame, too: data_end - data into the first bytes.
+    // The program sees all of the longest frame: data_end - data is written into the first bytes.
     let length = [load(size::W, 2, 9, 0), load(size::W, 3, 9, 4), insn(class::ALU64 | alu::SUB | 0x08, 3, 2, 0, 0)];
     let mut tells = engine(with_packet(length.into_iter().chain([store(size::W, 6, 0, 3)])));
     let outcome = process(&mut tells, &frame[..MAX_FRAME_BYTES], 1);
@@ -143,7 +144,7 @@ fn redirect_says_where() {
     let redirect = |port, flags| [mov(1, port), mov(2, flags), call_helper(helper::REDIRECT), exit()];
     let sent = |port| Outcome::sent(Verdict::Redirect, Port(port), vec![7; 60]);
     assert_eq!(process(&mut engine(redirect(77, 0)), &[7; 60], 1), sent(77));
-    // No interface has such a number.
+    // No interface has such an index.
     assert_eq!(process(&mut engine(redirect(-1, 0)), &[7; 60], 1), Outcome::gone(Verdict::Aborted));
     assert_eq!(process(&mut engine(redirect(77, 1)), &[7; 60], 1), Outcome::gone(Verdict::Aborted));
 
@@ -161,12 +162,12 @@ fn redirect_says_where() {
     let passed = Outcome::sent(Verdict::Pass, Port(1), vec![7; 60]);
     assert_eq!(process(&mut engine(map(0, 7, 2)), &[7; 60], 1), passed);
 
-    // An absent key forgets an earlier redirect.
+    // An absent key cancels an earlier redirect.
     let forget = [mov(1, 5), mov(2, 0), call_helper(helper::REDIRECT)].into_iter().chain(map(0, 7, 0));
     let mut forget: Vec<Insn> = forget.collect();
     forget.splice(forget.len() - 1.., [mov(0, 4), exit()]);
     assert_eq!(process(&mut engine(forget), &[7; 60], 1), Outcome::gone(Verdict::Aborted));
-    // Flags: to all ports that are bound, to all of them but the one it came by, and what nobody knows.
+    // Flags: to all bound ports, to all of them except the ingress port, and unknown ones.
     let ports = |outcome: Outcome| outcome.outputs.iter().map(|output| output.port.0).collect::<Vec<_>>();
     assert_eq!(ports(process(&mut engine(map(1, 99, 8)), &[7; 60], 1)), [1, 2]);
     assert_eq!(ports(process(&mut engine(map(0, 99, 8 | 16 | 2)), &[7; 60], 1)), [2]);
@@ -175,7 +176,7 @@ fn redirect_says_where() {
         assert_eq!(process(&mut engine(map(0, 1, flags | 2)), &[7; 60], 1), Outcome::gone(Verdict::Aborted));
     }
 
-    // A redirect that the verdict then takes back, and none left over for the next packet.
+    // A redirect that the verdict then overrides, which must not apply to the next packet.
     let take_back = with_packet([mov(1, 9), mov(2, 0), call_helper(helper::REDIRECT)]);
     assert_eq!(process(&mut engine(take_back), &[7; 64], 1).verdict, Verdict::Pass);
     let once = [
@@ -273,7 +274,7 @@ fn state_is_read_swept_and_restored() {
     assert_eq!(numbers(&full.maps["counters"])[1].1, 3);
     assert_eq!(full.maps[".data"][&vec![0; 4]], [1, 2, 3, 4, 9, 8, 7, 6]);
 
-    // At or before: 99 takes none, 100 the first, 101 the second by its other deadline.
+    // At or before: 99 removes none, 100 the first, 101 the second by its other deadline.
     for (now, left) in [(99, 3), (100, 2), (101, 1), (u64::MAX - 1, 1)] {
         engine.sweep(now).expect("swept");
         assert_eq!(contexts(&engine.snapshot().expect("readable")).len(), left, "swept at {now}");
@@ -395,7 +396,7 @@ fn refusal_names_the_row_and_carries_the_log() {
     if skipped("refusal_names_the_row_and_carries_the_log") {
         return;
     }
-    // Row on line 9 reads the packet without a look at its end. One text is not ASCII.
+    // The row on line 9 reads the packet without a bounds check. One text is not ASCII.
     let mut bad = program([mov(0, 2), load(size::W, 2, 1, 0), load(size::B, 3, 2, 0), exit()]);
     bad.lines = vec![line(0, 8, "Zürich -> pass"), line(2, 9, "  open & tcp.dport == 22 -> stay")];
     let Err(ExecError::Refused(refused)) = KernelEngine::load(&bad) else { panic!("must be refused") };
@@ -412,7 +413,7 @@ fn source_lines_that_the_log_cuts_do_no_harm() {
     if skipped("source_lines_that_the_log_cuts_do_no_harm") {
         return;
     }
-    // The verifier cuts lines at 1024 bytes, wherever that is.
+    // The verifier truncates lines at 1024 bytes, within characters too.
     for text in ["ü".repeat(2000), format!("-{}", "ü".repeat(2000))] {
         let mut bad = program([mov(0, 2), copy(1, 5), exit()]);
         bad.lines = vec![line(0, 1, &text)];
@@ -426,7 +427,7 @@ fn program_is_judged_as_it_is() {
     if skipped("program_is_judged_as_it_is") {
         return;
     }
-    // r1 is not readable after a call; after rewriting it would be.
+    // r1 is uninitialised after a call; after rewriting it would not be.
     let Err(ExecError::Refused(refused)) =
         KernelEngine::load(&program([mov(1, 2), call_helper(helper::KTIME_GET_NS), copy(0, 1), exit()]))
     else {
@@ -435,8 +436,8 @@ fn program_is_judged_as_it_is() {
     assert_eq!((refused.insn, refused.reason.as_str()), (Some(2), "R1 !read_ok"));
 }
 
-/// A global function reads its argument, and its only caller hands over 4 bytes: accepted as a static function, refused by
-/// itself, where the argument may be null.
+/// A global function reads its argument, and its only caller passes 4 bytes: accepted as a static function, refused
+/// separately, since the argument may be null.
 #[test]
 fn global_functions_are_judged_by_themselves() {
     if skipped("global_functions_are_judged_by_themselves") {
@@ -491,7 +492,7 @@ fn a_judge_says_what_the_verifier_says_of_any_instructions() {
     judge(&good).unwrap_or_else(|error| panic!("{error}"));
     let Err(ExecError::Refused(refused)) = judge(&program([copy(0, 3), exit()])) else { panic!("must be refused") };
     assert_eq!((refused.insn, refused.reason.as_str()), (Some(0), "R3 !read_ok"));
-    // No function ends here, so there are no types for it; the kernel is asked all the same.
+    // The function does not end, so there are no types for it; the kernel is asked all the same.
     let Err(ExecError::Refused(refused)) = judge(&program([mov(0, 2)])) else { panic!("must be refused") };
     assert!(refused.reason.contains("not an exit"), "{}", refused.reason);
 }

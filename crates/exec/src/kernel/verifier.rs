@@ -1,11 +1,11 @@
-//! Reading the verifier's log: where it stopped and why.
+//! Parses the verifier's log: where it stopped and why.
 
 use flowloom_bpf::insn::{call, class, imm64, jmp};
 use flowloom_bpf::{LineInfo, Program};
 
 use crate::error::Refused;
 
-/// The number before `: (`, with which the verifier begins the line of an instruction.
+/// The index before `: (`, with which the verifier begins the line of an instruction.
 fn instruction(line: &str) -> Option<usize> {
     let (number, rest) = line.split_once(": ")?;
     if rest.starts_with('(') { number.parse().ok() } else { None }
@@ -18,7 +18,7 @@ fn source_line(line: &str) -> Option<(&str, u32)> {
     Some((file, number.parse().ok()?))
 }
 
-/// Lines that end every log and say nothing about the program.
+/// Lines at the end of every log that are not about the program.
 fn is_statistics(line: &str) -> bool {
     ["processed ", "verification time ", "stack depth ", "insns processed "].iter().any(|start| line.starts_with(start))
 }
@@ -36,26 +36,26 @@ fn has_functions(program: &Program) -> bool {
     })
 }
 
-/// The instruction that a refusal without any instruction line speaks of, e.g. `unreachable insn 14`.
+/// The instruction in a refusal without any instruction line, e.g. `unreachable insn 14`.
 fn spoken_of(line: &str) -> Option<usize> {
     let (_, rest) = line.split_once("insn ")?;
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     rest[..digits].parse().ok()
 }
 
-/// What `log` says about `program`.
+/// The refusal of `program` according to `log`.
 pub(super) fn refused(program: &Program, log: String, source: std::io::Error) -> Refused {
-    // The last words: what follows the last instruction, in one or two lines.
+    // The message: one or two lines after the last instruction.
     let last_words = log.lines().rev().map(str::trim).take_while(|line| instruction(line).is_none());
     let mut reasons: Vec<&str> = last_words.filter(|line| !is_statistics(line) && !is_state(line)).collect();
     reasons.reverse();
     reasons.dedup();
     let at = log.lines().filter_map(instruction).next_back().or_else(|| reasons.iter().find_map(|r| spoken_of(r)));
-    // Loaders put the functions of a program in an order of their own, so its indices are not ours.
+    // Loaders reorder the functions of a program, so its indices differ from ours.
     let insn = at.filter(|at| *at < program.insns.len() && !has_functions(program));
     let named = || {
         let (file, number) = log.lines().filter_map(source_line).next_back()?;
-        // The log leaves directories out.
+        // The log omits directories.
         let same_file = |line: &LineInfo| line.file.rsplit('/').next() == file.rsplit('/').next();
         program.lines.iter().find(|line| line.line == number && same_file(line))
     };

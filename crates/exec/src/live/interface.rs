@@ -1,4 +1,4 @@
-//! Interfaces: finding them, and who runs on them already.
+//! Network interfaces, and the programs already attached to them.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use crate::sys::{ethtool, program::RawProgram};
 
 use super::{LiveError, Mode};
 
-/// An interface and the port that it is.
+/// An interface and its port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
     /// The port, below 256.
@@ -21,7 +21,7 @@ impl Interface {
     /// Finds the interface called `name`.
     ///
     /// # Errors
-    /// There is none in this name space, or the kernel does not say.
+    /// There is none in this network namespace, or the kernel does not tell.
     pub fn find(port: u32, name: &str) -> Result<Interface, LiveError> {
         match netlink::device(Which::Name(name)) {
             Ok(device) => Ok(Interface { port, device }),
@@ -32,12 +32,12 @@ impl Interface {
         }
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.device.name
     }
 
-    /// Its number in the kernel.
+    /// The interface index.
     pub fn index(&self) -> u32 {
         self.device.index
     }
@@ -47,13 +47,13 @@ impl Interface {
         self.device.is_up
     }
 
-    /// How many receive queues it uses: so many CPUs may run its packets at once.
+    /// The number of receive queues in use: as many CPUs may process its packets at once.
     pub fn rx_queues(&self) -> u32 {
         let in_use = ethtool::rx_queues(&self.device.name).ok().filter(|queues| *queues > 0);
         in_use.unwrap_or(self.device.rx_queues).max(1)
     }
 
-    /// Refuses an interface that runs another program.
+    /// Refuses an interface with another program.
     ///
     /// # Errors
     /// [`LiveError::Occupied`] names the program and how to remove it.
@@ -71,7 +71,7 @@ impl Interface {
     fn refusal(&self, mode: Mode, source: io::Error) -> LiveError {
         let name = self.device.name.clone();
         match source.raw_os_error() {
-            // Somebody was faster, or the interface has changed since.
+            // Another process was faster, or the interface has changed since.
             Some(libc::EBUSY | libc::EEXIST) => {
                 let now = netlink::device(Which::Index(self.device.index, None)).ok();
                 let occupied = now.and_then(|device| device.xdp.first().map(|xdp| Occupant::of(&device, *xdp)));
@@ -105,7 +105,7 @@ impl Interface {
         }
     }
 
-    /// The other end, for a veth.
+    /// The other end of a veth pair.
     pub(super) fn peer(&self) -> Option<Device> {
         let (index, namespace) = self.device.peer?;
         netlink::device(Which::Index(index, namespace)).ok()
@@ -115,25 +115,25 @@ impl Interface {
         self.device.mtu_bytes.max(self.peer().map_or(0, |peer| peer.mtu_bytes))
     }
 
-    /// A veth takes the frames that its peer may send.
+    /// A veth receives the frames that its peer may send.
     fn device_of_largest_mtu(&self) -> String {
         let peer = self.peer().filter(|peer| peer.mtu_bytes >= self.device.mtu_bytes);
         peer.map_or_else(|| self.device.name.clone(), |peer| peer.name)
     }
 }
 
-/// A program that somebody else has put on an interface.
+/// A program that another process has attached to an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occupant {
     /// The interface.
     pub interface: String,
-    /// The program's name, where it can be asked for.
+    /// The name of the program, if it can be determined.
     pub program: Option<String>,
-    /// The program's id.
+    /// The id of the program.
     pub id: u32,
-    /// How it is attached: `native`, `skb` or `offloaded`.
+    /// The mode of attachment: `native`, `skb` or `offloaded`.
     pub mode: &'static str,
-    /// The link that holds it; none where it was attached without one (by `ip link`).
+    /// The link that holds it; none if it was attached without one (by `ip link`).
     pub link: Option<u32>,
 }
 

@@ -1,12 +1,13 @@
-//! A function on interfaces: as XDP, until it is dropped.
+//! A function on network interfaces: attached as XDP until it is dropped.
 //!
 //! ```text
-//!  Program ──bind(port)──► one program an interface ──► link ──► packets
+//!  Program ──bind(port)──► one program for each interface ──► link ──► packets
 //!     └─ maps, shared: contexts, globals, counters, fl_ports ◄── sweep, snapshot, counters
 //! ```
 //!
-//! Programs are held by BPF links: whoever ends this process, and however, detaches them, because the kernel closes its
-//! files. Nothing is pinned, so nothing is left behind, and it works where no BPF file system is (`ip netns exec` hides it).
+//! Programs are held by BPF links: when this process ends for any reason, the kernel closes its files and detaches
+//! them. Nothing is pinned, so nothing is left behind, and it works without a BPF file system (`ip netns exec` hides
+//! it).
 
 mod interface;
 mod offload;
@@ -38,10 +39,10 @@ use crate::sys::program::RawProgram;
 use crate::sys::ring::Ring;
 use crate::sys::{RawMap, monotonic_ns, object};
 
-/// How programs run on an interface.
+/// The mode of attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// In the driver, before the kernel makes anything of the frame.
+    /// In the driver, before a socket buffer is allocated.
     Native,
     /// On socket buffers, with every driver.
     Skb,
@@ -56,7 +57,7 @@ impl std::fmt::Display for Mode {
     }
 }
 
-/// What keeps a function from interfaces.
+/// Why a function cannot run on interfaces.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// No interface of that name.
@@ -65,58 +66,58 @@ pub enum LiveError {
         /// The name.
         name: String,
     },
-    /// Another program is there.
+    /// Another program is attached.
     #[error("{0}")]
     Occupied(Box<Occupant>),
-    /// The kernel or the driver does not take it.
+    /// The kernel or the driver refuses the program.
     #[error("interface `{name}` does not take the program in mode {mode}: {source}{hint}")]
     Attach {
         /// The interface.
         name: String,
-        /// How it was to run.
+        /// The mode.
         mode: Mode,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
-        /// What would help, after a semicolon.
+        /// A suggestion, after a semicolon.
         hint: String,
     },
-    /// Something of the system failed.
+    /// A system call failed.
     #[error("could not {action}: {source}")]
     System {
-        /// What was to be done.
+        /// The operation.
         action: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// How to run on interfaces.
+/// The options of a run on interfaces.
 #[derive(Debug, Clone, Copy)]
 pub struct LiveOptions<'a> {
-    /// Where the programs run.
+    /// The mode of attachment.
     pub mode: Mode,
-    /// Count verdicts.
+    /// Whether verdicts are counted.
     pub count: bool,
-    /// What the function's clock is ahead of the system's ([`monotonic_ns`]), wrapping.
+    /// The offset of the function's clock from the system's ([`monotonic_ns`]), wrapping.
     pub clock_ahead_ns: u64,
-    /// The state to begin with.
+    /// The initial state.
     pub state: &'a Snapshot,
-    /// What whoever looks into its maps is told.
+    /// The description of its maps for other processes.
     pub description: &'a Description,
-    /// The maps of the records that it writes for user space, where they are to be read.
+    /// The maps of its records for user space, if they are to be read.
     pub events: Option<EventMaps<'a>>,
 }
 
-/// Where a program leaves records for user space.
+/// The maps of a program's records for user space.
 #[derive(Debug, Clone, Copy)]
 pub struct EventMaps<'a> {
     /// The name of the ring buffer.
     pub ring: &'a str,
-    /// The name of the counter, a u64, of records that it had no room for.
+    /// The name of the counter of lost records, a u64.
     pub lost: &'a str,
 }
 
-/// A function that runs on interfaces. Dropping it detaches.
+/// A function that runs on interfaces. Dropping it detaches it.
 #[derive(Debug)]
 pub struct Live {
     maps: Vec<KernelMap>,
@@ -124,21 +125,21 @@ pub struct Live {
     clock_ahead_ns: u64,
     swept: BTreeMap<String, u64>,
     verdicts: Option<Arc<RawMap>>,
-    /// The ring buffer that is read, by its name, and what counts the records that it had no room for.
+    /// The ring buffer and its name, and the counter of lost records.
     ring: Option<(String, Ring)>,
     lost: Option<Arc<RawMap>>,
     attached: Vec<(Interface, OwnedFd)>,
-    // Kept: the kernel knows them by the links alone otherwise.
+    // Kept open: otherwise only the links would hold them.
     _programs: Vec<RawProgram>,
     _info: RawMap,
 }
 
 impl Live {
-    /// Loads `program` and attaches it to the interfaces, which are bound to their ports in every devmap.
+    /// Loads `program` and attaches it to the interfaces, which are bound to their ports in every device map.
     ///
     /// # Errors
-    /// The program cannot be fitted or the verifier refuses it; the state does not fit; an interface is occupied or does not
-    /// take it. Then nothing stays attached.
+    /// The program cannot be bound or the verifier refuses it; the state does not fit; an interface is occupied or
+    /// refuses the program. Then nothing stays attached.
     pub fn start(program: &Program, interfaces: &[Interface], options: LiveOptions<'_>) -> Result<Live, ExecError> {
         for interface in interfaces {
             interface.require_free()?;
@@ -194,7 +195,7 @@ impl Live {
         let fit =
             Fit { port: interfaces[0].port, clock_ahead_ns: options.clock_ahead_ns, count_verdicts: options.count };
         let mut places = Places { program, fit, created: &created, interfaces, siblings: BTreeMap::new() };
-        // Devmaps that the state does not name hold the interfaces.
+        // Device maps that the state does not list hold the interfaces.
         for map in maps.iter().filter(|map| map.def().kind == MapKind::Devmap) {
             places.hold(map, None).map_err(ExecError::State)?;
         }
@@ -232,18 +233,19 @@ impl Live {
         self.attached.clear();
     }
 
-    /// Interfaces that have gone away under it.
+    /// The interfaces that have disappeared.
     pub fn gone(&self) -> Vec<&str> {
         let is_gone = |link: &OwnedFd| object::link(link.as_fd()).is_ok_and(|info| info.interface == Some(0));
         self.attached.iter().filter(|(_, link)| is_gone(link)).map(|(interface, _)| interface.name()).collect()
     }
 
-    /// The function's time.
+    /// The time on the function's clock.
     pub fn now_ns(&self) -> u64 {
         monotonic_ns().wrapping_add(self.clock_ahead_ns)
     }
 
-    /// Removes expired contexts from the tables whose time it is. Gives the time to the next sweep, if there is any.
+    /// Removes expired contexts from the tables whose sweep is due. Returns the time to the next sweep, if there is
+    /// any.
     ///
     /// # Errors
     /// A table cannot be read or written.
@@ -260,12 +262,12 @@ impl Live {
         Ok(next_ns.map(|at| Duration::from_nanos(at.saturating_sub(self.now_ns()))))
     }
 
-    /// How many contexts sweeps have removed from each table.
+    /// By table, the contexts that sweeps have removed.
     pub fn swept(&self) -> &BTreeMap<String, u64> {
         &self.swept
     }
 
-    /// How many contexts of each table have not expired.
+    /// By table, the contexts that have not expired.
     ///
     /// # Errors
     /// A table cannot be read.
@@ -275,7 +277,7 @@ impl Live {
         tables.map(|map| Ok((map.def().name.clone(), map.alive(now_ns)?))).collect()
     }
 
-    /// Packets by verdict, in the order of [`Verdict::ALL`]; `None` where they are not counted.
+    /// The packets by verdict, in the order of [`Verdict::ALL`]; `None` if they are not counted.
     ///
     /// # Errors
     /// The counters cannot be read.
@@ -287,7 +289,7 @@ impl Live {
         Ok(Some(std::array::from_fn(|_| words.next().unwrap_or(0))))
     }
 
-    /// The records that were written for user space since the last call, in order.
+    /// The records written for user space since the last call, in order.
     ///
     /// # Errors
     /// The ring buffer cannot be read.
@@ -300,7 +302,7 @@ impl Live {
         Ok(events)
     }
 
-    /// How many records found the ring buffer full.
+    /// The number of records lost because the ring buffer was full.
     ///
     /// # Errors
     /// The counter cannot be read.
@@ -311,7 +313,7 @@ impl Live {
         Ok(u64::from_ne_bytes(bytes))
     }
 
-    /// The contents of the maps whose names `wanted` accepts.
+    /// The contents of the maps whose names satisfy `wanted`.
     ///
     /// # Errors
     /// A map cannot be read.
@@ -320,7 +322,7 @@ impl Live {
     }
 }
 
-/// Leaves a description of the function with its programs.
+/// Stores a description of the function with its programs.
 fn describe(
     description: &Description,
     interfaces: &[Interface],
@@ -341,7 +343,7 @@ fn describe(
     leave().map_err(|source| LiveError::System { action: "leave a description of the function".to_owned(), source })
 }
 
-/// What the counters of verdicts are called.
+/// The description of the verdict counters.
 fn verdicts_description() -> MapDescription {
     let field = |verdict: Verdict| LayoutField {
         name: verdict.name().to_owned(),

@@ -1,8 +1,9 @@
-//! What interfaces do to frames before a program sees them or after it sent them, and what to type against it.
+//! Interface offloads that change frames before a program sees them or after it has sent them, and the commands that
+//! turn them off.
 //!
-//! A program sees bytes as they lie in memory. A sender that leaves checksums or segments to its hardware, a receiver that
-//! merges frames or takes tags off, make these other bytes than those on a wire. On a veth the sender is the peer, whose
-//! offloads never happen: what it left undone reaches the program.
+//! A program sees bytes as they are in memory. Checksum and segmentation offload of a sender, and receive offloads such
+//! as merging of frames and tag removal, make them differ from those on a wire. On a veth pair the sender is the peer,
+//! whose offloads never take place: the program sees the unfinished frames.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -14,33 +15,33 @@ use crate::sys::netlink::{self, Device};
 
 use super::{Interface, Mode};
 
-/// Where `ip netns` keeps name spaces by name.
+/// The directory of named network namespaces of `ip netns`.
 const NAMESPACES: &str = "/run/netns";
 
-/// What a function does to packets, as far as offloads care.
+/// The properties of a function that matter for offloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traffic {
-    /// It sends packets out itself, by redirecting them or back where they came from.
+    /// It sends packets itself, by redirects or out of the ingress port.
     pub sends: bool,
-    /// It sends packets out by other ports.
+    /// It sends packets through other ports.
     pub redirects: bool,
-    /// It writes into packets.
+    /// It writes packets.
     pub writes: bool,
-    /// It looks at VLAN tags.
+    /// It reads VLAN tags.
     pub reads_tags: bool,
 }
 
-/// Something to change, with what to type.
+/// An advice with its command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
-    /// The interface it is about.
+    /// The interface concerned.
     pub interface: String,
-    /// What it does.
+    /// The problem.
     pub problem: String,
     /// The command.
     pub command: String,
-    /// The interface is in a network name space without a name here: its offloads could not be read, and the command is to
-    /// be typed there.
+    /// Whether the interface is in a network namespace without a name here: its offloads could not be read, and the
+    /// command has to be run there.
     pub is_elsewhere: bool,
 }
 
@@ -59,21 +60,21 @@ impl fmt::Display for Advice {
     }
 }
 
-/// Where a device is, seen from here.
+/// The namespace of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
     Here,
-    /// In the name space with this name.
+    /// The namespace with this name.
     Named(String),
-    /// Somewhere that has no name here.
+    /// A namespace without a name here.
     Unknown,
 }
 
-/// The other end of a veth.
+/// The peer of a veth.
 struct Peer {
     device: Device,
     place: Place,
-    /// What is switched on there, where it can be read.
+    /// Its enabled offloads, if they can be read.
     on: Option<Features>,
 }
 
@@ -94,7 +95,7 @@ impl Peer {
         Some(Peer { device, place, on })
     }
 
-    /// Whether one of these is on; what cannot be read has the offloads that veths begin with.
+    /// Whether one of these is enabled; if unknown, veth's defaults are assumed.
     fn has(&self, features: &[&str]) -> bool {
         self.on.as_ref().is_none_or(|on| features.iter().any(|name| on.contains_key(*name)))
     }
@@ -114,7 +115,7 @@ impl Peer {
     }
 }
 
-/// What should change before `interfaces` carry a function with this traffic.
+/// The changes advised before `interfaces` carry a function with these properties.
 pub fn advice(interfaces: &[Interface], mode: Mode, traffic: Traffic) -> Vec<Advice> {
     let mut found = Vec::new();
     for interface in interfaces {
@@ -140,7 +141,7 @@ pub fn advice(interfaces: &[Interface], mode: Mode, traffic: Traffic) -> Vec<Adv
     found
 }
 
-/// Offloads of the interface itself: what it does to frames before the program.
+/// Offloads of the interface itself, before the program.
 fn receiver(device: &Device, on: &Features, mode: Mode, traffic: Traffic, found: &mut Vec<Advice>) {
     let is_veth = device.kind.as_deref() == Some("veth");
     let mut advise = |feature: &str, problem: &str, switch: &str| {
@@ -158,13 +159,13 @@ fn receiver(device: &Device, on: &Features, mode: Mode, traffic: Traffic, found:
     if mode == Mode::Skb {
         advise("rx-gro", "merges frames before the program sees them", "gro off");
     }
-    // On a veth it is the sender who leaves the tag out.
+    // On a veth it is the sender that omits the tag.
     if traffic.reads_tags && !is_veth {
         advise("rx-vlan-hw-parse", "takes VLAN tags off before the program sees them", "rxvlan off");
     }
 }
 
-/// Offloads of a veth's other end: what it leaves undone.
+/// Offloads of a veth's peer, which never take place.
 fn sender(peer: &Peer, traffic: Traffic, found: &mut Vec<Advice>) {
     let checksums = ["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"];
     if (traffic.sends || traffic.writes) && peer.has(&checksums) {
@@ -177,7 +178,7 @@ fn sender(peer: &Peer, traffic: Traffic, found: &mut Vec<Advice>) {
     }
 }
 
-/// A veth that packets are redirected to: frames reach its other end only where that listens for them.
+/// A veth that packets are redirected to: frames reach its peer only if that has NAPI or a program.
 fn target(interface: &Interface, peer: &Peer, interfaces: &[Interface]) -> Option<Advice> {
     let is_bound = peer.place == Place::Here && interfaces.iter().any(|i| i.device.index == peer.device.index);
     let runs_xdp = is_bound || peer.device.xdp.iter().any(|xdp| xdp.mode == "native");
@@ -188,7 +189,7 @@ fn target(interface: &Interface, peer: &Peer, interfaces: &[Interface]) -> Optio
     Some(peer.advice(problem, "gro on"))
 }
 
-/// The name of the name space that is known by this number.
+/// The name of the namespace with this id.
 fn named(number: i32) -> Option<String> {
     let mut paths: Vec<_> = fs::read_dir(NAMESPACES).ok()?.flatten().map(|entry| entry.path()).collect();
     paths.sort();

@@ -1,4 +1,4 @@
-//! What maps of ports, programs and maps hold on interfaces: the kernel's numbers of them.
+//! Resolves the contents of maps of ports, programs and maps to the kernel's ids, on interfaces.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,7 +20,7 @@ pub(super) struct Places<'a> {
     pub(super) fit: Fit,
     pub(super) created: &'a Maps,
     pub(super) interfaces: &'a [Interface],
-    /// Programs that tail calls lead to, by their index.
+    /// Targets of tail calls, by index.
     pub(super) siblings: BTreeMap<usize, RawProgram>,
 }
 
@@ -38,7 +38,7 @@ impl Places<'_> {
             .ok_or_else(|| fails(format!("number {number}, expected below {known}")))?;
         let sibling = sibling_program(self.program, sibling);
         let bound = bind(&sibling, self.fit).map_err(|e| fails(format!("program `{}`: {e}", sibling.name)))?;
-        // Interfaces share the map, so what stands in it can know no more than one port.
+        // Interfaces share the map, so a program in it can be bound to one port only.
         if bound.reads_port && self.interfaces.len() > 1 {
             let why = "is led to by tail calls and asks for its port, which it can be told on one interface only";
             return Err(fails(format!("program `{}` {why}", sibling.name)));
@@ -49,12 +49,12 @@ impl Places<'_> {
         Ok(descriptor)
     }
 
-    /// The entries of a map that redirects, with interfaces for ports. Ports that no interface is bound to are left out:
-    /// what goes there is lost.
+    /// The entries of a redirect map, with interfaces for ports. Ports without an interface are omitted: packets to
+    /// them are lost.
     fn devices(&self, map: &KernelMap, wanted: Option<&MapState>) -> MapState {
         let def = map.def();
         let of_port = |port: u32| self.interfaces.iter().find(|interface| interface.port == port);
-        // The longer form ends with the program to run behind the map: none.
+        // The longer form ends with the program to run on the entry: none.
         let value = |device: u32| {
             let mut value = device.to_ne_bytes().to_vec();
             value.resize((def.value_bytes as usize).max(4), 0);

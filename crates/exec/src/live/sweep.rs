@@ -1,15 +1,15 @@
-//! Sweeping a table whose records packets lock: what user space has found to have run out goes only if it is still what
-//! was found.
+//! Sweeping of a table whose records packets lock: user space removes an expired record only if it has not changed
+//! since it was read.
 //!
 //! ```text
-//!  dump ──age──► key, record as found, record as it is to be
+//!  dump ──age──► key, record as read, record as it shall be
 //!                  │ as the bytes of a packet
 //!                  ▼
-//!  BPF_PROG_TEST_RUN: lock the key ─ look it up ─ the same still? ─ remove or replace it ─ unlock
+//!  BPF_PROG_TEST_RUN: lock the key ─ look it up ─ unchanged? ─ remove or replace it ─ unlock
 //! ```
 //!
 //! A packet may have come between the dump and the run, and renewed the record, or removed it and made another: then
-//! nothing happens, and the next sweep looks again. User space cannot take the lock by itself: it could lose its CPU with
+//! nothing happens, and the next sweep looks again. User space cannot hold the lock itself: it could be preempted with
 //! it.
 
 use flowloom_bpf::insn::{SRC_REG, alu, atomic, call, class, helper, imm64, jmp, mode, size};
@@ -24,23 +24,23 @@ use crate::kernel::state::Sweeper;
 use crate::kernel::system;
 use crate::sys::program::RawProgram;
 
-/// What a swept packet ends with: whether the record is to go.
+/// The last byte of a sweep packet that removes the record.
 const REMOVE: u8 = 1;
 
-/// Name of the program that sweeps beside a function: what lists functions leaves it out.
+/// The name of the program that sweeps for a function, which lists of functions omit.
 pub const SWEEPER: &str = "fl_sweep";
 
-/// The program that sweeps one table.
+/// The program that sweeps a table.
 #[derive(Debug)]
 pub(super) struct LockedSweeper {
     program: RawProgram,
 }
 
 impl LockedSweeper {
-    /// Loads the sweeper of map number `map` of `program`, on its maps; `None` where packets lock nothing there.
+    /// Loads the sweeper of map number `map` of `program`, on its maps; `None` if packets lock nothing there.
     ///
     /// # Errors
-    /// The kernel does not take it.
+    /// The kernel refuses it.
     pub(super) fn load(program: &Program, map: usize, created: &Maps) -> Result<Option<LockedSweeper>, ExecError> {
         let def = &program.maps[map];
         let locks = def.layout.as_ref().and_then(|layout| layout.locks);
@@ -66,7 +66,7 @@ impl Sweeper for LockedSweeper {
 #[derive(Default)]
 struct Code {
     insns: Vec<Insn>,
-    /// Jumps to the end that releases, and to the one that does not.
+    /// Jumps to the exit that unlocks, and to the one that does not.
     unlock: Vec<usize>,
     leave: Vec<usize>,
 }
@@ -121,7 +121,7 @@ fn code(map: usize, locks_map: usize, locks: Locks, key_bytes: i32, value_bytes:
     c.imm(alu::ADD, 3, (flag + 1).max(MIN_FRAME_BYTES as i32));
     c.leave.push(c.insns.len());
     c.push(if_not(jmp::JGT) | SRC_REG, 3, 2, 0, 0);
-    // The cell, as `Locks::cell_of` tells it.
+    // The cell, as computed by `Locks::cell_of`.
     c.wide(7, imm64::MAP_VALUE, locks_map as u32, locks.offset_bytes);
     if locks.cells > 1 {
         c.imm(alu::MOV, 1, 0);
@@ -144,7 +144,7 @@ fn code(map: usize, locks_map: usize, locks: Locks, key_bytes: i32, value_bytes:
     c.leave.push(c.insns.len());
     c.push(class::JMP | jmp::JCOND, 0, 0, 0, 0);
     c.push(class::JMP | jmp::JA, 0, 0, (retry as i64 - c.insns.len() as i64 - 1) as i16, 0);
-    // Whether the record is still what was found.
+    // Whether the record is unchanged.
     c.imm(alu::MOV, 9, Verdict::Pass.number() as i32);
     c.wide(1, imm64::MAP, map as u32, 0);
     c.reg(alu::MOV, 2, 6);

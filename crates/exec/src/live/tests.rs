@@ -1,4 +1,4 @@
-//! A foreign object on interfaces, in a network name space of its own.
+//! A foreign object on interfaces, in a network namespace of its own.
 
 use std::net::UdpSocket;
 use std::process::Command;
@@ -14,8 +14,8 @@ fn map(name: &str, kind: MapKind, value_bytes: u32) -> MapDef {
     MapDef { name: name.into(), kind, key_bytes: 4, value_bytes, max_entries: 8, ..MapDef::default() }
 }
 
-/// Tail-calls to a program that counts what it sees in the first packet's place and sends it on through entry 5 of a devmap;
-/// `start` is what that begins with.
+/// Tail-calls a program that counts the packet's first byte and redirects the packet through entry 5 of a device map,
+/// which `start` precedes.
 fn program(start: &str) -> Program {
     let mut maps = vec![
         map("next", MapKind::ProgArray, 4),
@@ -50,7 +50,7 @@ out: r0 = 2
     Program { name, section, insns: main, maps, license, siblings, ..Program::default() }
 }
 
-/// Runs `ip` with these words.
+/// Runs `ip` with these arguments.
 fn ip(words: &str) -> io::Result<()> {
     let said = Command::new("ip").args(words.split(' ')).output()?;
     if said.status.success() {
@@ -59,7 +59,7 @@ fn ip(words: &str) -> io::Result<()> {
     Err(io::Error::other(format!("ip {words}: {}", String::from_utf8_lossy(&said.stderr))))
 }
 
-/// Two veths whose near ends are ports 1 and 2, in the calling thread's name space.
+/// Two veth pairs whose near ends are ports 1 and 2, in the calling thread's namespace.
 fn wires() -> io::Result<()> {
     for (near, far) in [("near1", "far1"), ("near2", "far2")] {
         ip(&format!("link add {near} type veth peer name {far}"))?;
@@ -72,7 +72,7 @@ fn wires() -> io::Result<()> {
     ip("neigh add 10.0.0.2 lladdr 02:00:00:00:00:02 dev far1 nud permanent")
 }
 
-/// Packets that an interface of the calling thread's name space has received.
+/// The packets received by an interface of the calling thread's namespace.
 fn received(device: &str) -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     let line = text.lines().find_map(|line| line.trim().strip_prefix(&format!("{device}:")));
@@ -88,7 +88,7 @@ fn started(program: &Program, ports: &[(u32, &str)], state: &Snapshot) -> Result
     Live::start(program, &interfaces, options)
 }
 
-/// Runs `test` where the wires are; says why it cannot.
+/// Runs `test` with the veth pairs; prints why it cannot.
 fn on_wires(name: &str, test: impl FnOnce() + Send) {
     if let Err(reason) = KernelEngine::available() {
         eprintln!("SKIP {name}: {reason}");
@@ -118,7 +118,7 @@ fn a_foreign_object_sends_by_the_ports_of_its_state() {
             assert_eq!(sent as u64, count);
             std::thread::sleep(Duration::from_millis(100));
         };
-        // Entry 5 is port 2; entry 1 a port that no interface is bound to.
+        // Entry 5 is port 2; entry 1 a port without an interface.
         let state = ports(&[(5, 2), (1, 77)]);
         let live =
             started(&program(""), &[(1, "near1"), (2, "near2")], &state).unwrap_or_else(|error| panic!("{error}"));
@@ -131,8 +131,8 @@ fn a_foreign_object_sends_by_the_ports_of_its_state() {
         let counted = live.verdicts().expect("readable").expect("counted");
         assert!(counted[Verdict::Redirect.number() as usize] >= 5, "{counted:?}");
         drop(live);
-        // Where nobody says otherwise, each port is at its number, and 5 is not bound.
-        // A process that another test is about to start may hold the link a moment longer.
+        // By default each port is at its number, and 5 is not bound. A process that another test is about to start may
+        // hold the link a moment longer.
         let live = (0..200).find_map(|_| {
             let live = started(&program(""), &[(1, "near1"), (2, "near2")], &Snapshot::default()).ok();
             if live.is_none() {

@@ -1,18 +1,19 @@
-//! Fits a program to one interface: its port becomes a constant, its clock that of its state, its verdicts are counted.
+//! Binds a program to one interface: its port becomes a constant, its clock that of its state, its verdicts are
+//! counted.
 //!
-//! Goal: `ingress_ifindex` gives the kernel's number of an interface, functions mean the port that it is bound to. A constant
-//! costs the packet nothing, and lets the verifier leave out the rows of other ports; so there is one program an interface,
-//! on the same maps.
+//! Goal: `ingress_ifindex` is the kernel's index of an interface, functions use the port that it is bound to. A
+//! constant costs the packet nothing, and lets the verifier drop the rows of other ports; so there is one program for
+//! each interface, on the same maps.
 //!
 //! ```text
 //!   before                          after
-//!   r6 = *(u32 *)(r1 + 12)          w6 = 2                              where r1 is the context
-//!   call ktime_get_ns               call ktime_get_ns                   where the clock is not the system's
+//!   r6 = *(u32 *)(r1 + 12)          w6 = 2                              if r1 is the context
+//!   call ktime_get_ns               call ktime_get_ns                   if the clock is not the system's
 //!                                   r1 = -4711 ll
 //!                                   r0 += r1
 //!   exit                            w1 = w0
 //!                                   if w1 < 5 goto +1
-//!                                   w1 = 0                              what XDP does not know is ABORTED
+//!                                   w1 = 0                              unknown verdicts are ABORTED
 //!                                   r1 <<= 3
 //!                                   r2 = .data.fl_counts[0] ll
 //!                                   r2 += r1
@@ -21,10 +22,10 @@
 //!                                   exit
 //! ```
 //!
-//! Holds before and after: as for [`super::rewrite`]. An exit leaves r0 as it was.
+//! Holds before and after: as for [`super::rewrite`]. r0 at an exit is unchanged.
 //!
-//! Limits: `redirect` by index is refused, and so are questions about routes, because both mean the kernel's numbers of
-//! interfaces; redirects go through a devmap.
+//! Limits: `redirect` by index is refused, and so are route lookups, because both use the kernel's interface indices;
+//! redirects go through a device map.
 
 use std::collections::BTreeSet;
 
@@ -36,33 +37,33 @@ use super::flow::Flow;
 use super::splice::{distance, spliced};
 use super::{Code, RewriteError, fetch, reads_ingress};
 
-/// Name of the map that counts verdicts: a data section with one u64 for each, by its number.
+/// The name of the map of verdict counters: a data section with one u64 for each, by number.
 pub const VERDICTS_MAP: &str = ".data.fl_counts";
 
-/// Length of the counters of verdicts.
+/// The size of the verdict counters in bytes.
 pub(crate) const VERDICTS_BYTES: usize = Verdict::ALL.len() * 8;
 
-/// What a program is fitted to.
+/// The environment that a program is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fit {
-    /// The port that its packets come by.
+    /// The ingress port.
     pub port: u32,
-    /// What its clock is ahead of the system's, wrapping.
+    /// The offset of its clock from the system's, wrapping.
     pub clock_ahead_ns: u64,
-    /// Count verdicts in a map of its own, the last one.
+    /// Whether to count verdicts in an additional map, the last one.
     pub count_verdicts: bool,
 }
 
-/// A program that is fitted to a port.
+/// A program bound to a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bound {
     /// The program.
     pub program: Program,
-    /// Whether it asks for the port; one that does not serves all.
+    /// Whether it reads the port; otherwise it serves all ports.
     pub reads_port: bool,
 }
 
-/// Fits `program` to packets of one port.
+/// Binds `program` to packets of one port.
 ///
 /// # Errors
 /// The program cannot be rewritten; the error names the instruction.
@@ -110,7 +111,7 @@ pub fn bind(program: &Program, fit: Fit) -> Result<Bound, RewriteError> {
     Ok(Bound { program, reads_port })
 }
 
-/// Where the functions that the program calls begin: the verdict is what the code before them returns.
+/// The end of the entry function: the verdict is its return value.
 fn main_end(insns: &[Insn]) -> usize {
     let mut starts = BTreeSet::new();
     let mut at = 0;
@@ -198,7 +199,7 @@ mod tests {
         let code = [call_local(1), exit(), mov(0, 1), exit()];
         let bound = bind(&program(code), fit(1, true)).expect("fits");
         assert!(!bound.reads_port);
-        // The call now leads over nine more slots.
+        // The call's distance includes nine more slots.
         assert_eq!((bound.program.insns[0].imm, bound.program.insns.len()), (10, 1 + 10 + 2));
     }
 

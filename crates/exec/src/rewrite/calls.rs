@@ -1,8 +1,8 @@
-//! What takes the place of calls: code that reads or writes the record.
+//! Replacements of calls: code that reads or writes the record.
 //!
-//! Every piece changes r0 to r5 alone, as the call that it replaces; where the call itself stays, its arguments are what
-//! they were. Where arguments are constants, the piece has no branch on them: the kernel removes code that is never reached
-//! place by place and moves the rest of the program each time.
+//! Each piece only changes r0 to r5, as the call that it replaces; if the call itself remains, its arguments are
+//! unchanged. If arguments are constants, the piece has no branch on them: the kernel removes dead code place by place
+//! and moves the rest of the program each time.
 
 use flowloom_bpf::insn::{SRC_REG, alu, call, class, helper, imm64, jmp, mode, size};
 use flowloom_bpf::{Insn, MapDef, MapKind, Program};
@@ -16,22 +16,22 @@ use super::{FIRST_INDEX, RewriteError, record};
 
 /// XDP_REDIRECT.
 const REDIRECT: i32 = 4;
-/// `map_update_elem`: there is to be no entry.
+/// `map_update_elem`: only if there is no entry.
 const BPF_NOEXIST: i32 = 1;
-/// Length of a frame.
+/// The size of a stack frame in bytes.
 const STACK_BYTES: i64 = 512;
-/// Length of `struct bpf_fib_lookup`.
+/// The size of `struct bpf_fib_lookup` in bytes.
 const FIB_BYTES: i32 = 64;
-/// Offset of the interface in it.
+/// The offset of the interface in it.
 const FIB_INTERFACE: i16 = 8;
-/// `redirect_map`: bits of the flags that are the verdict for an absent key.
+/// `redirect_map`: the bits of the flags that are the verdict for an absent key.
 const ACTION_MASK: i32 = 3;
 /// `redirect_map`: to all ports of the map.
 const BPF_F_BROADCAST: i32 = 1 << 3;
-/// `redirect_map` to all ports: but for the one the packet came by; its bit number.
+/// `redirect_map` to all ports: except the ingress port; the bit number.
 const EXCLUDE_INGRESS_BIT: i32 = 4;
 
-/// The code that takes the place of the call at `at`, where it needs any.
+/// The replacement of the call at `at`, if it needs one.
 pub(super) fn replaced(
     program: &Program,
     flow: &Flow,
@@ -102,13 +102,13 @@ pub(super) fn replaced(
             let Some(log) = plan.deletions.filter(|_| site.may_forget(1)) else { return Ok(None) };
             match site.key_of(1) {
                 Some(key) => log_key(&mut code, key, log, LOGGED_DELETION),
-                // Which map it is, and how long its keys are, is not known: as if there had been too many.
+                // The map and its key size are unknown: counted as an overflow of the log.
                 None => drop(code.record(0).count(0, 5, record::DELETIONS, DELETIONS_LOGGED as i32 + 1)),
             }
             code.push_insn(insn);
         }
         helper::FIB_LOOKUP => {
-            // Below all that the program uses, where the caller's registers cannot wait.
+            // Below the program's own stack, since the caller's registers are not available.
             let slot = (flow.stack_depth(&program.insns) & !7) - 8;
             if slot < -STACK_BYTES {
                 return Err(RewriteError::FullStack { insn: at });
@@ -120,7 +120,7 @@ pub(super) fn replaced(
                 code.load(size::DW, 1, 10, slot).load(size::W, 2, 1, index).imm(alu::SUB, 2, FIRST_INDEX as i32);
                 code.store(1, index, 2);
             };
-            // Of less than a whole question the kernel reads nothing.
+            // The kernel reads nothing from a truncated structure.
             match site.constant(3) {
                 Some(bytes) if bytes as i32 >= FIB_BYTES => with_index(&mut code),
                 Some(_) => {}
@@ -135,7 +135,7 @@ pub(super) fn replaced(
             }
         }
         helper::CHECK_MTU => {
-            // No interface is the one that the packet came by.
+            // No interface equals the ingress interface.
             code.zero_extend(2).skip(class::JMP | jmp::JNE, 2, 0, 3).record(2).load(
                 size::W,
                 2,
@@ -158,7 +158,7 @@ pub(super) fn replaced(
     Ok(Some(code.insns))
 }
 
-/// A call and what is known there.
+/// A call, and the values known there.
 struct Site<'a> {
     program: &'a Program,
     flow: &'a Flow,
@@ -167,10 +167,10 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// The maps that `register` may hold; `None` where none of them is `wanted`.
+    /// The maps that `register` may hold; `None` if none of them is `wanted`.
     ///
     /// # Errors
-    /// It may hold one of them, and something that no instruction names.
+    /// It may hold one of them, or a map that no instruction refers to.
     fn maps(
         &self,
         register: u8,
@@ -180,25 +180,25 @@ impl Site<'_> {
         let maps = &self.program.maps;
         let (some, is_named) = match self.flow.before(self.at, register) {
             Value::Maps(some) => ((0..maps.len()).filter(|index| some.may_be(*index)).collect(), some.is_exact()),
-            // No instruction names it: a map out of another one.
+            // No instruction refers to it: a map from a map of maps.
             Value::Other | Value::Constant(_) => (Vec::new(), false),
             _ => ((0..maps.len()).collect::<Vec<_>>(), false),
         };
         match some.iter().any(|index| wanted(&maps[*index])) {
             true if is_named => Ok(Some(some)),
             true => Err(RewriteError::UnknownDevmap { insn: self.at, helper }),
-            // Verifiers refuse what is no map for `helper`; the first is named in the message.
+            // Verifiers refuse maps that do not fit the helper; the first one appears in the message.
             false => Ok(Some(some).filter(|some| is_named && some.len() == 1)),
         }
     }
 
-    /// The map in `register` and the length of its keys, where it is known.
+    /// The map in `register` and its key size, if known.
     fn key_of(&self, register: u8) -> Option<(usize, u32)> {
         let Value::Maps(Maps::One(index)) = self.flow.before(self.at, register) else { return None };
         self.program.maps.get(index).map(|map| (index, map.key_bytes))
     }
 
-    /// The number in `register`, where it is one on all paths.
+    /// The number in `register`, if it is a constant on all paths.
     fn constant(&self, register: u8) -> Option<u64> {
         match self.flow.before(self.at, register) {
             Value::Constant(number) => Some(number),
@@ -206,7 +206,7 @@ impl Site<'_> {
         }
     }
 
-    /// Whether the map in `register` may be a table that forgets.
+    /// Whether the map in `register` may be an LRU table.
     fn may_forget(&self, register: u8) -> bool {
         match self.flow.before(self.at, register) {
             Value::Maps(Maps::One(index)) => self.program.maps.get(index).is_some_and(|map| map.kind.is_lru()),
@@ -219,7 +219,7 @@ impl Site<'_> {
     }
 }
 
-/// `redirect_map(r1 = the map at index, r2 = key, r3 = flags)`, as `__bpf_xdp_redirect_map` does it, on the map's shadow.
+/// `redirect_map(r1 = the map at index, r2 = key, r3 = flags)`, as `__bpf_xdp_redirect_map`, on the map's shadow.
 fn redirect_map(code: &mut Code, site: &Site<'_>, index: usize) -> Result<(), RewriteError> {
     let not_devmap = |name: &str| RewriteError::NotDevmap { insn: site.at, map: name.to_owned() };
     let map = &site.program.maps[index];
@@ -228,7 +228,7 @@ fn redirect_map(code: &mut Code, site: &Site<'_>, index: usize) -> Result<(), Re
     let to_key = if map.kind == MapKind::Xskmap { record::SET_SOCKET } else { record::SET_CPU };
     let known = if may_broadcast { ACTION_MASK | BPF_F_BROADCAST | 1 << EXCLUDE_INGRESS_BIT } else { ACTION_MASK };
     let (key, flags) = (site.constant(2).map(|key| key as u32), site.constant(3));
-    // An absent key also forgets an earlier redirect: the last call counts.
+    // An absent key also cancels an earlier redirect: the last call counts.
     let forget = |code: &mut Code| {
         code.store_imm(5, record::REDIRECT_SET, 0);
     };
@@ -301,7 +301,7 @@ fn redirect_map(code: &mut Code, site: &Site<'_>, index: usize) -> Result<(), Re
     Ok(())
 }
 
-/// `map_lookup_elem(r1 = a devmap, r2 = address of the key)` in its table.
+/// `map_lookup_elem(r1 = a device map, r2 = address of the key)` in its table.
 fn lookup_table(code: &mut Code, max_entries: u32, offset: u32) {
     let inside = |code: &mut Code| {
         code.table_entry(4, 2, offset).load(size::W, 1, 4, TABLE_PRESENT);
@@ -312,7 +312,7 @@ fn lookup_table(code: &mut Code, max_entries: u32, offset: u32) {
     inside(code);
 }
 
-/// Logs the key in r2, of the map with this index and length of keys, with what is about to be done; changes r0 and r5 alone.
+/// Logs the key in r2 of the map with this index and key size, with the pending operation; only changes r0 and r5.
 fn log_key(code: &mut Code, (index, key_bytes): (usize, u32), (log, entry_bytes): (u32, u32), what: u32) {
     let write = |code: &mut Code| {
         code.imm(alu::MUL, 5, entry_bytes as i32).record_at(0, log).reg(alu::ADD, 0, 5);
@@ -336,8 +336,8 @@ fn log_key(code: &mut Code, (index, key_bytes): (usize, u32), (log, entry_bytes)
     code.record(0).count(0, 5, record::DELETIONS, 1);
 }
 
-/// Counts an update of a table that may forget. Where it succeeds although it was to find no entry, its key is logged: an
-/// entry that was there has been forgotten by this very call.
+/// Counts an update of an LRU table. If it succeeds although an entry with its key must not exist, the key is logged:
+/// an existing entry has been evicted by this very call.
 fn log_update(code: &mut Code, site: &Site<'_>, log: (u32, u32), call: Insn) {
     code.record(0).count(0, 5, record::UPDATES, 1);
     let Some(key) = site.key_of(1) else {
@@ -360,8 +360,8 @@ fn log_update(code: &mut Code, site: &Site<'_>, log: (u32, u32), call: Insn) {
     take_back(code);
 }
 
-/// Logs the length of the event that is about to be written, and takes it back where that fails: the kernel's buffer holds
-/// lengths rounded up. r1 to r5 are the call's; r3, the flags, is no address and waits in the record.
+/// Logs the length of the pending event, and takes it back if the call fails: the kernel's buffer holds padded lengths.
+/// r1 to r5 are the call's; r3, the flags, is not an address and is saved in the record.
 fn log_event(code: &mut Code, log: u32, index: usize, call: Insn) {
     let write = |code: &mut Code| {
         code.imm(alu::MUL, 3, EVENT_BYTES as i32).record_at(0, log).reg(alu::ADD, 0, 3);
@@ -379,7 +379,7 @@ fn log_event(code: &mut Code, log: u32, index: usize, call: Insn) {
     take_back(code);
 }
 
-/// A piece of code in the making. Builders return themselves; what they build is in `insns`.
+/// A builder of code: its methods return itself; the result is in `insns`.
 pub(super) struct Code {
     pub(super) insns: Vec<Insn>,
     record: usize,
@@ -422,7 +422,7 @@ impl Code {
         self.push(class::ALU64 | alu::MOV | SRC_REG, 1, index, 0, 0).imm(alu::LSH, 1, shift).reg(alu::ADD, dst, 1)
     }
 
-    /// What `each` writes for the map that `register` holds, which is one of `maps`; changes r0 before it.
+    /// Selects the code of `each` by the map in `register`, one of `maps`; changes r0 before it.
     fn by_map(
         &mut self,
         register: u8,
@@ -481,7 +481,7 @@ impl Code {
         self.push(class::ST | mode::MEM | size::W, dst, 0, off, imm)
     }
 
-    /// *(u32 *)(base + off) += amount, by way of `scratch`
+    /// *(u32 *)(base + off) += amount, through `scratch`
     fn count(&mut self, base: u8, scratch: u8, off: i16, amount: i32) -> &mut Code {
         self.load(size::W, scratch, base, off).imm(alu::ADD, scratch, amount).store(base, off, scratch)
     }
@@ -495,7 +495,8 @@ impl Code {
         self.push(code, dst, 0, slots, imm)
     }
 
-    /// A piece that a jump with this code, register and number leaves out; without the jump where it is known whether it is taken.
+    /// A piece that is skipped by a jump with this code, register and immediate; without the jump if its direction is
+    /// known.
     fn unless(&mut self, known: Option<bool>, (code, dst, imm): (u8, u8, i32), piece: impl Fn(&mut Code)) {
         match known {
             Some(true) => {}
@@ -513,7 +514,7 @@ impl Code {
         self.store_imm(record, record::REDIRECT_SET, record::SET_PORT).imm(alu::MOV, 0, REDIRECT)
     }
 
-    /// How many slots a piece of code takes.
+    /// The length of a piece of code in slots.
     fn measure(piece: impl Fn(&mut Code)) -> i16 {
         let mut code = Code::new(0);
         piece(&mut code);

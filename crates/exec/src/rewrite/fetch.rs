@@ -1,8 +1,8 @@
-//! Atomic operations on the stack that give the old value: what verifiers get wrong about them is kept from them.
+//! A workaround for a bug of verifiers with fetching atomic operations on the stack.
 //!
-//! Verifiers up to Linux 6.18 at least know the old value as well as what was spilled there, but do not remember that it came
-//! from there. A path that spilled something else is then taken for one that was judged already, and a branch on the value is
-//! cut off that this path would take: the program runs, and does something else than it says.
+//! Verifiers up to at least Linux 6.18 take the old value to be as precisely known as what was spilled there, but do
+//! not record that it depends on it. A path with another spilled value is then pruned, and a branch on the value that
+//! this path would take is removed: the program runs, and behaves differently than written.
 //!
 //! ```text
 //!   before                                          after
@@ -11,18 +11,17 @@
 //!                                                   r9 = be64 r9
 //! ```
 //!
-//! A value whose bytes were swapped is one that these verifiers know nothing of, so they cut nothing off; swapped twice it is
-//! what it was.
+//! A byte-swapped value is unknown to these verifiers, so they remove nothing; swapped twice it has its old value.
 
 use flowloom_bpf::Insn;
 use flowloom_bpf::insn::{SRC_REG, alu, atomic, class, mode};
 
 use super::flow::{Flow, Value};
 
-/// The bit of an atomic operation that asks for the old value.
+/// The bit of an atomic operation that returns the old value.
 const FETCH: i32 = 1;
 
-/// The code that takes the place of the instruction at `at`, where it is such an operation.
+/// The replacement of the instruction at `at`, if it is such an operation.
 pub(super) fn replaced(flow: &Flow, at: usize, insn: Insn) -> Option<Vec<Insn>> {
     let is_atomic = insn.class() == class::STX && insn.code & 0xe0 == mode::ATOMIC;
     let may_be_stack = matches!(flow.before(at, insn.dst), Value::Stack(_) | Value::Mixed);

@@ -1,25 +1,24 @@
-//! Which registers and stack slots hold the context or a map: a forward dataflow over one program.
+//! Which registers and stack slots hold the context or a map: a forward dataflow analysis.
 //!
-//! Goal: know, at every load, whether its address is the `xdp_md` context, and, at every `redirect_map`, which map is
-//! meant. A value is one of
+//! Goal: for every load, whether its address is the `xdp_md` context, and for every `redirect_map`, which map it uses.
+//! The lattice of values:
 //!
 //! ```text
-//!            Mixed                 may be the context, may be something else
+//!            Mixed                 may be the context or something else
 //!    ┌─────────┼──────────┐
 //!  Context   Stack      Maps       the context; an address in a frame; one of these maps
-//!            └── Other ──┘         no context, no stack address, no map that an instruction names
+//!            └── Other ──┘         no context, no stack address, no map that an instruction refers to
 //!                  │
-//!              Constant            one number
+//!              Constant            a constant
 //! ```
 //!
-//! Steps: one state (11 registers, 64 slots of 8 bytes) before each instruction, joined where paths meet, until nothing
-//! changes. Functions of the program are entered with the joined arguments of their callers; what they return is joined
-//! over their exits. Where a context is stored through an address that is not known exactly, every later load from the
-//! stack may be the context.
+//! Steps: one state (11 registers, 64 slots of 8 bytes) before each instruction, joined at join points, to a fixed
+//! point. Functions are entered with the joined arguments of their callers; their results are joined over their exits.
+//! If a context is stored through an unknown address, every later load from the stack may be the context.
 //!
-//! What holds afterwards: a value that is not `Mixed` or `Context` is never the context in a program that the kernel's
-//! verifier accepts. The verifier itself tracks the context through registers and aligned 8-byte slots only, which is why
-//! this is enough.
+//! Holds afterwards: a value that is not `Mixed` or `Context` is never the context in a program that the kernel's
+//! verifier accepts. The verifier itself tracks the context through registers and aligned 8-byte slots only, which is
+//! why this suffices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,12 +32,13 @@ const SLOTS: usize = 64;
 const REGISTERS: usize = 11;
 const FRAME: usize = 10;
 
-/// Which map a value may be.
+/// The map that a value may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Maps {
-    /// The one with this index.
+    /// The map with this index.
     One(usize),
-    /// One of several, by bits: those from [`LAST_BIT`] on share theirs, [`NO_MAP`] is what no instruction names.
+    /// One of several, as a bit mask: those from [`LAST_BIT`] on share a bit, [`NO_MAP`] stands for maps that no
+    /// instruction refers to.
     Some(u64),
 }
 
@@ -61,12 +61,12 @@ impl Maps {
         }
     }
 
-    /// Whether it is known to be one of those that [`Maps::may_be`] names.
+    /// Whether it is certainly one for which [`Maps::may_be`] holds.
     pub(super) fn is_exact(self) -> bool {
         self.bits() & (NO_MAP | 1 << LAST_BIT) == 0 || matches!(self, Maps::One(_))
     }
 
-    /// Whether it may be a map that no instruction names: one out of another map.
+    /// Whether it may be a map that no instruction refers to: one from a map of maps.
     pub(super) fn may_be_unnamed(self) -> bool {
         self.bits() & NO_MAP != 0
     }
@@ -76,21 +76,21 @@ impl Maps {
     }
 }
 
-/// What is known of a value.
+/// An abstract value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
-    /// Nothing that matters here.
+    /// Neither context, stack address nor map.
     Other,
-    /// This number: it is no address, and branches on it that are known are not emitted.
+    /// A constant: not an address; branches on it are decided.
     Constant(u64),
-    /// The context, plus this many bytes.
+    /// The context plus an offset in bytes.
     Context(i64),
-    /// An address in this function's frame, at this distance from its top; without one, somewhere in any frame, or
+    /// An address in this function's frame, at this distance from its top; without one, an address in any frame, or
     /// something else that is not the context.
     Stack(Option<i64>),
     /// One of these maps.
     Maps(Maps),
-    /// Perhaps the context.
+    /// Possibly the context.
     Mixed,
 }
 
@@ -108,7 +108,7 @@ impl Value {
         }
     }
 
-    /// This value, or one that does not matter.
+    /// The join with a value of no interest.
     fn join_other(self) -> Value {
         if let Value::Constant(_) = self { Value::Other } else { self.join(Value::Other) }
     }
@@ -117,7 +117,7 @@ impl Value {
         matches!(self, Value::Context(_) | Value::Mixed)
     }
 
-    /// This value seen from another function's frame.
+    /// This value as seen from another function's frame.
     fn abroad(self) -> Value {
         if let Value::Stack(_) = self { Value::Stack(None) } else { self }
     }
@@ -133,7 +133,7 @@ impl Value {
     }
 }
 
-/// What is known before one instruction.
+/// The state before an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct State {
     registers: [Value; REGISTERS],
@@ -148,7 +148,7 @@ impl State {
         State { registers, slots: [Value::Other; SLOTS] }
     }
 
-    /// Takes in another way of getting here; whether that changed anything.
+    /// Joins with the state of another edge; returns whether that changed anything.
     fn join(&mut self, other: &State) -> bool {
         let mut changed = false;
         let mine = self.registers.iter_mut().chain(&mut self.slots);
@@ -175,7 +175,7 @@ impl State {
     }
 }
 
-/// The slots that `bytes` bytes at `at` touch, with the first where the access is one whole slot.
+/// The slots that `bytes` bytes at `at` touch, and whether the access is one whole slot.
 fn touched(at: i64, bytes: i64) -> (std::ops::Range<usize>, bool) {
     let low = at.saturating_add(8 * SLOTS as i64);
     let high = low.saturating_add(bytes);
@@ -186,7 +186,7 @@ fn touched(at: i64, bytes: i64) -> (std::ops::Range<usize>, bool) {
     (low / 8..high.div_ceil(8), bytes == 8 && low.is_multiple_of(8))
 }
 
-/// The length of the access that a load or store makes.
+/// The size of a load or store in bytes.
 pub(super) fn access_bytes(insn: Insn) -> i64 {
     match insn.code & 0x18 {
         size::B => 1,
@@ -196,7 +196,7 @@ pub(super) fn access_bytes(insn: Insn) -> i64 {
     }
 }
 
-/// What the analysis found.
+/// The result of the analysis.
 pub(super) struct Flow {
     states: Vec<Option<State>>,
 }
@@ -214,12 +214,12 @@ impl Flow {
             if pass.spills == spills {
                 return Ok(Flow { states: pass.states });
             }
-            // Facts found before the spill was seen may be too good: start again, knowing of it.
+            // Facts from before the spill was seen may be unsound: restart with it.
             spills = pass.spills;
         }
     }
 
-    /// What `register` holds before the instruction at `at`; [`Value::Mixed`] where no path leads.
+    /// The value of `register` before the instruction at `at`; [`Value::Mixed`] if it is unreachable.
     pub(super) fn before(&self, at: usize, register: u8) -> Value {
         self.states.get(at).and_then(Option::as_ref).map_or(Value::Mixed, |state| state.get(register))
     }
@@ -242,18 +242,18 @@ impl Flow {
         held.chain(accesses).min().unwrap_or(0).min(0)
     }
 
-    /// Whether any path leads to the instruction at `at`.
+    /// Whether the instruction at `at` is reachable.
     pub(super) fn reached(&self, at: usize) -> bool {
         self.states.get(at).is_some_and(Option::is_some)
     }
 }
 
-/// What was stored where.
+/// Facts about stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Spills {
-    /// A context, in some frame.
+    /// A context was stored in some frame.
     context: bool,
-    /// A context, a stack address or a map, through an address that is not known exactly.
+    /// A context, a stack address or a map was stored through an unknown address.
     wild: bool,
 }
 
@@ -261,7 +261,7 @@ struct Pass<'a> {
     insns: &'a [Insn],
     states: Vec<Option<State>>,
     work: BTreeSet<usize>,
-    /// First instruction of each function, with what it returns and who calls it.
+    /// By first instruction, the functions with their results and callers.
     functions: BTreeMap<usize, Function>,
     spills: Spills,
 }
@@ -298,7 +298,7 @@ impl<'a> Pass<'a> {
 
     fn reach(&mut self, at: usize, state: &State) {
         match self.states.get_mut(at) {
-            // Running off the end is the verifier's to refuse.
+            // Falling off the end is refused by the verifier.
             None => {}
             Some(place @ None) => {
                 *place = Some(state.clone());
@@ -336,7 +336,7 @@ impl<'a> Pass<'a> {
             class::ST => self.store(&mut state, insn, Value::Other),
             class::STX if insn.code & 0xe0 == mode::ATOMIC => {
                 self.store(&mut state, insn, Value::Other);
-                // Fetching variants return the old value in the source register or r0.
+                // Fetching operations return the old value in the source register or r0.
                 state.set(insn.src, Value::Other);
                 if insn.imm & 0xf1 == 0xf1 {
                     state.set(0, Value::Other);
@@ -414,15 +414,15 @@ impl<'a> Pass<'a> {
                 if wild { value.join(Value::Stack(None)) } else { value }
             }
             (Value::Stack(None), Spills { context: true, .. }) => Value::Mixed,
-            // Not known to be no address in a frame.
+            // Possibly an address in a frame.
             (Value::Stack(None), _) => Value::Stack(None),
-            // Pointers live in frames only.
+            // Pointers are only stored in frames.
             _ => Value::Other,
         }
     }
 
     fn store(&mut self, state: &mut State, insn: Insn, value: Value) {
-        // Helpers and other frames write to slots, too: a number in one is not known to stay.
+        // Helpers and other frames write to slots, too: a constant in one may change.
         let value = if let Value::Constant(_) = value { Value::Other } else { value };
         self.spills.context |= value.may_be_context();
         if let Value::Stack(Some(at)) = state.get(insn.dst) {

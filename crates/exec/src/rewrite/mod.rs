@@ -58,37 +58,37 @@ pub(crate) use plan::Plan;
 pub use record::{JIFFY_NS, RECORD_BYTES, RECORD_MAP, Record, Redirect};
 use splice::spliced;
 
-/// Offset of `ingress_ifindex` in `struct xdp_md`.
+/// The offset of `ingress_ifindex` in `struct xdp_md`.
 const INGRESS_IFINDEX: i64 = 12;
-/// What the interface of a port has in the kernel where routes are asked for: its number plus this.
+/// The offset between a port's number and its interface index in the kernel, for route lookups.
 pub(crate) const FIRST_INDEX: u32 = 1000;
-/// Offset of `egress_ifindex` in `struct xdp_md`.
+/// The offset of `egress_ifindex` in `struct xdp_md`.
 const EGRESS_IFINDEX: i64 = 20;
 
-/// A program that cannot be rewritten.
+/// Why a program cannot be rewritten.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RewriteError {
-    /// A jump or call leaves the program.
+    /// A jump or call out of the program.
     #[error("instruction {insn} jumps to {target}, the program has {slots} slots")]
     JumpOutside {
         /// The jump.
         insn: usize,
-        /// Where it goes.
+        /// Its target.
         target: i64,
-        /// Length of the program.
+        /// The length of the program.
         slots: usize,
     },
-    /// A jump would no longer fit.
+    /// A jump whose distance would be too large.
     #[error("instruction {insn} would have to jump {distance} slots, its offset holds {limit}")]
     JumpTooFar {
         /// The jump, by its index before rewriting.
         insn: usize,
-        /// The distance it would need.
+        /// The distance.
         distance: i64,
-        /// The largest distance it can hold.
+        /// The greatest distance.
         limit: i64,
     },
-    /// A load that may be one of `ingress_ifindex`.
+    /// A load that may or may not be one of `ingress_ifindex`.
     #[error("instruction {insn} may read `ingress_ifindex`, but `r{register}` is not the context on all paths")]
     PerhapsContext {
         /// The load.
@@ -104,28 +104,28 @@ pub enum RewriteError {
     PartOfIngress {
         /// The load.
         insn: usize,
-        /// Its length.
+        /// Its size.
         found: i64,
         /// Its offset in the context.
         offset: i64,
     },
-    /// A call through a map that is not known.
+    /// A call with an unknown map.
     #[error("instruction {insn} calls `{helper}` with a map that may be one out of another map, or is not known")]
     UnknownDevmap {
         /// The call.
         insn: usize,
-        /// What it calls.
+        /// The name of the helper.
         helper: &'static str,
     },
-    /// A redirect through a map that holds no ports.
+    /// A redirect through a map that is not a redirect map.
     #[error("instruction {insn} calls `redirect_map` with map `{map}`, which leads nowhere")]
     NotDevmap {
         /// The call.
         insn: usize,
-        /// The map.
+        /// The name of the map.
         map: String,
     },
-    /// A redirect to an interface by its index.
+    /// A redirect to an interface by index.
     #[error(
         "instruction {insn} calls `redirect`, which wants the index of an interface; ports are bound in devmaps only"
     )]
@@ -133,53 +133,53 @@ pub enum RewriteError {
         /// The call.
         insn: usize,
     },
-    /// The program asks its loader for something that is not given.
+    /// An unresolved reference.
     #[error("instruction {insn}: {want}, which is not to be had")]
     Lack {
         /// The instruction.
         insn: usize,
-        /// What it wants.
+        /// What it refers to.
         want: Want,
     },
-    /// A program that is for something else.
+    /// A program of another kind.
     #[error("it is of kind `{kind}`, and only XDP is run")]
     ProgramKind {
         /// Its kind.
         kind: ProgramKind,
     },
-    /// A map of a kind that Flowloom does not run.
+    /// A map of an unsupported kind.
     #[error("map `{map}` is of kind `{kind}`, which Flowloom does not run")]
     MapKind {
-        /// The map.
+        /// The name of the map.
         map: String,
         /// Its kind.
         kind: MapKind,
     },
-    /// A map that redirects and is too large for a table in the record.
+    /// A redirect map that is too large for a table in the record.
     #[error("map `{map}` has {found} entries, more than the run record has room for")]
     MapSize {
-        /// The map.
+        /// The name of the map.
         map: String,
         /// Its entries.
         found: u32,
     },
-    /// No room on the stack to remember where a question about routes is.
+    /// No stack space to save the address of a route lookup.
     #[error("instruction {insn} calls `fib_lookup` in a program that leaves no 8 bytes of its stack free")]
     FullStack {
         /// The call.
         insn: usize,
     },
-    /// A question about routes, which know interfaces by their index.
+    /// A route lookup, which uses interface indices.
     #[error(
         "instruction {insn} calls `{helper}`, whose routes know interfaces by their index; on interfaces a function knows ports only"
     )]
     RoutesByIndex {
         /// The call.
         insn: usize,
-        /// What it calls.
+        /// The name of the helper.
         helper: &'static str,
     },
-    /// The program has a map of the name that one of ours needs.
+    /// The program has a map with a reserved name.
     #[error("the program has a map `{map}` of its own")]
     NameTaken {
         /// The name.
@@ -188,7 +188,7 @@ pub enum RewriteError {
 }
 
 impl RewriteError {
-    /// The instruction it is about, where it is about one.
+    /// The instruction concerned, if any.
     pub fn insn(&self) -> Option<usize> {
         match *self {
             RewriteError::JumpOutside { insn, .. }
@@ -214,11 +214,11 @@ impl RewriteError {
 pub struct Rewritten {
     /// The program.
     pub program: Program,
-    /// Index of the record's map; `None` where the program needed no rewriting and is as it was.
+    /// The index of the record's map; `None` if the program needed no rewriting and is unchanged.
     pub record_map: Option<usize>,
-    /// For each slot of the new program, the slot of the old one that it stands for.
+    /// For each slot of the new program, the corresponding slot of the old one.
     pub origin: Vec<usize>,
-    /// Where it finds things.
+    /// The locations of record, shadows and logs.
     pub(crate) plan: Plan,
 }
 
@@ -228,7 +228,7 @@ pub struct Rewritten {
 /// The program cannot be rewritten; the error names the instruction.
 ///
 /// # Cost
-/// Linear in the program for straight code; about 1.2 kB of memory an instruction.
+/// Linear in the program for straight code; about 1.2 kB of memory for each instruction.
 pub fn rewrite(program: &Program) -> Result<Rewritten, RewriteError> {
     let plan = Plan::of(program)?;
     let replacements = replacements(program, &plan)?;
@@ -240,7 +240,7 @@ pub fn rewrite(program: &Program) -> Result<Rewritten, RewriteError> {
     Ok(Rewritten { program, record_map: Some(plan.record), origin, plan })
 }
 
-/// Rewrites a program that shares the maps of the one that `plan` was made for.
+/// Rewrites a program that shares the maps of the one for which `plan` was made.
 ///
 /// # Errors
 /// As for [`rewrite`].
@@ -259,12 +259,12 @@ fn planned(
     Ok((program, origin))
 }
 
-/// The code that takes the place of each instruction that needs any.
+/// By instruction, its replacement, if it needs one.
 fn replacements(program: &Program, plan: &Plan) -> Result<Vec<Option<Vec<Insn>>>, RewriteError> {
     let insns = &program.insns;
     let flow = Flow::of(insns)?;
-    // Test runs take no programs behind a devmap as such, and plain ones may not ask for the port that they leave by: there is
-    // none in a test run, nor in any other engine's, so they find 0.
+    // Test runs do not accept programs of device maps as such, and plain ones may not read the egress port: there is
+    // none in a test run or in any other engine, so it is 0.
     let behind_devmap = program.kind == ProgramKind::XdpDevmap;
     if !program.kind.is_xdp() {
         return Err(RewriteError::ProgramKind { kind: program.kind });
@@ -292,7 +292,7 @@ fn replacements(program: &Program, plan: &Plan) -> Result<Vec<Option<Vec<Insn>>>
         if flow.reached(at) {
             replacements[at] = match replacement(at) {
                 Err(_) if proof.is_never_reached(program, at) => None,
-                // The same instruction is the context's on all paths or on none: that is proved of it.
+                // An instruction accesses the context on all paths or on none: that is part of its proof.
                 Err(RewriteError::PerhapsContext { .. }) if proof.is_of_other_memory(program, at) => None,
                 other => other?,
             };
@@ -302,8 +302,8 @@ fn replacements(program: &Program, plan: &Plan) -> Result<Vec<Option<Vec<Insn>>>
     Ok(replacements)
 }
 
-/// The proof of a program, made where the dataflow alone would refuse it: code behind a constant of read-only data that is never
-/// reached is judged for no target, and the verifier knows the memory of each access better than the dataflow does.
+/// The proof of a program, made if the dataflow analysis alone would refuse it: dead code after a constant of read-only
+/// data does not matter, and the verifier knows the memory of each access more precisely.
 enum Proven {
     NotAsked,
     Asked(Option<Box<Proof>>),
@@ -331,7 +331,7 @@ impl Proven {
     }
 }
 
-/// The offset in the context that the load at `at` is from, where it is from there on all paths.
+/// The offset in the context that the load at `at` reads, if it reads the context on all paths.
 fn context_offset(flow: &Flow, at: usize, insn: Insn) -> Option<i64> {
     match flow.before(at, insn.src) {
         Value::Context(base) => Some(base.saturating_add(i64::from(insn.off))),
@@ -347,7 +347,7 @@ fn ingress(flow: &Flow, at: usize, insn: Insn, record: usize) -> Result<Option<V
     }))
 }
 
-/// Whether the load at `at` is one of `ingress_ifindex`.
+/// Whether the load at `at` reads `ingress_ifindex`.
 fn reads_ingress(flow: &Flow, at: usize, insn: Insn) -> Result<bool, RewriteError> {
     let bytes = access_bytes(insn);
     let touches = |offset: i64| offset < INGRESS_IFINDEX + 4 && offset + bytes > INGRESS_IFINDEX;
@@ -362,7 +362,7 @@ fn reads_ingress(flow: &Flow, at: usize, insn: Insn) -> Result<bool, RewriteErro
             }
             Ok(false)
         }
-        // Verifiers let a changed context be read nowhere, so its offset is that of the load.
+        // Verifiers refuse reads through a modified context pointer, so its offset is that of the load.
         Value::Mixed if touches(i64::from(insn.off)) => {
             Err(RewriteError::PerhapsContext { insn: at, register: insn.src })
         }

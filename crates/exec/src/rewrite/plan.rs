@@ -1,16 +1,16 @@
-//! Where the rewritten programs of one set of maps find things: the record, the shadows of maps that redirect, the logs.
+//! The layout of the rewritten programs of one set of maps: the record, the shadows of redirect maps, the logs.
 //!
-//! Goal: programs that share maps (a program and those that its tail calls lead to) are rewritten one by one, at different
+//! Goal: programs that share maps (a program and the targets of its tail calls) are rewritten one by one, at different
 //! times, and still agree.
 //!
 //! ```text
-//!   maps of the program │ .data.fl_record │ a shadow for each devmap hash
+//!   maps of the program │ .data.fl_record │ a shadow for each device hash map
 //!                         │
-//!                         └─ record │ a table for each devmap and CPU map │ log of events │ log of deletions
+//!                         └─ record │ a table for each device and CPU map │ log of events │ log of deletions
 //! ```
 //!
-//! The kernel fills maps that redirect with devices that exist, and a test run has none. So redirects and lookups go to
-//! shadows that hold what the state says: an array's is a table in the record, a hash's a hash table of the same size.
+//! The kernel fills redirect maps with existing devices, and a test run has none. So redirects and lookups use shadows
+//! with the contents of the state: a table in the record for an array, a hash table of the same size for a hash.
 
 use std::collections::BTreeMap;
 
@@ -19,23 +19,23 @@ use flowloom_bpf::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, MapDef, MapKind, Program};
 use super::RewriteError;
 use super::record::{RECORD_BYTES, RECORD_MAP};
 
-/// Length of an entry of a table: the value, at most 8 bytes, whether it is there, and padding.
+/// The size of a table entry: the value, at most 8 bytes, whether it exists, and padding.
 pub(crate) const TABLE_ENTRY_BYTES: u32 = 16;
-/// Offset of whether an entry is there.
+/// The offset of whether an entry exists.
 pub(crate) const TABLE_PRESENT: i16 = 8;
-/// How many events of one packet the log holds.
+/// The capacity of the log of events of one packet.
 pub(crate) const EVENTS_LOGGED: u32 = 256;
-/// Length of a logged event: its length and its map, u32 each, and the flags.
+/// The size of a logged event: its length and its map, u32 each, and the flags.
 pub(crate) const EVENT_BYTES: u32 = 16;
-/// What the log of deletions says of a key: it was deleted, or came in where no entry was to be.
+/// The operations in the log of deletions: the key was deleted, or inserted where no entry may exist.
 pub(crate) const LOGGED_DELETION: u32 = 0;
 pub(crate) const LOGGED_INSERTION: u32 = 1;
-/// How many deletions of one packet the log holds.
+/// The capacity of the log of deletions of one packet.
 pub(crate) const DELETIONS_LOGGED: u32 = 64;
-/// The largest record: what an instruction can address, and then some.
+/// The largest record: at least what an instruction can address.
 const MAX_RECORD_BYTES: u64 = 1 << 28;
 
-/// What stands for a map that redirects.
+/// The shadow of a redirect map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shadow {
     /// A table at this offset of the record.
@@ -44,27 +44,27 @@ pub(crate) enum Shadow {
     Hash(usize),
 }
 
-/// Where rewritten programs find things.
+/// The layout for rewritten programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Index of the record's map.
+    /// The index of the record's map.
     pub(crate) record: usize,
-    /// By map.
+    /// By map, its shadow.
     pub(crate) shadows: BTreeMap<usize, Shadow>,
-    /// Offset of the log of events, where a map takes some.
+    /// The offset of the log of events, if a map has events.
     pub(crate) events: Option<u32>,
-    /// Offset of the log of deletions, where tables forget, and the room for each: the map's index
-    /// and what was done, u32 each, and the key.
+    /// The offset of the log of deletions, if there are LRU tables, and the size of its entries: the map's index and
+    /// the operation, u32 each, and the key.
     pub(crate) deletions: Option<(u32, u32)>,
-    /// The record and the shadows.
+    /// The maps of the record and the shadows.
     pub(crate) added: Vec<MapDef>,
 }
 
 impl Plan {
-    /// The plan for the maps of `program`.
+    /// The layout for the maps of `program`.
     ///
     /// # Errors
-    /// A map has the record's name, is of a kind that Flowloom does not run, or is too large.
+    /// A map has the record's name, is of an unsupported kind, or is too large.
     pub(crate) fn of(program: &Program) -> Result<Plan, RewriteError> {
         if program.map_index(RECORD_MAP).is_some() {
             return Err(RewriteError::NameTaken { map: RECORD_MAP });
@@ -108,13 +108,13 @@ impl Plan {
         Ok(Plan { record, shadows, events, deletions, added })
     }
 
-    /// Bytes of the record with its tables and logs.
+    /// The size of the record with its tables and logs in bytes.
     pub(crate) fn record_bytes(&self) -> usize {
         self.added[0].value_bytes as usize
     }
 }
 
-/// The entry of a table that holds `value`.
+/// The table entry of `value`.
 pub(crate) fn table_entry(value: Option<&[u8]>) -> [u8; TABLE_ENTRY_BYTES as usize] {
     let mut entry = [0; TABLE_ENTRY_BYTES as usize];
     if let Some(value) = value {
@@ -125,7 +125,7 @@ pub(crate) fn table_entry(value: Option<&[u8]>) -> [u8; TABLE_ENTRY_BYTES as usi
     entry
 }
 
-/// The table of a map as it begins: devmaps hold each port at its number, maps of CPUs and of sockets nothing.
+/// The initial table of a map: device maps hold each port at its number, maps of CPUs and of sockets nothing.
 fn table(map: &MapDef) -> Vec<u8> {
     let ports = (0..map.max_entries).map(|port| match map.kind {
         MapKind::Devmap => table_entry(Some(&port.to_ne_bytes())),

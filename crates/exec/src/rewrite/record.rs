@@ -1,11 +1,11 @@
-//! The run record of one packet as rewritten programs see it.
+//! The run record of a packet as rewritten programs see it.
 
 use flowloom_engine::{Choices, Port, RANDOM_WORDS};
 
-/// Name of the map: a data section, so that programs address its value directly, without a lookup.
+/// The name of the map: a data section, so that programs address its value directly, without a lookup.
 pub const RECORD_MAP: &str = ".data.fl_record";
 
-/// Length of the record; tables and logs of the program stand behind it.
+/// The size of the record in bytes; tables and logs come after it.
 pub const RECORD_BYTES: usize = 96;
 
 pub(super) const NOW: i16 = 0;
@@ -15,57 +15,57 @@ pub(super) const RANDOM: i16 = 16;
 pub(super) const RANDOM_INDEX: i16 = 48;
 pub(super) const REDIRECT_PORT: i16 = 52;
 pub(super) const REDIRECT_SET: i16 = 56;
-/// A key on its way into a shadow.
+/// The key for a lookup in a shadow.
 pub(super) const KEY: i16 = 60;
-/// What a register holds while it is needed for something else.
+/// A saved register.
 pub(super) const SAVED: i16 = 64;
-/// `now`, in jiffies.
+/// `now` in jiffies.
 pub(super) const JIFFIES: i16 = 72;
 pub(super) const EVENTS: i16 = 80;
 pub(super) const UPDATES: i16 = 84;
 pub(super) const DELETIONS: i16 = 88;
 
-/// Nanoseconds of a jiffy, at 250 a second.
+/// A jiffy in nanoseconds, at 250 Hz.
 pub const JIFFY_NS: u64 = 4_000_000;
 
-/// Values of `redirect_set`: no redirect is 0.
+/// The values of `redirect_set`: no redirect is 0.
 pub(super) const SET_PORT: i32 = 1;
 pub(super) const SET_ALL: i32 = 2;
 pub(super) const SET_ALL_BUT_INGRESS: i32 = 3;
 pub(super) const SET_CPU: i32 = 4;
 pub(super) const SET_SOCKET: i32 = 5;
 
-/// Where a packet asked to go.
+/// The target of a redirect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Redirect {
-    /// To one port.
+    /// A port.
     To(Port),
-    /// To one CPU.
+    /// A CPU.
     ToCpu(u32),
-    /// To the AF_XDP socket under one key.
+    /// The AF_XDP socket under a key.
     ToSocket(u32),
-    /// To every port of a devmap.
+    /// Every port of a device map.
     All {
-        /// Index of the devmap in the program.
+        /// The index of the device map in the program.
         map: usize,
-        /// But not to the port that the packet came by.
+        /// Whether to omit the ingress port.
         but_ingress: bool,
     },
 }
 
-/// The record's bytes, in the order of the machine that runs the program.
+/// The bytes of the record, in host byte order.
 ///
 /// # Layout
 /// `now_ns` u64 at 0, `ingress_port` u32 at 8, `cpu` u32 at 12, `random` 8 x u32 at 16, `random_index` u32 at 48,
-/// `redirect_port` u32 at 52, `redirect_set` u32 at 56 (0: none; 1: to the port; 2: to all ports of the devmap with this
-/// index; 3: the same but for the ingress port; 4: to the CPU; 5: to the socket), `key` u32 at 60 and `saved` u64 at 64 for the rewritten code itself,
-/// `jiffies` u64 at 72, how many events were written, how often LRU tables were updated and how many of their entries the
-/// program deleted, u32 each at 80, 4 bytes of padding.
+/// `redirect_port` u32 at 52, `redirect_set` u32 at 56 (0: none; 1: to the port; 2: to all ports of the device map with
+/// this index; 3: the same except the ingress port; 4: to the CPU; 5: to the socket), `key` u32 at 60 and `saved` u64
+/// at 64 for the rewritten code itself, `jiffies` u64 at 72, the numbers of events, of updates of LRU tables and of
+/// deletions of their entries, u32 each at 80, 4 bytes of padding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record(pub [u8; RECORD_BYTES]);
 
 impl Record {
-    /// What a packet that arrives by `port` finds.
+    /// The record for a packet that arrives on `port`.
     pub fn new(port: Port, choices: &Choices) -> Record {
         let mut record = Record([0; RECORD_BYTES]);
         record.0[..8].copy_from_slice(&choices.now_ns.to_ne_bytes());
@@ -78,7 +78,7 @@ impl Record {
         record
     }
 
-    /// What the program asked for by its last redirect, if that did not fail.
+    /// The last redirect of the program, if it did not fail.
     pub fn redirect(&self) -> Option<Redirect> {
         let port = self.get(REDIRECT_PORT);
         match self.get(REDIRECT_SET) as i32 {
@@ -92,22 +92,23 @@ impl Record {
         }
     }
 
-    /// How many random words the program drew.
+    /// The number of random words that the program drew.
     pub fn random_drawn(&self) -> u32 {
         self.get(RANDOM_INDEX)
     }
 
-    /// How many events the program wrote into perf event arrays; those beyond the log's room are counted only.
+    /// The number of events that the program wrote into perf event arrays; those past the log's capacity are only
+    /// counted.
     pub fn events(&self) -> u32 {
         self.get(EVENTS)
     }
 
-    /// How often the program updated tables that may forget entries.
+    /// The number of updates of LRU tables.
     pub fn updates(&self) -> u32 {
         self.get(UPDATES)
     }
 
-    /// How many entries of such tables it deleted; those beyond the log's room are counted only.
+    /// The number of deletions from LRU tables; those past the log's capacity are only counted.
     pub fn deletions(&self) -> u32 {
         self.get(DELETIONS)
     }

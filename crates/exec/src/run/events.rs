@@ -1,4 +1,4 @@
-//! Records that functions write for user space, as lines of JSON.
+//! Records for user space as lines of JSON.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -7,7 +7,7 @@ use std::path::Path;
 use flowloom_engine::Event;
 use serde_json::json;
 
-/// Writes one line for each record: `{"packet":7,"time_ns":1200,"map":"events","cpu":0,"bytes":"0a0b"}`.
+/// Writes a line for each record: `{"packet":7,"time_ns":1200,"map":"events","cpu":0,"bytes":"0a0b"}`.
 #[derive(Debug)]
 pub struct EventWriter {
     file: BufWriter<File>,
@@ -15,7 +15,7 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// Makes the file, or empties it.
+    /// Creates or truncates the file.
     ///
     /// # Errors
     /// The system's.
@@ -35,7 +35,7 @@ impl EventWriter {
         writeln!(self.file, "{line}")
     }
 
-    /// Writes what is left; how many records there were.
+    /// Flushes the file; returns the number of records.
     ///
     /// # Errors
     /// The system's.

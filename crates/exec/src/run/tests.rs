@@ -6,8 +6,8 @@ use flowloom_trace::{CaptureReader, Format};
 
 use super::*;
 
-/// Drops frames of even length, sends the others twice to port 5 with one byte more, fails on those that begin with 0xee,
-/// and remembers what it was asked.
+/// A mock engine: drops frames of even length, sends the others twice to port 5 with one byte more, fails on those that
+/// begin with 0xee, and records its calls.
 #[derive(Default)]
 struct Recorder {
     seen: Vec<(u64, Choices)>,
@@ -94,7 +94,7 @@ fn packets_are_counted_timed_and_written() {
     assert_eq!(summary.refused, BTreeMap::from([(Refusal::TooShort { min_bytes: 3 }, 1)]));
     assert_eq!((summary.outputs, summary.output_bytes), (4, 28));
     assert_eq!(summary.times_ns, Some((50, 70)));
-    // Time never runs backwards; random values go with the number in the input, refused packets included.
+    // Time never goes back; random values depend on the number in the input, refused packets included.
     let expected = [(4, 50, 0), (5, 50, 1), (7, 70, 3)].map(|(len, now, index)| (len, Choices::seeded(now, 9, index)));
     assert_eq!(engine.seen, expected);
 
@@ -105,7 +105,7 @@ fn packets_are_counted_timed_and_written() {
         .collect();
     let seen: Vec<_> =
         read.iter().map(|p| (p.time_ns, p.port, p.bytes.len(), p.original_len_bytes, p.verdict)).collect();
-    // Time of the capture, length on the wire changed by the byte that was added.
+    // The time of the capture; the original length changed by the added byte.
     let (first, second) = ((20, 5, 6, 106, Some(4)), (60, 5, 8, 108, Some(4)));
     assert_eq!(seen, [first, first, second, second]);
 }
@@ -158,7 +158,7 @@ fn smallest_period_of_tables_with_deadlines_counts() {
     let mut never = SweepClock::of(&layouts[..1]);
     assert_eq!(never.due(u64::MAX), None);
     let mut end = SweepClock::new(u64::MAX / 2);
-    // Beyond the last multiple that fits, the clock stays at it: a second sweep there changes nothing.
+    // Past the last multiple that fits, the clock stays there: another sweep there changes nothing.
     assert_eq!(
         [u64::MAX - 2, u64::MAX - 1, u64::MAX].map(|now| end.due(now)),
         [Some(u64::MAX / 2), Some(u64::MAX - 1), Some(u64::MAX - 1),]

@@ -1,12 +1,12 @@
-//! Functions that run in the kernel, found from outside: by whoever looks into their tables.
+//! Functions that run in the kernel, as found by other processes that inspect their tables.
 //!
 //! ```text
 //!  ids of programs ──► their maps ──► one function for each set of maps
-//!                          └── fl_info: the description that the runner left
+//!                          └── fl_info: the description from the runner
 //! ```
 //!
-//! Everything is found by ids, which need no BPF file system. A runner binds a map with a [`Description`] to its programs; a
-//! program that somebody loaded with other tools has none, and its tables are shown as their types have them.
+//! Everything is found by ids, which need no BPF file system. A runner binds a map with a [`Description`] to its
+//! programs; a program loaded by other tools has none, and its tables are shown according to their types.
 
 mod table;
 
@@ -21,36 +21,36 @@ pub use table::{Table, UpdateMode};
 
 use crate::sys::object::{self, Kind, ProgramInfo};
 
-/// Name of the map that holds the description.
+/// The name of the map with the description.
 pub(crate) const INFO_MAP: &str = "fl_info";
-/// The version that is written and read.
+/// The version of the format.
 const VERSION: u32 = 1;
 
-/// A look at running functions that failed.
+/// An error of inspection.
 #[derive(Debug, thiserror::Error)]
 pub enum RunningError {
-    /// The process may not look.
+    /// Missing privileges.
     #[error("could not {action}: {source} (maps are found by their ids, which needs root or CAP_SYS_ADMIN)")]
     NotPermitted {
-        /// What was to be done.
+        /// The operation.
         action: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The system failed.
+    /// A system call failed.
     #[error("could not {action}: {source}")]
     System {
-        /// What was to be done.
+        /// The operation.
         action: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// A map of another kind.
+    /// A map of an unsupported kind.
     #[error("map `{map}` is of kind {kind}, which `bpftool map` can show")]
     Kind {
-        /// The map.
+        /// The name of the map.
         map: String,
-        /// The kernel's number of its kind.
+        /// The number of its kind in the kernel.
         kind: u32,
     },
     /// No map has this id.
@@ -70,85 +70,85 @@ impl RunningError {
         }
     }
 
-    /// Whether the environment is to blame.
+    /// Whether the environment is the cause.
     pub fn is_environment(&self) -> bool {
         matches!(self, RunningError::NotPermitted { .. } | RunningError::System { .. })
     }
 }
 
-/// How the bytes of a part of a key are read.
+/// The format of a part of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyForm {
     /// A big-endian number.
     Number,
-    /// 4 bytes of an IPv4 address.
+    /// An IPv4 address of 4 bytes.
     Ipv4,
-    /// 16 bytes of an IPv6 address, or of an IPv4 address mapped into one.
+    /// An IPv6 or IPv4-mapped address of 16 bytes.
     Ip,
-    /// 6 bytes of a MAC address.
+    /// A MAC address of 6 bytes.
     Mac,
 }
 
 /// A part of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyField {
-    /// The field's name.
+    /// The name of the field.
     pub name: String,
-    /// Where it begins.
+    /// The offset.
     pub offset_bytes: u32,
-    /// Its length.
+    /// The size.
     pub size_bytes: u32,
-    /// What it is.
+    /// The format.
     pub form: KeyForm,
 }
 
-/// What the entries of a map mean.
+/// The format of the entries of a map.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MapDescription {
-    /// The map's name.
+    /// The name of the map.
     pub name: String,
-    /// The parts of its keys; empty where they are not known, or for the one context of an element without a key.
+    /// The parts of its keys; empty if unknown, or for the only context of an element without a key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub key: Vec<KeyField>,
-    /// Pairs of parts, by their numbers, that are swapped where the first of them would be larger: both directions of a
-    /// connection have one key.
+    /// Pairs of parts, by index, that are swapped if the first one would be greater: both directions of a connection
+    /// have one key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pairs: Vec<(usize, usize)>,
-    /// The fields of its values, and for a table of contexts the names of their states.
+    /// The fields of its values, and for a context table the names of its states.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<ContextLayout>,
-    /// The value of a context that nothing has happened to.
+    /// The initial value of a context.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub initial: Vec<u8>,
 }
 
-/// What the runner of a function says about it.
+/// The description of a function by its runner.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Description {
     pub(crate) version: u32,
-    /// The function.
+    /// The name of the function.
     pub function: String,
-    /// Its source or object, as the user named it.
+    /// Its source or object, as given by the user.
     pub source: String,
     /// The process that runs it.
     pub pid: u32,
-    /// What its clock is ahead of the system's, wrapping.
+    /// The offset of its clock from the system's, wrapping.
     pub clock_ahead_ns: u64,
-    /// Ports and their interfaces.
+    /// Its ports and their interfaces.
     pub ports: BTreeMap<u32, String>,
     /// Its maps.
     pub maps: Vec<MapDescription>,
 }
 
 impl Description {
-    /// A description of `function`, still without ports.
+    /// A description of `function` without ports.
     pub fn new(function: &str, source: &str, maps: Vec<MapDescription>) -> Description {
         let (function, source) = (function.to_owned(), source.to_owned());
         Description { version: VERSION, function, source, pid: std::process::id(), maps, ..Description::default() }
     }
 
-    /// What is said about a map.
+    /// The description of a map.
     pub fn map(&self, name: &str) -> Option<&MapDescription> {
         self.maps.iter().find(|map| map.name == name)
     }
@@ -161,7 +161,7 @@ impl Description {
         serde_json::from_slice(bytes).ok().filter(|description: &Description| description.version == VERSION)
     }
 
-    /// The map that holds a description of this length.
+    /// The map for a description of this size.
     pub(crate) fn map_def(len_bytes: usize) -> MapDef {
         MapDef {
             name: INFO_MAP.to_owned(),
@@ -178,13 +178,13 @@ impl Description {
 /// A function that runs in the kernel.
 #[derive(Debug)]
 pub struct Running {
-    /// Its name; that of its program, of which the kernel knows 15 bytes, where nothing else is known.
+    /// Its name; without a description that of its program, truncated by the kernel to 15 bytes.
     pub name: String,
-    /// Its programs, by their ids.
+    /// The ids of its programs.
     pub programs: Vec<u32>,
-    /// What its runner said.
+    /// The description of its runner.
     pub description: Option<Description>,
-    /// Its maps, by id and name, without the description's.
+    /// Its maps by id and name, except the description's.
     pub maps: Vec<(u32, String)>,
 }
 
@@ -193,15 +193,15 @@ fn program(id: u32) -> io::Result<Option<ProgramInfo>> {
     object::program(fd.as_fd()).map(Some)
 }
 
-/// All XDP programs with maps, those on the same maps together.
+/// All XDP programs with maps, grouped by their maps.
 ///
 /// # Errors
-/// The process may not look.
+/// Missing privileges.
 pub fn running() -> Result<Vec<Running>, RunningError> {
     let look = |source| RunningError::new("look for running programs", source);
     let mut by_maps: BTreeMap<BTreeSet<u32>, (String, Vec<u32>)> = BTreeMap::new();
     for id in object::ids(Kind::Program).map_err(look)? {
-        // It may have gone since.
+        // It may have been unloaded since.
         let Some(info) = program(id).map_err(look)? else { continue };
         if info.is_xdp && !info.maps.is_empty() {
             let maps = info.maps.into_iter().collect();

@@ -1,4 +1,4 @@
-//! One map of the kernel, from outside.
+//! A map of the kernel, as accessed from another process.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -11,18 +11,18 @@ use super::RunningError;
 use crate::sys::RawMap;
 use crate::sys::object::{self, Kind, MapInfo};
 
-/// Kinds that are read and written here, by the kernel's numbers: hash, array, LRU hash, LPM trie, devmap, devmap hash.
+/// The supported kinds, by the kernel's numbers: hash, array, LRU hash, LPM trie, device map, device hash map.
 const KINDS: [u32; 6] = [1, 2, 9, 11, 14, 25];
 
-/// When an entry may be written.
+/// The condition of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UpdateMode {
-    /// Whether it is there or not.
+    /// Unconditionally.
     #[default]
     Any,
-    /// Only where it is not there.
+    /// Only if the key is new.
     NoExist,
-    /// Only where it is there.
+    /// Only if the key exists.
     Exist,
 }
 
@@ -34,10 +34,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// Opens the map with this id; `None` where it has gone.
+    /// Opens the map with this id; `None` if it no longer exists.
     ///
     /// # Errors
-    /// The process may not.
+    /// Missing privileges.
     pub fn open(id: u32) -> Result<Option<Table>, RunningError> {
         let fd = object::open(Kind::Map, id).map_err(|e| RunningError::new(format!("open map {id}"), e))?;
         fd.map(Table::of).transpose()
@@ -46,7 +46,7 @@ impl Table {
     /// Opens the map with this id.
     ///
     /// # Errors
-    /// There is none, or the process may not.
+    /// There is none, or missing privileges.
     pub fn by_id(id: u32) -> Result<Table, RunningError> {
         Table::open(id)?.ok_or(RunningError::NoMap { id })
     }
@@ -54,7 +54,7 @@ impl Table {
     /// Opens the map that is pinned at `path`.
     ///
     /// # Errors
-    /// There is none, or the process may not.
+    /// There is none, or missing privileges.
     pub fn pinned(path: &Path) -> Result<Table, RunningError> {
         let fd = object::open_pinned(path);
         Table::of(fd.map_err(|e| RunningError::new(format!("open what is pinned at `{}`", path.display()), e))?)
@@ -63,7 +63,7 @@ impl Table {
     /// Opens all maps called `name`.
     ///
     /// # Errors
-    /// The process may not.
+    /// Missing privileges.
     pub fn by_name(name: &str) -> Result<Vec<Table>, RunningError> {
         let ids = object::ids(Kind::Map).map_err(|e| RunningError::new("look for maps", e))?;
         let mut found = Vec::new();
@@ -75,43 +75,43 @@ impl Table {
 
     fn of(fd: OwnedFd) -> Result<Table, RunningError> {
         let info = object::map(fd.as_fd()).map_err(|e| RunningError::new("ask what a map is", e))?;
-        // Kinds without keys are refused when somebody uses them; until then they have a name.
+        // Kinds without keys are refused when they are accessed; until then they have a name.
         let (key_bytes, value_bytes) = (info.key_bytes.max(1), info.value_bytes.max(1));
         let raw = RawMap::new(fd, key_bytes, value_bytes).map_err(|e| RunningError::new("use a map", e))?;
         Ok(Table { info, raw })
     }
 
-    /// Its id.
+    /// The id.
     pub fn id(&self) -> u32 {
         self.info.id
     }
 
-    /// Its name, of which the kernel keeps 15 bytes.
+    /// The name, truncated by the kernel to 15 bytes.
     pub fn name(&self) -> &str {
         &self.info.name
     }
 
-    /// What it is, where that is one of ours.
+    /// The kind, if supported.
     pub fn kind(&self) -> Option<MapKind> {
         Some(MapKind::from_number(self.info.kind)).filter(|kind| kind.is_known())
     }
 
-    /// Length of a key.
+    /// The key size in bytes.
     pub fn key_bytes(&self) -> usize {
         self.info.key_bytes as usize
     }
 
-    /// Length of a value.
+    /// The value size in bytes.
     pub fn value_bytes(&self) -> usize {
         self.info.value_bytes as usize
     }
 
-    /// How many entries it holds.
+    /// The capacity in entries.
     pub fn max_entries(&self) -> u32 {
         self.info.max_entries
     }
 
-    /// The numbers in its values, by their names, as far as its types say.
+    /// The integer fields of its values, according to its types.
     pub fn fields(&self) -> Vec<LayoutField> {
         self.fields_from_types().unwrap_or_default()
     }
@@ -151,7 +151,7 @@ impl Table {
     /// The value of `key`.
     ///
     /// # Errors
-    /// The map is of another kind, the key has another length, or the system fails.
+    /// The map is of another kind, the key has another size, or the system call fails.
     pub fn lookup(&self, key: &[u8]) -> Result<Option<Vec<u8>>, RunningError> {
         self.usable()?;
         let mut value = vec![0; self.value_bytes()];
@@ -159,7 +159,7 @@ impl Table {
         Ok(found.then_some(value))
     }
 
-    /// Writes an entry; whether the mode allowed it.
+    /// Updates an entry; returns whether the condition held.
     ///
     /// # Errors
     /// As for [`Table::lookup`].
@@ -178,7 +178,7 @@ impl Table {
         }
     }
 
-    /// Removes an entry; whether it was there.
+    /// Deletes an entry; returns whether it existed.
     ///
     /// # Errors
     /// As for [`Table::lookup`].
@@ -187,10 +187,10 @@ impl Table {
         self.raw.delete(key).map_err(self.fails("remove an entry of"))
     }
 
-    /// All entries; those that come and go meanwhile may be there or not.
+    /// All entries; those inserted or deleted meanwhile may be included or not.
     ///
     /// # Errors
-    /// The map is of another kind, or the system fails.
+    /// The map is of another kind, or the system call fails.
     pub fn entries(&self) -> Result<MapState, RunningError> {
         self.usable()?;
         let mut found = MapState::new();

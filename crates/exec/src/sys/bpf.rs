@@ -1,9 +1,9 @@
-//! The system call and its attributes.
+//! bpf(2) and its attributes.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Numbers of the commands.
+/// The numbers of commands.
 pub(super) const MAP_CREATE: libc::c_int = 0;
 pub(super) const MAP_LOOKUP_ELEM: libc::c_int = 1;
 pub(super) const MAP_UPDATE_ELEM: libc::c_int = 2;
@@ -30,7 +30,7 @@ pub(super) const PROG_BIND_MAP: libc::c_int = 35;
 /// BPF_LINK_TYPE_XDP.
 pub(super) const LINK_TYPE_XDP: u32 = 6;
 
-// The kernel looks at every byte of what it is given, so padding has to be a field.
+// The kernel checks every byte of its input, so padding has to be a field.
 
 /// `bpf_attr` of MAP_CREATE.
 #[repr(C)]
@@ -50,7 +50,7 @@ pub(super) struct MapCreate {
     pub(super) value_type: u32,
 }
 
-/// `bpf_attr` of the commands on one entry.
+/// `bpf_attr` of the commands on an entry.
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct Element {
@@ -61,7 +61,7 @@ pub(super) struct Element {
     pub(super) flags: u64,
 }
 
-/// `bpf_attr` of the commands on many entries.
+/// `bpf_attr` of the batch commands.
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct Batch {
@@ -87,7 +87,7 @@ pub(super) struct BtfLoad {
     pub(super) padding: u32,
 }
 
-/// `bpf_attr` of PROG_LOAD, as far as we use it.
+/// `bpf_attr` of PROG_LOAD, as far as it is used here.
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct ProgLoad {
@@ -135,7 +135,7 @@ pub(super) struct TestRun {
     pub(super) padding: u32,
 }
 
-/// `struct xdp_md`, as test runs take and give it: offsets from the beginning of the metadata.
+/// `struct xdp_md` in test runs: offsets from the beginning of the metadata.
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct XdpContext {
@@ -166,7 +166,7 @@ pub(super) struct Bind {
     pub(super) flags: u32,
 }
 
-/// `bpf_attr` of the commands that walk or open ids.
+/// `bpf_attr` of the commands that iterate over ids or open them.
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct Id {
@@ -242,7 +242,7 @@ pub(super) struct MapInfo {
     pub(super) vmlinux: u32,
 }
 
-/// `struct bpf_btf_info`, its beginning.
+/// The beginning of `struct bpf_btf_info`.
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct BtfInfo {
@@ -263,24 +263,24 @@ pub(super) struct LinkInfo {
     pub(super) rest: [u32; 7],
 }
 
-/// Calls bpf(2); what it answers where that is no error.
+/// Calls bpf(2); returns its result.
 ///
 /// # Safety
-/// `attr` is the `bpf_attr` of the command, and each address in it that the command reads or writes is that of live memory
-/// of the length that the command takes, mutable where it writes.
+/// `attr` is the `bpf_attr` of the command, and each address in it that the command accesses is that of live memory of
+/// sufficient size, mutable if it is written.
 pub(super) unsafe fn call<A>(command: libc::c_int, attr: &mut A) -> io::Result<i64> {
-    // SAFETY: a structure of the size given; the rest is the caller's promise.
+    // SAFETY: a structure of the given size; the rest is the caller's promise.
     let answer = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<A>()) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
 }
 
-/// Calls a command that answers with a file descriptor.
+/// Calls a command that returns a file descriptor.
 ///
 /// # Safety
 /// As for [`call`].
 pub(super) unsafe fn open<A>(command: libc::c_int, attr: &mut A) -> io::Result<OwnedFd> {
     // SAFETY: the caller's promise.
     let fd = unsafe { call(command, attr)? };
-    // SAFETY: the command made this descriptor for us alone.
+    // SAFETY: the command has created this descriptor for us alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }

@@ -1,11 +1,11 @@
-//! Processors: how many there can be, and running on one of them.
+//! CPUs: their possible number, and thread affinity.
 
 use std::io;
 
-/// How many processors the system may come to have: so many values has an entry of a map with one for each.
+/// The number of possible CPUs: an entry of a per-CPU map has as many values.
 pub(crate) fn possible() -> io::Result<u32> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
-    // Lists of ranges such as `0-3,8`; values are there for each number up to the last.
+    // Lists of ranges such as `0-3,8`; there are values for each number up to the last.
     let last = text.trim().rsplit([',', '-']).next().and_then(|number| number.parse::<u32>().ok());
     let last = last.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("no list of CPUs: `{text}`")))?;
     Ok(last.saturating_add(1))
@@ -19,24 +19,24 @@ fn set(mask: &libc::cpu_set_t) -> io::Result<()> {
     Ok(())
 }
 
-/// The calling thread runs on one processor, until this is dropped.
+/// Pins the calling thread to one CPU until it is dropped.
 pub(crate) struct Pinned {
     before: libc::cpu_set_t,
-    // The mask that comes back is that of the thread that called.
+    // The mask is that of the calling thread, so this must not move to another one.
     _thread: std::marker::PhantomData<*const ()>,
 }
 
 impl Pinned {
-    /// Moves the calling thread to processor number `cpu`.
+    /// Moves the calling thread to CPU number `cpu`.
     ///
     /// # Errors
-    /// There is no such processor, or the thread may not run there.
+    /// There is no such CPU, or the thread may not run there.
     pub(crate) fn to(cpu: u32) -> io::Result<Pinned> {
         let index = cpu as usize;
         if index >= 8 * size_of::<libc::cpu_set_t>() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        // SAFETY: a mask is bits alone; the kernel writes as many as fit it.
+        // SAFETY: a mask consists of bits only; the kernel writes as many as fit.
         let (mut before, mut wanted): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
         // SAFETY: the mask is mutable and has the size given; 0 is the calling thread.
         if unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut before) } < 0 {
@@ -51,7 +51,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // Where it was allowed to run before, it is allowed to again, unless the machine changed meanwhile.
+        // The old mask is still permitted, unless the machine has changed meanwhile.
         drop(set(&self.before));
     }
 }

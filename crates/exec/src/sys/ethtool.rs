@@ -1,4 +1,4 @@
-//! Offloads and queues of an interface: SIOCETHTOOL.
+//! Offloads and queues of an interface, by SIOCETHTOOL.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,36 +14,36 @@ const SIOCETHTOOL: libc::c_ulong = 0x8946;
 const FEATURES: u32 = 4;
 /// ETH_GSTRING_LEN
 const STRING_BYTES: usize = 32;
-/// More features than any kernel has.
+/// The bound on features; no kernel has as many.
 const MOST_FEATURES: usize = 4096;
 
-/// The offloads of an interface that are switched on, by the names that `ethtool -k` gives them; whether each can be switched.
+/// The enabled offloads of an interface, by their names in `ethtool -k`; whether each can be changed.
 pub(crate) type Features = BTreeMap<String, bool>;
 
-/// A request: words, which the kernel reads and answers in place.
+/// Sends a request of words, which the kernel answers in place.
 fn ask(device: &str, request: &mut [u32]) -> io::Result<()> {
     // SAFETY: takes no addresses.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the socket was made for us alone.
+    // SAFETY: the socket was created for us alone.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: plain data, for which zeros are fine.
+    // SAFETY: plain data, for which zeros are valid.
     let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
     for (place, byte) in ifreq.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(device.bytes()) {
         *place = byte as libc::c_char;
     }
     ifreq.ifr_ifru.ifru_data = request.as_mut_ptr().cast();
-    // SAFETY: the request lives, is mutable, and its callers give it the length that its command answers with.
+    // SAFETY: the request is live and mutable, and has the size of its command's answer.
     let answer = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, std::ptr::from_mut(&mut ifreq)) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What is switched on.
+/// The enabled offloads.
 ///
 /// # Errors
-/// The interface is not there, or its kernel does not say.
+/// The interface does not exist, or its kernel does not tell.
 pub(crate) fn features(device: &str) -> io::Result<Features> {
     // cmd, reserved, sset_mask (u64), one answer.
     let mut sets = [GSSET_INFO, 0, 1 << FEATURES, 0, 0];
@@ -74,10 +74,10 @@ pub(crate) fn features(device: &str) -> io::Result<Features> {
     Ok(features)
 }
 
-/// How many receive queues are in use.
+/// The number of receive queues in use.
 ///
 /// # Errors
-/// The interface is not there, or its driver does not say.
+/// The interface does not exist, or its driver does not tell.
 pub(crate) fn rx_queues(device: &str) -> io::Result<u32> {
     // cmd, largest rx, tx, other, combined, then the same in use.
     let mut channels = [GCHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -85,14 +85,14 @@ pub(crate) fn rx_queues(device: &str) -> io::Result<u32> {
     Ok(channels[5] + channels[8])
 }
 
-/// Runs `job` in the network name space of `file`, in a thread that ends with it.
+/// Runs `job` in the network namespace of `file`, in a thread that ends with it.
 ///
 /// # Errors
-/// The thread may not go there.
+/// Missing privileges.
 pub(crate) fn in_namespace<T: Send>(file: &File, job: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // SAFETY: takes no addresses; the name space is that of this thread alone, which ends with the job.
+            // SAFETY: takes no addresses; the namespace is that of this thread alone, which ends with the job.
             if unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) } < 0 {
                 return Err(io::Error::last_os_error());
             }

@@ -1,7 +1,7 @@
-//! The map commands of bpf(2), by raw bytes.
+//! The map commands of bpf(2), on raw bytes.
 //!
-//! Every pointer handed to the kernel here is that of a slice whose length was compared with the length that the map was
-//! made with, or that the kernel reports for it.
+//! Every pointer passed to the kernel here is that of a slice whose size was compared with the size with which the map
+//! was created, or that the kernel reports for it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,16 +12,16 @@ use flowloom_bpf::{BPF_F_MMAPABLE, MapDef, MapKind};
 use super::memory::{Memory, page_bytes};
 use super::{bpf, cpu, object_name};
 
-/// Entries asked for at once.
+/// The batch size in entries.
 const BATCH_ENTRIES: u32 = 1024;
 
-/// A map of the kernel, by raw bytes.
+/// A map of the kernel, as raw bytes.
 #[derive(Debug)]
 pub(crate) struct RawMap {
     fd: OwnedFd,
     key_bytes: usize,
     value_bytes: usize,
-    /// Bytes of all values in a mapping of the map, where it can be mapped.
+    /// The size of all values in a memory mapping of the map, if it can be mapped.
     mapped_bytes: Option<usize>,
 }
 
@@ -30,7 +30,7 @@ fn invalid(part: &str, found: usize, expected: usize) -> io::Error {
 }
 
 impl RawMap {
-    /// Makes a map; `inner` is what each map in it is like, where it is one of maps.
+    /// Creates a map; `inner` is the template of a map of maps.
     ///
     /// # Errors
     /// The kernel's.
@@ -43,7 +43,7 @@ impl RawMap {
         RawMap::create_with(def, types.map(|(key, value)| (btf, key, value)), inner)
     }
 
-    /// Makes a map without types.
+    /// Creates a map without types.
     ///
     /// # Errors
     /// As for [`RawMap::create`].
@@ -73,7 +73,7 @@ impl RawMap {
         if let Some((btf, key, value)) = types {
             (attr.btf_fd, attr.key_type, attr.value_type) = (btf.as_raw_fd() as u32, key.0, value.0);
         }
-        // SAFETY: the attributes hold no addresses.
+        // SAFETY: the attributes contain no addresses.
         let fd = unsafe { bpf::open(bpf::MAP_CREATE, &mut attr)? };
         let is_mapped = def.kind == MapKind::Array && def.flags & BPF_F_MMAPABLE != 0;
         let entry_bytes = value_bytes.next_multiple_of(8);
@@ -81,10 +81,10 @@ impl RawMap {
         Ok(RawMap { fd, key_bytes: def.key_bytes as usize, value_bytes, mapped_bytes })
     }
 
-    /// Takes over `fd`, whose lengths the kernel says are these; not of a kind with a value for each CPU.
+    /// Takes over `fd`, with the sizes reported by the kernel; not for per-CPU maps.
     ///
     /// # Errors
-    /// A length is 0.
+    /// A size is 0.
     pub(crate) fn new(fd: OwnedFd, key_bytes: u32, value_bytes: u32) -> io::Result<RawMap> {
         if key_bytes == 0 || value_bytes == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "map without keys or values"));
@@ -92,23 +92,23 @@ impl RawMap {
         Ok(RawMap { fd, key_bytes: key_bytes as usize, value_bytes: value_bytes as usize, mapped_bytes: None })
     }
 
-    /// Length of a value as it is read and written: for kinds with one for each CPU, that of all of them, each rounded up to
+    /// The size of a value when read or written: for per-CPU maps, that of the values of all CPUs, each rounded up to
     /// eight bytes.
     pub(crate) fn value_bytes(&self) -> usize {
         self.value_bytes
     }
 
-    /// Maps `bytes` bytes of it, from `offset` on.
+    /// Maps `bytes` bytes of it into memory, from `offset` on.
     pub(crate) fn memory(&self, offset: usize, bytes: usize, writable: bool) -> io::Result<Memory> {
         Memory::map(self.fd.as_fd(), offset, bytes, writable)
     }
 
-    /// Puts a descriptor under `key`: of a map or a program, into a map of such.
+    /// Puts a file descriptor under `key`: of a map or a program, into a map of such.
     pub(crate) fn hold(&self, key: &[u8], fd: i32) -> io::Result<()> {
         self.update(key, &fd.to_ne_bytes())
     }
 
-    /// The number by which instructions name it while they are loaded.
+    /// The file descriptor number in instructions while they are loaded.
     pub(crate) fn number(&self) -> i32 {
         self.fd.as_raw_fd()
     }
@@ -121,13 +121,13 @@ impl RawMap {
         Ok(bpf::Element { map_fd, key: key.as_ptr() as u64, value, ..bpf::Element::default() })
     }
 
-    /// Reads the value of `key` into `value`; whether there is one.
+    /// Reads the value of `key` into `value`; returns whether there is one.
     pub(crate) fn lookup(&self, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
         if value.len() != self.value_bytes {
             return Err(invalid("value", value.len(), self.value_bytes));
         }
         let mut attr = self.attr(key, value.as_mut_ptr() as u64)?;
-        // SAFETY: key and value have the map's lengths; the value is mutable.
+        // SAFETY: key and value have the map's sizes; the value is mutable.
         match unsafe { bpf::call(bpf::MAP_LOOKUP_ELEM, &mut attr) } {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -135,25 +135,25 @@ impl RawMap {
         }
     }
 
-    /// Sets the value of `key`, making the entry if need be.
+    /// Sets the value of `key`, inserting the entry if necessary.
     pub(crate) fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         self.update_with(key, value, 0)
     }
 
-    /// Sets the value of `key` with `BPF_*` flags.
+    /// Updates the value of `key` with `BPF_*` flags.
     pub(crate) fn update_with(&self, key: &[u8], value: &[u8], flags: u64) -> io::Result<()> {
         if value.len() != self.value_bytes {
             return Err(invalid("value", value.len(), self.value_bytes));
         }
         let mut attr = bpf::Element { flags, ..self.attr(key, value.as_ptr() as u64)? };
-        // SAFETY: key and value have the map's lengths.
+        // SAFETY: key and value have the map's sizes.
         unsafe { bpf::call(bpf::MAP_UPDATE_ELEM, &mut attr) }.map(drop)
     }
 
-    /// Removes `key`; whether it was there.
+    /// Deletes `key`; returns whether it existed.
     pub(crate) fn delete(&self, key: &[u8]) -> io::Result<bool> {
         let mut attr = self.attr(key, 0)?;
-        // SAFETY: the key has the map's length; there is no value.
+        // SAFETY: the key has the map's size; there is no value.
         match unsafe { bpf::call(bpf::MAP_DELETE_ELEM, &mut attr) } {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -161,15 +161,15 @@ impl RawMap {
         }
     }
 
-    /// Keeps user space from writing it from now on.
+    /// Makes it read-only for user space from now on.
     pub(crate) fn freeze(&self) -> io::Result<()> {
         let mut attr = bpf::Element { map_fd: self.fd.as_raw_fd() as u32, ..bpf::Element::default() };
-        // SAFETY: of the attributes the command reads the descriptor alone.
+        // SAFETY: the command only reads the descriptor in the attributes.
         unsafe { bpf::call(bpf::MAP_FREEZE, &mut attr) }.map(drop)
     }
 
-    /// Calls `each` with every key and value, one by one: for kinds that have no batches. Where an entry goes meanwhile the
-    /// kernel begins again, so there are at most `limit` calls.
+    /// Calls `each` with every key and value, one by one: for kinds without batch commands. If an entry is deleted
+    /// meanwhile the kernel restarts, so there are at most `limit` calls.
     pub(crate) fn walk(&self, limit: u32, mut each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
         let mut key: Option<Vec<u8>> = None;
         let mut value = vec![0; self.value_bytes];
@@ -181,7 +181,7 @@ impl RawMap {
                 value: next.as_mut_ptr() as u64,
                 ..bpf::Element::default()
             };
-            // SAFETY: both keys have the map's length, the next one is mutable; no key at all asks for the first.
+            // SAFETY: both keys have the map's size, the next one is mutable; a null key asks for the first.
             match unsafe { bpf::call(bpf::MAP_GET_NEXT_KEY, &mut attr) } {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -198,12 +198,12 @@ impl RawMap {
     /// Calls `each` with every key and value of an array that is not all zeros.
     ///
     /// # Cost
-    /// Where the array can be mapped, that of reading its memory; otherwise a system call for each [`BATCH_ENTRIES`].
+    /// If the array can be mapped, that of reading its memory; otherwise a system call for each [`BATCH_ENTRIES`].
     pub(crate) fn nonzero(&self, mut each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
         let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
         let page = page_bytes();
         let mapped = self.mapped_bytes.map(|bytes| (bytes, self.memory(0, bytes.next_multiple_of(page), false)));
-        // Values with fields of the kernel's cannot be mapped.
+        // Values with special fields of the kernel cannot be mapped.
         let Some((bytes, Ok(memory))) = mapped else {
             return self.entries(|key, value| {
                 if !is_zero(value) {
@@ -221,7 +221,7 @@ impl RawMap {
             if block == &zeros[..block.len()] {
                 continue;
             }
-            // All entries with bytes in the block; those that an earlier block had too have been seen.
+            // All entries with bytes in the block; those that began in an earlier block have been visited.
             let (first, last) = (at / entry_bytes, (at + block.len() - 1) / entry_bytes);
             for index in first.max(next)..=last {
                 memory.read(index * entry_bytes, &mut value)?;
@@ -256,12 +256,12 @@ impl RawMap {
                 elem_flags: 0,
                 flags: 0,
             };
-            // SAFETY: room for `count` keys and values of the map's lengths, and cursors of at least a key's and four bytes,
-            // all live and mutable.
+            // SAFETY: room for `count` keys and values of the map's sizes, and cursors of at least a key's size and
+            // four bytes, all live and mutable.
             let last = match unsafe { bpf::call(bpf::MAP_LOOKUP_BATCH, &mut attr) } {
                 Ok(_) => false,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => true,
-                // A hash map hands out whole buckets: this one does not fit, so ask again with more room.
+                // A hash map returns whole buckets: this one does not fit, so retry with more room.
                 Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {
                     capacity = capacity.checked_mul(2).ok_or(error)?;
                     keys.resize(capacity as usize * self.key_bytes, 0);

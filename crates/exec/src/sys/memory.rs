@@ -1,11 +1,11 @@
-//! Memory that is shared with the kernel.
+//! Memory shared with the kernel.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A mapping of a file of the kernel's.
+/// A memory mapping of a kernel object.
 #[derive(Debug)]
 pub(crate) struct Memory {
     start: NonNull<u8>,
@@ -13,24 +13,24 @@ pub(crate) struct Memory {
     writable: bool,
 }
 
-// SAFETY: the mapping is of the process, and this is the only handle on it.
+// SAFETY: the mapping belongs to the process, and this is its only handle.
 unsafe impl Send for Memory {}
 
-/// Length of a page.
+/// The page size in bytes.
 pub(crate) fn page_bytes() -> usize {
     // SAFETY: takes no addresses.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
 impl Memory {
-    /// Maps `bytes` bytes of `fd`, from `offset` on, which is a whole number of pages.
+    /// Maps `bytes` bytes of `fd`, from `offset` on, which is a multiple of the page size.
     ///
     /// # Errors
     /// The kernel's.
     pub(crate) fn map(fd: BorrowedFd<'_>, offset: usize, bytes: usize, writable: bool) -> io::Result<Memory> {
         let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         let offset = libc::off_t::try_from(offset).map_err(|_| super::too_long("an offset", offset))?;
-        // SAFETY: a new mapping, at an address that the kernel chooses.
+        // SAFETY: a new mapping, at an address chosen by the kernel.
         let start =
             unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, fd.as_raw_fd(), offset) };
         if start == libc::MAP_FAILED {
@@ -48,13 +48,13 @@ impl Memory {
         Err(io::Error::new(io::ErrorKind::InvalidInput, message))
     }
 
-    /// Copies what is at `at` to `out`. What the kernel writes meanwhile may be there or not.
+    /// Copies the bytes at `at` to `out`. Concurrent writes of the kernel may be included or not.
     ///
     /// # Errors
-    /// It is not in the mapping.
+    /// Out of range.
     pub(crate) fn read(&self, at: usize, out: &mut [u8]) -> io::Result<()> {
         self.check(at, out.len())?;
-        // SAFETY: inside of the mapping, and `out` is other memory.
+        // SAFETY: within the mapping, and `out` does not overlap it.
         unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr().add(at), out.as_mut_ptr(), out.len()) };
         Ok(())
     }
@@ -62,13 +62,13 @@ impl Memory {
     /// Copies `data` to `at`.
     ///
     /// # Errors
-    /// It is not in the mapping, or that is read only.
+    /// Out of range, or the mapping is read-only.
     pub(crate) fn write(&mut self, at: usize, data: &[u8]) -> io::Result<()> {
         self.check(at, data.len())?;
         if !self.writable {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        // SAFETY: inside of the mapping, which can be written, and `data` is other memory.
+        // SAFETY: within the mapping, which is writable, and `data` does not overlap it.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.start.as_ptr().add(at), data.len()) };
         Ok(())
     }
@@ -78,22 +78,22 @@ impl Memory {
         if !at.is_multiple_of(8) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("a word at {at}")));
         }
-        // SAFETY: eight bytes of the mapping, which begins with a page, at a multiple of eight.
+        // SAFETY: eight bytes within the page-aligned mapping, at a multiple of eight.
         Ok(unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) })
     }
 
-    /// The word at `at`; what the kernel wrote before it is seen afterwards.
+    /// Loads the word at `at` with acquire ordering.
     ///
     /// # Errors
-    /// It is not in the mapping, or not at a multiple of eight.
+    /// Out of range, or not at a multiple of eight.
     pub(crate) fn load(&self, at: usize) -> io::Result<u64> {
         Ok(self.word(at)?.load(Ordering::Acquire))
     }
 
-    /// Sets the word at `at`, after all that was read before.
+    /// Stores the word at `at` with release ordering.
     ///
     /// # Errors
-    /// As for [`Memory::load`]; or the mapping is read only.
+    /// As for [`Memory::load`]; or the mapping is read-only.
     pub(crate) fn store(&mut self, at: usize, value: u64) -> io::Result<()> {
         if !self.writable {
             return Err(io::ErrorKind::PermissionDenied.into());

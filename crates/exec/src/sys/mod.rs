@@ -1,12 +1,12 @@
-//! What is asked of the system directly: bpf(2), interfaces, signals. The only place with `unsafe`.
+//! System calls: bpf(2), interfaces, signals. The only module with `unsafe`.
 //!
 //! ```text
-//!  bpf      the system call, and its attributes as they lie in memory
-//!  map      one map, by raw bytes            program  types, programs, test runs, attaching
-//!  object   what runs in the kernel, by ids  netlink  interfaces
-//!  ethtool  offloads and queues of interfaces  signal  waiting for time and signals
-//!  memory   memory shared with the kernel    cpu      which processor a thread runs on
-//!  perf, ring  events that programs write    namespace  a network of our own
+//!  bpf      the system call and its attributes  program  types, programs, test runs, attaching
+//!  map      a map, as raw bytes                 netlink  interfaces
+//!  object   objects in the kernel, by id        signal   waiting for time and signals
+//!  ethtool  offloads and queues of interfaces   cpu      CPU affinity
+//!  memory   memory shared with the kernel       namespace  a network namespace of our own
+//!  perf, ring  records that programs write
 //! ```
 #![allow(unsafe_code)]
 
@@ -28,7 +28,7 @@ use std::io;
 pub(crate) use map::RawMap;
 pub use signal::{Interrupts, monotonic_ns};
 
-/// A name as the kernel keeps it: at most 15 bytes of what it takes.
+/// A name as the kernel stores it: at most 15 valid bytes.
 fn object_name(name: &str) -> [u8; 16] {
     let mut out = [0; 16];
     let fit = |b: u8| if b.is_ascii_alphanumeric() || b == b'_' || b == b'.' { b } else { b'_' };

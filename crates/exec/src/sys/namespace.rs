@@ -1,10 +1,10 @@
-//! A network name space of our own, for questions about routes that a table answers.
+//! A network namespace of our own, for route lookups on a given table.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// The name space that the calling thread is in.
+/// The namespace of the calling thread.
 const OWN: &str = "/proc/thread-self/ns/net";
 
 fn enter(file: &File) -> io::Result<()> {
@@ -15,28 +15,28 @@ fn enter(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// A name space that lives as long as this.
+/// A namespace that lives as long as this.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     file: File,
 }
 
-/// The calling thread is in another name space, until this is dropped.
+/// Puts the calling thread into another namespace until it is dropped.
 pub(crate) struct Entered {
     before: File,
-    // The thread that went there is the one that comes back.
+    // The thread that entered has to return.
     _thread: std::marker::PhantomData<*const ()>,
 }
 
 impl Namespace {
-    /// Makes one and runs `furnish` in it.
+    /// Creates one and runs `furnish` in it.
     ///
     /// # Errors
-    /// The process may not, or what `furnish` says.
+    /// Missing privileges, or the error of `furnish`.
     pub(crate) fn new(furnish: impl FnOnce() -> io::Result<()> + Send) -> io::Result<Namespace> {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                // SAFETY: takes no addresses; the name space is that of this thread alone, which ends with the job.
+                // SAFETY: takes no addresses; the namespace is that of this thread alone, which ends with the job.
                 if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
                     return Err(io::Error::last_os_error());
                 }
@@ -47,10 +47,10 @@ impl Namespace {
         })
     }
 
-    /// Takes the calling thread there.
+    /// Moves the calling thread into it.
     ///
     /// # Errors
-    /// It may not.
+    /// Missing privileges.
     pub(crate) fn enter(&self) -> io::Result<Entered> {
         let before = File::open(OWN)?;
         enter(&self.file)?;
@@ -60,7 +60,7 @@ impl Namespace {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // It came from there, and may go back with the right that let it leave.
+        // It came from there, and may return with the same privileges.
         drop(enter(&self.before));
     }
 }

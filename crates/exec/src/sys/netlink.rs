@@ -1,6 +1,6 @@
-//! Interfaces as the kernel describes them: RTM_GETLINK and RTM_GETNSID of rtnetlink.
+//! Interfaces by rtnetlink: RTM_GETLINK and RTM_GETNSID.
 //!
-//! Requests and answers are bytes that are put together and taken apart here; only the socket is the system's.
+//! Requests and answers are encoded and parsed here; only the socket is the system's.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -22,17 +22,17 @@ const IFLA_XDP: u16 = 43;
 const IFLA_TARGET_NETNSID: u16 = 46;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_PROG_ID: u16 = 4;
-/// In order: none, native, generic, in hardware, several.
+/// The modes in order: none, native, generic, in hardware, several.
 const XDP_ATTACHED_DRV: u8 = 1;
 const XDP_ATTACHED_SKB: u8 = 2;
 const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 const IFLA_XDP_HW_PROG_ID: u16 = 7;
-/// Leaves statistics and virtual functions out.
+/// Omits statistics and virtual functions.
 const RTEXT_FILTER_SKIP_STATS: u32 = 8;
 const NETNSA_NSID: u16 = 1;
 const NETNSA_FD: u16 = 3;
-/// Type bits that are flags.
+/// The bits of a type without its flags.
 const TYPE_MASK: u16 = 0x3fff;
 const HEADER_BYTES: usize = 16;
 const IFINFO_BYTES: usize = 16;
@@ -41,9 +41,9 @@ const ANSWER_BYTES: usize = 1 << 16;
 /// An XDP program on an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Attached {
-    /// Its id.
+    /// The id of the program.
     pub(crate) program: u32,
-    /// `native`, `skb` or `offloaded`.
+    /// The mode: `native`, `skb` or `offloaded`.
     pub(crate) mode: &'static str,
 }
 
@@ -54,20 +54,20 @@ pub(crate) struct Device {
     pub(crate) name: String,
     pub(crate) is_up: bool,
     pub(crate) mtu_bytes: u32,
-    /// What made it, e.g. `veth`; none for hardware.
+    /// The kind of virtual device, e.g. `veth`; none for hardware.
     pub(crate) kind: Option<String>,
-    /// The other end, for a veth: its index, and its name space where that is another one.
+    /// The peer of a veth: its index, and its namespace if that is another one.
     pub(crate) peer: Option<(u32, Option<i32>)>,
-    /// Receive queues there can be.
+    /// The number of receive queues.
     pub(crate) rx_queues: u32,
     pub(crate) xdp: Vec<Attached>,
 }
 
-/// How an interface is asked for.
+/// How an interface is identified.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Which<'a> {
     Name(&'a str),
-    /// An index, in the name space of this number where one is given.
+    /// An index, in the namespace with this id if one is given.
     Index(u32, Option<i32>),
 }
 
@@ -82,7 +82,7 @@ fn put(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
     message.resize(round(message.len()), 0);
 }
 
-/// The attributes that follow each other in `bytes`.
+/// The attributes in `bytes`.
 fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -103,14 +103,14 @@ fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(&value[..end]).into_owned()
 }
 
-/// Sends one request; the body of the first answer, with its type.
+/// Sends a request; returns the type and body of the first answer.
 fn ask(kind: u16, body: &[u8]) -> io::Result<(u16, Vec<u8>)> {
     // SAFETY: takes no addresses.
     let fd = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the socket was made for us alone.
+    // SAFETY: the socket was created for us alone.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut message = Vec::with_capacity(HEADER_BYTES + body.len());
     message.extend_from_slice(&((HEADER_BYTES + body.len()) as u32).to_ne_bytes());
@@ -118,13 +118,13 @@ fn ask(kind: u16, body: &[u8]) -> io::Result<(u16, Vec<u8>)> {
     message.extend_from_slice(&NLM_F_REQUEST.to_ne_bytes());
     message.extend_from_slice(&[0; 8]);
     message.extend_from_slice(body);
-    // SAFETY: the message lives and has this length.
+    // SAFETY: the message is live and has this size.
     let sent = unsafe { libc::send(socket.as_raw_fd(), message.as_ptr().cast(), message.len(), 0) };
     if sent < 0 {
         return Err(io::Error::last_os_error());
     }
     let mut answer = vec![0; ANSWER_BYTES];
-    // SAFETY: the answer is mutable and has this length.
+    // SAFETY: the answer is mutable and has this size.
     let received = unsafe { libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) };
     let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
     answer.truncate(received);
@@ -139,14 +139,14 @@ fn ask(kind: u16, body: &[u8]) -> io::Result<(u16, Vec<u8>)> {
     Ok((kind, body))
 }
 
-/// Asks for an interface.
+/// Looks up an interface.
 ///
 /// # Errors
 /// There is none of that name or index (`ENODEV`), or the kernel does not answer.
 pub(crate) fn device(which: Which<'_>) -> io::Result<Device> {
     let mut request = vec![0; IFINFO_BYTES];
     match which {
-        // The kernel takes longer names for none at all.
+        // The kernel ignores longer names.
         Which::Name(name) if name.is_empty() || name.len() > 15 => {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
         }
@@ -207,7 +207,7 @@ fn attached(value: &[u8]) -> Vec<Attached> {
         };
         found.extend(word(value).map(|program| Attached { program, mode }));
     }
-    // Old kernels say no more than this.
+    // Old kernels report only this.
     if let (true, Some(program), Some(mode)) = (found.is_empty(), only.0, only.1) {
         let mode = match mode {
             XDP_ATTACHED_DRV => "native",
@@ -219,7 +219,7 @@ fn attached(value: &[u8]) -> Vec<Attached> {
     found
 }
 
-/// The number by which the name space that `file` stands for is known in ours; `None` where it has none.
+/// The id of the namespace of `file` in ours; `None` if it has none.
 ///
 /// # Errors
 /// The kernel's.
@@ -261,7 +261,7 @@ mod tests {
         put(&mut answer, IFLA_IFNAME, b"eth0\0");
         put(&mut answer, IFLA_MTU, &1500_u32.to_ne_bytes());
         for len in 0..IFINFO_BYTES {
-            // The first bytes alone already say index and flags.
+            // The first bytes alone already have index and flags.
             assert!(parse(&answer[..len]).is_none(), "{len}");
         }
         for len in IFINFO_BYTES..answer.len() {

@@ -1,4 +1,4 @@
-//! What runs in the kernel: programs, maps, types and links, by their ids.
+//! Objects in the kernel: programs, maps, types and links, by id.
 
 use std::ffi::CString;
 use std::io;
@@ -30,13 +30,13 @@ impl Kind {
 /// The ids of all objects of a kind.
 ///
 /// # Errors
-/// The right is missing (CAP_SYS_ADMIN).
+/// Missing privileges (CAP_SYS_ADMIN).
 pub(crate) fn ids(kind: Kind) -> io::Result<Vec<u32>> {
     let mut found = Vec::new();
     let mut last = 0;
     loop {
         let mut attr = bpf::Id { id: last, ..bpf::Id::default() };
-        // SAFETY: the attributes hold no addresses.
+        // SAFETY: the attributes contain no addresses.
         match unsafe { bpf::call(kind.commands().0, &mut attr) } {
             Ok(_) => last = attr.next,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
@@ -46,13 +46,13 @@ pub(crate) fn ids(kind: Kind) -> io::Result<Vec<u32>> {
     }
 }
 
-/// Opens an object by its id; `None` where it has gone.
+/// Opens an object by its id; `None` if it no longer exists.
 ///
 /// # Errors
-/// The right is missing (CAP_SYS_ADMIN).
+/// Missing privileges (CAP_SYS_ADMIN).
 pub(crate) fn open(kind: Kind, id: u32) -> io::Result<Option<OwnedFd>> {
     let mut attr = bpf::Id { id, ..bpf::Id::default() };
-    // SAFETY: the attributes hold no addresses.
+    // SAFETY: the attributes contain no addresses.
     match unsafe { bpf::open(kind.commands().1, &mut attr) } {
         Ok(fd) => Ok(Some(fd)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -60,24 +60,24 @@ pub(crate) fn open(kind: Kind, id: u32) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Opens what is pinned at `path`.
+/// Opens the object pinned at `path`.
 ///
 /// # Errors
-/// Nothing of bpf(2) is there.
+/// No BPF object is pinned there.
 pub(crate) fn open_pinned(path: &Path) -> io::Result<OwnedFd> {
     use std::os::unix::ffi::OsStrExt;
     let path = CString::new(path.as_os_str().as_bytes()).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
     let mut attr = bpf::Path { path: path.as_ptr() as u64, ..bpf::Path::default() };
-    // SAFETY: the path lives and is ended by a zero byte.
+    // SAFETY: the path is live and zero-terminated.
     unsafe { bpf::open(bpf::OBJ_GET, &mut attr) }
 }
 
-/// Fills `info` with what the kernel says about an object.
+/// Fills `info` with the kernel's information about an object.
 fn info<I>(fd: BorrowedFd<'_>, info: &mut I) -> io::Result<()> {
     let mut attr =
         bpf::Info { fd: fd.as_raw_fd() as u32, bytes: size_of::<I>() as u32, info: std::ptr::from_mut(info) as u64 };
-    // SAFETY: `info` is one of the structures below: plain data of the length given, live and mutable; the arrays that its
-    // addresses name have the lengths that stand beside them.
+    // SAFETY: `info` is one of the structures below: plain data of the given size, live and mutable; the arrays that it
+    // refers to have the sizes in it.
     unsafe { bpf::call(bpf::OBJ_GET_INFO_BY_FD, &mut attr) }.map(drop)
 }
 
@@ -86,7 +86,7 @@ fn name_of(bytes: &[u8; 16]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// What a program is.
+/// Information about a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProgramInfo {
     pub(crate) id: u32,
@@ -96,14 +96,14 @@ pub(crate) struct ProgramInfo {
     pub(crate) btf: u32,
 }
 
-/// Asks what a program is.
+/// Information about a program.
 ///
 /// # Errors
 /// The kernel's.
 pub(crate) fn program(fd: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
     let mut found = bpf::ProgInfo::default();
     info(fd, &mut found)?;
-    // Maps may be bound to it between the two questions; then the list is cut, not overrun.
+    // Maps may be bound to it between the two calls; then the list is truncated, not overrun.
     let mut maps = vec![0_u32; found.maps_len as usize];
     let mut again = bpf::ProgInfo { maps_len: found.maps_len, maps: maps.as_mut_ptr() as u64, ..Default::default() };
     info(fd, &mut again)?;
@@ -112,7 +112,7 @@ pub(crate) fn program(fd: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
     Ok(ProgramInfo { id: again.id, is_xdp, name: name_of(&again.name), maps, btf: again.btf })
 }
 
-/// What a map is.
+/// Information about a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MapInfo {
     pub(crate) id: u32,
@@ -127,7 +127,7 @@ pub(crate) struct MapInfo {
     pub(crate) value_type: u32,
 }
 
-/// Asks what a map is.
+/// Information about a map.
 ///
 /// # Errors
 /// The kernel's.
@@ -148,7 +148,7 @@ pub(crate) fn map(fd: BorrowedFd<'_>) -> io::Result<MapInfo> {
     })
 }
 
-/// The types behind an id.
+/// The types with an id.
 ///
 /// # Errors
 /// The kernel's.
@@ -161,16 +161,16 @@ pub(crate) fn btf(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What a link holds.
+/// Information about a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LinkInfo {
     pub(crate) id: u32,
     pub(crate) program: u32,
-    /// The interface of an XDP link; 0 once it is gone.
+    /// The interface of an XDP link; 0 once it no longer exists.
     pub(crate) interface: Option<u32>,
 }
 
-/// Asks what a link holds.
+/// Information about a link.
 ///
 /// # Errors
 /// The kernel's.

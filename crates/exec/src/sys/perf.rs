@@ -1,4 +1,4 @@
-//! Buffers that programs write events into, one a CPU: perf_event_open(2).
+//! Perf buffers, one for each CPU, into which programs write events: perf_event_open(2).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -11,14 +11,14 @@ const PERF_SAMPLE_RAW: u64 = 1 << 10;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_RECORD_SAMPLE: u32 = 9;
-/// Offsets in the page before the buffer: how far the kernel has written, how far we have read.
+/// Offsets in the page before the buffer: the positions of producer and consumer.
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 const HEADER_BYTES: usize = 8;
-/// Pages of a buffer, a power of two: what one packet writes has to fit.
+/// The pages of a buffer, a power of two: the events of one packet have to fit.
 const PAGES: usize = 128;
 
-/// The beginning of `struct perf_event_attr`, as long as its first version.
+/// The beginning of `struct perf_event_attr`, of the size of its first version.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -34,10 +34,10 @@ struct Attributes {
     config_more: u64,
 }
 
-/// The buffer of one CPU.
+/// The buffer of a CPU.
 #[derive(Debug)]
 pub(crate) struct PerfBuffer {
-    // Closing it takes it out of the map that holds it.
+    // Closing it removes it from the map that holds it.
     fd: OwnedFd,
     memory: Memory,
     data_bytes: usize,
@@ -47,7 +47,7 @@ impl PerfBuffer {
     /// Opens the buffer of `cpu`.
     ///
     /// # Errors
-    /// There is no such CPU, or the process may not.
+    /// There is no such CPU, or missing privileges.
     pub(crate) fn open(cpu: u32) -> io::Result<PerfBuffer> {
         let attributes = Attributes {
             kind: PERF_TYPE_SOFTWARE,
@@ -59,7 +59,7 @@ impl PerfBuffer {
             ..Attributes::default()
         };
         let (any_process, no_group): (libc::pid_t, libc::c_int) = (-1, -1);
-        // SAFETY: the attributes live and say how long they are.
+        // SAFETY: the attributes are live and contain their size.
         let fd = unsafe {
             let attributes = &raw const attributes;
             let flags = PERF_FLAG_FD_CLOEXEC;
@@ -68,7 +68,7 @@ impl PerfBuffer {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call made this descriptor for us alone.
+        // SAFETY: the call has created this descriptor for us alone.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         let data_bytes = PAGES * page_bytes();
         let memory = Memory::map(fd.as_fd(), 0, page_bytes() + data_bytes, true)?;
@@ -79,12 +79,12 @@ impl PerfBuffer {
         Ok(PerfBuffer { fd, memory, data_bytes })
     }
 
-    /// The number by which a map holds it.
+    /// The file descriptor number for a map.
     pub(crate) fn number(&self) -> i32 {
         self.fd.as_raw_fd()
     }
 
-    /// Copies what stands at a position that counts on past the end.
+    /// Copies from a position, modulo the size of the buffer.
     fn read(&self, position: u64, out: &mut [u8]) -> io::Result<()> {
         let at = (position % self.data_bytes as u64) as usize;
         let (first, rest) = out.split_at_mut(out.len().min(self.data_bytes - at));
@@ -92,7 +92,7 @@ impl PerfBuffer {
         self.memory.read(page_bytes(), rest)
     }
 
-    /// Calls `each` with every event that has been written since, as the kernel rounded it up.
+    /// Calls `each` with every new event, as padded by the kernel.
     pub(crate) fn drain(&mut self, mut each: impl FnMut(Vec<u8>)) -> io::Result<()> {
         let head = self.memory.load(DATA_HEAD)?;
         let mut tail = self.memory.load(DATA_TAIL)?;
@@ -107,7 +107,7 @@ impl PerfBuffer {
             if u32::from_ne_bytes([k0, k1, k2, k3]) == PERF_RECORD_SAMPLE {
                 let mut sample = vec![0; bytes - HEADER_BYTES];
                 self.read(tail + HEADER_BYTES as u64, &mut sample)?;
-                // Its length stands before it.
+                // It begins with its size.
                 let length = sample.first_chunk().map_or(0, |b| u32::from_ne_bytes(*b) as usize);
                 let raw = sample.get(4..).and_then(|rest| rest.get(..length));
                 each(raw.unwrap_or_default().to_vec());

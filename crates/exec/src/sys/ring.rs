@@ -1,11 +1,11 @@
-//! Ring buffers: records that programs write, in order, for all CPUs together.
+//! Ring buffers: records from programs, in order, for all CPUs together.
 
 use std::io;
 
 use super::RawMap;
 use super::memory::{Memory, page_bytes};
 
-/// Flags in the length of a record: still being written, or never to be read.
+/// Flags in the length of a record: busy, and discarded.
 const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 const HEADER_BYTES: usize = 8;
@@ -13,15 +13,15 @@ const HEADER_BYTES: usize = 8;
 /// The reader of a ring buffer.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    /// How far we have read.
+    /// The consumer position.
     consumer: Memory,
-    /// How far the kernel has written, and after a page the data, twice.
+    /// The producer position, and after a page the data, twice.
     producer: Memory,
     data_bytes: u64,
 }
 
 impl Ring {
-    /// The reader of `map`, which has this length.
+    /// The reader of `map`, whose data have this size.
     ///
     /// # Errors
     /// The kernel's.
@@ -31,7 +31,7 @@ impl Ring {
         Ok(Ring { consumer, producer, data_bytes: data_bytes.into() })
     }
 
-    /// Calls `each` with every record that has been written since and is to be read.
+    /// Calls `each` with every new record that was submitted.
     pub(crate) fn drain(&mut self, mut each: impl FnMut(Vec<u8>)) -> io::Result<()> {
         let mut position = self.consumer.load(0)?;
         let end = self.producer.load(0)?;

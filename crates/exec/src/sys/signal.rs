@@ -1,13 +1,13 @@
-//! Waiting for time to pass or for a signal that ends the run, whichever comes first.
+//! Waits for a timeout or for a signal that ends the run.
 
 use std::io;
 use std::time::Duration;
 
-/// Signals that ask a run to end.
+/// The signals that ask a run to end.
 const ENDING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// Holds back the signals that would end the process, so that a run can end in good order. As long as it lives, they are
-/// seen by [`Interrupts::wait`] only. Threads that are started later hold them back too.
+/// Blocks the signals that would end the process, so that a run can end in good order. As long as it lives, only
+/// [`Interrupts::wait`] sees them. Threads started later block them too.
 #[derive(Debug)]
 pub struct Interrupts {
     set: libc::sigset_t,
@@ -24,14 +24,14 @@ fn empty() -> libc::sigset_t {
 }
 
 impl Interrupts {
-    /// Holds them back in this thread.
+    /// Blocks them in this thread.
     ///
     /// # Errors
     /// The system's.
     pub fn hold() -> io::Result<Interrupts> {
         let (mut set, mut before) = (empty(), empty());
         for signal in ENDING {
-            // SAFETY: a valid set and numbers of signals.
+            // SAFETY: a valid set and valid signal numbers.
             unsafe { libc::sigaddset(&mut set, signal) };
         }
         // SAFETY: both sets are valid and live.
@@ -39,25 +39,25 @@ impl Interrupts {
         if answer == 0 { Ok(Interrupts { set, before }) } else { Err(io::Error::from_raw_os_error(answer)) }
     }
 
-    /// Waits for at most `timeout`; whether a signal asked for the end.
+    /// Waits for at most `timeout`; returns whether a signal asked for the end.
     ///
     /// # Errors
     /// The system's.
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
-        // Longer than this nobody waits, and shorter than the type everywhere.
+        // An upper bound, which fits the type on every system.
         let timeout = timeout.min(Duration::from_secs(3600));
         let spec = libc::timespec {
             tv_sec: timeout.as_secs() as libc::time_t,
             tv_nsec: libc::c_long::from(timeout.subsec_nanos() as i32),
         };
-        // SAFETY: set and time are valid and live; nothing is asked about the signal.
+        // SAFETY: set and time are valid and live; no information about the signal is requested.
         let answer = unsafe { libc::sigtimedwait(&self.set, std::ptr::null_mut(), &spec) };
         if answer > 0 {
             return Ok(true);
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
-            // Time is up; or some other signal came, e.g. after the process was stopped and went on.
+            // The timeout; or another signal, e.g. after the process was stopped and continued.
             Some(libc::EAGAIN | libc::EINTR) => Ok(false),
             _ => Err(error),
         }
@@ -66,12 +66,12 @@ impl Interrupts {
 
 impl Drop for Interrupts {
     fn drop(&mut self) {
-        // SAFETY: the set that the system gave. A failure would leave signals held back; nothing can be done about it.
+        // SAFETY: the set from the system. A failure would leave signals blocked; nothing can be done about it.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
     }
 }
 
-/// The clock of `bpf_ktime_get_ns`: nanoseconds since the system was started, without those it slept.
+/// The clock of `bpf_ktime_get_ns`: nanoseconds since boot, without suspended time.
 ///
 /// # Panics
 /// Never: every Linux has this clock.
@@ -88,11 +88,11 @@ mod tests {
 
     #[test]
     fn signals_are_held_back_and_seen() {
-        // In a thread of its own: what is held back is the thread's affair.
+        // In a thread of its own, since blocked signals are per thread.
         let seen = std::thread::spawn(|| {
             let interrupts = Interrupts::hold().expect("held");
             let before = interrupts.wait(Duration::from_millis(1)).expect("waits");
-            // SAFETY: sends a signal to this thread, which holds it back.
+            // SAFETY: sends a signal to this thread, which blocks it.
             unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTERM) };
             (before, interrupts.wait(Duration::from_secs(5)).expect("waits"))
         });

@@ -1,4 +1,4 @@
-//! The papers' layout of a program told to people, to set beside its plan.
+//! The report of the papers' layout of a program, for comparison with its plan.
 
 mod page;
 
@@ -19,118 +19,118 @@ use crate::window::{Length, Window, window};
 /// How instructions are counted.
 const COUNTED: &str =
     "instructions that begin in a stage, a fused pair being one; bounds checks and unconditional jumps are none";
-/// Registers at either end.
+/// The input and output registers.
 const FRAMING_CYCLES: u32 = 2;
 
-/// A program laid out block by block, told.
+/// The report of a program laid out block by block.
 ///
 /// # Units
 /// As [`Explanation`](super::Explanation); stages count from 0.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BlockExplanation {
-    /// The program's name.
+    /// The name of the program.
     pub program: String,
-    /// How its instructions were put into stages: `blocks`.
+    /// The kind of schedule: `blocks`.
     pub schedule: &'static str,
-    /// The clock.
+    /// The clock in MHz.
     pub clock_mhz: u32,
-    /// How many stages the program has.
+    /// The number of stages.
     pub stages: u32,
-    /// Cycles from the first word of a packet until its first word leaves, where nothing is in its way.
+    /// The latency without contention in cycles, from the first word in to the first word out.
     pub latency_cycles: u32,
-    /// What they consist of.
+    /// Its parts.
     pub latency: Latency,
     /// The most instructions in a stage.
     pub ilp_max: usize,
-    /// Instructions a stage.
+    /// The mean number of instructions a stage.
     pub ilp_avg: f64,
-    /// Instructions over those stages in which one begins.
+    /// The mean over the stages in which an instruction begins.
     pub ilp_busy: f64,
     /// How they are counted.
     pub ilp_counts: &'static str,
-    /// Instructions of the program.
+    /// The instructions of the program.
     pub instructions: usize,
-    /// Instructions of the layout: loops unrolled, calls inlined, pairs fused.
+    /// The instructions of the layout: loops unrolled, calls inlined, pairs fused.
     pub operations: usize,
-    /// Blocks with stages.
+    /// The number of blocks with stages.
     pub blocks: usize,
-    /// Bounds checks that are left to the frames, by their instruction.
+    /// The bounds checks that framing replaces, by their instruction.
     pub bounds_checks: Vec<usize>,
-    /// Bytes of a packet that the program sees: whole frames.
+    /// The window of the program in bytes: whole frames.
     pub window_bytes: u32,
-    /// How the length of a packet is used: `unused`, `checked`, `given`, `awaited`; none where that is not known.
+    /// The use of the packet length: `unused`, `checked`, `given`, `awaited`; none if unknown.
     pub length: Option<&'static str>,
-    /// Whether stages carry only what later ones read.
+    /// Whether stages carry only values that are read later.
     pub pruned: bool,
-    /// Bytes of registers, stack and packet in front of the stage that has most.
+    /// The greatest state before a stage in bytes: registers, stack and packet.
     pub state_bytes: usize,
-    /// Its maps, by their number.
+    /// The maps, in the order of their index.
     pub maps: Vec<BlockMap>,
     /// The stages.
     pub stage: Vec<BlockStage>,
 }
 
-/// How a map is used.
+/// The accesses and the consistency of a map.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BlockMap {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its kind, as bpftool calls it.
+    /// The kind, as in bpftool.
     pub kind: String,
-    /// How it is kept consistent: `none`, `atomic` or `flush`.
+    /// The scheme: `none`, `atomic` or `flush`.
     pub hazard: &'static str,
-    /// Why so.
+    /// Why it was chosen.
     pub reason: &'static str,
-    /// The first stage that must not read too early.
+    /// The first stage that may read too early.
     pub read_stage: u32,
-    /// The stage at whose end its last write shows; none where packets only read it.
+    /// The stage at whose end the last write commits; none for read-only maps.
     pub write_stage: Option<u32>,
-    /// L: for how many cycles a packet behind reads too early.
+    /// L: the window in cycles within which a later packet reads too early.
     pub hold_cycles: u32,
-    /// K: what a flush takes.
+    /// K: the cost of a flush in cycles.
     pub flush_cycles: Option<u32>,
-    /// Where packets start again that have read too early.
+    /// The stage at which packets restart.
     pub restart_stage: Option<u32>,
-    /// Maps that a packet changes once more where it starts again.
+    /// Maps that a restarting packet writes a second time.
     pub repeats: Vec<String>,
 }
 
-/// What a stage does.
+/// A stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BlockStage {
-    /// Its number.
+    /// The number.
     pub stage: u32,
-    /// Its block.
+    /// The number of its block.
     pub block: usize,
-    /// What begins in it; nothing where a call is not done.
+    /// The instructions that begin in it; none while a call is in progress.
     pub instructions: Vec<BlockInstruction>,
-    /// Registers that it has from the stages before it.
+    /// The live registers from earlier stages.
     pub registers: Vec<String>,
-    /// Bytes of the stack that it has from them.
+    /// The live stack bytes from earlier stages.
     pub stack_bytes: usize,
-    /// Bytes of the packet: the frames of its window, which travel along.
+    /// The bytes of the packet: the frames of the window, which travel along.
     pub packet_bytes: usize,
 }
 
-/// An instruction in its place.
+/// An instruction in its stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BlockInstruction {
     /// Its first slot.
     pub instruction: usize,
-    /// As it is written; with what it was fused with.
+    /// Its text, fused instructions included.
     pub text: String,
-    /// Where it comes from: `prog.c:12`.
+    /// Its source line: `prog.c:12`.
     pub source: Option<String>,
 }
 
 impl BlockExplanation {
-    /// Lays a program out and tells what came out. Of the options, clock, length and pruning count.
+    /// Lays a program out. Of the options, clock, length and pruning apply.
     ///
     /// # Errors
-    /// What stands in the way, with its place.
+    /// The reason why there is no layout, with its place.
     pub fn of(program: &Program, proof: &Proof, options: &Options) -> Result<BlockExplanation, Box<Refusal>> {
         let schedule = schedule(program, proof, &Delays::first(options.clock_mhz))?;
-        // How the length is used and whether the packet moves shows in the dataflow, where there is one.
+        // The use of the length, and whether the packet moves, are taken from the dataflow, if there is one.
         let dataflow = flowloom_ir::build(program, proof).ok();
         let window = dataflow
             .and_then(|dataflow| optimized(&dataflow).ok())
@@ -166,8 +166,8 @@ impl BlockExplanation {
         })
     }
 
-    /// The figures, the maps with reasons, and a line for each stage; a line for each instruction with its source, and what stages
-    /// carry, where `everything` is asked for.
+    /// The figures, the maps with reasons, and a line for each stage; with `everything` also a line for each
+    /// instruction with its source, and the live values of each stage.
     pub fn text(&self, everything: bool) -> String {
         let mut text = self.figures();
         text.push('\n');
@@ -283,7 +283,7 @@ fn latency(schedule: &Schedule, maps: &[blocks::MapUse], window: Option<&Window>
     }
 }
 
-/// Why the last word is waited for, or not.
+/// Why the pipeline waits for the last word, or not.
 pub(super) fn reason(length: Length) -> &'static str {
     match length {
         Length::Unused => "the length is not used",
@@ -332,7 +332,7 @@ fn stages(program: &Program, schedule: &Schedule, prune: bool) -> Vec<BlockStage
             packet_bytes: unpruned.packet_bytes,
         };
         if !prune {
-            // Those that calls keep once more have the same names.
+            // Callee-saved registers of several frames have the same names.
             own.registers = (0..unpruned.registers).map(|number| format!("r{}", place(number))).collect();
             own.stack_bytes = unpruned.stack_bytes;
         }
@@ -341,7 +341,7 @@ fn stages(program: &Program, schedule: &Schedule, prune: bool) -> Vec<BlockStage
     schedule.stages.iter().enumerate().map(all).collect()
 }
 
-/// The number of a register: `r0` to `r10`, then `r6` to `r9` for each call that may run.
+/// The number of a register: `r0` to `r10`, then `r6` to `r9` of each further frame.
 fn place(number: usize) -> usize {
     if number <= 10 { number } else { 6 + (number - 11) % 4 }
 }

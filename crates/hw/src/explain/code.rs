@@ -1,4 +1,4 @@
-//! Instructions and source lines, and where each of them has gone.
+//! Instructions and source lines, and the stages that they became.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,18 +9,18 @@ use serde::Serialize;
 use super::operations::Stage;
 use crate::plan::Plan;
 
-/// A source line that instructions come from.
+/// A source line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SourceLine {
-    /// The file, as its compiler named it.
+    /// The file, as named by the compiler.
     pub file: String,
-    /// The number of the line, from 1.
+    /// The line number, from 1.
     pub line: u32,
-    /// What stands there.
+    /// The text.
     pub text: String,
-    /// The instructions that it has become, by their first slot.
+    /// Its instructions, by their first slot.
     pub instructions: Vec<usize>,
-    /// The stages in which something of it happens.
+    /// The stages of its operations.
     pub stages: Vec<u32>,
 }
 
@@ -29,11 +29,11 @@ pub struct SourceLine {
 pub struct Instruction {
     /// Its first slot.
     pub instruction: usize,
-    /// As it is written.
+    /// Its text.
     pub text: String,
-    /// Its source line: a place in [`lines`](super::Explanation::lines).
+    /// Its source line: an index into [`lines`](super::Explanation::lines).
     pub line: Option<usize>,
-    /// What it has become: `operations`, `wires`, or `nothing` of its own.
+    /// What it became: `operations`, `wires`, or `nothing` of its own.
     pub becomes: &'static str,
     /// Its operations, by their nodes.
     pub operations: Vec<usize>,
@@ -41,7 +41,7 @@ pub struct Instruction {
     pub stages: Vec<u32>,
 }
 
-/// The instructions as they are written, by their first slot.
+/// The texts of the instructions, by their first slot.
 pub(super) fn texts(program: &Program) -> BTreeMap<usize, String> {
     let mut at = 0;
     let mut texts = BTreeMap::new();
@@ -55,7 +55,7 @@ pub(super) fn texts(program: &Program) -> BTreeMap<usize, String> {
     texts
 }
 
-/// The source lines of a program by file, in the order in which files are first named, and number.
+/// The source lines of a program, by file in the order of their first use, then by number.
 pub(super) fn lines(program: &Program) -> Vec<SourceLine> {
     let known = || program.lines.iter().filter(|line| line.line > 0);
     let mut files: Vec<&str> = Vec::new();
@@ -79,7 +79,7 @@ pub(super) fn lines(program: &Program) -> Vec<SourceLine> {
     found.into_iter().map(line).collect()
 }
 
-/// The instructions with what they have become.
+/// The instructions with their operations and stages.
 pub(super) fn instructions(program: &Program, plan: &Plan, lines: &[SourceLine], stages: &[Stage]) -> Vec<Instruction> {
     let wired: BTreeSet<usize> = plan.dataflow.used().into_iter().map(|id| plan.dataflow.graph.insn(id)).collect();
     let mut nodes: BTreeMap<usize, Vec<(usize, u32)>> = BTreeMap::new();

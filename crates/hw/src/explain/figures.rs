@@ -1,4 +1,4 @@
-//! The figures of a plan, and what they consist of.
+//! The figures of a plan, and their parts.
 
 use flowloom_bpf::Program;
 use flowloom_bpf::verifier::Proof;
@@ -10,71 +10,71 @@ use crate::live::{Boundary, Holds};
 use crate::plan::Plan;
 use crate::timing::Scheme;
 
-/// What the latency consists of.
+/// The parts of the latency.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Latency {
-    /// Cycles of the program's stages.
+    /// The cycles of the program's stages.
     pub stages: u32,
-    /// Registers at either end.
+    /// The input and output registers.
     pub framing: u32,
-    /// Schedulers in front of maps.
+    /// The schedulers before maps.
     pub schedulers: u32,
-    /// Buffers in front of regions that start again.
+    /// The elastic buffers before flush regions.
     pub buffers: u32,
-    /// Shifting the packet to its new beginning.
+    /// The realignment of the packet to its new start.
     pub realignment: u32,
     /// The wait for the last word of the longest packet.
     pub last_word: u32,
-    /// Why it is waited for, or not.
+    /// Why the pipeline waits for it, or not.
     pub last_word_reason: &'static str,
-    /// All of it at this clock.
+    /// The whole latency in nanoseconds.
     pub ns: f64,
 }
 
-/// How a program uses the part of the packet that it sees.
+/// The window, and its use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WindowUse {
-    /// Bytes of it, whole frames.
+    /// Its size in bytes, whole frames.
     pub bytes: u32,
-    /// Frames of it.
+    /// Its size in frames.
     pub frames: u32,
-    /// How the length of a packet is used: `unused`, `checked`, `given` or `awaited`.
+    /// The use of the packet length: `unused`, `checked`, `given` or `awaited`.
     pub length: &'static str,
-    /// Whether the packet begins elsewhere when it leaves.
+    /// Whether the start of the packet moves.
     pub moves: bool,
-    /// Whether packets leave as they came in which the program would look further than the window.
+    /// Whether packets in which the program would read beyond the window leave unchanged.
     pub reaches_beyond: bool,
 }
 
-/// What a pass made of the dataflow.
+/// The effect of a pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PassCount {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
     /// What it does.
     pub does: &'static str,
-    /// Nodes that are used before it.
+    /// Used nodes before it.
     pub nodes_before: usize,
-    /// Nodes that are used behind it.
+    /// Used nodes after it.
     pub nodes_after: usize,
 }
 
-/// What lies in registers between two stages.
+/// The registers between two stages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Live {
-    /// All bits.
+    /// The number of bits.
     pub bits: u32,
     /// Bits of the packet.
     pub packet_bits: u32,
     /// Bits of length, port and time.
     pub metadata_bits: u32,
-    /// Bits of what was computed.
+    /// Bits of results of operations.
     pub computed_bits: u32,
-    /// Bits of what tables and helpers have answered.
+    /// Bits of results of tables and helpers.
     pub answer_bits: u32,
-    /// Bytes of the packet: the first and the last of each run.
+    /// The bytes of the packet: the first and the last of each run.
     pub packet: Vec<(u16, u16)>,
-    /// Everything else.
+    /// All other values.
     pub values: Vec<LiveValue>,
 }
 
@@ -83,11 +83,11 @@ pub struct Live {
 pub struct LiveValue {
     /// Its node.
     pub node: usize,
-    /// What it is: `metadata`, `computed` or `answer`.
+    /// Its kind: `metadata`, `computed` or `answer`.
     pub holds: &'static str,
-    /// What made it.
+    /// The operation that defines it.
     pub does: String,
-    /// How many bits of it.
+    /// The number of live bits.
     pub bits: u32,
 }
 
@@ -121,7 +121,7 @@ pub(super) fn window(plan: &Plan) -> WindowUse {
     }
 }
 
-/// The passes once more, counted.
+/// Runs the passes again and counts nodes.
 pub(super) fn passes(program: &Program, proof: &Proof) -> Vec<PassCount> {
     let Ok(built) = flowloom_ir::build(program, proof) else { return Vec::new() };
     let mut dataflow = built.without_traces();

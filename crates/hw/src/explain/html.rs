@@ -1,14 +1,14 @@
-//! An explanation as a page that needs nothing besides: no font, script, style or picture from elsewhere.
+//! The report as a self-contained page: no external font, script, style or image.
 //!
 //! ```text
 //!   source lines │ stage 0      stage 1   …
 //!   with their   │ maps: a bar from read to write
 //!   instructions │ operations, by the levels that they take
 //!                │ registers between the stages
-//!   stage by stage, as tables: what is read without a script
+//!   stage by stage, as tables: readable without a script
 //! ```
 //!
-//! Names, lines and instructions come from objects: whatever is put into the page goes through [`escaped`].
+//! Names, lines and instructions come from objects, so all text in the page goes through [`escaped`].
 
 mod chart;
 
@@ -21,7 +21,7 @@ const TEMPLATE: &str = include_str!("html/page.html");
 pub(super) const STYLE: &str = include_str!("html/page.css");
 const SCRIPT: &str = include_str!("html/page.js");
 
-/// Text as it may stand in a page and in its attributes.
+/// Text escaped for elements and attributes.
 pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -31,7 +31,7 @@ pub(super) fn escaped(text: &str) -> String {
             '>' => safe.push_str("&gt;"),
             '"' => safe.push_str("&quot;"),
             '\'' => safe.push_str("&#39;"),
-            // What is no text: a page must not hold it.
+            // Control characters are not allowed in a page.
             c if c.is_control() && c != '\t' => safe.push('\u{fffd}'),
             c => safe.push(c),
         }
@@ -39,7 +39,7 @@ pub(super) fn escaped(text: &str) -> String {
     safe
 }
 
-/// A template with each `{{name}}` replaced once; what is put in is not looked at again.
+/// A template with each `{{name}}` replaced once; replacements are not expanded again.
 pub(super) fn filled(template: &str, part: impl Fn(&str) -> String) -> String {
     let mut text = String::new();
     let mut rest = template;
@@ -267,12 +267,12 @@ impl Explanation {
     }
 }
 
-/// Something with places of its own, and as high as it needs to be.
+/// A container with absolutely placed content, and its height.
 fn track(class: &str, (inside, height): (String, u32)) -> String {
     format!("<div class=\"track {class}\" style=\"height:{height}px\">{inside}</div>")
 }
 
-/// The stages of a line or an instruction, or what it is without any.
+/// The stages of a line or an instruction, or its description if it has none.
 fn chips(stages: &[u32], only: &str) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for stage in stages {
@@ -306,7 +306,7 @@ fn instruction(text: &mut String, own: &Instruction) {
     );
 }
 
-/// `12–14, 20`.
+/// Byte ranges: `12–14, 20`.
 fn byte_runs(live: &Live) -> String {
     let runs = live.packet.iter().map(|(first, last)| match first == last {
         true => first.to_string(),
@@ -316,7 +316,7 @@ fn byte_runs(live: &Live) -> String {
     if runs.is_empty() { "no byte of the packet".to_owned() } else { format!("bytes {}", runs.join(", ")) }
 }
 
-/// What lies in registers in front of a stage.
+/// The registers before a stage.
 fn held(live: &Live, boundary: usize) -> String {
     let mut text =
         format!("<p class=\"held\" id=\"b{boundary}\"><b>{} bits</b> in registers: {}", live.bits, byte_runs(live));

@@ -1,4 +1,4 @@
-//! The maps: how each is kept consistent, why, and who uses it.
+//! The maps: scheme, reason, and accesses.
 
 use std::collections::BTreeMap;
 
@@ -9,68 +9,68 @@ use super::operations::Sayer;
 use crate::plan::{MapPlan, Plan};
 use crate::timing::Scheme;
 
-/// How a map is used.
+/// The accesses and the consistency of a map.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MapUse {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its kind, as bpftool calls it.
+    /// The kind, as in bpftool.
     pub kind: String,
-    /// Entries that it holds.
+    /// The capacity in entries.
     pub entries: u32,
-    /// Length of a key.
+    /// The key size.
     pub key_bytes: u32,
-    /// Length of a value.
+    /// The value size.
     pub value_bytes: u32,
-    /// How it is kept consistent: `none`, `atomic`, `schedule` or `flush`.
+    /// The scheme: `none`, `atomic`, `schedule` or `flush`.
     pub hazard: &'static str,
-    /// Why so.
+    /// Why it was chosen.
     pub reason: String,
-    /// The first stage in which its table works for a packet.
+    /// The first stage that accesses the table.
     pub read_stage: u32,
-    /// The stage at whose end its writes show; none where packets only read it.
+    /// The stage at whose end writes commit; none for read-only maps.
     pub write_stage: Option<u32>,
-    /// For how many cycles a packet keeps others with the same key out.
+    /// The hold in cycles.
     pub hold_cycles: u32,
-    /// Queues in front of it, where it is scheduled.
+    /// The number of queues, if scheduled.
     pub queues: u32,
-    /// Where packets start again that have read too early.
+    /// The stage at which packets restart.
     pub restart_stage: Option<u32>,
-    /// Who reads and writes it.
+    /// The accesses.
     pub users: Vec<MapUser>,
 }
 
-/// Something that touches a map.
+/// An access to a map.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MapUser {
-    /// The operation.
+    /// The node.
     pub node: usize,
-    /// What it is.
+    /// The kind of operation.
     pub kind: &'static str,
-    /// What it does.
+    /// The operation.
     pub does: String,
     /// The stage in which it begins.
     pub begins_stage: u32,
-    /// The stage in which its answer is there.
+    /// The stage in which its result is ready.
     pub ends_stage: u32,
-    /// The stage at whose end its effect shows.
+    /// The stage at whose end its effect commits.
     pub commit_stage: Option<u32>,
     /// The instruction that it was made for.
     pub instruction: usize,
-    /// Its source line: a place in [`lines`](super::Explanation::lines).
+    /// Its source line: an index into [`lines`](super::Explanation::lines).
     pub line: Option<usize>,
 }
 
-/// Stages in which packets are between reads and writes of maps.
+/// A hazard region.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RegionUse {
-    /// The first one.
+    /// The first stage.
     pub first_stage: u32,
-    /// The last one, at whose end everything in it shows.
+    /// The last stage, at whose end all effects in the region commit.
     pub last_stage: u32,
-    /// The maps.
+    /// The names of the maps.
     pub maps: Vec<String>,
-    /// Whether packets may start again at its beginning.
+    /// Whether packets may restart at its first stage.
     pub restarts: bool,
 }
 
@@ -96,8 +96,8 @@ fn users(said: &Sayer<'_>, nodes: impl Iterator<Item = Id>) -> Vec<MapUser> {
     users
 }
 
-/// All maps that the program touches, in the order in which they are first touched; also those that only tell where packets go,
-/// which no packet changes.
+/// All maps that the program accesses, in the order of their first access; redirect maps included, which no packet
+/// writes.
 pub(super) fn maps(said: &Sayer<'_>) -> Vec<MapUse> {
     let plan = said.plan;
     let mut maps: Vec<MapUse> = plan.maps.iter().map(|map| planned(said, map)).collect();

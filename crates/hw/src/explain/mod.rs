@@ -1,13 +1,13 @@
-//! A plan told to people: who does what in which stage, and why.
+//! The report of a plan: the operations of each stage, and the reasons.
 //!
 //! ```text
 //!  Program, Proof, Plan ──explain──► Explanation ─┬─► JSON (serde)
 //!                                                 ├─► text: figures, maps, stages
-//!                                                 └─► html: one page, which needs nothing besides
+//!                                                 └─► html: a self-contained page
 //!  Program, Proof ──blocks──► BlockExplanation ────► JSON, text, html: the papers' layout of the same program
 //! ```
 //!
-//! Everything that is said comes from the plan; nothing is decided here.
+//! Everything is taken from the plan; nothing is decided here.
 
 mod blocks;
 mod code;
@@ -36,66 +36,66 @@ pub use operations::{Commit, Operation, Stage};
 const COUNTED: &str =
     "operations that begin in a stage; slices, joins, constants and inversions are wires and do not count";
 
-/// A plan, told.
+/// The report of a plan.
 ///
 /// # Units
-/// Stages count from 0. Levels are levels of look-up tables from the registers in front of a stage. Bits, bytes, cycles and megahertz
-/// are in the names.
+/// Stages count from 0. Levels are LUT levels from the registers before a stage. Bits, bytes, cycles and megahertz are
+/// in the names.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
-    /// The program's name.
+    /// The name of the program.
     pub program: String,
-    /// How its operations were put into stages.
+    /// The kind of schedule.
     pub schedule: &'static str,
-    /// The clock.
+    /// The clock in MHz.
     pub clock_mhz: u32,
-    /// How many stages the program has.
+    /// The number of stages.
     pub stages: u32,
-    /// Levels that fit between two registers.
+    /// The budget of a stage in LUT levels.
     pub stage_levels: f64,
-    /// Cycles from the first word of a packet until its first word leaves, where nothing is in its way.
+    /// The latency without contention in cycles, from the first word in to the first word out.
     pub latency_cycles: u32,
-    /// What they consist of.
+    /// Its parts.
     pub latency: Latency,
     /// The most operations in a stage.
     pub ilp_max: usize,
-    /// Operations a stage.
+    /// The mean number of operations a stage.
     pub ilp_avg: f64,
     /// How they are counted.
     pub ilp_counts: &'static str,
-    /// Instructions of the program.
+    /// The instructions of the program.
     pub instructions: usize,
-    /// Operations of the pipeline.
+    /// The operations of the pipeline.
     pub operations: usize,
-    /// Bytes of a packet that the program sees: whole frames.
+    /// The window of the program in bytes: whole frames.
     pub window_bytes: u32,
-    /// How it uses them.
+    /// The use of the window.
     pub window: WindowUse,
-    /// Its maps, in the order in which they are first touched.
+    /// The maps, in the order of their first access.
     pub maps: Vec<MapUse>,
-    /// Stages in which packets are between reads and writes.
+    /// The hazard regions.
     pub regions: Vec<RegionUse>,
-    /// What the pipeline leaves out, and what the host has to fill besides maps.
+    /// Notes: calls that the pipeline omits, and tables besides maps that the host fills.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What the passes made of the dataflow.
+    /// The effects of the passes.
     pub passes: Vec<PassCount>,
-    /// Whether values leave behind the last stage that needs them.
+    /// Whether values are dropped after their last use.
     pub pruned: bool,
-    /// Bits of registers behind all stages together.
+    /// The register bits after all stages.
     pub register_bits: u32,
-    /// What lies in registers in front of each stage, and last of all behind the last one.
+    /// The registers before each stage, then those after the last one.
     pub live: Vec<Live>,
     /// The stages.
     pub stage: Vec<Stage>,
-    /// The source lines that instructions come from, by file and number.
+    /// The source lines, by file and number.
     pub lines: Vec<SourceLine>,
     /// The instructions.
     pub code: Vec<Instruction>,
 }
 
 impl Explanation {
-    /// Tells a plan; the program and its proof are those that it was made from.
+    /// The report of a plan; program and proof are those that the plan was made from.
     pub fn of(program: &Program, proof: &Proof, plan: &Plan) -> Explanation {
         let liveness = Liveness::of(plan);
         let counts = plan.operations();
@@ -134,13 +134,13 @@ impl Explanation {
         }
     }
 
-    /// Nanoseconds of a number of cycles.
+    /// Cycles in nanoseconds.
     pub fn nanoseconds(&self, cycles: u32) -> f64 {
         hundredths(f64::from(cycles) * 1000.0 / f64::from(self.clock_mhz.max(1)))
     }
 }
 
-/// What becomes of packets in which a program looks further than its window.
+/// What happens to packets in which a program reads beyond its window.
 const BEYOND: &str = "packets in which it looks further leave as they came, for a slow path";
 
 /// Tenths of a level as levels.

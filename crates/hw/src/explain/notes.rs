@@ -1,4 +1,4 @@
-//! What a user has to know of a plan besides its figures: calls that are left out, tables that the host fills.
+//! Notes on a plan: calls that the pipeline omits, tables that the host fills.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::numbers::counted;
 use crate::plan::Plan;
 use crate::served::name_of;
 
-/// A sentence for each.
+/// The notes, a sentence each.
 pub(super) fn notes(program: &Program, plan: &Plan) -> Vec<String> {
     let mut notes = Vec::new();
     let mut calls: BTreeMap<i32, Vec<usize>> = BTreeMap::new();
@@ -49,7 +49,7 @@ pub(super) fn notes(program: &Program, plan: &Plan) -> Vec<String> {
     notes
 }
 
-/// `prog.c lines 10, 12`, or the instructions where lines are not known.
+/// `prog.c lines 10, 12`, or the instructions if lines are unknown.
 fn places(program: &Program, insns: &[usize]) -> String {
     let lines: Option<BTreeSet<(&str, u32)>> = insns
         .iter()

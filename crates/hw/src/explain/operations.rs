@@ -1,4 +1,4 @@
-//! The stages: operations and effects, each with its place in the stage and in the source.
+//! The stages: operations and effects, each with its position in the stage and in the source.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,66 +10,66 @@ use super::code::{self, SourceLine};
 use super::{levels, words};
 use crate::plan::Plan;
 
-/// What a stage does.
+/// A stage.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Stage {
-    /// Its number.
+    /// The number.
     pub stage: u32,
-    /// What begins in it, in the order of the program.
+    /// The operations that begin in it, in program order.
     pub operations: Vec<Operation>,
-    /// What shows at its end.
+    /// The effects that commit at its end.
     pub effects: Vec<Commit>,
 }
 
 /// An operation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Operation {
-    /// The node: `v7` in what others do with it.
+    /// The node, `v7` in other operations.
     pub node: usize,
-    /// What it is: `comparison`, `gate`, `lookup` and so on.
+    /// The kind: `comparison`, `gate`, `lookup` and so on.
     pub kind: &'static str,
-    /// The sign for it: `==`, `+`, `?`.
+    /// Its symbol: `==`, `+`, `?`.
     pub symbol: &'static str,
-    /// What it does.
+    /// The operation.
     pub does: String,
-    /// Bits of its value; 0 where it has none.
+    /// The width of its value; 0 if it has none.
     pub bits: u16,
     /// The stage in which it begins.
     pub begins_stage: u32,
-    /// Levels of that stage that have gone by then.
+    /// The level of that stage at which it begins.
     pub from_level: f64,
-    /// The stage in which its value is there.
+    /// The stage in which its value is ready.
     pub ends_stage: u32,
-    /// Levels of that one that have gone by then.
+    /// The level of that stage at which it is ready.
     pub to_level: f64,
     /// The operations whose values it uses.
     pub uses: Vec<usize>,
-    /// The map that it touches.
+    /// The map that it accesses.
     pub map: Option<String>,
     /// The instruction that it was made for.
     pub instruction: usize,
     /// The text of the instruction.
     pub text: String,
-    /// Its source line: a place in [`lines`](super::Explanation::lines).
+    /// Its source line: an index into [`lines`](super::Explanation::lines).
     pub line: Option<usize>,
 }
 
-/// Something that shows: a change of a map, something that is sent.
+/// An effect: a write to a map, or data that is sent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Commit {
-    /// Its node.
+    /// The node.
     pub node: usize,
-    /// What it does.
+    /// The operation.
     pub does: String,
-    /// The map that it changes.
+    /// The map that it writes.
     pub map: Option<String>,
-    /// On what condition; none where it always happens.
+    /// The predicate; none if the effect always happens.
     pub predicate: Option<String>,
-    /// The stage at whose end it shows.
+    /// The stage at whose end it commits.
     pub commit_stage: u32,
 }
 
-/// Says what nodes are.
+/// Describes nodes.
 pub(super) struct Sayer<'a> {
     pub(super) plan: &'a Plan,
     program: &'a Program,

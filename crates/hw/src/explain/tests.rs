@@ -66,7 +66,7 @@ fn every_operation_has_its_instruction_and_line() {
 #[test]
 fn words_are_those_of_the_packet() {
     let text = explained(&toy(), &Options::default()).1.text(true);
-    // The listing compares the number as it lies in the machine; the packet has it the other way round.
+    // The listing shows the number in host byte order; the packet has it in network byte order.
     for said in
         ["pkt[12..13] == 0xdd86", "look up stats[", "stats[0..7] += 1", "stats has no entry for v", "6 < length[15:1]"]
     {
@@ -76,7 +76,7 @@ fn words_are_those_of_the_packet() {
     assert!(short.lines().count() < 25 && short.lines().take(8).eq(long.lines().take(8)), "{short}");
 }
 
-/// Names that break out of texts and attributes where they are not escaped.
+/// Names that break out of elements and attributes unless they are escaped.
 const HOSTILE: &str = "</code></title><script>alert(1)</script>\"'><img src=x onerror=alert(2)>&lt;{{script}}\u{1}";
 
 fn hostile() -> Program {
@@ -100,7 +100,7 @@ fn hostile_names_stay_text() {
     let shown = "&lt;/code&gt;&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&gt;&lt;img src=x";
     assert!(page.matches(shown).count() > 10, "and it is shown");
     assert!(page.contains("&amp;lt;{{script}}\u{fffd}"), "a name is no place of the template");
-    // Every attribute ends where it should: no tag holds an odd number of quotes.
+    // Every attribute is terminated: no tag has an odd number of quotes.
     let body = page.split_once("<body>").unwrap().1.split_once("<script>").unwrap().0;
     for tag in body.split('<').skip(1).map(|rest| rest.split('>').next().unwrap()) {
         assert!(tag.matches('"').count() % 2 == 0 && !tag.contains('\''), "`{tag}`");
@@ -116,7 +116,7 @@ fn the_page_needs_nothing_besides() {
     {
         assert!(!page.contains(reference), "`{reference}`");
     }
-    // Whatever is pointed at is there, once.
+    // Every reference has a target, once.
     let ids: Vec<&str> = page.split(" id=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
     let unique: BTreeSet<&str> = ids.iter().copied().collect();
     assert_eq!(unique.len(), ids.len());
@@ -126,7 +126,7 @@ fn the_page_needs_nothing_besides() {
         targets += 1;
     }
     assert!(targets > 50, "{targets}");
-    // Without a script everything stands in tables.
+    // Without a script all of it is in the tables.
     for operation in told.stage.iter().flat_map(|stage| &stage.operations) {
         assert!(page.contains(&format!("<tr id=\"n{}\"", operation.node)));
     }

@@ -1,18 +1,18 @@
-//! An explanation for the terminal.
+//! Renders reports for the terminal.
 
 use std::collections::BTreeMap;
 
 use super::{Explanation, Live, Operation, Stage};
 use crate::numbers::counted;
 
-/// Kinds of operations that are worth a line of their own in a stage.
+/// The kinds of operations that have a line of their own in a stage.
 const TOLD: [&str; 12] =
     ["lookup", "load", "store", "atomic", "update", "delete", "evict", "redirect", "clock", "random", "emit", "effect"];
-/// Where notes behind operations begin.
+/// The column of notes after operations.
 const NOTES_COLUMN: usize = 72;
 
 impl Explanation {
-    /// The figures, the maps with reasons, and a line for each stage; all operations where `everything` is asked for.
+    /// The figures, the maps with reasons, and a line for each stage; with `everything` all operations.
     pub fn text(&self, everything: bool) -> String {
         let mut text = self.figures();
         text.push('\n');
@@ -122,7 +122,7 @@ impl Explanation {
         text
     }
 
-    /// Where an instruction comes from: `prog.c:12`.
+    /// The source line of an instruction: `prog.c:12`.
     fn place(&self, line: Option<usize>) -> String {
         line.and_then(|line| self.lines.get(line))
             .map_or_else(String::new, |line| format!("{}:{}", line.file, line.line))
@@ -194,7 +194,7 @@ impl Explanation {
     }
 }
 
-/// What lies in registers in front of a stage.
+/// The registers before a stage.
 fn registers(live: &Live) -> String {
     let mut parts = Vec::new();
     if !live.packet.is_empty() {
@@ -212,7 +212,7 @@ fn registers(live: &Live) -> String {
     format!("  registers: {}: {held}\n", counted(live.bits as usize, "bit"))
 }
 
-/// What a stage does in a line: tables and effects one by one, the rest counted.
+/// A stage in a line: tables and effects one by one, the rest counted.
 fn summary(stage: &Stage) -> String {
     let mut told: Vec<(String, usize)> = Vec::new();
     let mut tell = |what: String| match told.iter_mut().find(|(other, _)| *other == what) {

@@ -1,18 +1,18 @@
-//! Nodes in words: `pkt[12..13] == 0x0800`.
+//! Descriptions of nodes: `pkt[12..13] == 0x0800`.
 //!
-//! Wires are followed to what they come from, so that a comparison of two joined bytes reads as a field of the packet. Bytes of the
-//! packet in network order are `pkt[12..13]`; in the order of a little-endian machine `le pkt[12..13]`.
+//! Wires are followed to their sources, so that a comparison of two concatenated bytes reads as a field of the packet.
+//! Bytes in network order are `pkt[12..13]`, those in little-endian order `le pkt[12..13]`.
 
 use flowloom_bpf::helpers;
 use flowloom_bpf::op::AtomicOp;
 use flowloom_ir::{Argument, Binary, Compare, Dataflow, Effect, Graph, Id, Input, Kind, Touch};
 
-/// Wires that are followed behind each other before a node is called by its number.
+/// The depth to which wires are followed before a node is named by its number.
 const DEEP: usize = 6;
-/// Parts of a join, and choices of a selection, that are named.
+/// The most parts of a concatenation, and arms of a select, that are listed.
 const PARTS: usize = 6;
 
-/// An operand: what it is made of where that is wires, else its number.
+/// An operand: the source of wires, or its number.
 pub(super) fn operand(dataflow: &Dataflow, id: Id) -> String {
     wires(dataflow, id, DEEP)
 }
@@ -41,7 +41,8 @@ fn wires(dataflow: &Dataflow, id: Id, deep: usize) -> String {
     }
 }
 
-/// A number as one writes it: small ones in decimal, addresses and masks in hexadecimal, those just below 0 with a sign.
+/// A number in the usual notation: small ones in decimal, addresses and masks in hexadecimal, those just below 0 with a
+/// sign.
 fn number(value: u64, bits: u16) -> String {
     let negative = (8..=64).contains(&bits).then(|| ((value << (64 - bits)) as i64) >> (64 - bits));
     match negative {
@@ -55,7 +56,7 @@ fn hexadecimal(value: u64, bits: u16) -> String {
     format!("0x{value:0width$x}", width = usize::from(bits.div_ceil(4)))
 }
 
-/// Bytes of the packet that lie side by side: the first one, the last one, and whether the first is the highest of the number.
+/// Adjacent bytes of the packet: the first one, the last one, and whether the first is the most significant.
 fn run(graph: &Graph, parts: &[Id]) -> Option<(u16, u16, bool)> {
     let bytes: Option<Vec<u16>> = parts
         .iter()
@@ -75,7 +76,7 @@ fn run(graph: &Graph, parts: &[Id]) -> Option<(u16, u16, bool)> {
     }
 }
 
-/// The parts of a join without zeros above them.
+/// The parts of a concatenation without leading zeros.
 fn without_zeros<'a>(graph: &Graph, parts: &'a [Id]) -> &'a [Id] {
     match parts.split_last() {
         Some((last, rest)) if !rest.is_empty() && graph.as_const(*last) == Some(0) => rest,
@@ -93,7 +94,7 @@ fn joined(dataflow: &Dataflow, parts: &[Id], deep: usize) -> String {
     }
 }
 
-/// Some of these, and how many there are besides.
+/// The first few of these, and the number of the others.
 fn list(all: Vec<String>) -> String {
     match all.len().checked_sub(PARTS) {
         None | Some(0 | 1) => all.join(", "),
@@ -108,7 +109,7 @@ fn is_wire(graph: &Graph, id: Id) -> bool {
     )
 }
 
-/// Bytes in memory, the first one first: a key or a value.
+/// Bytes in memory order: a key or a value.
 fn memory(dataflow: &Dataflow, bytes: &[Id]) -> String {
     let graph = &dataflow.graph;
     let mut said: Vec<String> = Vec::new();
@@ -165,7 +166,7 @@ fn map_name(dataflow: &Dataflow, map: u32) -> &str {
     dataflow.maps.get(map as usize).map_or("?", |map| map.name.as_str())
 }
 
-/// What a node is in the words of circuits, for colours and counts.
+/// The kind of a node in hardware terms, for colours and counts.
 pub(super) fn kind(dataflow: &Dataflow, id: Id) -> &'static str {
     let graph = &dataflow.graph;
     let node = graph.node(id);
@@ -199,7 +200,7 @@ pub(super) fn kind(dataflow: &Dataflow, id: Id) -> &'static str {
     }
 }
 
-/// What a node does.
+/// The operation of a node.
 pub(super) fn does(dataflow: &Dataflow, id: Id) -> String {
     let graph = &dataflow.graph;
     let node = graph.node(id);
@@ -234,7 +235,7 @@ fn sign(op: Binary) -> &'static str {
     }
 }
 
-/// The sign for a node where there is room for no more.
+/// The symbol of a node.
 pub(super) fn symbol(dataflow: &Dataflow, id: Id) -> &'static str {
     match dataflow.graph.node(id).kind {
         Kind::Compare(Compare::Equal) => "==",
@@ -258,7 +259,7 @@ pub(super) fn symbol(dataflow: &Dataflow, id: Id) -> &'static str {
     }
 }
 
-/// Fields of the packet are compared with numbers as they stand in the packet; answers of tables are there or not.
+/// A comparison: fields of the packet with numbers in network order, lookups as hit or miss.
 fn equality(dataflow: &Dataflow, a: Id, b: Id) -> String {
     let graph = &dataflow.graph;
     let (value, constant) = if graph.as_const(a).is_some() { (b, a) } else { (a, b) };
@@ -297,7 +298,7 @@ fn choice(dataflow: &Dataflow, args: &[Id]) -> String {
     }
 }
 
-/// Bytes of the packet at an offset that only the run knows.
+/// Bytes of the packet at an offset known only at run time.
 fn picked(dataflow: &Dataflow, offset: Id, ahead: i64, bits: u16) -> String {
     let sign = if ahead < 0 { '-' } else { '+' };
     let (offset, ahead, more) = (operand(dataflow, offset), ahead.unsigned_abs(), bits / 8);
@@ -318,7 +319,7 @@ fn arguments(dataflow: &Dataflow, id: Id) -> Vec<String> {
             Argument::Context | Argument::Map(_) => continue,
             Argument::Number => 1,
             Argument::Read(len) | Argument::Changed(len) => usize::from(*len),
-            // Behind what the helper is given stands the packet as it is then.
+            // After the helper's own arguments comes the state of the packet.
             Argument::Head
             | Argument::Tail
             | Argument::Kept

@@ -1,10 +1,10 @@
-//! Which values are places of entries in tables: they travel as a bit and a number, not as addresses.
+//! Values that are addresses of map entries: they cross boundaries as a hit flag and an index, not as addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_ir::{Compare, Dataflow, Effect, Id, Kind, Touch};
 
-/// Nodes that are only used as places of entries, or asked whether they are there.
+/// Nodes that are only used as addresses of entries, or compared with 0.
 pub(super) fn entries(dataflow: &Dataflow, used: &BTreeSet<Id>) -> BTreeMap<Id, u32> {
     let graph = &dataflow.graph;
     let mut found: BTreeMap<Id, u32> = BTreeMap::new();
@@ -50,17 +50,17 @@ pub(super) fn entries(dataflow: &Dataflow, used: &BTreeSet<Id>) -> BTreeMap<Id, 
     }
 }
 
-/// Whether an argument of a selection is one of its conditions.
+/// Whether an argument of a select is one of its conditions.
 fn is_condition(args: &[Id], place: usize) -> bool {
     place.is_multiple_of(2) && place + 1 < args.len()
 }
 
-/// The values that a selection selects from.
+/// The values of a select.
 fn values(args: &[Id]) -> impl Iterator<Item = Id> + '_ {
     args.iter().enumerate().filter(|(place, _)| !is_condition(args, *place)).map(|(_, value)| *value)
 }
 
-/// Bits that tell the entries of a map apart.
+/// The bits of an index into a map.
 pub(super) fn place_bits(dataflow: &Dataflow, map: u32) -> u16 {
     let entries = dataflow.maps.get(map as usize).map_or(0, |map| map.max_entries);
     (u32::BITS - entries.saturating_sub(1).leading_zeros()) as u16

@@ -1,9 +1,9 @@
-//! Frames that are read or made on a thread of their own, while those before them are on their way through the model.
+//! Prefetching of frames on a thread of their own while the model runs.
 //!
 //! ```text
 //!  a thread: frames ──► batch ──channel──► the caller: frame, frame, …
 //!                         ▲                  │
-//!                         └──── channel ◄────┘ the memory of batches that are through
+//!                         └──── channel ◄────┘ the memory of used batches
 //! ```
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -14,10 +14,10 @@ use super::frames::{Frame, Frames};
 
 /// Frames in a batch.
 const BATCH: usize = 512;
-/// Batches that wait at most.
+/// The most batches in flight.
 const WAITING: usize = 4;
 
-/// A frame of a batch; its bytes end here and begin where those before it end.
+/// A frame of a batch; its bytes end here and begin at the end of the frame before.
 #[derive(Debug, Clone, Copy)]
 struct Kept {
     time_ns: u64,
@@ -26,7 +26,7 @@ struct Kept {
     end: usize,
 }
 
-/// Some frames, one after the other, and what came instead of the next one.
+/// A batch of frames, and the error or end after the last one.
 #[derive(Debug, Default)]
 struct Batch {
     frames: Vec<Kept>,
@@ -34,22 +34,22 @@ struct Batch {
     failed: Option<PredictError>,
 }
 
-/// Frames of another source, which is asked for them on a thread of its own. They come in the same order, and so does an error.
+/// Frames of another source, read on a thread of its own. Their order is preserved, and so is an error.
 ///
-/// The source may be asked for more frames than are used.
+/// More frames may be read from the source than are used.
 #[derive(Debug)]
 pub struct Ahead {
     batches: Option<Receiver<Batch>>,
     used: Sender<Batch>,
     thread: Option<JoinHandle<()>>,
     batch: Batch,
-    /// How many frames of the batch have come, and where the last one's bytes end.
+    /// The number of frames of the batch used so far, and the end of the last one's bytes.
     came: usize,
     end: usize,
 }
 
 impl Ahead {
-    /// Begins to ask a source for frames.
+    /// Starts to read a source.
     pub fn new<F: Frames + Send + 'static>(frames: F) -> Ahead {
         let (send, batches) = sync_channel(WAITING);
         let (used, free) = channel();
@@ -58,7 +58,7 @@ impl Ahead {
     }
 }
 
-/// Sends batches until there are no more frames, or nobody wants them.
+/// Sends batches until the frames end or the receiver is dropped.
 fn fill(mut frames: impl Frames, send: &SyncSender<Batch>, free: &Receiver<Batch>) {
     loop {
         let mut batch = free.try_recv().unwrap_or_default();
@@ -91,13 +91,13 @@ impl Frames for Ahead {
                 return Err(error);
             }
             let Some(Ok(next)) = self.batches.as_ref().map(Receiver::recv) else {
-                // A thread that has panicked is a mistake of ours, and no end of the frames.
+                // A panic of the thread is a bug of ours, not the end of the frames.
                 if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
                     std::panic::resume_unwind(panic);
                 }
                 return Ok(None);
             };
-            // Where the thread has ended, nobody needs the memory.
+            // A thread that has ended does not need the memory.
             let _ = self.used.send(std::mem::replace(&mut self.batch, next));
             (self.came, self.end) = (0, 0);
         }
@@ -110,7 +110,7 @@ impl Frames for Ahead {
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        // Who waits to send a batch sees that nobody wants it.
+        // A thread that waits to send a batch sees the receiver dropped.
         self.batches = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use flowloom_trace::TraceError;
 
-    /// So many frames, then an error or the end.
+    /// A number of frames, then an error or the end.
     struct Counted {
         next: u32,
         count: u32,

@@ -1,46 +1,45 @@
-//! Packets as they come to a pipeline: no bytes, only what decides when they pass.
+//! Packets as the model sees them: no bytes, only what determines their timing.
 
 use super::PredictError;
 use super::known::Known;
 
-/// A packet that comes.
+/// A packet on arrival.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Arrival {
-    /// When, in the time of its capture.
+    /// The arrival time on the clock of the capture.
     pub time_ns: u64,
-    /// How long it is, without check sequence.
+    /// The length without the frame check sequence.
     pub len_bytes: u32,
-    /// How long it leaves; 0 where it is dropped.
+    /// The length on departure; 0 if it is dropped.
     pub leaving_bytes: u32,
-    /// The maps of [`Timing::maps`](crate::Timing::maps) that it uses, a bit each.
+    /// A bit mask of the maps of [`Timing::maps`](crate::Timing::maps) that it accesses.
     pub uses: u64,
-    /// Those that it changes, a bit each.
+    /// A bit mask of those that it writes.
     pub writes: u64,
-    /// For each map a hash of the key that it uses there, 0 where there is none; packets with the same hash count as having the
-    /// same key.
+    /// By map, a hash of its key there, 0 for none; packets with equal hashes count as having the same key.
     pub keys: Vec<u64>,
 }
 
-/// Where packets come from.
+/// A source of packets.
 pub trait Arrivals {
-    /// The next packet, into one whose memory is used again; whether there was one.
+    /// Writes the next packet into `packet`, whose memory is reused; returns whether there was one.
     ///
     /// # Errors
-    /// The packets cannot be read or made.
+    /// The packets cannot be read or generated.
     fn next(&mut self, packet: &mut Arrival) -> Result<bool, PredictError>;
 
-    /// How keys of a map, and changes of its entries, are known.
+    /// How the keys of a map, and the writes to its entries, are determined.
     fn known(&self, _map: usize) -> Known {
         Known::Flows
     }
 
-    /// How it is known what leaves, and how long it is.
+    /// How verdicts and departing lengths are determined.
     fn known_verdict(&self) -> Known {
         Known::Flows
     }
 }
 
-/// Packets by number: 64 bits that look random, the same ones for the same number.
+/// A pseudorandom number of 64 bits for each packet number.
 ///
 /// # Source
 /// SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.

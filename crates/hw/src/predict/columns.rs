@@ -1,4 +1,4 @@
-//! Values of a dataflow for many packets at once: a column for each node.
+//! Vectorised evaluation of dataflow: a column for each node, a lane for each packet.
 //!
 //! ```text
 //!            packet 0  packet 1  packet 2 …
@@ -6,8 +6,8 @@
 //!  v9   1 b         1         0         1       conditions: a bit each, 64 packets in a number
 //! ```
 //!
-//! Only what the wanted nodes are made of is computed. Bytes of the packet that stand side by side are one load, zeros above
-//! a number are nothing.
+//! Only the cones of the wanted nodes are evaluated. Adjacent bytes of the packet are one load; leading zeros cost
+//! nothing.
 
 use std::collections::HashMap;
 
@@ -16,11 +16,11 @@ use flowloom_ir::{Binary, Compare, Graph, Id, Input, Kind, Node};
 use super::ops::{Bit, Bits, Op, Wide};
 use super::value::mask;
 
-/// So many packets at once: their columns stay in the cache.
+/// Lanes: the columns of so many packets stay in the cache.
 pub(super) const LANES: usize = 128;
-/// Bytes of the packet that a column holds.
+/// The bytes of the packet in one column.
 const WORD_BYTES: usize = 8;
-/// Numbers that hold a bit for each packet.
+/// Words of a bit mask over all lanes.
 pub(super) const WORDS: usize = LANES / 64;
 
 #[derive(Debug)]
@@ -29,10 +29,10 @@ enum Step {
     Bits(Bits, Bit),
 }
 
-/// What nobody asked for.
+/// The column of a node that is not wanted.
 static NO_NUMBERS: [u64; LANES] = [0; LANES];
 
-/// Where the value of a node is.
+/// The location of the value of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Nowhere,
@@ -40,25 +40,25 @@ enum Place {
     Bits(Bits),
 }
 
-/// The columns of some nodes and of all that they are made of.
+/// The columns of some nodes and of their cones.
 #[derive(Debug)]
 pub(super) struct Columns {
     steps: Vec<Step>,
     places: Vec<Place>,
     wide: Vec<[u64; LANES]>,
     bits: Vec<[u64; WORDS]>,
-    /// Columns that packets fill: 8 bytes each, by their place.
+    /// Columns filled from the packet, 8 bytes each, by their offset in units of 8 bytes.
     words: Vec<(usize, Wide)>,
     lengths: [u64; LANES],
     ports: [u64; LANES],
-    /// The bytes of each packet, where some are looked for at offsets that only it knows.
+    /// The bytes of each packet, if nodes read at offsets known only at run time.
     packets: Option<Vec<Vec<u8>>>,
-    /// Loads that there are, by their first byte, bits and order, and columns that are all ones where bits are.
+    /// Loads by first byte, width and byte order; and columns that are all ones where a bit is set.
     loads: HashMap<(u16, u16, bool), Wide>,
     masks: HashMap<Bits, Wide>,
 }
 
-/// Which nodes of a graph are made of the packet alone: no effect, and no address.
+/// Which nodes depend on the packet alone: on no effect and no address.
 pub(super) fn is_pure(graph: &Graph) -> Vec<bool> {
     let mut pure: Vec<bool> = Vec::with_capacity(graph.nodes().len());
     for node in graph.nodes() {
@@ -69,13 +69,13 @@ pub(super) fn is_pure(graph: &Graph) -> Vec<bool> {
     pure
 }
 
-/// A part of a number: bytes of the packet that stand side by side, or a node.
+/// A part of a concatenation: adjacent bytes of the packet, or a node.
 enum Part {
     Bytes { first: u16, count: u16, is_big: bool },
     Node(Id),
 }
 
-/// The parts of a concatenation with where they begin, without zeros.
+/// The parts of a concatenation with their bit positions, without zeros.
 fn parts(graph: &Graph, node: &Node) -> Vec<(Part, u16)> {
     let mut parts: Vec<(Part, u16)> = Vec::new();
     let mut at = 0;
@@ -104,9 +104,9 @@ fn parts(graph: &Graph, node: &Node) -> Vec<(Part, u16)> {
     parts
 }
 
-/// So many bytes of a packet, the first one lowest; 0 where there is none.
+/// `count` bytes of a packet, the first one least significant; 0 past the end.
 fn bytes_at(packet: &[u8], first: i32, count: usize) -> u64 {
-    // Nearly always all 8 are there, of which the higher ones are left out.
+    // Usually all 8 are present, and the excess is masked out.
     let chunk = usize::try_from(first).ok().and_then(|first| packet.get(first..)?.first_chunk());
     if let Some(chunk) = chunk.filter(|_| (1..=WORD_BYTES).contains(&count)) {
         return u64::from_le_bytes(*chunk) & (u64::MAX >> (64 - 8 * count));
@@ -171,7 +171,7 @@ impl Columns {
         place
     }
 
-    /// So many 8 bytes of the packet.
+    /// The column of 8 bytes of the packet.
     fn word(&mut self, number: usize) -> Wide {
         if let Some((_, known)) = self.words.iter().find(|(other, _)| *other == number) {
             return *known;
@@ -181,7 +181,7 @@ impl Columns {
         place
     }
 
-    /// All ones where a condition holds.
+    /// A column of all ones where a condition holds.
     fn mask_of(&mut self, id: Id) -> Wide {
         let bits = self.bits_of(id);
         if let Some(known) = self.masks.get(&bits) {
@@ -203,17 +203,17 @@ impl Columns {
         self.bits.len() - 1
     }
 
-    /// The numbers of a node.
+    /// The column of a node as numbers.
     fn wide_of(&mut self, id: Id) -> Wide {
         match self.places[id.index()] {
             Place::Wide(place) => place,
             Place::Bits(place) => self.push_wide(Op::Number(place)),
-            // Never asked for: arguments come first.
+            // Not reachable: arguments come first.
             Place::Nowhere => 0,
         }
     }
 
-    /// Whether the numbers of a node are other ones than 0, as bits.
+    /// The column of a node as bits: whether it is not 0.
     fn bits_of(&mut self, id: Id) -> Bits {
         match self.places[id.index()] {
             Place::Bits(place) => place,
@@ -295,7 +295,7 @@ impl Columns {
         Place::Bits(self.push_bits(bit))
     }
 
-    /// Puts a packet in a lane: its bytes, how many it would have in whole, its port.
+    /// Puts a packet into a lane: its bytes, its full length, its port.
     pub(super) fn put(&mut self, lane: usize, bytes: &[u8], len_bytes: u32, port: u32) {
         for (number, place) in &self.words {
             let left = bytes.get(number * WORD_BYTES..).unwrap_or_default();
@@ -310,12 +310,12 @@ impl Columns {
             packets[lane].clear();
             packets[lane].extend_from_slice(bytes);
         }
-        // 16 bits, as the program sees it.
+        // 16 bits, as in the program.
         self.lengths[lane] = u64::from(len_bytes as u16);
         self.ports[lane] = port.into();
     }
 
-    /// The numbers of a node that was wanted.
+    /// The numbers of a wanted node.
     pub(super) fn numbers(&self, id: Id) -> &[u64; LANES] {
         match self.places.get(id.index()) {
             Some(Place::Wide(place)) => &self.wide[*place],
@@ -323,7 +323,7 @@ impl Columns {
         }
     }
 
-    /// The bits of a node that was wanted and has one.
+    /// The bits of a wanted one-bit node.
     pub(super) fn conditions(&self, id: Id) -> [u64; WORDS] {
         match self.places.get(id.index()) {
             Some(Place::Bits(place)) => self.bits[*place],
@@ -331,7 +331,7 @@ impl Columns {
         }
     }
 
-    /// Computes all columns.
+    /// Evaluates all columns.
     pub(super) fn run(&mut self) {
         for step in &self.steps {
             match step {

@@ -1,66 +1,66 @@
-//! What cannot be predicted.
+//! Errors of predictions.
 
 use flowloom_bpf::ProgramError;
 use flowloom_engine::EngineError;
 use flowloom_trace::TraceError;
 
-/// Why nothing can be said.
+/// Why there is no prediction.
 #[derive(Debug, thiserror::Error)]
 pub enum PredictError {
-    /// The clock does not run.
+    /// The clock is out of range.
     #[error("the clock is {found} MHz, expected more than 0 and at most {most} MHz")]
     Clock {
-        /// What was found.
+        /// The given clock in MHz.
         found: f64,
-        /// The fastest.
+        /// The fastest one.
         most: f64,
     },
-    /// The pipeline is too long, or shorter than its stages.
+    /// A latency is out of range.
     #[error("`{what}` is {found} cycles, expected {least} to {most}")]
     Cycles {
-        /// Which number.
+        /// The name of the parameter.
         what: &'static str,
-        /// What was found.
+        /// The given value.
         found: u32,
-        /// The least.
+        /// The minimum.
         least: u32,
-        /// The most.
+        /// The maximum.
         most: u32,
     },
-    /// More maps than the model has room for.
+    /// More maps than the model supports.
     #[error("the pipeline has {found} maps that packets change, expected at most {most}")]
     Maps {
-        /// How many there are.
+        /// The number of maps.
         found: usize,
-        /// How many there may be.
+        /// The limit.
         most: usize,
     },
-    /// A number of a map is out of its bounds.
+    /// A parameter of a map is out of range.
     #[error("`{what}` of map `{map}` is {found}, expected {least} to {most}")]
     Map {
-        /// The map.
+        /// The name of the map.
         map: String,
-        /// Which number.
+        /// The name of the parameter.
         what: &'static str,
-        /// What was found.
+        /// The given value.
         found: u32,
-        /// The least.
+        /// The minimum.
         least: u32,
-        /// The most.
+        /// The maximum.
         most: u32,
     },
-    /// Packets would wait in the middle of what a flush repeats.
+    /// Packets would wait inside of a flush region.
     #[error(
         "packets wait in front of stage {stage}, inside of what a flush of map `{map}` repeats: stages {first} to {last}"
     )]
     Region {
-        /// The map that is flushed.
+        /// The flushed map.
         map: String,
-        /// Where others wait.
+        /// The stage where other packets wait.
         stage: u32,
-        /// The first stage of its region.
+        /// The first stage of the region.
         first: u32,
-        /// The last one.
+        /// The last stage of the region.
         last: u32,
     },
     /// A flush would repeat the write of another map.
@@ -68,30 +68,30 @@ pub enum PredictError {
     Repeated {
         /// The map that would be written twice.
         map: String,
-        /// The map that is flushed.
+        /// The flushed map.
         flushed: String,
-        /// The first stage of its region.
+        /// The first stage of the region.
         first: u32,
-        /// The last one.
+        /// The last stage of the region.
         last: u32,
     },
-    /// A buffer holds no packet.
+    /// A buffer is too small for a packet.
     #[error("the {which} buffer is {found} bytes, expected at least {least}")]
     Buffer {
-        /// Which.
+        /// Which buffer.
         which: &'static str,
-        /// What was found.
+        /// The given size.
         found: u32,
-        /// The least.
+        /// The minimum.
         least: u32,
     },
-    /// The program is none that runs.
+    /// The program cannot be run.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The program does not run on a packet.
+    /// The program failed on a packet.
     #[error(transparent)]
     Run(#[from] EngineError),
-    /// The traffic cannot be read or made.
+    /// The traffic cannot be read or generated.
     #[error(transparent)]
     Trace(#[from] TraceError),
 }

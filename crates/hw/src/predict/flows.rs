@@ -1,4 +1,4 @@
-//! Traffic that is nothing but flows: a number for each packet, straight from a seed.
+//! Synthetic traffic of flows: a flow number for each packet, generated from a seed.
 
 use super::PredictError;
 use super::arrival::{Arrival, Arrivals, mixed};
@@ -6,27 +6,27 @@ use super::arrival::{Arrival, Arrivals, mixed};
 /// The most flows: their table has 8 bytes each.
 const MOST_FLOWS: u32 = 1 << 28;
 
-/// Packets of flows whose popularity falls with their rank. They have one length and come as fast as the pace says.
+/// Packets of flows whose popularity follows Zipf's law. All have one length and arrive at the given pace.
 ///
-/// Every packet uses and changes every map, with its flow as the key.
+/// Every packet reads and writes every map, with its flow as the key.
 ///
 /// # Source
 /// The alias method: Walker, "An efficient method for generating discrete random variables with general distributions",
 /// ACM TOMS 3(3), 1977; built as Vose proposed.
 #[derive(Debug, Clone)]
 pub struct Flows {
-    /// For each flow, its own share of its cell, in units of 2^-32, and the flow that has the rest.
+    /// By flow, its own share of its cell, in units of 2^-32, and the flow that has the rest.
     cells: Vec<(u32, u32)>,
     state: u64,
     len_bytes: u32,
-    /// A constant key for maps that have only one.
+    /// The constant key of a map that all flows share.
     maps: Vec<Option<u64>>,
     left: u64,
 }
 
 impl Flows {
-    /// So many packets of `flows` flows (at least one), the n-th as likely as n^-`exponent`; 60 bytes each; all of `maps` maps
-    /// are used by flow.
+    /// `packets` packets of `flows` flows (at least one), the n-th with probability proportional to n^-`exponent`; 60
+    /// bytes each; all `maps` maps have the flow as the key.
     pub fn zipf(flows: u32, exponent: f64, maps: usize, packets: u64, seed: u64) -> Flows {
         let flows = flows.clamp(1, MOST_FLOWS);
         Flows {
@@ -38,19 +38,19 @@ impl Flows {
         }
     }
 
-    /// One flow.
+    /// Packets of a single flow.
     pub fn single(maps: usize, packets: u64) -> Flows {
         Flows::zipf(1, 0.0, maps, packets, 0)
     }
 
-    /// Packets of another length.
+    /// Sets the packet length.
     #[must_use]
     pub fn with_len_bytes(mut self, len_bytes: u32) -> Flows {
         self.len_bytes = len_bytes;
         self
     }
 
-    /// A map that all flows use with this key.
+    /// Makes all flows use one key in a map.
     #[must_use]
     pub fn with_shared(mut self, map: usize, key: u64) -> Flows {
         if let Some(shared) = self.maps.get_mut(map) {

@@ -1,27 +1,28 @@
-//! The papers' formulas of what flushes cost, beside the simulation.
+//! The papers' formulas of the cost of flushes, to compare with the simulation.
 //!
-//! L is the number of cycles of which two packets of a flow must not share a window, so that the later one reads what the
-//! earlier one wrote: `hold_cycles`. K is what a flush takes: [`Timing::flush_cycles`]. T is the throughput without flushes.
+//! L is the window in cycles within which two packets of a flow conflict, because the later one would read before the
+//! write of the earlier one: `hold_cycles`. K is the cost of a flush: [`Timing::flush_cycles`]. T is the throughput
+//! without flushes.
 //!
 //! The formula for Zipf's law counts the *pairs* of packets in a window of L and charges every packet with all of them,
-//! though each pair is met L - 1 times as the window moves on by a packet: it is right for L = 2 and too high beyond.
-//! [`conflict`] asks of one packet, whether one of the L - 1 behind it has its flow.
+//! though each pair is met L - 1 times as the window slides by a packet: it is right for L = 2 and too high beyond.
+//! [`conflict`] asks of one packet whether one of the L - 1 packets after it has its flow.
 
 use serde::Serialize;
 
 use crate::{MapTiming, Timing};
 
-/// What Zipf's law divides 1/i by, so that all probabilities make 1.
+/// The normalisation of Zipf's law, which divides 1/i.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Norm {
     /// The logarithm of the number of flows, as printed.
     Logarithm,
-    /// The harmonic number, which the logarithm stands for.
+    /// The harmonic number, which the logarithm approximates.
     Harmonic,
 }
 
-/// The probability that two of L packets have the same one of N equally likely flows.
+/// The probability that two of L packets belong to the same one of N equally likely flows.
 ///
 /// # Source
 /// [eHDL A.1], equation 1
@@ -29,7 +30,7 @@ pub fn uniform_flush(flows: u64, window: u32) -> f64 {
     -(-f64::from(window).powi(2) / (2.0 * flows as f64)).exp_m1()
 }
 
-/// The probabilities of flows whose popularity falls as 1/rank.
+/// The probabilities of flows whose popularity is proportional to 1/rank.
 fn zipf(flows: u64, norm: Norm) -> impl Iterator<Item = f64> {
     let all = match norm {
         Norm::Logarithm => (flows as f64).ln(),
@@ -42,21 +43,21 @@ fn zipf(flows: u64, norm: Norm) -> impl Iterator<Item = f64> {
 ///
 /// # Source
 /// [eHDL A.1], after equation 1. It divides by the logarithm; tables 3 and 4 come out with the harmonic number, the
-/// probabilities cut to whole percents.
+/// probabilities truncated to whole percents.
 pub fn zipf_flush(flows: u64, window: u32, norm: Norm) -> f64 {
     let window = f64::from(window);
     let pairs = window * (window - 1.0) / 2.0;
     zipf(flows, norm).map(|p| pairs * p * p * (1.0 - p).max(0.0).powf(window - 2.0)).sum()
 }
 
-/// The probability that one of the L - 1 packets behind one has its flow, with flows by Zipf's law.
+/// The probability that one of the L - 1 packets after a packet has its flow, with flows by Zipf's law.
 pub fn conflict(flows: u64, window: u32) -> f64 {
     let behind = f64::from(window.saturating_sub(1));
     zipf(flows, Norm::Harmonic).map(|p| p * (1.0 - (1.0 - p).powf(behind))).sum()
 }
 
-/// How many packets behind the one that writes the first one of its flow is, on average over all flushes, with flows by
-/// Zipf's law.
+/// The mean distance in packets from a writer to the next packet of its flow, over all flushes, with flows by Zipf's
+/// law.
 pub fn mean_distance(flows: u64, window: u32) -> f64 {
     let (mut all, mut far) = (0.0, 0.0);
     for p in zipf(flows, Norm::Harmonic) {
@@ -70,7 +71,7 @@ pub fn mean_distance(flows: u64, window: u32) -> f64 {
     if all > 0.0 { far / all } else { 1.0 }
 }
 
-/// The throughput where a packet takes K cycles with this probability, and one without.
+/// The throughput if a packet takes K cycles with this probability, and one otherwise.
 ///
 /// # Source
 /// [eHDL A.1], equation 2
@@ -78,20 +79,21 @@ pub fn throughput(most: f64, flush: f64, flush_cycles: f64) -> f64 {
     most / ((1.0 - flush) + flush_cycles * flush)
 }
 
-/// The most cycles that a flush may take, so that a share of the throughput is left: T / T_p is `share`.
+/// The greatest cost of a flush in cycles that leaves a share of the throughput: T / T_p is `share`.
 ///
 /// # Source
-/// [eHDL A.1], equation 3. Table 4 comes out where T / T_p, 250 / 148.8, is cut to 1.6, as its probabilities are to percents.
+/// [eHDL A.1], equation 3. Table 4 comes out with T / T_p, 250 / 148.8, truncated to 1.6, as its probabilities are to
+/// percents.
 pub fn most_flush_cycles(share: f64, flush: f64) -> f64 {
     (share - (1.0 - flush)) / flush
 }
 
-/// The formulas for a map that is flushed, under Zipf's law, in Mpps.
+/// The formulas for a flushed map under Zipf's law, in Mpps.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Formulas {
-    /// The map.
+    /// The name of the map.
     pub map: String,
-    /// Flows by Zipf's law.
+    /// The number of flows.
     pub flows: u64,
     /// K.
     pub flush_cycles: u32,
@@ -101,13 +103,13 @@ pub struct Formulas {
     pub printed_mpps: f64,
     /// The same with the harmonic number.
     pub harmonic_mpps: f64,
-    /// By [`conflict`], each flush at its mean cost: K less the distance of the packet that it sends back, and the cycle
-    /// that this packet takes at least.
+    /// By [`conflict`], each flush at its mean cost: K minus the distance of the packet that restarts, and at least the
+    /// cycle of this packet.
     pub conflict_mpps: f64,
 }
 
 impl Formulas {
-    /// The formulas for a map of a pipeline that else takes a packet a cycle.
+    /// The formulas for a map of a pipeline that otherwise takes a packet a cycle.
     pub fn of(timing: &Timing, map: &MapTiming, flows: u64) -> Formulas {
         let (most, window, cycles) = (timing.clock_mhz, map.hold_cycles, timing.flush_cycles(map));
         let by_pairs = |norm| throughput(most, zipf_flush(flows, window, norm), f64::from(cycles));
@@ -130,7 +132,7 @@ mod tests {
 
     const FLOWS: u64 = 50_000;
 
-    /// Cut to whole percents, as the paper did.
+    /// Truncated to whole percents, as in the paper.
     fn percents(probability: f64) -> f64 {
         (probability * 100.0).floor() / 100.0
     }
@@ -141,7 +143,7 @@ mod tests {
             let flush = percents(zipf_flush(FLOWS, window, Norm::Harmonic));
             assert_eq!(throughput(250.0, flush, cycles).floor(), mpps, "K {cycles}, L {window}");
         }
-        // DNAT: pairs make more than 1.
+        // DNAT: the sum over pairs exceeds 1.
         assert!(zipf_flush(FLOWS, 51, Norm::Logarithm) > 1.0);
     }
 
@@ -152,14 +154,14 @@ mod tests {
             assert_eq!(printed, flush, "L {window}");
             assert_eq!(most_flush_cycles(1.6, printed).round(), cycles, "L {window}");
         }
-        // The logarithm, as the formula is printed, gives other ones.
+        // The logarithm, as the formula is printed, gives other values.
         let as_printed = [2, 3, 4, 5].map(|window| percents(zipf_flush(FLOWS, window, Norm::Logarithm)));
         assert_eq!(as_printed, [0.01, 0.03, 0.07, 0.11]);
     }
 
     #[test]
     fn equation_1_is_about_the_birthday_paradox() {
-        // 23 people, 365 days: a half.
+        // The birthday problem: 23 people, 365 days.
         assert!((uniform_flush(365, 23) - 0.5155).abs() < 1e-3);
         assert!((uniform_flush(FLOWS, 5) - 2.5e-4).abs() < 1e-6);
     }
@@ -176,7 +178,7 @@ mod tests {
         assert!((zipf_flush(FLOWS, 2, Norm::Harmonic) - two).abs() < 1e-9);
         let ratio = zipf_flush(FLOWS, 5, Norm::Harmonic) / five;
         assert!((2.0..2.6).contains(&ratio), "{ratio}");
-        // Of one flow the next packet is always in the way.
+        // With one flow the next packet always conflicts.
         assert!((conflict(1, 5) - 1.0).abs() < 1e-12 && conflict(FLOWS, 1) == 0.0);
         assert!((mean_distance(1, 5) - 1.0).abs() < 1e-12);
         assert!((2.0..2.5).contains(&mean_distance(FLOWS, 5)));

@@ -1,4 +1,4 @@
-//! Frames with their bytes, out of captures or made.
+//! Frames with their bytes, from captures or generated.
 
 use flowloom_trace::{CapturedPacket, MergedReader, Traffic};
 
@@ -7,22 +7,22 @@ use super::PredictError;
 /// A frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
-    /// When it came.
+    /// The arrival time.
     pub time_ns: u64,
-    /// The port it came by.
+    /// The ingress port.
     pub port: u32,
-    /// How long it was, without check sequence.
+    /// The original length without the frame check sequence.
     pub len_bytes: u32,
-    /// Its first bytes; what was not captured counts as zeros.
+    /// The captured bytes; the rest counts as zeros.
     pub bytes: &'a [u8],
 }
 
-/// Where frames come from.
+/// A source of frames.
 pub trait Frames {
-    /// The next one.
+    /// The next frame.
     ///
     /// # Errors
-    /// It cannot be read or made.
+    /// It cannot be read or generated.
     fn next_frame(&mut self) -> Result<Option<Frame<'_>>, PredictError>;
 }
 

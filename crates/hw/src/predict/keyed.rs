@@ -1,4 +1,4 @@
-//! Frames to arrivals: which keys of which maps each packet uses.
+//! From frames to arrivals: the keys with which each packet accesses each map.
 
 use std::sync::Arc;
 
@@ -14,33 +14,33 @@ use super::known::{Facts, Known};
 use super::run::Run;
 use crate::Timing;
 
-/// Packets of a program.
+/// The packets of a program.
 pub struct Keyed<F> {
     frames: F,
     facts: Facts,
     known: Vec<Known>,
     known_verdict: Known,
     way: Way,
-    /// Packets that were looked at, and how many of them have come.
+    /// The current batch, and the number of its packets returned so far.
     batch: Vec<Arrival>,
     came: usize,
-    /// An error that comes when the packets before it have.
+    /// An error that is reported after the packets before it.
     failed: Option<PredictError>,
     is_ended: bool,
 }
 
-/// How keys are found.
+/// How keys are computed.
 enum Way {
     Columns(Box<Columns>),
     Run(Box<Run>),
 }
 
 impl<F: Frames> Keyed<F> {
-    /// What packets of these frames use of the maps that a timing names.
+    /// The accesses of these frames to the maps of a timing.
     ///
-    /// Where keys come out of the packet alone, only what they are made of is computed, and conditions that depend on what
-    /// maps hold are taken to hold; [`Known`] says so of each map. With `is_exact`, or where a key needs it, the whole program is
-    /// run on each packet.
+    /// If keys depend on the packet alone, only their cones are evaluated, and conditions that depend on map contents
+    /// are assumed to hold; [`Known`] tells this for each map. With `is_exact`, or if a key depends on map contents,
+    /// the whole program runs on each packet.
     ///
     /// # Errors
     /// The program has to run and cannot.
@@ -78,7 +78,7 @@ impl<F: Frames> Keyed<F> {
         })
     }
 
-    /// Where the frames came from.
+    /// The source of the frames.
     pub fn into_frames(self) -> F {
         self.frames
     }
@@ -153,7 +153,7 @@ impl<F: Frames> Arrivals for Keyed<F> {
     }
 }
 
-/// Every node whose column is read.
+/// The nodes whose columns are read.
 fn wanted(facts: &Facts) -> Vec<Id> {
     let mut wanted = Vec::new();
     for uses in &facts.maps {
@@ -165,12 +165,12 @@ fn wanted(facts: &Facts) -> Vec<Id> {
     wanted
 }
 
-/// A hash of a key, part by part.
+/// Hashes a key part by part.
 pub(super) fn hashed(hash: u64, part: u64) -> u64 {
     mixed(hash ^ part)
 }
 
-/// How long a packet leaves.
+/// The length of a packet on departure.
 pub(super) fn leaving_bytes(verdict: Option<u64>, ends: Option<(u64, u64)>, len_bytes: u32) -> u32 {
     let is_gone = |number: u64| matches!(Verdict::from_number(number as u32), Verdict::Aborted | Verdict::Drop);
     if verdict.is_some_and(is_gone) {
@@ -179,7 +179,7 @@ pub(super) fn leaving_bytes(verdict: Option<u64>, ends: Option<(u64, u64)>, len_
     ends.map_or(len_bytes, |(head, tail)| (tail as u32 as i32).wrapping_sub(head as u32 as i32).max(1) as u32)
 }
 
-/// Reads columns into packets.
+/// Reads the columns into packets.
 fn read(columns: &Columns, facts: &Facts, batch: &mut [Arrival]) {
     for packet in batch.iter_mut() {
         (packet.uses, packet.writes) = (0, 0);
@@ -187,7 +187,7 @@ fn read(columns: &Columns, facts: &Facts, batch: &mut [Arrival]) {
     }
     for (map, uses) in facts.maps.iter().enumerate() {
         let (mut used, mut written) = ([0; WORDS], [0; WORDS]);
-        // The first access that happens says the key.
+        // The first access that happens determines the key.
         for access in uses.accesses.iter().rev() {
             let happens = columns.conditions(access.condition);
             let mut hashes = [0; LANES];

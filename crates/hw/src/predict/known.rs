@@ -1,12 +1,12 @@
-//! What a program's dataflow says of the maps that packets use, before anything runs.
+//! What the dataflow of a program tells about the accesses of packets to maps, before it runs.
 //!
 //! ```text
-//!   v12 = call map_lookup_elem if v7 (buckets, v3 v4 v5 v6)     an access: where v7 holds, the key is v3 v4 v5 v6
-//!   store if v20 (v12 + 8, v19)                                 a change: where v20 holds
+//!   v12 = call map_lookup_elem if v7 (buckets, v3 v4 v5 v6)     an access: if v7 holds, with the key v3 v4 v5 v6
+//!   store if v20 (v12 + 8, v19)                                 a write: if v20 holds
 //! ```
 //!
-//! Keys and conditions that come out of the packet alone are computed for many packets at once. Where a condition depends on
-//! what a map holds, what is left of it without that may be computed: it holds wherever the condition does, and elsewhere too.
+//! Keys and conditions that depend on the packet alone are evaluated for many packets at once. A condition that depends
+//! on map contents is weakened to one that does not: it holds wherever the original does, and in further cases.
 
 use std::collections::HashMap;
 
@@ -18,29 +18,29 @@ use serde::Serialize;
 use super::columns::is_pure;
 use crate::{MapTiming, Scheme, Timing};
 
-/// How deep choices within choices are looked at.
+/// The depth to which nested selects are examined.
 const MOST_NESTED: u32 = 6;
-/// Bytes of a key that are put into one number.
+/// The bytes of a key that are packed into one number.
 const CHUNK_BYTES: usize = 8;
 
-/// How it is known which key a packet uses, and whether it changes the entry.
+/// How the key of a packet, and whether it writes the entry, are determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Known {
-    /// Not asked for: the scheme of the map costs nothing, whatever the keys.
+    /// Not needed: the scheme of the map costs nothing with any keys.
     Unasked,
-    /// By the traffic itself: every packet uses and changes every map.
+    /// Given by the traffic: every packet reads and writes every map.
     Flows,
-    /// Out of the packet alone; exact.
+    /// From the packet alone; exact.
     Packet,
-    /// Out of the packet alone; where a condition depends on what maps hold, it is taken to hold.
+    /// From the packet alone; conditions on map contents are assumed to hold.
     Assumed,
-    /// The program was run, packet after packet; exact, for packets that take effect in the order in which they come.
+    /// By running the program packet by packet; exact for packets that take effect in the order of arrival.
     Run,
 }
 
 impl Known {
-    /// In a few words.
+    /// A short description.
     pub fn as_str(self) -> &'static str {
         match self {
             Known::Unasked => "not needed",
@@ -52,48 +52,48 @@ impl Known {
     }
 }
 
-/// A use of a map with a key.
+/// An access to a map with a key.
 #[derive(Debug, Clone)]
 pub(super) struct Access {
     /// The node of the effect.
     pub(super) effect: Id,
     pub(super) condition: Id,
-    /// The key, in parts of at most 8 bytes; none where it is the only one of the map.
+    /// The key, in parts of at most 8 bytes; none for a map with one entry.
     pub(super) parts: Vec<Vec<Id>>,
     /// Each part as one number.
     pub(super) key: Vec<Id>,
 }
 
-/// A change of an entry.
+/// A write to an entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Change {
     pub(super) effect: Id,
     pub(super) condition: Id,
 }
 
-/// What packets do with a map.
+/// The accesses of packets to a map.
 #[derive(Debug, Clone)]
 pub(super) struct Uses {
     pub(super) accesses: Vec<Access>,
     pub(super) changes: Vec<Change>,
-    /// Whether all of it comes out of the packet alone, or keys do, or not even they.
+    /// Whether keys and conditions depend on the packet alone, keys only, or not even keys.
     pub(super) known: Known,
 }
 
-/// What packets do with the maps of a timing, and what becomes of them.
+/// The accesses to the maps of a timing, and the outputs.
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
-    /// The program's graph, and conditions without what maps hold.
+    /// The graph of the program, with the weakened conditions.
     pub(super) graph: Graph,
     pub(super) maps: Vec<Uses>,
-    /// What the program returns, where that comes out of the packet alone.
+    /// The verdict, if it depends on the packet alone.
     pub(super) verdict: Option<Id>,
-    /// Where the packet begins and ends then.
+    /// The start and end of the packet on departure.
     pub(super) ends: Option<(Id, Id)>,
 }
 
 impl Facts {
-    /// What a dataflow says of the maps that a timing names.
+    /// The accesses to the maps of a timing.
     pub(super) fn of(program: &Program, dataflow: &Dataflow, timing: &Timing) -> Facts {
         let is_asked = |map: &MapTiming| matches!(map.scheme, Scheme::Schedule | Scheme::Flush);
         let number = |map: &MapTiming| program.maps.iter().position(|def| is_asked(map) && def.name == map.name);
@@ -132,7 +132,7 @@ impl Facts {
         Facts { graph: without_state.graph, maps, verdict, ends }
     }
 
-    /// Whether all packets that use a map do so with the same key.
+    /// Whether all packets that access a map use the same key.
     pub(super) fn is_shared(&self, map: usize) -> bool {
         let keys = self.maps[map]
             .accesses
@@ -143,19 +143,19 @@ impl Facts {
         matches!(&keys[..], [Some(_)])
     }
 
-    /// Whether a key of some map depends on what maps hold, so that the program has to run.
+    /// Whether a key depends on map contents, so that the program has to run.
     pub(super) fn needs_run(&self) -> bool {
         self.maps.iter().any(|uses| uses.known == Known::Run)
     }
 }
 
-/// The maps of a timing of which all packets use the same entry, such as global variables.
+/// By map of a timing, whether all packets access the same entry, as in global variables.
 pub fn shared_maps(program: &Program, dataflow: &Dataflow, timing: &Timing) -> Vec<bool> {
     let facts = Facts::of(program, dataflow, timing);
     (0..timing.maps.len()).map(|map| facts.is_shared(map)).collect()
 }
 
-/// The parts as one number. What is chosen byte by byte, always by the same conditions, is chosen as a whole.
+/// The parts as one number. Bytes selected by the same conditions are selected as a whole.
 fn joined(graph: &mut Graph, parts: &[Id], nested: u32) -> Id {
     let conditions = |graph: &Graph, id: Id| match graph.node(id) {
         Node { kind: Kind::Select, args, .. } => args.chunks_exact(2).map(|pair| pair[0]).collect(),
@@ -165,7 +165,7 @@ fn joined(graph: &mut Graph, parts: &[Id], nested: u32) -> Id {
     let Some(own) = all.iter().find(|own| !own.is_empty()).cloned().filter(|_| nested > 0) else {
         return graph.concat(parts.to_vec());
     };
-    // What is not chosen at all is the same either way.
+    // Bytes that are not selected are the same in either arm.
     let count = all.iter().take_while(|other| other.is_empty() || **other == own).count();
     if count < parts.len() {
         let (first, rest) = (joined(graph, &parts[..count], nested), joined(graph, &parts[count..], nested));
@@ -184,7 +184,7 @@ fn joined(graph: &mut Graph, parts: &[Id], nested: u32) -> Id {
     graph.select(chosen)
 }
 
-/// How much of what packets do with a map comes out of them alone.
+/// How much about the accesses to a map depends on the packet alone.
 fn known(uses: &Uses, pure: &[bool]) -> Known {
     let is_pure = |id: &Id| pure[id.index()];
     if !uses.accesses.iter().flat_map(|access| &access.key).all(is_pure) {
@@ -197,7 +197,7 @@ fn known(uses: &Uses, pure: &[bool]) -> Known {
     }
 }
 
-/// The map that an effect touches; the bytes or numbers of its key where it says one; whether it changes the entry.
+/// The map of an effect; the bytes or numbers of its key, if it has one; whether it writes the entry.
 fn touched(dataflow: &Dataflow, effect: Effect, args: &[Id]) -> Option<(usize, Option<Vec<Id>>, bool)> {
     let is_change = !matches!(effect, Effect::Load(_));
     match effect {
@@ -218,7 +218,7 @@ fn touched(dataflow: &Dataflow, effect: Effect, args: &[Id]) -> Option<(usize, O
                         Some((map, Some(own.to_vec()), false))
                     }
                     helper::MAP_UPDATE_ELEM | helper::MAP_DELETE_ELEM => Some((map, Some(own.to_vec()), true)),
-                    // What has no keys is one entry.
+                    // A map without keys counts as one entry.
                     _ => Some((map, Some(Vec::new()), true)),
                 };
             }
@@ -235,7 +235,7 @@ fn touched(dataflow: &Dataflow, effect: Effect, args: &[Id]) -> Option<(usize, O
     }
 }
 
-/// Makes conditions that need no state: each holds at least where the one it was made of does.
+/// Weakens conditions so that they depend on no state: the result holds wherever the original does.
 struct WithoutState {
     graph: Graph,
     pure: Vec<bool>,
@@ -244,7 +244,7 @@ struct WithoutState {
 
 impl WithoutState {
     fn is_pure(&self, id: Id) -> bool {
-        // What was made here is pure.
+        // Nodes made here are pure.
         self.pure.get(id.index()).copied().unwrap_or(true)
     }
 
@@ -272,7 +272,7 @@ impl WithoutState {
         weaker
     }
 
-    /// Where a condition of it is not known, either way may be taken.
+    /// If a condition of it is unknown, either arm may be taken.
     fn weaken_select(&mut self, parts: &[Id]) -> Id {
         let Some((last, pairs)) = parts.split_last() else { return self.graph.number(1, 1) };
         let mut weaker = self.weaken(*last);

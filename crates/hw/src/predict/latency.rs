@@ -1,9 +1,9 @@
-//! How often each latency came: exact for small ones, within a part in a thousand for large ones.
+//! A histogram of latencies: exact for small values, within one per mille for large ones.
 
-/// Bits that are kept of a large number.
+/// The significant bits kept of a large value.
 const KEPT_BITS: u32 = 11;
 
-/// Counts numbers of cycles.
+/// A histogram of numbers of cycles.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Histogram {
     counts: Vec<u64>,
@@ -11,13 +11,13 @@ pub(super) struct Histogram {
     most: u64,
 }
 
-/// Numbers below 2^11 have buckets of their own, larger ones share one with those that have the same first 11 bits.
+/// Values below 2^11 have buckets of their own; larger ones share a bucket with those that have the same first 11 bits.
 fn bucket(number: u64) -> usize {
     let shift = (u64::BITS - number.leading_zeros()).saturating_sub(KEPT_BITS);
     ((u64::from(shift) << (KEPT_BITS - 1)) + (number >> shift)) as usize
 }
 
-/// The largest number of a bucket.
+/// The largest value of a bucket.
 fn largest(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     let shift = (bucket >> (KEPT_BITS - 1)).saturating_sub(1);
@@ -36,7 +36,7 @@ impl Histogram {
         self.most = self.most.max(number);
     }
 
-    /// The smallest number that so many of a thousand do not pass; 0 where none was counted.
+    /// A quantile, in thousandths; 0 for an empty histogram.
     pub(super) fn permille(&self, permille: u64) -> u64 {
         let wanted = (u128::from(self.total) * u128::from(permille)).div_ceil(1000).max(1) as u64;
         let mut so_far = 0;

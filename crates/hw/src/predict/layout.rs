@@ -1,8 +1,8 @@
-//! Where packets can wait, and what lies between: the stages as pipes that stand still as a whole.
+//! The places where packets wait, and the pipes between them, each of which stalls as a whole.
 //!
 //! ```text
 //!  input ══pipe══► scheduler of a map ══pipe══► elastic buffer ══pipe══► output
-//!  stage 0         its read stage               its restart stage        behind the last stage
+//!  stage 0         its read stage               its restart stage        after the last stage
 //! ```
 
 use super::PredictError;
@@ -11,59 +11,60 @@ use crate::{MapTiming, Scheme, Timing};
 const MOST_CLOCK_MHZ: f64 = 100_000.0;
 const MOST_CYCLES: u32 = 1 << 20;
 const MOST_MAPS: usize = 64;
-/// Queues are bits of a number, and packets without a key have one too.
+/// Queues are bits of a word, and packets without a key have one of their own.
 const MOST_QUEUES: u32 = 63;
 const MOST_DEPTH: u32 = 1 << 20;
 
-/// What packets wait in.
+/// The kinds of places where packets wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The buffer in front of everything.
+    /// The input buffer.
     Input,
-    /// The queues of this map.
+    /// The scheduler of this map.
     Scheduler(usize),
-    /// The elastic buffer of maps that are flushed.
+    /// The elastic buffer before flushed maps.
     Restart,
 }
 
-/// What happens to a packet on its way through a pipe.
+/// An event in the passage of a packet through a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
-    /// The scheduler at this place may let the next packet with its key in.
+    /// The scheduler at this place may release the next packet with its key.
     Release(usize),
-    /// What it writes to this map meets those behind it that have come this far.
+    /// Its write to this map conflicts with the packets that have passed the read.
     Commit {
-        /// The map.
+        /// The index of the map.
         map: usize,
         /// Cycles from the restart to the read.
         read_offset: u64,
     },
 }
 
-/// Something that happens so many cycles behind the entry of a pipe.
+/// An event, and its time in cycles since the packet entered the pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Event {
     pub(super) offset: u64,
     pub(super) what: What,
 }
 
-/// Where packets wait, and the pipe behind it; that of the last place leads to the output.
+/// A place where packets wait, and the pipe after it; the last pipe leads to the output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) kind: Kind,
-    /// The stage that it stands in front of.
+    /// The stage before which it is.
     pub(super) stage: u32,
-    /// How many packets each queue, or the buffer, holds.
+    /// The depth of each queue, or of the buffer, in packets.
     pub(super) depth: u32,
-    /// How long the pipe behind it is.
+    /// The length of the pipe after it in cycles.
     pub(super) pipe_cycles: u64,
-    /// Of a scheduler, how long a key is kept by a packet in the pipe behind it; none where it is kept beyond, until its release.
+    /// For a scheduler, how long a packet in the pipe holds its key; none if the hold extends past the pipe, until its
+    /// release.
     pub(super) hold_cycles: Option<u64>,
-    /// What happens in the pipe behind it: releases, and commits from the last stage to the first.
+    /// The events in the pipe: releases, and commits from the last stage to the first.
     pub(super) events: Vec<Event>,
 }
 
-/// The places of a pipeline, in the order of its stages.
+/// The places of a pipeline in the order of their stages.
 pub(super) fn places(timing: &Timing) -> Result<Vec<Place>, PredictError> {
     check(timing)?;
     let mut places = vec![place(Kind::Input, 0, 0)];
@@ -79,7 +80,7 @@ pub(super) fn places(timing: &Timing) -> Result<Vec<Place>, PredictError> {
             Scheme::None | Scheme::Atomic => {}
         }
     }
-    // A scheduler stands in front of the elastic buffer of its stage: what a flush repeats holds no queues.
+    // A scheduler comes before the elastic buffer of its stage: a flush region contains no queues.
     places.sort_by_key(|place| (place.stage, place.kind == Kind::Restart));
     let ends: Vec<u32> = places.iter().skip(1).map(|place| place.stage).chain([timing.stages]).collect();
     for (place, end) in places.iter_mut().zip(&ends) {
@@ -102,7 +103,7 @@ fn place(kind: Kind, stage: u32, depth: u32) -> Place {
     Place { kind, stage, depth, pipe_cycles: 0, hold_cycles: None, events: Vec::new() }
 }
 
-/// The key of a packet is free `hold_cycles` behind the scheduler, wherever that is.
+/// The key of a packet is released `hold_cycles` after the scheduler, in whichever pipe that is.
 fn release(places: &mut [Place], number: usize, timing: &Timing) -> Result<(), PredictError> {
     let map = &timing.maps[number];
     let Some(from) = places.iter().position(|place| place.kind == Kind::Scheduler(number)) else { return Ok(()) };
@@ -119,7 +120,7 @@ fn release(places: &mut [Place], number: usize, timing: &Timing) -> Result<(), P
     let at_most = places.iter().rposition(|place| place.stage < at).unwrap_or(from).max(from);
     let place = &mut places[at_most];
     let offset = u64::from(at - place.stage);
-    // Behind the last stage packets go on to be realigned: it is as if the pipe were longer.
+    // After the last stage packets are realigned: the pipe counts as longer.
     place.pipe_cycles = place.pipe_cycles.max(offset);
 
     if at_most == from {
@@ -138,7 +139,7 @@ fn commit(places: &mut [Place], number: usize, map: &MapTiming) -> Result<(), Pr
     let own = places.iter_mut().find(|place| place.kind == Kind::Restart && place.stage == first);
     if let Some(place) = own {
         let (read_offset, cycles) = (u64::from(map.read_stage - first), u64::from(last + 1 - first));
-        // What an entry takes to show behind the last stage passes as if the pipe were longer.
+        // The time until an entry becomes visible after the last stage counts as a longer pipe.
         place.pipe_cycles = place.pipe_cycles.max(cycles);
         let what = What::Commit { map: number, read_offset };
         place.events.push(Event { offset: u64::from(last - first), what });

@@ -1,4 +1,4 @@
-//! What a plan does on traffic, before there is any hardware: throughput, stalls, flushes, loss, latency.
+//! Prediction of a plan's behaviour on traffic, before there is any hardware: throughput, stalls, flushes, loss, latency.
 //!
 //! ```text
 //!  Timing ───────────────────────────────────────────────┐
@@ -6,10 +6,10 @@
 //!  frames: Captured, Traffic ─► Keyed (dataflow) ─Arrival─┘
 //! ```
 //!
-//! A word of 64 bytes enters in a cycle: a packet of n words keeps the input busy for n cycles, and the output likewise. Its
-//! program runs once, on the window that it touches; so behind the first place where packets wait, they may follow each other
-//! in every cycle, whatever their lengths. Maps without hazards and atomic ones cost nothing; schedulers and flushes are
-//! described in `scheduler` and at [`MapTiming`](crate::MapTiming).
+//! One word of 64 bytes enters each cycle: a packet of n words occupies the input for n cycles, and the output likewise. Its
+//! program runs once, on the window; so after the first place where packets wait, they may follow each other in every cycle,
+//! whatever their lengths. Read-only and atomic maps cost nothing; schedulers and flushes are described in `scheduler` and at
+//! [`MapTiming`](crate::MapTiming).
 //!
 //! ```
 //! use flowloom_hw::predict::{Flows, Pace, PredictOptions, predict};
@@ -77,10 +77,10 @@ use model::Model;
 /// Runs packets through the model of a pipeline until all have left.
 ///
 /// # Errors
-/// The timing or the options make no pipeline, or the packets cannot be read.
+/// The timing or the options describe no pipeline, or the packets cannot be read.
 ///
 /// # Cost
-/// 5 million packets a second and more, a map that is scheduled or flushed included.
+/// At least 5 million packets a second, with a scheduled or flushed map.
 pub fn predict(
     timing: &Timing,
     options: &PredictOptions,

@@ -1,12 +1,12 @@
-//! The pipeline, cycle by cycle; cycles in which nothing happens are skipped.
+//! The cycle model of a pipeline; cycles without events are skipped.
 //!
-//! What happens in a cycle, in this order:
+//! In each cycle, in this order:
 //!
-//! 1. from the last pipe to the first, keys become free of packets whose hold has passed, and what stands behind the last stage
-//!    goes on, where there is room; else the pipe stands still in this cycle;
-//! 2. packets come, or are lost;
-//! 3. each place lets a packet into the pipe behind it, unless that stands still;
-//! 4. writes that meet packets which have read too early send those back.
+//! 1. From the last pipe to the first: keys whose hold has ended are released, and the packet after the last stage
+//! moves on if there is room; otherwise the pipe stalls in this cycle.
+//! 2. Packets arrive, or are lost.
+//! 3. Each place issues a packet into the pipe after it, unless that stalls.
+//! 4. Writes that conflict with packets that have read too early make those restart.
 
 use super::arrival::{Arrival, Arrivals};
 use super::layout::{Kind, Place, What, places};
@@ -18,25 +18,25 @@ use super::scheduler::Scheduler;
 use super::{PredictError, PredictOptions};
 use crate::{Scheme, Timing};
 
-/// A pipeline and what is in it.
+/// A pipeline and the packets in it.
 #[derive(Debug)]
 pub(super) struct Model {
     pub(super) input: Input,
-    /// The first one stands behind the first pipe.
+    /// The place after the pipe of the same index.
     pub(super) rooms: Vec<Room>,
     pub(super) pipes: Vec<Pipe>,
-    /// The pipes in which writes may send packets back.
+    /// The pipes in which writes may make packets restart.
     commits: std::ops::Range<usize>,
-    /// For each map the room where packets wait for it.
+    /// By map, the place where packets wait for it.
     waits: Vec<Option<usize>>,
     packets: Packets,
     reload_cycles: u64,
-    /// Framing and realignment, which delay packets and nothing else.
+    /// The cycles of framing and realignment, which add latency and nothing else.
     around_cycles: u64,
     now: u64,
     has_moved: bool,
     clock: Clock,
-    /// The packet that comes next, and when.
+    /// The next packet, and its arrival.
     next: Arrival,
     next_at: Next,
     packets_left: u64,
@@ -49,7 +49,7 @@ pub(super) struct Model {
 enum Next {
     Unknown,
     At(u64),
-    /// When it can be taken.
+    /// As soon as the input can take it.
     WhenTaken,
     Ended,
 }
@@ -104,7 +104,7 @@ impl Model {
         })
     }
 
-    /// The room where packets wait for a map; it stands behind the pipe of the same number.
+    /// The place where packets wait for a map; it comes after the pipe of the same index.
     pub(super) fn room_of(&self, map: usize) -> Option<usize> {
         self.waits.get(map).copied().flatten()
     }
@@ -145,7 +145,7 @@ impl Model {
         }
     }
 
-    /// Keys become free.
+    /// Releases keys whose hold has ended.
     fn release(&mut self, number: usize) {
         let pipe = &mut self.pipes[number];
         for probe in 0..pipe.releases() {
@@ -160,7 +160,7 @@ impl Model {
         }
     }
 
-    /// What stands behind a last stage goes on.
+    /// Moves the packet after the last stage of a pipe on.
     fn go_on(&mut self, number: usize) {
         self.pipes[number].is_stalled = false;
         let Some(packet) = self.pipes[number].end(self.now) else { return };
@@ -175,7 +175,7 @@ impl Model {
         }
     }
 
-    /// A packet leaves; whether there was room.
+    /// Puts a packet into the output buffer; returns whether there was room.
     fn put_out(&mut self, packet: Number) -> bool {
         let facts = *self.packets.facts(packet);
         let (words, waiting) = (u64::from(facts.leaving_words), self.output_free_at.saturating_sub(self.now));
@@ -199,7 +199,7 @@ impl Model {
         true
     }
 
-    /// Packets come.
+    /// Takes in the packets that arrive.
     fn admit(&mut self, arrivals: &mut (impl Arrivals + ?Sized)) -> Result<(), PredictError> {
         loop {
             let comes = match self.next_at {
@@ -240,7 +240,7 @@ impl Model {
         }
     }
 
-    /// Each place lets a packet in; whether none had to wait at the input.
+    /// Issues a packet from each place; returns whether no packet had to wait at the input.
     fn issue(&mut self) -> bool {
         let mut is_free = true;
         if let Some(packet) = self.input.next(self.now) {
@@ -260,7 +260,7 @@ impl Model {
         is_free
     }
 
-    /// A packet leaves a place, if the pipe behind it takes it; where that has no stages, if the next place does.
+    /// Moves a packet from a place into the pipe after it or, if that has no stages, into the next place.
     fn let_in(&mut self, place: usize, packet: Number) -> bool {
         let is_taken = match self.rooms.get_mut(place) {
             _ if self.pipes[place].is_stalled => false,
@@ -276,7 +276,7 @@ impl Model {
         is_taken
     }
 
-    /// Writes send packets back that have read too early.
+    /// Makes the packets restart that have read too early for a write.
     fn commit(&mut self, number: usize) {
         let pipe = &mut self.pipes[number];
         for probe in pipe.releases()..pipe.events() {
@@ -300,7 +300,7 @@ impl Model {
         }
     }
 
-    /// The cycle in which something happens next, and whether a pipe stands still until then.
+    /// The cycle of the next event, and whether a pipe stalls until then.
     fn wakes_at(&self) -> (u64, bool) {
         let next = self.now + 1;
         let mut wakes = match self.next_at {
@@ -309,7 +309,7 @@ impl Model {
             Next::WhenTaken => self.input.free_at.max(next),
             Next::Ended => u64::MAX,
         };
-        // From then on it waits, even where it cannot enter.
+        // It counts as waiting from then on, even if it cannot enter.
         if !self.input.is_empty() && (!self.pipes[0].is_stalled || self.input.free_at > self.now) {
             wakes = wakes.min(self.input.free_at.max(next));
         }
@@ -322,7 +322,7 @@ impl Model {
                     wakes = wakes.min(self.rooms[place - 1].wakes_at(self.now, pipe.clock(self.now)));
                 }
             } else if self.has_moved || place + 1 == self.pipes.len() {
-                // There may be room now; the output makes some in every cycle.
+                // There may be room by then; the output frees some in every cycle.
                 wakes = next;
             }
         }

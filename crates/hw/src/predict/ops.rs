@@ -1,19 +1,19 @@
-//! How columns are computed: a loop over the packets for each node.
+//! The operations on columns: a loop over the lanes for each node.
 
 use flowloom_ir::{Binary, Compare, Kind};
 
 use super::columns::{LANES, WORDS};
 use super::value::{mask, signed, value};
 
-/// A column of numbers, by its place among them.
+/// The index of a column of numbers.
 pub(super) type Wide = usize;
-/// A column of bits.
+/// The index of a column of bits.
 pub(super) type Bits = usize;
 
-/// How a column is computed out of those before it.
+/// An operation whose result is a column of numbers.
 #[derive(Debug)]
 pub(super) enum Op {
-    /// Bits of 8 bytes of the packet, or of 16.
+    /// A bit field of 8 or 16 bytes of the packet.
     Load {
         own: Wide,
         next: Option<Wide>,
@@ -23,15 +23,15 @@ pub(super) enum Op {
     },
     Length,
     Port,
-    /// Bytes of the packet, so many behind an offset.
+    /// Bytes of the packet at a distance from an offset.
     Bytes {
         offset: Wide,
         ahead: i32,
         bytes: usize,
     },
-    /// Zeros and ones out of bits.
+    /// Bits as the numbers 0 and 1.
     Number(Bits),
-    /// Zeros, and numbers of ones only.
+    /// Bits as all-zeros and all-ones.
     Mask(Bits),
     Concat(Vec<(Wide, u16)>),
     Slice(Wide, u16, u64),
@@ -39,11 +39,11 @@ pub(super) enum Op {
     Not(Wide, u64),
     Select(Vec<(Wide, Wide)>, Wide),
     Binary(Binary, Wide, Wide, u64),
-    /// What is rare: packet by packet.
+    /// A rare operation, lane by lane.
     Other(Kind, Vec<(Wide, u16)>, u16),
 }
 
-/// How a column of bits is computed.
+/// An operation whose result is a column of bits.
 #[derive(Debug)]
 pub(super) enum Bit {
     Const(bool),
@@ -155,14 +155,14 @@ impl Bit {
     }
 }
 
-/// A bit for each packet.
+/// Packs a comparison of two columns into bits.
 fn pack(own: &mut [u64; WORDS], a: &[u64; LANES], b: &[u64; LANES], holds: impl Fn(u64, u64) -> bool) {
     for (own, (a, b)) in own.iter_mut().zip(a.chunks(64).zip(b.chunks(64))) {
         let mut flags = [0; 64];
         flags.iter_mut().zip(a.iter().zip(b)).for_each(|(flag, (a, b))| *flag = u8::from(holds(*a, *b)));
         *own = 0;
         for (byte, flags) in flags.as_chunks().0.iter().enumerate() {
-            // The product brings the low bit of each of 8 bytes into the highest byte, next to each other.
+            // The multiplication gathers the low bits of 8 bytes in the highest byte.
             *own |= (u64::from_le_bytes(*flags).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (8 * byte);
         }
     }

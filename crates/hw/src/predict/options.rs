@@ -1,47 +1,46 @@
-//! How packets come, and what stands around the pipeline.
+//! The pace of the traffic, and the buffers around the pipeline.
 
 use flowloom_trace::Rate;
 
 use super::PredictError;
 
-/// A word of the pipeline's streams.
+/// The width of the pipeline's streams in bytes.
 pub(super) const WORD_BYTES: u32 = 64;
-/// What a frame takes on the wire beside its bytes: check sequence, preamble, start of frame, gap [IEEE 802.3].
+/// The bytes of a frame on the wire besides its own: frame check sequence, preamble, start of frame, gap [IEEE 802.3].
 pub(super) const WIRE_OVERHEAD_BYTES: u32 = 24;
-/// A word for each row of a block RAM of 512 rows.
+/// One word for each row of a block RAM of 512 rows.
 const BUFFER_BYTES: u32 = 512 * WORD_BYTES;
-/// No frame is longer, so that one always finds room in an empty buffer.
+/// The longest frame, which always fits into an empty buffer.
 const LARGEST_BYTES: u32 = 9600;
 
-/// How fast packets come.
+/// The pace of the traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// As they come in their capture.
+    /// The times of the capture.
     Own,
-    /// Without gaps at this rate.
+    /// Back to back at this rate.
     At(Rate),
-    /// The next word is always there when the pipeline can take it: nothing is lost, and what is measured is the most that the
-    /// pipeline does.
+    /// The next word is always available: nothing is lost, and the result is the capacity of the pipeline.
     Full,
 }
 
-/// What is no part of the plan.
+/// The options that are not part of the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PredictOptions {
-    /// How fast packets come.
+    /// The pace of the traffic.
     pub pace: Pace,
-    /// The buffer in front of the pipeline: a packet that does not fit is lost. It is free again word by word, as the packet
+    /// The size of the input buffer: a packet that does not fit is lost. Its words are freed one by one as the packet
     /// enters.
     pub input_buffer_bytes: u32,
-    /// The buffer behind the pipeline, where packets wait until those before them have left, a word a cycle: while it is full
-    /// the last stages stand still.
+    /// The size of the output buffer, in which packets wait until earlier ones have left, a word a cycle: while it is
+    /// full the last stages stall.
     pub output_buffer_bytes: u32,
-    /// Stop after so many packets.
+    /// The number of packets to stop after.
     pub packets: Option<u64>,
 }
 
 impl PredictOptions {
-    /// Packets at this pace, with buffers of 512 words.
+    /// Traffic at this pace, with buffers of 512 words.
     pub fn new(pace: Pace) -> PredictOptions {
         PredictOptions { pace, input_buffer_bytes: BUFFER_BYTES, output_buffer_bytes: BUFFER_BYTES, packets: None }
     }
@@ -56,14 +55,14 @@ impl PredictOptions {
     }
 }
 
-/// Turns packets into the cycles in which they come.
+/// Converts arrival times to cycles.
 #[derive(Debug)]
 pub(super) struct Clock {
     pace: Pace,
     clock_hz: u64,
     first_ns: Option<u64>,
     now: u64,
-    /// What is left of a cycle, in units of one over the rate.
+    /// The remainder of a cycle, in units of one over the rate.
     rest: u64,
 }
 
@@ -72,7 +71,7 @@ impl Clock {
         Clock { pace, clock_hz: ((clock_mhz * 1e6).round() as u64).max(1), first_ns: None, now: 0, rest: 0 }
     }
 
-    /// The cycle in which the next packet comes; `None` where it comes when it can be taken.
+    /// The arrival cycle of the next packet; `None` if it arrives as soon as it can be taken.
     pub(super) fn next(&mut self, time_ns: u64, len_bytes: u32) -> Option<u64> {
         let (parts, rate) = match self.pace {
             Pace::Full => return None,
@@ -106,7 +105,7 @@ mod tests {
     fn packets_come_at_their_pace() {
         let packets = [(1000, 60), (1003, 60), (1004, 1514), (1002, 60), (1100, 60)];
         assert_eq!(cycles(Pace::Own, &packets), [0, 0, 1, 1, 25].map(Some));
-        // 84 bytes at 100 Gb/s are 1.68 cycles of 4 ns, 1538 are 30.76.
+        // At 100 Gb/s, 84 bytes are 1.68 cycles of 4 ns, 1538 are 30.76.
         let line = Pace::At(Rate::Bits(100_000_000_000));
         assert_eq!(cycles(line, &packets), [0, 1, 3, 34, 35].map(Some));
         assert_eq!(cycles(Pace::At(Rate::Packets(100_000_000)), &packets), [0, 2, 5, 7, 10].map(Some));

@@ -1,24 +1,24 @@
-//! The packets that are under way, each with a number that the next one gets when it has left.
+//! The packets in flight; their numbers are reused.
 
-/// A packet that is under way, by its number.
+/// The number of a packet in flight.
 pub(super) type Number = u32;
 
-/// Packets that are under way.
+/// The packets in flight.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
     maps: usize,
     facts: Vec<Facts>,
-    /// Keys of each packet, one after the other.
+    /// The keys of each packet, one for each map.
     keys: Vec<u64>,
     free: Vec<Number>,
 }
 
-/// What of a packet decides when it passes.
+/// The properties of a packet that determine its timing.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Facts {
-    /// The cycle from which it can enter.
+    /// The first cycle in which it can enter.
     pub(super) arrival: u64,
-    /// 0 where it is dropped.
+    /// The departing length in words; 0 if it is dropped.
     pub(super) leaving_words: u32,
     pub(super) leaving_bytes: u32,
     pub(super) uses: u64,
@@ -30,7 +30,7 @@ impl Packets {
         Packets { maps, ..Packets::default() }
     }
 
-    /// How many there are.
+    /// The number of packets in flight.
     pub(super) fn count(&self) -> usize {
         self.facts.len() - self.free.len()
     }
@@ -58,13 +58,13 @@ impl Packets {
         &self.facts[number as usize]
     }
 
-    /// The key that it uses in a map, where it does.
+    /// The key with which it accesses a map, if it does.
     pub(super) fn key(&self, number: Number, map: usize) -> Option<u64> {
         let at = number as usize;
         (self.facts[at].uses >> map & 1 == 1).then(|| self.keys[at * self.maps + map])
     }
 
-    /// As [`Packets::key`], where it changes the entry.
+    /// As [`Packets::key`], if it writes the entry.
     pub(super) fn written(&self, number: Number, map: usize) -> Option<u64> {
         let is_written = self.facts[number as usize].writes >> map & 1 == 1;
         self.key(number, map).filter(|_| is_written)

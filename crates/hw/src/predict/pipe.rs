@@ -1,4 +1,4 @@
-//! Stages without a place to wait: a packet a cycle enters, and all of them move on or none does.
+//! Pipes: stages without buffers, through which all packets move in lockstep or stall.
 
 use super::layout::{Event, What};
 use super::packets::Number;
@@ -7,31 +7,31 @@ use super::packets::Number;
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     packet: Number,
-    /// When it entered, on the pipe's own clock.
+    /// The cycle of its entry, on the pipe's own clock.
     entry: u64,
 }
 
-/// An event and how far it is: the first packet that it has not happened to.
+/// An event, and the first packet for which it is still to come.
 #[derive(Debug, Clone, Copy)]
 struct Probe {
     event: Event,
     next: u64,
 }
 
-/// Stages between two places.
+/// The stages between two places.
 ///
-/// Packets are not moved from stage to stage: each knows when it entered, on a clock that stands while the pipe does. That clock is
-/// the pipeline's less the cycles in which the pipe stood still.
+/// Packets are not moved from stage to stage: each has the cycle of its entry on a clock that stops while the pipe
+/// stalls, which is the pipeline's clock minus the stalled cycles.
 #[derive(Debug)]
 pub(super) struct Pipe {
     len: u64,
     slots: Vec<Slot>,
-    /// The first packet that is inside, and the first number that none has; both only grow, but for what is flushed.
+    /// The first packet inside, and the next free number; both only grow, except on a flush.
     head: u64,
     tail: u64,
     probes: Vec<Probe>,
     releases: usize,
-    /// When, on the own clock, something happens to a packet next, or earlier; the cycles from an entry until then.
+    /// A lower bound of the time of the next event on the own clock; and by event, its distance from the entry.
     due: u64,
     first_cycles: u64,
     pub(super) is_stalled: bool,
@@ -46,7 +46,7 @@ impl Pipe {
             releases: events.iter().filter(|event| matches!(event.what, What::Release(_))).count(),
             due: u64::MAX,
             first_cycles: events.iter().map(|event| event.offset).min().unwrap_or(len).min(len),
-            // A packet enters a cycle, and is remembered until its last event.
+            // A packet enters each cycle, and is kept until its last event.
             slots: vec![Slot::default(); (longest as usize + 2).next_power_of_two()],
             head: 0,
             tail: 0,
@@ -64,12 +64,12 @@ impl Pipe {
         self.slots[number as usize & (self.slots.len() - 1)]
     }
 
-    /// The own time.
+    /// The time on the own clock.
     pub(super) fn clock(&self, now: u64) -> u64 {
         now - self.stalled_cycles
     }
 
-    /// Whether something may happen in this cycle.
+    /// Whether an event may be due in this cycle.
     pub(super) fn is_due(&self, now: u64) -> bool {
         self.due <= self.clock(now)
     }
@@ -81,7 +81,7 @@ impl Pipe {
         self.due = self.due.min(entry + self.first_cycles);
     }
 
-    /// The packet that stands behind the last stage.
+    /// The packet after the last stage.
     pub(super) fn end(&self, now: u64) -> Option<Number> {
         let slot = self.slot(self.head);
         (self.head < self.tail && slot.entry + self.len <= self.clock(now)).then_some(slot.packet)
@@ -91,7 +91,7 @@ impl Pipe {
         self.head += 1;
     }
 
-    /// How many releases there are; they come before the commits.
+    /// The number of releases; they come before the commits.
     pub(super) fn releases(&self) -> usize {
         self.releases
     }
@@ -100,7 +100,7 @@ impl Pipe {
         self.releases < self.probes.len()
     }
 
-    /// How many events there are.
+    /// The number of events.
     pub(super) fn events(&self) -> usize {
         self.probes.len()
     }
@@ -109,7 +109,7 @@ impl Pipe {
         self.probes[probe].event
     }
 
-    /// The packet that an event happens to now, by its number in the pipe; each is named once.
+    /// The number of the packet for which an event is due now; each packet is returned once.
     pub(super) fn due(&mut self, probe: usize, now: u64) -> Option<u64> {
         let Probe { event, next } = self.probes[probe];
         if next < self.tail && self.slot(next).entry + event.offset <= self.clock(now) {
@@ -124,19 +124,19 @@ impl Pipe {
         self.slot(number).packet
     }
 
-    /// How many cycles ago the packet with this number entered.
+    /// The cycles since the packet with this number entered.
     pub(super) fn age(&self, number: u64, now: u64) -> u64 {
         self.clock(now) - self.slot(number).entry
     }
 
-    /// The packets behind this one that entered so many cycles ago at least, by their numbers.
+    /// The later packets that entered at least so many cycles ago, by their numbers.
     pub(super) fn behind(&self, number: u64, cycles: u64, now: u64) -> impl Iterator<Item = (u64, Number)> + '_ {
         let slots = (number + 1..self.tail).map(|number| (number, self.slot(number)));
         let clock = self.clock(now);
         slots.take_while(move |(_, slot)| slot.entry + cycles <= clock).map(|(number, slot)| (number, slot.packet))
     }
 
-    /// Takes the last packet out, where its number is this or a later one.
+    /// Takes the last packet out if its number is `from` or later.
     pub(super) fn take_back(&mut self, from: u64) -> Option<Number> {
         if self.tail <= from {
             return None;
@@ -147,7 +147,7 @@ impl Pipe {
         Some(self.slot(tail).packet)
     }
 
-    /// All events of this cycle have happened: when the next one does.
+    /// Ends the cycle: computes when the next event is due.
     pub(super) fn settle(&mut self) {
         let until = |number: u64, offset: u64| {
             if number < self.tail { self.slot(number).entry + offset } else { u64::MAX }
@@ -156,7 +156,7 @@ impl Pipe {
         self.due = probes.fold(until(self.head, self.len), u64::min);
     }
 
-    /// The cycle in which something happens next, if the pipe does not stand still until then.
+    /// The cycle of the next event, if the pipe does not stall until then.
     pub(super) fn wakes_at(&self) -> u64 {
         self.due.saturating_add(self.stalled_cycles)
     }

@@ -1,4 +1,4 @@
-//! The report as text.
+//! Renders reports as text.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::report::{MapReport, Report};
 use crate::numbers::grouped;
 
 impl Report {
-    /// The report as text for people.
+    /// The report as text.
     pub fn render(&self) -> String {
         let mut text = String::new();
         let share = if self.packets_in == 0 { 0.0 } else { self.packets_lost as f64 * 100.0 / self.packets_in as f64 };

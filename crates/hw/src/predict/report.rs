@@ -1,4 +1,4 @@
-//! What came out: numbers, and text with them.
+//! The results of a prediction.
 
 use serde::Serialize;
 
@@ -10,52 +10,52 @@ use super::options::{WIRE_OVERHEAD_BYTES, WORD_BYTES};
 use super::room::Room;
 use crate::Timing;
 
-/// What a pipeline does with packets.
+/// The behaviour of a pipeline on traffic.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// The clock.
+    /// The clock in MHz.
     pub clock_mhz: f64,
-    /// Packets that came.
+    /// The packets that arrived.
     pub packets_in: u64,
-    /// Those of them that found no room in the input buffer.
+    /// The packets that did not fit into the input buffer.
     pub packets_lost: u64,
-    /// Those that passed the pipeline, and left or were dropped by the program.
+    /// The packets that passed the pipeline, dropped by the program or not.
     pub packets_passed: u64,
-    /// Those that the program dropped.
+    /// The packets that the program dropped.
     pub packets_dropped: u64,
-    /// From the first packet's first word behind the pipeline to the last one's last.
+    /// The cycles from the first word of the first packet to the last word of the last one, at the output.
     pub cycles: u64,
-    /// The same as time.
+    /// The same in seconds.
     pub seconds: f64,
-    /// Packets that came, over the time in which they came.
+    /// The arrival rate.
     pub offered_mpps: f64,
-    /// Packets that passed, over `cycles`.
+    /// The rate of packets that passed, over `cycles`.
     pub throughput_mpps: f64,
-    /// The same in bits as the wire counts them where they come in: with check sequence, preamble and gap.
+    /// The same in bits on the wire at the input: with frame check sequence, preamble and gap.
     pub throughput_gbps: f64,
-    /// Cycles in which a packet stood at the input and the pipeline could not take it.
+    /// The cycles in which a packet waited at the input because the pipeline could not take it.
     pub stalled_cycles: u64,
-    /// The most bytes that were in the input buffer, in whole words.
+    /// The maximum fill of the input buffer in bytes, in whole words.
     pub input_buffer_bytes: u64,
-    /// The most bytes that were behind the pipeline, in whole words.
+    /// The maximum fill of the output buffer in bytes, in whole words.
     pub output_buffer_bytes: u64,
-    /// How often packets were sent back.
+    /// The number of flushes.
     pub flushes: u64,
-    /// Packets that started again.
+    /// The packets that restarted.
     pub replayed: u64,
-    /// Packets that left a scheduler before one that had come earlier.
+    /// The packets that left a scheduler before an earlier one.
     pub overtakings: u64,
-    /// From the cycle in which a packet came until its first word left.
+    /// The latency from the arrival of a packet to its first word out.
     pub latency: Latency,
-    /// How it is known which packets leave, and how long they are.
+    /// How verdicts and departing lengths are determined.
     pub known_verdict: Known,
-    /// The maps that packets change.
+    /// The maps that packets write.
     pub maps: Vec<MapReport>,
-    /// What the papers' formulas say, where the traffic follows Zipf's law.
+    /// The papers' formulas, for traffic by Zipf's law.
     pub formulas: Vec<Formulas>,
 }
 
-/// Latencies of packets.
+/// Quantiles of the latency.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct Latency {
@@ -71,31 +71,31 @@ pub struct Latency {
     pub max_ns: f64,
 }
 
-/// What happened at a map.
+/// The behaviour of a map.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MapReport {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// How keys, and whether packets change an entry, are known.
+    /// How keys and writes are determined.
     pub known: Known,
-    /// How it is kept consistent.
+    /// The scheme.
     pub scheme: &'static str,
-    /// For how many cycles a packet keeps others with the same key out.
+    /// The hold in cycles.
     pub hold_cycles: u32,
-    /// How often packets were sent back.
+    /// The number of flushes.
     pub flushes: u64,
-    /// The same in a second.
+    /// The number of flushes a second.
     pub flushes_per_s: f64,
-    /// Packets that started again.
+    /// The packets that restarted.
     pub replayed: u64,
-    /// What a flush took.
+    /// The mean cost of a flush in cycles.
     pub mean_flush_cycles: f64,
-    /// Packets that left its scheduler before one that had come earlier.
+    /// The packets that left its scheduler before an earlier one.
     pub overtakings: u64,
-    /// Cycles in which the stages in front of its queues or its elastic buffer stood still.
+    /// The cycles in which the stages before its queues or its elastic buffer stalled.
     pub stalled_cycles: u64,
-    /// The most packets that each of its queues held, the last one being that of packets that do not use the map; of an
-    /// elastic buffer one number, with those that started again.
+    /// The maximum fill of each queue, the last one being that of packets that do not access the map; for an elastic
+    /// buffer a single number, packets that restart included.
     pub longest_queues: Vec<u64>,
 }
 
@@ -160,7 +160,7 @@ impl Report {
         self
     }
 
-    /// With the papers' formulas for flows by Zipf's law.
+    /// Adds the papers' formulas for flows by Zipf's law.
     #[must_use]
     pub fn beside_formulas(mut self, timing: &Timing, flows: u64) -> Report {
         let flushed = timing.maps.iter().filter(|map| map.scheme == crate::Scheme::Flush);

@@ -1,4 +1,4 @@
-//! Where packets wait, and what is counted.
+//! The buffers in which packets wait, and the counters.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use super::latency::Histogram;
 use super::packets::{Number, Packets};
 use super::scheduler::Scheduler;
 
-/// Where packets wait between two pipes.
+/// A place where packets wait between two pipes.
 #[derive(Debug)]
 pub(super) enum Room {
     Scheduler(Scheduler),
@@ -14,7 +14,7 @@ pub(super) enum Room {
 }
 
 impl Room {
-    /// A packet comes, at this time of the pipe behind; whether there was room.
+    /// Adds a packet, at this time of the pipe after it; returns whether there was room.
     pub(super) fn enter(&mut self, packet: Number, packets: &Packets, clock: u64) -> bool {
         match self {
             Room::Scheduler(scheduler) => scheduler.enter(packet, packets.key(packet, scheduler.map), clock),
@@ -22,7 +22,7 @@ impl Room {
         }
     }
 
-    /// The packet that goes on next, where one may.
+    /// The next packet to issue, if one is ready.
     pub(super) fn next(&mut self, now: u64, clock: u64) -> Option<Number> {
         match self {
             Room::Scheduler(scheduler) => scheduler.next(clock),
@@ -31,7 +31,7 @@ impl Room {
         }
     }
 
-    /// Lets that packet go.
+    /// Issues that packet.
     pub(super) fn pop(&mut self, clock: u64) {
         match self {
             Room::Scheduler(scheduler) => scheduler.pop(clock),
@@ -42,7 +42,7 @@ impl Room {
         }
     }
 
-    /// The cycle in which a packet may go on, of those that are there.
+    /// The cycle in which a waiting packet becomes ready.
     pub(super) fn wakes_at(&self, now: u64, clock: u64) -> u64 {
         match self {
             Room::Scheduler(scheduler) if scheduler.is_ready() => now + 1,
@@ -53,14 +53,14 @@ impl Room {
     }
 }
 
-/// The buffer in front of everything.
+/// The input buffer.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     queue: VecDeque<(Number, u32)>,
-    /// Words of packets that have not begun to enter, and what there is room for.
+    /// The words of waiting packets, and the capacity in words.
     words: u64,
     most_words: u64,
-    /// The cycle in which the next packet may enter: the one before has to be inside.
+    /// The cycle in which the next packet may enter, once the previous one is inside.
     pub(super) free_at: u64,
     pub(super) stalled_cycles: u64,
     pub(super) longest_words: u64,
@@ -75,7 +75,7 @@ impl Input {
         self.queue.is_empty()
     }
 
-    /// Whether so many words find room. Those of the packet that is entering leave one by one.
+    /// Whether so many words fit. The words of the packet that is entering are freed one by one.
     pub(super) fn has_room(&self, words: u32, now: u64) -> bool {
         self.filled(words, now) <= self.most_words
     }
@@ -108,10 +108,10 @@ impl Input {
 #[derive(Debug, Default)]
 pub(super) struct Restart {
     queue: VecDeque<Number>,
-    /// How many of them, the first ones, start again.
+    /// The number of packets that restart; they come first.
     again: usize,
     depth: usize,
-    /// The cycle in which the next packet may enter: the pipeline has to be loaded again.
+    /// The cycle in which the next packet may enter, after the reload of the pipeline.
     pub(super) free_at: u64,
     pub(super) longest: u64,
 }
@@ -130,7 +130,7 @@ impl Restart {
         has_room
     }
 
-    /// A packet starts again, before all others.
+    /// Puts a packet that restarts before all others.
     pub(super) fn take_back(&mut self, packet: Number) {
         self.queue.push_front(packet);
         self.again += 1;
@@ -138,25 +138,26 @@ impl Restart {
     }
 }
 
-/// What was counted.
+/// The counters.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Counts {
     pub(super) packets_in: u64,
     pub(super) packets_out: u64,
     pub(super) packets_lost: u64,
     pub(super) packets_dropped: u64,
-    /// Bytes that came in and were not lost, and bytes that left; without what the wire adds.
+    /// The bytes of packets that arrived and were not lost, and of packets that left; without overhead on the wire.
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
-    /// The cycle in which the first packet came in, and the first one left; that behind the last word of the last one.
+    /// The cycles in which the first packet arrived and the first one left, and the one after the last word of the last
+    /// one.
     pub(super) first_in: Option<u64>,
     pub(super) last_in: u64,
     pub(super) first_out: Option<u64>,
     pub(super) last_out: u64,
-    /// Flushes and packets that started again, by map.
+    /// By map, the flushes, and the packets that restarted.
     pub(super) flushes: Vec<u64>,
     pub(super) replayed: Vec<u64>,
-    /// Cycles that flushes took, by map: how much later than without the flush the first packet goes on.
+    /// By map, the cycles that flushes cost: the delay of the first packet compared with no flush.
     pub(super) flush_cycles: Vec<u64>,
     pub(super) latencies: Histogram,
     pub(super) longest_output_words: u64,

@@ -1,4 +1,4 @@
-//! Runs a program on each packet, to see which keys it uses and which entries it changes.
+//! Runs the program on each packet to determine its keys and writes.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::frames::Frame;
 use super::keyed::{hashed, leaving_bytes};
 use super::known::Facts;
 
-/// Longer packets are no frames that a pipeline takes.
+/// The longest frame that a pipeline takes.
 const MOST_BYTES: usize = 1 << 16;
 
 /// A program as dataflow, on the maps and helpers of the interpreter.
@@ -30,7 +30,7 @@ impl Run {
         Ok(Run { dataflow, evaluator, bytes: Vec::new(), index: 0, now_ns: 0 })
     }
 
-    /// Runs a packet, and says what it used and changed.
+    /// Runs a packet, and returns its accesses.
     pub(super) fn packet(
         &mut self,
         facts: &Facts,
@@ -41,7 +41,7 @@ impl Run {
         self.bytes.clear();
         self.bytes.extend_from_slice(frame.bytes);
         self.bytes.resize((frame.len_bytes as usize).clamp(frame.bytes.len(), MOST_BYTES), 0);
-        // As a run does: time does not go back.
+        // As in `run`: time does not go back.
         self.now_ns = self.now_ns.max(frame.time_ns);
         let choices = Choices::seeded(self.now_ns, 1, self.index);
         self.index += 1;
@@ -66,7 +66,7 @@ impl Run {
     }
 }
 
-/// Bytes or a number of a key, as one number.
+/// The bytes or the number of a key as one number.
 fn whole(evaluator: &Evaluator, graph: &Graph, ids: &[Id]) -> u64 {
     let mut at = 0;
     ids.iter().fold(0, |value, id| {

@@ -1,4 +1,5 @@
-//! The flow scheduler: packets of a flow wait while one of them is between its read and its write, others overtake them.
+//! The flow scheduler: packets wait while another packet of their flow is between its read and its write; packets of
+//! other flows overtake them.
 //!
 //! ```text
 //!              ┌─ queue 0 ─┐
@@ -6,8 +7,9 @@
 //!              └─ no key ──┘
 //! ```
 //!
-//! A key always leads to the same queue, so that packets of a flow keep their order. Packets that do not use the map have a
-//! queue of their own and never wait for a key. A packet that finds its queue empty and its key free passes at once.
+//! A key always maps to the same queue, so that packets of a flow keep their order. Packets that do not access the map
+//! have a queue of their own and never wait for a key. A packet whose queue is empty and whose key is free passes at
+//! once.
 //!
 //! # Source
 //! [FlowBlaze 4.3]
@@ -15,16 +17,16 @@
 use super::packets::Number;
 use crate::{Arbiter, MapTiming};
 
-/// A packet that waits.
+/// A waiting packet.
 #[derive(Debug, Clone, Copy, Default)]
 struct Waiting {
     packet: Number,
     key: u64,
-    /// Its place in the order in which packets came.
+    /// Its position in the order of arrival.
     order: u64,
 }
 
-/// A ring of packets that wait.
+/// A ring buffer of waiting packets.
 #[derive(Debug, Clone, Copy, Default)]
 struct Queue {
     head: u32,
@@ -38,28 +40,27 @@ pub(super) struct Scheduler {
     pub(super) map: usize,
     arbiter: Arbiter,
     depth: u32,
-    /// The slots of each queue lie one after the other.
+    /// The slots of all queues, one queue after the other.
     slots: Vec<Waiting>,
     stride: usize,
     queues: Vec<Queue>,
-    /// Queues that hold packets, and those whose first one may leave, a bit each.
+    /// Bit masks of the queues that hold packets, and of those whose head may leave.
     occupied: u64,
     ready: u64,
-    /// When, on the clock of the pipe behind, the first packet of each of the others may leave, if that is known; the first
-    /// of these times.
+    /// By queue, when its head may leave on the clock of the pipe after it, if known; and the first of these times.
     waits: Vec<u64>,
     first_wait: u64,
-    /// The queue that is asked first.
+    /// The queue that round robin asks first.
     turn: u32,
-    /// The scoreboard: keys of packets that are between their read and their write, and when they are free. Where that is
-    /// known, they are as many as cycles in a hold, and the oldest makes room for the next one.
+    /// The scoreboard: the keys of packets between their read and their write, and when they are released. If the hold
+    /// is constant it has as many entries as cycles in a hold, and the oldest one is overwritten.
     busy: Vec<(u64, u64)>,
     hold_cycles: Option<u64>,
     oldest_busy: usize,
     came: u64,
-    /// For each queue that holds packets, the order of the first one.
+    /// By queue, the arrival order of its head.
     orders: Vec<u64>,
-    /// The queue whose packet leaves next.
+    /// The queue that issues next.
     chosen: usize,
     pub(super) overtakings: u64,
 }
@@ -90,7 +91,7 @@ impl Scheduler {
         }
     }
 
-    /// The queue that a key leads to; the last one for packets without.
+    /// The queue of a key; the last one for packets without a key.
     fn queue_of(&self, key: Option<u64>) -> usize {
         let keyed = self.queues.len() - 1;
         match key {
@@ -99,12 +100,12 @@ impl Scheduler {
         }
     }
 
-    /// When the key is free, on the clock of the pipe behind; now or earlier where it is.
+    /// When a key is released, on the clock of the pipe after it.
     fn free_at(&self, key: u64) -> u64 {
         self.busy.iter().filter(|(busy, _)| *busy == key).map(|(_, free_at)| *free_at).max().unwrap_or(0)
     }
 
-    /// The first packet of a queue is a new one.
+    /// A packet becomes the head of its queue.
     fn begin(&mut self, number: usize, key: Option<u64>, clock: u64) {
         let free_at = key.map_or(0, |key| self.free_at(key));
         if free_at <= clock {
@@ -115,7 +116,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes a packet into its queue; whether there was room.
+    /// Adds a packet to its queue; returns whether there was room.
     pub(super) fn enter(&mut self, packet: Number, key: Option<u64>, clock: u64) -> bool {
         let number = self.queue_of(key);
         if self.queues[number].len == self.depth {
@@ -144,12 +145,12 @@ impl Scheduler {
         self.ready != 0
     }
 
-    /// When, on the clock of the pipe behind, the next packet may leave that has to wait now.
+    /// When a waiting head may leave, on the clock of the pipe after it.
     pub(super) fn first_wait(&self) -> u64 {
         self.first_wait
     }
 
-    /// Holds have passed.
+    /// Updates the queues whose hold has ended.
     fn wake(&mut self, clock: u64) {
         self.first_wait = u64::MAX;
         let mut left = self.occupied & !self.ready;
@@ -164,10 +165,10 @@ impl Scheduler {
         }
     }
 
-    /// The packet that leaves next, where one may.
+    /// The packet that leaves next, if one may.
     #[inline]
     pub(super) fn next(&mut self, clock: u64) -> Option<Number> {
-        // Most cycles have nothing for it to do.
+        // Most cycles have nothing to update.
         if self.ready == 0 && self.first_wait > clock { None } else { self.choose(clock) }
     }
 
@@ -189,7 +190,7 @@ impl Scheduler {
         Some(self.first(self.chosen).packet)
     }
 
-    /// Of these queues the one whose first packet came first.
+    /// The queue among these whose head arrived first.
     fn oldest(&self, mut queues: u64) -> usize {
         let mut oldest = queues.trailing_zeros() as usize;
         queues &= queues - 1;
@@ -203,7 +204,7 @@ impl Scheduler {
         oldest
     }
 
-    /// Whether the first packet of one of these queues came before this.
+    /// Whether the head of one of these queues arrived before `order`.
     fn is_older(&self, mut queues: u64, order: u64) -> bool {
         while queues != 0 {
             if self.orders[queues.trailing_zeros() as usize] < order {
@@ -214,7 +215,7 @@ impl Scheduler {
         false
     }
 
-    /// Lets the packet go that [`Scheduler::next`] named.
+    /// Removes the packet that [`Scheduler::next`] returned.
     pub(super) fn pop(&mut self, clock: u64) {
         let number = self.chosen;
         let (key, order) = (self.first(number).key, self.orders[number]);
@@ -248,7 +249,7 @@ impl Scheduler {
         self.turn = if number == keyed { 0 } else { number as u32 + 1 };
     }
 
-    /// The packet with this key has written, of those that say so.
+    /// Releases the key of a packet that has written, where releases are explicit.
     pub(super) fn release(&mut self, key: u64) {
         let Some(at) = self.busy.iter().position(|(busy, _)| *busy == key) else { return };
         self.busy.swap_remove(at);
@@ -258,7 +259,7 @@ impl Scheduler {
         }
     }
 
-    /// The most packets that each queue held; the last one is that of packets without a key.
+    /// The maximum fill of each queue; the last one is that of packets without a key.
     pub(super) fn longest(&self) -> impl Iterator<Item = u32> + '_ {
         self.queues.iter().map(|queue| queue.longest)
     }

@@ -1,4 +1,4 @@
-//! Atomic operations: in a map's value effects; on the stack, which nobody else sees, a load and a store.
+//! Atomic operations: effects on map values; a load and a store on the stack, which is private to the program.
 
 use flowloom_bpf::op::{AtomicOp, Reg, Size};
 
@@ -53,7 +53,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The value before the operation: 64 bits. The stack changes on those paths only that have the address.
+    /// The old value, 64 bits. The stack changes only on the paths whose address points to it.
     fn on_stack(
         &mut self,
         path: Bdd,
@@ -73,7 +73,7 @@ impl Builder<'_> {
     }
 }
 
-/// What an operation leaves.
+/// The new value.
 fn changed(graph: &mut Graph, op: AtomicOp, old: Id, [operand, compared]: [Id; 2]) -> Id {
     match op {
         AtomicOp::Add { .. } => graph.binary(Binary::Add, old, operand),

@@ -1,30 +1,31 @@
-//! The blocks that were walked, each round of a loop and each call for itself, and which of them every way to a block leads through.
+//! The dominator tree of the blocks walked so far. Each iteration of a loop and each inlined call has blocks of its
+//! own.
 //!
 //! ```text
-//!   0 ─► 1 ─► 3 ─► 4        to 3 all ways lead through 0; where none leads from 0 to elsewhere, all that was there is at 3,
-//!    └─► 2 ─┘               and the condition of 3 is that of 0
+//!   0 ─► 1 ─► 3 ─► 4        block 0 is the immediate dominator of 3; if no path leaves 0 for elsewhere, block 3 also
+//!    └─► 2 ─┘               postdominates 0, and its condition is that of 0
 //! ```
 
 use crate::bdd::Bdd;
 
-/// A block that was walked.
+/// A block.
 #[derive(Debug)]
 struct Block {
-    /// The nearest block that every way to this one leads through.
+    /// The immediate dominator.
     before: usize,
-    /// One that is farther back [Myers 1983].
+    /// A farther dominator, for jumps in the search of common dominators [Myers 1983].
     far: usize,
     depth: u32,
     condition: Bdd,
-    /// Of the blocks that were entered out of this one and those behind it: the least depth of what all ways to them lead through.
+    /// Over all blocks that paths leave this subtree for: the least depth of their immediate dominators.
     leads_to: u32,
 }
 
-/// All of them; the first one is where the program begins.
+/// All blocks; the first one is the entry.
 #[derive(Debug)]
 pub(super) struct Blocks(Vec<Block>);
 
-/// Where the program begins.
+/// The entry.
 pub(super) const FIRST: usize = 0;
 
 impl Blocks {
@@ -32,7 +33,7 @@ impl Blocks {
         Blocks(vec![Block { before: 0, far: 0, depth: 1, condition: Bdd::TRUE, leads_to: u32::MAX }])
     }
 
-    /// A block behind another one that all ways to it lead through.
+    /// Adds a block with the given immediate dominator.
     pub(super) fn add(&mut self, before: usize, condition: Bdd) -> usize {
         let (far, farther) = (self.0[before].far, self.0[self.0[before].far].far);
         let [here, there, yonder] = [before, far, farther].map(|block| self.0[block].depth);
@@ -45,7 +46,7 @@ impl Blocks {
         self.0[block].condition
     }
 
-    /// The last block that all ways to both lead through.
+    /// The nearest common dominator of two blocks.
     pub(super) fn common(&self, one: usize, other: usize) -> usize {
         let depth = self.0[one].depth.min(self.0[other].depth);
         let (mut one, mut other) = (self.back_to(one, depth), self.back_to(other, depth));
@@ -65,17 +66,17 @@ impl Blocks {
         block
     }
 
-    /// The block next to `before` that all ways from there to this one lead through; `None` where it is `before` itself.
+    /// The child of `before` in the dominator tree that dominates this block; `None` for `before` itself.
     pub(super) fn next_to(&self, block: usize, before: usize) -> Option<usize> {
         (block != before).then(|| self.back_to(block, self.0[before].depth + 1))
     }
 
-    /// Whether all ways to a block lead through another one.
+    /// Whether one block dominates another.
     pub(super) fn leads_through(&self, block: usize, before: usize) -> bool {
         self.back_to(block, self.0[before].depth) == before
     }
 
-    /// A path leads out of this block into one that all ways lead to through the block `before`; `None` where it ends.
+    /// Records an edge out of a block, to a block whose immediate dominator is `before`, or to the exit.
     pub(super) fn leave(&mut self, mut block: usize, before: Option<usize>) {
         let depth = before.map_or(0, |before| self.0[before].depth);
         while self.0[block].depth > depth && self.0[block].leads_to > depth {
@@ -84,7 +85,7 @@ impl Blocks {
         }
     }
 
-    /// Whether a way through this block has gone on to where other ways lead too.
+    /// Whether a path through this block has left for a block that it does not dominate.
     pub(super) fn leads_elsewhere(&self, block: usize) -> bool {
         self.0[block].leads_to < self.0[block].depth
     }
@@ -117,7 +118,7 @@ mod tests {
         let elsewhere = |blocks: &Blocks, all: &[usize]| -> Vec<usize> {
             all.iter().copied().filter(|block| blocks.leads_elsewhere(*block)).collect()
         };
-        // Out of the side into a block behind number 7 of the line.
+        // Out of the side into a block after number 7 of the line.
         blocks.leave(side[3], Some(line[7]));
         assert_eq!(elsewhere(&blocks, &side), side[..=3]);
         assert_eq!(elsewhere(&blocks, &line), line[8..=16]);

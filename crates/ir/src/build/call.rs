@@ -1,4 +1,4 @@
-//! Calls of helpers: what moves or reads the packet is values, the rest are effects (`effect.rs`).
+//! Helper calls: those that move or read the packet become values, the others effects (`effect.rs`).
 
 use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::Reg;
@@ -16,24 +16,24 @@ use crate::refusal::Why;
 pub(super) const INVALID: u64 = -22i64 as u64;
 /// -EFAULT
 const BAD_ADDRESS: u64 = -14i64 as u64;
-/// The largest offset that `xdp_load_bytes` and `xdp_store_bytes` take.
+/// The largest offset that `xdp_load_bytes` and `xdp_store_bytes` accept.
 const LAST_OFFSET: u64 = 0xffff;
-/// Bytes that are left of a packet at least.
+/// The least length of a packet, in bytes.
 const ETHERNET_BYTES: u64 = 14;
-/// How far before its first byte a packet may begin, and up to where it may grow, from its first byte as it came
+/// The headroom: how far before its first byte as received a packet may begin, and the offset up to which it may grow
 /// [Linux net/core/filter.c; as the interpreter].
 pub(super) const FIRST_HEAD: i64 = 40 - 256;
 const LAST_TAIL: u64 = 4096 - 320 - 256;
-/// The most bytes of memory that a call is given, in all.
+/// The most bytes of memory given to one call, in all.
 pub(super) const MOST_BYTES: usize = 512;
 
-/// Bytes of the packet that are copied.
+/// The arguments of a copy from or to the packet.
 struct Copied {
-    /// Where they lie.
+    /// The place in the packet.
     place: [(Bdd, Place); 1],
-    /// Whether they are all there: one bit.
+    /// Whether all bytes are in the packet: one bit.
     fine: Id,
-    /// What the helper answers: 64 bits.
+    /// The result of the helper: 64 bits.
     status: Id,
 }
 
@@ -50,7 +50,7 @@ impl Builder<'_> {
             helper::XDP_LOAD_BYTES => Value::Number(self.load_packet(path, state)?),
             helper::XDP_STORE_BYTES => Value::Number(self.store_packet(path, state)?),
             helper::CSUM_DIFF => Value::Number(self.csum_diff(path, state)?),
-            // A packet's whole effect is one already.
+            // All effects of a packet are atomic already.
             helper::SPIN_LOCK | helper::SPIN_UNLOCK => Value::Nothing,
             _ => self.effect(path, state, number)?,
         };
@@ -70,7 +70,7 @@ impl Builder<'_> {
         self.as_number(value)
     }
 
-    /// 0 where a bit is 1, an error where not.
+    /// 0 if the bit is 1, an error otherwise.
     fn status(&mut self, fine: Id) -> Id {
         let (zero, invalid) = (self.graph.number(0, 64), self.graph.number(INVALID, 64));
         self.graph.select(vec![fine, zero, invalid])
@@ -80,13 +80,13 @@ impl Builder<'_> {
         let by = self.number_argument(state, 2)?;
         let by = self.graph.slice(by, 0, OFFSET_BITS);
         let new = self.graph.binary(Binary::Add, state.head, by);
-        // What is said about the packet moves along, and needs room.
+        // The metadata area moves along, and takes room.
         let first = match self.said(state) {
             None => self.graph.number(FIRST_HEAD as u64, OFFSET_BITS),
             Some(len) => self.offset(&len.plus(&Sum::of(FIRST_HEAD), 1)),
         };
         let is_before = self.graph.compare(Compare::SignedBelow, new, first);
-        // So late that no Ethernet header is left. The end is a small number, a wrong start may be any.
+        // Too late for an Ethernet header to remain. The end is a small number; an invalid start may be any number.
         let is_late = match self.graph.as_const(new) {
             Some(new) if (new as i32) < LAST_TAIL as i32 => {
                 let least = self.graph.number(new.wrapping_add(ETHERNET_BYTES), OFFSET_BITS);
@@ -128,7 +128,7 @@ impl Builder<'_> {
         Ok(self.status(fine))
     }
 
-    /// So many bytes at a number of bytes from the packet's start.
+    /// The range of `len` bytes at an offset from the packet's start.
     fn copied(&mut self, state: &State, len: u64) -> Result<Copied, Why> {
         let offset = self.number_argument(state, 2)?;
         let offset = self.graph.slice(offset, 0, OFFSET_BITS);
@@ -136,7 +136,7 @@ impl Builder<'_> {
         let is_far = self.graph.compare(Compare::Below, last, offset);
         let from = self.sum_of(offset);
         let (length, end) = (self.length(state), self.offset(&from.clone().plus(&Sum::of(len as i64), 1)));
-        // Neither of them is negative where the offset is not far.
+        // Neither is negative unless the offset is out of range.
         let is_short = self.graph.compare(Compare::SignedBelow, length, end);
         let wrong = self.graph.or(is_far, is_short);
         let errors = [BAD_ADDRESS, INVALID, 0].map(|error| self.graph.number(error, 64));
@@ -190,7 +190,7 @@ impl Builder<'_> {
         self.store_bytes(path, state, &to, 0, bytes, None)
     }
 
-    /// The difference of two sums of 32-bit words [Linux net/core/filter.c bpf_csum_diff].
+    /// The difference of two one's complement sums of 32-bit words [Linux net/core/filter.c bpf_csum_diff].
     fn csum_diff(&mut self, path: Bdd, state: &State) -> Result<Id, Why> {
         let (from_len, to_len) = (self.constant_length(state, 2)?, self.constant_length(state, 4)?);
         let seed = self.number_argument(state, 5)?;
@@ -235,7 +235,7 @@ impl Builder<'_> {
         self.carried(total, 32)
     }
 
-    /// What is above so many bits added to them, twice.
+    /// Adds the carries above the low bits, twice.
     fn carried(&mut self, total: Id, bits: u16) -> Id {
         let once = self.carried_once(total, bits);
         let twice = self.carried_once(once, bits);

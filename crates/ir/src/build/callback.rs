@@ -1,11 +1,12 @@
-//! Functions of the program that a helper calls again and again: one round behind the other.
+//! Callbacks: functions of the program that a helper calls repeatedly. The calls are unrolled.
 //!
 //! ```text
-//!   call loop(3, f, c, 0)      f(0, c) ─► 0? ─► f(1, c) ─► 0? ─► f(2, c) ─► behind the call, with 3
-//!                                         └─► behind the call, with 1
+//!   call loop(3, f, c, 0)      f(0, c) ─► 0? ─► f(1, c) ─► 0? ─► f(2, c) ─► after the call, with 3
+//!                                         └─► after the call, with 1
 //! ```
 //!
-//! Rounds are unrolled like those of loops: as many as there may be, each where its number is below the count.
+//! Iterations are unrolled like those of loops: up to the maximum, each under the condition that its index is below the
+//! count.
 
 use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::{Reg, Size};
@@ -19,35 +20,35 @@ use crate::bdd::Bdd;
 use crate::graph::{Compare, Effect, Id};
 use crate::refusal::Why;
 
-/// The most rounds of one call.
+/// The most iterations of one call.
 const MOST_ROUNDS: u64 = 1024;
 
-/// What calls the function that runs.
+/// The helper call that runs a callback.
 #[derive(Debug, Clone)]
 pub(super) struct Rounds {
-    /// Where it begins.
+    /// The entry of the callback.
     entry: usize,
-    /// How many rounds have begun.
+    /// The number of iterations begun.
     begun: u64,
-    /// How many there are: 64 bits, and never more than `most`.
+    /// The trip count: 64 bits, at most `most`.
     count: Id,
     most: u64,
-    /// What every round gets besides.
+    /// The context argument of every iteration.
     context: Value,
-    /// The map whose entries they go over; numbers otherwise.
+    /// The map that is iterated over; none for `loop`.
     map: Option<u32>,
-    /// Where the call stands, and the rounds of loops around it.
+    /// The position of the call, and the iterations of the loops around it.
     position: Vec<u32>,
     loops: Vec<(u32, u32)>,
 }
 
-/// Whether a helper calls functions of the program.
+/// Whether a helper takes a callback.
 pub(super) fn calls_back(number: i32) -> bool {
     matches!(number, helper::LOOP | helper::FOR_EACH_MAP_ELEM)
 }
 
 impl Builder<'_> {
-    /// The helper is called; behind it the program goes on at `back`.
+    /// Begins the iterations of a helper call; afterwards the program continues at `back`.
     pub(super) fn begin_rounds(
         &mut self,
         path: Bdd,
@@ -80,7 +81,7 @@ impl Builder<'_> {
         self.next_round(path, state, rounds, back)
     }
 
-    /// The map of which all entries are always there.
+    /// The array that is iterated over; the entries of other maps are not always present.
     fn array(&mut self, state: &State) -> Result<u32, Why> {
         let own = places(self.argument(state, 1))?;
         let [(_, Place { region: Region::Map(map), .. })] = &*own else {
@@ -94,7 +95,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Begins the next round where there is one, and goes on behind the call where not.
+    /// Begins the next iteration if there is one, and continues after the call otherwise.
     fn next_round(&mut self, path: Bdd, mut state: State, rounds: Rounds, back: usize) -> Result<(), Why> {
         let begun = self.graph.number(rounds.begun, 64);
         let is_more = self.graph.compare(Compare::Below, begun, rounds.count);
@@ -124,7 +125,7 @@ impl Builder<'_> {
         self.arrive(again, state, entry, &[])
     }
 
-    /// The value under a number of an array.
+    /// The value at an index of an array.
     fn entry(&mut self, path: Bdd, map: u32, number: u32) -> Value {
         let bit = self.conditions.node(&mut self.graph, path);
         let key = number.to_le_bytes().map(|byte| self.graph.number(byte.into(), 8));
@@ -135,7 +136,7 @@ impl Builder<'_> {
         address(Place::of(Region::Value { map, call }))
     }
 
-    /// A round ends: a function that gives 0 is called again.
+    /// Ends an iteration: a result of 0 means that the callback is called again.
     pub(super) fn end_round(&mut self, path: Bdd, state: State, returned: Value, frame: Frame) -> Result<(), Why> {
         let Some(rounds) = frame.again else { return Err(Why::Unseen(self.at)) };
         let returned = self.as_number(returned)?;
@@ -148,7 +149,7 @@ impl Builder<'_> {
         self.next_round(goes_on, state, rounds, frame.back)
     }
 
-    /// Goes on behind the call, with how many rounds have begun.
+    /// Continues after the call, with the number of iterations as its result.
     fn end_rounds(&mut self, path: Bdd, mut state: State, rounds: &Rounds, back: usize) -> Result<(), Why> {
         for number in 1..=5 {
             state.frame_mut().registers[number] = Value::Nothing;
@@ -158,7 +159,7 @@ impl Builder<'_> {
         self.arrive(path, state, back, &rounds.loops)
     }
 
-    /// Bytes of the key that a round is shown.
+    /// Bytes of the key that the callback gets.
     pub(super) fn key_bytes(&mut self, number: u32, at: i64, len: usize) -> Vec<Id> {
         let key = number.to_le_bytes();
         let byte = |at: i64| usize::try_from(at).ok().and_then(|at| key.get(at)).copied().unwrap_or(0);

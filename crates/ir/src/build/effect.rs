@@ -1,4 +1,4 @@
-//! Helpers that have an effect, or know what only the run does: what each wants, and what it is given.
+//! Helper calls that become effects: their signatures, and how arguments are gathered.
 
 use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::Size;
@@ -17,38 +17,38 @@ use crate::refusal::Why;
 /// The most maps or records that paths may choose from for one call.
 const MOST_CHOICES: usize = 16;
 
-/// What an effect is given, while it is gathered.
+/// The arguments of an effect while they are gathered.
 struct Given {
     pattern: Pattern,
     args: Vec<Id>,
-    /// Memory that it may change, and how much of it.
+    /// The memory that it may write, with lengths in bytes.
     changed: Vec<(Places, usize)>,
 }
 
-/// What a helper that is an effect wants.
+/// The kinds of arguments.
 #[derive(Debug, Clone, Copy)]
 enum Want {
     Number,
-    /// A number that it may not look at: then nothing need be there.
+    /// A number that the helper may ignore, so that it need not be initialised.
     Perhaps,
     Context,
     Map,
     Key,
     Value,
-    /// Memory as long as the next argument says.
+    /// Memory that is read; its length is the next argument.
     Read,
-    /// Memory as long as the next argument says, which it may change.
+    /// Memory that may be written; its length is the next argument.
     Change,
-    /// So much memory, which it may change.
+    /// Memory of a fixed length in bytes that may be written.
     Changed(u16),
     Length,
-    /// A constant text with its end.
+    /// A constant, terminated string.
     Text,
-    /// A record of a ring.
+    /// A ring buffer record.
     Record,
-    /// How long the packet is, in no register.
+    /// The bounds of the packet; takes no register.
     Ends,
-    /// The packet as it is, in no register.
+    /// The content of the packet; takes no register.
     Packet,
 }
 
@@ -94,14 +94,14 @@ impl Given {
         self.args.extend(nodes);
     }
 
-    /// Where the packet begins and ends.
+    /// Adds the bounds of the packet.
     fn give_ends(&mut self, state: &State) {
         self.give(Argument::Head, &[state.head]);
         self.give(Argument::Tail, &[state.tail]);
         state.kept.into_iter().for_each(|kept| self.give(Argument::Kept, &[kept]));
     }
 
-    /// The packet as it is.
+    /// Adds the content of the packet.
     fn give_packet(&mut self, state: &State) {
         self.give_ends(state);
         for overlay in &state.overlays {
@@ -111,7 +111,7 @@ impl Given {
         state.packet.iter().for_each(|(at, byte)| self.give(Argument::Byte(*at), &[*byte]));
     }
 
-    /// How much memory it is given in all.
+    /// The bytes of memory given so far.
     fn bytes(&self) -> usize {
         let bytes = self.pattern.arguments.iter().map(|argument| match argument {
             Argument::Read(bytes) | Argument::Changed(bytes) => usize::from(*bytes),
@@ -121,7 +121,7 @@ impl Given {
     }
 }
 
-/// Memory that waits for its length: the place of its argument, and whether it may be changed.
+/// A memory argument whose length is still to come: its place, and whether it may be written.
 struct Waiting {
     value: Value,
     place: usize,
@@ -129,7 +129,7 @@ struct Waiting {
 }
 
 impl Builder<'_> {
-    /// Calls a helper that has an effect, or knows what only the run does.
+    /// Calls a helper that is an effect.
     ///
     /// Where paths give it different maps or records, it is called once for each, under the condition of its paths:
     ///
@@ -161,7 +161,7 @@ impl Builder<'_> {
             }
             let not = self.conditions.not(*condition);
             rest = self.conditions.and(rest, not);
-            // What the call is given besides is settled for these paths.
+            // The other arguments are simplified under the condition of these paths.
             let outer = std::mem::replace(&mut self.path, here);
             let answer = self.effect_within((path, here), state, (number, wants), Some(*place));
             self.path = outer;
@@ -174,8 +174,8 @@ impl Builder<'_> {
         Ok(self.one_value(&answers))
     }
 
-    /// Writes text to the kernel's log. What it prints may be what has no form here, an address or text that only the run knows:
-    /// then the call is given nothing, and its value may not be used.
+    /// Writes text to the kernel's trace log. If an argument has no form in dataflow (an address, a text known only at
+    /// run time), the call keeps no arguments, and its value may not be used.
     fn trace(&mut self, path: Bdd, state: &mut State, (number, wants): (i32, &[Want])) -> Result<Value, Why> {
         match self.effect_within((path, path), state, (number, wants), None) {
             Err(Why::AddressAsNumber | Why::Mixed | Why::Length { .. } | Why::ManyBytes { .. }) => {}
@@ -186,7 +186,8 @@ impl Builder<'_> {
         Ok(Value::Number(self.graph.effect(Effect::Call { helper: number, pattern }, vec![bit], 64)))
     }
 
-    /// One call on the paths `here` out of those of `path`; of the maps or records that paths choose from, `choice`.
+    /// One call on the paths `here` out of those of `path`; `choice` is the map or record among those that paths choose
+    /// from.
     fn effect_within(
         &mut self,
         (path, here): (Bdd, Bdd),
@@ -279,7 +280,7 @@ impl Builder<'_> {
         })
     }
 
-    /// A map, by its number or as what a map of maps has given.
+    /// A map, by its index or as the result of a lookup in a map of maps.
     fn map(&mut self, value: Value, given: &mut Given) -> Result<(u32, MapDef), Why> {
         let own = places(value)?;
         let [(_, place)] = &*own else {
@@ -312,7 +313,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A text with its end, in data that nobody changes.
+    /// A terminated string in constant data.
     fn text(&mut self, places: &[(Bdd, Place)]) -> Result<Vec<Id>, Why> {
         let [(_, Place { region: Region::Only(map), offset, moved: None })] = places else { return Err(Why::Text) };
         let mut bytes = Vec::new();
@@ -325,7 +326,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What a call has left in memory that it may change.
+    /// Replaces memory that a call may write by what the call left there.
     fn keep_changed(
         &mut self,
         (path, here): (Bdd, Bdd),

@@ -1,4 +1,4 @@
-//! Where paths meet.
+//! Join points: the states of several paths become one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -10,24 +10,24 @@ use super::{Builder, Path};
 use crate::bdd::Bdd;
 use crate::graph::{Graph, Id, Kind};
 
-/// A condition of more tests than these is a bit of its own.
+/// A condition of more BDD nodes than these becomes a bit of its own.
 const LONGEST: usize = 8;
-/// Ways that more tests than these tell apart are told apart by the bit that one of them was gone.
+/// Paths whose conditions differ in more BDD nodes than these are told apart by the bit that one of them was taken.
 const SHORT: usize = 1;
-/// What is spilled of a register, and where.
+/// The size of a stack slot in bytes.
 pub(super) const SLOT_BYTES: i64 = 8;
 
-/// Paths that meet, all of which lead through the block `before`.
+/// Paths to a join point whose nearest common dominator is `before`.
 struct Level {
     before: usize,
-    /// Those that are to meet next.
+    /// Those that are joined next.
     straight: Vec<Path>,
-    /// Those that have more in common.
+    /// Those that have a farther dominator in common.
     sides: Vec<Vec<Path>>,
 }
 
 impl Builder<'_> {
-    /// The values of several paths as one.
+    /// The select between the values of several paths.
     pub(super) fn pick(&mut self, values: &[(Bdd, Id)], care: Bdd) -> Id {
         let mut groups: Vec<(Bdd, Id)> = Vec::new();
         for (condition, value) in values {
@@ -49,10 +49,10 @@ impl Builder<'_> {
         self.graph.select(parts)
     }
 
-    /// All paths as one, and its condition: the block that is walked next.
+    /// Joins all paths into one state and its condition, for the block that is walked next.
     ///
-    /// Those that part last meet first, and no more than two at a time, so that what tells the paths apart is no more than the
-    /// branches between.
+    /// Paths that diverged last are joined first, two at a time, so that the conditions of the selects consist of the
+    /// branches in between only.
     pub(super) fn join(&mut self, mut arrivals: Vec<Path>) -> (Bdd, State) {
         let into: Vec<Way> = arrivals.iter().map(|path| path.way).collect();
         let gone = if into.len() > 1 { self.gone(&into) } else { None };
@@ -88,7 +88,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Paths by where they part.
+    /// Groups paths by the child of their nearest common dominator.
     fn level(&self, paths: Vec<Path>) -> Level {
         let mut before = paths.first().map_or(FIRST, |path| path.from);
         for path in &paths {
@@ -105,8 +105,8 @@ impl Builder<'_> {
         Level { before, straight, sides: sides.into_values().rev().collect() }
     }
 
-    /// One or two paths as one, behind the block that they have in common. `is_all` where no other path comes from that block to where
-    /// they meet.
+    /// Joins one or two paths after their nearest common dominator. `is_all` if all paths from there lead to this join
+    /// point.
     fn meet(&mut self, mut arrivals: Vec<Path>, before: usize, is_all: bool) -> Path {
         for path in &arrivals {
             self.blocks.leave(path.from, Some(before));
@@ -136,7 +136,7 @@ impl Builder<'_> {
             parts.push((told, state));
         }
         parts.sort_by_key(|(condition, _)| self.conditions.length(*condition, LONGEST));
-        // Only one of them is gone, which shows: each holds where those before it do not.
+        // Exactly one of them was taken: each condition may assume that those before it do not hold.
         let (mut rest, mut paths) = (Bdd::TRUE, Vec::new());
         let last = parts.len() - 1;
         for (place, (condition, state)) in parts.into_iter().enumerate() {
@@ -148,7 +148,7 @@ impl Builder<'_> {
         Path { condition: care, state: self.one_state(&paths), from, way, gone: gone.flatten() }
     }
 
-    /// A bit as a test, whatever it is made of.
+    /// A bit as a condition, whatever it is made of.
     fn whole(&mut self, bit: Id) -> Bdd {
         if let Some(known) = self.whole.get(&bit) {
             return *known;
@@ -186,7 +186,7 @@ impl Builder<'_> {
         joined
     }
 
-    /// The condition of a block that several paths lead to, all of them through the block `before`.
+    /// The condition of a join point whose immediate dominator is `before`.
     fn joined_condition(&mut self, paths: &[Path], all: Bdd, (before, is_all): (usize, bool)) -> Bdd {
         let outer = self.blocks.condition(before);
         let mut others = self.work.values().flat_map(|arrival| &arrival.paths);
@@ -200,7 +200,7 @@ impl Builder<'_> {
         if self.conditions.length(local, LONGEST) <= LONGEST {
             return all;
         }
-        // A bit of its own: whether one of the paths is gone, given that the program came to the block before.
+        // A new bit: whether one of the paths was taken, given that the dominator was reached.
         let mut own = self.graph.number(0, 1);
         for path in paths {
             let bit = self.bit(path.condition, outer);
@@ -275,7 +275,7 @@ impl Builder<'_> {
         Value::Address(all.into())
     }
 
-    /// The lower halves of addresses, where all are such.
+    /// The low halves of addresses, if all values are such.
     fn one_low(&mut self, held: &[&(Bdd, &Value)]) -> Value {
         let wholes = held.iter().map(|(condition, value)| match value {
             Value::Low(places) => Some((*condition, Value::Address(Rc::clone(places)))),
@@ -305,7 +305,7 @@ impl Builder<'_> {
         stack
     }
 
-    /// Eight bytes of the stack.
+    /// A stack slot.
     fn one_slot(&mut self, paths: &[(Bdd, Vec<Option<&Byte>>)]) -> Vec<Option<Byte>> {
         let (_, first) = &paths[0];
         if paths.iter().all(|(_, bytes)| bytes == first) {
@@ -331,7 +331,7 @@ impl Builder<'_> {
                 (*condition, value)
             })
             .collect();
-        // What is not whole on some path may not be asked for in parts.
+        // A slot that is not whole on some path may not be read in parts.
         let is_whole = values.iter().all(|(_, value)| *value != Value::Nothing);
         let values: Vec<(Bdd, &Value)> = values.iter().map(|(condition, value)| (*condition, value)).collect();
         match self.one_value(&values) {
@@ -345,14 +345,14 @@ impl Builder<'_> {
         }
     }
 
-    /// What was never written is zeros in the interpreter.
+    /// Bytes that were never written are zeros in the interpreter.
     fn bits_of(&mut self, bytes: &[Option<&Byte>]) -> Vec<Id> {
         let zero = self.graph.number(0, 8);
         let bits = |byte: &Option<&Byte>| if let Some(Byte::Bits(id)) = byte { *id } else { zero };
         bytes.iter().map(bits).collect()
     }
 
-    /// Bytes that lie side by side: selected as one number where they are one on every path.
+    /// Adjacent bytes are selected as one number if they are one on every path.
     pub(super) fn one_piece(&mut self, paths: &[(Bdd, Vec<Id>)]) -> Vec<Id> {
         let (_, first) = &paths[0];
         if paths.iter().all(|(_, bytes)| bytes == first) {
@@ -381,7 +381,7 @@ impl Builder<'_> {
     }
 }
 
-/// Whether eight bytes are an address.
+/// Whether the eight bytes of a slot are one address.
 fn is_whole(bytes: &[Option<&Byte>], address: &Places) -> bool {
     let mut numbered = (0..).zip(bytes);
     numbered.all(|(number, byte)| matches!(byte, Some(Byte::Of(places, own)) if *own == number && places == address))

@@ -1,13 +1,13 @@
-//! A program and those that tail calls lead to, as one sequence of instructions.
+//! A program and the targets of its tail calls, linked into one sequence of instructions.
 //!
 //! ```text
-//!   0 ‥ 19    the program; `call tail_call` at 12 leads behind it, or to 20, or to 31
+//!   0 ‥ 19    the program; `call tail_call` at 12 continues after itself, at 20 or at 31
 //!   20 ‥ 30   the first program of its object
 //!   31 ‥ 44   the second one
 //! ```
 //!
-//! What an array of programs holds only the run knows: any of them, or none. Each is walked where it is called, in the frame of
-//! the one that has called it.
+//! The contents of a program array are known only at run time: any of the programs, or none. Each target is inlined at
+//! the call, in the frame of the caller.
 
 use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::Op;
@@ -25,16 +25,16 @@ use crate::refusal::{Refusal, Why};
 /// The most tail calls of a packet.
 const MOST_TAIL_CALLS: u32 = 33;
 
-/// All programs that may run.
+/// The linked programs.
 pub(super) struct Linked {
     pub(super) code: Vec<Option<Op>>,
     pub(super) proof: Proof,
-    /// Where each sibling begins.
+    /// The entry of each sibling.
     pub(super) entries: Vec<usize>,
 }
 
 impl Linked {
-    /// A program, and its siblings where it may call them.
+    /// Links a program with its siblings if it makes tail calls.
     pub(super) fn of(program: &Program, proof: &Proof) -> Result<Linked, Why> {
         let code = decoded(&program.insns, proof);
         let mut linked = Linked { code, proof: proof.clone(), entries: Vec::new() };
@@ -54,7 +54,7 @@ impl Linked {
         Ok(linked)
     }
 
-    /// A refusal at an instruction of one of them.
+    /// A refusal at an instruction of one of the programs.
     pub(super) fn refusal(&self, program: &Program, at: usize, why: Why) -> Refusal {
         let before = self.entries.iter().rposition(|entry| *entry <= at);
         match before.and_then(|number| program.siblings.get(number).map(|sibling| (self.entries[number], sibling))) {
@@ -86,7 +86,7 @@ fn decoded(insns: &[Insn], proof: &Proof) -> Vec<Option<Op>> {
 }
 
 impl Builder<'_> {
-    /// Goes on in another program, or behind the call where there is none.
+    /// Continues in another program, or after the call if there is none.
     pub(super) fn tail_call(
         &mut self,
         path: Bdd,

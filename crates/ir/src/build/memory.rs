@@ -1,4 +1,4 @@
-//! Loads and stores: bytes of stack and packet are values, what lies in maps is reached by effects.
+//! Loads and stores: bytes of stack and packet are values, map values are accessed by effects.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use crate::bdd::Bdd;
 use crate::graph::{Binary, Compare, Effect, Id, Input, Kind, Node};
 use crate::refusal::Why;
 
-/// An offset that is one of more than these is too many.
+/// The most offsets of one stack access.
 const MOST_OFFSETS: usize = 64;
 
 impl Builder<'_> {
@@ -50,13 +50,13 @@ impl Builder<'_> {
                 let meta = self.sum_of(state.meta);
                 Value::Address(Rc::new([(Bdd::TRUE, self.packet_place(&meta))]))
             }
-            // There is one receive queue, and no entry of a device map that a program would run behind.
+            // There is one receive queue, and no program runs on an entry of a device map.
             16 | 20 => Value::Number(self.graph.number(0, 64)),
             _ => return Err(Why::Context(at)),
         })
     }
 
-    /// An address that lies on the stack.
+    /// Loads a spilled address from the stack.
     fn load_spilled(&mut self, state: &State, places: &[(Bdd, Place)], off: i64) -> Option<Value> {
         let [(_, Place { region: Region::Stack(frame), offset, moved: None })] = places else { return None };
         let stack = &state.frames.get(usize::from(*frame))?.stack;
@@ -66,7 +66,7 @@ impl Builder<'_> {
         is_whole.then(|| self.settled(Value::Address(Rc::clone(first))))
     }
 
-    /// Bytes at an address, each on the paths on which it leads there.
+    /// Loads bytes at an address, each place under its path condition.
     pub(super) fn load_bytes(
         &mut self,
         path: Bdd,
@@ -120,7 +120,7 @@ impl Builder<'_> {
                 Ok(parts
                     .into_iter()
                     .map(|mut part| {
-                        // The last one needs no condition.
+                        // The last one is the default.
                         if part.len() > 1 {
                             let last = part.len() - 2;
                             part.remove(last);
@@ -155,7 +155,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Where an address on the stack leads: the offsets that it may have, each with the bit that it has it.
+    /// The possible offsets of a stack address, each with its condition.
     fn offsets(
         &mut self,
         state: &State,
@@ -193,7 +193,7 @@ impl Builder<'_> {
         Ok(pairs.collect())
     }
 
-    /// The numbers that a node may be, where they are few.
+    /// The possible values of a node, if they are few.
     pub(super) fn possible(&mut self, id: Id) -> Option<BTreeSet<u64>> {
         if let Some(known) = self.few.get(&id) {
             return known.clone();
@@ -239,7 +239,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What a node may be, out of what its arguments may be.
+    /// The possible values of a node from those of its arguments.
     fn combined(&mut self, node: &Node) -> Option<BTreeSet<u64>> {
         let widths: Vec<u16> = node.args.iter().map(|arg| self.graph.bits(*arg)).collect();
         let mut all: Vec<Vec<u64>> = vec![Vec::new()];
@@ -255,7 +255,7 @@ impl Builder<'_> {
         (set.len() <= MOST_OFFSETS).then_some(set)
     }
 
-    /// The address of a value, 64 bits, and what is added to it.
+    /// The base address of a map value (64 bits) and the offset.
     pub(super) fn value_address(&mut self, place: &Place, off: i64) -> Result<[Id; 2], Why> {
         let base = match place.region {
             Region::Value { call, .. } => call,
@@ -281,7 +281,7 @@ impl Builder<'_> {
         Ok(self.graph.effect(Effect::Load(size), vec![bit, base, offset], bits_of(size)))
     }
 
-    /// What lies in data that nobody changes.
+    /// A load from constant data.
     pub(super) fn constant(&self, map: u32, offset: i64, size: Size) -> Option<u64> {
         let def = self.program.maps.get(map as usize)?;
         let initial = def.initial.as_ref().filter(|_| def.flags & BPF_F_RDONLY_PROG != 0)?;
@@ -310,7 +310,7 @@ impl Builder<'_> {
         self.store_bytes(path, state, &places, off, &bytes, Some(size))
     }
 
-    /// Stores bytes; in a value by one access of this size, or by as many as it takes.
+    /// Stores bytes; in a map value by one access of this size, or by as many as are needed.
     pub(super) fn store_bytes(
         &mut self,
         path: Bdd,
@@ -378,7 +378,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Keeps an address on the stack.
+    /// Spills an address to the stack.
     fn spill(&mut self, state: &mut State, places: &[(Bdd, Place)], off: i64, spilled: &Places) -> Result<(), Why> {
         let [(_, Place { region: Region::Stack(frame), offset, moved: None })] = places else {
             let is_stack = |(_, place): &(Bdd, Place)| matches!(place.region, Region::Stack(_));
@@ -392,7 +392,7 @@ impl Builder<'_> {
     }
 }
 
-/// The reason why bytes of the stack cannot be accessed: with a varying offset, a slot among those possible holds an address.
+/// The refusal of a stack access: a variable offset may hit a slot that holds an address.
 fn of_slot(why: Why, place: &Place) -> Why {
     match why {
         Why::AddressAsNumber if place.moved.is_some() => Why::SpillOffset,
@@ -400,13 +400,13 @@ fn of_slot(why: Why, place: &Place) -> Why {
     }
 }
 
-/// The widest access of so many bytes at most.
+/// The widest access of at most so many bytes.
 fn widest(bytes: usize) -> Size {
     let sizes = [Size::Dw, Size::W, Size::H, Size::B];
     sizes.into_iter().find(|size| size.bytes() <= bytes).unwrap_or(Size::B)
 }
 
-/// Where an address leads.
+/// The places that an address may point to.
 pub(super) fn places(value: Value) -> Result<Places, Why> {
     match value {
         Value::Address(places) => Ok(places),

@@ -1,10 +1,10 @@
-//! What a program says about a packet, in the room before it: it moves along with the packet's start, and stays here.
+//! The metadata area before the packet. It moves along with the start of the packet, and does not leave with it.
 //!
 //! ```text
 //!   meta ──► data_meta … data ──► packet … data_end
 //! ```
 //!
-//! These bytes are bytes of the packet at offsets before its start; how many there are is the distance of the two.
+//! Its bytes are bytes of the packet at offsets before the start; its length is the difference of both starts.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ use crate::bdd::Bdd;
 use crate::graph::{Compare, Id};
 use crate::refusal::Why;
 
-/// The longest room for it [Linux include/linux/skbuff.h].
+/// The maximum length in bytes [Linux include/linux/skbuff.h].
 const MOST_BYTES: u64 = 252;
 /// -EACCES
 const NO_ACCESS: u64 = -13i64 as u64;
 
 impl Builder<'_> {
-    /// Moves the start of what is said: 0, or an error number [Linux net/core/filter.c].
+    /// Moves the start of the area: 0, or an error number [Linux net/core/filter.c].
     pub(super) fn adjust_meta(&mut self, state: &mut State) -> Result<Id, Why> {
         let by = self.number_argument(state, 2)?;
         let by = self.graph.slice(by, 0, OFFSET_BITS);
@@ -46,7 +46,7 @@ impl Builder<'_> {
         Ok(self.graph.select(vec![invalid, errors[0], refused, errors[1], errors[2]]))
     }
 
-    /// How many bytes are said about the packet; `None` where there are none for sure.
+    /// The length of the area; `None` if it is known to be empty.
     pub(super) fn said(&mut self, state: &State) -> Option<Sum> {
         if state.meta == state.head {
             return None;
@@ -55,7 +55,7 @@ impl Builder<'_> {
         Some(len)
     }
 
-    /// What is said moves along with the packet's start, where that moves.
+    /// Moves the area along with the start of the packet.
     pub(super) fn move_metadata(&mut self, state: &mut State, new_head: Id, fine: Id) {
         let Some(len) = self.said(state) else {
             state.meta = new_head;
@@ -71,7 +71,7 @@ impl Builder<'_> {
         self.note_access(self.path, to.moved, to.offset + most);
         let bytes = self.packet_bytes(state, from.moved, from.offset, most as usize);
         for (number, byte) in (0..).zip(bytes) {
-            // The last ones are there where any are.
+            // The last bytes are present if any are.
             let least = self.graph.number((most - number - 1) as u64, OFFSET_BITS);
             let is_said = self.graph.compare(Compare::SignedBelow, least, len);
             let when = self.graph.and(fine, is_said);
@@ -81,7 +81,7 @@ impl Builder<'_> {
         state.meta = self.offset(&moved);
     }
 
-    /// Where what is said begins, on several paths.
+    /// The start of the area at a join point.
     pub(super) fn one_meta(&mut self, paths: &[(Bdd, State)], head: Id) -> Id {
         if paths.iter().all(|(_, state)| state.meta == state.head) {
             return head;

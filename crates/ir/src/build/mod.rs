@@ -1,22 +1,21 @@
-//! Builds the dataflow of a program.
+//! Construction of dataflow from a verified program.
 //!
-//! **Goal.** One value for each thing that the program computes, on whatever path, and one effect for each that it may have.
+//! **Goal.** One SSA value for each result on any path, and one predicated effect for each effect.
 //!
 //! ```text
 //!   if r1 > 9 goto small        v4 = below 9 v3
-//!   r2 = 1                      (r2 is 1 where not v4)
+//!   r2 = 1                      (r2 is 1 if not v4)
 //!   goto join
-//!   small: r2 = 7               (r2 is 7 where v4)
+//!   small: r2 = 7               (r2 is 7 if v4)
 //!   join: r0 = r2               v5 = select v4 7 1
 //! ```
 //!
-//! **Steps.** Blocks are walked in an order in which every block comes behind all that lead to it: the rounds of a loop one after
-//! the other, a function where it is called. Each arrives with the states of the paths that lead there and their conditions;
-//! they are joined, and walked once.
+//! **Steps.** Blocks are walked in topological order, loops unrolled, calls inlined. The states of all paths that
+//! arrive at a block are joined under their path conditions, and the block is walked once.
 //!
-//! Calls of helpers that call functions of the program, and tail calls, are followed like calls of functions.
+//! Helpers that call functions of the program, and tail calls, are followed like function calls.
 //!
-//! **Limits.** Functions of the kernel, loops without a bound, and what [`Why`] says besides.
+//! **Limits.** No kernel functions, no loops without a bound, and the other reasons of [`Why`].
 
 mod atomic;
 mod blocks;
@@ -57,13 +56,13 @@ use reach::Reached;
 use state::{Frame, Place, Region, State, Value};
 use ways::{Way, Ways};
 
-/// Instructions of a program with all rounds of its loops.
+/// The most instructions after unrolling and inlining.
 const MAX_WALKED: usize = 40_000;
-/// Tests in all conditions.
+/// The most BDD nodes of all path conditions.
 const MAX_TESTS: usize = 400_000;
-/// Nodes of the graph while it is built.
+/// The most nodes of the graph during construction.
 const MAX_NODES: usize = 1_000_000;
-/// Comparisons of packet offsets that only the run knows.
+/// The most comparisons of packet offsets known only at run time.
 const MAX_COMPARISONS: usize = 200_000;
 
 /// The budget of a construction, in counted work.
@@ -76,36 +75,36 @@ struct Limits {
 
 const LIMITS: Limits = Limits { nodes: MAX_NODES, comparisons: MAX_COMPARISONS, tests: MAX_TESTS };
 
-/// An argument of a call.
+/// The form of an argument of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Argument {
     /// A number: one node.
     Number,
-    /// The context; no node.
+    /// The context: no node.
     Context,
-    /// A map; no node.
+    /// A map: no node.
     Map(u32),
-    /// Memory that is read: so many nodes of a byte each.
+    /// Memory that is read: one node of 8 bits for each byte.
     Read(u16),
-    /// The same of memory that may be changed: what lies there then are nodes [`Kind::Changed`].
+    /// The same for memory that may be written; its new contents are nodes [`Kind::Changed`].
     Changed(u16),
-    /// Of the packet as it is then: where it begins, one node of 32 bits. What is said of the packet stands behind what the helper is
-    /// given in registers.
+    /// The start of the packet at the call: one node of 32 bits. The state of the packet comes after the arguments in
+    /// registers.
     Head,
-    /// Where it ends: one node of 32 bits.
+    /// The end of the packet: one node of 32 bits.
     Tail,
-    /// From where on nothing is left of what came: one node of 32 bits.
+    /// The offset from which on bytes are no longer those received: one node of 32 bits.
     Kept,
     /// The base of an [`Overlay`], whose bytes follow: one node of 32 bits.
     Base,
     /// A byte of the last overlay at this offset: whether it was written, and the byte.
     Laid(i64),
-    /// The byte at this offset from the packet's first byte as it came, above all overlays.
+    /// The byte at this offset from the packet's first byte as received, above all overlays.
     Byte(i64),
 }
 
 impl Argument {
-    /// How many nodes it takes.
+    /// The number of nodes that it takes.
     pub fn nodes(self) -> usize {
         match self {
             Argument::Context | Argument::Map(_) => 0,
@@ -117,17 +116,17 @@ impl Argument {
     }
 }
 
-/// What a call is given.
+/// The arguments of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pattern {
-    /// The helper.
+    /// The number of the helper.
     pub helper: i32,
-    /// Its arguments.
+    /// The arguments.
     pub arguments: Vec<Argument>,
 }
 
 impl Pattern {
-    /// How many bytes of memory the call may change.
+    /// The bytes of memory that the call may write.
     pub fn changed_bytes(&self) -> usize {
         let bytes = self.arguments.iter().map(|argument| match argument {
             Argument::Changed(bytes) => usize::from(*bytes),
@@ -137,43 +136,45 @@ impl Pattern {
     }
 }
 
-/// What becomes of the packet.
+/// The outputs: verdict and packet.
 #[derive(Debug, Clone)]
 pub struct Ending {
-    /// What the program returns: 32 bits.
+    /// The return value of the program: 32 bits.
     pub verdict: Id,
-    /// Where the packet begins then, from its first byte as it came: 32 bits, signed.
+    /// The start of the packet, relative to its first byte as received: 32 bits, signed.
     pub head: Id,
-    /// Where it ends: 32 bits.
+    /// The end of the packet: 32 bits.
     pub tail: Id,
-    /// Bytes from here on are zeros where nothing was written: the packet was cut there, and grew again. 32 bits.
+    /// Bytes from this offset on are zeros unless written: the packet was cut there and grew again. 32 bits.
     pub kept: Option<Id>,
-    /// Bytes that are other ones than those that came, by their offset from the first byte as it came: each 8 bits.
+    /// Bytes that differ from those received, by their offset from the first byte as received: 8 bits each.
     pub packet: BTreeMap<i64, Id>,
-    /// Bytes at offsets that only the run knows: the later ones lie above the earlier, `packet` above all.
+    /// Bytes at offsets known only at run time: later overlays lie above earlier ones, `packet` above all.
     pub overlays: Vec<Overlay>,
-    /// Whether the program looks beyond the window of a pipeline, so that the packet is for a slow path: one bit. No effect happens
-    /// then, and what else the ending says is not meant. 0 until the pass `cursors` has chosen a window.
+    /// Whether the program accesses bytes beyond the window, so that the packet takes the slow path: one bit. Then no
+    /// effect happens, and the other outputs are meaningless. 0 until the pass `cursors` has chosen a window.
     pub slow: Id,
 }
 
-/// Where offsets that only the run knows matter: what a pipeline needs that sees the first bytes of a packet only.
+/// An access or comparison that depends on an offset known only at run time; a pipeline sees the first bytes of a
+/// packet only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reach {
-    /// Where it does, or on more paths: one bit.
+    /// A bit that is implied by its path condition.
     pub when: Id,
-    /// By what.
+    /// The access or comparison.
     pub by: Reaching,
 }
 
-/// What depends on an offset that only the run knows.
+/// The kinds of dependence on an offset known only at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaching {
-    /// An access to bytes of the packet, those before `end` as counted from `base`: 32 bits, signed, from the packet's first byte.
+    /// An access to bytes of the packet before `end`, counted from `base`: 32 bits, signed, from the packet's first
+    /// byte.
     Access {
-        /// From where they are counted.
+        /// The base offset.
         base: Id,
-        /// Where they end.
+        /// The end of the access.
         end: i64,
     },
     /// A comparison of offsets.
@@ -181,7 +182,7 @@ pub enum Reaching {
 }
 
 impl Reaching {
-    /// The node that it is about.
+    /// The node concerned.
     pub fn subject(self) -> Id {
         match self {
             Reaching::Access { base, .. } => base,
@@ -189,7 +190,7 @@ impl Reaching {
         }
     }
 
-    /// The same about another node.
+    /// The same for another node.
     #[must_use]
     pub fn about(self, subject: Id) -> Reaching {
         match self {
@@ -202,23 +203,23 @@ impl Reaching {
 /// Bytes of the packet that were written at one base.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overlay {
-    /// From where they are counted, from the packet's first byte as it came: 32 bits, signed.
+    /// The base, from the packet's first byte as received: 32 bits, signed.
     pub base: Id,
-    /// The bytes, by their offset from there.
+    /// The bytes, by their offset from the base.
     pub bytes: BTreeMap<i64, Laid>,
 }
 
 /// A byte that may have been written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Laid {
-    /// Whether it was: one bit.
+    /// Whether it was written: one bit.
     pub when: Id,
-    /// What was written: 8 bits.
+    /// The value: 8 bits.
     pub byte: Id,
 }
 
 impl Ending {
-    /// The nodes that it names.
+    /// The nodes that the ending uses.
     pub fn nodes(&self) -> impl Iterator<Item = Id> + '_ {
         let laid = |overlay: &Overlay| {
             let bytes: Vec<Id> = overlay.bytes.values().flat_map(|laid| [laid.when, laid.byte]).collect();
@@ -228,7 +229,7 @@ impl Ending {
         [self.verdict, self.head, self.tail, self.slow].into_iter().chain(self.kept).chain(packet)
     }
 
-    /// The same of other nodes.
+    /// The ending with its nodes replaced.
     pub fn map(&self, mut to: impl FnMut(Id) -> Id) -> Ending {
         let packet = self.packet.iter().map(|(at, byte)| (*at, to(*byte))).collect();
         let overlays = self.overlays.iter().map(|overlay| Overlay {
@@ -245,44 +246,44 @@ impl Ending {
     }
 }
 
-/// What has to be known of a map.
+/// The definition of a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// What it is.
+    /// The kind.
     pub kind: MapKind,
-    /// Length of a key.
+    /// The key size in bytes.
     pub key_bytes: u32,
-    /// Length of a value.
+    /// The value size in bytes.
     pub value_bytes: u32,
-    /// How many entries it holds.
+    /// The capacity in entries.
     pub max_entries: u32,
 }
 
 /// A program as dataflow.
 #[derive(Debug, Clone)]
 pub struct Dataflow {
-    /// The program's name.
+    /// The name of the program.
     pub name: String,
-    /// Its values and effects.
+    /// The values and effects.
     pub graph: Graph,
-    /// What its calls are given, by their number.
+    /// The argument patterns of calls, by index.
     pub patterns: Vec<Pattern>,
-    /// The program's maps, by their number.
+    /// The maps of the program, by index.
     pub maps: Vec<Table>,
-    /// What becomes of the packet.
+    /// The outputs.
     pub ending: Ending,
-    /// Reads of maps that must not come before these effects of the same packet, although they use nothing of them.
+    /// Reads of maps that must not overtake these earlier effects of the same packet although no value connects them.
     pub waits: BTreeMap<Id, Vec<Id>>,
-    /// What depends on offsets that only the run knows, until `cursors` has seen to it.
+    /// Accesses and comparisons at offsets known only at run time; empty after the pass `cursors`.
     pub reaches: Vec<Reach>,
 }
 
-/// Builds the dataflow of a program that was proved safe.
+/// Builds the dataflow of a verified program.
 ///
 /// # Errors
-/// What stands in the way, with its place.
+/// The reason why there is none, with its place.
 pub fn build(program: &Program, proof: &Proof) -> Result<Dataflow, Box<Refusal>> {
     build_within(program, proof, LIMITS)
 }
@@ -323,7 +324,7 @@ fn build_within(program: &Program, proof: &Proof, limits: Limits) -> Result<Data
     let at = builder.at;
     let tail_call = builder.first_tail_call;
     result.map_err(|why| {
-        // Without the programs behind tail calls it would be far shorter.
+        // Without the targets of tail calls it would be far shorter.
         let (at, why) = match (tail_call, why) {
             (Some(at), Why::TooLong(_) | Why::TooManyPaths(_) | Why::TailCalls(_)) => {
                 (at, Why::TailCallSequences { programs: linked.entries.len() })
@@ -341,21 +342,21 @@ struct Arrival {
     paths: Vec<Path>,
 }
 
-/// One way to a block, or to the end.
+/// A path into a block, or to the exit.
 struct Path {
     condition: Bdd,
     state: State,
     /// The block that it comes from.
     from: usize,
-    /// How it leaves that.
+    /// The edge that it takes.
     way: Way,
-    /// Where it meets others: the bit that it was gone, given that one of them was.
+    /// The bit that this path was taken, given that one of those at the join point was.
     gone: Option<Id>,
 }
 
 struct Builder<'a> {
     program: &'a Program,
-    /// It, and those that tail calls lead to.
+    /// The program with the targets of its tail calls.
     linked: &'a Linked,
     code: &'a [Option<Op>],
     live: Live,
@@ -365,33 +366,33 @@ struct Builder<'a> {
     shapes: FxHashMap<usize, Rc<Shape>>,
     patterns: Vec<Pattern>,
     work: BTreeMap<Vec<u32>, Arrival>,
-    /// How paths have ended: what they return is in `r0`.
+    /// The paths that have ended; the result of each is in `r0`.
     ends: Vec<Path>,
     blocks: Blocks,
     ways: Ways,
-    /// The block of those that is walked, and the test at its end.
+    /// The edges of the current block.
     way: Way,
-    /// Bits that conditions take as they are.
+    /// Bits that are BDD variables whatever they are made of.
     whole: FxHashMap<Id, Bdd>,
-    /// The block that is walked.
+    /// The current block.
     block: usize,
-    /// What numbers nodes may be, of those that were asked for.
+    /// A memo table of the possible values of nodes.
     few: FxHashMap<Id, Option<BTreeSet<u64>>>,
-    /// What nodes are as offsets, where they lie, and which offsets are 0: of those that were asked for.
+    /// Memo tables of nodes as sums, of their ranges, and of which sums are 0.
     sums: FxHashMap<Id, Sum>,
     spans: FxHashMap<Id, Span>,
     zeros: FxHashMap<Sum, Id>,
-    /// Comparisons inside of selections that are left for the comparison at hand.
+    /// The budget of comparisons inside of selects for the current comparison.
     inside: usize,
     reached: Reached,
-    /// How many nodes are looked at, each for the one before.
+    /// The current depth of recursion over nodes.
     deep: usize,
-    /// The condition of the block that is walked.
+    /// The condition of the current block.
     path: Bdd,
     walked: usize,
     /// The first tail call.
     first_tail_call: Option<usize>,
-    /// The instruction that is looked at.
+    /// The current instruction.
     at: usize,
     limits: Limits,
 }
@@ -424,7 +425,8 @@ impl Builder<'_> {
         self.end()
     }
 
-    /// Refuses a program whose dataflow outgrows the budget. Counts work, so that all machines refuse at the same place.
+    /// Refuses a program whose dataflow exceeds the budget. Work is counted, so that every machine refuses at the same
+    /// place.
     fn within_budget(&self) -> Result<(), Why> {
         let Limits { nodes, comparisons, tests } = self.limits;
         if self.conditions.size() > tests {
@@ -439,7 +441,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The blocks of the function that begins there.
+    /// The loop structure of the function that begins there.
     fn shape(&mut self, entry: usize) -> Result<Rc<Shape>, Why> {
         if let Some(known) = self.shapes.get(&entry) {
             return Ok(Rc::clone(known));
@@ -458,7 +460,7 @@ impl Builder<'_> {
         Ok(shape)
     }
 
-    /// A path leads to a block of the running function, out of a block in these rounds of loops.
+    /// Records a path into a block of the current function from a block in these iterations of loops.
     fn arrive(&mut self, condition: Bdd, mut state: State, to: usize, rounds: &[(u32, u32)]) -> Result<(), Why> {
         if condition == Bdd::FALSE {
             return Ok(());
@@ -486,7 +488,7 @@ impl Builder<'_> {
             && *head == spot.order
         {
             match self.proof.loops.get(&to) {
-                // No path goes round once more.
+                // No path takes another iteration.
                 Some(Some(most)) if u64::from(*round) > *most => return Ok(()),
                 Some(None) if *round > 0 => return Err(Why::Unbounded),
                 _ => {}
@@ -501,7 +503,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A bit that holds where a condition does, as far as it has to be known where another one does.
+    /// A bit equal to a condition wherever another condition holds.
     fn bit(&mut self, condition: Bdd, care: Bdd) -> Id {
         let condition = self.conditions.within(condition, care);
         self.conditions.node(&mut self.graph, condition)
@@ -535,7 +537,7 @@ impl Builder<'_> {
         Ok(dataflow)
     }
 
-    /// The value of a call that prints what has no form here may not be used.
+    /// The value of a trace call without arguments may not be used.
     fn check_traces(&mut self, dataflow: &Dataflow) -> Result<(), Why> {
         let Some(used) = dataflow.used_trace() else { return Ok(()) };
         let Kind::Effect(Effect::Call { helper, pattern }) = dataflow.graph.node(used).kind else { return Ok(()) };
@@ -556,7 +558,7 @@ mod tests {
     use flowloom_bpf::asm;
     use flowloom_bpf::verifier::{Options, verify};
 
-    /// Writes at an offset that the packet has, and reads at another.
+    /// Writes at an offset taken from the packet, and reads at another.
     const OFFSETS: &str = "
 .program offsets
 .license \"GPL\"

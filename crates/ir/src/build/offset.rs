@@ -1,38 +1,37 @@
-//! Offsets as sums: what two of them have in common cancels out.
+//! Packet offsets as linear sums, so that common terms cancel out.
 //!
 //! ```text
 //!   l4 = ip + 4 * ihl        (l4 + 2) - (ip + 16) = 4 * ihl - 14: never 0, as 14 is no multiple of 4
 //! ```
 //!
-//! Offsets count modulo 2^32, so what is above that in a node does not matter. Of a node that is less wide its value as a number
-//! without sign is meant.
+//! Offsets are modulo 2^32; higher bits of a node do not matter. A narrower node is zero-extended.
 
 use std::collections::BTreeMap;
 
 use super::Builder;
 use crate::graph::{Binary, Compare, Id, Kind};
 
-/// Offsets are numbers of so many bits.
+/// The width of offsets in bits.
 pub(super) const OFFSET_BITS: u16 = 32;
-/// What an offset is at least and at most, where nothing is known of it.
+/// The range of an offset about which nothing is known.
 const ANY: Span = Span { least: i32::MIN as i64, most: i32::MAX as i64 };
-/// So many nodes are looked at, each made of the next.
+/// The depth to which nodes are followed.
 const DEEPEST: usize = 400;
-/// Selections that one comparison looks into, one inside the other.
+/// The depth to which one comparison looks into nested selects.
 const MOST_INSIDE: usize = 6;
-/// The ways of a selection that a comparison looks into.
+/// The most arms of a select that a comparison looks into.
 const MOST_WAYS: usize = 16;
-/// Comparisons that one comparison is made of; what is left is compared as numbers.
+/// The budget of comparisons made for one comparison; past it, values are compared as numbers.
 const MOST_COMPARISONS: usize = 256;
 
-/// A constant, and nodes so many times each.
+/// A constant, and nodes with their coefficients.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Sum {
     pub(super) constant: i64,
     terms: BTreeMap<Id, i64>,
 }
 
-/// A number lies there, both ends included.
+/// A range of values, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) least: i64,
@@ -65,7 +64,7 @@ impl Span {
         Span { least: self.least.min(other.least), most: self.most.max(other.most) }
     }
 
-    /// Whether some multiple of 2^32 lies there.
+    /// Whether the range contains a multiple of 2^32.
     fn has_zero(self) -> bool {
         self.most.div_euclid(1 << OFFSET_BITS) > (self.least - 1).div_euclid(1 << OFFSET_BITS)
     }
@@ -80,7 +79,7 @@ impl Sum {
         Sum { constant: 0, terms: BTreeMap::from([(id, 1)]) }
     }
 
-    /// This one and another, so many times.
+    /// Adds a multiple of another sum.
     pub(super) fn plus(mut self, other: &Sum, times: i64) -> Sum {
         self.constant = signed(self.constant.wrapping_add(other.constant.wrapping_mul(times)));
         for (id, count) in &other.terms {
@@ -92,7 +91,7 @@ impl Sum {
     }
 }
 
-/// A number modulo 2^32.
+/// A number modulo 2^32, as a signed number.
 fn signed(number: i64) -> i64 {
     i64::from(number as i32)
 }
@@ -103,7 +102,7 @@ impl Builder<'_> {
         if let Some(known) = self.sums.get(&id) {
             return known.clone();
         }
-        // Of a node that is made of very many one after the other nothing is known.
+        // Nothing is claimed about a node past the depth limit.
         self.deep += 1;
         let sum = if self.deep < DEEPEST { self.sum(id) } else { None };
         self.deep -= 1;
@@ -156,11 +155,11 @@ impl Builder<'_> {
             }
             _ => return None,
         };
-        // What is less wide than an offset must not have wrapped around.
+        // A node narrower than an offset must not have wrapped around.
         (is_wide || self.span_of(&sum).is_in(Span::of_bits(node.bits))).then_some(sum)
     }
 
-    /// Where a sum lies.
+    /// The range of a sum.
     pub(super) fn span_of(&mut self, sum: &Sum) -> Span {
         let mut span = Span::of(sum.constant);
         for (id, count) in &sum.terms {
@@ -169,12 +168,12 @@ impl Builder<'_> {
         span
     }
 
-    /// Whether a sum is its value without sign as well.
+    /// Whether a sum is non-negative.
     pub(super) fn is_positive(&mut self, sum: &Sum) -> bool {
         self.span_of(sum).is_in(Span { least: 0, ..ANY })
     }
 
-    /// Where a node lies.
+    /// The range of a node.
     fn span(&mut self, id: Id) -> Span {
         if let Some(known) = self.spans.get(&id) {
             return *known;
@@ -221,7 +220,7 @@ impl Builder<'_> {
         span
     }
 
-    /// A sum without its constant as a node: 32 bits; `None` where there is nothing else.
+    /// A sum without its constant as a node: 32 bits; `None` if the sum is constant.
     pub(super) fn base(&mut self, sum: &Sum) -> Option<Id> {
         let mut total = None;
         let (less, more): (Vec<_>, Vec<_>) = sum.terms.iter().partition(|(_, count)| **count < 0);
@@ -279,7 +278,7 @@ impl Builder<'_> {
         bit
     }
 
-    /// Whether a sum may be 0, by where it lies and what divides it.
+    /// Whether a sum may be 0, by its range and its divisors.
     pub(super) fn may_be_zero(&mut self, sum: &Sum) -> bool {
         let zeros = sum.terms.values().map(|count| count.trailing_zeros()).min().unwrap_or(OFFSET_BITS.into());
         let is_multiple = sum.constant.trailing_zeros() >= zeros.min(OFFSET_BITS.into());
@@ -287,7 +286,7 @@ impl Builder<'_> {
     }
 
     fn compared(&mut self, sum: &Sum, depth: usize) -> Id {
-        // What was selected last is looked into first.
+        // The latest select is expanded first.
         let select = sum.terms.keys().rev().copied().find(|id| {
             let node = self.graph.node(*id);
             node.kind == Kind::Select && node.args.len() < 2 * MOST_WAYS
@@ -309,7 +308,7 @@ impl Builder<'_> {
             return self.graph.select(parts);
         }
         let (terms, zero) = (sum.terms.clone(), sum.constant);
-        // One node that is a number; its factor is taken out of both sides.
+        // A single term: its coefficient is divided out of both sides.
         if let (Some((id, count)), 1, true) = (terms.first_key_value(), terms.len(), self.is_once(sum)) {
             if zero % count != 0 {
                 return self.graph.number(0, 1);
@@ -325,7 +324,7 @@ impl Builder<'_> {
         self.graph.compare(Compare::Equal, more, less)
     }
 
-    /// Whether a sum is 0 only where it is as a number, not as a multiple of 2^32.
+    /// Whether a sum that is 0 modulo 2^32 is 0.
     fn is_once(&mut self, sum: &Sum) -> bool {
         let span = self.span_of(sum);
         span.is_in(Span { least: 1 - (1 << OFFSET_BITS), most: (1 << OFFSET_BITS) - 1 })

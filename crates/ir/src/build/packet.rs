@@ -1,12 +1,12 @@
-//! The packet: the bytes that it came with, and those that were written since.
+//! The packet: the bytes as received, and those written since.
 //!
 //! ```text
-//!   base     where it is counted from: the first byte of the packet, or an offset that only the run knows
-//!   loads    what was written at that base; what was written at others, where the offsets are the same; what came
+//!   base     the reference of an offset: the first byte of the packet, or an offset known only at run time
+//!   loads    bytes written at that base; else bytes written at others, if the offsets are equal; else bytes as received
 //! ```
 //!
-//! Bytes written at constant offsets are a map (`State::packet`), which says what lies there now. Those written at other offsets are
-//! overlays, one a base, the later ones above the earlier; the map lies above all of them.
+//! Bytes written at constant offsets are a map (`State::packet`) from offset to value. Those written at other offsets
+//! are overlays, one a base, later ones above earlier ones; the map lies above all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,17 +18,17 @@ use crate::bdd::Bdd;
 use crate::graph::{Id, Kind};
 use crate::refusal::Why;
 
-/// Out of so many constant offsets a byte is selected: a multiplexer of four is one lookup table of six inputs for each bit.
-/// Of more, the byte is one at an offset, and loads of one base share what aligns the packet.
+/// The most constant offsets that a byte is selected from: a mux of four is one six-input LUT a bit. With more, the
+/// byte is at a variable offset, and loads of one base share the shifter that aligns the packet.
 const FEW: usize = 4;
 
 impl Builder<'_> {
-    /// The place in the packet at this offset.
+    /// The place in the packet at an offset.
     pub(super) fn packet_place(&mut self, sum: &Sum) -> Place {
         Place { region: Region::Packet, offset: sum.constant, moved: self.base(sum) }
     }
 
-    /// Where in the packet a place is, from its first byte as it came.
+    /// The offset of a place in the packet, from its first byte as received.
     pub(super) fn place_sum(&mut self, state: &State, place: &Place) -> Result<Sum, Why> {
         let start = match place.region {
             Region::Packet => Sum::of(place.offset),
@@ -41,7 +41,7 @@ impl Builder<'_> {
         })
     }
 
-    /// Where in the packet an address leads: 32 bits, signed.
+    /// The offset of an address in the packet: 32 bits, signed.
     pub(super) fn packet_offset(&mut self, state: &State, places: &[(Bdd, Place)]) -> Result<Id, Why> {
         let mut offsets = Vec::new();
         let mut care = Bdd::FALSE;
@@ -53,7 +53,7 @@ impl Builder<'_> {
         Ok(self.pick(&offsets, care))
     }
 
-    /// Where in the packet an address leads.
+    /// The offset of an address in the packet.
     pub(super) fn packet_sum(&mut self, state: &State, places: &[(Bdd, Place)]) -> Result<Sum, Why> {
         if let [(_, place)] = places {
             return self.place_sum(state, place);
@@ -62,7 +62,7 @@ impl Builder<'_> {
         Ok(self.sum_of(offset))
     }
 
-    /// One place in the packet instead of several.
+    /// Merges places in the packet into one.
     pub(super) fn one_place(&mut self, places: Vec<(Bdd, Place)>) -> (Bdd, Place) {
         let mut care = Bdd::FALSE;
         let mut offsets = Vec::new();
@@ -79,7 +79,7 @@ impl Builder<'_> {
         (care, self.packet_place(&sum))
     }
 
-    /// Bytes of the packet as it is now.
+    /// Bytes of the packet in its current state.
     pub(super) fn packet_bytes(&mut self, state: &State, base: Option<Id>, at: i64, len: usize) -> Vec<Id> {
         (0..len as i64).map(|byte| self.packet_byte(state, base, at + byte)).collect()
     }
@@ -113,7 +113,7 @@ impl Builder<'_> {
         byte
     }
 
-    /// A byte of the packet as it came.
+    /// A byte of the packet as received.
     pub(super) fn original(&mut self, base: Option<Id>, at: i64) -> Id {
         let Some(base) = base else { return self.graph.byte(at) };
         let node = self.graph.node(base).clone();
@@ -133,18 +133,19 @@ impl Builder<'_> {
         self.graph.make(Kind::Bytes { ahead: at as i32 }, vec![base], 8)
     }
 
-    /// How far one base is behind another.
+    /// The distance between two bases.
     fn apart(&mut self, one: Option<Id>, other: Option<Id>) -> Sum {
         let mut sum = |base: Option<Id>| base.map_or(Sum::of(0), |base| self.sum_of(base));
         let (one, other) = (sum(one), sum(other));
         one.plus(&other, -1)
     }
 
-    /// The bit that two offsets are the same, of bases so far apart.
+    /// The bit that two offsets are equal, given the distance of their bases.
     fn meets(&mut self, apart: &Sum, distance: i64) -> Id {
         let sum = apart.clone().plus(&Sum::of(distance), 1);
         let bit = self.is_zero(&sum);
-        // Whoever asks has noted the accesses at both: where one of the two is beyond the window, the packet is told apart by them.
+        // The caller has recorded the accesses at both offsets: a packet with either beyond the window takes the slow
+        // path.
         self.note_test(Bdd::FALSE, bit);
         bit
     }
@@ -154,7 +155,7 @@ impl Builder<'_> {
         self.may_be_zero(&sum)
     }
 
-    /// Writes bytes of the packet where a bit is 1.
+    /// Writes bytes of the packet if a bit is 1.
     pub(super) fn write_packet(&mut self, state: &mut State, base: Option<Id>, at: i64, bytes: &[Id], when: Id) {
         let is_sure = self.graph.as_const(when) == Some(1);
         let offsets = || (at..).zip(bytes.iter().copied());
@@ -193,7 +194,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The overlay of a base, with nothing above it that may lie over these bytes; a new one where there is none.
+    /// The overlay of a base, if no later one may overlap these bytes; else a new one.
     fn overlay_for(&mut self, state: &mut State, base: Id, at: i64, len: i64) -> usize {
         for place in (0..state.overlays.len()).rev() {
             let overlay = &state.overlays[place];
@@ -210,7 +211,7 @@ impl Builder<'_> {
         state.overlays.len() - 1
     }
 
-    /// What was written at constant offsets on several paths.
+    /// The bytes at constant offsets at a join point.
     pub(super) fn one_packet(&mut self, paths: &[(Bdd, State)]) -> BTreeMap<i64, Id> {
         let all: BTreeSet<i64> = paths.iter().flat_map(|(_, state)| state.packet.keys().copied()).collect();
         let mut packet = BTreeMap::new();
@@ -222,8 +223,8 @@ impl Builder<'_> {
         packet
     }
 
-    /// What was written at other offsets on several paths: of two paths only one was gone, so that the overlays of each need to
-    /// keep no more than their own order.
+    /// The overlays at a join point of two paths. Only one path was taken, so that the overlays of each keep their own
+    /// order only.
     pub(super) fn one_overlays(&mut self, paths: &[(Bdd, State)]) -> Vec<Overlay> {
         if paths.iter().all(|(_, state)| state.overlays == paths[0].1.overlays) {
             return paths[0].1.overlays.clone();
@@ -266,13 +267,13 @@ impl Builder<'_> {
         overlays
     }
 
-    /// How long the packet is: 32 bits.
+    /// The length of the packet: 32 bits.
     pub(super) fn length(&mut self, state: &State) -> Id {
         let length = self.sum_of(state.tail).plus(&self.sum_of(state.head), -1);
         self.offset(&length)
     }
 
-    /// A number of 64 bits with sign out of an offset or a distance.
+    /// An offset or distance sign-extended to 64 bits.
     pub(super) fn widened(&mut self, sum: &Sum) -> Id {
         let is_positive = self.is_positive(sum);
         let offset = self.offset(sum);

@@ -1,8 +1,8 @@
-//! What depends on offsets in the packet that only the run knows: accesses, and comparisons of such offsets.
+//! Accesses and comparisons at packet offsets known only at run time.
 //!
-//! A pipeline sees the first bytes of a packet, its window. What looks further has to be told from what does not before anything
-//! happens; so what is noted here uses no effect: of a condition that tests what an effect has given no more is kept than what does
-//! not, and the packets that it holds for are more, never less.
+//! A pipeline sees the first bytes of a packet, its window. Whether a packet needs more has to be known before any
+//! effect happens, so the conditions recorded here depend on no effect: tests of results of effects are dropped from
+//! them, which makes them hold for more packets, never for fewer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,19 +12,19 @@ use super::{Builder, Reach, Reaching};
 use crate::bdd::Bdd;
 use crate::graph::{Id, Input, Kind};
 
-/// What was seen.
+/// What was recorded.
 #[derive(Debug, Default)]
 pub(super) struct Reached {
-    /// By their base: on which paths bytes are touched, and where these end.
+    /// By base: the path conditions of accesses, and the greatest end.
     accesses: BTreeMap<Id, (Bdd, i64)>,
-    /// Comparisons of offsets, and the paths that ask for them.
+    /// Comparisons of offsets, and their path conditions.
     tests: BTreeMap<Id, Bdd>,
-    /// Comparisons of numbers.
+    /// Comparisons of other numbers.
     others: BTreeSet<Id>,
 }
 
 impl Builder<'_> {
-    /// Bytes of the packet are touched on some paths.
+    /// Records an access to the packet.
     pub(super) fn note_access(&mut self, path: Bdd, base: Option<Id>, end: i64) {
         let Some(base) = base else { return };
         let (when, last) = self.reached.accesses.get(&base).copied().unwrap_or((Bdd::FALSE, end));
@@ -32,7 +32,8 @@ impl Builder<'_> {
         self.reached.accesses.insert(base, (when, last.max(end)));
     }
 
-    /// Offsets are compared, on some paths of the program or, by [`Bdd::FALSE`], by what makes its dataflow.
+    /// Records a comparison of offsets, made by the program on some paths or, with [`Bdd::FALSE`], by the construction
+    /// itself.
     pub(super) fn note_test(&mut self, path: Bdd, bit: Id) {
         let test = self.plain(bit);
         if matches!(self.graph.node(test).kind, Kind::Compare(_)) {
@@ -42,19 +43,19 @@ impl Builder<'_> {
         }
     }
 
-    /// Numbers are compared.
+    /// Records a comparison of other numbers.
     pub(super) fn note_other(&mut self, bit: Id) {
         let test = self.plain(bit);
         self.reached.others.insert(test);
     }
 
-    /// What a bit or its opposite is.
+    /// A bit without its complement.
     fn plain(&self, bit: Id) -> Id {
         let node = self.graph.node(bit);
         if node.kind == Kind::Not { node.args[0] } else { bit }
     }
 
-    /// All of it that uses no effect.
+    /// The accesses and comparisons, under conditions that depend on no effect.
     pub(super) fn reaches(&mut self) -> Vec<Reach> {
         let reached = std::mem::take(&mut self.reached);
         let accesses = reached.accesses.into_iter().map(|(base, (when, end))| (when, Reaching::Access { base, end }));

@@ -1,10 +1,10 @@
-//! What a value is where a path leads: without what it is on others.
+//! Simplification of values under a path condition.
 //!
 //! ```text
-//!   r1 = select v4 1 v5 2 0      on a path on which v5 holds and v4 does not: 2
+//!   r1 = select v4 1 v5 2 0      on a path with v5 and not v4: 2
 //! ```
 //!
-//! Where paths meet what told them apart is forgotten, so before that their values are looked at once more.
+//! At a join point the conditions that distinguish the paths are lost, so values are simplified once before it.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ use crate::bdd::Bdd;
 use crate::graph::{Id, Kind};
 
 impl Builder<'_> {
-    /// A state as it is on a path.
+    /// Simplifies a state under a path condition.
     pub(super) fn settled_state(&mut self, mut state: State, path: Bdd) -> State {
         let present = std::mem::replace(&mut self.path, path);
         let mut known = FxHashMap::default();
@@ -59,7 +59,7 @@ impl Builder<'_> {
         state
     }
 
-    /// One of a few numbers without those that it is on other paths.
+    /// A select between constants without the arms that the path condition excludes.
     pub(super) fn narrowed(&mut self, id: Id, path: Bdd, known: &mut FxHashMap<Id, Id>) -> Id {
         if self.graph.node(id).kind != Kind::Select || !self.graph.selects_numbers(id) {
             return id;
@@ -98,7 +98,7 @@ impl Builder<'_> {
         self.graph.select(parts)
     }
 
-    /// A value as it is where the present path leads: without what it is on others.
+    /// Simplifies a value under the current path condition.
     pub(super) fn settled(&mut self, value: Value) -> Value {
         let Value::Address(places) = &value else { return value };
         if places.len() == 1 && !matches!(places[0].1.region, Region::Number(_)) {

@@ -1,4 +1,4 @@
-//! What a path knows: registers, stack, the packet as it is now.
+//! The abstract state of a path: registers, stack, packet.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -9,44 +9,44 @@ use crate::bdd::Bdd;
 use crate::graph::Id;
 use crate::live::Needed;
 
-/// What an address is in.
+/// The objects that an address may point into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Region {
-    /// Null.
+    /// The null pointer.
     Null,
     Context,
-    /// The stack of a frame; offsets count from its end.
+    /// The stack of a frame; offsets are relative to its end.
     Stack(u8),
-    /// The packet; offsets count from its first byte as it came.
+    /// The packet; offsets are relative to its first byte as received.
     Packet,
-    /// The end of the packet as it is now.
+    /// The current end of the packet.
     End,
     Map(u32),
-    /// A value of a map, or a record of a ring, that a call has given.
+    /// A map value or ring buffer record that a call returned.
     Value {
         map: u32,
         call: Id,
     },
-    /// The map that a map of maps has given.
+    /// A map that a lookup in a map of maps returned.
     Inner {
         map: u32,
         call: Id,
     },
-    /// The only value of a map.
+    /// The value of a map with one entry.
     Only(u32),
     Function(u32),
-    /// The key of this number of an array.
+    /// The key of an index of an array.
     Key(u32),
-    /// No address: this number, 64 bits. Which of the two it is the path says.
+    /// Not an address but this number, 64 bits; the path decides between the two.
     Number(Id),
 }
 
-/// One place that an address may be.
+/// A place that an address may point to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Place {
     pub(super) region: Region,
     pub(super) offset: i64,
-    /// What is added to that: 64 bits; of the packet 32 bits, a sum without a constant.
+    /// A variable offset from there: 64 bits; in the packet 32 bits, a sum without a constant.
     pub(super) moved: Option<Id>,
 }
 
@@ -56,44 +56,44 @@ impl Place {
     }
 }
 
-/// The places that an address may be, each with the condition that it is there.
+/// The places that an address may point to, each with its condition.
 pub(super) type Places = Rc<[(Bdd, Place)]>;
 
-/// What a register or a slot holds.
+/// The contents of a register or a stack slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Value {
-    /// Nothing that may be used.
+    /// No usable value.
     Nothing,
-    /// 64 bits.
+    /// A number of 64 bits.
     Number(Id),
-    /// One of these, each on its paths.
+    /// An address: one of these places, each under its condition.
     Address(Places),
-    /// The lower 32 bits of one of these: good for the distance to another, and nothing else.
+    /// The low 32 bits of an address, usable only for the distance to another one.
     Low(Places),
 }
 
 /// A byte of the stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Byte {
-    /// Nothing that may be used.
+    /// No usable value.
     Nothing,
-    /// Eight bits.
+    /// A number of 8 bits.
     Bits(Id),
-    /// The byte of this number of an address.
+    /// The byte of an address with this index.
     Of(Places, u8),
 }
 
-/// A function that runs.
+/// A stack frame.
 #[derive(Debug, Clone)]
 pub(super) struct Frame {
     /// `r0` to `r9`.
     pub(super) registers: [Value; 10],
     pub(super) stack: BTreeMap<i64, Byte>,
-    /// Where its caller goes on.
+    /// The return address.
     pub(super) back: usize,
-    /// What calls it again, where a helper does.
+    /// The helper call that repeats the function, for a callback.
     pub(super) again: Option<Rounds>,
-    /// Where the caller stands: its entry, its position, its rounds.
+    /// The caller's function, position and loop iterations.
     pub(super) entry: usize,
     pub(super) position: Vec<u32>,
     pub(super) rounds: Vec<(u32, u32)>,
@@ -115,7 +115,7 @@ impl Frame {
 }
 
 impl Frame {
-    /// Forgets what is not needed.
+    /// Drops what is not live.
     pub(super) fn keep(&mut self, needed: &Needed) {
         let registers = self.registers.iter_mut().enumerate();
         registers.filter(|(number, _)| !needed.has_register(*number)).for_each(|(_, value)| *value = Value::Nothing);
@@ -123,25 +123,25 @@ impl Frame {
     }
 }
 
-/// All of it.
+/// The whole state.
 #[derive(Debug, Clone)]
 pub(super) struct State {
     pub(super) frames: Vec<Frame>,
-    /// Bytes of the packet that were written, by their offset from the first byte as it came.
+    /// Bytes of the packet written at constant offsets, from the first byte as received.
     pub(super) packet: BTreeMap<i64, Id>,
-    /// Bytes that were written at other offsets: the later above the earlier, below `packet`.
+    /// Bytes written at other offsets: later overlays above earlier ones, below `packet`.
     pub(super) overlays: Vec<Overlay>,
-    /// Where the packet begins: 32 bits.
+    /// The start of the packet: 32 bits.
     pub(super) head: Id,
-    /// Where it ends: 32 bits.
+    /// The end of the packet: 32 bits.
     pub(super) tail: Id,
-    /// Where what is said about it begins, which ends where it begins: 32 bits.
+    /// The start of the metadata area, which ends at the start of the packet: 32 bits.
     pub(super) meta: Id,
-    /// Its end has been moved.
+    /// Whether the end has been moved.
     pub(super) is_cut: bool,
-    /// How many tail calls there were, at least and at most.
+    /// The least and greatest number of tail calls so far.
     pub(super) tail_calls: (u32, u32),
-    /// It has been moved again: bytes from here on are no more those that came. 32 bits.
+    /// Bytes from this offset on are no longer those received, because the end was moved again. 32 bits.
     pub(super) kept: Option<Id>,
 }
 

@@ -1,4 +1,4 @@
-//! One block after another.
+//! The transfer function of instructions.
 
 use std::rc::Rc;
 
@@ -64,7 +64,7 @@ impl Builder<'_> {
                     self.way.test = Some((test, true));
                     return self.arrive(jumps, state, to, rounds);
                 }
-                // It goes on for more rounds than are ever unrolled.
+                // It iterates more often than is ever unrolled.
                 Op::MayGoto { .. } => return self.arrive(condition, state, next, rounds),
                 Op::CallLocal { .. } => return self.enter(condition, state, target(at, op), next, rounds, position),
                 Op::Exit => return self.leave(condition, state),
@@ -107,7 +107,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A function begins.
+    /// Enters a function.
     fn enter(
         &mut self,
         condition: Bdd,
@@ -127,7 +127,7 @@ impl Builder<'_> {
         self.arrive(condition, state, entry, &[])
     }
 
-    /// The running function ends.
+    /// Returns from the current function.
     fn leave(&mut self, condition: Bdd, mut state: State) -> Result<(), Why> {
         let returned = self.value(&state, Reg::R0);
         if state.frames.len() == 1 {
@@ -156,13 +156,13 @@ impl Builder<'_> {
         }
     }
 
-    /// What a register holds, which has to be a number.
+    /// The number in a register.
     pub(super) fn number(&mut self, state: &State, register: Reg) -> Result<Id, Why> {
         let value = self.value(state, register);
         self.as_number(value)
     }
 
-    /// A value that has to be a number; an address that is null where the present path leads is one.
+    /// A value as a number; an address that is null on the current path is 0.
     pub(super) fn as_number(&mut self, value: Value) -> Result<Id, Why> {
         match value {
             Value::Number(id) => Ok(id),
@@ -172,7 +172,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Whether an address is null where the present path leads.
+    /// Whether an address is null on the current path.
     fn is_null_here(&mut self, places: &[(Bdd, Place)]) -> bool {
         let null = self.is_null(places);
         let not = self.conditions.not(null);
@@ -186,7 +186,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Instructions that change a register and nothing else.
+    /// Instructions that only write a register.
     fn compute(&mut self, state: &State, op: Op) -> Result<(Reg, Value), Why> {
         Ok(match op {
             Op::Alu { width, op: AluOp::Mov, dst, src } => {
@@ -293,7 +293,7 @@ impl Builder<'_> {
         is(dst) || matches!(src, Operand::Reg(register) if is(register))
     }
 
-    /// An address and a number; or the distance of two addresses.
+    /// An address plus or minus a number; or the distance of two addresses.
     fn moved(&mut self, state: &State, op: AluOp, dst: Reg, src: Operand) -> Result<Value, Why> {
         let left = self.value(state, dst);
         let right = match src {
@@ -315,7 +315,7 @@ impl Builder<'_> {
         Ok(Value::Address(all.into()))
     }
 
-    /// A place so many bytes on, or back.
+    /// A place moved by an offset.
     fn farther(&mut self, state: &State, place: &Place, by: Id, sign: i64) -> Result<Place, Why> {
         if let Some(by) = self.graph.as_const(by) {
             return Ok(Place { offset: place.offset.wrapping_add(sign.wrapping_mul(by as i64)), ..*place });
@@ -338,13 +338,13 @@ impl Builder<'_> {
         Ok(Place { moved: Some(moved), ..*place })
     }
 
-    /// How far one place of the packet is behind another, 64 bits.
+    /// The distance of two places in the packet, 64 bits.
     fn distance(&mut self, state: &State, a: &[(Bdd, Place)], b: &[(Bdd, Place)]) -> Result<Value, Why> {
         let (a, b) = (self.packet_sum(state, a)?, self.packet_sum(state, b)?);
         Ok(Value::Number(self.widened(&a.plus(&b, -1))))
     }
 
-    /// The same out of the lower halves of addresses.
+    /// The same for the low halves of addresses.
     fn low_distance(&mut self, state: &State, a: Reg, b: Reg) -> Result<Value, Why> {
         let mut places = |register: Reg| match self.value(state, register) {
             Value::Address(places) | Value::Low(places) => Ok(places),
@@ -358,7 +358,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The condition on which a branch jumps.
+    /// The condition under which a branch is taken.
     fn branch(&mut self, state: &State, width: Width, cond: Cond, dst: Reg, src: Operand) -> Result<Bdd, Why> {
         let left = self.value(state, dst);
         let right = match src {
@@ -396,7 +396,7 @@ impl Builder<'_> {
         Ok(self.conditions.of(&self.graph, bit))
     }
 
-    /// Two addresses of the same object at known offsets.
+    /// Compares two addresses in the same object at constant offsets.
     fn same_places(&mut self, cond: Cond, a: &[(Bdd, Place)], b: &[(Bdd, Place)]) -> Option<Bdd> {
         let ([(_, a)], [(_, b)]) = (a, b) else { return None };
         let is_known = a.region == b.region && a.moved.is_none() && b.moved.is_none();
@@ -415,7 +415,7 @@ impl Builder<'_> {
         Some(if holds { Bdd::TRUE } else { Bdd::FALSE })
     }
 
-    /// How two addresses on one stack compare, by their offsets.
+    /// Compares two addresses in one stack frame by their offsets.
     fn on_one_stack(&mut self, cond: Cond, a: &[(Bdd, Place)], b: &[(Bdd, Place)]) -> Option<Id> {
         let ([(_, a)], [(_, b)]) = (a, b) else { return None };
         if a.region != b.region || !matches!(a.region, Region::Stack(_)) {
@@ -428,7 +428,7 @@ impl Builder<'_> {
         Some(self.holds(of_offsets(cond), a, b))
     }
 
-    /// Where an address is null.
+    /// The condition under which an address is null.
     fn is_null(&mut self, places: &[(Bdd, Place)]) -> Bdd {
         let mut all = Bdd::FALSE;
         for (condition, place) in places {
@@ -477,7 +477,7 @@ impl Builder<'_> {
     }
 }
 
-/// Addresses are compared as unsigned numbers, offsets as signed ones.
+/// Addresses compare as unsigned numbers, offsets as signed ones.
 fn of_offsets(cond: Cond) -> Cond {
     match cond {
         Cond::Gt => Cond::Sgt,
@@ -508,7 +508,7 @@ pub(super) fn mixed() -> Why {
     Why::Mixed
 }
 
-/// How many bits an access has.
+/// The width of an access in bits.
 pub(super) fn bits_of(size: Size) -> u16 {
     8 * size.bytes() as u16
 }

@@ -1,13 +1,13 @@
-//! A packet that is cut and grows again: what lay behind the cut is zeros then.
+//! Packets that are cut and grow again: bytes past the cut are zeros then.
 //!
 //! ```text
-//!   came      |==================|        kept, as far as the shortest end
+//!   received  |==================|        kept, up to the shortest end
 //!   cut       |==========|
 //!   grown     |==========|000000000|
 //! ```
 //!
-//! As long as the end is moved once, nobody can look at what was cut off. When it is moved again, all behind the end as it is
-//! becomes zeros.
+//! As long as the end is moved once, bytes past it cannot be read. When it is moved again, all bytes past the current
+//! end become zeros.
 
 use super::Builder;
 use super::offset::{OFFSET_BITS, Sum};
@@ -16,7 +16,7 @@ use crate::bdd::Bdd;
 use crate::graph::{Compare, Id, Input, Kind};
 
 impl Builder<'_> {
-    /// What lies behind the packet's end is forgotten.
+    /// Drops the bytes past the packet's end.
     pub(super) fn blank(&mut self, state: &mut State) {
         let tail = state.tail;
         let zero = self.graph.number(0, 8);
@@ -39,7 +39,7 @@ impl Builder<'_> {
         });
     }
 
-    /// A byte of the packet as it came, as far as it is still there.
+    /// A byte of the packet as received, or zero if it was cut off.
     pub(super) fn came(&mut self, state: &State, base: Option<Id>, at: i64) -> Id {
         let byte = self.original(base, at);
         let Some(kept) = state.kept else { return byte };
@@ -56,7 +56,7 @@ impl Builder<'_> {
         self.graph.compare(Compare::SignedBelow, offset, end)
     }
 
-    /// How far what came is still there, on several paths: on some of them whole.
+    /// The offset up to which bytes are those received, at a join point; some paths may have kept all.
     pub(super) fn one_kept(&mut self, paths: &[(Bdd, State)]) -> Option<Id> {
         paths.iter().find_map(|(_, state)| state.kept)?;
         let length = self.graph.make(Kind::Input(Input::Length), Vec::new(), 16);

@@ -1,30 +1,30 @@
-//! Which way was gone, told by no more than what tells the ways apart.
+//! Bits that tell the paths into a join point apart, by as few tests as possible.
 //!
 //! ```text
-//!   if kind goto v6       Where the two meet, `kind` says which was gone: the lengths were right on both, or they would not
-//!   v4: if short goto out                      meet. Conditions of paths, which hold every test, forget that where they become
+//!   if kind goto v6       At the join point `kind` alone tells the paths apart: the length checks passed on both, or they
+//!   v4: if short goto out                      would not meet. Path conditions, which contain every test, lose this once they become
 //!       goto both                              bits of their own.
 //!   v6: if short goto out
 //!   both:
 //! ```
 //!
-//! **Steps.** From where paths meet back to the last block that all of them lead through: of each block on the way, the test at its end
-//! matters where both of its ways lead there.
+//! **Steps.** Backwards from the join point to its immediate dominator: the test at the end of a block matters if both
+//! of its edges lead to the join point.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Builder;
 use crate::graph::Id;
 
-/// So many blocks lie between.
+/// The most blocks between dominator and join point.
 const MOST_BLOCKS: usize = 600;
 
-/// A bit, and what it had to be.
+/// A tested bit, and the value that takes the edge.
 pub(super) type Test = Option<(Id, bool)>;
-/// The tests by which blocks are left towards somewhere.
+/// By block, the tests on the edges that lead to the join point.
 type Left = BTreeMap<usize, Vec<Test>>;
 
-/// How a block was entered: out of which one, and by what test at that one's end.
+/// An edge into a block: its source, and the test at the end of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Way {
     pub(super) from: usize,
@@ -35,14 +35,14 @@ pub(super) struct Way {
 #[derive(Debug, Default)]
 pub(super) struct Ways {
     into: Vec<Vec<Way>>,
-    /// The last block that all ways to a block lead through, and how many there are of such.
+    /// By block, the immediate dominator and the depth in the dominator tree.
     before: Vec<(usize, usize)>,
 }
 
 impl Ways {
-    /// A block that is entered so.
+    /// Adds a block with its incoming edges.
     pub(super) fn add(&mut self, into: Vec<Way>) -> usize {
-        // Nothing leads to the first one.
+        // The entry has no incoming edges.
         let into = if self.into.is_empty() { Vec::new() } else { into };
         let before = self.common(&into);
         let depth = self.before.get(before).map_or(0, |(_, depth)| depth + 1);
@@ -63,7 +63,7 @@ impl Ways {
         one
     }
 
-    /// The blocks between those that the ways come from and the one that all lead through, that one left out.
+    /// The blocks between these edges and the dominator, without the dominator.
     fn between(&self, into: &[Way], before: usize) -> Option<Vec<usize>> {
         let mut found = BTreeSet::new();
         let mut work: Vec<usize> = into.iter().map(|way| way.from).collect();
@@ -80,11 +80,11 @@ impl Ways {
 }
 
 impl Builder<'_> {
-    /// For each of the ways to a block a bit that says that it was gone, given that one of them was.
+    /// For each edge into a join point, a bit that it was taken, given that one of them was.
     pub(super) fn gone(&mut self, into: &[Way]) -> Option<Vec<Id>> {
         let before = self.ways.common(into);
         let between = self.ways.between(into, before)?;
-        // How each block is left towards where the ways lead.
+        // The edges of each block towards the join point.
         let mut left = Left::new();
         for way in between.iter().flat_map(|block| &self.ways.into[*block]).chain(into) {
             left.entry(way.from).or_default().push(way.test);

@@ -1,7 +1,7 @@
-//! Known bits.
+//! Known-bits analysis and width reduction.
 //!
-//! **Goal.** Arithmetic as narrow as what it has to tell: no bit is computed that is known, or that nobody looks at. What
-//! remains of shifts and masks are wires.
+//! **Goal.** Arithmetic no wider than needed: bits that are known or not demanded are not computed. Shifts and masks by
+//! constants become wires.
 //!
 //! ```text
 //!   v5 = concat v4 0x000000           24 zeros above 8 bits
@@ -11,17 +11,17 @@
 //!   v9 = slt v8 0                     v9 = slice 63 of v8
 //! ```
 //!
-//! **Steps.** Forward: which bits are known. Backward: which are looked at. Then each node is made out of runs of bits: known
-//! ones, those of one argument, those that really depend on both.
+//! **Steps.** Forward: known bits. Backward: demanded bits. Then each node is rebuilt from runs of bits: constants,
+//! bits of one argument, and bits that depend on both.
 //!
-//! **Limits.** Only single bits and the largest number are known, not relations between nodes.
+//! **Limits.** Known are single bits and the maximum of a node, not relations between nodes.
 
 use super::known::{Known, all, known, wanted};
 use super::{rebuilt, same};
 use crate::build::Dataflow;
 use crate::graph::{Binary, Compare, Graph, Id, Kind, Node};
 
-/// What is known of a node, and of its arguments.
+/// The facts about a node and its arguments.
 struct Facts {
     args: Vec<Known>,
     own: Known,
@@ -89,7 +89,7 @@ fn narrowed(graph: &mut Graph, node: Node, facts: &Facts) -> Id {
     }
 }
 
-/// Runs of bits of the same class: the class, the first bit, how many.
+/// Runs of adjacent bits of the same class: (class, first bit, length).
 fn runs<C: PartialEq>(bits: u16, class: impl Fn(u16) -> C) -> Vec<(C, u16, u16)> {
     let mut runs: Vec<(C, u16, u16)> = Vec::new();
     for bit in 0..bits {
@@ -102,7 +102,7 @@ fn runs<C: PartialEq>(bits: u16, class: impl Fn(u16) -> C) -> Vec<(C, u16, u16)>
     runs
 }
 
-/// What a bit of two numbers' bitwise combination is.
+/// The class of a result bit of a bitwise operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bit {
     Known,
@@ -120,7 +120,7 @@ fn bitwise(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts: &Fa
         if is(facts.own.bits(), bit) || !is(facts.wanted, bit) {
             return Bit::Known;
         }
-        // What leaves the other argument's bit as it is.
+        // The constant bits that make the operation pass the other argument's bit through.
         let (first, second) = match op {
             Binary::And => (is(y.ones, bit), is(x.ones, bit)),
             _ => (is(y.zeros, bit), is(x.zeros, bit)),
@@ -152,8 +152,8 @@ fn bitwise(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts: &Fa
     graph.concat(parts)
 }
 
-/// A sum, difference or product without the bits above those that are looked at, or that are known to be 0; and without those
-/// below the first that both have.
+/// An adder, subtractor or multiplier reduced to the demanded bits that are not known to be 0, and without the low bits
+/// that both arguments have as zeros.
 fn sum(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts: &Facts) -> Id {
     let open = facts.wanted & !facts.own.bits();
     let end = 64 - open.leading_zeros() as u16;
@@ -167,7 +167,7 @@ fn sum(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts: &Facts)
     let low = low.min(end - 1);
     let mut parts = Vec::new();
     if low > 0 {
-        // Nothing is added there: what the other one has.
+        // Below, one argument is 0: the bits of the other one pass through.
         let (first, second) = (graph.slice(a, 0, low), graph.slice(b, 0, low));
         let is_first = facts.args[1].zeros & all(low) == all(low);
         parts.push(if is_first { first } else { second });
@@ -180,16 +180,16 @@ fn sum(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts: &Facts)
     graph.concat(parts)
 }
 
-/// The most terms of a product that is a sum.
+/// The most terms of a product that becomes a sum.
 const MOST_TERMS: u32 = 4;
 
-/// A number, and the constant with few ones that it is multiplied by.
+/// A node and the constant with few ones by which it is multiplied.
 fn few(graph: &Graph, [a, b]: [Id; 2]) -> Option<(Id, u64)> {
     let (number, constant) = graph.as_const(b).map(|by| (a, by)).or_else(|| graph.as_const(a).map(|by| (b, by)))?;
     (constant.count_ones() <= MOST_TERMS).then_some((number, constant))
 }
 
-/// A product by a constant with few ones: a sum of the number at their places, in as many bits as are looked at.
+/// A product by a constant with few ones as a sum of shifted copies, in the demanded width.
 fn multiplied(graph: &mut Graph, (number, constant): (Id, u64), bits: u16, facts: &Facts) -> Id {
     let open = facts.wanted & !facts.own.bits();
     let end = 64 - open.leading_zeros() as u16;
@@ -203,7 +203,7 @@ fn multiplied(graph: &mut Graph, (number, constant): (Id, u64), bits: u16, facts
     if end < bits { graph.concat(vec![total, above]) } else { total }
 }
 
-/// Division of what is shorter than its type.
+/// A division narrowed to the bits that its arguments can have.
 fn divided(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts: &Facts) -> Id {
     let used = facts.args.iter().map(|arg| 64 - arg.most(bits).leading_zeros() as u16).max().unwrap_or(bits).max(1);
     let (a, b) = (graph.slice(a, 0, used), graph.slice(b, 0, used));
@@ -237,7 +237,7 @@ fn by_constant(graph: &mut Graph, op: Binary, [a, b]: [Id; 2], bits: u16, facts:
         }
         (Binary::Div | Binary::Mod, None) if by > 2 && (by - 1).is_power_of_two() => {
             let exponent = (by - 1).trailing_zeros() as u16;
-            // What is above the exponent must itself be no more than a remainder.
+            // The part above the exponent must itself be at most a remainder.
             (facts.args[0].most(bits) >> exponent < by).then(|| by_one_more(graph, op, a, bits, exponent))
         }
         (Binary::Mod, Some(0)) => Some(graph.number(0, bits)),
@@ -321,7 +321,7 @@ fn compare(graph: &mut Graph, how: Compare, [a, b]: [Id; 2], facts: &Facts) -> I
         if (x.bits() & y.bits()) & sign != 0 {
             return graph.number(u64::from(x.ones & sign != 0), 1);
         }
-        // One of the two bits decides, where the other is known and all below it cannot matter.
+        // One of the two bits decides if the other is known and no lower bit matters.
         if y.zeros == all(bits) {
             return graph.slice(a, bits - 1, 1);
         }
@@ -337,7 +337,7 @@ fn compare(graph: &mut Graph, how: Compare, [a, b]: [Id; 2], facts: &Facts) -> I
     if x.least() >= y.most(bits) {
         return graph.number(0, 1);
     }
-    // Bits above the first that may differ say nothing.
+    // Bits above the highest one that may differ do not matter.
     let same = x.zeros & y.zeros | x.ones & y.ones;
     let differ = !same & all(bits);
     let end = 64 - differ.leading_zeros() as u16;

@@ -1,20 +1,21 @@
-//! Calls that share a port.
+//! Sharing of lookup ports.
 //!
-//! **Goal.** One lookup instead of two, where no packet needs both or both ask the same: each is a port of a table.
+//! **Goal.** One lookup instead of two where no packet needs both, or where both have the same key: each lookup costs a
+//! port of a table.
 //!
 //! ```text
 //!   v5 = call map_lookup_elem if v1 (key v2)         v8 = select v1 v2 v3
 //!   v6 = call map_lookup_elem if not v1 (key v3)     v9 = call map_lookup_elem if 1 (key v8)
 //! ```
 //!
-//! **Steps.** Lookups of the same key are one, where no entry comes or goes between them. Of two whose predicates exclude each
-//! other, the first one goes where the second one is, with all that uses it; the key is the one whose predicate holds. Two stay
-//! two where a choice between their keys would make the whole deeper.
+//! **Steps.** Lookups of the same key become one if no entry is added or removed between them. Of two lookups whose
+//! predicates are mutually exclusive, the first one and its users move down to the second one; a select chooses the key
+//! by the predicate. They stay separate if the select would lengthen the critical path.
 //!
-//! **Before.** Predicates are still those of the paths: speculation comes later.
+//! **Before.** Predicates are still the path conditions: speculation comes later.
 //!
-//! **Limits.** Lookups that depend on each other stay two, and so do those with effects between them that would change places. Once
-//! [`MOST_VISITED`] nodes and pairs were visited, what is left stays as it is.
+//! **Limits.** Lookups that depend on each other stay separate, as do those between which conflicting effects would be
+//! reordered. Once [`MOST_VISITED`] nodes and pairs were visited, the remaining lookups stay as they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +26,7 @@ use crate::delay::{CLOCK_MHZ, Delays, depth};
 use crate::graph::{Graph, Id, Kind, Node};
 use crate::predicates::Predicates;
 
-/// The most nodes and pairs that are visited for all pairs together.
+/// The budget of visited nodes and pairs, over all pairs.
 const MOST_VISITED: usize = 2_000_000;
 
 pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
@@ -38,9 +39,9 @@ fn run_within(dataflow: &Dataflow, mut visits: usize) -> Dataflow {
     let mut left_alone = BTreeSet::new();
     let delays = Delays::first(CLOCK_MHZ);
     let deepest = depth(&dataflow, &delays);
-    // Numbers of nodes change with each pair, predicates with them.
+    // Each merge renumbers the nodes, so the predicates are computed anew.
     while let Some((pair, merged)) = next_pair(&dataflow, &mut predicates, &left_alone, &mut visits) {
-        // Effects between the two are compared, the graph is made anew and its conditions with it.
+        // A merge compares the effects between the two, rebuilds the graph, and computes its conditions anew.
         let Some(left) = visits.checked_sub(dataflow.graph.nodes().len()) else { break };
         visits = left;
         match merge(&dataflow, pair, merged, &mut predicates) {
@@ -57,12 +58,12 @@ fn run_within(dataflow: &Dataflow, mut visits: usize) -> Dataflow {
     dataflow
 }
 
-/// How two lookups are one.
+/// How two lookups are merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Merged {
-    /// They ask the same.
+    /// Both have the same key.
     Same,
-    /// No packet needs both.
+    /// Their predicates are mutually exclusive.
     Exclusive,
 }
 
@@ -93,7 +94,7 @@ fn next_pair(
     None
 }
 
-/// Both as one, if nothing stands against it.
+/// Merges two lookups, if that is legal.
 fn merge(
     dataflow: &Dataflow,
     [first, second]: [Id; 2],
@@ -105,7 +106,7 @@ fn merge(
     let between = || graph.ids().skip(first.index() + 1).take(second.index() - first.index() - 1);
     match merged {
         Merged::Same => {
-            // The answer is the same, if the second one does happen where anything could have changed.
+            // The result is the same unless the second lookup happens after a change of the map.
             let changes = between().any(|id| {
                 dataflow.access(id).is_some_and(|access| {
                     access.map == Some(map)
@@ -116,7 +117,7 @@ fn merge(
             if changes {
                 return None;
             }
-            // Its predicate has to hold for either.
+            // The merged lookup has to happen if either does.
             let is_within = graph.node(second).args[0] == graph.node(first).args[0]
                 || predicates.implies(graph, graph.node(second).args[0], graph.node(first).args[0])
                 || graph.node(second).args[0] < first && !dataflow.remembers_use(map);
@@ -149,7 +150,7 @@ fn merge(
     }
 }
 
-/// Whether two effects may not change places.
+/// Whether two effects must keep their order.
 fn conflict(dataflow: &Dataflow, a: Id, b: Id, predicates: &mut Predicates) -> bool {
     let (Some(x), Some(y)) = (dataflow.access(a), dataflow.access(b)) else { return false };
     let same_map = x.map.is_some() && x.map == y.map;
@@ -159,7 +160,7 @@ fn conflict(dataflow: &Dataflow, a: Id, b: Id, predicates: &mut Predicates) -> b
     matters && !predicates.exclude(&dataflow.graph, args(a), args(b))
 }
 
-/// The graph with its nodes in another order, and one lookup for two.
+/// The graph in a new order of nodes, with two lookups merged.
 fn moved(dataflow: &Dataflow, order: &[Id], [first, second]: [Id; 2], merged: Merged) -> Dataflow {
     let old = &dataflow.graph;
     let mut graph = Graph::default();

@@ -1,24 +1,25 @@
-//! Choices one inside the other as a tree.
+//! Trees of muxes from nested selects.
 //!
 //! ```text
 //!   c0 ? a0 : (c1 ? a1 : (c2 ? a2 : a3))           c0 | c1 ? (c0 ? a0 : a1) : (c2 ? a2 : a3)
 //! ```
 //!
-//! Neighbours are put together, those first whose conditions and values are there first: what comes late passes few choices, and
-//! the order of the conditions stays.
+//! Neighbours are combined, the earliest ones first: an input that arrives late passes few muxes. The priority of the
+//! conditions is preserved.
 
 use crate::delay::{Delays, Tenths};
 use crate::graph::{Graph, Id, Kind};
 
-/// The most choices of a chain.
+/// The most muxes of a chain.
 const MOST: usize = 24;
 
-/// A run of choices: whether one of them is made, which the last one always is, and what then.
+/// A run of neighbouring inputs: the OR of their conditions (none for the last run, which is the default), and the
+/// selected value.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     when: Option<Id>,
     value: Id,
-    /// When the two are there.
+    /// The arrival times of both.
     when_time: Tenths,
     value_time: Tenths,
 }
@@ -29,7 +30,8 @@ impl Run {
     }
 }
 
-/// The choices of a chain, the last one without a condition. `may_enter` says of which selections the inside may be looked at.
+/// The inputs of nested selects in priority order, the default last. `may_enter` decides which inner selects are
+/// flattened.
 pub(super) fn chain(graph: &mut Graph, id: Id, may_enter: &dyn Fn(&Graph, Id) -> bool) -> Vec<(Option<Id>, Id)> {
     let (mut all, mut next) = (Vec::new(), id);
     loop {
@@ -56,7 +58,7 @@ pub(super) fn chain(graph: &mut Graph, id: Id, may_enter: &dyn Fn(&Graph, Id) ->
     all
 }
 
-/// Puts the choices of a chain together; `before` is when the chain is there. `None` where a tree is not earlier by `gain`.
+/// Combines the inputs of a chain that arrives at `before`. `None` unless the tree is earlier by `gain`.
 pub(super) fn tree(
     graph: &mut Graph,
     delays: &Delays,
@@ -74,7 +76,7 @@ pub(super) fn tree(
         value_time: a.time().max(b.value_time) + delays.choice,
         ..*b
     };
-    // First by the times alone.
+    // The order of merges is found from the arrival times before any node is made.
     let mut order = Vec::new();
     let mut timed = runs.clone();
     while timed.len() > 1 {

@@ -1,7 +1,7 @@
-//! Counters.
+//! Atomic counters.
 //!
-//! **Goal.** A value that is only added to is added to by one effect, inside of its table: whoever counts in the same entry, in the
-//! same packet or in the next one, comes to the same in any order.
+//! **Goal.** A load, add and store of a value become one atomic add inside of the table: additions to the same entry,
+//! by the same packet or the next one, commute.
 //!
 //! ```text
 //!   v5 = load.dw if v1 v4 + 8
@@ -9,11 +9,11 @@
 //!   store.dw if v3 v4 + 8 v6        atomic add.dw if v3 v4 + 8 v2
 //! ```
 //!
-//! **Steps.** A load whose value nobody uses but one sum, the sum used by nobody but stores to where the load was from, and no
-//! other write to that map between the two. Where paths have met, the sum is of one of several loads: then each store's predicate
-//! has to say that it is the load from its own place.
+//! **Steps.** A load whose only user is one adder, the only users of the adder being stores to the address of the load,
+//! with no other write to that map in between. After a join point the adder's operand is a select of loads: then the
+//! predicate of each store has to imply the load from its own address.
 //!
-//! **Limits.** Values of 32 and 64 bits: what atomic operations are there for.
+//! **Limits.** Values of 32 and 64 bits, as atomic operations have.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
     })
 }
 
-/// Who uses each node; the ending uses what it names.
+/// The users of each node; `None` stands for the ending.
 fn users(dataflow: &Dataflow) -> BTreeMap<Id, Vec<Option<Id>>> {
     let mut users: BTreeMap<Id, Vec<Option<Id>>> = BTreeMap::new();
     for id in dataflow.used() {
@@ -64,7 +64,7 @@ fn users(dataflow: &Dataflow) -> BTreeMap<Id, Vec<Option<Id>>> {
 }
 
 impl Counters<'_> {
-    /// What is added to what a store finds, if that is all it does.
+    /// The addend of a store that only adds to the stored value.
     fn added(&mut self, store: Id, size: Size) -> Option<Id> {
         let graph = &self.dataflow.graph;
         if !matches!(size, Size::W | Size::Dw) {
@@ -80,7 +80,7 @@ impl Counters<'_> {
         Some(terms[1 - place])
     }
 
-    /// Whether nobody uses a sum but to store it.
+    /// Whether an adder is used by stores only.
     fn is_only_stored(&self, sum: Id, size: Size) -> bool {
         self.users.get(&sum).is_some_and(|all| {
             all.iter().all(|user| {
@@ -94,7 +94,7 @@ impl Counters<'_> {
         })
     }
 
-    /// Whether a term is what the store finds, and nobody else wants it.
+    /// Whether an operand is the value that the store overwrites, and has no other user.
     fn is_found(&mut self, term: Id, sum: Id, store: Id, size: Size) -> bool {
         let graph = &self.dataflow.graph;
         let only = |id: Id, user: Id| self.users.get(&id).is_some_and(|all| all.as_slice() == [Some(user)]);
@@ -120,7 +120,7 @@ impl Counters<'_> {
         before && chosen && self.is_untouched(values[own], store)
     }
 
-    /// Whether nothing changes the map between a load and a store, but what happens to other packets.
+    /// Whether this packet does not write the map between a load and a store.
     fn is_untouched(&mut self, load: Id, store: Id) -> bool {
         let dataflow = self.dataflow;
         let Some(own) = dataflow.access(store) else { return false };

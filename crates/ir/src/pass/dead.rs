@@ -1,15 +1,15 @@
-//! Dead code.
+//! Dead code elimination.
 //!
-//! **Goal.** No node that neither the ending nor an effect needs, and no lookup whose answer nobody uses.
+//! **Goal.** No node that neither the ending nor an effect needs, and no lookup whose result is unused.
 //!
 //! ```text
-//!   v1 = add v0 1                     (nothing: nobody uses v1)
-//!   v2 = call map_lookup_elem …       (nothing, unless the map remembers what was used last)
+//!   v1 = add v0 1                     (removed: v1 has no users)
+//!   v2 = call map_lookup_elem …       (removed, except in LRU maps)
 //! ```
 //!
-//! **Steps.** From the ending and from what changes something, back along the arguments.
+//! **Steps.** Marks nodes backwards from the ending and from side effects.
 //!
-//! **Limits.** A random number is drawn even where nobody looks at it: the next one would be another.
+//! **Limits.** An unused random number is drawn nevertheless, because the next one depends on it.
 
 use super::{rebuilt, same};
 use crate::build::Dataflow;

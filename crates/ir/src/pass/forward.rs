@@ -1,19 +1,20 @@
-//! State slices.
+//! Store-to-load forwarding.
 //!
-//! **Goal.** A load never waits for a store of the same packet: what was stored is taken from where it came from. Then all loads
-//! of a map can come before all its stores, and between them lies nothing but what one depends on the other for: the slice of the
-//! map's state.
+//! **Goal.** A load never waits for a store of the same packet: the stored value is forwarded to it. Then all loads of
+//! a map can come before all its stores, and the state slice between the first load and the last store holds nothing
+//! but what the stored values depend on.
 //!
 //! ```text
 //!   store if v1 v5 + 0 v7
 //!   v9 = load if v2 v6 + 0        v9 = load if v2 v6 + 0
-//!                                 v10 = eq v5 v6                 (nothing where both are one lookup's)
+//!                                 v10 = eq v5 v6                 (omitted if both come from one lookup)
 //!                                 v11 = select (and v1 v10) v7 v9
 //! ```
 //!
-//! **Steps.** For each load, the stores and atomic operations before it in the same map, in program order: those of other bytes
-//! or on excluded paths are skipped; of the rest the value is selected where predicate and address agree. Where the distance of
-//! the two addresses is known only at run time, one comparison for each distance at which they overlap selects the bytes:
+//! **Steps.** For each load, the earlier stores and atomic operations on the same map in program order: those that
+//! cannot overlap or have an exclusive predicate are skipped; for the rest, a select takes the stored value if the
+//! predicate holds and the addresses match. Where the distance of the two addresses is known only at run time, one
+//! comparison for each distance at which they overlap selects the bytes:
 //!
 //! ```text
 //!   store u32 v5 + v8 v7
@@ -21,10 +22,10 @@
 //!                                 v11 = select (and v1 v10) v7 v9
 //! ```
 //!
-//! **After.** The value is the same whether the load runs before or after the store.
+//! **After.** The value of a load is the same whether it runs before or after the stores.
 //!
-//! **Limits.** Entries that are added or removed stay as they are: the load has to wait for them ([`Dataflow::waits`]). So does a
-//! load past the budget of comparisons, which counts pairs of a load and a write.
+//! **Limits.** Insertions and deletions of entries are not forwarded: a later load waits for them
+//! ([`Dataflow::waits`]). So does a load past the budget of comparisons, which counts (load, write) pairs.
 
 use std::collections::BTreeMap;
 
@@ -36,11 +37,11 @@ use crate::build::Dataflow;
 use crate::graph::{Binary, Compare, Effect, Graph, Id, Kind};
 use crate::predicates::Predicates;
 
-/// Pairs of a load and an earlier write of the same map that are compared.
+/// The budget of (load, earlier write of the same map) pairs that are compared.
 const MOST_PAIRS: usize = 250_000;
-/// Comparisons of two offsets that only the run knows.
+/// The budget of comparisons of two offsets known only at run time.
 const MOST_COMPARISONS: usize = 20_000;
-/// Nodes that are followed, one inside the other, to find the low bits of an offset.
+/// The depth to which nodes are followed for the low bits of an offset.
 const MOST_DEEP: usize = 16;
 
 /// A write whose value a later load may need.
@@ -48,7 +49,7 @@ const MOST_DEEP: usize = 16;
 struct Write {
     old: Id,
     new: Id,
-    /// Its predicate, its address, what is added to it, how many bytes.
+    /// Its predicate, base address, offset, and size in bytes.
     predicate: Id,
     base: Id,
     offset: Id,
@@ -57,7 +58,7 @@ struct Write {
     value: Id,
 }
 
-/// The work that is left.
+/// The budget that is left.
 struct Budget {
     pairs: usize,
     comparisons: usize,
@@ -70,7 +71,7 @@ pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
 fn run_within(dataflow: &Dataflow, mut budget: Budget) -> Dataflow {
     let mut predicates = Predicates::new(&dataflow.graph);
     let mut writes: BTreeMap<u32, Vec<Write>> = BTreeMap::new();
-    // Loads past the budget, each with the write that it could not be compared with.
+    // Loads past the budget, each with the writes that it was not compared with.
     let mut late: BTreeMap<Id, Vec<Id>> = BTreeMap::new();
     let mut forwarded = rebuilt(dataflow, |graph, id, node| {
         let (args, kind) = (node.args.clone(), node.kind);
@@ -127,7 +128,7 @@ fn changed(graph: &mut Graph, op: AtomicOp, bits: u16, old: Id, args: &[Id]) -> 
     }
 }
 
-/// The value of a load after a write, given the one without it. `None` where the budget does not reach.
+/// The value of a load after a write, given its value without that write. `None` past the budget.
 fn seen(
     graph: &mut Graph,
     without: Id,
@@ -181,7 +182,7 @@ fn seen(
     Some(graph.select(parts))
 }
 
-/// The bytes of a load that begins so many bytes after a write, which overlaps it.
+/// The value of a load that overlaps a write and begins `distance` bytes after it.
 fn overlaid(graph: &mut Graph, (without, len): (Id, u64), write: &Write, distance: i64) -> Id {
     let bits = |bytes: i64| 8 * bytes as u16;
     let len = len as i64;
@@ -197,7 +198,7 @@ fn overlaid(graph: &mut Graph, (without, len): (Id, u64), write: &Write, distanc
     graph.concat(parts)
 }
 
-/// An offset in a value: nodes, the first above so many zeros, and a constant.
+/// An offset into a map value: a sum of nodes, each shifted, and a constant.
 struct Offset {
     moved: (u16, Vec<Id>),
     constant: u64,
@@ -231,7 +232,7 @@ impl Offset {
     }
 }
 
-/// How many of the lowest bits of a node are known, and a number that has them.
+/// The number of low bits of a node that are known, and their value.
 fn low_bits(graph: &Graph, id: Id, deep: usize) -> (u32, u64) {
     let node = graph.node(id);
     if deep >= MOST_DEEP {
@@ -264,7 +265,7 @@ fn low_bits(graph: &Graph, id: Id, deep: usize) -> (u32, u64) {
             let (count, value) = known(*low);
             let is_whole = count >= u32::from(graph.bits(*low));
             match (is_whole, rest) {
-                // Constants are joined: the next part is none.
+                // Adjacent constants are merged, so the next part is not a constant.
                 (true, [next, ..]) => {
                     let (more, above) = known(*next);
                     let below = u32::from(graph.bits(*low));
@@ -281,7 +282,7 @@ fn low_bits(graph: &Graph, id: Id, deep: usize) -> (u32, u64) {
     }
 }
 
-/// Lookups of two keys that are different numbers.
+/// Whether two lookups have keys that are distinct constants.
 fn never_meet(graph: &Graph, a: Id, b: Id) -> bool {
     let (x, y) = (graph.node(a), graph.node(b));
     let is_call = |kind: Kind| matches!(kind, Kind::Effect(Effect::Call { .. }));
@@ -292,9 +293,9 @@ fn never_meet(graph: &Graph, a: Id, b: Id) -> bool {
     is_call(x.kind) && x.kind == y.kind && x.args.iter().zip(&y.args).skip(1).any(differ)
 }
 
-/// Adds the reads that must not overtake an effect of the same packet although they do not use it.
+/// Adds the reads that must not overtake an earlier effect of the same packet although no value connects them.
 ///
-/// Loads have the values of the stores before them; what remains are entries that are added or removed.
+/// Loads have the values of earlier stores by now; what remains are insertions and deletions of entries.
 fn wait_for_entries(dataflow: &mut Dataflow) {
     let mut predicates = Predicates::new(&dataflow.graph);
     let mut entries: BTreeMap<u32, Vec<Id>> = BTreeMap::new();
@@ -307,7 +308,7 @@ fn wait_for_entries(dataflow: &mut Dataflow) {
             Touch::Lookup | Touch::Load => {
                 let own = dataflow.graph.node(id);
                 let matters = |other: &&Id| match touch {
-                    // The entry that a load reads was found before.
+                    // The lookup that found the entry of this load precedes the change.
                     Touch::Load if own.args[1] < **other => false,
                     _ => !predicates.exclude(&dataflow.graph, dataflow.graph.node(**other).args[0], own.args[0]),
                 };
@@ -327,7 +328,7 @@ fn wait_for_entries(dataflow: &mut Dataflow) {
 mod tests {
     use super::*;
 
-    /// A byte is stored and one is loaded, in one value, at offsets that the packet has.
+    /// A byte is stored and another loaded in one value, at offsets from the packet.
     const BYTES: &str = "program bytes
 map 0 values array key 4 value 256 entries 1
 call 0 map_lookup_elem map 0, read 4

@@ -1,17 +1,17 @@
-//! Which bits of each node are known, and which anybody looks at.
+//! The known-bits and demanded-bits analyses.
 
 use crate::arith::{cut, sign_extended};
 use crate::build::Dataflow;
 use crate::graph::{Binary, Graph, Id, Kind};
 
-/// What is known of a number: bits that are 0 and bits that are 1.
+/// The bits known to be 0, and those known to be 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) zeros: u64,
     pub(super) ones: u64,
 }
 
-/// All bits of a number of so many.
+/// A mask of the low `bits` bits.
 pub(super) fn all(bits: u16) -> u64 {
     cut(u64::MAX, bits)
 }
@@ -21,17 +21,17 @@ impl Known {
         Known { zeros: !value & all(bits), ones: value }
     }
 
-    /// What is known either way.
+    /// The mask of known bits.
     pub(super) fn bits(self) -> u64 {
         self.zeros | self.ones
     }
 
-    /// The largest number that it may be.
+    /// The maximum of the value.
     pub(super) fn most(self, bits: u16) -> u64 {
         !self.zeros & all(bits)
     }
 
-    /// The smallest.
+    /// The minimum of the value.
     pub(super) fn least(self) -> u64 {
         self.ones
     }
@@ -42,7 +42,7 @@ impl Known {
     }
 }
 
-/// The largest number that each node may be.
+/// The maximum of each node.
 pub fn largest(dataflow: &Dataflow) -> Vec<u64> {
     let (graph, known) = (&dataflow.graph, known(dataflow));
     let mut largest: Vec<u64> = Vec::with_capacity(graph.nodes().len());
@@ -67,7 +67,7 @@ pub fn largest(dataflow: &Dataflow) -> Vec<u64> {
             Kind::Binary(Binary::And) => of(0).min(of(1)),
             _ => u64::MAX,
         };
-        // A sum that may go around, and a slice of what is larger, may be anything.
+        // An adder that may overflow, and a slice of a larger value, can have any value.
         let whole = all(node.bits);
         let most = if most > whole { whole } else { most };
         largest.push(most.min(known[id.index()].most(node.bits)));
@@ -75,7 +75,7 @@ pub fn largest(dataflow: &Dataflow) -> Vec<u64> {
     largest
 }
 
-/// What is known of every node that is used.
+/// The known bits of every node that is used.
 pub(super) fn known(dataflow: &Dataflow) -> Vec<Known> {
     let graph = &dataflow.graph;
     let mut found: Vec<Known> = Vec::with_capacity(graph.nodes().len());
@@ -147,12 +147,12 @@ fn binary(op: Binary, a: Known, b: Known, bits: u16) -> Known {
     }
 }
 
-/// Low bits that are 0 in both terms of a sum.
+/// The number of low bits that are 0 in both operands of an adder.
 fn low_zeros(a: Known, b: Known, bits: u16) -> u64 {
     all((a.zeros & b.zeros).trailing_ones().min(u32::from(bits)) as u16)
 }
 
-/// The bits of every node that something looks at.
+/// The demanded bits of every node.
 pub(super) fn wanted(dataflow: &Dataflow, known: &[Known]) -> Vec<u64> {
     let graph = &dataflow.graph;
     let mut wanted = vec![0; graph.nodes().len()];
@@ -172,7 +172,7 @@ pub(super) fn wanted(dataflow: &Dataflow, known: &[Known]) -> Vec<u64> {
     wanted
 }
 
-/// The bits of its arguments that a node needs for these bits of its own.
+/// The bits of its arguments that a node demands for these bits of its own.
 fn of_arguments(graph: &Graph, id: Id, own: u64, known: &[Known]) -> Vec<u64> {
     let node = graph.node(id);
     let args = &node.args;
@@ -180,7 +180,7 @@ fn of_arguments(graph: &Graph, id: Id, own: u64, known: &[Known]) -> Vec<u64> {
     if own == 0 {
         return vec![0; args.len()];
     }
-    // Whatever lies above the last bit that is looked at leaves the bits below alone.
+    // Bits above the highest demanded one do not influence the bits below.
     let below = all(64 - own.leading_zeros() as u16);
     match node.kind {
         Kind::Slice { low } => vec![own << low],

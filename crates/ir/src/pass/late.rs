@@ -1,21 +1,22 @@
-//! Late tests.
+//! Shannon expansion by late-arriving bits.
 //!
-//! **Goal.** Nothing but one choice behind a test that is there late: what it decides is computed for both of its answers meanwhile.
+//! **Goal.** Only one mux after a test that arrives late: both outcomes are computed in the meantime.
 //!
 //! ```text
-//!   v4 = and v3 v0        (v3 is there late)       v4 = or v0 v1       (v3 is 1)
+//!   v4 = and v3 v0        (v3 arrives late)        v4 = or v0 v1       (v3 is 1)
 //!   v5 = or v4 v1                                  v5 = v1             (v3 is 0)
 //!   v6 = select v2 v5 v1                           v6 = select v2 v4 v1 ...
 //!                                                  v8 = select v3 v6 v1
 //! ```
 //!
-//! **Steps.** On the longest paths, gates and selections are followed back from each node to the bits that are there last. Where that
-//! is earlier, the node becomes a selection by these bits out of what it is where they are known [Shannon 1949]. Each node goes on from
-//! what the one before has become, so that the choice moves to the end of a chain. Where the longest path does not become a level
-//! shorter by all of it, everything stays as it was.
+//! **Steps.** On near-critical paths, gates and selects are followed back from each node to the latest bits. If that is
+//! earlier, the node becomes a select by these bits between its cofactors [Shannon 1949]. Each node starts from the
+//! result of the one before, so that the mux moves to the end of a chain. The pass is undone unless it shortens the
+//! critical path by a level.
 //!
-//! **Limits.** Dataflow of more than [`MOST_OF_ALL`] nodes stays as it is. Two bits at once, gates of single bits, and only what is less than [`SLACK_STAGES`] stages from the longest path: the
-//! others have time, and what is computed twice takes room.
+//! **Limits.** Dataflow of more than [`MOST_OF_ALL`] nodes stays as it is. At most two bits at once, gates of single
+//! bits only, and only paths within [`SLACK_STAGES`] stages of the critical path: the others have slack, and duplicated
+//! logic takes area.
 
 use std::collections::BinaryHeap;
 
@@ -26,17 +27,17 @@ use crate::build::Dataflow;
 use crate::delay::{Arrivals, CLOCK_MHZ, Delays, Tenths, depth, times};
 use crate::graph::{Binary, Graph, Id, Kind};
 
-/// Paths that are so much shorter than the longest are left alone.
+/// The slack past which paths are left alone, in stages.
 const SLACK_STAGES: Tenths = 2;
-/// So many levels are looked back.
+/// The depth to which nodes are followed back, in levels.
 const BACK_LEVELS: Tenths = 6;
-/// The most nodes that are computed for both answers.
+/// The most nodes that are duplicated for one select.
 const MOST_NODES: usize = 32;
-/// In larger dataflow there is no room to compute anything twice, and no time to look for it.
+/// Past this size there is neither area for duplicates nor time to search for them.
 const MOST_OF_ALL: usize = 60_000;
-/// So many tenths of a level are to be gained.
+/// The least gain in tenths of a level.
 const LEAST_GAIN: Tenths = 3;
-/// The most bits that decide.
+/// The most bits to expand by.
 const MOST_BITS: usize = 2;
 
 pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
@@ -53,12 +54,12 @@ pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
         late.blocks[plain.index()] = stages;
         if critical[id.index()] { late.decided_last(graph, plain) } else { plain }
     });
-    // What is computed twice takes room: not for nothing.
+    // Duplicated logic takes area, so it has to pay.
     let is_worth_it = depth(&shorter, &delays) + delays.level <= depth(dataflow, &delays);
     if is_worth_it { shorter } else { dataflow.clone() }
 }
 
-/// The nodes on paths of nearly the longest length.
+/// The nodes on near-critical paths.
 fn critical(dataflow: &Dataflow, delays: &Delays) -> Vec<bool> {
     let graph = &dataflow.graph;
     let ready = times(dataflow, delays);
@@ -79,11 +80,11 @@ fn critical(dataflow: &Dataflow, delays: &Delays) -> Vec<bool> {
 struct Late<'a> {
     delays: &'a Delays,
     arrivals: Arrivals,
-    /// The stages of new nodes that are blocks.
+    /// The latency in stages of new nodes that are blocks.
     blocks: Vec<u32>,
 }
 
-/// What is computed for both answers: nodes, each behind those that it uses, and the single bits that they are made of.
+/// The cone that is duplicated: its nodes in topological order, and the single-bit inputs of its gates.
 struct Cone {
     inside: FxHashSet<Id>,
     bits: Vec<(Tenths, Id)>,
@@ -95,7 +96,7 @@ impl Late<'_> {
         self.arrivals.of(graph, self.delays, id, |id| blocks.get(id.index()).copied().unwrap_or(0))
     }
 
-    /// The node by those of its bits that are there last.
+    /// Expands a node by the latest of its bits.
     fn decided_last(&mut self, graph: &mut Graph, id: Id) -> Id {
         let mut best = (self.time(graph, id), id);
         if !is_gate(graph, id) && graph.node(id).kind != Kind::Select {
@@ -117,7 +118,7 @@ impl Late<'_> {
         best.1
     }
 
-    /// The node as a selection by these bits.
+    /// The node as a select by these bits between its cofactors.
     fn decided(&mut self, graph: &mut Graph, cone: &Cone, id: Id, (bits, known): (&[Id], &mut Vec<(Id, Id)>)) -> Id {
         let Some((bit, rest)) = bits.split_first() else {
             let mut made = known.iter().copied().collect();
@@ -137,7 +138,7 @@ impl Late<'_> {
         let time = self.time(graph, id);
         let from = time.saturating_sub(BACK_LEVELS * self.delays.level);
         let (mut inside, mut bits) = (FxHashSet::default(), FxHashSet::default());
-        // What is there last is looked into first.
+        // The latest node is expanded first.
         let mut work = BinaryHeap::from([(time, id)]);
         while let Some((_, next)) = work.pop() {
             if inside.len() == MOST_NODES {
@@ -163,7 +164,7 @@ impl Late<'_> {
     }
 }
 
-/// Whether a node is a single bit made of single bits.
+/// Whether a node is a single-bit gate of single bits.
 fn is_gate(graph: &Graph, id: Id) -> bool {
     let node = graph.node(id);
     let is_gate = match node.kind {
@@ -174,7 +175,7 @@ fn is_gate(graph: &Graph, id: Id) -> bool {
     is_gate && node.bits == 1
 }
 
-/// A node of a cone where some bits are known; `made` holds those, and what has become of others.
+/// The cofactor of a node of the cone; `made` maps the known bits and the nodes done so far.
 fn with(graph: &mut Graph, cone: &Cone, id: Id, made: &mut FxHashMap<Id, Id>) -> Id {
     if let Some(known) = made.get(&id) {
         return *known;

@@ -1,7 +1,7 @@
-//! What makes the dataflow shallower and smaller: one pass a file, each of which leaves what the program does.
+//! Optimization passes, one a file. Each preserves the semantics of the program and reduces depth or area.
 //!
-//! A pass makes the graph anew, node by node in their order ([`rebuilt`]), and what nobody uses is left out at once. Effects keep
-//! their order among themselves unless a pass says otherwise.
+//! A pass rebuilds the graph node by node in topological order ([`rebuilt`]), which removes dead nodes as well. Effects
+//! keep their order unless a pass says otherwise.
 
 mod bits;
 mod calls;
@@ -22,18 +22,18 @@ pub use known::largest;
 use crate::build::{Dataflow, Reach};
 use crate::graph::{Graph, Id, Kind, Node};
 
-/// A pass: its name, what it does in a line, and itself.
+/// A pass.
 #[derive(Debug, Clone, Copy)]
 pub struct Pass {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// What it does.
+    /// The transformation, in a line.
     pub does: &'static str,
-    /// Itself.
+    /// The function.
     pub run: fn(&Dataflow) -> Dataflow,
 }
 
-/// All passes, in the order in which they run.
+/// All passes in the order in which they run.
 pub const PASSES: &[Pass] = &[
     Pass { name: "dead-code", does: "leaves out what nobody uses", run: dead::run },
     Pass {
@@ -61,17 +61,18 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "known-bits", does: "computes no bit that is known or that nobody looks at", run: bits::run },
 ];
 
-/// The dataflow behind all passes.
+/// The dataflow after all passes.
 pub fn optimize(dataflow: &Dataflow) -> Dataflow {
     PASSES.iter().fold(dataflow.clone(), |dataflow, pass| (pass.run)(&dataflow))
 }
 
-/// The same without what nobody uses.
+/// The dataflow without dead nodes.
 pub(crate) fn without_dead(dataflow: &Dataflow) -> Dataflow {
     dead::run(dataflow)
 }
 
-/// Makes a dataflow anew. `make` gives the new node for an old one, whose arguments are new ones already.
+/// Rebuilds a dataflow without dead nodes. `make` returns the new node for an old one whose arguments have been
+/// replaced already.
 pub(crate) fn rebuilt(old: &Dataflow, mut make: impl FnMut(&mut Graph, Id, Node) -> Id) -> Dataflow {
     let used = old.used();
     let mut graph = Graph::default();
@@ -86,7 +87,7 @@ pub(crate) fn rebuilt(old: &Dataflow, mut make: impl FnMut(&mut Graph, Id, Node)
     remade(old, graph, |id| places[id.index()])
 }
 
-/// A dataflow with another graph; `to` says where its nodes are now.
+/// A dataflow with a new graph; `to` maps old ids to new ones.
 pub(crate) fn remade(old: &Dataflow, graph: Graph, to: impl Fn(Id) -> Option<Id>) -> Dataflow {
     let waits = old.waits.iter().filter_map(|(read, writes)| {
         let writes = writes.iter().filter_map(|write| to(*write)).collect();
@@ -107,7 +108,7 @@ pub(crate) fn remade(old: &Dataflow, graph: Graph, to: impl Fn(Id) -> Option<Id>
     }
 }
 
-/// A node as it was.
+/// Adds an unchanged node.
 pub(crate) fn same(graph: &mut Graph, node: Node) -> Id {
     match node.kind {
         Kind::Effect(effect) => graph.effect(effect, node.args, node.bits),

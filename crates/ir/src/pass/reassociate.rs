@@ -1,6 +1,6 @@
-//! Reassociation.
+//! Reassociation and tree-height reduction.
 //!
-//! **Goal.** Chains of sums, differences and gates as trees in which what comes late is added last.
+//! **Goal.** Chains of adders, subtractors and gates become trees in which the latest operand is added last.
 //!
 //! ```text
 //!   v4 = add v3 v0        (((v0 + v1) + v2) + v3)      v4 = add v0 v1
@@ -8,14 +8,14 @@
 //!   v6 = add v5 v2                                     v6 = add v4 v5
 //! ```
 //!
-//! **Steps.** A chain is followed back to its terms: through sums that nobody else uses, and through gates of single bits, whoever
-//! uses them (a bit costs little to make twice). The two terms that are there first are put together, again and again
-//! [Huffman 1952]; the tree stands where it is there before the chain. Selections whose last value is a selection are one
-//! selection where that is no later, or a tree of choices ([`choices`]) where that is earlier. A selection of more than 16
-//! conditions becomes a selection of selections, so that each fits between two registers. Sums, differences and comparisons of a
-//! selection whose condition comes late are made of each of its values, and selected.
+//! **Steps.** A chain is followed back to its terms: through adders with a single user, and through one-bit gates with
+//! any number of users (a bit is cheap to duplicate). The two earliest terms are combined repeatedly [Huffman 1952];
+//! the tree replaces the chain if it arrives earlier. Nested selects become one select if that is no later, or a tree
+//! of muxes ([`choices`]) if that is earlier. A select of more than 16 conditions becomes a select of selects, so that
+//! each fits into a stage. Adders, subtractors and comparisons of a select whose condition arrives late move into its
+//! arms.
 //!
-//! **Limits.** Chains of more than 128 terms are left alone, and so are sums that would come out as the negative of a number.
+//! **Limits.** Chains of more than 128 terms stay as they are, as do sums that would become the negative of a value.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -27,24 +27,24 @@ use crate::graph::{Binary, Graph, Id, Kind, Node};
 
 /// The most terms of a chain.
 const MOST_TERMS: usize = 128;
-/// The most conditions of a selection.
+/// The most conditions of a select.
 const MOST_CONDITIONS: usize = 16;
 
-/// So many tenths of a level a tree of choices is to gain.
+/// The least gain of a tree of muxes, in tenths of a level.
 const LEAST_GAIN: Tenths = 3;
 
-/// Sums of so few terms are made again where that is earlier.
+/// Adders of at most this many terms are duplicated if the tree is earlier.
 const FEW_TERMS: usize = 4;
-/// The most conditions of a selection that something is done ahead of.
+/// The most conditions of a select into whose arms an operation is moved.
 const MOST_AHEAD: usize = 2;
 
-/// What is known while the graph is made anew.
+/// The state of the pass.
 struct Trees<'a> {
     delays: &'a Delays,
     arrivals: Arrivals,
-    /// The stages of new nodes that are blocks.
+    /// The latency in stages of new nodes that are blocks.
     blocks: Vec<u32>,
-    /// New nodes that are sums or selections with one user.
+    /// Whether a new node has a single user.
     own: Vec<bool>,
 }
 
@@ -82,7 +82,7 @@ fn is_plus_or_minus(op: Binary) -> bool {
     matches!(op, Binary::Add | Binary::Sub)
 }
 
-/// A selection of many conditions, given by its arguments, as selections of neighbours and a selection of these.
+/// Splits a wide select into selects of neighbouring conditions and a select of these.
 fn narrowed(graph: &mut Graph, mut parts: Vec<Id>) -> Id {
     while parts.len() > 2 * MOST_CONDITIONS + 1
         && let Some((last, pairs)) = parts.split_last()
@@ -92,7 +92,7 @@ fn narrowed(graph: &mut Graph, mut parts: Vec<Id>) -> Id {
         let mut outer: Vec<Id> = Vec::new();
         for group in pairs.chunks(2 * size) {
             let when = any(graph, group.iter().step_by(2).copied().collect());
-            // Where one of them holds and none before the last does, it is the last.
+            // If one of the group's conditions holds and none but the last can, it is the last.
             let mut inner = group.to_vec();
             inner.remove(inner.len() - 2);
             outer.extend([when, graph.select(inner)]);
@@ -103,7 +103,7 @@ fn narrowed(graph: &mut Graph, mut parts: Vec<Id>) -> Id {
     graph.select(parts)
 }
 
-/// Whether one of these conditions holds, as a balanced tree.
+/// The OR of conditions as a balanced tree.
 fn any(graph: &mut Graph, mut conditions: Vec<Id>) -> Id {
     while conditions.len() > 1 {
         let pairs = conditions.chunks(2);
@@ -131,7 +131,7 @@ impl Trees<'_> {
             let inner = graph.node(term);
             let own = self.own.get(term.index()).copied().unwrap_or(false);
             let count = terms.len() + work.len();
-            // Gates cost little twice, and so do short sums.
+            // Gates and short sums are cheap to duplicate.
             let is_free = own || if is_sum { count < FEW_TERMS } else { bits == 1 };
             match inner.kind {
                 Kind::Binary(other) if is_free && (other == op || is_sum && is_plus_or_minus(other)) => {
@@ -175,7 +175,7 @@ impl Trees<'_> {
         }
     }
 
-    /// What is done with a selection, done with what it selects from, where the condition is what comes late.
+    /// Moves an operation on a select into its arms, if that is earlier.
     fn ahead(&mut self, graph: &mut Graph, plain: Id) -> Id {
         let node = graph.node(plain).clone();
         if !matches!(node.kind, Kind::Binary(Binary::Add | Binary::Sub) | Kind::Compare(_)) {
@@ -199,7 +199,7 @@ impl Trees<'_> {
         if self.time(graph, other) < self.time(graph, plain) { other } else { plain }
     }
 
-    /// A selection whose last value is a selection, as one.
+    /// Flattens nested selects.
     fn flat(&mut self, graph: &mut Graph, node: Node) -> Id {
         let mut parts = node.args.clone();
         while let Some(last) = parts.last().copied()
@@ -223,13 +223,13 @@ impl Trees<'_> {
         self.chosen(graph, best)
     }
 
-    /// Choices one inside the other as a tree.
+    /// Turns nested selects into a tree of muxes, if that is earlier.
     fn chosen(&mut self, graph: &mut Graph, id: Id) -> Id {
         if graph.node(id).kind != Kind::Select {
             return id;
         }
         let own = &self.own;
-        // A bit costs little to choose twice.
+        // A one-bit select is cheap to duplicate.
         let may_enter = |graph: &Graph, id: Id| graph.bits(id) == 1 || own.get(id.index()).copied().unwrap_or(false);
         let chain = choices::chain(graph, id, &may_enter);
         let before = self.time(graph, id);
@@ -245,7 +245,7 @@ mod tests {
     use crate::arith::apply;
     use crate::graph::Input;
 
-    /// The number of a condition is the number of its byte, and its value lies behind all conditions.
+    /// Condition `i` is the low bit of byte `i`, and its value is 1000 + `i`.
     fn conditions(graph: &mut Graph, count: i64) -> Vec<Id> {
         let mut parts = Vec::new();
         for at in 0..count {
@@ -257,7 +257,7 @@ mod tests {
         parts
     }
 
-    /// What a node is where only these bytes are odd.
+    /// Evaluates a node for a packet in which only these bytes are odd.
     fn value(graph: &Graph, id: Id, odd: [u16; 2]) -> u64 {
         let mut values: Vec<u64> = Vec::new();
         for node in graph.nodes() {

@@ -1,18 +1,18 @@
 //! Speculation.
 //!
-//! **Goal.** Lookups and loads that need not wait for the branches in front of them: the largest single gain in depth.
+//! **Goal.** Lookups and loads do not wait for the branches before them: the largest single reduction of depth.
 //!
 //! ```text
 //!   v9 = call map_lookup_elem if v6 (…)      v9 = call map_lookup_elem if 1 (…)
 //!   v10 = load if v8 v9 + 0                  v10 = load if 1 v9 + 0
 //! ```
 //!
-//! **Steps.** What leaves no trace is done always: its predicate becomes 1. A load from what was not found gives 0.
+//! **Steps.** The predicate of each effect without side effects becomes 1. A load through a failed lookup gives 0.
 //!
-//! **Before.** Values of such nodes are looked at only where their predicate holds: on all other paths nothing was loaded there.
+//! **Before.** The value of such a node is used only under its predicate: no other path loads it.
 //!
-//! **Limits.** In a map that forgets what was not used lately a lookup leaves a trace, and waits for its predicate. So does a
-//! load at an offset that only the run knows, since it may lead out of the value.
+//! **Limits.** In an LRU map a lookup has a side effect, so it keeps its predicate. So does a load at an offset known
+//! only at run time, because it may lie outside of the value.
 
 use super::{rebuilt, same};
 use crate::access::Touch;

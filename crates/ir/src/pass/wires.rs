@@ -1,7 +1,7 @@
-//! Slices and wires.
+//! Wires.
 //!
-//! **Goal.** What costs nothing in hardware costs nothing in the graph: shifts and masks by constants, byte swaps, comparisons that ask for
-//! one bit.
+//! **Goal.** Operations that cost nothing in hardware become slices and concatenations: shifts and masks by constants,
+//! byte swaps, comparisons that test one bit.
 //!
 //! ```text
 //!   v5 = shl v4 8                    v5 = concat 0x00 (slice 0 of v4)
@@ -9,9 +9,10 @@
 //!   v7 = below v6 1                  v7 = eq v6 0
 //! ```
 //!
-//! **Steps.** The rewrite rules ([`crate::rules`]), each of which is proved with an SMT solver, until none applies.
+//! **Steps.** Rewrite rules ([`crate::rules`]), each proved with an SMT solver, are applied to a fixed point.
 //!
-//! **Limits.** A rule sees a node and what it is made of, two or three levels deep; what holds for all bits of all nodes is for known bits.
+//! **Limits.** A rule matches a node and its arguments, two or three levels deep; facts about all bits of a node belong
+//! to known bits.
 
 use crate::build::Dataflow;
 use crate::rules::rewrite;

@@ -1,19 +1,20 @@
-//! Rewrites dataflow by the rules until none applies.
+//! Applies the rewrite rules to a fixed point.
 //!
-//! **Goal.** What hardware does for nothing is seen to be nothing: a mask is a slice with zeros, a sum of bytes has nine bits.
+//! **Goal.** Operations that are free in hardware become wires: a mask is a slice and zeros, a sum of bytes has nine
+//! bits.
 //!
 //! ```text
 //!   v5 = concat v3 v4 0:48           v6 = eq v5' 0x0008:16     where v5' = concat v3 v4
 //!   v6 = eq v5 0x0008:64
 //! ```
 //!
-//! **Steps.** The nodes that something uses are made again, in their order, out of what their arguments have become; each is
-//! looked at before it is used, and what a rule makes of it again. That is repeated until no rule applies. Rules that hide what
-//! others look for, as a product that becomes a sum, wait until then.
+//! **Steps.** Used nodes are rebuilt in topological order from their rewritten arguments; rules apply to each node
+//! before its users, and again to the result. This is repeated until no rule applies. Rules that hide patterns from
+//! others, such as products that become sums, wait until then.
 //!
-//! **Before and after.** Effects keep their order, their instructions and their bits. A node stands behind all that it uses.
+//! **Before and after.** Effects keep their order, their instructions and their widths. Nodes are in topological order.
 //!
-//! **Limits.** A round that changes hardly anything is the last one. Nodes of more than 64 bits are left as they are.
+//! **Limits.** A round that changes hardly anything is the last one. Nodes of more than 64 bits stay as they are.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -30,19 +31,19 @@ use crate::build::Dataflow;
 use crate::graph::{Graph, Id, Kind, Node};
 use crate::pass::remade;
 
-/// Times that a dataflow is rewritten at most; it takes few.
+/// The most rounds; a few are usual.
 const MAX_ROUNDS: usize = 50;
-/// A round that changes no more than one node of so many is the last.
+/// A round that changes at most one node in this many is the last.
 const LITTLE: usize = 200;
-/// Rules that follow one another on the same node at most; there is a measure that falls, this is what guards it.
+/// The most successive rules on one node; the weights guarantee termination, this is a safeguard.
 const MAX_DEPTH: usize = 500;
 
-/// The dataflow after all rules that apply, and how often each was used.
+/// The dataflow after all rules, and the number of times that each was applied.
 pub fn rewrite(dataflow: &Dataflow) -> (Dataflow, Vec<(&'static str, usize)>) {
     rewrite_by(rules(), dataflow)
 }
 
-/// As [`rewrite`], by rules of one's own.
+/// As [`rewrite`], with other rules.
 pub(super) fn rewrite_by<'r>(rules: &'r [Rule], dataflow: &Dataflow) -> (Dataflow, Vec<(&'r str, usize)>) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut current = dataflow.clone();
@@ -60,7 +61,7 @@ pub(super) fn rewrite_by<'r>(rules: &'r [Rule], dataflow: &Dataflow) -> (Dataflo
         if is_still && is_last {
             break;
         }
-        // What all other rules have settled is looked at by the last ones yet.
+        // Nodes in normal form by the other rules still go through the last rules.
         before = Before { settled, uses: round.uses, knew_last: is_last };
         is_last |= is_still;
     }
@@ -69,31 +70,31 @@ pub(super) fn rewrite_by<'r>(rules: &'r [Rule], dataflow: &Dataflow) -> (Dataflo
     (current, counts)
 }
 
-/// What the round before has left.
+/// The result of the previous round.
 #[derive(Default)]
 struct Before {
-    /// The nodes to which none of its rules applied.
+    /// The nodes in normal form.
     settled: Vec<bool>,
-    /// How its nodes were used.
+    /// The uses of its nodes.
     uses: Uses,
-    /// It had the last rules as well.
+    /// Whether it had the last rules as well.
     knew_last: bool,
 }
 
-/// Rules by what they begin with.
+/// Rules by the operation of their pattern's root.
 type Sorted<'r> = FxHashMap<u8, Rc<[&'r Rule]>>;
 
 struct Round<'r> {
     graph: Graph,
     rules: Rc<Sorted<'r>>,
-    /// Of those the ones that come last.
+    /// Those among them that come last.
     last: Rc<Sorted<'r>>,
-    /// What nodes have become.
+    /// By old id, the new node.
     done: Vec<Option<Id>>,
     bits: Bits,
     uses: Uses,
     counts: BTreeMap<&'r str, usize>,
-    /// All of them.
+    /// The number of rules applied.
     fired: usize,
     depth: usize,
 }
@@ -122,13 +123,13 @@ impl<'r> Round<'r> {
         }
     }
 
-    /// Whether each node is what no rule applies to.
+    /// Whether each node is in normal form.
     fn settled(&self) -> Vec<bool> {
         let done = self.done.iter().enumerate();
         done.map(|(number, done)| done.is_some_and(|done| done.index() == number)).collect()
     }
 
-    /// Makes a dataflow anew. What was settled, is made of nothing else and is used as before is looked at by new rules only.
+    /// Rebuilds a dataflow. Nodes in normal form whose arguments and uses are unchanged go through new rules only.
     fn run(&mut self, old: &Dataflow, before: &Before) -> Dataflow {
         let uses = Uses::in_dataflow(old);
         let mut now: Vec<Option<Id>> = vec![None; old.graph.nodes().len()];
@@ -162,11 +163,11 @@ impl<'r> Round<'r> {
             self.uses.add(new, used);
             now[number] = Some(new);
         }
-        // Whatever the packet leaves with is used.
+        // The outputs count as used.
         remade(old, std::mem::take(&mut self.graph), |id| now[id.index()])
     }
 
-    /// What a node has become after every rule that applies.
+    /// The normal form of a node.
     fn settle(&mut self, id: Id) -> Id {
         let rules = Rc::clone(&self.rules);
         self.settle_by(&rules, id)
@@ -188,7 +189,7 @@ impl<'r> Round<'r> {
             let mut site = Site { graph: &self.graph, bits: &mut self.bits, uses: &self.uses };
             let Some(found) = site.find(rule, id) else { continue };
             let bits = self.graph.bits(id);
-            // The graph may make the same of it again by itself.
+            // The graph's own simplification may return the same node.
             if let Ok(Some(new)) = build(self, &rule.to, &found, Some(bits))
                 && new != id
             {
@@ -226,7 +227,7 @@ impl Maker for Round<'_> {
     }
 }
 
-/// A number for what rules begin with.
+/// An index for the root operation of patterns.
 fn class(kind: Kind) -> Option<u8> {
     match kind {
         Kind::Binary(op) => Some(op as u8),

@@ -1,4 +1,4 @@
-//! What is known of each bit of a node, from how it is put together.
+//! Facts about the bits of a node that follow from slices, concatenations and constants.
 
 use std::rc::Rc;
 
@@ -8,18 +8,18 @@ use crate::graph::{Graph, Id, Kind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bit {
     Known(bool),
-    /// That bit of a node.
+    /// A bit of a node.
     Of(Id, u16),
 }
 
-/// What is known of the bits of nodes.
+/// A memo table of the bits of nodes.
 #[derive(Debug, Default)]
 pub(super) struct Bits {
     known: Vec<Option<Rc<[Bit]>>>,
 }
 
 impl Bits {
-    /// The bits of a node, the least first.
+    /// The bits of a node, the least significant first.
     pub(super) fn of(&mut self, graph: &Graph, id: Id) -> Rc<[Bit]> {
         if let Some(Some(known)) = self.known.get(id.index()) {
             return Rc::clone(known);
@@ -46,41 +46,41 @@ impl Bits {
     }
 }
 
-/// The first run of bits that are so: where it begins, how long it is.
+/// The first run of bits with a property: (start, length).
 pub(super) fn run(len: usize, mut is: impl FnMut(usize) -> bool) -> Option<(u64, u64)> {
     let start = (0..len).find(|at| is(*at))?;
     let end = (start..len).find(|at| !is(*at)).unwrap_or(len);
     Some((start as u64, (end - start) as u64))
 }
 
-/// Below what bit all above are zeros; at least 1.
+/// The width without leading zeros; at least 1.
 pub(super) fn unsigned(bits: &[Bit]) -> u64 {
     let zeros = bits.iter().rev().take_while(|bit| **bit == Bit::Known(false)).count();
     (bits.len() - zeros).max(1) as u64
 }
 
-/// How many bits say it all, the others being the last of these again and again.
+/// The width without redundant sign bits.
 pub(super) fn signed(bits: &[Bit]) -> u64 {
     let copies = bits.iter().rev().take_while(|bit| Some(*bit) == bits.last()).count();
     (bits.len() - copies + 1) as u64
 }
 
-/// Zeros at the least end.
+/// The number of trailing zeros.
 pub(super) fn low(bits: &[Bit]) -> u64 {
     bits.iter().take_while(|bit| **bit == Bit::Known(false)).count() as u64
 }
 
-/// A power of two: which.
+/// The exponent of a power of two.
 pub(super) fn power(value: u64) -> Option<u64> {
     value.is_power_of_two().then(|| u64::from(value.trailing_zeros()))
 }
 
-/// 2^i + 2^j.
+/// The exponents in 2^i + 2^j.
 pub(super) fn two_bits(value: u64) -> Option<(u64, u64)> {
     (value.count_ones() == 2).then(|| (u64::from(value.trailing_zeros()), 63 - u64::from(value.leading_zeros())))
 }
 
-/// 2^j - 2^i.
+/// The exponents in 2^j - 2^i.
 pub(super) fn run_of_ones(value: u64) -> Option<(u64, u64)> {
     let (first, len) = (value.trailing_zeros(), value.count_ones());
     (value != 0 && first + len == 64 - value.leading_zeros()).then(|| (first.into(), (first + len).into()))

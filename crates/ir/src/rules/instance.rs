@@ -1,18 +1,18 @@
-//! All the ways in which a rule may be used up to some width: what its names stand for, and what is known of them.
+//! Instances of a rule up to some width: assignments of its names, and the facts about them.
 
 use super::Rule;
 use super::term::{Bound, Env, Maker, build, holds};
 use super::text::{Expr, Fact, Item, Op, Term, When};
 use crate::graph::Kind;
 
-/// One way to use a rule.
+/// An instance of a rule.
 #[derive(Debug, Clone)]
 pub(super) struct Instance<'r> {
-    /// Widths and places.
+    /// Widths and bit positions.
     pub(super) numbers: Vec<(&'r str, u64)>,
-    /// Its values.
+    /// The values.
     pub(super) variables: Vec<Variable<'r>>,
-    /// What has to be so, where numbers alone do not say it: conditions of the rule.
+    /// Conditions of the rule that do not follow from the numbers.
     pub(super) premises: Vec<&'r When>,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Instance<'r> {
 pub(super) struct Variable<'r> {
     pub(super) name: &'r str,
     pub(super) bits: u16,
-    /// How many it is, where it stands in pairs.
+    /// The number of pairs, for a value in a repeated pair.
     pub(super) pairs: Option<usize>,
 }
 
@@ -36,7 +36,7 @@ impl Instance<'_> {
     }
 }
 
-/// Widths alone.
+/// An evaluator of widths alone.
 pub(super) struct Widths;
 
 impl Maker for Widths {
@@ -55,7 +55,8 @@ impl Maker for Widths {
     }
 }
 
-/// All ways to use a rule where `w` is one of these widths, and others at most the greatest; of more than `limit`, those at the ends and in the middle.
+/// The instances in which `w` is one of these widths and no width exceeds the greatest; if there are more than `limit`,
+/// those at the ends and in the middle.
 pub(super) fn instances<'r>(rule: &'r Rule, widths: &[u16], limit: usize) -> Vec<Instance<'r>> {
     let mut shape = Shape::default();
     shape.collect(&rule.from, None);
@@ -88,12 +89,12 @@ pub(super) fn instances<'r>(rule: &'r Rule, widths: &[u16], limit: usize) -> Vec
     all
 }
 
-/// Numbers at the ends of what widths and places are, and in the middle.
+/// Boundary values of widths and positions, and some in the middle.
 const ENDS: [u64; 19] = [0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 62, 63, 64];
-/// Widths and places of a rule of which every combination is looked at.
+/// With up to so many widths and positions, all combinations are enumerated.
 const FEW: usize = 2;
 
-/// The names in what a rule finds.
+/// The names in a pattern.
 #[derive(Default)]
 struct Shape<'r> {
     widths: Vec<&'r str>,
@@ -102,7 +103,7 @@ struct Shape<'r> {
     named: Vec<(&'r str, &'r Term)>,
     has_pairs: bool,
     pairs: usize,
-    /// Whether there are too many widths and places to look at every combination.
+    /// Whether there are too many combinations of widths and positions to enumerate.
     is_large: bool,
 }
 
@@ -146,7 +147,7 @@ impl<'r> Shape<'r> {
     }
 }
 
-/// Every width and place that a rule names, then its conditions.
+/// Assigns every width and position that a rule names, then checks its conditions.
 fn numbered<'r>(
     rule: &'r Rule,
     shape: &Shape<'r>,
@@ -186,7 +187,7 @@ fn numbered<'r>(
     }
 }
 
-/// How many bits a term has.
+/// The width of a term in bits.
 pub(super) fn built(variables: &[Variable<'_>], numbers: &[(&str, u64)], term: &Term) -> Option<u16> {
     let values = variables.iter().map(|one| match one.pairs {
         Some(pairs) => (one.name, Bound::Many(vec![one.bits; pairs])),
@@ -245,7 +246,7 @@ fn conditions<'r>(shape: &Shape<'r>, when: &'r [When], mut instance: Instance<'r
     conditions(shape, rest, instance, all);
 }
 
-/// What may come out of a fact about so many bits.
+/// The possible results of a fact about so many bits.
 fn domain(fact: Fact, bits: u64) -> Vec<Vec<u64>> {
     let one = |from: u64, to: u64| (from..=to).map(|value| vec![value]).collect();
     let two = |is: &dyn Fn(u64, u64) -> bool| {
@@ -263,7 +264,7 @@ fn domain(fact: Fact, bits: u64) -> Vec<Vec<u64>> {
     }
 }
 
-/// How many bits every value has; none where that is not said.
+/// The width of every value; none if the rule leaves it open.
 fn infer<'r>(
     shape: &Shape<'r>,
     term: &Term,
@@ -273,7 +274,7 @@ fn infer<'r>(
     let env: Env<'_, u16> = Env { values: Vec::new(), numbers: numbers.to_vec() };
     let mut known: Vec<(&str, Option<u16>)> = Vec::new();
     for (name, width, _) in &shape.values {
-        // A width that is named is said, whatever it is.
+        // A named width counts as given.
         let width = width.map(|width| env.bits(width).unwrap_or(1));
         known.push((name, width));
     }
@@ -288,7 +289,7 @@ fn infer<'r>(
     shape.values.iter().zip(&known).map(variable).collect()
 }
 
-/// Lets terms tell each other how wide they are.
+/// Propagates widths between the terms of an operation.
 fn spread(term: &Term, hint: Option<u16>, env: &Env<'_, u16>, known: &mut Vec<(&str, Option<u16>)>) -> Option<u16> {
     match term {
         Term::Any { .. } | Term::Number { .. } => {

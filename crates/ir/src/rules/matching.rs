@@ -1,4 +1,4 @@
-//! Finds where a rule applies.
+//! Pattern matching.
 
 use super::bits::{self, Bit, Bits};
 use super::term::{Bound, Env, holds};
@@ -7,7 +7,7 @@ use super::{Rule, Uses};
 use crate::arith;
 use crate::graph::{Binary, Compare, Graph, Id, Kind};
 
-/// What a rule is tried on.
+/// The graph on which a rule is tried.
 pub(super) struct Site<'a> {
     pub(super) graph: &'a Graph,
     pub(super) bits: &'a mut Bits,
@@ -17,7 +17,7 @@ pub(super) struct Site<'a> {
 type Found<'r> = Env<'r, Id>;
 
 impl Site<'_> {
-    /// What the names of a rule stand for where it applies to a node.
+    /// The bindings with which a rule applies to a node.
     pub(super) fn find<'r>(&mut self, rule: &'r Rule, id: Id) -> Option<Found<'r>> {
         if !self.may_match(&rule.from, id) {
             return None;
@@ -26,7 +26,7 @@ impl Site<'_> {
         all.into_iter().find_map(|found| self.checked(&rule.when, found))
     }
 
-    /// Whether a term may stand for a node, by operations and plain numbers alone.
+    /// Whether a term may match a node, by operations and plain constants alone: a quick filter.
     fn may_match(&self, term: &Term, id: Id) -> bool {
         let node = self.graph.node(id);
         let (op, args) = match (term, node.kind) {
@@ -58,7 +58,7 @@ impl Site<'_> {
                     may((first, a)) && may((second, b)) || may((first, b)) && may((second, a))
                 }
                 _ if ones == args.len() => args.len() == ids.len() && args.iter().zip(ids).all(may),
-                // What stands in front of the first pairs, and behind the last.
+                // Terms before the first pairs, and after the last.
                 _ => {
                     ones <= ids.len()
                         && args.iter().zip(ids).take_while(is_one).all(may)
@@ -67,7 +67,7 @@ impl Site<'_> {
             }
     }
 
-    /// All ways in which a term stands for a node.
+    /// All bindings with which a term matches a node.
     fn matches<'r>(&self, term: &'r Term, id: Id, mut env: Found<'r>) -> Vec<Found<'r>> {
         let node = self.graph.node(id);
         match term {
@@ -205,7 +205,7 @@ impl Site<'_> {
     }
 }
 
-/// A name stands for one node only.
+/// Binds a name to a node; a bound name has to be the same node.
 fn bind<'r>(env: &mut Found<'r>, name: &'r str, id: Id) -> bool {
     match env.value(name) {
         Some(known) => *known == Bound::One(id),
@@ -216,7 +216,7 @@ fn bind<'r>(env: &mut Found<'r>, name: &'r str, id: Id) -> bool {
     }
 }
 
-/// A name that is new stands for the number; anything else has to be it.
+/// Binds a name to a number; any other expression has to equal the number.
 fn bind_number<'r>(env: &mut Found<'r>, expr: &'r Expr, value: u64) -> bool {
     match (env.eval(expr), expr.name()) {
         (Some(known), _) => known == value,

@@ -1,4 +1,4 @@
-//! Rules that turn what a program computes into what hardware does for nothing, or for little.
+//! Rewrite rules that turn operations into wires or into cheaper operations.
 //!
 //! ```text
 //!   slt-zero:  (slt x:w 0)  =>  (slice w-1 1 x)
@@ -6,14 +6,14 @@
 //!   mul-power: (mul x:w C)  =>  (concat 0:k (slice 0 w-k x))  where k = power C
 //! ```
 //!
-//! The rules are data: `table.rules` holds them, [`rules`] lists them, [`rewrite`] uses them, and [`questions`] asks a prover
-//! about each, at 64 bits and below. What [`Graph::make`](crate::Graph::make) does by itself stands there too, marked as built in,
-//! and is proved with the others.
+//! The rules are data: `table.rules` holds them, [`rules`] lists them, [`rewrite`] applies them, and [`questions`] asks
+//! an SMT solver about each, at 64 bits and below. The simplifications of [`Graph::make`](crate::Graph::make) are
+//! listed there too, marked as built in, and are proved with the others.
 //!
-//! **Why it ends.** What a rule makes weighs less than what it finds: fewer bits of operations, `mod` above `mul` above `add` above
-//! `below` above a choice above `and` above `not`, wires for nothing; where that is the same, narrower operations; where that
-//! is the same too, fewer bits of wires. A test weighs every rule at many widths. Rules that look at who uses a value ask for that
-//! where it would be made twice otherwise.
+//! **Termination.** The right-hand side of a rule weighs less than its left-hand side: fewer bits of operations, with
+//! `mod` above `mul` above `add` above `below` above a select above `and` above `not`, and wires free; if equal,
+//! narrower operations; if equal again, fewer bits of wires. A test weighs every rule at many widths. Rules that would
+//! duplicate a shared node require that it has one user.
 
 mod apply;
 mod bits;
@@ -36,30 +36,30 @@ pub use read::RuleError;
 pub use text::{Atom, Expr, Fact, Item, Op, Order, Sign, Term, When};
 use uses::Uses;
 
-/// One rule.
+/// A rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// What it finds.
+    /// The pattern.
     pub from: Term,
-    /// What it makes of that.
+    /// The replacement.
     pub to: Term,
-    /// When.
+    /// The conditions.
     pub when: Vec<When>,
-    /// Whether the graph does so by itself.
+    /// Whether the graph applies it by itself.
     pub is_built_in: bool,
-    /// Whether it waits until no other applies.
+    /// Whether it waits until no other rule applies.
     pub is_last: bool,
-    /// As it is written.
+    /// The source text.
     pub text: String,
 }
 
 impl Rule {
-    /// Reads rules, in the order in which they are tried.
+    /// Parses rules, in the order in which they are tried.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error.
     pub fn parse(text: &str) -> Result<Vec<Rule>, RuleError> {
         let mut rules: Vec<Rule> = Vec::new();
         let mut section = "";

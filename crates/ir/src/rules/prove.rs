@@ -1,8 +1,9 @@
-//! Asks a prover about rules: SMT-LIB 2, logic `QF_BV`.
+//! Proof obligations of rules in SMT-LIB 2, logic `QF_BV`.
 //!
-//! A question is put so that `unsat` is the answer: where everything holds that the rule asks for, what it finds and what it
-//! makes of it differ. Widths and places are numbers in it, so a rule is as many questions as there are of these; what a node is
-//! by number stays open. A `select` of any number of pairs is asked about with none, one and two of them: more are choices within choices.
+//! An obligation is proved by `unsat`: no assignment satisfies the rule's conditions and makes pattern and replacement
+//! differ. Widths and positions are numbers in it, so a rule has one obligation for each assignment of these; constants
+//! of the graph stay symbolic. A `select` with any number of pairs is checked with none, one and two of them: more
+//! pairs are nested selects.
 
 use super::Rule;
 use super::instance::{Instance, built, instances};
@@ -11,19 +12,19 @@ use super::text::{Atom, Expr, Fact, Order, Sign, When};
 use crate::arith;
 use crate::graph::{Binary, Compare, Kind};
 
-/// A question to a prover; `unsat` is the good answer.
+/// A proof obligation; `unsat` proves it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// Widths, places and values with their widths.
+    /// The widths, positions and values of the instance.
     pub about: String,
-    /// The question in SMT-LIB 2, with all that it needs and nothing of any other.
+    /// The obligation in SMT-LIB 2, self-contained.
     pub smt: String,
 }
 
-/// All questions about a rule where widths are some of these; of more than `limit`, those at the ends and in the middle.
+/// All obligations of a rule at these widths; if there are more than `limit`, those at the ends and in the middle.
 ///
 /// # Errors
-/// What the rule makes has other widths than what it finds.
+/// The replacement has another width than the pattern.
 pub fn questions(rule: &Rule, widths: &[u16], limit: usize) -> Result<Vec<Question>, String> {
     instances(rule, widths, limit).iter().map(|instance| question(rule, instance)).collect()
 }
@@ -37,7 +38,7 @@ fn question(rule: &Rule, instance: &Instance<'_>) -> Result<Question, String> {
         let parts = instance.premises.iter().find_map(|when| parts(when, one.name, one.bits, &env));
         let mut declared = |name: String| {
             match &parts {
-                // What is known of it is part of it: easier for the prover than a condition.
+                // A known fact is built into the formula: easier for the solver than an assumption.
                 Some((bits, whole)) => {
                     if *bits > 0 {
                         smt.push_str(&format!("(declare-const {name}_ (_ BitVec {bits}))\n"));
@@ -75,8 +76,8 @@ fn question(rule: &Rule, instance: &Instance<'_>) -> Result<Question, String> {
     }
 }
 
-/// How a value is put together of which something is known: out of so many bits, and how. What is known to be one number is that
-/// number, out of none.
+/// The formula of a value with a known fact: its free bits, and how it is composed of them. A known constant has no
+/// free bits.
 fn parts(when: &When, name: &str, bits: u16, env: &Env<'_, Formula>) -> Option<(u16, String)> {
     let When::Known(names, fact, of) = when else { return None };
     let found: Vec<u16> = names.iter().filter_map(|name| u16::try_from(env.number(name)?).ok()).collect();
@@ -99,7 +100,7 @@ fn parts(when: &When, name: &str, bits: u16, env: &Env<'_, Formula>) -> Option<(
     }
 }
 
-/// The number that a fact about numbers says.
+/// The number in a fact about numbers.
 fn number_of(fact: Fact, found: &[u16]) -> u64 {
     let power = |at: usize| 1u64.checked_shl(found.get(at).copied().unwrap_or(0).into()).unwrap_or(0);
     match fact {
@@ -109,7 +110,7 @@ fn number_of(fact: Fact, found: &[u16]) -> u64 {
     }
 }
 
-/// What has to be so.
+/// The assumptions.
 fn premises(when: &When, env: &Env<'_, Formula>) -> Vec<String> {
     match when {
         When::Let(name, value) => vec![format!("(= {} {})", number(env.number(name).unwrap_or(0)), wide(value, env))],
@@ -164,7 +165,7 @@ fn number(value: u64) -> String {
     format!("(_ bv{value} 64)")
 }
 
-/// A number of the rule's text in 64 bits, numbers of the graph among it.
+/// A number of the rule's text in 64 bits, constants of the graph included.
 fn wide(expr: &Expr, env: &Env<'_, Formula>) -> String {
     let atom = |atom: &Atom| match atom {
         Atom::Literal(value) => number(*value),
@@ -198,18 +199,18 @@ struct Formula {
     bits: u16,
 }
 
-/// Where divisions are listed, a quotient and a rest are what [`definition`] says of them, for a prover that finds this easier than
-/// to divide.
+/// If divisions are collected, quotient and remainder are characterised by [`definition`] instead of being computed,
+/// which some solvers find easier.
 #[derive(Default)]
 struct Formulas {
     divisions: Option<Vec<Division>>,
 }
 
-/// What is divided, by what, and their bits.
+/// Dividend, divisor, width.
 type Division = (String, String, u16);
 
-/// Quotient times divisor plus rest is the dividend; where the divisor is a number, without a carry, and with a rest below it. That is
-/// true of every division, also by 0; of one by another value more is true, which no rule needs.
+/// Quotient times divisor plus remainder is the dividend; for a constant divisor, without overflow and with a remainder
+/// below it. This holds for every division, also by 0; stronger facts hold for variable divisors, which no rule needs.
 fn definition(number: usize, (divided, by, bits): &Division) -> String {
     let (quotient, rest) = (format!("quotient{number}"), format!("rest{number}"));
     let mut smt = format!("(declare-const {quotient} (_ BitVec {bits}))\n(declare-const {rest} (_ BitVec {bits}))\n");
@@ -271,7 +272,7 @@ impl Maker for Formulas {
                 let choose = |other: String, pair: &[&str]| format!("(ite (= {} #b1) {} {other})", pair[0], pair[1]);
                 pairs.chunks_exact(2).rev().fold((*last).to_owned(), choose)
             }
-            // No rule is about anything else; a prover says that it does not know this word.
+            // No rule has other nodes; the solver reports the unknown word.
             _ => "unknown".to_owned(),
         };
         Formula { text, bits }
@@ -299,7 +300,7 @@ fn binary(op: Binary, a: &str, b: &str, bits: u16) -> String {
     }
 }
 
-/// Asks whether the prover takes every operation as the evaluator does, on pairs of these numbers.
+/// Checks that the solver's operations agree with the evaluator's, on pairs of these numbers.
 pub fn meaning_of_operations(numbers: &[u64], widths: &[u16]) -> Vec<Question> {
     let binaries = [
         Binary::Add,

@@ -1,17 +1,17 @@
-//! Reads the text of rules.
+//! Parser for the text of rules.
 
 use super::text::{Atom, Expr, Fact, Item, Op, Order, Sign, Term, When};
 use crate::graph::{Binary, Compare};
 
-/// What is wrong with the text of a rule.
+/// A syntax error in a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("rule `{rule}`: expected {expected}, found `{found}`")]
 pub struct RuleError {
-    /// Its name, or its line where it has none.
+    /// The name of the rule, or its line if it has none.
     pub rule: String,
-    /// What should stand there.
+    /// What was expected.
     pub expected: &'static str,
-    /// What does.
+    /// What was found.
     pub found: String,
 }
 
@@ -57,7 +57,7 @@ const OPS: [(&str, Op); 22] = [
     ("zext", Op::Extend),
 ];
 
-/// Reads one rule: its name, what it finds, what it makes of it, and when.
+/// Parses a rule: name, pattern, replacement and conditions.
 pub(super) fn rule(text: &str) -> Result<(String, Term, Term, Vec<When>), RuleError> {
     let unnamed =
         |found: &str| RuleError { rule: text.to_owned(), expected: "`name: from => to`", found: found.into() };

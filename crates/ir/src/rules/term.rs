@@ -1,9 +1,9 @@
-//! What a rule's text stands for, once its names stand for something: nodes, numbers, or the formulas of a prover.
+//! Instantiation of terms: as nodes, numbers, or SMT formulas.
 
 use super::text::{Atom, Expr, Item, Op, Order, Sign, Term};
 use crate::graph::Kind;
 
-/// What names stand for.
+/// The bindings of names.
 #[derive(Debug, Clone)]
 pub(super) struct Env<'r, V> {
     pub(super) values: Vec<(&'r str, Bound<V>)>,
@@ -30,7 +30,7 @@ impl<'r, V: Clone> Env<'r, V> {
         self.numbers.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
 
-    /// All that a name stands for.
+    /// All values bound to a name.
     pub(super) fn all(&self, name: &str) -> Vec<V> {
         match self.value(name) {
             Some(Bound::One(one)) => vec![one.clone()],
@@ -39,7 +39,7 @@ impl<'r, V: Clone> Env<'r, V> {
         }
     }
 
-    /// A number, where its names are known ones.
+    /// The value of an expression, if its names are bound.
     pub(super) fn eval(&self, expr: &Expr) -> Option<u64> {
         let atom = |atom: &Atom| match atom {
             Atom::Literal(value) => Some(*value),
@@ -64,7 +64,7 @@ impl<'r, V: Clone> Env<'r, V> {
         Some(value)
     }
 
-    /// A width or a place.
+    /// A width or position.
     pub(super) fn bits(&self, expr: &Expr) -> Option<u16> {
         u16::try_from(self.eval(expr)?).ok()
     }
@@ -81,7 +81,7 @@ pub(super) fn holds(left: u64, order: Order, right: u64) -> bool {
     }
 }
 
-/// What values are made of.
+/// The domain in which terms are instantiated.
 pub(super) trait Maker {
     type Value: Clone;
     fn bits(&self, value: &Self::Value) -> u16;
@@ -89,7 +89,7 @@ pub(super) trait Maker {
     fn make(&mut self, kind: Kind, args: Vec<Self::Value>, bits: u16) -> Self::Value;
 }
 
-/// What a term stands for: `Ok(None)` for no bits at all, `Err` where its widths make no sense.
+/// Instantiates a term: `Ok(None)` for zero bits, `Err` if its widths are inconsistent.
 pub(super) fn build<M: Maker>(
     maker: &mut M,
     term: &Term,
@@ -132,7 +132,7 @@ fn apply<M: Maker>(
     match (op, args) {
         (Op::Binary(_) | Op::Compare(_), [Item::One(a), Item::One(b)]) => {
             let outer = if matches!(op, Op::Binary(_)) { hint } else { None };
-            // The one that knows its width tells the other.
+            // The operand of known width determines the other.
             let (a, b) = match build(maker, a, env, outer) {
                 Ok(Some(first)) => {
                     let bits = maker.bits(&first);
@@ -217,7 +217,7 @@ fn selected<M: Maker>(
     hint: Option<u16>,
 ) -> Result<Option<M::Value>, ()> {
     let Some((Item::One(last), items)) = items.split_last() else { return Err(()) };
-    // A number that stands last is as wide as the values before it.
+    // A constant default is as wide as the values before it.
     let mut widths = hint;
     let mut all = Vec::new();
     let mut is_condition = true;
@@ -258,7 +258,7 @@ fn selected<M: Maker>(
     Ok(Some(maker.make(Kind::Select, args, bits)))
 }
 
-/// How many pairs a term stands for.
+/// The number of pairs of a term.
 fn count<V: Clone>(env: &Env<'_, V>, term: &Term) -> usize {
     match term {
         Term::Any { .. } | Term::Number { .. } => match term.name().and_then(|name| env.value(name)) {
@@ -275,7 +275,7 @@ fn count<V: Clone>(env: &Env<'_, V>, term: &Term) -> usize {
     }
 }
 
-/// What names stand for in one of the pairs.
+/// The bindings within one of the pairs.
 fn at<'r, V: Clone>(env: &Env<'r, V>, number: usize) -> Env<'r, V> {
     let mut env = env.clone();
     for (_, bound) in &mut env.values {

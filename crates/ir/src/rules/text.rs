@@ -1,26 +1,27 @@
-//! What the text of rules says.
+//! The syntax tree of rules.
 //!
 //! ```text
 //!  sub-unsigned: (sub x:w y) => (sext w (sub (slice 0 m+1 x) (slice 0 m+1 y)))
 //!    where m = unsigned x y, m+1 < w
 //! ```
 //!
-//! A small letter begins a value, a capital a number of the graph, both with their width behind a colon where it is asked for. What
-//! stands for widths and places is reckoned without brackets, from left to right. `[a x]*` stands for any number of pairs of a
-//! `select`; `t@(...)` gives a part a name. A line that begins with a blank goes on with the one before it.
+//! A lower-case name is a value, an upper-case name a constant of the graph; either may have its width after a colon.
+//! Expressions of widths and positions are evaluated from left to right, without parentheses. `[a x]*` stands for any
+//! number of pairs of a `select`; `t@(...)` names a subterm. A line that begins with a blank continues the one before
+//! it.
 
 use crate::graph::{Binary, Compare};
 
-/// A number, reckoned from left to right in 64 bits.
+/// An expression, evaluated from left to right in 64 bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expr {
-    /// What it begins with.
+    /// The first operand.
     pub first: Atom,
-    /// What is done with it, one after the other.
+    /// Operators with their second operands.
     pub rest: Vec<(Sign, Atom)>,
 }
 
-/// The least number.
+/// An operand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Atom {
@@ -28,7 +29,7 @@ pub enum Atom {
     Name(String),
 }
 
-/// What is done with two numbers.
+/// Operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Sign {
@@ -43,38 +44,38 @@ pub enum Sign {
     Right,
 }
 
-/// A value, or what one looks like.
+/// A term: a value or a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Term {
     /// Any value.
     Any {
-        /// Its name.
+        /// The name.
         name: String,
-        /// Its bits.
+        /// The width in bits.
         width: Option<Expr>,
     },
-    /// A number.
+    /// A constant.
     Number {
-        /// Which; a name alone is any.
+        /// The value; an unbound name matches any constant.
         value: Expr,
-        /// Its bits.
+        /// The width in bits.
         width: Option<Expr>,
     },
     /// An operation.
     Apply {
-        /// Its name.
+        /// The name of the subterm.
         name: Option<String>,
-        /// Which.
+        /// The operation.
         op: Op,
-        /// Widths and places: `low bits` of a slice, `bits` of an extension.
+        /// Widths and positions: `low bits` of a slice, `bits` of an extension.
         numbers: Vec<Expr>,
-        /// What it works on.
+        /// The arguments.
         args: Vec<Item>,
     },
 }
 
 impl Expr {
-    /// The name that it is, where it is nothing but one.
+    /// The name, if the expression is only a name.
     pub fn name(&self) -> Option<&str> {
         match (&self.first, self.rest.as_slice()) {
             (Atom::Name(name), []) => Some(name),
@@ -84,7 +85,7 @@ impl Expr {
 }
 
 impl Term {
-    /// Its own name.
+    /// The name of the term.
     pub fn name(&self) -> Option<&str> {
         match self {
             Term::Any { name, .. } => Some(name),
@@ -97,13 +98,13 @@ impl Term {
 /// An argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
-    /// One.
+    /// A term.
     One(Term),
-    /// Any number of pairs, each a condition and a value.
+    /// Any number of (condition, value) pairs.
     Pairs(Term, Term),
 }
 
-/// An operation.
+/// Operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Op {
@@ -114,22 +115,22 @@ pub enum Op {
     Slice,
     Concat,
     SignExtend,
-    /// Extended by zeros: short for a concat.
+    /// Zero extension: short for a concatenation.
     Extend,
 }
 
-/// When a rule may be used.
+/// A condition of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum When {
-    /// A name for a number.
+    /// Names a number.
     Let(String, Expr),
-    /// How two numbers compare.
+    /// Compares two numbers.
     Is(Expr, Order, Expr),
-    /// What is known of values or numbers, with names for what comes out.
+    /// A fact about values or numbers, with names for its results.
     Known(Vec<String>, Fact, Vec<Expr>),
 }
 
-/// How two numbers compare, without signs.
+/// Unsigned comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Order {
@@ -141,22 +142,22 @@ pub enum Order {
     Different,
 }
 
-/// What can be known.
+/// Facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fact {
-    /// `l n = zeros x`: its first run of zeros: `n` bits from bit `l` on.
+    /// `l n = zeros x`: the first run of zeros: `n` bits from bit `l` on.
     Zeros,
-    /// `l n = ones x`: of ones.
+    /// `l n = ones x`: the first run of ones.
     Ones,
-    /// `l n = same x y`: the first run of bits that are the same in all of them.
+    /// `l n = same x y`: the first run of bits that are equal in all of them.
     Same,
-    /// `differ x y`: they never are the same.
+    /// `differ x y`: they are never equal.
     Differ,
-    /// `m = unsigned x y`: above `m` bits there are zeros.
+    /// `m = unsigned x y`: bits from `m` on are zeros.
     Unsigned,
-    /// `m = signed x y`: above `m` bits there is the last of these again and again.
+    /// `m = signed x y`: bits from `m` on repeat the sign bit.
     Signed,
-    /// `n = low x`: so many zeros at the least end, in all of them.
+    /// `n = low x`: the number of trailing zeros, in all of them.
     Low,
     /// `k = power C`: the number is 2^k.
     Power,
@@ -164,12 +165,12 @@ pub enum Fact {
     TwoBits,
     /// `i j = run C`: the number is 2^j - 2^i, i below j.
     Run,
-    /// `once t`: only the rest of the pattern uses it. A question of cost.
+    /// `once t`: the pattern has its only use. For cost alone.
     Once,
-    /// `m = used t`: all that use it take bits below `m` only. A question of cost.
+    /// `m = used t`: its users take bits below `m` only. For cost alone.
     Used,
-    /// `k = unused t`: none that uses it takes a bit below `k`. A question of cost.
+    /// `k = unused t`: no user takes a bit below `k`. For cost alone.
     Unused,
-    /// `division`: asks for nothing; the proof is by what quotient and rest are.
+    /// `division`: no condition; the proof characterises quotient and remainder.
     Division,
 }

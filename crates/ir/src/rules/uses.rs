@@ -1,20 +1,20 @@
-//! Who uses what of a node.
+//! The uses of nodes and of their bits.
 
 use crate::build::Dataflow;
 use crate::graph::{Id, Kind};
 
-/// How a node is used.
+/// The use of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Use {
-    /// How often.
+    /// The number of uses.
     pub(super) count: u32,
-    /// Its bits from this one on nobody takes.
+    /// No user takes bits from this one on.
     pub(super) top: u16,
-    /// Nor those below this one.
+    /// No user takes bits below this one.
     pub(super) bottom: u16,
 }
 
-/// How nodes are used; nothing is said of those that are not.
+/// The uses of nodes; nothing is recorded about unused ones.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     all: Vec<Option<Use>>,
@@ -29,7 +29,7 @@ impl Uses {
         self.all.get(id.index()).copied().flatten()
     }
 
-    /// One more use, or several.
+    /// Adds one use, or several.
     pub(super) fn add(&mut self, id: Id, used: Use) {
         if self.all.len() <= id.index() {
             self.all.resize(id.index() + 1, None);
@@ -42,7 +42,7 @@ impl Uses {
         });
     }
 
-    /// How the nodes are used by effects and by what becomes of the packet, and what these use.
+    /// The uses of nodes by effects and outputs, and by the nodes that these use.
     pub(super) fn in_dataflow(dataflow: &Dataflow) -> Uses {
         let graph = &dataflow.graph;
         let mut uses = Uses::default();

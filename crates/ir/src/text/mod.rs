@@ -1,4 +1,4 @@
-//! Dataflow as text, and back.
+//! The textual form of dataflow.
 
 mod parse;
 mod render;

@@ -1,4 +1,4 @@
-//! Dataflow out of text.
+//! Parses dataflow from text.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -9,15 +9,15 @@ use super::render::{ATOMIC, BINARY, COMPARE, SIZES};
 use crate::build::{Argument, Dataflow, Ending, Laid, Overlay, Pattern, Reach, Reaching, Table};
 use crate::graph::{Effect, Graph, Id, Input, Kind, Node};
 
-/// What is wrong with a text that should be dataflow.
+/// A syntax or type error in the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: found {found}, expected {expected}")]
 pub struct TextError {
     /// The line, from 1.
     pub line: usize,
-    /// What stands there.
+    /// What was found.
     pub found: String,
-    /// What should.
+    /// What was expected.
     pub expected: String,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// What has been read so far.
+/// The dataflow parsed so far.
 #[derive(Default)]
 struct Reading {
     name: Option<String>,
@@ -97,7 +97,7 @@ struct Reading {
 impl FromStr for Dataflow {
     type Err = TextError;
 
-    /// Reads what [`Dataflow`]'s `Display` writes.
+    /// Parses the output of [`Dataflow`]'s `Display`.
     fn from_str(text: &str) -> Result<Dataflow, TextError> {
         let mut reading = Reading::default();
         let mut last = 0;
@@ -300,7 +300,7 @@ impl Reading {
         Ok((kind, words.ids()?))
     }
 
-    /// A node has as many arguments, of as many bits, as its kind wants.
+    /// Checks the number and the widths of a node's arguments.
     fn shaped(&self, words: &Words<'_>, kind: Kind, args: &[Id], bits: u16) -> Result<(), TextError> {
         let widths: Vec<u16> = args.iter().map(|arg| self.graph.bits(*arg)).collect();
         let wrong = |expected: &str| {
@@ -352,13 +352,13 @@ impl Reading {
         }
     }
 
-    /// How many bytes of memory a call may change.
+    /// The number of bytes of memory that a call may write.
     fn changed(&self, call: Id) -> usize {
         let Kind::Effect(Effect::Call { pattern, .. }) = self.graph.node(call).kind else { return 0 };
         self.patterns.get(usize::from(pattern)).map_or(0, Pattern::changed_bytes)
     }
 
-    /// The nodes that a call is given.
+    /// The number of nodes that a call takes as arguments.
     fn given(&self, pattern: u16) -> usize {
         let arguments = self.patterns.get(usize::from(pattern)).map_or(&[][..], |pattern| &pattern.arguments);
         arguments.iter().map(|argument| argument.nodes()).sum()

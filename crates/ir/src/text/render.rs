@@ -1,16 +1,16 @@
-//! Dataflow as text: one node a line, so that two forms of a program can be laid side by side.
+//! Renders dataflow as text, one node a line, so that two forms of a program can be compared with `diff`.
 //!
 //! ```text
 //!   program simple_firewall
 //!   map 0 flows hash key 16 value 4 entries 65536
 //!   call 0 map_lookup_elem map 0, read 16
-//!   v0 16 @5 length                        node, bits, the instruction it was made for, what it is
+//!   v0 16 @5 length                        node, bits, the instruction it was made for, operation
 //!   v1 8 @6 byte 12
 //!   v3 1 @9 eq v1 v2
 //!   v4 64 @12 call 0 if v3: v1 v2
 //!   v5 32 @14 load w if v3: v4 v6
 //!   verdict v7
-//!   packet 14 v8                           a byte that leaves changed
+//!   packet 14 v8                           a byte of the packet that leaves
 //! ```
 
 use std::fmt;
@@ -21,7 +21,7 @@ use flowloom_bpf::op::{AtomicOp, Size};
 use crate::build::{Argument, Dataflow, Pattern, Reach, Reaching};
 use crate::graph::{Binary, Compare, Effect, Id, Input, Kind};
 
-/// The names of arithmetic.
+/// Arithmetic mnemonics.
 pub(super) const BINARY: [(Binary, &str); 13] = [
     (Binary::Add, "add"),
     (Binary::Sub, "sub"),
@@ -38,14 +38,14 @@ pub(super) const BINARY: [(Binary, &str); 13] = [
     (Binary::SignedShiftRight, "sar"),
 ];
 
-/// The names of comparisons.
+/// Comparison mnemonics.
 pub(super) const COMPARE: [(Compare, &str); 3] =
     [(Compare::Equal, "eq"), (Compare::Below, "below"), (Compare::SignedBelow, "sbelow")];
 
-/// The names of sizes.
+/// Mnemonics of access sizes.
 pub(super) const SIZES: [(Size, &str); 4] = [(Size::B, "b"), (Size::H, "h"), (Size::W, "w"), (Size::Dw, "dw")];
 
-/// The names of atomic operations.
+/// Mnemonics of atomic operations.
 pub(super) const ATOMIC: [(AtomicOp, &str); 10] = [
     (AtomicOp::Add { fetch: false }, "add"),
     (AtomicOp::Add { fetch: true }, "fetch_add"),
@@ -140,7 +140,7 @@ fn rendered(pattern: &Pattern) -> String {
     format!("{helper} {}", arguments.join(", ")).trim_end().to_owned()
 }
 
-/// What a node is, and of what.
+/// The operation of a node and its arguments.
 pub(super) fn what(kind: Kind, args: &[Id]) -> String {
     let of = |word: String| if args.is_empty() { word } else { format!("{word} {}", listed(args)) };
     let when = |word: String| {

@@ -1,25 +1,25 @@
-//! What a record asks of the object's own types.
+//! The access of a CO-RE relocation, in the object's own types.
 
 use crate::btf::{Btf, BtfError, CoreRecord, Type, TypeId};
 
-/// Longest access; the kernel's libraries take 64.
+/// The longest access; the kernel's libraries accept 64.
 const MAX_STEPS: usize = 64;
 
-/// How far a part may lie from where the access begins: as far as lengths of types can say.
+/// The greatest offset of a part from the start of the access: the range of type sizes.
 const MAX_OFFSET_BITS: u64 = 8 << 32;
 
-/// An offset so many bits further, if that is not beyond all bounds. No sum of one with the bits of a type overflows.
+/// An offset plus a number of bits, if it stays in range. Adding the bits of a type to the result does not overflow.
 pub(super) fn further(offset_bits: u64, bits: u64) -> Option<u64> {
     offset_bits.checked_add(bits).filter(|sum| *sum <= MAX_OFFSET_BITS)
 }
 
-/// An offset so many elements of a length further.
+/// An offset plus a number of elements, if it stays in range.
 pub(super) fn elements_further(offset_bits: u64, number: u32, size_bytes: u32) -> Option<u64> {
-    // Two numbers of 32 bits fit 64, eight times that does not.
+    // The product of two 32-bit numbers fits into 64 bits, eight times that may not.
     further(offset_bits, (u64::from(number) * u64::from(size_bytes)).checked_mul(8)?)
 }
 
-/// What is asked for [Linux uapi/bpf.h, `enum bpf_core_relo_kind`].
+/// The kinds of CO-RE relocations [Linux uapi/bpf.h, `enum bpf_core_relo_kind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     FieldOffset,
@@ -58,8 +58,8 @@ impl Kind {
         Kind::ALL.get(number as usize).copied()
     }
 
-    /// Whether nothing there is an answer too: to those who ask if something is there, and to those who ask for a whole type,
-    /// which has no size and no number then.
+    /// Whether absence is a valid result: for existence checks, and for the size and id of a whole type, which are 0
+    /// then.
     pub(super) fn may_be_absent(self) -> bool {
         use Kind::{FieldExists, TypeExists, TypeIdTarget, TypeMatches, TypeSize, ValueExists};
         matches!(self, FieldExists | TypeExists | ValueExists | TypeMatches | TypeSize | TypeIdTarget)
@@ -89,30 +89,30 @@ impl Kind {
     }
 }
 
-/// One step from a type to a part of it.
+/// A step from a type to a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The element of this number; of the whole for the first step.
+    /// An array element; of the whole object for the first step.
     Element(u32),
-    /// The member of this number of the structure or union.
+    /// A member of the structure or union, by index.
     Member { of: TypeId, index: usize },
 }
 
-/// An access that has been followed.
+/// A resolved access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Access {
     pub(super) kind: Kind,
     pub(super) root: TypeId,
-    /// Steps through what has names, and through arrays; the first is that of the whole.
+    /// Steps through named members and arrays; the first is that of the whole object.
     pub(super) steps: Vec<Step>,
-    /// What the last step leads to.
+    /// The type of the accessed part.
     pub(super) leaf: TypeId,
     pub(super) offset_bits: u64,
-    /// For a value: its number in the enumeration.
+    /// For an enumerator: its index.
     pub(super) value: usize,
 }
 
-/// Why an access cannot be followed.
+/// Why an access cannot be resolved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(in crate::elf) enum AccessFault {
     #[error("adaptation of unknown kind {0}")]
@@ -124,7 +124,7 @@ pub(in crate::elf) enum AccessFault {
 }
 
 impl Access {
-    /// Follows the access of a record.
+    /// Resolves the access of a record.
     pub(super) fn read(btf: &Btf, record: CoreRecord) -> Result<Access, AccessFault> {
         let kind = Kind::from_number(record.kind).ok_or(AccessFault::Kind(record.kind))?;
         let text = btf.name(record.access)?;
@@ -191,13 +191,13 @@ impl Access {
         Ok(())
     }
 
-    /// The name of the type that the access begins with, without flavour.
+    /// The name of the root type, without flavour.
     pub(super) fn name<'b>(&self, btf: &'b Btf) -> Result<&'b [u8], BtfError> {
         let name = btf.get(self.root).and_then(super::type_name);
         Ok(name.map(|name| btf.name_bytes(name)).transpose()?.map_or(&[][..], super::essential))
     }
 
-    /// Name of the value of an enumeration, without flavour.
+    /// The name of the enumerator, without flavour.
     pub(super) fn value_name<'b>(&self, btf: &'b Btf) -> Result<&'b [u8], BtfError> {
         let name = match btf.get(btf.resolve(self.root)?) {
             Some(Type::Enum { values, .. }) => values.get(self.value).map(|value| value.0),
@@ -207,7 +207,7 @@ impl Access {
         Ok(name.map(|name| btf.name_bytes(name)).transpose()?.map_or(&[][..], super::essential))
     }
 
-    /// In words, for messages: ``offset of `xdp_md.data` ``.
+    /// A description for messages: ``offset of `xdp_md.data` ``.
     pub(super) fn describe(&self, btf: &Btf) -> String {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let mut path = text(self.name(btf).unwrap_or_default());
@@ -238,7 +238,8 @@ mod tests {
     use super::*;
     use crate::btf::{Builder, Composite, Member};
 
-    /// Types whose parts lie as far as 32 bits reach, and accesses to them: none overflows, and what is too far is refused.
+    /// Types whose parts have offsets up to the limit of 32 bits: no access overflows, and those out of range are
+    /// refused.
     #[test]
     fn accesses_beyond_all_bounds_are_refused() {
         let mut b = Builder::default();
@@ -249,7 +250,7 @@ mod tests {
         let members = vec![member(vast, 0, 0), member(int, u32::MAX, 0), member(int, u32::MAX, 255)];
         let composite = Composite { name: far, size_bytes: u32::MAX, bitfields: true, members };
         let of = b.add(Type::Struct(composite));
-        // A structure in itself: each step goes further.
+        // A structure in itself: each step adds to the offset.
         let members = vec![member(TypeId(of.0 + 1), u32::MAX, 0)];
         let again = b.add(Type::Struct(Composite { name: far, size_bytes: 1, bitfields: false, members }));
         let deep = ["0"; 20].join(":");

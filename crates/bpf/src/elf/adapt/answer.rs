@@ -1,27 +1,27 @@
-//! The number that an access comes to.
+//! The value of a CO-RE relocation.
 
 use super::AdaptFault;
 use super::access::{Access, Kind, Step};
 use crate::btf::{Btf, Type, TypeId};
 
-/// A number, and for the offset of a field what is there.
+/// A value, and for the offset of a field the field itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Number {
     pub(super) value: u64,
-    /// For the offset of a field that is no bit field: its length and type.
+    /// For the offset of a field that is not a bit field: its size and type.
     pub(super) field: Option<(u32, TypeId)>,
-    /// Whether the compiler put the same number, so that it can be checked. It did not for bit fields.
+    /// Whether the compiler has put the same value, so that it can be checked. It has not for bit fields.
     pub(super) is_checked: bool,
 }
 
-/// What to put into an instruction.
+/// The value to put into an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::elf) struct Answer {
     pub(super) before: Option<u64>,
     pub(super) after: u64,
-    /// How many bytes the field has in the object and in the kernel, where that is known.
+    /// The size of the field in the object and in the kernel, if known.
     pub(super) bytes: Option<(u32, u32)>,
-    /// Whether a load of another length gives the same number.
+    /// Whether a load of another size gives the same number.
     pub(super) can_resize: bool,
 }
 
@@ -38,7 +38,7 @@ impl Answer {
         let bytes = before.field.zip(after.field).map(|(before, after)| (before.0, after.0));
         let can_resize = before.field.zip(after.field).is_none_or(|((a, of_a), (b, of_b))| {
             a == b || {
-                // Pointers, and numbers without sign.
+                // Pointers and unsigned numbers.
                 let plain = |btf: &Btf, of| match btf.resolve(of).ok().and_then(|of| btf.get(of)) {
                     Some(Type::Ptr(_)) => Some(true),
                     Some(Type::Int { encoding, .. }) if encoding & 1 == 0 => Some(false),
@@ -53,12 +53,12 @@ impl Answer {
     }
 }
 
-/// What the access comes to in the object's own types. Questions were answered with yes.
+/// The value in the object's own types. Existence checks give 1.
 pub(super) fn local(btf: &Btf, access: &Access) -> Result<Number, AdaptFault> {
     number(btf, access)
 }
 
-/// What it comes to in those of the kernel.
+/// The value in the kernel's types.
 pub(super) fn target(btf: &Btf, access: &Access) -> Result<Number, AdaptFault> {
     number(btf, access)
 }
@@ -80,7 +80,7 @@ fn number(btf: &Btf, access: &Access) -> Result<Number, AdaptFault> {
     })
 }
 
-/// Offset, size, sign or place of a field.
+/// The offset, size, sign or bit position of a field.
 fn field(btf: &Btf, access: &Access) -> Result<Number, AdaptFault> {
     let width_bits = match access.steps.last() {
         Some(Step::Member { of, index }) => match btf.get(*of) {
@@ -94,7 +94,7 @@ fn field(btf: &Btf, access: &Access) -> Result<Number, AdaptFault> {
     let size_bytes = btf.size_bytes(access.leaf)?;
     let (mut bytes, bits, mut offset);
     if width_bits > 0 {
-        // The smallest whole number that holds all the bits.
+        // The smallest integer that contains all the bits.
         (bytes, bits) = (u64::from(size_bytes.max(1)), width_bits);
         offset = access.offset_bits / 8 / bytes * bytes;
         while access.offset_bits + bits - offset * 8 > bytes * 8 && bytes < 8 {
@@ -116,7 +116,7 @@ fn field(btf: &Btf, access: &Access) -> Result<Number, AdaptFault> {
                 Some(Type::Enum { signed, .. } | Type::Enum64 { signed, .. }) => *signed,
                 _ => false,
             };
-            // Compilers differ in what they call signed.
+            // Compilers differ in what they consider signed.
             Number { value: signed.into(), field: None, is_checked: false }
         }
         Kind::FieldLeftShift => {

@@ -5,10 +5,10 @@ use super::access::{Access, Kind, Step, elements_further, further};
 use super::essential;
 use crate::btf::{Btf, Composite, Member, Name, Type, TypeId};
 
-/// How deep types are compared.
+/// The depth to which types are compared.
 const MAX_DEPTH: u32 = 32;
 
-/// What the object asks for, found in a type of the kernel; `None` if that type has nothing of the kind.
+/// Resolves the object's access in a type of the kernel; `None` if that type has no such part.
 pub(super) fn find(
     local: &Btf,
     access: &Access,
@@ -33,7 +33,7 @@ impl<'a> Search<'a> {
 
     fn find(&mut self, access: &Access, root: TypeId) -> Result<Option<Access>, AdaptFault> {
         self.spend()?;
-        // A typedef is another thing than the structure of its name.
+        // A typedef differs from the structure of its name.
         if !same_kind(self.local.get(access.root), self.kernel.get(root)) {
             return Ok(None);
         }
@@ -58,7 +58,7 @@ impl<'a> Search<'a> {
         let resolved = self.kernel.resolve(root)?;
         out.leaf = resolved;
         if let Some(Step::Element(first)) = access.steps.first() {
-            // A type without size cannot be one of several.
+            // A type without size cannot be an array element.
             let size = if *first == 0 { 0 } else { self.kernel.size_bytes(resolved)? };
             let Some(offset_bits) = elements_further(0, *first, size) else { return Ok(None) };
             out.offset_bits = offset_bits;
@@ -91,7 +91,7 @@ impl<'a> Search<'a> {
         Ok(None)
     }
 
-    /// Goes on to an element of an array. One that has no length of its own, at the end of a structure, has any element.
+    /// Steps to an element of an array. A flexible array at the end of a structure has any element.
     fn element(&mut self, out: &mut Access, number: u32) -> Result<bool, AdaptFault> {
         let at = self.kernel.resolve(out.leaf)?;
         let Some(Type::Array { element, count, .. }) = self.kernel.get(at) else { return Ok(false) };
@@ -114,7 +114,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Goes on to the member of this name, also within members without name.
+    /// Steps to the member of this name, also within anonymous members.
     fn member(&mut self, wanted: &Member, out: &mut Access, depth: u32) -> Result<bool, AdaptFault> {
         let at = self.kernel.resolve(out.leaf)?;
         let Some(Type::Struct(composite) | Type::Union(composite)) = self.kernel.get(at) else { return Ok(false) };
@@ -143,8 +143,8 @@ impl<'a> Search<'a> {
         Ok(false)
     }
 
-    /// Whether a field of one type may be read as one of the other: numbers of all sizes may, and parts decide for
-    /// structures.
+    /// Whether a field of one type may be read as one of the other: integers of all sizes may; for structures the
+    /// members decide.
     fn fields_fit(&mut self, local: TypeId, kernel: TypeId, depth: u32) -> Result<bool, AdaptFault> {
         self.spend()?;
         let (a, b) = (self.local.get(self.local.resolve(local)?), self.kernel.get(self.kernel.resolve(kernel)?));
@@ -168,7 +168,7 @@ impl<'a> Search<'a> {
         Ok(essential(self.local.name_bytes(local)?) == essential(self.kernel.name_bytes(kernel)?))
     }
 
-    /// Whether two types of one name are the same kind of thing.
+    /// Whether two types of one name are compatible.
     fn compatible(&mut self, local: TypeId, kernel: TypeId, depth: u32) -> Result<bool, AdaptFault> {
         self.spend()?;
         let (a, b) = (self.local.get(self.local.resolve(local)?), self.kernel.get(self.kernel.resolve(kernel)?));
@@ -199,7 +199,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Whether the kernel's type has all that the object's has: members by name and type, values by name.
+    /// Whether the kernel's type has all parts of the object's: members by name and type, enumerators by name.
     fn matches(&mut self, local: TypeId, kernel: TypeId, behind: bool, depth: u32) -> Result<bool, AdaptFault> {
         self.spend()?;
         let (a, b) = (self.local.get(self.local.resolve(local)?), self.kernel.get(self.kernel.resolve(kernel)?));
@@ -212,7 +212,7 @@ impl<'a> Search<'a> {
             return Ok(false);
         }
         Ok(match (a, b) {
-            // Behind a pointer a declaration is as good as what it declares.
+            // Behind a pointer a forward declaration matches its definition.
             (Type::Fwd { .. }, Type::Struct(_) | Type::Union(_))
             | (Type::Struct(_) | Type::Union(_), Type::Fwd { .. }) => behind,
             (Type::Fwd { union: a, .. }, Type::Fwd { union: b, .. }) => a == b,
@@ -298,7 +298,7 @@ impl<'a> Search<'a> {
                 return Ok(true);
             }
         }
-        // Members without name in the object: what they hold may lie anywhere in the kernel's.
+        // The members of an anonymous member in the object may be anywhere in the kernel's type.
         if name.is_empty()
             && let Some(Type::Struct(within) | Type::Union(within)) = self.local.get(self.local.resolve(wanted.of)?)
         {

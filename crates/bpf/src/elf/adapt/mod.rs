@@ -1,17 +1,18 @@
-//! Adaptation to the types of a kernel (CO-RE: compile once, run everywhere).
+//! CO-RE relocations (compile once, run everywhere): adapts programs to the types of a kernel.
 //!
 //! ```text
 //!  `ctx->data` of the object ──access `0:0` of its `struct xdp_md`──► the same member of the kernel's `struct xdp_md`
-//!  *(u32 *)(r1 + 0)                                                    *(u32 *)(r1 + where it lies there)
+//!  *(u32 *)(r1 + 0)                                                    *(u32 *)(r1 + its offset there)
 //! ```
 //!
-//! Goal: the instructions that name a field, type or value of an enumeration say what it is in the kernel at hand. Steps:
-//! follow the access through the object's own types ([`access`]); find types of the same name in the kernel and follow it
-//! there ([`find`]); put what is asked for in place of what the compiler put ([`patch`]). What is not there is an answer for
-//! those who ask whether it is, and zero the size and number of a type that is not; everybody else lacks it, and the instruction becomes the call of a helper that no kernel has.
+//! Goal: instructions that refer to a field, type or enumerator use its value in the kernel at hand. Steps: resolve the
+//! access in the object's own types ([`access`]); find types of the same name in the kernel and resolve it there
+//! ([`find`]); replace the compiler's value by the kernel's ([`patch`]). Existence checks and the size and id of types
+//! accept absence; for all others it is an unresolved reference, and the instruction becomes the call of a helper that
+//! no kernel has.
 //!
 //! # Source
-//! [Linux Documentation/bpf/llvm_reloc.rst, CO-RE relocations], libbpf's rules for what is the same
+//! [Linux Documentation/bpf/llvm_reloc.rst, CO-RE relocations], libbpf's rules of compatibility
 
 mod access;
 mod answer;
@@ -31,10 +32,10 @@ pub(super) use access::AccessFault;
 use answer::Answer;
 pub(super) use patch::{poison, put};
 
-/// How many members of types are looked at for one object; no real one comes near.
+/// The budget of visited members for one object; no real one comes near.
 const MAX_WORK: u64 = 100_000_000;
 
-/// The types of a kernel, to adapt objects to.
+/// The types of a kernel.
 #[derive(Debug)]
 pub struct KernelTypeIndex {
     btf: Btf,
@@ -43,7 +44,7 @@ pub struct KernelTypeIndex {
 }
 
 impl KernelTypeIndex {
-    /// Reads what a kernel says of itself, `/sys/kernel/btf/vmlinux`.
+    /// Parses the kernel's own types, `/sys/kernel/btf/vmlinux`.
     ///
     /// # Errors
     /// As [`Btf::parse`].
@@ -79,7 +80,7 @@ fn hash(name: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The name of a type that has one of its own.
+/// The name of a named type.
 fn type_name(ty: &Type) -> Option<Name> {
     match ty {
         Type::Int { name, .. }
@@ -93,19 +94,19 @@ fn type_name(ty: &Type) -> Option<Name> {
     }
 }
 
-/// A name without its flavour: `task_struct___old` is another look at `task_struct`.
+/// A name without its flavour: `task_struct___old` is another version of `task_struct`.
 fn essential(name: &[u8]) -> &[u8] {
     let flavour = name.windows(5).rposition(|w| &w[1..4] == b"___" && w[0] != b'_' && w[4] != b'_');
     flavour.map_or(name, |at| &name[..=at])
 }
 
-/// Gives the types of a kernel, or says why there are none.
+/// Provides the types of a kernel, or the reason why there are none.
 pub type Kernel<'k> = dyn Fn() -> Result<Arc<KernelTypeIndex>, String> + 'k;
 
-/// Adapts the instructions of one object.
+/// Applies the CO-RE relocations of an object.
 pub(super) struct Adapter<'a> {
     kernel: &'a Kernel<'a>,
-    /// Asked for once, where it is needed.
+    /// Loaded once, when needed.
     types: Option<Result<Arc<KernelTypeIndex>, String>>,
     known: HashMap<(TypeId, Name, u32), Result<Answer, Want>>,
     work: u64,
@@ -116,7 +117,7 @@ impl<'a> Adapter<'a> {
         Adapter { kernel, types: None, known: HashMap::new(), work: MAX_WORK }
     }
 
-    /// What a record comes to: numbers to put, or what is lacking.
+    /// The value of a record, or the unresolved reference.
     pub(super) fn answer(&mut self, btf: &Btf, record: CoreRecord) -> Result<Result<Answer, Want>, AdaptFault> {
         let key = (record.of, record.access, record.kind);
         if let Some(known) = self.known.get(&key) {
@@ -127,7 +128,7 @@ impl<'a> Adapter<'a> {
         Ok(answer)
     }
 
-    /// What is lacking where the kernel's field cannot be had by the instruction that asks for it.
+    /// The unresolved reference if the instruction cannot access the kernel's field.
     pub(super) fn misfit(&self, btf: &Btf, record: CoreRecord) -> Want {
         let what =
             access::Access::read(btf, record).map_or_else(|fault| fault.to_string(), |access| access.describe(btf));
@@ -169,7 +170,7 @@ impl<'a> Adapter<'a> {
     }
 }
 
-/// Why a record cannot be understood.
+/// Why a record is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AdaptFault {
     #[error(transparent)]
@@ -181,7 +182,7 @@ pub(super) enum AdaptFault {
 }
 
 impl AdaptFault {
-    /// As a fault of the object, which only one of the budget is; the others are of a program.
+    /// As an error of the object, which only an exceeded budget is; others are errors of a program.
     pub(super) fn of_object(self) -> Result<ReadFault, String> {
         match self {
             AdaptFault::Work => Ok(ReadFault::TooLarge { what: "adaptations", limit: MAX_WORK }),

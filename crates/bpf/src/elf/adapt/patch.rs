@@ -1,16 +1,16 @@
-//! Numbers into instructions.
+//! Patches values into instructions.
 
 use super::answer::Answer;
 use crate::insn::{Insn, SRC_REG, class, jmp, mode, size};
 
-/// The helper that nothing has, which stands where something is lacking, as libbpf has it.
+/// The helper that no kernel has, which takes the place of unresolved references, as in libbpf.
 const POISON: i32 = 0x0bad_2310;
 
-/// Makes the instruction at `at` one that nothing runs.
+/// Replaces the instruction at `at` by one that no engine runs.
 pub(in crate::elf) fn poison(insns: &mut [Insn], at: usize) {
     let Some(insn) = insns.get(at).copied() else { return };
     insns[at] = Insn { code: class::JMP | jmp::CALL, imm: POISON, ..Insn::default() };
-    // What was the second half of a load is an instruction of its own now, which does nothing.
+    // The second half of a load becomes an instruction of its own, which has no effect.
     if insn.is_wide()
         && let Some(second) = insns.get_mut(at + 1)
     {
@@ -18,11 +18,11 @@ pub(in crate::elf) fn poison(insns: &mut [Insn], at: usize) {
     }
 }
 
-/// Puts an answer into the instruction at `at`.
+/// Patches a value into the instruction at `at`.
 ///
 /// # Errors
-/// What is wrong with the instruction: `Err(Some(…))` where it is not what a compiler made of such an access, `Err(None)`
-/// where the kernel's field cannot be read by it.
+/// `Err(Some(…))` if the instruction is not what a compiler emits for such an access, `Err(None)` if it cannot access
+/// the kernel's field.
 pub(in crate::elf) fn put(insns: &mut [Insn], at: usize, answer: &Answer) -> Result<(), Option<String>> {
     let Some(insn) = insns.get(at).copied() else { return Err(Some("there is no such instruction".to_owned())) };
     let check = |found: u64| match answer.before {
@@ -33,7 +33,7 @@ pub(in crate::elf) fn put(insns: &mut [Insn], at: usize, answer: &Answer) -> Res
     };
     match insn.class() {
         class::ALU | class::ALU64 if insn.code & SRC_REG == 0 => {
-            // The number is 32 bits wide in the instruction, whatever it stands for.
+            // The value is 32 bits wide in the instruction, whatever it is.
             match answer.before {
                 Some(before) if before as u32 != insn.imm as u32 => check(u64::from(insn.imm as u32))?,
                 _ => {}

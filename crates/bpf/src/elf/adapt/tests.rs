@@ -11,7 +11,7 @@ use crate::elf::tests::compiled::compiled_as;
 use crate::elf::tests::hostile::{damage, torture_with};
 use crate::elf::{Object, names, read_with};
 
-/// What the kernel of the tests has; its fields lie elsewhere than those of the objects.
+/// The kernel of the tests; its fields have other offsets than those of the objects.
 const KERNEL: &str = r#"
 enum colour { GREEN = 7, BLUE = -3, RED = 1 };
 enum large { LARGE = 0x123456789abcLL };
@@ -68,7 +68,7 @@ fn adapted(test: &str, body: &str) -> Option<Object> {
     Some(read_with(&bytes, "adapted.o", &|| Ok(Arc::clone(&kernel))).unwrap_or_else(|e| panic!("{e}")))
 }
 
-/// Programs of one expression each, as `NAME: EXPRESSION`, and what they come to: instructions, or what is lacking.
+/// Programs of one expression each, as `NAME: EXPRESSION`, and the result: instructions, or the unresolved reference.
 const CASES: [(&str, &str, &str); 28] = [
     ("narrow", "return t->narrow;", "w0 = *(u16 *)(r1 + 12)"),
     ("number", "return t->numbers[2];", "w0 = *(u32 *)(r1 + 24)"),
@@ -122,13 +122,13 @@ fn fields_types_and_values_are_those_of_the_kernel() {
         let program = object.program(name).unwrap();
         let code = disasm::disassemble(&program.insns, &program.maps).unwrap();
         let lacks: Vec<String> = program.lacks.iter().map(|lack| lack.want.to_string()).collect();
-        // What is lacking is what is expected to be, and the instruction stands where no kernel runs it.
+        // The unresolved reference is the expected one, and no kernel runs the instruction.
         let found = if lacks.is_empty() { code.clone() } else { lacks.join("; ") };
         let is_same = |line: &str| line.trim() == expected || line.trim() == expected.replacen('w', "r", 1);
         let fits = if lacks.is_empty() { code.lines().any(is_same) } else { found.contains(expected) };
         assert!(fits, "`{body}` is `{found}`, expected `{expected}`");
         assert_eq!(code.contains("195896080"), !lacks.is_empty(), "{code}");
-        // Nothing is said of the instruction but what it lacks, whether it is one slot or two.
+        // The only finding is the unresolved reference, whether the instruction has one slot or two.
         let said = crate::Interpreter::new(Arc::new(program.clone())).map_or_else(|e| e.findings.len(), |_| 0);
         assert_eq!(said, lacks.len(), "{name}");
     }
@@ -146,7 +146,7 @@ fn without_a_kernel_the_reason_is_what_is_lacking() {
     assert_eq!(object.programs[1].lacks, []);
 }
 
-/// The machine's own kernel, as its users have it.
+/// The running kernel.
 #[test]
 fn the_context_and_headers_are_where_everybody_has_them() {
     let test = "the_context_and_headers_are_where_everybody_has_them";

@@ -1,5 +1,5 @@
-//! What an object holds and no program is made of, each with the reason: functions without a caller, code without a symbol,
-//! maps without a user, sections without a meaning.
+//! The account of an object: parts that are in no program, each with the reason: functions without a caller, code
+//! without a symbol, maps without a user, unknown sections.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,14 +10,14 @@ use crate::elf::read::{ReadFault, Unread};
 use crate::elf::{DataKind, bytes_of, names};
 use crate::lack::Want;
 
-/// What linking leaves, and what is worth a note.
+/// The rest after linking, and notes.
 #[derive(Default)]
 pub(super) struct Account {
     pub(super) unread: Vec<Unread>,
     pub(super) notes: Vec<String>,
 }
 
-/// Sections without a meaning for what a program does: tables, debug information, remarks of compilers.
+/// Sections without an effect on programs: tables, debug information, compiler remarks.
 const SILENT: [&str; 14] = [
     ".debug_",
     ".zdebug_",
@@ -48,7 +48,7 @@ impl Account {
         Ok(())
     }
 
-    /// Lists the maps that no program has.
+    /// Lists the maps that are in no program.
     pub(super) fn maps(&mut self, maps: &Maps, used: &[bool], budget: &mut Budget) -> Result<(), ReadFault> {
         for (index, map) in maps.all.iter().enumerate() {
             if used.get(index) == Some(&true) || maps.settings == Some(index) {
@@ -72,7 +72,7 @@ impl Account {
 }
 
 impl Linker<'_> {
-    /// Lists what no draft is made of.
+    /// Lists the parts that are in no draft.
     pub(super) fn account(&self, drafts: &[Draft], budget: &mut Budget) -> Result<Account, ReadFault> {
         let mut account = Account::default();
         for draft in drafts {
@@ -119,7 +119,7 @@ impl Linker<'_> {
         Ok(())
     }
 
-    /// Code that belongs to no function or to several.
+    /// Lists code that belongs to no function or to several.
     fn code_left(&self, account: &mut Account, budget: &mut Budget) -> Result<(), ReadFault> {
         let mut by_section: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for number in self.by_place.values() {
@@ -174,7 +174,7 @@ impl Linker<'_> {
     }
 }
 
-/// Why a section with contents is in no program; `None` for those that are read, and for those that need not be.
+/// Why a section with contents is in no program; `None` for those that are read or irrelevant.
 fn meaningless(section: &Section<'_>) -> Option<String> {
     let name = section.name;
     if !matches!(section.kind, SectionKind::Bytes | SectionKind::Zero) {

@@ -1,13 +1,12 @@
-//! Which instructions a program can reach, as far as constants tell.
+//! Reachability of instructions, by constant propagation.
 //!
-//! A program asks whether a function, a type or a setting is there and goes round what it cannot use. The answers are
-//! numbers by now, so that the branches they decide are decided: what is behind the others is never run, and what is lacking
-//! there is not missed. The kernel's verifier drops the same code.
+//! A program checks whether a function, a type or a setting exists and skips what it cannot use. These checks are
+//! constants by now, so their branches are decided: code on the other edge is never run, and unresolved references
+//! there do not matter. The kernel's verifier drops the same code.
 //!
-//! Goal: `reached[slot]`, never false for what a run can come to. Steps: follow the code from the start of each function
-//! that is reached, with what each register is known to hold; join at the targets of jumps. Limits: nothing is known of the
-//! stack, of packets and of maps but constants (`.rodata`); whoever writes more than a bounded number of steps, or
-//! of places that jumps lead to, is taken to reach everything.
+//! Goal: `reached[slot]`, never false for an instruction that a run can reach. Steps: follow the code from the start of
+//! each reached function with the constants in registers; join at jump targets. Limits: the stack, packets and maps are
+//! unknown but for constants (`.rodata`); past a bounded number of steps or jump targets everything counts as reached.
 
 use std::collections::HashMap;
 
@@ -16,14 +15,13 @@ use crate::elf::maps::ObjectMap;
 use crate::insn::{Insn, SRC_REG, alu, call, class, imm64, jmp, mode, size};
 use crate::program::BPF_F_RDONLY_PROG;
 
-/// How often an instruction is looked at on average before the search is given up.
+/// The mean number of visits to an instruction after which the search is given up.
 const MAX_VISITS: usize = 32;
 
-/// At how many targets of jumps it is written down what is known; the search is given up beyond. What is written takes some
-/// ten megabytes then.
+/// The most jump targets with a saved state; past it the search is given up. The states take some ten megabytes then.
 const MAX_JOINS: usize = 1 << 16;
 
-/// What a register is known to hold.
+/// The known value of a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Value {
     Unknown,
@@ -40,7 +38,7 @@ pub(super) fn reached(insns: &[Insn], maps: &[ObjectMap]) -> Vec<bool> {
     search.run().unwrap_or_else(|| vec![true; insns.len()])
 }
 
-/// Puts a load of zero where nothing is ever run.
+/// Puts a load of zero in place of an unreachable instruction.
 pub(super) fn neutralise(insns: &mut [Insn], at: usize) {
     let Some(insn) = insns.get(at).copied() else { return };
     if insn.is_wide() {
@@ -56,9 +54,9 @@ pub(super) fn neutralise(insns: &mut [Insn], at: usize) {
 struct Search<'a> {
     insns: &'a [Insn],
     maps: &'a [ObjectMap],
-    /// Slots that jumps lead to.
+    /// Jump targets.
     joins: Vec<bool>,
-    /// What is known there.
+    /// The states at jump targets.
     states: HashMap<usize, State>,
     todo: Vec<usize>,
 }
@@ -105,7 +103,7 @@ impl Search<'_> {
         Some(reached)
     }
 
-    /// Adds a way to come to `at`; `None` if that is a place too many.
+    /// Adds an edge to `at`; `None` past the limit of jump targets.
     fn join(&mut self, at: usize, state: &State) -> Option<()> {
         let places = self.states.len();
         match self.states.get_mut(&at) {
@@ -130,7 +128,7 @@ impl Search<'_> {
         Some(())
     }
 
-    /// Whether the next instruction and whether the target of the jump can follow; `None` for jumps that are not understood.
+    /// Whether the fall-through and the jump of a branch are feasible; `None` for unknown jumps.
     fn ways(&self, insn: Insn, state: &State) -> Option<(bool, bool)> {
         if !matches!(insn.class(), class::JMP | class::JMP32) {
             return Some((true, false));
@@ -169,7 +167,7 @@ impl Search<'_> {
         Some((!taken, taken))
     }
 
-    /// What the registers hold behind an instruction.
+    /// The transfer function.
     fn step(&self, insn: Insn, at: usize, state: &mut State) {
         let (dst, src) = (usize::from(insn.dst), usize::from(insn.src));
         match insn.class() {
@@ -179,7 +177,7 @@ impl Search<'_> {
             class::LDX => state[dst] = self.load(insn, state[src]).unwrap_or(Value::Unknown),
             class::STX if insn.code & 0xe0 == mode::ATOMIC => (state[src], state[0]) = (Value::Unknown, Value::Unknown),
             class::JMP | class::JMP32 if insn.op() == jmp::CALL => {
-                // A function that throws or a callback may do no more than any other: r0 to r5 are gone.
+                // Any call may clobber r0 to r5.
                 state[..6].fill(Value::Unknown);
                 let is_any = !matches!(insn.src, call::HELPER | call::LOCAL | call::KFUNC);
                 if is_any {
@@ -202,7 +200,7 @@ impl Search<'_> {
         }
     }
 
-    /// A load from data that nothing changes.
+    /// A load from constant data.
     fn load(&self, insn: Insn, base: Value) -> Option<Value> {
         let Value::Data(map, offset) = base else { return None };
         let map = self.maps.get(map).filter(|map| map.def.flags & BPF_F_RDONLY_PROG != 0 && map.wants.is_empty())?;
@@ -236,7 +234,7 @@ fn arithmetic(insn: Insn, state: &State) -> Value {
         0 => Value::Number(i64::from(insn.imm) as u64),
         _ => state[usize::from(insn.src)],
     };
-    // Sign extension and byte order: not worth following.
+    // Sign extension and byte order are not tracked.
     if insn.off != 0 || matches!(insn.op(), alu::END | alu::NEG) {
         return Value::Unknown;
     }
@@ -274,7 +272,7 @@ mod tests {
     use super::*;
     use crate::asm::assemble;
 
-    /// The instructions that are not reached, by their slots.
+    /// The unreachable instructions, by their slots.
     fn dead(text: &str) -> Vec<usize> {
         let insns = assemble(text, &[]).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
         let reached = reached(&insns, &[]);
@@ -291,11 +289,11 @@ mod tests {
             ("r1 = 0x100000001 ll\nif r1 == 1 goto end\nr0 = 7\nend: r0 = 2\nexit", vec![]),
             ("r1 = -1\nif r1 s< 0 goto end\nr0 = 7\nend: r0 = 2\nexit", vec![2]),
             ("w1 = -1\nif r1 s< 0 goto end\nr0 = 7\nexit\nend: r0 = 2\nexit", vec![4, 5]),
-            // A loop: what a register held at first is not what it holds.
+            // A loop: the initial value of a register is not its value.
             ("r1 = 1\nloop: r1 += 1\nif r1 != 5 goto loop\nr0 = 0\nexit", vec![]),
-            // Two ways to one place.
+            // Two paths to one place.
             ("r2 = 1\nif r1 == 0 goto one\nr2 = 2\none: if r2 == 1 goto end\nr0 = 7\nend: r0 = 2\nexit", vec![]),
-            // What a load or a call leaves is not known.
+            // The results of loads and calls are unknown.
             ("r1 = 1\nr1 = *(u32 *)(r6 + 0)\nif r1 == 1 goto end\nr0 = 7\nend: r0 = 2\nexit", vec![]),
             ("r0 = 1\ncall 5\nif r0 == 1 goto end\nr0 = 7\nend: r0 = 2\nexit", vec![]),
             ("r6 = 1\ncall 5\nif r6 == 1 goto end\nr0 = 7\nend: r0 = 2\nexit", vec![3]),
@@ -306,7 +304,7 @@ mod tests {
 
     #[test]
     fn many_places_to_jump_to_are_not_followed() {
-        // What is behind the decided branch is seen to be dead as long as there are not too many places before it.
+        // Code after the decided branch is known to be dead unless there are too many jump targets before it.
         for (places, is_seen) in [(1000, true), (MAX_JOINS + 1, false)] {
             let mut insns = assemble(&"if r1 == r2 goto +0\n".repeat(places), &[]).unwrap();
             insns.extend(assemble("r3 = 1\nif r3 == 1 goto +1\nr0 = 7\nr0 = 2\nexit", &[]).unwrap());

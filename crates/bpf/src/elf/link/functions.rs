@@ -1,8 +1,8 @@
-//! The functions of an object: symbols with a place and a length.
+//! The functions of an object: symbols with a place and a size.
 //!
-//! Compilers before LLVM 8 give functions neither a type nor a length, and write each basic block as a local symbol
-//! (`LBB0_3`). Symbols without a type are therefore told apart by their place: a function is global, or has a length, or
-//! begins where no instruction runs on to and no jump leads.
+//! Compilers before LLVM 8 give functions neither a type nor a size, and emit each basic block as a local symbol
+//! (`LBB0_3`). Symbols without a type are therefore classified by their place: a function is global, or has a size, or
+//! begins where no instruction falls through and no jump leads.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,12 +17,12 @@ use crate::insn::{Insn, call, class, jmp};
 pub(super) struct Function<'a> {
     pub(super) name: &'a str,
     pub(super) section: usize,
-    /// First slot and number of slots, in the section.
+    /// The first slot and the number of slots, within the section.
     pub(super) start: u64,
     pub(super) slots: u64,
-    /// Whether only the object itself sees it.
+    /// Whether its symbol is local.
     pub(super) local: bool,
-    /// Whether other objects do not see it all the same: its symbol is hidden.
+    /// Whether its symbol is hidden.
     pub(super) hidden: bool,
 }
 
@@ -35,7 +35,7 @@ impl Function<'_> {
 /// A function that cannot be used.
 pub(super) struct Broken<'a> {
     pub(super) name: &'a str,
-    /// Its section and its place there, in bytes.
+    /// Its section and byte offset.
     pub(super) place: (usize, u64),
     pub(super) fault: ReadFault,
 }
@@ -58,7 +58,7 @@ pub(super) fn functions<'a>(container: &'a Container<'a>) -> (Vec<Function<'a>>,
             Err(fault) => broken.push(Broken { name: symbol.name, place: (section, symbol.value), fault }),
         }
     }
-    // Assemblers may leave the length out: such a function goes on until the next.
+    // Assemblers may omit the size: such a function extends to the next one.
     let mut borders: Vec<(usize, u64)> = out.iter().map(|f| (f.section, f.start)).collect();
     borders.sort_unstable();
     for function in out.iter_mut().filter(|f| f.slots == 0) {
@@ -108,19 +108,19 @@ fn function<'a>(container: &'a Container<'a>, symbol: &Symbol<'a>, number: usize
     })
 }
 
-/// Tells functions among the symbols without a type.
+/// Finds functions among the symbols without a type.
 struct Untyped<'a> {
     container: &'a Container<'a>,
-    /// Where functions with a type begin and end, by section, ascending.
+    /// The ranges of functions with a type, by section, ascending.
     typed: Vec<(usize, u64, u64)>,
 }
 
-/// What code says of the places in its section, in slots.
+/// The facts about the places of a section, in slots.
 #[derive(Default)]
 struct Outline {
     jumped_to: HashSet<u64>,
     called: HashSet<u64>,
-    /// Slots that the slot before runs on to.
+    /// Slots into which the previous one falls through.
     run_on_to: HashSet<u64>,
 }
 
@@ -172,20 +172,20 @@ fn outline(section: &Section<'_>) -> Outline {
         outline.jumped_to.extend(place(code::jump_target(insn, at)));
         let ends = matches!((insn.class(), insn.op()), (class::JMP, jmp::EXIT) | (class::JMP | class::JMP32, jmp::JA));
         if !ends {
-            // The second half of a load is no place either.
+            // The second half of a load is not a valid place either.
             outline.run_on_to.extend((at + 1..=at + insn.slots()).map(|slot| slot as u64));
         }
     }
     outline
 }
 
-/// The functions that are programs, in their order: those outside of `.text`, but for static ones in `called`.
+/// The functions that are programs, in their order: those outside of `.text`, except static ones in `called`.
 pub(super) fn roots(container: &Container<'_>, functions: &[Function<'_>], called: &HashSet<usize>) -> Vec<usize> {
     let is_text = |f: &Function<'_>| container.sections[f.section].name == names::TEXT;
     let is_part = |i: &usize| is_text(&functions[*i]) || functions[*i].local && called.contains(i);
     let mut roots: Vec<usize> = (0..functions.len()).filter(|i| !is_part(i)).collect();
     if roots.is_empty() && functions.len() == 1 {
-        // A lone function is meant to be run, whatever its section; loaders see it so too.
+        // A lone function is a program, whatever its section; loaders agree.
         roots.push(0);
     }
     roots.sort_by_key(|i| (functions[*i].section, functions[*i].start));

@@ -1,15 +1,16 @@
-//! Global functions: linkage and arguments, out of the types of an object.
+//! Global functions: linkage and argument types, from the types of an object.
 
 use super::Linker;
 use crate::btf::{Btf, BtfError, Linkage, Type, TypeId};
 use crate::elf::read::ReadFault;
 use crate::global::{ArgumentKind, GlobalArgument, GlobalFunction, UnknownArgument};
 
-/// Arguments of a function at most.
+/// The most arguments of a function.
 const MAX_ARGUMENTS: usize = 5;
 
 impl Linker<'_> {
-    /// The function as one that is verified by itself, where it is global: loaders make functions with hidden symbols static.
+    /// The function as one that is verified separately, if it is global: loaders make functions with hidden symbols
+    /// static.
     pub(super) fn global(&self, number: usize, base: usize) -> Result<Option<GlobalFunction>, ReadFault> {
         let function = &self.functions[number];
         let section = self.container.sections[function.section].name.as_bytes();

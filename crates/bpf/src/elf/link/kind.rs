@@ -1,4 +1,4 @@
-//! Kinds of programs: what the user says, what the section is called, and the type of the function's argument.
+//! Kinds of programs, from the user's option, the section name, and the type of the function's argument.
 
 use std::collections::HashMap;
 
@@ -19,13 +19,13 @@ pub(super) fn types_by_name(btf: Option<&Btf>) -> Result<HashMap<&[u8], TypeId>,
 }
 
 impl Linker<'_> {
-    /// The kind of a program, and a note where its section says something else than its argument.
+    /// The kind of a program, and a note if its section and its argument disagree.
     pub(super) fn kind(&self, root: usize) -> (ProgramKind, Option<String>) {
         let function = &self.functions[root];
         let section = self.container.sections[function.section].name;
         let named = ProgramKind::of_section(section);
         if let Some(forced) = self.forced {
-            // A section of device or CPU maps says more than that it is XDP.
+            // A section for device or CPU maps is more specific than XDP.
             let kind = named.filter(|kind| kind.is_xdp() && forced == ProgramKind::Xdp).unwrap_or(forced);
             return (kind, None);
         }
@@ -44,7 +44,7 @@ impl Linker<'_> {
         }
     }
 
-    /// The structure that the function's first argument points to, as the types say it.
+    /// The structure that the function's first argument points to, according to its type.
     fn context(&self, function: &Function<'_>, section: &str) -> Option<&str> {
         let btf = self.btf?;
         let offset = u32::try_from(function.start * 8).ok()?;

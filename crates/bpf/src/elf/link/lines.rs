@@ -8,7 +8,7 @@ use crate::elf::container::Budget;
 use crate::elf::read::ReadFault;
 use crate::program::LineInfo;
 
-/// Line records by the name of their section, ascending.
+/// Line records by section name, ascending.
 pub(super) fn by_section<'a>(btf: &'a Btf, ext: &Ext) -> Result<HashMap<&'a [u8], Vec<LineRecord>>, ReadFault> {
     let mut out: HashMap<&[u8], Vec<LineRecord>> = HashMap::new();
     for section in &ext.lines {
@@ -60,7 +60,7 @@ impl Linker<'_> {
         Ok(())
     }
 
-    /// ` (file:line)` of the source of a slot of a function, if that is known; for messages.
+    /// ` (file:line)` of a slot of a function, if known; for messages.
     pub(super) fn source(&self, number: usize, at: usize) -> String {
         let function = &self.functions[number];
         let section = self.container.sections[function.section].name;

@@ -1,12 +1,12 @@
-//! Functions to programs: what a program calls is put behind it, and relocations become numbers and distances.
+//! The linker: appends the callees of a program to it, and resolves relocations to indices and distances.
 //!
 //! ```text
 //!  xdp:   knock ── call R_BPF_64_32 ──┐          program `knock`: knock | check | hash
 //!  .text: hash ◄── call +n ── check ◄─┘                             └ distances between them ┘
 //! ```
 //!
-//! The functions stand in the order of their places, so that what [`super::write()`] laid out comes back as it was. Each
-//! program is linked by itself: one that cannot be is refused, and the others stay.
+//! The functions are in the order of their places, so that the layout of [`super::write()`] is restored. Each program
+//! is linked separately: one that cannot be is refused, and the others stay.
 
 mod account;
 mod dead;
@@ -36,10 +36,10 @@ use crate::program_kind::ProgramKind;
 use functions::{Broken, Function, functions, roots};
 use target::Target;
 
-/// Largest number of programs in an object.
+/// The most programs in an object.
 const MAX_PROGRAMS: usize = 4096;
 
-/// What is known about code sections.
+/// The indexed functions, types and lines of an object.
 pub(super) struct Linker<'a> {
     container: &'a Container<'a>,
     btf: Option<&'a Btf>,
@@ -56,16 +56,16 @@ pub(super) struct Linker<'a> {
     types: HashMap<(&'a [u8], u32), FuncRecord>,
     /// Types of functions by name.
     named_types: HashMap<&'a [u8], TypeId>,
-    /// The functions that are programs, also those that cannot be linked.
+    /// The functions that are programs, those included that cannot be linked.
     tried: HashSet<usize>,
-    /// The kind that the user says all programs are of.
+    /// The kind of all programs, if the user gives one.
     forced: Option<ProgramKind>,
-    /// Adaptations by section name and byte offset.
+    /// CO-RE relocations by section name and byte offset.
     adaptations: BTreeMap<(&'a [u8], u32), CoreRecord>,
     adapter: RefCell<Adapter<'a>>,
 }
 
-/// A program before it gets its maps: loads name those of the object.
+/// A program before it gets its maps: loads refer to maps of the object.
 struct Draft {
     root: usize,
     program: Program,
@@ -118,7 +118,7 @@ impl<'a> Linker<'a> {
         })
     }
 
-    /// All programs of the object, and those that cannot be linked.
+    /// Links all programs of the object.
     pub(super) fn programs(mut self, license: &str, budget: &mut Budget) -> Result<Linked, ReadFault> {
         let broken = std::mem::take(&mut self.broken);
         let roots = roots(self.container, &self.functions, &self.called_statics());
@@ -133,7 +133,7 @@ impl<'a> Linker<'a> {
         for root in roots {
             match self.draft(root, license, budget) {
                 Ok(draft) => drafts.push(draft),
-                // What would fill memory is not a matter of one program.
+                // An exceeded budget concerns the whole object.
                 Err(fault @ ReadFault::TooLarge { .. }) => return Err(fault),
                 Err(fault) => {
                     let function = &self.functions[root];
@@ -157,7 +157,7 @@ impl<'a> Linker<'a> {
     fn draft(&self, root: usize, license: &str, budget: &mut Budget) -> Result<Draft, ReadFault> {
         budget.charge("licence", license.len() as u64)?;
         let pieces = self.reach(root, budget)?;
-        // Where each function begins in the program.
+        // The slot of each function in the program.
         let mut starts = BTreeMap::new();
         let mut total = 0;
         for piece in &pieces {
@@ -195,14 +195,14 @@ impl<'a> Linker<'a> {
     }
 
     /// The static functions outside of `.text` that another function calls or takes the address of: they are parts of
-    /// programs. Static functions that none calls are programs.
+    /// programs. Other static functions are programs.
     fn called_statics(&self) -> HashSet<usize> {
         let mut called = HashSet::new();
         let is_text = |function: &Function<'_>| self.container.sections[function.section].name == names::TEXT;
         if !self.functions.iter().any(|function| function.local && !is_text(function)) {
             return called;
         }
-        // Each slot once: functions that lie over each other would otherwise repeat the same instructions without end.
+        // Each slot once: overlapping functions would otherwise repeat the same instructions without end.
         let mut order: Vec<usize> = self.by_place.values().copied().collect();
         order.sort_by_key(|number| (self.functions[*number].section, self.functions[*number].start));
         let mut done = (usize::MAX, 0);
@@ -225,7 +225,7 @@ impl<'a> Linker<'a> {
         called
     }
 
-    /// The function and all that it calls, itself first and the others by their place.
+    /// The function and all its callees, itself first and the others by their place.
     fn reach(&self, root: usize, budget: &mut Budget) -> Result<Vec<usize>, ReadFault> {
         let mut seen = HashSet::from([root]);
         let mut todo = vec![root];
@@ -265,7 +265,7 @@ impl<'a> Linker<'a> {
         slots.get(place).unwrap_or_default().iter().map(|slot| Insn::from_bytes(*slot)).collect()
     }
 
-    /// The function's instructions for a program in which functions begin at `starts`, and what they lack.
+    /// The function's instructions for a program in which functions begin at `starts`, and their unresolved references.
     fn relocated(
         &self,
         number: usize,
@@ -301,7 +301,7 @@ impl<'a> Linker<'a> {
                     (insns[at].src, insns[at].imm, insns[at + 1].imm) = (imm64::NUMBER, 0, 0);
                 }
                 Target::Function(callee) => {
-                    // Reaching went over the same targets, so that each has its place.
+                    // The search for callees followed the same targets, so each has a start.
                     let start = starts.get(&callee).copied().unwrap_or(0);
                     insns[at].imm = (start as i64 - (base + at) as i64 - 1) as i32;
                     if insn.is_wide() {
@@ -335,7 +335,7 @@ impl<'a> Linker<'a> {
         Ok(insns)
     }
 
-    /// Adapts the function's instructions, which begin at slot `base` of the program, to the types of a kernel.
+    /// Applies the CO-RE relocations of a function, which begins at slot `base` of the program.
     fn adapt(&self, number: usize, base: usize, insns: &mut [Insn], program: &mut Program) -> Result<(), ReadFault> {
         let function = &self.functions[number];
         let section = self.container.sections[function.section].name.as_bytes();
@@ -374,7 +374,7 @@ impl<'a> Linker<'a> {
         Ok(())
     }
 
-    /// The half that relocations overwrite holds nothing else.
+    /// Checks that the half that a relocation overwrites is empty.
     fn check_second_half(&self, number: usize, at: usize, insns: &[Insn], first: Insn) -> Result<(), ReadFault> {
         let Some(second) = insns.get(at + 1) else {
             return Err(self.fault(number, at, "the second half of the 64-bit load is missing".to_owned()));
@@ -395,7 +395,7 @@ impl<'a> Linker<'a> {
     }
 }
 
-/// What linking comes to.
+/// The result of linking.
 pub(super) struct Linked {
     pub(super) programs: Vec<Program>,
     pub(super) refused: Vec<Refused>,

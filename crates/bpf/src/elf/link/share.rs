@@ -1,8 +1,9 @@
-//! Maps and siblings: what the programs of an object have in common.
+//! The maps and siblings that the programs of an object share.
 //!
-//! Each program gets all maps of the object in the same order, but for those that nothing in it names and that nothing could
-//! make: a socket map of another kind of program in the same object is no reason to refuse an XDP program. Where a map holds
-//! programs, tail calls may lead to any program of the object: all XDP programs become siblings with one list of maps.
+//! Each program gets all maps of the object in the same order, except those that it does not refer to and that no
+//! engine supports: a socket map of another kind of program in the same object is no reason to refuse an XDP program.
+//! If a map holds programs, tail calls may lead to any program of the object: all XDP programs become siblings with one
+//! list of maps.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,13 +19,13 @@ use crate::map_kind::MapKind;
 use crate::program::{MapDef, Member, Program, Sibling};
 
 impl Linker<'_> {
-    /// Gives the programs their maps and siblings; says besides which maps of the object are used by one.
+    /// Gives the programs their maps and siblings; returns which maps of the object are used.
     pub(super) fn share(
         &self,
         drafts: Vec<Draft>,
         budget: &mut Budget,
     ) -> Result<(Vec<Program>, Vec<bool>), ReadFault> {
-        // Numbers of the XDP programs among themselves, by function.
+        // By function, the index of an XDP program among the XDP programs.
         let xdp = drafts.iter().filter(|draft| draft.program.kind.is_xdp());
         let numbers: HashMap<usize, usize> = xdp.enumerate().map(|(number, draft)| (draft.root, number)).collect();
         let maps = self.with_programs(&numbers);
@@ -67,7 +68,7 @@ impl Linker<'_> {
         Ok((programs, used))
     }
 
-    /// The maps of the object, with the programs that they hold from the start by number.
+    /// The maps of the object, with the programs that they initially hold by index.
     fn with_programs(&self, numbers: &HashMap<usize, usize>) -> Vec<ObjectMap> {
         let mut maps = self.maps.all.clone();
         for map in &mut maps {
@@ -84,7 +85,7 @@ impl Linker<'_> {
                 }
             }
             if let Some(id) = map.id {
-                // iproute2 puts the program of section `ID/ENTRY` into the map of that number.
+                // iproute2 puts the program of section `ID/ENTRY` into the map with that id.
                 for (function, number) in numbers {
                     let section = self.container.sections[self.functions[*function].section].name;
                     let place =
@@ -101,7 +102,7 @@ impl Linker<'_> {
         maps
     }
 
-    /// The maps that a program gets: all but those that it does not name and that cannot be made.
+    /// The maps that a program gets: all but those that it does not refer to and that no engine supports.
     fn kept(&self, maps: &[ObjectMap], named: &[bool]) -> Vec<usize> {
         let mut keep: Vec<bool> = maps
             .iter()
@@ -112,7 +113,7 @@ impl Linker<'_> {
                 named[index] || can_be_made && self.maps.settings != Some(index)
             })
             .collect();
-        // What is held must be there.
+        // Entries of a kept map of maps are kept.
         for map in maps.iter().enumerate().filter(|(index, _)| keep[*index]).map(|(_, map)| map).collect::<Vec<_>>() {
             for (_, member) in &map.def.members {
                 if let Member::Map(index) = member {
@@ -124,8 +125,8 @@ impl Linker<'_> {
     }
 }
 
-/// Drops what is lacking where nothing is ever run, and adds what the maps lack that the program names, at the first
-/// instruction that names them.
+/// Drops unresolved references in unreachable code, and adds those of the maps that the program refers to, at the first
+/// instruction that does.
 fn lacks(program: &mut Program, maps: &[ObjectMap]) {
     let is_lacking = |index: usize| maps.get(index).is_some_and(|map| !map.wants.is_empty());
     let named: Vec<(usize, usize)> = code::instructions(&program.insns)
@@ -158,7 +159,7 @@ fn number_of(text: &str) -> Option<u32> {
     text.parse().ok()
 }
 
-/// The map that an instruction loads, or whose value.
+/// The map that an instruction loads, or the one of whose value it loads an address.
 fn map_of(insn: Insn) -> Option<usize> {
     let names = insn.is_wide() && matches!(insn.src, imm64::MAP | imm64::MAP_VALUE);
     names.then(|| usize::try_from(insn.imm).ok()).flatten()
@@ -201,7 +202,7 @@ fn line_memory(line: &crate::program::LineInfo) -> u64 {
     (line.file.len() + line.text.len() + size_of::<crate::program::LineInfo>()) as u64
 }
 
-/// What a copy of the map takes.
+/// The size of a copy of the map in memory.
 fn memory(map: &MapDef) -> u64 {
     let text = |s: &String| s.len() + size_of::<String>();
     let layout = map.layout.as_ref().map_or(0, |layout| {

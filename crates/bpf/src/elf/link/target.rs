@@ -1,4 +1,4 @@
-//! What an instruction refers to, by its relocation or by its distance.
+//! The target of an instruction, from its relocation or its distance.
 
 use super::Linker;
 use crate::elf::container::{Place, Relocation, SectionKind, Symbol};
@@ -8,16 +8,16 @@ use crate::elf::read::ReadFault;
 use crate::insn::{Insn, call, class, imm64, jmp};
 use crate::lack::Want;
 
-/// What an instruction refers to.
+/// The target of an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     None,
     Map(usize),
     Value(usize, u32),
     Function(usize),
-    /// Nothing, which the object is ready for.
+    /// A missing weak symbol, for which the object is prepared.
     Zero,
-    /// Something that cannot be given.
+    /// An unresolved reference.
     Lack(Want),
 }
 
@@ -27,7 +27,7 @@ impl Linker<'_> {
         self.container.relocations.get(&(function.section, (function.start + at as u64) * 8)).copied()
     }
 
-    /// What the instruction at slot `at` of a function refers to.
+    /// The target of the instruction at slot `at` of a function.
     pub(super) fn target(&self, number: usize, at: usize, insn: Insn) -> Result<Target, ReadFault> {
         let is_call = insn.code == class::JMP | jmp::CALL;
         let Some(relocation) = self.relocation(number, at) else {
@@ -48,8 +48,8 @@ impl Linker<'_> {
                 return fault(format!("symbol `{}` is left to a linker (compile with -fno-common)", symbol.name));
             }
         };
-        // The instruction says what is relocated, as libbpf has it: old compilers number the kinds of relocations in their
-        // own way. An explicit addend (RELA) counts bytes and replaces the field.
+        // The instruction determines what is relocated, as in libbpf: old compilers number relocation types
+        // differently. An explicit addend (RELA) counts bytes and replaces the field.
         let value = symbol.value as i64;
         let field = i64::from(insn.imm);
         if is_call && insn.src == call::LOCAL {
@@ -69,7 +69,7 @@ impl Linker<'_> {
         ))
     }
 
-    /// What a 64-bit load of a place in the object means.
+    /// The meaning of a 64-bit load of a place in the object.
     fn place(
         &self,
         number: usize,
@@ -103,7 +103,7 @@ impl Linker<'_> {
         }
     }
 
-    /// What a name of somebody else comes to: what may be missing is missing.
+    /// The target of an undefined symbol: a weak one may be missing.
     fn foreign(&self, symbol: &Symbol<'_>, is_call: bool) -> Target {
         let kind = self.externs.get(symbol.name.as_bytes()).copied();
         match kind {

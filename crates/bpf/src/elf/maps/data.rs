@@ -1,4 +1,4 @@
-//! Data sections: maps with one entry, whose contents the object brings.
+//! Data sections: maps with one entry, whose contents are in the object.
 
 use std::collections::{HashMap, HashSet};
 
@@ -56,7 +56,7 @@ impl Maps {
         self.read_settings(container, btf, variables, budget)
     }
 
-    /// Room for the settings of the kernel that may be missing: zeros, which stand for all that are.
+    /// Allocates configuration settings of the kernel that may be missing: zeros, which stand for all of them.
     fn read_settings(
         &mut self,
         container: &Container<'_>,
@@ -91,10 +91,10 @@ impl Maps {
     }
 }
 
-/// The map that settings of the kernel are read from. They are constants as others are.
+/// The map of the kernel's configuration settings: constants like others.
 const SETTINGS: &str = ".rodata.kconfig";
 
-/// Largest setting: a text of the kernel's build.
+/// The largest setting: a string of the kernel's build.
 const MAX_SETTING: u32 = 4096;
 
 fn data(name: String, flags: u32, initial: Vec<u8>) -> MapDef {
@@ -110,7 +110,7 @@ fn data(name: String, flags: u32, initial: Vec<u8>) -> MapDef {
     }
 }
 
-/// Whether others than the object see the variable.
+/// Whether the variable has global linkage.
 fn is_shared(btf: &Btf, var: &SecVar) -> bool {
     match btf.get(var.var) {
         Some(Type::Var { linkage, .. }) => *linkage != Linkage::Static,
@@ -118,7 +118,7 @@ fn is_shared(btf: &Btf, var: &SecVar) -> bool {
     }
 }
 
-/// Variables of the section that the kernel treats in its own way.
+/// The variables of the section that the kernel treats specially.
 fn special_variables<'a>(
     places: &mut Places<'a>,
     number: usize,
@@ -135,7 +135,7 @@ fn special_variables<'a>(
         if found.spin_lock.is_none() && found.others.is_empty() {
             continue;
         }
-        // clang leaves the place in the section to the linker.
+        // clang leaves the offset in the section to the linker.
         let place = places.of(number, btf.name_bytes(*name)?);
         let base = place.and_then(|place| u32::try_from(place).ok()).unwrap_or(var.offset_bytes);
         let lock = found.spin_lock.map(|offset| ("struct bpf_spin_lock".to_owned(), offset));
@@ -146,8 +146,7 @@ fn special_variables<'a>(
     Ok(wants)
 }
 
-/// A note on the addresses that a data section is to hold: loaders leave them, as there is no address that they could put
-/// there.
+/// A note on addresses in the initial data: loaders ignore them, since there is no address that they could put there.
 fn addresses(container: &Container<'_>, number: usize) -> Option<String> {
     let mut all = container.relocations_in(number, 0, u64::MAX);
     let (offset, relocation) = all.next()?;
@@ -163,10 +162,10 @@ fn addresses(container: &Container<'_>, number: usize) -> Option<String> {
     ))
 }
 
-/// Where symbols lie in their sections.
+/// The offsets of symbols in their sections.
 struct Places<'a> {
     container: &'a Container<'a>,
-    /// Made when it is first asked for: by section and name.
+    /// By section and name; made on first use.
     known: Option<HashMap<(usize, &'a [u8]), u64>>,
 }
 
@@ -177,7 +176,7 @@ impl<'a> Places<'a> {
             let mut known = HashMap::new();
             for symbol in symbols {
                 if let Place::Section(section) = symbol.place {
-                    // Of two symbols of one name the first is meant.
+                    // Of two symbols of one name the first counts.
                     known.entry((section, symbol.name.as_bytes())).or_insert(symbol.value);
                 }
             }

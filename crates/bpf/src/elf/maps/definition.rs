@@ -7,22 +7,22 @@ use crate::elf::read::ReadFault;
 use crate::map_kind::MapKind;
 use crate::program::MapDef;
 
-/// Largest number of fields in the definition of a map; the conventions know twelve.
+/// The most fields of a map definition; libbpf's conventions have twelve.
 const MAX_FIELDS: usize = 64;
 
-/// A definition as it is understood.
+/// A parsed definition.
 #[derive(Debug, Default)]
 pub(super) struct Definition {
     pub(super) def: MapDef,
-    /// Where in the variable the initial members of a map of maps or programs begin.
+    /// The offset in the variable of the initial entries of a map of maps or programs.
     pub(super) values_offset: Option<u64>,
-    /// Fields of each value that the kernel treats in its own way, but for the lock: name and place.
+    /// The fields of each value that the kernel treats specially, besides the lock: name and offset.
     pub(super) fields: Vec<(String, u32)>,
-    /// What it asks of the loader alone, in words.
+    /// Requests to the loader, in words.
     pub(super) notes: Vec<String>,
 }
 
-/// Reads the definition of map `map`, whose variable has type `of`.
+/// Parses the definition of map `map`, whose variable has type `of`.
 pub(super) fn read(btf: &Btf, map: &str, of: TypeId, finder: &mut Finder) -> Result<Definition, ReadFault> {
     let fields = structure(btf, map, of)?;
     let mut reader = Reader::new(btf, map, finder);
@@ -74,7 +74,7 @@ impl Reader<'_> {
         fault(self.map, what, why)
     }
 
-    /// The number that `__uint` (a pointer to an array) or `__ulong` (an enumeration of one) carries.
+    /// The number encoded by `__uint` (a pointer to an array) or `__ulong` (an enumeration of one).
     fn number(&self, name: &str, of: TypeId) -> Result<u64, ReadFault> {
         let wrong = || self.fail(name, "it is not a pointer to an array, as `__uint` makes");
         match self.btf.get(self.btf.resolve(of)?) {
@@ -95,7 +95,7 @@ impl Reader<'_> {
         u32::try_from(number).map_err(|_| self.fail(name, "it is 2^32 or more"))
     }
 
-    /// What the pointer that `__type` makes leads to.
+    /// The pointee of the pointer that `__type` makes.
     fn target(&self, name: &str, of: TypeId) -> Result<TypeId, ReadFault> {
         match self.btf.get(self.btf.resolve(of)?) {
             Some(Type::Ptr(target)) => Ok(*target),
@@ -146,12 +146,12 @@ impl Reader<'_> {
         self.out.notes.push(format!("map `{}` asks for {what}, which is the loader's business", self.map));
     }
 
-    /// `__array(values, …)`: what a map of maps holds, or that a map holds programs.
+    /// `__array(values, …)`: the template of a map of maps, or a map of programs.
     fn values(&mut self, of: TypeId) -> Result<(), ReadFault> {
         let wrong = || self.fail("values", "it is not an array of pointers, as `__array` makes");
         let Some(Type::Array { element, .. }) = self.btf.get(self.btf.resolve(of)?) else { return Err(wrong()) };
         let Some(Type::Ptr(target)) = self.btf.get(self.btf.resolve(*element)?) else { return Err(wrong()) };
-        // The kernel's values are numbers of 4 bytes, whatever is put in.
+        // The kernel's values are 4 bytes, whatever they stand for.
         self.value.set(self.map, "values", 4)?;
         if !matches!(self.btf.get(self.btf.resolve(*target)?), Some(Type::Struct(_))) {
             return Ok(());

@@ -1,15 +1,15 @@
-//! Definitions of the old kind: sections `maps` and `maps/…` of structures without types.
+//! Legacy map definitions: sections `maps` and `maps/…` of structures without types.
 //!
-//! | bytes | structure | what is behind the first five numbers |
+//! | bytes | structure | fields after the first five |
 //! | --- | --- | --- |
 //! | 16 | that of the first samples | (no flags) |
 //! | 20 | libbpf's `struct bpf_map_def` | |
 //! | 28 | that of the kernel's old samples, or aya's | `inner_map_idx`, `numa_node`, or `id`, `pinning` |
 //! | 36 | iproute2's `struct bpf_elf_map` | `id`, `pinning`, `inner_id`, `inner_idx` |
 //!
-//! The first five are type, length of a key, length of a value, number of entries and flags. The length of a definition is
-//! that of its symbol or, where the symbol has none, reaches to the next one. Of other lengths the five numbers are read: some
-//! loaders have structures of their own (`pinning` and a name space, 280 bytes), and a note says what is left.
+//! The first five are type, key size, value size, number of entries and flags. The size of a definition is that of its
+//! symbol or, if the symbol has none, extends to the next one. Of other sizes the five numbers are read: some loaders
+//! have structures of their own (`pinning` and a name space, 280 bytes), and a note says what is ignored.
 
 use crate::elf::container::{Container, Place, SectionKind, SymbolKind};
 use crate::elf::read::ReadFault;
@@ -17,7 +17,7 @@ use crate::elf::{bytes_of, names};
 use crate::map_kind::MapKind;
 use crate::program::{MapDef, Member};
 
-/// Without flags: the shortest.
+/// The shortest, without flags.
 const FIRST: usize = 16;
 /// The five numbers that all later ones have.
 const PLAIN: usize = 20;
@@ -32,21 +32,21 @@ pub(super) struct Legacy {
     pub(super) offset: u64,
     pub(super) def: MapDef,
     pub(super) notes: Vec<String>,
-    /// The number by which programs are put into it, for iproute2's.
+    /// The id under which sections put programs into it, for iproute2's.
     pub(super) id: Option<u32>,
 }
 
-/// One definition before the others are looked at.
+/// A definition before it is resolved against the others.
 struct Raw<'a> {
     name: &'a str,
     section: usize,
     offset: u64,
     words: Vec<u32>,
-    /// Whether what stands after the words that are known is not zero.
+    /// Whether the bytes after the known fields are not zero.
     has_more: bool,
 }
 
-/// Whether symbols of this kind name definitions; those of old compilers have no type.
+/// Whether symbols of this kind may name definitions; those of old compilers have no type.
 fn is_definition(kind: SymbolKind) -> bool {
     matches!(kind, SymbolKind::Untyped | SymbolKind::Other)
 }
@@ -61,7 +61,7 @@ impl Raw<'_> {
     }
 }
 
-/// All of them, by section and place. `first` is the number that the first of them will have.
+/// All definitions, by section and offset. `first` is the index of the first one.
 pub(super) fn read(container: &Container<'_>, first: usize) -> Result<Vec<Legacy>, ReadFault> {
     let mut raw = Vec::new();
     for (number, section) in container.sections.iter().enumerate() {
@@ -90,7 +90,7 @@ fn definitions<'a>(container: &Container<'a>, number: usize, out: &mut Vec<Raw<'
         let fail =
             |why: String| Err(ReadFault::Definition { map: (*name).to_owned(), what: "its place".to_owned(), why });
         let end = places.get(index + 1).map_or(section.len, |(next, ..)| *next);
-        // The symbol tells the length without what aligns the next one.
+        // The symbol has the size without padding.
         let end = if *len >= FIRST as u64 { end.min(offset.saturating_add(*len)) } else { end };
         let bytes = usize::try_from(*offset).ok().zip(usize::try_from(end).ok());
         let Some(bytes) = bytes.and_then(|(from, to)| section.bytes.get(from..to)) else {
@@ -133,7 +133,7 @@ fn legacy(raw: &Raw<'_>, all: &[Raw<'_>], first: usize) -> Result<Legacy, ReadFa
         };
         if let Some(inner) = inner {
             let mut inner = plain(inner);
-            // What is chosen for it is said where it stands itself.
+            // Notes about it belong to its own definition.
             let _ = super::settle(&mut inner);
             if inner.kind.is_of_maps() {
                 return fail("inner map", format!("`{}` is a map of maps itself", inner.name));
@@ -142,7 +142,7 @@ fn legacy(raw: &Raw<'_>, all: &[Raw<'_>], first: usize) -> Result<Legacy, ReadFa
         }
         if raw.is_iproute2() {
             let put = all.iter().enumerate().filter(|(_, m)| m.is_iproute2() && m.word(5) == raw.word(7));
-            // A map without a place of its own stands for the others.
+            // A map without a place of its own is a template.
             let put = put.filter(|(_, m)| m.word(8) != u32::MAX && m.name != raw.name);
             def.members = put.map(|(index, m)| (m.word(8), Member::Map(first + index))).collect();
         }

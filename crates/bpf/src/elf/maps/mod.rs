@@ -1,4 +1,4 @@
-//! The maps of an object: definitions with types (`.maps`) and of the old kind, and data sections.
+//! The maps of an object: typed definitions (`.maps`), legacy definitions, and data sections.
 
 mod data;
 mod definition;
@@ -17,40 +17,40 @@ use crate::map_kind::MapKind;
 use crate::program::{MapDef, Member};
 use special::Finder;
 
-/// Largest number of maps in an object. One program of the kernel uses at most 64.
+/// The most maps of an object. A program in the kernel uses at most 64.
 const MAX_MAPS: usize = 4096;
 
-/// Number of entries of a map whose definition leaves it to user space, which often makes it the number of CPUs. One number
-/// for all machines makes the same function everywhere.
+/// The number of entries of a map whose definition leaves it to user space, which often sets it to the number of CPUs.
+/// One number for all machines makes the function the same everywhere.
 const UNSAID_ENTRIES: u32 = 1024;
 
-/// The same for a CPU map: no kernel is built for fewer CPUs than this, and none takes more entries than it has CPUs.
+/// The same for a CPU map: no kernel is built for fewer CPUs than this, and none accepts more entries than it has CPUs.
 const UNSAID_CPUS: u32 = 64;
 
 /// The same for a ring buffer, in bytes.
 const UNSAID_RING_BYTES: u32 = 256 << 10;
 
-/// The size of a page, in which the kernel counts ring buffers.
+/// The size of a page, the unit of ring buffers in the kernel.
 const PAGE_BYTES: u32 = 4096;
 
-/// What a relocation finds at a place.
+/// The target of a relocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// A map by its definition.
+    /// A map, by its definition.
     Map(usize),
-    /// A data section; its length.
+    /// A data section; its size.
     Data(usize, u32),
 }
 
-/// A map as the object has it.
+/// A map of the object.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ObjectMap {
     pub(super) def: MapDef,
-    /// What no engine could give it; programs that use it lack that.
+    /// Unresolved references of the map, which apply to the programs that use it.
     pub(super) wants: Vec<Want>,
-    /// Programs that it holds from the start: entry, section and byte offset of the function, and the symbol that names it.
+    /// Its initial programs: entry, section and byte offset of the function, and its symbol.
     pub(super) programs: Vec<(u32, (usize, u64), usize)>,
-    /// The number by which sections like `3/0` put programs into it, for iproute2's definitions.
+    /// The id under which sections such as `3/0` put programs into it, for iproute2's definitions.
     pub(super) id: Option<u32>,
 }
 
@@ -58,17 +58,17 @@ pub(super) struct ObjectMap {
 #[derive(Default)]
 pub(super) struct Maps {
     pub(super) all: Vec<ObjectMap>,
-    /// What the object asks of the loader alone, and what stands for what only a machine knows.
+    /// Requests to the loader, and substitutes for properties of the machine.
     pub(super) notes: Vec<String>,
-    /// By section and offset for definitions.
+    /// By section and offset, for definitions.
     definitions: HashMap<(usize, u64), usize>,
-    /// By section for data.
+    /// By section, for data.
     sections: HashMap<usize, usize>,
-    /// The map that holds the settings of the kernel that may be missing.
+    /// The map of the kernel's configuration settings.
     pub(super) settings: Option<usize>,
 }
 
-/// Finishes a definition as loaders do, with numbers that do not depend on the machine; says what it chose.
+/// Completes a definition as loaders do, with numbers that do not depend on the machine; returns a note about them.
 fn settle(def: &mut MapDef) -> Option<String> {
     let unsaid = match def.kind {
         MapKind::Other(_) => return None,
@@ -81,7 +81,7 @@ fn settle(def: &mut MapDef) -> Option<String> {
         return Some(format!("map `{}` leaves its number of entries to user space: {unsaid} are taken", def.name));
     }
     if def.kind == MapKind::RingBuf {
-        // Whole pages, and of these a power of two; what would not fit 32 bits is left to be refused.
+        // A power of two of whole pages; what exceeds 32 bits is refused later.
         let pages = def.max_entries.div_ceil(PAGE_BYTES).checked_next_power_of_two();
         if let Some(bytes) = pages.and_then(|pages| pages.checked_mul(PAGE_BYTES)) {
             def.max_entries = bytes;
@@ -91,10 +91,10 @@ fn settle(def: &mut MapDef) -> Option<String> {
 }
 
 impl Maps {
-    /// Order: that of `.flowloom` where it is, else definitions by their place and then data sections by theirs.
+    /// Order: that of `.flowloom` if present, else definitions by their place, then data sections by theirs.
     ///
     /// # Errors
-    /// Definitions that cannot be understood.
+    /// Invalid definitions.
     pub(super) fn read(container: &Container<'_>, btf: Option<&Btf>, budget: &mut Budget) -> Result<Maps, ReadFault> {
         let variables = variables(btf)?;
         let mut maps = Maps::default();
@@ -113,7 +113,7 @@ impl Maps {
         Ok(maps)
     }
 
-    /// What lies at byte `offset` of a section; `None` if that section holds no maps.
+    /// The map at byte `offset` of a section; `None` if that section holds no maps.
     pub(super) fn at(&self, section: usize, offset: u64) -> Option<Found> {
         if let Some(index) = self.sections.get(&section) {
             return Some(Found::Data(*index, self.all[*index].def.value_bytes));
@@ -164,7 +164,7 @@ impl Maps {
             found.push((*offset, var.size_bytes, definition::read(btf, name, *of, finder)?));
         }
         found.sort_by_key(|(offset, ..)| *offset);
-        // Where each begins, what it takes, and where its initial members lie.
+        // The start and size of each definition, and the offset of its initial entries.
         let mut holders = Vec::new();
         for (offset, size_bytes, found) in found {
             let index = self.all.len();
@@ -194,7 +194,7 @@ impl Maps {
         Ok(())
     }
 
-    /// The initial members of a map, which lie as addresses in bytes `place` of the section. Gives back how many there are.
+    /// Reads the initial entries of a map, which are addresses in bytes `place` of the section; returns their number.
     fn read_members(
         &mut self,
         container: &Container<'_>,
@@ -212,7 +212,7 @@ impl Maps {
             let entry =
                 entry.ok_or_else(|| fail(format!("an address at byte {distance} of it, expected a multiple of 8")))?;
             let Some(symbol) = container.symbols.get(relocation.symbol) else { continue };
-            // What is static is named by its section, and its place there stands where the address is to be put.
+            // Static symbols are referred to by their section, with the offset in the field.
             let addend =
                 usize::try_from(offset).ok().and_then(|at| container.sections[section].bytes.get(at..)?.first_chunk());
             let addend = relocation.addend.unwrap_or(i64::from_le_bytes(*addend.unwrap_or(&[0; 8])));
@@ -248,7 +248,7 @@ impl Maps {
         Ok(())
     }
 
-    /// Brings the maps into the order of `.flowloom` and gives context tables their layouts.
+    /// Sorts the maps as in `.flowloom` and gives context tables their layouts.
     fn apply_sidecar(&mut self, container: &Container<'_>) -> Result<(), ReadFault> {
         let Some((_, section)) = container.named(names::SIDECAR)? else { return Ok(()) };
         let fail = |why: String| ReadFault::Sidecar { why };
@@ -258,7 +258,7 @@ impl Maps {
         if by_name.len() != self.all.len() || sidecar.maps.len() != self.all.len() {
             return Err(fail(format!("it lists {} maps, the object has {}", sidecar.maps.len(), self.all.len())));
         }
-        // From the old number of a map to its new one.
+        // From the old index of a map to its new one.
         let mut order = Vec::with_capacity(self.all.len());
         for ObjectMap { def, .. } in &mut self.all {
             let number = by_name.get(def.name.as_str());
@@ -288,13 +288,13 @@ impl Maps {
     }
 }
 
-/// A field of the values of `map` that no engine could give it.
+/// The unresolved reference for a field in the values of `map`.
 fn want_of_field(map: &str, field: String, offset: u32, budget: &mut Budget) -> Result<Want, ReadFault> {
     budget.charge("fields of values", (size_of::<Want>() + map.len() + field.len()) as u64)?;
     Ok(Want::Field { map: map.to_owned(), field, offset })
 }
 
-/// Variables by the name of their section.
+/// Variables by section name.
 type Variables<'b> = HashMap<&'b [u8], &'b [SecVar]>;
 
 fn variables(btf: Option<&Btf>) -> Result<Variables<'_>, ReadFault> {

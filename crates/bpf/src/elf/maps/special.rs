@@ -1,41 +1,41 @@
-//! Fields of values that the kernel treats in its own way: it finds them by the names of their types.
+//! Fields of values that the kernel treats specially, found by their type names.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use crate::btf::{Btf, BtfError, Type, TypeId};
 
-/// The lock that programs take around what they do with a value.
+/// The lock of a value.
 const SPIN_LOCK: &str = "bpf_spin_lock";
 
-/// Structures that mean more to the kernel than their bytes [Linux bpf.h, `enum btf_field_type`].
+/// Structures with a meaning in the kernel [Linux bpf.h, `enum btf_field_type`].
 const STRUCTURES: [&str; 7] =
     ["bpf_res_spin_lock", "bpf_timer", "bpf_wq", "bpf_list_head", "bpf_rb_root", "bpf_refcount", "bpf_task_work"];
 
-/// Tags of pointers to what the kernel counts.
+/// Tags of pointers to reference-counted kernel objects.
 const POINTERS: [&str; 4] = ["kptr", "kptr_untrusted", "percpu_kptr", "uptr"];
 
-/// How deep structures are looked into, as the kernel does.
+/// The depth to which structures are searched, as in the kernel.
 const MAX_DEPTH: u32 = 4;
-/// How many members are looked at for one type; a small object could otherwise name the same ones without end.
+/// The budget of visited members for one type; a small object could otherwise refer to the same ones without end.
 const MAX_MEMBERS: usize = 100_000;
 /// The same for all types of an object.
 const MAX_MEMBERS_OF_ALL: usize = 1_000_000;
-/// How many fields of one type are named.
+/// The most fields of one type that are named.
 const MAX_NAMED: usize = 64;
-/// What is named where there is more than is looked at.
+/// The name that stands for members past the budget.
 const MORE: &str = "more members than are looked at";
 
-/// What is found in a type.
+/// The special fields of a type.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Special {
-    /// Where the lock lies.
+    /// The offset of the lock.
     pub(super) spin_lock: Option<u32>,
-    /// All others: how they are called, and where they lie.
+    /// All others: name and offset.
     pub(super) others: Vec<(String, u32)>,
 }
 
-/// Looks into the types of one object, into each once.
+/// A memo table over the types of an object.
 #[derive(Debug)]
 pub(super) struct Finder {
     known: HashMap<TypeId, Special>,
@@ -98,7 +98,7 @@ fn look(btf: &Btf, of: TypeId, offset: u32, depth: u32, left: &mut usize, out: &
                 look(btf, member.of, offset, depth - 1, left, out)?;
             }
         }
-        // The first element tells what all are.
+        // The first element stands for all.
         Some(Type::Array { element, count, .. }) if *count > 0 && depth > 0 => {
             look(btf, *element, offset, depth - 1, left, out)?;
         }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use crate::btf::{Builder, Composite, Member, Name};
 
-    /// Structures of 60 members each, one in the other, so that the outermost names one number 60^4 times: one type a name.
+    /// Structures of 60 members each, nested, so that the outermost contains one number 60^4 times: one type a name.
     fn nested(b: &mut Builder, name: &str) -> TypeId {
         let name = b.string(name).unwrap();
         let mut of = b.add(Type::Int { name, size_bytes: 4, encoding: 0, offset_bits: 0, bits: 32 });

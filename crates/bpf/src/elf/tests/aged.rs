@@ -1,5 +1,5 @@
-//! Objects as compilers of other years make them: no types of symbols, no number of the machine, explicit addends; and what
-//! is in an object besides its programs.
+//! Objects of older compilers: no symbol types, no machine number, explicit addends; and the account of parts in no
+//! program.
 
 use flowloom_testkit::{Rng, skip};
 
@@ -11,7 +11,7 @@ use crate::program_kind::ProgramKind;
 const REL: u32 = 9;
 const RELA: u32 = 4;
 
-/// A section header: its place in the file and what it says.
+/// A section header and its place in the file.
 struct Header {
     at: usize,
     kind: u32,
@@ -45,13 +45,13 @@ fn headers(bytes: &[u8]) -> Vec<Header> {
     (0..count).map(header).collect()
 }
 
-/// The places of the symbols.
+/// The offsets of the symbols.
 fn symbols(bytes: &[u8]) -> Vec<usize> {
     let table = headers(bytes).into_iter().find(|header| header.kind == 2).expect("a symbol table");
     (table.offset..table.offset + table.size).step_by(24).collect()
 }
 
-/// Takes the types and lengths from the symbols of functions.
+/// Removes types and sizes from the symbols of functions.
 fn untyped(bytes: &[u8]) -> Vec<u8> {
     let mut out = bytes.to_vec();
     for at in symbols(bytes).into_iter().filter(|at| bytes[at + 4] & 0xf == 2) {
@@ -61,7 +61,7 @@ fn untyped(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Makes the addends of all relocations explicit, and puts something else into the fields.
+/// Makes the addends of all relocations explicit, and overwrites the fields.
 fn with_addends(bytes: &[u8]) -> Vec<u8> {
     let mut out = bytes.to_vec();
     let all = headers(bytes);
@@ -100,7 +100,7 @@ fn open(bytes: &[u8]) -> Object {
     read(bytes, "aged.o").unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// A map of maps and one of programs, which hold something from the start: addresses in `.maps`.
+/// A map of maps and one of programs with initial contents: addresses in `.maps`.
 const HOLDERS: &str = r#"
 struct inner { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 2); __type(key, int); __type(value, long); };
 struct inner one SEC(".maps"), two SEC(".maps");
@@ -153,7 +153,7 @@ fn old_symbols_and_explicit_addends_read_as_today() {
     super::hostile::torture(&damaged, 200, 3000, &mut Rng::from_env(12));
 }
 
-/// Blocks as symbols, as LLVM 3.7 to 7 write them, and two static functions.
+/// Basic blocks as symbols, as LLVM 3.7 to 7 emit them, and two static functions.
 const BLOCKS: &str = r#"
 asm(".section prog,\"ax\",@progbits\n"
     ".globl first\n"
@@ -181,7 +181,7 @@ fn blocks_of_old_compilers_are_no_functions() {
     assert_eq!((object.refused, object.unread), (Vec::new(), Vec::new()));
 }
 
-/// Static programs that a tail call leads to, beside a static function that one of them calls.
+/// Static programs as targets of tail calls, beside a static function that one of them calls.
 const STATIC: &str = r#"
 struct { __uint(type, BPF_MAP_TYPE_PROG_ARRAY); __uint(max_entries, 3); __type(key, int); __type(value, int); }
     jumps SEC(".maps");
@@ -250,7 +250,7 @@ fn what_is_in_no_program_is_listed() {
     for part in ["program `off`: section `?xdp` asks loaders to leave it out", "is to hold the address of `.rodata"] {
         assert!(object.notes.iter().any(|note| note.contains(part)), "`{part}` is not in {:?}", object.notes);
     }
-    // An unused map that can be made is part of the function: user space may use it.
+    // An unused map of a supported kind is part of the function: user space may use it.
     let rx = object.program("rx").unwrap();
     assert!(rx.maps.iter().any(|map| map.name == "unused") && !rx.maps.iter().any(|map| map.name == "socks"));
 }
@@ -284,7 +284,7 @@ fn the_argument_tells_where_the_section_is_wrong() {
           xdp"
         ]
     );
-    // Written again, it stands where loaders take it for what it is.
+    // Written again, it is in a section that loaders recognise.
     let written = open(&write(object.program("cilium").unwrap()).unwrap());
     assert_eq!((written.programs[0].section.as_str(), written.programs[0].kind), ("xdp", xdp));
     let none = || Err("no types here".to_owned());
@@ -292,7 +292,7 @@ fn the_argument_tells_where_the_section_is_wrong() {
     assert_eq!(kinds(&forced), expect([xdp, xdp, xdp, xdp, xdp, ProgramKind::XdpDevmap]));
 }
 
-/// Maps in `maps` of many lengths.
+/// Maps in `maps` of many sizes.
 const SIZES: &str = r#"
 struct four { unsigned type, key, value, entries; } four SEC("maps") = { 1, 4, 8, 16 };
 struct five { struct four base; unsigned flags; } five SEC("maps") = { { 1, 4, 8, 5 }, 1 };

@@ -1,4 +1,4 @@
-//! What objects ask of a loader beyond the common: maps of all kinds, several programs, names of others.
+//! Requests of objects to the loader: maps of all kinds, several programs, undefined symbols.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn map<'p>(program: &'p Program, name: &str) -> &'p MapDef {
     program.maps.iter().find(|map| map.name == name).unwrap_or_else(|| panic!("no map `{name}`"))
 }
 
-/// What the program lacks, as text with the line of the source.
+/// The unresolved references of the program, with source lines.
 fn lacks(program: &Program) -> Vec<String> {
     let line = |at| program.line_of(at).map_or(0, |line| line.line);
     program.lacks.iter().map(|lack| format!("{}: {}", line(lack.insn), lack.want)).collect()
@@ -63,7 +63,7 @@ fn programs_are_told_apart_and_get_the_maps_that_they_can_have() {
     assert_eq!(object.xdp().count(), 6);
     let frags: Vec<_> = object.programs.iter().filter(|p| p.takes_frags()).map(|p| p.name.as_str()).collect();
     assert_eq!(frags, ["second"]);
-    // The socket map is nothing to the XDP programs.
+    // The socket map does not concern the XDP programs.
     for program in &object.programs {
         let names: Vec<_> = program.maps.iter().map(|m| m.name.as_str()).collect();
         let mut expected = vec!["a"];
@@ -99,7 +99,7 @@ fn one_bad_program_leaves_the_others() {
     {
         assert!(text.contains(part), "`{text}` does not say `{part}`");
     }
-    // An engine names the line too, and says no more than that.
+    // An engine names the line too, as its only finding.
     let error = Interpreter::new(object.programs[1].clone().into()).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("source.bpf.c:7): `elsewhere` is not defined in the object"), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
@@ -282,14 +282,14 @@ fn what_is_of_the_kernel_is_named_and_what_may_be_missing_is() {
     let names: Vec<_> = weak.maps.iter().map(|m| m.name.as_str()).collect();
     assert!(names.contains(&".rodata.kconfig") && !names.contains(&"t"), "{names:?}");
     Interpreter::new(weak.clone().into()).unwrap_or_else(|e| panic!("{e}"));
-    // What is taken for a setting is said, and of those alone that are taken for one.
+    // Undefined symbols taken for settings are noted, and no others.
     let mut notes: Vec<_> =
         object.notes.iter().filter(|n| n.contains("a setting of the kernel, is taken to be 0")).collect();
     notes.sort();
     assert_eq!(notes.len(), 2, "{notes:?}");
     assert!(notes[0].starts_with("`CONFIG_NOBODY`") && notes[1].starts_with("`LINUX_KERNEL_VERSION`"), "{notes:?}");
     assert_eq!(lacks(object.program("timed").unwrap()), ["32: values of map `t` hold `struct bpf_timer` at byte 8"]);
-    // Loaders leave addresses in data, so that the program is as good as its verifier finds it.
+    // Loaders ignore addresses in data, so the program is left to its verifier.
     assert_eq!(lacks(object.program("points").unwrap()), Vec::<String>::new());
     assert!(
         object.notes.iter().any(|n| n.starts_with("byte 0 of data section `.data` is to hold the address of")),

@@ -1,4 +1,4 @@
-//! Objects that clang makes from C, against the sources and the kernel.
+//! Objects compiled by clang from C, against the sources and the kernel.
 
 use flowloom_testkit::{Clang, Rng, skip};
 
@@ -14,13 +14,13 @@ pub(super) fn compiled(test: &str, source: &str) -> Option<Vec<u8>> {
     compiled_as(test, &format!("{HEAD}{source}"))
 }
 
-/// The object of a whole source.
+/// The object of a complete source.
 pub(in crate::elf) fn compiled_as(test: &str, source: &str) -> Option<Vec<u8>> {
     let compiled = Clang::find(test)?.compile(source, &["-Wno-error"]);
     Some(compiled.unwrap_or_else(|e| panic!("{e}")))
 }
 
-/// Kinds of types for keys and values, data of all kinds, functions in `.text`, two programs in one section.
+/// All types of keys and values, data of all kinds, functions in `.text`, two programs in one section.
 pub(super) const RICH: &str = r#"
 typedef unsigned int word;
 enum colour { RED, GREEN };
@@ -107,7 +107,7 @@ fn maps_programs_and_lines_are_those_of_the_source() {
     let names: Vec<_> = object.programs.iter().map(|p| (p.name.as_str(), p.section.as_str())).collect();
     assert_eq!(names, [("first", "xdp"), ("second", "xdp")]);
     let program = object.program("first").unwrap();
-    // clang lays maps out as functions use them.
+    // clang orders maps by their use in functions.
     let mut maps: Vec<_> = program
         .maps
         .iter()
@@ -147,7 +147,7 @@ fn maps_programs_and_lines_are_those_of_the_source() {
     for (text, function) in [("bpf_redirect_map(&ports", 1), ("hidden[data[0] & 3]++", 0), ("limits[bump(", 0)] {
         assert!(object.programs[function].lines.iter().any(|l| l.text.contains(text)), "no line has `{text}`");
     }
-    // Loads of maps and data name the right ones.
+    // Loads of maps and data refer to the right ones.
     let redirects = object.programs[1].insns.iter().filter(|i| i.is_wide() && i.src == imm64::MAP);
     let loaded: Vec<_> = redirects.map(|i| object.programs[1].maps[i.imm as usize].name.as_str()).collect();
     assert!(loaded.contains(&"flows") && loaded.contains(&"ports") && loaded.contains(&"counters"), "{loaded:?}");
@@ -179,7 +179,7 @@ fn maps_come_in_the_order_of_their_places() {
     assert_eq!(found, expected);
 }
 
-/// Runs a pinned program over a frame: what it returns and the frame after.
+/// Runs a pinned program on a frame: its return value and the frame after it.
 fn test_run(scratch: &Scratch, pin: &str, frame: &[u8]) -> (u32, Vec<u8>) {
     let (input, result) = (scratch.put("frame", frame), scratch.path("after"));
     let said =
@@ -206,7 +206,7 @@ fn contents(pin: &str, wanted: &str) -> String {
     panic!("`{pin}` has no map `{wanted}`")
 }
 
-/// The object as clang made it and as we read and wrote it do the same in the kernel.
+/// The object from clang and the one that we read and wrote behave equally in the kernel.
 fn same_in_the_kernel(test: &str, source: &str, frames: &[Vec<u8>], maps: &[&str]) {
     let Some(bytes) = compiled(test, source) else { return };
     let Some(scratch) = Scratch::with_kernel(test) else { return };
@@ -231,7 +231,7 @@ fn a_rewritten_object_does_the_same_in_the_kernel() {
     same_in_the_kernel("a_rewritten_object_does_the_same_in_the_kernel", RICH, &frames, &maps);
 }
 
-/// A function whose address is taken, a switch over strings, far data.
+/// The address of a function, a switch over strings, far data.
 const CALLBACK: &str = r#"
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);

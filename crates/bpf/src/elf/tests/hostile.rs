@@ -1,4 +1,4 @@
-//! Damaged objects: an error that says something, or a program; never a panic.
+//! Damaged objects: a meaningful error, or a program; never a panic.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::elf::{Object, ReadError, ReadFault, read, write};
 /// How an object is read.
 pub(in crate::elf) type Reading<'r> = dyn Fn(&[u8]) -> Result<Object, ReadError> + 'r;
 
-/// What reading comes to, without the numbers: to see how deep the damage reached.
+/// The outcome of reading without the numbers, which shows how deep the damage reached.
 fn outcome(bytes: &[u8], read_it: &Reading<'_>) -> String {
     let kind = |fault: &ReadFault| {
         let text = format!("{fault:?}");
@@ -28,7 +28,7 @@ fn outcome(bytes: &[u8], read_it: &Reading<'_>) -> String {
         }
         Ok(object) => {
             for program in &object.programs {
-                // What was read can be written or is refused, and what was written comes back.
+                // What was read can be written or is refused, and what was written can be read back.
                 let Ok(bytes) = write(program) else { continue };
                 let back = read(&bytes, "x").unwrap_or_else(|e| panic!("{e}\n{program:?}"));
                 let [back] = &back.programs[..] else { panic!("one program") };
@@ -45,12 +45,12 @@ fn outcome(bytes: &[u8], read_it: &Reading<'_>) -> String {
     }
 }
 
-/// Cuts `bytes` at `cuts` places (all, if there are no more) and changes it `changes` times.
+/// Truncates `bytes` at `cuts` places (all, if there are fewer) and changes it `changes` times.
 pub(super) fn torture(bytes: &[u8], cuts: usize, changes: usize, rng: &mut Rng) -> BTreeMap<String, usize> {
     torture_with(bytes, cuts, changes, rng, &|bytes| read(bytes, "x"))
 }
 
-/// The same for objects that want more of their reader.
+/// The same for other readers.
 pub(in crate::elf) fn torture_with(
     bytes: &[u8],
     cuts: usize,
@@ -84,7 +84,7 @@ pub(in crate::elf) fn damage(bytes: &mut [u8], rng: &mut Rng) {
             }
         }
         2 => {
-            // A word of the kind that breaks arithmetic.
+            // Boundary values for arithmetic.
             let words: [u32; 7] = [0, 1, 7, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0xffff_fff8];
             let word = rng.pick(&words).to_le_bytes();
             let at = at & !3;
@@ -93,7 +93,7 @@ pub(in crate::elf) fn damage(bytes: &mut [u8], rng: &mut Rng) {
             }
         }
         3 => {
-            // A small number changed by little: an index, a count, a kind.
+            // A small number changed slightly: an index, a count, a kind.
             if let Some(byte) = bytes.get_mut(at & !3) {
                 *byte = byte.wrapping_add(rng.below(5) as u8).wrapping_sub(2);
             }
@@ -133,7 +133,7 @@ fn damaged_objects_do_not_panic() {
         }
     }
     eprintln!("{outcomes:#?}");
-    // Damage must reach all layers, or the test says little.
+    // Damage has to reach all layers, or the test shows little.
     for layer in
         ["read", "Contents ", "Btf Truncated", "Btf Kind", "Btf Reference", "refused Instruction ", "Definition "]
     {
@@ -180,7 +180,7 @@ fn small_files_cannot_ask_for_all_memory() {
     let bytes = write(&everything()).unwrap();
     let table = u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize;
     let count = usize::from(u16::from_le_bytes(bytes[60..62].try_into().unwrap()));
-    // The section without bytes in the file (`.bss`) claims 2^40 of them.
+    // The section without bytes in the file (`.bss`) claims 2^40 bytes.
     let mut huge = bytes.clone();
     let header = (0..count).map(|i| table + i * 64).find(|at| bytes[at + 4] == 8).unwrap();
     huge[header + 32..header + 40].copy_from_slice(&(1_u64 << 40).to_le_bytes());

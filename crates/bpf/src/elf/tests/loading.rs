@@ -1,4 +1,4 @@
-//! What we write, loaded by the kernel with other people's loaders.
+//! Our objects, loaded into the kernel by other loaders.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -88,7 +88,7 @@ fn aya_loads_it() {
     assert_eq!(table.keys().count(), 0);
 }
 
-/// A pair of interfaces, removed at the end.
+/// A veth pair, removed at the end.
 struct Pair {
     names: [String; 2],
 }
@@ -97,7 +97,7 @@ impl Pair {
     fn new(test: &str) -> Option<Pair> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let (id, tag) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        // Names of interfaces have at most 15 bytes.
+        // Interface names have at most 15 bytes.
         let names = [format!("fle{tag}{id:x}a"), format!("fle{tag}{id:x}b")];
         let made = run("ip", &["link", "add", &names[0], "type", "veth", "peer", "name", &names[1]]);
         match made {

@@ -1,4 +1,4 @@
-//! Objects in and out, with clang, the kernel and its tools as judges.
+//! Reading and writing objects, with clang, the kernel and its tools as oracles.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod aged;

@@ -71,7 +71,7 @@ fn succession(rng: &mut Rng, value_bytes: u32) -> Succession {
     }
 }
 
-/// Maps that the kernel would create too.
+/// Maps that the kernel could create.
 pub(super) fn loadable_maps(rng: &mut Rng) -> Vec<MapDef> {
     let mut maps = Vec::new();
     for number in 0..rng.below(6) {
@@ -102,11 +102,11 @@ pub(super) fn loadable_maps(rng: &mut Rng) -> Vec<MapDef> {
     maps
 }
 
-/// Where an instruction leads, before the places are known.
+/// The target of an instruction, before the slots are known.
 #[derive(Clone, Copy)]
 enum Leads {
     Nowhere,
-    /// To the item of this number in the function.
+    /// The item of this index in the function.
     Item(usize),
     Function(usize),
 }
@@ -132,7 +132,7 @@ fn item(rng: &mut Rng, maps: &[MapDef], items: usize, functions: usize) -> (Vec<
             let code = *rng.pick(&[class::JMP | jmp::JEQ, class::JMP | jmp::JA, class::JMP32 | jmp::JSLE | 8]);
             (vec![Insn { code, dst, src, imm, ..Insn::default() }], Leads::Item(rng.below(items)))
         }
-        // A far jump carries its distance as its immediate.
+        // A far jump has its distance as its immediate.
         6 => (vec![Insn { code: class::JMP32 | jmp::JA, ..Insn::default() }], Leads::Item(rng.below(items))),
         7 if functions > 1 => {
             let callee = Leads::Function(1 + rng.below(functions - 1));
@@ -146,7 +146,7 @@ fn item(rng: &mut Rng, maps: &[MapDef], items: usize, functions: usize) -> (Vec<
     }
 }
 
-/// A program of any shape that an object can express; not one that the kernel would run.
+/// A program of any shape that an object can express; not necessarily one that the kernel would run.
 pub(super) fn program(rng: &mut Rng) -> Program {
     let mut maps = loadable_maps(rng);
     for map in &mut maps {

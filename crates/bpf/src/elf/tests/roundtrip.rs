@@ -1,4 +1,4 @@
-//! `read(write(p)) == p`, and what `write` refuses.
+//! `read(write(p)) == p`, and the refusals of `write`.
 
 use flowloom_testkit::Rng;
 
@@ -45,7 +45,7 @@ fn lines_are_repeated_where_functions_begin_and_wide_columns_are_dropped() {
     program.lines = vec![line(1, 7, 1024)];
     let lines = back(&program).lines;
     assert_eq!(lines, [line(0, 7, 0), line(1, 7, 0), line(3, 7, 0)]);
-    // What came back is in normal form.
+    // The result is in normal form.
     program.lines = lines;
     assert_eq!(back(&program), program);
 }

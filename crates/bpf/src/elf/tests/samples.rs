@@ -62,7 +62,7 @@ pub(in crate::elf) fn layout() -> ContextLayout {
     }
 }
 
-/// Counts a packet in a context table, reads and writes data sections, calls a function: one of everything.
+/// Counts a packet in a context table, accesses data sections, calls a function: one of everything.
 pub(in crate::elf) fn everything() -> Program {
     let store = |base: u8, off: i16, imm: i32, width: u8| Insn {
         code: class::ST | mode::MEM | width,
@@ -76,7 +76,7 @@ pub(in crate::elf) fn everything() -> Program {
     insns.extend([store(10, -16, 7, size::DW), store(10, -8, 0, size::DW)]);
     insns.push(Insn { code: class::ALU64 | alu::MOV | 8, dst: 2, src: 10, ..Insn::default() });
     insns.push(Insn { code: class::ALU64 | alu::ADD, dst: 2, imm: -16, ..Insn::default() });
-    // 4: look it up, and write into the record if it is there.
+    // 4: look it up, and write into the record if it exists.
     insns.extend(load64(1, imm64::MAP, 1, 0));
     insns.push(call_helper(helper::MAP_LOOKUP_ELEM));
     insns.push(Insn { code: class::JMP | jmp::JEQ, dst: 0, off: 1, imm: 0, ..Insn::default() });

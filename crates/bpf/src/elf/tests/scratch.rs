@@ -1,4 +1,4 @@
-//! Private directories, other people's tools, and whether the kernel lets us load.
+//! Temporary directories, external tools, and whether the kernel lets us load programs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use flowloom_testkit::skip;
 
-/// A private directory, removed with what is in it; a BPF file system may be mounted on `bpf` below it.
+/// A temporary directory, removed with its contents; a BPF file system may be mounted on `bpf` in it.
 pub(crate) struct Scratch {
     path: PathBuf,
     mounted: bool,
@@ -21,7 +21,7 @@ impl Scratch {
         Scratch { path, mounted: false }
     }
 
-    /// With a BPF file system, if root and `bpftool` are there; otherwise says why not.
+    /// With a BPF file system, if running as root with `bpftool`; otherwise prints why not.
     pub(crate) fn with_kernel(test: &str) -> Option<Scratch> {
         let mut scratch = Scratch::new();
         match run("bpftool", &["version"]).and_then(|_| scratch.mount()) {
@@ -49,14 +49,14 @@ impl Scratch {
         if self.mounted { Ok(()) } else { Err(text(&out)) }
     }
 
-    /// Loads an object with `bpftool` and pins its (first) program; gives back the pin and what was said.
+    /// Loads an object with `bpftool` and pins its (first) program; returns the pin and the output.
     pub(super) fn load(&self, object: &[u8], pin: &str) -> (PathBuf, String) {
         let object = self.put(&format!("{pin}.o"), object);
         let pin = self.path("bpf").join(pin);
         let out = run("bpftool", &["-d", "prog", "load", name(&object), name(&pin)]).unwrap();
         let log = text(&out);
         assert!(out.status.success(), "bpftool refuses the object:\n{log}");
-        // Loaders go on without type information that the kernel refuses; we do not.
+        // Loaders continue without type information that the kernel refuses; the test does not.
         assert!(!log.contains("Error loading .BTF"), "the kernel refuses the type information:\n{log}");
         (pin, log)
     }
@@ -80,12 +80,12 @@ pub(crate) fn run(tool: &str, args: &[&str]) -> Result<Output, String> {
     Command::new(tool).args(args).output().map_err(|e| format!("`{tool}` does not start: {e}"))
 }
 
-/// All that a tool said.
+/// The whole output of a tool.
 pub(super) fn text(out: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }
 
-/// Runs a tool that must succeed, and gives back its standard output.
+/// Runs a tool that has to succeed; returns its standard output.
 pub(super) fn output(tool: &str, args: &[&str]) -> String {
     let out = run(tool, args).unwrap();
     assert!(out.status.success(), "{tool} {args:?}:\n{}", text(&out));

@@ -1,7 +1,7 @@
-//! The types of a program as bpf(2) takes them from a loader of our own, without an object between.
+//! The types of a program for bpf(2), for our own loader without an object in between.
 //!
-//! Goal: what libbpf makes of `.BTF` and `.BTF.ext` before it asks the kernel: one blob of types, the type of each function
-//! and each map, a source line for each place, all counted in instructions.
+//! Goal: what libbpf makes of `.BTF` and `.BTF.ext`: one blob of types, the type of each function and each map, a
+//! source line for each place, all counted in instructions.
 
 use super::types::{Types, is_typed};
 use super::{WriteError, check_data, check_lines, check_map, line_records};
@@ -13,27 +13,27 @@ use crate::program::Program;
 /// The types of a program and its maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelTypes {
-    /// What BPF_BTF_LOAD takes.
+    /// The argument of BPF_BTF_LOAD.
     pub btf: Vec<u8>,
-    /// First instruction and type of each function.
+    /// The first instruction and the type of each function.
     pub functions: Vec<(u32, TypeId)>,
-    /// `struct bpf_line_info` of each source line: instruction, offset of the file's name, offset of the text, line and
-    /// column. Empty where the program has no lines.
+    /// `struct bpf_line_info` of each source line: instruction, offset of the file name, offset of the text, line and
+    /// column. Empty if the program has no lines.
     pub lines: Vec<[u32; 4]>,
-    /// Types of key and value of each map; none for maps for which the kernel takes none.
+    /// The types of key and value of each map; none for maps for which the kernel accepts none.
     pub maps: Vec<Option<(TypeId, TypeId)>>,
 }
 
 /// The types of `program`, for BPF_BTF_LOAD, BPF_MAP_CREATE and BPF_PROG_LOAD.
 ///
 /// # Errors
-/// Those of [`super::write()`]: what an object cannot say, the kernel is not told either.
+/// As for [`super::write()`].
 pub fn kernel_types(program: &Program) -> Result<KernelTypes, WriteError> {
     types_of(program, &[])
 }
 
-/// The types of `program` as [`kernel_types`] gives them, with its global functions declared global: the kernel then verifies
-/// each by itself, as it does where libbpf loads the object.
+/// The types of `program` as in [`kernel_types`], with its global functions declared global: the kernel then verifies
+/// each separately, as it does for libbpf.
 ///
 /// # Errors
 /// As for [`kernel_types`].

@@ -1,4 +1,4 @@
-//! The types of an object: what its maps hold, what its functions take.
+//! The types of an object: keys and values of maps, signatures of functions.
 
 use super::WriteError;
 use crate::btf::{Btf, BtfError, Builder, Composite, Linkage, Member, Name, SecVar, Type, TypeId};
@@ -8,13 +8,13 @@ use crate::global::{ArgumentKind, GlobalFunction, UnknownArgument};
 use crate::map_kind::MapKind;
 use crate::program::MapDef;
 
-/// Length of `struct bpf_spin_lock`.
+/// The size of `struct bpf_spin_lock` in bytes.
 const LOCK_BYTES: u32 = 4;
 
-/// Longest name in type information; the kernel takes more, `bpftool` prints less.
+/// The longest name in type information; the kernel accepts more, `bpftool` prints less.
 const MAX_IDENTIFIER: usize = 127;
 
-/// Whether type information takes `name` as it is.
+/// Whether `name` is a valid name in type information.
 pub(super) fn is_identifier(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
     (1..=MAX_IDENTIFIER).contains(&name.len())
@@ -22,15 +22,15 @@ pub(super) fn is_identifier(name: &str) -> bool {
         && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// `name` made fit for type information: what it does not take becomes `_`.
+/// `name` made valid for type information: invalid characters become `_`.
 pub(super) fn identifier(name: &str) -> String {
     let fit = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
     let digit = if name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() { "_" } else { "" };
     digit.chars().chain(name.chars().map(fit)).take(MAX_IDENTIFIER).collect()
 }
 
-/// Whether the kernel takes types of keys and values for the map. Those of longest-prefix matches would have to be
-/// structures that nobody knows.
+/// Whether the kernel accepts types of keys and values for the map. Those of LPM tries would have to be structures of
+/// unknown layout.
 pub(super) fn is_typed(map: &MapDef) -> bool {
     map.layout.is_some() || map.kind.has_values() && map.kind != MapKind::LpmTrie
 }
@@ -133,7 +133,7 @@ impl Types {
         Ok(self.builder.add(Type::Struct(Composite { name, size_bytes, bitfields: false, members: list })))
     }
 
-    /// The pointer that a program of the section gets.
+    /// The context pointer of a program of the section.
     fn context(&mut self, section: &str) -> Result<TypeId, BtfError> {
         if let Some(id) = self.packet {
             return Ok(id);
@@ -145,16 +145,16 @@ impl Types {
             let members: Vec<_> = names.iter().zip(0..).map(|(name, i)| ((*name).to_owned(), word, i * 4)).collect();
             self.composite("xdp_md", 24, &members)?
         } else {
-            // Another kind of program: its context has no layout that we know.
+            // Another kind of program: the layout of its context is unknown.
             TypeId(0)
         };
         let id = self.builder.add(Type::Ptr(target));
         Ok(*self.packet.insert(id))
     }
 
-    /// The program's function, or one that it calls.
+    /// The program's function, or a callee.
     ///
-    /// What a called function takes is not known, and a static function need not say: the kernel looks at its
+    /// The arguments of a callee are unknown, and a static function need not declare them: the kernel verifies its
     /// instructions instead.
     pub(super) fn function(&mut self, name: &str, section: &str, called: bool) -> Result<TypeId, BtfError> {
         let ret = self.int()?;
@@ -168,7 +168,7 @@ impl Types {
         Ok(self.builder.add(Type::Func { name, proto, linkage }))
     }
 
-    /// A global function with the arguments that it declares: the kernel verifies it by itself.
+    /// A global function with its declared arguments: the kernel verifies it separately.
     pub(super) fn global(&mut self, function: &GlobalFunction, section: &str) -> Result<TypeId, BtfError> {
         let ret = self.int()?;
         let (mut params, mut tags) = (Vec::new(), Vec::new());
@@ -210,7 +210,7 @@ impl Types {
         Ok(of)
     }
 
-    /// `int (*)[number]`: how a definition carries a number.
+    /// `int (*)[number]`: the encoding of a number in a definition.
     fn number(&mut self, number: u32) -> Result<TypeId, BtfError> {
         let int = self.int()?;
         let array = self.array(int, number)?;
@@ -244,7 +244,7 @@ impl Types {
     /// The types of a map's keys and values.
     pub(super) fn key_and_value(&mut self, map: &MapDef) -> Result<(TypeId, TypeId), WriteError> {
         let key = match map.kind {
-            // The kernel wants the index of an array to be an integer.
+            // The kernel requires the index of an array to be an integer.
             kind if kind.is_indexed() && map.key_bytes == 4 => self.sized(4, false)?,
             _ => self.bytes(map.key_bytes)?,
         };
@@ -257,7 +257,7 @@ impl Types {
         Ok((key, value))
     }
 
-    /// The record of a context table: its fields where they are, and arrays of bytes between them.
+    /// The record of a context table: its fields at their offsets, and byte arrays in between.
     fn record(&mut self, map: &MapDef, layout: &ContextLayout) -> Result<TypeId, WriteError> {
         if map.value_bytes > u32::MAX / 8 {
             let (found, expected) = (map.value_bytes.to_string(), format!("at most {}", u32::MAX / 8));
@@ -305,7 +305,7 @@ impl Types {
         Ok(())
     }
 
-    /// The variable that is a whole data section.
+    /// The variable of a whole data section.
     pub(super) fn data_variable(&mut self, name: &str, size_bytes: u32, shared: bool) -> Result<TypeId, BtfError> {
         let of = self.bytes(size_bytes)?;
         let name = self.string(name)?;

@@ -1,12 +1,12 @@
-//! Routes.
+//! Route lookups.
 
 use super::Run;
 use crate::fib::Request;
 use crate::interp::fault::Fault;
 
-/// Length of `struct bpf_fib_lookup`.
+/// The size of `struct bpf_fib_lookup` in bytes.
 const PARAMS_BYTES: usize = 64;
-/// Bytes before an IP packet.
+/// The size of an Ethernet header in bytes.
 const ETHERNET_BYTES: i32 = 14;
 /// -EINVAL
 const INVALID: i64 = -22;
@@ -14,7 +14,7 @@ const INVALID: i64 = -22;
 const NO_DEVICE: i64 = -19;
 
 impl Run<'_> {
-    /// As `bpf_xdp_fib_lookup` does it, on the table that the user gave; without one there are no devices.
+    /// As `bpf_xdp_fib_lookup`, on the user's table; without one there are no interfaces.
     pub(super) fn fib_lookup(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
         self.context("fib_lookup", args[0])?;
         let len = super::length("fib_lookup", 3, args[2])?;
@@ -33,18 +33,18 @@ impl Run<'_> {
         Ok(answer as u64)
     }
 
-    /// As `bpf_xdp_check_mtu` does it.
+    /// As `bpf_xdp_check_mtu`.
     pub(super) fn check_mtu(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
         self.context("check_mtu", args[0])?;
         let [_, interface, mtu_address, difference, flags] = args;
         let given = self.memory.read(mtu_address, 4)?.first_chunk().copied().map_or(0, u32::from_le_bytes);
-        // XDP knows none of the flags.
+        // XDP supports no flags.
         if flags != 0 {
             return Ok(INVALID as u64);
         }
         let index = if interface as u32 == 0 { self.memory.ingress } else { interface as u32 };
         let Some(mtu) = self.routes.and_then(|table| table.mtu(index)) else { return Ok(NO_DEVICE as u64) };
-        // The kernel reckons in `int`.
+        // The kernel computes in `int`.
         let header = ETHERNET_BYTES;
         let len = if given == 0 { self.memory.packet().len() as i32 } else { (given as i32).wrapping_add(header) };
         let too_long = len.wrapping_add(difference as i32) > (mtu as i32).wrapping_add(header);

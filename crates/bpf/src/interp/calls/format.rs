@@ -1,17 +1,17 @@
-//! Formats: `snprintf`, `trace_printk`, `trace_vprintk`.
+//! Format strings: `snprintf`, `trace_printk`, `trace_vprintk`.
 //!
-//! As in the kernel it goes in two steps, and what a program sees depends on both:
+//! As in the kernel there are two steps, and the visible result depends on both:
 //!
 //! ```text
-//!  format, values ──prepare──► arguments: 512 bytes, numbers as they are, strings and IP addresses as text
-//!  format, arguments ──print──► text, as much of it as there is room for, and how long all of it would be
+//!  format, values ──prepare──► arguments: 512 bytes, numbers in binary, strings and IP addresses as text
+//!  format, arguments ──print──► text, truncated to the buffer, and its full length
 //! ```
 //!
-//! The first step judges the format; strings share its room, so a long one is cut and one behind it finds none. The second
-//! pads numbers, characters and `%s`, but copies what has become text as it is, whatever width is asked for.
+//! The first step checks the format; strings share its buffer, so a long one is truncated and one after it finds no
+//! room. The second pads numbers, characters and `%s`, but copies what is text already, whatever the width.
 //!
-//! Deviation: addresses are printed as they are here, where the kernel hides them behind a hash (`%p`) or names symbols. A
-//! `%pB` without room is -ENOSPC as other texts are, where the kernel goes on behind its buffer and shows what lies there.
+//! Deviation: addresses are printed as they are here, where the kernel hashes them (`%p`) or prints symbols. A `%pB`
+//! without room is -ENOSPC as other texts are, where the kernel continues past its buffer and shows the bytes there.
 //!
 //! # Source
 //! [Linux kernel/bpf/helpers.c: bpf_bprintf_prepare], [Linux lib/vsprintf.c: bstr_printf]
@@ -22,26 +22,26 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::{INVALID, NO_SPACE, Run, length};
 use crate::interp::fault::Fault;
 
-/// So many values `snprintf` and `trace_vprintk` take, 8 bytes each.
+/// The most values of `snprintf` and `trace_vprintk`, 8 bytes each.
 const MOST_VALUES: usize = 12;
-/// So many bytes the values of a format take, once they are ready to be printed.
+/// The size of the buffer of prepared arguments.
 const ARGUMENT_BYTES: usize = 512;
-/// Room for the text of `trace_printk`, its end included.
+/// The size of the buffer of `trace_printk`, terminator included.
 const TRACE_BYTES: usize = 1024;
-/// The longest format that `snprintf` takes.
+/// The longest format of `snprintf`.
 const FORMAT_BYTES: usize = 1 << 16;
 
-/// A `%` in a format, behind it.
+/// A conversion specification, without its `%`.
 #[derive(Debug, Clone, Copy)]
 struct Spec {
     left: bool,
     zeros: bool,
     plus: bool,
     space: bool,
-    /// -1 where none is given.
+    /// The width; -1 if none is given.
     width: i32,
     what: What,
-    /// Bytes it takes in the format.
+    /// Its length in the format.
     len: usize,
 }
 
@@ -50,7 +50,7 @@ enum What {
     Char,
     /// `%s`
     Text,
-    /// `%pks`, and `%pus`, whose text is a process's
+    /// `%pks`, and `%pus`, whose string is in a process
     CopiedText {
         of_process: bool,
     },
@@ -89,12 +89,12 @@ fn is_letter(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || (0xc0..=0xff).contains(&byte) && !is_punctuation(byte)
 }
 
-/// Whether a `%p` or `%s` may end before this.
+/// Whether a `%p` or `%s` may end before this character.
 fn ends(next: u8) -> bool {
     next == 0 || is_space(next) || is_punctuation(next)
 }
 
-/// Reads what stands behind a `%`.
+/// Parses a conversion specification.
 fn spec(format: &[u8]) -> Option<Spec> {
     let at = |i: usize| format.get(i).copied().unwrap_or(0);
     let mut i = format.iter().take_while(|byte| b"0 +-".contains(byte)).count();
@@ -131,7 +131,7 @@ fn spec(format: &[u8]) -> Option<Spec> {
     Some(Spec { left, zeros, plus, space, width, what, len: i + len })
 }
 
-/// The address of a symbol that nobody knows.
+/// An address as an unknown symbol.
 fn symbol(address: u64) -> String {
     format!("0x{address:x}")
 }
@@ -153,7 +153,7 @@ fn ip6(bytes: [u8; 16], plain: bool) -> String {
     text
 }
 
-/// The values of a format, ready to be printed.
+/// The prepared arguments of a format.
 #[derive(Debug, Default)]
 struct Arguments(Vec<u8>);
 
@@ -162,7 +162,7 @@ impl Arguments {
         ARGUMENT_BYTES - self.0.len()
     }
 
-    /// Takes a number of 4 or 8 bytes, at the next word of 4.
+    /// Appends a number of 4 or 8 bytes, aligned to 4.
     fn put_number(&mut self, value: u64, bytes: usize) -> Result<(), u64> {
         let at = self.0.len().next_multiple_of(4);
         if at + bytes > ARGUMENT_BYTES {
@@ -173,7 +173,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// Takes as much of a text as there is room for.
+    /// Appends as much of a string as fits.
     fn put_text(&mut self, text: &[u8]) -> Result<(), u64> {
         let most = self.room().checked_sub(1).ok_or(NO_SPACE)?;
         self.0.extend_from_slice(&text[..text.len().min(most)]);
@@ -182,7 +182,7 @@ impl Arguments {
     }
 }
 
-/// Takes arguments out again, in order.
+/// Reads the arguments back, in order.
 struct Taken<'a>(&'a [u8], usize);
 
 impl<'a> Taken<'a> {
@@ -213,7 +213,7 @@ impl<'a> Taken<'a> {
 struct Text {
     shown: Vec<u8>,
     limit: usize,
-    /// How long all of it is.
+    /// The full length.
     len: u64,
 }
 
@@ -230,7 +230,7 @@ impl Text {
         self.len += count as u64;
     }
 
-    /// A text with spaces before or behind it.
+    /// A text padded with spaces on either side.
     fn push_padded(&mut self, spec: &Spec, bytes: &[u8]) {
         let fill = usize::try_from(spec.width).unwrap_or(0).saturating_sub(bytes.len());
         if spec.left {
@@ -242,7 +242,7 @@ impl Text {
         }
     }
 
-    /// A number; zeros stand behind its sign.
+    /// A number; zeros are inserted after its sign.
     fn push_number(&mut self, spec: &Spec, sign: &str, digits: &str) {
         if spec.zeros && !spec.left {
             self.push(sign.as_bytes());
@@ -253,13 +253,13 @@ impl Text {
         }
     }
 
-    /// What `len` is for a program: an `int`.
+    /// The length as the program gets it: an `int`.
     fn length(&self) -> i32 {
         self.len as i32
     }
 }
 
-/// Prints what [`Run::prepare`] has judged.
+/// Prints the arguments from [`Run::prepare`].
 fn print(format: &[u8], arguments: &Arguments, limit: usize) -> Text {
     let mut out = Text { shown: Vec::new(), limit, len: 0 };
     let mut taken = Taken(&arguments.0, 0);
@@ -281,7 +281,7 @@ fn print(format: &[u8], arguments: &Arguments, limit: usize) -> Text {
             What::Char => out.push_padded(&spec, &[taken.byte()]),
             What::Text => out.push_padded(&spec, taken.text()),
             What::CopiedText { .. } | What::Caller | What::Ip { .. } => {
-                // Once the text is full they are not even taken.
+                // Once the text is full they are not even read.
                 if out.len < limit as u64 {
                     out.push(taken.text());
                 }
@@ -314,7 +314,7 @@ fn print(format: &[u8], arguments: &Arguments, limit: usize) -> Text {
         }
         if matches!(spec.what, What::CopiedText { .. } | What::Caller | What::Ip { .. } | What::Pointer | What::Symbol)
         {
-            // Letters behind a `%p` could say more about it, so they are no text.
+            // Letters after a `%p` could modify it, so they are skipped.
             let letters = rest.iter().take_while(|byte| is_letter(**byte)).count();
             rest = &rest[letters..];
         }
@@ -323,14 +323,14 @@ fn print(format: &[u8], arguments: &Arguments, limit: usize) -> Text {
 }
 
 impl Run<'_> {
-    /// The arguments that a format and its values make, or the error that the kernel gives.
+    /// The prepared arguments of a format and its values, or the kernel's error.
     fn prepare(&self, format: &[u8], values: &[u64]) -> Result<Arguments, u64> {
         let mut arguments = Arguments::default();
         let mut values = values.iter();
         let mut rest = format;
         while let Some((byte, after)) = rest.split_first() {
             rest = after;
-            // Bytes that are no ASCII are text.
+            // Bytes outside of ASCII are text.
             if byte.is_ascii_control() && !is_space(*byte) {
                 return Err(INVALID);
             }
@@ -347,10 +347,10 @@ impl Run<'_> {
             match spec.what {
                 What::Char if arguments.room() == 0 => return Err(NO_SPACE),
                 What::Char => arguments.0.push(value as u8),
-                // There is no process here; in the kernel, none has what a program has addresses of.
+                // There is no process here; in the kernel, no process has memory at the program's addresses.
                 What::CopiedText { of_process: true } => arguments.put_text(b"")?,
                 What::Text | What::CopiedText { .. } => {
-                    // What cannot be read is empty.
+                    // Unreadable strings are empty.
                     let most = arguments.room().checked_sub(1).ok_or(NO_SPACE)?;
                     arguments.put_text(&self.string(value, most).unwrap_or_default())?;
                 }
@@ -376,7 +376,7 @@ impl Run<'_> {
         Ok(arguments)
     }
 
-    /// The values that lie at an address, or the error that the kernel gives.
+    /// The values at an address, or the kernel's error.
     fn values(
         &self,
         helper: &'static str,
@@ -418,7 +418,7 @@ impl Run<'_> {
         Ok(text.length().wrapping_add(1) as i64 as u64)
     }
 
-    /// A format of which the length is given; it has to end in it.
+    /// A format of a given length, which has to include the terminator.
     fn counted_format(&self, helper: &'static str, args: [u64; 5]) -> Result<Option<Vec<u8>>, Fault> {
         let len = length(helper, 2, args[1])?;
         let bytes = self.memory.read(args[0], len)?;
@@ -503,7 +503,7 @@ mod tests {
         assert_eq!(print(b"%s", &arguments, 1024).length(), 511);
         let mut arguments = Arguments::default();
         assert_eq!(arguments.put_text(&[b'x'; 504]), Ok(()));
-        // At 505: a number of 4 bytes is at 508, one of 8 has no room.
+        // At 505: a number of 4 bytes fits at 508, one of 8 does not.
         assert_eq!((arguments.put_number(1, 8), arguments.put_number(1, 4)), (Err(NO_SPACE), Ok(())));
     }
 }

@@ -1,15 +1,15 @@
-//! What helpers do: a table from number to function.
+//! The implementation of helpers: a table from number to function.
 //!
 //! | here | helpers |
 //! | --- | --- |
-//! | this file | maps, time, chance, locks |
-//! | `packet` | the packet's ends and bytes, checksums, where it goes |
-//! | `records` | records to user space |
+//! | this file | maps, time, random numbers, locks |
+//! | `packet` | the packet's bounds and bytes, checksums, redirects |
+//! | `records` | records for user space |
 //! | `text` | strings and numbers |
-//! | `format` | texts with values in them |
+//! | `format` | format strings |
 //! | `fib` | routes |
 //!
-//! `tail_call`, `loop` and `for_each_map_elem` change where the program goes on; they are in [`super::run`].
+//! `tail_call`, `loop` and `for_each_map_elem` change the control flow; they are in [`super::run`].
 
 mod fib;
 mod format;
@@ -37,38 +37,38 @@ const BAD_ADDRESS: u64 = -14i64 as u64;
 const NO_SPACE: u64 = -28i64 as u64;
 /// -E2BIG
 const TOO_BIG: u64 = -7i64 as u64;
-/// Nanoseconds of a unit of `jiffies64`, at 250 Hz.
+/// The unit of `jiffies64` in nanoseconds, at 250 Hz.
 const JIFFY_NS: u64 = 4_000_000;
 
-/// What helpers see of a run.
+/// The state of a run that helpers access.
 pub(super) struct Run<'a> {
     pub(super) memory: &'a mut Memory,
     pub(super) choices: &'a Choices,
     pub(super) routes: Option<&'a Table>,
-    /// How many random words have been drawn.
+    /// The random words drawn so far.
     pub(super) drawn: usize,
     pub(super) redirect: Option<Redirect>,
-    /// What has left besides the packet, be the ports bound or not.
+    /// The outputs besides the packet, whether their ports are bound or not.
     pub(super) outputs: Vec<Output>,
-    /// How much that is.
+    /// Their size in bytes.
     pub(super) sent_bytes: usize,
     /// The map whose lock is held.
     pub(super) locked: Option<usize>,
-    /// Room for a key and a value that a helper copies, kept between calls.
+    /// Buffers for a key and a value that a helper copies, reused between calls.
     pub(super) scratch: &'a mut (Vec<u8>, Vec<u8>),
-    /// Where decisions are written down, if anywhere.
+    /// The record of decisions, if wanted.
     pub(super) trail: Option<&'a mut Trail>,
 }
 
-/// A helper that can be called.
+/// A helper.
 #[derive(Clone, Copy)]
 pub(super) struct Helper {
     pub(super) info: HelperInfo,
-    /// Takes `r1` to `r5`, of which those beyond `info.args` are 0 where they cannot be read.
+    /// Takes `r1` to `r5`; those beyond `info.args` are 0 if they are uninitialised.
     pub(super) run: fn(&mut Run<'_>, [u64; 5]) -> Result<u64, Fault>,
 }
 
-/// The helper with this number, but for those that change where the program goes on.
+/// The helper with this number, except those that change the control flow.
 pub(super) fn find(number: i32) -> Option<Helper> {
     let info = *by_number(number)?;
     let run: fn(&mut Run<'_>, [u64; 5]) -> Result<u64, Fault> = match number {
@@ -118,7 +118,7 @@ pub(super) fn find(number: i32) -> Option<Helper> {
     Some(Helper { info, run })
 }
 
-/// A length that an argument gives: as the kernel's verifier bounds it, so that a wrong one is a fault and no allocation.
+/// A length argument: bounded as in the kernel's verifier, so that an excessive one is a fault and not an allocation.
 fn length(helper: &'static str, argument: usize, found: u64) -> Result<usize, Fault> {
     const MOST: u64 = 1 << 29;
     if found < MOST {
@@ -128,13 +128,13 @@ fn length(helper: &'static str, argument: usize, found: u64) -> Result<usize, Fa
 }
 
 impl Run<'_> {
-    /// The map whose address is an argument.
+    /// The map in an argument.
     pub(super) fn map(&self, helper: &'static str, found: u64) -> Result<usize, Fault> {
         let index = map_at(found).filter(|index| *index < self.memory.maps.len());
         index.ok_or(Fault::NoMap { helper, found })
     }
 
-    /// The map whose address is an argument, of a kind that fits.
+    /// The map in an argument, of a suitable kind.
     pub(super) fn map_of(
         &self,
         helper: &'static str,
@@ -153,7 +153,7 @@ impl Run<'_> {
         if map.is_writable() { Ok(()) } else { Err(Fault::ReadOnly { access, map: name.clone() }) }
     }
 
-    /// The first argument must be the context.
+    /// Checks that the first argument is the context.
     pub(super) fn context(&self, helper: &'static str, found: u64) -> Result<(), Fault> {
         if found == CONTEXT_ADDRESS { Ok(()) } else { Err(Fault::NoContext { helper, found }) }
     }

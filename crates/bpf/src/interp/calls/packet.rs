@@ -1,4 +1,4 @@
-//! The packet: its ends, its bytes, its checksums, and where it goes.
+//! The packet: its bounds, bytes, checksums, and redirects.
 
 use flowloom_engine::{Output, Port, Verdict};
 
@@ -6,47 +6,46 @@ use super::{BAD_ADDRESS, INVALID, Run, length};
 use crate::interp::fault::Fault;
 use crate::map_kind::MapKind;
 
-/// Bits of `redirect_map`'s flags that are the verdict for an absent key.
+/// The bits of `redirect_map`'s flags that are the verdict for an absent key.
 const ACTION_MASK: u64 = 3;
 /// `redirect_map`: to all ports of the map.
 const BPF_F_BROADCAST: u64 = 1 << 3;
-/// `redirect_map` to all ports: but not to the one the packet came from.
+/// `redirect_map` to all ports: except the ingress port.
 const BPF_F_EXCLUDE_INGRESS: u64 = 1 << 4;
-/// The largest offset and length that `xdp_load_bytes` and `xdp_store_bytes` take.
+/// The largest offset and length of `xdp_load_bytes` and `xdp_store_bytes`.
 const MAX_SPAN: u32 = 0xffff;
-/// The longest packet that `fl_emit` takes.
+/// The longest packet of `fl_emit`.
 const MOST_EMITTED_BYTES: usize = 4096;
 
-/// The most that one packet may send besides itself, where nothing of the network bounds it: a program that loops would take
-/// all memory.
+/// The limit of bytes that one packet may send besides itself; otherwise a program with a loop would exhaust memory.
 const MOST_SENT_BYTES: usize = 1 << 24;
-/// What each of those packets counts at least.
+/// The minimum that each of those packets counts.
 const LEAST_SENT_BYTES: usize = 64;
 
-/// Where a redirect goes.
+/// The target of a redirect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::interp) enum Redirect {
-    /// To one port.
+    /// One port.
     To(Port),
-    /// To every bound port of a devmap.
+    /// Every bound port of a device map.
     All { map: usize, but_ingress: bool },
 }
 
-/// Sum of 32-bit words with end-around carry, zeros behind the last bytes, as the kernel's `csum_partial` gives it on a
-/// little-endian machine.
+/// The sum of 32-bit words with end-around carry, zero-padded, as the kernel's `csum_partial` on a little-endian
+/// machine.
 fn sum(bytes: &[u8], seed: u32) -> u32 {
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     let total: u64 = bytes.chunks(4).map(word).sum();
     carried(total + u64::from(seed))
 }
 
-/// The sum with its carries added in.
+/// Adds the carries to a sum.
 fn carried(total: u64) -> u32 {
     let once = (total >> 32) + (total & 0xffff_ffff);
     ((once >> 32) + (once & 0xffff_ffff)) as u32
 }
 
-/// The sum in 16 bits.
+/// Folds a sum to 16 bits.
 fn folded(sum: u32) -> u32 {
     let once = (sum >> 16) + (sum & 0xffff);
     (once >> 16) + (once & 0xffff)
@@ -73,7 +72,7 @@ impl Run<'_> {
         Ok(self.memory.packet().len() as u64)
     }
 
-    /// Where in the packet a span of bytes is, or the error that the kernel gives.
+    /// A range of the packet, or the kernel's error.
     fn span(&self, offset: u32, len: u32) -> Result<std::ops::Range<usize>, u64> {
         if offset > MAX_SPAN || len > MAX_SPAN {
             return Err(BAD_ADDRESS);
@@ -92,7 +91,7 @@ impl Run<'_> {
                 self.memory.write_any(args[2], len)?.copy_from_slice(&bytes);
                 0
             }
-            // What was there stays, written or not.
+            // The bytes stay as they were, initialised or not.
             Err(error) => {
                 self.memory.may_fill(args[2], len)?;
                 error
@@ -113,7 +112,7 @@ impl Run<'_> {
         })
     }
 
-    /// As `bpf_csum_diff` does it in Linux 6.18: of any lengths, folded to 16 bits [Linux net/core/filter.c].
+    /// As `bpf_csum_diff` in Linux 6.18: of any lengths, folded to 16 bits [Linux net/core/filter.c].
     pub(super) fn csum_diff(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
         let [from, from_len, to, to_len, seed] = args;
         let (from_len, to_len) = (length("csum_diff", 2, from_len)?, length("csum_diff", 4, to_len)?);
@@ -163,7 +162,7 @@ impl Run<'_> {
         Ok(Verdict::Redirect.number().into())
     }
 
-    /// As `__bpf_xdp_redirect_map` does it [Linux include/linux/filter.h].
+    /// As `__bpf_xdp_redirect_map` [Linux include/linux/filter.h].
     pub(super) fn redirect_map(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
         let map = self.map_of("redirect_map", args[0], "a map of devices, CPUs or sockets", MapKind::is_redirect)?;
         let kind = self.memory.maps[map].def().kind;
@@ -182,7 +181,7 @@ impl Run<'_> {
         let table = &mut self.memory.maps[map];
         let value = table.lookup(&key.to_le_bytes(), 0).and_then(|cell| table.value(cell.into()));
         let first = value.and_then(|value| Some(u32::from_le_bytes(*value.first_chunk()?)));
-        // An absent key also forgets an earlier redirect: the last call counts.
+        // An absent key also cancels an earlier redirect: the last call counts.
         self.redirect = match kind {
             MapKind::Cpumap => first.map(|_| Redirect::To(Port::of_cpu(key))),
             MapKind::Xskmap => first.map(|_| Redirect::To(Port::of_socket(key))),

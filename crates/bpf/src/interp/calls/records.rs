@@ -1,4 +1,4 @@
-//! Records to user space: perf event arrays and ring buffers.
+//! Records for user space: perf event arrays and ring buffers.
 
 use super::{BAD_ADDRESS, INVALID, NO_SPACE, Run, TOO_BIG, length};
 use crate::interp::fault::Fault;
@@ -11,15 +11,15 @@ const NO_ENTRY: u64 = -2i64 as u64;
 const TRY_AGAIN: u64 = -11i64 as u64;
 /// -EOPNOTSUPP
 const NOT_SUPPORTED: u64 = -95i64 as u64;
-/// `perf_event_output`: the CPU whose buffer it is; all ones for the own one.
+/// `perf_event_output`: the CPU of the buffer; all ones for the current one.
 const INDEX_MASK: u64 = 0xffff_ffff;
-/// `perf_event_output`: how much of the packet follows the record.
+/// `perf_event_output`: the length of packet data after the record.
 const CONTEXT_LEN_MASK: u64 = 0xf_ffff << 32;
-/// `ringbuf_output`, `ringbuf_submit`, `ringbuf_discard`: whether the reader is woken up.
+/// `ringbuf_output`, `ringbuf_submit`, `ringbuf_discard`: whether the reader is woken.
 const WAKE_UP_MASK: u64 = 3;
 
 impl Run<'_> {
-    /// As `bpf_xdp_event_output` does it, with a reader on the buffer of every CPU there is.
+    /// As `bpf_xdp_event_output`, with a reader on the buffer of every CPU.
     pub(super) fn perf_event_output(&mut self, args: [u64; 5]) -> Result<u64, Fault> {
         self.context("perf_event_output", args[0])?;
         let map =
@@ -35,7 +35,7 @@ impl Run<'_> {
         let cpu = self.choices.cpu;
         let index = if flags & INDEX_MASK == INDEX_MASK { cpu } else { (flags & INDEX_MASK) as u32 };
         let buffers = match self.memory.maps[map].def().max_entries {
-            // As many as there are CPUs.
+            // One for each CPU.
             0 => self.memory.cpus,
             entries => entries,
         };

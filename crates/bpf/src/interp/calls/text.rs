@@ -5,22 +5,22 @@ use crate::interp::fault::Fault;
 
 /// -ERANGE
 const OUT_OF_RANGE: u64 = -34i64 as u64;
-/// Where the kernel's half of the addresses begins.
+/// The first address of the kernel's half of the address space.
 const FIRST_KERNEL_ADDRESS: u64 = 0xffff_8000_0000_0000;
-/// Bits of the flags of `strtol` and `strtoul` that are the base.
+/// The bits of the flags of `strtol` and `strtoul` that hold the base.
 const BASE_MASK: u64 = 0x1f;
-/// So many characters of a number are looked at.
+/// The most digits of a number.
 const MOST_DIGITS: usize = 63;
-/// A number at the start of a text.
+/// A number at the start of a string.
 #[derive(Debug, PartialEq, Eq)]
 struct Number {
-    /// How many bytes it takes.
+    /// Its length in bytes.
     len: u64,
     negative: bool,
     amount: u64,
 }
 
-/// Reads a number, or gives the error that the kernel gives.
+/// Parses a number, or returns the kernel's error.
 fn number(text: &[u8], flags: u64) -> Result<Number, u64> {
     let base = flags & BASE_MASK;
     if text.is_empty() || !matches!(base, 0 | 8 | 10 | 16) || flags & !BASE_MASK != 0 {
@@ -60,7 +60,7 @@ fn number(text: &[u8], flags: u64) -> Result<Number, u64> {
 }
 
 impl Run<'_> {
-    /// A zero-ended string of at most so many bytes, without its end; `None` where an address is none of the program's.
+    /// A string of at most so many bytes, without its terminator; `None` if an address is not the program's.
     pub(super) fn string(&self, address: u64, most: usize) -> Option<Vec<u8>> {
         let mut text = Vec::new();
         for i in 0..most as u64 {
@@ -87,7 +87,7 @@ impl Run<'_> {
         Ok(0)
     }
 
-    /// Reads a number, after the result was set to 0.
+    /// Parses a number after setting the result to 0.
     fn parse(&mut self, helper: &'static str, args: [u64; 5]) -> Result<Result<Number, u64>, Fault> {
         let len = length(helper, 2, args[1])?;
         let parsed = number(self.memory.read(args[0], len)?, args[2]);
@@ -123,7 +123,7 @@ impl Run<'_> {
         Ok(len)
     }
 
-    /// Whether an address could be one of the kernel's, rather than of a process or of nobody: those are refused before they
+    /// Whether an address could be the kernel's, rather than a process's or unmapped: others are refused before they
     /// are read [Linux arch/x86/mm/maccess.c].
     fn is_kernels(&self, address: u64) -> bool {
         self.memory.is_some_object(address) || address >= FIRST_KERNEL_ADDRESS
@@ -154,7 +154,7 @@ impl Run<'_> {
             return Ok(0);
         }
         let found = match self.is_kernels(args[2]) {
-            // The first byte is read even where there is room for the end only.
+            // The first byte is read even if only the terminator fits.
             true => match self.memory.read(args[2], 1) {
                 Ok(_) => self.string(args[2], len - 1).ok_or(BAD_ADDRESS),
                 Err(_) => Err(BAD_ADDRESS),

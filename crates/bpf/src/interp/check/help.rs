@@ -1,4 +1,4 @@
-//! The smallest change that would help: one sentence a reason, in one place.
+//! Suggestions for each finding, one sentence each.
 
 use super::Flaw;
 use crate::lack::Want;
@@ -14,7 +14,7 @@ const TUNNEL: &str = "read and write the headers of the packet itself";
 const MEMORY: &str = "read the packet and maps through pointers: there is no other memory to probe";
 const QUEUE: &str = "keep the indices of both ends in an array beside one that holds the entries";
 
-/// By the numbers of helpers.
+/// By helper number.
 const HELPERS: [(&[i32], &str); 12] = [
     (&[84, 85, 86, 99, 92, 95, 96, 98, 124, 136, 137, 138, 139, 140], SOCKETS),
     (&[100, 110, 204, 205, 206, 207], COOKIES),
@@ -30,7 +30,7 @@ const HELPERS: [(&[i32], &str); 12] = [
     (&[9, 26, 31, 32, 33, 34, 37, 38, 39, 40], "leave it to a program of traffic control: XDP has no socket buffer"),
 ];
 
-/// By the beginnings of names of the kernel's functions.
+/// By prefix of kernel function names.
 const KFUNCS: [(&str, &str); 9] = [
     ("bpf_dynptr_", DYNPTR),
     ("bpf_xdp_metadata_", "leave it out, or take what it gives from a map: packets of captures bring no such words"),
@@ -43,7 +43,7 @@ const KFUNCS: [(&str, &str); 9] = [
     ("bpf_rdonly_cast", "use the fields of `struct xdp_md`"),
 ];
 
-/// By the kinds of maps.
+/// By kind of map.
 const MAPS: [(&[&str], &str); 7] = [
     (
         &["sockmap", "sockhash", "reuseport_sockarray"],
@@ -61,7 +61,7 @@ const MAPS: [(&[&str], &str); 7] = [
 ];
 
 impl Flaw {
-    /// The smallest change of the program that would help, where one is known.
+    /// The smallest change of the program that would help, if one is known.
     pub fn help(&self) -> Option<&'static str> {
         match self {
             Flaw::Lack(want) => Some(want.help()),

@@ -1,4 +1,4 @@
-//! Judges the maps of a program: what the kernel would not make, nothing here makes.
+//! Checks the maps of a program: what the kernel would refuse is refused here.
 
 use std::collections::BTreeSet;
 
@@ -12,17 +12,17 @@ use crate::program::{
     BPF_F_RDONLY, BPF_F_RDONLY_PROG, BPF_F_WRONLY, BPF_F_WRONLY_PROG, BPF_F_ZERO_SEED, MAX_ENTRIES, MapDef, Member,
 };
 
-/// What the values of all arrays of a program may take together, each in whole words of 8 bytes as in the kernel. Only what
-/// is written is allocated ([`MAX_PAGED_BYTES`](crate::interp::maps::MAX_PAGED_BYTES)); this bounds the tables of pages.
+/// The limit of the values of all arrays of a program, each rounded up to 8 bytes as in the kernel. Only written
+/// entries are allocated ([`MAX_PAGED_BYTES`](crate::interp::maps::MAX_PAGED_BYTES)); this bounds the page tables.
 const MAX_ARRAY_BYTES: u64 = 64 << 30;
-/// The longest value.
+/// The largest value.
 const MAX_VALUE_BYTES: u32 = 1 << 30;
-/// How many entries an array with a value for each CPU may have: values are numbered in 32 bits, for up to 1024 CPUs.
+/// The most entries of a per-CPU array: values are numbered in 32 bits, for up to 1024 CPUs.
 const MAX_PER_CPU_ENTRIES: u64 = (u32::MAX >> 10) as u64;
-/// The longest value that there is for each CPU [Linux include/linux/percpu.h, `PCPU_MIN_UNIT_SIZE`].
+/// The largest per-CPU value [Linux include/linux/percpu.h, `PCPU_MIN_UNIT_SIZE`].
 const MAX_PER_CPU_BYTES: u32 = 32 << 10;
 
-/// The flags that some kind of map takes, by their names.
+/// The flags of maps by name.
 const FLAGS: [(u32, &str); 11] = [
     (BPF_F_NO_PREALLOC, "BPF_F_NO_PREALLOC"),
     (BPF_F_NO_COMMON_LRU, "BPF_F_NO_COMMON_LRU"),
@@ -37,11 +37,11 @@ const FLAGS: [(u32, &str); 11] = [
     (BPF_F_INNER_MAP, "BPF_F_INNER_MAP"),
 ];
 
-/// Flags of which a map has one at most.
+/// Mutually exclusive flags.
 const EXCLUSIVE: [u32; 3] =
     [BPF_F_RDONLY | BPF_F_WRONLY, BPF_F_RDONLY_PROG | BPF_F_WRONLY_PROG, BPF_F_NO_COMMON_LRU | BPF_F_NUMA_NODE];
 
-/// The flags that a kind of map takes in Linux 6.18.
+/// The flags that a kind of map supports in Linux 6.18.
 fn flags_of(kind: MapKind) -> u32 {
     const USERS: u32 = BPF_F_RDONLY | BPF_F_WRONLY;
     const ACCESS: u32 = USERS | BPF_F_RDONLY_PROG | BPF_F_WRONLY_PROG;
@@ -62,7 +62,7 @@ fn flags_of(kind: MapKind) -> u32 {
     }
 }
 
-/// Flags by their names; those without one as a number.
+/// Flags by name; those without one as a number.
 fn names(flags: u32) -> String {
     let named: u32 = FLAGS.iter().map(|(flag, _)| flag).sum();
     let known = FLAGS.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, name)| (*name).to_owned());
@@ -99,7 +99,7 @@ impl Check<'_> {
 
     fn map_flaw(&mut self, def: &MapDef, what: &'static str, found: impl ToString, expected: impl Into<String>) {
         let (found, expected) = (found.to_string(), expected.into());
-        // Where the program first names the map is where its source is to be changed.
+        // The first instruction that refers to the map: its source is what has to change.
         let at = self.program.map_index(&def.name).and_then(|index| self.program.first_use(index));
         self.finding(at, Flaw::Map { map: def.name.clone(), what, found, expected });
     }
@@ -139,7 +139,7 @@ impl Check<'_> {
         }
     }
 
-    /// Flags that the kernel makes such a map with.
+    /// Checks the flags.
     fn flags(&mut self, def: &MapDef) {
         let known = flags_of(def.kind);
         if def.flags & !known != 0 {
@@ -155,7 +155,7 @@ impl Check<'_> {
         }
     }
 
-    /// Lengths of keys and values, and how many entries.
+    /// Checks key size, value size and capacity.
     fn sizes(&mut self, def: &MapDef) {
         use MapKind::{
             ArrayOfMaps, Cpumap, Devmap, DevmapHash, HashOfMaps, LpmTrie, PerfEventArray, ProgArray, RingBuf, Xskmap,
@@ -174,7 +174,7 @@ impl Check<'_> {
         if key_of_4 && def.key_bytes != 4 {
             self.map_flaw(def, "key length in bytes", def.key_bytes, "4");
         }
-        // The kernel's bounds: a key has to fit on the stack, a value into one allocation.
+        // The kernel's limits: a key has to fit on the stack, a value into one allocation.
         let keys = if def.kind == LpmTrie { 5..=260 } else { 1..=512 };
         if !key_of_4 && !keys.contains(&def.key_bytes) {
             let expected = format!("{} to {}", keys.start(), keys.end());
@@ -197,7 +197,7 @@ impl Check<'_> {
             let expected = format!("1 to {MAX_PER_CPU_BYTES} for each CPU");
             self.map_flaw(def, "value length in bytes", def.value_bytes, expected);
         }
-        // Half of the addresses are for entries that are gone, but still held.
+        // Half of the addresses are for deleted entries that are still referenced.
         let most = (addressable_values(def.value_bytes) / 2).min(MAX_ENTRIES.into());
         let most = if def.kind == MapKind::PerCpuArray { most.min(MAX_PER_CPU_ENTRIES) } else { most };
         // Without a number, a perf event array has a buffer for each CPU.
@@ -207,7 +207,7 @@ impl Check<'_> {
         }
     }
 
-    /// What a map of maps or of programs holds from the start.
+    /// Checks the initial contents of a map of maps or of programs.
     fn members(&mut self, def: &MapDef) {
         let program = self.program;
         for (key, member) in &def.members {

@@ -6,7 +6,7 @@ use crate::elf::tests::scratch::{Scratch, run};
 use crate::insn::Insn;
 use crate::program::{BPF_F_INNER_MAP, BPF_F_MMAPABLE, LineInfo, Member};
 
-/// With the helpers that programs on packets have.
+/// With the helpers of packet programs.
 fn check(program: &Program) -> Result<Code, ProgramError> {
     super::check(program, &Helpers::of_packets())
 }
@@ -282,7 +282,7 @@ fn maps_that_cannot_be_built() {
     assert_eq!(check(&program).expect_err(expected).to_string(), expected);
 }
 
-/// What is made, the kernel makes, and the other way round: every kind with every flag and every two.
+/// The same maps are accepted as in the kernel: every kind with every flag and every two flags.
 #[test]
 fn flags_are_those_of_the_kernel() {
     let test = "flags_are_those_of_the_kernel";
@@ -310,9 +310,9 @@ fn flags_are_those_of_the_kernel() {
             _ => (4, 4, 1),
         };
         let inner = kind.is_of_maps().then(|| Box::new(array("inner", 4, 1)));
-        // Flags above these want file descriptors beside them, which no object says.
+        // Higher flags need file descriptors beside them, which no object contains.
         for (first, second) in (0..13).flat_map(|first| (first..13).map(move |second| (first, second))) {
-            // Two flags, of which each by itself decides, say nothing new.
+            // Two flags that each decide alone tell nothing new.
             if first != second && (first > 8 || ![1, 2, 3, 4, 7, 8].contains(&second)) {
                 continue;
             }
@@ -354,7 +354,7 @@ fn maps_inside_are_those_that_programs_are_compiled_for() {
     for (kind, flags) in [(MapKind::Array, BPF_F_INNER_MAP), (MapKind::PerCpuArray, 0), (MapKind::Hash, 0)] {
         assert!(of(kind, flags, 3).fits_inside(&of(kind, flags, 4)), "{kind}");
     }
-    // The check asks the same.
+    // The check decides the same.
     let mut program = program("exit");
     let inner = Some(Box::new(array("o.inner", 8, 7)));
     let members = vec![(0, Member::Map(1))];

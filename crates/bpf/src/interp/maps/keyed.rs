@@ -1,8 +1,8 @@
-//! Entries under keys, in slots.
+//! Hash tables: entries in slots.
 //!
-//! A slot is what addresses name. The slot of an entry that is gone goes to the next entry that is made, as the kernel's
-//! allocators hand it out on one CPU: a program that still holds the address then sees the new entry's value. A table
-//! that is made whole from the start keeps one slot apart, for values that replace others.
+//! A slot is the unit of addresses. The slot of a deleted entry is reused by the next one, as by the kernel's
+//! allocators on one CPU: a program that still holds the address then sees the new entry's value. A preallocated table
+//! keeps one slot apart, for values that replace others.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,27 +10,27 @@ use std::collections::{BTreeMap, HashMap};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Keyed {
     slots: HashMap<Box<[u8]>, u32>,
-    /// Slots without entries, the one freed last at the end.
+    /// Free slots, the one freed last at the end.
     free: Vec<u32>,
-    /// How many slots there are.
+    /// The number of slots.
     made: u32,
-    /// The slot kept apart, where one is.
+    /// The slot kept apart, if any.
     spare: Option<Option<u32>>,
     uses: Option<Uses>,
 }
 
-/// Which entries a table can do without, and where new ones come from.
+/// The allocation and eviction of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Made one by one.
+    /// Entries are allocated on demand.
     Single,
-    /// Made whole from the start.
+    /// Entries are preallocated.
     Whole,
-    /// Forgets what was not used for longest.
+    /// The least recently used entry is evicted.
     Forgetful,
 }
 
-/// When entries were last used, for tables that forget.
+/// The times of the last uses of entries, for LRU tables.
 #[derive(Debug, Clone, Default)]
 struct Uses {
     clock: u64,
@@ -76,24 +76,24 @@ impl Keyed {
         self.slots.get(key).copied()
     }
 
-    /// Keys and slots, in no order.
+    /// Keys and slots, unordered.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], u32)> {
         self.slots.iter().map(|(key, slot)| (&**key, *slot))
     }
 
-    /// The entry was used just now.
+    /// Marks an entry as used.
     pub(super) fn touch(&mut self, key: &[u8]) {
         if let (Some(uses), Some(slot)) = (&mut self.uses, self.slots.get(key)) {
             uses.note(key, *slot);
         }
     }
 
-    /// The entry that was not used for longest, where the table knows.
+    /// The least recently used entry, for LRU tables.
     pub(super) fn oldest(&self) -> Option<Box<[u8]>> {
         self.uses.as_ref()?.by_time.first_key_value().map(|(_, key)| key.clone())
     }
 
-    /// A slot for the key, which has none or gives its old one up.
+    /// A slot for the key, whether it is new or replaces its old one.
     pub(super) fn put(&mut self, key: &[u8]) -> u32 {
         let replaced = self.slots.get_mut(key);
         let kept = match (&replaced, &mut self.spare) {
@@ -116,7 +116,7 @@ impl Keyed {
         slot
     }
 
-    /// Takes the key out; its slot.
+    /// Removes the key; returns its slot.
     pub(super) fn remove(&mut self, key: &[u8]) -> Option<u32> {
         let old = self.slots.remove(key);
         self.release(old);
@@ -130,7 +130,7 @@ impl Keyed {
         self.free.extend(slot);
     }
 
-    /// Keeps the entries whose slots `keep` wants.
+    /// Keeps the entries whose slots satisfy `keep`.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
         let (free, uses) = (&mut self.free, &mut self.uses);
         self.slots.retain(|_, slot| {

@@ -1,14 +1,14 @@
 //! Maps on the tables of the standard library.
 //!
-//! A map's values lie side by side in cells, so that an address is a cell and an offset. An entry has a slot: one cell or,
-//! where each CPU has a value of its own, one for each.
+//! The values of a map are contiguous cells, so that an address is a cell and an offset. An entry has a slot: one cell
+//! or, in per-CPU maps, one for each CPU.
 //!
 //! ```text
 //!  key ──Array · Keyed · Prefixes──► slot ──× CPUs + CPU──► cell ──► bytes
 //!  key ──Members──► a map or a program, by number
 //! ```
 //!
-//! What an operation answers, and in which order it asks, is the kernel's: 0 or a negative error number.
+//! The results of operations, and the order of their checks, are the kernel's: 0 or a negative error number.
 
 mod keyed;
 mod prefixes;
@@ -39,47 +39,47 @@ const NO_SPACE: i64 = -28;
 
 /// Flag of an update: only if the key is new.
 const BPF_NOEXIST: u64 = 1;
-/// Flag of an update: only if the key is there; the largest flag that is a mode.
+/// Flag of an update: only if the key exists; the largest mode.
 const BPF_EXIST: u64 = 2;
 /// Flag of an update: under the value's lock.
 const BPF_F_LOCK: u64 = 4;
-/// Length of a `struct bpf_spin_lock`.
+/// The size of a `struct bpf_spin_lock`.
 pub(super) const LOCK_BYTES: u32 = 4;
 
-/// One map.
+/// A map.
 #[derive(Debug, Clone)]
 pub(super) struct Map {
     def: MapDef,
-    /// Cells of a slot.
+    /// The cells of a slot.
     cpus: u32,
     values: Values,
     table: Table,
-    /// What a full table forgets when it needs room, where a run record says so: keys, and with how many free entries room
-    /// may be made already.
+    /// The next evictions of a full table, from a run record: keys, and the number of free entries at which it may
+    /// evict already.
     victims: Option<(Vec<Vec<u8>>, usize)>,
 }
 
-/// How keys lead to entries.
+/// The lookup structure of a map.
 #[derive(Debug, Clone)]
 enum Table {
     /// The key is the slot.
     Array,
     Keyed(Keyed),
     Prefixes(Prefixes),
-    /// Where packets are redirected to; programs only look. `given`: by a state. Otherwise each key of a devmap leads to the
-    /// port of its number, and the entries are those that somebody has asked for.
+    /// Redirect targets; programs only look them up. `given`: by a state. Otherwise each key of a device map leads to
+    /// the port of its number, and the entries are those looked up so far.
     Ports {
         entries: Keyed,
         given: bool,
     },
     /// Maps or programs, by number.
     Members(BTreeMap<Vec<u8>, u32>),
-    /// Records go through, none stay.
+    /// Records pass through, none are stored.
     Records,
 }
 
 impl Map {
-    /// A map as the program begins with it, for so many CPUs. The definition has been checked.
+    /// A map in its initial state, for a number of CPUs. The definition has been checked.
     pub(super) fn new(def: &MapDef, cpus: u32) -> Map {
         let mut map = Map::empty(def, cpus);
         for (key, value) in def.layout.iter().flat_map(|layout| &layout.preloaded) {
@@ -94,7 +94,7 @@ impl Map {
         map
     }
 
-    /// A map without any entry that is not always there.
+    /// A map with only the entries that always exist.
     fn empty(def: &MapDef, cpus: u32) -> Map {
         let cpus = if def.kind.is_per_cpu() { cpus } else { 1 };
         let table = match def.kind {
@@ -116,7 +116,7 @@ impl Map {
                 Table::Ports { entries: Keyed::new(Kind::Single), given }
             }
             MapKind::ProgArray | MapKind::ArrayOfMaps | MapKind::HashOfMaps => Table::Members(BTreeMap::new()),
-            // Kinds that nothing runs do not pass the check.
+            // Unsupported kinds do not pass the check.
             MapKind::PerfEventArray | MapKind::RingBuf | MapKind::Other(_) => Table::Records,
         };
         let values = Values::flat(def.value_bytes, Vec::new());
@@ -137,35 +137,35 @@ impl Map {
         self.def.flags & BPF_F_WRONLY_PROG == 0
     }
 
-    /// Whether it is a constant that came with the program.
+    /// Whether it is constant data of the program.
     fn is_constant(&self) -> bool {
         self.def.flags & BPF_F_RDONLY_PROG != 0 && self.def.initial.is_some()
     }
 
-    /// Whether a state may say what is in it: not constants, and nothing stays where records go through.
+    /// Whether its contents are part of the state: not constants, and not records.
     pub(super) fn is_state(&self) -> bool {
         !self.is_constant() && !matches!(self.table, Table::Records)
     }
 
-    /// The bytes of a cell, if there is one.
+    /// The bytes of a cell, if it exists.
     #[inline]
     pub(super) fn value(&self, cell: u64) -> Option<&[u8]> {
         self.values.get(cell)
     }
 
-    /// The bytes of a cell, to write.
+    /// The bytes of a cell, mutable.
     #[inline]
     pub(super) fn value_mut(&mut self, cell: u64) -> Option<&mut [u8]> {
         self.values.get_mut(cell)
     }
 
-    /// Whether a cell that is there may be written: storage of large arrays is limited ([`MAX_PAGED_BYTES`]).
+    /// Whether an existing cell may be written: storage of large arrays is limited ([`MAX_PAGED_BYTES`]).
     #[inline]
     pub(super) fn has_room(&self, cell: u64) -> bool {
         self.values.has_room(cell)
     }
 
-    /// Whether an update of an entry of an array has the storage that it needs; of other tables the capacity is the limit.
+    /// Whether the update of an array entry has storage; other tables are limited by their capacity.
     pub(super) fn has_room_for(&self, key: &[u8], cpu: u32) -> bool {
         let Table::Array = self.table else { return true };
         let cell = |index: u32| u64::from(index) * u64::from(self.cpus) + u64::from(cpu.min(self.cpus - 1));
@@ -199,7 +199,7 @@ impl Map {
         slot.filter(|_| cpu < self.cpus).map(|slot| slot * self.cpus + cpu)
     }
 
-    /// The map or program under a key.
+    /// The map or program of a key.
     pub(super) fn member(&self, key: &[u8]) -> Option<u32> {
         match &self.table {
             Table::Members(members) => members.get(key).copied(),
@@ -207,7 +207,7 @@ impl Map {
         }
     }
 
-    /// The number of entries, for an array, whose keys are the numbers below it.
+    /// The number of entries of an array, whose keys are the numbers below it.
     pub(super) fn indices(&self) -> Option<u32> {
         matches!(self.table, Table::Array).then_some(self.def.max_entries)
     }
@@ -220,7 +220,7 @@ impl Map {
         keys
     }
 
-    /// The values of an entry's cells, ascending by key: where a map of ports leads.
+    /// The values of all entries, ascending by key: the ports of a redirect map.
     pub(super) fn ports(&self) -> Vec<u32> {
         let Table::Ports { entries, .. } = &self.table else { return Vec::new() };
         let mut found: Vec<(&[u8], u32)> = entries.iter().collect();
@@ -229,34 +229,34 @@ impl Map {
         found.into_iter().filter_map(|(_, slot)| word(slot)).collect()
     }
 
-    /// Whether a map of ports is as it is bound, not as a state says.
+    /// Whether a redirect map has its default contents, not those of a state.
     pub(super) fn is_bound_one_to_one(&self) -> bool {
         matches!(self.table, Table::Ports { given: false, .. })
     }
 
-    /// When it needs room next, the table forgets these keys instead of the one that was not used for longest, and with
-    /// `free` entries left it may need room already.
+    /// Sets the next evictions: these keys instead of the least recently used one, and possibly with `free` entries
+    /// left.
     pub(super) fn forget_next(&mut self, keys: Vec<Vec<u8>>, free: usize) {
         self.victims = Some((keys, free));
     }
 
-    /// The keys that were to be forgotten and are still there, because no room was needed.
+    /// The keys whose eviction was set but not needed.
     pub(super) fn not_forgotten(&mut self) -> Vec<Vec<u8>> {
         self.victims.as_mut().map(|(keys, _)| std::mem::take(keys)).unwrap_or_default()
     }
 
-    /// Writes a value under a key: 0, or a negative error number as the kernel gives it. Of a value for each CPU, that of
-    /// `cpu`; the others of a new entry are zeros.
+    /// Updates an entry: 0, or the kernel's negative error number. In a per-CPU map it writes the value of `cpu`; the
+    /// others of a new entry are zeros.
     pub(super) fn update(&mut self, key: &[u8], value: &[u8], flags: u64, cpu: u32) -> i64 {
         let (mode, locked) = (flags & !BPF_F_LOCK, flags & BPF_F_LOCK != 0);
         let is_per_cpu = self.def.kind.is_per_cpu();
         let takes_lock = !is_per_cpu && !self.def.kind.is_lru() && self.def.kind != MapKind::LpmTrie;
-        // A lock that the map cannot have makes the flags ones that nobody knows, but for arrays, which ask later.
+        // A lock flag for a map without a lock is an unknown flag, except for arrays, which check later.
         let known = if takes_lock || matches!(self.table, Table::Array) { mode } else { flags };
         if known > BPF_EXIST {
             return INVALID;
         }
-        // The kernel takes a free entry before it looks for an old one, but for values by CPU that have to be there.
+        // The kernel takes a free entry before it looks for an old one, except for per-CPU values that have to exist.
         if !is_per_cpu || mode != BPF_EXIST {
             self.forget_told();
         }
@@ -299,7 +299,7 @@ impl Map {
     }
 
     fn update_array(&mut self, key: &[u8], value: &[u8], mode: u64, locked: bool, cpu: u32) -> i64 {
-        // In the kernel's order of asking.
+        // Checks in the kernel's order.
         let Some(index) = self.index(key) else { return TOO_BIG };
         if mode & BPF_NOEXIST != 0 {
             return EXISTS;
@@ -318,7 +318,7 @@ impl Map {
         }
     }
 
-    /// An LRU table forgets what the run record says, where it may need room.
+    /// Evicts the keys from the run record, if an LRU table may need room.
     fn forget_told(&mut self) {
         let (Some((victims, free)), Table::Keyed(entries)) = (&mut self.victims, &mut self.table) else { return };
         if entries.len() + *free >= self.def.max_entries as usize {
@@ -328,7 +328,7 @@ impl Map {
         }
     }
 
-    /// Room for an entry: an LRU table forgets one, unless a run record says what; `grows` where it is a new key.
+    /// Makes room for an entry: an LRU table evicts one, unless a run record determines which; `grows` for a new key.
     fn make_room(&mut self, grows: bool) -> Result<(), i64> {
         let limit = self.def.max_entries as usize;
         let Table::Keyed(entries) = &mut self.table else { return Ok(()) };
@@ -344,18 +344,18 @@ impl Map {
         {
             entries.remove(&oldest);
         }
-        // A record that names none where one is needed leaves no room.
+        // A record without a key where an eviction is needed leaves no room.
         if grows && entries.len() >= limit { Err(TOO_BIG) } else { Ok(()) }
     }
 
-    /// Makes the entry, with the same value on every CPU.
+    /// Writes an entry, with the same value on every CPU.
     fn put(&mut self, key: &[u8], value: &[u8]) {
         for cell in self.make(key) {
             self.fill(cell, value);
         }
     }
 
-    /// Makes the entry with the value on one CPU and zeros on the others.
+    /// Writes an entry with the value on one CPU and zeros on the others.
     fn put_on(&mut self, key: &[u8], value: &[u8], cpu: u32) {
         let zeros = vec![0; value.len()];
         let cells = self.make(key);
@@ -365,7 +365,7 @@ impl Map {
         }
     }
 
-    /// The cells of a slot that is the key's from now on.
+    /// The cells of a slot for the key.
     fn make(&mut self, key: &[u8]) -> std::ops::Range<u32> {
         let slot = match &mut self.table {
             Table::Keyed(entries) | Table::Ports { entries, .. } => Some(entries.put(key)),
@@ -379,7 +379,7 @@ impl Map {
         cells
     }
 
-    /// Writes a cell; the lock in it is nobody's to copy.
+    /// Writes a cell, except its lock.
     fn fill(&mut self, cell: u32, value: &[u8]) {
         // Zeros need no storage.
         if self.values.is_untouched(cell.into()) && value.iter().all(|byte| *byte == 0) {
@@ -395,7 +395,7 @@ impl Map {
         }
     }
 
-    /// Removes a key: 0, or a negative error number as the kernel gives it.
+    /// Deletes a key: 0, or the kernel's negative error number.
     pub(super) fn delete(&mut self, key: &[u8]) -> i64 {
         match &mut self.table {
             Table::Array | Table::Ports { .. } | Table::Members(_) | Table::Records => INVALID,
@@ -411,8 +411,8 @@ impl Map {
         }
     }
 
-    /// Removes the entry with the smallest or largest value in a field, of several the one with the smallest key: 0, or a
-    /// negative error number.
+    /// Evicts the entry with the smallest or largest value in a field, of several the one with the smallest key: 0, or
+    /// a negative error number.
     pub(super) fn evict(&mut self, field: std::ops::Range<usize>, signed: bool, highest: bool) -> i64 {
         let size = self.def.value_bytes as usize;
         let Table::Keyed(entries) = &mut self.table else { return INVALID };
@@ -428,7 +428,7 @@ impl Map {
         victim.and_then(|key| entries.remove(&key)).map_or(NO_ENTRY, |_| 0)
     }
 
-    /// No address is held any more.
+    /// The run has ended: deleted entries are no longer referenced.
     #[inline]
     pub(super) fn end_run(&mut self) {
         if let Table::Prefixes(prefixes) = &mut self.table {
@@ -436,7 +436,7 @@ impl Map {
         }
     }
 
-    /// Removes the entries that have run out at `now_ns`, or moves them to their successors.
+    /// Removes the entries that have expired at `now_ns`, or moves them to their successor states.
     pub(super) fn sweep(&mut self, now_ns: u64) {
         let Some(layout) = &self.def.layout else { return };
         let Table::Keyed(entries) = &mut self.table else { return };
@@ -444,7 +444,7 @@ impl Map {
         entries.retain(|slot| layout.age(self.values.bytes_mut(slot as usize * size, size), now_ns) != Aged::Gone);
     }
 
-    /// Panics unless every slot is used exactly once and the table is not over-full.
+    /// Panics unless every slot is used exactly once and the table is within its capacity.
     #[cfg(test)]
     pub(super) fn check_invariants(&self) {
         let cell_bytes = self.def.value_bytes as usize * self.cpus as usize;

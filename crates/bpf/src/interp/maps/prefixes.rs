@@ -1,18 +1,18 @@
-//! Longest-prefix match: a hash table a prefix length.
+//! Longest prefix match: a hash table for each prefix length.
 //!
-//! A key is a length in bits, four little-endian bytes, and an address; bits of the address beyond the length mean nothing,
-//! but are kept as they were given [Linux kernel/bpf/lpm_trie.c].
+//! A key is a length in bits, four little-endian bytes, and an address; bits of the address past the length are
+//! ignored, but kept as given [Linux kernel/bpf/lpm_trie.c].
 
 use std::collections::{BTreeMap, HashMap};
 
 /// Prefixes and their slots.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Prefixes {
-    /// By length, by the address up to it.
+    /// By length, the entries by the masked address.
     lengths: BTreeMap<u32, HashMap<Box<[u8]>, Entry>>,
     len: usize,
     free: Vec<u32>,
-    /// Slots whose entry is gone, but whose address a program may hold.
+    /// Slots of deleted entries that a program may still reference.
     graveyard: Vec<u32>,
     made: u32,
 }
@@ -20,18 +20,18 @@ pub(super) struct Prefixes {
 #[derive(Debug, Clone)]
 struct Entry {
     slot: u32,
-    /// As it was given.
+    /// The key as given.
     key: Box<[u8]>,
 }
 
-/// Length and address of a key; `None` where it is longer than the address.
+/// The length and address of a key; `None` if the length exceeds the address.
 fn parts(key: &[u8]) -> Option<(u32, &[u8])> {
     let (length, address) = key.split_first_chunk::<4>()?;
     let length = u32::from_le_bytes(*length);
     (u64::from(length) <= address.len() as u64 * 8).then_some((length, address))
 }
 
-/// The address up to its first `length` bits, zeros behind them.
+/// The address masked to its first `length` bits.
 fn cut(address: &[u8], length: u32) -> Box<[u8]> {
     let mut bytes: Box<[u8]> = address.into();
     let whole = length as usize / 8;
@@ -47,31 +47,31 @@ impl Prefixes {
         self.len
     }
 
-    /// Keys as they were given, and slots, in no order.
+    /// Keys as given, and slots, unordered.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], u32)> {
         self.lengths.values().flat_map(|table| table.values().map(|entry| (&*entry.key, entry.slot)))
     }
 
-    /// The slot of the longest prefix of the key's address that is not longer than the key says.
+    /// The slot of the longest matching prefix no longer than the key's length.
     pub(super) fn longest(&self, key: &[u8]) -> Option<u32> {
         let (length, address) = parts(key)?;
         let tables = self.lengths.range(..=length).rev();
         tables.into_iter().find_map(|(length, table)| table.get(&cut(address, *length)).map(|entry| entry.slot))
     }
 
-    /// Whether the key is no longer than its address.
+    /// Whether the key's length is within its address.
     pub(super) fn is_valid(key: &[u8]) -> bool {
         parts(key).is_some()
     }
 
-    /// Whether exactly this prefix is there.
+    /// Whether exactly this prefix exists.
     pub(super) fn contains(&self, key: &[u8]) -> bool {
         parts(key).is_some_and(|(length, address)| {
             self.lengths.get(&length).is_some_and(|table| table.contains_key(&cut(address, length)))
         })
     }
 
-    /// A slot for the prefix, which has none or gives its old one up; `None` for a key that is too long.
+    /// A slot for the prefix, whether it is new or replaces its old one; `None` for an invalid key.
     pub(super) fn put(&mut self, key: &[u8]) -> Option<u32> {
         let (length, address) = parts(key)?;
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -86,7 +86,7 @@ impl Prefixes {
         Some(slot)
     }
 
-    /// Takes exactly this prefix out; whether it was there.
+    /// Removes exactly this prefix; returns whether it existed.
     pub(super) fn remove(&mut self, key: &[u8]) -> bool {
         let Some((length, address)) = parts(key) else { return false };
         let Some(table) = self.lengths.get_mut(&length) else { return false };
@@ -99,7 +99,7 @@ impl Prefixes {
         true
     }
 
-    /// No address is held any more: slots of entries that are gone can be used again.
+    /// The run has ended: slots of deleted entries can be reused.
     pub(super) fn end_run(&mut self) {
         self.free.append(&mut self.graveyard);
     }
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(found(&table, 33, [10, 0, 0, 1]), None);
         assert!(table.contains(&key(8, [10, 7, 7, 7])) && !table.contains(&key(9, [10, 1, 2, 3])));
         assert_eq!(table.put(&key(33, [0; 4])), None);
-        // The same prefix with other bits behind it takes its place.
+        // The same prefix with other bits after it replaces it.
         let again = table.put(&key(8, [10, 9, 9, 9])).unwrap();
         assert_eq!((table.len(), found(&table, 32, [10, 0, 0, 2])), (3, Some(again)));
         assert!(table.iter().any(|(k, slot)| slot == again && k == key(8, [10, 9, 9, 9])));

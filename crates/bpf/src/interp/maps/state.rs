@@ -1,26 +1,26 @@
-//! Maps as part of a function's state: out to snapshots, and in again.
+//! Snapshots of maps, and their restoration.
 
 use flowloom_engine::{FULL_ARRAY_ENTRIES, MapState, SnapshotError};
 
 use super::{Map, Table};
 use crate::map_kind::MapKind;
 
-/// What a map's entries may name.
+/// The valid targets of a map's entries.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::interp) struct Known<'a> {
     /// All maps of the program.
     pub(in crate::interp) maps: &'a [Map],
-    /// For each program of the object, whether it can be run.
+    /// For each program of the object, whether it can run.
     pub(in crate::interp) programs: &'a [bool],
 }
 
 impl Map {
-    /// The map as it was when the function was loaded.
+    /// The map in its initial state.
     pub(in crate::interp) fn initial(&self) -> Map {
         Map::new(&self.def, self.cpus)
     }
 
-    /// The contents, if they are part of the state of a function: ports that are bound one to one are not.
+    /// The contents, if they are part of the state of a function: redirect maps with their default contents are not.
     pub(in crate::interp) fn snapshot(&self) -> Option<MapState> {
         if !self.is_state() {
             return None;
@@ -52,16 +52,16 @@ impl Map {
         }
     }
 
-    /// How many CPUs' values an entry of a snapshot has, where it has one for each.
+    /// The number of CPUs whose values an entry of a snapshot has, for per-CPU maps.
     pub(in crate::interp) fn snapshot_cpus(&self) -> Option<u32> {
         self.def.kind.is_per_cpu().then_some(self.cpus)
     }
 
-    /// A map with these contents instead; entries of arrays that are not named are as they were at first. Where the state
-    /// has values of `cpus` CPUs, those of the others are zeros.
+    /// The map with these contents; array entries that are not listed have their initial values. If the state has the
+    /// values of `cpus` CPUs, those of the others are zeros.
     ///
     /// # Errors
-    /// A key or value has another length, an index is too large, a number names nothing, or there are too many entries.
+    /// A key or value of another size, an index out of range, an unknown map or program, or too many entries.
     pub(in crate::interp) fn with_contents(
         &self,
         state: &MapState,
@@ -104,7 +104,7 @@ impl Map {
         SnapshotError::Form { map: self.def.name.clone(), expected, found }
     }
 
-    /// The values of an entry for as many CPUs as the map has.
+    /// The values of an entry for all CPUs of the map.
     fn values_by_cpu(&self, values: &[u8], cpus: Option<u32>) -> Result<Vec<u8>, SnapshotError> {
         let value_bytes = self.def.value_bytes as usize;
         let given = if self.def.kind.is_per_cpu() { cpus.unwrap_or(1) } else { 1 };
@@ -122,7 +122,7 @@ impl Map {
         Ok(all)
     }
 
-    /// Makes an entry from the values of all CPUs.
+    /// Writes an entry from the values of all CPUs.
     fn put_state(&mut self, key: &[u8], values: &[u8]) -> Result<(), SnapshotError> {
         let is_index = self.def.kind.is_indexed();
         if is_index && self.index(key).is_none() {
@@ -141,7 +141,7 @@ impl Map {
         Ok(())
     }
 
-    /// The map or program that a value names.
+    /// The map or program that a value refers to.
     fn number(&self, key: &[u8], value: &[u8], known: Known<'_>) -> Result<u32, SnapshotError> {
         let Ok(bytes) = <[u8; 4]>::try_from(value) else { return Err(self.size("value", value.len(), 4)) };
         if self.def.kind.is_indexed() && self.index(key).is_none() {

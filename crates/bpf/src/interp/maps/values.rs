@@ -1,23 +1,23 @@
-//! Storage of a map's values.
+//! Storage of map values.
 //!
-//! Hash tables and small arrays keep their cells in one vector. A large array has its full size from the start, and most of
-//! it is never written: its cells lie in pages, a page is allocated by the first write to it, and a cell of a page that is
-//! not there reads as zeros.
+//! Hash tables and small arrays keep their cells in one vector. A large array has its full size from the start, and
+//! most of it is never written: its cells are in pages that are allocated on first write; cells of unallocated pages
+//! read as zeros.
 //!
 //! ```text
 //!  cell ──× cell bytes──► byte ──/ page bytes──► page ──► bytes, or zeros
 //! ```
 
-/// Arrays up to this size have no pages.
+/// The greatest size of an array without pages.
 const FLAT_BYTES: u64 = 256 << 10;
-/// The smallest and the largest page, where entries are no larger.
+/// The range of page sizes, unless entries are larger.
 const PAGE_BYTES: std::ops::RangeInclusive<u64> = (16 << 10)..=(64 << 10);
-/// Pages that an array has, as long as they are not larger than the largest.
+/// The target number of pages of an array.
 const PAGES: u64 = 1 << 16;
-/// What the pages of one array may take together.
+/// The limit of allocated pages of one array, in bytes.
 pub(in crate::interp) const MAX_PAGED_BYTES: u64 = 2 << 30;
 
-/// Cells of equal length.
+/// Cells of equal size.
 #[derive(Debug, Clone)]
 pub(super) struct Values {
     cell_bytes: usize,
@@ -32,19 +32,19 @@ enum Store {
 
 #[derive(Debug, Clone)]
 struct Pages {
-    /// Length of all cells.
+    /// The size of all cells.
     bytes: u64,
-    /// Length of a page: a whole number of entries.
+    /// The size of a page: a whole number of entries.
     page_bytes: u64,
     pages: Vec<Option<Box<[u8]>>>,
-    /// Pages that are there.
+    /// The number of allocated pages.
     made: u64,
-    /// A cell without a page.
+    /// A cell of an unallocated page.
     zeros: Box<[u8]>,
 }
 
 impl Values {
-    /// Cells that are made one after the other ([`Values::grow`]), or that begin with `bytes`.
+    /// Cells that are appended ([`Values::grow`]), or initialised with `bytes`.
     pub(super) fn flat(cell_bytes: u32, bytes: Vec<u8>) -> Values {
         Values { cell_bytes: cell_bytes as usize, store: Store::Flat(bytes) }
     }
@@ -64,7 +64,7 @@ impl Values {
         Values { cell_bytes: cell_bytes as usize, store }
     }
 
-    /// Makes room for so many cells, where they are made one after the other.
+    /// Appends cells up to a number of them.
     pub(super) fn grow(&mut self, cells: u32) {
         let len = cells as usize * self.cell_bytes;
         if let Store::Flat(bytes) = &mut self.store
@@ -74,7 +74,7 @@ impl Values {
         }
     }
 
-    /// The bytes of a cell, if there is one.
+    /// The bytes of a cell, if it exists.
     #[inline]
     pub(super) fn get(&self, cell: u64) -> Option<&[u8]> {
         match &self.store {
@@ -86,7 +86,7 @@ impl Values {
         }
     }
 
-    /// The bytes of a cell, to write; `None` where there is none, or where its page is one too many.
+    /// The bytes of a cell, mutable; `None` if it does not exist, or if its page would exceed the limit.
     #[inline]
     pub(super) fn get_mut(&mut self, cell: u64) -> Option<&mut [u8]> {
         match &mut self.store {
@@ -98,7 +98,7 @@ impl Values {
         }
     }
 
-    /// Whether a cell that is there may be written: its page exists, or there is room for it.
+    /// Whether an existing cell may be written: its page is allocated, or can be.
     #[inline]
     pub(super) fn has_room(&self, cell: u64) -> bool {
         match &self.store {
@@ -122,7 +122,7 @@ impl Values {
         matches!(self.store, Store::Paged(_))
     }
 
-    /// All entries of `cells` cells with their bytes that have storage, ascending.
+    /// All entries of `cells` cells that have storage, ascending, with their bytes.
     pub(super) fn entries(&self, cells: u32) -> Box<dyn Iterator<Item = (u32, &[u8])> + '_> {
         let entry_bytes = (self.cell_bytes * cells as usize).max(1);
         match &self.store {
@@ -143,7 +143,7 @@ impl Values {
         }
     }
 
-    /// Bytes from `start` on of cells in one vector.
+    /// Bytes from `start` on, of cells in one vector.
     pub(super) fn bytes(&self, start: usize, len: usize) -> &[u8] {
         match &self.store {
             Store::Flat(bytes) => bytes.get(start..start + len).unwrap_or_default(),
@@ -151,7 +151,7 @@ impl Values {
         }
     }
 
-    /// Bytes from `start` on of cells in one vector, to write.
+    /// Bytes from `start` on, of cells in one vector, mutable.
     pub(super) fn bytes_mut(&mut self, start: usize, len: usize) -> &mut [u8] {
         match &mut self.store {
             Store::Flat(bytes) => bytes.get_mut(start..start + len).unwrap_or_default(),
@@ -159,7 +159,7 @@ impl Values {
         }
     }
 
-    /// Bytes that are allocated.
+    /// The allocated bytes.
     #[cfg(test)]
     pub(super) fn allocated(&self) -> u64 {
         match &self.store {
@@ -168,7 +168,7 @@ impl Values {
         }
     }
 
-    /// Length of all cells, allocated or not.
+    /// The size of all cells, allocated or not.
     #[cfg(test)]
     pub(super) fn len(&self) -> u64 {
         match &self.store {
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn memory_of_one_array_is_limited() {
-        // A page an entry: three entries are more than there may be.
+        // A page for each entry: three entries exceed the limit.
         let mut values = Values::zeros(1 << 30, 3, 1);
         assert!(values.get_mut(0).is_some() && values.get_mut(2).is_some());
         assert!(!values.has_room(1) && values.get_mut(1).is_none());

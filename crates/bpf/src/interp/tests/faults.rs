@@ -1,4 +1,4 @@
-//! What no verified program does stops, with instruction and words.
+//! Faults: each stops with its instruction and message.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn accesses_outside() {
             1,
             "8-byte read at 0x20000000281f8, which is no address of the program's memory",
         ),
-        // The second call does not find what the first one left on the stack.
+        // The second call does not find values of the first one on the stack.
         (
             "",
             "r1 = 0\ncall f\nr1 = 1\ncall f\nexit\nf: if r1 != 0 goto g\n*(u64 *)(r10 - 8) = 1\nr0 = 0\nexit\ng: r0 = *(u64 *)(r10 - 8)",
@@ -163,7 +163,7 @@ fn registers_that_were_never_written() {
         let expected = format!("engine `interp` stopped at instruction {insn}: `{reg}` is read before it is written");
         assert_eq!(r0(text), Err(expected), "{text}");
     }
-    // Helpers read as many registers as they have arguments, and spoil r1-r5 whatever they have.
+    // Helpers read as many registers as they have arguments, and always clobber r1-r5.
     for spoilt in 1..=5 {
         let text = format!("r{spoilt} = 1\ncall 8\nr0 = r{spoilt}\nexit");
         assert!(r0(&text).is_err(), "{text}");

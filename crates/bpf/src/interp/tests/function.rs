@@ -1,4 +1,4 @@
-//! Verdicts, outputs, context and helpers, as a network function sees them.
+//! Verdicts, outputs, context and helpers.
 
 use flowloom_engine::{Ports, Verdict};
 
@@ -30,7 +30,7 @@ fn redirects() {
     let call = |port: &str, flags: &str| format!("r1 = {port}\nr2 = {flags}\ncall redirect\n");
     assert_eq!(outcome(&(call("9", "0") + "exit")), to(9));
     assert_eq!(outcome(&(call("9", "1") + "exit")), Outcome::gone(Verdict::Aborted));
-    // The last one counts; another verdict forgets it; none at all is a failure.
+    // The last one counts; another verdict cancels it; none at all is an error.
     assert_eq!(outcome(&(call("9", "0") + &call("4", "0") + "exit")), to(4));
     assert_eq!(outcome(&(call("9", "0") + "r0 = 1\nexit")), Outcome::gone(Verdict::Drop));
     assert_eq!(outcome("r0 = 4\nexit"), Outcome::gone(Verdict::Aborted));
@@ -40,10 +40,10 @@ fn redirects() {
     assert_eq!(outcome(&(map("5", "0") + "exit")).verdict, Verdict::Aborted);
     assert_eq!(outcome(&(map("5", "3") + "exit")).verdict, Verdict::Tx);
     assert_eq!(outcome(&(map("-1", "1") + "exit")).verdict, Verdict::Drop);
-    // The key is 32 bits; flags that do not exist abort.
+    // The key is 32 bits; unknown flags abort.
     assert_eq!(outcome(&(map("0x100000003 ll", "0") + "exit")), to(3));
     assert_eq!(outcome(&(map("3", "4") + "exit")), Outcome::gone(Verdict::Aborted));
-    // An absent key forgets what an earlier call asked for.
+    // An absent key cancels an earlier call.
     assert_eq!(outcome(&(call("9", "0") + &map("5", "0") + "r0 = 4\nexit")), Outcome::gone(Verdict::Aborted));
     let all: Vec<u32> = outcome(&(map("0", "8") + "exit")).outputs.iter().map(|o| o.port.0).collect();
     assert_eq!(all, [1, 2]);
@@ -75,7 +75,7 @@ fn time_chance_and_processor() {
     for _ in 0..10 {
         text += "call get_prandom_u32\nr6 *= 100\nr6 += r0\n";
     }
-    // After the eighth word the first comes again; the next packet begins with the first.
+    // After the eighth word the first one is repeated; the next packet begins with the first.
     let expected =
         [11, 12, 13, 14, 15, 16, 17, 18, 11, 12].iter().fold(0u64, |sum, x| sum.wrapping_mul(100).wrapping_add(*x));
     let mut interp = interp(&(text + "r0 = r6\nexit"));
@@ -83,7 +83,7 @@ fn time_chance_and_processor() {
     assert_eq!(interp.r0(&[]), Ok(expected));
 }
 
-/// `r0` of one map helper; the key is on the stack at -4, the value at -16.
+/// `r0` of a map helper; the key is on the stack at -4, the value at -16.
 fn map_call(map: &str, helper: &str, key: i32, flags: i32) -> String {
     format!(
         "*(u32 *)(r10 - 4) = {key}\n*(u64 *)(r10 - 16) = {key}\nr1 = map[{map}] ll\nr2 = r10\nr2 += -4\n\
@@ -144,7 +144,7 @@ fn values_outlive_their_entry_until_another_is_made() {
     let find = map_call("hash", "map_lookup_elem", 1, 0) + "r6 = r0\n";
     let delete = map_call("hash", "map_delete_elem", 1, 0);
     let read = "r0 = *(u64 *)(r6 + 0)\nexit";
-    // Deleted: the address still leads to the old value, until the next entry takes its place, as in the kernel.
+    // Deleted: the address still leads to the old value, until the next entry reuses its slot, as in the kernel.
     assert_eq!(r0(&(add.clone() + &find + &delete + read)), Ok(1));
     let other = map_call("hash", "map_update_elem", 2, 0);
     assert_eq!(r0(&(add.clone() + &find + &delete + &other + read)), Ok(2));
@@ -154,7 +154,7 @@ fn values_outlive_their_entry_until_another_is_made() {
     assert_eq!(r0(&(add.clone() + &find + replace + read)), Ok(1));
     let lost = add.clone() + &find + replace + "*(u64 *)(r6 + 0) = 9\n" + &find + read;
     assert_eq!(r0(&lost), Ok(50));
-    // A write through a live address is kept, and the same entry has the same address.
+    // A write through a valid address is kept, and the same entry has the same address.
     let kept = add.clone() + &find + "*(u64 *)(r6 + 0) = 9\n" + &find + read;
     assert_eq!(r0(&kept), Ok(9));
     let same = add + &find + "r7 = r6\n" + &find + "r7 -= r6\nr0 = r7\nexit";

@@ -1,4 +1,4 @@
-//! Random programs: none panics, whatever they are; checked ones end in a verdict or a fault.
+//! Random programs: none panics; checked ones end in a verdict or a fault.
 
 use flowloom_testkit::Rng;
 
@@ -7,7 +7,7 @@ use crate::insn::Insn;
 use crate::op::{Op, Operand, Reg, Size, Width};
 use crate::op_gen;
 
-/// Runs a program on a few packets; says whether the check took it, and how many packets came to a verdict.
+/// Runs a program on a few packets; returns whether it passed the check, and the number of packets with a verdict.
 fn try_out(rng: &mut Rng, insns: Vec<Insn>) -> (bool, u32) {
     let program = Program { section: "xdp".into(), insns, maps: maps(), ..Program::default() };
     let Ok(interp) = Interpreter::new(Arc::new(program)) else { return (false, 0) };
@@ -54,7 +54,7 @@ fn garbage_slots() {
     assert!(taken > 500, "{taken} taken is no test");
 }
 
-/// An instruction that will often make sense: small jumps, real maps and helpers, addresses near their objects.
+/// An instruction that is often meaningful: short jumps, real maps and helpers, addresses near their objects.
 fn sensible(rng: &mut Rng) -> Op {
     let small = rng.below(6) as i16 - 1;
     let off = *rng.pick(&[-8, -16, -4, 0, 1, 4, 8, 12, 64]);
@@ -91,7 +91,7 @@ fn sensible_programs() {
     let (mut taken, mut verdicts) = (0, 0);
     for _ in 0..30_000 {
         let mut insns = Vec::new();
-        // Everything readable, the stack's end written: faults should come late.
+        // All registers readable, the top of the stack written: faults should come late.
         let mov = |dst, src| Op::Alu { width: Width::W64, op: crate::op::AluOp::Mov, dst, src };
         Op::Load { size: Size::W, signed: false, dst: Reg::R0, base: Reg::R1, off: 0 }.encode(&mut insns);
         for number in 2..=9 {

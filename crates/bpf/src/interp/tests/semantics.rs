@@ -1,4 +1,4 @@
-//! Every instruction, on edges [RFC 9669].
+//! Every instruction, on boundary values [RFC 9669].
 
 use flowloom_testkit::Rng;
 
@@ -12,7 +12,7 @@ const ONES32: u64 = 0xffff_ffff;
 /// A register whose halves differ in every byte.
 const MIXED: u64 = 0x8182_8384_f5f6_f7f8;
 
-/// Operation, width, operands, result: both as register and, where it fits, as immediate.
+/// Operation, width, operands, result: as register and, where it fits, as immediate.
 #[rustfmt::skip]
 const ALU: &[(AluOp, Width, u64, u64, u64)] = {
     use AluOp::*;
@@ -74,7 +74,7 @@ fn arithmetic_on_edges() {
     }
 }
 
-/// The same by a second road: numbers of 128 bits, cut at the end.
+/// An independent model: numbers of 128 bits, truncated at the end.
 fn model(op: AluOp, width: Width, a: u64, b: u64) -> u64 {
     let bits = if width == Width::W64 { 64 } else { 32 };
     let cut = |x: i128| (x & ((1 << bits) - 1)) as u64;
@@ -101,7 +101,7 @@ fn model(op: AluOp, width: Width, a: u64, b: u64) -> u64 {
     })
 }
 
-/// Numbers with a liking for edges.
+/// Numbers, often boundary values.
 fn number(rng: &mut Rng) -> u64 {
     let edges = [0, 1, ONES, MIN64, MIN64 - 1, MIN32, MIN32 - 1, ONES32, 1 << 32, 31, 32, 63, 64];
     if rng.chance(1, 2) { *rng.pick(&edges) } else { rng.next_u64() >> rng.below(64) }
@@ -210,7 +210,7 @@ fn everything_else() {
 
 #[test]
 fn atomic_operations() {
-    // Operator, old value, source, value left, for 64 and 32 bits.
+    // Operator, old value, source, new value, for 64 and 32 bits.
     let (old, src) = (MIXED, 0x0f0f_0f0f_1f1f_1f1f);
     let rows: [(&str, &str, u64); 4] = [
         ("+=", "add", old.wrapping_add(src)),
@@ -252,7 +252,7 @@ fn atomic_operations() {
 #[test]
 fn functions_of_the_program() {
     for (text, expected) in [
-        // Arguments in, r0 out, r6-r9 kept, each frame its own stack.
+        // Arguments in, r0 out, r6-r9 preserved, each frame its own stack.
         (
             "r6 = 40\n*(u64 *)(r10 - 8) = 2\nr1 = 5\ncall f\nr0 += r6\nr1 = *(u64 *)(r10 - 8)\nr0 += r1\nexit\n\
           f: r6 = r1\n*(u64 *)(r10 - 8) = 9\nr0 = r6\nexit",
@@ -262,7 +262,7 @@ fn functions_of_the_program() {
         ("r1 = r10\nr1 += -8\ncall f\nr0 = *(u64 *)(r10 - 8)\nexit\nf: *(u64 *)(r1 + 0) = 77\nr0 = 0\nexit", 77),
         // Eight frames.
         ("r1 = 7\ncall f\nexit\nf: r0 = 0\nif r1 == 1 goto end\nr1 -= 1\ncall f\nr0 += 1\nend: exit", 6),
-        // A function without a result leaves r0 unreadable, which is fine if nobody reads it.
+        // A function without a result leaves r0 uninitialised, which is fine unless it is read.
         ("call f\nr0 = 3\nexit\nf: exit", 3),
     ] {
         assert_eq!(r0(text), Ok(expected), "{text}");
@@ -298,7 +298,7 @@ fn decisions_are_written_down() {
     assert_eq!(interp.trail(), Some(&expected([0; 4], true, (address, 0))));
 }
 
-/// `call loop` with this many rounds, and flags that are known to be 0, or only are.
+/// `call loop` with this trip count, and flags that are known to be 0, or only are.
 fn rounds(count: &str, flags: &str) -> Result<u64, String> {
     let start = format!("{flags}\nr1 = {count} ll\nr2 = subprog[f] ll\nr3 = 0");
     r0(&format!("{start}\ncall loop\nexit\nf: r0 = 0\nexit"))

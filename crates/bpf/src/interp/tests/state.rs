@@ -1,4 +1,4 @@
-//! Maps against a model; snapshots, restoring and sweeping.
+//! Maps against a model; snapshots, restoration and sweeping.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::context::ContextLayout;
 use crate::interp::maps::Known;
 
-/// What a hash map of the kernel does, said as plainly as possible.
+/// A model of the kernel's hash map, as simple as possible.
 struct Model {
     entries: BTreeMap<Vec<u8>, Vec<u8>>,
     max_entries: usize,
@@ -44,7 +44,7 @@ fn hash_maps_equal_a_model() {
         let max_entries = 1 + rng.below(6);
         let mut map = Map::new(&super::map("m", MapKind::Hash, 2, 3, max_entries as u32), 1);
         let mut model = Model { entries: BTreeMap::new(), max_entries };
-        // Slots whose address a program holds, with what has to be there until another entry is made.
+        // Slots that a program references, with the value expected there until another entry is made.
         let mut holding: Vec<(u32, Vec<u8>)> = Vec::new();
         for _ in 0..200 {
             let key = vec![rng.below(9) as u8, 0];
@@ -96,7 +96,7 @@ fn slots_are_used_again() {
         map.end_run();
         map.check_invariants();
     }
-    // One entry lives, one comes and goes, and a slot is kept for what replaces.
+    // One entry stays, one comes and goes, and a slot is kept for replacements.
     assert_eq!((map.value(2).is_some(), map.value(3)), (true, None));
 }
 
@@ -244,7 +244,7 @@ fn snapshots_name_what_can_change() {
     };
     assert_eq!(state, expected);
 
-    // There and back; what is not named goes back to the beginning.
+    // A round trip; what is not listed is reset.
     interp.restore(&Snapshot::default()).unwrap();
     assert_eq!(interp.snapshot().unwrap(), first);
     interp.restore(&state).unwrap();

@@ -1,7 +1,7 @@
-//! What arithmetic makes of numbers.
+//! Transfer functions of arithmetic.
 //!
-//! Sums, differences and products are worked out on integers without end, for which [`Lane::keep`] then says what is left of
-//! them in 32 or 64 bits. Known bits go beside and both are brought to terms at the end.
+//! Sums, differences and products are computed on unbounded integers, which [`Lane::keep`] reduces to 32 or 64 bits.
+//! Known bits are computed separately, and both are reconciled at the end.
 
 use super::bitwise::{and, or, xor};
 use super::division::{div, modulo, sdiv, smod};
@@ -11,12 +11,12 @@ use super::shift::{arsh, lsh, rsh};
 use crate::interp::alu as exact;
 use crate::op::{AluOp, EndOp, Size, Width};
 
-/// `a op b`: what [`crate::interp`] gives for any members of the two is a member of this.
+/// `a op b`: contains the result of [`crate::interp`] for any two values of the operands.
 pub(crate) fn alu(op: AluOp, width: Width, a: &Range, b: &Range) -> Range {
     combine(op, width, a, b).unwrap_or(Range::ANY)
 }
 
-/// As [`alu`]; `None` only for operands without members.
+/// As [`alu`]; `None` only for empty operands.
 pub(super) fn combine(op: AluOp, width: Width, a: &Range, b: &Range) -> Option<Range> {
     if op == AluOp::Mov {
         return Some(match width {
@@ -37,7 +37,7 @@ pub(super) fn combine(op: AluOp, width: Width, a: &Range, b: &Range) -> Option<R
     }
     let (low_a, low_b) = (a.lane(Width::W32), b.lane(Width::W32));
     let low = match op {
-        // The low half of the result comes from the low halves alone.
+        // The low half of the result depends on the low halves alone.
         AluOp::Add | AluOp::Sub | AluOp::Mul | AluOp::And | AluOp::Or | AluOp::Xor => {
             on_lane(op, Width::W32, &low_a, &low_b, &low_a)
         }
@@ -52,7 +52,7 @@ pub(crate) fn neg(width: Width, a: &Range) -> Range {
     alu(AluOp::Sub, width, &Range::constant(0), a)
 }
 
-/// The low `size` bytes of `a` in the byte order that `op` asks for.
+/// The low `size` bytes of `a` in the byte order of `op`.
 pub(crate) fn byte_order(op: EndOp, size: Size, a: &Range) -> Range {
     match (op, size) {
         (EndOp::Le, _) | (_, Size::B) => a.low(size),
@@ -60,7 +60,7 @@ pub(crate) fn byte_order(op: EndOp, size: Size, a: &Range) -> Range {
     }
 }
 
-/// `a op b` in one width; `low` is the low half of `a`, for what leaves only that.
+/// `a op b` in one width; `low` is the low half of `a`, for operations that only keep that.
 fn on_lane(op: AluOp, width: Width, a: &Lane, b: &Lane, low: &Lane) -> Lane {
     match op {
         AluOp::Add => add(width, a, b),
@@ -102,7 +102,7 @@ pub(super) fn sub(width: Width, a: &Lane, b: &Lane) -> Lane {
     difference
 }
 
-/// `a * b`: between the products of the ends.
+/// `a * b`: between the products of the bounds.
 fn mul(width: Width, a: &Lane, b: &Lane) -> Lane {
     let mut product = Lane::of_bits(width, a.bits.mul(b.bits));
     for ((alo, ahi), (blo, bhi)) in a.views().into_iter().zip(b.views()) {

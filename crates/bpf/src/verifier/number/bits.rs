@@ -1,22 +1,22 @@
 //! Known bits.
 //!
 //! # Source
-//! Addition, subtraction and multiplication follow [Tnum]; the smallest and largest member beside a bound is worked out here.
+//! Addition, subtraction and multiplication follow [Tnum]; the smallest and largest value beside a bound is our own.
 
 use crate::op::{Size, Width};
 
-/// Which bits of a number are known, and what they are.
+/// The known bits of a number.
 ///
 /// # Layout
-/// A bit that is set in `mask` is unknown, and clear in `value`; the others are as in `value`. Numbers of 32 bits have an
-/// upper half of known zeros.
+/// A bit that is set in `mask` is unknown, and clear in `value`; the others are as in `value`. Numbers of 32 bits have
+/// an upper half of known zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Bits {
     value: u64,
     mask: u64,
 }
 
-/// All bits of a number of this width.
+/// A mask of the width.
 pub(super) const fn ones(width: Width) -> u64 {
     match width {
         Width::W32 => u32::MAX as u64,
@@ -25,27 +25,27 @@ pub(super) const fn ones(width: Width) -> u64 {
 }
 
 impl Bits {
-    /// Nothing is known.
+    /// All bits unknown.
     pub(crate) const UNKNOWN: Bits = Bits { value: 0, mask: u64::MAX };
 
-    /// This number.
+    /// A constant.
     pub(crate) const fn constant(value: u64) -> Bits {
         Bits { value, mask: 0 }
     }
 
-    /// Any number of which the bits outside of `mask` are as in `value`.
+    /// The bits outside of `mask` are known, as in `value`.
     pub(crate) const fn new(value: u64, mask: u64) -> Bits {
         Bits { value: value & !mask, mask }
     }
 
-    /// What all numbers from `lo` to `hi` have in common: the bits above the first that differs.
+    /// The common prefix of all numbers from `lo` to `hi`.
     pub(crate) const fn from_range(lo: u64, hi: u64) -> Bits {
         let differs = lo ^ hi;
         let mask = if differs == 0 { 0 } else { u64::MAX >> differs.leading_zeros() };
         Bits::new(lo, mask)
     }
 
-    /// The known ones; also the smallest member.
+    /// The known ones; also the smallest value.
     pub(crate) const fn value(self) -> u64 {
         self.value
     }
@@ -55,22 +55,22 @@ impl Bits {
         self.mask
     }
 
-    /// Every bit that may be set; also the largest member.
+    /// The bits that may be set; also the largest value.
     pub(crate) const fn most(self) -> u64 {
         self.value | self.mask
     }
 
-    /// Whether the number can be this one.
+    /// Whether the number can have this value.
     pub(crate) const fn contains(self, value: u64) -> bool {
         value & !self.mask == self.value
     }
 
-    /// Whether every member of this is one of `other`.
+    /// Whether this is a subset of `other`.
     pub(crate) const fn is_within(self, other: Bits) -> bool {
         self.mask & !other.mask == 0 && self.value & !other.mask == other.value
     }
 
-    /// What both say, `None` if they contradict each other.
+    /// The intersection; `None` if it is empty.
     pub(crate) const fn meet(self, other: Bits) -> Option<Bits> {
         if (self.value ^ other.value) & !self.mask & !other.mask != 0 {
             return None;
@@ -78,14 +78,14 @@ impl Bits {
         Some(Bits::new(self.value | other.value, self.mask & other.mask))
     }
 
-    /// What holds for the members of either.
+    /// The union (join).
     pub(crate) const fn join(self, other: Bits) -> Bits {
         Bits::new(self.value, self.mask | other.mask | (self.value ^ other.value))
     }
 
-    /// The smallest member that is not below `lo`.
+    /// The smallest value not below `lo`.
     pub(crate) const fn at_least(self, lo: u64) -> Option<u64> {
-        // As `lo` where the bits are free. The highest bit in which that differs from `lo` is a known one.
+        // As `lo` in the unknown bits. The highest bit in which this differs from `lo` is a known one.
         let near = self.value | (lo & self.mask);
         if near == lo {
             return Some(lo);
@@ -93,10 +93,10 @@ impl Bits {
         let top = 63 - (near ^ lo).leading_zeros();
         let below = (1u64 << top) - 1;
         if near > lo {
-            // Larger from that bit on whatever follows: nothing free needs to be set below it.
+            // Greater from that bit on: all unknown bits below it can be 0.
             return Some(near & !(self.mask & below));
         }
-        // Smaller from that bit on: the next free bit above, which `lo` has clear, has to be set.
+        // Smaller from that bit on: the next unknown bit above that is clear in `lo` has to be set.
         let free = self.mask & !lo & !below;
         if free == 0 {
             return None;
@@ -105,7 +105,7 @@ impl Bits {
         Some((near & !(self.mask & (carry - 1))) | carry)
     }
 
-    /// The largest member that is not above `hi`.
+    /// The largest value not above `hi`.
     pub(crate) const fn at_most(self, hi: u64) -> Option<u64> {
         match self.not().at_least(!hi) {
             Some(found) => Some(!found),
@@ -113,47 +113,47 @@ impl Bits {
         }
     }
 
-    /// All bits turned.
+    /// The complement.
     const fn not(self) -> Bits {
         Bits::new(!self.value, self.mask)
     }
 
-    /// Sum, modulo 2^64.
+    /// The sum modulo 2^64.
     pub(crate) const fn add(self, other: Bits) -> Bits {
         let least = self.value.wrapping_add(other.value);
         let most = least.wrapping_add(self.mask.wrapping_add(other.mask));
-        // A carry into a bit is known where the two extremes agree on it [Tnum].
+        // A carry into a bit is known if both extremes agree on it [Tnum].
         Bits::new(least, (least ^ most) | self.mask | other.mask)
     }
 
-    /// Difference, modulo 2^64.
+    /// The difference modulo 2^64.
     pub(crate) const fn sub(self, other: Bits) -> Bits {
         let middle = self.value.wrapping_sub(other.value);
         let (least, most) = (middle.wrapping_sub(other.mask), middle.wrapping_add(self.mask));
         Bits::new(middle, (least ^ most) | self.mask | other.mask)
     }
 
-    /// Bits that both have.
+    /// Bitwise AND.
     pub(crate) const fn and(self, other: Bits) -> Bits {
         let value = self.value & other.value;
         Bits::new(value, self.most() & other.most() & !value)
     }
 
-    /// Bits that either has.
+    /// Bitwise OR.
     pub(crate) const fn or(self, other: Bits) -> Bits {
         let value = self.value | other.value;
         Bits { value, mask: (self.mask | other.mask) & !value }
     }
 
-    /// Bits that one of them has.
+    /// Bitwise XOR.
     pub(crate) const fn xor(self, other: Bits) -> Bits {
         Bits::new(self.value ^ other.value, self.mask | other.mask)
     }
 
-    /// Product, modulo 2^64.
+    /// The product modulo 2^64.
     ///
-    /// Written as a sum over the bits of one factor, of which the known parts multiply as numbers and the unknown rest of
-    /// each partial product is added up as known bits [Tnum].
+    /// A sum of partial products over the bits of one factor: their known parts multiply as numbers, and the unknown
+    /// rest of each is added up as known bits [Tnum].
     pub(crate) const fn mul(self, other: Bits) -> Bits {
         let (few, many) =
             if self.most().count_ones() <= other.most().count_ones() { (self, other) } else { (other, self) };
@@ -169,20 +169,20 @@ impl Bits {
         Bits::constant(few.value.wrapping_mul(many.value)).add(rest)
     }
 
-    /// Shifted to the left by less than the width.
+    /// Shifts left by less than the width.
     pub(crate) const fn shift_left(self, width: Width, by: u32) -> Bits {
         Bits { value: self.value << (by & 63), mask: self.mask << (by & 63) }.cut(width)
     }
 
-    /// Shifted to the right by less than the width, zeros coming in.
+    /// Shifts right by less than the width, logically.
     pub(crate) const fn shift_right(self, width: Width, by: u32) -> Bits {
         let from = self.cut(width);
         Bits { value: from.value >> (by & 63), mask: from.mask >> (by & 63) }
     }
 
-    /// Shifted to the right by less than the width, the sign coming in.
+    /// Shifts right by less than the width, arithmetically.
     pub(crate) const fn shift_right_signed(self, width: Width, by: u32) -> Bits {
-        // An unknown sign comes in as unknown bits, which is what shifting the mask by its sign gives.
+        // An unknown sign bit becomes unknown bits, which is an arithmetic shift of the mask.
         let (value, mask) = match width {
             Width::W32 => (self.value as i32 as i64, self.mask as i32 as i64),
             Width::W64 => (self.value as i64, self.mask as i64),
@@ -190,12 +190,12 @@ impl Bits {
         Bits { value: (value >> (by & 63)) as u64, mask: (mask >> (by & 63)) as u64 }.cut(width)
     }
 
-    /// The low bits, zeros above.
+    /// Truncates to a width.
     pub(crate) const fn cut(self, width: Width) -> Bits {
         Bits { value: self.value & ones(width), mask: self.mask & ones(width) }
     }
 
-    /// The low `size` bytes in reverse order, zeros above.
+    /// Reverses the low `size` bytes, with zeros above.
     pub(super) const fn swapped(self, size: Size) -> Bits {
         let by = 64 - 8 * size.bytes() as u32;
         Bits { value: self.value.swap_bytes() >> by, mask: self.mask.swap_bytes() >> by }

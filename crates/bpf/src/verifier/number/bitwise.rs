@@ -1,12 +1,13 @@
-//! What and, or and exclusive or make of numbers.
+//! Transfer functions of AND, OR and XOR.
 //!
-//! Known bits say most of it. The bounds add what bits cannot hold, e.g. that `x & ~3` of 14 to 21 is 12 to 20:
+//! Known bits tell most about the result. The bounds add what bits cannot express, e.g. that `x & ~3` of 14 to 21 is 12
+//! to 20:
 //!
 //! ```text
 //!   a & b  =  a - (a & !b)          a | b  =  a + (b & !a)          a - b  ≤  a ^ b  ≤  a | b
 //! ```
 //!
-//! where what is taken or added is bounded by the bits that may be set in it.
+//! where the subtracted or added part is bounded by the bits that may be set in it.
 
 use super::arithmetic::{add, sub};
 use super::bits::ones;
@@ -21,7 +22,7 @@ pub(super) fn and(width: Width, a: &Lane, b: &Lane) -> Lane {
         let taken = a.bits.most() & !b.bits.value();
         result.keep_unsigned(a.umin.saturating_sub(taken), a.umax);
         if let Some(mask) = b.as_constant() {
-            // The ones that `a` is known to have are taken out first: the rest is closer to its bounds.
+            // The known ones of `a` are taken out first: the rest is closer to its bounds.
             let ones = a.bits.value();
             let taken = a.bits.mask() & !mask;
             let lo = a.umin.saturating_sub(ones).saturating_sub(taken);
@@ -29,7 +30,7 @@ pub(super) fn and(width: Width, a: &Lane, b: &Lane) -> Lane {
             result.keep_unsigned(lo.saturating_add(ones & mask), hi.saturating_add(ones & mask));
         }
     }
-    // A result without the sign of both is not above the one that has none.
+    // Unless both are negative, the result is at most the non-negative one.
     result.keep_signed(i64::MIN, a.smax.max(b.smax));
     result
 }

@@ -1,4 +1,4 @@
-//! What comparisons say of numbers, before and after.
+//! Comparisons: their results, and the refinement of their operands.
 
 use super::bits::{Bits, ones};
 use super::bitwise::and;
@@ -6,7 +6,7 @@ use super::lane::{Lane, signed};
 use super::range::Range;
 use crate::op::{Cond, Width};
 
-/// Whether the comparison always holds, or never; `None` if that depends on the members.
+/// Whether the comparison always holds, or never; `None` if it depends on the values.
 pub(crate) fn decide(cond: Cond, width: Width, a: &Range, b: &Range) -> Option<bool> {
     let (x, y) = (a.lane(width), b.lane(width));
     match cond {
@@ -61,10 +61,9 @@ fn below_signed(x: &Lane, y: &Lane) -> Option<bool> {
     }
 }
 
-/// What both operands are once the comparison came out as `holds`; `None` if it cannot.
+/// Both operands refined by the result of the comparison; `None` if that is infeasible.
 ///
-/// In 32 bits the low halves are compared. That bounds the whole register where its upper half is known, and as far as it is
-/// known.
+/// A 32-bit comparison compares the low halves. It bounds the whole register as far as the upper half is known.
 pub(crate) fn refine(cond: Cond, width: Width, holds: bool, a: &Range, b: &Range) -> Option<(Range, Range)> {
     let (mut x, mut y) = (a.lane(width), b.lane(width));
     match (cond, holds) {
@@ -90,7 +89,7 @@ pub(crate) fn refine(cond: Cond, width: Width, holds: bool, a: &Range, b: &Range
         (Cond::Sle, true) | (Cond::Sgt, false) => keep_not_above_signed(&mut x, &mut y),
         (Cond::Sge, true) | (Cond::Slt, false) => keep_not_above_signed(&mut y, &mut x),
         (Cond::Set, true) => {
-            // A common bit: where only one is possible, both have it.
+            // Some common bit is set: if only one is possible, both have it.
             let common = x.bits.most() & y.bits.most();
             let lowest = common & common.wrapping_neg();
             if common == 0 {
@@ -104,7 +103,7 @@ pub(crate) fn refine(cond: Cond, width: Width, holds: bool, a: &Range, b: &Range
             }
         }
         (Cond::Set, false) => {
-            // No common bit: what one has, the other has not.
+            // No common bit is set: where one has a 1, the other has a 0.
             let (with_x, with_y) = (x.bits.value(), y.bits.value());
             if !x.keep_bits(Bits::new(0, !with_y)) || !y.keep_bits(Bits::new(0, !with_x)) {
                 return None;
@@ -114,11 +113,11 @@ pub(crate) fn refine(cond: Cond, width: Width, holds: bool, a: &Range, b: &Range
     Some((a.narrowed(width, x)?, b.narrowed(width, y)?))
 }
 
-/// Takes one number away, which shows where it is an end.
+/// Excludes a number, which matters at the bounds.
 fn exclude(width: Width, lane: &mut Lane, number: Option<u64>) {
     let Some(number) = number else { return };
     let (unsigned, sign) = (number & ones(width), signed(width, number));
-    // What has no other member comes out of order, or is stopped by the other order at an end of the numbers.
+    // If it was the only value, the bounds cross, or the other bounds stop at the end of the range.
     lane.umin = if lane.umin == unsigned { unsigned.saturating_add(1) } else { lane.umin };
     lane.umax = if lane.umax == unsigned { unsigned.saturating_sub(1) } else { lane.umax };
     lane.smin = if lane.smin == sign { sign.saturating_add(1) } else { lane.smin };

@@ -1,4 +1,4 @@
-//! What division and remainder make of numbers. By zero, the quotient is 0 and the remainder is the dividend.
+//! Division and remainder. By zero, the quotient is 0 and the remainder is the dividend.
 
 use super::bits::Bits;
 use super::lane::Lane;
@@ -11,20 +11,20 @@ pub(super) fn div(width: Width, a: &Lane, b: &Lane) -> Lane {
         return rsh(width, a, &Lane::constant(width, divisor.trailing_zeros().into()));
     }
     let mut quotient = Lane::any(width);
-    // A divisor that may be zero gives zero then, and else divides by 1 or more.
+    // A divisor that may be zero gives zero then, and otherwise is at least 1.
     let lo = if b.umin == 0 { 0 } else { a.umin / b.umax };
     let hi = if b.umax == 0 { 0 } else { a.umax / b.umin.max(1) };
     quotient.keep_unsigned(lo, hi);
     quotient
 }
 
-/// `a / b`, signed and towards zero.
+/// `a / b`, signed, rounding towards zero.
 pub(super) fn sdiv(width: Width, a: &Lane, b: &Lane) -> Lane {
     if a.smin >= 0 && b.smin >= 0 {
         return div(width, a, b);
     }
-    // For divisors of one sign the quotient only rises or only falls with either operand: the corners bound it. They are
-    // integers without end, so the smallest number by -1 is one too large, which overflows where it is kept.
+    // For divisors of one sign the quotient is monotonic in both operands, so the corners bound it. The bounds are
+    // unbounded integers; the smallest number divided by -1 is one too large, and overflows when it is stored.
     let mut bounds: Option<(i128, i128)> = (b.umin == 0).then_some((0, 0));
     for (blo, bhi) in [(b.smin, b.smax.min(-1)), (b.smin.max(1), b.smax)] {
         if blo > bhi {
@@ -48,7 +48,7 @@ pub(super) fn sdiv(width: Width, a: &Lane, b: &Lane) -> Lane {
 
 /// `a % b`, unsigned.
 pub(super) fn modulo(width: Width, a: &Lane, b: &Lane) -> Lane {
-    // Below every divisor, and by zero as well, the remainder is the dividend.
+    // If the dividend is below every divisor, or the divisor is zero, the remainder is the dividend.
     if b.umax == 0 || (b.umin > 0 && a.umax < b.umin) {
         return *a;
     }
@@ -60,7 +60,7 @@ pub(super) fn modulo(width: Width, a: &Lane, b: &Lane) -> Lane {
     rest
 }
 
-/// `a % b`, signed: the sign is that of the dividend.
+/// `a % b`, signed, with the sign of the dividend.
 pub(super) fn smod(width: Width, a: &Lane, b: &Lane) -> Lane {
     if a.smin >= 0 && b.smin >= 0 {
         return modulo(width, a, b);
@@ -70,7 +70,7 @@ pub(super) fn smod(width: Width, a: &Lane, b: &Lane) -> Lane {
     let near_b = match (b.smin, b.smax) {
         (1.., _) => b.smin.unsigned_abs(),
         (_, ..=-1) => b.smax.unsigned_abs(),
-        // On both sides of zero, but perhaps known not to be it.
+        // Both signs are possible; zero may be excluded.
         _ => u64::from(b.umin > 0),
     };
     if far_b == 0 || far_a < near_b {
@@ -85,7 +85,7 @@ pub(super) fn smod(width: Width, a: &Lane, b: &Lane) -> Lane {
     rest
 }
 
-/// The bits that a remainder has from its dividend: what is taken away is a multiple of the divisor.
+/// The low bits of a remainder that equal those of its dividend: a multiple of the divisor is subtracted.
 fn low_bits(a: &Lane, b: &Lane) -> Bits {
     let same = match b.bits.most() {
         0 => u64::MAX,

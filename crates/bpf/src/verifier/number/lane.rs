@@ -1,12 +1,13 @@
-//! One width of a register: the whole of it, or its low half, with bits and bounds.
+//! One width of a register, the whole or its low half, with known bits and bounds.
 
 use super::bits::{Bits, ones};
 use crate::op::Width;
 
-/// What is known of the numbers of one width.
+/// The known bits and bounds in one width.
 ///
 /// # Layout
-/// In 32 bits, unsigned bounds and bits are zero-extended and signed bounds sign-extended, so that both widths compute alike.
+/// In 32 bits, unsigned bounds and bits are zero-extended and signed bounds sign-extended, so that both widths share
+/// their code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lane {
     pub(super) bits: Bits,
@@ -16,7 +17,7 @@ pub(super) struct Lane {
     pub(super) smax: i64,
 }
 
-/// The number of bits.
+/// The width in bits.
 pub(super) const fn width_bits(width: Width) -> u32 {
     match width {
         Width::W32 => 32,
@@ -32,7 +33,7 @@ pub(super) const fn signed(width: Width, value: u64) -> i64 {
     }
 }
 
-/// Integers beyond this are not followed: no interval that says something about 64 bits gets there.
+/// The limit of intermediate integers: larger intervals tell nothing about 64 bits.
 const LIMIT: i128 = 1 << 126;
 
 impl Lane {
@@ -42,23 +43,23 @@ impl Lane {
         Lane { bits: Bits::UNKNOWN.cut(width), umin: 0, umax: ones(width), smin: -top - 1, smax: top }
     }
 
-    /// This number, of which the low bits count.
+    /// A constant; its low bits count.
     pub(super) const fn constant(width: Width, value: u64) -> Lane {
         let (value, sign) = (value & ones(width), signed(width, value));
         Lane { bits: Bits::constant(value), umin: value, umax: value, smin: sign, smax: sign }
     }
 
-    /// Any number with these bits.
+    /// Any number with these known bits.
     pub(super) const fn of_bits(width: Width, bits: Bits) -> Lane {
         Lane { bits: bits.cut(width), ..Lane::any(width) }
     }
 
-    /// The number, if there is only one.
+    /// The constant, if there is only one value.
     pub(super) const fn as_constant(&self) -> Option<u64> {
         if self.umin == self.umax { Some(self.umin) } else { None }
     }
 
-    /// The number as two intervals of integers, unsigned and signed: a member is in each of them, modulo the width.
+    /// The unsigned and the signed interval; a value is in both, modulo the width.
     pub(super) const fn views(&self) -> [(i128, i128); 2] {
         [self.unsigned(), self.signed()]
     }
@@ -73,10 +74,10 @@ impl Lane {
         (self.smin as i128, self.smax as i128)
     }
 
-    /// Keeps the numbers that are an integer from `lo` to `hi`, modulo the width.
+    /// Intersects with the integers from `lo` to `hi`, modulo the width.
     ///
-    /// An interval says something of the unsigned bounds if it does not go over a multiple of 2^width, and of the signed
-    /// ones if it does not go over one half of it: this is where overflow is noticed, for every operation.
+    /// The interval bounds the unsigned values if it contains no wrap at a multiple of 2^width, and the signed ones if
+    /// it contains none at an odd multiple of 2^(width-1): this is where overflow of every operation is noticed.
     pub(super) const fn keep(&mut self, width: Width, lo: i128, hi: i128) {
         if lo < -LIMIT || hi > LIMIT {
             return;
@@ -91,7 +92,7 @@ impl Lane {
         }
     }
 
-    /// Keeps the numbers from `lo` to `hi`.
+    /// Intersects with unsigned bounds.
     pub(super) const fn keep_unsigned(&mut self, lo: u64, hi: u64) {
         if lo > self.umin {
             self.umin = lo;
@@ -101,7 +102,7 @@ impl Lane {
         }
     }
 
-    /// Keeps the signed numbers from `lo` to `hi`.
+    /// Intersects with signed bounds.
     pub(super) const fn keep_signed(&mut self, lo: i64, hi: i64) {
         if lo > self.smin {
             self.smin = lo;
@@ -111,7 +112,7 @@ impl Lane {
         }
     }
 
-    /// Keeps the numbers with these bits.
+    /// Intersects with known bits.
     pub(super) const fn keep_bits(&mut self, bits: Bits) -> bool {
         match self.bits.meet(bits) {
             Some(met) => {
@@ -122,14 +123,14 @@ impl Lane {
         }
     }
 
-    /// What both say.
+    /// The intersection.
     pub(super) const fn meet(mut self, other: &Lane) -> Option<Lane> {
         self.keep_unsigned(other.umin, other.umax);
         self.keep_signed(other.smin, other.smax);
         if self.keep_bits(other.bits) { Some(self) } else { None }
     }
 
-    /// What holds for the members of either.
+    /// The union (join).
     #[cfg(test)]
     pub(super) fn join(&self, other: &Lane) -> Lane {
         Lane {
@@ -141,7 +142,7 @@ impl Lane {
         }
     }
 
-    /// Whether every member of this is one of `other`.
+    /// Whether this is a subset of `other`.
     pub(super) const fn is_within(&self, other: &Lane) -> bool {
         self.umin >= other.umin
             && self.umax <= other.umax
@@ -150,10 +151,10 @@ impl Lane {
             && self.bits.is_within(other.bits)
     }
 
-    /// Carries over between bits and bounds what each knows; `None` if there is no member.
+    /// Propagates between bits and bounds; `None` if the set is empty.
     ///
-    /// The members are taken apart by their sign: in each part, unsigned and signed order agree, so its bounds are the
-    /// tighter of both, moved to the nearest numbers that have the known bits. Together they give all four bounds.
+    /// The values are split by sign: in each part, unsigned and signed order agree, so its bounds are the tighter of
+    /// both, moved to the nearest numbers with the known bits. Together they give all four bounds.
     pub(super) fn sharpen(mut self, width: Width) -> Option<Lane> {
         if self.umin > self.umax || self.smin > self.smax {
             return None;
@@ -179,7 +180,7 @@ impl Lane {
         Some(self)
     }
 
-    /// The first and the last member from `lo` to `hi`, which have the same sign.
+    /// The first and last value from `lo` to `hi`, which have the same sign.
     fn part(&self, lo: u64, hi: u64) -> Option<(u64, u64)> {
         let lo = self.bits.at_least(lo.max(self.umin))?;
         let hi = self.bits.at_most(hi.min(self.umax))?;

@@ -1,29 +1,29 @@
-//! The numbers of the verifier: what is known of a register without running the program.
+//! The abstract domain of numbers: known bits and bounds.
 //!
 //! ```text
-//!            ┌ bits        which of the 64 bits are known, and what they are
+//!            ┌ bits        which of the 64 bits are known, and their values
 //!  Range ────┼ umin..umax, smin..smax            the whole register, unsigned and signed
 //!            └ umin32..umax32, smin32..smax32    its low half, unsigned and signed
 //!
 //!  r1 = *(u8 *)(r2 + 0)      0..=255
 //!  r1 &= 60                  0..=60, multiple of 4
-//!  if w1 > 20 goto ...       0..=20, multiple of 4     (where it does not jump)
+//!  if w1 > 20 goto ...       0..=20, multiple of 4     (on the fall-through edge)
 //! ```
 //!
-//! One value says all of it at once, since compilers bound a number in one reading and use it in another: a mask speaks of
-//! bits, a comparison of one width and sign, an address of the whole register. After every operation, what one part knows is
-//! carried over to the others ([`range`] says how).
+//! All are kept at once (a reduced product), since compilers bound a number in one view and use it in another: a mask
+//! constrains bits, a comparison one width and sign, an address the whole register. After every operation each part
+//! refines the others (see [`range`]).
 //!
-//! Rules that hold for everything here:
+//! Rules for the whole module:
 //!
-//! - **Sound**: a value that a register can have is a member ([`Range::contains`]) of what is said about it. What the
-//!   operations do is what [`crate::interp`] does; the tests compare the two.
-//! - A [`Range`] always has bounds in order. Where a comparison or a [`Range::meet`] leaves nothing, the answer is `None`;
-//!   values without members that go unnoticed are harmless: that path is only walked without need.
+//! - **Sound**: every value that a register can have is in its range ([`Range::contains`]). The operations are those of
+//!   [`crate::interp`]; the tests compare the two.
+//! - The bounds of a [`Range`] are in order. If a comparison or a [`Range::meet`] leaves no value, the result is
+//!   `None`; an empty set that goes unnoticed is harmless: its path is walked without need.
 //! - Nothing allocates; a [`Range`] is 64 bytes.
 //!
-//! [`bits`] has the known bits, [`lane`] one width with its bounds, [`range`] the whole, [`arithmetic`] and [`compare`] what
-//! instructions do with it.
+//! [`bits`] has the known bits, [`lane`] one width with its bounds, [`range`] the whole, [`arithmetic`] and [`compare`]
+//! the transfer functions.
 
 pub(crate) mod arithmetic;
 mod bits;

@@ -1,9 +1,9 @@
-//! What a register may hold.
+//! The set of values of a register.
 //!
 //! # Settling
 //!
-//! Bits, bounds of the whole register and bounds of its low half each say something about the same number. [`settle`] lets
-//! each sharpen the others:
+//! Bits, bounds of the whole register and bounds of its low half constrain the same number. [`settle`] lets each refine
+//! the others:
 //!
 //! ```text
 //!   bits 0..0xx00   0 ≤ u64      s32 ≤ 10          before
@@ -11,18 +11,17 @@
 //! ```
 //!
 //! 1. In one width: bits, unsigned and signed bounds ([`Lane::sharpen`]).
-//! 2. From the whole to its low half: the low bits, and the bounds where the interval stays within one high half.
+//! 2. From the whole to its low half: the low bits, and the bounds if the interval stays within one high half.
 //! 3. From the low half to the whole: the bits, and each bound moves to the next number whose low half is allowed.
 //!
-//! Every step only takes numbers away that one of the parts excludes, and the more a part says the more it takes, so the
-//! order does not matter and the result is a fixed point. It is reached after two or three rounds; after [`ROUNDS`] it stops
-//! all the same, which costs precision at most.
+//! Each step only removes values that one of the parts excludes, and is monotonic, so the order does not matter and the
+//! result is a fixed point. It is reached after two or three rounds; stopping after [`ROUNDS`] costs precision at most.
 
 use super::bits::Bits;
 use super::lane::{Lane, width_bits};
 use crate::op::{Size, Width};
 
-/// What a register may hold: a set of 64-bit numbers, given by known bits and bounds.
+/// The set of values of a register: 64-bit numbers, given by known bits and bounds.
 ///
 /// `Display` is for messages: `5`, `0..=63`, `-4..=12`, `any`, `0..=60, multiple of 4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,10 +37,10 @@ pub(crate) struct Range {
     smax32: i32,
 }
 
-/// How often the parts of a number are let sharpen each other.
+/// The most rounds of refinement.
 const ROUNDS: usize = 8;
 
-/// Brings both widths to terms; `None` if they have no number in common.
+/// Refines both widths by each other; `None` if no value is left.
 pub(super) fn settle(mut wide: Lane, mut low: Lane) -> Option<Range> {
     for _ in 0..ROUNDS {
         let before = (wide, low);
@@ -89,18 +88,18 @@ pub(super) fn settle(mut wide: Lane, mut low: Lane) -> Option<Range> {
     })
 }
 
-/// How far it is from `from` up to the next of the numbers from `lo` to `lo + span`, modulo 2^32.
+/// The distance from `from` up to the next number in `lo` to `lo + span`, modulo 2^32.
 const fn steps_up(from: u32, lo: u32, span: u32) -> u64 {
     if from.wrapping_sub(lo) <= span { 0 } else { lo.wrapping_sub(from) as u64 }
 }
 
-/// How far it is from `from` down to the next of them.
+/// The distance from `from` down to the next one.
 const fn steps_down(from: u32, lo: u32, span: u32) -> u64 {
     if from.wrapping_sub(lo) <= span { 0 } else { from.wrapping_sub(lo.wrapping_add(span)) as u64 }
 }
 
 impl Range {
-    /// Anything.
+    /// Any number.
     pub(crate) const ANY: Range = Range {
         bits: Bits::UNKNOWN,
         umin: 0,
@@ -113,7 +112,7 @@ impl Range {
         smax32: i32::MAX,
     };
 
-    /// This number.
+    /// A constant.
     pub(crate) const fn constant(value: u64) -> Range {
         Range {
             bits: Bits::constant(value),
@@ -142,17 +141,17 @@ impl Range {
         settle(wide, Lane::any(Width::W32)).unwrap_or(Range::ANY)
     }
 
-    /// The numbers with these bits.
+    /// The numbers with these known bits.
     pub(crate) fn of_bits(bits: Bits) -> Range {
         settle(Lane::of_bits(Width::W64, bits), Lane::any(Width::W32)).unwrap_or(Range::ANY)
     }
 
-    /// What a load of this many bytes gives.
+    /// The result of a load of this size.
     pub(crate) fn of_size(size: Size) -> Range {
         Range::unsigned(0, u64::MAX >> (64 - 8 * size.bytes()))
     }
 
-    /// The number, if there is only one.
+    /// The constant, if there is only one value.
     pub(crate) const fn as_constant(&self) -> Option<u64> {
         if self.umin == self.umax { Some(self.umin) } else { None }
     }
@@ -162,65 +161,65 @@ impl Range {
         self.bits
     }
 
-    /// The smallest, unsigned.
+    /// The unsigned minimum.
     pub(crate) const fn umin(&self) -> u64 {
         self.umin
     }
 
-    /// The largest, unsigned.
+    /// The unsigned maximum.
     pub(crate) const fn umax(&self) -> u64 {
         self.umax
     }
 
-    /// The smallest, signed.
+    /// The signed minimum.
     pub(crate) const fn smin(&self) -> i64 {
         self.smin
     }
 
-    /// The largest, signed.
+    /// The signed maximum.
     pub(crate) const fn smax(&self) -> i64 {
         self.smax
     }
 
-    /// The smallest low half, unsigned.
+    /// The unsigned minimum of the low half.
     #[cfg(test)]
     pub(crate) const fn umin32(&self) -> u32 {
         self.umin32
     }
 
-    /// The largest low half, unsigned.
+    /// The unsigned maximum of the low half.
     #[cfg(test)]
     pub(crate) const fn umax32(&self) -> u32 {
         self.umax32
     }
 
-    /// Whether the register can hold this.
+    /// Whether the set contains a value.
     #[cfg(test)]
     pub(crate) const fn contains(&self, value: u64) -> bool {
         Lane::constant(Width::W64, value).is_within(&self.lane(Width::W64))
             && Lane::constant(Width::W32, value).is_within(&self.lane(Width::W32))
     }
 
-    /// Whether everything that this says holds for `other` as well: each of its bounds and bits is as tight.
+    /// Whether each bound and known bit of `other` is implied by this one.
     pub(crate) const fn is_within(&self, other: &Range) -> bool {
         self.lane(Width::W64).is_within(&other.lane(Width::W64))
             && self.lane(Width::W32).is_within(&other.lane(Width::W32))
     }
 
-    /// What holds for the members of either.
+    /// The union (join).
     #[cfg(test)]
     pub(crate) fn join(&self, other: &Range) -> Range {
         let [wide, low] = [Width::W64, Width::W32].map(|width| self.lane(width).join(&other.lane(width)));
         settle(wide, low).unwrap_or(Range::ANY)
     }
 
-    /// What both say, `None` if nothing is left.
+    /// The intersection; `None` if it is empty.
     pub(crate) fn meet(&self, other: &Range) -> Option<Range> {
         let wide = self.lane(Width::W64).meet(&other.lane(Width::W64))?;
         settle(wide, self.lane(Width::W32).meet(&other.lane(Width::W32))?)
     }
 
-    /// The low `size` bytes, extended by zeros.
+    /// The low `size` bytes, zero-extended.
     pub(crate) fn low(&self, size: Size) -> Range {
         let mask = match size {
             Size::Dw => return *self,
@@ -231,7 +230,7 @@ impl Range {
         super::arithmetic::alu(crate::op::AluOp::And, Width::W32, self, &Range::constant(mask))
     }
 
-    /// The low `from` bytes, extended by their sign to `width`, by zeros from there.
+    /// The low `from` bytes, sign-extended to `width`, zero-extended from there.
     pub(crate) fn sign_extended(&self, from: Size, width: Width) -> Range {
         let bits = 8 * from.bytes() as u32;
         let full = match from {
@@ -272,13 +271,13 @@ impl Range {
         }
     }
 
-    /// A register of which the low half is this and the rest zero.
+    /// A register with this low half and an upper half of zeros.
     pub(super) fn zero_extended(low: Lane) -> Option<Range> {
         let (smin, smax) = (low.umin as i64, low.umax as i64);
         settle(Lane { smin, smax, ..low }, low)
     }
 
-    /// The same register, now that more is known of the whole or of its low half.
+    /// The register with a refined whole or low half.
     pub(super) fn narrowed(&self, width: Width, to: Lane) -> Option<Range> {
         match width {
             Width::W64 => settle(to, self.lane(Width::W32)),

@@ -1,4 +1,4 @@
-//! What shifts make of numbers. The count is the low five or six bits of the second operand.
+//! Shifts. The distance is the low five or six bits of the second operand.
 
 use std::ops::RangeInclusive;
 
@@ -6,7 +6,7 @@ use super::bits::Bits;
 use super::lane::{Lane, width_bits};
 use crate::op::Width;
 
-/// What the count may be.
+/// The possible distances.
 struct Counts {
     bits: Bits,
     least: u32,
@@ -17,7 +17,7 @@ impl Counts {
     fn of(width: Width, b: &Lane) -> Counts {
         let limit = u64::from(width_bits(width));
         let bits = b.bits.and(Bits::constant(limit - 1));
-        // Bounds say something of the count as long as they stay within one turn.
+        // Bounds apply if they do not wrap around.
         let (least, most) = match b.umin / limit == b.umax / limit {
             true => (b.umin % limit, b.umax % limit),
             false => (bits.value(), bits.most()),
@@ -29,7 +29,7 @@ impl Counts {
         self.least..=self.most
     }
 
-    /// What the bits have in common after any of these shifts.
+    /// The bits common to all of these shifts.
     fn join(&self, width: Width, shifted: impl Fn(u32) -> Bits) -> Bits {
         let counts = self.all().filter(|&count| self.bits.contains(count.into()));
         counts.map(shifted).reduce(Bits::join).unwrap_or(Bits::UNKNOWN.cut(width))
@@ -41,8 +41,8 @@ pub(super) fn lsh(width: Width, a: &Lane, b: &Lane, low: &Lane) -> Lane {
     let counts = Counts::of(width, b);
     let mut result = Lane::of_bits(width, counts.join(width, |count| a.bits.shift_left(width, count)));
     let (least, most) = (counts.least, counts.most);
-    // A count of half the width or more leaves nothing of the upper half, so that the lower one has a say; `x <<= 32`
-    // with a shift back is how a compiler extends 32 bits.
+    // A distance of at least half the width drops the upper half, so the bounds of the lower half apply; `x <<= 32` and
+    // a shift back is how compilers extend 32 bits.
     let halves = if least >= width_bits(width) / 2 && width == Width::W64 { Some(low) } else { None };
     for lane in [Some(a), halves].into_iter().flatten() {
         for (lo, hi) in lane.views() {
@@ -54,7 +54,7 @@ pub(super) fn lsh(width: Width, a: &Lane, b: &Lane, low: &Lane) -> Lane {
     result
 }
 
-/// `a >> b`, zeros coming in.
+/// `a >> b`, logical.
 pub(super) fn rsh(width: Width, a: &Lane, b: &Lane) -> Lane {
     let counts = Counts::of(width, b);
     let mut result = Lane::of_bits(width, counts.join(width, |count| a.bits.shift_right(width, count)));
@@ -62,7 +62,7 @@ pub(super) fn rsh(width: Width, a: &Lane, b: &Lane) -> Lane {
     result
 }
 
-/// `a >> b`, the sign coming in.
+/// `a >> b`, arithmetic.
 pub(super) fn arsh(width: Width, a: &Lane, b: &Lane) -> Lane {
     let counts = Counts::of(width, b);
     let mut result = Lane::of_bits(width, counts.join(width, |count| a.bits.shift_right_signed(width, count)));

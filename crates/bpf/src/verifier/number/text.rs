@@ -1,4 +1,4 @@
-//! Numbers in messages.
+//! Ranges in messages.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ impl fmt::Display for Range {
         let bottom = known_bottom(self.bits());
         let bounds = self.telling_bounds(bottom);
         let half = self.telling_half();
-        // Bits are told where they do not follow from the bounds.
+        // Bits are shown unless they follow from the bounds.
         let follows = {
             let [wide, low] = [(Width::W64, bounds), (Width::W32, half)].map(|(width, told)| match told {
                 Some(_) => Lane { bits: Bits::UNKNOWN.cut(width), ..self.lane(width) },
@@ -50,7 +50,7 @@ impl fmt::Display for Range {
     }
 }
 
-/// The known bits at the bottom: one less than what the number is a multiple of, but for a rest.
+/// A mask of the known low bits: one less than the modulus of which the number has a known remainder.
 const fn known_bottom(bits: Bits) -> u64 {
     match bits.mask() {
         0 => u64::MAX,
@@ -59,8 +59,8 @@ const fn known_bottom(bits: Bits) -> u64 {
 }
 
 impl Range {
-    /// The bounds of the whole, if they say more than the low half and the bottom bits do: signed, if there are members
-    /// below zero.
+    /// The bounds of the whole, if they tell more than the low half and the low bits do: signed, if negative values are
+    /// possible.
     fn telling_bounds(&self, bottom: u64) -> Option<(i128, i128)> {
         let bits = Bits::new(self.bits().value(), !bottom);
         let free = settle(Lane::of_bits(Width::W64, bits), self.lane(Width::W32)).unwrap_or(Range::ANY);
@@ -70,7 +70,7 @@ impl Range {
         signed.or_else(|| (unsigned != free_unsigned).then_some(unsigned))
     }
 
-    /// The bounds of the low half, if they say more than those of the whole and the bits do.
+    /// The bounds of the low half, if they tell more than those of the whole and the bits do.
     fn telling_half(&self) -> Option<(i128, i128)> {
         let free = settle(self.lane(Width::W64), Lane::any(Width::W32)).unwrap_or(Range::ANY);
         let ([unsigned, sign], [free_unsigned, free_sign]) =
@@ -80,7 +80,7 @@ impl Range {
     }
 }
 
-/// A bound; the ends of the types by their names, which read better than ten or twenty digits.
+/// A bound; the ends of types by their names, which read better than ten or twenty digits.
 struct Named(i128);
 
 impl fmt::Display for Named {

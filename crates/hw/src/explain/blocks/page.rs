@@ -1,4 +1,4 @@
-//! The papers' layout as a page that needs nothing besides, not even a script.
+//! The papers' layout as a self-contained page without a script.
 
 use std::fmt::Write as _;
 
@@ -7,13 +7,13 @@ use crate::explain::html::{STYLE, escaped, filled};
 use crate::numbers::counted;
 
 const TEMPLATE: &str = include_str!("page.html");
-/// Pixels: on either side of the stages, of a stage, of the tallest column of state, of an instruction.
+/// Sizes in pixels: the margins, a stage, the tallest column of state, an instruction.
 const MARGIN: u32 = 24;
 const STAGE: (u32, u32) = (7, 44);
 const WIDTH: u32 = 1400;
 const STATE: usize = 72;
 const INSTRUCTION: usize = 7;
-/// A stage in so many pixels has its number.
+/// The distance between stage numbers in pixels.
 const NUMBERED: u32 = 30;
 
 impl BlockStage {
@@ -88,7 +88,7 @@ impl BlockExplanation {
         stages.map(|stage| format!("<span class=\"at\" style=\"left:{}px\">{stage}</span>", self.left(stage))).collect()
     }
 
-    /// A column for each stage, so many pixels high.
+    /// A column for each stage, of the given height in pixels.
     fn columns(&self, class: &str, height: impl Fn(&BlockStage) -> usize) -> String {
         let width = self.stage_width() - 1;
         let column = |stage: &BlockStage| {
@@ -104,7 +104,7 @@ impl BlockExplanation {
         self.stage.iter().map(column).collect()
     }
 
-    /// A map with a bar from where packets start again, or its read, to its write.
+    /// A map with a bar from the restart, or its first read, to its last write.
     fn map_row(&self, map: &BlockMap) -> String {
         let until =
             map.write_stage.map_or_else(|| "never written".to_owned(), |stage| format!("written in stage {stage}"));
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use crate::plan::Options;
 
-    /// Names that break out of texts and attributes where they are not escaped.
+    /// Names that break out of elements and attributes unless they are escaped.
     const HOSTILE: &str = "</title><script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{stages}}";
 
     #[test]

@@ -1,39 +1,40 @@
-//! Places in the picture: a column for each stage, operations in it from the level where they begin to that where they end.
+//! The layout of the chart: a column for each stage, operations in it from the level where they begin to that where
+//! they end.
 
 use std::fmt::Write as _;
 
 use super::super::{Explanation, Live, MapUse, Operation};
 use super::escaped;
 
-/// Room beside the picture, for what stands at its edges.
+/// The margins, for labels at the edges.
 const MARGIN_PX: u32 = 44;
-/// Columns where nothing begins, and where tables alone do.
+/// The width of columns in which nothing begins, or only tables do.
 const EMPTY_PX: u32 = 76;
 const TABLES_PX: u32 = 124;
-/// A level in the other columns: so much that the fastest operation, a gate, is as wide as the narrowest box.
+/// The width of a level in other columns: the fastest operation, a gate, is as wide as the narrowest box.
 const LEVEL_PX: f64 = 55.0;
 /// The narrowest box.
 const BOX_PX: u32 = 22;
-/// How far a box of what takes no time stands from its place at most.
+/// The most that a box without delay is shifted.
 const MOVED_PX: u32 = 5 * BOX_PX;
-/// Lines of boxes.
+/// The height of a lane of boxes.
 const LANE_PX: u32 = 24;
-/// Room in front of a map's boxes, for what is said about its bar.
+/// The height of the label above a map's boxes.
 const BAR_PX: u32 = 20;
-/// The highest bar of registers.
+/// The tallest bar of registers.
 const PROFILE_PX: u32 = 92;
-/// A byte of the packet.
+/// The size of a byte of the packet.
 const BYTE_PX: u32 = 4;
 /// Bytes of the packet in a line.
 const LINE_BYTES: u32 = 16;
 
-/// Where stages begin and end.
+/// The edges of the columns.
 pub(super) struct Columns {
     edges: Vec<u32>,
     levels: f64,
 }
 
-/// A box on a line.
+/// A box in a lane.
 struct Placed<'a> {
     operation: &'a Operation,
     left: u32,
@@ -64,7 +65,7 @@ impl Columns {
         self.edge(u32::MAX) + MARGIN_PX
     }
 
-    /// The edge in front of a stage; behind the last one that behind it.
+    /// The left edge of a stage; for the number of stages, the right edge of the last one.
     fn edge(&self, stage: u32) -> u32 {
         let last = self.edges.len() - 1;
         self.edges[last.min(stage as usize)]
@@ -75,7 +76,7 @@ impl Columns {
         left + (f64::from(right - left) * (level / self.levels).min(1.0)).round() as u32
     }
 
-    /// Puts operations on as few lines as they need.
+    /// Places operations on as few lanes as possible.
     fn placed<'a>(&self, operations: impl Iterator<Item = &'a Operation>) -> Vec<Placed<'a>> {
         let mut all: Vec<&Operation> = operations.collect();
         all.sort_by_key(|operation| (self.at(operation.begins_stage, operation.from_level), operation.node));
@@ -84,11 +85,11 @@ impl Columns {
         for operation in all {
             let start = self.at(operation.begins_stage, operation.from_level);
             let end = self.at(operation.ends_stage, operation.to_level);
-            // What takes no time at the end of a stage still stands in it.
+            // A box without delay at the end of a stage stays inside of it.
             let width = end.saturating_sub(start).max(BOX_PX);
             let last = self.edge(operation.begins_stage + 1).saturating_sub(BOX_PX);
             let left = start.min(last);
-            // What takes no time is moved along until there is room.
+            // A box without delay is shifted until there is room.
             let most = if end <= start { last.min(left + MOVED_PX) } else { left };
             let lane = ends.iter().position(|end| *end <= most).unwrap_or(ends.len());
             let left = left.max(ends.get(lane).copied().unwrap_or(0));
@@ -102,12 +103,12 @@ impl Columns {
     }
 }
 
-/// Whether an operation stands beside its map.
+/// Whether an operation is drawn beside its map.
 fn is_table(operation: &Operation) -> bool {
     operation.map.is_some()
 }
 
-/// A class for colours.
+/// The CSS class of a kind.
 pub(super) fn class(kind: &str) -> &'static str {
     match kind {
         "comparison" => "compare",
@@ -146,7 +147,7 @@ fn lanes(placed: &[Placed<'_>]) -> u32 {
     placed.iter().map(|placed| placed.lane + 1).max().unwrap_or(0)
 }
 
-/// The columns, behind everything.
+/// The columns, in the background.
 pub(super) fn columns(explanation: &Explanation, columns: &Columns) -> String {
     let mut text = String::new();
     for stage in 0..explanation.stages {
@@ -180,7 +181,7 @@ pub(super) fn heads(explanation: &Explanation, columns: &Columns) -> String {
     text
 }
 
-/// Regions that start again, in a line below the heads; their height.
+/// The flush regions, in a line below the stage numbers; returns their height.
 pub(super) fn regions(explanation: &Explanation, columns: &Columns) -> (String, u32) {
     let mut text = String::new();
     let mut height = 0;
@@ -199,7 +200,7 @@ pub(super) fn regions(explanation: &Explanation, columns: &Columns) -> (String, 
     (text, height)
 }
 
-/// A map's bar with what touches it; its height.
+/// The bar of a map with its accesses; returns its height.
 pub(super) fn map(explanation: &Explanation, columns: &Columns, map: &MapUse) -> (String, u32) {
     let own = explanation.stage.iter().flat_map(|stage| &stage.operations);
     let placed = columns.placed(own.filter(|operation| operation.map.as_ref() == Some(&map.name)));
@@ -242,7 +243,7 @@ pub(super) fn map(explanation: &Explanation, columns: &Columns, map: &MapUse) ->
     (text, height)
 }
 
-/// The operations that touch no map; their height.
+/// The operations that access no map; returns their height.
 pub(super) fn operations(explanation: &Explanation, columns: &Columns) -> (String, u32) {
     let all = explanation.stage.iter().flat_map(|stage| &stage.operations);
     let placed = columns.placed(all.filter(|operation| !is_table(operation)));
@@ -251,7 +252,7 @@ pub(super) fn operations(explanation: &Explanation, columns: &Columns) -> (Strin
     (text, lanes(&placed) * LANE_PX + 8)
 }
 
-/// Registers between the stages, and the bytes of the packet among them; their height.
+/// Registers between the stages, and the bytes of the packet among them; returns their height.
 pub(super) fn profile(explanation: &Explanation, columns: &Columns) -> (String, u32) {
     let most = explanation.live.iter().map(|live| live.bits).max().unwrap_or(0).max(1);
     let high = |bits: u32| (u64::from(bits) * u64::from(PROFILE_PX)).div_ceil(u64::from(most)) as u32;
@@ -292,7 +293,7 @@ pub(super) fn profile(explanation: &Explanation, columns: &Columns) -> (String, 
     (text, top + height + 8)
 }
 
-/// What lies in registers by kind, for the parts of a bar.
+/// Register bits by kind, for the parts of a bar.
 pub(super) fn parts(live: &Live) -> [(&'static str, u32); 4] {
     [
         ("packet", live.packet_bits),

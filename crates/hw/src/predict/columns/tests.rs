@@ -1,4 +1,4 @@
-//! Columns against the values of single packets, over random graphs.
+//! Columns against values of single packets, on random graphs.
 
 use super::super::value::value;
 use super::*;
@@ -37,7 +37,7 @@ fn random_graph(rng: &mut Rng) -> (Graph, Vec<Id>) {
             }
         };
         let id = match rng.below(9) {
-            // Bytes side by side, in both orders.
+            // Adjacent bytes, in both orders.
             0 | 1 => {
                 let (first, count) = (rng.below(16), 2 + rng.below(4));
                 let mut parts: Vec<Id> = (first..first + count).filter_map(|at| ids.get(at).copied()).collect();
@@ -88,7 +88,7 @@ fn columns_are_the_values_of_each_packet() {
     let mut kinds = std::collections::BTreeSet::new();
     for _ in 0..200 {
         let (graph, ids) = random_graph(&mut rng);
-        // All of them, so that none hides another's mistake; or some, so that others are left out.
+        // All nodes, so that no error is masked; or some, so that others are left out.
         let wanted: Vec<Id> = if rng.chance(1, 2) { ids } else { (0..6).map(|_| *rng.pick(&ids)).collect() };
         let mut columns = Columns::of(&graph, &wanted);
         let packets: Vec<Vec<u8>> = (0..LANES)

@@ -1,11 +1,11 @@
-//! Weaker conditions and joined choices, over random graphs.
+//! Weakened conditions and joined selects, on random graphs.
 
 use super::super::value::value;
 use super::*;
 use flowloom_bpf::op::Size;
 use flowloom_testkit::Rng;
 
-/// Values of all nodes where bytes of the packet have these, and effects too.
+/// The values of all nodes for these bytes of the packet and results of effects.
 fn values(graph: &Graph, bytes: &[u8], effects: u64) -> Vec<u64> {
     let mut values: Vec<u64> = Vec::new();
     for node in graph.nodes() {
@@ -19,7 +19,7 @@ fn values(graph: &Graph, bytes: &[u8], effects: u64) -> Vec<u64> {
     values
 }
 
-/// Bits: of the packet, and of what maps hold.
+/// Bits that depend on the packet, and bits that depend on map contents.
 fn bits(graph: &mut Graph, rng: &mut Rng) -> Vec<Id> {
     let always = graph.number(1, 1);
     let mut bits = Vec::new();
@@ -67,7 +67,7 @@ fn weaker_conditions_need_no_state_and_hold_wherever_the_condition_does() {
             }
         }
     }
-    // Neither everything is given up, nor nothing.
+    // Some conditions are weakened, and some stay exact.
     assert!(weaker_somewhere > 1000 && as_strong > 1000, "{weaker_somewhere} {as_strong}");
 }
 

@@ -1,23 +1,25 @@
-//! Cursors.
+//! Variable packet offsets as one-hot cursors.
 //!
-//! **Goal.** No sum, no shift and no comparison of numbers where the program follows headers of various lengths. A pipeline sees the
-//! first bytes of a packet, so that a header is at one of few places; which, one bit for each place says.
+//! **Goal.** No adders, shifters or comparators where a program follows headers of variable length. A pipeline sees the
+//! first bytes of a packet, so that a header can be at few offsets only; a one-hot encoding says which.
 //!
 //! ```text
-//!   v5 = add v4 (concat 000 v3)      p18 = or (and p14 (eq v3 1)) (and p10 (eq v3 2))      one bit a place
+//!   v5 = add v4 (concat 000 v3)      p18 = or (and p14 (eq v3 1)) (and p10 (eq v3 2))      one bit an offset
 //!   v6 = bytes 1 v5                  v6 = or (and p18 byte 19) (and p14 byte 15) ...
 //!   v7 = sbelow v0 (add v5 8)        v7 = not (or (and p18 (not (sbelow v0 26))) ...)
 //!   v8 = eq v6 17                    v8 = or (and p18 (eq byte 19 17)) ...
 //! ```
 //!
-//! **Steps.** What has to be known of a packet before anything happens, whether the program looks beyond the window in it, is made
-//! first. Then a load is an and-or of the bytes at all places, and so are a comparison of what was loaded and one of offsets: what is
-//! done with the bytes of each place is done while it is still open which of them it will be.
+//! **Steps.** First comes the bit that decides whether the program accesses bytes beyond the window, which has to be
+//! known before any effect. Then a load becomes an AND-OR mux of the bytes at all offsets. Comparisons of loaded bytes
+//! and of offsets are pushed through the mux: they are done for each offset before it is known which one applies.
 //!
-//! **Before.** [`Reach`](crate::Reach) names all accesses and comparisons of offsets with the paths on which they matter.
-//! **Behind.** `Ending::slow` is the bit that a packet is for the slow path; every effect waits for its opposite.
+//! **Before.** [`Reach`](crate::Reach) lists all accesses and comparisons of offsets with their path conditions.
+//! **After.** `Ending::slow` is the bit that sends a packet to the slow path; every effect has its complement in its
+//! predicate.
 //!
-//! **Limits.** Offsets that effects have given, and those of more than [`places::MOST_PLACES`] places, stay numbers.
+//! **Limits.** Offsets that are results of effects, and those with more than [`places::MOST_PLACES`] possible values,
+//! stay numbers.
 
 mod places;
 
@@ -31,10 +33,11 @@ use crate::delay::FRAME_BYTES;
 use crate::graph::{Compare, Graph, Id, Input, Kind, Node};
 use places::{Places, any};
 
-/// The bytes of a packet that a pipeline sees where only the run knows which are needed; more, where constant offsets lie behind.
+/// The window of a pipeline in bytes, where offsets known only at run time are used; larger where constant offsets
+/// exceed it.
 pub const WINDOW_BYTES: u32 = 128;
 
-/// Ends of headers are followed so far behind the window, so that it can be told whether a packet is long enough for them.
+/// The distance past the window to which ends of headers are tracked, so that the length check of a packet is exact.
 const BEHIND_BYTES: u64 = 32;
 
 pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
@@ -53,7 +56,7 @@ pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
     made
 }
 
-/// What says whether a packet is for the slow path.
+/// The nodes from which the slow-path bit is computed.
 fn cone(dataflow: &Dataflow, reaches: &[Reach]) -> BTreeSet<Id> {
     let mut cone = BTreeSet::new();
     let length = dataflow.ending.tail;
@@ -67,7 +70,7 @@ fn cone(dataflow: &Dataflow, reaches: &[Reach]) -> BTreeSet<Id> {
     cone
 }
 
-/// Whether a node is how long the packet was when it came.
+/// Whether a node is the length of the packet as received.
 fn is_length(graph: &Graph, id: Id) -> bool {
     let node = graph.node(id);
     match node.kind {
@@ -77,19 +80,20 @@ fn is_length(graph: &Graph, id: Id) -> bool {
     }
 }
 
-/// A dataflow while it is made anew.
+/// The state of the pass.
 struct Pass<'a> {
     old: &'a Dataflow,
     graph: Graph,
     new: Vec<Option<Id>>,
     places: Places,
-    /// How many bytes of the packet are seen.
+    /// The size of the window in bytes.
     window: u64,
-    /// The bases of accesses, as they were.
+    /// The base offsets of accesses, by their old ids.
     bases: FxHashSet<Id>,
-    /// Comparisons, as they were, and on which paths they matter.
+    /// The comparisons, by their old ids, with the path conditions under which they matter.
     tests: FxHashMap<Id, Id>,
-    /// What beyond the window decided a comparison, and on which paths, as they were.
+    /// Comparisons that bytes beyond the window decide, with the path conditions under which they matter, by their old
+    /// ids.
     missed: Vec<(Id, Id)>,
 }
 
@@ -124,7 +128,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// What a node has become. What uses it comes behind it.
+    /// The new node for an old one, for use by its users.
     fn made(&self, id: Id) -> Id {
         let made = self.new[id.index()];
         debug_assert!(made.is_some(), "{id} is used before it is made");
@@ -137,7 +141,8 @@ impl<'a> Pass<'a> {
         node.args.iter_mut().for_each(|arg| *arg = self.made(*arg));
         self.graph.at(self.old.graph.insn(id));
         let new = match node.kind {
-            // A place before the first byte is none of those that are counted on; short packets are seen whole all the same.
+            // An offset before the first byte is not among those tracked; short packets are in the window as a whole
+            // anyway.
             Kind::Bytes { ahead }
                 if base.is_some_and(|base| self.bases.contains(&base))
                     && self.places.largest(&self.graph, node.args[0]) <= i32::MAX as u64 =>
@@ -162,7 +167,7 @@ impl<'a> Pass<'a> {
         self.new[id.index()] = Some(new);
     }
 
-    /// Bytes at an offset: those of every place that it may be, and the bit that it is there.
+    /// Bytes at a variable offset: an AND-OR mux over the possible offsets.
     fn picked(&mut self, ahead: i32, node: Node) -> Id {
         let graph = &mut self.graph;
         let Some(all) = self.places.within(graph, node.args[0], self.window) else { return same(graph, node) };
@@ -195,7 +200,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The bit that a packet is for the slow path.
+    /// The bit that sends a packet to the slow path.
     fn slow(&mut self, reaches: &[Reach]) -> Id {
         let mut beyond = Vec::new();
         for reach in reaches {
@@ -219,7 +224,7 @@ impl<'a> Pass<'a> {
         let beyond = any(&mut self.graph, beyond);
         let tail = self.old.ending.tail;
         let beyond = match self.new[tail.index()].filter(|_| is_length(&self.old.graph, tail)) {
-            // Of a packet that ends within the window all of it is seen.
+            // A packet that ends within the window is visible as a whole.
             Some(length) => {
                 let window = self.graph.number(self.window, 32);
                 let is_longer = self.graph.compare(Compare::Below, window, length);

@@ -1,4 +1,4 @@
-//! The places that an offset may be, each with the bit that it is there.
+//! The possible values of an offset, one-hot encoded.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -8,37 +8,38 @@ use rustc_hash::FxHashMap;
 use crate::arith::cut;
 use crate::graph::{Binary, Compare, Graph, Id, Kind, Node};
 
-/// The most places that are told apart.
+/// The most values of an offset.
 pub(super) const MOST_PLACES: usize = 48;
-/// So many sums and selections are looked through, one inside the other.
+/// The depth to which adders and selects are followed.
 const DEEPEST: usize = 200;
 
-/// Numbers that a node may be, each with the bit that it is; of these bits one is 1 at most, and none where it is none of them.
+/// The possible values of a node, each with the bit that it has this value. At most one of the bits is 1, and none if
+/// it has another value.
 pub(super) type Bits = Rc<[(u64, Id)]>;
 
-/// What a node is at each of the places that one offset may be, each with the bit that it is there. The bits exclude each other, and
-/// where the offset is at another place, it lies beyond the window: nobody looks at the node then. What was picked at another offset
-/// has other places, and is never put together with it, even if some bits are the same.
+/// The value of a node for each possible value of one offset, with the bit that the offset has this value. The bits are
+/// mutually exclusive; for other values of the offset the access is beyond the window and the node is unused. Values
+/// picked at different offsets are never combined, even if some of the bits are equal.
 #[derive(Debug, Clone)]
 struct Cases {
     offset: Id,
     all: Rc<[(Id, Id)]>,
 }
 
-/// What is known of the nodes of a graph that grows.
+/// Memo tables over a growing graph.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    /// Nodes, up to which number they were asked for, and what they may be.
+    /// The possible values of a node up to a bound, by node and bound.
     known: FxHashMap<(Id, u64), Option<Bits>>,
-    /// What was picked out of the packet.
+    /// The values picked from the packet.
     cases: FxHashMap<Id, Option<Cases>>,
-    /// The largest number that a node may be.
+    /// The maximum of each node.
     largest: Vec<u64>,
     deep: usize,
 }
 
-/// Whether one of these bits is 1. Several of them are compared as one number: so it is one test for conditions of paths, whatever it
-/// is made of.
+/// The OR of bits. Several bits are packed into one number that is compared with 0, so that the BDDs of path conditions
+/// treat the result as one variable.
 pub(super) fn any(graph: &mut Graph, mut bits: Vec<Id>) -> Id {
     let never = graph.number(0, 1);
     bits.sort();
@@ -62,7 +63,7 @@ pub(super) fn any(graph: &mut Graph, mut bits: Vec<Id>) -> Id {
     }
 }
 
-/// An offset without the constant that is added to it.
+/// An offset without its constant addend.
 fn without_constant(graph: &Graph, id: Id) -> Id {
     let node = graph.node(id);
     match (node.kind, node.args.as_slice()) {
@@ -73,7 +74,7 @@ fn without_constant(graph: &Graph, id: Id) -> Id {
 }
 
 impl Places {
-    /// The numbers up to `most` that a node may be: it is none of them where it is more. `None` where they are too many.
+    /// The possible values of a node up to `most`; larger values have no bit. `None` if there are too many.
     pub(super) fn within(&mut self, graph: &mut Graph, id: Id, most: u64) -> Option<Bits> {
         if let Some(known) = self.known.get(&(id, most)) {
             return known.clone();
@@ -116,7 +117,7 @@ impl Places {
             (Kind::Binary(Binary::And), [a, b]) => {
                 let (a, mask) =
                     graph.as_const(*b).map(|mask| (*a, mask)).or(graph.as_const(*a).map(|mask| (*b, mask)))?;
-                // One run of ones.
+                // The mask is a contiguous run of ones.
                 let (low, ones) = (mask.trailing_zeros() as u16, mask.count_ones() as u16);
                 if mask == 0 || mask >> low != cut(u64::MAX, ones) {
                     return None;
@@ -155,7 +156,7 @@ impl Places {
         }
     }
 
-    /// A node of which nothing is known is compared with each number.
+    /// A node about which nothing is known is compared with each number.
     fn small(&mut self, graph: &mut Graph, id: Id, most: u64) -> Option<BTreeMap<u64, Id>> {
         let bits = graph.bits(id);
         let most = most.min(self.largest(graph, id));
@@ -206,7 +207,7 @@ impl Places {
         Some(all.iter().map(|(value, bit)| (value * factor, *bit)).collect())
     }
 
-    /// A number less a constant: what is less than that constant comes out as a very large number.
+    /// The values of a node minus a constant: smaller values wrap around and are out of range.
     fn back(&mut self, graph: &mut Graph, id: Id, less: u64, most: u64) -> Option<BTreeMap<u64, Id>> {
         if cut(u64::MAX, graph.bits(id)) - cut(less, graph.bits(id)) < most {
             return None;
@@ -225,14 +226,14 @@ impl Places {
         if u128::from(self.largest(graph, a)) + u128::from(self.largest(graph, b)) > u128::from(whole) {
             return None;
         }
-        // The one that is followed first is a sum itself rather than a length.
+        // The operand that is expanded first is a sum itself rather than a header length.
         let (first, second) = if self.is_plain(graph, a, 0) && !self.is_plain(graph, b, 0) { (b, a) } else { (a, b) };
         let places = self.within(graph, first, most)?;
         let followed = without_constant(graph, first);
         let cases = self.cases(graph, second).filter(|cases| cases.offset == followed);
         let mut sums: BTreeMap<u64, Vec<Id>> = BTreeMap::new();
         for (place, bit) in places.iter() {
-            // What is picked at this place is looked at there; where nothing is, it lies beyond the window.
+            // A field is read at this offset; without a value here it is beyond the window.
             let own = match &cases {
                 Some(cases) => cases.all.iter().find(|(when, _)| when == bit).map(|(_, value)| *value),
                 None => Some(second),
@@ -249,7 +250,7 @@ impl Places {
         Some(sums.into_iter().map(|(sum, bits)| (sum, any(graph, bits))).collect())
     }
 
-    /// Whether a node is made of fields without sums and selections.
+    /// Whether a node consists of fields without adders and selects.
     fn is_plain(&mut self, graph: &mut Graph, id: Id, depth: usize) -> bool {
         if matches!(self.cases.get(&id), Some(Some(_))) {
             return true;
@@ -262,7 +263,7 @@ impl Places {
         }
     }
 
-    /// A node that is one of these, each where its bit is 1, and 0 where none is.
+    /// An AND-OR mux: each part under its bit, 0 if no bit is set.
     pub(super) fn picked(&mut self, graph: &mut Graph, offset: Id, parts: Vec<(Id, Id)>, bits: u16) -> Id {
         let mut all = Vec::new();
         for (when, value) in &parts {
@@ -279,13 +280,13 @@ impl Places {
         id
     }
 
-    /// Arithmetic on what was picked: done with what lies at each place, and picked.
+    /// Pushes arithmetic through the mux of its arguments.
     pub(super) fn computed(&mut self, graph: &mut Graph, node: &Node) -> Option<Id> {
         let cases = self.cases_of(graph, node.kind, &node.args, node.bits)?;
         Some(self.picked(graph, cases.offset, cases.all.to_vec(), node.bits))
     }
 
-    /// What a node is, by what was picked for it.
+    /// The values that were picked for a node, by offset.
     fn cases(&mut self, graph: &mut Graph, id: Id) -> Option<Cases> {
         if let Some(known) = self.cases.get(&id) {
             return known.clone();
@@ -298,7 +299,7 @@ impl Places {
         found
     }
 
-    /// What comes out of arguments of which some were picked at the same places, and all others are numbers.
+    /// The values of a node whose arguments were picked at one offset or are constants.
     fn cases_of(&mut self, graph: &mut Graph, kind: Kind, args: &[Id], bits: u16) -> Option<Cases> {
         let mut of: Vec<Option<Cases>> = Vec::new();
         for arg in args {
@@ -311,7 +312,7 @@ impl Places {
         if of.iter().flatten().any(|other| other.offset != first.offset) {
             return None;
         }
-        // What was not picked for all of them lies beyond the window.
+        // Offsets for which an argument has no value are beyond the window.
         let mut all = Vec::new();
         for (when, _) in first.all.iter() {
             let own = args.iter().zip(&of).map(|(arg, cases)| match cases {
@@ -325,7 +326,7 @@ impl Places {
         (!all.is_empty()).then(|| Cases { offset: first.offset, all: all.into() })
     }
 
-    /// A comparison of what was picked: that of what lies at each place.
+    /// Pushes a comparison through the mux of its arguments.
     pub(super) fn compared_cases(&mut self, graph: &mut Graph, how: Compare, args: &[Id]) -> Option<Id> {
         let cases = self.cases_of(graph, Kind::Compare(how), args, 1)?;
         let bits = cases.all.iter().map(|(when, value)| graph.and(*when, *value));
@@ -333,8 +334,8 @@ impl Places {
         Some(any(graph, bits))
     }
 
-    /// A comparison of an offset with a number that is none, followed up to `most`; and the bit that it would take more to tell. That may
-    /// be only where `may_miss`.
+    /// A comparison of an offset, followed up to `most`, with a node that is not tracked; and the bit that deciding it
+    /// takes values past `most`, which is allowed if `may_miss`.
     pub(super) fn compared_places(
         &mut self,
         graph: &mut Graph,
@@ -358,7 +359,7 @@ impl Places {
             return None;
         }
         let all = self.within(graph, id, most)?;
-        // What lies beyond is not below anything, everything is below it, and nothing is equal to it.
+        // Values out of range are not below anything, everything is below them, and nothing equals them.
         let is_below_it = how != Compare::Equal && cursor == 1;
         let parts = all.iter().map(|(place, bit)| {
             let place = graph.number(*place, bits);
@@ -380,12 +381,12 @@ impl Places {
         Some((bit, missed))
     }
 
-    /// Whether a node is an offset that can be followed as well.
+    /// Whether a node is an offset that can be tracked as well.
     fn is_followed(&mut self, graph: &mut Graph, id: Id, most: u64) -> bool {
         graph.as_const(id).is_none() && !self.is_plain(graph, id, 0) && self.within(graph, id, most).is_some()
     }
 
-    /// The largest number that a node may be.
+    /// The maximum of a node.
     pub(super) fn largest(&mut self, graph: &Graph, id: Id) -> u64 {
         for next in self.largest.len()..=id.index() {
             let node = &graph.nodes()[next];

@@ -1,4 +1,4 @@
-//! Rules on random graphs, and what the graph does by itself.
+//! Rules on random graphs, and the graph's own simplifications.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::rules::text::Expr;
 use crate::rules::uses::Uses;
 use crate::rules::{Rule, rewrite, rules};
 
-/// A graph of leaves, numbers and operations, with what becomes of the packet.
+/// A graph of leaves, constants and operations, with outputs.
 fn random(rng: &mut Rng, size: usize) -> Dataflow {
     let mut graph = Graph::default();
     let mut all: Vec<Id> = (0..6).map(|at| graph.make(Kind::Input(Input::Byte(at)), Vec::new(), 8)).collect();
@@ -99,7 +99,7 @@ fn random(rng: &mut Rng, size: usize) -> Dataflow {
     of_graph(graph, Ending { verdict, head, tail, kept: None, packet, overlays: Vec::new(), slow })
 }
 
-/// What becomes of a packet of these bytes.
+/// The outputs for a packet of these bytes.
 fn run(dataflow: &Dataflow, bytes: &[u8]) -> Vec<u64> {
     let graph = &dataflow.graph;
     let mut values: Vec<u64> = Vec::new();
@@ -119,7 +119,7 @@ fn run(dataflow: &Dataflow, bytes: &[u8]) -> Vec<u64> {
         .collect()
 }
 
-/// What the operations weigh that something uses.
+/// The weight of the operations that are used.
 fn weight(dataflow: &Dataflow) -> u64 {
     let uses = Uses::in_dataflow(dataflow);
     let graph = &dataflow.graph;
@@ -164,7 +164,7 @@ fn the_graph_does_what_is_built_in() {
                     return graph.number(next.into(), bits);
                 }
                 let whole = graph.make(Kind::Input(Input::Byte(next)), Vec::new(), 64);
-                // Not a slice: what it is a slice of is another thing.
+                // Not a slice: slicing a slice is another case.
                 let sum = graph.slice(whole, 0, bits);
                 graph.binary(Binary::Mul, sum, sum)
             };

@@ -1,4 +1,4 @@
-//! Rules on numbers, on their own weight, and on random graphs.
+//! Rules on numbers, on weights, and on random graphs.
 
 mod graphs;
 mod numbers;
@@ -9,7 +9,7 @@ use flowloom_testkit::Rng;
 use super::Rule;
 use crate::arith;
 
-/// A number at the ends, or anywhere.
+/// A boundary value, or a random one.
 pub(super) fn drawn(rng: &mut Rng, bits: u16) -> u64 {
     let value = match rng.below(4) {
         0 => rng.below(4) as u64,

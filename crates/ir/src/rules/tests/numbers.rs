@@ -1,4 +1,4 @@
-//! Every rule on numbers, as the evaluator takes them.
+//! Every rule on numbers, by the semantics of the evaluator.
 
 use flowloom_testkit::Rng;
 
@@ -32,7 +32,7 @@ impl Maker for Numbers {
 
 type Values<'r> = Env<'r, (u64, u16)>;
 
-/// Values of an instance; the numbers among them are numbers of the text, too.
+/// Values for an instance; constants are also numbers of the text.
 fn given<'r>(instance: &Instance<'r>, mut draw: impl FnMut(u16) -> u64) -> Values<'r> {
     let mut env = Env { values: Vec::new(), numbers: instance.numbers.clone() };
     for one in &instance.variables {
@@ -60,7 +60,7 @@ fn part(value: u64, low: u64, bits: u64) -> u64 {
     arith::cut(value.checked_shr(low as u32).unwrap_or(0), bits as u16)
 }
 
-/// Whether a condition holds of numbers.
+/// Whether a condition holds for these numbers.
 fn is_so(when: &When, env: &Values<'_>) -> bool {
     let (names, fact, of) = match when {
         When::Let(name, value) => return env.eval(value) == env.number(name),
@@ -141,7 +141,7 @@ fn make_so<'r>(when: &When, mut env: Values<'r>) -> Values<'r> {
         }
         _ => return env,
     };
-    // A number modulo the width: the number itself.
+    // A distance modulo the width: the number itself.
     let value = env.number(&names[0]).unwrap();
     debug_assert_eq!(fact, Fact::Power);
     for (name, bound) in &mut env.values {
@@ -152,7 +152,7 @@ fn make_so<'r>(when: &When, mut env: Values<'r>) -> Values<'r> {
     with_numbers(env)
 }
 
-/// Compares both sides where all conditions hold; whether they do.
+/// Compares both sides if all conditions hold; returns whether they do.
 fn compare(rule: &Rule, instance: &Instance<'_>, env: &Values<'_>) -> bool {
     if !instance.premises.iter().all(|when| is_so(when, env)) {
         return false;
@@ -166,7 +166,7 @@ fn compare(rule: &Rule, instance: &Instance<'_>, env: &Values<'_>) -> bool {
 fn rules_hold_on_all_numbers_of_few_bits() {
     for rule in rules() {
         let mut compared = 0u64;
-        // What needs two halves and a remainder needs more bits.
+        // A pattern of two halves and a remainder needs more bits.
         let widths: &[u16] = if rule.name == "mod-minus" { &[3, 4] } else { &[1, 2, 3] };
         for instance in instances(rule, widths, 10_000) {
             let bits: u32 =

@@ -1,4 +1,4 @@
-//! What rules find and what they make of it, weighed.
+//! The weights of patterns and replacements.
 
 use crate::graph::{Binary, Compare, Kind};
 use crate::rules::instance::instances;
@@ -6,15 +6,15 @@ use crate::rules::rules;
 use crate::rules::term::{Bound, Env, Maker, build};
 use crate::rules::text::{Atom, Expr, Sign};
 
-/// What values weigh, and whether the graph itself would have made less of them.
+/// The weight of values, and whether the graph itself would have simplified them.
 #[derive(Default)]
 struct Weights {
     is_simpler: bool,
-    /// Whether the number made last is a power of two.
+    /// Whether the constant made last is a power of two.
     is_power: bool,
 }
 
-/// Operations with their bits, then their bits squared, then wires.
+/// Operations with their widths, then their widths squared, then wires.
 pub(super) type Weight = [u64; 3];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Maker for Weights {
             Kind::Binary(Binary::Mul) if self.is_power && args[1].is_number => {
                 return Weighed { bits, is_number, weight: sum(args[0].weight, [0, 0, bits.into()]) };
             }
-            // By one's own `not`.
+            // By the graph's own `not`.
             Kind::Select if bits == 1 && args.len() == 3 && args[1].is_number && args[2].is_number => {
                 return Weighed { bits, is_number, weight: sum(args[0].weight, [2, 1, 0]) };
             }
