@@ -13,19 +13,36 @@ use crate::syntax::ast::{self, Expr as Tree, ExprKind};
 
 use super::{Checker, flags};
 
-/// Alternatives that one row may have.
+/// The most alternatives of a row.
 const MOST_ALTERNATIVES: usize = 64;
+/// The most conditions of an alternative.
+const MOST_CONDITIONS: usize = 1024;
 
 impl<'s> Checker<'s, '_> {
     /// The alternatives of a row; `None` where a condition is wrong, which was reported.
     pub(super) fn conditions_of(&mut self, row: &ast::Row<'s>) -> Option<Vec<Vec<Condition>>> {
+        self.is_expanded = false;
         let mut all = Some(vec![Vec::new()]);
         for condition in &row.conditions {
             let found = self.alternatives(condition, false);
             all = match (all, found) {
-                (Some(all), Some(found)) => self.product(&all, &found, condition.span),
+                (Some(all), Some(found)) => self.product(all, found, condition.span),
                 _ => None,
             };
+            if all.as_ref().is_some_and(|all| all.iter().any(|one| one.len() > MOST_CONDITIONS)) {
+                self.sink
+                    .error(
+                        Code::TooDeep,
+                        condition.span,
+                        format!("the row has more than {MOST_CONDITIONS} conditions"),
+                        "one condition too many",
+                    )
+                    .help("compare with a set, as in `l4.dport in {80, 443}`, or keep a part in a metadata field");
+                return None;
+            }
+        }
+        if self.is_expanded {
+            self.expanded.insert(row.head.start);
         }
         all
     }
@@ -38,13 +55,16 @@ impl<'s> Checker<'s, '_> {
                 let (left, right) = (self.alternatives(left, negated), self.alternatives(right, negated));
                 let (mut left, right) = (left?, right?);
                 if joins {
-                    return self.product(&left, &right, tree.span);
+                    return self.product(left, right, tree.span);
                 }
                 left.extend(right);
                 self.check_count(left.len(), tree.span)?;
                 Some(left)
             }
-            ExprKind::Name(name) if flags::alternatives(name, negated).is_some() => flags::alternatives(name, negated),
+            ExprKind::Name(name) if flags::alternatives(name, negated).is_some() => {
+                self.is_expanded = true;
+                flags::alternatives(name, negated)
+            }
             _ => {
                 let mut conditions = Vec::new();
                 self.condition(tree, negated, &mut conditions)?;
@@ -53,14 +73,19 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// Every alternative of `left` together with every one of `right`.
+    /// The conjunction of two disjunctions: every alternative of `left` with every one of `right`.
     fn product(
         &mut self,
-        left: &[Vec<Condition>],
-        right: &[Vec<Condition>],
+        mut left: Vec<Vec<Condition>>,
+        right: Vec<Vec<Condition>>,
         span: Span,
     ) -> Option<Vec<Vec<Condition>>> {
+        if let [right] = right.as_slice() {
+            left.iter_mut().for_each(|left| left.extend_from_slice(right));
+            return Some(left);
+        }
         self.check_count(left.len().saturating_mul(right.len()), span)?;
+        self.is_expanded |= left.len() > 1;
         Some(left.iter().flat_map(|a| right.iter().map(|b| [a.as_slice(), b.as_slice()].concat())).collect())
     }
 

@@ -10,17 +10,26 @@ use crate::model::{Condition, Element, KeyPart, NextState, Row, Terminal, Variab
 
 use super::{lifetime, overlap};
 
-pub(super) fn warn(elements: &[Element], metadata: &[Variable], graph: &Graph, sink: &mut Sink) {
-    let all = header_sets(graph);
-    warn_unreachable_elements(elements, sink);
-    for (i, element) in elements.iter().enumerate() {
-        warn_unreachable_states(element, sink);
-        warn_idle_successors(element, sink);
-        warn_constant_key(elements, i, metadata, sink);
-        let key: Vec<FieldId> = match element.stateful.as_ref().and_then(|s| s.key.as_ref()) {
-            Some(key) => key.fields().collect(),
-            None => Vec::new(),
-        };
+/// What a row of the model can match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Matches,
+    /// No packet has all of its fields.
+    Impossible,
+    /// This row matches first, whenever it would.
+    Hidden(usize),
+}
+
+/// The header sets of packets, as far as the rows of an element depend on them.
+struct Headers {
+    /// By row, alternatives of header bits: a packet needs one of each.
+    needs: Vec<Vec<u32>>,
+    packets: BTreeSet<u32>,
+}
+
+impl Headers {
+    fn of(element: &Element, all: &BTreeSet<u32>) -> Headers {
+        let key = key_fields(element);
         let needs: Vec<Vec<u32>> = element
             .rows
             .iter()
@@ -29,24 +38,114 @@ pub(super) fn warn(elements: &[Element], metadata: &[Variable], graph: &Graph, s
             })
             .collect();
         let mentioned = needs.iter().flatten().fold(0, |all, any| all | any);
-        let packets: BTreeSet<u32> = all.iter().map(|headers| headers & mentioned).collect();
-        lifetime::warn(element, sink);
-        let mut known = BTreeSet::new();
-        let mut earlier = Earlier::of(&element.rows);
-        for (i, row) in element.rows.iter().enumerate() {
-            let before = earlier.that_may_cover(row);
-            earlier.add(i, row);
-            if !packets.iter().any(|&headers| has_all(headers, &needs[i])) {
-                warn_impossible(row, &key, graph, sink);
-                known.insert(i);
-            } else if let Some(by) = hidden_by(element, i, &before, &needs, &packets) {
-                sink.warning(Code::ShadowedRow, row.span, "the row is never reached", "never reached")
-                    .also(element.rows[by].span, "this row matches before, whenever it would")
-                    .help("move the row up, or change one of the two");
-                known.insert(i);
+        Headers { packets: all.iter().map(|headers| headers & mentioned).collect(), needs }
+    }
+
+    /// Whether some packet has all fields of a row.
+    fn is_possible(&self, row: usize) -> bool {
+        self.packets.iter().any(|&headers| has_all(headers, &self.needs[row]))
+    }
+}
+
+fn key_fields(element: &Element) -> Vec<FieldId> {
+    let key = element.stateful.as_ref().and_then(|stateful| stateful.key.as_ref());
+    key.map(|key| key.fields().collect()).unwrap_or_default()
+}
+
+/// Removes alternatives that only distributing `&&` over `||` made and that never match: those that no packet has all
+/// fields of, and those that an earlier alternative of the row includes. At least one alternative of a row stays.
+pub(super) fn prune(elements: &mut [Element], expanded: &BTreeSet<usize>, graph: &Graph) {
+    if expanded.is_empty() {
+        return;
+    }
+    let all = header_sets(graph);
+    for element in elements {
+        let headers = Headers::of(element, &all);
+        let mut kept: Vec<usize> = Vec::new();
+        let mut first = 0;
+        for of in element.rows.chunk_by(|a, b| a.span == b.span) {
+            let alternatives = first..first + of.len();
+            first += of.len();
+            let possible: Vec<usize> = alternatives.clone().filter(|i| headers.is_possible(*i)).collect();
+            if of.len() == 1 || possible.is_empty() || !expanded.contains(&of[0].span.start) {
+                kept.extend(alternatives);
+                continue;
+            }
+            let conditions = |i: usize| &element.rows[i].conditions;
+            for (place, &i) in possible.iter().enumerate() {
+                let includes = |earlier: &usize| conditions(*earlier).iter().all(|c| conditions(i).contains(c));
+                if !possible[..place].iter().any(includes) {
+                    kept.push(i);
+                }
             }
         }
+        let mut kept = kept.into_iter().peekable();
+        let mut i = 0;
+        element.rows.retain(|_| {
+            i += 1;
+            kept.next_if_eq(&(i - 1)).is_some()
+        });
+    }
+}
+
+pub(super) fn warn(elements: &[Element], metadata: &[Variable], graph: &Graph, sink: &mut Sink) {
+    let all = header_sets(graph);
+    warn_unreachable_elements(elements, sink);
+    for (i, element) in elements.iter().enumerate() {
+        warn_unreachable_states(element, sink);
+        warn_idle_successors(element, sink);
+        warn_constant_key(elements, i, metadata, sink);
+        let headers = Headers::of(element, &all);
+        lifetime::warn(element, sink);
+        let mut earlier = Earlier::of(&element.rows);
+        let verdicts: Vec<Verdict> = (0..element.rows.len())
+            .map(|i| {
+                let before = earlier.that_may_cover(&element.rows[i]);
+                earlier.add(i, &element.rows[i]);
+                match hidden_by(element, i, &before, &headers) {
+                    _ if !headers.is_possible(i) => Verdict::Impossible,
+                    Some(by) => Verdict::Hidden(by),
+                    None => Verdict::Matches,
+                }
+            })
+            .collect();
+        warn_rows(element, &verdicts, graph, sink);
+        let known = (0..verdicts.len()).filter(|i| verdicts[*i] != Verdict::Matches).collect();
         overlap::warn(element, &known, graph, sink);
+    }
+}
+
+/// Warns about rows that never match: once about a row all of whose alternatives do not, else about each alternative.
+fn warn_rows(element: &Element, verdicts: &[Verdict], graph: &Graph, sink: &mut Sink) {
+    let mut first = 0;
+    for of in element.rows.chunk_by(|a, b| a.span == b.span) {
+        let alternatives = first..first + of.len();
+        first += of.len();
+        let is_outside = |by: usize| element.rows[by].span != of[0].span;
+        let is_whole = alternatives.clone().all(|i| match verdicts[i] {
+            Verdict::Matches => false,
+            Verdict::Impossible => true,
+            Verdict::Hidden(by) => is_outside(by),
+        });
+        let subject = if is_whole { "the row" } else { overlap::subject(&element.rows, of[0].span) };
+        for i in alternatives.take(if is_whole { 1 } else { usize::MAX }) {
+            let row = &element.rows[i];
+            match verdicts[i] {
+                Verdict::Matches => {}
+                Verdict::Impossible => warn_impossible(row, subject, &key_fields(element), graph, sink),
+                Verdict::Hidden(by) => {
+                    let text = format!("{subject} is never reached");
+                    let warning = sink.warning(Code::ShadowedRow, row.span, text, "never reached");
+                    if is_outside(by) {
+                        warning
+                            .also(element.rows[by].span, "this row matches before, whenever it would")
+                            .help("move the row up, or change one of the two");
+                    } else {
+                        warning.help("an earlier alternative of the row matches whenever it would; remove it");
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -77,15 +176,17 @@ fn has_all(headers: u32, needs: &[u32]) -> bool {
     needs.iter().all(|any| headers & any != 0)
 }
 
-fn warn_impossible(row: &Row, key: &[FieldId], graph: &Graph, sink: &mut Sink) {
+fn warn_impossible(row: &Row, subject: &str, key: &[FieldId], graph: &Graph, sink: &mut Sink) {
     let fields: Vec<_> = row.fields().into_iter().map(|f| graph.field_name(f)).collect();
-    let mut help = format!("the row uses {}", list_names(fields.iter().map(|name| &**name), 8));
+    let mut help = format!("{subject} uses {}", list_names(fields.iter().map(|name| &**name), 8));
     if !key.is_empty() {
         let key: Vec<_> = key.iter().map(|f| graph.field_name(*f)).collect();
         help.push_str(&format!(" and the key {}", list_names(key.iter().map(|name| &**name), 8)));
     }
     help.push_str(", and a row matches only packets that have all of them");
-    sink.warning(Code::Constant, row.span, "no packet has all the fields of this row", "never matches").help(help);
+    let subject = if subject == "the row" { "this row" } else { subject };
+    let text = format!("no packet has all the fields of {subject}");
+    sink.warning(Code::Constant, row.span, text, "never matches").help(help);
 }
 
 /// Rows by one of their conditions: a row that covers another one has no condition that the other does not have.
@@ -121,13 +222,7 @@ impl<'a> Earlier<'a> {
 }
 
 /// The last of the rows `before` that together match whenever row `i` would; each state may have its own.
-fn hidden_by(
-    element: &Element,
-    i: usize,
-    before: &[usize],
-    needs: &[Vec<u32>],
-    packets: &BTreeSet<u32>,
-) -> Option<usize> {
+fn hidden_by(element: &Element, i: usize, before: &[usize], Headers { needs, packets }: &Headers) -> Option<usize> {
     let row = &element.rows[i];
     let covers = |j: &usize, state: Option<u16>| {
         let earlier = &element.rows[*j];

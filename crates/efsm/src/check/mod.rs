@@ -26,6 +26,7 @@ mod row;
 mod sets;
 mod steps;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flowloom_wire::Graph;
@@ -79,6 +80,8 @@ pub fn compile_with(
         broken_headers: Vec::new(),
         sees_updates: false,
         logs: 0,
+        is_expanded: false,
+        expanded: BTreeSet::new(),
         is_damaged: program.is_damaged,
     };
     let function = checker.program(&program, params, files);
@@ -131,6 +134,10 @@ struct Checker<'s, 'k> {
     sees_updates: bool,
     /// How many reports to user space the rows so far have.
     logs: u32,
+    /// The alternatives of the current row are not those that the source lists: a conjunction was distributed over them.
+    is_expanded: bool,
+    /// The rows with such alternatives, by the offsets of their heads.
+    expanded: BTreeSet<usize>,
     /// A declaration could not be read.
     is_damaged: bool,
 }
@@ -145,9 +152,10 @@ impl<'s> Checker<'s, '_> {
         self.headers(&program.headers);
         let metadata = self.metadata(&program.metadata);
         self.element_names(program);
-        let elements: Vec<_> =
+        let mut elements: Vec<_> =
             program.elements.iter().enumerate().map(|(i, tree)| self.element(i, tree, program.is_damaged)).collect();
         if !self.sink.has_errors() {
+            lint::prune(&mut elements, &self.expanded, &self.graph);
             lint::warn(&elements, &metadata, &self.graph, self.sink);
         }
         self.warn_unused_headers();

@@ -137,8 +137,8 @@ impl Matched {
     }
 }
 
-/// What a message calls a row: one of several where it was written with `||`.
-fn subject(rows: &[Row], span: Span) -> &'static str {
+/// The subject of a message about a row of the model: an alternative, if the source joins several with `||`.
+pub(super) fn subject(rows: &[Row], span: Span) -> &'static str {
     if rows.iter().filter(|row| row.span == span).take(2).count() > 1 { "an alternative of the row" } else { "the row" }
 }
 

@@ -106,7 +106,10 @@ impl Reader<'_> {
             Some((element, stateful)) => {
                 content.states = Some(stateful.states.clone());
                 content.nodes = stateful.states.iter().map(|state| Node::new(state.clone(), false)).collect();
-                for (i, (row, tree)) in element.rows.iter().zip(&self.tree.rows).enumerate() {
+                for tree in &self.tree.rows {
+                    // The alternatives of a row differ in their conditions alone.
+                    let Some(i) = element.rows.iter().position(|row| row.span == tree.head) else { continue };
+                    let row = &element.rows[i];
                     let is_else =
                         element.rows[..i].iter().any(|above| above.states.iter().any(|s| row.states.contains(s)));
                     content.add_row(stateful, &row.states, row.next, self.label(tree, is_else));

@@ -247,3 +247,25 @@ fn graphviz_reads_the_graph() {
         assert_eq!(nodes, contents.iter().map(|c| c.nodes.len() + c.table.len()).sum::<usize>(), "{}", function.name);
     }
 }
+
+/// A row with alternatives is one arrow, and the rows after it keep their own.
+#[test]
+fn alternatives_are_one_arrow() {
+    let function = function(
+        "function f; stateful s { key ip.src; states a, b;
+          on a when icmpx.is_echo_request { drop; }
+          on a when tcp.is_syn || udp.dport == 53 -> b (idle 5s) { pass; }
+          on b when tcp.is_rst { forget; pass; }
+          otherwise { pass; } }",
+    );
+    assert!(function.elements[0].rows.len() > 3);
+    let content = &content::of(&function)[0];
+    let conditions = |labels: &[content::Label]| labels.iter().flat_map(|l| l.conditions.clone()).collect::<Vec<_>>();
+    let arrow = |from, to| {
+        let found = content.arrows.iter().find(|a| (a.from, a.to, a.is_timer) == (from, to, false));
+        found.map(|arrow| conditions(&arrow.labels)).unwrap_or_default()
+    };
+    assert_eq!(conditions(&content.nodes[0].loops), ["icmpx.is_echo_request"]);
+    assert_eq!(arrow(0, 1), ["tcp.is_syn || udp.dport == 53"]);
+    assert_eq!(arrow(1, 0), ["tcp.is_rst"]);
+}
