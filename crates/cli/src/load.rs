@@ -1,15 +1,17 @@
 //! From a path to a function: a source is compiled, a program in C compiled by clang, an object read.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use flowloom_bpf::elf::KernelTypeIndex;
-use flowloom_bpf::{BPF_F_RDONLY_PROG, Program, elf};
+use flowloom_bpf::{BPF_F_RDONLY_PROG, ContextLayout, Program, elf};
 use flowloom_efsm::diagnostic::Diagnostic;
 use flowloom_efsm::files::Files;
-use flowloom_efsm::model::Function;
-use flowloom_efsm::{LowerOptions, compile_with, lower};
-use flowloom_engine::{Snapshot, SnapshotError};
+use flowloom_efsm::layout::RecordLayout;
+use flowloom_efsm::model::{Element, Function};
+use flowloom_efsm::{LowerOptions, Machine, compile_with, lower};
+use flowloom_engine::{Datapath, Snapshot, SnapshotError};
 
 use crate::args::FunctionArgs;
 use crate::compile::{compiled, is_program};
@@ -78,6 +80,33 @@ impl Loaded {
             Loaded::Efsm { function, .. } => lower(function, &LowerOptions { counters, ..LowerOptions::default() })
                 .map(Arc::new)
                 .map_err(|e| Failure::input(&e)),
+        }
+    }
+
+    /// The layouts of its context tables, by the names of their maps.
+    pub(crate) fn layouts(&self) -> BTreeMap<String, ContextLayout> {
+        match self {
+            Loaded::Object(program) => {
+                program.maps.iter().filter_map(|map| Some((map.name.clone(), map.layout.clone()?))).collect()
+            }
+            Loaded::Efsm { function, .. } => {
+                let layout = |element: &Element| {
+                    let stateful = element.stateful.as_ref()?;
+                    Some((element.name.clone(), RecordLayout::of(element, stateful).describe(element, stateful)))
+                };
+                function.elements.iter().filter_map(layout).collect()
+            }
+        }
+    }
+
+    /// The maps of its state.
+    pub(crate) fn state_maps(&self) -> Result<Vec<String>, Failure> {
+        match self {
+            Loaded::Object(program) => Ok(program.maps.iter().map(|map| map.name.clone()).collect()),
+            Loaded::Efsm { function, .. } => {
+                let initial = Machine::new(Arc::clone(function)).snapshot().map_err(|e| Failure::input(&e))?;
+                Ok(initial.maps.into_keys().collect())
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flowloom_bpf::{Program, fib};
+use flowloom_bpf::{ContextLayout, fib};
 use flowloom_efsm::{Coverage, Machine};
 use flowloom_engine::{Datapath, Event, Snapshot, SnapshotError, Verdict};
 use flowloom_exec::{EventReader, EventWriter, RunOptions, RunSummary, Sinks, SweepClock, run as run_packets};
@@ -60,10 +60,10 @@ pub(crate) fn read_state(path: &Path, loaded: &mut Loaded) -> Result<Snapshot, F
     let text = fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
     let mut state = Snapshot::from_json(&text).map_err(|e| wrong_state(path, &e))?;
     loaded.set_constants(&mut state).map_err(|e| wrong_state(path, &e))?;
-    let program = loaded.program(false)?;
-    // The engine also has maps that count; they are no state of the function.
-    if let Some(map) = state.maps.keys().find(|name| program.maps.iter().all(|m| m.name != **name)) {
-        let known: Vec<String> = program.maps.iter().map(|m| format!("`{}`", m.name)).collect();
+    // Maps of counters are not part of the state.
+    let maps = loaded.state_maps()?;
+    if let Some(map) = state.maps.keys().find(|name| !maps.contains(name)) {
+        let known: Vec<String> = maps.iter().map(|name| format!("`{name}`")).collect();
         let known = if known.is_empty() { "no maps".to_owned() } else { known.join(", ") };
         return Err(wrong_state(path, &SnapshotError::UnknownMap { map: map.clone(), known }));
     }
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut input = open_input(&args.input)?;
     let state = args.state_in.as_ref().map(|path| read_state(path, &mut loaded).map(|state| (path, state)));
     let state = state.transpose()?;
-    let program = loaded.program(false)?;
+    let layouts = loaded.layouts();
     let mut engine = Engine::load(args.engine, &loaded, true, read_routes(&args.routes)?)?;
     if let Some((path, state)) = &state {
         engine.datapath().restore(state).map_err(|e| wrong_state(path, &e))?;
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut writer = args.write.as_ref().map(|path| create_capture(path, args.format)).transpose()?;
     let create = |path: &PathBuf| EventWriter::create(path).map_err(|e| Failure::file("written", path, &e));
     let mut events = args.events.as_ref().map(create).transpose()?;
-    let sweep = SweepClock::of(program.maps.iter().filter_map(|m| m.layout.as_ref()));
+    let sweep = SweepClock::of(layouts.values());
     let options = RunOptions { seed: args.input.seed, count: args.input.count, sweep };
     let bar = progress("packets", args.input.count);
     // Where the input is damaged the run ends, with a report of what came before.
@@ -160,9 +160,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         (_, None) => None,
     };
     let now_ns = summary.times_ns.map_or(0, |(_, last)| last);
-    let contexts = contexts(&program, &before, &snapshot, now_ns, coverage.as_ref());
+    let contexts = contexts(&layouts, &before, &snapshot, now_ns, coverage.as_ref());
     let report = Report { args, loaded: &loaded, summary: &summary, coverage, contexts, snapshot: &snapshot };
-    let text = if args.json { format!("{:#}\n", report.json()) } else { report.text() };
+    let text = match args.json {
+        // After records, a line like theirs.
+        true if reporter.is_some() => format!("{}\n", report.json()),
+        true => format!("{:#}\n", report.json()),
+        false => report.text(),
+    };
     if args.write.as_deref().is_some_and(is_stream) {
         complain(&text);
     } else {
@@ -198,25 +203,25 @@ fn create_capture(path: &Path, format: Option<CaptureFormat>) -> Result<CaptureW
 /// The contexts of each table, by map. Timed out are those whose time ran out, whether a packet met them or a sweep: all
 /// that came and neither went nor are there.
 fn contexts(
-    program: &Program,
+    layouts: &BTreeMap<String, ContextLayout>,
     before: &BTreeMap<String, u64>,
     after: &Snapshot,
     now_ns: u64,
     coverage: Option<&Coverage>,
 ) -> BTreeMap<String, Contexts> {
     let mut contexts = BTreeMap::new();
-    for map in &program.maps {
-        let (Some(layout), Some(entries)) = (&map.layout, after.maps.get(&map.name)) else { continue };
+    for (name, layout) in layouts {
+        let Some(entries) = after.maps.get(name) else { continue };
         let deadline = |record: &[u8], offset: u32| {
             let at = offset as usize;
             record.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(u64::MAX, u64::from_le_bytes)
         };
         let is_alive = |record: &&Vec<u8>| layout.deadline_offsets.iter().all(|&o| deadline(record, o) > now_ns);
-        let before = before.get(&map.name).copied().unwrap_or(0);
+        let before = before.get(name).copied().unwrap_or(0);
         let alive = entries.values().filter(is_alive).count() as u64;
-        let reached = coverage.and_then(|c| c.elements.iter().find(|e| e.name == map.name));
+        let reached = coverage.and_then(|c| c.elements.iter().find(|e| e.name == *name));
         let timed_out = reached.map_or(0, |r| (before + r.created).saturating_sub(r.removed + r.evicted + alive));
-        contexts.insert(map.name.clone(), Contexts { timed_out, alive });
+        contexts.insert(name.clone(), Contexts { timed_out, alive });
     }
     contexts
 }
