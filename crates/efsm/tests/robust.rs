@@ -194,6 +194,13 @@ fn long_and_deep_sources_are_judged() {
             tally.judge(&text, false);
         }
     }
+    for joined in [" && ", " || "] {
+        let conditions = vec!["ip.ttl == 1"; 100_000].join(joined);
+        tally.judge(
+            &format!("function f; stateless s {{ when {conditions} {{ pass; }} otherwise {{ drop; }} }}"),
+            false,
+        );
+    }
     let many = (0..70_000).map(|i| format!("meta m{i}: u8;\n")).collect::<String>();
     tally.judge(&format!("function f; {many} stateless s {{ always {{ pass; }} }}"), false);
     println!("{tally:?}");

@@ -133,7 +133,9 @@ impl<'s> Checker<'s, '_> {
             let full = self.graph.field_name(*field);
             full.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')).is_some_and(|rest| !rest.contains('.'))
         };
-        if let Some(field) = self.graph.fields().find(of_header) {
+        // Only `inner.` stands before the name of a header: `tcp.opt` is a part of one.
+        let is_header = !name.strip_prefix("inner.").unwrap_or(name).contains('.');
+        if let Some(field) = self.graph.fields().filter(|_| is_header).find(of_header) {
             return Some(field);
         }
         if self.names.is_damaged || self.is_damaged || self.broken_headers.contains(&first) {
