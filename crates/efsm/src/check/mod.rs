@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use flowloom_wire::Graph;
 
-use crate::diagnostic::{Code, Diagnostic, Diagnostics, Sink};
+use crate::diagnostic::{Code, Diagnostic, Diagnostics, Sink, list_names};
 use crate::files::{Files, NoFiles};
 use crate::model::{Function, Source, Span};
 use crate::syntax::ast::{Name, Program};
@@ -115,6 +115,11 @@ fn is_complete(program: &Program<'_>, function: &Function) -> bool {
         })
 }
 
+/// Whether a text has a name as one of its words.
+fn names_word(text: &str, name: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == name)
+}
+
 /// Checks one program.
 struct Checker<'s, 'k> {
     sink: &'k mut Sink,
@@ -143,6 +148,35 @@ struct Checker<'s, 'k> {
 }
 
 impl<'s> Checker<'s, '_> {
+    /// Adds to warnings about what rows can match which parameters they depend on that have their defaults: another value
+    /// may be given.
+    fn note_defaults(&mut self, program: &Program<'s>, given: &[(String, String)]) {
+        let is_default = |name: &str| given.iter().all(|(given, _)| given != name);
+        let defaults: Vec<&str> = program
+            .params
+            .iter()
+            .filter(|param| param.default.is_some() && is_default(param.name.text))
+            .map(|param| param.name.text)
+            .collect();
+        if defaults.is_empty() {
+            return;
+        }
+        for warning in self.sink.warnings_mut() {
+            if !matches!(warning.code, Code::ShadowedRow | Code::Constant) {
+                continue;
+            }
+            let texts: Vec<&str> =
+                warning.labels.iter().filter_map(|l| warning.source.text.get(l.span.start..l.span.end)).collect();
+            let used: Vec<&str> =
+                defaults.iter().copied().filter(|name| texts.iter().any(|text| names_word(text, name))).collect();
+            if !used.is_empty() {
+                let verb = if used.len() == 1 { "has its default" } else { "have their defaults" };
+                let note = format!("{} {verb} here", list_names(used, 8));
+                warning.help = Some(warning.help.take().map_or(note.clone(), |help| format!("{help}; {note}")));
+            }
+        }
+    }
+
     fn program(&mut self, program: &Program<'s>, params: &[(String, String)], files: &dyn Files) -> Function {
         self.names.is_damaged = program.is_damaged;
         self.name_of_function(program);
@@ -158,6 +192,7 @@ impl<'s> Checker<'s, '_> {
             lint::prune(&mut elements, &self.expanded, &self.graph);
             lint::warn(&elements, &metadata, &self.graph, self.sink);
         }
+        self.note_defaults(program, params);
         self.warn_unused_headers();
         names::warn_unused(&self.names.leave_function(), self.sink);
         let name = program.name.map_or_else(String::new, |n| n.text.to_owned());

@@ -231,6 +231,11 @@ impl Sink {
         })
     }
 
+    /// The warnings so far.
+    pub(crate) fn warnings_mut(&mut self) -> impl Iterator<Item = &mut Diagnostic> {
+        self.list.iter_mut().filter(|diagnostic| diagnostic.is_warning)
+    }
+
     pub(crate) fn has_errors(&self) -> bool {
         self.list.iter().any(|d| !d.is_warning)
     }
