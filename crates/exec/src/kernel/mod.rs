@@ -103,15 +103,20 @@ impl KernelEngine {
         KernelEngine::load_on(program, MapPurpose::TestRuns, &[])
     }
 
-    /// Whether [`KernelEngine::load`] accepts `program`. Its maps are made as small as the verdict allows, so that the
-    /// answer does not wait for large ones. Returns the value of [`KernelEngine::walked`].
+    /// Whether [`KernelEngine::load`] accepts `program`, and the kernel's verifier its global functions as the object
+    /// declares them: `load` makes them static, other loaders do not. Maps are made as small as the verdict allows, so
+    /// that the answer does not wait for large ones. Returns the value of [`KernelEngine::walked`].
     ///
     /// # Errors
-    /// As for [`KernelEngine::load`].
+    /// As for [`KernelEngine::load`] and [`judge`].
     pub fn accepts(program: &Program) -> Result<Option<u64>, ExecError> {
-        load::on_small_maps(program, |purpose| {
+        let walked = load::on_small_maps(program, |purpose| {
             KernelEngine::load_on(program, purpose, &[]).map(|engine| engine.walked())
-        })
+        })?;
+        if !program.globals.is_empty() {
+            judge(program)?;
+        }
+        Ok(walked)
     }
 
     /// Loads `program` in place of this engine's program, taking over those of its large maps that the new program has

@@ -100,7 +100,7 @@ pub(super) fn replaced(
         }
         helper::MAP_DELETE_ELEM => {
             let Some(log) = plan.deletions.filter(|_| site.may_forget(1)) else { return Ok(None) };
-            match site.key_of(1) {
+            match site.key() {
                 Some(key) => log_key(&mut code, key, log, LOGGED_DELETION),
                 // The map and its key size are unknown: counted as an overflow of the log.
                 None => drop(code.record(0).count(0, 5, record::DELETIONS, DELETIONS_LOGGED as i32 + 1)),
@@ -158,6 +158,16 @@ pub(super) fn replaced(
     Ok(Some(code.insns))
 }
 
+/// The key that a call is given.
+#[derive(Debug, Clone, Copy)]
+struct Key {
+    /// The map's index.
+    index: usize,
+    key_bytes: u32,
+    /// The alignment that its address is known to have, at most 8.
+    align_bytes: u32,
+}
+
 /// A call, and the values known there.
 struct Site<'a> {
     program: &'a Program,
@@ -192,10 +202,17 @@ impl Site<'_> {
         }
     }
 
-    /// The map in `register` and its key size, if known.
-    fn key_of(&self, register: u8) -> Option<(usize, u32)> {
-        let Value::Maps(Maps::One(index)) = self.flow.before(self.at, register) else { return None };
-        self.program.maps.get(index).map(|map| (index, map.key_bytes))
+    /// The key in r2 of the map in r1, if that is known.
+    fn key(&self) -> Option<Key> {
+        let Value::Maps(Maps::One(index)) = self.flow.before(self.at, 1) else { return None };
+        let align_bytes = match self.flow.before(self.at, 2) {
+            // Accesses to the stack must be aligned; keys of 32-bit fields are aligned to 4 bytes.
+            Value::Stack(Some(offset)) => 1 << offset.trailing_zeros().min(3),
+            // In a packet or in a map value: any access will do.
+            Value::Other => 8,
+            _ => 1,
+        };
+        self.program.maps.get(index).map(|map| Key { index, key_bytes: map.key_bytes, align_bytes })
     }
 
     /// The number in `register`, if it is a constant on all paths.
@@ -313,13 +330,14 @@ fn lookup_table(code: &mut Code, max_entries: u32, offset: u32) {
 }
 
 /// Logs the key in r2 of the map with this index and key size, with the pending operation; only changes r0 and r5.
-fn log_key(code: &mut Code, (index, key_bytes): (usize, u32), (log, entry_bytes): (u32, u32), what: u32) {
+fn log_key(code: &mut Code, key: Key, (log, entry_bytes): (u32, u32), what: u32) {
+    let Key { index, key_bytes, align_bytes } = key;
     let write = |code: &mut Code| {
         code.imm(alu::MUL, 5, entry_bytes as i32).record_at(0, log).reg(alu::ADD, 0, 5);
         code.store_imm(0, 0, index as i32).store_imm(0, 4, what as i32);
         let mut done = 0;
         while done < key_bytes {
-            let (bytes, length) = match key_bytes - done {
+            let (bytes, length) = match (key_bytes - done).min(align_bytes) {
                 8.. => (size::DW, 8),
                 4..8 => (size::W, 4),
                 2..4 => (size::H, 2),
@@ -340,7 +358,7 @@ fn log_key(code: &mut Code, (index, key_bytes): (usize, u32), (log, entry_bytes)
 /// an existing entry has been evicted by this very call.
 fn log_update(code: &mut Code, site: &Site<'_>, log: (u32, u32), call: Insn) {
     code.record(0).count(0, 5, record::UPDATES, 1);
-    let Some(key) = site.key_of(1) else {
+    let Some(key) = site.key() else {
         code.push_insn(call);
         return;
     };
