@@ -15,7 +15,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 use flowloom_bpf::ProgramKind;
 
 pub(crate) use bpf::{BpfVerb, PluginArgs};
-pub(crate) use explain::{ExplainArgs, ScheduleName};
+pub(crate) use explain::{ExplainArgs, ScheduleName, schemes};
 pub(crate) use hw::PredictArgs;
 pub(crate) use live::{LiveArgs, LiveMode, MapArgs, MapListArgs, MapVerb, StateTime, parse_time};
 pub(crate) use reproduce::ReproduceArgs;

@@ -66,9 +66,11 @@ fn judge(args: &CheckArgs) -> Result<(), Failure> {
     };
     let mut targets = fitness(&loaded, &program, &args.target);
     if let (Ok(_), Err(Failure::Input(reason))) = (&program, loaded.program(true)) {
+        // An attached program needs no run record, so its counters may fit where those of a test run do not.
+        let of_run = if loaded.attached_program(true).is_ok() { "run -r" } else { "run" };
         for target in targets.iter_mut().filter(|t| t.runs == Some(true) && t.target != EngineName::Machine.as_str()) {
             let separator = if target.why.is_empty() { "" } else { "; " };
-            target.why += &format!("{separator}`run` counts no rows: with counters, {reason}");
+            target.why += &format!("{separator}`{of_run}` counts no rows: with counters, {reason}");
         }
     }
     let verified = program.as_ref().ok().map(|program| Verified::of(program));

@@ -58,7 +58,7 @@ fn explain_blocks(program: &Program, args: &ExplainArgs) -> Result<(), Failure> 
         )));
     }
     let proof = proof(program, args.json)?;
-    let explanation = BlockExplanation::of(program, &proof, &args.pipeline.options()).map_err(|refusal| {
+    let explanation = BlockExplanation::of(program, &proof, &args.pipeline.options()?).map_err(|refusal| {
         let told = Refused {
             code: "blocks",
             program: &refusal.program,
@@ -74,7 +74,7 @@ fn explain_blocks(program: &Program, args: &ExplainArgs) -> Result<(), Failure> 
 
 fn explanation(program: &Program, args: &ExplainArgs) -> Result<Explanation, Failure> {
     let proof = proof(program, args.json)?;
-    let plan = plan(program, &proof, &args.pipeline.options()).map_err(|refusal| no_plan(&refusal, args.json))?;
+    let plan = plan(program, &proof, &args.pipeline.options()?).map_err(|refusal| no_plan(&refusal, args.json))?;
     let faults = check(&plan);
     if !faults.is_empty() {
         let said: Vec<String> = faults.iter().map(|fault| faulty(program, &plan, fault)).collect();

@@ -19,7 +19,12 @@ pub(crate) enum Failure {
     Input(String),
     /// The environment lacks something.
     Environment(String),
+    /// A signal ended the work before its end; what was done until then is written.
+    Interrupted,
 }
+
+/// The exit code after a signal, as shells give it for SIGINT.
+pub(crate) const INTERRUPTED: i32 = 128 + 2;
 
 impl Failure {
     /// A failure of an input, with all its causes.
@@ -37,6 +42,7 @@ impl Failure {
         match self {
             Failure::Finding => {}
             Failure::Source(diagnostics) => complain(&render_diagnostic(diagnostics.as_ref())),
+            Failure::Interrupted => remark("interrupted: the rest of the input was not read"),
             Failure::Found(message) | Failure::Input(message) | Failure::Environment(message) => remark(message),
         }
     }
@@ -47,6 +53,7 @@ impl Failure {
             Failure::Finding | Failure::Found(_) => 1,
             Failure::Source(_) | Failure::Input(_) => 2,
             Failure::Environment(_) => 3,
+            Failure::Interrupted => INTERRUPTED as u8,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! What a command reads and what it writes: no output may take the place of an input, or of another output.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -58,6 +58,19 @@ impl<'a> Files<'a> {
         }
         Ok(())
     }
+}
+
+/// Refuses a path that cannot be written. An existing file stays as it is, a new one is not left behind.
+pub(crate) fn can_be_written(path: &Path) -> Result<(), Failure> {
+    let fails = |e: std::io::Error| Failure::file("written", path, &e);
+    if is_stream(path) {
+        return Ok(());
+    }
+    if fs::metadata(path).is_ok() {
+        return OpenOptions::new().append(true).open(path).map(drop).map_err(fails);
+    }
+    OpenOptions::new().write(true).create_new(true).open(path).map_err(fails)?;
+    fs::remove_file(path).map_err(fails)
 }
 
 /// What makes two names one file.

@@ -19,7 +19,7 @@ use crate::args::{LiveArgs, LiveMode, RunArgs, StateTime};
 use crate::describe::describe;
 use crate::failure::{Failure, with_causes};
 use crate::load::Loaded;
-use crate::output::{counted, grouped, print, remark, table};
+use crate::output::{counted, grouped, is_stdout_closed, print, progress, remark, table};
 use crate::report::{Contexts, Flows, elements_json, elements_text};
 use crate::reporter::Reporter;
 use crate::run::read_state;
@@ -73,7 +73,10 @@ pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
     let reporter = loaded.function().and_then(|function| Reporter::of(function, args.json));
     let events = reporter.is_some().then_some(EventMaps { ring: EVENTS_MAP, lost: LOST_MAP });
     let options = LiveOptions { mode, count, clock_ahead_ns, state: &state, description: &description, events };
-    let live = start(loaded, &program, &interfaces, options)?;
+    let bar = progress(&format!("loading {}", counted(program.insns.len(), "eBPF instruction")), None);
+    let live = start(loaded, &program, &interfaces, options);
+    bar.finish_and_clear();
+    let live = live?;
     if let ([interface], Some(element)) = (&interfaces[..], both_directions(loaded)) {
         remark(&format!(
             "`{element}` has one context for both directions of a flow, and XDP sees only packets that arrive: those that \
@@ -248,16 +251,26 @@ impl Counts {
 
 impl Running<'_> {
     fn go(&mut self, interrupts: &Interrupts) -> Result<(), Failure> {
-        self.begin()?;
+        let ended = self.begin().and_then(|()| self.until_over(interrupts));
+        self.live.detach();
+        // Whatever ended the run, its last log lines, state and summary are not lost.
+        let last = self.print_reports();
+        let summary = self.end();
+        ended.and(last).and(summary)
+    }
+
+    /// Sweeps and reports until the time or the number of packets is reached, a signal arrives, or nobody reads the
+    /// reports any more.
+    fn until_over(&mut self, interrupts: &Interrupts) -> Result<(), Failure> {
         let LiveArgs { duration, interval, quiet, .. } = self.args.live;
         let count = self.args.input.count;
         let mut reported = Duration::ZERO;
         let mut last_packets = 0;
-        let failed = loop {
+        loop {
             let next_sweep = self.live.sweep().map_err(|e| broken(&e))?;
             self.print_reports()?;
             if let Some(name) = self.live.gone().first() {
-                break Some(Failure::Environment(format!(
+                return Err(Failure::Environment(format!(
                     "interface `{name}` has gone, or somebody has detached the program from it"
                 )));
             }
@@ -266,9 +279,8 @@ impl Running<'_> {
                 None => 0,
                 Some(_) => self.live.verdicts().map_err(|e| broken(&e))?.map_or(0, |v| v.iter().sum()),
             };
-            let is_over = duration.is_some_and(|d| elapsed >= d) || count.is_some_and(|count| packets >= count);
-            if is_over {
-                break None;
+            if duration.is_some_and(|d| elapsed >= d) || count.is_some_and(|count| packets >= count) {
+                return Ok(());
             }
             if !quiet && elapsed >= reported + interval {
                 let counts = self.counts()?;
@@ -278,18 +290,17 @@ impl Running<'_> {
                 let intervals = elapsed.as_nanos() / interval.as_nanos();
                 reported = Duration::from_nanos((intervals * interval.as_nanos()) as u64);
             }
+            if is_stdout_closed() {
+                remark("standard output was closed by its reader, so the run ends; -q runs without reports");
+                return Ok(());
+            }
             let report = (!quiet).then(|| (reported + interval).saturating_sub(elapsed));
             let end = duration.map(|duration| duration.saturating_sub(elapsed));
             let wait = [next_sweep, report, end, Some(LOOK_EVERY)].into_iter().flatten().min();
-            let signalled = interrupts.wait(wait.unwrap_or(LOOK_EVERY)).map_err(|e| broken(&e))?;
-            if signalled {
-                break None;
+            if interrupts.wait(wait.unwrap_or(LOOK_EVERY)).map_err(|e| broken(&e))? {
+                return Ok(());
             }
-        };
-        self.live.detach();
-        self.print_reports()?;
-        self.end()?;
-        failed.map_or(Ok(()), Err)
+        }
     }
 
     fn ports(&self) -> BTreeMap<u32, &str> {
@@ -385,14 +396,16 @@ impl Running<'_> {
     fn end(&mut self) -> Result<(), Failure> {
         let counts = self.counts()?;
         let snapshot = self.live.snapshot(|_| true).map_err(|e| broken(&e))?;
-        if let Some(file) = &mut self.state_out {
-            file.write(self.loaded, &snapshot)?;
-        }
+        let saved = self.state_out.as_mut().map_or(Ok(()), |file| file.write(self.loaded, &snapshot));
+        self.print_summary(&counts, &snapshot).and(saved)
+    }
+
+    fn print_summary(&self, counts: &Counts, snapshot: &Snapshot) -> Result<(), Failure> {
         if counts.reported.is_some_and(|(_, lost)| lost > 0) {
             remark("log lines were lost: rows log faster than they are read; let fewer packets log");
         }
         if self.args.json {
-            return print(&format!("{}\n", self.json("ended", &counts)));
+            return print(&format!("{}\n", self.json("ended", counts)));
         }
         let mut text = format!("\n{}: {:.1} s on interfaces", self.loaded.name(), counts.elapsed.as_secs_f64());
         if let Some(verdicts) = counts.verdicts {
@@ -404,7 +417,7 @@ impl Running<'_> {
             text.push('\n');
         }
         if let Some((printed, _)) = counts.reported {
-            text.push_str(&format!("log lines: {}{}\n", grouped(printed), lost_text(&counts)));
+            text.push_str(&format!("log lines: {}{}\n", grouped(printed), lost_text(counts)));
         }
         match (self.loaded.function(), &counts.coverage) {
             (Some(function), Some(coverage)) => {

@@ -1,6 +1,7 @@
 //! Printing: tables, JSON, diagnostics, progress.
 
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -9,15 +10,30 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 
-/// Writes to stdout; a reader that has gone away ends the command quietly.
+/// Set once the reader of stdout has closed its end.
+static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Writes to stdout. Once its reader has closed it (`flowloom .. | head`), the text is dropped: the command still does its
+/// work and ends with its own exit code.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    if is_stdout_closed() {
+        return Ok(());
+    }
     let mut stdout = std::io::stdout().lock();
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     match written {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            STDOUT_CLOSED.store(true, Ordering::Relaxed);
+            Ok(())
+        }
         Err(error) => Err(Failure::Environment(format!("stdout cannot be written: {error}"))),
         Ok(()) => Ok(()),
     }
+}
+
+/// The reader of stdout has closed it, as far as writing has shown.
+pub(crate) fn is_stdout_closed() -> bool {
+    STDOUT_CLOSED.load(Ordering::Relaxed)
 }
 
 /// Prints JSON, indented.

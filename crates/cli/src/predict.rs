@@ -1,5 +1,6 @@
 //! `flowloom predict`: what a function does as a pipeline, on a trace at a rate.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,12 +11,12 @@ use flowloom_bpf::verifier::Proof;
 use flowloom_hw::predict::{
     Ahead, Arrivals, Captured, Flows, Keyed, Pace, PredictError, PredictOptions, Report, predict as run, shared_maps,
 };
-use flowloom_hw::{MapTiming, Options as PlanOptions, Timing, plan};
+use flowloom_hw::{MapTiming, Options as PlanOptions, Scheme, Timing, plan};
 use flowloom_ir::{Dataflow, build};
 use flowloom_trace::{Traffic, TrafficOptions};
 use serde_json::json;
 
-use crate::args::PredictArgs;
+use crate::args::{PredictArgs, schemes};
 use crate::explain::{no_plan, proof};
 use crate::failure::Failure;
 use crate::load::Loaded;
@@ -28,13 +29,18 @@ const PACKETS: u64 = 1_000_000;
 const LEAST_SNAP_BYTES: u32 = 14;
 
 pub(crate) fn predict(args: &PredictArgs) -> Result<(), Failure> {
+    // Its parser does not require -r where that conflicts with the traffic that is asked for.
+    if args.input.port_by.is_some() && args.input.read.is_empty() {
+        return Err(Failure::Input("--port-by is for captures, and none is read; name one with -r".to_owned()));
+    }
+    let schemes = schemes(&args.scheme)?;
     let loaded = Loaded::from_args(&args.function)?;
     if let Loaded::Efsm { warnings, .. } = &loaded {
         warn(warnings);
     }
     let program = loaded.program(false)?;
     let proof = proof(&program, args.json)?;
-    let timing = timing(args, &program, &proof)?;
+    let timing = timing(args, &schemes, &program, &proof)?;
     // Used only where the traffic is made out of keys: no refusal is printed before that is known.
     let dataflow = build(&program, &proof).map_err(|refusal| Failure::Found(refusal.to_string()));
     let report = report(args, &program, &proof, dataflow, &timing)?;
@@ -48,12 +54,17 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<(), Failure> {
 }
 
 /// The times of the pipeline: out of a file, or out of a plan.
-fn timing(args: &PredictArgs, program: &Program, proof: &Proof) -> Result<Timing, Failure> {
+fn timing(
+    args: &PredictArgs,
+    schemes: &BTreeMap<String, Scheme>,
+    program: &Program,
+    proof: &Proof,
+) -> Result<Timing, Failure> {
     let Some(path) = &args.timing else {
         let standard = PlanOptions::default();
         let options = PlanOptions {
             clock_mhz: args.clock.map_or(standard.clock_mhz, |clock| clock.round().max(1.0) as u32),
-            schemes: args.scheme.iter().cloned().collect(),
+            schemes: schemes.clone(),
             queues: args.queues.unwrap_or(standard.queues),
             length_given: args.length_given,
             ..standard
@@ -63,7 +74,7 @@ fn timing(args: &PredictArgs, program: &Program, proof: &Proof) -> Result<Timing
     };
     let mut timing = read_timing(path)?;
     timing.clock_mhz = args.clock.unwrap_or(timing.clock_mhz);
-    for (name, scheme) in &args.scheme {
+    for (name, scheme) in schemes {
         map_of(&mut timing, name)?.scheme = *scheme;
     }
     for map in &mut timing.maps {

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use flowloom_bpf::{ContextLayout, fib};
 use flowloom_efsm::{Coverage, Machine};
@@ -13,10 +14,12 @@ use flowloom_engine::{Datapath, Event, Snapshot, SnapshotError, Verdict};
 use flowloom_exec::{EventReader, EventWriter, RunOptions, RunSummary, Sinks, SweepClock, run as run_packets};
 use flowloom_trace::{CaptureReader, CaptureWriter, Format, MergedReader};
 use serde_json::{Value, json};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 
 use crate::args::{CaptureFormat, EngineName, InputArgs, RoutesArgs, RunArgs, is_stream};
 use crate::engines::Engine;
-use crate::failure::{Failure, with_causes};
+use crate::failure::{Failure, INTERRUPTED, with_causes};
 use crate::files::Files;
 use crate::live;
 use crate::load::Loaded;
@@ -106,6 +109,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         let snapshot = engine.datapath().snapshot().map_err(|e| Failure::input(&e))?;
         snapshot.maps.into_iter().map(|(name, entries)| (name, entries.len() as u64)).collect()
     };
+    // A signal ends the run as the end of the input does; a second one ends the process.
+    let interrupted = Interrupted::hold()?;
     let state_out = args.state_out.as_ref().map(|path| StateFile::create(path)).transpose()?;
     let mut writer = args.write.as_ref().map(|path| create_capture(path, args.format)).transpose()?;
     let create = |path: &PathBuf| EventWriter::create(path).map_err(|e| Failure::file("written", path, &e));
@@ -116,6 +121,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     // Where the input is damaged the run ends, with a report of what came before.
     let mut damage = None;
     let mut packets = std::iter::from_fn(|| match input.next_packet() {
+        _ if interrupted.is_set() => None,
         Ok(packet) => packet.map(Ok),
         Err(e) => {
             damage = Some(e);
@@ -151,9 +157,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
 
     let snapshot = engine.datapath().snapshot().map_err(|e| Failure::input(&e))?;
-    if let Some(mut file) = state_out {
-        file.write(&loaded, &snapshot)?;
-    }
+    let saved = state_out.map_or(Ok(()), |mut file| file.write(&loaded, &snapshot));
     let coverage = match (&engine, loaded.function()) {
         (Engine::Machine(machine), _) => Some(machine.coverage()),
         (_, Some(function)) => Coverage::from_snapshot(function, &snapshot),
@@ -173,9 +177,32 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     } else {
         print(&text)?;
     }
+    saved?;
     match damage {
+        _ if interrupted.is_set() => Err(Failure::Interrupted),
         Some(e) => Err(Failure::input(&e)),
         None => Ok(()),
+    }
+}
+
+/// Whether a signal has asked a run on captures to end.
+struct Interrupted(Arc<AtomicBool>);
+
+impl Interrupted {
+    /// From here on a first signal is noted, and a second one ends the process.
+    fn hold() -> Result<Interrupted, Failure> {
+        let is_set = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            // In this order: the first signal finds the flag unset.
+            flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&is_set))
+                .and_then(|_| flag::register(signal, Arc::clone(&is_set)))
+                .map_err(|e| Failure::Environment(format!("signals cannot be handled: {e}")))?;
+        }
+        Ok(Interrupted(is_set))
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }
 

@@ -183,7 +183,9 @@ fn walk(folder: &Path, sources: &mut BTreeMap<PathBuf, Vec<Suite>>) -> Result<()
 /// The sources that a scenario file is about, those it names or the only one in its folder, each with the scenarios.
 fn read_suite(path: &Path) -> Result<Vec<(PathBuf, Suite)>, Failure> {
     let text = fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
-    let parse = || Suite::parse(&path.display().to_string(), &text).map_err(|errors| Failure::Source(Box::new(errors)));
+    // Editors of other systems put a byte order mark in front.
+    let text = text.trim_start_matches('\u{feff}');
+    let parse = || Suite::parse(&path.display().to_string(), text).map_err(|errors| Failure::Source(Box::new(errors)));
     let suite = parse()?;
     let folder = path.parent().unwrap_or(Path::new(""));
     if !suite.functions().is_empty() {

@@ -3,6 +3,8 @@
 mod case;
 mod explored;
 
+pub(crate) use case::keeps_ports;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use serde_json::{Value, json};
 use crate::args::{EngineName, InputArgs, VerifyArgs, is_stream};
 use crate::engines::{Engine, kernel_lacks, targets};
 use crate::failure::Failure;
-use crate::files::Files;
+use crate::files::{Files, can_be_written};
 use crate::load::Loaded;
 use crate::output::{counted, grouped, print, print_json, progress, remark, table, warn};
 use crate::run::{open_input, read_routes, read_state};
@@ -138,6 +140,10 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
 
 /// Nothing that is written takes the place of something that is read.
 fn check_files(args: &VerifyArgs) -> Result<(), Failure> {
+    // The case is written at the end, and only if engines differ: a path that cannot be written is said now.
+    if let Some(path) = &args.write {
+        can_be_written(path)?;
+    }
     let state = args.write.as_ref().filter(|_| args.input.read.is_empty()).map(|path| case::state_path(path));
     let files = Files::default().writes("-w", args.write.as_ref()).writes("-w, for the state,", state.as_ref());
     let files = files.reads("the function", [&args.function.path]).reads("the capture that -r reads", &args.input.read);

@@ -113,7 +113,7 @@ fn what_cannot_be_predicted_is_said() {
     region["maps"][0]["restart_stage"] = json!(5);
     std::fs::write(&wrong, region.to_string()).unwrap();
     let wrong = wrong.to_str().unwrap();
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 13] = [
         (&[TOY, "--zipf", "10", "--estimate", "--exact"], "cannot be used with"),
         (&[TOY, "--zipf", "10", "--scheme", "x=none"], "there is no map `x`; there are `stats`"),
         (&[TOY, "--timing", file], "no packets: name a capture with -r, or traffic with --zipf, --flows or --profile"),
@@ -125,6 +125,13 @@ fn what_cannot_be_predicted_is_said() {
         (&[TOY, "--timing", file, "--zipf", "10", "--rate", "fast"], "`line` or `own`"),
         (&[TOY, "--timing", file, "--zipf", "10", "--flows", "3"], "cannot be used with"),
         (&[TOY, "--timing", wrong, "--zipf", "10"], "`restart_stage` of map `stats` is 5, expected 0 to 4"),
+        (&[TOY, "--zipf", "10", "--clock", "nan"], "expected megahertz from 1 to 1000, found `nan`"),
+        (&[TOY, "--zipf", "10", "--clock", "0"], "expected megahertz from 1 to 1000, found `0`"),
+        (&[TOY, "--zipf", "10", "--port-by", "else 1"], "--port-by is for captures, and none is read"),
+        (
+            &[TOY, "--zipf", "10", "--scheme", "stats=flush", "--scheme", "stats=atomic"],
+            "--scheme names `stats` twice, with `flush` and `atomic`",
+        ),
         (&[TOY, "--timing", PORT_KNOCKING, "--zipf", "10"], "expected value at line 1"),
     ];
     for (arguments, message) in cases {

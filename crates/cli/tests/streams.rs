@@ -72,3 +72,67 @@ fn a_wrong_source_without_scenarios_is_no_success() {
     let ran = run(&["test", name(&path)]);
     assert!(ran.code == Some(2) && ran.stderr.contains("the function has no element"), "{ran:?}");
 }
+
+/// Runs the command with a stdout that nobody reads.
+fn unread(arguments: &[&str]) -> Option<i32> {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let ran = flowloom().args(arguments).stdout(writer).stderr(Stdio::null()).status().unwrap();
+    ran.code()
+}
+
+#[test]
+fn a_closed_stdout_changes_no_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f.efsm");
+    std::fs::write(&path, "function f; stateless all { when ip.ttl==1 { drop; } otherwise { pass; } }\n").unwrap();
+    assert_eq!(unread(&["fmt", "--check", name(&path)]), Some(1));
+    assert_eq!(unread(&["check", name(&path), "--target", "interp"]), Some(0));
+    let (whole, cut) = (folder.path().join("in.pcap"), folder.path().join("cut.pcap"));
+    let bytes = capture(&whole);
+    std::fs::write(&cut, &bytes[..bytes.len() - 7]).unwrap();
+    let state = folder.path().join("state.json");
+    assert_eq!(unread(&["run", name(&path), "-r", name(&cut), "--state-out", name(&state)]), Some(2));
+    assert!(state.exists());
+}
+
+#[test]
+fn a_state_that_cannot_be_written_leaves_the_summary() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in.pcap");
+    capture(&path);
+    let ran = run(&["run", PASS_ALL, "-r", name(&path), "--state-out", "/dev/full"]);
+    assert!(ran.code == Some(2) && ran.stdout.contains("20 packets"), "{ran:?}");
+    assert!(ran.stderr.contains("`/dev/full` cannot be written"), "{ran:?}");
+}
+
+#[test]
+fn a_signal_ends_a_run_on_captures_in_good_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = capture(&folder.path().join("in.pcap"));
+    let state = folder.path().join("state.json");
+    let mut command = flowloom();
+    command.args(["run", PASS_ALL, "-r", "-", "--state-out", name(&state)]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&bytes).unwrap();
+    // The temporary file of the state is made after signals are noted.
+    let temporary = folder.path().join(format!(".state.json.{}.tmp", child.id()));
+    while !temporary.exists() && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let signalled = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(signalled.success());
+    drop(stdin);
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+    assert!(ran.stdout.contains("packets") && ran.stderr.contains("interrupted"), "{ran:?}");
+    assert!(state.exists() && !temporary.exists());
+}
+
+#[test]
+fn what_cannot_be_written_at_the_end_is_refused_at_the_start() {
+    let ran = run(&["verify", PASS_ALL, "--packets", "100", "--targets", "interp", "-w", "/nonexistent/x.pcap"]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("`/nonexistent/x.pcap` cannot be written"), "{ran:?}");
+}

@@ -108,3 +108,17 @@ fn rows_that_no_packet_takes_are_listed() {
     assert!(verified.stdout.contains("\n1 of these "), "{}", verified.stdout);
     assert!(verified.stdout.contains(" was not reached: nothing was compared there"), "{}", verified.stdout);
 }
+
+#[test]
+fn ports_that_rows_depend_on_are_not_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pcap, pcapng) = (folder.path().join("made.pcap"), folder.path().join("made.pcapng"));
+    let made = |path: &std::path::Path| {
+        let function = "functions/udp_firewall/udp_firewall.efsm";
+        run(&["trace", "gen", function, "-c", "100", "-w", path.to_str().unwrap()])
+    };
+    let refused = made(&pcap);
+    assert!(refused.code == Some(2) && refused.stderr.contains("is pcap, which keeps no ports"), "{refused:?}");
+    assert!(!pcap.exists());
+    assert_eq!(made(&pcapng).code, Some(0));
+}

@@ -61,6 +61,11 @@ fn global_functions_are_judged_by_themselves() {
         "{}",
         ran.stdout
     );
+    // The kernel is asked about the function as the object declares it.
+    let verdicts = check(&path);
+    let kernel = &verdicts["programs"][0]["targets"][1];
+    assert_eq!(kernel["runs"], false, "{kernel}");
+    assert!(kernel.to_string().contains("mem_or_null"), "{kernel}");
     let Some((_folder, path)) = object("", &source("if (!number) return 0;")) else { return };
     let ran = run(&["check".as_ref(), path.as_os_str()]);
     assert_eq!(ran.code, Some(0), "{ran:?}");

@@ -1,14 +1,16 @@
 //! What users type behind `flowloom explain`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum, value_parser};
 use flowloom_hw::{Options, Scheme};
 
 use super::{FunctionArgs, file};
+use crate::failure::Failure;
 
 /// The fastest clock that a plan is made for: beyond it, not one level fits between two registers.
-const FASTEST_MHZ: i64 = 1000;
+pub(super) const FASTEST_MHZ: i64 = 1000;
 /// The most queues in front of a map.
 const MOST_QUEUES: i64 = 1024;
 
@@ -62,20 +64,40 @@ pub(crate) struct PipelineArgs {
 }
 
 impl PipelineArgs {
-    pub(crate) fn options(&self) -> Options {
+    /// # Errors
+    /// A map has two schemes.
+    pub(crate) fn options(&self) -> Result<Options, Failure> {
         let usual = Options::default();
-        Options {
+        Ok(Options {
             clock_mhz: self.clock,
-            schemes: self.scheme.iter().cloned().collect(),
+            schemes: schemes(&self.scheme)?,
             queues: self.queues.unwrap_or(usual.queues),
             length_given: self.length_given,
             prune: !self.no_prune,
             ..usual
-        }
+        })
     }
 }
 
 /// A map and the scheme that it is to be kept consistent by.
+/// The scheme of each map that `--scheme` names.
+///
+/// # Errors
+/// A map has two schemes.
+pub(crate) fn schemes(given: &[(String, Scheme)]) -> Result<BTreeMap<String, Scheme>, Failure> {
+    let mut schemes = BTreeMap::new();
+    for (map, scheme) in given {
+        if let Some(other) = schemes.insert(map.clone(), *scheme).filter(|other| other != scheme) {
+            return Err(Failure::Input(format!(
+                "--scheme names `{map}` twice, with `{}` and `{}`; a map has one scheme",
+                other.as_str(),
+                scheme.as_str()
+            )));
+        }
+    }
+    Ok(schemes)
+}
+
 pub(super) fn parse_scheme(text: &str) -> Result<(String, Scheme), String> {
     let (map, name) = text.split_once('=').ok_or_else(|| format!("expected MAP=SCHEME, found `{text}`"))?;
     let scheme = Scheme::ALL.into_iter().find(|scheme| scheme.as_str() == name.trim()).ok_or_else(|| {

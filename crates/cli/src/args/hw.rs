@@ -7,7 +7,7 @@ use flowloom_hw::Scheme;
 use flowloom_hw::predict::Pace;
 use flowloom_trace::{Rate, parse_count};
 
-use super::explain::parse_scheme;
+use super::explain::{FASTEST_MHZ, parse_scheme};
 use super::trace::ProfileName;
 use super::{FunctionArgs, InputArgs, file};
 
@@ -35,8 +35,8 @@ pub(crate) struct PredictArgs {
     /// the capture
     #[arg(long, value_name = "RATE", default_value = "100G", value_parser = pace)]
     pub(crate) rate: Pace,
-    /// The clock
-    #[arg(long, value_name = "MHZ", help_heading = PLAN)]
+    /// The clock in megahertz
+    #[arg(long, value_name = "MHZ", value_parser = clock, help_heading = PLAN)]
     pub(crate) clock: Option<f64>,
     /// Keep a map consistent in this way: none, atomic, schedule, flush
     #[arg(long, value_name = "MAP=SCHEME", value_parser = parse_scheme, help_heading = PLAN)]
@@ -60,6 +60,12 @@ pub(crate) struct PredictArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn clock(text: &str) -> Result<f64, String> {
+    let range = 1.0..=FASTEST_MHZ as f64;
+    let number = text.parse().ok().filter(|mhz| range.contains(mhz));
+    number.ok_or_else(|| format!("expected megahertz from 1 to {FASTEST_MHZ}, found `{text}`"))
 }
 
 fn flows(text: &str) -> Result<u32, String> {

@@ -4,8 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use flowloom_efsm::model::Function;
 use flowloom_trace::{CaptureWriter, Profile, START_NS, Traffic, TrafficOptions};
 use flowloom_verify::{Stimulus, StimulusOptions};
+use flowloom_wire::field::FieldId;
 use serde_json::json;
 
 use crate::args::TraceGenArgs;
@@ -13,7 +15,7 @@ use crate::failure::Failure;
 use crate::files::Files;
 use crate::load::{ELF_MAGIC, source};
 use crate::output::{counted, grouped, print, print_json, progress, warn};
-use crate::verify::write_trace;
+use crate::verify::{keeps_ports, write_trace};
 
 /// Packets for a function, unless said otherwise.
 const FUNCTION_PACKETS: u64 = 20_000;
@@ -38,6 +40,14 @@ fn for_function(args: &TraceGenArgs, path: &PathBuf) -> Result<(), Failure> {
     let (function, warnings) = source(path, bytes, &args.params)?;
     warn(&warnings);
     Files::default().reads("the function", [path]).writes("-w", Some(&args.write)).check()?;
+    if !keeps_ports(&args.write) && reads_ports(&function) {
+        return Err(Failure::Input(format!(
+            "-w `{}` is pcap, which keeps no ports, and rows of `{}` depend on `pkt.port`; name a file that ends in \
+             `.pcapng`",
+            args.write.display(),
+            function.name
+        )));
+    }
     let count = args.count.unwrap_or(FUNCTION_PACKETS);
     let mut stimulus = Stimulus::new(Arc::clone(&function), args.seed, StimulusOptions::of(&function));
     let bar = progress("packets", Some(count));
@@ -74,6 +84,17 @@ fn for_function(args: &TraceGenArgs, path: &PathBuf) -> Result<(), Failure> {
         }
     }
     print(&text)
+}
+
+/// Whether the outcome of a packet may depend on the port by which it arrives.
+fn reads_ports(function: &Function) -> bool {
+    let is_port = |field: &FieldId| field.name() == "pkt.port";
+    function.elements.iter().any(|element| {
+        let key = element.stateful.as_ref().and_then(|stateful| stateful.key.as_ref());
+        key.is_some_and(|key| key.fields().any(|field| is_port(&field)))
+            || element.otherwise.actions.fields_read().iter().any(is_port)
+            || element.rows.iter().any(|row| row.fields().iter().any(is_port))
+    })
 }
 
 fn of_profile(args: &TraceGenArgs, profile: Profile) -> Result<(), Failure> {

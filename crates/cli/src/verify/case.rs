@@ -36,12 +36,16 @@ pub(super) fn state(program: &Program, case: &Case) -> Snapshot {
     state
 }
 
+/// Whether a capture of that name keeps the ports of packets.
+pub(crate) fn keeps_ports(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().contains(".pcapng"))
+}
+
 /// Writes packets, and says where a capture cannot hold all that they are.
 pub(super) fn write(path: &Path, packets: &[Arrival]) -> Result<(), Failure> {
     write_trace(path, packets.iter().cloned())?;
-    let has_ports = path.file_name().is_some_and(|name| name.to_string_lossy().contains(".pcapng"));
     let is_lost = |packet: &Arrival| packet.port.0 != PORT_OF_PCAP || packet.time_ns / NS_PER_S >= END_OF_PCAP_S;
-    if !has_ports && packets.iter().any(is_lost) {
+    if !keeps_ports(path) && packets.iter().any(is_lost) {
         remark(&format!(
             "`{}` is pcap, which keeps no ports and no times after 2106: these packets have some; name a file that ends in \
              `.pcapng` to run them again as they were",

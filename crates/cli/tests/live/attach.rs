@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::common::{PASS_ALL, name};
+use crate::common::{PASS_ALL, UDP_FLOWS, name};
 use crate::lab::Lab;
 
 /// Joins port 1 and port 2, and counts what it hears of each host.
@@ -207,4 +207,24 @@ fn an_interface_that_goes_away_ends_the_run() {
     );
     assert_eq!(said, "3 0 flowloom: interface `v2` has gone, or somebody has detached the program from it\n");
     assert_eq!(lab.report()["event"], "ended");
+}
+
+#[test]
+fn state_and_summary_outlive_whoever_reads_the_reports() {
+    let Some(lab) = Lab::new("state_and_summary_outlive_whoever_reads_the_reports", &[]) else { return };
+    let said = lab.run(
+        r#"
+        host a 1; host b 2
+        code=0
+        timeout 60 "$FLOWLOOM" run $TOP/$1 -i v1 --interval 50ms --state-out kept.json 2>said | head -n 1 >begun || code=$?
+        echo ${PIPESTATUS[0]} $(attached v1) $(ls -A | grep -c kept)
+        code=0
+        "$FLOWLOOM" run $TOP/$1 -i v1 --duration 100ms --interval 50ms --state-out full.json >/dev/full 2>said || code=$?
+        echo $code $(attached v1) $(ls -A | grep -c full)
+        code=0
+        "$FLOWLOOM" run $TOP/$1 -i v1 -q --duration 100ms --state-out /dev/full >out 2>said || code=$?
+        echo $code $(grep -c '^verdict' out) $(grep -c 'cannot be written' said)"#,
+        &[UDP_FLOWS],
+    );
+    assert_eq!(said, "0 0 1\n3 0 1\n2 1 1\n");
 }

@@ -11,6 +11,7 @@ mod condition;
 mod constant;
 mod declare;
 mod element;
+mod feasible;
 mod flags;
 mod hash;
 mod header;

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use flowloom_wire::field::FieldId;
 use flowloom_wire::graph::{Graph, Header};
 
+use super::feasible::exclude_each_other;
 use crate::diagnostic::{Code, Sink};
 use crate::intervals::{self, Interval, intersect};
 use crate::model::{Condition, Element, Row, Span};
@@ -53,6 +54,18 @@ pub(super) fn warn(element: &Element, known: &BTreeSet<usize>, graph: &Graph, si
                     "never matches",
                 )
                 .help(format!("`{name}` is present where `ip.proto` is {protocol}; change one of the two conditions"));
+            }
+            continue;
+        }
+        if let Some(what) = exclude_each_other(row, graph) {
+            if !known.contains(&i) {
+                sink.warning(
+                    Code::Constant,
+                    row.span,
+                    format!("{subject} never matches: {what} exclude each other"),
+                    "never matches",
+                )
+                .help("no packet has the headers and values that the row asks for; alternatives are joined by `||`");
             }
             continue;
         }
@@ -170,7 +183,7 @@ pub(super) fn protocols_of(field: FieldId) -> Option<Vec<u128>> {
 }
 
 /// The protocol number of an outer transport header.
-fn protocol(header: Header) -> Option<u128> {
+pub(super) fn protocol(header: Header) -> Option<u128> {
     Some(match header {
         Header::Tcp => 6,
         Header::Udp => 17,

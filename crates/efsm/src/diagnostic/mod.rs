@@ -242,6 +242,11 @@ impl Sink {
 
     /// What was collected, by place in the source.
     pub(crate) fn finish(mut self) -> Vec<Diagnostic> {
+        for diagnostic in &mut self.list {
+            shorten(&mut diagnostic.message);
+            diagnostic.labels.iter_mut().for_each(|label| shorten(&mut label.text));
+            diagnostic.help.iter_mut().for_each(shorten);
+        }
         self.list.sort_by_key(|d| d.labels.first().map_or(0, |l| l.span.start));
         self.list
     }
@@ -261,6 +266,15 @@ impl Sink {
         let end = span.end.min(self.source.text.len());
         Span { start: span.start.min(end), end }
     }
+}
+
+/// Leaves out the middle of a text that repeats a very long word of the source.
+fn shorten(text: &mut String) {
+    if text.len() <= MOST_SHOWN_BYTES {
+        return;
+    }
+    let (start, end) = (text.floor_char_boundary(MOST_SHOWN_BYTES / 2), text.len() - MOST_MARKED_BYTES);
+    text.replace_range(start..text.floor_char_boundary(end), " .. ");
 }
 
 /// A diagnostic that was just added and can be said more about.

@@ -462,10 +462,10 @@ impl<'a> Lowering<'a> {
             ports_map,
             events_map,
             masks: shape.masks.iter().copied().collect(),
-            needed_from: (0..function.elements.len()).map(|from| shape::needed(&function.elements[from..])).collect(),
-            metadata_read_from: (0..function.elements.len())
-                .map(|from| metadata_read(&function.elements[from..]))
-                .collect(),
+            needed_from: from_each(&function.elements, |needed, element| needed | shape::needed(element)),
+            metadata_read_from: from_each(&function.elements, |read: &BTreeSet<u16>, element| {
+                read.union(&metadata_read(element)).copied().collect()
+            }),
             ctx,
             made_slot,
             no_room: BTreeMap::new(),
@@ -664,6 +664,17 @@ fn fields_used(elements: &[Element]) -> BTreeSet<FieldId> {
         }
     }
     used
+}
+
+/// For each element, what the elements from it to the last one add up to; `add` takes a slice of one element.
+fn from_each<T: Clone + Default>(elements: &[Element], add: impl Fn(&T, &[Element]) -> T) -> Vec<T> {
+    let mut sums = vec![T::default(); elements.len()];
+    let mut sum = T::default();
+    for index in (0..elements.len()).rev() {
+        sum = add(&sum, &elements[index..=index]);
+        sums[index].clone_from(&sum);
+    }
+    sums
 }
 
 /// Every metadata field that these elements read.

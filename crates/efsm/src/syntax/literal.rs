@@ -42,15 +42,26 @@ pub(super) fn read_number(word: &str) -> Result<Literal, BadLiteral> {
     if unit.is_empty() {
         return read_digits(word, digits, 10, "decimal").map(Literal::Number);
     }
-    let Some(unit_ns) = unit_ns(unit) else {
-        let help = match unit {
-            "tuple" => "the five fields of a connection are written `5-tuple`",
-            _ => "times are written with ns, us, ms, s, m or h, as in `10ms`; hexadecimal numbers start with `0x`",
+    // Times of several units are sums: `9m59s`.
+    let (mut rest, mut sum_ns) = (word, Some(0_u64));
+    while !rest.is_empty() {
+        let (digits, other) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(rest.len()));
+        let (unit, next) = other.split_at(other.find(|c: char| c.is_ascii_digit()).unwrap_or(other.len()));
+        let Some(unit_ns) = unit_ns(unit) else {
+            let help = match unit {
+                "tuple" => "the five fields of a connection are written `5-tuple`",
+                _ => {
+                    "times are written with ns, us, ms, s, m or h, as in `10ms` or `9m59s`; hexadecimal numbers start \
+                     with `0x`"
+                }
+            };
+            return bad(format!("`{word}` is neither a number nor a time"), help);
         };
-        return bad(format!("`{word}` is neither a number nor a time"), help);
-    };
-    let count = read_digits(word, digits, 10, "decimal")?;
-    match count.checked_mul(unit_ns) {
+        let count = read_digits(word, digits, 10, "decimal")?;
+        sum_ns = sum_ns.and_then(|sum| sum.checked_add(count.checked_mul(unit_ns)?));
+        rest = next;
+    }
+    match sum_ns {
         Some(ns) => Ok(Literal::Time(ns)),
         None => bad(format!("`{word}` is longer than 2^64 ns"), "the longest time is about 584 years"),
     }

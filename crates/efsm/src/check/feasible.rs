@@ -1,0 +1,176 @@
+//! Rows whose conditions no packet fulfils together, because of the headers that they need: IPv4 and IPv6 fields in one
+//! row, a present and an absent header, `tcp.dport` and `l4.dport` with different values.
+//!
+//! A row is tried against each pair of an outer network and transport header that packets have. Under such a pair, a field
+//! that stands for several (`ip.ttl`, `l4.dport`) is one of them, so its values and those of the concrete field intersect.
+//!
+//! Limits: headers inside of tunnels, and relations between registers, metadata and fields, are not considered.
+
+use std::collections::BTreeMap;
+
+use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
+use flowloom_wire::graph::{Graph, Header};
+
+use super::overlap::protocol;
+use crate::intervals::{self, Interval, intersect};
+use crate::model::{Condition, Row};
+
+/// Outer network headers.
+const NETWORK: [Header; 2] = [Header::Ipv4, Header::Ipv6];
+/// Outer transport headers.
+const TRANSPORT: [Header; 4] = [Header::Tcp, Header::Udp, Header::Icmp, Header::Icmp6];
+/// EtherTypes after which IPv4 or IPv6 may follow: tags and labels.
+const BEFORE_IP: [u128; 4] = [0x8100, 0x8847, 0x8848, 0x88a8];
+/// Conditions of a row among which two that exclude each other are looked for.
+const MOST_NAMED: usize = 32;
+
+/// The outer headers of a packet.
+#[derive(Debug, Clone, Copy)]
+struct Headers {
+    network: Option<Header>,
+    transport: Option<Header>,
+}
+
+impl Headers {
+    /// All pairs that packets have.
+    fn all() -> impl Iterator<Item = Headers> {
+        let some = NETWORK.into_iter().flat_map(|network| {
+            let transports = TRANSPORT.into_iter().map(Some).chain([None]);
+            transports.map(move |transport| Headers { network: Some(network), transport })
+        });
+        some.chain([Headers { network: None, transport: None }])
+    }
+
+    /// Whether a packet with these headers has `header`; `None` where that does not depend on them.
+    fn have(self, header: Header) -> Option<bool> {
+        match header {
+            _ if NETWORK.contains(&header) => Some(self.network == Some(header)),
+            _ if TRANSPORT.contains(&header) => Some(self.transport == Some(header)),
+            Header::Ipv6Fragment if self.network != Some(Header::Ipv6) => Some(false),
+            _ => None,
+        }
+    }
+
+    fn may_have(self, field: FieldId) -> bool {
+        let headers = field.headers();
+        headers.is_empty() || headers.into_iter().any(|header| self.have(header) != Some(false))
+    }
+
+    /// Whether every packet with these headers has the field.
+    fn surely_have(self, field: FieldId) -> bool {
+        match field.source() {
+            Source::Header(header, _) => self.have(header) == Some(true),
+            Source::Either(_) | Source::Address { .. } => {
+                field.alternatives().iter().any(|field| self.surely_have(*field))
+            }
+            _ => false,
+        }
+    }
+
+    /// The concrete field that `field` stands for, and its values.
+    fn concrete(self, field: FieldId, values: Vec<Interval>) -> (FieldId, Vec<Interval>) {
+        let mut possible = field.alternatives().iter().filter(|field| self.may_have(**field));
+        let (Some(concrete), None) = (possible.next(), possible.next()) else { return (field, values) };
+        let is_mapped = matches!(field.source(), Source::Address { .. }) && self.network == Some(Header::Ipv4);
+        if !is_mapped {
+            return (*concrete, values);
+        }
+        let mapped = [(IPV4_MAPPED, IPV4_MAPPED + u128::from(u32::MAX))];
+        let values = intersect(&values, &mapped).into_iter().map(|(low, high)| (low - IPV4_MAPPED, high - IPV4_MAPPED));
+        (*concrete, values.collect())
+    }
+
+    /// Values that these headers give to fields.
+    fn implied(self, graph: &Graph) -> Vec<(&'static str, Vec<Interval>)> {
+        let mut implied = Vec::new();
+        if let Some(number) = self.transport.and_then(protocol) {
+            implied.push(("ip.proto", vec![(number, number)]));
+        }
+        let (own, version, fragment, ether_type) = match self.network {
+            Some(Header::Ipv4) => ("ipv4.version", 4, "ipv4.frag", 0x800),
+            Some(_) => ("ipv6.version", 6, "ipv6.frag", 0x86dd),
+            None => return implied,
+        };
+        implied.push((own, vec![(version, version)]));
+        // A later fragment has no transport header.
+        if self.transport.is_some() {
+            implied.push((fragment, vec![(0, 0)]));
+        }
+        // A header of the user's own may stand between Ethernet and IP.
+        if graph.user_headers().is_empty() {
+            let types = BEFORE_IP.into_iter().chain([ether_type]).map(|number| (number, number));
+            implied.push(("eth.type", intervals::merged(types.collect())));
+        }
+        implied
+    }
+}
+
+/// What a row asks of packets.
+struct Asked<'a> {
+    /// Fields that are needed.
+    fields: Vec<FieldId>,
+    conditions: Vec<&'a Condition>,
+}
+
+impl Asked<'_> {
+    /// Whether a packet with some outer headers may fulfil all of it.
+    fn is_feasible(&self, graph: &Graph) -> bool {
+        let absent: Vec<FieldId> = self.conditions.iter().filter_map(|condition| condition.absent()).collect();
+        let compared: Vec<_> = self.conditions.iter().filter_map(|condition| intervals::of(condition)).collect();
+        Headers::all().any(|headers| {
+            if !self.fields.iter().all(|field| headers.may_have(*field))
+                || absent.iter().any(|field| headers.surely_have(*field))
+            {
+                return false;
+            }
+            let mut values: BTreeMap<FieldId, Vec<Interval>> = BTreeMap::new();
+            for (field, of_field) in &compared {
+                let (field, of_field) = headers.concrete(*field, of_field.clone());
+                values.entry(field).and_modify(|all| *all = intersect(all, &of_field)).or_insert(of_field);
+            }
+            for (name, implied) in headers.implied(graph) {
+                if let Some(all) = FieldId::by_name(name).and_then(|field| values.get_mut(&field)) {
+                    *all = intersect(all, &implied);
+                }
+            }
+            values.values().all(|values| !values.is_empty())
+        })
+    }
+}
+
+/// Names of what excludes each other in a row that no packet matches: of two conditions, or of the condition and of the
+/// fields that actions need. `None` for other rows.
+pub(super) fn exclude_each_other(row: &Row, graph: &Graph) -> Option<String> {
+    let all = Asked { fields: row.fields(), conditions: row.conditions.iter().collect() };
+    if all.is_feasible(graph) {
+        return None;
+    }
+    let conditions = &row.conditions[..row.conditions.len().min(MOST_NAMED)];
+    for (at, one) in conditions.iter().enumerate() {
+        for other in &conditions[..at] {
+            let fields = one.fields().into_iter().chain(other.fields()).collect();
+            if !(Asked { fields, conditions: vec![other, one] }).is_feasible(graph) {
+                return Some(format!("its conditions on {} and {}", name(other, graph), name(one, graph)));
+            }
+        }
+    }
+    Some("its conditions and the fields that it needs".to_owned())
+}
+
+/// What a condition is about, for a message.
+fn name(condition: &Condition, graph: &Graph) -> String {
+    match condition {
+        Condition::Present { field, negated } => {
+            let name = graph.field_name(*field);
+            let header = field.header().map_or_else(
+                || name.rsplit_once('.').map_or(&*name, |(prefix, _)| prefix).to_owned(),
+                |header| graph.header_name(header).to_owned(),
+            );
+            format!("`{}present({header})`", if *negated { "!" } else { "" })
+        }
+        _ => {
+            let field = condition.fields().first().map(|field| format!("`{}`", graph.field_name(*field)));
+            field.unwrap_or_else(|| "other values".to_owned())
+        }
+    }
+}
