@@ -226,3 +226,15 @@ fn a_table_has_at_most_as_many_contexts_as_a_map_has_entries() {
         assert_eq!(errors.list[0].code.to_string(), "efsm::out_of_range", "{size}");
     }
 }
+
+#[test]
+fn a_byte_order_mark_may_start_a_source_and_is_named_elsewhere() {
+    let element = "stateless s { always { pass; } }";
+    let read = |text: String| compile("f", &text, &[]);
+    let (function, warnings) = read(format!("\u{feff}function f;\n{element}")).unwrap();
+    assert_eq!((function.elements.len(), warnings.len()), (1, 0));
+    let errors = read(format!("function f;\n\u{feff}{element}")).unwrap_err();
+    let error = &errors.list[0];
+    assert_eq!(error.message, "`\u{fffd}` is not part of the language", "the mark itself is invisible");
+    assert!(error.help.as_ref().unwrap().contains("byte order mark"), "{error:?}");
+}
