@@ -69,11 +69,11 @@ fn global_functions_are_judged_by_themselves() {
 #[test]
 fn code_behind_a_constant_that_is_0_is_judged_for_no_target() {
     let source = "const volatile __u8 debug = 0;\n\
-                  struct where { void *first, *last; };\n\
+                  struct where { void *first, *last; struct xdp_md *ctx; };\n\
                   static __attribute__((noinline)) int look(struct where *at)\n{\n\
                   \tif (debug) {\n\t\t__u8 *byte = at->first;\n\t\tif (byte + 16 > (__u8 *)at->last)\n\t\t\treturn 1;\n\t\treturn byte[13] ? 2 : 1;\n\t}\n\treturn 2;\n}\n\
                   SEC(\"xdp\") int prog(struct xdp_md *ctx)\n{\n\
-                  \tstruct where at = { (void *)(long)ctx->data, (void *)(long)ctx->data_end };\n\treturn look(&at);\n}\n";
+                  \tstruct where at = { (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx };\n\treturn look(&at);\n}\n";
     let name = "code_behind_a_constant_that_is_0_is_judged_for_no_target";
     let Some((_folder, path)) = object(name, source) else { return };
     let ran = run(&["check".as_ref(), path.as_os_str()]);
