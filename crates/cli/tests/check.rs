@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{BIG_FLOW, kernel, name, ok, run};
+use common::{BIG_FLOW, generated, kernel, large_with_counters, name, ok, run};
 use serde_json::Value;
 
 const COPIES: &str = "function copies;
@@ -160,4 +160,23 @@ fn an_implicit_otherwise_is_noted() {
     for (key, otherwise) in [("5-tuple", "otherwise { drop; }"), ("eth.src", ""), ("none", "")] {
         assert!(notes(key, otherwise).is_empty(), "{key} {otherwise}");
     }
+}
+
+/// What `check` says a target runs, `run` runs there: without counters, if the function is too large with them.
+#[test]
+fn a_function_that_is_too_large_with_counters_runs_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.efsm");
+    std::fs::write(&path, large_with_counters()).unwrap();
+    let checked = ok(&["check", name(&path), "--target", "interp,machine"]);
+    let line = |target: &str| checked.lines().find(|line| line.starts_with(target)).unwrap();
+    assert!(
+        line("interp").contains("yes") && line("interp").contains("`run` counts no rows: with counters"),
+        "{checked}"
+    );
+    assert!(!line("machine").contains("counters"), "{checked}");
+    let capture = generated(folder.path(), BIG_FLOW, 20, 1);
+    let ran = run(&["run", name(&path), "-r", name(&capture), "--engine", "interp"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stderr.contains("hits of rows and flows are not counted: with counters"), "{}", ran.stderr);
 }

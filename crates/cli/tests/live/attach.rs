@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::common::{PASS_ALL, name};
+use crate::common::{PASS_ALL, large_with_counters, name};
 use crate::lab::Lab;
 
 /// Joins port 1 and port 2, and counts what it hears of each host.
@@ -207,4 +207,20 @@ fn an_interface_that_goes_away_ends_the_run() {
     );
     assert_eq!(said, "3 0 flowloom: interface `v2` has gone, or somebody has detached the program from it\n");
     assert_eq!(lab.report()["event"], "ended");
+}
+
+#[test]
+fn a_function_that_is_too_large_with_counters_is_attached_without() {
+    let Some(lab) = Lab::new("a_function_that_is_too_large_with_counters_is_attached_without", &[]) else { return };
+    lab.put("large.efsm", &large_with_counters());
+    let said = lab.run(
+        r#"
+        host a 1
+        start large.efsm -i v1
+        echo $(attached v1) $(grep -c "nothing is counted: with counters, " err)
+        finish
+        echo $code"#,
+        &[],
+    );
+    assert_eq!(said, "1 1\n0\n");
 }
