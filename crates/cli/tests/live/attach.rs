@@ -164,13 +164,15 @@ fn programs_of_others_are_left_alone() {
 #[test]
 fn what_cannot_be_attached_says_why() {
     let Some(lab) = Lab::new("what_cannot_be_attached_says_why", &[]) else { return };
-    let cases: [(&str, i32, &[&str]); 8] = [
+    let cases: [(&str, i32, &[&str]); 9] = [
         ("-i nowhere0", 2, &["no interface `nowhere0`", "`ip link` lists them"]),
         ("-i v1 -i v1", 2, &["interface `v1` has a port already"]),
         ("-i 2=v1 -i v2", 2, &["port 2 is `v1` already"]),
         ("-i 300=v1", 2, &["ports are below 256"]),
         ("-i v1 -r x.pcap", 2, &["cannot be used with"]),
         ("-i v1 --duration 10", 2, &["expected a time such as"]),
+        // Said before the first packet, not at the end.
+        ("-i v1 --duration 1s --state-out nowhere/state", 2, &["`nowhere/state` cannot be written", "No such file"]),
         ("-i v1 -i v3", 3, &["`v3` does not take the program in mode native", "ip link set dev e3 mtu 1500", "-m skb"]),
         ("-i lo", 3, &["`lo` does not take the program in mode native", "-m skb"]),
     ];
