@@ -211,6 +211,26 @@ fn an_interface_that_goes_away_ends_the_run() {
     assert_eq!(lab.report()["event"], "ended");
 }
 
+/// XDP sees what arrives: on one interface, a function of both directions misses one of them.
+#[test]
+fn both_directions_on_one_interface_are_remarked_on() {
+    let Some(lab) = Lab::new("both_directions_on_one_interface_are_remarked_on", &[]) else { return };
+    let element = "states a; reg n: u32; on a -> a (idle 1s) { n += 1; pass; } otherwise { pass; } }";
+    lab.put("both.efsm", &format!("function both; stateful talks {{ key biflow(5-tuple); {element}"));
+    lab.put("one.efsm", &format!("function one; stateful sources {{ key ip.src; {element}"));
+    let said = lab.run(
+        r#"
+        host a 1; host b 2
+        for arguments in "both.efsm -i v1" "both.efsm -i v1 -i v2" "one.efsm -i v1"; do
+            start $arguments
+            finish
+            grep -c "\`talks\` has one context for both directions of a flow, and XDP sees only packets that arrive" err || true
+        done"#,
+        &[],
+    );
+    assert_eq!(said, "1\n0\n0\n");
+}
+
 #[test]
 fn a_function_that_is_too_large_with_counters_is_attached_without() {
     let Some(lab) = Lab::new("a_function_that_is_too_large_with_counters_is_attached_without", &[]) else { return };
