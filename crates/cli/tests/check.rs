@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{BIG_FLOW, kernel, name, ok, run};
+use common::{BIG_FLOW, generated, kernel, large_with_counters, name, ok, run};
 use serde_json::Value;
 
 const COPIES: &str = "function copies;
@@ -160,4 +160,42 @@ fn an_implicit_otherwise_is_noted() {
     for (key, otherwise) in [("5-tuple", "otherwise { drop; }"), ("eth.src", ""), ("none", "")] {
         assert!(notes(key, otherwise).is_empty(), "{key} {otherwise}");
     }
+}
+
+/// What `check` says a target runs, `run` runs there: without counters, if the function is too large with them.
+#[test]
+fn a_function_that_is_too_large_with_counters_runs_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.efsm");
+    std::fs::write(&path, large_with_counters()).unwrap();
+    let checked = ok(&["check", name(&path), "--target", "interp,machine"]);
+    let line = |target: &str| checked.lines().find(|line| line.starts_with(target)).unwrap();
+    assert!(
+        line("interp").contains("yes") && line("interp").contains("`run` counts no rows: with counters"),
+        "{checked}"
+    );
+    assert!(!line("machine").contains("counters"), "{checked}");
+    let capture = generated(folder.path(), BIG_FLOW, 20, 1);
+    let ran = run(&["run", name(&path), "-r", name(&capture), "--engine", "interp"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stderr.contains("hits of rows and flows are not counted: with counters"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_set_is_read_from_a_file_beside_the_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gate.efsm");
+    let text = "function gate;\nset blocked = file(\"blocked.txt\");\nstateless t {\n    when ip.src in blocked { drop; }\n    \
+                otherwise { pass; }\n}\n";
+    std::fs::write(&path, text).unwrap();
+    let missing = run(&["check", name(&path), "--target", "machine"]);
+    assert!(missing.code == Some(2) && missing.stderr.contains("`blocked.txt`"), "{missing:?}");
+    std::fs::write(folder.path().join("blocked.txt"), "10.0.0.0/8\n# a comment\n192.0.2.1\n").unwrap();
+    std::fs::write(
+        path.with_extension("scenario"),
+        "function gate.efsm\nscenario \"some are blocked\"\nudp 10.1.2.3:1 > 10.0.0.2:2 -> drop\n\
+         udp 192.0.2.1:1 > 10.0.0.2:2 -> drop\nudp 192.0.2.2:1 > 10.0.0.2:2 -> pass\n",
+    )
+    .unwrap();
+    ok(&["test", name(&path)]);
 }

@@ -5,8 +5,9 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::{BIG_FLOW, kernel, ok, run};
-use flowloom_testkit::{Clang, skip};
+use common::{BIG_FLOW, Ran, kernel, ok, run, top};
+use flowloom_testkit::{Clang, PacketBuilder, skip};
+use flowloom_trace::CaptureWriter;
 use serde_json::Value;
 
 /// A load balancer with the maps of Katran at full size: consistent-hashing rings of 512 services, a table of connections of
@@ -163,4 +164,34 @@ fn a_state_path_that_cannot_be_written_ends_the_run_at_its_start() {
     std::fs::write(&capture, all).unwrap();
     ok(&[&arguments[..], &[text(&state)]].concat());
     assert!(std::fs::read_to_string(&state).unwrap().starts_with("{\""));
+}
+
+/// A state is written entry by entry: its text, or a tree of its values, would take several times the memory of the run.
+#[test]
+fn a_large_state_is_written_in_little_memory() {
+    const CONTEXTS: u32 = 100_000;
+    const LIMIT_KIB: u32 = 200_000;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(
+        path("many.efsm"),
+        "function many;\nstateful hosts {\n    key ip.src;\n    size 200000;\n    states a;\n    reg n: u64;\n    \
+         on a -> a (idle 60s) { n += 1; pass; }\n    otherwise { pass; }\n}\n",
+    )
+    .unwrap();
+    let mut writer = CaptureWriter::create(&path("in.pcap")).unwrap();
+    for host in 0..CONTEXTS {
+        let [_, a, b, c] = host.to_be_bytes();
+        let packet = PacketBuilder::new().ipv4([10, a, b, c], [192, 0, 2, 1]).udp(1, 2).build();
+        writer.write(1_000 * u64::from(host), 1, packet.len() as u32, None, &packet).unwrap();
+    }
+    writer.finish().unwrap();
+    let limited = format!("ulimit -d {LIMIT_KIB} && exec \"$@\"");
+    let mut command = std::process::Command::new("sh");
+    command.current_dir(top()).args(["-c", &limited, "sh", env!("CARGO_BIN_EXE_flowloom"), "run"]);
+    command.arg(path("many.efsm")).arg("-r").arg(path("in.pcap")).args(["--engine", "interp", "--state-out"]);
+    let ran = Ran::from(command.arg(path("state.json")).output().unwrap());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let written = std::fs::read_to_string(path("state.json")).unwrap();
+    assert_eq!(written.matches("\"key\"").count(), CONTEXTS as usize);
 }

@@ -74,11 +74,11 @@ fn global_functions_are_judged_by_themselves() {
 #[test]
 fn code_behind_a_constant_that_is_0_is_judged_for_no_target() {
     let source = "const volatile __u8 debug = 0;\n\
-                  struct where { void *first, *last; };\n\
+                  struct where { void *first, *last; struct xdp_md *ctx; };\n\
                   static __attribute__((noinline)) int look(struct where *at)\n{\n\
                   \tif (debug) {\n\t\t__u8 *byte = at->first;\n\t\tif (byte + 16 > (__u8 *)at->last)\n\t\t\treturn 1;\n\t\treturn byte[13] ? 2 : 1;\n\t}\n\treturn 2;\n}\n\
                   SEC(\"xdp\") int prog(struct xdp_md *ctx)\n{\n\
-                  \tstruct where at = { (void *)(long)ctx->data, (void *)(long)ctx->data_end };\n\treturn look(&at);\n}\n";
+                  \tstruct where at = { (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx };\n\treturn look(&at);\n}\n";
     let name = "code_behind_a_constant_that_is_0_is_judged_for_no_target";
     let Some((_folder, path)) = object(name, source) else { return };
     let ran = run(&["check".as_ref(), path.as_os_str()]);
@@ -102,11 +102,20 @@ fn bytes_that_were_never_written_are_the_programs_fault() {
 
 #[test]
 fn a_lookup_outside_of_an_array_always_fails() {
-    let source = "struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 5); __type(key, __u32); __type(value, __u64); } few SEC(\".maps\");\n\
-                  SEC(\"xdp\") int prog(struct xdp_md *ctx)\n{\n\t__u32 key = 11;\n\t__u64 *v = bpf_map_lookup_elem(&few, &key);\n\
-                  \tif (!v)\n\t\treturn XDP_PASS;\n\t*v += 1;\n\treturn XDP_DROP;\n}\n";
-    let Some((_folder, path)) = object("a_lookup_outside_of_an_array_always_fails", source) else { return };
+    let test = "a_lookup_outside_of_an_array_always_fails";
+    let source = |key: &str| {
+        format!(
+            "struct {{ __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 5); __type(key, __u32); __type(value, __u64); }} few SEC(\".maps\");\n\
+             SEC(\"xdp\") int prog(struct xdp_md *ctx)\n{{\n\t__u32 {key} = 11;\n\t__u64 *v = bpf_map_lookup_elem(&few, &key);\n\
+             \tif (!v)\n\t\treturn XDP_PASS;\n\t*v += 1;\n\treturn XDP_DROP;\n}}\n"
+        )
+    };
+    let Some((_folder, path)) = object(test, &source("key")) else { return };
     let ran = run(&["verify".as_ref(), path.as_os_str()]);
     let why = "the lookup in array `few` always fails: key 11 is outside of its 5 entries (line 7: ";
     assert!(ran.stdout.contains(why), "{ran:?}");
+    // A constant that fills a slot of the stack is known to the verifier, so the access after the lookup is dead code.
+    let Some((_folder, path)) = object(test, &source("key __attribute__((aligned(8)))")) else { return };
+    let ran = run(&["check".as_ref(), "-v".as_ref(), path.as_os_str()]);
+    assert!(ran.stdout.contains("on map `few`; always fails: key 11 is outside of 5 entries"), "{}", ran.stdout);
 }

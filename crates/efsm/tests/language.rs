@@ -214,3 +214,27 @@ fn names_may_stand_above_their_declaration() {
          meta mark: u8; const most = 9; param limit: u8 = 3; param out: port;",
     );
 }
+
+#[test]
+fn a_table_has_at_most_as_many_contexts_as_a_map_has_entries() {
+    let text = |size: &str| {
+        format!("stateful s {{ key ip.src; size {size}; states s; reg n: u8; on s -> s (idle 9s) {{ n = 1; pass; }} }}")
+    };
+    assert_eq!(stateful(&text("2147483647")).size, 2_147_483_647);
+    for size in ["2147483648", "4294967295"] {
+        let errors = compile("f", &format!("function f;\n{}", text(size)), &[]).unwrap_err();
+        assert_eq!(errors.list[0].code.to_string(), "efsm::out_of_range", "{size}");
+    }
+}
+
+#[test]
+fn a_byte_order_mark_may_start_a_source_and_is_named_elsewhere() {
+    let element = "stateless s { always { pass; } }";
+    let read = |text: String| compile("f", &text, &[]);
+    let (function, warnings) = read(format!("\u{feff}function f;\n{element}")).unwrap();
+    assert_eq!((function.elements.len(), warnings.len()), (1, 0));
+    let errors = read(format!("function f;\n\u{feff}{element}")).unwrap_err();
+    let error = &errors.list[0];
+    assert_eq!(error.message, "`\u{fffd}` is not part of the language", "the mark itself is invisible");
+    assert!(error.help.as_ref().unwrap().contains("byte order mark"), "{error:?}");
+}

@@ -19,6 +19,17 @@ pub const REWRITE: &str = "corpus/rewrite.efsm";
 pub const UDP_FLOWS: &str = "corpus/udp_flows.efsm";
 pub const PASS_ALL: &str = "corpus/pass_all.efsm";
 
+/// A function of few instructions and more rows by states than counters fit a map.
+pub fn large_with_counters() -> String {
+    let states: Vec<String> = (0..600).map(|n| format!("s{n}")).collect();
+    let row = |n: u32| format!("    on s0 when ip.src == 10.0.{}.{} stay {{ pass; }}\n", n / 250, n % 250);
+    let rows: String = (0..900).map(row).collect();
+    let states = states.join(", ");
+    format!(
+        "function large;\nstateful s {{\n    key eth.src;\n    states {states};\n{rows}    otherwise {{ pass; }}\n}}\n"
+    )
+}
+
 /// Engines that run everywhere.
 pub const EVERYWHERE: [&str; 2] = ["machine", "interp"];
 

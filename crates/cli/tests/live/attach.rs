@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::common::{PASS_ALL, UDP_FLOWS, name};
+use crate::common::{PASS_ALL, UDP_FLOWS, large_with_counters, name};
 use crate::lab::Lab;
 
 /// Joins port 1 and port 2, and counts what it hears of each host.
@@ -164,13 +164,15 @@ fn programs_of_others_are_left_alone() {
 #[test]
 fn what_cannot_be_attached_says_why() {
     let Some(lab) = Lab::new("what_cannot_be_attached_says_why", &[]) else { return };
-    let cases: [(&str, i32, &[&str]); 8] = [
+    let cases: [(&str, i32, &[&str]); 9] = [
         ("-i nowhere0", 2, &["no interface `nowhere0`", "`ip link` lists them"]),
         ("-i v1 -i v1", 2, &["interface `v1` has a port already"]),
         ("-i 2=v1 -i v2", 2, &["port 2 is `v1` already"]),
         ("-i 300=v1", 2, &["ports are below 256"]),
         ("-i v1 -r x.pcap", 2, &["cannot be used with"]),
         ("-i v1 --duration 10", 2, &["expected a time such as"]),
+        // Said before the first packet, not at the end.
+        ("-i v1 --duration 1s --state-out nowhere/state", 2, &["`nowhere/state` cannot be written", "No such file"]),
         ("-i v1 -i v3", 3, &["`v3` does not take the program in mode native", "ip link set dev e3 mtu 1500", "-m skb"]),
         ("-i lo", 3, &["`lo` does not take the program in mode native", "-m skb"]),
     ];
@@ -227,4 +229,38 @@ fn state_and_summary_outlive_whoever_reads_the_reports() {
         &[UDP_FLOWS],
     );
     assert_eq!(said, "0 0 1\n3 0 1\n2 1 1\n");
+/// XDP sees what arrives: on one interface, a function of both directions misses one of them.
+#[test]
+fn both_directions_on_one_interface_are_remarked_on() {
+    let Some(lab) = Lab::new("both_directions_on_one_interface_are_remarked_on", &[]) else { return };
+    let element = "states a; reg n: u32; on a -> a (idle 1s) { n += 1; pass; } otherwise { pass; } }";
+    lab.put("both.efsm", &format!("function both; stateful talks {{ key biflow(5-tuple); {element}"));
+    lab.put("one.efsm", &format!("function one; stateful sources {{ key ip.src; {element}"));
+    let said = lab.run(
+        r#"
+        host a 1; host b 2
+        for arguments in "both.efsm -i v1" "both.efsm -i v1 -i v2" "one.efsm -i v1"; do
+            start $arguments
+            finish
+            grep -c "\`talks\` has one context for both directions of a flow, and XDP sees only packets that arrive" err || true
+        done"#,
+        &[],
+    );
+    assert_eq!(said, "1\n0\n0\n");
+}
+
+#[test]
+fn a_function_that_is_too_large_with_counters_is_attached_without() {
+    let Some(lab) = Lab::new("a_function_that_is_too_large_with_counters_is_attached_without", &[]) else { return };
+    lab.put("large.efsm", &large_with_counters());
+    let said = lab.run(
+        r#"
+        host a 1
+        start large.efsm -i v1
+        echo $(attached v1) $(grep -c "nothing is counted: with counters, " err)
+        finish
+        echo $code"#,
+        &[],
+    );
+    assert_eq!(said, "1 1\n0\n");
 }

@@ -61,6 +61,7 @@ fn one_flow_over_two_queues_loses_no_update() {
         # The one context of a table without a key is named by no key.
         "$FLOWLOOM" map update $1/total value sum=7
         "$FLOWLOOM" map lookup $1/total key none >one
+        "$FLOWLOOM" map lookup $1/total key sum=7 2>refused || echo $? >>refused
         ethtool -S v1 >queues
         finish
         echo $code"#,
@@ -73,6 +74,9 @@ fn one_flow_over_two_queues_loses_no_update() {
         entries.as_array().unwrap().iter().map(value).sum()
     };
     assert!(lab.read("one").starts_with("none: sum=7 state=s"), "{}", lab.read("one"));
+    let refused = lab.read("refused");
+    let advice = "`total` has one context and no key: leave the key out, or write `key none`\n2\n";
+    assert!(refused.ends_with(advice), "{refused}");
     let report = lab.report();
     let dropped = report["verdicts"]["DROP"].as_u64().unwrap();
     println!("{dropped} packets; {}", lab.read("queues"));

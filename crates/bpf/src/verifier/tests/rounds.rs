@@ -59,6 +59,21 @@ fn a_call_that_is_repeated_for_ever_is_refused() {
     }
 }
 
+/// The help for a loop that is too long or endless does not advise what the program does already.
+#[test]
+fn help_for_loops_does_not_advise_what_the_program_does() {
+    let counting = "again: call get_prandom_u32\nr6 += r0\nr6 &= 0xffff\nr8 += 1\nif r8 != 500000 goto again\n";
+    let endless = "again: call get_prandom_u32\nif r0 != 7 goto again\n";
+    let calls = "r1 = 10\nr2 = subprog[round] ll\nr3 = 0\nr4 = 0\ncall loop\n";
+    for (body, what) in [(counting, Unsafe::TooLong { limit: 1_000_000 }), (endless, Unsafe::Endless)] {
+        let plain = refusal(&format!("r6 = 0\nr8 = 0\n{body}r0 = 2\nexit"));
+        let looping = refusal(&format!("r6 = 0\nr8 = 0\n{calls}{body}r0 = 2\nexit\nround: r0 = 0\nexit"));
+        assert_eq!([&plain.what, &looping.what], [&what, &what]);
+        let advises = |refused: Refusal| refused.help.is_some_and(|help| help.contains("bpf_loop"));
+        assert_eq!([plain, looping].map(advises), [true, false], "{body}");
+    }
+}
+
 #[test]
 fn loops_inside_a_round_that_never_end_are_refused() {
     let text = "r1 = 10\nr2 = subprog[round] ll\nr3 = 0\nr4 = 0\ncall loop\nr0 = 2\nexit\n\

@@ -202,3 +202,19 @@ fn forget_removes_the_context() {
     assert_eq!(s.at(0, &to(2)), "to 6", "the register is in its initial state, the global register counts");
     assert_eq!(s.contexts(), "");
 }
+
+#[test]
+fn echoes_are_told_in_both_families() {
+    let mut s = scene(
+        "stateless e {
+         when icmpx.is_echo_request { forward(1); }
+         when icmpx.is_echo_reply { forward(2); }
+         when !icmpx.is_echo_request { forward(3); } }",
+    );
+    let v4 = |kind| PacketBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2]).icmp(kind, 0, 7, 1);
+    let v6 = |kind| PacketBuilder::new().ipv6([1; 16], [2; 16]).icmp(kind, 0, 7, 1);
+    let mut of = |packets: [PacketBuilder; 3]| packets.map(|packet| s.at(0, &packet));
+    assert_eq!(of([v4(8), v4(0), v4(3)]), ["to 1", "to 2", "to 3"]);
+    assert_eq!(of([v6(128), v6(129), v6(3)]), ["to 1", "to 2", "to 3"]);
+    assert_eq!(s.at(0, &to(8)), "drop");
+}
