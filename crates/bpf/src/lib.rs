@@ -25,6 +25,7 @@ pub mod op;
 mod op_gen;
 mod program;
 mod program_kind;
+pub mod splice;
 pub mod verifier;
 
 pub use context::{Aged, ContextLayout, LayoutField, NO_DEADLINE, StateSuccessor, Succession};

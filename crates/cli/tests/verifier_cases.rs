@@ -119,3 +119,56 @@ fn a_lookup_outside_of_an_array_always_fails() {
     let ran = run(&["check".as_ref(), "-v".as_ref(), path.as_os_str()]);
     assert!(ran.stdout.contains("on map `few`; always fails: key 11 is outside of 5 entries"), "{}", ran.stdout);
 }
+
+/// A program that sums bytes by `bpf_for` of libbpf, the kernel's iterator over numbers.
+fn summing(first: &str, end: &str) -> String {
+    format!(
+        "struct bpf_iter_num {{ __u64 state; }} __attribute__((aligned(8)));\n\
+         extern int bpf_iter_num_new(struct bpf_iter_num *it, int start, int end) __attribute__((weak)) SEC(\".ksyms\");\n\
+         extern int *bpf_iter_num_next(struct bpf_iter_num *it) __attribute__((weak)) SEC(\".ksyms\");\n\
+         extern void bpf_iter_num_destroy(struct bpf_iter_num *it) __attribute__((weak)) SEC(\".ksyms\");\n\
+         SEC(\"xdp\") int prog(struct xdp_md *ctx)\n{{\n\
+         \t__u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;\n\
+         \tif (data + 64 > end)\n\t\treturn XDP_PASS;\n\
+         \tstruct bpf_iter_num it;\n\tint *i, sum = 0, made;\n\
+         \tmade = bpf_iter_num_new(&it, {first}, {end});\n\
+         \twhile ((i = bpf_iter_num_next(&it)))\n\t\tsum += *i < 0 ? 100 - *i : data[*i & 63] << (*i & 3);\n\
+         \tbpf_iter_num_destroy(&it);\n\
+         \t*(int *)(data + 16) = sum;\n\t*(int *)(data + 20) = made;\n\treturn XDP_TX;\n}}\n"
+    )
+}
+
+#[test]
+fn loops_over_numbers_run_everywhere() {
+    let name = "loops_over_numbers_run_everywhere";
+    // A constant number of rounds has a plan; ends before the start, and more rounds than the kernel allows, make none.
+    for (first, end, has_plan) in
+        [("0", "8", true), ("-2", "data[0] & 15", false), ("3", "data[0] & 3", false), ("-8388608", "1", true)]
+    {
+        let Some((_folder, path)) = object(name, &summing(first, end)) else { return };
+        let found = check(&path);
+        assert_eq!(found["programs"][0]["verified"]["safe"], true, "{found}");
+        let targets = found["programs"][0]["targets"].as_array().unwrap();
+        assert!(targets.iter().all(|target| target["runs"] == true), "{found}");
+        let ran = run(&["verify".as_ref(), path.as_os_str(), "--packets".as_ref(), "300".as_ref()]);
+        assert!(ran.code == Some(0) && ran.stdout.contains("equal to `interp`"), "{ran:?}");
+        if has_plan {
+            let ran = run(&["explain".as_ref(), path.as_os_str()]);
+            assert_eq!(ran.code, Some(0), "{ran:?}");
+        }
+    }
+}
+
+#[test]
+fn a_refused_program_of_a_table_is_named_by_its_own_line() {
+    let source = "int bad(struct xdp_md *ctx);\n\
+        struct { __uint(type, BPF_MAP_TYPE_PROG_ARRAY); __uint(max_entries, 4); __uint(key_size, 4);\n\
+        __uint(value_size, 4); __array(values, int (void *)); } table SEC(\".maps\") = { .values = { [1] = (void *)&bad } };\n\
+        SEC(\"xdp\") int bad(struct xdp_md *ctx)\n{\n\treturn *(int *)(long)ctx->data & 1 ? XDP_DROP : XDP_PASS;\n}\n\
+        SEC(\"xdp\") int good(struct xdp_md *ctx)\n{\n\tbpf_tail_call(ctx, &table, 1);\n\treturn XDP_PASS;\n}\n";
+    let Some((_folder, path)) = object("a_refused_program_of_a_table_is_named_by_its_own_line", source) else { return };
+    let ran = run(&["check".as_ref(), path.as_os_str(), "--program".as_ref(), "good".as_ref()]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stdout.contains("the kernel's verifier refuses program `bad` at"), "{ran:?}");
+    assert!(ran.stdout.contains("(int *)(long)ctx->data & 1 ? XDP_DROP : XDP_PASS;`: "), "{ran:?}");
+}

@@ -195,6 +195,12 @@ fn kernel(program: &Program, walked: &mut Option<u64>) -> (Option<bool>, Vec<Rea
                 *walked = count;
                 (Some(true), Vec::new())
             }
+            // Another program of the object, which a map holds: its instructions are none of this one.
+            Err(ExecError::Refused(refused)) if refused.program != program.name => {
+                let line = refused.line.as_ref().map_or_else(String::new, |line| format!(" at {line}"));
+                let what = format!("the kernel's verifier refuses program `{}`{line}", refused.program);
+                (Some(false), plain(None, format!("{what}: {}", refused.reason)))
+            }
             Err(ExecError::Refused(refused)) => {
                 let at = refused.insn.or_else(|| {
                     let line = refused.line.as_ref()?;

@@ -219,16 +219,18 @@ fn state_and_summary_outlive_whoever_reads_the_reports() {
         host a 1; host b 2
         code=0
         timeout 60 "$FLOWLOOM" run $TOP/$1 -i v1 --interval 50ms --state-out kept.json 2>said | head -n 1 >begun || code=$?
-        echo ${PIPESTATUS[0]} $(attached v1) $(ls -A | grep -c kept)
+        echo ${PIPESTATUS[0]} $(attached v1) $(ls -A | grep -c ^kept)
         code=0
         "$FLOWLOOM" run $TOP/$1 -i v1 --duration 100ms --interval 50ms --state-out full.json >/dev/full 2>said || code=$?
-        echo $code $(attached v1) $(ls -A | grep -c full)
+        echo $code $(attached v1) $(ls -A | grep -c ^full)
         code=0
         "$FLOWLOOM" run $TOP/$1 -i v1 -q --duration 100ms --state-out /dev/full >out 2>said || code=$?
         echo $code $(grep -c '^verdict' out) $(grep -c 'cannot be written' said)"#,
         &[UDP_FLOWS],
     );
     assert_eq!(said, "0 0 1\n3 0 1\n2 1 1\n");
+}
+
 /// XDP sees what arrives: on one interface, a function of both directions misses one of them.
 #[test]
 fn both_directions_on_one_interface_are_remarked_on() {

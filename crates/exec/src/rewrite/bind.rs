@@ -30,11 +30,11 @@
 use std::collections::BTreeSet;
 
 use flowloom_bpf::insn::{SRC_REG, alu, call, class, helper, imm64, jmp, mode, size};
+use flowloom_bpf::splice::{distance, spliced};
 use flowloom_bpf::{BPF_F_MMAPABLE, Insn, MapDef, MapKind, Program};
 use flowloom_engine::Verdict;
 
 use super::flow::Flow;
-use super::splice::{distance, spliced};
 use super::{Code, RewriteError, fetch, reads_ingress};
 
 /// The name of the map of verdict counters: a data section with one u64 for each, by number.
@@ -105,6 +105,7 @@ pub fn bind(program: &Program, fit: Fit) -> Result<Bound, RewriteError> {
         at += insn.slots();
     }
     let (mut program, _) = spliced(program, replacements)?;
+    program.globals.clear();
     if count_verdicts {
         program.maps.push(verdicts_map());
     }

@@ -447,7 +447,7 @@ impl Code {
         maps: &[usize],
         each: impl Fn(&mut Code, usize) -> Result<(), RewriteError>,
     ) -> Result<(), RewriteError> {
-        let piece = |index: usize| {
+        let piece = |index: usize| -> Result<Vec<Insn>, RewriteError> {
             let mut code = Code::new(self.record);
             each(&mut code, index)?;
             Ok(code.insns)

@@ -24,9 +24,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_bpf::Insn;
 use flowloom_bpf::insn::{SRC_REG, alu, call, class, imm64, jmp, mode, size};
+use flowloom_bpf::splice::jump_target;
 
 use super::RewriteError;
-use super::splice::jump_target;
 
 const SLOTS: usize = 64;
 const REGISTERS: usize = 11;

@@ -20,7 +20,7 @@
 //! ```
 //!
 //! Steps: find the context and the maps by dataflow (`flow`), choose a replacement for each call and load concerned
-//! (`calls`), put it in its place (`splice`).
+//! (`calls`), put it in its place (`flowloom_bpf::splice`).
 //!
 //! What holds before: nothing; what is no verified program is either refused here or left to the verifier as it is.
 //! What holds after: calls change r0-r5 alone, loads their destination alone; all else is as it was. A replaced call
@@ -44,9 +44,9 @@ mod fetch;
 mod flow;
 pub(crate) mod plan;
 mod record;
-mod splice;
 
 use flowloom_bpf::insn::{alu, class, mode, size};
+use flowloom_bpf::splice::{SpliceError, spliced};
 use flowloom_bpf::verifier::{Known, Memory, Options, Proof, verify};
 use flowloom_bpf::{Insn, MapKind, Program, ProgramKind, Want};
 
@@ -56,7 +56,6 @@ use calls::Code;
 use flow::{Flow, Value, access_bytes};
 pub(crate) use plan::Plan;
 pub use record::{JIFFY_NS, RECORD_BYTES, RECORD_MAP, Record, Redirect};
-use splice::spliced;
 
 /// The offset of `ingress_ifindex` in `struct xdp_md`.
 const INGRESS_IFINDEX: i64 = 12;
@@ -68,26 +67,9 @@ const EGRESS_IFINDEX: i64 = 20;
 /// Why a program cannot be rewritten.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RewriteError {
-    /// A jump or call out of the program.
-    #[error("instruction {insn} jumps to {target}, the program has {slots} slots")]
-    JumpOutside {
-        /// The jump.
-        insn: usize,
-        /// Its target.
-        target: i64,
-        /// The length of the program.
-        slots: usize,
-    },
-    /// A jump whose distance would be too large.
-    #[error("instruction {insn} would have to jump {distance} slots, its offset holds {limit}")]
-    JumpTooFar {
-        /// The jump, by its index before rewriting.
-        insn: usize,
-        /// The distance.
-        distance: i64,
-        /// The greatest distance.
-        limit: i64,
-    },
+    /// A jump or call that leads out of the program, or farther than its offset holds.
+    #[error(transparent)]
+    Splice(#[from] SpliceError),
     /// A load that may or may not be one of `ingress_ifindex`.
     #[error("instruction {insn} may read `ingress_ifindex`, but `r{register}` is not the context on all paths")]
     PerhapsContext {
@@ -191,8 +173,7 @@ impl RewriteError {
     /// The instruction concerned, if any.
     pub fn insn(&self) -> Option<usize> {
         match *self {
-            RewriteError::JumpOutside { insn, .. }
-            | RewriteError::JumpTooFar { insn, .. }
+            RewriteError::Splice(SpliceError::JumpOutside { insn, .. } | SpliceError::JumpTooFar { insn, .. })
             | RewriteError::PerhapsContext { insn, .. }
             | RewriteError::PartOfIngress { insn, .. }
             | RewriteError::UnknownDevmap { insn, .. }
@@ -255,6 +236,8 @@ fn planned(
     plan: &Plan,
 ) -> Result<(Program, Vec<usize>), RewriteError> {
     let (mut program, origin) = spliced(program, replacements)?;
+    // Nothing verifies the functions by themselves any more.
+    program.globals.clear();
     program.maps.extend(plan.added.iter().cloned());
     Ok((program, origin))
 }

@@ -1,9 +1,9 @@
 //! The shape of rewritten code; that it behaves alike is tested where there are engines.
 
 use flowloom_bpf::insn::{SRC_REG, alu, helper, imm64, jmp};
+use flowloom_bpf::splice::jump_target;
 use flowloom_bpf::{LineInfo, ProgramKind, Want};
 
-use super::splice::jump_target;
 use super::*;
 use crate::testcode::*;
 
@@ -143,7 +143,7 @@ fn redirects_with_constants_leave_no_dead_code() {
 
 #[test]
 fn jump_out_of_the_program_is_refused() {
-    let outside = |target| RewriteError::JumpOutside { insn: 0, target, slots: 2 };
+    let outside = |target| RewriteError::Splice(SpliceError::JumpOutside { insn: 0, target, slots: 2 });
     assert_eq!(refused([goto(1), exit()]), outside(2));
     assert_eq!(refused([goto(-2), exit()]), outside(-1));
     assert_eq!(refused([call_local(i32::MAX), exit()]), outside(1 + i64::from(i32::MAX)));

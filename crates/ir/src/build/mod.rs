@@ -57,9 +57,9 @@ use state::{Frame, Place, Region, State, Value};
 use ways::{Way, Ways};
 
 /// The most instructions after unrolling and inlining.
-const MAX_WALKED: usize = 40_000;
+const MAX_WALKED: usize = 100_000;
 /// The most BDD nodes of all path conditions.
-const MAX_TESTS: usize = 400_000;
+const MAX_TESTS: usize = 2_000_000;
 /// The most nodes of the graph during construction.
 const MAX_NODES: usize = 1_000_000;
 /// The most comparisons of packet offsets known only at run time.

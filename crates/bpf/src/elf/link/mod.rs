@@ -12,6 +12,7 @@ mod account;
 mod dead;
 mod functions;
 mod globals;
+mod iterators;
 mod kind;
 mod lines;
 mod share;
@@ -183,6 +184,7 @@ impl<'a> Linker<'a> {
             }
         }
         code::split(&program.insns).map_err(|source| ReadFault::Code { program: program.name.clone(), source })?;
+        iterators::expand(&mut program);
         let mut firsts = vec![false; program.insns.len()];
         for (at, _) in code::instructions(&program.insns) {
             firsts[at] = true;

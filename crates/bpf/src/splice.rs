@@ -1,6 +1,6 @@
-//! Puts other code in the place of some instructions: jumps, calls, callbacks and source lines move along.
+//! Replaces instructions by other code: jumps, calls, callbacks, source lines and unresolved references move along.
 //!
-//! Goal: the program does elsewhere what it did. A jump whose 16 bits no longer reach goes by way of one with 32.
+//! Goal: the rest of the program keeps its meaning. A jump whose 16 bits no longer reach goes by way of one with 32.
 //!
 //! ```text
 //!   before                          after, where the target is too far away
@@ -11,22 +11,45 @@
 //!
 //! Steps: lay the program out; where jumps do not reach, give them more room, and lay it out again, until all reach.
 
-use flowloom_bpf::insn::{call, class, imm64, jmp};
-use flowloom_bpf::{Insn, LineInfo, Program};
+use crate::insn::{call, class, imm64, jmp};
+use crate::{GlobalFunction, Insn, Lack, LineInfo, Program};
 
-use super::RewriteError;
+/// A program whose instructions cannot be replaced.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpliceError {
+    /// A jump or call out of the program.
+    #[error("instruction {insn} jumps to {target}, the program has {slots} slots")]
+    JumpOutside {
+        /// The jump.
+        insn: usize,
+        /// Its target.
+        target: i64,
+        /// The length of the program.
+        slots: usize,
+    },
+    /// A jump whose distance would be too large.
+    #[error("instruction {insn} would have to jump {distance} slots, its offset holds {limit}")]
+    JumpTooFar {
+        /// The jump, by its index before the replacement.
+        insn: usize,
+        /// The distance.
+        distance: i64,
+        /// The greatest distance.
+        limit: i64,
+    },
+}
 
-/// Where the jump, call or function address at `at` leads.
+/// The target of the jump, call or function address at `at`.
 ///
 /// # Errors
 /// It leads out of the program.
-pub(super) fn jump_target(at: usize, insn: Insn, slots: usize) -> Result<usize, RewriteError> {
+pub fn jump_target(at: usize, insn: Insn, slots: usize) -> Result<usize, SpliceError> {
     let target = (at as i64).saturating_add(1).saturating_add(distance(insn));
-    usize::try_from(target).ok().filter(|t| *t < slots).ok_or(RewriteError::JumpOutside { insn: at, target, slots })
+    usize::try_from(target).ok().filter(|t| *t < slots).ok_or(SpliceError::JumpOutside { insn: at, target, slots })
 }
 
-/// How far a jump, call or function address leads from the slot behind it.
-pub(super) fn distance(insn: Insn) -> i64 {
+/// The distance of a jump, call or function address from the slot after it.
+pub fn distance(insn: Insn) -> i64 {
     if far(insn) { i64::from(insn.imm) } else { i64::from(insn.off) }
 }
 
@@ -54,7 +77,7 @@ fn widened_slots(insn: Insn) -> usize {
     if insn.code == class::JMP | jmp::JA { 1 } else { 3 }
 }
 
-/// Where each slot begins in the new program, and the end.
+/// The start of each slot in the new program, and the end.
 fn layout(insns: &[Insn], replacements: &[Option<Vec<Insn>>], widened: &[bool]) -> Vec<usize> {
     let mut moved = Vec::with_capacity(insns.len() + 1);
     let mut length = 0;
@@ -67,15 +90,12 @@ fn layout(insns: &[Insn], replacements: &[Option<Vec<Insn>>], widened: &[bool]) 
     moved
 }
 
-/// The program with other code in the place of some of its instructions; for each slot of it, the slot of the old one that
-/// it stands for.
+/// The program with some of its instructions replaced, by their slots; for each slot of it, the slot of the old program
+/// that it stands for.
 ///
 /// # Errors
 /// A jump leaves the program, or would have to lead farther than 32 bits say.
-pub(super) fn spliced(
-    program: &Program,
-    replacements: Vec<Option<Vec<Insn>>>,
-) -> Result<(Program, Vec<usize>), RewriteError> {
+pub fn spliced(program: &Program, replacements: Vec<Option<Vec<Insn>>>) -> Result<(Program, Vec<usize>), SpliceError> {
     let insns = &program.insns;
     let mut jumps = Vec::new();
     let mut at = 0;
@@ -116,8 +136,10 @@ pub(super) fn spliced(
     }
     let lines =
         program.lines.iter().map(|line| LineInfo { insn: moved[line.insn.min(insns.len())], ..line.clone() }).collect();
-    // Functions have moved; nothing verifies them here any more.
-    Ok((Program { insns: out, lines, globals: Vec::new(), ..program.clone() }, origin))
+    let slot = |at: usize| moved[at.min(insns.len())];
+    let lacks = program.lacks.iter().map(|lack| Lack { insn: slot(lack.insn), ..lack.clone() }).collect();
+    let globals = program.globals.iter().map(|global| GlobalFunction { slot: slot(global.slot), ..global.clone() });
+    Ok((Program { insns: out, lines, lacks, globals: globals.collect(), ..program.clone() }, origin))
 }
 
 fn relocated(
@@ -127,11 +149,11 @@ fn relocated(
     target: usize,
     widened: bool,
     out: &mut Vec<Insn>,
-) -> Result<(), RewriteError> {
+) -> Result<(), SpliceError> {
     let distance = moved[target] as i64 - moved[at] as i64 - 1;
     let imm = |distance: i64| {
         let limit = i32::MAX.into();
-        i32::try_from(distance).map_err(|_| RewriteError::JumpTooFar { insn: at, distance, limit })
+        i32::try_from(distance).map_err(|_| SpliceError::JumpTooFar { insn: at, distance, limit })
     };
     if far(insn) {
         out.push(Insn { imm: imm(distance)?, ..insn });
