@@ -179,7 +179,7 @@ fn a_large_state_is_written_in_little_memory() {
          on a -> a (idle 60s) { n += 1; pass; }\n    otherwise { pass; }\n}\n",
     )
     .unwrap();
-    let mut writer = CaptureWriter::create(&path("in.pcap")).unwrap();
+    let mut writer = CaptureWriter::create(path("in.pcap")).unwrap();
     for host in 0..CONTEXTS {
         let [_, a, b, c] = host.to_be_bytes();
         let packet = PacketBuilder::new().ipv4([10, a, b, c], [192, 0, 2, 1]).udp(1, 2).build();

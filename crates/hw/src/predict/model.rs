@@ -3,7 +3,7 @@
 //! In each cycle, in this order:
 //!
 //! 1. From the last pipe to the first: keys whose hold has ended are released, and the packet after the last stage
-//! moves on if there is room; otherwise the pipe stalls in this cycle.
+//!    moves on if there is room; otherwise the pipe stalls in this cycle.
 //! 2. Packets arrive, or are lost.
 //! 3. Each place issues a packet into the pipe after it, unless that stalls.
 //! 4. Writes that conflict with packets that have read too early make those restart.
