@@ -4,7 +4,7 @@
 use flowloom_bpf::verifier::{self, verify};
 use flowloom_bpf::{MapDef, MapKind, Program, Sibling, asm};
 use flowloom_hw::{Explanation, Fault, Options, Plan, Why, check, plan};
-use flowloom_ir::Kind;
+use flowloom_ir::{Effect, Kind, Touch};
 
 /// Why an XDP program on these maps has no plan, and what is said.
 fn refused(text: &str, maps: Vec<MapDef>) -> (Why, String) {
@@ -98,6 +98,52 @@ fn each_map_that_paths_choose_from_is_accessed_by_itself() {
     for map in &plan.maps {
         assert_eq!(map.uses.lookups.len(), 1, "{}", map.name);
         assert!(map.write_stage.is_some(), "{}", map.name);
+    }
+}
+
+/// A record of a ring buffer that is reserved, written and submitted or discarded; `MORE` stands before it is given back.
+const RESERVED: &str = ".program reserves\n.map ring ringbuf key 0 value 0 entries 4096\nr6 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr4 = r6\n\
+    r4 += 34\nif r4 > r3 goto out\nr1 = map[ring] ll\nr2 = 16\nr3 = 0\ncall ringbuf_reserve\nif r0 == 0 goto out\nr7 = r0\n\
+    r1 = *(u32 *)(r6 + 26)\n*(u32 *)(r7 + 0) = r1\nr4 = *(u8 *)(r6 + 23)\nif r4 != 6 goto other\n*(u32 *)(r7 + 4) = 6\nother: MORE\nr1 = r7\n\
+    r2 = 0\nr4 = *(u8 *)(r6 + 23)\nif r4 == 17 goto drop\ncall ringbuf_submit\ngoto out\ndrop: call ringbuf_discard\nout: r0 = 2\nexit\n";
+
+#[test]
+fn a_reserved_record_leaves_when_it_is_submitted() {
+    let program =
+        asm::program("reserves.bpf", &RESERVED.replace("MORE\n", "")).unwrap_or_else(|errors| panic!("{errors}"));
+    let (plan, explanation) = explained(&program);
+    // No map to keep consistent: the record is private to the packet.
+    assert!(plan.maps.is_empty() && plan.regions.is_empty(), "{:?}", plan.maps);
+    let graph = &plan.dataflow.graph;
+    let is_memory = |kind: Kind| matches!(kind, Kind::Effect(Effect::Load(_) | Effect::Store(_)));
+    assert!(graph.ids().all(|id| !is_memory(graph.node(id).kind)), "its bytes are values");
+    let [ring] = explanation.maps.as_slice() else { panic!("{:?}", explanation.maps) };
+    assert_eq!((ring.name.as_str(), ring.kind.as_str(), ring.hazard), ("ring", "ringbuf", "none"));
+    assert_eq!(ring.reason, "records leave by it, in the order of the packets");
+    // The host or another packet may take the room; the record leaves in the last stage.
+    let commit = |touch: Touch| {
+        let own = graph.ids().filter(|id| plan.dataflow.access(*id).is_some_and(|access| access.touch == touch));
+        own.map(|id| plan.schedule.commits[&id]).collect::<Vec<u32>>()
+    };
+    let last = plan.schedule.stages - 1;
+    assert_eq!(commit(Touch::Emits), [last, last]);
+    assert!(commit(Touch::Reserves)[0] < last);
+}
+
+#[test]
+fn records_that_the_ring_buffer_itself_would_answer_for_are_refused() {
+    let output = "r1 = map[ring] ll\n*(u64 *)(r10 - 8) = 1\nr2 = r10\nr2 += -8\nr3 = 8\nr4 = 0\ncall ringbuf_output";
+    for (more, why, words) in [
+        ("r1 = *(u32 *)(r7 + 8)", Why::OldRecord("ring".into()), "read before the program has stored it; store all"),
+        ("r1 = *(u32 *)(r7 + 4)", Why::OldRecord("ring".into()), "read before the program has stored it; store all"),
+        (output, Why::RingOutputs("ring".into()), "by `ringbuf_reserve` and by `ringbuf_output`, expected one"),
+    ] {
+        let program =
+            asm::program("reserves.bpf", &RESERVED.replace("MORE", more)).unwrap_or_else(|errors| panic!("{errors}"));
+        let proof = verify(&program, &verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
+        let refusal = plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
+        assert_eq!(refusal.why, why, "{more}");
+        assert!(refusal.to_string().contains(words), "{refusal}");
     }
 }
 

@@ -31,8 +31,8 @@ pub enum Why {
     /// A value is a number on some paths and an address on others.
     #[error("what is used is a number on some paths and an address on others")]
     Mixed,
-    /// A stack access at a variable offset.
-    #[error("an access of the stack has {} offsets, expected at most {most} that it may have", .found.map_or("any number of".to_owned(), |found| found.to_string()))]
+    /// An access of the stack or of a record at a variable offset.
+    #[error("an access of the stack or of a record has {} offsets, expected at most {most} that it may have", .found.map_or("any number of".to_owned(), |found| found.to_string()))]
     ManyOffsets {
         /// The number of offsets, if known.
         found: Option<usize>,

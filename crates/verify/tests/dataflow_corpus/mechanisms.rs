@@ -107,6 +107,18 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
          r4 = *(u8 *)(r7 + 4)\nr1 = r9\nr2 = 0\nif r4 > 7 goto drop\ncall ringbuf_submit\ngoto out\ndrop: r5 = *(u32 *)(r9 + 8)\n\
          *(u32 *)(r7 + 20) = r5\ncall ringbuf_discard",
     ),
+    // Bytes that no path stores, or one of two; offsets that only the run knows; two records given back out of order.
+    (
+        "records_are_stored_in_part",
+        ".map ring ringbuf key 0 value 0 entries 4096\n",
+        "r1 = map[ring] ll\nr2 = 40\nr3 = 0\ncall ringbuf_reserve\nif r0 == 0 goto out\nr9 = r0\nr1 = map[ring] ll\nr2 = 12\nr3 = 0\n\
+         call ringbuf_reserve\nif r0 == 0 goto back\nr6 = r0\nr1 = *(u64 *)(r7 + 8)\n*(u64 *)(r9 + 2) = r1\nr2 = *(u8 *)(r7 + 0)\n\
+         if r2 > 7 goto other\n*(u32 *)(r9 + 12) = r1\n*(u16 *)(r6 + 2) = r1\ngoto met\nother: *(u16 *)(r9 + 14) = 0x1234\n\
+         *(u64 *)(r6 + 0) = 7\nmet: r3 = *(u8 *)(r7 + 1)\nr3 &= 7\nr4 = r9\nr4 += r3\n*(u16 *)(r4 + 20) = r2\nr3 = *(u32 *)(r4 + 4)\n\
+         *(u32 *)(r7 + 16) = r3\nr3 = 5\nlock *(u32 *)(r6 + 4) += w3\nr3 = *(u64 *)(r9 + 8)\n*(u64 *)(r7 + 24) = r3\n\
+         *(u64 *)(r10 - 8) = r9\nr1 = r6\nr2 = 0\nr4 = *(u8 *)(r7 + 2)\nif r4 > 7 goto drop\ncall ringbuf_submit\ngoto back\n\
+         drop: call ringbuf_discard\nback: r1 = r9\nr2 = 0\ncall ringbuf_submit",
+    ),
     (
         "packets_are_reported",
         ".map log perf_event_array key 4 value 4 entries 4\n",
