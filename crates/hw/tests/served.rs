@@ -198,15 +198,20 @@ fn routes_are_looked_up_in_a_table_that_the_host_fills() {
 }
 
 fn calls_on(name: &str, siblings: &[(&str, &str)]) -> Program {
-    let jumps = MapDef {
-        name: "jumps".into(),
+    calls_by(name, "r2 = map[0] ll\nr3 = 0\ncall tail_call\nr0 = 2\nexit", siblings)
+}
+
+/// A program that makes tail calls by the tables `jumps` and `leaps`.
+fn calls_by(name: &str, text: &str, siblings: &[(&str, &str)]) -> Program {
+    let table = |name: &str| MapDef {
+        name: name.into(),
         kind: MapKind::ProgArray,
         key_bytes: 4,
         value_bytes: 4,
         max_entries: 4,
         ..MapDef::default()
     };
-    let maps = vec![jumps];
+    let maps = vec![table("jumps"), table("leaps")];
     let assembled = |text: &str| asm::assemble(text, &maps).unwrap_or_else(|errors| panic!("{errors}"));
     let siblings: Vec<Sibling> = siblings
         .iter()
@@ -217,8 +222,22 @@ fn calls_on(name: &str, siblings: &[(&str, &str)]) -> Program {
             lines: Vec::new(),
         })
         .collect();
-    let insns = assembled("r2 = map[0] ll\nr3 = 0\ncall tail_call\nr0 = 2\nexit");
+    let insns = assembled(text);
     Program { name: name.into(), section: "xdp".into(), insns, maps, siblings: siblings.into(), ..Program::default() }
+}
+
+/// Two tail calls that clang merges into one, as it does lookups.
+#[test]
+fn each_table_of_programs_that_paths_choose_from_is_looked_up_by_itself() {
+    let text = "r7 = *(u32 *)(r1 + 0)\nr8 = *(u32 *)(r1 + 4)\nr3 = r7\nr3 += 14\nif r3 > r8 goto out\nr4 = *(u8 *)(r7 + 12)\nr3 = 0\n\
+        r2 = map[0] ll\nif r4 == 8 goto call\nr2 = map[1] ll\ncall: call tail_call\nout: r0 = 2\nexit";
+    let (plan, explanation) = explained(&calls_by("by_family", text, &[("drops", "r0 = 1\nexit")]));
+    let names: Vec<&str> = explanation.maps.iter().map(|map| map.name.as_str()).collect();
+    assert_eq!(names, ["jumps", "leaps"]);
+    for map in &explanation.maps {
+        assert_eq!((map.hazard, map.users.len()), ("none", 1), "{}", map.name);
+    }
+    assert_eq!(plan.dataflow.graph.ids().filter(|id| plan.dataflow.access(*id).is_some()).count(), 2);
 }
 
 #[test]

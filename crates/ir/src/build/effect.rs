@@ -17,7 +17,7 @@ use crate::graph::{Effect, Id, Kind};
 use crate::refusal::Why;
 
 /// The most maps or records that paths may choose from for one call.
-const MOST_CHOICES: usize = 16;
+pub(super) const MOST_CHOICES: usize = 16;
 
 /// The arguments of an effect while they are gathered.
 struct Given {

@@ -195,6 +195,13 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
          r4 = *(u8 *)(r7 + 1)\nr1 = r0\nr2 = 0\nif r4 > 7 goto drop\ncall ringbuf_submit\ngoto out\ndrop: call ringbuf_discard",
     ),
     (
+        "one_of_several_tables_of_programs",
+        ".map programs array key 4 value 4 entries 4\n.map values array key 4 value 8 entries 1\n\
+         .map programs_too array key 4 value 4 entries 4\n",
+        "r3 = *(u8 *)(r7 + 1)\nr3 &= 3\nr4 = *(u8 *)(r7 + 0)\nr2 = map[programs] ll\nif r4 > 7 goto call\nr2 = map[programs_too] ll\n\
+         r3 ^= 1\ncall: r1 = r6\ncall tail_call\n*(u8 *)(r7 + 2) = 9",
+    ),
+    (
         "an_address_is_printed",
         "",
         "*(u64 *)(r10 - 8) = 0x782578\nr1 = r10\nr1 += -8\nr2 = 4\nr3 = r7\ncall trace_printk\nr1 = *(u8 *)(r7 + 1)\n*(u8 *)(r7 + 2) = r1",
@@ -238,7 +245,7 @@ fn program(name: &str, maps: &str, text: &str) -> Program {
         map.members = vec![(0, Member::Map(0)), (1, Member::Map(1))];
         map.inner = inside.clone().map(|inside| Box::new(MapDef { name: "inner".to_owned(), ..inside }));
     }
-    for map in program.maps.iter_mut().filter(|map| map.name == "programs") {
+    for map in program.maps.iter_mut().filter(|map| map.name.starts_with("programs")) {
         map.kind = MapKind::ProgArray;
         map.members = (0..SIBLINGS.len()).map(|number| (number as u32, Member::Program(number))).collect();
         let siblings = SIBLINGS.iter().map(|(name, text)| (*name, *text));
