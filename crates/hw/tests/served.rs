@@ -246,12 +246,23 @@ fn tail_calls_are_planned_or_refused_by_name() {
     let note =
         "tail_call: the host fills the table of programs: 0 none, so that the caller goes on, 1 `drops`; instruction 3";
     assert_eq!(explanation.notes, [note]);
-    // Two programs that may call each other in any order, 33 times.
-    let again = "r6 = r1\nr7 = *(u32 *)(r1 + 0)\nr8 = *(u32 *)(r1 + 4)\nr3 = r7\nr3 += 34\nif r3 > r8 goto out\nr3 = *(u8 *)(r7 + 20)\n\
-        if r3 == 17 goto out\nr2 = map[0] ll\nr3 = 1\ncall tail_call\nout: r0 = 2\nexit";
-    let program = calls_on("in_turn", &[("one", again), ("other", again)]);
+    // Two programs that may call each other in any order, 33 times: all sequences of a length meet.
+    let start = "r6 = r1\nr7 = *(u32 *)(r1 + 0)\nr8 = *(u32 *)(r1 + 4)\nr3 = r7\nr3 += 34\nif r3 > r8 goto out\nr3 = *(u8 *)(r7 + 20)\n\
+        if r3 == 17 goto out\n";
+    let again = format!("{start}r2 = map[0] ll\nr3 = 1\ncall tail_call\nr0 = 1\nexit\nout: r0 = 2\nexit");
+    let (plan, explanation) = explained(&calls_on("in_turn", &[("one", &again), ("other", &again)]));
+    let lookups = plan.dataflow.graph.ids().filter(|id| plan.dataflow.access(*id).is_some()).count();
+    // The first call, and one of each program for each further call.
+    assert!(lookups > 33 && lookups <= 1 + 2 * 33, "{lookups}");
+    assert_eq!(explanation.maps[0].users.len(), lookups);
+    // From a function each sequence returns by itself.
+    let again =
+        format!("{start}r1 = r6\ncall f\nout: r0 = 2\nexit\nf: r2 = map[0] ll\nr3 = 1\ncall tail_call\nr0 = 0\nexit");
+    let program = calls_by("in_turn", &again, &[("one", &again), ("other", &again)]);
     let proof = verify(&program, &verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
-    let refusal = plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
-    let said = refusal.to_string();
-    assert!(said.contains("instruction 3: a tail call leads to any of 2 programs of the object"), "{said}");
+    let refusal =
+        flowloom_hw::plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
+    let refusal = refusal.to_string();
+    assert!(refusal.contains("a tail call leads to any of 2 programs of the object"), "{refusal}");
+    assert!(refusal.contains("; make tail calls outside of functions, "), "{refusal}");
 }

@@ -170,7 +170,7 @@ impl Why {
             Why::SeveralMaps { .. } => "use one map whose key has one more field that says which it was",
             Why::Sibling(_) => "verify it, or leave it out of the object",
             Why::TailCallSequences { .. } => {
-                "keep programs that make tail calls themselves out of the object, or let an index grow with each tail call"
+                "make tail calls outside of functions, keep programs that make tail calls themselves out of the object, or let an index grow with each tail call"
             }
             Why::TraceResult(_) => "do not use its result",
             Why::TailCalls(_) => "let tail calls lead to programs that call no others",

@@ -8,6 +8,10 @@
 //!
 //! The contents of a program array are known only at run time: any of the programs, or none. Each target is inlined at
 //! the call, in the frame of the caller.
+//!
+//! A program that replaces the outermost frame does not return, so all paths that enter it by as many tail calls meet
+//! there: chains of tail calls grow by their length, not by the number of sequences. In the frame of a function each
+//! sequence is followed by itself.
 
 use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::Op;
@@ -25,6 +29,10 @@ use crate::refusal::{Refusal, Why};
 
 /// The most tail calls of a packet.
 const MOST_TAIL_CALLS: u32 = 33;
+
+/// The first part of the position of a program that replaces the outermost frame: after all blocks of the program that
+/// the packet entered.
+const AFTER_ALL: u32 = u32::MAX;
 
 /// The linked programs.
 pub(super) struct Linked {
@@ -144,7 +152,10 @@ impl Builder<'_> {
             let caller = other.frame().clone();
             let mut frame = Frame::new(*entry, caller.back);
             (frame.again, frame.rounds) = (caller.again, caller.rounds);
-            frame.position = [position, &[number]].concat();
+            frame.position = match state.frames.len() {
+                1 => vec![AFTER_ALL, most + 1, number],
+                _ => [position, &[number]].concat(),
+            };
             frame.registers[1] = address(Place::of(Region::Context));
             *other.frame_mut() = frame;
             other.tail_calls = (fewest + 1, most + 1);

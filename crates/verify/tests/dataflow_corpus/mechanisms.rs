@@ -194,6 +194,15 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
          take: r2 = 8\nr3 = 0\ncall ringbuf_reserve\nif r0 == 0 goto out\nr1 = *(u64 *)(r7 + 1)\n*(u64 *)(r0 + 0) = r1\n\
          r4 = *(u8 *)(r7 + 1)\nr1 = r0\nr2 = 0\nif r4 > 7 goto drop\ncall ringbuf_submit\ngoto out\ndrop: call ringbuf_discard",
     ),
+    // Different states enter the same program by as many tail calls.
+    (
+        "paths_meet_in_another_program",
+        ".map programs array key 4 value 4 entries 4\n.map counts array key 4 value 8 entries 2\n",
+        "r5 = *(u8 *)(r7 + 0)\nr3 = *(u8 *)(r7 + 3)\nr3 &= 3\n*(u64 *)(r10 - 8) = r3\nif r5 > 7 goto other\n*(u8 *)(r7 + 4) = 1\nr1 = r6\n\
+         r2 = map[programs] ll\ncall tail_call\n*(u8 *)(r7 + 2) = 8\ngoto again\nother: *(u8 *)(r7 + 5) = 7\nr3 ^= 1\nr1 = r6\n\
+         r2 = map[programs] ll\ncall tail_call\n*(u8 *)(r7 + 2) = 9\nagain: r1 = r6\nr2 = map[programs] ll\nr3 = *(u64 *)(r10 - 8)\n\
+         r3 ^= 3\ncall tail_call\n*(u8 *)(r7 + 6) = 10",
+    ),
     (
         "one_of_several_tables_of_programs",
         ".map programs array key 4 value 4 entries 4\n.map values array key 4 value 8 entries 1\n\
