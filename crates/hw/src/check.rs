@@ -310,7 +310,7 @@ impl Checker<'_> {
             let stages = self.plan.delays.block_stages(dataflow, id);
             let answers = matches!(
                 access.touch,
-                Touch::Lookup | Touch::RedirectMap | Touch::Table | Touch::Update | Touch::Delete
+                Touch::Lookup | Touch::RedirectMap | Touch::Table | Touch::Update | Touch::Delete | Touch::Reserves
             );
             if answers && span.ends < Moment::start(span.begins.stage + stages) {
                 self.faults.push(Fault::TooFast { node: id.index() });

@@ -312,7 +312,7 @@ impl<'a> LastUses<'a> {
             }
             // The target and its valid flag are live to the end.
             Touch::Redirect => (Some(end), end),
-            Touch::Draws => (Some(begins), begins),
+            Touch::Draws | Touch::Reserves => (Some(begins), begins),
             _ => (commit, commit.unwrap_or(begins).max(begins)),
         };
         if let (Some(stage), Some(condition)) = (predicate, node.args.first()) {

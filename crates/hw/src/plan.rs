@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use flowloom_bpf::Program;
 use flowloom_bpf::verifier::Proof;
-use flowloom_ir::{CLOCK_MHZ, Dataflow, Delays, Id, Input, Kind};
+use flowloom_ir::{CLOCK_MHZ, Dataflow, Delays, Id, Input, Kind, Touch};
 
 use crate::bounds::{MOST_CARRIED, carried_within, optimized};
 use crate::hazard::{Region, Trouble, decide};
@@ -290,8 +290,12 @@ impl Plan {
             }
         }
         let mut places: Vec<(u32, u32)> = Vec::with_capacity(graph.nodes().len());
+        let mut reserved = (0, 0);
         for id in graph.ids() {
+            let is_reserved = self.dataflow.access(id).is_some_and(|access| access.touch == Touch::Reserves);
             let own = match self.schedule.commits.get(&id) {
+                // The record is there as soon as there is room; records keep their order.
+                Some(_) if is_reserved => (self.schedule.spans[id.index()].begins.stage, 0).max(reserved),
                 Some(commit) => match needed.get(&id) {
                     Some(first) if first <= commit => (*first, 0),
                     _ => (*commit, 1),
@@ -300,7 +304,9 @@ impl Plan {
             };
             // A node that only waits for its predicate has begun before it.
             let given = graph.node(id).args.iter().map(|arg| places[arg.index()]).max().unwrap_or(own);
-            places.push(own.max(given));
+            let own = own.max(given);
+            reserved = if is_reserved { own } else { reserved };
+            places.push(own);
         }
         let mut order: Vec<Id> = graph.ids().collect();
         order.sort_by_key(|id| (places[id.index()], *id));

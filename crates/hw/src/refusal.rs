@@ -19,6 +19,12 @@ pub enum Why {
     /// A map of maps.
     #[error("map `{0}` gives other maps, for which hardware has no block")]
     MapOfMaps(String),
+    /// A ring buffer is given records by `ringbuf_output` and by `ringbuf_reserve`.
+    #[error("ring buffer `{0}` is given records by `ringbuf_reserve` and by `ringbuf_output`, expected one of the two")]
+    RingOutputs(String),
+    /// The old bytes of a ring buffer are read.
+    #[error("a byte of a record of ring buffer `{0}` is read before the program has stored it")]
+    OldRecord(String),
     /// The end of the packet is moved a second time.
     #[error("the packet's end is moved twice, for which hardware has no block")]
     CutTwice,
@@ -88,6 +94,7 @@ impl Why {
             Why::Helper(_) => "helper-foreign",
             Why::TraceResult(_) => "trace-result",
             Why::MapOfMaps(_) => "map-of-maps",
+            Why::RingOutputs(_) | Why::OldRecord(_) => "record",
             Why::CutTwice => "tail-moved-twice",
             Why::OwnWrite { .. } => "own-write",
             Why::Scheme { .. } => "scheme",
@@ -104,6 +111,8 @@ impl Why {
             Why::Helper(_) => "leave the call to a slow path on a CPU",
             Why::TraceResult(_) => "do not use its result",
             Why::MapOfMaps(_) => "make the number of the inner map a part of the key of one map",
+            Why::RingOutputs(_) => "reserve all records, or output all of them",
+            Why::OldRecord(_) => "store all bytes that are read",
             Why::CutTwice => "move the end once, by the sum of both distances",
             Why::OwnWrite { .. } => "keep what was found or made in a variable instead of looking it up again",
             Why::Scheme { .. } => "leave the scheme to the planner, or ask for `flush`",

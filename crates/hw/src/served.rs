@@ -1,5 +1,7 @@
 //! Which effects have hardware blocks.
 
+use std::collections::BTreeSet;
+
 use flowloom_bpf::helpers;
 use flowloom_bpf::insn::helper;
 use flowloom_ir::{Argument, Dataflow, Effect, Id, Kind};
@@ -41,7 +43,19 @@ pub(crate) fn not_served(dataflow: &Dataflow) -> Option<(Id, Why)> {
     if let Some(kept) = dataflow.ending.kept {
         return Some((kept, Why::CutTwice));
     }
+    let (outputs, reserved) = (rings(dataflow, helper::RINGBUF_OUTPUT), rings(dataflow, helper::RINGBUF_RESERVE));
     dataflow.graph.ids().find_map(|id| {
+        let ring = dataflow.access(id).and_then(|access| access.map).filter(|map| reserved.contains(map));
+        if let (Some(ring), Kind::Effect(effect)) = (ring, dataflow.graph.node(id).kind) {
+            let name = dataflow.maps.get(ring as usize).map_or_else(String::new, |map| map.name.clone());
+            match effect {
+                Effect::Call { helper: helper::RINGBUF_RESERVE, .. } if outputs.contains(&ring) => {
+                    return Some((id, Why::RingOutputs(name)));
+                }
+                Effect::Load(_) | Effect::Store(_) | Effect::Atomic(..) => return Some((id, Why::OldRecord(name))),
+                Effect::Call { .. } => {}
+            }
+        }
         let Kind::Effect(Effect::Call { helper, pattern }) = dataflow.graph.node(id).kind else { return None };
         if !is_served(helper) {
             return Some((id, Why::Helper(name_of(helper))));
@@ -54,6 +68,12 @@ pub(crate) fn not_served(dataflow: &Dataflow) -> Option<(Id, Why)> {
         let outer = maps.into_iter().find(|map| map.kind.is_of_maps())?;
         Some((id, Why::MapOfMaps(outer.name.clone())))
     })
+}
+
+/// The ring buffers that a helper is called on.
+fn rings(dataflow: &Dataflow, number: i32) -> BTreeSet<u32> {
+    let is_call = |id: &Id| matches!(dataflow.graph.node(*id).kind, Kind::Effect(Effect::Call { helper, .. }) if helper == number);
+    dataflow.graph.ids().filter(is_call).filter_map(|id| dataflow.access(id)?.map).collect()
 }
 
 fn is_served(number: i32) -> bool {
@@ -77,6 +97,9 @@ fn is_served(number: i32) -> bool {
             | helper::REDIRECT
             | helper::REDIRECT_MAP
             | helper::RINGBUF_OUTPUT
+            | helper::RINGBUF_RESERVE
+            | helper::RINGBUF_SUBMIT
+            | helper::RINGBUF_DISCARD
             | helper::PERF_EVENT_OUTPUT
             | helper::FL_CLONE
             | helper::FL_EMIT

@@ -94,8 +94,15 @@ impl Costs {
 pub(crate) fn earliest(dataflow: &Dataflow, delays: &Delays, costs: &Costs, pins: &Pins) -> Schedule {
     let graph = &dataflow.graph;
     let mut schedule = Schedule { spans: vec![Span::default(); graph.nodes().len()], ..Schedule::default() };
+    // Records keep the order in which the packet reserves them.
+    let mut reserved = Moment::default();
     for id in graph.ids() {
         let span = match dataflow.access(id) {
+            Some(Access { touch: Touch::Reserves, .. }) => {
+                let span = reserve(dataflow, delays, pins, &mut schedule, (id, reserved));
+                reserved = span.begins;
+                span
+            }
             Some(access) => effect(dataflow, delays, pins, &mut schedule, (id, access)),
             None => value(dataflow, delays, pins, &schedule.spans, (id, costs.all[id.index()])),
         };
@@ -185,7 +192,7 @@ fn effect(
             Span { begins: there, ends: there }
         }
         // The redirect target and random numbers travel with the packet.
-        Touch::Redirect | Touch::Draws => {
+        Touch::Redirect | Touch::Draws | Touch::Reserves => {
             let there = given.max(predicate);
             Span { begins: there, ends: there }
         }
@@ -221,6 +228,22 @@ fn effect(
     }
 }
 
+/// Room in a ring buffer, taken once it is sure that the packet needs it, and not before the room for the record before.
+/// It is given back where the packet restarts before the commit.
+fn reserve(
+    dataflow: &Dataflow,
+    delays: &Delays,
+    pins: &Pins,
+    schedule: &mut Schedule,
+    (id, before): (Id, Moment),
+) -> Span {
+    let asked = ready(&schedule.spans, &dataflow.graph.node(id).args).registered();
+    let begins = Moment::start(asked).max(before);
+    let commit = begins.stage.max(pins.commits.get(&id).copied().unwrap_or(0));
+    schedule.commits.insert(id, commit);
+    Span { begins, ends: Moment::start(begins.stage + delays.block_stages(dataflow, id)) }
+}
+
 /// When the earlier effects that a load waits for have committed.
 fn waits_for(spans: &[Span], dataflow: &Dataflow, id: Id) -> Moment {
     dataflow.waits.get(&id).map_or(Moment::default(), |writes| ready(spans, writes))
@@ -239,9 +262,13 @@ pub(crate) fn earliest_effect_stage(dataflow: &Dataflow, spans: &[Span], id: Id)
     let access = dataflow.access(id)?;
     let node = dataflow.graph.node(id);
     match access.touch {
-        Touch::Store | Touch::Atomic | Touch::Update | Touch::Delete | Touch::Evict | Touch::Emits => {
-            Some(ready(spans, &node.args).stage)
-        }
+        Touch::Store
+        | Touch::Atomic
+        | Touch::Update
+        | Touch::Delete
+        | Touch::Evict
+        | Touch::Reserves
+        | Touch::Emits => Some(ready(spans, &node.args).stage),
         Touch::Lookup if access.map.is_some_and(|map| dataflow.remembers_use(map)) => {
             Some(spans[node.args[0].index()].ends.stage)
         }

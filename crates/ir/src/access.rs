@@ -36,6 +36,8 @@ pub enum Touch {
     Table,
     /// Draws a random number.
     Draws,
+    /// Takes room for a record in a ring buffer; the result is the address of the record.
+    Reserves,
     /// Sends data that is not the received packet.
     Emits,
 }
@@ -55,13 +57,13 @@ impl Access {
         match self.touch {
             Touch::Lookup | Touch::Load | Touch::Asks | Touch::Table | Touch::RedirectMap => false,
             Touch::Store | Touch::Atomic | Touch::Update | Touch::Delete | Touch::Evict => true,
-            Touch::Redirect | Touch::Draws | Touch::Emits => true,
+            Touch::Redirect | Touch::Draws | Touch::Reserves | Touch::Emits => true,
         }
     }
 
     /// Whether it writes a map.
     pub fn writes(self) -> bool {
-        self.changes() && self.map.is_some() && !matches!(self.touch, Touch::Emits)
+        self.changes() && self.map.is_some() && !matches!(self.touch, Touch::Reserves | Touch::Emits)
     }
 }
 
@@ -115,6 +117,7 @@ impl Dataflow {
                 helper::REDIRECT_MAP => Touch::RedirectMap,
                 helper::REDIRECT => Touch::Redirect,
                 helper::GET_PRANDOM_U32 => Touch::Draws,
+                helper::RINGBUF_RESERVE => Touch::Reserves,
                 helper::FIB_LOOKUP | helper::CHECK_MTU | helper::TAIL_CALL => Touch::Table,
                 helper::KTIME_GET_NS
                 | helper::KTIME_GET_BOOT_NS
@@ -127,6 +130,8 @@ impl Dataflow {
             },
         };
         let map = match effect {
+            // The record that is given back belongs to the ring buffer of its reservation.
+            Effect::Call { helper: helper::RINGBUF_SUBMIT | helper::RINGBUF_DISCARD, .. } => self.map_at(node.args[1]),
             Effect::Call { pattern, .. } => self.map_of(pattern),
             _ => self.map_at(node.args[1]),
         };

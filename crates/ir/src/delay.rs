@@ -161,7 +161,7 @@ impl Delays {
             Touch::Update | Touch::Delete | Touch::Evict => self.update_stages,
             Touch::RedirectMap => self.redirect_stages,
             Touch::Table => self.port_stages,
-            Touch::Atomic | Touch::Store | Touch::Emits => 1,
+            Touch::Atomic | Touch::Store | Touch::Reserves | Touch::Emits => 1,
             Touch::Load | Touch::Redirect | Touch::Asks | Touch::Draws => 0,
         }
     }

@@ -252,6 +252,7 @@ fn call(
     let (mut memory, _) = host.scratch();
     let mut shown: Option<Frame> = None;
     let mut changed: Vec<(u64, u64)> = Vec::new();
+    let record = args.first().copied().unwrap_or(0);
     for argument in &pattern.arguments {
         match argument {
             Argument::Number => give(rest.next().unwrap_or(0)),
@@ -265,6 +266,12 @@ fn call(
                 for _ in 0..*len {
                     host.store(memory, Size::B, rest.next().unwrap_or(0))?;
                     memory += 1;
+                }
+            }
+            Argument::Stored(at) => {
+                let (when, byte) = (rest.next().unwrap_or(0), rest.next().unwrap_or(0));
+                if when != 0 {
+                    host.store(record + u64::from(*at), Size::B, byte)?;
                 }
             }
             Argument::Head

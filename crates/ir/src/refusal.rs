@@ -31,8 +31,8 @@ pub enum Why {
     /// A value is a number on some paths and an address on others.
     #[error("what is used is a number on some paths and an address on others")]
     Mixed,
-    /// A stack access at a variable offset.
-    #[error("an access of the stack has {} offsets, expected at most {most} that it may have", .found.map_or("any number of".to_owned(), |found| found.to_string()))]
+    /// An access of the stack or of a record at a variable offset.
+    #[error("an access of the stack or of a record has {} offsets, expected at most {most} that it may have", .found.map_or("any number of".to_owned(), |found| found.to_string()))]
     ManyOffsets {
         /// The number of offsets, if known.
         found: Option<usize>,
@@ -170,7 +170,7 @@ impl Why {
             Why::SeveralMaps { .. } => "use one map whose key has one more field that says which it was",
             Why::Sibling(_) => "verify it, or leave it out of the object",
             Why::TailCallSequences { .. } => {
-                "keep programs that make tail calls themselves out of the object, or let an index grow with each tail call"
+                "make tail calls outside of functions, keep programs that make tail calls themselves out of the object, or let an index grow with each tail call"
             }
             Why::TraceResult(_) => "do not use its result",
             Why::TailCalls(_) => "let tail calls lead to programs that call no others",

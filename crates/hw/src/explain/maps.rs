@@ -105,13 +105,13 @@ pub(super) fn maps(said: &Sayer<'_>) -> Vec<MapUse> {
     for id in plan.dataflow.used() {
         let Some(access) = plan.dataflow.access(id) else { continue };
         let Some(map) = access.map.filter(|map| plan.maps.iter().all(|own| own.map != *map)) else { continue };
-        if matches!(access.touch, Touch::RedirectMap | Touch::Table | Touch::Emits) {
+        if matches!(access.touch, Touch::RedirectMap | Touch::Table | Touch::Reserves | Touch::Emits) {
             others.entry(map).or_default().push(id);
         }
     }
     for (map, nodes) in others {
         let users = users(said, nodes.into_iter());
-        let sends = users.iter().any(|user| user.kind == "emit");
+        let sends = users.iter().any(|user| matches!(user.kind, "emit" | "reserve"));
         let programs = users.iter().any(|user| user.kind == "lookup");
         let reason = match sends {
             _ if programs => "tells which program goes on; only the host changes it",

@@ -182,6 +182,7 @@ pub(super) fn kind(dataflow: &Dataflow, id: Id) -> &'static str {
             Touch::RedirectMap | Touch::Redirect => "redirect",
             Touch::Asks => "clock",
             Touch::Draws => "random",
+            Touch::Reserves => "reserve",
             Touch::Emits => "emit",
         };
     }
@@ -271,6 +272,7 @@ fn equality(dataflow: &Dataflow, a: Id, b: Id) -> String {
         match access.touch {
             Touch::Lookup => return format!("{map} has no entry for v{}", value.index()),
             Touch::Update | Touch::Delete | Touch::Evict => return format!("v{} of {map} went well", value.index()),
+            Touch::Reserves => return format!("{map} has no room for v{}", value.index()),
             _ => {}
         }
     }
@@ -325,7 +327,8 @@ fn arguments(dataflow: &Dataflow, id: Id) -> Vec<String> {
             | Argument::Kept
             | Argument::Base
             | Argument::Laid(_)
-            | Argument::Byte(_) => break,
+            | Argument::Byte(_)
+            | Argument::Stored(_) => break,
         };
         let nodes = node.args.get(at..at + len).unwrap_or_default();
         said.push(match argument {
@@ -378,6 +381,7 @@ fn done(dataflow: &Dataflow, id: Id, effect: Effect) -> String {
                     None => format!("ask {}", helpers::name_of(helper).unwrap_or("helper")),
                 },
                 Some(Touch::Asks) => helpers::name_of(helper).unwrap_or("clock").to_owned(),
+                Some(Touch::Reserves) => format!("take room for {} bytes in {map}", first()),
                 Some(Touch::Draws) => "draw a random number".to_owned(),
                 _ => helpers::name_of(helper).map_or_else(|| format!("helper {helper}"), str::to_owned),
             }

@@ -1,4 +1,4 @@
-//! Atomic operations: effects on map values; a load and a store on the stack, which is private to the program.
+//! Atomic operations: effects on map values; a load and a store in private memory, the stack and reserved records.
 
 use flowloom_bpf::op::{AtomicOp, Reg, Size};
 
@@ -28,7 +28,10 @@ impl Builder<'_> {
             let here = self.conditions.and(path, *condition);
             let old = match place.region {
                 Region::Stack(_) => {
-                    self.on_stack(path, state, (op, size), (*condition, place, off), [operand, compared])?
+                    self.in_private(path, state, (op, size), (*condition, place, off), [operand, compared])?
+                }
+                Region::Value { call, .. } if state.records.contains_key(&call) => {
+                    self.in_private(path, state, (op, size), (*condition, place, off), [operand, compared])?
                 }
                 _ => {
                     let bit = self.conditions.node(&mut self.graph, here);
@@ -53,8 +56,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The old value, 64 bits. The stack changes only on the paths whose address points to it.
-    fn on_stack(
+    /// The old value, 64 bits. Private memory changes only on the paths whose address points to it.
+    fn in_private(
         &mut self,
         path: Bdd,
         state: &mut State,

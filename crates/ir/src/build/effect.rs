@@ -1,5 +1,7 @@
 //! Helper calls that become effects: their signatures, and how arguments are gathered.
 
+use std::collections::BTreeMap;
+
 use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::Size;
 use flowloom_bpf::{MapDef, helpers};
@@ -15,7 +17,7 @@ use crate::graph::{Effect, Id, Kind};
 use crate::refusal::Why;
 
 /// The most maps or records that paths may choose from for one call.
-const MOST_CHOICES: usize = 16;
+pub(super) const MOST_CHOICES: usize = 16;
 
 /// The arguments of an effect while they are gathered.
 struct Given {
@@ -115,6 +117,7 @@ impl Given {
     fn bytes(&self) -> usize {
         let bytes = self.pattern.arguments.iter().map(|argument| match argument {
             Argument::Read(bytes) | Argument::Changed(bytes) => usize::from(*bytes),
+            Argument::Stored(_) => 1,
             _ => 0,
         });
         bytes.sum()
@@ -200,6 +203,7 @@ impl Builder<'_> {
         let mut given = Given { pattern, args: vec![bit], changed: Vec::new() };
         let mut map: Option<(u32, MapDef)> = None;
         let mut waiting: Option<Waiting> = None;
+        let mut record: Option<Id> = None;
         for (register, want) in (1..).zip(wants) {
             let value = match choice {
                 Some(place) if matches!(want, Map | Record) => address(place),
@@ -229,6 +233,7 @@ impl Builder<'_> {
                         return Err(Why::SeveralRecords);
                     };
                     given.give(Argument::Number, &[*call]);
+                    record = Some(*call);
                 }
                 Packet => given.give_packet(state),
                 Ends => given.give_ends(state),
@@ -262,6 +267,14 @@ impl Builder<'_> {
                 }
             }
         }
+        if let Some(record) = record {
+            for (argument, nodes) in self.record_arguments(state, record) {
+                given.give(argument, &nodes);
+            }
+            if here == path {
+                state.records.remove(&record);
+            }
+        }
         let found = given.bytes();
         if found > MOST_BYTES {
             return Err(Why::ManyBytes { found, most: MOST_BYTES });
@@ -269,6 +282,9 @@ impl Builder<'_> {
         let pattern = self.pattern(given.pattern);
         let call = self.graph.effect(Effect::Call { helper: number, pattern }, given.args, 64);
         self.keep_changed((path, here), state, call, &given.changed)?;
+        if number == helper::RINGBUF_RESERVE {
+            state.records.insert(call, BTreeMap::new());
+        }
         Ok(match (number, map) {
             (helper::MAP_LOOKUP_ELEM, Some((map, def))) if def.kind.is_of_maps() => {
                 address(Place::of(Region::Inner { map, call }))

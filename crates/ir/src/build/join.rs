@@ -173,6 +173,7 @@ impl Builder<'_> {
         }
         joined.packet = self.one_packet(paths);
         joined.overlays = self.one_overlays(paths);
+        joined.records = self.one_records(paths);
         let tails: Vec<(Bdd, Id)> = paths.iter().map(|(condition, state)| (*condition, state.tail)).collect();
         joined.tail = self.pick(&tails, Bdd::TRUE);
         let calls = || paths.iter().map(|(_, state)| state.tail_calls);

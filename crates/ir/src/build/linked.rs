@@ -8,22 +8,31 @@
 //!
 //! The contents of a program array are known only at run time: any of the programs, or none. Each target is inlined at
 //! the call, in the frame of the caller.
+//!
+//! A program that replaces the outermost frame does not return, so all paths that enter it by as many tail calls meet
+//! there: chains of tail calls grow by their length, not by the number of sequences. In the frame of a function each
+//! sequence is followed by itself.
 
 use flowloom_bpf::insn::helper;
 use flowloom_bpf::op::Op;
 use flowloom_bpf::verifier::{Options, Proof, verify};
 use flowloom_bpf::{Insn, Program, Sibling};
 
+use super::effect::MOST_CHOICES;
 use super::memory::places;
 use super::state::{Frame, Place, Region, State, Value};
-use super::step::address;
+use super::step::{address, leak, mixed};
 use super::{Argument, Builder, Pattern};
 use crate::bdd::Bdd;
-use crate::graph::{Compare, Effect};
+use crate::graph::{Compare, Effect, Id};
 use crate::refusal::{Refusal, Why};
 
 /// The most tail calls of a packet.
 const MOST_TAIL_CALLS: u32 = 33;
+
+/// The first part of the position of a program that replaces the outermost frame: after all blocks of the program that
+/// the packet entered.
+const AFTER_ALL: u32 = u32::MAX;
 
 /// The linked programs.
 pub(super) struct Linked {
@@ -86,6 +95,36 @@ fn decoded(insns: &[Insn], proof: &Proof) -> Vec<Option<Op>> {
 }
 
 impl Builder<'_> {
+    /// The number of the program that a tail call leads to, or 0. Where paths give it different tables, each is looked
+    /// up under the condition of its paths.
+    fn looked_up(&mut self, path: Bdd, state: &State) -> Result<Id, Why> {
+        let tables = places(self.argument(state, 2))?;
+        if tables.len() > MOST_CHOICES {
+            return Err(Why::SeveralMaps { found: tables.len(), most: MOST_CHOICES });
+        }
+        let mut found: Vec<(Bdd, Id)> = Vec::new();
+        for (condition, place) in tables.iter() {
+            let Region::Map(map) = place.region else { return Err(leak()) };
+            let here = self.conditions.and(path, *condition);
+            if here == Bdd::FALSE {
+                continue;
+            }
+            // The index is simplified under the condition of these paths.
+            let outer = std::mem::replace(&mut self.path, here);
+            let index = self.number_argument(state, 3);
+            self.path = outer;
+            let bit = self.conditions.node(&mut self.graph, here);
+            let arguments = vec![Argument::Map(map), Argument::Number];
+            let pattern = self.pattern(Pattern { helper: helper::TAIL_CALL, arguments });
+            let call = self.graph.effect(Effect::Call { helper: helper::TAIL_CALL, pattern }, vec![bit, index?], 64);
+            found.push((*condition, call));
+        }
+        if found.is_empty() {
+            return Err(mixed());
+        }
+        Ok(self.pick(&found, path))
+    }
+
     /// Continues in another program, or after the call if there is none.
     pub(super) fn tail_call(
         &mut self,
@@ -96,15 +135,7 @@ impl Builder<'_> {
         position: &[u32],
     ) -> Result<(), Why> {
         self.first_tail_call.get_or_insert(self.at);
-        let own = places(self.argument(&state, 2))?;
-        let [(_, Place { region: Region::Map(map), .. })] = &*own else {
-            return Err(Why::SeveralMaps { found: own.len(), most: 1 });
-        };
-        let index = self.number_argument(&state, 3)?;
-        let bit = self.conditions.node(&mut self.graph, path);
-        let arguments = vec![Argument::Map(*map), Argument::Number];
-        let pattern = self.pattern(Pattern { helper: helper::TAIL_CALL, arguments });
-        let call = self.graph.effect(Effect::Call { helper: helper::TAIL_CALL, pattern }, vec![bit, index], 64);
+        let call = self.looked_up(path, &state)?;
         let (fewest, most) = state.tail_calls;
         if fewest < MOST_TAIL_CALLS && most >= MOST_TAIL_CALLS {
             return Err(Why::TailCalls(MOST_TAIL_CALLS));
@@ -121,7 +152,10 @@ impl Builder<'_> {
             let caller = other.frame().clone();
             let mut frame = Frame::new(*entry, caller.back);
             (frame.again, frame.rounds) = (caller.again, caller.rounds);
-            frame.position = [position, &[number]].concat();
+            frame.position = match state.frames.len() {
+                1 => vec![AFTER_ALL, most + 1, number],
+                _ => [position, &[number]].concat(),
+            };
             frame.registers[1] = address(Place::of(Region::Context));
             *other.frame_mut() = frame;
             other.tail_calls = (fewest + 1, most + 1);

@@ -1,4 +1,4 @@
-//! Loads and stores: bytes of stack and packet are values, map values are accessed by effects.
+//! Loads and stores: bytes of stack, packet and reserved records are values, map values are accessed by effects.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -108,7 +108,7 @@ impl Builder<'_> {
                 Ok(self.packet_bytes(state, place.moved, at, len))
             }
             Region::Stack(frame) => {
-                let offsets = self.offsets(state, frame, place, off, len)?;
+                let offsets = self.stack_offsets(state, frame, place, off, len)?;
                 let mut parts: Vec<Vec<Id>> = vec![Vec::new(); len];
                 for (bit, at) in offsets {
                     for (number, part) in parts.iter_mut().enumerate() {
@@ -117,17 +117,18 @@ impl Builder<'_> {
                         part.extend(bit.into_iter().chain([byte]));
                     }
                 }
-                Ok(parts
-                    .into_iter()
-                    .map(|mut part| {
-                        // The last one is the default.
-                        if part.len() > 1 {
-                            let last = part.len() - 2;
-                            part.remove(last);
-                        }
-                        self.graph.select(part)
-                    })
-                    .collect())
+                Ok(self.selected(parts))
+            }
+            Region::Value { call, .. } if state.records.contains_key(&call) => {
+                let offsets = self.offsets(Memory::Record, place, off, len)?;
+                let mut parts: Vec<Vec<Id>> = vec![Vec::new(); len];
+                for (bit, at) in offsets {
+                    for (number, part) in parts.iter_mut().enumerate() {
+                        let byte = self.record_byte(path, state, call, at + number as i64);
+                        part.extend(bit.into_iter().chain([byte]));
+                    }
+                }
+                Ok(self.selected(parts))
             }
             Region::Value { .. } | Region::Only(_) => {
                 let mut bytes = Vec::new();
@@ -143,6 +144,19 @@ impl Builder<'_> {
         }
     }
 
+    /// The select of each byte between those at all offsets.
+    fn selected(&mut self, parts: Vec<Vec<Id>>) -> Vec<Id> {
+        let select = |mut part: Vec<Id>| {
+            // The last one is the default.
+            if part.len() > 1 {
+                let last = part.len() - 2;
+                part.remove(last);
+            }
+            self.graph.select(part)
+        };
+        parts.into_iter().map(select).collect()
+    }
+
     fn stack_byte(&mut self, state: &State, frame: u8, at: i64) -> Result<Id, Why> {
         match state.frames.get(usize::from(frame)).and_then(|frame| frame.stack.get(&at)) {
             Some(Byte::Bits(id)) => Ok(*id),
@@ -156,7 +170,7 @@ impl Builder<'_> {
     }
 
     /// The possible offsets of a stack address, each with its condition.
-    fn offsets(
+    fn stack_offsets(
         &mut self,
         state: &State,
         frame: u8,
@@ -164,10 +178,15 @@ impl Builder<'_> {
         off: i64,
         len: usize,
     ) -> Result<Vec<(Option<Id>, i64)>, Why> {
+        let up = (state.frames.len() - 1) as u8 - frame;
+        self.offsets(Memory::Stack { up }, place, off, len)
+    }
+
+    /// The possible offsets of an address in private memory, each with its condition.
+    fn offsets(&mut self, memory: Memory, place: &Place, off: i64, len: usize) -> Result<Vec<(Option<Id>, i64)>, Why> {
         let start = place.offset.wrapping_add(off);
         let Some(moved) = place.moved else { return Ok(vec![(None, start)]) };
-        let up = (state.frames.len() - 1) as u8 - frame;
-        let bytes = self.proof.insns[self.at].memory.get(&Memory::Stack { up });
+        let bytes = self.proof.insns[self.at].memory.get(&memory);
         let is_foretold = |at: i64| {
             bytes.is_none_or(|bytes| {
                 bytes.first <= at && at + len as i64 <= bytes.end && (at % i64::from(bytes.align) == 0)
@@ -335,7 +354,7 @@ impl Builder<'_> {
                 }
                 (Region::Stack(frame), _) => {
                     let own = self.bit(here, path);
-                    for (bit, at) in self.offsets(state, frame, place, off, bytes.len())? {
+                    for (bit, at) in self.stack_offsets(state, frame, place, off, bytes.len())? {
                         let bit = match bit {
                             Some(bit) => self.graph.and(own, bit),
                             None => own,
@@ -343,6 +362,18 @@ impl Builder<'_> {
                         for (number, byte) in bytes.iter().enumerate() {
                             let stored = self.store_byte(state, frame, at + number as i64, bit, *byte);
                             stored.map_err(|why| of_slot(why, place))?;
+                        }
+                    }
+                }
+                (Region::Value { call, .. }, _) if state.records.contains_key(&call) => {
+                    let own = self.bit(here, path);
+                    for (bit, at) in self.offsets(Memory::Record, place, off, bytes.len())? {
+                        let bit = match bit {
+                            Some(bit) => self.graph.and(own, bit),
+                            None => own,
+                        };
+                        for (number, byte) in bytes.iter().enumerate() {
+                            self.store_record_byte(state, call, at + number as i64, bit, *byte);
                         }
                     }
                 }

@@ -29,6 +29,7 @@ mod metadata;
 mod offset;
 mod packet;
 mod reach;
+mod record;
 mod settle;
 mod state;
 mod step;
@@ -101,6 +102,9 @@ pub enum Argument {
     Laid(i64),
     /// The byte at this offset from the packet's first byte as received, above all overlays.
     Byte(i64),
+    /// The byte at this offset of a ring buffer record that the call gives back: whether the program has stored it, and
+    /// the byte.
+    Stored(u32),
 }
 
 impl Argument {
@@ -110,7 +114,7 @@ impl Argument {
             Argument::Context | Argument::Map(_) => 0,
             Argument::Number | Argument::Head | Argument::Tail | Argument::Kept => 1,
             Argument::Base | Argument::Byte(_) => 1,
-            Argument::Laid(_) => 2,
+            Argument::Laid(_) | Argument::Stored(_) => 2,
             Argument::Read(bytes) | Argument::Changed(bytes) => bytes.into(),
         }
     }
@@ -408,6 +412,7 @@ impl Builder<'_> {
             frames: vec![frame],
             packet: BTreeMap::new(),
             overlays: Vec::new(),
+            records: BTreeMap::new(),
             head,
             tail,
             meta: head,

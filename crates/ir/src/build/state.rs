@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::Overlay;
 use super::callback::Rounds;
+use super::record::Record;
 use crate::bdd::Bdd;
 use crate::graph::Id;
 use crate::live::Needed;
@@ -131,6 +132,8 @@ pub(super) struct State {
     pub(super) packet: BTreeMap<i64, Id>,
     /// Bytes written at other offsets: later overlays above earlier ones, below `packet`.
     pub(super) overlays: Vec<Overlay>,
+    /// The reserved ring buffer records, by the call that reserved them.
+    pub(super) records: BTreeMap<Id, Record>,
     /// The start of the packet: 32 bits.
     pub(super) head: Id,
     /// The end of the packet: 32 bits.

@@ -211,7 +211,7 @@ impl Reading {
         let mut arguments = Vec::new();
         while words.rest.peek().is_some() {
             let word = words.word("an argument")?;
-            let has_number = matches!(word, "map" | "read" | "changed" | "laid" | "byte");
+            let has_number = matches!(word, "map" | "read" | "changed" | "laid" | "byte" | "stored");
             let number = if has_number { words.word("a number")?.trim_end_matches(',') } else { "0" };
             let bad = |words: &Words<'_>| words.error(number, "a number");
             arguments.push(match word.trim_end_matches(',') {
@@ -226,6 +226,7 @@ impl Reading {
                 "base" => Argument::Base,
                 "laid" => Argument::Laid(number.parse().map_err(|_| bad(words))?),
                 "byte" => Argument::Byte(number.parse().map_err(|_| bad(words))?),
+                "stored" => Argument::Stored(number.parse().map_err(|_| bad(words))?),
                 other => return Err(words.error(other, "an argument of a call")),
             });
         }

@@ -135,6 +135,7 @@ fn rendered(pattern: &Pattern) -> String {
             Argument::Changed(bytes) => format!("changed {bytes}"),
             Argument::Laid(at) => format!("laid {at}"),
             Argument::Byte(at) => format!("byte {at}"),
+            Argument::Stored(at) => format!("stored {at}"),
         })
         .collect();
     format!("{helper} {}", arguments.join(", ")).trim_end().to_owned()
