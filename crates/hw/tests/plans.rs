@@ -331,6 +331,100 @@ fn a_map_may_be_read_again_after_an_own_write() {
     assert!(last_read <= first_write, "{last_read:?} and {first_write:?}");
 }
 
+/// Deletes an expired entry of `block`, then updates the entry of one of two maps, by one call that the paths of both share;
+/// `r7` is 0 where the packet is not IPv4.
+const ONE_CALL_FOR_TWO_MAPS: &str = "
+        r1 = r6
+        r7 = r1
+        r7 += 14
+        r3 = 0
+        *(u64 *)(r10 - 8) = r3
+        *(u64 *)(r10 - 16) = r3
+        r3 = *(u8 *)(r1 + 12)
+        r8 = *(u8 *)(r1 + 13)
+        r8 <<= 8
+        r8 |= r3
+        if r8 != 8 goto longer
+        r1 += 34
+        if r1 > r2 goto pass
+        goto time
+longer: r1 += 54
+        r7 = 0
+        if r1 > r2 goto pass
+time:   call 5
+        r6 = r0
+        r1 = 0
+        *(u64 *)(r10 - 24) = r1
+        *(u64 *)(r10 - 32) = r1
+        *(u64 *)(r10 - 40) = r1
+        if r7 == 0 goto block6
+        r2 = r7
+        r2 += 12
+        r1 = map[block] ll
+        call 1
+        if r0 == 0 goto which
+        goto found
+which:  if r7 == 0 goto sixth
+fourth: r1 = *(u32 *)(r7 + 12)
+        *(u32 *)(r10 - 44) = r1
+        r2 = r10
+        r2 += -44
+        r1 = map[four] ll
+        call 1
+        if r0 == 0 goto pass
+        r2 = r10
+        r2 += -44
+        r3 = r10
+        r3 += -40
+        r1 = map[four] ll
+put:    r4 = 0
+        call 2
+        goto pass
+block6: r2 = r10
+        r2 += -16
+        r1 = map[block6] ll
+        call 1
+        if r0 == 0 goto which
+found:  r1 = *(u64 *)(r0 + 0)
+        if r1 == 0 goto which
+        if r7 == 0 goto which
+        if r1 >= r6 goto which
+        r2 = r7
+        r2 += 12
+        r1 = map[block] ll
+        call 3
+        goto fourth
+sixth:  if r8 == 8 goto pass
+        r2 = r10
+        r2 += -16
+        r1 = map[six] ll
+        call 1
+        if r0 == 0 goto pass
+        r2 = r10
+        r2 += -16
+        r3 = r10
+        r3 += -40
+        r1 = map[six] ll
+        goto put
+";
+
+/// The region of the two maps waits for `block` where it is updated atomically, and `block` waits for the region.
+#[test]
+fn a_map_that_a_region_waits_for_is_flushed_with_it() {
+    let maps = [
+        "block lru_hash key 4 value 8 entries 10000",
+        "block6 lru_hash key 16 value 8 entries 10000",
+        "four lru_hash key 4 value 24 entries 10000",
+        "six lru_hash key 16 value 24 entries 10000",
+    ];
+    let program = on_packet("circle", &maps, ONE_CALL_FOR_TWO_MAPS);
+    let plan = planned(&program, &Options::default());
+    assert_eq!(check(&plan), []);
+    let block = plan.maps.iter().find(|map| map.name == "block").unwrap();
+    assert_eq!(block.scheme, Scheme::Flush, "{}", block.reason);
+    assert!(plan.schedule.stages <= 8, "{} stages", plan.schedule.stages);
+}
+
 /// An address in a stack slot that only the run knows is refused as that, at its instruction.
 #[test]
 fn an_address_in_a_varying_stack_slot_is_refused_by_name() {
