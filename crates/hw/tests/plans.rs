@@ -331,6 +331,70 @@ fn a_map_may_be_read_again_after_an_own_write() {
     assert!(last_read <= first_write, "{last_read:?} and {first_write:?}");
 }
 
+/// Adds an entry where none is, then looks for another; the keys differ in a byte if `KIND` is not 1. Deletes the
+/// other where its value becomes 0.
+const ADDED_BEFORE: &str = "
+        r7 = *(u32 *)(r6 + 0)
+        r8 = *(u8 *)(r6 + 4)
+        *(u32 *)(r10 - 8) = r7
+        *(u32 *)(r10 - 4) = 1
+        r2 = r10
+        r2 += -8
+        r1 = map[limits] ll
+        call 1
+        if r0 != 0 goto second
+        *(u64 *)(r10 - 16) = 100
+        r2 = r10
+        r2 += -8
+        r3 = r10
+        r3 += -16
+        r4 = 0
+        r1 = map[limits] ll
+        call 2
+second: *(u32 *)(r10 - 4) = KIND
+        r2 = r10
+        r2 += -8
+        r1 = map[limits] ll
+        call 1
+        if r0 == 0 goto pass
+        r1 = *(u64 *)(r0 + 0)
+        r1 -= 1
+        *(u64 *)(r0 + 0) = r1
+        if r1 != 0 goto pass
+        r2 = r10
+        r2 += -8
+        r1 = map[limits] ll
+        call 3
+        RESULT
+";
+
+/// A lookup waits for an insertion of the same packet only where their keys may be the same.
+#[test]
+fn an_entry_of_another_key_is_looked_up_after_an_insertion() {
+    let of = |map: &str, kind: &str, result: &str| {
+        let body = ADDED_BEFORE.replace("KIND", kind).replace("RESULT", result);
+        plan(&on_packet("limits", &[map], &body), &Options::default())
+    };
+    for map in ["limits hash key 8 value 8 entries 64", "limits lru_hash key 8 value 8 entries 64"] {
+        let plan = of(map, "2", "").unwrap_or_else(|refusal| panic!("{map}: {refusal}"));
+        assert_eq!(check(&plan), [], "{map}");
+        assert!(plan.dataflow.waits.is_empty(), "{map}");
+    }
+    for (map, kind, result) in [
+        ("limits hash key 8 value 8 entries 64", "1", ""),
+        ("limits hash key 8 value 8 entries 64", "r8", ""),
+        // The result of the deletion is given before the insertion commits.
+        ("limits hash key 8 value 8 entries 64", "2", "if r0 == 0 goto out"),
+        // Its only entry is evicted for the new one.
+        ("limits lru_hash key 8 value 8 entries 1", "2", ""),
+        // A longer prefix may be found instead.
+        ("limits lpm_trie key 8 value 8 entries 64 flags 1", "2", ""),
+    ] {
+        let refusal = of(map, kind, result).map(|plan| plan.schedule.stages).unwrap_err();
+        assert_eq!(refusal.why.code(), "own-write", "{map}, {kind}, {result}: {refusal}");
+    }
+}
+
 /// Deletes an expired entry of `block`, then updates the entry of one of two maps, by one call that the paths of both share;
 /// `r7` is 0 where the packet is not IPv4.
 const ONE_CALL_FOR_TWO_MAPS: &str = "
