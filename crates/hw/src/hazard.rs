@@ -30,6 +30,8 @@ use crate::timing::Scheme;
 const MOST_ROUNDS: usize = 400;
 /// The most schedules for one choice of schemes.
 const ROUNDS_AT_ONCE: usize = 200;
+/// The most rounds in a row in which a pipeline grows and its regions keep their maps, before they count as circular.
+const MOST_GROWN: u32 = 40;
 /// The most times that the stage of an atomic map is moved later, for operands that are not ready.
 const PUT_OFF: usize = 6;
 
@@ -213,35 +215,50 @@ impl Planner<'_> {
     }
 
     /// Moves reads and commits to where the schemes need them, to a fixed point.
+    ///
+    /// A region that waits for an atomic map that waits for the region contains that map: it is flushed instead. First
+    /// one such map is, then all of them are.
     fn settle(mut self, forced: &BTreeMap<u32, Scheme>) -> Result<Decided, Trouble> {
-        loop {
-            let start = self.pins.clone();
-            match self.converge() {
-                Some((schedule, regions)) => {
-                    let (schedule, regions) = self.later(schedule, regions);
-                    return Ok(Decided { schedule, choices: self.choices, regions, uses: self.uses });
-                }
-                None => {
-                    // A region that waits for a map that waits for the region contains that map.
-                    self.pins = start;
-                    let weak = |planner: &Planner<'_>, map: &u32| {
-                        planner.choices[map].scheme == Scheme::Atomic && !forced.contains_key(map)
-                    };
-                    let Some(map) = self.pins.atomic.iter().rev().copied().find(|map| weak(&self, map)) else {
-                        let maps = self.choices.keys().copied().filter(|map| self.is_changed(*map)).collect();
-                        return Err(Trouble::Circle(maps));
-                    };
-                    self.pins.atomic.retain(|other| *other != map);
-                    self.pins.reads.remove(&map);
-                    let reason =
-                        "its slice would fit a stage, but lies between reads and writes of other maps".to_owned();
-                    self.choices.insert(map, Choice { scheme: Scheme::Flush, reason });
-                }
+        let start = self.pins.clone();
+        let weak: Vec<u32> = start.atomic.iter().rev().copied().filter(|map| !forced.contains_key(map)).collect();
+        let mut settled = self.converge();
+        for map in &weak {
+            if settled.is_none() {
+                settled = self.converge_without(&start, &[*map]);
             }
         }
+        if settled.is_none() && weak.len() > 1 {
+            self.rounds = self.rounds.max(ROUNDS_AT_ONCE);
+            settled = self.converge_without(&start, &weak);
+        }
+        let Some((schedule, regions)) = settled else {
+            let maps = self.choices.keys().copied().filter(|map| self.is_changed(*map)).collect();
+            return Err(Trouble::Circle(maps));
+        };
+        let (schedule, regions) = self.later(schedule, regions);
+        Ok(Decided { schedule, choices: self.choices, regions, uses: self.uses })
+    }
+
+    /// The fixed point with some atomic maps flushed; without one, the choices stay as they are.
+    fn converge_without(&mut self, start: &Pins, maps: &[u32]) -> Option<(Schedule, Vec<Region>)> {
+        let before = self.choices.clone();
+        self.pins = start.clone();
+        for map in maps {
+            self.pins.atomic.retain(|other| other != map);
+            self.pins.reads.remove(map);
+            let reason = "its slice would fit a stage, but lies between reads and writes of other maps".to_owned();
+            self.choices.insert(*map, Choice { scheme: Scheme::Flush, reason });
+        }
+        let settled = self.converge();
+        if settled.is_none() {
+            self.choices = before;
+        }
+        settled
     }
 
     fn converge(&mut self) -> Option<(Schedule, Vec<Region>)> {
+        let mut last: Option<(u32, Vec<Vec<u32>>)> = None;
+        let mut grown = 0;
         for _ in 0..ROUNDS_AT_ONCE {
             self.rounds = self.rounds.checked_sub(1)?;
             let schedule = self.earliest(&self.pins);
@@ -256,6 +273,14 @@ impl Planner<'_> {
                 return Some((schedule, regions));
             }
             self.pins = wanted;
+            // In a circle every round puts off the same regions.
+            let maps: Vec<Vec<u32>> = regions.into_iter().map(|region| region.maps).collect();
+            let grows = last.as_ref().is_some_and(|(stages, before)| schedule.stages > *stages && maps == *before);
+            grown = if grows { grown + 1 } else { 0 };
+            if grown > MOST_GROWN {
+                return None;
+            }
+            last = Some((schedule.stages, maps));
         }
         None
     }

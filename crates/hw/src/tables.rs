@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flowloom_bpf::op::AtomicOp;
-use flowloom_ir::{Access, Argument, Dataflow, Effect, Id, Kind, Touch};
+use flowloom_ir::{Access, Dataflow, Effect, Id, Kind, Touch};
 
 /// The accesses to one map.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -59,25 +59,11 @@ pub(crate) fn uses(dataflow: &Dataflow) -> BTreeMap<u32, Uses> {
     all
 }
 
-/// The nodes of the key of a call; `None` for a call without a key.
-pub(crate) fn key(dataflow: &Dataflow, call: Id) -> Option<Vec<Id>> {
-    let node = dataflow.graph.node(call);
-    let Kind::Effect(Effect::Call { pattern, .. }) = node.kind else { return None };
-    let mut at = 1;
-    for argument in &dataflow.patterns.get(usize::from(pattern))?.arguments {
-        match argument {
-            Argument::Number => at += 1,
-            Argument::Read(len) => return node.args.get(at..at + usize::from(*len)).map(<[Id]>::to_vec),
-            _ => {}
-        }
-    }
-    None
-}
-
 /// The distinct keys by which a map is accessed; `None` if one of them is unknown.
 pub(crate) fn keys(dataflow: &Dataflow, uses: &Uses) -> Option<BTreeSet<Vec<Id>>> {
     let calls = uses.lookups.iter().chain(&uses.entries);
-    let mut keys: BTreeSet<Vec<Id>> = calls.map(|call| key(dataflow, *call)).collect::<Option<_>>()?;
+    let mut keys: BTreeSet<Vec<Id>> =
+        calls.map(|call| dataflow.key(*call).map(<[Id]>::to_vec)).collect::<Option<_>>()?;
     // A map with one entry needs no key.
     let base = |id: &Id| dataflow.graph.node(dataflow.graph.node(*id).args[1]).kind;
     let accesses = uses.loads.iter().chain(&uses.stores).chain(&uses.atomics);

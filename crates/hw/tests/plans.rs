@@ -331,6 +331,164 @@ fn a_map_may_be_read_again_after_an_own_write() {
     assert!(last_read <= first_write, "{last_read:?} and {first_write:?}");
 }
 
+/// Adds an entry where none is, then looks for another; the keys differ in a byte if `KIND` is not 1. Deletes the
+/// other where its value becomes 0.
+const ADDED_BEFORE: &str = "
+        r7 = *(u32 *)(r6 + 0)
+        r8 = *(u8 *)(r6 + 4)
+        *(u32 *)(r10 - 8) = r7
+        *(u32 *)(r10 - 4) = 1
+        r2 = r10
+        r2 += -8
+        r1 = map[limits] ll
+        call 1
+        if r0 != 0 goto second
+        *(u64 *)(r10 - 16) = 100
+        r2 = r10
+        r2 += -8
+        r3 = r10
+        r3 += -16
+        r4 = 0
+        r1 = map[limits] ll
+        call 2
+second: *(u32 *)(r10 - 4) = KIND
+        r2 = r10
+        r2 += -8
+        r1 = map[limits] ll
+        call 1
+        if r0 == 0 goto pass
+        r1 = *(u64 *)(r0 + 0)
+        r1 -= 1
+        *(u64 *)(r0 + 0) = r1
+        if r1 != 0 goto pass
+        r2 = r10
+        r2 += -8
+        r1 = map[limits] ll
+        call 3
+        RESULT
+";
+
+/// A lookup waits for an insertion of the same packet only where their keys may be the same.
+#[test]
+fn an_entry_of_another_key_is_looked_up_after_an_insertion() {
+    let of = |map: &str, kind: &str, result: &str| {
+        let body = ADDED_BEFORE.replace("KIND", kind).replace("RESULT", result);
+        plan(&on_packet("limits", &[map], &body), &Options::default())
+    };
+    for map in ["limits hash key 8 value 8 entries 64", "limits lru_hash key 8 value 8 entries 64"] {
+        let plan = of(map, "2", "").unwrap_or_else(|refusal| panic!("{map}: {refusal}"));
+        assert_eq!(check(&plan), [], "{map}");
+        assert!(plan.dataflow.waits.is_empty(), "{map}");
+    }
+    for (map, kind, result) in [
+        ("limits hash key 8 value 8 entries 64", "1", ""),
+        ("limits hash key 8 value 8 entries 64", "r8", ""),
+        // The result of the deletion is given before the insertion commits.
+        ("limits hash key 8 value 8 entries 64", "2", "if r0 == 0 goto out"),
+        // Its only entry is evicted for the new one.
+        ("limits lru_hash key 8 value 8 entries 1", "2", ""),
+        // A longer prefix may be found instead.
+        ("limits lpm_trie key 8 value 8 entries 64 flags 1", "2", ""),
+    ] {
+        let refusal = of(map, kind, result).map(|plan| plan.schedule.stages).unwrap_err();
+        assert_eq!(refusal.why.code(), "own-write", "{map}, {kind}, {result}: {refusal}");
+    }
+}
+
+/// Deletes an expired entry of `block`, then updates the entry of one of two maps, by one call that the paths of both share;
+/// `r7` is 0 where the packet is not IPv4.
+const ONE_CALL_FOR_TWO_MAPS: &str = "
+        r1 = r6
+        r7 = r1
+        r7 += 14
+        r3 = 0
+        *(u64 *)(r10 - 8) = r3
+        *(u64 *)(r10 - 16) = r3
+        r3 = *(u8 *)(r1 + 12)
+        r8 = *(u8 *)(r1 + 13)
+        r8 <<= 8
+        r8 |= r3
+        if r8 != 8 goto longer
+        r1 += 34
+        if r1 > r2 goto pass
+        goto time
+longer: r1 += 54
+        r7 = 0
+        if r1 > r2 goto pass
+time:   call 5
+        r6 = r0
+        r1 = 0
+        *(u64 *)(r10 - 24) = r1
+        *(u64 *)(r10 - 32) = r1
+        *(u64 *)(r10 - 40) = r1
+        if r7 == 0 goto block6
+        r2 = r7
+        r2 += 12
+        r1 = map[block] ll
+        call 1
+        if r0 == 0 goto which
+        goto found
+which:  if r7 == 0 goto sixth
+fourth: r1 = *(u32 *)(r7 + 12)
+        *(u32 *)(r10 - 44) = r1
+        r2 = r10
+        r2 += -44
+        r1 = map[four] ll
+        call 1
+        if r0 == 0 goto pass
+        r2 = r10
+        r2 += -44
+        r3 = r10
+        r3 += -40
+        r1 = map[four] ll
+put:    r4 = 0
+        call 2
+        goto pass
+block6: r2 = r10
+        r2 += -16
+        r1 = map[block6] ll
+        call 1
+        if r0 == 0 goto which
+found:  r1 = *(u64 *)(r0 + 0)
+        if r1 == 0 goto which
+        if r7 == 0 goto which
+        if r1 >= r6 goto which
+        r2 = r7
+        r2 += 12
+        r1 = map[block] ll
+        call 3
+        goto fourth
+sixth:  if r8 == 8 goto pass
+        r2 = r10
+        r2 += -16
+        r1 = map[six] ll
+        call 1
+        if r0 == 0 goto pass
+        r2 = r10
+        r2 += -16
+        r3 = r10
+        r3 += -40
+        r1 = map[six] ll
+        goto put
+";
+
+/// The region of the two maps waits for `block` where it is updated atomically, and `block` waits for the region.
+#[test]
+fn a_map_that_a_region_waits_for_is_flushed_with_it() {
+    let maps = [
+        "block lru_hash key 4 value 8 entries 10000",
+        "block6 lru_hash key 16 value 8 entries 10000",
+        "four lru_hash key 4 value 24 entries 10000",
+        "six lru_hash key 16 value 24 entries 10000",
+    ];
+    let program = on_packet("circle", &maps, ONE_CALL_FOR_TWO_MAPS);
+    let plan = planned(&program, &Options::default());
+    assert_eq!(check(&plan), []);
+    let block = plan.maps.iter().find(|map| map.name == "block").unwrap();
+    assert_eq!(block.scheme, Scheme::Flush, "{}", block.reason);
+    assert!(plan.schedule.stages <= 8, "{} stages", plan.schedule.stages);
+}
+
 /// An address in a stack slot that only the run knows is refused as that, at its instruction.
 #[test]
 fn an_address_in_a_varying_stack_slot_is_refused_by_name() {

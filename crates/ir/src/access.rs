@@ -156,6 +156,21 @@ impl Dataflow {
         })
     }
 
+    /// The bytes of the key of a call, as nodes; `None` for a call without a key.
+    pub fn key(&self, call: Id) -> Option<&[Id]> {
+        let node = self.graph.node(call);
+        let Kind::Effect(Effect::Call { pattern, .. }) = node.kind else { return None };
+        let mut at = 1;
+        for argument in &self.patterns.get(usize::from(pattern))?.arguments {
+            match argument {
+                Argument::Number => at += 1,
+                Argument::Read(len) => return node.args.get(at..at + usize::from(*len)),
+                _ => {}
+            }
+        }
+        None
+    }
+
     /// The map that an address points into.
     fn map_at(&self, address: Id) -> Option<u32> {
         let node = self.graph.node(address);

@@ -78,15 +78,6 @@ fn behind_check(text: &str) -> Program {
     Program { name: "behind_check".into(), section: "xdp".into(), insns, ..Program::default() }
 }
 
-/// Packets of small numbers, so that offsets meet.
-fn small_numbers(rng: &mut Rng, count: usize) -> Vec<Arrival> {
-    let packet = |number: usize, rng: &mut Rng| {
-        let bytes = (0..64 + rng.below(12)).map(|_| rng.below(16) as u8).collect();
-        Arrival { time_ns: number as u64, port: Port(0), bytes }
-    };
-    (0..count).map(|number| packet(number, rng)).collect()
-}
-
 #[test]
 fn what_is_written_at_one_offset_is_read_at_another() {
     for text in [
@@ -111,7 +102,7 @@ fn what_is_written_at_one_offset_is_read_at_another() {
          r1 = *(u64 *)(r7 + 12)\n*(u64 *)(r7 + 40) = r1",
     ] {
         let mut rng = Rng::from_env(5);
-        let cases = vec![case(small_numbers(&mut rng, 2000), &mut rng)];
+        let cases = vec![case(packets::small_numbers(&mut rng, 2000), &mut rng)];
         let subject = Subject { program: behind_check(text), cases, sweep_ns: None, routes: None };
         let agreed = agree(&subject, &after_every_pass).unwrap_or_else(|refusal| panic!("{refusal}\n{text}"));
         assert!(agreed.packets > 2000, "{}", agreed.packets);
@@ -126,7 +117,7 @@ fn every_mechanism_is_its_dataflow() {
         let (mut cases, percent) = explored(&program, &mut rng, 2000, 100);
         assert!(percent >= 95, "{}: {percent}% was reached", program.name);
         // They begin with what the first case has in the maps.
-        let mut more = case(small_numbers(&mut rng, 600), &mut rng);
+        let mut more = case(packets::small_numbers(&mut rng, 600), &mut rng);
         more.packets.extend(packets::short(&mut rng, 61));
         more.state = cases.first().map(|case| case.state.clone()).unwrap_or_default();
         cases.push(more);
@@ -203,7 +194,7 @@ fn offsets_that_one_branch_sets_are_told_apart() {
         format!("r9 &= 3\nr4 += r9\n{load}r0 = r1\nexit"),
     ] {
         let mut rng = Rng::from_env(8);
-        let cases = vec![case(small_numbers(&mut rng, 2000), &mut rng)];
+        let cases = vec![case(packets::small_numbers(&mut rng, 2000), &mut rng)];
         let program = behind_check(&format!("{TWO_OFFSETS}{rest}"));
         let subject = Subject { program, cases, sweep_ns: None, routes: None };
         let agreed = agree(&subject, &after_every_pass).unwrap_or_else(|refusal| panic!("{refusal}\n{rest}"));

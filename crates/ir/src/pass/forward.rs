@@ -24,11 +24,13 @@
 //!
 //! **After.** The value of a load is the same whether it runs before or after the stores.
 //!
-//! **Limits.** Insertions and deletions of entries are not forwarded: a later load waits for them
-//! ([`Dataflow::waits`]). So does a load past the budget of comparisons, which counts (load, write) pairs.
+//! **Limits.** Insertions and deletions of entries are not forwarded: a later lookup or load waits for them
+//! ([`Dataflow::waits`]), unless a byte of the two keys is known to differ or the predicates are exclusive. So does a load
+//! past the budget of comparisons, which counts (load, write) pairs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use flowloom_bpf::MapKind;
 use flowloom_bpf::op::AtomicOp;
 
 use super::{rebuilt, same};
@@ -43,6 +45,10 @@ const MOST_PAIRS: usize = 250_000;
 const MOST_COMPARISONS: usize = 20_000;
 /// The depth to which nodes are followed for the low bits of an offset.
 const MOST_DEEP: usize = 16;
+/// The most constants that a byte of a key is one of.
+const MOST_CONSTANTS: usize = 16;
+/// The least number of entries of an LRU map that spares the entries of a packet when it evicts.
+const LEAST_ENTRIES: u32 = 64;
 
 /// A write whose value a later load may need.
 #[derive(Debug, Clone, Copy)]
@@ -300,6 +306,7 @@ fn wait_for_entries(dataflow: &mut Dataflow) {
     let mut predicates = Predicates::new(&dataflow.graph);
     let mut entries: BTreeMap<u32, Vec<Id>> = BTreeMap::new();
     let mut waits = std::mem::take(&mut dataflow.waits);
+    let overtaken = overtaken(dataflow, &mut predicates);
     for id in dataflow.graph.ids() {
         let Some(Access { touch, map: Some(map) }) = dataflow.access(id) else { continue };
         let before = entries.entry(map).or_default();
@@ -307,10 +314,13 @@ fn wait_for_entries(dataflow: &mut Dataflow) {
             Touch::Update | Touch::Delete | Touch::Evict => before.push(id),
             Touch::Lookup | Touch::Load => {
                 let own = dataflow.graph.node(id);
-                let matters = |other: &&Id| match touch {
+                let lookup = if touch == Touch::Load { own.args[1] } else { id };
+                let matters = |other: &&Id| {
                     // The lookup that found the entry of this load precedes the change.
-                    Touch::Load if own.args[1] < **other => false,
-                    _ => !predicates.exclude(&dataflow.graph, dataflow.graph.node(**other).args[0], own.args[0]),
+                    let is_before = touch == Touch::Load && lookup < **other;
+                    let is_apart = !overtaken.contains(*other) && differ(dataflow, map, lookup, **other);
+                    let other = dataflow.graph.node(**other).args[0];
+                    !is_before && !is_apart && !predicates.exclude(&dataflow.graph, other, own.args[0])
                 };
                 let found: Vec<Id> = before.iter().filter(matters).copied().collect();
                 if !found.is_empty() {
@@ -321,6 +331,77 @@ fn wait_for_entries(dataflow: &mut Dataflow) {
         }
     }
     dataflow.waits = waits;
+}
+
+/// The changes of entries that decide the result of a later one, which is given before they commit: of the last free entry
+/// of a hash table, for example.
+fn overtaken(dataflow: &Dataflow, predicates: &mut Predicates) -> BTreeSet<Id> {
+    let graph = &dataflow.graph;
+    let args = graph.nodes().iter().flat_map(|node| node.args.iter().copied());
+    let used: BTreeSet<Id> = args.chain(dataflow.ending.nodes()).collect();
+    let mut entries: BTreeMap<u32, Vec<Id>> = BTreeMap::new();
+    let mut overtaken = BTreeSet::new();
+    for id in graph.ids() {
+        let Some(Access { touch, map: Some(map) }) = dataflow.access(id) else { continue };
+        if !matches!(touch, Touch::Update | Touch::Delete | Touch::Evict) {
+            continue;
+        }
+        let before = entries.entry(map).or_default();
+        if used.contains(&id) {
+            let own = graph.node(id).args[0];
+            overtaken
+                .extend(before.iter().filter(|other| !predicates.exclude(graph, graph.node(**other).args[0], own)));
+        }
+        before.push(id);
+    }
+    overtaken
+}
+
+/// Whether a lookup and a change of an entry have keys that differ in a byte, in a map that matches whole keys.
+///
+/// An LRU map that is full evicts an entry of its choice for a new one: any but those that this packet has looked up.
+fn differ(dataflow: &Dataflow, map: u32, lookup: Id, change: Id) -> bool {
+    let is_exact = dataflow.maps.get(map as usize).is_some_and(|map| match map.kind {
+        MapKind::Hash | MapKind::PerCpuHash | MapKind::Array | MapKind::PerCpuArray => true,
+        MapKind::LruHash | MapKind::LruPerCpuHash => map.max_entries >= LEAST_ENTRIES,
+        _ => false,
+    });
+    let names_entry = |id: Id| {
+        let touch = dataflow.access(id).map(|access| access.touch);
+        matches!(touch, Some(Touch::Lookup | Touch::Update | Touch::Delete))
+    };
+    if !is_exact || !names_entry(lookup) || !names_entry(change) {
+        return false;
+    }
+    let (Some(own), Some(other)) = (dataflow.key(lookup), dataflow.key(change)) else { return false };
+    let apart = |(a, b): (&Id, &Id)| {
+        let graph = &dataflow.graph;
+        let (Some(a), Some(b)) = (constants(graph, *a, 0), constants(graph, *b, 0)) else { return false };
+        a.iter().all(|value| !b.contains(value))
+    };
+    own.len() == other.len() && own.iter().zip(other).any(apart)
+}
+
+/// The constants of which a node is one; `None` if it may be another value.
+fn constants(graph: &Graph, id: Id, deep: usize) -> Option<Vec<u64>> {
+    let node = graph.node(id);
+    if deep >= MOST_DEEP {
+        return None;
+    }
+    match (node.kind, node.args.as_slice()) {
+        (Kind::Const(value), _) => Some(vec![value]),
+        (Kind::Select, [pairs @ .., last]) => {
+            let mut all = constants(graph, *last, deep + 1)?;
+            for pair in pairs.chunks_exact(2) {
+                all.extend(constants(graph, pair[1], deep + 1)?);
+                if all.len() > MOST_CONSTANTS {
+                    return None;
+                }
+            }
+            Some(all)
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]

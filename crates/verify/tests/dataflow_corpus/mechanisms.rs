@@ -221,6 +221,19 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
         "r1 = *(u8 *)(r7 + 0)\nr1 &= 7\n*(u32 *)(r10 - 4) = r1\nr1 = map[array] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem\n\
          if r0 != 0 goto found\nr1 = r0\nr0 += 1\nif r1 > 7 goto out\nexit\nfound: *(u64 *)(r0 + 0) = 5",
     ),
+    (
+        "another_entry_is_changed_before",
+        ".map limits hash key 8 value 8 entries 5\n",
+        "r1 = *(u8 *)(r7 + 0)\nr1 &= 3\n*(u32 *)(r10 - 8) = r1\n*(u32 *)(r10 - 4) = 1\nr1 = map[limits] ll\nr2 = r10\nr2 += -8\n\
+         call map_lookup_elem\nif r0 == 0 goto add\nr1 = *(u64 *)(r0 + 0)\nr1 += 3\n*(u64 *)(r0 + 0) = r1\nif r1 < 9 goto second\n\
+         r1 = map[limits] ll\nr2 = r10\nr2 += -8\ncall map_delete_elem\ngoto second\n\
+         add: r1 = *(u8 *)(r7 + 2)\n*(u64 *)(r10 - 16) = r1\nr1 = map[limits] ll\nr2 = r10\nr2 += -8\nr3 = r10\nr3 += -16\nr4 = 0\n\
+         call map_update_elem\n*(u32 *)(r7 + 16) = r0\n\
+         second: r1 = *(u8 *)(r7 + 1)\nr1 &= 3\n*(u32 *)(r10 - 8) = r1\n*(u32 *)(r10 - 4) = 2\nr1 = map[limits] ll\nr2 = r10\nr2 += -8\n\
+         call map_lookup_elem\nif r0 == 0 goto add_second\nr1 = *(u64 *)(r0 + 0)\n*(u64 *)(r7 + 8) = r1\nr1 += 5\n*(u64 *)(r0 + 0) = r1\n\
+         goto out\nadd_second: *(u64 *)(r10 - 16) = 7\nr1 = map[limits] ll\nr2 = r10\nr2 += -8\nr3 = r10\nr3 += -16\nr4 = 1\n\
+         call map_update_elem",
+    ),
 ];
 
 /// The programs.

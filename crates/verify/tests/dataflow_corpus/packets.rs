@@ -70,3 +70,12 @@ pub fn captured(of_each: usize) -> Vec<(String, Vec<Arrival>)> {
     });
     chosen.collect()
 }
+
+/// Packets of small numbers, so that offsets meet.
+pub fn small_numbers(rng: &mut Rng, count: usize) -> Vec<Arrival> {
+    let packet = |number: usize, rng: &mut Rng| {
+        let bytes = (0..64 + rng.below(12)).map(|_| rng.below(16) as u8).collect();
+        Arrival { time_ns: number as u64, port: Port(0), bytes }
+    };
+    (0..count).map(|number| packet(number, rng)).collect()
+}
