@@ -148,6 +148,7 @@ fn loops_over_numbers_run_everywhere() {
         let Some((_folder, path)) = object(name, &summing(first, end)) else { return };
         let found = check(&path);
         assert_eq!(found["programs"][0]["verified"]["safe"], true, "{found}");
+        assert!(found["notes"].to_string().contains("destroys each iterator in this order is not verified"), "{found}");
         let targets = found["programs"][0]["targets"].as_array().unwrap();
         assert!(targets.iter().all(|target| target["runs"] == true), "{found}");
         let ran = run(&["verify".as_ref(), path.as_os_str(), "--packets".as_ref(), "300".as_ref()]);

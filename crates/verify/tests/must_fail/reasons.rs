@@ -100,6 +100,9 @@ static ACCEPTED: &[Reason] = &[
         "cannot spill pointers to stack",
         "the address is of the very stack that it is stored in, which is there as long",
     ),
+    reason("iters.o iter_nested_deeply_iters", "BPF program is too large", NUMBERS),
+    reason("iters.o iter_subprog_iters", "cannot return stack pointer to the caller", OUTLIVES),
+    reason("iters.o iter_pass_iter_ptr_to_subprog", "cannot return stack pointer to the caller", OUTLIVES),
     not_null("conditional_loop", "infinite loop detected"),
     not_null("cfg.c conditional loop", "infinite loop detected"),
     not_null("calls: conditional call 6", "old state"),
@@ -112,6 +115,8 @@ static ACCEPTED: &[Reason] = &[
 ];
 
 const SHIFT: &str = "shifts go by the low bits of the distance [RFC 9669 4.1], so the result is known";
+const NUMBERS: &str = "the kernel is shown iterators over numbers as ordinary loops, whose rounds it walks";
+const OUTLIVES: &str = "the address is of the caller's stack, which outlives the function that returns it";
 const EMPTY: &str = "no bytes are touched where the length is 0";
 
 /// Why a program is refused that the kernel accepts.

@@ -86,6 +86,14 @@ impl Linker<'_> {
                 );
                 account.note(note, budget)?;
             }
+            if draft.has_iterators {
+                let note = format!(
+                    "program `{}`: calls of `bpf_iter_num_*` become instructions; that it makes, asks and destroys each \
+                     iterator in this order is not verified",
+                    draft.program.name
+                );
+                account.note(note, budget)?;
+            }
         }
         self.functions_left(drafts, &mut account, budget)?;
         self.code_left(&mut account, budget)?;

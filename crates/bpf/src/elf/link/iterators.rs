@@ -14,7 +14,7 @@
 //! engine, the kernel included, then runs an ordinary loop.
 //!
 //! Limits: a loop is verified by walking its rounds, where the kernel's verifier of the original may join them; calls of
-//! these functions in another order than `new`, `next`, `destroy` are not refused as such.
+//! these functions in another order than `new`, `next`, `destroy` are not refused as such, which a note of the object says.
 //!
 //! # Source
 //! Linux, `kernel/bpf/bpf_iter.c`.
@@ -73,8 +73,9 @@ next: r1 = 0
 
 const DESTROY: &str = "*(u64 *)(r1 + 0) = 0\n";
 
-/// Replaces the calls that have such code, and leaves the program as it is where that fails.
-pub(super) fn expand(program: &mut Program) {
+/// Replaces the calls that have such code, and leaves the program as it is where that fails. Returns whether any was
+/// replaced.
+pub(super) fn expand(program: &mut Program) -> bool {
     let code = |want: &Want| -> Option<Vec<Insn>> {
         let Want::Kfunc { name } = want else { return None };
         let text = match name.as_str() {
@@ -92,12 +93,15 @@ pub(super) fn expand(program: &mut Program) {
         }
     }
     if replacements.iter().all(Option::is_none) {
-        return;
+        return false;
     }
     let kept = program.lacks.iter().filter(|lack| replacements.get(lack.insn).is_none_or(Option::is_none));
     let without = Program { lacks: kept.cloned().collect(), ..program.clone() };
     match spliced(&without, replacements) {
-        Ok((expanded, _)) if expanded.insns.len() <= MAX_SLOTS => *program = expanded,
-        _ => {}
+        Ok((expanded, _)) if expanded.insns.len() <= MAX_SLOTS => {
+            *program = expanded;
+            true
+        }
+        _ => false,
     }
 }

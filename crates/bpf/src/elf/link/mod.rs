@@ -72,6 +72,8 @@ struct Draft {
     program: Program,
     /// The functions that it consists of.
     pieces: Vec<usize>,
+    /// Calls of iterators over numbers were replaced.
+    has_iterators: bool,
 }
 
 impl<'a> Linker<'a> {
@@ -184,7 +186,7 @@ impl<'a> Linker<'a> {
             }
         }
         code::split(&program.insns).map_err(|source| ReadFault::Code { program: program.name.clone(), source })?;
-        iterators::expand(&mut program);
+        let has_iterators = iterators::expand(&mut program);
         let mut firsts = vec![false; program.insns.len()];
         for (at, _) in code::instructions(&program.insns) {
             firsts[at] = true;
@@ -193,7 +195,7 @@ impl<'a> Linker<'a> {
             let why = format!("slot {} of program `{}` is the second half of a load", line.insn, program.name);
             return Err(ReadFault::Header { what: "line information", why });
         }
-        Ok(Draft { root, program, pieces })
+        Ok(Draft { root, program, pieces, has_iterators })
     }
 
     /// The static functions outside of `.text` that another function calls or takes the address of: they are parts of
