@@ -28,6 +28,16 @@ fn a_scenario_that_is_wrong_is_a_finding() {
     assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
 }
 
+#[test]
+fn a_byte_order_mark_may_start_scenarios() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = common::top().join("functions/port_knocking");
+    std::fs::copy(from.join("port_knocking.efsm"), folder.path().join("port_knocking.efsm")).unwrap();
+    let text = std::fs::read_to_string(from.join("port_knocking.scenario")).unwrap();
+    std::fs::write(folder.path().join("port_knocking.scenario"), format!("\u{feff}{text}")).unwrap();
+    ok(&["test", name(folder.path()), "--engine", "machine"]);
+}
+
 /// Every function and program of a folder and those in it.
 fn sources(folder: PathBuf) -> Vec<PathBuf> {
     let mut found = Vec::new();

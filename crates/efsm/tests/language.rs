@@ -238,3 +238,30 @@ fn a_byte_order_mark_may_start_a_source_and_is_named_elsewhere() {
     assert_eq!(error.message, "`\u{fffd}` is not part of the language", "the mark itself is invisible");
     assert!(error.help.as_ref().unwrap().contains("byte order mark"), "{error:?}");
 }
+
+#[test]
+fn times_of_several_units_are_sums() {
+    let read = |time: &str| {
+        let text =
+            format!("function f;\nstateful s {{ key ip.src; states a, b; on a -> b (idle {time}) {{ pass; }} }}");
+        compile("f", &text, &[])
+    };
+    let idle = |time: &str| read(time).unwrap().0.elements[0].rows[0].next;
+    assert_eq!(idle("9m59s"), idle("599s"));
+    assert_eq!(idle("1h1ms1us1ns"), idle("3600001001001ns"));
+    for wrong in ["9m59", "9x59s", "3000000h3000000h", "1h18446744073709551615ns"] {
+        assert!(read(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn very_long_words_are_shortened_in_messages() {
+    let word = "z".repeat(1 << 20);
+    let errors = compile("f", &format!("function f;\nstateless t {{ {word} }}"), &[]).unwrap_err();
+    assert!(!errors.list.is_empty());
+    for error in &errors.list {
+        let texts = error.labels.iter().map(|label| &label.text).chain([&error.message]).chain(&error.help);
+        assert!(texts.into_iter().all(|text| text.len() < 3000), "{} bytes", error.message.len());
+    }
+    assert!(errors.list.iter().any(|error| error.message.contains("zz .. zz")), "{:.100}", errors.list[0].message);
+}
