@@ -32,7 +32,7 @@ pub(crate) struct Args {
     pub(crate) verb: Verb,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 fine, 1 a finding, 2 wrong use or input, 3 the environment lacks something.";
+const EXIT_CODES: &str = "Exit codes: 0 fine, 1 a finding, 2 wrong use or input, 3 the environment lacks something, 130 interrupted by a signal.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
