@@ -1,6 +1,7 @@
 //! What a command reads and what it writes: no output may take the place of an input, or of another output.
 
 use std::fs::{self, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -69,8 +70,12 @@ pub(crate) fn can_be_written(path: &Path) -> Result<(), Failure> {
     if fs::metadata(path).is_ok() {
         return OpenOptions::new().append(true).open(path).map(drop).map_err(fails);
     }
-    OpenOptions::new().write(true).create_new(true).open(path).map_err(fails)?;
-    fs::remove_file(path).map_err(fails)
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(_) => fs::remove_file(path).map_err(fails),
+        // A link that leads nowhere: its target is made when it is written.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(fails(error)),
+    }
 }
 
 /// What makes two names one file.

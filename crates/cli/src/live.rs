@@ -259,8 +259,8 @@ impl Running<'_> {
         ended.and(last).and(summary)
     }
 
-    /// Sweeps and reports until the time or the number of packets is reached, a signal arrives, or nobody reads the
-    /// reports any more.
+    /// Sweeps and reports until the time or the number of packets is reached, a signal arrives, or the reader of the
+    /// reports closes standard output.
     fn until_over(&mut self, interrupts: &Interrupts) -> Result<(), Failure> {
         let LiveArgs { duration, interval, quiet, .. } = self.args.live;
         let count = self.args.input.count;

@@ -63,7 +63,7 @@ fn timing(
     let Some(path) = &args.timing else {
         let standard = PlanOptions::default();
         let options = PlanOptions {
-            clock_mhz: args.clock.map_or(standard.clock_mhz, |clock| clock.round().max(1.0) as u32),
+            clock_mhz: args.clock.map_or(standard.clock_mhz, |clock| clock.round() as u32),
             schemes: schemes.clone(),
             queues: args.queues.unwrap_or(standard.queues),
             length_given: args.length_given,

@@ -73,8 +73,8 @@ fn a_wrong_source_without_scenarios_is_no_success() {
     assert!(ran.code == Some(2) && ran.stderr.contains("the function has no element"), "{ran:?}");
 }
 
-/// Runs the command with a stdout that nobody reads.
-fn unread(arguments: &[&str]) -> Option<i32> {
+/// Runs the command with a standard output that its reader has closed.
+fn closed(arguments: &[&str]) -> Option<i32> {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let ran = flowloom().args(arguments).stdout(writer).stderr(Stdio::null()).status().unwrap();
@@ -86,13 +86,13 @@ fn a_closed_stdout_changes_no_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("f.efsm");
     std::fs::write(&path, "function f; stateless all { when ip.ttl==1 { drop; } otherwise { pass; } }\n").unwrap();
-    assert_eq!(unread(&["fmt", "--check", name(&path)]), Some(1));
-    assert_eq!(unread(&["check", name(&path), "--target", "interp"]), Some(0));
+    assert_eq!(closed(&["fmt", "--check", name(&path)]), Some(1));
+    assert_eq!(closed(&["check", name(&path), "--target", "interp"]), Some(0));
     let (whole, cut) = (folder.path().join("in.pcap"), folder.path().join("cut.pcap"));
     let bytes = capture(&whole);
     std::fs::write(&cut, &bytes[..bytes.len() - 7]).unwrap();
     let state = folder.path().join("state.json");
-    assert_eq!(unread(&["run", name(&path), "-r", name(&cut), "--state-out", name(&state)]), Some(2));
+    assert_eq!(closed(&["run", name(&path), "-r", name(&cut), "--state-out", name(&state)]), Some(2));
     assert!(state.exists());
 }
 

@@ -26,7 +26,8 @@ use crate::stages::{Costs, Pins, Schedule, earliest};
 use crate::tables::{Uses, keys, uses};
 use crate::timing::Scheme;
 
-/// The most schedules that are computed, over all choices of schemes, before hazards count as circular.
+/// The most schedules that are computed, over all choices of schemes, before hazards count as circular. The last choice,
+/// which flushes all maps that no option keeps atomic, has [`ROUNDS_AT_ONCE`] in any case.
 const MOST_ROUNDS: usize = 400;
 /// The most schedules for one choice of schemes.
 const ROUNDS_AT_ONCE: usize = 200;

@@ -79,7 +79,6 @@ impl PipelineArgs {
     }
 }
 
-/// A map and the scheme that it is to be kept consistent by.
 /// The scheme of each map that `--scheme` names.
 ///
 /// # Errors
@@ -98,6 +97,7 @@ pub(crate) fn schemes(given: &[(String, Scheme)]) -> Result<BTreeMap<String, Sch
     Ok(schemes)
 }
 
+/// A map and the scheme that keeps it consistent.
 pub(super) fn parse_scheme(text: &str) -> Result<(String, Scheme), String> {
     let (map, name) = text.split_once('=').ok_or_else(|| format!("expected MAP=SCHEME, found `{text}`"))?;
     let scheme = Scheme::ALL.into_iter().find(|scheme| scheme.as_str() == name.trim()).ok_or_else(|| {
