@@ -6,10 +6,9 @@
 
 use std::sync::Arc;
 
-use flowloom_bpf::{
-    BPF_F_NO_PREALLOC, Insn, Interpreter, MapDef, MapKind, Member, Plugin, Program, Sibling, asm, disasm,
-};
 use flowloom_engine::{Choices, Datapath, PORT_COUNT, Packet, Port, Ports};
+use flowloom_isa::{BPF_F_NO_PREALLOC, Insn, MapDef, MapKind, Member, Program, Sibling, asm, disasm};
+use flowloom_vm::{Interpreter, Plugin};
 
 /// So many instructions end a run, so that every input ends soon.
 const BUDGET: u64 = 20_000;

@@ -1,4 +1,4 @@
-//! What the fuzz targets do with their bytes. A test of `crates/bpf` does the same with the corpora, without a fuzzer.
+//! What the fuzz targets do with their bytes. A test of `crates/proofcheck` does the same with the corpora, without a fuzzer.
 #![forbid(unsafe_code)]
 
 mod interpreter;

@@ -2,23 +2,24 @@
 
 use std::sync::{Arc, OnceLock};
 
-use flowloom_bpf::btf::{Btf, BtfError, Builder, Composite, Member, Type, TypeId};
-use flowloom_bpf::elf::{self, KernelTypeIndex};
-use flowloom_bpf::{Interpreter, Program};
+use flowloom_isa::Program;
+use flowloom_isa::btf::{Btf, BtfError, Builder, Composite, Member, Type, TypeId};
+use flowloom_object::KernelTypeIndex;
+use flowloom_vm::Interpreter;
 
 /// Whether the fuzzer's kernel has something of what an object asks a kernel for.
 #[allow(dead_code, reason = "a test asks for it, the fuzzer does not")]
 pub fn is_adapted(bytes: &[u8]) -> bool {
-    let object = elf::read_with(bytes, "seed.o", &|| Ok(Arc::clone(kernel())));
+    let object = flowloom_object::read_with(bytes, "seed.o", &|| Ok(Arc::clone(kernel())));
     object.is_ok_and(|object| object.programs.iter().any(|program| program.adapted > 5))
 }
 
 /// Reads the bytes as an object, for no kernel and for one. What is read can be judged, and what is written of it is read back
 /// as it was. Whether they were an object.
 pub fn loader(bytes: &[u8]) -> bool {
-    let Ok(object) = elf::read(bytes, "fuzzed.o") else { return false };
+    let Ok(object) = flowloom_object::read(bytes, "fuzzed.o") else { return false };
     for program in &object.programs {
-        let _ = elf::kernel_types(program);
+        let _ = flowloom_object::kernel_types(program);
         comes_back(program);
     }
     // One is enough for the check: they share their maps. What it does not refuse has room.
@@ -26,7 +27,7 @@ pub fn loader(bytes: &[u8]) -> bool {
         let _ = Interpreter::new(Arc::new(program));
     }
     // The same object asks no more of a reader that has types.
-    let adapted = elf::read_with(bytes, "fuzzed.o", &|| Ok(Arc::clone(kernel())));
+    let adapted = flowloom_object::read_with(bytes, "fuzzed.o", &|| Ok(Arc::clone(kernel())));
     for program in adapted.iter().flat_map(|object| &object.programs).filter(|program| program.adapted > 0) {
         comes_back(program);
     }
@@ -34,8 +35,8 @@ pub fn loader(bytes: &[u8]) -> bool {
 }
 
 fn comes_back(program: &Program) {
-    if let Ok(written) = elf::write(program) {
-        let again = elf::read(&written, "written.o").expect("what was written is read");
+    if let Ok(written) = flowloom_object::write(program) {
+        let again = flowloom_object::read(&written, "written.o").expect("what was written is read");
         assert_eq!(again.programs.first().map(|p| &p.insns), Some(&program.insns), "instructions");
     }
 }

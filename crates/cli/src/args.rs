@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
-use flowloom_bpf::ProgramKind;
+use flowloom_isa::ProgramKind;
 
 pub(crate) use bpf::{BpfVerb, PluginArgs};
 pub(crate) use explain::{ExplainArgs, ScheduleName, schemes};

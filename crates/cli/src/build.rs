@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use flowloom_bpf::elf;
 use flowloom_efsm::layout;
 use serde_json::json;
 
@@ -19,7 +18,7 @@ pub(crate) fn build(args: &BuildArgs) -> Result<(), Failure> {
         warn(warnings);
     }
     let program = loaded.attached_program(args.counters)?;
-    let bytes = elf::write(&program).map_err(|e| Failure::input(&e))?;
+    let bytes = flowloom_object::write(&program).map_err(|e| Failure::input(&e))?;
     fs::create_dir_all(&args.output).map_err(|e| Failure::file("created", &args.output, &e))?;
     let path = args.output.join(format!("{}.o", loaded.name()));
     Files::default().reads("the function", [&args.function.path]).writes("-o", Some(&path)).check()?;

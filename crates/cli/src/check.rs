@@ -9,9 +9,10 @@ mod verified;
 
 use std::sync::Arc;
 
-use flowloom_bpf::{Interpreter, Program, disasm};
 use flowloom_efsm::Place;
 use flowloom_exec::{ExecError, KernelEngine};
+use flowloom_isa::{Program, disasm};
+use flowloom_vm::Interpreter;
 use serde_json::{Value, json};
 
 use crate::args::{CheckArgs, EngineName};

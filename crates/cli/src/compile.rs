@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use flowloom_bpf::elf::{self, MapShape};
-use flowloom_bpf::{ProgramKind, asm};
+use flowloom_isa::{ProgramKind, asm};
+use flowloom_object::MapShape;
 
 use crate::args::parse_time;
 use crate::failure::{Failure, with_causes};
@@ -28,7 +28,7 @@ pub(crate) fn is_program(path: &Path) -> bool {
 /// The programs of a file, and what keys and values of their maps are made of.
 #[derive(Debug)]
 pub(crate) struct Compiled {
-    pub(crate) object: elf::Object,
+    pub(crate) object: flowloom_object::Object,
     pub(crate) shapes: BTreeMap<String, MapShape>,
 }
 
@@ -54,15 +54,15 @@ pub(crate) fn compiled(
         let text = String::from_utf8_lossy(bytes);
         let program = asm::program(&name, &text)
             .map_err(|errors| Failure::Input(format!("`{name}` cannot be assembled:\n{errors}")))?;
-        let object = elf::Object { name, programs: vec![program], ..elf::Object::default() };
+        let object = flowloom_object::Object { name, programs: vec![program], ..flowloom_object::Object::default() };
         return Ok(Compiled { object, shapes: BTreeMap::new() });
     }
     object(&name, bytes, kind)
 }
 
 fn object(name: &str, bytes: &[u8], kind: Option<ProgramKind>) -> Result<Compiled, Failure> {
-    let object = elf::read_as(bytes, name, &kernel_types, kind).map_err(|e| Failure::input(&e))?;
-    let shapes = elf::map_shapes(bytes, name).map_err(|e| Failure::input(&e))?;
+    let object = flowloom_object::read_as(bytes, name, &kernel_types, kind).map_err(|e| Failure::input(&e))?;
+    let shapes = flowloom_object::map_shapes(bytes, name).map_err(|e| Failure::input(&e))?;
     Ok(Compiled { object, shapes })
 }
 

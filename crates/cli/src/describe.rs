@@ -1,9 +1,10 @@
 //! What the maps of a function mean, for whoever looks into them while it runs.
 
-use flowloom_bpf::{ContextLayout, LayoutField, Program};
+use flowloom_context::{ContextLayout, LayoutField};
 use flowloom_efsm::layout::{self, NO_DEADLINE, RecordLayout};
 use flowloom_efsm::model::{Element, Function, KeyPart, Stateful};
 use flowloom_exec::{Description, KeyField, KeyForm, MapDescription};
+use flowloom_isa::Program;
 
 use crate::load::Loaded;
 
@@ -18,7 +19,7 @@ pub(crate) fn describe(loaded: &Loaded, path: &str, program: &Program) -> Descri
 
 fn of_object(program: &Program) -> Vec<MapDescription> {
     let described = program.maps.iter().filter(|map| map.layout.is_some());
-    let describe = |map: &flowloom_bpf::MapDef| MapDescription {
+    let describe = |map: &flowloom_isa::MapDef| MapDescription {
         name: map.name.clone(),
         layout: map.layout.clone(),
         ..MapDescription::default()

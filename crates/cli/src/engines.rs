@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use flowloom_bpf::{Interpreter, fib};
 use flowloom_efsm::Machine;
 use flowloom_engine::Datapath;
 use flowloom_exec::{ExecError, KernelEngine, Reason};
+use flowloom_vm::{Interpreter, fib};
 
 use crate::args::EngineName;
 use crate::failure::{Failure, with_causes};

@@ -3,9 +3,9 @@
 use std::fs;
 use std::sync::Arc;
 
-use flowloom_bpf::verifier::{Options, Proof, VerifyError, verify};
-use flowloom_bpf::{LineInfo, Program};
 use flowloom_hw::{BlockExplanation, Explanation, Fault, Plan, Refusal, Why, check, plan};
+use flowloom_isa::{LineInfo, Program};
+use flowloom_verifier::{Options, Proof, VerifyError, verify};
 use serde::Serialize;
 use serde_json::json;
 

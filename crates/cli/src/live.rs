@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use flowloom_bpf::Program;
 use flowloom_efsm::events::{EVENTS_MAP, LOST_MAP};
 use flowloom_efsm::model::{Function, NextState, Stateful, StepKind, Terminal};
 use flowloom_efsm::{Coverage, ElementCoverage, layout};
@@ -13,6 +12,7 @@ use flowloom_exec::{
     EventMaps, ExecError, Interface, Interrupts, KernelEngine, Live, LiveError, LiveOptions, Mode, Traffic, advice,
     monotonic_ns,
 };
+use flowloom_isa::Program;
 use serde_json::{Value, json};
 
 use crate::args::{LiveArgs, LiveMode, RunArgs, StateTime};

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use flowloom_bpf::elf::KernelTypeIndex;
-use flowloom_bpf::{BPF_F_RDONLY_PROG, ContextLayout, Program, elf};
+use flowloom_context::ContextLayout;
 use flowloom_efsm::diagnostic::Diagnostic;
 use flowloom_efsm::files::Files;
 use flowloom_efsm::layout::RecordLayout;
 use flowloom_efsm::model::{Element, Function};
 use flowloom_efsm::{LowerOptions, Machine, compile_with, lower};
 use flowloom_engine::{Datapath, Snapshot, SnapshotError};
+use flowloom_isa::{BPF_F_RDONLY_PROG, Program};
+use flowloom_object::KernelTypeIndex;
 
 use crate::args::FunctionArgs;
 use crate::compile::{compiled, is_program};
@@ -208,12 +209,12 @@ impl Files for Beside<'_> {
 }
 
 /// Reads an object.
-pub(crate) fn object(bytes: &[u8], args: &FunctionArgs) -> Result<elf::Object, Failure> {
+pub(crate) fn object(bytes: &[u8], args: &FunctionArgs) -> Result<flowloom_object::Object, Failure> {
     let path = args.path.display().to_string();
     if let Some((name, _)) = args.params.first() {
         return Err(Failure::Input(format!("--param {name} sets a parameter of a source, `{path}` is an object")));
     }
-    elf::read_as(bytes, &path, &kernel_types, args.kind()).map_err(|e| Failure::input(&e))
+    flowloom_object::read_as(bytes, &path, &kernel_types, args.kind()).map_err(|e| Failure::input(&e))
 }
 
 /// Where the running kernel tells its types.
@@ -233,13 +234,13 @@ fn list<'p>(programs: impl Iterator<Item = &'p Program>) -> String {
 }
 
 /// The object has no program of this name.
-pub(crate) fn no_program(object: &elf::Object, wanted: &str) -> Failure {
+pub(crate) fn no_program(object: &flowloom_object::Object, wanted: &str) -> Failure {
     let all = list(object.programs.iter());
     Failure::Input(format!("`{}` has no program `{wanted}`; it has {all}", object.name))
 }
 
 /// The only program called `wanted`.
-pub(crate) fn only<'o>(object: &'o elf::Object, wanted: &str) -> Result<&'o Program, Failure> {
+pub(crate) fn only<'o>(object: &'o flowloom_object::Object, wanted: &str) -> Result<&'o Program, Failure> {
     match object.matching(wanted).as_slice() {
         [] => Err(no_program(object, wanted)),
         [program] => Ok(program),
@@ -252,7 +253,7 @@ pub(crate) fn only<'o>(object: &'o elf::Object, wanted: &str) -> Result<&'o Prog
 }
 
 /// The program called `wanted` or, where none is asked for, the only XDP program of the object.
-pub(crate) fn pick<'o>(object: &'o elf::Object, wanted: Option<&str>) -> Result<&'o Program, Failure> {
+pub(crate) fn pick<'o>(object: &'o flowloom_object::Object, wanted: Option<&str>) -> Result<&'o Program, Failure> {
     let path = &object.name;
     if let Some(wanted) = wanted {
         if let Some(refused) = object.refused.iter().find(|refused| refused.name == wanted) {

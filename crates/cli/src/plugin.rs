@@ -7,7 +7,8 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use flowloom_bpf::{Insn, Plugin, PluginError, Program, elf};
+use flowloom_isa::{Insn, Program};
+use flowloom_vm::{Plugin, PluginError};
 
 use crate::args::PluginArgs;
 use crate::failure::{Failure, with_causes};
@@ -114,7 +115,7 @@ fn program(input: &[u8], is_elf: bool) -> Result<Program, Failure> {
         &decoded
     };
     // A wrong object is a wrong program.
-    let object = elf::read(object, STDIN).map_err(|error| {
+    let object = flowloom_object::read(object, STDIN).map_err(|error| {
         remark(&with_causes(&error));
         Failure::Finding
     })?;

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use flowloom_bpf::Program;
-use flowloom_bpf::insn::helper;
-use flowloom_bpf::op::Op;
-use flowloom_bpf::verifier::Proof;
 use flowloom_hw::predict::{
     Ahead, Arrivals, Captured, Flows, Keyed, Pace, PredictError, PredictOptions, Report, predict as run, shared_maps,
 };
 use flowloom_hw::{MapTiming, Options as PlanOptions, Scheme, Timing, plan};
 use flowloom_ir::{Dataflow, build};
+use flowloom_isa::Program;
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::Op;
 use flowloom_trace::{Traffic, TrafficOptions};
+use flowloom_verifier::Proof;
 use serde_json::json;
 
 use crate::args::{PredictArgs, schemes};

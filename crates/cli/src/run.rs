@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use flowloom_bpf::{ContextLayout, fib};
+use flowloom_context::ContextLayout;
 use flowloom_efsm::{Coverage, Machine};
 use flowloom_engine::{Datapath, Event, Snapshot, SnapshotError, Verdict};
 use flowloom_exec::{EventReader, EventWriter, RunOptions, RunSummary, Sinks, SweepClock, run as run_packets};
 use flowloom_trace::{CaptureReader, CaptureWriter, Format, MergedReader};
+use flowloom_vm::fib;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;

@@ -9,14 +9,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flowloom_bpf::{Interpreter, Program, fib};
 use flowloom_efsm::Machine;
 use flowloom_engine::{Datapath, EngineError, Port, Verdict};
+use flowloom_isa::Program;
 use flowloom_trace::{CaptureWriter, MergedReader};
 use flowloom_verify::{
     Arrival, CompareOptions, Reached, Report, ShrinkOptions, Shrunk, Stimulus, StimulusOptions, Undefined, compare,
     compare_stream, shrink,
 };
+use flowloom_vm::{Interpreter, fib};
 use serde_json::{Value, json};
 
 use crate::args::{EngineName, InputArgs, VerifyArgs, is_stream};

@@ -7,21 +7,35 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-/// Each room and the rooms it may use, lower rooms first. Dev-dependencies may add `testkit` and any room above them in
-/// this table. A room that appears gets a row here and in `docs/book/src/architecture.md`.
+/// Each room and the rooms it may use, lower rooms first. Dev-dependencies may add [`FOR_TESTS`] and any room above
+/// them in this table. A room that appears gets a row here and in `docs/book/src/architecture.md`.
 const ROOMS: &[(&str, &[&str])] = &[
     ("wire", &[]),
-    ("engine", &["wire"]),
+    ("engine", &[]),
     ("trace", &["wire"]),
-    ("bpf", &["wire", "engine"]),
-    ("efsm", &["wire", "engine", "bpf"]),
-    ("ir", &["engine", "bpf"]),
-    ("exec", &["engine", "bpf", "wire", "trace"]),
-    ("hw", &["wire", "engine", "trace", "bpf", "ir"]),
-    ("verify", &["wire", "engine", "trace", "bpf", "efsm", "exec"]),
+    ("context", &[]),
+    ("isa", &["context"]),
+    ("vm", &["engine", "context", "isa"]),
+    ("object", &["context", "isa"]),
+    ("verifier", &["isa"]),
+    ("efsm", &["wire", "engine", "context", "isa", "vm"]),
+    ("ir", &["engine", "isa", "vm", "verifier"]),
+    ("exec", &["engine", "trace", "context", "isa", "vm", "object", "verifier"]),
+    ("hw", &["engine", "trace", "isa", "verifier", "ir"]),
+    ("verify", &["wire", "engine", "context", "isa", "vm", "object", "verifier", "efsm", "exec"]),
+    ("proofcheck", &["isa", "vm", "verifier"]),
     ("testkit", &["wire"]),
-    ("cli", &["wire", "engine", "trace", "bpf", "efsm", "ir", "exec", "hw", "verify"]),
+    (
+        "cli",
+        &[
+            "wire", "engine", "trace", "context", "isa", "vm", "object", "verifier", "efsm", "ir", "exec", "hw",
+            "verify",
+        ],
+    ),
 ];
+
+/// Crates that only tests use.
+const FOR_TESTS: [&str; 2] = ["testkit", "proofcheck"];
 
 /// What every manifest takes from the workspace.
 const INHERITED: [&str; 4] = ["edition", "rust-version", "license", "version"];
@@ -70,7 +84,10 @@ fn judge(room: &str, manifest: &Table) -> Vec<String> {
     for to in normal.iter().filter(|to| !allowed.contains(&to.as_str())) {
         wrong.push(format!("`{room}` may not use `{to}`; it may use {allowed:?}"));
     }
-    for to in dev.iter().filter(|to| *to != "testkit" && !above.contains(&to.as_str())) {
+    for to in allowed.iter().filter(|to| !normal.contains(**to)) {
+        wrong.push(format!("the table says that `{room}` uses `{to}`; its manifest does not"));
+    }
+    for to in dev.iter().filter(|to| !FOR_TESTS.contains(&to.as_str()) && !above.contains(&to.as_str())) {
         wrong.push(format!("tests of `{room}` may not use `{to}`, which stands below it"));
     }
     wrong
@@ -80,6 +97,23 @@ fn judge(room: &str, manifest: &Table) -> Vec<String> {
 fn arrows_point_only_to_allowed_rooms() {
     let wrong: Vec<String> = manifests().iter().flat_map(|(room, manifest)| judge(room, manifest)).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn crates_use_what_their_manifests_declare() {
+    for (room, manifest) in manifests() {
+        let sources = sources(&top().join("crates").join(&room).join("src"));
+        for to in arrows(&manifest, &["dependencies"]) {
+            assert!(sources.contains(&format!("flowloom_{to}")), "`{room}` declares `{to}` and does not use it");
+        }
+    }
+}
+
+/// The Rust sources below a folder.
+fn sources(folder: &Path) -> String {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let text = |path: PathBuf| if path.is_dir() { sources(&path) } else { std::fs::read_to_string(path).unwrap() };
+    entries.map(text).collect()
 }
 
 #[test]
@@ -141,7 +175,7 @@ fn wrong_arrows_are_found() {
     "#
     .parse()
     .unwrap();
-    let wrong = judge("bpf", &bad).join("\n");
+    let wrong = judge("vm", &bad).join("\n");
     for named in ["use `exec`", "use `cli`", "use `testkit`", "use `verify`"] {
         assert!(wrong.contains(named), "{named} not found in:\n{wrong}");
     }

@@ -3,14 +3,14 @@
 
 mod common;
 
-#[path = "../../bpf/tests/common/mod.rs"]
+#[path = "../../vm/tests/common/mod.rs"]
 mod case;
 
 use std::io::Write;
 use std::process::Stdio;
 
 use common::{Ran, flowloom};
-use flowloom_bpf::{Insn, MapDef, MapKind, Program, asm, elf};
+use flowloom_isa::{Insn, MapDef, MapKind, Program, asm};
 use flowloom_testkit::{Expected, InstructionCase, instruction_cases, words_of};
 
 /// Runs the plugin with this on its standard input.
@@ -110,7 +110,7 @@ fn helpers_of_the_suites() {
 
 #[test]
 fn objects_are_taken_raw_and_in_hexadecimal() {
-    let plain = elf::write(&program(assembled("r0 = r2\nr0 += 1\nexit"), Vec::new())).unwrap();
+    let plain = flowloom_object::write(&program(assembled("r0 = r2\nr0 += 1\nexit"), Vec::new())).unwrap();
     for input in [plain.clone(), hex(&plain).into_bytes()] {
         gives(&plugin(&["00 00", "--elf"], &input), "3\n");
         gives(&plugin(&["--elf"], &input), "1\n");
@@ -121,7 +121,7 @@ fn objects_are_taken_raw_and_in_hexadecimal() {
     let text = "*(u32 *)(r10 - 4) = 1\nr2 = r10\nr2 += -4\nr1 = map[counts] ll\ncall map_lookup_elem\n\
                 if r0 == 0 goto out\nr1 = 7\nlock *(u64 *)(r0 + 0) += r1\nr0 = *(u64 *)(r0 + 0)\nout: exit";
     let insns = asm::assemble(text, &maps).unwrap_or_else(|errors| panic!("{errors}"));
-    gives(&plugin(&["--elf"], &elf::write(&program(insns, maps)).unwrap()), "7\n");
+    gives(&plugin(&["--elf"], &flowloom_object::write(&program(insns, maps)).unwrap()), "7\n");
     fails(&plugin(&[], &plain), 2, &["is an object", "--elf"]);
     fails(&plugin(&["--elf"], b"7f 45 4c"), 1, &["standard input"]);
     fails(&plugin(&["--elf"], &plain[..100]), 1, &["standard input"]);
@@ -204,7 +204,7 @@ fn the_suite_goes_through() {
             run(&arguments, &slots(&program));
         }
         // What no object can hold does not come in one.
-        if let Ok(object) = elf::write(&program) {
+        if let Ok(object) = flowloom_object::write(&program) {
             run(&[&arguments[..], &["--elf"]].concat(), &object);
         }
     }

@@ -6,7 +6,7 @@ mod common;
 use std::path::PathBuf;
 
 use common::{json, kernel, name, ok, run, top};
-use flowloom_bpf::{asm, disasm, elf};
+use flowloom_isa::{asm, disasm};
 use serde_json::Value;
 
 /// What `flowloom test` is to say of a program's scenarios on an engine.
@@ -101,7 +101,7 @@ fn a_program_in_assembler_becomes_an_object() {
     let folder = Folder::new("assembler");
     ok(&["build", "functions/ebpf/toy/toy_printed.bpf", "--target", "bpf", "-o", name(&folder.0)]);
     let bytes = std::fs::read(folder.0.join("toy_printed.o")).unwrap();
-    let object = elf::read(&bytes, "toy_printed.o").unwrap();
+    let object = flowloom_object::read(&bytes, "toy_printed.o").unwrap();
     assert_eq!(object.programs.len(), 1);
     assert_eq!(object.programs[0].insns.len(), 32);
     assert_eq!(object.programs[0].license, "Dual MIT/GPL");

@@ -9,15 +9,15 @@
 //!
 //! The global registers of all elements are consecutive in the data section [`GLOBALS_MAP`].
 
-use flowloom_bpf::{ContextLayout, LayoutField, StateSuccessor, Succession};
+use flowloom_context::{ContextLayout, LayoutField, StateSuccessor, Succession};
 use flowloom_wire::KeySpec;
 
 use crate::machine::Context;
 use crate::model::{Element, Function, KeyPart, NextState, Policy, Stateful, Successor, Variable};
 
 pub use crate::events::LOST_MAP;
-pub use flowloom_bpf::NO_DEADLINE;
-pub use flowloom_bpf::locks::LOCKS_MAP;
+pub use flowloom_context::NO_DEADLINE;
+pub use flowloom_context::locks::LOCKS_MAP;
 pub use flowloom_engine::PORT_COUNT;
 
 /// The map of the global registers: the data section of the object.

@@ -1,8 +1,8 @@
 //! Errors between a program and its first packet, and of the packet loop.
 
-use flowloom_bpf::LineInfo;
-use flowloom_bpf::elf::WriteError;
 use flowloom_engine::EngineError;
+use flowloom_isa::LineInfo;
+use flowloom_object::WriteError;
 use flowloom_trace::TraceError;
 
 use crate::kernel::Reason;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use flowloom_bpf::ContextLayout;
+use flowloom_context::ContextLayout;
 use flowloom_engine::{Choices, Datapath, Event, Packet, Port, Refusal, Verdict};
 use flowloom_trace::{CaptureWriter, CapturedPacket, TraceError};
 

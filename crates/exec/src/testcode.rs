@@ -1,7 +1,7 @@
 //! Hand-written programs for tests.
 
-use flowloom_bpf::insn::{SRC_REG, alu, call, class, jmp, mode, size};
-use flowloom_bpf::{Insn, MapDef, MapKind, Program};
+use flowloom_isa::insn::{SRC_REG, alu, call, class, jmp, mode, size};
+use flowloom_isa::{Insn, MapDef, MapKind, Program};
 
 pub(crate) fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> Insn {
     Insn { code, dst, src, off, imm }

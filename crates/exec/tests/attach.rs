@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use flowloom_bpf::{MapDef, MapKind, Program, asm, elf};
 use flowloom_exec::KernelEngine;
+use flowloom_isa::{MapDef, MapKind, Program, asm};
 
 /// Counts packets of each first byte, redirects those of port 1 through the devmap, passes the others.
 const CODE: &str = "
@@ -102,7 +102,7 @@ fn ip_link_attaches_an_object_of_ours() {
     };
     // What the engine takes, a device takes.
     KernelEngine::load(&program).unwrap_or_else(|error| panic!("{error}"));
-    std::fs::write(&place.object, elf::write(&program).expect("writable")).expect("written");
+    std::fs::write(&place.object, flowloom_object::write(&program).expect("writable")).expect("written");
 
     let object = place.object.to_str().expect("a path of ours");
     let inside = ["-n", place.namespace.as_str()];

@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use flowloom_bpf::{Interpreter, MapDef, MapKind, Program, asm};
 use flowloom_engine::{Choices, Datapath, Outcome, PORT_COUNT, Packet, Port, Ports, Snapshot, Verdict};
 use flowloom_exec::KernelEngine;
 use flowloom_exec::rewrite::{RECORD_BYTES, RECORD_MAP, Record, Redirect, rewrite};
+use flowloom_isa::{MapDef, MapKind, Program, asm};
 use flowloom_testkit::Rng;
+use flowloom_vm::Interpreter;
 
 const PROGRAMS: usize = 400;
 const PACKETS: usize = 8;

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use flowloom_bpf::{BPF_F_NO_PREALLOC, Interpreter, MapDef, MapKind, Program, asm};
 use flowloom_engine::{Choices, Datapath, Packet, Port, Verdict};
 use flowloom_exec::KernelEngine;
+use flowloom_isa::{BPF_F_NO_PREALLOC, MapDef, MapKind, Program, asm};
 use flowloom_testkit::Rng;
+use flowloom_vm::Interpreter;
 
 fn skipped(test: &str) -> bool {
     match KernelEngine::available() {
@@ -247,7 +248,7 @@ fn routes_are_those_of_the_table() {
     if skipped("routes_are_those_of_the_table") {
         return;
     }
-    let table = flowloom_bpf::fib::Table::from_json(ROUTES).expect("a table");
+    let table = flowloom_vm::fib::Table::from_json(ROUTES).expect("a table");
     let mut pair = Pair::of(&asking());
     let mut bare = Pair::of(&asking());
     pair.kernel = match pair.kernel.with_routes(&table) {

@@ -8,11 +8,11 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
 
-use flowloom_bpf::verifier::{Options, verify};
-use flowloom_bpf::{Program, elf};
 use flowloom_hw::predict::{Arrivals, Flows, Frame, Frames, Keyed, Pace, PredictError, PredictOptions, predict};
 use flowloom_hw::{Arbiter, MapTiming, Scheme, Timing};
+use flowloom_isa::Program;
 use flowloom_trace::{Profile, Rate, Traffic, TrafficOptions};
+use flowloom_verifier::{Options, verify};
 
 const PACKETS: u64 = 1_000_000;
 const FRAMES: u64 = 20_000;
@@ -89,7 +89,7 @@ fn measure<A: Arrivals>(
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     if let (Some(path), Some(map)) = (args.next(), args.next()) {
-        let object = elf::read(&std::fs::read(&path)?, &path)?;
+        let object = flowloom_object::read(&std::fs::read(&path)?, &path)?;
         let program: Arc<Program> = Arc::new(object.xdp().next().ok_or("no XDP program")?.clone());
         let dataflow = flowloom_ir::build(&program, &verify(&program, &Options::default())?)?;
         for profile in [Profile::Caida2019, Profile::Zipf] {

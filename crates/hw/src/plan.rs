@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_bpf::Program;
-use flowloom_bpf::verifier::Proof;
 use flowloom_ir::{CLOCK_MHZ, Dataflow, Delays, Id, Input, Kind, Touch};
+use flowloom_isa::Program;
+use flowloom_verifier::Proof;
 
 use crate::bounds::{MOST_CARRIED, carried_within, optimized};
 use crate::hazard::{Region, Trouble, decide};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use flowloom_bpf::helpers;
-use flowloom_bpf::insn::helper;
 use flowloom_ir::{Argument, Dataflow, Effect, Id, Kind};
+use flowloom_isa::helpers;
+use flowloom_isa::insn::helper;
 
 use crate::refusal::Why;
 

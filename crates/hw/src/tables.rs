@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flowloom_bpf::op::AtomicOp;
 use flowloom_ir::{Access, Dataflow, Effect, Id, Kind, Touch};
+use flowloom_isa::op::AtomicOp;
 
 /// The accesses to one map.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! The block schedule: the paper's example, and programs whose stages can be counted by hand.
 #![allow(clippy::unwrap_used)]
 
-use flowloom_bpf::verifier::{Options, verify};
-use flowloom_bpf::{MapKind, Program, asm};
 use flowloom_hw::Delays;
 use flowloom_hw::blocks::{Reason, Refusal, Schedule, Stage, Why, schedule};
+use flowloom_isa::{MapKind, Program, asm};
 use flowloom_testkit::golden;
+use flowloom_verifier::{Options, verify};
 
 fn program(text: &str) -> Program {
     let maps = ".map counts hash key 4 value 8 entries 4\n.map progs array key 4 value 4 entries 4\n";

@@ -4,11 +4,11 @@
 
 use std::path::PathBuf;
 
-use flowloom_bpf::verifier::{Options, verify};
-use flowloom_bpf::{Program, asm, elf};
 use flowloom_hw::Delays;
 use flowloom_hw::blocks::{Access, Region, Schedule, schedule};
+use flowloom_isa::{Program, asm};
 use flowloom_testkit::Clang;
+use flowloom_verifier::{Options, verify};
 
 fn programs(clang: &Clang) -> Vec<Program> {
     let mut sources: Vec<PathBuf> = Vec::new();
@@ -20,7 +20,7 @@ fn programs(clang: &Clang) -> Vec<Program> {
     sources.sort();
     let objects = sources.iter().map(|source| {
         let bytes = clang.compile_file(source, &["-mcpu=v3", "-Wno-error"]).unwrap();
-        elf::read(&bytes, &source.display().to_string()).unwrap()
+        flowloom_object::read(&bytes, &source.display().to_string()).unwrap()
     });
     let mut programs: Vec<Program> = objects.flat_map(|object| object.xdp().cloned().collect::<Vec<_>>()).collect();
     let printed = std::fs::read_to_string("../../functions/ebpf/toy/toy_printed.bpf").unwrap();

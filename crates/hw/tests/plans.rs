@@ -4,8 +4,8 @@
 mod common;
 
 use common::{classical, plan, planned};
-use flowloom_bpf::{Program, asm};
 use flowloom_hw::{Fault, Options, Plan, Scheme, check};
+use flowloom_isa::{Program, asm};
 use flowloom_testkit::Clang;
 
 /// The most stages that each program may have.
@@ -284,7 +284,7 @@ fn a_moved_head_has_a_plan() {
     let Some(clang) = Clang::find("a_moved_head_has_a_plan") else { return };
     for flags in [&[][..], &["-DOPTIONS"]] {
         let object = clang.compile(HEAD_MOVED, flags).unwrap();
-        let object = flowloom_bpf::elf::read(&object, "head_moved").unwrap();
+        let object = flowloom_object::read(&object, "head_moved").unwrap();
         let plan = planned(&object.programs[0], &Options::default());
         assert_eq!(check(&plan), [], "{flags:?}");
         assert!(plan.window.moves, "{flags:?}");

@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flowloom_bpf::verifier::{Options, verify};
-use flowloom_bpf::{Interpreter, Program, asm, elf};
 use flowloom_engine::{Choices, Datapath, Outcome, Packet, Port, Snapshot};
 use flowloom_hw::predict::{Arrival, Arrivals, Frame, Frames, Keyed, Known, PredictError};
 use flowloom_hw::{Scheme, Timing};
 use flowloom_ir::build;
+use flowloom_isa::{Program, asm};
 use flowloom_testkit::{Clang, PacketBuilder, Rng};
+use flowloom_verifier::{Options, verify};
+use flowloom_vm::Interpreter;
 use predict_common::{map, pipeline};
 
 const PACKETS: usize = 500;
@@ -201,7 +202,7 @@ fn keys_of_the_classical_programs() {
     let mut found = BTreeMap::new();
     for file in sources() {
         let object = clang.compile_file(&file, &["-Wno-sign-compare"]).unwrap();
-        let object = elf::read(&object, &file.to_string_lossy()).unwrap();
+        let object = flowloom_object::read(&object, &file.to_string_lossy()).unwrap();
         for program in object.programs.into_iter().filter(|program| program.kind.is_xdp()) {
             let names: Vec<String> = program.maps.iter().map(|def| def.name.clone()).collect();
             let name = program.name.clone();
@@ -258,7 +259,7 @@ SEC(\"xdp\") int several(struct xdp_md *ctx)
 #[test]
 fn keys_of_several_lookups() {
     let Some(clang) = Clang::find("keys_of_several_lookups") else { return };
-    let object = elf::read(&clang.compile(SEVERAL, &["-mcpu=v3"]).unwrap(), "several").unwrap();
+    let object = flowloom_object::read(&clang.compile(SEVERAL, &["-mcpu=v3"]).unwrap(), "several").unwrap();
     let program = object.xdp().next().unwrap().clone();
     let mut rng = Rng::from_env(5);
     let (known, keys, changes) = check(program.clone(), &mut rng);

@@ -6,15 +6,15 @@ mod predict_common;
 use std::path::Path;
 use std::sync::Arc;
 
-use flowloom_bpf::verifier::{Options, verify};
-use flowloom_bpf::{Program, elf};
 use flowloom_hw::predict::{
     Arrival, Arrivals, Captured, Keyed, Known, Pace, PredictError, PredictOptions, Report, predict, shared_maps,
 };
 use flowloom_hw::{MapTiming, Scheme, Timing};
 use flowloom_ir::{Dataflow, build};
+use flowloom_isa::Program;
 use flowloom_testkit::Clang;
 use flowloom_trace::{CaptureReader, CaptureWriter, MergedReader, Profile, Rate, Traffic, TrafficOptions};
+use flowloom_verifier::{Options, verify};
 use predict_common::{leaky_bucket, map, pipeline};
 
 const PACKETS: u64 = 200_000;
@@ -27,7 +27,7 @@ fn of_ehdl() -> Timing {
 
 fn program(clang: &Clang) -> (Arc<Program>, Dataflow) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions/ebpf/leaky_bucket/leaky_bucket.bpf.c");
-    let object = elf::read(&clang.compile_file(&file, &[]).unwrap(), "leaky_bucket").unwrap();
+    let object = flowloom_object::read(&clang.compile_file(&file, &[]).unwrap(), "leaky_bucket").unwrap();
     let program = object.xdp().next().unwrap().clone();
     let proof = verify(&program, &Options::default()).unwrap();
     let dataflow = build(&program, &proof).unwrap_or_else(|refusal| panic!("{refusal}"));
@@ -146,7 +146,7 @@ fn what_all_packets_share_is_told() {
                         *turn = *turn * 5 + packets;
                 return XDP_PASS;
         }";
-    let object = elf::read(&clang.compile(source, &[]).unwrap(), "count").unwrap();
+    let object = flowloom_object::read(&clang.compile(source, &[]).unwrap(), "count").unwrap();
     let program = Arc::new(object.xdp().next().unwrap().clone());
     let proof = verify(&program, &Options::default()).unwrap();
     let dataflow = build(&program, &proof).unwrap_or_else(|refusal| panic!("{refusal}"));

@@ -1,10 +1,10 @@
 //! What has dataflow and no block in hardware is refused, with its place and a way out.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use flowloom_bpf::verifier::{self, verify};
-use flowloom_bpf::{MapDef, MapKind, Program, Sibling, asm};
 use flowloom_hw::{Explanation, Fault, Options, Plan, Why, check, plan};
 use flowloom_ir::{Effect, Kind, Touch};
+use flowloom_isa::{MapDef, MapKind, Program, Sibling, asm};
+use flowloom_verifier::verify;
 
 /// Why an XDP program on these maps has no plan, and what is said.
 fn refused(text: &str, maps: Vec<MapDef>) -> (Why, String) {
@@ -14,7 +14,7 @@ fn refused(text: &str, maps: Vec<MapDef>) -> (Why, String) {
     let other = Sibling { name: "other".into(), section: "xdp".into(), insns: other, lines: Vec::new() };
     let (name, section) = ("asks".into(), "xdp".into());
     let program = Program { name, section, insns, maps, siblings: [other].into(), ..Program::default() };
-    let proof = verify(&program, &verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    let proof = verify(&program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
     let refusal = plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
     (refusal.why.clone(), refusal.to_string())
 }
@@ -70,14 +70,14 @@ fn planned(text: &str) -> Plan {
 }
 
 fn planned_program(program: &Program) -> Plan {
-    let proof = verify(program, &verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    let proof = verify(program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
     let plan = plan(program, &proof, &Options::default()).unwrap_or_else(|refusal| panic!("{refusal}"));
     assert_eq!(check(&plan), []);
     plan
 }
 
 fn explained(program: &Program) -> (Plan, Explanation) {
-    let proof = verify(program, &verifier::Options::default()).unwrap();
+    let proof = verify(program, &flowloom_verifier::Options::default()).unwrap();
     let plan = planned_program(program);
     let explanation = Explanation::of(program, &proof, &plan);
     (plan, explanation)
@@ -140,7 +140,7 @@ fn records_that_the_ring_buffer_itself_would_answer_for_are_refused() {
     ] {
         let program =
             asm::program("reserves.bpf", &RESERVED.replace("MORE", more)).unwrap_or_else(|errors| panic!("{errors}"));
-        let proof = verify(&program, &verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
+        let proof = verify(&program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
         let refusal = plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
         assert_eq!(refusal.why, why, "{more}");
         assert!(refusal.to_string().contains(words), "{refusal}");
@@ -159,7 +159,7 @@ fn more_maps_than_a_call_may_choose_from_are_refused_by_number() {
          call map_lookup_elem\npass: r0 = 2\nexit\n"
     );
     let program = asm::program("many.bpf", &text).unwrap_or_else(|errors| panic!("{errors}"));
-    let proof = verify(&program, &verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    let proof = verify(&program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
     let refusal = plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
     assert!(refusal.to_string().contains("one of 17 maps by its path, expected at most 16"), "{refusal}");
 }
@@ -259,7 +259,7 @@ fn tail_calls_are_planned_or_refused_by_name() {
     let again =
         format!("{start}r1 = r6\ncall f\nout: r0 = 2\nexit\nf: r2 = map[0] ll\nr3 = 1\ncall tail_call\nr0 = 0\nexit");
     let program = calls_by("in_turn", &again, &[("one", &again), ("other", &again)]);
-    let proof = verify(&program, &verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    let proof = verify(&program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
     let refusal =
         flowloom_hw::plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
     let refusal = refusal.to_string();

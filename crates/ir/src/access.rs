@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use flowloom_bpf::MapKind;
-use flowloom_bpf::insn::helper;
+use flowloom_isa::MapKind;
+use flowloom_isa::insn::helper;
 
 use crate::build::{Argument, Dataflow, Reach};
 use crate::graph::{Effect, Id, Input, Kind};

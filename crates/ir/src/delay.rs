@@ -12,7 +12,7 @@
 //! | equality of `n` bits | a tree of LUTs, six inputs each |
 //! | wires: slices, concatenations, constants | 0 |
 
-use flowloom_bpf::insn::helper;
+use flowloom_isa::insn::helper;
 
 use crate::access::{Access, Touch};
 use crate::build::Dataflow;

@@ -6,11 +6,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use flowloom_bpf::insn::helper;
-use flowloom_bpf::interp::{Host, HostError};
-use flowloom_bpf::op::Size;
-use flowloom_bpf::{Interpreter, Program, ProgramError, fib};
 use flowloom_engine::{Choices, Datapath, EngineError, Eviction, Outcome, Packet, Ports, Snapshot};
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::Size;
+use flowloom_isa::{Program, ProgramError};
+use flowloom_vm::{Host, HostError};
+use flowloom_vm::{Interpreter, fib};
 
 use crate::access::is_trace;
 use crate::arith;

@@ -10,7 +10,7 @@
 //! Nodes are in topological order: a node comes after all its arguments. Effects that conflict keep the order of their
 //! nodes.
 
-use flowloom_bpf::op::{AtomicOp, Size};
+use flowloom_isa::op::{AtomicOp, Size};
 use rustc_hash::FxHashMap;
 
 use crate::arith;

@@ -8,14 +8,14 @@
 //!
 //! The stack bytes that an instruction reads are taken from the proof, those that a helper reads too.
 
-use flowloom_bpf::insn::helper;
-use flowloom_bpf::op::{AluOp, AtomicOp, Op, Operand, Reg};
-use flowloom_bpf::verifier::{Memory, Proof};
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::{AluOp, AtomicOp, Op, Operand, Reg};
+use flowloom_verifier::{Memory, Proof};
 
 use crate::shape::nexts;
 
 /// The size of a stack frame in bytes.
-const STACK_BYTES: usize = 512;
+const STACK_BYTES: usize = flowloom_isa::limits::STACK_BYTES;
 const WORDS: usize = STACK_BYTES / 64;
 
 /// A set of registers and stack bytes of one function.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use flowloom_bpf::{LineInfo, Program};
+use flowloom_isa::{LineInfo, Program};
 
 /// A reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -11,8 +11,8 @@
 
 use std::collections::BTreeSet;
 
-use flowloom_bpf::insn::helper;
-use flowloom_bpf::op::Op;
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::Op;
 use rustc_hash::FxHashMap;
 
 /// The position of a block.
@@ -194,7 +194,7 @@ impl Arranged<'_> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use flowloom_bpf::asm;
+    use flowloom_isa::asm;
 
     fn code(text: &str) -> Vec<Option<Op>> {
         let insns = asm::assemble(text, &[]).unwrap();

@@ -26,6 +26,7 @@ mod instructions;
 mod mutate;
 mod random;
 mod rng;
+pub mod scratch;
 
 pub use builder::{Extension, PacketBuilder};
 pub use clang::Clang;

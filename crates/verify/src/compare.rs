@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use flowloom_bpf::ContextLayout;
+use flowloom_context::ContextLayout;
 use flowloom_engine::{Choices, Datapath, EngineError, Eviction, Outcome, Refusal, RunRecord, Snapshot};
 
 use crate::arrival::{Arrival, Clock};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use flowloom_bpf::ContextLayout;
+use flowloom_context::ContextLayout;
 use flowloom_efsm::layout::is_instrument;
 use flowloom_engine::{Outcome, Snapshot};
 

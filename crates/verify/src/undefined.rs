@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_bpf::Program;
-use flowloom_bpf::verifier::{MapId, Options, Sink, verify};
 use flowloom_engine::{Outcome, Snapshot};
+use flowloom_isa::Program;
+use flowloom_verifier::{MapId, Options, Sink, verify};
 
 use crate::difference::{Kind, outcome_kind};
 

@@ -6,10 +6,10 @@ mod common;
 use std::sync::Arc;
 
 use common::{engines, random, shipped};
-use flowloom_bpf::Interpreter;
 use flowloom_efsm::{Coverage, LowerOptions, Machine, lower};
 use flowloom_engine::{Choices, Datapath};
 use flowloom_verify::{Hit, Hits, Place, RandomFunctions, Reach, Reached, Stimulus, StimulusOptions, Timer, compare};
+use flowloom_vm::Interpreter;
 
 /// Packets that each random function runs.
 const PACKETS: usize = 120;

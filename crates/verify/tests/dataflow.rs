@@ -4,9 +4,9 @@
 mod common;
 mod dataflow_corpus;
 
-use flowloom_bpf::{Program, asm};
 use flowloom_engine::Port;
 use flowloom_ir::Why;
+use flowloom_isa::{Program, asm};
 use flowloom_testkit::{Clang, Rng};
 use flowloom_verify::Arrival;
 

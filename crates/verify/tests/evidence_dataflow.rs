@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use flowloom_bpf::Program;
+use flowloom_isa::Program;
 use flowloom_testkit::{Clang, Rng, skip};
 use flowloom_verify::Arrival;
 

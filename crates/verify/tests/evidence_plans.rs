@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use common::engines;
 use common::shipped::shipped;
 use dataflow_corpus::programs::classical;
-use flowloom_bpf::Program;
-use flowloom_bpf::verifier::{Options as Proving, Proof, verify};
 use flowloom_hw::{Options, Plan, Refusal, Scheme, check, plan};
 use flowloom_ir::{PASSES, build};
+use flowloom_isa::Program;
 use flowloom_testkit::Clang;
+use flowloom_verifier::{Options as Proving, Proof, verify};
 
 /// Planning is to take less; how long it takes decides nothing.
 const SLOW: Duration = Duration::from_secs(2);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use flowloom_bpf::{BPF_F_RDONLY_PROG, MapDef, MapKind, Program, asm};
+use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef, MapKind, Program, asm};
 use flowloom_testkit::Rng;
 use flowloom_verify::explore::{ExploreOptions, Explored, Why, explore};
 

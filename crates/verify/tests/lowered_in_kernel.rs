@@ -5,11 +5,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flowloom_bpf::Program;
-use flowloom_bpf::insn::class;
 use flowloom_efsm::{LowerError, LowerOptions, Machine, compile, kernel_lacks, layout, lower};
 use flowloom_engine::{Choices, Datapath, Packet, Port, Snapshot};
 use flowloom_exec::{ExecError, KernelEngine};
+use flowloom_isa::Program;
+use flowloom_isa::insn::class;
 use flowloom_testkit::{PacketBuilder, Rng, mutate};
 
 /// Sources in the folder, and in the folders in it.

@@ -10,13 +10,13 @@ use common::engines;
 use common::shipped::shipped;
 use dataflow_corpus::programs::case;
 use dataflow_corpus::{mechanisms, packets};
-use flowloom_bpf::Interpreter;
-use flowloom_bpf::verifier::{Options as Proving, verify};
 use flowloom_engine::{Datapath, PORT_COUNT, Port, Ports};
 use flowloom_hw::{Options, check, plan};
 use flowloom_ir::Evaluator;
 use flowloom_testkit::Rng;
+use flowloom_verifier::{Options as Proving, verify};
 use flowloom_verify::{CompareOptions, compare};
+use flowloom_vm::Interpreter;
 
 /// Functions that follow headers of various lengths, and the most stages that their pipelines may have.
 const STAGES: [(&str, u32); 2] = [("big_flow", 12), ("udp_firewall", 12)];

@@ -7,11 +7,12 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use flowloom_bpf::{Interpreter, Program, elf, fib};
 use flowloom_engine::{Choices, Datapath, Packet, Port, Snapshot};
 use flowloom_exec::KernelEngine;
+use flowloom_isa::Program;
 use flowloom_testkit::{Clang, Rng, skip};
 use flowloom_verify::{Arrival, CompareOptions, Report, compare};
+use flowloom_vm::{Interpreter, fib};
 
 const PACKETS: usize = 4000;
 
@@ -25,7 +26,7 @@ fn probe(test: &str, name: &str, macros: &[&str]) -> Option<Program> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/probes").join(name);
     let arguments: Vec<&str> = ["-mcpu=v3", "-Wno-unused-parameter"].iter().chain(macros).copied().collect();
     let object = clang.compile_file(&source, &arguments).unwrap_or_else(|why| panic!("{macros:?}: {why}"));
-    let object = elf::read(&object, name).unwrap_or_else(|error| panic!("{macros:?}: {error}"));
+    let object = flowloom_object::read(&object, name).unwrap_or_else(|error| panic!("{macros:?}: {error}"));
     Some(object.program("probe").unwrap().clone())
 }
 

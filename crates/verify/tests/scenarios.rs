@@ -5,13 +5,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flowloom_bpf::btf::{Form, Shape};
-use flowloom_bpf::elf::MapShape;
-use flowloom_bpf::{Interpreter, asm};
 use flowloom_efsm::model::Function;
 use flowloom_efsm::{LowerOptions, Machine, compile, lower};
+use flowloom_isa::asm;
+use flowloom_isa::btf::{Form, Shape};
+use flowloom_object::MapShape;
 use flowloom_testkit::{Rng, golden};
 use flowloom_verify::scenario::{Played, Script, Suite, Tables, play};
+use flowloom_vm::Interpreter;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
 fn folder() -> PathBuf {
@@ -242,7 +243,7 @@ new:    r1 = 1
         exit
 ";
 
-fn count_tables() -> (flowloom_bpf::Program, Arc<Tables>) {
+fn count_tables() -> (flowloom_isa::Program, Arc<Tables>) {
     let number = |size_bytes, signed, network| Shape { size_bytes, form: Form::Number { signed, network } };
     let members = |size_bytes, list: Vec<(&str, usize, Shape)>| Shape {
         size_bytes,

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use flowloom_bpf::{Interpreter, MapDef, MapKind, Program, asm};
 use flowloom_engine::{Choices, Datapath, EngineError, Eviction, Outcome, Packet, Port, Ports, Snapshot};
+use flowloom_isa::{MapDef, MapKind, Program, asm};
 use flowloom_verify::{Arrival, CompareOptions, Kind, compare};
+use flowloom_vm::Interpreter;
 
 const ENTRIES: usize = 2;
 

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use flowloom_bpf::elf::{Object, Refused, Unread};
-use flowloom_bpf::insn::{call, class, imm64, jmp};
-use flowloom_bpf::{Insn, Interpreter, MapDef, Program, ProgramKind, Want, helpers};
 use flowloom_exec::rewrite::RewriteError;
 use flowloom_exec::{ExecError, KernelEngine};
+use flowloom_isa::insn::{call, class, imm64, jmp};
+use flowloom_isa::{Insn, MapDef, Program, ProgramKind, Want, helpers};
+use flowloom_object::{Object, Refused, Unread};
+use flowloom_vm::Interpreter;
 use serde_json::{Value, json};
 
 use super::source::{line_json, nearer};
@@ -167,7 +168,7 @@ fn interp(program: &Arc<Program>) -> (Option<bool>, Vec<Reason>) {
     match Interpreter::new(Arc::clone(program)) {
         Ok(_) => (Some(true), Vec::new()),
         Err(error) => {
-            let reason = |finding: flowloom_bpf::interp::Finding| Reason {
+            let reason = |finding: flowloom_isa::Finding| Reason {
                 insn: finding.insn,
                 what: finding.flaw.to_string(),
                 help: finding.flaw.help(),
@@ -180,7 +181,7 @@ fn interp(program: &Arc<Program>) -> (Option<bool>, Vec<Reason>) {
 fn kernel(program: &Program, walked: &mut Option<u64>) -> (Option<bool>, Vec<Reason>) {
     if !program.lacks.is_empty() {
         // The kernel could say no more than that there is something that it does not know.
-        let reason = |lack: &flowloom_bpf::Lack| Reason {
+        let reason = |lack: &flowloom_isa::Lack| Reason {
             insn: Some(lack.insn),
             what: format!("{}, which is not supported", lack.want),
             help: Some(lack.want.help()),

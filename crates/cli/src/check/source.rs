@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use flowloom_bpf::LineInfo;
-use flowloom_bpf::elf::Object;
+use flowloom_isa::LineInfo;
+use flowloom_object::Object;
 use serde_json::{Value, json};
 
 /// Names source files as they are seen from here: compilers name them by whole paths, and by ways through other folders.

@@ -1,8 +1,8 @@
 //! What our verifier says of a program.
 
-use flowloom_bpf::op::Op;
-use flowloom_bpf::verifier::{Bytes, Known, Leg, MapId, Memory, Options, Proof, Refusal, VerifyError, verify};
-use flowloom_bpf::{LineInfo, Program, disasm};
+use flowloom_isa::op::Op;
+use flowloom_isa::{LineInfo, Program, disasm};
+use flowloom_verifier::{Bytes, Known, Leg, MapId, Memory, Options, Proof, Refusal, VerifyError, verify};
 use serde_json::{Map, Value, json};
 
 use super::source::line_json;

@@ -2,9 +2,10 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use flowloom_bpf::{ContextLayout, LayoutField, MapKind};
+use flowloom_context::{ContextLayout, LayoutField};
 use flowloom_efsm::layout::{NO_DEADLINE, PORTS_MAP};
 use flowloom_exec::{Description, KeyField, KeyForm, Table};
+use flowloom_isa::MapKind;
 use serde_json::{Map, Value, json};
 
 /// A list of bytes as `bpftool` has it in JSON.

@@ -9,8 +9,8 @@ mod words;
 
 use std::path::PathBuf;
 
-use flowloom_bpf::{MapKind, Program};
 use flowloom_exec::{Description, Running, RunningError, SWEEPER, Table, monotonic_ns, running};
+use flowloom_isa::{MapKind, Program};
 use serde_json::{Value, json};
 
 use crate::args::{FunctionArgs, MapArgs, MapListArgs, MapVerb};

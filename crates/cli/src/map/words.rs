@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use flowloom_bpf::LayoutField;
+use flowloom_context::LayoutField;
 use flowloom_efsm::layout::NO_DEADLINE;
 use flowloom_exec::{KeyField, KeyForm, UpdateMode};
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use flowloom_bpf::op::Op;
-use flowloom_bpf::{Program, disasm};
 use flowloom_hw::Delays;
 use flowloom_hw::blocks::{Carried, Reason, Schedule, Stage, schedule};
+use flowloom_isa::op::Op;
+use flowloom_isa::{Program, disasm};
 use serde_json::{Value as Json, json};
 
 use super::program::program;

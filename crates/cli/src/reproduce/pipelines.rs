@@ -1,10 +1,10 @@
 //! Pipelines of which a paper says K and L, and those of our own.
 
-use flowloom_bpf::Program;
-use flowloom_bpf::verifier::Proof;
 use flowloom_hw::blocks::{MapUse, schedule};
 use flowloom_hw::predict::{Arrivals, Pace, PredictOptions, Report, predict};
 use flowloom_hw::{Arbiter, Delays, MapTiming, Options, Plan, Refusal, Scheme, Timing, plan};
+use flowloom_isa::Program;
+use flowloom_verifier::Proof;
 
 use crate::failure::Failure;
 

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use flowloom_bpf::Program;
-use flowloom_bpf::verifier::{Options, Proof, verify};
+use flowloom_isa::Program;
+use flowloom_verifier::{Options, Proof, verify};
 
 use super::Row;
 use crate::check::source::nearer_lines;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_bpf::Program;
+use flowloom_isa::Program;
 
 /// The lines that instructions come from, and what of them was run.
 #[derive(Debug, Default)]

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use flowloom_bpf::{Interpreter, Program};
 use flowloom_efsm::model::Function;
 use flowloom_efsm::{Coverage, LowerOptions, Machine, kernel_lacks, lower};
 use flowloom_engine::Datapath;
 use flowloom_exec::{KernelEngine, Reason};
+use flowloom_isa::Program;
 use flowloom_verify::scenario::{Played, Scenario, Script, Suite, Tables, play};
+use flowloom_vm::Interpreter;
 
 use super::Cell;
 use super::lines::Lines;

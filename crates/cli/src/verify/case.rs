@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use flowloom_bpf::Program;
 use flowloom_engine::Snapshot;
+use flowloom_isa::Program;
 use flowloom_verify::Arrival;
 use flowloom_verify::explore::Case;
 use serde_json::{Value, json};

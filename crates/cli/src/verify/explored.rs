@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use flowloom_bpf::{Interpreter, Program, fib};
 use flowloom_engine::Snapshot;
 use flowloom_exec::{ExecError, KernelEngine, Reason};
+use flowloom_isa::Program;
 use flowloom_verify::explore::{Case, ExploreOptions, Explored, explore_telling};
 use flowloom_verify::{Arrival, CompareOptions, Undefined, mutated};
+use flowloom_vm::{Interpreter, fib};
 use serde_json::{Value, json};
 
 use super::{Judged, case, judge, nothing_compared};

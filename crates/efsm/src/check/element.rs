@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_bpf::MAX_ENTRIES;
+use flowloom_isa::MAX_ENTRIES;
 
 use crate::diagnostic::Code;
 use crate::model::{

@@ -3,7 +3,7 @@
 //! Two-address form as in eBPF; labels instead of distances; any number of registers. [`super::regalloc`] turns it into
 //! instructions of the machine.
 
-use flowloom_bpf::insn::{alu, class, jmp};
+use flowloom_isa::insn::{alu, class, jmp};
 
 use crate::model::Span;
 

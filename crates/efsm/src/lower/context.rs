@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use flowloom_bpf::helpers::{EVICT_HIGHEST, EVICT_SIGNED};
-use flowloom_bpf::insn::{alu, helper, jmp};
+use flowloom_isa::helpers::{EVICT_HIGHEST, EVICT_SIGNED};
+use flowloom_isa::insn::{alu, helper, jmp};
 
 use super::asm::{FP, Label, Op, Operand, R0, R1, R2, R3, Reg, Size};
 use super::value::{Env, Pair, Value};

@@ -12,7 +12,7 @@
 //!
 //! Limits: no kernel has these helpers ([`crate::kernel_lacks`]); a packet of one's own must fit the frame of the program.
 
-use flowloom_bpf::insn::{alu, helper};
+use flowloom_isa::insn::{alu, helper};
 use flowloom_wire::Stack;
 use flowloom_wire::graph::Slice;
 

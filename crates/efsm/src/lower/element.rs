@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use flowloom_bpf::insn::{alu, helper, jmp};
+use flowloom_isa::insn::{alu, helper, jmp};
 use flowloom_wire::graph::Header;
 
 use super::asm::{Label, Op, Operand, R0, Reg, Size};

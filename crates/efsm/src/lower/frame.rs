@@ -15,7 +15,7 @@
 //!
 //! Limits: [`HEADROOM_BYTES`] before the packet.
 
-use flowloom_bpf::insn::{alu, helper, jmp};
+use flowloom_isa::insn::{alu, helper, jmp};
 
 use super::Lowering;
 use super::asm::{Operand, R0, R1, R2, Reg, Size};

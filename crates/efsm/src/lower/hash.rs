@@ -1,6 +1,6 @@
 //! The hash function as code: its steps on three registers of 32 bits.
 
-use flowloom_bpf::insn::alu;
+use flowloom_isa::insn::alu;
 
 use super::Lowering;
 use super::asm::{Operand, Reg};

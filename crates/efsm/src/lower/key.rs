@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_bpf::insn::{alu, jmp};
+use flowloom_isa::insn::{alu, jmp};
 use flowloom_wire::KeySpec;
 use flowloom_wire::field::{FieldId, Source};
 use flowloom_wire::graph::{Header, Slice};

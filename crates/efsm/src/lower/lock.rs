@@ -24,10 +24,10 @@
 //!
 //! Limits: Linux 6.9 (`may_goto`); what is written to the maps from user space takes no lock.
 
-use flowloom_bpf::insn::{alu, jmp};
-use flowloom_bpf::locks::{CELL_TIME, CELLS, LOCKS_MAP, Locks, MIX};
-use flowloom_bpf::{BPF_F_MMAPABLE, MapDef, MapKind};
+use flowloom_context::locks::{CELL_TIME, CELLS, LOCKS_MAP, Locks, MIX};
 use flowloom_engine::Verdict;
+use flowloom_isa::insn::{alu, jmp};
+use flowloom_isa::{BPF_F_MMAPABLE, MapDef, MapKind};
 use flowloom_wire::field::FieldId;
 
 use super::asm::{Builder, FP, Label, Op, Operand, R0, Reg, Size};

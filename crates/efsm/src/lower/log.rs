@@ -12,8 +12,8 @@
 //!
 //! Limits: the record must fit the frame of the program, where it shares its place with key and context.
 
-use flowloom_bpf::insn::{alu, helper, jmp};
-use flowloom_bpf::{BPF_F_MMAPABLE, MapDef, MapKind};
+use flowloom_isa::insn::{alu, helper, jmp};
+use flowloom_isa::{BPF_F_MMAPABLE, MapDef, MapKind};
 
 use super::Lowering;
 use super::asm::{FP, Op, Operand, R0, R1, R2, R3, R4, Size};

@@ -52,9 +52,9 @@ mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flowloom_bpf::insn::{helper, jmp};
-use flowloom_bpf::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, Insn, LineInfo, MapDef, MapKind, Program};
 use flowloom_engine::Verdict;
+use flowloom_isa::insn::{helper, jmp};
+use flowloom_isa::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, Insn, LineInfo, MapDef, MapKind, Program};
 use flowloom_wire::field::FieldId;
 use flowloom_wire::graph::{Graph, Header, Scope};
 
@@ -535,7 +535,7 @@ impl<'a> Lowering<'a> {
             return;
         }
         b.load(Size::B8, value, address, 0);
-        b.alu64(flowloom_bpf::insn::alu::ADD, value, Operand::Imm(1));
+        b.alu64(flowloom_isa::insn::alu::ADD, value, Operand::Imm(1));
         b.store(Size::B8, address, 0, Operand::Reg(value));
     }
 
@@ -544,7 +544,7 @@ impl<'a> Lowering<'a> {
         let b = &mut self.builder;
         b.push(Op::Map { dst: R1, map });
         b.copy(R2, FP);
-        b.alu64(flowloom_bpf::insn::alu::ADD, R2, Operand::Imm(key_slot.into()));
+        b.alu64(flowloom_isa::insn::alu::ADD, R2, Operand::Imm(key_slot.into()));
     }
 
     fn delete_context(&mut self, element: usize) {
@@ -629,7 +629,7 @@ impl<'a> Lowering<'a> {
         self.map_arguments(map, plan.key_slot);
         let b = &mut self.builder;
         b.copy(R3, FP);
-        b.alu64(flowloom_bpf::insn::alu::ADD, R3, Operand::Imm(plan.record_slot.into()));
+        b.alu64(flowloom_isa::insn::alu::ADD, R3, Operand::Imm(plan.record_slot.into()));
         b.set(R4, flags as u64);
         b.call(helper::MAP_UPDATE_ELEM, 4);
     }

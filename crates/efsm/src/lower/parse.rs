@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flowloom_bpf::insn::{alu, jmp};
+use flowloom_isa::insn::{alu, jmp};
 use flowloom_wire::field::{FieldId, Source};
 use flowloom_wire::graph::{Check, ETHERNET, Extent, Graph, Header, HeaderOption, Length, Node, Scope, Slice};
 

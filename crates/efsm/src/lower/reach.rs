@@ -110,7 +110,7 @@ pub(super) fn shorten_jumps(ops: &mut Vec<Op>, builder: &mut Builder) {
 mod tests {
     use super::*;
     use crate::lower::asm::{Operand, R0};
-    use flowloom_bpf::insn::jmp;
+    use flowloom_isa::insn::jmp;
 
     fn distances(ops: &[Op]) -> Vec<i64> {
         let mut at = 0;

@@ -21,8 +21,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use flowloom_bpf::insn::{SRC_REG, alu, atomic, call, class, imm64, jmp, mode, size};
-use flowloom_bpf::{Insn, LineInfo};
+use flowloom_isa::insn::{SRC_REG, alu, atomic, call, class, imm64, jmp, mode, size};
+use flowloom_isa::{Insn, LineInfo};
 
 use super::asm::{Builder, FIRST_VIRTUAL, FP, Label, Op, Operand, R1, Reg, Size, alu_class, inverse, jump_class};
 use super::liveness::for_each_live;
@@ -34,7 +34,7 @@ const COLOURS: usize = 10;
 /// So many times what is loaded from a slot may serve more than one use.
 const MOST_ROUNDS_THAT_KEEP: usize = 2;
 /// The kernel's frame.
-pub(crate) const STACK_BYTES: u32 = 512;
+pub(crate) const STACK_BYTES: u32 = flowloom_isa::limits::STACK_BYTES as u32;
 
 /// Turns virtual code into instructions with their source lines.
 pub(crate) fn finish(mut builder: Builder, source: &Source) -> Result<(Vec<Insn>, Vec<LineInfo>), LowerError> {

@@ -21,7 +21,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use flowloom_bpf::insn::{alu, jmp};
+use flowloom_isa::insn::{alu, jmp};
 use flowloom_wire::field::{FieldId, IPV4_MAPPED};
 
 use super::Lowering;

@@ -3,7 +3,7 @@
 //! A set of n intervals costs a packet about log2(n) comparisons and the program about 2.5 n instructions, of addresses of
 //! 128 bits more: they are searched by their high half, then by the low one. IPv4 addresses are searched as 32 bits.
 
-use flowloom_bpf::insn::{alu, jmp};
+use flowloom_isa::insn::{alu, jmp};
 use flowloom_wire::field::IPV4_MAPPED;
 
 use super::Lowering;

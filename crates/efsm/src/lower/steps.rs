@@ -18,7 +18,7 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_bpf::insn::{alu, jmp};
+use flowloom_isa::insn::{alu, jmp};
 use flowloom_wire::Stack;
 use flowloom_wire::edit::{self, TAG_BYTES};
 use flowloom_wire::graph::{Header, Slice, bytes};

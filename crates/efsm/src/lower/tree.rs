@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-use flowloom_bpf::insn::jmp;
+use flowloom_isa::insn::jmp;
 
 use super::Lowering;
 use super::asm::{Label, Op, Operand};

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use flowloom_bpf::insn::{alu, jmp};
+use flowloom_isa::insn::{alu, jmp};
 use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
 use flowloom_wire::graph::{Header, Slice};
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_bpf::insn::{alu, jmp};
+use flowloom_isa::insn::{alu, jmp};
 use flowloom_wire::field::{CHECKSUMS, Checksum, FieldId};
 use flowloom_wire::graph::{Header, Slice};
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use flowloom_bpf::{Interpreter, Program};
 use flowloom_efsm::model::Function;
 use flowloom_efsm::{Coverage, LowerError, LowerOptions, Machine, compile, layout, lower};
 use flowloom_engine::{Choices, Datapath, Packet, Port, Snapshot};
+use flowloom_isa::Program;
 use flowloom_testkit::{PacketBuilder, Rng, mutate};
+use flowloom_vm::Interpreter;
 
 /// One packet on its way in.
 #[derive(Debug, Clone)]

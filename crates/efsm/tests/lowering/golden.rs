@@ -4,10 +4,10 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use flowloom_bpf::Program;
-use flowloom_bpf::disasm::Text;
-use flowloom_bpf::op::Op;
 use flowloom_efsm::{LowerOptions, compile, lower};
+use flowloom_isa::Program;
+use flowloom_isa::disasm::Text;
+use flowloom_isa::op::Op;
 use flowloom_testkit::golden;
 
 /// The deepest byte of the stack that the program names.

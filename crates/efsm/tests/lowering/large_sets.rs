@@ -6,10 +6,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use flowloom_bpf::Interpreter;
 use flowloom_efsm::{LowerOptions, Machine, compile_with, lower};
 use flowloom_engine::{Choices, Datapath, Packet, Port};
 use flowloom_testkit::{PacketBuilder, Rng};
+use flowloom_vm::Interpreter;
 
 /// Prefixes as lines of a file.
 fn prefixes(rng: &mut Rng, v4: usize, v6: usize) -> String {

@@ -7,11 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 
-use flowloom_bpf::insn::helper;
-use flowloom_bpf::locks::{CELLS, LOCKS_MAP, Locks};
-use flowloom_bpf::op::{AluOp, AtomicOp, Cond, Op, Operand, Reg, Size, Width};
-use flowloom_bpf::{MapKind, Program};
+use flowloom_context::locks::{CELLS, LOCKS_MAP, Locks};
 use flowloom_efsm::{LowerError, LowerOptions, compile, lower};
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::{AluOp, AtomicOp, Cond, Op, Operand, Reg, Size, Width};
+use flowloom_isa::{MapKind, Program};
 
 use super::agree::function;
 use super::sources::sources;
@@ -260,7 +260,7 @@ fn a_forgotten_or_doubled_release_is_seen() {
         .unwrap();
     let without = |at: usize| {
         let mut program = program.clone();
-        program.insns[at] = flowloom_bpf::Insn { code: 0xb7, dst: 5, ..flowloom_bpf::Insn::default() };
+        program.insns[at] = flowloom_isa::Insn { code: 0xb7, dst: 5, ..flowloom_isa::Insn::default() };
         walk(&program).unwrap_err()
     };
     assert!(without(release).contains("ends with a lock"), "{}", without(release));

@@ -3,10 +3,11 @@
 
 use std::fmt::Write as _;
 
-use flowloom_bpf::{Interpreter, Program};
 use flowloom_efsm::{LowerOptions, lower};
 use flowloom_engine::{Choices, Datapath as _, Packet, Port};
+use flowloom_isa::Program;
 use flowloom_testkit::{PacketBuilder, Rng};
+use flowloom_vm::Interpreter;
 
 use super::agree::{Step, agree, function, random_steps_of, unreached};
 

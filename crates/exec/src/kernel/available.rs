@@ -3,9 +3,9 @@
 use std::fs;
 use std::io;
 
-use flowloom_bpf::insn::{alu, class, helper, jmp};
-use flowloom_bpf::{Insn, Program};
 use flowloom_engine::{Choices, Datapath, Packet, Port, Verdict};
+use flowloom_isa::insn::{alu, class, helper, jmp};
+use flowloom_isa::{Insn, Program};
 
 use super::{KernelEngine, MIN_FRAME_BYTES};
 use crate::error::ExecError;

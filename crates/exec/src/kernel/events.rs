@@ -9,8 +9,8 @@
 use std::collections::VecDeque;
 use std::io;
 
-use flowloom_bpf::{MapKind, Program};
 use flowloom_engine::{EngineError, Event};
+use flowloom_isa::{MapKind, Program};
 
 use super::load::Maps;
 use super::system;

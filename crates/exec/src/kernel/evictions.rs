@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use flowloom_bpf::BPF_F_NO_COMMON_LRU;
 use flowloom_engine::{EngineError, Eviction};
+use flowloom_isa::BPF_F_NO_COMMON_LRU;
 
 use super::state::KernelMap;
 use super::system;

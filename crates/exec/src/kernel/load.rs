@@ -12,9 +12,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use flowloom_bpf::elf::{KernelTypes, WriteError, declared_types, kernel_types};
-use flowloom_bpf::insn::{call, class, imm64, jmp};
-use flowloom_bpf::{BPF_F_RDONLY_PROG, Insn, MapDef, MapKind, Member, Program, ProgramKind, Sibling, helpers};
+use flowloom_isa::insn::{call, class, imm64, jmp};
+use flowloom_isa::{BPF_F_RDONLY_PROG, Insn, MapDef, MapKind, Member, Program, ProgramKind, Sibling, helpers};
+use flowloom_object::{KernelTypes, WriteError, declared_types, kernel_types};
 
 use super::sizes::{self, MapPurpose};
 use super::verifier;

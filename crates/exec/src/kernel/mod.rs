@@ -26,10 +26,11 @@ mod verifier;
 use std::collections::BTreeMap;
 use std::io;
 
-use flowloom_bpf::{MapKind, Member, Program, fib};
 use flowloom_engine::{
     Choices, Datapath, EngineError, Eviction, Outcome, Output, Packet, Port, Ports, Refusal, Snapshot, Verdict,
 };
+use flowloom_isa::{MapKind, Member, Program};
+use flowloom_vm::fib;
 
 pub use available::Reason;
 use events::Events;

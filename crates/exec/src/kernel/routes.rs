@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use flowloom_bpf::fib::{RouteKind, Table};
+use flowloom_vm::fib::{RouteKind, Table};
 
 use crate::rewrite::FIRST_INDEX;
 use crate::sys::namespace::Namespace;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use flowloom_bpf::{MapKind, Program};
 use flowloom_engine::{EngineError, MapState};
+use flowloom_isa::{MapKind, Program};
 
 use super::load::{Maps, sibling_program};
 use super::state::{Hold, KernelMap, index};

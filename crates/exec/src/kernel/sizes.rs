@@ -23,11 +23,11 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use flowloom_bpf::insn::imm64;
-use flowloom_bpf::{MapDef, MapKind, Program};
+use flowloom_isa::insn::imm64;
+use flowloom_isa::{MapDef, MapKind, Program};
 
 /// `BPF_F_MMAPABLE`, `BPF_F_INNER_MAP` and the flags that keep user space from reading or writing.
-const MMAPABLE: u32 = flowloom_bpf::BPF_F_MMAPABLE;
+const MMAPABLE: u32 = flowloom_isa::BPF_F_MMAPABLE;
 const NOT_MAPPED: u32 = 1 << 3 | 1 << 4 | 1 << 12;
 
 /// The entries of a map that only the verifier uses.

@@ -6,8 +6,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use flowloom_bpf::{Aged, BPF_F_RDONLY_PROG, ContextLayout, MapDef, MapKind, Member};
+use flowloom_context::{Aged, ContextLayout};
 use flowloom_engine::{EngineError, FULL_ARRAY_ENTRIES, MapState, Snapshot, SnapshotError};
+use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef, MapKind, Member};
 
 use super::system;
 use crate::sys::RawMap;

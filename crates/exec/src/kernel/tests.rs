@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_bpf::insn::{alu, class, helper, imm64, jmp, mode, size};
-use flowloom_bpf::{
-    ArgumentKind, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, ContextLayout, GlobalArgument, GlobalFunction, Insn, LineInfo,
-    MapDef, StateSuccessor, Succession, UnknownArgument,
-};
+use flowloom_context::{ContextLayout, StateSuccessor, Succession};
 use flowloom_engine::{MapState, Port, SnapshotError};
+use flowloom_isa::insn::{alu, class, helper, imm64, jmp, mode, size};
+use flowloom_isa::{
+    ArgumentKind, BPF_F_NO_PREALLOC, BPF_F_RDONLY_PROG, GlobalArgument, GlobalFunction, Insn, LineInfo, MapDef,
+    UnknownArgument,
+};
 
 use super::*;
 mod instructions;

@@ -1,7 +1,7 @@
 //! Parses the verifier's log: where it stopped and why.
 
-use flowloom_bpf::insn::{call, class, imm64, jmp};
-use flowloom_bpf::{LineInfo, Program};
+use flowloom_isa::insn::{call, class, imm64, jmp};
+use flowloom_isa::{LineInfo, Program};
 
 use crate::error::Refused;
 
@@ -67,7 +67,7 @@ pub(super) fn refused(program: &Program, log: String, source: std::io::Error) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flowloom_bpf::Insn;
+    use flowloom_isa::Insn;
 
     const LOG: &str = "0: R1=ctx() R10=fp0\n; idle 5s -> @ knock.efsm:12\n0: (b7) r0 = 2 ; R0_w=2\n\
         1: R0_w=2\n1: (79) r3 = *(u64 *)(r2 +0)\nR2 !read_ok\n\

@@ -20,8 +20,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flowloom_bpf::{ContextLayout, LayoutField, MapKind, Program};
+use flowloom_context::{ContextLayout, LayoutField};
 use flowloom_engine::{EngineError, Event, Snapshot, Verdict};
+use flowloom_isa::{MapKind, Program};
 
 pub use interface::{Interface, Occupant};
 pub use offload::{Advice, Traffic, advice};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use flowloom_bpf::{MapKind, Program};
 use flowloom_engine::{EngineError, MapState};
+use flowloom_isa::{MapKind, Program};
 
 use super::Interface;
 use crate::kernel::load::{Maps, sibling_program};

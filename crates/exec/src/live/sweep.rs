@@ -12,10 +12,10 @@
 //! nothing happens, and the next sweep looks again. User space cannot hold the lock itself: it could be preempted with
 //! it.
 
-use flowloom_bpf::insn::{SRC_REG, alu, atomic, call, class, helper, imm64, jmp, mode, size};
-use flowloom_bpf::locks::{LOCKS_MAP, Locks, MIX};
-use flowloom_bpf::{Insn, Program};
+use flowloom_context::locks::{LOCKS_MAP, Locks, MIX};
 use flowloom_engine::{EngineError, Verdict};
+use flowloom_isa::insn::{SRC_REG, alu, atomic, call, class, helper, imm64, jmp, mode, size};
+use flowloom_isa::{Insn, Program};
 
 use crate::error::ExecError;
 use crate::kernel::MIN_FRAME_BYTES;

@@ -3,8 +3,8 @@
 use std::net::UdpSocket;
 use std::process::Command;
 
-use flowloom_bpf::{MapDef, MapKind, Member, Sibling, asm};
 use flowloom_engine::MapState;
+use flowloom_isa::{MapDef, MapKind, Member, Sibling, asm};
 
 use super::*;
 use crate::kernel::KernelEngine;

@@ -29,10 +29,10 @@
 
 use std::collections::BTreeSet;
 
-use flowloom_bpf::insn::{SRC_REG, alu, call, class, helper, imm64, jmp, mode, size};
-use flowloom_bpf::splice::{distance, spliced};
-use flowloom_bpf::{BPF_F_MMAPABLE, Insn, MapDef, MapKind, Program};
 use flowloom_engine::Verdict;
+use flowloom_isa::insn::{SRC_REG, alu, call, class, helper, imm64, jmp, mode, size};
+use flowloom_isa::splice::{distance, spliced};
+use flowloom_isa::{BPF_F_MMAPABLE, Insn, MapDef, MapKind, Program};
 
 use super::flow::Flow;
 use super::{Code, RewriteError, fetch, reads_ingress};

@@ -4,8 +4,8 @@
 //! unchanged. If arguments are constants, the piece has no branch on them: the kernel removes dead code place by place
 //! and moves the rest of the program each time.
 
-use flowloom_bpf::insn::{SRC_REG, alu, call, class, helper, imm64, jmp, mode, size};
-use flowloom_bpf::{Insn, MapDef, MapKind, Program};
+use flowloom_isa::insn::{SRC_REG, alu, call, class, helper, imm64, jmp, mode, size};
+use flowloom_isa::{Insn, MapDef, MapKind, Program};
 
 use super::flow::{Flow, Maps, Value};
 use super::plan::{
@@ -19,7 +19,7 @@ const REDIRECT: i32 = 4;
 /// `map_update_elem`: only if there is no entry.
 const BPF_NOEXIST: i32 = 1;
 /// The size of a stack frame in bytes.
-const STACK_BYTES: i64 = 512;
+const STACK_BYTES: i64 = flowloom_isa::limits::STACK_BYTES as i64;
 /// The size of `struct bpf_fib_lookup` in bytes.
 const FIB_BYTES: i32 = 64;
 /// The offset of the interface in it.

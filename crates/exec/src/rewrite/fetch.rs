@@ -13,8 +13,8 @@
 //!
 //! A byte-swapped value is unknown to these verifiers, so they remove nothing; swapped twice it has its old value.
 
-use flowloom_bpf::Insn;
-use flowloom_bpf::insn::{SRC_REG, alu, atomic, class, mode};
+use flowloom_isa::Insn;
+use flowloom_isa::insn::{SRC_REG, alu, atomic, class, mode};
 
 use super::flow::{Flow, Value};
 

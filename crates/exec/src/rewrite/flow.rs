@@ -22,9 +22,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flowloom_bpf::Insn;
-use flowloom_bpf::insn::{SRC_REG, alu, call, class, imm64, jmp, mode, size};
-use flowloom_bpf::splice::jump_target;
+use flowloom_isa::Insn;
+use flowloom_isa::insn::{SRC_REG, alu, call, class, imm64, jmp, mode, size};
+use flowloom_isa::splice::jump_target;
 
 use super::RewriteError;
 

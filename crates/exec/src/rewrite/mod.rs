@@ -20,7 +20,7 @@
 //! ```
 //!
 //! Steps: find the context and the maps by dataflow (`flow`), choose a replacement for each call and load concerned
-//! (`calls`), put it in its place (`flowloom_bpf::splice`).
+//! (`calls`), put it in its place (`flowloom_isa::splice`).
 //!
 //! What holds before: nothing; what is no verified program is either refused here or left to the verifier as it is.
 //! What holds after: calls change r0-r5 alone, loads their destination alone; all else is as it was. A replaced call
@@ -45,10 +45,10 @@ mod flow;
 pub(crate) mod plan;
 mod record;
 
-use flowloom_bpf::insn::{alu, class, mode, size};
-use flowloom_bpf::splice::{SpliceError, spliced};
-use flowloom_bpf::verifier::{Known, Memory, Options, Proof, verify};
-use flowloom_bpf::{Insn, MapKind, Program, ProgramKind, Want};
+use flowloom_isa::insn::{alu, class, mode, size};
+use flowloom_isa::splice::{SpliceError, spliced};
+use flowloom_isa::{Insn, MapKind, Program, ProgramKind, Want};
+use flowloom_verifier::{Known, Memory, Options, Proof, verify};
 
 pub(crate) use bind::VERDICTS_BYTES;
 pub use bind::{Bound, Fit, VERDICTS_MAP, bind};

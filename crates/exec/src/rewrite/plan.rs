@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_bpf::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, MapDef, MapKind, Program};
+use flowloom_isa::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, MapDef, MapKind, Program};
 
 use super::RewriteError;
 use super::record::{RECORD_BYTES, RECORD_MAP};

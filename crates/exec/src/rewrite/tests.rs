@@ -1,8 +1,8 @@
 //! The shape of rewritten code; that it behaves alike is tested where there are engines.
 
-use flowloom_bpf::insn::{SRC_REG, alu, helper, imm64, jmp};
-use flowloom_bpf::splice::jump_target;
-use flowloom_bpf::{LineInfo, ProgramKind, Want};
+use flowloom_isa::insn::{SRC_REG, alu, helper, imm64, jmp};
+use flowloom_isa::splice::jump_target;
+use flowloom_isa::{LineInfo, ProgramKind, Want};
 
 use super::*;
 use crate::testcode::*;
@@ -298,7 +298,7 @@ fn kinds_that_nobody_runs_are_refused_by_name() {
 fn what_is_not_given_and_what_is_no_xdp_is_refused() {
     let mut lacking = program([mov(0, 2), exit()]);
     let want = Want::Kfunc { name: "bpf_dynptr_slice".into() };
-    lacking.lacks.push(flowloom_bpf::Lack { insn: 1, want: want.clone() });
+    lacking.lacks.push(flowloom_isa::Lack { insn: 1, want: want.clone() });
     assert_eq!(rewrite(&lacking), Err(RewriteError::Lack { insn: 1, want }));
     let mut other = program([mov(0, 2), exit()]);
     other.kind = ProgramKind::Other("sched_cls");

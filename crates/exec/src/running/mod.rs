@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::AsFd;
 
-use flowloom_bpf::{ContextLayout, MapDef, MapKind};
+use flowloom_context::ContextLayout;
+use flowloom_isa::{MapDef, MapKind};
 use serde::{Deserialize, Serialize};
 
 pub use table::{Table, UpdateMode};

@@ -3,9 +3,10 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use flowloom_bpf::btf::{Btf, Type, TypeId};
-use flowloom_bpf::{LayoutField, MapKind};
+use flowloom_context::LayoutField;
 use flowloom_engine::MapState;
+use flowloom_isa::MapKind;
+use flowloom_isa::btf::{Btf, Type, TypeId};
 
 use super::RunningError;
 use crate::sys::RawMap;

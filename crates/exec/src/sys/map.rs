@@ -6,8 +6,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use flowloom_bpf::btf::TypeId;
-use flowloom_bpf::{BPF_F_MMAPABLE, MapDef, MapKind};
+use flowloom_isa::btf::TypeId;
+use flowloom_isa::{BPF_F_MMAPABLE, MapDef, MapKind};
 
 use super::memory::{Memory, page_bytes};
 use super::{bpf, cpu, object_name};

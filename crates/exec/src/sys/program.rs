@@ -4,8 +4,8 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use flowloom_bpf::elf::KernelTypes;
-use flowloom_bpf::{Insn, ProgramKind};
+use flowloom_isa::{Insn, ProgramKind};
+use flowloom_object::KernelTypes;
 
 use super::{RawMap, bpf, object_name, too_long};
 

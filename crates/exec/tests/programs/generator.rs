@@ -10,9 +10,9 @@
 //!
 //! At its end it writes all numbers that it holds into the map `.data.result`, so that engines cannot differ unseen.
 
-use flowloom_bpf::op::{AluOp, AtomicOp, Cond, EndOp, Op, Operand, Reg, Size, Width};
-use flowloom_bpf::{BPF_F_NO_PREALLOC, Insn, MapDef, MapKind, Program};
 use flowloom_engine::Snapshot;
+use flowloom_isa::op::{AluOp, AtomicOp, Cond, EndOp, Op, Operand, Reg, Size, Width};
+use flowloom_isa::{BPF_F_NO_PREALLOC, Insn, MapDef, MapKind, Program};
 use flowloom_testkit::Rng;
 
 /// How many bytes of the packet a program has seen to be there.

@@ -8,12 +8,13 @@ use std::ops::Range;
 use std::process::Command;
 use std::sync::Arc;
 
-use flowloom_bpf::insn::{class, jmp};
-use flowloom_bpf::op::{AluOp, Cond, Op, Operand, Reg, Width};
-use flowloom_bpf::{Interpreter, Program, ProgramError, disasm};
 use flowloom_engine::{Choices, Datapath, PORT_COUNT, Packet, Port, Ports, Verdict};
 use flowloom_exec::{ExecError, KernelEngine};
+use flowloom_isa::insn::{class, jmp};
+use flowloom_isa::op::{AluOp, Cond, Op, Operand, Reg, Width};
+use flowloom_isa::{Program, ProgramError, disasm};
 use flowloom_testkit::Rng;
+use flowloom_vm::Interpreter;
 use verifiers::{Opinions, opinions};
 
 /// Packets that each program sees.
@@ -196,7 +197,7 @@ fn compare(program: &Program, rng: &mut Rng, tally: &mut Tally) -> Result<(), St
     let all = Ports::bound((0..PORT_COUNT).map(Port));
     let mut interp = match interp {
         // What lay on the stack before is the kernel's, so such programs have to be told apart.
-        Ok(interp) => interp.with_budget(2_000_000).with_strict_stack().compared_with_proofs(),
+        Ok(interp) => flowloom_proofcheck::checked(interp).with_budget(2_000_000).with_strict_stack(),
         Err(error) => {
             let words = error.to_string();
             if kernel.is_err() {

@@ -1,9 +1,9 @@
 //! What our verifier and the kernel's think of one program, and why they differ.
 
-use flowloom_bpf::Program;
-use flowloom_bpf::op::Op;
-use flowloom_bpf::verifier::{self, Known, Memory, Proof, VerifyError};
 use flowloom_exec::{ExecError, KernelEngine, Refused};
+use flowloom_isa::Program;
+use flowloom_isa::op::Op;
+use flowloom_verifier::{Known, Memory, Proof, VerifyError};
 
 /// What both think of a program.
 pub(super) struct Opinions {
@@ -144,7 +144,7 @@ fn takes_another_way(program: &Program, proof: &Proof, log: &str) -> bool {
 
 /// What both verifiers think of the program.
 pub(super) fn opinions(program: &Program, kernel: &Result<KernelEngine, ExecError>) -> Opinions {
-    let ours = verifier::verify(program, &verifier::Options::default());
+    let ours = flowloom_verifier::verify(program, &flowloom_verifier::Options::default());
     let is_verified = ours.is_ok();
     let (said, unexplained) = match (ours, kernel) {
         (Ok(_), Ok(_)) => (Some("both take it".to_owned()), None),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use flowloom_bpf::verifier::MapId;
+use flowloom_verifier::MapId;
 
 /// Something with bytes of its own: what lies in two of them is never the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -20,10 +20,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-use flowloom_bpf::Program;
-use flowloom_bpf::op::{Cond, Op, Reg, Width};
-use flowloom_bpf::verifier::Proof;
 use flowloom_ir::shape::{Shape, ends};
+use flowloom_isa::Program;
+use flowloom_isa::op::{Cond, Op, Reg, Width};
+use flowloom_verifier::Proof;
 
 use super::access::Access;
 use super::refusal::{Refusal, Why};

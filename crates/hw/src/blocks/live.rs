@@ -34,7 +34,7 @@ type Byte = (Region, i64, bool);
 pub(super) type Times = Vec<(u32, u32)>;
 
 /// What is never on the stack, and not read of the packet where nobody knows.
-const STACK_BYTES: i64 = 512;
+const STACK_BYTES: i64 = flowloom_isa::limits::STACK_BYTES as i64;
 
 fn bytes(access: &Access, window: i64) -> impl Iterator<Item = Byte> + '_ {
     let (first, end) = match access.region {

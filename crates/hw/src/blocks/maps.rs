@@ -14,9 +14,9 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_bpf::Program;
-use flowloom_bpf::op::Op;
-use flowloom_bpf::verifier::MapId;
+use flowloom_isa::Program;
+use flowloom_isa::op::Op;
+use flowloom_verifier::MapId;
 
 use super::{Region, Schedule};
 use crate::timing::{Arbiter, MapTiming, Scheme, Timing};
@@ -181,9 +181,9 @@ fn join(maps: &mut [MapUse]) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
-    use flowloom_bpf::asm;
-    use flowloom_bpf::verifier::{Options, verify};
     use flowloom_ir::Delays;
+    use flowloom_isa::asm;
+    use flowloom_verifier::{Options, verify};
 
     use super::*;
 

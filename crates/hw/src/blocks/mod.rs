@@ -30,10 +30,10 @@ mod step;
 mod trim;
 mod value;
 
-use flowloom_bpf::Program;
-use flowloom_bpf::insn::helper;
-use flowloom_bpf::op::Op;
-use flowloom_bpf::verifier::Proof;
+use flowloom_isa::Program;
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::Op;
+use flowloom_verifier::Proof;
 
 pub use access::{Access, After, Region};
 pub use alone::{Alone, Reason};
@@ -48,7 +48,7 @@ const REGISTERS: usize = 11;
 /// Registers that a function of its own has of its own: `r6` to `r9`.
 const KEPT_REGISTERS: usize = 4;
 /// Bytes of a function's stack.
-const STACK_BYTES: usize = 512;
+const STACK_BYTES: usize = flowloom_isa::limits::STACK_BYTES;
 /// Bytes of a word of the packet: the window is so many of them.
 const FRAME_BYTES: u64 = 64;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use flowloom_bpf::{LineInfo, Program};
+use flowloom_isa::{LineInfo, Program};
 
 /// What stands in the way.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

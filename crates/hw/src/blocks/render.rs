@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use flowloom_bpf::Program;
-use flowloom_bpf::op::Op;
-use flowloom_bpf::verifier::MapId;
+use flowloom_isa::Program;
+use flowloom_isa::op::Op;
+use flowloom_verifier::MapId;
 
 use super::{Carried, Reason, Region, Schedule, trim};
 

@@ -1,9 +1,9 @@
 //! What one instruction reads and writes, and what its registers hold behind it.
 
-use flowloom_bpf::helpers;
-use flowloom_bpf::insn::helper;
-use flowloom_bpf::op::{AtomicOp, Op, Operand, Reg, Size};
-use flowloom_bpf::verifier::{self, MapId};
+use flowloom_isa::helpers;
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::{AtomicOp, Op, Operand, Reg, Size};
+use flowloom_verifier::MapId;
 
 use super::access::{Access, Region};
 use super::graph::{Step, Walk};
@@ -80,7 +80,7 @@ impl Walk<'_> {
         match op {
             Op::Alu { width, op: alu, dst, src } => {
                 touched.operand(src);
-                if alu != flowloom_bpf::op::AluOp::Mov {
+                if alu != flowloom_isa::op::AluOp::Mov {
                     touched.reads(dst);
                 }
                 touched.writes(dst);
@@ -210,21 +210,26 @@ impl Walk<'_> {
         None
     }
 
-    fn proved(&self, memory: verifier::Memory, state: &State) -> Region {
+    fn proved(&self, memory: flowloom_verifier::Memory, state: &State) -> Region {
         match memory {
-            verifier::Memory::Context => Region::Context,
-            verifier::Memory::Stack { up } => Region::Stack { depth: state.depth().saturating_sub(up) },
-            verifier::Memory::Packet => Region::Packet,
-            verifier::Memory::Metadata => Region::Metadata,
-            verifier::Memory::Value(map) | verifier::Memory::Key(map) => Region::Value(map),
-            verifier::Memory::Record => Region::Record,
+            flowloom_verifier::Memory::Context => Region::Context,
+            flowloom_verifier::Memory::Stack { up } => Region::Stack { depth: state.depth().saturating_sub(up) },
+            flowloom_verifier::Memory::Packet => Region::Packet,
+            flowloom_verifier::Memory::Metadata => Region::Metadata,
+            flowloom_verifier::Memory::Value(map) | flowloom_verifier::Memory::Key(map) => Region::Value(map),
+            flowloom_verifier::Memory::Record => Region::Record,
         }
     }
 
-    fn proved_bytes(&self, memory: verifier::Memory, bytes: verifier::Bytes, state: &State) -> Option<(i64, i64)> {
+    fn proved_bytes(
+        &self,
+        memory: flowloom_verifier::Memory,
+        bytes: flowloom_verifier::Bytes,
+        state: &State,
+    ) -> Option<(i64, i64)> {
         match memory {
             // Its offsets count from where the packet began then.
-            verifier::Memory::Packet => state.head.map(|head| (bytes.first + head, bytes.end + head)),
+            flowloom_verifier::Memory::Packet => state.head.map(|head| (bytes.first + head, bytes.end + head)),
             _ => Some((bytes.first, bytes.end)),
         }
     }

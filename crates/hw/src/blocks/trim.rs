@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use flowloom_bpf::op::{AluOp, Op, Operand, Reg, Width};
+use flowloom_isa::op::{AluOp, Op, Operand, Reg, Width};
 
 use super::access::{Access, Region};
 use super::graph::{Block, Step};
 
 /// The bytes of one stack.
-const STACK_BYTES: i64 = 512;
+const STACK_BYTES: i64 = flowloom_isa::limits::STACK_BYTES as i64;
 
 /// A register or a byte of the stack.
 type Byte = (Region, i64);
@@ -114,8 +114,8 @@ fn writes(step: &Step, region: Region) -> bool {
 }
 
 /// How a step is written: with three operands where it has them.
-pub(super) fn text(step: &Step, mov: Option<Op>, maps: &[flowloom_bpf::MapDef]) -> String {
-    let plain = |op| flowloom_bpf::disasm::Text { op, maps }.to_string();
+pub(super) fn text(step: &Step, mov: Option<Op>, maps: &[flowloom_isa::MapDef]) -> String {
+    let plain = |op| flowloom_isa::disasm::Text { op, maps }.to_string();
     let Some(Op::Alu { src, .. }) = mov else { return plain(step.op) };
     let source = |width| match src {
         Operand::Reg(reg) => name(width, reg),

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flowloom_bpf::op::{AluOp, Operand, Reg, Width};
-use flowloom_bpf::verifier::MapId;
+use flowloom_isa::op::{AluOp, Operand, Reg, Width};
+use flowloom_verifier::MapId;
 
 /// What a register or eight bytes of the stack hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

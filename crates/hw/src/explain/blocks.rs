@@ -2,9 +2,9 @@
 
 mod page;
 
-use flowloom_bpf::Program;
-use flowloom_bpf::verifier::Proof;
 use flowloom_ir::Delays;
+use flowloom_isa::Program;
+use flowloom_verifier::Proof;
 use serde::Serialize;
 
 use super::text::{aligned, headed};
@@ -349,15 +349,15 @@ fn place(number: usize) -> usize {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use flowloom_bpf::asm;
-    use flowloom_bpf::verifier::{self, verify};
+    use flowloom_isa::asm;
+    use flowloom_verifier::verify;
 
     use super::*;
 
     fn explained(options: &Options) -> BlockExplanation {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../functions/ebpf/toy/toy_printed.bpf");
         let program = asm::program("toy.bpf", &std::fs::read_to_string(path).unwrap()).unwrap();
-        let proof = verify(&program, &verifier::Options::default()).unwrap();
+        let proof = verify(&program, &flowloom_verifier::Options::default()).unwrap();
         BlockExplanation::of(&program, &proof, options).unwrap()
     }
 

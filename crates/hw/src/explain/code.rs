@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flowloom_bpf::op::Op;
-use flowloom_bpf::{Program, disasm};
+use flowloom_isa::op::Op;
+use flowloom_isa::{Program, disasm};
 use serde::Serialize;
 
 use super::operations::Stage;

@@ -1,8 +1,8 @@
 //! The figures of a plan, and their parts.
 
-use flowloom_bpf::Program;
-use flowloom_bpf::verifier::Proof;
 use flowloom_ir::{Dataflow, Kind, PASSES};
+use flowloom_isa::Program;
+use flowloom_verifier::Proof;
 use serde::Serialize;
 
 use super::operations::Sayer;

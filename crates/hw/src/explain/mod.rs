@@ -19,8 +19,8 @@ mod operations;
 mod text;
 mod words;
 
-use flowloom_bpf::Program;
-use flowloom_bpf::verifier::Proof;
+use flowloom_isa::Program;
+use flowloom_verifier::Proof;
 use serde::Serialize;
 
 use crate::live::Liveness;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flowloom_bpf::Program;
-use flowloom_bpf::insn::helper;
 use flowloom_ir::{Effect, Kind};
+use flowloom_isa::Program;
+use flowloom_isa::insn::helper;
 
 use crate::numbers::counted;
 use crate::plan::Plan;

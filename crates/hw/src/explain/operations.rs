@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flowloom_bpf::Program;
 use flowloom_ir::{Id, Kind};
+use flowloom_isa::Program;
 use serde::Serialize;
 
 use super::code::{self, SourceLine};

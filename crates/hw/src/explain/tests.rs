@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::plan::{Options, plan};
 use crate::timing::Scheme;
-use flowloom_bpf::asm;
-use flowloom_bpf::verifier::{self, verify};
+use flowloom_isa::asm;
+use flowloom_verifier::verify;
 
 fn toy() -> Program {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../functions/ebpf/toy/toy_printed.bpf");
@@ -13,7 +13,7 @@ fn toy() -> Program {
 }
 
 fn explained(program: &Program, options: &Options) -> (Plan, Explanation) {
-    let proof = verify(program, &verifier::Options::default()).unwrap();
+    let proof = verify(program, &flowloom_verifier::Options::default()).unwrap();
     let plan = plan(program, &proof, options).unwrap_or_else(|refusal| panic!("{refusal}"));
     let explanation = Explanation::of(program, &proof, &plan);
     (plan, explanation)

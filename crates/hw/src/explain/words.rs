@@ -3,9 +3,9 @@
 //! Wires are followed to their sources, so that a comparison of two concatenated bytes reads as a field of the packet.
 //! Bytes in network order are `pkt[12..13]`, those in little-endian order `le pkt[12..13]`.
 
-use flowloom_bpf::helpers;
-use flowloom_bpf::op::AtomicOp;
 use flowloom_ir::{Argument, Binary, Compare, Dataflow, Effect, Graph, Id, Input, Kind, Touch};
+use flowloom_isa::helpers;
+use flowloom_isa::op::AtomicOp;
 
 /// The depth to which wires are followed before a node is named by its number.
 const DEEP: usize = 6;

@@ -1,8 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 use super::*;
 use crate::plan::{Options, plan};
-use flowloom_bpf::asm;
-use flowloom_bpf::verifier::{self, verify};
+use flowloom_isa::asm;
+use flowloom_verifier::verify;
 
 /// Byte 0 is the key of a lookup; four bits of byte 9 are added to what is found there. Byte 5 is compared at once.
 const LATE: &str = "
@@ -36,7 +36,7 @@ out:    exit
 
 fn planned(prune: bool) -> Plan {
     let program = asm::program("late.bpf", LATE).unwrap_or_else(|errors| panic!("{errors}"));
-    let proof = verify(&program, &verifier::Options::default()).unwrap();
+    let proof = verify(&program, &flowloom_verifier::Options::default()).unwrap();
     let options = Options { prune, ..Options::default() };
     plan(&program, &proof, &options).unwrap_or_else(|refusal| panic!("{refusal}"))
 }

@@ -1,7 +1,7 @@
 //! Errors of predictions.
 
-use flowloom_bpf::ProgramError;
 use flowloom_engine::EngineError;
+use flowloom_isa::ProgramError;
 use flowloom_trace::TraceError;
 
 /// Why there is no prediction.

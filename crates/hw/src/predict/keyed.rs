@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use flowloom_bpf::Program;
 use flowloom_engine::Verdict;
 use flowloom_ir::{Dataflow, Id};
+use flowloom_isa::Program;
 
 use super::PredictError;
 use super::arrival::{Arrival, Arrivals, mixed};

@@ -10,9 +10,9 @@
 
 use std::collections::HashMap;
 
-use flowloom_bpf::Program;
-use flowloom_bpf::insn::helper;
 use flowloom_ir::{Argument, Binary, Dataflow, Effect, Graph, Id, Input, Kind, Node};
+use flowloom_isa::Program;
+use flowloom_isa::insn::helper;
 use serde::Serialize;
 
 use super::columns::is_pure;

@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use flowloom_bpf::verifier::{Options as Proving, verify};
-use flowloom_bpf::{Program, asm, elf};
 use flowloom_hw::{Options, Plan, Refusal};
+use flowloom_isa::{Program, asm};
 use flowloom_testkit::Clang;
+use flowloom_verifier::{Options as Proving, verify};
 
 /// Everything in a folder, in order.
 fn entries(folder: &Path) -> Vec<PathBuf> {
@@ -29,7 +29,7 @@ fn read(clang: &Clang) -> Vec<Program> {
         let name = file.to_string_lossy().into_owned();
         if name.ends_with(".bpf.c") {
             let object = clang.compile_file(&file, &["-mcpu=v3", "-Wno-sign-compare"]).unwrap();
-            let object = elf::read(&object, &name).unwrap();
+            let object = flowloom_object::read(&object, &name).unwrap();
             programs.extend(object.programs.into_iter().filter(|program| program.kind.is_xdp()));
         } else if name.ends_with(".bpf") {
             let text = std::fs::read_to_string(&file).unwrap();

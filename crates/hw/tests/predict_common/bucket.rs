@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use flowloom_bpf::verifier::{Options as Proving, verify};
-use flowloom_bpf::{Program, elf};
 use flowloom_hw::predict::formula::{self, Formulas};
 use flowloom_hw::predict::{Flows, Keyed, Pace, PredictOptions, Report, predict};
 use flowloom_hw::{MapTiming, Options, Scheme, Timing, plan};
 use flowloom_ir::{Dataflow, build};
+use flowloom_isa::Program;
 use flowloom_testkit::Clang;
 use flowloom_trace::{Profile, Rate, Traffic, TrafficOptions};
+use flowloom_verifier::{Options as Proving, verify};
 
 /// The form with a window in time, and that with one time.
 pub(crate) const FORMS: [&str; 2] = ["leaky_bucket", "leaky_bucket_gcra"];
@@ -45,7 +45,7 @@ impl Bucket {
     pub(crate) fn new(clang: &Clang, form: &str) -> Bucket {
         let top = concat!(env!("CARGO_MANIFEST_DIR"), "/../../functions/ebpf/leaky_bucket");
         let object = clang.compile_file(format!("{top}/{form}.bpf.c").as_ref(), &["-mcpu=v3"]).unwrap();
-        let program = elf::read(&object, form).unwrap().xdp().next().unwrap().clone();
+        let program = flowloom_object::read(&object, form).unwrap().xdp().next().unwrap().clone();
         let proof = verify(&program, &Proving::default()).unwrap();
         let dataflow = build(&program, &proof).unwrap_or_else(|refusal| panic!("{refusal}"));
         Bucket { program: Arc::new(program), dataflow }

@@ -1,6 +1,6 @@
 //! Atomic operations: effects on map values; a load and a store in private memory, the stack and reserved records.
 
-use flowloom_bpf::op::{AtomicOp, Reg, Size};
+use flowloom_isa::op::{AtomicOp, Reg, Size};
 
 use super::Builder;
 use super::memory::places;

@@ -1,7 +1,7 @@
 //! Helper calls: those that move or read the packet become values, the others effects (`effect.rs`).
 
-use flowloom_bpf::insn::helper;
-use flowloom_bpf::op::Reg;
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::Reg;
 
 use super::Builder;
 use super::memory::places;

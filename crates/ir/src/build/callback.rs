@@ -8,9 +8,9 @@
 //! Iterations are unrolled like those of loops: up to the maximum, each under the condition that its index is below the
 //! count.
 
-use flowloom_bpf::insn::helper;
-use flowloom_bpf::op::{Reg, Size};
-use flowloom_bpf::{MapDef, MapKind};
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::{Reg, Size};
+use flowloom_isa::{MapDef, MapKind};
 
 use super::memory::places;
 use super::state::{Frame, Place, Region, State, Value};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_bpf::insn::helper;
-use flowloom_bpf::op::Size;
-use flowloom_bpf::{MapDef, helpers};
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::Size;
+use flowloom_isa::{MapDef, helpers};
 
 use super::call::MOST_BYTES;
 use super::memory::places;

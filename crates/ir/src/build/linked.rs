@@ -13,10 +13,10 @@
 //! there: chains of tail calls grow by their length, not by the number of sequences. In the frame of a function each
 //! sequence is followed by itself.
 
-use flowloom_bpf::insn::helper;
-use flowloom_bpf::op::Op;
-use flowloom_bpf::verifier::{Options, Proof, verify};
-use flowloom_bpf::{Insn, Program, Sibling};
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::Op;
+use flowloom_isa::{Insn, Program, Sibling};
+use flowloom_verifier::{Options, Proof, verify};
 
 use super::effect::MOST_CHOICES;
 use super::memory::places;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use flowloom_bpf::BPF_F_RDONLY_PROG;
-use flowloom_bpf::op::Size;
-use flowloom_bpf::verifier::Memory;
+use flowloom_isa::BPF_F_RDONLY_PROG;
+use flowloom_isa::op::Size;
+use flowloom_verifier::Memory;
 
 use super::Builder;
 use super::state::{Byte, Place, Places, Region, State, Value};

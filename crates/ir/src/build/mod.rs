@@ -39,9 +39,9 @@ mod ways;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use flowloom_bpf::op::Op;
-use flowloom_bpf::verifier::Proof;
-use flowloom_bpf::{MapKind, Program, helpers};
+use flowloom_isa::op::Op;
+use flowloom_isa::{MapKind, Program, helpers};
+use flowloom_verifier::Proof;
 use rustc_hash::FxHashMap;
 
 use crate::bdd::{Bdd, Conditions};
@@ -560,8 +560,8 @@ impl Builder<'_> {
 #[allow(clippy::panic)]
 mod tests {
     use super::*;
-    use flowloom_bpf::asm;
-    use flowloom_bpf::verifier::{Options, verify};
+    use flowloom_isa::asm;
+    use flowloom_verifier::{Options, verify};
 
     /// Writes at an offset taken from the packet, and reads at another.
     const OFFSETS: &str = "

@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flowloom_bpf::op::Size;
+use flowloom_isa::op::Size;
 
 use super::join::SLOT_BYTES;
 use super::state::State;

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use flowloom_bpf::insn::helper;
-use flowloom_bpf::op::{AluOp, Cond, EndOp, Op, Operand, Reg, Size, Width};
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::{AluOp, Cond, EndOp, Op, Operand, Reg, Size, Width};
 
 use super::callback::calls_back;
 use super::state::{Frame, Place, Region, State, Value};

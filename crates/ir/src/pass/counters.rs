@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_bpf::op::{AtomicOp, Size};
+use flowloom_isa::op::{AtomicOp, Size};
 
 use super::{rebuilt, same};
 use crate::build::Dataflow;

@@ -30,8 +30,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flowloom_bpf::MapKind;
-use flowloom_bpf::op::AtomicOp;
+use flowloom_isa::MapKind;
+use flowloom_isa::op::AtomicOp;
 
 use super::{rebuilt, same};
 use crate::access::{Access, Touch};

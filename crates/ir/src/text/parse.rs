@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use flowloom_bpf::{MapKind, helpers};
+use flowloom_isa::{MapKind, helpers};
 
 use super::render::{ATOMIC, BINARY, COMPARE, SIZES};
 use crate::build::{Argument, Dataflow, Ending, Laid, Overlay, Pattern, Reach, Reaching, Table};

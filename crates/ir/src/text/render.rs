@@ -15,8 +15,8 @@
 
 use std::fmt;
 
-use flowloom_bpf::helpers;
-use flowloom_bpf::op::{AtomicOp, Size};
+use flowloom_isa::helpers;
+use flowloom_isa::op::{AtomicOp, Size};
 
 use crate::build::{Argument, Dataflow, Pattern, Reach, Reaching};
 use crate::graph::{Binary, Compare, Effect, Id, Input, Kind};

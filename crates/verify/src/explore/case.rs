@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_bpf::{BPF_F_RDONLY_PROG, MapDef, Program};
 use flowloom_engine::Snapshot;
+use flowloom_isa::{BPF_F_RDONLY_PROG, MapDef, Program};
 
 use crate::arrival::Arrival;
 
@@ -73,7 +73,7 @@ impl Span {
                     return Some(stored.clone());
                 }
                 // An array has every entry; tables have what the state names.
-                let is_array = matches!(def.kind, flowloom_bpf::MapKind::Array | flowloom_bpf::MapKind::PerCpuArray);
+                let is_array = matches!(def.kind, flowloom_isa::MapKind::Array | flowloom_isa::MapKind::PerCpuArray);
                 let initial = def.initial.clone().or_else(|| value_bytes.get(&def.name).map(|&len| vec![0; len]));
                 initial.filter(|_| is_array)
             }

@@ -26,8 +26,9 @@ mod vary;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use flowloom_bpf::interp::Trail;
-use flowloom_bpf::{Program, ProgramError, fib};
+use flowloom_isa::{Program, ProgramError};
+use flowloom_vm::Trail;
+use flowloom_vm::fib;
 
 use crate::arrival::Arrival;
 use crate::rng::Rng;

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use flowloom_bpf::interp::Trail;
-use flowloom_bpf::{Interpreter, Program, ProgramError, fib};
 use flowloom_engine::{Choices, Datapath, EngineError};
+use flowloom_isa::{Program, ProgramError};
+use flowloom_vm::Trail;
+use flowloom_vm::{Interpreter, fib};
 
 use super::Stopped;
 use super::case::Case;

@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use flowloom_bpf::insn::helper;
-use flowloom_bpf::interp::Branch;
-use flowloom_bpf::op::Op;
-use flowloom_bpf::{MapKind, ProgramError};
 use flowloom_engine::Port;
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::Op;
+use flowloom_isa::{MapKind, ProgramError};
+use flowloom_vm::Branch;
 
 use super::case::{Case, Span, holds_variables};
 use super::{FRAME_BYTES, Search};

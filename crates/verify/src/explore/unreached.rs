@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use flowloom_bpf::interp::Trail;
-use flowloom_bpf::op::{Op, Reg};
-use flowloom_bpf::verifier::{Lookup, Options, verify};
-use flowloom_bpf::{MapDef, MapKind, Program};
+use flowloom_isa::op::{Op, Reg};
+use flowloom_isa::{MapDef, MapKind, Program};
+use flowloom_verifier::{Lookup, Options, verify};
+use flowloom_vm::Trail;
 
 /// Instructions, one after the other, that no case reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -218,7 +218,7 @@ fn checked_array(program: &Program, insn: usize) -> Option<(usize, &MapDef)> {
     for _ in 0..24 {
         at = at.checked_sub(1)?;
         match Op::decode(&program.insns, at) {
-            Ok(Op::Call { helper: flowloom_bpf::insn::helper::MAP_LOOKUP_ELEM }) if lookup.is_none() => {
+            Ok(Op::Call { helper: flowloom_isa::insn::helper::MAP_LOOKUP_ELEM }) if lookup.is_none() => {
                 lookup = Some(at)
             }
             Ok(Op::Call { .. } | Op::Exit) => return None,

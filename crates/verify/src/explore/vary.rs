@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use flowloom_bpf::op::{AluOp, Op, Operand};
-use flowloom_bpf::{Program, ProgramError};
 use flowloom_engine::Port;
+use flowloom_isa::op::{AluOp, Op, Operand};
+use flowloom_isa::{Program, ProgramError};
 
 use super::case::{Case, Span, holds_constants};
 use super::{FRAME_BYTES, Search};

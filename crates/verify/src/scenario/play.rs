@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use flowloom_bpf::ContextLayout;
+use flowloom_context::ContextLayout;
 use flowloom_efsm::events::Reader;
 use flowloom_efsm::layout::RecordLayout;
 use flowloom_engine::{

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_bpf::btf::{Form, Shape};
-use flowloom_bpf::elf::MapShape;
-use flowloom_bpf::{MapDef, Program};
 use flowloom_efsm::model::Span;
 use flowloom_engine::{MapState, Snapshot};
+use flowloom_isa::btf::{Form, Shape};
+use flowloom_isa::{MapDef, Program};
+use flowloom_object::MapShape;
 use flowloom_wire::field::IPV4_MAPPED;
 
 use super::cursor::Cursor;

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use flowloom_bpf::{ContextLayout, Interpreter, Program};
+use flowloom_context::ContextLayout;
 use flowloom_efsm::model::Function;
 use flowloom_efsm::{LowerOptions, lower};
 use flowloom_engine::Datapath;
 use flowloom_exec::KernelEngine;
+use flowloom_isa::Program;
 use flowloom_verify::{CompareOptions, sweep_period};
+use flowloom_vm::Interpreter;
 
 /// Why the kernel cannot be asked here.
 pub fn no_kernel() -> Option<String> {
@@ -33,7 +35,8 @@ pub type Engine = Result<Box<dyn Datapath>, String>;
 
 /// The engines beside the reference machine, by name; an engine that does not take the program says why.
 pub fn targets(program: &Program, with_kernel: bool) -> Vec<(&'static str, Engine)> {
-    let interpreter = Interpreter::new(Arc::new(program.clone())).map(Interpreter::with_strict_stack);
+    let interpreter = Interpreter::new(Arc::new(program.clone()))
+        .map(|interp| flowloom_proofcheck::checked(interp).with_strict_stack());
     let mut targets: Vec<(&'static str, Engine)> =
         vec![("interp", interpreter.map(|i| Box::new(i) as Box<dyn Datapath>).map_err(|e| e.to_string()))];
     if with_kernel {

@@ -6,11 +6,12 @@ pub mod fitted;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use flowloom_bpf::verifier::{Options, verify};
-use flowloom_bpf::{Interpreter, Program, elf};
+use flowloom_isa::Program;
 use flowloom_testkit::Rng;
+use flowloom_verifier::{Options, verify};
 use flowloom_verify::Arrival;
 use flowloom_verify::explore::{ExploreOptions, explore};
+use flowloom_vm::Interpreter;
 
 use super::programs::case;
 use super::{Subject, packets};
@@ -44,7 +45,7 @@ pub fn found() -> Result<Found, String> {
     for path in files {
         let name = path.file_stem().map_or(String::new(), |name| name.to_string_lossy().into_owned());
         let bytes = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let Ok(object) = elf::read_with(&bytes, &name, &fitted::types) else {
+        let Ok(object) = flowloom_object::read_with(&bytes, &name, &fitted::types) else {
             found.others += 1;
             continue;
         };

@@ -1,6 +1,6 @@
 //! A small program for each thing that is followed in a way of its own, so that each has a case.
 
-use flowloom_bpf::{MapDef, MapKind, Member, Program, Sibling, asm};
+use flowloom_isa::{MapDef, MapKind, Member, Program, Sibling, asm};
 
 /// Name, maps, and instructions behind the check for 64 bytes: `r6` is the context, `r7` the packet, `r8` its end. `packet 40` takes
 /// both anew, and checks for so many bytes.

@@ -14,13 +14,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use flowloom_bpf::verifier::{Options, verify};
-use flowloom_bpf::{Interpreter, Program, fib};
 use flowloom_engine::PORT_COUNT;
 use flowloom_engine::{Datapath, Port, Ports};
 use flowloom_ir::{Dataflow, Evaluator, Id, Input, Kind, PASSES, Refusal, WINDOW_BYTES, build, optimize};
+use flowloom_isa::Program;
+use flowloom_verifier::{Options, verify};
 use flowloom_verify::explore::Case;
 use flowloom_verify::{CompareOptions, ShrinkOptions, compare, shrink};
+use flowloom_vm::{Interpreter, fib};
 
 /// Forms of a dataflow that are to do the same, by name.
 pub type Forms = dyn Fn(Dataflow) -> Vec<(String, Dataflow)>;

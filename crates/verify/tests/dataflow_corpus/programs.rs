@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flowloom_bpf::{Program, asm, elf};
+use flowloom_isa::{Program, asm};
 use flowloom_testkit::{Clang, Rng};
 use flowloom_verify::explore::{Case, ExploreOptions, explore};
 use flowloom_verify::{Arrival, sweep_period};
@@ -30,7 +30,7 @@ pub fn classical(clang: &Clang, argument: &str) -> Vec<Program> {
         let name = file.to_string_lossy().into_owned();
         if name.ends_with(".bpf.c") {
             let object = clang.compile_file(&file, &["-Wno-sign-compare", argument]).unwrap();
-            let object = elf::read(&object, &name).unwrap();
+            let object = flowloom_object::read(&object, &name).unwrap();
             programs.extend(object.programs.into_iter().filter(|program| program.kind.is_xdp()));
         } else if name.ends_with(".bpf") {
             let text = std::fs::read_to_string(&file).unwrap();

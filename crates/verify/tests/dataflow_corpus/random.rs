@@ -5,12 +5,13 @@ mod generator;
 
 use std::sync::Arc;
 
-use flowloom_bpf::verifier::{Options, verify};
-use flowloom_bpf::{Interpreter, Program};
 use flowloom_engine::Port;
+use flowloom_isa::Program;
 use flowloom_testkit::Rng;
+use flowloom_verifier::{Options, verify};
 use flowloom_verify::Arrival;
 use flowloom_verify::explore::Case;
+use flowloom_vm::Interpreter;
 
 use super::{Subject, packets};
 

@@ -7,12 +7,12 @@ pub mod nat;
 use std::path::Path;
 use std::sync::Arc;
 
-use flowloom_bpf::Interpreter;
 use flowloom_efsm::model::Function;
 use flowloom_efsm::{LowerOptions, Machine, compile, lower};
 use flowloom_engine::Datapath;
 use flowloom_exec::KernelEngine;
 use flowloom_testkit::skip;
+use flowloom_vm::Interpreter;
 
 /// A function of the folder `functions`, with values for its parameters.
 pub fn function(name: &str, params: &[(&str, String)]) -> Arc<Function> {

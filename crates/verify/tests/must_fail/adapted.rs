@@ -1,8 +1,8 @@
 //! Programs for other contexts with their fields and helpers replaced by those that XDP has for the same, so that they come to
 //! what they are meant to show. Nothing is claimed of what becomes of them: both verifiers are asked about the result.
 
-use flowloom_bpf::Insn;
-use flowloom_bpf::insn::{call, class, helper, jmp, mode, size};
+use flowloom_isa::Insn;
+use flowloom_isa::insn::{call, class, helper, jmp, mode, size};
 
 use super::Case;
 

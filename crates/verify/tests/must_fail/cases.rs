@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use flowloom_bpf::elf::{self, KernelTypeIndex};
-use flowloom_bpf::{Insn, Lack, MapDef, MapKind, Member, Program, Want};
+use flowloom_isa::{Insn, Lack, MapDef, MapKind, Member, Program, Want};
+use flowloom_object::KernelTypeIndex;
 use serde_json::Value;
 
 use super::Case;
@@ -50,7 +50,7 @@ fn functions(folder: &Path) -> (Vec<Case>, Vec<String>) {
         let path = folder.join(object);
         let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let functions = functions.as_array().unwrap_or_else(|| panic!("{object}: no list of functions"));
-        let programs = match elf::read_with(&bytes, object, &types) {
+        let programs = match flowloom_object::read_with(&bytes, object, &types) {
             Ok(read) => read,
             Err(error) => {
                 unread.extend(functions.iter().map(|function| format!("{object} {}: {error}", text(function, "name"))));

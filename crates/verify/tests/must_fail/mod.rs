@@ -7,10 +7,10 @@ pub mod own;
 pub mod reasons;
 pub mod table;
 
-use flowloom_bpf::interp::Flaw;
-use flowloom_bpf::verifier::{Options, Proof, VerifyError, verify};
-use flowloom_bpf::{Program, ProgramError, ProgramKind};
 use flowloom_exec::{ExecError, judge};
+use flowloom_isa::Flaw;
+use flowloom_isa::{Program, ProgramError, ProgramKind};
+use flowloom_verifier::{Options, Proof, VerifyError, verify};
 
 /// A program, and what its authors say of it in the place that it was written for.
 #[derive(Debug, Clone)]

@@ -1,6 +1,6 @@
 //! Programs of our own, for what Linux's do not come to as XDP.
 
-use flowloom_bpf::{MapDef, MapKind, Program, asm};
+use flowloom_isa::{MapDef, MapKind, Program, asm};
 
 use super::Case;
 

@@ -3,9 +3,9 @@
 //! The list of what is accepted is the border of what is safe: what is in no line of it may not be accepted. A line names the case where the
 //! kernel's words alone do not tell that no memory but the program's own is touched.
 
-use flowloom_bpf::insn::{alu, class, jmp};
-use flowloom_bpf::verifier::Proof;
-use flowloom_bpf::{Insn, Program};
+use flowloom_isa::insn::{alu, class, jmp};
+use flowloom_isa::{Insn, Program};
+use flowloom_verifier::Proof;
 
 use super::{Judged, Kernel, Ours};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flowloom_bpf::disasm;
+use flowloom_isa::disasm;
 
 use super::{Judged, Kernel, Ours, reasons};
 

@@ -4,10 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flowloom_bpf::elf::KernelTypeIndex;
-use flowloom_bpf::insn::helper;
-use flowloom_bpf::op::Op;
-use flowloom_bpf::{MapDef, MapKind, Program, fib};
+use flowloom_isa::insn::helper;
+use flowloom_isa::op::Op;
+use flowloom_isa::{MapDef, MapKind, Program};
+use flowloom_object::KernelTypeIndex;
+use flowloom_vm::fib;
 
 /// Where a loader sets the size of a map, because it goes by the machine.
 const SIZE_BY_LOADER: u32 = 8;

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flowloom_bpf::{Interpreter, Program, elf, fib, verifier};
 use flowloom_engine::Port;
 use flowloom_exec::{ExecError, KernelEngine};
+use flowloom_isa::Program;
 use flowloom_trace::CaptureReader;
 use flowloom_verify::explore::{Case, ExploreOptions, explore};
 use flowloom_verify::{Arrival, CompareOptions, compare, mutated};
+use flowloom_vm::{Interpreter, fib};
 
 use super::fitted::{routes, sized, types};
 use super::{Came, Row};
@@ -64,7 +65,7 @@ pub fn object(path: &Path, captures: &[(String, Vec<Arrival>)], tries: u64) -> V
         kernel_walked: None,
     };
     let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let object = match elf::read_with(&bytes, &name, &types) {
+    let object = match flowloom_object::read_with(&bytes, &name, &types) {
         Ok(object) => object,
         Err(error) => return vec![row("", "", Came::Unread(error.to_string()))],
     };
@@ -86,7 +87,7 @@ fn try_program(program: &Arc<Program>, captures: &[(String, Vec<Arrival>)], trie
         row.came = Came::Refused(reasons.first().cloned().unwrap_or_default());
         return;
     }
-    row.verified = Some(match verifier::verify(program, &verifier::Options::default()) {
+    row.verified = Some(match flowloom_verifier::verify(program, &flowloom_verifier::Options::default()) {
         Ok(proof) => Ok(proof.looked_at),
         Err(error) => Err(error.to_string()),
     });
@@ -152,8 +153,7 @@ fn compare_case(
     let is_large = program.maps.iter().any(|map| map.max_entries > LARGE);
     let mut kernel = KernelEngine::load(&program).map_err(|error| format!("with constants: {error}"))?;
     let interp = Interpreter::new(Arc::new(program)).map_err(|error| error.to_string())?;
-    // What the verifier has foretold of it holds on every packet.
-    let mut interp = interp.compared_with_proofs();
+    let mut interp = flowloom_proofcheck::checked(interp);
     if let Some(routes) = routes {
         kernel = kernel.with_routes(routes).map_err(|error| error.to_string())?;
         interp = interp.with_routes(routes.clone());

@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::Arc;
 
-use flowloom_bpf::insn::{call, class, helper, jmp};
-use flowloom_bpf::{Insn, Interpreter, MapKind, Program, elf};
 use flowloom_efsm::model::Function;
 use flowloom_efsm::{LowerOptions, Machine, compile, lower};
 use flowloom_engine::{Choices, Datapath, MapState, Port};
+use flowloom_isa::insn::{call, class, helper, jmp};
+use flowloom_isa::{Insn, MapKind, Program};
 pub use flowloom_testkit::Clang;
 use flowloom_testkit::skip;
 use flowloom_trace::{CaptureReader, traces_from_env};
 use flowloom_verify::{Arrival, Reached, Stimulus, StimulusOptions};
+use flowloom_vm::Interpreter;
 use flowloom_wire::{Graph, Header, Layers};
 
 /// A function with values for its parameters, and the macros that give its twin the same values.
@@ -91,7 +92,7 @@ impl Variant {
     }
 
     pub fn twin(&self, clang: &Clang, cpu: &str) -> Program {
-        let object = elf::read(&self.twin_object(clang, cpu), &format!("{}.bpf.c", self.function)).unwrap();
+        let object = flowloom_object::read(&self.twin_object(clang, cpu), &format!("{}.bpf.c", self.function)).unwrap();
         object.program(self.function).unwrap().clone()
     }
 }

@@ -6,7 +6,6 @@
 use std::path::Path;
 use std::process::Command;
 
-use flowloom_bpf::elf;
 use flowloom_testkit::{PacketBuilder, skip};
 
 use super::{CPUS, Clang, Scratch, Variant, text};
@@ -119,7 +118,7 @@ pub fn measure(test: &str, clang: &Clang, timed: &Timed) -> Option<Vec<Nanosecon
         return None;
     }
     let mounted = Mounted(&pins.0);
-    let mut objects = vec![elf::write(&timed.variant.lowered()).unwrap()];
+    let mut objects = vec![flowloom_object::write(&timed.variant.lowered()).unwrap()];
     objects.extend(CPUS.map(|cpu| timed.variant.twin_object(clang, cpu)));
     let mut frame_files = Vec::new();
     for (i, frame) in (timed.before)().into_iter().chain([(timed.frame)()]).enumerate() {

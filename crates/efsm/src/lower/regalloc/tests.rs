@@ -7,10 +7,11 @@ mod evaluator;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use flowloom_bpf::insn::{alu, class, helper, jmp};
-use flowloom_bpf::{BPF_F_NO_PREALLOC, Insn, Interpreter, MapDef, MapKind, Program};
 use flowloom_engine::{Choices, Datapath, Packet, Port, Verdict};
+use flowloom_isa::insn::{alu, class, helper, jmp};
+use flowloom_isa::{BPF_F_NO_PREALLOC, Insn, MapDef, MapKind, Program};
 use flowloom_testkit::Rng;
+use flowloom_vm::Interpreter;
 
 use super::super::asm::{Builder, FP, Label, Op, Operand, R0, R1, R2, R3, R4, Reg, Size};
 use super::{STACK_BYTES, finish};

@@ -1,7 +1,7 @@
 //! Events: exactly the bytes that programs gave.
 
-use flowloom_bpf::MapKind;
 use flowloom_engine::Event;
+use flowloom_isa::MapKind;
 
 use super::maps::{OUT, START, assembled, def, packet, run};
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flowloom_bpf::Interpreter;
+use flowloom_vm::Interpreter;
 
 use super::maps::{OUT, START, assembled, packet, run};
 use super::*;

@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
-use flowloom_bpf::op::{Op, Operand, Reg, Size, Width};
-use flowloom_bpf::{MapKind, Plugin, op::AluOp};
+use flowloom_isa::op::{Op, Operand, Reg, Size, Width};
+use flowloom_isa::{MapKind, op::AluOp};
 use flowloom_testkit::{Expected, InKernel, InstructionCase, instruction_cases};
+use flowloom_vm::Plugin;
 
 use super::*;
 use crate::kernel::load::Maps;
 
-#[path = "../../../../bpf/tests/common/mod.rs"]
+#[path = "../../../../vm/tests/common/mod.rs"]
 mod common;
 
 /// The case as a function of an XDP program that keeps memory and result in maps; the places of these two.

@@ -1,7 +1,7 @@
 //! Kinds of maps that foreign programs bring.
 
-use flowloom_bpf::{LineInfo, MapDef, MapKind, Member, Sibling, asm};
 use flowloom_engine::{MapState, Port, Snapshot};
+use flowloom_isa::{LineInfo, MapDef, MapKind, Member, Sibling, asm};
 
 use super::*;
 

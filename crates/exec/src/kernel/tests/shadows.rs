@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use flowloom_bpf::{Interpreter, MapKind, ProgramKind};
 use flowloom_engine::{Port, Ports};
+use flowloom_isa::{MapKind, ProgramKind};
+use flowloom_vm::Interpreter;
 
 use super::maps::{OUT, START, assembled, def, entries, packet, run, state};
 use super::*;

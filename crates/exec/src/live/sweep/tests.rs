@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use flowloom_bpf::{ContextLayout, MapDef};
+use flowloom_context::ContextLayout;
 use flowloom_efsm::{Coverage, LowerOptions, compile, lower};
 use flowloom_engine::Snapshot;
+use flowloom_isa::MapDef;
 use flowloom_testkit::PacketBuilder;
 
 use super::*;

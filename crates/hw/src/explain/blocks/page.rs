@@ -163,8 +163,8 @@ fn stage_rows(stage: &BlockStage) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use flowloom_bpf::asm;
-    use flowloom_bpf::verifier::{self, verify};
+    use flowloom_isa::asm;
+    use flowloom_verifier::verify;
 
     use super::*;
     use crate::plan::Options;
@@ -179,7 +179,7 @@ mod tests {
         program.name = HOSTILE.to_owned();
         program.maps[0].name = HOSTILE.to_owned();
         program.lines.iter_mut().for_each(|line| line.file = format!("{HOSTILE}/{HOSTILE}"));
-        let proof = verify(&program, &verifier::Options::default()).unwrap();
+        let proof = verify(&program, &flowloom_verifier::Options::default()).unwrap();
         let told = BlockExplanation::of(&program, &proof, &Options::default()).unwrap();
         let page = told.html();
         for reference in ["http:", "https:", "src=\"", "url(", "@import", "<link", "<script", "<img", "onerror=\""] {

@@ -2,7 +2,7 @@
 
 use super::super::value::value;
 use super::*;
-use flowloom_bpf::op::Size;
+use flowloom_isa::op::Size;
 use flowloom_testkit::Rng;
 
 /// The values of all nodes for these bytes of the packet and results of effects.

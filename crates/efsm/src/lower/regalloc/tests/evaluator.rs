@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use flowloom_bpf::insn::{alu, helper, jmp};
 use flowloom_engine::{Choices, MapState};
+use flowloom_isa::insn::{alu, helper, jmp};
 
 use crate::lower::asm::{FP, Label, Op, Operand, R0, R1, Reg, Size};
 

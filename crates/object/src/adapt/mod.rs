@@ -1,0 +1,192 @@
+//! CO-RE relocations (compile once, run everywhere): adapts programs to the types of a kernel.
+//!
+//! ```text
+//!  `ctx->data` of the object ──access `0:0` of its `struct xdp_md`──► the same member of the kernel's `struct xdp_md`
+//!  *(u32 *)(r1 + 0)                                                    *(u32 *)(r1 + its offset there)
+//! ```
+//!
+//! Goal: instructions that refer to a field, type or enumerator use its value in the kernel at hand. Steps: resolve the
+//! access in the object's own types ([`access`]); find types of the same name in the kernel and resolve it there
+//! ([`find`]); replace the compiler's value by the kernel's ([`patch`]). Existence checks and the size and id of types
+//! accept absence; for all others it is an unresolved reference, and the instruction becomes the call of a helper that
+//! no kernel has.
+//!
+//! # Source
+//! [Linux Documentation/bpf/llvm_reloc.rst, CO-RE relocations], libbpf's rules of compatibility
+
+mod access;
+mod answer;
+mod find;
+mod patch;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use super::read::ReadFault;
+pub(super) use access::AccessFault;
+use answer::Answer;
+use flowloom_isa::Want;
+use flowloom_isa::btf::{Btf, BtfError, CoreRecord, Name, Type, TypeId};
+pub(super) use patch::{poison, put};
+
+/// The budget of visited members for one object; no real one comes near.
+const MAX_WORK: u64 = 100_000_000;
+
+/// The types of a kernel.
+#[derive(Debug)]
+pub struct KernelTypeIndex {
+    btf: Btf,
+    /// Types by the hash of their name without flavour.
+    by_name: HashMap<u64, Vec<TypeId>>,
+}
+
+impl KernelTypeIndex {
+    /// Parses the kernel's own types, `/sys/kernel/btf/vmlinux`.
+    ///
+    /// # Errors
+    /// As [`Btf::parse`].
+    ///
+    /// # Cost
+    /// One pass over the types and one over their names.
+    pub fn parse(bytes: &[u8]) -> Result<KernelTypeIndex, BtfError> {
+        let btf = Btf::parse(bytes)?;
+        let mut by_name: HashMap<u64, Vec<TypeId>> = HashMap::new();
+        for (id, ty) in btf.types() {
+            if let Some(name) = type_name(ty)
+                && name != Name(0)
+            {
+                by_name.entry(hash(essential(btf.name_bytes(name)?))).or_default().push(id);
+            }
+        }
+        Ok(KernelTypeIndex { btf, by_name })
+    }
+
+    /// The types of this name.
+    fn named<'k>(&'k self, name: &'k [u8]) -> impl Iterator<Item = TypeId> + 'k {
+        let all = self.by_name.get(&hash(name)).into_iter().flatten().copied();
+        all.filter(move |id| {
+            let found = self.btf.get(*id).and_then(type_name);
+            found.and_then(|found| self.btf.name_bytes(found).ok()).is_some_and(|found| essential(found) == name)
+        })
+    }
+}
+
+fn hash(name: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The name of a named type.
+fn type_name(ty: &Type) -> Option<Name> {
+    match ty {
+        Type::Int { name, .. }
+        | Type::Enum { name, .. }
+        | Type::Enum64 { name, .. }
+        | Type::Fwd { name, .. }
+        | Type::Typedef { name, .. }
+        | Type::Float { name, .. } => Some(*name),
+        Type::Struct(composite) | Type::Union(composite) => Some(composite.name),
+        _ => None,
+    }
+}
+
+/// A name without its flavour: `task_struct___old` is another version of `task_struct`.
+fn essential(name: &[u8]) -> &[u8] {
+    let flavour = name.windows(5).rposition(|w| &w[1..4] == b"___" && w[0] != b'_' && w[4] != b'_');
+    flavour.map_or(name, |at| &name[..=at])
+}
+
+/// Provides the types of a kernel, or the reason why there are none.
+pub type Kernel<'k> = dyn Fn() -> Result<Arc<KernelTypeIndex>, String> + 'k;
+
+/// Applies the CO-RE relocations of an object.
+pub(super) struct Adapter<'a> {
+    kernel: &'a Kernel<'a>,
+    /// Loaded once, when needed.
+    types: Option<Result<Arc<KernelTypeIndex>, String>>,
+    known: HashMap<(TypeId, Name, u32), Result<Answer, Want>>,
+    work: u64,
+}
+
+impl<'a> Adapter<'a> {
+    pub(super) fn new(kernel: &'a Kernel<'a>) -> Adapter<'a> {
+        Adapter { kernel, types: None, known: HashMap::new(), work: MAX_WORK }
+    }
+
+    /// The value of a record, or the unresolved reference.
+    pub(super) fn answer(&mut self, btf: &Btf, record: CoreRecord) -> Result<Result<Answer, Want>, AdaptFault> {
+        let key = (record.of, record.access, record.kind);
+        if let Some(known) = self.known.get(&key) {
+            return Ok(known.clone());
+        }
+        let answer = self.ask(btf, record)?;
+        self.known.insert(key, answer.clone());
+        Ok(answer)
+    }
+
+    /// The unresolved reference if the instruction cannot access the kernel's field.
+    pub(super) fn misfit(&self, btf: &Btf, record: CoreRecord) -> Want {
+        let what =
+            access::Access::read(btf, record).map_or_else(|fault| fault.to_string(), |access| access.describe(btf));
+        Want::Adaptation {
+            what,
+            why: "the kernel's has a length or place that the instruction has no room for".to_owned(),
+        }
+    }
+
+    fn ask(&mut self, btf: &Btf, record: CoreRecord) -> Result<Result<Answer, Want>, AdaptFault> {
+        let local = access::Access::read(btf, record)?;
+        let before = answer::local(btf, &local)?;
+        if local.kind == access::Kind::TypeIdLocal {
+            return Ok(Ok(Answer::same(before)));
+        }
+        let want = |why: String| Ok(Err(Want::Adaptation { what: local.describe(btf), why }));
+        let types = self.types.get_or_insert_with(|| (self.kernel)());
+        let types = match types {
+            Ok(types) => Arc::clone(types),
+            Err(reason) => return want(reason.clone()),
+        };
+        let mut found: Option<Answer> = None;
+        for candidate in types.named(local.name(btf)?) {
+            let Some(there) = find::find(btf, &local, &types.btf, candidate, &mut self.work)? else { continue };
+            let after = answer::target(&types.btf, &there)?;
+            let answer = Answer::between(btf, before, &types.btf, after);
+            match &found {
+                Some(first) if *first != answer => {
+                    return want("the kernel has several types of this name, which differ in it".to_owned());
+                }
+                _ => found = Some(answer),
+            }
+        }
+        match found {
+            Some(answer) => Ok(Ok(answer)),
+            None if local.kind.may_be_absent() => Ok(Ok(Answer::absent(before))),
+            None => want("the kernel has none of this name and shape".to_owned()),
+        }
+    }
+}
+
+/// Why a record is invalid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum AdaptFault {
+    #[error(transparent)]
+    Access(#[from] AccessFault),
+    #[error(transparent)]
+    Btf(#[from] BtfError),
+    #[error("adaptations need more than {MAX_WORK} steps")]
+    Work,
+}
+
+impl AdaptFault {
+    /// As an error of the object, which only an exceeded budget is; others are errors of a program.
+    pub(super) fn of_object(self) -> Result<ReadFault, String> {
+        match self {
+            AdaptFault::Work => Ok(ReadFault::TooLarge { what: "adaptations", limit: MAX_WORK }),
+            other => Err(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The undefined symbols of an object: kernel functions, kernel variables, and configuration settings.
+
+use std::collections::HashMap;
+
+use super::names;
+use super::read::ReadFault;
+use flowloom_isa::Want;
+use flowloom_isa::btf::{Btf, Type};
+
+/// The kinds of undefined symbols.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extern {
+    /// A kernel function.
+    Kfunc,
+    /// A kernel variable or other kernel address.
+    Ksym,
+    /// A configuration setting of the kernel.
+    Kconfig,
+}
+
+impl Extern {
+    /// The unresolved reference of a program that uses it.
+    pub(super) fn want(of: Option<Extern>, name: &str) -> Want {
+        let name = name.to_owned();
+        match of {
+            Some(Extern::Kfunc) => Want::Kfunc { name },
+            Some(Extern::Ksym) => Want::Ksym { name },
+            Some(Extern::Kconfig) => Want::Kconfig { name },
+            None => Want::Undefined { name },
+        }
+    }
+}
+
+/// The undefined symbols of an object by name, according to its types.
+pub(super) fn externs(btf: Option<&Btf>) -> Result<HashMap<&[u8], Extern>, ReadFault> {
+    let mut out = HashMap::new();
+    let Some(btf) = btf else { return Ok(out) };
+    for (_, ty) in btf.types() {
+        let Type::DataSec { name, vars, .. } = ty else { continue };
+        let is_config = match btf.name_bytes(*name)? {
+            name if name == names::KCONFIG.as_bytes() => true,
+            name if name == names::KSYMS.as_bytes() => false,
+            _ => continue,
+        };
+        for var in vars {
+            let (name, kind) = match btf.get(var.var) {
+                Some(Type::Var { name, .. }) => (name, if is_config { Extern::Kconfig } else { Extern::Ksym }),
+                Some(Type::Func { name, .. }) => (name, Extern::Kfunc),
+                _ => continue,
+            };
+            out.insert(btf.name_bytes(*name)?, kind);
+        }
+    }
+    Ok(out)
+}

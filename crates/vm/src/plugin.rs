@@ -1,0 +1,132 @@
+//! A program as the public BPF conformance suites ask for it: on a piece of memory instead of a packet.
+//!
+//! `r1` is the address of the memory and `r2` its length, both 0 where there is none. What the suites call as helpers is not
+//! what a kernel calls so:
+//!
+//! ```text
+//!  0 gather_bytes(a, b, c, d, e)   the low bytes of the five, the first one highest
+//!  1 memfrob(at, len)              exclusive or of each byte with 42; gives 0
+//!  2 no_op()                       gives 0
+//!  3 sqrti(a)                      the square root, cut, by way of a floating-point number
+//!  4 strcmp(at, at)                below, equal or above, as -1, 0 or 1
+//!  5 unwind(a)                     gives a; where that is 0, the program ends there with 0
+//! ```
+//!
+//! A program that has maps comes from an object and means the kernel's helpers.
+//!
+//! The stack is strict: what was never written cannot be read.
+
+use std::sync::Arc;
+
+use flowloom_engine::{Choices, EngineError};
+
+use super::Interpreter;
+use super::calls::{Helper, Run};
+use super::fault::Fault;
+use super::memory::PLAIN_ADDRESS;
+use super::run::Helpers;
+use flowloom_isa::Program;
+use flowloom_isa::ProgramError;
+use flowloom_isa::helpers::HelperInfo;
+use flowloom_isa::op::Size;
+
+/// How many instructions a program may take, unless said otherwise: suites wait for programs that never end.
+const BUDGET: u64 = 1_000_000;
+
+/// Runs one program on memory.
+///
+/// ```
+/// use std::sync::Arc;
+/// use flowloom_isa::{Program, asm};
+/// use flowloom_vm::Plugin;
+///
+/// let insns = asm::assemble("r0 = *(u16 *)(r1 + 0)\nr0 = be16 r0\nr0 += r2\nexit", &[])?;
+/// let mut plugin = Plugin::new(Arc::new(Program { insns, ..Program::default() }))?;
+/// assert_eq!(plugin.run(&[0x12, 0x30])?, 0x1232);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Plugin(Interpreter);
+
+/// Why a program cannot run, or why it stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum PluginError {
+    /// The program is invalid.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// A fault.
+    #[error(transparent)]
+    Stopped(#[from] EngineError),
+}
+
+impl Plugin {
+    /// Checks the program.
+    ///
+    /// # Errors
+    /// All findings, as of [`Interpreter::new`].
+    pub fn new(program: Arc<Program>) -> Result<Plugin, PluginError> {
+        let interp = match program.maps.is_empty() {
+            true => Interpreter::with_helpers(program, Helpers::only(helpers()))?,
+            false => Interpreter::new(program)?,
+        };
+        Ok(Plugin(interp.with_strict_stack().with_budget(BUDGET)))
+    }
+
+    /// Sets the budget of instructions.
+    #[must_use]
+    pub fn with_budget(self, instructions: u64) -> Plugin {
+        Plugin(self.0.with_budget(instructions))
+    }
+
+    /// Runs the program and returns `r0`.
+    ///
+    /// # Errors
+    /// A fault, with the instruction.
+    pub fn run(&mut self, memory: &[u8]) -> Result<u64, PluginError> {
+        self.0.memory.start(&[], 0);
+        self.0.memory.plain = memory.to_vec();
+        let address = if memory.is_empty() { 0 } else { PLAIN_ADDRESS };
+        match self.0.call(&[address, memory.len() as u64], &Choices::seeded(0, 0, 0)) {
+            Ok(returned) => Ok(returned.r0),
+            Err((_, Fault::Unwound)) => Ok(0),
+            Err((at, fault)) => Err(self.0.stopped(at, &fault).into()),
+        }
+    }
+
+    /// The memory after the run.
+    pub fn memory(&self) -> &[u8] {
+        &self.0.memory.plain
+    }
+}
+
+fn helpers() -> Vec<(i32, Helper)> {
+    let helper = |number, name, args, run| (number, Helper { info: HelperInfo { number, name, args }, run });
+    vec![
+        helper(0, "gather_bytes", 5, |_, args| Ok(args.iter().fold(0, |sum, arg| sum << 8 | arg & 0xff))),
+        helper(1, "memfrob", 2, memfrob),
+        helper(2, "no_op", 0, |_, _| Ok(0)),
+        helper(3, "sqrti", 1, |_, [a, ..]| Ok((a as f64).sqrt() as u64)),
+        helper(4, "strcmp", 2, strcmp),
+        helper(5, "unwind", 1, |_, [a, ..]| if a == 0 { Err(Fault::Unwound) } else { Ok(a) }),
+    ]
+}
+
+/// Byte by byte: the first invalid one stops it, whatever the length.
+fn memfrob(run: &mut Run<'_>, [at, len, ..]: [u64; 5]) -> Result<u64, Fault> {
+    for i in 0..len {
+        let address = at.wrapping_add(i);
+        let byte = run.memory.load(address, Size::B)?;
+        run.memory.store(address, Size::B, byte ^ 42)?;
+    }
+    Ok(0)
+}
+
+fn strcmp(run: &mut Run<'_>, [a, b, ..]: [u64; 5]) -> Result<u64, Fault> {
+    for i in 0.. {
+        let (a, b) = (run.memory.load(a.wrapping_add(i), Size::B)?, run.memory.load(b.wrapping_add(i), Size::B)?);
+        if a != b || a == 0 {
+            return Ok(a.cmp(&b) as i64 as u64);
+        }
+    }
+    Ok(0)
+}
