@@ -10,14 +10,18 @@ mod trace;
 
 use std::path::{Path, PathBuf};
 
-use clap::builder::{PathBufValueParser, TypedValueParser};
+use clap::builder::{PathBufValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 use flowloom_isa::ProgramKind;
+use flowloom_session::engines::{ENGINES, EngineName};
+use flowloom_session::{FunctionFile, Loaded};
+
+use crate::failure::Failure;
 
 pub(crate) use bpf::{BpfVerb, PluginArgs};
 pub(crate) use explain::{ExplainArgs, ScheduleName, schemes};
 pub(crate) use hw::PredictArgs;
-pub(crate) use live::{LiveArgs, LiveMode, MapArgs, MapListArgs, MapVerb, StateTime, parse_time};
+pub(crate) use live::{LiveArgs, LiveMode, MapArgs, MapListArgs, MapVerb, StateTime};
 pub(crate) use reproduce::ReproduceArgs;
 pub(crate) use trace::{TraceGenArgs, TraceInfoArgs, TraceProfilesArgs, TraceVerb};
 
@@ -157,8 +161,19 @@ impl From<TypeName> for ProgramKind {
 
 impl FunctionArgs {
     /// The type that the programs of an object are taken to be of.
-    pub(crate) fn kind(&self) -> Option<ProgramKind> {
+    fn kind(&self) -> Option<ProgramKind> {
         self.kind.map(ProgramKind::from)
+    }
+
+    /// The file that is named.
+    pub(crate) fn file(&self) -> FunctionFile {
+        let (path, program, params) = (self.path.clone(), self.program.clone(), self.params.clone());
+        FunctionFile { path, program, params, kind: self.kind() }
+    }
+
+    /// Loads the function that is named.
+    pub(crate) fn load(&self) -> Result<Loaded, Failure> {
+        Ok(Loaded::open(&self.file())?)
     }
 }
 
@@ -213,29 +228,11 @@ pub(crate) struct InputArgs {
     pub(crate) seed: u64,
 }
 
-/// What runs the packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum EngineName {
-    /// The reference machine
-    Machine,
-    /// The eBPF interpreter
-    Interp,
-    /// The kernel, by test runs
-    Kernel,
-}
-
-impl EngineName {
-    /// All engines.
-    pub(crate) const ALL: [EngineName; 3] = [EngineName::Machine, EngineName::Interp, EngineName::Kernel];
-
-    /// The name as it is typed.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            EngineName::Machine => "machine",
-            EngineName::Interp => "interp",
-            EngineName::Kernel => "kernel",
-        }
-    }
+/// An engine, by its name in the registry.
+fn engine() -> impl TypedValueParser<Value = EngineName> {
+    let names = ENGINES.map(|engine| PossibleValue::new(engine.name).help(engine.about));
+    PossibleValuesParser::new(names)
+        .try_map(|name| EngineName::by_name(&name).ok_or_else(|| format!("`{name}` is no engine")))
 }
 
 /// What a function asks of the host that it runs on.
@@ -260,7 +257,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, value_name = "FORMAT", requires = "write")]
     pub(crate) format: Option<CaptureFormat>,
     /// What runs the packets
-    #[arg(long, value_enum, default_value_t = EngineName::Interp)]
+    #[arg(long, value_parser = engine(), value_name = "ENGINE", default_value = EngineName::INTERP.as_str())]
     pub(crate) engine: EngineName,
     #[command(flatten)]
     pub(crate) live: LiveArgs,
@@ -288,7 +285,7 @@ pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) function: FunctionArgs,
     /// Targets that must run it; where none is named all are asked, and the verifier must find it safe
-    #[arg(long, value_enum, value_name = "TARGET", value_delimiter = ',')]
+    #[arg(long, value_parser = engine(), value_name = "TARGET", value_delimiter = ',')]
     pub(crate) target: Vec<EngineName>,
     /// Take warnings for errors: exit with 2 where there is one
     #[arg(long)]
@@ -339,7 +336,7 @@ pub(crate) struct TestArgs {
     #[arg(value_name = "PATH", default_value = "functions")]
     pub(crate) paths: Vec<PathBuf>,
     /// Only these engines; all unless said, and what cannot run here gets a dash and the reason
-    #[arg(long, value_enum, value_delimiter = ',')]
+    #[arg(long, value_parser = engine(), value_name = "ENGINE", value_delimiter = ',')]
     pub(crate) engine: Vec<EngineName>,
     /// Only scenarios whose name, or whose function's, contains this
     #[arg(long, value_name = "TEXT")]
@@ -355,10 +352,17 @@ pub(crate) struct TestArgs {
     pub(crate) json: bool,
 }
 
+/// These engines in the order of the registry; the default ones if none is named.
+pub(crate) fn named_or_default(named: &[EngineName]) -> Vec<EngineName> {
+    let is_wanted =
+        |engine: &EngineName| if named.is_empty() { engine.kind().is_default } else { named.contains(engine) };
+    EngineName::all().filter(is_wanted).collect()
+}
+
 impl TestArgs {
     /// The engines that are asked for, in their order.
     pub(crate) fn engines(&self) -> Vec<EngineName> {
-        EngineName::ALL.into_iter().filter(|engine| self.engine.is_empty() || self.engine.contains(engine)).collect()
+        named_or_default(&self.engine)
     }
 }
 

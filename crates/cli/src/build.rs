@@ -8,15 +8,12 @@ use serde_json::json;
 use crate::args::{BuildArgs, Target};
 use crate::failure::Failure;
 use crate::files::Files;
-use crate::load::Loaded;
 use crate::output::{counted, print, print_json, remark, warn};
 
 pub(crate) fn build(args: &BuildArgs) -> Result<(), Failure> {
     let Target::Bpf = args.target;
-    let loaded = Loaded::from_args(&args.function)?;
-    if let Loaded::Efsm { warnings, .. } = &loaded {
-        warn(warnings);
-    }
+    let loaded = args.function.load()?;
+    warn(loaded.warnings());
     let program = loaded.attached_program(args.counters)?;
     let bytes = flowloom_object::write(&program).map_err(|e| Failure::input(&e))?;
     fs::create_dir_all(&args.output).map_err(|e| Failure::file("created", &args.output, &e))?;

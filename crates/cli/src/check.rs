@@ -9,17 +9,13 @@ mod verified;
 
 use std::sync::Arc;
 
-use flowloom_efsm::Place;
-use flowloom_exec::{ExecError, KernelEngine};
 use flowloom_isa::{Program, disasm};
-use flowloom_vm::Interpreter;
+use flowloom_session::engines::EngineName;
+use flowloom_session::{ELF_MAGIC, Loaded, SessionError, compiled, is_program};
 use serde_json::{Value, json};
 
-use crate::args::{CheckArgs, EngineName};
-use crate::compile::{compiled, is_program};
-use crate::engines::kernel_lacks;
-use crate::failure::{Failure, with_causes};
-use crate::load::{self, Loaded};
+use crate::args::{CheckArgs, named_or_default};
+use crate::failure::Failure;
 use crate::output::{counted, diagnostics_json, print, print_json, remark, table, warn};
 use verified::Verified;
 
@@ -49,27 +45,25 @@ pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
 }
 
 fn judge(args: &CheckArgs) -> Result<(), Failure> {
-    let bytes = load::bytes(&args.function)?;
-    if bytes.starts_with(load::ELF_MAGIC) {
-        return object::check(args, &mut load::object(&bytes, &args.function)?);
+    let file = args.function.file();
+    let bytes = file.bytes()?;
+    if bytes.starts_with(ELF_MAGIC) {
+        return object::check(args, &mut flowloom_session::object(&bytes, &file)?);
     }
-    if is_program(&args.function.path) {
-        return object::check(
-            args,
-            &mut compiled(&args.function.path, &bytes, &args.function.params, args.function.kind())?.object,
-        );
+    if is_program(&file.path) {
+        return object::check(args, &mut compiled(&file.path, &bytes, &file.params, file.kind)?.object);
     }
-    let loaded = Loaded::from_source(bytes, &args.function)?;
-    let program = match loaded.program(false) {
+    let loaded = Loaded::from_bytes(&file, bytes)?;
+    let program = match loaded.program() {
         // The reference machine runs what is too large for eBPF.
-        Err(Failure::Input(reason)) => Err(reason),
+        Err(SessionError::Input(reason)) => Err(reason),
         other => Ok(other?),
     };
     let mut targets = fitness(&loaded, &program, &args.target);
-    if let (Ok(_), Err(Failure::Input(reason))) = (&program, loaded.program(true)) {
+    if let (Ok(_), Err(SessionError::Input(reason))) = (&program, loaded.program_with_counters()) {
         // An attached program needs no run record, so its counters may fit where those of a test run do not.
         let of_run = if loaded.attached_program(true).is_ok() { "run -r" } else { "run" };
-        for target in targets.iter_mut().filter(|t| t.runs == Some(true) && t.target != EngineName::Machine.as_str()) {
+        for target in targets.iter_mut().filter(|t| t.runs == Some(true) && t.target != EngineName::MACHINE.as_str()) {
             let separator = if target.why.is_empty() { "" } else { "; " };
             target.why += &format!("{separator}`{of_run}` counts no rows: with counters, {reason}");
         }
@@ -87,8 +81,8 @@ fn judge(args: &CheckArgs) -> Result<(), Failure> {
         };
         print_json(&report)?;
     } else {
-        if let Loaded::Efsm { function, warnings } = &loaded {
-            warn(warnings);
+        if let Some(function) = loaded.function() {
+            warn(loaded.warnings());
             implied::notes(function).iter().for_each(|note| remark(note));
         }
         let mut text = String::new();
@@ -122,10 +116,7 @@ fn judge(args: &CheckArgs) -> Result<(), Failure> {
         }
         print(&text)?;
     }
-    let denied = match &loaded {
-        Loaded::Efsm { warnings, .. } if args.deny_warnings => warnings.len(),
-        _ => 0,
-    };
+    let denied = if args.deny_warnings { loaded.warnings().len() } else { 0 };
     match untried {
         _ if denied > 0 => Err(Failure::Input(format!("{} denied by --deny-warnings", counted(denied, "warning")))),
         _ if !is_fit => Err(Failure::Finding),
@@ -134,49 +125,13 @@ fn judge(args: &CheckArgs) -> Result<(), Failure> {
     }
 }
 
-/// Where the function runs: on the targets that are `wanted`, or on all. `program` is its eBPF, or why there is none.
+/// Whether the function runs on the named targets, or on the default ones. `program` is its eBPF, or why there is none.
 fn fitness(loaded: &Loaded, program: &Result<Arc<Program>, String>, wanted: &[EngineName]) -> Vec<Fitness> {
-    let asked = EngineName::ALL.into_iter().filter(|engine| wanted.is_empty() || wanted.contains(engine));
-    let targets = asked.map(|engine| {
-        let (runs, why) = match (engine, program) {
-            (EngineName::Machine, _) => (Some(true), String::new()),
-            (EngineName::Interp, Ok(program)) => match Interpreter::new(Arc::clone(program)) {
-                Ok(_) => (Some(true), String::new()),
-                Err(error) => (Some(false), with_causes(&error)),
-            },
-            (EngineName::Kernel, Ok(program)) => kernel(loaded, program),
-            (EngineName::Kernel, Err(reason)) => {
-                (Some(false), kernel_lacks(loaded).map_or_else(|| reason.clone(), |lacks| format!("{lacks}; {reason}")))
-            }
-            (EngineName::Interp, Err(reason)) => (Some(false), reason.clone()),
-        };
-        Fitness { target: engine.as_str(), runs, why }
+    let targets = named_or_default(wanted).into_iter().map(|engine| {
+        let fit = (engine.kind().judge)(loaded, program);
+        Fitness { target: engine.as_str(), runs: fit.runs, why: fit.summary }
     });
     targets.collect()
-}
-
-fn kernel(loaded: &Loaded, program: &Program) -> (Option<bool>, String) {
-    if let Some(lacks) = kernel_lacks(loaded) {
-        return (Some(false), lacks);
-    }
-    match KernelEngine::available() {
-        Err(reason) => (None, reason.to_string()),
-        Ok(()) => match KernelEngine::accepts(program) {
-            Ok(_) => (Some(true), "the verifier accepts it".to_owned()),
-            Err(error) => (Some(false), with_place(loaded, &error)),
-        },
-    }
-}
-
-/// A refusal of the kernel; where it is about a table, with the place of its element.
-fn with_place(loaded: &Loaded, error: &ExecError) -> String {
-    let reason = with_causes(error);
-    let (ExecError::Load { action, .. }, Some(function)) = (error, loaded.function()) else { return reason };
-    let element = function.elements.iter().find(|element| action.ends_with(&format!("map `{}`", element.name)));
-    match element {
-        Some(element) => format!("{reason}; the table of {}", Place::of(&function.source, element.span)),
-        None => reason,
-    }
 }
 
 /// Where notes about instructions begin.
@@ -214,11 +169,12 @@ fn as_json(loaded: &Loaded, program: Option<&Program>, targets: &[Fitness]) -> V
         "instructions": program.map(|program| program.insns.len()),
         "targets": targets,
     });
-    if let Loaded::Efsm { function, warnings } = loaded {
+    if let Some(function) = loaded.function() {
         for (name, part) in stats::json(function) {
             value[name] = part;
         }
-        let warnings: Vec<Value> = warnings
+        let warnings: Vec<Value> = loaded
+            .warnings()
             .iter()
             .map(|w| json!({"code": w.code.as_str(), "message": w.message, "position": w.position(), "help": w.help}))
             .collect();

@@ -6,7 +6,7 @@ use flowloom_efsm::model::{Element, Function, KeyPart, Stateful};
 use flowloom_exec::{Description, KeyField, KeyForm, MapDescription};
 use flowloom_isa::Program;
 
-use crate::load::Loaded;
+use flowloom_session::Loaded;
 
 /// Describes what was loaded from `path`.
 pub(crate) fn describe(loaded: &Loaded, path: &str, program: &Program) -> Description {

@@ -7,17 +7,16 @@ use flowloom_efsm::Drawing;
 use crate::args::{DrawArgs, Picture};
 use crate::failure::Failure;
 use crate::files::Files;
-use crate::load::Loaded;
 use crate::output::{print, warn};
 
 pub(crate) fn draw(args: &DrawArgs) -> Result<(), Failure> {
     let format = format(args)?;
-    let loaded = Loaded::from_args(&args.function)?;
-    let Loaded::Efsm { function, warnings } = &loaded else {
+    let loaded = args.function.load()?;
+    let Some(function) = loaded.function() else {
         let path = args.function.path.display();
         return Err(Failure::Input(format!("`{path}` is an object, which has no states to draw; draw its source")));
     };
-    warn(warnings);
+    warn(loaded.warnings());
     let drawing = match &args.element {
         None => Drawing::new(function),
         Some(name) => Drawing::of_element(function, name).ok_or_else(|| {

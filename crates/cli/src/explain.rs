@@ -13,16 +13,13 @@ use crate::args::{ExplainArgs, ScheduleName};
 use crate::check::source::nearer_lines;
 use crate::failure::{Failure, with_causes};
 use crate::files::Files;
-use crate::load::Loaded;
 use crate::output::{print, print_json, warn};
 
 pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     Files::default().reads("the function", [&args.function.path]).writes("--html", args.html.as_ref()).check()?;
-    let loaded = Loaded::from_args(&args.function)?;
-    if let Loaded::Efsm { warnings, .. } = &loaded {
-        warn(warnings);
-    }
-    let mut program = loaded.program(false)?;
+    let loaded = args.function.load()?;
+    warn(loaded.warnings());
+    let mut program = loaded.program()?;
     nearer_lines(&mut Arc::make_mut(&mut program).lines);
     if args.pipeline.schedule == ScheduleName::Blocks {
         return explain_blocks(&program, args);

@@ -4,6 +4,9 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
+use flowloom_session::SessionError;
+pub(crate) use flowloom_session::with_causes;
+
 use crate::output::{complain, remark, render_diagnostic};
 
 /// Why the command stops.
@@ -58,17 +61,13 @@ impl Failure {
     }
 }
 
-/// The error and what caused it, in one line; a cause that the error already names is not said twice.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let words = inner.to_string();
-        if !text.contains(&words) {
-            text.push_str(": ");
-            text.push_str(&words);
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Failure {
+        match error {
+            SessionError::Source(diagnostics) => Failure::Source(diagnostics),
+            SessionError::Input(message) => Failure::Input(message),
+            SessionError::Refused(message) => Failure::Found(message),
+            SessionError::Environment(message) => Failure::Environment(message),
         }
-        cause = inner.source();
     }
-    text
 }

@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 use crate::args::{LiveArgs, LiveMode, RunArgs, StateTime};
 use crate::describe::describe;
 use crate::failure::{Failure, with_causes};
-use crate::load::Loaded;
 use crate::output::{counted, grouped, is_stdout_closed, print, progress, remark, table};
 use crate::report::{Contexts, Flows, elements_json, elements_text};
 use crate::reporter::Reporter;
 use crate::run::read_state;
 use crate::state_file::StateFile;
+use flowloom_session::{Loaded, SessionError};
 
 /// How often a run looks for interfaces that have gone, and counts packets where a number of them ends it.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &RunArgs, loaded: &mut Loaded) -> Result<(), Failure> {
     let state = args.state_in.as_ref().map(|path| read_state(path, loaded).map(|state| (path, state))).transpose()?;
     let loaded = &*loaded;
     let (program, count) = match loaded.attached_program(!args.live.no_counters) {
-        Err(Failure::Input(reason)) if !args.live.no_counters => {
+        Err(SessionError::Input(reason)) if !args.live.no_counters => {
             let program = loaded.attached_program(false)?;
             remark(&format!("nothing is counted: with counters, {reason}"));
             (program, false)

@@ -5,17 +5,14 @@
 mod args;
 mod build;
 mod check;
-mod compile;
 mod describe;
 mod draw;
-mod engines;
 mod explain;
 mod failure;
 mod fields;
 mod files;
 mod fmt;
 mod live;
-mod load;
 mod map;
 mod new;
 mod output;

@@ -8,15 +8,18 @@ use std::io::Read;
 use std::sync::Arc;
 
 use flowloom_isa::{Insn, Program};
-use flowloom_vm::{Plugin, PluginError};
+use flowloom_session::engines::{ENGINES, EngineName};
 
 use crate::args::PluginArgs;
 use crate::failure::{Failure, with_causes};
-use crate::load::ELF_MAGIC;
 use crate::output::{counted, print, remark};
+use flowloom_session::ELF_MAGIC;
 
 /// The engines that run plugins' programs.
-const ENGINES: &str = "interp";
+fn engines() -> String {
+    let known = ENGINES.iter().filter(|engine| engine.plugin.is_some());
+    known.map(|engine| format!("`{}`", engine.name)).collect::<Vec<_>>().join(" and ")
+}
 /// What the standard input is called.
 const STDIN: &str = "standard input";
 
@@ -35,9 +38,10 @@ pub(crate) fn plugin(args: &PluginArgs) -> Result<(), Failure> {
     for ignored in &asked.ignored {
         remark(&format!("`{ignored}` means nothing to this plugin and is ignored"));
     }
-    if let Some(engine) = asked.engine.as_deref().filter(|engine| *engine != ENGINES) {
-        return Err(Failure::Input(format!("no engine `{engine}`; there is `{ENGINES}`")));
-    }
+    let name = asked.engine.as_deref().unwrap_or(EngineName::INTERP.as_str());
+    let Some(run) = EngineName::by_name(name).and_then(|engine| engine.kind().plugin) else {
+        return Err(Failure::Input(format!("no engine `{name}` for plugins; there are {}", engines())));
+    };
     let memory = bytes(asked.memory.as_deref().unwrap_or(""), "the memory")?;
     let mut input = Vec::new();
     std::io::stdin()
@@ -45,16 +49,14 @@ pub(crate) fn plugin(args: &PluginArgs) -> Result<(), Failure> {
         .read_to_end(&mut input)
         .map_err(|error| Failure::Environment(format!("the {STDIN} cannot be read: {error}")))?;
     let program = program(&input, asked.elf)?;
-    match Plugin::new(Arc::new(program)).and_then(|mut plugin| plugin.run(&memory)) {
+    match run(Arc::new(program), &memory) {
         Ok(r0) => print(&format!("{r0:x}\n")),
-        Err(error) => Err(wrong(&error)),
+        // Suites look for programs that are refused or stop.
+        Err(error) => {
+            remark(&error);
+            Err(Failure::Finding)
+        }
     }
-}
-
-/// A program that is wrong is what the suite looks for.
-fn wrong(error: &PluginError) -> Failure {
-    remark(&with_causes(error));
-    Failure::Finding
 }
 
 /// Sorts the arguments. What follows an option that nobody knows is taken for its value, unless it is an option itself or,
@@ -70,7 +72,7 @@ fn asked(arguments: &[String]) -> Result<Asked, Failure> {
             "--elf" if value.is_none() => asked.elf = true,
             "--engine" => {
                 let value = value.map(str::to_owned).or_else(|| rest.next().cloned());
-                let none = || Failure::Input(format!("--engine has no value, expected `{ENGINES}`"));
+                let none = || Failure::Input(format!("--engine has no value, expected {}", engines()));
                 asked.engine = Some(value.ok_or_else(none)?);
             }
             _ if name.starts_with('-') => {

@@ -19,7 +19,6 @@ use serde_json::json;
 use crate::args::{PredictArgs, schemes};
 use crate::explain::{no_plan, proof};
 use crate::failure::Failure;
-use crate::load::Loaded;
 use crate::output::{print, print_json, warn};
 use crate::run::open_input;
 
@@ -34,11 +33,9 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<(), Failure> {
         return Err(Failure::Input("--port-by is for captures, and none is read; name one with -r".to_owned()));
     }
     let schemes = schemes(&args.scheme)?;
-    let loaded = Loaded::from_args(&args.function)?;
-    if let Loaded::Efsm { warnings, .. } = &loaded {
-        warn(warnings);
-    }
-    let program = loaded.program(false)?;
+    let loaded = args.function.load()?;
+    warn(loaded.warnings());
+    let program = loaded.program()?;
     let proof = proof(&program, args.json)?;
     let timing = timing(args, &schemes, &program, &proof)?;
     // Used only where the traffic is made out of keys: no refusal is printed before that is known.

@@ -18,17 +18,17 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::args::{CaptureFormat, EngineName, InputArgs, RoutesArgs, RunArgs, is_stream};
-use crate::engines::Engine;
+use crate::args::{CaptureFormat, InputArgs, RoutesArgs, RunArgs, is_stream};
 use crate::failure::{Failure, INTERRUPTED, with_causes};
 use crate::files::Files;
 use crate::live;
-use crate::load::Loaded;
-use crate::output::{complain, counted, grouped, print, progress, table, warn};
+use crate::output::{complain, counted, grouped, print, progress, remark, table, warn};
 use crate::port_by;
 use crate::report::{Contexts, Flows, elements_json, elements_text};
 use crate::reporter::Reporter;
 use crate::state_file::StateFile;
+use flowloom_session::Loaded;
+use flowloom_session::engines::{EngineName, EngineOptions, Started};
 
 /// Opens the captures that `args` names, merged by time.
 pub(crate) fn open_input(args: &InputArgs) -> Result<MergedReader, Failure> {
@@ -90,10 +90,8 @@ fn check_files(args: &RunArgs) -> Result<(), Failure> {
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     check_files(args)?;
-    let mut loaded = Loaded::from_args(&args.function)?;
-    if let Loaded::Efsm { warnings, .. } = &loaded {
-        warn(warnings);
-    }
+    let mut loaded = args.function.load()?;
+    warn(loaded.warnings());
     if !args.live.interface.is_empty() {
         return live::run(args, &mut loaded);
     }
@@ -101,13 +99,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let state = args.state_in.as_ref().map(|path| read_state(path, &mut loaded).map(|state| (path, state)));
     let state = state.transpose()?;
     let layouts = loaded.layouts();
-    let mut engine = Engine::load(args.engine, &loaded, true, read_routes(&args.routes)?)?;
+    let options = EngineOptions { counters: true, routes: read_routes(&args.routes)?, ..EngineOptions::default() };
+    let Started { mut engine, notes } = args.engine.load(&loaded, &options)?;
+    notes.iter().for_each(|note| remark(note));
     if let Some((path, state)) = &state {
-        engine.datapath().restore(state).map_err(|e| wrong_state(path, &e))?;
+        engine.restore(state).map_err(|e| wrong_state(path, &e))?;
     }
     drop(state);
     let before: BTreeMap<String, u64> = {
-        let snapshot = engine.datapath().snapshot().map_err(|e| Failure::input(&e))?;
+        let snapshot = engine.snapshot().map_err(|e| Failure::input(&e))?;
         snapshot.maps.into_iter().map(|(name, entries)| (name, entries.len() as u64)).collect()
     };
     // A signal ends the run as the end of the input does; a second one ends the process.
@@ -142,7 +142,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     };
     let reader: Option<&mut EventReader<'_>> = Some(&mut print_report);
     let sinks = Sinks { packets: writer.as_mut(), events: events.as_mut(), reader };
-    let result = run_packets(engine.datapath(), &mut packets, sinks, options, &mut |so_far| {
+    let result = run_packets(engine.as_mut(), &mut packets, sinks, options, &mut |so_far| {
         bar.set_position(so_far.packets);
     });
     bar.finish_and_clear();
@@ -157,13 +157,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         return Err(Failure::input(e));
     }
 
-    let snapshot = engine.datapath().snapshot().map_err(|e| Failure::input(&e))?;
+    let snapshot = engine.snapshot().map_err(|e| Failure::input(&e))?;
     let saved = state_out.map_or(Ok(()), |mut file| file.write(&loaded, &snapshot));
-    let coverage = match (&engine, loaded.function()) {
-        (Engine::Machine(machine), _) => Some(machine.coverage()),
-        (_, Some(function)) => Coverage::from_snapshot(function, &snapshot),
-        (_, None) => None,
-    };
+    let in_snapshot = || Coverage::from_snapshot(loaded.function()?, &snapshot);
+    let coverage = engine.coverage().or_else(in_snapshot);
     let now_ns = summary.times_ns.map_or(0, |(_, last)| last);
     let contexts = contexts(&layouts, &before, &snapshot, now_ns, coverage.as_ref());
     let report = Report { args, loaded: &loaded, summary: &summary, coverage, contexts, snapshot: &snapshot };
@@ -265,11 +262,7 @@ struct Report<'a> {
 
 impl Report<'_> {
     fn engine(&self) -> &'static str {
-        match self.args.engine {
-            EngineName::Machine => "machine",
-            EngineName::Interp => "interp",
-            EngineName::Kernel => "kernel",
-        }
+        self.args.engine.as_str()
     }
 
     fn text(&self) -> String {
@@ -296,7 +289,7 @@ impl Report<'_> {
         }
         match (self.loaded.function(), &self.coverage) {
             (Some(function), Some(coverage)) => {
-                let flows = if self.args.engine == EngineName::Machine { Flows::All } else { Flows::Remembered };
+                let flows = if self.args.engine == EngineName::MACHINE { Flows::All } else { Flows::Remembered };
                 text.push_str(&elements_text(function, coverage, &self.contexts, flows, self.args.verbose));
             }
             _ => {

@@ -12,7 +12,7 @@ use flowloom_efsm::layout;
 use flowloom_engine::Snapshot;
 
 use crate::failure::Failure;
-use crate::load::Loaded;
+use flowloom_session::Loaded;
 
 /// Bytes that are written at once.
 const BUFFER_BYTES: usize = 1 << 16;

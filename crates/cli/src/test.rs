@@ -5,14 +5,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use flowloom_efsm::Coverage;
-use flowloom_exec::{KernelEngine, Reason};
 use flowloom_verify::scenario::{Mismatch, Suite};
 use flowloom_verify::{Point, Reached, What};
 
-use crate::args::{EngineName, TestArgs};
-use crate::compile::is_program;
+use flowloom_session::engines::EngineName;
+
+use crate::args::TestArgs;
 use crate::failure::Failure;
 use crate::output::progress;
+use flowloom_session::is_program;
 use lines::Lines;
 use loaded::{Choice, Loaded};
 
@@ -56,15 +57,16 @@ struct Tested {
 pub(crate) fn test(args: &TestArgs) -> Result<(), Failure> {
     let engines = args.engines();
     let subjects = subjects(&args.paths)?;
-    let kernel = KernelEngine::available();
-    if let (Err(reason), true) = (&kernel, args.engine.contains(&EngineName::Kernel)) {
-        return Err(Failure::Environment(format!("engine `kernel` cannot run here: {reason}")));
+    for engine in &args.engine {
+        (engine.kind().available)().map_err(|reason| {
+            Failure::Environment(format!("engine `{}` cannot run here: {reason}", engine.as_str()))
+        })?;
     }
     let bar = progress("scenarios", None);
     let mut all = Vec::new();
     let mut unreadable = 0;
     for subject in &subjects {
-        match run(subject, args, &engines, &kernel, &bar) {
+        match run(subject, args, &engines, &bar) {
             Ok(tested) if tested.scenarios.is_empty() && args.filter.is_some() => {}
             // Nothing has compiled it yet.
             Ok(tested) if tested.scenarios.is_empty() => match compiles(&subject.source) {
@@ -110,7 +112,7 @@ fn compiles(source: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let text = fs::read_to_string(source).map_err(|e| Failure::file("read", source, &e))?;
-    match flowloom_efsm::compile_with(&source.display().to_string(), &text, &[], &crate::load::Beside(source)) {
+    match flowloom_efsm::compile_with(&source.display().to_string(), &text, &[], &flowloom_session::Beside(source)) {
         Ok(_) => Ok(()),
         Err(errors) => Err(Failure::Source(Box::new(errors))),
     }
@@ -211,7 +213,6 @@ fn run(
     subject: &Subject,
     args: &TestArgs,
     engines: &[EngineName],
-    kernel: &Result<(), Reason>,
     bar: &indicatif::ProgressBar,
 ) -> Result<Tested, Failure> {
     let path = &subject.source;
@@ -234,7 +235,7 @@ fn run(
             let at = match loaded.iter().position(|(other, _)| *other == choice) {
                 Some(at) => at,
                 None => {
-                    let made = match Loaded::new(path, &bytes, &choice, engines, kernel) {
+                    let made = match Loaded::new(path, &bytes, &choice, engines) {
                         // No compiler: the other functions do not need one.
                         Err(Failure::Environment(reason)) => {
                             let cells = engines.iter().map(|&engine| (engine, Cell::NotRun(reason.clone())));

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flowloom_efsm::Machine;
 use flowloom_engine::{Datapath, EngineError, Port, Verdict};
 use flowloom_isa::Program;
 use flowloom_trace::{CaptureWriter, MergedReader};
@@ -17,16 +16,16 @@ use flowloom_verify::{
     Arrival, CompareOptions, Reached, Report, ShrinkOptions, Shrunk, Stimulus, StimulusOptions, Undefined, compare,
     compare_stream, shrink,
 };
-use flowloom_vm::{Interpreter, fib};
 use serde_json::{Value, json};
 
-use crate::args::{EngineName, InputArgs, VerifyArgs, is_stream};
-use crate::engines::{Engine, kernel_lacks, targets};
+use crate::args::{InputArgs, VerifyArgs, is_stream};
 use crate::failure::Failure;
 use crate::files::{Files, can_be_written};
-use crate::load::Loaded;
 use crate::output::{counted, grouped, print, print_json, progress, remark, table, warn};
 use crate::run::{open_input, read_routes, read_state};
+use flowloom_session::Loaded;
+use flowloom_session::SessionError;
+use flowloom_session::engines::{EngineName, EngineOptions, Started};
 
 /// What came of one target.
 struct Judged {
@@ -36,10 +35,8 @@ struct Judged {
 
 pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     check_files(args)?;
-    let mut loaded = Loaded::from_args(&args.function)?;
-    if let Loaded::Efsm { warnings, .. } = &loaded {
-        warn(warnings);
-    }
+    let mut loaded = args.function.load()?;
+    warn(loaded.warnings());
     let targets = targets(&args.targets)?;
     if loaded.function().is_none() {
         if args.require_coverage.is_some() {
@@ -47,17 +44,17 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
                 "--require-coverage counts rows, timers and defaults of a source; an object has none".to_owned(),
             ));
         }
-        if targets.iter().all(|(name, _)| *name == EngineName::Interp) {
+        if targets.iter().all(|(name, _)| *name == EngineName::INTERP) {
             return Err(Failure::Input(
-                "the interpreter is what an object is compared with; name the target `kernel`".to_owned(),
+                "the interpreter is what an object is compared with; name the target `kernel` or `dataflow`".to_owned(),
             ));
         }
     }
     if loaded.function().is_none() && args.input.read.is_empty() {
-        return explored::verify(args, &loaded.program(false)?, &targets);
+        return explored::verify(args, &loaded.program()?, &targets);
     }
     let state = args.state_in.as_ref().map(|path| read_state(path, &mut loaded)).transpose()?.unwrap_or_default();
-    let program = loaded.program(false)?;
+    let program = loaded.program()?;
     let source = Source::new(args, &loaded)?;
     let mut seen = 0;
     let layouts: BTreeMap<_, _> =
@@ -71,39 +68,48 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
         remark(&format!("kernel-dependent contents, which say nothing of an engine: {what}{}", place(&program, *at)));
     }
     let seed = args.input.seed;
-    let options = CompareOptions { seed, sweep_ns, layouts, state, is_foreign, undefined, ..CompareOptions::default() };
+    let compare_options =
+        CompareOptions { seed, sweep_ns, layouts, state, is_foreign, undefined, ..CompareOptions::default() };
 
     let mut reached = loaded.function().map(|f| Reached::new(f));
     let mut judged = Vec::new();
+    let reference_name = EngineName::reference(&loaded);
     for (name, reason) in &targets {
         if let Some(reason) = reason {
-            remark(&format!("target `kernel` is left out: {reason}"));
+            remark(&format!("target `{}` is left out: {reason}", name.as_str()));
             continue;
         }
-        if *name == EngineName::Kernel
-            && targets.len() > 1
-            && let Some(lacks) = kernel_lacks(&loaded)
+        if *name == reference_name {
+            continue;
+        }
+        if targets.len() > 1
+            && let Some(lacks) = (name.kind().lacks)(&loaded)
         {
-            remark(&format!("target `kernel` is left out: {lacks}"));
+            remark(&format!("target `{}` is left out: {lacks}", name.as_str()));
             continue;
         }
-        if *name == EngineName::Interp && loaded.function().is_none() {
-            continue; // the interpreter is the reference of an object
-        }
-        let routes = read_routes(&args.routes)?;
-        let mut reference = Reference::new(&loaded, routes.clone())?;
-        let mut engine = Engine::load(*name, &loaded, false, routes)?;
-        let bar = progress(&format!("comparing {}", engine.datapath().name()), None);
-        let result = source.judge(reference.datapath(), engine.datapath(), &options, &bar);
+        let options =
+            EngineOptions { routes: read_routes(&args.routes)?, compare_proof: true, ..EngineOptions::default() };
+        let mut reference = reference_name.load(&loaded, &options)?.engine;
+        let Started { mut engine, notes } = match name.load(&loaded, &options) {
+            Err(SessionError::Refused(why)) if targets.len() > 1 && !name.kind().is_default => {
+                remark(&format!("target `{}` is left out: {why}", name.as_str()));
+                continue;
+            }
+            started => started?,
+        };
+        notes.iter().for_each(|note| remark(note));
+        let bar = progress(&format!("comparing {}", engine.name()), None);
+        let result = source.judge(reference.as_mut(), engine.as_mut(), &compare_options, &bar);
         bar.finish_and_clear();
         let (this, packets) = result?;
         seen = seen.max(packets);
         // One run is enough to see what the packets reach: all runs take the same.
-        if let (Reference::Machine(machine), Some(reached)) = (&reference, &mut reached)
+        if let (Some(coverage), Some(reached)) = (reference.coverage(), &mut reached)
             && judged.is_empty()
             && this.report.agrees()
         {
-            reached.add(&machine.coverage());
+            reached.add(&coverage);
         }
         judged.push(this);
     }
@@ -139,6 +145,44 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     }
 }
 
+/// The engines that `names` ask for, each with the reason if it cannot be used here. `available` asks for all.
+fn targets(names: &[String]) -> Result<Vec<(EngineName, Option<String>)>, Failure> {
+    let targets = || EngineName::all().filter(|engine| *engine != EngineName::MACHINE);
+    let mut wanted: Vec<(EngineName, bool)> = Vec::new();
+    for name in names {
+        match EngineName::by_name(name) {
+            Some(engine) => wanted.push((engine, true)),
+            None if name == "available" => {
+                wanted.extend(targets().filter(|engine| engine.kind().is_default).map(|engine| (engine, false)));
+            }
+            None => {
+                let known: Vec<String> = targets().map(|engine| format!("`{}`", engine.as_str())).collect();
+                return Err(Failure::Input(format!("no target `{name}`; there are {}, `available`", known.join(", "))));
+            }
+        }
+    }
+    if wanted.iter().all(|(engine, _)| *engine == EngineName::MACHINE) {
+        return Err(Failure::Input(
+            "the reference machine is what targets are compared with; name `interp`, `kernel` or `available`"
+                .to_owned(),
+        ));
+    }
+    let mut found: Vec<(EngineName, Option<String>)> = Vec::new();
+    for (engine, is_required) in wanted {
+        if found.iter().any(|(other, _)| *other == engine) {
+            continue;
+        }
+        match (engine.kind().available)() {
+            Err(reason) if is_required => {
+                let name = engine.as_str();
+                return Err(Failure::Environment(format!("target `{name}` cannot run here: {reason}")));
+            }
+            available => found.push((engine, available.err())),
+        }
+    }
+    Ok(found)
+}
+
 /// Nothing that is written takes the place of something that is read.
 fn check_files(args: &VerifyArgs) -> Result<(), Failure> {
     // The case is written at the end, and only if engines differ: a path that cannot be written is said now.
@@ -155,35 +199,6 @@ fn check_files(args: &VerifyArgs) -> Result<(), Failure> {
 /// No packet is no agreement.
 fn nothing_compared() -> Failure {
     Failure::Input("no packet was run on both engines: nothing was compared".to_owned())
-}
-
-/// What defines right: the machine for a source, the interpreter for an object.
-enum Reference {
-    Machine(Box<Machine>),
-    Interp(Box<Interpreter>),
-}
-
-impl Reference {
-    fn new(loaded: &Loaded, routes: Option<fib::Table>) -> Result<Reference, Failure> {
-        Ok(match loaded.function() {
-            Some(function) => Reference::Machine(Box::new(Machine::new(Arc::clone(function)))),
-            None => {
-                let program = loaded.program(false)?;
-                let interp = Interpreter::new(program).map_err(|e| Failure::input(&e))?;
-                Reference::Interp(Box::new(match routes {
-                    Some(routes) => interp.with_routes(routes),
-                    None => interp,
-                }))
-            }
-        })
-    }
-
-    fn datapath(&mut self) -> &mut dyn Datapath {
-        match self {
-            Reference::Machine(machine) => machine.as_mut(),
-            Reference::Interp(interpreter) => interpreter.as_mut(),
-        }
-    }
 }
 
 /// Where the packets come from.

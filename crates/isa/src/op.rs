@@ -20,6 +20,8 @@ impl Reg {
     pub const R0: Reg = Reg(0);
     /// The first argument.
     pub const R1: Reg = Reg(1);
+    /// The second argument.
+    pub const R2: Reg = Reg(2);
     /// The frame pointer; read-only.
     pub const FP: Reg = Reg(10);
 

@@ -18,7 +18,7 @@ mod inline;
 mod maps;
 mod memory;
 mod observer;
-mod plugin;
+pub mod plugin;
 mod rings;
 mod run;
 mod trail;

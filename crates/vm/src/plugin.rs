@@ -18,17 +18,16 @@
 
 use std::sync::Arc;
 
-use flowloom_engine::{Choices, EngineError};
+use flowloom_engine::{Choices, EngineError, Snapshot};
 
 use super::Interpreter;
 use super::calls::{Helper, Run};
 use super::fault::Fault;
 use super::memory::PLAIN_ADDRESS;
 use super::run::Helpers;
-use flowloom_isa::Program;
-use flowloom_isa::ProgramError;
 use flowloom_isa::helpers::HelperInfo;
-use flowloom_isa::op::Size;
+use flowloom_isa::op::{AluOp, Op, Operand, Reg, Size, Width};
+use flowloom_isa::{MapDef, MapKind, Program, ProgramError};
 
 /// How many instructions a program may take, unless said otherwise: suites wait for programs that never end.
 const BUDGET: u64 = 1_000_000;
@@ -129,4 +128,62 @@ fn strcmp(run: &mut Run<'_>, [a, b, ..]: [u64; 5]) -> Result<u64, Fault> {
         }
     }
     Ok(0)
+}
+
+/// A program on plain memory as an XDP program, for engines that run packets: memory and result are the only entries of
+/// two arrays, and the program is a function that a prologue calls.
+#[derive(Debug)]
+pub struct OnPackets {
+    /// The program.
+    pub program: Program,
+    /// The index of the map of the memory, if there is any.
+    pub memory: Option<usize>,
+    /// The index of the map of the result.
+    pub result: usize,
+}
+
+impl OnPackets {
+    /// Wraps a program.
+    pub fn of(program: &Program, memory: &[u8]) -> OnPackets {
+        let mut program = program.clone();
+        let code = std::mem::take(&mut program.insns);
+        let mut section = |name: &str, initial: &[u8]| {
+            program.maps.push(MapDef {
+                name: name.to_owned(),
+                kind: MapKind::Array,
+                key_bytes: 4,
+                value_bytes: initial.len() as u32,
+                max_entries: 1,
+                initial: Some(initial.to_vec()),
+                ..MapDef::default()
+            });
+            program.maps.len() - 1
+        };
+        let memory_map = (!memory.is_empty()).then(|| section(".data.memory", memory));
+        let result = section(".data.result", &[0; 8]);
+        let mov = |dst, imm| Op::Alu { width: Width::W64, op: AluOp::Mov, dst, src: Operand::Imm(imm) };
+        let [r0, r1, r2] = [Reg::R0, Reg::R1, Reg::R2];
+        let first = match memory_map {
+            Some(map) => Op::LoadMapValue { dst: r1, map: map as i32, off: 0 },
+            None => mov(r1, 0),
+        };
+        let end = [
+            Op::LoadMapValue { dst: r1, map: result as i32, off: 0 },
+            Op::Store { size: Size::Dw, base: r1, off: 0, src: Operand::Reg(r0) },
+            mov(r0, 2),
+            Op::Exit,
+        ];
+        let distance = end.iter().map(|op| op.slots()).sum::<usize>() as i32;
+        let ops = [first, mov(r2, memory.len() as i32), Op::CallLocal { distance }];
+        ops.iter().chain(&end).for_each(|op| op.encode(&mut program.insns));
+        program.insns.extend(code);
+        program.section = "xdp".to_owned();
+        OnPackets { program, memory: memory_map, result }
+    }
+
+    /// The result of a run, from the state after it.
+    pub fn r0(&self, state: &Snapshot) -> Option<u64> {
+        let entries = state.maps.get(&self.program.maps[self.result].name)?;
+        Some(u64::from_le_bytes(*entries.values().next()?.first_chunk()?))
+    }
 }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use flowloom_session::parse_time;
+
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
 use super::parse_param;
@@ -62,27 +64,6 @@ fn parse_state_time(text: &str) -> Result<StateTime, String> {
     match text {
         "now" => Ok(StateTime::Now),
         _ => text.parse().map(StateTime::At).map_err(|_| format!("expected nanoseconds or `now`, found `{text}`")),
-    }
-}
-
-/// A length of time with its unit.
-pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("expected a time such as `500ms`, `10s` or `2m`, found `{text}`");
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..digits].parse().map_err(|_| wrong())?;
-    let unit_ns = match &text[digits..] {
-        "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        _ => return Err(wrong()),
-    };
-    match number.checked_mul(unit_ns) {
-        Some(0) => Err("expected more than no time at all".to_owned()),
-        Some(ns) => Ok(Duration::from_nanos(ns)),
-        None => Err(format!("`{text}` is more than this clock counts")),
     }
 }
 

@@ -3,36 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use flowloom_exec::rewrite::RewriteError;
-use flowloom_exec::{ExecError, KernelEngine};
 use flowloom_isa::insn::{call, class, imm64, jmp};
 use flowloom_isa::{Insn, MapDef, Program, ProgramKind, Want, helpers};
 use flowloom_object::{Object, Refused, Unread};
-use flowloom_vm::Interpreter;
+use flowloom_session::engines::{EngineName, Fit, Reason};
+use flowloom_session::{Loaded, only_program};
 use serde_json::{Value, json};
 
 use super::source::{line_json, nearer};
 use super::verified::Verified;
-use crate::args::{CheckArgs, EngineName};
-use crate::failure::{Failure, with_causes};
-use crate::load;
+use crate::args::{CheckArgs, named_or_default};
+use crate::failure::Failure;
 use crate::output::{counted, print, print_json};
 
-/// Why a program does not run on a target, or cannot be tried.
-struct Reason {
-    insn: Option<usize>,
-    what: String,
-    help: Option<&'static str>,
-}
-
-/// What a target says of a program.
+/// Whether a program runs on a target.
 struct Judgement {
     target: &'static str,
-    /// `None`: it cannot be tried here.
-    runs: Option<bool>,
-    reasons: Vec<Reason>,
-    /// Instructions that the kernel's verifier walked.
-    walked: Option<u64>,
+    fit: Fit,
 }
 
 /// One program with what it uses.
@@ -49,7 +36,7 @@ struct Described<'o> {
 pub(super) fn check(args: &CheckArgs, object: &mut Object) -> Result<(), Failure> {
     nearer(object);
     let object = &*object;
-    if args.target.contains(&EngineName::Machine) {
+    if args.target.contains(&EngineName::MACHINE) {
         return Err(Failure::Input("the reference machine runs sources, this is an object".to_owned()));
     }
     let wanted = args.function.program.as_deref();
@@ -57,7 +44,7 @@ pub(super) fn check(args: &CheckArgs, object: &mut Object) -> Result<(), Failure
         Some(wanted) if object.matching(wanted).is_empty() && object.refused.iter().any(|r| r.name == wanted) => {
             Vec::new()
         }
-        Some(wanted) => vec![load::only(object, wanted)?],
+        Some(wanted) => vec![only_program(object, wanted)?],
         None => object.programs.iter().collect(),
     };
     let refused: Vec<&Refused> =
@@ -75,10 +62,10 @@ pub(super) fn check(args: &CheckArgs, object: &mut Object) -> Result<(), Failure
 /// must be seen to be safe besides.
 fn outcome(args: &CheckArgs, described: &[Described<'_>], refused: &[&Refused]) -> Result<(), Failure> {
     let is_unsafe = |one: &Described<'_>| args.target.is_empty() && one.verified.is_refused();
-    let runs_somewhere = |one: &Described<'_>| one.targets.iter().any(|t| t.runs == Some(true));
+    let runs_somewhere = |one: &Described<'_>| one.targets.iter().any(|t| t.fit.runs == Some(true));
     match (described, refused) {
         ([only], []) => {
-            if is_unsafe(only) || only.targets.iter().any(|t| t.runs == Some(false)) {
+            if is_unsafe(only) || only.targets.iter().any(|t| t.fit.runs == Some(false)) {
                 return Err(Failure::Finding);
             }
             untried(args, only).map_or(Ok(()), |target| Err(not_tried(target)))
@@ -93,11 +80,11 @@ fn outcome(args: &CheckArgs, described: &[Described<'_>], refused: &[&Refused]) 
 
 /// A target that must run the program and cannot be asked.
 fn untried<'d>(args: &CheckArgs, described: &'d Described<'_>) -> Option<&'d Judgement> {
-    described.targets.iter().find(|target| target.runs.is_none() && !args.target.is_empty())
+    described.targets.iter().find(|target| target.fit.runs.is_none() && !args.target.is_empty())
 }
 
 fn not_tried(target: &Judgement) -> Failure {
-    let why: Vec<&str> = target.reasons.iter().map(|reason| reason.what.as_str()).collect();
+    let why: Vec<&str> = target.fit.reasons.iter().map(|reason| reason.what.as_str()).collect();
     Failure::Environment(format!("`{}` cannot be tried here: {}", target.target, why.join("; ")))
 }
 
@@ -124,31 +111,26 @@ fn describe<'o>(program: &'o Program, wanted: &[EngineName]) -> Described<'o> {
             *kfuncs.entry(name.as_str()).or_insert(0) += 1;
         }
     }
-    let engines = [EngineName::Interp, EngineName::Kernel];
-    let asked = engines.into_iter().filter(|engine| wanted.is_empty() || wanted.contains(engine));
-    let shared = Arc::new(program.clone());
-    let targets: Vec<Judgement> = asked.map(|engine| judge(&shared, engine)).collect();
+    let engines = named_or_default(wanted).into_iter().filter(|engine| *engine != EngineName::MACHINE);
+    let (loaded, shared) = (Loaded::of_program(program.clone()), Arc::new(program.clone()));
+    let targets: Vec<Judgement> = engines.map(|engine| judge(&loaded, &shared, engine)).collect();
     let mut verified = Verified::of(program);
-    verified.kernel_walked = targets.iter().find_map(|target| target.walked);
+    verified.kernel_walked = targets.iter().find_map(|target| target.fit.walked);
     Described { program, helpers, kfuncs, functions: starts.len(), targets, verified }
 }
 
-fn judge(program: &Arc<Program>, engine: EngineName) -> Judgement {
+fn judge(loaded: &Loaded, program: &Arc<Program>, engine: EngineName) -> Judgement {
     let target = engine.as_str();
     if !program.kind.is_xdp() {
-        let reason = Reason {
-            insn: Some(0),
-            what: format!("it is a program of kind {}, only XDP programs run", program.kind),
-            help: Some(help_for(program.kind)),
-        };
-        return Judgement { target, runs: Some(false), reasons: vec![reason], walked: None };
+        let what = format!("it is a program of kind {}, only XDP programs run", program.kind);
+        let reason = Reason { insn: Some(0), what, help: Some(help_for(program.kind)) };
+        return Judgement { target, fit: Fit { runs: Some(false), reasons: vec![reason], ..Fit::default() } };
     }
-    let mut walked = None;
-    let (runs, reasons) = match engine {
-        EngineName::Kernel => kernel(program, &mut walked),
-        _ => interp(program),
-    };
-    Judgement { target, runs, reasons, walked }
+    let mut fit = (engine.kind().judge)(loaded, &Ok(Arc::clone(program)));
+    if fit.runs == Some(true) {
+        fit.reasons.clear();
+    }
+    Judgement { target, fit }
 }
 
 /// What helps a program that is not XDP: the hooks of other kinds see other things than received packets.
@@ -162,72 +144,6 @@ fn help_for(kind: ProgramKind) -> &'static str {
         }
         _ => "load it with its own loader; if it is XDP in spite of its section, say `--type xdp`",
     }
-}
-
-fn interp(program: &Arc<Program>) -> (Option<bool>, Vec<Reason>) {
-    match Interpreter::new(Arc::clone(program)) {
-        Ok(_) => (Some(true), Vec::new()),
-        Err(error) => {
-            let reason = |finding: flowloom_isa::Finding| Reason {
-                insn: finding.insn,
-                what: finding.flaw.to_string(),
-                help: finding.flaw.help(),
-            };
-            (Some(false), error.findings.into_iter().map(reason).collect())
-        }
-    }
-}
-
-fn kernel(program: &Program, walked: &mut Option<u64>) -> (Option<bool>, Vec<Reason>) {
-    if !program.lacks.is_empty() {
-        // The kernel could say no more than that there is something that it does not know.
-        let reason = |lack: &flowloom_isa::Lack| Reason {
-            insn: Some(lack.insn),
-            what: format!("{}, which is not supported", lack.want),
-            help: Some(lack.want.help()),
-        };
-        return (Some(false), program.lacks.iter().map(reason).collect());
-    }
-    let plain = |insn, what| vec![Reason { insn, what, help: None }];
-    match KernelEngine::available() {
-        Err(reason) => (None, plain(None, reason.to_string())),
-        Ok(()) => match KernelEngine::accepts(program) {
-            Ok(count) => {
-                *walked = count;
-                (Some(true), Vec::new())
-            }
-            // Another program of the object, which a map holds: its instructions are none of this one.
-            Err(ExecError::Refused(refused)) if refused.program != program.name => {
-                let line = refused.line.as_ref().map_or_else(String::new, |line| format!(" at {line}"));
-                let what = format!("the kernel's verifier refuses program `{}`{line}", refused.program);
-                (Some(false), plain(None, format!("{what}: {}", refused.reason)))
-            }
-            Err(ExecError::Refused(refused)) => {
-                let at = refused.insn.or_else(|| {
-                    let line = refused.line.as_ref()?;
-                    program.lines.iter().find(|known| *known == line).map(|line| line.insn)
-                });
-                (Some(false), plain(at, format!("the kernel's verifier refuses it: {}", refused.reason)))
-            }
-            // What stands in the way is named with its place by whoever prints it; another program's place is none of this one.
-            Err(ExecError::Rewrite { program: of, source, .. }) if of == program.name && source.insn().is_some() => {
-                (Some(false), plain(source.insn(), without_place(&source)))
-            }
-            Err(ExecError::Private { line: Some(line), helper, .. }) => {
-                (Some(false), plain(Some(line.insn), format!("the kernel has no helper `{helper}`")))
-            }
-            Err(error) => (Some(false), plain(None, with_causes(&error))),
-        },
-    }
-}
-
-/// What is in the way of running it, without the instruction, which stands before it already.
-fn without_place(error: &RewriteError) -> String {
-    let text = error.to_string();
-    let Some(rest) = error.insn().and_then(|insn| text.strip_prefix(&format!("instruction {insn}"))) else {
-        return text;
-    };
-    rest.strip_prefix(": ").map_or_else(|| format!("it{rest}"), str::to_owned)
 }
 
 fn helper_name(number: i32) -> String {
@@ -301,7 +217,7 @@ fn program_text(described: &Described<'_>, text: &mut String) {
         text.push_str(&described.verified.text(program, "  "));
     }
     for (number, target) in described.targets.iter().enumerate() {
-        let runs = match target.runs {
+        let runs = match target.fit.runs {
             Some(true) => "yes",
             Some(false) => "no",
             None => "not tried",
@@ -312,10 +228,10 @@ fn program_text(described: &Described<'_>, text: &mut String) {
             continue;
         }
         text.push_str(&format!("  {}: {runs}\n", target.target));
-        for (number, reason) in target.reasons.iter().enumerate() {
+        for (number, reason) in target.fit.reasons.iter().enumerate() {
             text.push_str(&format!("    {}\n", reason_text(program, reason)));
             // What helps several reasons in a row is said behind the last of them.
-            let next = target.reasons.get(number + 1).and_then(|next| next.help);
+            let next = target.fit.reasons.get(number + 1).and_then(|next| next.help);
             if let Some(help) = reason.help.filter(|help| next != Some(*help)) {
                 text.push_str(&format!("      help: {help}\n"));
             }
@@ -325,8 +241,8 @@ fn program_text(described: &Described<'_>, text: &mut String) {
 
 /// Whether two targets refuse for the same reasons.
 fn is_same(one: &Judgement, other: &Judgement) -> bool {
-    let of = |judgement: &Judgement| judgement.reasons.iter().map(|r| (r.insn, r.what.clone())).collect::<Vec<_>>();
-    !other.reasons.is_empty() && one.runs == other.runs && of(one) == of(other)
+    let of = |judgement: &Judgement| judgement.fit.reasons.iter().map(|r| (r.insn, r.what.clone())).collect::<Vec<_>>();
+    !other.fit.reasons.is_empty() && one.fit.runs == other.fit.runs && of(one) == of(other)
 }
 
 fn map_text(map: &MapDef) -> String {
@@ -392,8 +308,8 @@ fn program_json(args: &CheckArgs, described: &Described<'_>) -> Result<Value, Fa
         .targets
         .iter()
         .map(|target| {
-            let reasons: Vec<Value> = target.reasons.iter().map(|reason| reason_json(program, reason)).collect();
-            json!({"target": target.target, "runs": target.runs, "reasons": reasons})
+            let reasons: Vec<Value> = target.fit.reasons.iter().map(|reason| reason_json(program, reason)).collect();
+            json!({"target": target.target, "runs": target.fit.runs, "reasons": reasons})
         })
         .collect();
     let verified = match program.kind.is_xdp() {

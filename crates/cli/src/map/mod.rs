@@ -16,7 +16,6 @@ use serde_json::{Value, json};
 use crate::args::{FunctionArgs, MapArgs, MapListArgs, MapVerb};
 use crate::describe::describe;
 use crate::failure::{Failure, with_causes};
-use crate::load::Loaded;
 use crate::output::{counted, grouped, print, print_json, remark, table};
 use entry::Shape;
 use words::{Words, flags, target};
@@ -210,7 +209,7 @@ fn of_function(functions: &[Running], wanted: &str, map: Option<&str>) -> Result
 /// What the source or object that `-f` names says about its maps.
 fn described(path: &std::path::Path, params: &[(String, String)]) -> Result<Description, Failure> {
     let args = FunctionArgs { path: path.to_owned(), params: params.to_vec(), program: None, kind: None };
-    let loaded = Loaded::from_args(&args)?;
+    let loaded = args.load()?;
     let program: std::sync::Arc<Program> = loaded.attached_program(false)?;
     Ok(describe(&loaded, &path.display().to_string(), &program))
 }

@@ -266,13 +266,13 @@ fn field_value(shape: &Shape, field: &LayoutField, text: &str) -> Result<u128, F
         .ok_or_else(|| fails(&format!("one of the states {}", shape.states.join(", "))))?,
         Meaning::Deadline | Meaning::Moment if text == "none" => NO_DEADLINE.into(),
         Meaning::Deadline | Meaning::Moment => match text.strip_prefix('+') {
-            Some(time) => crate::args::parse_time(time)
+            Some(time) => flowloom_session::parse_time(time)
                 .ok()
                 .map(|time| u128::from(shape.now_ns) + time.as_nanos())
                 .ok_or_else(|| fails("a time such as `+10s`"))?,
             None => number(text).ok_or_else(|| fails("`none`, a time from now such as `+10s`, or nanoseconds"))?,
         },
-        Meaning::Period => match crate::args::parse_time(text) {
+        Meaning::Period => match flowloom_session::parse_time(text) {
             Ok(time) => time.as_nanos(),
             Err(_) => number(text).ok_or_else(|| fails("a time such as `10s`, or nanoseconds"))?,
         },

@@ -7,9 +7,9 @@ use flowloom_verifier::{Options, Proof, verify};
 
 use super::Row;
 use crate::check::source::nearer_lines;
-use crate::compile::compiled;
 use crate::failure::Failure;
-use crate::load::pick;
+use flowloom_session::compiled;
+use flowloom_session::pick_program;
 
 /// Compiles and verifies the program that a row names.
 pub(super) fn program(row: &Row, functions: &Path) -> Result<(Program, Proof), Failure> {
@@ -23,7 +23,7 @@ pub(super) fn program(row: &Row, functions: &Path) -> Result<(Program, Proof), F
     })?;
     let params: Vec<(String, String)> = row.params.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let compiled = compiled(&path, &bytes, &params, None)?;
-    let mut program = pick(&compiled.object, None)?.clone();
+    let mut program = pick_program(&compiled.object, None)?.clone();
     nearer_lines(&mut program.lines);
     let proof = verify(&program, &Options::default()).map_err(|e| Failure::input(&e))?;
     Ok((program, proof))

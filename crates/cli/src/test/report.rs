@@ -5,7 +5,9 @@ use flowloom_verify::{Point, What};
 use serde_json::{Value, json};
 
 use super::{Cell, Tested, Tried, gaps};
-use crate::args::{EngineName, TestArgs};
+use flowloom_session::engines::EngineName;
+
+use crate::args::TestArgs;
 use crate::failure::Failure;
 use crate::output::{counted, print as print_text, print_json, table};
 

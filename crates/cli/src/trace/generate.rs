@@ -13,9 +13,9 @@ use serde_json::json;
 use crate::args::TraceGenArgs;
 use crate::failure::Failure;
 use crate::files::Files;
-use crate::load::{ELF_MAGIC, source};
 use crate::output::{counted, grouped, print, print_json, progress, warn};
 use crate::verify::{keeps_ports, write_trace};
+use flowloom_session::{ELF_MAGIC, source};
 
 /// Packets for a function, unless said otherwise.
 const FUNCTION_PACKETS: u64 = 20_000;

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::write_trace;
 use crate::args::VerifyArgs;
 use crate::failure::Failure;
-use crate::load::SECTION_KEY;
 use crate::output::remark;
+use flowloom_session::SECTION_KEY;
 
 /// The port of what is read from a capture without ports.
 const PORT_OF_PCAP: u32 = 1;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use flowloom_engine::Snapshot;
-use flowloom_exec::{ExecError, KernelEngine, Reason};
+use flowloom_engine::{Datapath, Snapshot};
+use flowloom_exec::{ExecError, KernelEngine};
 use flowloom_isa::Program;
 use flowloom_verify::explore::{Case, ExploreOptions, Explored, explore_telling};
 use flowloom_verify::{Arrival, CompareOptions, Undefined, mutated};
@@ -12,11 +12,12 @@ use flowloom_vm::{Interpreter, fib};
 use serde_json::{Value, json};
 
 use super::{Judged, case, judge, nothing_compared};
-use crate::args::{EngineName, VerifyArgs};
-use crate::engines::kernel_failure;
+use crate::args::VerifyArgs;
 use crate::failure::{Failure, with_causes};
-use crate::output::{counted, print, print_json, progress};
+use crate::output::{counted, print, print_json, progress, remark};
 use crate::run::read_routes;
+use flowloom_session::engines::{Engine, EngineName, EngineOptions, kernel_error};
+use flowloom_session::{Loaded, SessionError};
 
 /// Each case is run again with its packets changed at random so often.
 const CHANGED: u64 = 12;
@@ -51,25 +52,41 @@ enum Tried {
     Parted(Box<Parted>),
 }
 
-/// The engines, which go on from case to case: making large maps in the kernel takes longer than all packets.
+/// The interpreter and a target, reused from case to case: creating large maps in the kernel takes longer than all
+/// packets.
 struct Engines {
-    /// One without a partner: as it is at first.
-    kernel: Option<KernelEngine>,
+    target: EngineName,
+    /// A loaded kernel engine before the first case.
+    spare: Option<KernelEngine>,
     pair: Option<Pair>,
-    /// Why the kernel's verifier refused the last program.
+    /// Why the target refused the last program.
     refused: String,
 }
 
-/// Both engines with the same program. What is no state, such as the places in ring buffers, is the same on both.
+/// Both engines with the same program. What is not state, such as offsets in ring buffers, is the same on both.
 struct Pair {
-    /// The read-only data that the program was made with.
+    /// The read-only data of the program.
     constants: BTreeMap<String, Vec<u8>>,
     interp: Interpreter,
-    kernel: KernelEngine,
+    target: Target,
+}
+
+enum Target {
+    Kernel(Box<KernelEngine>),
+    Other(Box<dyn Engine>),
+}
+
+impl Target {
+    fn datapath(&mut self) -> &mut dyn Datapath {
+        match self {
+            Target::Kernel(kernel) => kernel.as_mut(),
+            Target::Other(engine) => engine.as_mut(),
+        }
+    }
 }
 
 impl Engines {
-    /// The engines with the program of a case; `None` where the kernel's verifier refuses it.
+    /// The engines with the program of a case; `None` where the target refuses it.
     fn load(
         &mut self,
         program: &Program,
@@ -78,56 +95,110 @@ impl Engines {
     ) -> Result<Option<&mut Pair>, Failure> {
         let is_same = self.pair.as_ref().is_some_and(|pair| pair.constants == case.constants);
         if !is_same {
-            let before = self.pair.take().map(|pair| pair.kernel).or_else(|| self.kernel.take());
-            let program = Arc::new(case.program(program));
-            let loaded = match before {
-                Some(before) => before.load_instead(&program),
-                None => KernelEngine::load(&program),
-            };
-            let mut kernel = match loaded {
-                // With other settings, the verifier sees other paths; what it refuses never runs.
-                Err(ExecError::Refused(refused)) => {
-                    self.refused = refused.reason;
-                    return Ok(None);
-                }
-                loaded => loaded.map_err(|e| kernel_failure(&e))?,
-            };
-            let mut interp = Interpreter::new(program).map_err(|e| Failure::input(&e))?;
+            let program = case.program(program);
+            let interp = Interpreter::new(Arc::new(program.clone())).map_err(|e| Failure::input(&e))?;
+            let mut interp = flowloom_proofcheck::checked(interp);
             if let Some(routes) = routes {
-                kernel = kernel.with_routes(routes).map_err(|e| Failure::Environment(with_causes(&e)))?;
                 interp = interp.with_routes(routes.clone());
             }
-            self.pair = Some(Pair { constants: case.constants.clone(), interp, kernel });
+            let target = if self.target == EngineName::KERNEL {
+                self.load_kernel(&program, routes)?.map(|kernel| Target::Kernel(Box::new(kernel)))
+            } else {
+                self.load_other(program, routes)?.map(Target::Other)
+            };
+            let Some(target) = target else { return Ok(None) };
+            self.pair = Some(Pair { constants: case.constants.clone(), interp, target });
         }
         Ok(self.pair.as_mut())
     }
+
+    fn load_kernel(&mut self, program: &Program, routes: Option<&fib::Table>) -> Result<Option<KernelEngine>, Failure> {
+        let before = match self.pair.take().map(|pair| pair.target) {
+            Some(Target::Kernel(kernel)) => Some(*kernel),
+            _ => self.spare.take(),
+        };
+        let loaded = match before {
+            Some(before) => before.load_instead(program),
+            None => KernelEngine::load(program),
+        };
+        match loaded {
+            // With other settings, the verifier walks other paths; what it refuses never runs.
+            Err(ExecError::Refused(refused)) => {
+                self.refused = refused.reason;
+                Ok(None)
+            }
+            loaded => {
+                let kernel = loaded.map_err(|e| kernel_error(&e))?;
+                match routes {
+                    None => Ok(Some(kernel)),
+                    Some(routes) => {
+                        kernel.with_routes(routes).map(Some).map_err(|e| Failure::Environment(with_causes(&e)))
+                    }
+                }
+            }
+        }
+    }
+
+    fn load_other(
+        &mut self,
+        program: Program,
+        routes: Option<&fib::Table>,
+    ) -> Result<Option<Box<dyn Engine>>, Failure> {
+        let options = EngineOptions { routes: routes.cloned(), ..EngineOptions::default() };
+        match self.target.load(&Loaded::of_program(program), &options) {
+            Err(SessionError::Refused(reason)) => {
+                self.refused = reason;
+                Ok(None)
+            }
+            started => Ok(Some(started?.engine)),
+        }
+    }
 }
 
+/// Explores a program and compares the targets with the interpreter on the cases that were found.
 pub(super) fn verify(
     args: &VerifyArgs,
     program: &Arc<Program>,
-    targets: &[(EngineName, Option<Reason>)],
+    targets: &[(EngineName, Option<String>)],
 ) -> Result<(), Failure> {
-    if let Some((_, Some(reason))) = targets.iter().find(|(name, _)| *name == EngineName::Kernel) {
-        return Err(Failure::Environment(format!("target `kernel` cannot run here, and there is no other: {reason}")));
-    }
     let routes = read_routes(&args.routes)?;
-    // Asked first: what either engine refuses need not be explored.
+    // Before the exploration: a program that an engine refuses need not be explored.
     Interpreter::new(Arc::clone(program)).map_err(|e| Failure::input(&e))?;
-    let kernel = match KernelEngine::load(program) {
-        Ok(kernel) => kernel,
-        Err(error) => {
-            let failure = kernel_failure(&error);
-            if let (true, Failure::Found(reason)) = (args.json, &failure) {
-                let target = json!({"target": "kernel", "agrees": null, "packets_compared": 0, "refused": reason});
-                print_json(&json!({"function": program.name, "targets": [target]}))?;
+    let named = targets.iter().filter(|(name, _)| *name != EngineName::INTERP && *name != EngineName::MACHINE);
+    let mut engines = Vec::new();
+    for (name, unavailable) in named.clone() {
+        let target = name.as_str();
+        if let Some(reason) = unavailable {
+            if named.clone().count() == 1 {
+                return Err(Failure::Environment(format!(
+                    "target `{target}` cannot run here, and there is no other: {reason}"
+                )));
             }
-            return Err(failure);
+            remark(&format!("target `{target}` is left out: {reason}"));
+            continue;
         }
-    };
+        match engines_of(*name, program, routes.as_ref()) {
+            Ok(loaded) => engines.push(loaded),
+            Err(Failure::Found(reason)) if !name.kind().is_default && named.clone().count() > 1 => {
+                remark(&format!("target `{target}` is left out: {reason}"));
+            }
+            Err(failure) => {
+                if let (true, Failure::Found(reason)) = (args.json, &failure) {
+                    let target = json!({"target": target, "agrees": null, "packets_compared": 0, "refused": reason});
+                    print_json(&json!({"function": program.name, "targets": [target]}))?;
+                }
+                return Err(failure);
+            }
+        }
+    }
     let explored = explored(args, program, routes.as_ref())?;
-    let compared = compared(program, &explored, routes.as_ref(), kernel)?;
-    let files = match (&args.write, &compared.parted) {
+    let mut compared = Vec::new();
+    for engines in engines {
+        let target = engines.target;
+        compared.push((target, compare(program, &explored, routes.as_ref(), engines)?));
+    }
+    let parted = compared.iter().find_map(|(_, compared)| compared.parted.as_ref());
+    let files = match (&args.write, parted) {
         (Some(path), Some(parted)) => {
             case::write(path, &parted.packets)?;
             Some((path, case::write_state(path, &parted.state)?, parted.seed))
@@ -142,11 +213,22 @@ pub(super) fn verify(
     if let Some((path, state, seed)) = files {
         case::remark_written(args, path, Some(&state), seed);
     }
-    match compared {
-        Compared { parted: Some(_), .. } => Err(Failure::Finding),
-        Compared { packets: 0, .. } => Err(nothing_compared()),
-        _ => Ok(()),
+    match parted {
+        Some(_) => Err(Failure::Finding),
+        None if compared.iter().all(|(_, compared)| compared.packets == 0) => Err(nothing_compared()),
+        None => Ok(()),
     }
+}
+
+/// The engines of a target, which has accepted the program.
+fn engines_of(target: EngineName, program: &Program, routes: Option<&fib::Table>) -> Result<Engines, Failure> {
+    let mut engines = Engines { target, spare: None, pair: None, refused: String::new() };
+    if target == EngineName::KERNEL {
+        engines.spare = Some(KernelEngine::load(program).map_err(|e| kernel_error(&e))?);
+    } else if engines.load_other(program.clone(), routes)?.is_none() {
+        return Err(Failure::Found(engines.refused));
+    }
+    Ok(engines)
 }
 
 fn explored(args: &VerifyArgs, program: &Arc<Program>, routes: Option<&fib::Table>) -> Result<Explored, Failure> {
@@ -163,17 +245,16 @@ fn explored(args: &VerifyArgs, program: &Arc<Program>, routes: Option<&fib::Tabl
 }
 
 /// Runs all cases, those first in which the interpreter stopped, up to the first on which the engines part.
-fn compared(
+fn compare(
     program: &Program,
     explored: &Explored,
     routes: Option<&fib::Table>,
-    kernel: KernelEngine,
+    mut engines: Engines,
 ) -> Result<Compared, Failure> {
-    let mut engines = Engines { kernel: Some(kernel), pair: None, refused: String::new() };
     let stopped = explored.faults.iter().map(|(what, stopped)| (&stopped.case, Some(what)));
     let cases: Vec<_> = stopped.chain(explored.cases.iter().map(|case| (case, None))).collect();
     let mut compared = Compared::default();
-    let bar = progress("comparing kernel", Some(cases.len() as u64));
+    let bar = progress(&format!("comparing {}", engines.target.as_str()), Some(cases.len() as u64));
     for (case, stopped) in cases {
         match side_by_side(program, case, stopped, routes, &mut engines, &bar)? {
             Tried::Equal { packets } => compared.packets += packets,
@@ -211,12 +292,12 @@ fn side_by_side(
     }
     let options =
         CompareOptions { seed: case.seed, state: case.state.clone(), is_foreign: true, ..CompareOptions::default() };
-    let mut judged = judge(&mut pair.interp, &mut pair.kernel, &packets, &options, bar)?;
+    let mut judged = judge(&mut pair.interp, pair.target.datapath(), &packets, &options, bar)?;
     if judged.report.disagreement.is_some() {
         let undefined = Undefined::of(&case.program(program));
         if !undefined.causes().is_empty() {
             let options = CompareOptions { undefined, ..options };
-            judged = judge(&mut pair.interp, &mut pair.kernel, &packets, &options, bar)?;
+            judged = judge(&mut pair.interp, pair.target.datapath(), &packets, &options, bar)?;
         }
     }
     let Judged { report, shrunk } = judged;
@@ -241,7 +322,7 @@ fn misfits(misfits: &BTreeMap<String, u64>) -> String {
     format!("left out: {} whose state did not fit: {what}{others}\n", counted(all as usize, "run"))
 }
 
-fn as_text(program: &Program, explored: &Explored, compared: &Compared) -> String {
+fn as_text(program: &Program, explored: &Explored, all: &[(EngineName, Compared)]) -> String {
     let (reached, slots) = explored.share();
     let mut text = format!(
         "{}: explored by {}; {} reach {reached} of {slots} slots ({:.0}%)\n",
@@ -265,29 +346,32 @@ fn as_text(program: &Program, explored: &Explored, compared: &Compared) -> Strin
         let place = super::place(program, *at);
         text.push_str(&format!("kernel-dependent contents, which say nothing of an engine: {what}{place}\n"));
     }
-    if compared.left_out > 0 {
-        let cases = counted(compared.left_out, "case");
-        let reason = &compared.reason;
-        text.push_str(&format!(
-            "left out: {cases} with settings with which the verifier refuses the program: {reason}\n"
-        ));
-    }
-    match &compared.parted {
-        None if compared.packets == 0 => text.push_str("kernel: not compared with `interp`\n"),
-        None => {
-            let packets = counted(compared.packets as usize, "packet");
-            text.push_str(&format!("kernel: equal to `interp` on {packets}\n"));
+    for (target, compared) in all {
+        let name = target.as_str();
+        let refuser =
+            if *target == EngineName::KERNEL { "the verifier refuses".to_owned() } else { format!("{name} refuses") };
+        if compared.left_out > 0 {
+            let cases = counted(compared.left_out, "case");
+            let reason = &compared.reason;
+            text.push_str(&format!("left out: {cases} with settings with which {refuser} the program: {reason}\n"));
         }
-        Some(Parted { seed, state, packets, disagreement }) => {
-            let packets = counted(packets.len(), "packet");
-            text.push_str(&format!("kernel: DIFFERS from `interp` on {packets}:\n{disagreement}\n"));
-            text.push_str(&format!("seed {seed}, state before them: {}\n", state.to_json()));
+        match &compared.parted {
+            None if compared.packets == 0 => text.push_str(&format!("{name}: not compared with `interp`\n")),
+            None => {
+                let packets = counted(compared.packets as usize, "packet");
+                text.push_str(&format!("{name}: equal to `interp` on {packets}\n"));
+            }
+            Some(Parted { seed, state, packets, disagreement }) => {
+                let packets = counted(packets.len(), "packet");
+                text.push_str(&format!("{name}: DIFFERS from `interp` on {packets}:\n{disagreement}\n"));
+                text.push_str(&format!("seed {seed}, state before them: {}\n", state.to_json()));
+            }
         }
     }
     text
 }
 
-fn as_json(program: &Program, explored: &Explored, compared: &Compared) -> Result<Value, Failure> {
+fn as_json(program: &Program, explored: &Explored, all: &[(EngineName, Compared)]) -> Result<Value, Failure> {
     let (reached, slots) = explored.share();
     let gaps: Vec<Value> = explored
         .gaps
@@ -300,9 +384,21 @@ fn as_json(program: &Program, explored: &Explored, compared: &Compared) -> Resul
     let faults: Vec<Value> =
         explored.faults.iter().map(|(what, stopped)| json!({"what": what, "runs": stopped.times})).collect();
     let misfits: Vec<Value> = explored.misfits.iter().map(|(what, n)| json!({"what": what, "runs": n})).collect();
-    let parted = compared.parted.as_ref();
-    let case = parted.map(|parted| case::as_json(&parted.state, parted.seed, &parted.packets)).transpose()?;
-    let agrees = (parted.is_some() || compared.packets > 0).then_some(parted.is_none());
+    let target = |(target, compared): &(EngineName, Compared)| {
+        let parted = compared.parted.as_ref();
+        let case = parted.map(|parted| case::as_json(&parted.state, parted.seed, &parted.packets)).transpose()?;
+        let agrees = (parted.is_some() || compared.packets > 0).then_some(parted.is_none());
+        Ok(json!({
+            "target": target.as_str(),
+            "agrees": agrees,
+            "packets_compared": compared.packets,
+            "cases_left_out": compared.left_out,
+            "disagreement": parted.map(|parted| &parted.disagreement),
+            "shrunk_packets": parted.map(|parted| parted.packets.len()),
+            "case": case,
+        }))
+    };
+    let targets: Vec<Value> = all.iter().map(target).collect::<Result<_, Failure>>()?;
     Ok(json!({
         "function": program.name,
         "tries": explored.tries,
@@ -312,15 +408,7 @@ fn as_json(program: &Program, explored: &Explored, compared: &Compared) -> Resul
         "not_reached": gaps,
         "faults": faults,
         "misfits": misfits,
-        "targets": [{
-            "target": "kernel",
-            "agrees": agrees,
-            "packets_compared": compared.packets,
-            "cases_left_out": compared.left_out,
-            "disagreement": parted.map(|parted| &parted.disagreement),
-            "shrunk_packets": parted.map(|parted| parted.packets.len()),
-            "case": case,
-        }],
+        "targets": targets,
     }))
 }
 

@@ -7,67 +7,67 @@ use std::process::Command;
 use flowloom_isa::{ProgramKind, asm};
 use flowloom_object::MapShape;
 
-use crate::args::parse_time;
-use crate::failure::{Failure, with_causes};
+use crate::error::{SessionError, with_causes};
 use crate::load::kernel_types;
+use crate::times::parse_time;
 
 /// The compilers that are tried, in this order; the variable `CLANG` names another one.
 const COMPILERS: [&str; 4] = ["clang", "clang-14", "clang-16", "clang-19"];
 
 /// How the name of a program in C ends.
-pub(crate) const C_SOURCE: &str = ".bpf.c";
+const C_SOURCE: &str = ".bpf.c";
 /// How the name of a program in assembler ends.
-pub(crate) const ASSEMBLER: &str = ".bpf";
+const ASSEMBLER: &str = ".bpf";
 
 /// Whether the file is a program in C or assembler.
-pub(crate) fn is_program(path: &Path) -> bool {
+pub fn is_program(path: &Path) -> bool {
     let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     name.ends_with(C_SOURCE) || name.ends_with(ASSEMBLER)
 }
 
 /// The programs of a file, and what keys and values of their maps are made of.
 #[derive(Debug)]
-pub(crate) struct Compiled {
-    pub(crate) object: flowloom_object::Object,
-    pub(crate) shapes: BTreeMap<String, MapShape>,
+pub struct Compiled {
+    pub object: flowloom_object::Object,
+    pub shapes: BTreeMap<String, MapShape>,
 }
 
 /// Reads an object, compiles a `.bpf.c` with `params` as its macros, or assembles a `.bpf`, which is XDP. With `kind`, all
 /// programs are of that kind.
 ///
 /// # Errors
-/// [`Failure::Environment`] where there is no compiler; otherwise what is wrong with the file.
-pub(crate) fn compiled(
+/// [`SessionError::Environment`] where there is no compiler; otherwise what is wrong with the file.
+pub fn compiled(
     path: &Path,
     bytes: &[u8],
     params: &[(String, String)],
     kind: Option<ProgramKind>,
-) -> Result<Compiled, Failure> {
+) -> Result<Compiled, SessionError> {
     let name = path.display().to_string();
     if name.ends_with(C_SOURCE) {
         return object(&name, &clang(path, params)?, kind);
     }
     if let Some((param, _)) = params.first() {
-        return Err(Failure::Input(format!("--param {param} sets a parameter of a source, `{name}` has none")));
+        return Err(SessionError::Input(format!("--param {param} sets a parameter of a source, `{name}` has none")));
     }
     if name.ends_with(ASSEMBLER) {
         let text = String::from_utf8_lossy(bytes);
         let program = asm::program(&name, &text)
-            .map_err(|errors| Failure::Input(format!("`{name}` cannot be assembled:\n{errors}")))?;
+            .map_err(|errors| SessionError::Input(format!("`{name}` cannot be assembled:\n{errors}")))?;
         let object = flowloom_object::Object { name, programs: vec![program], ..flowloom_object::Object::default() };
         return Ok(Compiled { object, shapes: BTreeMap::new() });
     }
     object(&name, bytes, kind)
 }
 
-fn object(name: &str, bytes: &[u8], kind: Option<ProgramKind>) -> Result<Compiled, Failure> {
-    let object = flowloom_object::read_as(bytes, name, &kernel_types, kind).map_err(|e| Failure::input(&e))?;
-    let shapes = flowloom_object::map_shapes(bytes, name).map_err(|e| Failure::input(&e))?;
+fn object(name: &str, bytes: &[u8], kind: Option<ProgramKind>) -> Result<Compiled, SessionError> {
+    let object = flowloom_object::read_as(bytes, name, &kernel_types, kind).map_err(|e| SessionError::input(&e))?;
+    let shapes = flowloom_object::map_shapes(bytes, name).map_err(|e| SessionError::input(&e))?;
     Ok(Compiled { object, shapes })
 }
 
 /// The object that clang makes of a source.
-fn clang(path: &Path, params: &[(String, String)]) -> Result<Vec<u8>, Failure> {
+fn clang(path: &Path, params: &[(String, String)]) -> Result<Vec<u8>, SessionError> {
     let defines: Vec<String> = params.iter().map(|(name, value)| format!("-D{name}={}", macro_value(value))).collect();
     let named = std::env::var("CLANG").ok();
     let candidates: Vec<&str> = named.as_deref().map_or(COMPILERS.to_vec(), |one| vec![one]);
@@ -80,7 +80,7 @@ fn clang(path: &Path, params: &[(String, String)]) -> Result<Vec<u8>, Failure> {
             Ok(out) => out,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => {
-                return Err(Failure::Environment(format!("`{command}` does not start: {}", with_causes(&error))));
+                return Err(SessionError::Environment(format!("`{command}` does not start: {}", with_causes(&error))));
             }
         };
         if out.status.success() {
@@ -90,12 +90,12 @@ fn clang(path: &Path, params: &[(String, String)]) -> Result<Vec<u8>, Failure> {
         let said = said.trim_end();
         if said.lines().any(lacks_header) {
             let what = "it needs the headers of libbpf and of Linux: `apt-get install libbpf-dev`";
-            return Err(Failure::Environment(format!("`{}` cannot be compiled: {what}\n{said}", path.display())));
+            return Err(SessionError::Environment(format!("`{}` cannot be compiled: {what}\n{said}", path.display())));
         }
-        return Err(Failure::Input(format!("`{}` cannot be compiled by {command}:\n{said}", path.display())));
+        return Err(SessionError::Input(format!("`{}` cannot be compiled by {command}:\n{said}", path.display())));
     }
     let tried = named.unwrap_or_else(|| COMPILERS.join(", "));
-    Err(Failure::Environment(format!(
+    Err(SessionError::Environment(format!(
         "`{}` is C, and there is no compiler for it (tried {tried}): `apt-get install clang`",
         path.display()
     )))

@@ -1,0 +1,65 @@
+//! The dataflow form of the program, evaluated after all passes: what hardware pipelines are made of.
+
+use std::sync::Arc;
+
+use flowloom_engine::{Choices, Packet, Port};
+use flowloom_ir::Evaluator;
+use flowloom_isa::Program;
+use flowloom_vm::plugin::OnPackets;
+
+use super::{Engine, EngineKind, EngineOptions, Fit, Reason, Started};
+use crate::error::{SessionError, with_causes};
+use crate::load::{Loaded, Unproved};
+
+pub(super) const KIND: EngineKind = EngineKind {
+    name: "dataflow",
+    about: "The dataflow that pipelines are made of, evaluated on the interpreter's maps",
+    is_default: false,
+    available: super::always_available,
+    lacks: super::lacks_nothing,
+    judge: |loaded, program| match program.as_ref().map(|_| loaded.dataflow()) {
+        Ok(Ok(_)) => Fit::yes(),
+        Ok(Err(error)) => refused(&error),
+        Err(reason) => Fit::no(reason.clone()),
+    },
+    load,
+    plugin: Some(plugin),
+};
+
+fn load(loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionError> {
+    let dataflow = loaded.dataflow().map_err(|error| match error {
+        Unproved::Session(error) => error,
+        error => SessionError::Refused(format!("`{}` has no dataflow: {}", loaded.name(), with_causes(&error))),
+    })?;
+    let dataflow = flowloom_ir::optimize(&dataflow);
+    let mut evaluator = Evaluator::new(loaded.program()?, dataflow).map_err(|e| SessionError::input(&e))?;
+    if let Some(routes) = &options.routes {
+        evaluator = evaluator.with_routes(routes.clone());
+    }
+    Ok(evaluator.into())
+}
+
+fn refused(error: &Unproved) -> Fit {
+    let summary = with_causes(error);
+    match error {
+        Unproved::NoDataflow(refusal) => {
+            let reason =
+                Reason { insn: Some(refusal.insn), what: refusal.why.to_string(), help: Some(refusal.why.help()) };
+            Fit { runs: Some(false), summary, reasons: vec![reason], walked: None }
+        }
+        _ => Fit::no(summary),
+    }
+}
+
+/// Runs a program on plain memory, which is a map here, and returns `r0`.
+fn plugin(program: Arc<Program>, memory: &[u8]) -> Result<u64, String> {
+    let wrapped = OnPackets::of(&program, memory);
+    let loaded = Loaded::of_program(wrapped.program.clone());
+    let mut started = load(&loaded, &EngineOptions::default()).map_err(|error| error.to_string())?;
+    let packet = Packet { bytes: &[0; 64], port: Port(0) };
+    started.engine.process(&packet, &Choices::seeded(0, 0, 0)).map_err(|error| with_causes(&error))?;
+    let snapshot = started.engine.snapshot().map_err(|error| with_causes(&error))?;
+    wrapped.r0(&snapshot).ok_or_else(|| "the program left no result".to_owned())
+}
+
+impl Engine for Evaluator {}

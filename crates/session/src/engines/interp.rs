@@ -1,0 +1,62 @@
+//! The interpreter: it defines the semantics of eBPF.
+
+use std::sync::Arc;
+
+use flowloom_isa::Finding;
+use flowloom_vm::{Interpreter, Plugin};
+
+use super::{Engine, EngineKind, EngineOptions, Fit, Reason, Started};
+use crate::error::{SessionError, with_causes};
+use crate::load::Loaded;
+
+pub(super) const KIND: EngineKind = EngineKind {
+    name: "interp",
+    about: "The eBPF interpreter",
+    is_default: true,
+    available: super::always_available,
+    lacks: super::lacks_nothing,
+    judge: |_, program| match program.as_ref().map(|program| Interpreter::new(Arc::clone(program))) {
+        Ok(Ok(_)) => Fit::yes(),
+        Ok(Err(error)) => {
+            let reason = |finding: Finding| Reason {
+                insn: finding.insn,
+                what: finding.flaw.to_string(),
+                help: finding.flaw.help(),
+            };
+            let summary = with_causes(&error);
+            let reasons = error.findings.into_iter().map(reason).collect();
+            Fit { runs: Some(false), summary, reasons, walked: None }
+        }
+        Err(reason) => Fit::no(reason.clone()),
+    },
+    load,
+    plugin: Some(|program, memory| {
+        Plugin::new(program).and_then(|mut plugin| plugin.run(memory)).map_err(|error| with_causes(&error))
+    }),
+};
+
+fn load(loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionError> {
+    let (program, note) =
+        if options.counters { loaded.program_with_counters_if_possible()? } else { (loaded.program()?, None) };
+    let mut interp = Interpreter::new(program).map_err(|e| SessionError::input(&e))?;
+    if options.compare_proof {
+        interp = flowloom_proofcheck::checked(interp);
+    }
+    if loaded.function().is_some() {
+        // Lowered programs read no stack bytes that they did not write.
+        interp = interp.with_strict_stack();
+    }
+    if options.profile {
+        interp = interp.with_profile();
+    }
+    if let Some(routes) = &options.routes {
+        interp = interp.with_routes(routes.clone());
+    }
+    Ok(Started { engine: Box::new(interp), notes: note.into_iter().collect() })
+}
+
+impl Engine for Interpreter {
+    fn profile(&self) -> Option<&[u64]> {
+        Interpreter::profile(self)
+    }
+}

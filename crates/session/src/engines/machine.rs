@@ -1,0 +1,35 @@
+//! The reference machine: it defines the semantics of sources.
+
+use std::sync::Arc;
+
+use flowloom_efsm::{Coverage, Machine};
+
+use super::{Engine, EngineKind, Fit};
+use crate::error::SessionError;
+use crate::load::Loaded;
+
+pub(super) const KIND: EngineKind = EngineKind {
+    name: "machine",
+    about: "The reference machine",
+    is_default: true,
+    available: super::always_available,
+    lacks,
+    judge: |loaded, _| lacks(loaded).map_or_else(Fit::yes, Fit::no),
+    load: |loaded, _| match loaded.function() {
+        Some(function) => Ok(Machine::new(Arc::clone(function)).into()),
+        None => Err(SessionError::Input(
+            "the reference machine runs `.efsm` sources; run objects with --engine interp or kernel".to_owned(),
+        )),
+    },
+    plugin: None,
+};
+
+fn lacks(loaded: &Loaded) -> Option<String> {
+    loaded.function().is_none().then(|| "the reference machine runs `.efsm` sources".to_owned())
+}
+
+impl Engine for Machine {
+    fn coverage(&self) -> Option<Coverage> {
+        Some(Machine::coverage(self))
+    }
+}

@@ -1,0 +1,181 @@
+//! The engines by name. A new engine is a file here and a line in [`ENGINES`].
+
+mod dataflow;
+mod interp;
+mod kernel;
+mod machine;
+
+use std::sync::Arc;
+
+use flowloom_efsm::Coverage;
+use flowloom_engine::Datapath;
+use flowloom_isa::Program;
+use flowloom_vm::fib;
+
+pub use kernel::{kernel_error, kernel_lacks};
+
+use crate::error::SessionError;
+use crate::load::Loaded;
+
+/// All engines. The first one that runs a function is the reference that the others are compared with.
+pub const ENGINES: [&EngineKind; 4] = [&machine::KIND, &interp::KIND, &kernel::KIND, &dataflow::KIND];
+
+/// Runs a program on plain memory and returns `r0`, or the reason why it is refused or stopped.
+pub type RunOnMemory = fn(Arc<Program>, &[u8]) -> Result<u64, String>;
+
+/// An engine of the registry.
+#[derive(Debug)]
+pub struct EngineKind {
+    /// The name, as in `--engine`.
+    pub name: &'static str,
+    /// A line of help.
+    pub about: &'static str,
+    /// Whether commands use it unless engines are named.
+    pub is_default: bool,
+    /// Whether the engine can be used here; the reason if not.
+    pub available: fn() -> Result<(), String>,
+    /// The parts of a function that the engine cannot run, whatever the environment.
+    pub lacks: fn(&Loaded) -> Option<String>,
+    /// Whether a function runs on the engine. The program is the function's, or the reason why it has none.
+    pub judge: fn(&Loaded, &Result<Arc<Program>, String>) -> Fit,
+    /// Loads a function.
+    pub load: fn(&Loaded, &EngineOptions) -> Result<Started, SessionError>,
+    /// For `bpf plugin`.
+    pub plugin: Option<RunOnMemory>,
+}
+
+/// An engine by its place in [`ENGINES`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EngineName(u8);
+
+impl EngineName {
+    /// The reference machine of the language.
+    pub const MACHINE: EngineName = EngineName(0);
+    /// The interpreter.
+    pub const INTERP: EngineName = EngineName(1);
+
+    /// The kernel.
+    pub const KERNEL: EngineName = EngineName(2);
+
+    /// All engines.
+    pub fn all() -> impl Iterator<Item = EngineName> {
+        (0..ENGINES.len() as u8).map(EngineName)
+    }
+
+    /// The engine with this name.
+    pub fn by_name(name: &str) -> Option<EngineName> {
+        EngineName::all().find(|engine| engine.kind().name == name)
+    }
+
+    /// Its entry in the registry.
+    pub fn kind(self) -> &'static EngineKind {
+        ENGINES[usize::from(self.0)]
+    }
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        self.kind().name
+    }
+
+    /// The engine that others are compared with: the machine for a source, the interpreter for an object.
+    pub fn reference(loaded: &Loaded) -> EngineName {
+        if loaded.function().is_some() { EngineName::MACHINE } else { EngineName::INTERP }
+    }
+
+    /// Loads a function.
+    ///
+    /// # Errors
+    /// The engine refuses the function or cannot be used here.
+    pub fn load(self, loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionError> {
+        (self.kind().load)(loaded, options)
+    }
+}
+
+/// Options of an engine.
+#[derive(Debug, Clone, Default)]
+pub struct EngineOptions {
+    /// Count the hits of rows and flows, if the program is not too large with counters.
+    pub counters: bool,
+    /// The routes of `fib_lookup` and `check_mtu`.
+    pub routes: Option<fib::Table>,
+    /// Count the executions of instructions, on engines that can.
+    pub profile: bool,
+    /// Compare each run with the verifier's proof, on engines that can.
+    pub compare_proof: bool,
+}
+
+/// A loaded engine.
+pub struct Started {
+    /// The engine.
+    pub engine: Box<dyn Engine>,
+    /// Remarks for the user.
+    pub notes: Vec<String>,
+}
+
+impl std::fmt::Debug for Started {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Started").field("engine", &self.engine.name()).field("notes", &self.notes).finish()
+    }
+}
+
+impl<E: Engine + 'static> From<E> for Started {
+    fn from(engine: E) -> Started {
+        Started { engine: Box::new(engine), notes: Vec::new() }
+    }
+}
+
+/// A datapath and its counters.
+pub trait Engine: Datapath {
+    /// The coverage of a source, if the engine keeps it itself; otherwise it is in the snapshot.
+    fn coverage(&self) -> Option<Coverage> {
+        None
+    }
+
+    /// Executions by slot, with [`EngineOptions::profile`].
+    fn profile(&self) -> Option<&[u64]> {
+        None
+    }
+}
+
+/// Whether a function runs on an engine.
+#[derive(Debug, Clone, Default)]
+pub struct Fit {
+    /// `None` if it cannot be tried here.
+    pub runs: Option<bool>,
+    /// The reason, in a line; a remark if it runs.
+    pub summary: String,
+    /// The reasons one by one.
+    pub reasons: Vec<Reason>,
+    /// The number of instructions that the kernel's verifier walked.
+    pub walked: Option<u64>,
+}
+
+/// A reason why a program does not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// The instruction.
+    pub insn: Option<usize>,
+    /// The reason.
+    pub what: String,
+    /// What would help.
+    pub help: Option<&'static str>,
+}
+
+impl Fit {
+    fn yes() -> Fit {
+        Fit { runs: Some(true), ..Fit::default() }
+    }
+
+    fn no(summary: String) -> Fit {
+        let reasons = vec![Reason { insn: None, what: summary.clone(), help: None }];
+        Fit { runs: Some(false), summary, reasons, walked: None }
+    }
+}
+
+fn always_available() -> Result<(), String> {
+    Ok(())
+}
+
+fn lacks_nothing(_: &Loaded) -> Option<String> {
+    None
+}

@@ -1,0 +1,26 @@
+//! A function from its source to every engine.
+//!
+//! ```text
+//!  path ──load──► Loaded ──program──► eBPF ──proof──► proof ──dataflow──► dataflow
+//!                    │
+//!                    └──engines──► an Engine of the registry, ready for packets
+//! ```
+//!
+//! [`Loaded`] reads a source, compiles C or reads an object, and derives each form once. [`engines::ENGINES`] is the
+//! registry: a new engine is one file beside the others and one line in that list; every command that runs packets
+//! then knows it.
+#![forbid(unsafe_code)]
+
+mod compile;
+pub mod engines;
+mod error;
+mod load;
+mod times;
+
+pub use compile::{Compiled, compiled, is_program};
+pub use error::{SessionError, with_causes};
+pub use load::{
+    Beside, ELF_MAGIC, FunctionFile, Loaded, SECTION_KEY, Unproved, kernel_types, object, only_program, pick_program,
+    source,
+};
+pub use times::parse_time;

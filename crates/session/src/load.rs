@@ -1,0 +1,404 @@
+//! From a path to a function: a source is compiled, a program in C compiled by clang, an object read.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flowloom_context::ContextLayout;
+use flowloom_efsm::diagnostic::Diagnostic;
+use flowloom_efsm::files::Files;
+use flowloom_efsm::layout::RecordLayout;
+use flowloom_efsm::model::{Element, Function};
+use flowloom_efsm::{LowerOptions, Machine, compile_with, lower};
+use flowloom_engine::{Datapath, Snapshot, SnapshotError};
+use flowloom_ir::Dataflow;
+use flowloom_isa::ProgramKind;
+use flowloom_isa::{BPF_F_RDONLY_PROG, Program};
+use flowloom_object::KernelTypeIndex;
+use flowloom_verifier::Proof;
+
+use crate::compile::{compiled, is_program};
+use crate::error::SessionError;
+
+/// The first bytes of every ELF file.
+pub const ELF_MAGIC: &[u8] = b"\x7fELF";
+
+/// The key of the one entry that a data section is.
+pub const SECTION_KEY: [u8; 4] = [0; 4];
+
+/// A function as the user names it.
+#[derive(Debug, Clone, Default)]
+pub struct FunctionFile {
+    /// The source, the program in C or in assembler, or the object.
+    pub path: PathBuf,
+    /// The program of an object with several.
+    pub program: Option<String>,
+    /// Parameters of the source: names and values.
+    pub params: Vec<(String, String)>,
+    /// The kind of the programs of an object, whatever their sections say.
+    pub kind: Option<ProgramKind>,
+}
+
+/// A loaded function, with the forms that were derived from it.
+#[derive(Debug)]
+pub struct Loaded {
+    form: Form,
+    program: OnceCell<Arc<Program>>,
+    proof: OnceCell<Proof>,
+    dataflow: OnceCell<Arc<Dataflow>>,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// A function in our language.
+    Efsm { function: Arc<Function>, warnings: Vec<Diagnostic> },
+    /// A program of an eBPF object.
+    Object(Arc<Program>),
+}
+
+impl From<Form> for Loaded {
+    fn from(form: Form) -> Loaded {
+        Loaded { form, program: OnceCell::new(), proof: OnceCell::new(), dataflow: OnceCell::new() }
+    }
+}
+
+impl Loaded {
+    /// Reads a file: compiles a source or a program in C, assembles, or reads an object.
+    ///
+    /// # Errors
+    /// The file cannot be read, is invalid, or holds no such program.
+    pub fn open(file: &FunctionFile) -> Result<Loaded, SessionError> {
+        Loaded::from_bytes(file, file.bytes()?)
+    }
+
+    /// The same for the contents of the file.
+    ///
+    /// # Errors
+    /// As [`Loaded::open`].
+    pub fn from_bytes(file: &FunctionFile, bytes: Vec<u8>) -> Result<Loaded, SessionError> {
+        if bytes.starts_with(ELF_MAGIC) {
+            let object = object(&bytes, file)?;
+            return Ok(Loaded::of_program(pick_program(&object, file.program.as_deref())?.clone()));
+        }
+        if is_program(&file.path) {
+            let compiled = compiled(&file.path, &bytes, &file.params, file.kind)?;
+            return Ok(Loaded::of_program(pick_program(&compiled.object, file.program.as_deref())?.clone()));
+        }
+        let path = file.path.display();
+        if let Some(program) = &file.program {
+            return Err(SessionError::Input(format!(
+                "--program {program} picks a program of an object, `{path}` is a source"
+            )));
+        }
+        if file.kind.is_some() {
+            return Err(SessionError::Input(format!(
+                "--type says what the programs of an object are, `{path}` is a source"
+            )));
+        }
+        let (function, warnings) = source(&file.path, bytes, &file.params)?;
+        Ok(Form::Efsm { function, warnings }.into())
+    }
+
+    /// A program of an object.
+    pub fn of_program(program: Program) -> Loaded {
+        Form::Object(Arc::new(program)).into()
+    }
+
+    /// A compiled function.
+    pub fn of_function(function: Arc<Function>) -> Loaded {
+        Form::Efsm { function, warnings: Vec::new() }.into()
+    }
+
+    /// Warnings of the compiler.
+    pub fn warnings(&self) -> &[Diagnostic] {
+        match &self.form {
+            Form::Efsm { warnings, .. } => warnings,
+            Form::Object(_) => &[],
+        }
+    }
+
+    /// The function's name.
+    pub fn name(&self) -> &str {
+        match &self.form {
+            Form::Efsm { function, .. } => &function.name,
+            Form::Object(program) => &program.name,
+        }
+    }
+
+    /// The function as eBPF.
+    ///
+    /// # Errors
+    /// The function does not fit the limits of eBPF.
+    pub fn program(&self) -> Result<Arc<Program>, SessionError> {
+        if let Some(program) = self.program.get() {
+            return Ok(Arc::clone(program));
+        }
+        let program = self.lowered(&LowerOptions { counters: false, ..LowerOptions::default() })?;
+        Ok(Arc::clone(self.program.get_or_init(|| program)))
+    }
+
+    fn lowered(&self, options: &LowerOptions) -> Result<Arc<Program>, SessionError> {
+        match &self.form {
+            Form::Object(program) => Ok(Arc::clone(program)),
+            Form::Efsm { function, .. } => lower(function, options).map(Arc::new).map_err(|e| SessionError::input(&e)),
+        }
+    }
+
+    /// The proof that the program is safe.
+    ///
+    /// # Errors
+    /// There is no program, or the verifier refuses it.
+    pub fn proof(&self) -> Result<&Proof, Unproved> {
+        let program = self.program()?;
+        if let Some(proof) = self.proof.get() {
+            return Ok(proof);
+        }
+        let proof = flowloom_verifier::verify(&program, &flowloom_verifier::Options::default())?;
+        Ok(self.proof.get_or_init(|| proof))
+    }
+
+    /// The dataflow of the program, before any pass.
+    ///
+    /// # Errors
+    /// There is no proof, or the program has no dataflow.
+    pub fn dataflow(&self) -> Result<Arc<Dataflow>, Unproved> {
+        if let Some(dataflow) = self.dataflow.get() {
+            return Ok(Arc::clone(dataflow));
+        }
+        let dataflow = flowloom_ir::build(&*self.program()?, self.proof()?).map_err(Unproved::NoDataflow)?;
+        Ok(Arc::clone(self.dataflow.get_or_init(|| Arc::new(dataflow))))
+    }
+
+    /// The layouts of its context tables, by the names of their maps.
+    pub fn layouts(&self) -> BTreeMap<String, ContextLayout> {
+        match &self.form {
+            Form::Object(program) => {
+                program.maps.iter().filter_map(|map| Some((map.name.clone(), map.layout.clone()?))).collect()
+            }
+            Form::Efsm { function, .. } => {
+                let layout = |element: &Element| {
+                    let stateful = element.stateful.as_ref()?;
+                    Some((element.name.clone(), RecordLayout::of(element, stateful).describe(element, stateful)))
+                };
+                function.elements.iter().filter_map(layout).collect()
+            }
+        }
+    }
+
+    /// The maps of its state.
+    pub fn state_maps(&self) -> Result<Vec<String>, SessionError> {
+        match &self.form {
+            Form::Object(program) => Ok(program.maps.iter().map(|map| map.name.clone()).collect()),
+            Form::Efsm { function, .. } => {
+                let initial = Machine::new(Arc::clone(function)).snapshot().map_err(|e| SessionError::input(&e))?;
+                Ok(initial.maps.into_keys().collect())
+            }
+        }
+    }
+
+    /// The function as eBPF with counters of rows and flows.
+    ///
+    /// # Errors
+    /// The function does not fit the limits of eBPF with counters.
+    pub fn program_with_counters(&self) -> Result<Arc<Program>, SessionError> {
+        self.lowered(&LowerOptions { counters: true, ..LowerOptions::default() })
+    }
+
+    /// The function as eBPF with counters or, with the reason, without where it is too large with them.
+    ///
+    /// # Errors
+    /// The function does not fit the limits of eBPF.
+    pub fn program_with_counters_if_possible(&self) -> Result<(Arc<Program>, Option<String>), SessionError> {
+        match self.program_with_counters() {
+            Err(SessionError::Input(reason)) => {
+                let note = format!("hits of rows and flows are not counted: with counters, {reason}");
+                Ok((self.program()?, Some(note)))
+            }
+            result => Ok((result?, None)),
+        }
+    }
+
+    /// The function as eBPF for interfaces.
+    ///
+    /// # Errors
+    /// The function does not fit the limits of eBPF.
+    pub fn attached_program(&self, counters: bool) -> Result<Arc<Program>, SessionError> {
+        self.lowered(&LowerOptions { counters, attached: true })
+    }
+
+    /// Takes the read-only data sections out of `state` and sets them, as a loader does before it loads a program.
+    ///
+    /// # Errors
+    /// A section is not one entry of its length.
+    pub fn set_constants(&mut self, state: &mut Snapshot) -> Result<(), SnapshotError> {
+        let Form::Object(program) = &mut self.form else { return Ok(()) };
+        (self.program, self.proof, self.dataflow) = Default::default();
+        for def in &mut Arc::make_mut(program).maps {
+            let is_constant = def.flags & BPF_F_RDONLY_PROG != 0 && def.initial.is_some();
+            let Some(entries) = state.maps.get(&def.name).filter(|_| is_constant) else { continue };
+            let (map, expected) = (def.name.clone(), def.value_bytes as usize);
+            let contents = match entries.iter().next() {
+                Some((key, contents)) if entries.len() == 1 && *key == SECTION_KEY => contents.clone(),
+                _ => return Err(SnapshotError::Entries { map }),
+            };
+            if contents.len() != expected {
+                return Err(SnapshotError::Size { map, part: "value", found: contents.len(), expected });
+            }
+            def.initial = Some(contents);
+            state.maps.remove(&map);
+        }
+        Ok(())
+    }
+
+    /// The function, where it is one in our language.
+    pub fn function(&self) -> Option<&Arc<Function>> {
+        match &self.form {
+            Form::Efsm { function, .. } => Some(function),
+            Form::Object(_) => None,
+        }
+    }
+}
+
+impl FunctionFile {
+    /// The contents of the file.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn bytes(&self) -> Result<Vec<u8>, SessionError> {
+        std::fs::read(&self.path).map_err(|e| SessionError::unreadable(&self.path, &e))
+    }
+}
+
+/// Why there is no proof or no dataflow.
+#[derive(Debug, thiserror::Error)]
+pub enum Unproved {
+    /// There is no program.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// The verifier refuses the program.
+    #[error(transparent)]
+    Verifier(#[from] flowloom_verifier::VerifyError),
+    /// The program has no dataflow.
+    #[error(transparent)]
+    NoDataflow(Box<flowloom_ir::Refusal>),
+}
+
+/// Compiles a source.
+pub fn source(
+    path: &Path,
+    bytes: Vec<u8>,
+    params: &[(String, String)],
+) -> Result<(Arc<Function>, Vec<Diagnostic>), SessionError> {
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        SessionError::Input(format!(
+            "`{}` is neither an eBPF object nor a source in UTF-8: the byte at offset {at} is no text",
+            path.display()
+        ))
+    })?;
+    compile_with(&path.display().to_string(), &text, params, &Beside(path))
+        .map(|(function, warnings)| (Arc::new(function), warnings))
+        .map_err(|diagnostics| SessionError::Source(Box::new(diagnostics)))
+}
+
+/// Bytes of the largest file that a source may name.
+const MOST_FILE_BYTES: u64 = 64 << 20;
+
+/// The files beside a source.
+pub struct Beside<'p>(pub &'p Path);
+
+impl Files for Beside<'_> {
+    fn read(&self, name: &str) -> Result<String, String> {
+        let path = self.0.parent().unwrap_or(Path::new("")).join(name);
+        let about = std::fs::metadata(&path).map_err(|e| e.to_string())?;
+        if !about.is_file() {
+            return Err("it is no regular file".to_owned());
+        }
+        if about.len() > MOST_FILE_BYTES {
+            return Err(format!("it has {} bytes, at most {MOST_FILE_BYTES} are read", about.len()));
+        }
+        let bytes = std::fs::read(&path).map_err(|e| e.to_string())?;
+        String::from_utf8(bytes).map_err(|e| format!("the byte at offset {} is no text", e.utf8_error().valid_up_to()))
+    }
+}
+
+/// Reads an object.
+pub fn object(bytes: &[u8], file: &FunctionFile) -> Result<flowloom_object::Object, SessionError> {
+    let path = file.path.display().to_string();
+    if let Some((name, _)) = file.params.first() {
+        return Err(SessionError::Input(format!("--param {name} sets a parameter of a source, `{path}` is an object")));
+    }
+    flowloom_object::read_as(bytes, &path, &kernel_types, file.kind).map_err(|e| SessionError::input(&e))
+}
+
+/// Where the running kernel tells its types.
+const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
+
+/// The types of the running kernel, for objects that adapt to them.
+pub fn kernel_types() -> Result<Arc<KernelTypeIndex>, String> {
+    let bytes = std::fs::read(KERNEL_TYPES)
+        .map_err(|e| format!("the types of a kernel are not at hand: `{KERNEL_TYPES}`: {e}"))?;
+    KernelTypeIndex::parse(&bytes).map(Arc::new).map_err(|e| format!("`{KERNEL_TYPES}`: {e}"))
+}
+
+/// The names of programs, for messages.
+fn list<'p>(programs: impl Iterator<Item = &'p Program>) -> String {
+    let names: Vec<_> = programs.map(|p| format!("`{}`", p.name)).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// The object has no program of this name.
+fn no_program(object: &flowloom_object::Object, wanted: &str) -> SessionError {
+    let all = list(object.programs.iter());
+    SessionError::Input(format!("`{}` has no program `{wanted}`; it has {all}", object.name))
+}
+
+/// The only program called `wanted`.
+pub fn only_program<'o>(object: &'o flowloom_object::Object, wanted: &str) -> Result<&'o Program, SessionError> {
+    match object.matching(wanted).as_slice() {
+        [] => Err(no_program(object, wanted)),
+        [program] => Ok(program),
+        several => {
+            let names: Vec<_> = several.iter().map(|p| format!("`{}/{}`", p.section, p.name)).collect();
+            let (path, names) = (&object.name, names.join(", "));
+            Err(SessionError::Input(format!("`{path}` has several programs `{wanted}`: {names}; name one of these")))
+        }
+    }
+}
+
+/// The program called `wanted` or, where none is asked for, the only XDP program of the object.
+pub fn pick_program<'o>(
+    object: &'o flowloom_object::Object,
+    wanted: Option<&str>,
+) -> Result<&'o Program, SessionError> {
+    let path = &object.name;
+    if let Some(wanted) = wanted {
+        if let Some(refused) = object.refused.iter().find(|refused| refused.name == wanted) {
+            return Err(SessionError::Input(format!("`{path}`: {refused}")));
+        }
+        let program = only_program(object, wanted)?;
+        if !program.kind.is_xdp() {
+            let (kind, section, xdp) = (program.kind, &program.section, list(object.xdp()));
+            return Err(SessionError::Input(format!(
+                "program `{}` of `{path}` is of kind {kind} (section `{section}`), expected XDP; XDP programs: {xdp}; if it is XDP \
+                 in spite of its section, say --type xdp",
+                program.name
+            )));
+        }
+        return Ok(program);
+    }
+    let xdp: Vec<&Program> = object.xdp().collect();
+    match (xdp.as_slice(), object.refused.as_slice()) {
+        ([only], _) => Ok(only),
+        ([], [refused, ..]) => Err(SessionError::Input(format!("`{path}`: {refused}"))),
+        ([], []) => {
+            let others: Vec<_> = object.programs.iter().map(|p| format!("`{}` ({})", p.name, p.kind)).collect();
+            Err(SessionError::Input(format!("`{path}` holds no XDP program; it has {}", others.join(", "))))
+        }
+        (several, _) => {
+            let names = list(several.iter().copied());
+            Err(SessionError::Input(format!("`{path}` has several programs: {names}; pick one with --program")))
+        }
+    }
+}
