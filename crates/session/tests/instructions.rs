@@ -1,0 +1,39 @@
+//! The instruction suite on every engine that runs programs on plain memory.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+#[path = "../../vm/tests/common/mod.rs"]
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flowloom_isa::Program;
+use flowloom_session::engines::EngineName;
+use flowloom_testkit::{Expected, InKernel, instruction_cases};
+
+/// Whether no instruction jumps back.
+fn is_loop_free(program: &Program) -> bool {
+    let code = flowloom_isa::decoded(program).unwrap_or_default();
+    code.iter().flatten().all(|op| op.distance().is_none_or(|distance| distance >= 0))
+}
+
+#[test]
+fn dataflow_gives_the_results_of_the_suite() {
+    let run = EngineName::by_name("dataflow").and_then(|engine| engine.kind().plugin).unwrap();
+    let (mut equal, mut wrong) = (0, Vec::new());
+    let mut refused: BTreeMap<String, usize> = BTreeMap::new();
+    for case in instruction_cases() {
+        let Expected::Ends { r0, .. } = case.expected else { continue };
+        let program = common::program(&case);
+        match run(Arc::new(program.clone()), &case.memory) {
+            Ok(found) if found == r0 => equal += 1,
+            Err(reason) if !is_loop_free(&program) || case.kernel != InKernel::Same => {
+                *refused.entry(reason).or_default() += 1;
+            }
+            found => wrong.push(format!("{} `{}`: found {found:x?}, expected {r0:x}", case.place, case.name)),
+        }
+    }
+    refused.iter().for_each(|(reason, cases)| eprintln!("{cases} refused: {reason}"));
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), wrong.len() + equal, wrong.join("\n"));
+    assert!(equal > 600, "{equal} cases are equal");
+}
