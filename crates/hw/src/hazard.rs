@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use flowloom_ir::{Access, Dataflow, Delays, Id, Touch};
 
 use crate::bounds::stages_within;
+use crate::cycles::cycles;
 use crate::refusal::Why;
 use crate::stages::{Costs, Pins, Schedule, earliest};
 use crate::tables::{Uses, keys, uses};
@@ -295,7 +296,9 @@ impl Planner<'_> {
             }
             let uses = &self.uses[map];
             let writes = uses.writes().map(|id| schedule.commits[&id]);
-            let reads = uses.reads().map(|id| schedule.spans[id.index()].begins.stage);
+            // Entries do not change before the last cycle of a lookup.
+            let last_read = |id: Id| cycles(self.dataflow, self.delays, id)?.last_read;
+            let reads = uses.reads().filter_map(|id| Some(schedule.spans[id.index()].begins.stage + last_read(id)?));
             let last = writes.chain(reads).max().unwrap_or(0);
             let first = match choice.scheme {
                 Scheme::Atomic => self.pins.reads.get(map).copied().unwrap_or(last),

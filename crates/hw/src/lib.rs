@@ -12,6 +12,8 @@
 pub mod blocks;
 mod bounds;
 mod check;
+mod commute;
+mod cycles;
 pub mod explain;
 mod hazard;
 mod live;

@@ -7,11 +7,13 @@ use flowloom_isa::Program;
 use flowloom_verifier::Proof;
 
 use crate::bounds::{MOST_CARRIED, carried_within, optimized};
+use crate::commute::commutes;
+use crate::cycles::cycles;
 use crate::hazard::{Region, Trouble, decide};
 use crate::refusal::{Refusal, Why};
 use crate::served::{LeftOut, not_served, without_traces};
 use crate::stages::Schedule;
-use crate::tables::{Uses, commutes, keys};
+use crate::tables::{Uses, keys, pending};
 use crate::timing::{Arbiter, MapTiming, Scheme, Timing};
 use crate::window::{Window, window};
 
@@ -175,15 +177,16 @@ impl Plan {
         };
         let hold_cycles = match scheme {
             Scheme::None | Scheme::Atomic => 1,
-            _ => self.shown(&uses, write_stage.unwrap_or(first)) - first,
+            _ => self.visible(&uses).map_or(1, |visible| visible - first),
         };
         let queues = if scheme == Scheme::Schedule { self.options.queues } else { 0 };
         MapPlan { map, name, scheme, reason, uses, read_stage, write_stage, hold_cycles, queues, restart_stage }
     }
 
-    /// The first stage in which a later packet can read a write that commits in `write_stage`.
-    pub(crate) fn shown(&self, uses: &Uses, write_stage: u32) -> u32 {
-        write_stage + if uses.entries.is_empty() { 1 } else { self.delays.update_stages }
+    /// The first stage in which a later packet can read all writes of a map.
+    fn visible(&self, uses: &Uses) -> Option<u32> {
+        let cycles = |id: Id| cycles(&self.dataflow, &self.delays, id)?.visible;
+        uses.writes().filter_map(|id| Some(self.schedule.commits.get(&id)? + cycles(id)?)).max()
     }
 
     /// Only the first scheduler may reorder packets, and only if nothing before it has observed their order.
@@ -206,11 +209,15 @@ impl Plan {
     /// Whether packets may be reordered before a map: no effect before it depends on their order.
     pub(crate) fn may_reorder(&self, at: usize) -> bool {
         let own = &self.maps[at];
-        self.maps.iter().filter(|other| other.map != own.map).all(|other| {
-            let is_changed = other.write_stage.is_some() || self.dataflow.remembers_use(other.map);
-            let is_before = other.read_stage < own.read_stage;
-            !is_changed || !is_before || commutes(&self.dataflow, &other.uses)
-        })
+        let reserves = |id: &Id| self.dataflow.access(*id).is_some_and(|access| access.touch == Touch::Reserves);
+        let begins = |id: Id| self.schedule.spans[id.index()].begins.stage;
+        let mut records = self.dataflow.graph.ids().filter(reserves);
+        records.all(|id| begins(id) >= own.read_stage)
+            && self.maps.iter().filter(|other| other.map != own.map).all(|other| {
+                let is_changed = other.write_stage.is_some() || self.dataflow.remembers_use(other.map);
+                let is_before = other.read_stage < own.read_stage;
+                !is_changed || !is_before || commutes(&self.dataflow, &other.uses)
+            })
     }
 
     /// The number of operations in each stage, without wires.
@@ -282,11 +289,24 @@ impl Plan {
         let graph = &self.dataflow.graph;
         // An effect whose result is used before it commits is evaluated where the result is used.
         let mut needed: BTreeMap<Id, u32> = BTreeMap::new();
+        let need = |needed: &mut BTreeMap<Id, u32>, id: Id, by: u32| {
+            let first = needed.entry(id).or_insert(by);
+            *first = by.min(*first);
+        };
         for id in graph.ids() {
             let begins = self.schedule.spans[id.index()].begins.stage;
-            for arg in &graph.node(id).args {
-                let first = needed.entry(*arg).or_insert(begins);
-                *first = begins.min(*first);
+            graph.node(id).args.iter().for_each(|arg| need(&mut needed, *arg, begins));
+        }
+        // So are the earlier changes that the result takes into account, except in an atomic table.
+        let uses: BTreeMap<u32, Uses> = self
+            .maps
+            .iter()
+            .filter(|map| map.scheme != Scheme::Atomic)
+            .map(|map| (map.map, map.uses.clone()))
+            .collect();
+        for (later, earlier) in pending(&self.dataflow, &uses).into_iter().rev() {
+            if let Some(stage) = needed.get(&later).copied() {
+                earlier.into_iter().for_each(|id| need(&mut needed, id, stage));
             }
         }
         let mut places: Vec<(u32, u32)> = Vec::with_capacity(graph.nodes().len());

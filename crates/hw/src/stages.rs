@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 
 use flowloom_ir::{Access, Dataflow, Delays, FRAME_BYTES, Id, Input, Kind, Tenths, Touch};
 
+use crate::tables::{pending, uses};
+
 /// A point in time relative to the packet: a stage, and a depth in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Moment {
@@ -78,6 +80,8 @@ pub(crate) struct Costs {
     /// By node: the latency of a block in stages, and the delay of combinational logic.
     all: Vec<(u32, Tenths)>,
     used: Vec<bool>,
+    /// By change of entries whose result is used, the earlier ones that may decide it.
+    pending: BTreeMap<Id, Vec<Id>>,
 }
 
 impl Costs {
@@ -86,7 +90,7 @@ impl Costs {
         let all = graph.ids().map(|id| (delays.block_stages(dataflow, id), delays.of(graph, id)));
         let mut used = vec![false; graph.nodes().len()];
         graph.nodes().iter().flat_map(|node| &node.args).for_each(|arg| used[arg.index()] = true);
-        Costs { all: all.collect(), used }
+        Costs { all: all.collect(), used, pending: pending(dataflow, &uses(dataflow)) }
     }
 }
 
@@ -103,7 +107,10 @@ pub(crate) fn earliest(dataflow: &Dataflow, delays: &Delays, costs: &Costs, pins
                 reserved = span.begins;
                 span
             }
-            Some(access) => effect(dataflow, delays, pins, &mut schedule, (id, access)),
+            Some(access) => {
+                let pending = costs.pending.get(&id).map_or(&[][..], Vec::as_slice);
+                effect(dataflow, delays, pins, &mut schedule, (id, access, pending))
+            }
             None => value(dataflow, delays, pins, &schedule.spans, (id, costs.all[id.index()])),
         };
         schedule.spans[id.index()] = span;
@@ -150,7 +157,7 @@ fn effect(
     delays: &Delays,
     pins: &Pins,
     schedule: &mut Schedule,
-    (id, access): (Id, Access),
+    (id, access, pending): (Id, Access, &[Id]),
 ) -> Span {
     let node = dataflow.graph.node(id);
     let given = ready(&schedule.spans, &node.args[1..]);
@@ -196,12 +203,14 @@ fn effect(
             let there = given.max(predicate);
             Span { begins: there, ends: there }
         }
-        // Room is reserved and the result given once key and value are ready; the entry commits with the other effects.
-        // Inside of an atomic table all of this is one stage.
+        // Room is reserved and the result given once key and value are ready, and those of earlier changes that may decide
+        // it; the entry commits with the other effects. Inside of an atomic table all of this is one stage.
         Touch::Update | Touch::Delete | Touch::Evict => {
             let there = given.max(predicate);
             commit = Some(there.stage);
-            let begins = if is_atomic { there } else { given };
+            let happens = |earlier: &Id| schedule.spans[dataflow.graph.node(*earlier).args[0].index()].ends;
+            let decided = pending.iter().map(happens).max().unwrap_or_default().max(ready(&schedule.spans, pending));
+            let begins = if is_atomic { there } else { given.max(decided) };
             let asked = if is_atomic { begins.stage } else { begins.registered() };
             Span { begins, ends: Moment::start(asked + delays.update_stages) }
         }
@@ -255,23 +264,4 @@ fn picked(delays: &Delays, there: Moment) -> Moment {
     let fits = there.depth + delay <= delays.stage;
     let begins = if fits { there } else { Moment::start(there.stage + 1) };
     Moment { stage: begins.stage, depth: begins.depth + delay }
-}
-
-/// The first stage at whose end an effect can show, given when its arguments are there; none for what changes nothing.
-pub(crate) fn earliest_effect_stage(dataflow: &Dataflow, spans: &[Span], id: Id) -> Option<u32> {
-    let access = dataflow.access(id)?;
-    let node = dataflow.graph.node(id);
-    match access.touch {
-        Touch::Store
-        | Touch::Atomic
-        | Touch::Update
-        | Touch::Delete
-        | Touch::Evict
-        | Touch::Reserves
-        | Touch::Emits => Some(ready(spans, &node.args).stage),
-        Touch::Lookup if access.map.is_some_and(|map| dataflow.remembers_use(map)) => {
-            Some(spans[node.args[0].index()].ends.stage)
-        }
-        _ => None,
-    }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flowloom_ir::{Access, Dataflow, Effect, Id, Kind, Touch};
-use flowloom_isa::op::AtomicOp;
+use flowloom_ir::{Access, Dataflow, Id, Kind, Predicates, Touch};
+use flowloom_isa::MapKind;
 
 /// The accesses to one map.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -73,67 +73,35 @@ pub(crate) fn keys(dataflow: &Dataflow, uses: &Uses) -> Option<BTreeSet<Vec<Id>>
     Some(keys)
 }
 
-/// Whether the writes of packets to a map commute: they only add to it, and no packet uses the values.
-pub(crate) fn commutes(dataflow: &Dataflow, uses: &Uses) -> bool {
+/// By change of entries whose result is used, the earlier changes of the same packet and map that may decide it: an
+/// insertion takes the room that a deletion frees. Results of changes to arrays depend on the index alone.
+///
+/// No change has committed when results are given. So the operands of the earlier ones travel with the packet to the block
+/// of the later one, which takes them into account.
+pub(crate) fn pending(dataflow: &Dataflow, uses: &BTreeMap<u32, Uses>) -> BTreeMap<Id, Vec<Id>> {
     let graph = &dataflow.graph;
-    if !uses.entries.is_empty() {
-        return false;
-    }
-    let mut users: Vec<Vec<Id>> = vec![Vec::new(); graph.nodes().len()];
-    for id in graph.ids() {
-        for arg in &graph.node(id).args {
-            if users[arg.index()].last() != Some(&id) {
-                users[arg.index()].push(id);
-            }
-        }
-    }
-    let is_sum = |id: Id| {
-        let Kind::Effect(Effect::Atomic(op, _)) = graph.node(id).kind else { return false };
-        matches!(op, AtomicOp::Add { .. } | AtomicOp::Or { .. } | AtomicOp::And { .. } | AtomicOp::Xor { .. })
-            && users[id.index()].is_empty()
+    let mut all = BTreeMap::new();
+    let is_array = |map: u32| {
+        let kind = dataflow.maps.get(map as usize).map(|map| map.kind);
+        matches!(kind, Some(MapKind::Array | MapKind::PerCpuArray))
     };
-    if !uses.atomics.iter().all(|id| is_sum(*id)) {
-        return false;
+    let several = uses.iter().filter(|(map, uses)| uses.entries.len() > 1 && !is_array(**map));
+    let mut several = several.map(|(_, uses)| &uses.entries).peekable();
+    if several.peek().is_none() {
+        return all;
     }
-    // `*value += x`, and the value has no other use.
-    let ending: BTreeSet<Id> = dataflow.ending.nodes().collect();
-    uses.loads.iter().all(|load| {
-        let mut work = vec![*load];
-        let mut seen = BTreeSet::new();
-        while let Some(id) = work.pop() {
-            if ending.contains(&id) {
-                return false;
-            }
-            for user in users[id.index()].iter().copied() {
-                let node = graph.node(user);
-                let fine = match node.kind {
-                    Kind::Effect(Effect::Store(_)) => {
-                        node.args[3] == id && !node.args[..3].contains(&id) && uses.stores.contains(&user)
-                    }
-                    Kind::Binary(flowloom_ir::Binary::Add) => node.args[0] != node.args[1],
-                    Kind::Slice { .. } | Kind::Concat => true,
-                    _ => false,
-                };
-                if !fine {
-                    return false;
-                }
-                if !matches!(node.kind, Kind::Effect(_)) && seen.insert(user) {
-                    work.push(user);
-                }
+    let args = graph.nodes().iter().flat_map(|node| node.args.iter().copied());
+    let used: BTreeSet<Id> = args.chain(dataflow.ending.nodes()).collect();
+    let mut predicates = Predicates::new(graph);
+    for entries in several {
+        for (at, later) in entries.iter().enumerate().filter(|(_, id)| used.contains(id)) {
+            let predicate = |id: Id| graph.node(id).args[0];
+            let mut excludes = |id: Id| predicates.exclude(graph, predicate(id), predicate(*later));
+            let earlier: Vec<Id> = entries[..at].iter().copied().filter(|id| !excludes(*id)).collect();
+            if !earlier.is_empty() {
+                all.insert(*later, earlier);
             }
         }
-        true
-    }) && uses.stores.iter().all(|store| {
-        // The stored value has to be the old value plus something: an overwrite does not commute.
-        let node = graph.node(*store);
-        let mut work = vec![node.args[3]];
-        let mut found = false;
-        while let Some(id) = work.pop() {
-            found |= uses.loads.contains(&id) && graph.node(id).args[1..] == node.args[1..3];
-            if !uses.loads.contains(&id) {
-                work.extend(&graph.node(id).args);
-            }
-        }
-        found
-    })
+    }
+    all
 }

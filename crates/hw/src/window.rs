@@ -138,7 +138,8 @@ fn length(dataflow: &Dataflow, largest: &[u64], given: bool) -> (Length, BTreeMa
         let node = graph.node(*id);
         let Some(low) = node.args.iter().find_map(|arg| wires.get(arg).copied()) else { continue };
         match node.kind {
-            Kind::Slice { low: further } => {
+            // The upper bits stay: the value saturates where the length does.
+            Kind::Slice { low: further } if further + node.bits == graph.bits(node.args[0]) => {
                 wires.insert(*id, low + further);
             }
             Kind::Concat if wires.contains_key(&node.args[0]) => {

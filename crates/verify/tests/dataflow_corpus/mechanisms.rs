@@ -234,6 +234,16 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
          goto out\nadd_second: *(u64 *)(r10 - 16) = 7\nr1 = map[limits] ll\nr2 = r10\nr2 += -8\nr3 = r10\nr3 += -16\nr4 = 1\n\
          call map_update_elem",
     ),
+    // Three entries for four keys: whether the second change finds room depends on the first, and the third on that.
+    (
+        "an_entry_is_deleted_before_another_is_added",
+        ".map limits hash key 4 value 8 entries 3\n",
+        "r1 = *(u8 *)(r7 + 0)\nr1 &= 3\n*(u32 *)(r10 - 4) = r1\nr1 = *(u8 *)(r7 + 2)\nr1 &= 1\nif r1 == 0 goto second\n\
+         r1 = map[limits] ll\nr2 = r10\nr2 += -4\ncall map_delete_elem\n\
+         second: r1 = *(u8 *)(r7 + 1)\nr1 &= 3\n*(u32 *)(r10 - 4) = r1\n*(u64 *)(r10 - 16) = 7\nr1 = map[limits] ll\nr2 = r10\nr2 += -4\n\
+         r3 = r10\nr3 += -16\nr4 = 0\ncall map_update_elem\n*(u32 *)(r7 + 16) = r0\nif r0 == 0 goto out\nr1 = *(u8 *)(r7 + 3)\nr1 &= 3\n\
+         *(u32 *)(r10 - 4) = r1\nr1 = map[limits] ll\nr2 = r10\nr2 += -4\ncall map_delete_elem",
+    ),
 ];
 
 /// The programs.
