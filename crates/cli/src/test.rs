@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use flowloom_efsm::Coverage;
-use flowloom_verify::scenario::{Mismatch, Suite};
+use flowloom_scenario::{Mismatch, Suite};
 use flowloom_verify::{Point, Reached, What};
 
 use flowloom_session::engines::EngineName;

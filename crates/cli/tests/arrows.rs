@@ -10,9 +10,10 @@ use toml::{Table, Value};
 /// Each room and the rooms it may use, lower rooms first. Dev-dependencies may add [`FOR_TESTS`] and any room above
 /// them in this table. A room that appears gets a row here and in `docs/book/src/architecture.md`.
 const ROOMS: &[(&str, &[&str])] = &[
+    ("random", &[]),
     ("wire", &[]),
-    ("engine", &[]),
-    ("trace", &["wire"]),
+    ("engine", &["random"]),
+    ("trace", &["random", "wire"]),
     ("context", &[]),
     ("isa", &["context"]),
     ("vm", &["engine", "context", "isa"]),
@@ -21,11 +22,12 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("efsm", &["wire", "engine", "context", "isa", "vm"]),
     ("ir", &["engine", "isa", "vm", "verifier"]),
     ("exec", &["engine", "trace", "context", "isa", "vm", "object", "verifier"]),
-    ("hw", &["engine", "trace", "isa", "verifier", "ir"]),
-    ("verify", &["wire", "engine", "context", "isa", "vm", "object", "verifier", "efsm", "exec"]),
+    ("hw", &["random", "engine", "trace", "isa", "verifier", "ir"]),
     ("proofcheck", &["isa", "vm", "verifier"]),
+    ("verify", &["random", "wire", "engine", "context", "isa", "vm", "verifier", "efsm", "exec"]),
+    ("scenario", &["wire", "engine", "context", "isa", "object", "efsm"]),
     ("session", &["engine", "context", "isa", "vm", "object", "verifier", "efsm", "ir", "exec", "proofcheck"]),
-    ("testkit", &["wire"]),
+    ("testkit", &["random", "wire"]),
     (
         "cli",
         &[
@@ -40,9 +42,10 @@ const ROOMS: &[(&str, &[&str])] = &[
             "efsm",
             "ir",
             "exec",
-            "verify",
-            "proofcheck",
             "hw",
+            "proofcheck",
+            "verify",
+            "scenario",
             "session",
         ],
     ),

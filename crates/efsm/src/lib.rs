@@ -4,6 +4,7 @@
 mod check;
 mod coverage;
 pub mod diagnostic;
+pub mod difference;
 mod draw;
 pub mod events;
 pub mod files;

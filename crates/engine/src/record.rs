@@ -1,5 +1,7 @@
 //! The recorded choices of an engine.
 
+use flowloom_random::{Draw, GOLDEN_GAMMA, SplitMix64};
+
 use crate::outcome::Verdict;
 
 /// The random 32-bit words of a packet, which repeat after that.
@@ -19,15 +21,9 @@ pub struct Choices {
 impl Choices {
     /// The choices for packet number `index` of a run with `seed`: the random values depend on these two alone.
     pub fn seeded(now_ns: u64, seed: u64, index: u64) -> Choices {
-        // SplitMix64: every output depends on its position, so any packet can be repeated alone.
-        let mut state = seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let random = std::array::from_fn(|_| {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = state;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            ((z ^ (z >> 31)) >> 32) as u32
-        });
+        // A generator for each packet, so that any packet can be repeated alone.
+        let mut rng = SplitMix64::new(seed ^ index.wrapping_mul(GOLDEN_GAMMA));
+        let random = std::array::from_fn(|_| (rng.next_u64() >> 32) as u32);
         Choices { now_ns, random, cpu: 0 }
     }
 }

@@ -10,10 +10,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use flowloom_context::ContextLayout;
+use flowloom_efsm::difference::{StateDifference, state_differences};
 use flowloom_engine::{Choices, Datapath, EngineError, Eviction, Outcome, Refusal, RunRecord, Snapshot};
 
 use crate::arrival::{Arrival, Clock};
-use crate::difference::{Disagreement, Kind, StateDifference, state_differences};
+use crate::difference::{Disagreement, Kind};
 use crate::undefined::Undefined;
 
 /// How a comparison is run.

@@ -12,7 +12,7 @@ use flowloom_wire::field::{FieldId, IPV4_MAPPED, Source};
 use flowloom_wire::{Graph, Header, Layers};
 
 use crate::arrival::Arrival;
-use crate::rng::Rng;
+use flowloom_random::{Draw, Xorshift64Star as Rng};
 
 pub(crate) use outline::{Needs, Outline};
 
@@ -158,9 +158,9 @@ pub(crate) fn build(rng: &mut Rng, shape: Shape, wishes: &[Wish]) -> Vec<u8> {
     let mut frame: Vec<u8> = (0..12).map(|i| if i % 6 == 0 { 2 } else { rng.below(4) as u8 }).collect();
     for tag in 0..shape.tags {
         let name = if tag == 0 { "eth.type" } else { "vlan.type" };
-        let ethertype = wish(name).map_or_else(|| if rng.chance(80) { 0x8100 } else { 0x88a8 }, |v| v as u16);
+        let ethertype = wish(name).map_or_else(|| if rng.percent(80) { 0x8100 } else { 0x88a8 }, |v| v as u16);
         frame.extend(ethertype.to_be_bytes());
-        frame.extend((rng.next() as u16).to_be_bytes());
+        frame.extend((rng.next_u64() as u16).to_be_bytes());
     }
     let ethertype = match (shape.network, shape.tags) {
         (Network::None, 0) => wish("eth.type"),
@@ -171,35 +171,35 @@ pub(crate) fn build(rng: &mut Rng, shape: Shape, wishes: &[Wish]) -> Vec<u8> {
     frame.extend(ethertype.map_or(shape.ethertype(), |v| v as u16).to_be_bytes());
     let payload_len = payload_len(rng, frame.len(), shape, &wish);
     let mut body = transport(rng, shape, payload_len);
-    body.extend((0..payload_len).map(|_| rng.next() as u8));
+    body.extend((0..payload_len).map(|_| rng.next_u64() as u8));
     let free = ["ip.proto", "ipv4.proto", "ipv6.next"].into_iter().find_map(wish).map_or(253, |v| v as u8);
     let proto = shape.proto().unwrap_or(free);
     match shape.network {
         Network::None => {}
         Network::V4 => {
-            let words = if rng.chance(10) { rng.below(4) as usize } else { 0 };
+            let words = if rng.percent(10) { rng.below(4) as usize } else { 0 };
             let total = (20 + 4 * words + body.len()) as u16;
-            frame.extend([0x45 + words as u8, rng.next() as u8]);
+            frame.extend([0x45 + words as u8, rng.next_u64() as u8]);
             frame.extend(total.to_be_bytes());
-            frame.extend((rng.next() as u16).to_be_bytes());
-            frame.extend([if rng.chance(50) { 0x40 } else { 0 }, 0, 1 + rng.below(255) as u8, proto, 0, 0]);
-            frame.extend((rng.next() as u32 & 0x0303 | 0x0a00_0000).to_be_bytes());
-            frame.extend((rng.next() as u32 & 0x0303 | 0x0a00_0000).to_be_bytes());
+            frame.extend((rng.next_u64() as u16).to_be_bytes());
+            frame.extend([if rng.percent(50) { 0x40 } else { 0 }, 0, 1 + rng.below(255) as u8, proto, 0, 0]);
+            frame.extend((rng.next_u64() as u32 & 0x0303 | 0x0a00_0000).to_be_bytes());
+            frame.extend((rng.next_u64() as u32 & 0x0303 | 0x0a00_0000).to_be_bytes());
             frame.extend(std::iter::repeat_n(1, 4 * words));
         }
         Network::V6 => {
             let mut chain = Vec::new();
             let mut next = proto;
-            if rng.chance(10) && wish("ipv6.next").is_none() {
+            if rng.percent(10) && wish("ipv6.next").is_none() {
                 // Destination options, no segments to route, or padding hop by hop.
                 let units = rng.below(2) as u8;
                 chain = vec![next, units, 1, 4];
                 chain.resize(8 + 8 * usize::from(units), 0);
                 next = rng.one_of([0, 60]);
             }
-            frame.extend((6 << 28 | rng.next() as u32 & 0x0fff_ffff).to_be_bytes());
+            frame.extend((6 << 28 | rng.next_u64() as u32 & 0x0fff_ffff).to_be_bytes());
             frame.extend(((chain.len() + body.len()) as u16).to_be_bytes());
-            frame.extend([next, rng.next() as u8]);
+            frame.extend([next, rng.next_u64() as u8]);
             for _ in 0..2 {
                 frame.extend((0xfd00_u128 << 112 | u128::from(rng.below(4))).to_be_bytes());
             }
@@ -210,12 +210,12 @@ pub(crate) fn build(rng: &mut Rng, shape: Shape, wishes: &[Wish]) -> Vec<u8> {
     fill(&mut frame, wishes);
     let wants_checksum = wishes.iter().any(|(field, _)| field.name().ends_with(".checksum"));
     if !wants_checksum {
-        fix_checksums(&mut frame, rng.chance(90));
-        if shape.transport == Transport::Udp && rng.chance(15) {
+        fix_checksums(&mut frame, rng.percent(90));
+        if shape.transport == Transport::Udp && rng.percent(15) {
             clear_udp_checksum(&mut frame);
         }
     }
-    if frame.len() < 60 && rng.chance(20) && wish("pkt.len").is_none() {
+    if frame.len() < 60 && rng.percent(20) && wish("pkt.len").is_none() {
         frame.resize(60, 0);
     }
     frame
@@ -238,7 +238,7 @@ fn payload_len(rng: &mut Rng, before: usize, shape: Shape, wish: &dyn Fn(&str) -
         (_, _, Some(v), ..) => v.saturating_sub((headers as u128).saturating_sub(40)),
         (_, _, _, Some(v), _) => v,
         (.., Some(v)) => v.saturating_sub(8),
-        _ => u128::from(if rng.chance(90) { rng.below(12) } else { rng.below(600) }),
+        _ => u128::from(if rng.percent(90) { rng.below(12) } else { rng.below(600) }),
     };
     wanted.min(1400) as usize
 }
@@ -251,19 +251,19 @@ fn transport(rng: &mut Rng, shape: Shape, payload_len: usize) -> Vec<u8> {
             let is_scaled = shape.transport == Transport::TcpScaled;
             let words = match is_scaled {
                 true => 1,
-                false if rng.chance(10) => 1 + rng.below(3) as usize,
+                false if rng.percent(10) => 1 + rng.below(3) as usize,
                 false => 0,
             };
             bytes.extend((1024 + rng.below(4) as u16).to_be_bytes());
             bytes.extend((80 + rng.below(3) as u16).to_be_bytes());
-            bytes.extend(rng.next().to_be_bytes());
-            bytes.extend([0x50 + 0x10 * words as u8, rng.next() as u8]);
-            bytes.extend((rng.next() as u16).to_be_bytes());
+            bytes.extend(rng.next_u64().to_be_bytes());
+            bytes.extend([0x50 + 0x10 * words as u8, rng.next_u64() as u8]);
+            bytes.extend((rng.next_u64() as u16).to_be_bytes());
             bytes.extend([0, 0]);
             bytes.extend((rng.below(3) as u16).to_be_bytes());
             if is_scaled {
                 let scale = rng.below(16) as u8;
-                bytes.extend(if rng.chance(50) { [3, 3, scale, 0] } else { [1, 3, 3, scale] });
+                bytes.extend(if rng.percent(50) { [3, 3, scale, 0] } else { [1, 3, 3, scale] });
             } else {
                 bytes.extend(std::iter::repeat_n(1, 4 * words));
             }
@@ -276,7 +276,7 @@ fn transport(rng: &mut Rng, shape: Shape, payload_len: usize) -> Vec<u8> {
         }
         Transport::Icmp => {
             bytes.extend([rng.one_of([0, 8, 128, 129]), 0, 0, 0]);
-            bytes.extend((rng.next() as u32 & 0x0007_0007).to_be_bytes());
+            bytes.extend((rng.next_u64() as u32 & 0x0007_0007).to_be_bytes());
         }
     }
     bytes
@@ -379,7 +379,7 @@ pub(crate) fn odd(rng: &mut Rng, usual: Vec<u8>) -> Vec<u8> {
                     let mut header = vec![frame[at + 6], 0, 0, 0, 0, 0, 0, 0];
                     match kind {
                         44 => {
-                            header[2] = if rng.chance(60) { 0 } else { rng.next() as u8 };
+                            header[2] = if rng.percent(60) { 0 } else { rng.next_u64() as u8 };
                             header[3] = rng.one_of([0, 1, 8]);
                         }
                         51 => {
@@ -412,7 +412,7 @@ pub(crate) fn odd(rng: &mut Rng, usual: Vec<u8>) -> Vec<u8> {
         }
         _ => {
             let len = rng.below(120) as usize;
-            frame = (0..len).map(|_| rng.next() as u8).collect();
+            frame = (0..len).map(|_| rng.next_u64() as u8).collect();
         }
     }
     frame
@@ -423,7 +423,7 @@ pub fn mutated(packets: Vec<Arrival>, seed: u64) -> Vec<Arrival> {
     let mut rng = Rng::new(seed);
     let change = |mut packet: Arrival| {
         mutate(&mut rng, &mut packet.bytes);
-        if rng.chance(20) {
+        if rng.percent(20) {
             packet.bytes.truncate(rng.index(packet.bytes.len() + 1));
         }
         packet
@@ -437,13 +437,13 @@ pub(crate) fn mutate(rng: &mut Rng, frame: &mut Vec<u8>) {
         if frame.is_empty() {
             return;
         }
-        let reach = if rng.chance(80) { frame.len().min(80) } else { frame.len() };
+        let reach = if rng.percent(80) { frame.len().min(80) } else { frame.len() };
         let at = rng.index(reach);
         match rng.below(5) {
             0 => frame[at] ^= 1 << rng.below(8),
-            1 => frame[at] = rng.next() as u8,
+            1 => frame[at] = rng.next_u64() as u8,
             2 => frame[at] = rng.one_of([0, 1, 0x7f, 0x80, 0xff, 0x45, 0x60]),
-            3 => frame.insert(at, rng.next() as u8),
+            3 => frame.insert(at, rng.next_u64() as u8),
             _ => drop(frame.remove(at)),
         }
     }

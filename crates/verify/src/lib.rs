@@ -14,7 +14,6 @@
 //! - [`Reached`] tells what the packets reached: a comparison that nothing exercised is no evidence.
 //! - [`Stimulus`] makes packets that reach it; [`RandomFunctions`] makes functions; [`fault`] breaks engines on purpose,
 //!   to show that the comparison would have seen it.
-//! - [`scenario`] plays what people wrote down: these packets in, those out, this left behind.
 #![forbid(unsafe_code)]
 
 mod arrival;
@@ -28,8 +27,6 @@ mod frame;
 mod hits;
 mod random;
 mod render;
-mod rng;
-pub mod scenario;
 mod shrink;
 mod solve;
 mod stimulus;
@@ -39,7 +36,7 @@ mod walk;
 pub use arrival::Arrival;
 pub use compare::{CompareOptions, Report, compare, compare_stream};
 pub use coverage::{Point, Reached, What};
-pub use difference::{Disagreement, Kind, Record, StateDifference, decode};
+pub use difference::{Disagreement, Kind};
 pub use frame::mutated;
 pub use hits::{Hit, Hits, Operator, Place, Tick, Timer};
 pub use random::{RandomFunctions, Reach};

@@ -16,8 +16,8 @@ use flowloom_wire::{Graph, Header, KeySpec};
 
 use crate::frame::{Needs, Outline};
 use crate::render;
-use crate::rng::Rng;
 use crate::solve;
+use flowloom_random::{Draw, Xorshift64Star as Rng};
 
 /// How much of the language random functions use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,11 +127,11 @@ impl Maker {
     fn function(&mut self, number: u64) -> Arc<Function> {
         // Most of what a function speaks about can be in one packet, so that its rows can match.
         // ICMP has as many fields as TCP and fewer names that are of other headers too: it comes more often.
-        let is_icmp = self.rng.chance(40);
+        let is_icmp = self.rng.percent(40);
         let icmp = [Header::Icmp, Header::Icmp6, Header::InnerIcmp, Header::InnerIcmp6];
         let ip = [Header::Ipv4, Header::Ipv6];
         let has = |outline: &Outline, any: &[Header]| any.iter().any(|h| outline.headers() & h.bit() != 0);
-        let is_stacked = self.rng.chance(30);
+        let is_stacked = self.rng.percent(30);
         let fits =
             |o: &&Outline| matches!(o, Outline::Stacked(_)) == is_stacked && has(o, &ip) && (!is_icmp || has(o, &icmp));
         let outlines: Vec<&Outline> = OUTLINES.iter().filter(fits).collect();
@@ -144,7 +144,7 @@ impl Maker {
             headers.is_empty() || headers.iter().any(|header| network.contains(header))
         };
         for _ in 0..2 + self.rng.below(5) {
-            let is_transport = self.rng.chance(50);
+            let is_transport = self.rng.percent(50);
             let field = self.field_where(|f| !is_transport || !is_of_network(*f));
             self.focus.push(field);
         }
@@ -163,19 +163,19 @@ impl Maker {
 
     /// A chance that only functions of a wider reach have; the others draw nothing for it.
     fn chance_of(&mut self, reach: Reach, percent: u64) -> bool {
-        self.reach >= reach && self.rng.chance(percent)
+        self.reach >= reach && self.rng.percent(percent)
     }
 
     fn ty(&mut self) -> Type {
         if self.chance_of(Reach::Common, 15) {
             return Type { width_bits: 128, signed: false };
         }
-        Type { width_bits: self.rng.one_of([8, 16, 32, 32, 64]), signed: self.rng.chance(40) }
+        Type { width_bits: self.rng.one_of([8, 16, 32, 32, 64]), signed: self.rng.percent(40) }
     }
 
     fn variable(&mut self, name: &str) -> Variable {
         let ty = self.ty();
-        let initial = match self.rng.chance(30) {
+        let initial = match self.rng.percent(30) {
             true if ty.is_wide() => solve::address(&mut self.rng),
             true => (self.number() & mask(ty.width_bits)).into(),
             false => 0,
@@ -184,7 +184,7 @@ impl Maker {
     }
 
     fn element(&mut self, index: u16, count: u16) -> Element {
-        let stateful = self.rng.chance(80).then(|| self.stateful(index));
+        let stateful = self.rng.percent(80).then(|| self.stateful(index));
         let states = stateful.as_ref().map_or(0, |s| s.states.len() as u16);
         let rows = (0..1 + self.rng.below(6)).map(|_| self.row(stateful.as_ref(), states, index, count)).collect();
         let otherwise = Otherwise { span: Span::default(), actions: self.otherwise(index, count) };
@@ -211,7 +211,7 @@ impl Maker {
         if states > 1 && self.chance_of(Reach::Common, 35) {
             // The last state follows others and has no successor.
             for state in 0..states - 1 {
-                if self.rng.chance(50) {
+                if self.rng.percent(50) {
                     let NextState::To { idle_ns, hard_ns, .. } = self.transition(1) else { continue };
                     stateful.successors[state] = Some(Successor { state: states as u16 - 1, idle_ns, hard_ns });
                 }
@@ -246,7 +246,7 @@ impl Maker {
             let mut key = vec![0; bytes.next_multiple_of(4)];
             key[bytes - 1] = i as u8;
             let registers =
-                stateful.registers.iter().map(|r| self.rng.next_wide() & wide_mask(r.ty.width_bits)).collect();
+                stateful.registers.iter().map(|r| self.rng.next_u128() & wide_mask(r.ty.width_bits)).collect();
             let state = self.rng.below(stateful.states.len() as u64) as u16;
             stateful.preloaded.push(Preloaded { key, state, registers });
         }
@@ -256,7 +256,7 @@ impl Maker {
         let named = |names: &[&str]| names.iter().filter_map(|n| FieldId::by_name(n)).collect::<Vec<_>>();
         if !self.metadata.is_empty() && self.chance_of(Reach::Common, 20) {
             let mut parts = vec![KeyPart::Metadata(self.rng.index(self.metadata.len()) as u16)];
-            if self.rng.chance(50) {
+            if self.rng.percent(50) {
                 let field = self.field_where(|_| true);
                 parts.insert(self.rng.index(2), KeyPart::Field(field));
             }
@@ -295,13 +295,13 @@ impl Maker {
         let mut scope = Scope { registers, globals, is_stateful: stateful.is_some(), sees_updates: false };
         let in_states = if stateful.is_some() { self.states(states) } else { Vec::new() };
         let conditions = (0..self.rng.one_of([0, 1, 1, 1, 2, 2, 3])).map(|_| self.condition(&scope)).collect();
-        let next = if stateful.is_some() && self.rng.chance(55) { self.transition(states) } else { NextState::Stay };
+        let next = if stateful.is_some() && self.rng.percent(55) { self.transition(states) } else { NextState::Stay };
         let mut updates = Vec::new();
         let destinations = (0..registers.len())
             .map(|i| (Destination::Register(i as u16), registers[i].ty))
             .chain((0..globals.len()).map(|i| (Destination::Global(i as u16), globals[i].ty)));
         for (destination, ty) in destinations {
-            if self.rng.chance(45) {
+            if self.rng.percent(45) {
                 let value = if ty.is_wide() {
                     NewValue::Wide(self.wide(&scope))
                 } else {
@@ -328,7 +328,7 @@ impl Maker {
         let mut steps = Vec::new();
         while steps.len() < 4 {
             let kind = if self.chance_of(Reach::Software, 12) {
-                match self.rng.chance(60) {
+                match self.rng.percent(60) {
                     true => StepKind::Clone(self.port(scope)),
                     false => StepKind::Emit { port: self.port(scope), headers: self.packet(scope) },
                 }
@@ -348,7 +348,7 @@ impl Maker {
         let id = self.logs;
         self.logs += 1;
         let values = (0..self.rng.below(4)).map(|i| {
-            let (value, shown) = if self.rng.chance(25) {
+            let (value, shown) = if self.rng.percent(25) {
                 (NewValue::Wide(self.wide(scope)), Shown::Address)
             } else {
                 let (value, _) = self.expr(scope, 1);
@@ -361,7 +361,7 @@ impl Maker {
     }
 
     fn frame_change(&mut self, scope: &Scope<'_>) -> StepKind {
-        let tag = |maker: &mut Maker| match maker.rng.chance(50) {
+        let tag = |maker: &mut Maker| match maker.rng.percent(50) {
             true => (Header::Vlan, &["vlan.id", "vlan.pcp", "vlan.dei"][..]),
             false => (Header::Mpls, &["mpls.label", "mpls.tc", "mpls.ttl"][..]),
         };
@@ -383,11 +383,11 @@ impl Maker {
 
     fn packet(&mut self, scope: &Scope<'_>) -> Vec<HeaderTemplate> {
         let mut headers = vec![self.header(Header::Ethernet, &["eth.dst", "eth.src"], scope)];
-        if self.rng.chance(30) {
+        if self.rng.percent(30) {
             headers.push(self.header(Header::Vlan, &["vlan.id"], scope));
         }
         headers.push(self.ip_header(scope));
-        if self.rng.chance(30) {
+        if self.rng.percent(30) {
             headers.push(self.header(Header::Udp, &["udp.sport"], scope));
             headers.push(self.header(Header::Gtpu, &["gtpu.teid"], scope));
             headers.push(self.ip_header(scope));
@@ -403,7 +403,7 @@ impl Maker {
     }
 
     fn ip_header(&mut self, scope: &Scope<'_>) -> HeaderTemplate {
-        match self.rng.chance(60) {
+        match self.rng.percent(60) {
             true => self.header(Header::Ipv4, &["ipv4.src", "ipv4.dst", "ipv4.tos", "ipv4.ttl"], scope),
             false => self.header(Header::Ipv6, &["ipv6.src", "ipv6.dst", "ipv6.hop_limit"], scope),
         }
@@ -413,7 +413,7 @@ impl Maker {
     fn header(&mut self, header: Header, names: &[&str], scope: &Scope<'_>) -> HeaderTemplate {
         let mut values = Vec::new();
         for field in names.iter().filter_map(|name| FieldId::by_name(name)) {
-            if self.rng.chance(30) {
+            if self.rng.percent(30) {
                 continue;
             }
             let value = if field.width_bits() > 64 {
@@ -455,7 +455,7 @@ impl Maker {
     }
 
     fn states(&mut self, states: u16) -> Vec<u16> {
-        let mut picked: Vec<u16> = (0..states).filter(|_| self.rng.chance(60)).collect();
+        let mut picked: Vec<u16> = (0..states).filter(|_| self.rng.percent(60)).collect();
         if picked.is_empty() {
             picked.push(self.rng.below(u64::from(states)) as u16);
         }
@@ -465,7 +465,7 @@ impl Maker {
     fn transition(&mut self, states: u16) -> NextState {
         let state = self.rng.below(u64::from(states)) as u16;
         let mut timer = |percent| {
-            self.rng.chance(percent).then(|| self.rng.one_of([1, 2, 7, 300, 5_000, 1_000_000, 3_000_000_000]))
+            self.rng.percent(percent).then(|| self.rng.one_of([1, 2, 7, 300, 5_000, 1_000_000, 3_000_000_000]))
         };
         NextState::To { state, idle_ns: timer(45), hard_ns: timer(35) }
     }
@@ -475,7 +475,7 @@ impl Maker {
             0..4 => self.rng.below(6),
             4 => self.rng.one_of([0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0xffff, 0x7fff_ffff, 0x8000_0000]),
             5 => self.rng.below(70),
-            6 => self.rng.next() & 0xffff_ffff,
+            6 => self.rng.next_u64() & 0xffff_ffff,
             _ => (1 + self.rng.below(3)).wrapping_neg(),
         }
     }
@@ -485,7 +485,7 @@ impl Maker {
         let all: Vec<FieldId> = FieldId::all().collect();
         for (percent, from) in [(75, self.focus.clone()), (94, self.together.clone()), (100, all)] {
             let from: Vec<FieldId> = from.into_iter().filter(&fits).collect();
-            if self.rng.chance(percent)
+            if self.rng.percent(percent)
                 && let Some(&field) = self.rng.pick(&from)
             {
                 return field;
@@ -540,18 +540,18 @@ impl Maker {
 
     /// A register in an action as it is, or as it was before the row's updates.
     fn now_or_old(&mut self, now: Expr, destination: Destination, scope: &Scope<'_>) -> Expr {
-        if scope.sees_updates && self.rng.chance(25) { Expr::Old(destination) } else { now }
+        if scope.sees_updates && self.rng.percent(25) { Expr::Old(destination) } else { now }
     }
 
     fn expr(&mut self, scope: &Scope<'_>, depth: u32) -> Typed {
-        if depth == 0 || self.rng.chance(25) {
+        if depth == 0 || self.rng.percent(25) {
             return self.leaf(scope);
         }
         let (left, widths) = self.expr(scope, depth - 1);
         match self.rng.below(15) {
             14 => {
                 let mut words: Vec<Expr> = (0..1 + self.rng.below(7)).map(|_| self.leaf(scope).0).collect();
-                if self.rng.chance(50) {
+                if self.rng.percent(50) {
                     let of = self.wide(scope);
                     words.extend((0..4).rev().map(|index| Expr::Word { of, index }));
                 }
@@ -567,7 +567,7 @@ impl Maker {
             }
             3 | 4 => {
                 let (right, others) = self.expr(scope, depth - 1);
-                let (max, signed) = (self.rng.chance(50), self.rng.chance(40));
+                let (max, signed) = (self.rng.percent(50), self.rng.percent(40));
                 (Expr::Extreme { max, signed, left: left.into(), right: right.into() }, widths.and(others))
             }
             5 => {
@@ -618,24 +618,24 @@ impl Maker {
                 let mask = match self.rng.below(4) {
                     0 => all,
                     1 | 2 => all & !(all >> self.rng.below(u64::from(width) + 1).min(127)),
-                    _ => self.rng.next_wide() & self.rng.next_wide() & all,
+                    _ => self.rng.next_u128() & self.rng.next_u128() & all,
                 };
                 let value = match field.source() {
                     FieldSource::Address { .. } => solve::address(&mut self.rng),
-                    _ => self.rng.next_wide(),
+                    _ => self.rng.next_u128(),
                 };
                 Condition::Masked {
                     operand: Wide::Field(field),
                     mask,
                     value: value & mask,
-                    negated: self.rng.chance(40),
+                    negated: self.rng.percent(40),
                 }
             }
             2 | 3 => {
                 let field = self.narrow_field();
                 let all = u64::MAX >> (64 - u32::from(field.width_bits()));
-                let (a, b) = (self.number() & all, self.rng.next() & all);
-                Condition::Range { field, low: a.min(b), high: a.max(b), negated: self.rng.chance(40) }
+                let (a, b) = (self.number() & all, self.rng.next_u64() & all);
+                Condition::Range { field, low: a.min(b), high: a.max(b), negated: self.rng.percent(40) }
             }
             4 => {
                 let pair = self.rng.one_of([
@@ -645,20 +645,26 @@ impl Maker {
                     ["ip.src", "ip.dst"],
                 ]);
                 let [Some(left), Some(right)] = pair.map(FieldId::by_name) else { return self.condition(scope) };
-                if ![left, right].iter().all(|f| self.together.contains(f)) && self.rng.chance(90) {
+                if ![left, right].iter().all(|f| self.together.contains(f)) && self.rng.percent(90) {
                     return self.condition(scope);
                 }
-                Condition::Same { left: Wide::Field(left), right: Wide::Field(right), negated: self.rng.chance(50) }
+                Condition::Same { left: Wide::Field(left), right: Wide::Field(right), negated: self.rng.percent(50) }
             }
             5 | 6 => {
                 let (left, _) = self.expr(scope, 1);
                 let (right, _) = self.leaf(scope);
                 let serial_bits = self.rng.one_of([8, 16, 32, 32, 64]);
-                Condition::Serial { left, right, after: self.rng.chance(50), negated: self.rng.chance(40), serial_bits }
+                Condition::Serial {
+                    left,
+                    right,
+                    after: self.rng.percent(50),
+                    negated: self.rng.percent(40),
+                    serial_bits,
+                }
             }
             _ => {
                 let (left, widths) = self.expr(scope, 2);
-                let (right, others) = if self.rng.chance(60) {
+                let (right, others) = if self.rng.percent(60) {
                     (Expr::Constant(self.number()), Widths::default())
                 } else {
                     self.expr(scope, 1)
@@ -672,14 +678,14 @@ impl Maker {
                     Relation::GreaterEqual,
                 ]);
                 let width = widths.and(others).width(8);
-                Condition::Compare { left, relation, right, width, signed: self.rng.chance(40) }
+                Condition::Compare { left, relation, right, width, signed: self.rng.percent(40) }
             }
         }
     }
 
     /// A condition that plain functions do not have.
     fn common_condition(&mut self, scope: &Scope<'_>) -> Condition {
-        let negated = self.rng.chance(40);
+        let negated = self.rng.percent(40);
         match self.rng.below(7) {
             6 => {
                 let operand = self.wide(scope);
@@ -738,7 +744,7 @@ impl Maker {
             };
             let value = if width_bits > 64
                 && self.reach > Reach::Plain
-                && !matches!(target, WriteTarget::Field(f) if f.width_bits() > 64 && self.rng.chance(30))
+                && !matches!(target, WriteTarget::Field(f) if f.width_bits() > 64 && self.rng.percent(30))
             {
                 NewValue::Wide(self.wide(scope))
             } else if width_bits > 64 {
@@ -753,7 +759,7 @@ impl Maker {
     }
 
     fn target(&mut self) -> Option<WriteTarget> {
-        if self.rng.chance(40) && !self.metadata.is_empty() {
+        if self.rng.percent(40) && !self.metadata.is_empty() {
             return Some(WriteTarget::Metadata(self.rng.index(self.metadata.len()) as u16));
         }
         Some(WriteTarget::Field(self.field_where(|f| f.is_writable())))
@@ -763,15 +769,15 @@ impl Maker {
         let is_v6 = matches!(target, WriteTarget::Field(f) if matches!(f.source(), FieldSource::Header(..)));
         let sources = ["ip.src", "ip.dst", "ipv6.src", "ipv6.dst"].into_iter().filter_map(FieldId::by_name);
         // A constant is always an IPv6 address, and so is for an IPv6 packet.
-        if is_v6 && self.rng.chance(60) {
-            return NewValue::Wide(Wide::Constant(0xfd00_u128 << 112 | u128::from(self.rng.next())));
+        if is_v6 && self.rng.percent(60) {
+            return NewValue::Wide(Wide::Constant(0xfd00_u128 << 112 | u128::from(self.rng.next_u64())));
         }
         let sources: Vec<FieldId> = sources.collect();
         self.rng.pick(&sources).map_or(NewValue::Wide(Wide::Constant(0)), |&from| NewValue::Wide(Wide::Field(from)))
     }
 
     fn terminal(&mut self, scope: Option<&Scope<'_>>, index: u16, count: u16) -> Terminal {
-        if index + 1 < count && self.rng.chance(65) {
+        if index + 1 < count && self.rng.percent(65) {
             return Terminal::Goto(index + 1 + self.rng.below(u64::from(count - index - 1)) as u16);
         }
         match self.rng.below(8) {
@@ -788,10 +794,10 @@ impl Maker {
     }
 
     fn port(&mut self, scope: &Scope<'_>) -> Expr {
-        if self.rng.chance(40) {
+        if self.rng.percent(40) {
             let (port, _) = self.leaf(scope);
             Expr::Binary(BinaryOp::And, port.into(), Expr::Constant(3).into())
-        } else if self.rng.chance(15) {
+        } else if self.rng.percent(15) {
             self.leaf(scope).0
         } else {
             Expr::Constant(self.rng.below(8))
@@ -801,7 +807,7 @@ impl Maker {
     fn otherwise(&mut self, index: u16, count: u16) -> Actions {
         let mut writes = Vec::new();
         for i in 0..self.metadata.len() {
-            if self.rng.chance(25) && !self.metadata[i].ty.is_wide() {
+            if self.rng.percent(25) && !self.metadata[i].ty.is_wide() {
                 let ty = self.metadata[i].ty;
                 let value = Expr::Constant(self.number());
                 let width = if ty.width_bits > 32 { Width::W64 } else { Width::W32 };

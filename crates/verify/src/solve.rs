@@ -11,8 +11,8 @@ use flowloom_wire::field::FieldId;
 use flowloom_wire::{Graph, Layers};
 
 use crate::frame::Wish;
-use crate::rng::Rng;
 use crate::walk::{Values, reads_packet, sign_extend};
+use flowloom_random::{Draw, Xorshift64Star as Rng};
 
 /// What a row wants of its packet.
 #[derive(Debug, Default)]
@@ -265,7 +265,7 @@ pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>
     let mut wants = Wants::default();
     for condition in conditions {
         // A jump in time ends other contexts: not where the time is right already.
-        if reads_only_time(condition) && values.holds(condition) && rng.chance(97) {
+        if reads_only_time(condition) && values.holds(condition) && rng.percent(97) {
             continue;
         }
         match condition {
@@ -292,14 +292,14 @@ pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>
                 };
                 let known = values.eval(known, width);
                 let step = match (after ^ flip) ^ negated {
-                    _ if *negated && rng.chance(40) => 0,
+                    _ if *negated && rng.percent(40) => 0,
                     true => 1 + rng.below(3),
                     false => (1 + rng.below(3)).wrapping_neg(),
                 };
                 undo(rng, unknown, known.wrapping_add(step), width, values, &mut wants);
             }
             Condition::Masked { operand: Wide::Field(field), mask, value, negated } => {
-                let free = rng.next_wide() & !mask;
+                let free = rng.next_u128() & !mask;
                 let mut wish = value | free;
                 if *negated && *mask != 0 {
                     let bits: Vec<u32> = (0..128).filter(|bit| mask >> bit & 1 == 1).collect();
@@ -332,12 +332,12 @@ pub(crate) fn solve(rng: &mut Rng, conditions: &[Condition], values: &Values<'_>
                 let Some(&one) = rng.pick(set) else { continue };
                 // Next to the set, where it is not in it; a set may be dense.
                 let outside = (1..=8).map(|by| one.wrapping_add(by)).find(|value| set.binary_search(value).is_err());
-                let target = if *negated { outside.unwrap_or_else(|| rng.next()) } else { one };
+                let target = if *negated { outside.unwrap_or_else(|| rng.next_u64()) } else { one };
                 undo(rng, operand, target, *width, values, &mut wants);
             }
             Condition::Within { operand: Wide::Field(field), values: set, negated } => {
                 let Some(&(low, high)) = rng.pick(set) else { continue };
-                let inside = low + rng.next_wide() % (high - low).saturating_add(1);
+                let inside = low + rng.next_u128() % (high - low).saturating_add(1);
                 // Between two of the set, where it is not in it.
                 let wish = match negated {
                     true => rng.one_of([low.wrapping_sub(1), high.wrapping_add(1)]),
@@ -370,7 +370,7 @@ fn reads_only_time(condition: &Condition) -> bool {
 /// One of a few addresses of either family.
 pub(crate) fn address(rng: &mut Rng) -> u128 {
     let host = u128::from(rng.below(4));
-    if rng.chance(60) { 0xffff_0a00_0000 | host } else { 0xfd00_u128 << 112 | host }
+    if rng.percent(60) { 0xffff_0a00_0000 | host } else { 0xfd00_u128 << 112 | host }
 }
 
 fn width_mask(field: FieldId) -> u128 {
@@ -389,7 +389,7 @@ fn mirrored(relation: Relation) -> Relation {
 
 /// A number that stands in `relation` to `known`, mostly close by.
 fn target(rng: &mut Rng, relation: Relation, known: u64, width: Width, signed: bool) -> u64 {
-    let near = 1 + if rng.chance(70) { 0 } else { rng.below(1000) };
+    let near = 1 + if rng.percent(70) { 0 } else { rng.below(1000) };
     let (least, most) = match (width, signed) {
         (Width::W32, false) => (0, u64::from(u32::MAX)),
         (Width::W64, false) => (0, u64::MAX),
@@ -415,7 +415,7 @@ fn target(rng: &mut Rng, relation: Relation, known: u64, width: Width, signed: b
     match relation {
         Relation::Equal => value,
         Relation::NotEqual => {
-            if rng.chance(50) {
+            if rng.percent(50) {
                 above(near)
             } else {
                 below(near)
@@ -423,7 +423,7 @@ fn target(rng: &mut Rng, relation: Relation, known: u64, width: Width, signed: b
         }
         Relation::Less => below(near),
         Relation::LessEqual => {
-            if rng.chance(50) {
+            if rng.percent(50) {
                 value
             } else {
                 below(near)
@@ -431,7 +431,7 @@ fn target(rng: &mut Rng, relation: Relation, known: u64, width: Width, signed: b
         }
         Relation::Greater => above(near),
         Relation::GreaterEqual => {
-            if rng.chance(50) {
+            if rng.percent(50) {
                 value
             } else {
                 above(near)
@@ -451,7 +451,7 @@ fn both_unknown(
     wants: &mut Wants,
 ) {
     if let Expr::Field(field) = right {
-        let value = rng.below(8) + if rng.chance(50) { 1000 } else { 0 };
+        let value = rng.below(8) + if rng.percent(50) { 1000 } else { 0 };
         let value = u128::from(value) & width_mask(*field);
         wants.fields.push((*field, value));
         let wanted = target(rng, relation, value as u64, width, false);
@@ -496,7 +496,7 @@ fn undo(rng: &mut Rng, expr: &Expr, target: u64, width: Width, values: &Values<'
                 (BinaryOp::Sub, true) => target.wrapping_add(known),
                 (BinaryOp::Sub, false) => known.wrapping_sub(target),
                 (BinaryOp::Xor, _) => target ^ known,
-                (BinaryOp::And, _) => target & known | rng.next() & !known,
+                (BinaryOp::And, _) => target & known | rng.next_u64() & !known,
                 (BinaryOp::Or, _) => target & !known,
                 (BinaryOp::ShiftLeft, true) => target >> shift,
                 (BinaryOp::ShiftRight, true) => target << shift | rng.below(1 << shift.min(16)),

@@ -33,9 +33,9 @@ use flowloom_wire::{Graph, Layers};
 use crate::arrival::Arrival;
 use crate::frame::{self, Needs, Outline, Wish};
 use crate::hits::{Hits, Timer};
-use crate::rng::Rng;
 use crate::solve::{self, Wants};
 use crate::walk::{Context, Look, Table, Walker};
+use flowloom_random::{Draw, Xorshift64Star as Rng};
 use insist::Insistence;
 
 /// Contexts of a table that are looked at for one packet.
@@ -244,7 +244,7 @@ impl Stimulus {
 
     /// The next packet, with the outcome that the stimulus foresees for it: a judge of the reference machine in tests.
     pub fn next_foreseen(&mut self) -> (Arrival, Outcome) {
-        if self.insistence.is_none() && self.rng.chance(2) {
+        if self.insistence.is_none() && self.rng.percent(2) {
             self.insistence = self.begin_to_insist();
         }
         if let Some(arrival) = self.insist() {
@@ -325,9 +325,9 @@ impl Stimulus {
     /// A packet from the pools.
     fn usual(&mut self) -> Arrival {
         let outlines = Arc::clone(&self.outlines);
-        let outline = if self.rng.chance(60) {
+        let outline = if self.rng.percent(60) {
             // What the function speaks about, as far as one packet can have it.
-            let fields: Vec<FieldId> = self.mentioned.iter().copied().filter(|_| self.rng.chance(70)).collect();
+            let fields: Vec<FieldId> = self.mentioned.iter().copied().filter(|_| self.rng.percent(70)).collect();
             let needs = Needs::of(&fields);
             let fitting: Vec<&Outline> = outlines.iter().filter(|o| o.has(&needs)).collect();
             self.rng.pick(&fitting).copied().or(outlines.first())
@@ -347,7 +347,7 @@ impl Stimulus {
         let mut port = None;
         for i in 0..self.mentioned.len() {
             let field = self.mentioned[i];
-            if self.rng.chance(85)
+            if self.rng.percent(85)
                 && let Some(value) = self.pooled(field)
             {
                 if field.source() == Source::PacketPort {
@@ -414,12 +414,12 @@ impl Stimulus {
             self.rows.iter().map(|(&k, n)| (k, n.hits + n.tries / if n.hits == 0 { 4 } else { 16 })).collect();
         candidates.sort_by_key(|&(_, n)| n);
         // Now and then the rarest row that some context is ready for: such moments pass.
-        let ready = if self.rng.chance(40) {
+        let ready = if self.rng.percent(40) {
             candidates.iter().map(|&(k, _)| k).take(8).find(|&(e, r, s)| self.ready_context(e, r, s, &[]).is_some())
         } else {
             None
         };
-        let scope = if self.rng.chance(50) { 2 } else { candidates.len() };
+        let scope = if self.rng.percent(50) { 2 } else { candidates.len() };
         let any = self.rng.pick(&candidates[..scope.min(candidates.len())]).map(|&(k, _)| k);
         let Some((element, row, state)) = ready.or(any) else { return self.usual() };
         self.counts.aimed += 1;
@@ -438,7 +438,7 @@ impl Stimulus {
                 last = Some(arrival);
             }
         }
-        if self.rng.chance(60)
+        if self.rng.percent(60)
             && let Some(arrival) = self.approach(element, row, state)
         {
             return arrival;
@@ -508,7 +508,7 @@ impl Stimulus {
         }
         // Metadata in the key may come from what an earlier element remembers of the sample.
         if let (Some(sample), false) = (&sample, parts.is_empty())
-            && self.rng.chance(50)
+            && self.rng.percent(50)
         {
             let layers = Layers::parse(&function.graph, &sample.bytes);
             let read = |&field: &FieldId| Some((field, layers.read(&sample.bytes, sample.port.0, field)?));
@@ -537,7 +537,7 @@ impl Stimulus {
     /// A long jump in time is the end of most contexts: rarely, and never for ever.
     fn limit_jump(&mut self, wants: &mut Wants) {
         let jump = wants.time_ns.map_or(0, |t| t.saturating_sub(self.time_ns));
-        if jump > 60_000_000_000 || (jump > self.shortest_timer_ns && self.rng.chance(90)) {
+        if jump > 60_000_000_000 || (jump > self.shortest_timer_ns && self.rng.percent(90)) {
             wants.time_ns = None;
         }
     }
@@ -614,7 +614,7 @@ impl Stimulus {
         }
         let (seen, element, key, deadline) = least?;
         // Each deadline that is waited for ends other contexts, too: not for ever.
-        if seen > 8 * OFTEN && self.rng.chance(90) {
+        if seen > 8 * OFTEN && self.rng.percent(90) {
             return None;
         }
         let time_ns = (deadline - 1).saturating_add(self.rng.below(3)).max(self.time_ns);

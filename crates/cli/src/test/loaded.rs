@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use flowloom_efsm::Coverage;
 use flowloom_efsm::model::Function;
+use flowloom_scenario::{Played, Scenario, Script, Suite, Tables, play};
 use flowloom_session::engines::{Engine, EngineName, EngineOptions};
 use flowloom_session::{ELF_MAGIC, compiled, is_program, pick_program, source};
-use flowloom_verify::scenario::{Played, Scenario, Script, Suite, Tables, play};
 
 use super::Cell;
 use super::lines::Lines;

@@ -1,6 +1,6 @@
 //! What `flowloom test` prints.
 
-use flowloom_verify::scenario::Mismatch;
+use flowloom_scenario::Mismatch;
 use flowloom_verify::{Point, What};
 use serde_json::{Value, json};
 

@@ -1,7 +1,9 @@
 //! Synthetic traffic of flows: a flow number for each packet, generated from a seed.
 
+use flowloom_random::{SplitMix64, Weighted, mix};
+
 use super::PredictError;
-use super::arrival::{Arrival, Arrivals, mixed};
+use super::arrival::{Arrival, Arrivals};
 
 /// The most flows: their table has 8 bytes each.
 const MOST_FLOWS: u32 = 1 << 28;
@@ -9,15 +11,10 @@ const MOST_FLOWS: u32 = 1 << 28;
 /// Packets of flows whose popularity follows Zipf's law. All have one length and arrive at the given pace.
 ///
 /// Every packet reads and writes every map, with its flow as the key.
-///
-/// # Source
-/// The alias method: Walker, "An efficient method for generating discrete random variables with general distributions",
-/// ACM TOMS 3(3), 1977; built as Vose proposed.
 #[derive(Debug, Clone)]
 pub struct Flows {
-    /// By flow, its own share of its cell, in units of 2^-32, and the flow that has the rest.
-    cells: Vec<(u32, u32)>,
-    state: u64,
+    popularity: Weighted,
+    rng: SplitMix64,
     len_bytes: u32,
     /// The constant key of a map that all flows share.
     maps: Vec<Option<u64>>,
@@ -30,8 +27,8 @@ impl Flows {
     pub fn zipf(flows: u32, exponent: f64, maps: usize, packets: u64, seed: u64) -> Flows {
         let flows = flows.clamp(1, MOST_FLOWS);
         Flows {
-            cells: cells(flows, exponent),
-            state: mixed(seed),
+            popularity: Weighted::by_rank(flows as usize, exponent),
+            rng: SplitMix64::new(mix(seed)),
             len_bytes: 60,
             maps: vec![None; maps],
             left: packets,
@@ -58,14 +55,6 @@ impl Flows {
         }
         self
     }
-
-    fn draw(&mut self) -> u32 {
-        let bits = mixed(self.state);
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let cell = ((bits >> 32) * self.cells.len() as u64) >> 32;
-        let (own, other) = self.cells[cell as usize];
-        if bits as u32 > own { other } else { cell as u32 }
-    }
 }
 
 impl Arrivals for Flows {
@@ -74,7 +63,7 @@ impl Arrivals for Flows {
             return Ok(false);
         }
         self.left -= 1;
-        let key = mixed(u64::from(self.draw()));
+        let key = mix(self.popularity.draw(&mut self.rng) as u64);
         packet.time_ns = 0;
         packet.len_bytes = self.len_bytes;
         packet.leaving_bytes = self.len_bytes;
@@ -84,24 +73,6 @@ impl Arrivals for Flows {
         packet.keys.extend(self.maps.iter().map(|shared| shared.unwrap_or(key)));
         Ok(true)
     }
-}
-
-fn cells(flows: u32, exponent: f64) -> Vec<(u32, u32)> {
-    let weights: Vec<f64> = (1..=flows).map(|rank| f64::from(rank).powf(-exponent)).collect();
-    let scale = f64::from(flows) / weights.iter().rev().sum::<f64>();
-    let mut shares: Vec<f64> = weights.iter().map(|weight| weight * scale).collect();
-    let mut cells: Vec<(u32, u32)> = (0..flows).map(|flow| (u32::MAX, flow)).collect();
-    let (mut small, mut large): (Vec<usize>, Vec<usize>) = (0..shares.len()).partition(|&flow| shares[flow] < 1.0);
-    while let (Some(&poor), Some(&rich)) = (small.last(), large.last()) {
-        small.pop();
-        cells[poor] = ((shares[poor] * 4_294_967_296.0) as u32, rich as u32);
-        shares[rich] -= 1.0 - shares[poor];
-        if shares[rich] < 1.0 {
-            large.pop();
-            small.push(rich);
-        }
-    }
-    cells
 }
 
 #[cfg(test)]
@@ -115,7 +86,7 @@ mod tests {
         let mut packet = Arrival::default();
         let mut found = [0.0f64; 100];
         while flows.next(&mut packet).unwrap() {
-            let rank = (0..100).find(|rank| mixed(*rank) == packet.keys[0]).unwrap();
+            let rank = (0..100).find(|rank| mix(*rank) == packet.keys[0]).unwrap();
             found[rank as usize] += 1.0;
             assert_eq!(packet.keys[1], 5);
         }
@@ -134,6 +105,6 @@ mod tests {
         while flows.next(&mut packet).unwrap() {
             keys.push(packet.keys[0]);
         }
-        assert_eq!(keys, [mixed(0); 3]);
+        assert_eq!(keys, [mix(0); 3]);
     }
 }

@@ -7,7 +7,7 @@ use flowloom_ir::{Dataflow, Id};
 use flowloom_isa::Program;
 
 use super::PredictError;
-use super::arrival::{Arrival, Arrivals, mixed};
+use super::arrival::{Arrival, Arrivals};
 use super::columns::{Columns, LANES, WORDS};
 use super::frames::Frames;
 use super::known::{Facts, Known};
@@ -167,7 +167,7 @@ fn wanted(facts: &Facts) -> Vec<Id> {
 
 /// Hashes a key part by part.
 pub(super) fn hashed(hash: u64, part: u64) -> u64 {
-    mixed(hash ^ part)
+    flowloom_random::mix(hash ^ part)
 }
 
 /// The length of a packet on departure.

@@ -1,10 +1,10 @@
 //! Conversations that pass: a handshake, a question, an answer, an end; or a part of that, or a probe.
 
-use super::draw::Draw;
 use super::frame::{ACK, FIN, PSH, SYN, Transport};
 use super::host::Host;
 use super::population::Wire;
 use super::sizes::{Class, Sizes};
+use flowloom_random::{Draw, SplitMix64};
 
 /// No resident, no pair.
 pub(super) const NONE: u32 = u32::MAX;
@@ -77,7 +77,14 @@ fn first_step(view: View, is_udp: bool) -> Step {
 }
 
 impl Conversation {
-    pub(super) fn new(ends: [End; 2], pair: u32, wire: Wire, view: View, rtt_ns: u64, draw: &mut Draw) -> Conversation {
+    pub(super) fn new(
+        ends: [End; 2],
+        pair: u32,
+        wire: Wire,
+        view: View,
+        rtt_ns: u64,
+        draw: &mut SplitMix64,
+    ) -> Conversation {
         let mut answers = 1;
         while answers < MOST_ANSWERS && draw.chance(GO_ON) {
             answers += 1;
@@ -103,9 +110,9 @@ impl Conversation {
     }
 
     /// The next packet, which the [`Conversation::sender`] sends, and how long it should be if it carries something.
-    pub(super) fn packet(&self, now_ns: u64, sizes: &Sizes, draw: &mut Draw) -> (Transport, Option<u32>) {
+    pub(super) fn packet(&self, now_ns: u64, sizes: &Sizes, draw: &mut SplitMix64) -> (Transport, Option<u32>) {
         let from = self.sender().unwrap_or(0);
-        let question = |draw: &mut Draw| {
+        let question = |draw: &mut SplitMix64| {
             Some(QUESTION_BYTES.0 + draw.below(u64::from(QUESTION_BYTES.1 - QUESTION_BYTES.0)) as u32)
         };
         let (flags, wanted_bytes) = match self.step {
@@ -122,7 +129,7 @@ impl Conversation {
     }
 
     /// That packet is sent with so much payload. How long it takes until the next one, or none if that was the last.
-    pub(super) fn advance(&mut self, payload_bytes: u32, draw: &mut Draw) -> Option<u64> {
+    pub(super) fn advance(&mut self, payload_bytes: u32, draw: &mut SplitMix64) -> Option<u64> {
         let from = self.sender()?;
         let is_control = matches!(self.step, Step::Syn | Step::SynAck | Step::Fin | Step::FinAck);
         self.wire.seq[from] = self.wire.seq[from].wrapping_add(payload_bytes + u32::from(is_control));

@@ -1,7 +1,7 @@
 //! From what a packet says to its bytes.
 
-use super::draw::mix;
 use super::host::{Addresses, Host};
+use flowloom_random::mix;
 
 /// The smallest Ethernet frame and the largest that is made, without the check sequence.
 pub(super) const SMALLEST_BYTES: u32 = 60;

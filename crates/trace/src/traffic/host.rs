@@ -1,6 +1,6 @@
 //! Hosts, and the addresses they have.
 
-use super::draw::mix;
+use flowloom_random::mix;
 
 /// Which network has which IPv4 addresses; IPv6 addresses lie in 2001:db8::/32 [RFC 3849].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,6 @@
 //! that of packets. Frames have right lengths and checksums, and TCP connections their handshakes and sequence numbers.
 
 mod conversation;
-mod draw;
 mod frame;
 mod governor;
 mod host;
@@ -20,6 +19,7 @@ mod population;
 mod profile;
 mod rate;
 mod sizes;
+mod zipf;
 
 pub use options::{Protocol, TrafficOptions};
 pub use profile::{PaperRow, Profile, SizeShare};

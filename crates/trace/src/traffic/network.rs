@@ -19,7 +19,6 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::conversation::{Conversation, End, NONE, View};
-use super::draw::Draw;
 use super::frame::{ACK, FIN, Lengths, Packet, SYN, Transport};
 use super::governor::{Credit, Governor, Novelty};
 use super::host::Host;
@@ -27,6 +26,7 @@ use super::population::{Flow, Kind, Openings, Phase, Population, flow};
 use super::profile::Model;
 use super::rate::WIRE_OVERHEAD_BYTES;
 use super::sizes::{Class, Sizes};
+use flowloom_random::{Draw, SplitMix64, mix};
 
 const NS_PER_S: f64 = 1e9;
 /// Every flow that stays sends at least so often.
@@ -98,7 +98,7 @@ impl Scale {
 pub(super) struct Network {
     model: Model,
     lengths: Lengths,
-    draw: Draw,
+    draw: SplitMix64,
     sizes: Sizes,
     population: Population,
     openings: Openings,
@@ -136,7 +136,7 @@ struct Burst {
 
 impl Network {
     pub(super) fn new(model: Model, scale: &Scale, lengths: Lengths, seed: u64) -> Network {
-        let mut draw = Draw::new(seed);
+        let mut draw = SplitMix64::new(mix(seed));
         let mut openings = Openings::new(model.udp, &mut draw);
         let population = Population::new(&model, scale.lasting, &mut openings, &mut draw);
         let [sources, pairs, _] = scale.new_per_second;

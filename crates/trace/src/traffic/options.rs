@@ -2,13 +2,13 @@
 
 use crate::error::TraceError;
 
-use super::draw::Zipf;
 use super::frame::{LARGEST_BYTES, Lengths, SMALLEST_BYTES};
 use super::host::AddressPlan;
 use super::network::Scale;
 use super::pattern::{Choice, Shape};
 use super::profile::{Model, Profile};
 use super::rate::Rate;
+use super::zipf::Zipf;
 
 /// How long a profile's trace is in its own time, unless said otherwise: the papers' window.
 const OWN_DURATION_NS: u64 = 10_000_000_000;

@@ -1,9 +1,11 @@
 //! Synthetic patterns: flows that are equally likely, popular by rank, alone, taking turns, or new all the time.
 
-use super::draw::{Draw, Zipf, mix};
+use flowloom_random::{Draw, SplitMix64, mix};
+
 use super::frame::{ACK, FIN, Lengths, PSH, Packet, SYN, Transport};
 use super::host::Host;
 use super::rate::{Pace, Rate};
+use super::zipf::Zipf;
 
 /// So many hosts serve all flows.
 const SERVERS: u64 = 1000;
@@ -43,7 +45,7 @@ pub(super) struct Shape {
 /// Makes the packets of a pattern.
 pub(super) struct Pattern {
     shape: Shape,
-    draw: Draw,
+    draw: SplitMix64,
     key: u64,
     pace: Pace,
     turn: u64,
@@ -55,9 +57,9 @@ pub(super) struct Pattern {
 
 impl Pattern {
     pub(super) fn new(shape: Shape, seed: u64) -> Pattern {
-        let mut draw = Draw::new(seed);
+        let mut draw = SplitMix64::new(mix(seed));
         Pattern {
-            key: draw.bits(),
+            key: draw.next_u64(),
             pace: Pace::new(shape.rate),
             draw,
             turn: 0,

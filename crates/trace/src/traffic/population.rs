@@ -1,9 +1,9 @@
 //! Who stays: hosts, pairs and connections that last as long as the trace.
 
-use super::draw::{Draw, Weighted};
 use super::frame::{ACK, PSH, Transport};
 use super::host::Host;
 use super::profile::Model;
+use flowloom_random::{Draw, SplitMix64, Weighted};
 
 /// Of the hosts that talk both ways, how many serve the others.
 const SERVER_SHARE: f64 = 0.1;
@@ -158,12 +158,12 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    fn new(mut flows: Vec<Flow>, skew: f64, draw: &mut Draw) -> Pool {
+    fn new(mut flows: Vec<Flow>, skew: f64, draw: &mut SplitMix64) -> Pool {
         draw.shuffle(&mut flows);
         Pool { popularity: Weighted::by_rank(flows.len(), skew), flows }
     }
 
-    pub(super) fn draw(&self, draw: &mut Draw) -> Option<Flow> {
+    pub(super) fn draw(&self, draw: &mut SplitMix64) -> Option<Flow> {
         if self.popularity.is_empty() { None } else { self.flows.get(self.popularity.draw(draw)).copied() }
     }
 }
@@ -178,9 +178,9 @@ pub(super) struct Openings {
 }
 
 impl Openings {
-    pub(super) fn new(udp_share: f64, draw: &mut Draw) -> Openings {
+    pub(super) fn new(udp_share: f64, draw: &mut SplitMix64) -> Openings {
         let weights = |services: &[(u16, f64)]| Weighted::new(&services.iter().map(|s| s.1).collect::<Vec<_>>());
-        let client_port = draw.bits() as u32;
+        let client_port = draw.next_u64() as u32;
         Openings { tcp: weights(&TCP_SERVICES), udp: weights(&UDP_SERVICES), udp_share, client_port }
     }
 
@@ -191,12 +191,12 @@ impl Openings {
     }
 
     /// A new connection; `may_be_udp` where that makes sense.
-    pub(super) fn open(&mut self, client: usize, may_be_udp: bool, draw: &mut Draw) -> Wire {
+    pub(super) fn open(&mut self, client: usize, may_be_udp: bool, draw: &mut SplitMix64) -> Wire {
         let is_udp = may_be_udp && draw.chance(self.udp_share);
         let service = if is_udp { UDP_SERVICES[self.udp.draw(draw)].0 } else { TCP_SERVICES[self.tcp.draw(draw)].0 };
         let mut ports = [service; 2];
         ports[client] = self.client_port();
-        let bits = draw.bits();
+        let bits = draw.next_u64();
         let seq = [bits as u32, (bits >> 32) as u32];
         Wire { ports, seq, is_udp, has_timestamps: !is_udp && bits >> 20 & 1 == 1, clock: (bits >> 7) as u32 }
     }
@@ -222,7 +222,7 @@ pub(super) struct Population {
 
 impl Population {
     /// So many sources, pairs and flows that stay.
-    pub(super) fn new(model: &Model, counts: [u64; 3], openings: &mut Openings, draw: &mut Draw) -> Population {
+    pub(super) fn new(model: &Model, counts: [u64; 3], openings: &mut Openings, draw: &mut SplitMix64) -> Population {
         let mut population = Population::default();
         // Hosts of a pair have addresses of one family.
         let ipv6 = counts.map(|count| (count as f64 * model.ipv6).round() as u64);
@@ -233,7 +233,14 @@ impl Population {
         population
     }
 
-    fn settle(&mut self, model: &Model, counts: [u64; 3], is_ipv6: bool, openings: &mut Openings, draw: &mut Draw) {
+    fn settle(
+        &mut self,
+        model: &Model,
+        counts: [u64; 3],
+        is_ipv6: bool,
+        openings: &mut Openings,
+        draw: &mut SplitMix64,
+    ) {
         let [sources, pairs, flows] = counts.map(|count| count as usize);
         let (pairs, flows) = (pairs.max(sources), flows.max(pairs));
         if sources == 0 {
@@ -300,7 +307,7 @@ impl Population {
         }
     }
 
-    fn connect(&mut self, pair: usize, is_two_way: bool, openings: &mut Openings, draw: &mut Draw) {
+    fn connect(&mut self, pair: usize, is_two_way: bool, openings: &mut Openings, draw: &mut SplitMix64) {
         let kind = match draw.below(100) {
             0..45 if is_two_way => Kind::Bulk(1),
             45..55 if is_two_way => Kind::Bulk(0),
@@ -332,7 +339,7 @@ impl Population {
     }
 
     /// Sorts the flows by what they carry.
-    fn gather(&mut self, model: &Model, draw: &mut Draw) {
+    fn gather(&mut self, model: &Model, draw: &mut SplitMix64) {
         let (mut large, mut acks, mut talk) = (Vec::new(), Vec::new(), Vec::new());
         let (mut shown, mut hidden) = (0.0, 0.0);
         for (i, connection) in self.connections.iter().enumerate() {

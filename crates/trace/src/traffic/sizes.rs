@@ -1,7 +1,7 @@
 //! How long packets are: two heaps and what lies between, and a mean that is kept.
 
-use super::draw::Draw;
 use super::frame::{FULL_BYTES, SMALLEST_BYTES};
+use flowloom_random::{Draw, SplitMix64};
 
 /// The heaps: packets below 80 bytes, packets of 1400 bytes and more, the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Sizes {
     }
 
     /// The class the next packet should have.
-    pub(super) fn class(&self, draw: &mut Draw) -> Class {
+    pub(super) fn class(&self, draw: &mut SplitMix64) -> Class {
         let weights = [0, 1, 2].map(|i| (self.shares[i] + self.missing[i] / PATIENCE_PACKETS).max(0.0));
         let drawn = draw.unit() * weights.iter().sum::<f64>();
         if drawn < weights[0] {
@@ -61,7 +61,7 @@ impl Sizes {
     }
 
     /// A length of this class.
-    pub(super) fn draw(&self, class: Class, draw: &mut Draw) -> u32 {
+    pub(super) fn draw(&self, class: Class, draw: &mut SplitMix64) -> u32 {
         match class {
             Class::Small => SMALLEST_BYTES + draw.below(u64::from(MIDDLE_FROM_BYTES - SMALLEST_BYTES)) as u32,
             Class::Large if draw.chance(self.full) => FULL_BYTES,
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn shares_and_mean_are_kept_whatever_comes_between() {
-        let mut draw = Draw::new(1);
+        let mut draw = SplitMix64::new(1);
         let mut sizes = Sizes::new(0.3, 0.48, 0.85, 778.0);
         let (mut small, mut large, mut bytes) = (0.0, 0.0, 0.0);
         for i in 0..50_000 {

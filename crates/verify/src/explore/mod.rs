@@ -31,7 +31,7 @@ use flowloom_vm::Trail;
 use flowloom_vm::fib;
 
 use crate::arrival::Arrival;
-use crate::rng::Rng;
+use flowloom_random::Xorshift64Star as Rng;
 
 pub use case::Case;
 use runner::{Edge, Runner};

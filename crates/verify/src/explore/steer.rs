@@ -11,6 +11,7 @@ use flowloom_engine::Port;
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
 use flowloom_isa::{MapKind, ProgramError};
+use flowloom_random::Draw;
 use flowloom_vm::Branch;
 
 use super::case::{Case, Span, holds_variables};
@@ -82,7 +83,7 @@ impl Search<'_> {
             }
             let is_full = self.added.iter().filter(|(map, _)| *map == lookup.map).count() >= MOST_ADDED;
             // The same key again is worth it where the rest of the case differs, now and then.
-            if is_full || !self.added.insert((lookup.map, lookup.key.clone())) && !self.rng.chance(25) {
+            if is_full || !self.added.insert((lookup.map, lookup.key.clone())) && !self.rng.percent(25) {
                 continue;
             }
             for value in self.values(lookup.map) {

@@ -10,7 +10,7 @@ use super::case::{Case, Span, holds_constants};
 use super::{FRAME_BYTES, Search};
 use crate::arrival::Arrival;
 use crate::frame::{self, Shape};
-use crate::rng::Rng;
+use flowloom_random::{Draw, Xorshift64Star as Rng};
 
 /// The numbers that a program knows.
 pub(super) struct Dictionary {
@@ -43,7 +43,7 @@ impl Dictionary {
     /// One of the numbers or a number that is worth a try anywhere.
     fn draw(&self, rng: &mut Rng) -> u64 {
         match self.numbers.get(rng.index(self.numbers.len())) {
-            Some(&number) if rng.chance(70) => number.wrapping_add(rng.one_of([0, 0, 0, 1, u64::MAX])),
+            Some(&number) if rng.percent(70) => number.wrapping_add(rng.one_of([0, 0, 0, 1, u64::MAX])),
             _ => rng.one_of([
                 0,
                 1,
@@ -71,7 +71,7 @@ impl Dictionary {
 fn bytes_of(rng: &mut Rng, number: u64, room: usize) -> Vec<u8> {
     let widths: Vec<usize> = [1, 2, 4, 8].into_iter().filter(|&width| width <= room).collect();
     let Some(&width) = rng.pick(&widths) else { return Vec::new() };
-    if rng.chance(50) { number.to_be_bytes()[8 - width..].to_vec() } else { number.to_le_bytes()[..width].to_vec() }
+    if rng.percent(50) { number.to_be_bytes()[8 - width..].to_vec() } else { number.to_le_bytes()[..width].to_vec() }
 }
 
 /// A frame of every shape, tunnels in IP, and a few odd ones.
@@ -104,7 +104,7 @@ impl Search<'_> {
     pub(super) fn wander(&mut self) -> Result<(), ProgramError> {
         let len = self.pool.len();
         // Late cases are deep ones.
-        let index = if self.rng.chance(50) { self.rng.index(len) } else { len - 1 - self.rng.index(len.div_ceil(4)) };
+        let index = if self.rng.percent(50) { self.rng.index(len) } else { len - 1 - self.rng.index(len.div_ceil(4)) };
         let Some(mut case) = self.pool.get(index).map(|kept| kept.case.clone()) else { return Ok(()) };
         for _ in 0..1 + self.rng.below(5) {
             self.vary(&mut case);
@@ -135,7 +135,7 @@ impl Search<'_> {
                 case.packets[last].time_ns = case.packets[last].time_ns.saturating_add(gap);
             }
             13 => case.packets[last].port = Port(rng.below(8) as u32),
-            14 => case.seed = rng.next(),
+            14 => case.seed = rng.next_u64(),
             15 => {
                 let packet = case.packets[last].clone();
                 if case.packets.len() < 6 {
@@ -196,7 +196,7 @@ impl Search<'_> {
         let runner = &self.runner;
         let Some(mut bytes) = span.bytes(case, &runner.program.maps, &runner.value_bytes) else { return };
         let rng = &mut self.rng;
-        let reach = if rng.chance(80) { bytes.len().min(96) } else { bytes.len() };
+        let reach = if rng.percent(80) { bytes.len().min(96) } else { bytes.len() };
         let at = rng.index(reach);
         if at >= bytes.len() {
             return;
@@ -204,7 +204,7 @@ impl Search<'_> {
         let is_packet = matches!(span, Span::Packet(_));
         match rng.below(10) {
             0 => bytes[at] ^= 1 << rng.below(8),
-            1 | 2 => bytes[at] = rng.next() as u8,
+            1 | 2 => bytes[at] = rng.next_u64() as u8,
             3..=6 => {
                 let number = self.dictionary.draw(rng);
                 let new = bytes_of(rng, number, bytes.len() - at);
@@ -214,7 +214,7 @@ impl Search<'_> {
             8 if is_packet => {
                 // Room for a tag, an option or a header.
                 let room = rng.one_of([1usize, 2, 4, 8, 20, 40]);
-                let fill: Vec<u8> = (0..room).map(|_| rng.next() as u8).collect();
+                let fill: Vec<u8> = (0..room).map(|_| rng.next_u64() as u8).collect();
                 bytes.splice(at..at, fill);
             }
             9 if is_packet => {
@@ -241,7 +241,7 @@ impl Search<'_> {
             let maps = maps.filter(|(_, map)| map.fits_inside(inner));
             return maps.map(|(index, _)| (index as u32).to_le_bytes().to_vec()).collect();
         }
-        let random = |rng: &mut Rng| (0..len).map(|_| rng.next() as u8).collect::<Vec<u8>>();
+        let random = |rng: &mut Rng| (0..len).map(|_| rng.next_u64() as u8).collect::<Vec<u8>>();
         let counting = |step: usize| (0..len).map(|i| if i % step == 0 { 1 } else { 0 }).collect::<Vec<u8>>();
         let mut values = vec![vec![0; len], counting(4), vec![1; len], vec![0xff; len], counting(8)];
         if def.kind.is_redirect() {

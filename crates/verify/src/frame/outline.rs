@@ -5,7 +5,7 @@ use flowloom_wire::graph::{Parent, Slice};
 use flowloom_wire::{Graph, Header, Layers, Stack};
 
 use super::{Shape, Wish, build};
-use crate::rng::Rng;
+use flowloom_random::{Draw, Xorshift64Star as Rng};
 
 const LABELS: [Header; 4] = [Header::Mpls, Header::Mpls2, Header::Mpls3, Header::Mpls4];
 const TAGS: [Header; 2] = [Header::Vlan, Header::Vlan2];
@@ -119,9 +119,9 @@ impl Stacked {
             }
         }
         // What follows the headers is not in their checksums: mostly nothing does.
-        let payload_bytes = if rng.chance(90) { 0 } else { rng.index(24) };
+        let payload_bytes = if rng.percent(90) { 0 } else { rng.index(24) };
         let mut frame = self.stack.render(&values, payload_bytes);
-        frame.extend((0..payload_bytes).map(|_| rng.next() as u8));
+        frame.extend((0..payload_bytes).map(|_| rng.next_u64() as u8));
         frame
     }
 

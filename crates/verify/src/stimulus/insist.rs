@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use flowloom_efsm::model::NextState;
+use flowloom_random::Draw;
 
 use super::{Goal, MENDS, OFTEN, Stimulus, Tried, some_contexts};
 use crate::arrival::Arrival;
@@ -55,14 +56,14 @@ impl Stimulus {
         let live = |c: &Context| c.state == state && c.deadline().is_none_or(|(_, d)| d > self.time_ns);
         let part = some_contexts(table, None, &mut self.rng).filter(|(_, context)| live(context));
         let keys: Vec<&Vec<u8>> = part.map(|(key, _)| key).collect();
-        let key = if state == 0 && self.rng.chance(50) { None } else { self.rng.pick(&keys).map(|&key| key.clone()) };
+        let key = if state == 0 && self.rng.percent(50) { None } else { self.rng.pick(&keys).map(|&key| key.clone()) };
         if key.is_none() && state != 0 {
             return None;
         }
         let hits = self.rows.get(&(element, row, state)).map_or(0, |tried| tried.hits);
         let left = self.patience(element, row, hits);
         *self.insisted.entry((element, row)).or_default() += 1;
-        let repeats = self.rng.chance(50);
+        let repeats = self.rng.percent(50);
         Some(Insistence { element, row, state, key, repeats, left })
     }
 

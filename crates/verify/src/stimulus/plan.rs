@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flowloom_efsm::model::{Condition, Function, NextState, Row};
+use flowloom_random::Draw;
 use flowloom_wire::field::FieldId;
 use flowloom_wire::{Graph, Layers};
 
@@ -128,13 +129,13 @@ impl Stimulus {
             }
         }
         // The one in focus goes first, so that chains of many packets come to an end.
-        if self.rng.chance(60)
+        if self.rng.percent(60)
             && let Some(focus) = &self.focus[element]
             && let Some(at) = found.iter().position(|(k, _)| k.as_ref() == Some(focus))
         {
             return Some(found.swap_remove(at));
         }
-        if state == 0 && ready(&self.walker, &default) && (found.is_empty() || self.rng.chance(30)) {
+        if state == 0 && ready(&self.walker, &default) && (found.is_empty() || self.rng.percent(30)) {
             return Some((None, default));
         }
         let at = self.rng.index(found.len());
@@ -161,7 +162,7 @@ impl Stimulus {
             let part = some.filter(|(k, c)| live(c) && has_all(k));
             let keys: Vec<&Vec<u8>> = part.map(|(k, _)| k).collect();
             // Now and then a new one, lest all be stuck.
-            if self.rng.chance(15) { None } else { self.rng.pick(&keys).map(|k| (*k).clone()) }
+            if self.rng.percent(15) { None } else { self.rng.pick(&keys).map(|k| (*k).clone()) }
         });
         let context = focus.as_ref().and_then(|key| table.contexts.get(key)).cloned();
         let context = context.unwrap_or_else(|| self.walker.default_context(element));
@@ -175,7 +176,7 @@ impl Stimulus {
             }
         }
         let &row = self.rng.pick(&rows)?;
-        let extra = if self.rng.chance(70) { &needed[..] } else { &[] };
+        let extra = if self.rng.percent(70) { &needed[..] } else { &[] };
         let goal = Goal::new(element, row, context.state, focus);
         Some(self.steered(&goal, &context, extra, MENDS / 2))
     }

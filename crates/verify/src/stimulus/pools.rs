@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use flowloom_efsm::model::{Condition, Expr, Function, NewValue, Wide, WriteTarget};
 use flowloom_wire::field::{FieldId, Source};
 
-use crate::rng::Rng;
 use crate::solve;
+use flowloom_random::{Draw, Xorshift64Star as Rng};
 
 /// Values for each field that the function mentions: its constants, their neighbours and a few others.
 pub(super) fn pools(function: &Function, rng: &mut Rng) -> (BTreeMap<FieldId, Vec<u128>>, Vec<FieldId>) {
@@ -83,7 +83,7 @@ pub(super) fn pools(function: &Function, rng: &mut Rng) -> (BTreeMap<FieldId, Ve
             let value = match field.source() {
                 Source::Address { .. } => solve::address(rng),
                 _ if field.width_bits() > 64 => 0xfd00_u128 << 112 | i,
-                _ if i == 0 => rng.next_wide(),
+                _ if i == 0 => rng.next_u128(),
                 _ => u128::from(rng.pick(&constants).copied().unwrap_or(0)),
             };
             pool.push(value);

@@ -13,6 +13,7 @@
 
 use flowloom_efsm::model::{Condition, Function, KeyPart, Terminal};
 use flowloom_engine::Port;
+use flowloom_random::Draw;
 use flowloom_wire::Layers;
 use flowloom_wire::field::{FieldId, Source};
 
@@ -182,7 +183,7 @@ impl Stimulus {
             return Vec::new();
         };
         let layers = Layers::parse(&function.graph, &sample.bytes);
-        let turned = key.biflow && self.rng.chance(50);
+        let turned = key.biflow && self.rng.percent(50);
         let read = |field: FieldId| {
             let from = if turned { field.partner().unwrap_or(field) } else { field };
             Some((field, layers.read(&sample.bytes, sample.port.0, from)?))
@@ -199,12 +200,12 @@ impl Stimulus {
             match part {
                 KeyPart::Field(field) => {
                     let value = match field.source() {
-                        Source::Address { .. } => match self.rng.chance(60) {
+                        Source::Address { .. } => match self.rng.percent(60) {
                             true => 0xffff_0a00_0000 | u128::from(self.rng.below(1 << 24)),
-                            false => 0xfd00_u128 << 112 | u128::from(self.rng.next()),
+                            false => 0xfd00_u128 << 112 | u128::from(self.rng.next_u64()),
                         },
                         Source::PacketPort => continue,
-                        _ => self.rng.next_wide() & u128::MAX >> (128 - u32::from(field.width_bits())),
+                        _ => self.rng.next_u128() & u128::MAX >> (128 - u32::from(field.width_bits())),
                     };
                     fields.push((*field, value));
                 }
@@ -212,7 +213,7 @@ impl Stimulus {
                     let bytes = function.metadata.get(usize::from(*i)).map_or(0, |m| usize::from(m.ty.width_bits / 8));
                     let random = match bytes {
                         16.. => (0xffff_0a00_0000 | u128::from(self.rng.below(1 << 24))).to_be_bytes(),
-                        _ => self.rng.next_wide().to_be_bytes(),
+                        _ => self.rng.next_u128().to_be_bytes(),
                     };
                     metadata.push(solve::key_part(*i, random.get(16 - bytes.min(16)..).unwrap_or(&random)));
                 }
@@ -256,7 +257,7 @@ impl Stimulus {
             let opposites = others.filter_map(solve::opposite);
             let opposites = opposites.map(|condition| self.as_it_came(look, stages, at, &condition));
             let opposites: Vec<Condition> = opposites.filter(solve::asks_packet).collect();
-            if can_be_absent && (opposites.is_empty() || self.rng.chance(50)) {
+            if can_be_absent && (opposites.is_empty() || self.rng.percent(50)) {
                 return Some((Wants::default(), fields.to_vec()));
             }
             conditions.push(self.rng.pick(&opposites)?.clone());
@@ -289,7 +290,7 @@ impl Stimulus {
         // The one that is most like the packet; of several one by lot.
         let apart = |outline: &Outline| (outline.headers() ^ layers.valid()).count_ones();
         let found = outlines.iter().filter(has);
-        let mut nearest: Vec<(u32, u64, &Outline)> = found.map(|o| (apart(o), self.rng.next(), o)).collect();
+        let mut nearest: Vec<(u32, u64, &Outline)> = found.map(|o| (apart(o), self.rng.next_u64(), o)).collect();
         nearest.sort_unstable_by_key(|&(apart, lot, _)| (apart, lot));
         let Some((.., outline)) = nearest.into_iter().find(|(.., outline)| fits(outline)) else {
             return self.frame_of(needed, wants);

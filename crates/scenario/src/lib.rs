@@ -7,6 +7,7 @@
 //!
 //! A file is read in two steps, since its packets may have headers, and its expectations elements, that only the function
 //! knows; maps and their types, where it is a program. Everything is in `docs/book/src/scenarios.md`.
+#![forbid(unsafe_code)]
 
 mod cursor;
 mod error;

@@ -14,7 +14,7 @@ use flowloom_wire::graph::UserHeader;
 use super::packet::{Packet, differences};
 use super::reports;
 use super::script::{Event, Script, Sent, Subject, Want, What};
-use crate::difference::state_differences;
+use flowloom_efsm::difference::state_differences;
 
 /// After so many mismatches the rest of a scenario says nothing new.
 const MOST_MISMATCHES: usize = 5;

@@ -7,9 +7,9 @@ use flowloom_wire::graph::{Slice, UserHeader, bytes};
 use super::fields::NAMED;
 use super::words::TCP_FLAGS;
 use super::{Kind, Layer, Packet};
-use crate::scenario::cursor::Cursor;
-use crate::scenario::error::Fault;
-use crate::scenario::lex::{Form, Kind as Tok, Value, hex};
+use crate::cursor::Cursor;
+use crate::error::Fault;
+use crate::lex::{Form, Kind as Tok, Value, hex};
 
 /// The largest payload, and the largest frame.
 const MOST_BYTES: u128 = 65_535;

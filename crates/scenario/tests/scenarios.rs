@@ -10,8 +10,8 @@ use flowloom_efsm::{LowerOptions, Machine, compile, lower};
 use flowloom_isa::asm;
 use flowloom_isa::btf::{Form, Shape};
 use flowloom_object::MapShape;
+use flowloom_scenario::{Played, Script, Suite, Tables, play};
 use flowloom_testkit::{Rng, golden};
-use flowloom_verify::scenario::{Played, Script, Suite, Tables, play};
 use flowloom_vm::Interpreter;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 

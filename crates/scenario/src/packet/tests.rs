@@ -9,8 +9,8 @@ use flowloom_wire::graph::{Parent, UserField, UserHeader, bits, bytes};
 use flowloom_wire::{FieldId, Graph, Header, Layers};
 
 use super::{Changed, Kind, Packet, Reader, Target, differences};
-use crate::scenario::cursor::Cursor;
-use crate::scenario::lex::tokens;
+use crate::cursor::Cursor;
+use crate::lex::tokens;
 
 fn read_with(words: &str, own: &[UserHeader], came: Option<&Packet>) -> Result<Packet, String> {
     let (tokens, faults) = tokens(words);
