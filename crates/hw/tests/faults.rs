@@ -31,7 +31,7 @@ const PLANTED: &[Planted] = &[
     ("an effect of a flush region before its end", "region", |plan| { let id = first(plan, Touch::Lookup, "recent"); *plan.schedule.commits.get_mut(&id).unwrap() -= 1; }, is!(Repeated)),
     ("two effects of a region swapped", "flush", |plan| { let id = plan.maps[0].uses.stores[0]; *plan.schedule.commits.get_mut(&id).unwrap() += 1; plan.schedule.stages += 1; }, is!(Order)),
     ("a write before the last reader", "flush", |plan| { let at = begins(plan, plan.maps[0].uses.loads[0]); for id in plan.maps[0].uses.stores.clone() { plan.schedule.commits.insert(id, at - 1); } }, is!(LateRead)),
-    ("an insertion that commits during a lookup", "entries", |plan| { let last = plan.maps[0].uses.lookups.iter().map(|id| begins(plan, *id)).max().unwrap(); for id in plan.maps[0].uses.writes().collect::<Vec<_>>() { plan.schedule.commits.insert(id, last + 2); } }, is!(LateRead)),
+    ("an insertion that commits during a lookup", "presence", |plan| { let last = plan.maps[0].uses.lookups.iter().map(|id| begins(plan, *id)).max().unwrap(); for id in plan.maps[0].uses.writes().collect::<Vec<_>>() { plan.schedule.commits.insert(id, last + 2); } }, is!(LateRead)),
     ("a lookup a stage early", "schedule", |plan| { let id = plan.maps[0].uses.lookups[0]; span(plan, id).begins.stage -= 1; }, is!(TooEarly)),
     ("a lookup that answers a stage early", "schedule", |plan| { let id = plan.maps[0].uses.lookups[0]; span(plan, id).ends.stage -= 1; }, is!(TooFast)),
     ("an update answered a stage early", "answers", |plan| { let id = plan.maps[0].uses.entries[0]; span(plan, id).ends.stage -= 1; }, is!(TooFast)),
@@ -111,6 +111,11 @@ fn plans(clang: &Clang) -> Vec<(&'static str, Plan)> {
         + &call("limits", 0, 2)
         + "goto pass\nfind: r1 = *(u32 *)(r6 + 4)\n*(u32 *)(r10 - 4) = r1\nr1 = map[limits] ll\nr2 = r10\nr2 += -4\ncall 1\n\
            if r0 == 0 goto pass\nr1 = *(u64 *)(r0 + 0)\n*(u64 *)(r6 + 8) = r1\n";
+    // Only the presence of the entry matters: no load waits for the lookup.
+    let presence = "*(u64 *)(r10 - 16) = 7\nr8 = *(u8 *)(r6 + 20)\nif r8 > 9 goto find\n".to_owned()
+        + &call("limits", 0, 2)
+        + "goto pass\nfind: r1 = *(u32 *)(r6 + 4)\n*(u32 *)(r10 - 4) = r1\nr1 = map[limits] ll\nr2 = r10\nr2 += -4\ncall 1\n\
+           if r0 == 0 goto pass\nr0 = 1\ngoto out\n";
     let answers = format!("*(u64 *)(r10 - 16) = 7\n{}{}", call("limits", 0, 3), call("limits", 4, 2))
         + "*(u32 *)(r6 + 16) = r0\nif r0 == 0 goto pass\n"
         + &call("limits", 8, 3);
@@ -133,6 +138,7 @@ fn plans(clang: &Clang) -> Vec<(&'static str, Plan)> {
         ("atomic", planned(bucket, &by("buckets", Scheme::Atomic))),
         ("entries", planned(&program("entries", &[hash], &entries), &by("limits", Scheme::Flush))),
         ("keys", planned(&program("keys", &[hash], &entries), &Options::default())),
+        ("presence", planned(&program("presence", &[hash], &presence), &by("limits", Scheme::Flush))),
         ("answers", planned(&program("answers", &[hash], &answers), &Options::default())),
         ("two", planned(&program("two", &pair, &two), &by("second", Scheme::Schedule))),
         ("region", planned(&program("region", &maps, &region), &by("limits", Scheme::Flush))),

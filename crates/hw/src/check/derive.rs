@@ -52,10 +52,11 @@ impl Accesses {
         for id in self.all() {
             let node = dataflow.graph.node(id);
             let is_value = self.loads.contains(&id) || self.atomics.contains(&id) || self.stores.contains(&id);
-            match is_value {
-                // A value belongs to a lookup of the same map, whose key counts, or to the only entry of a map.
-                true => drop(is_only(dataflow, node.args[1]).then(|| keys.insert(Vec::new()))),
-                false => drop(keys.insert(dataflow.key(id)?.to_vec())),
+            // A value belongs to a lookup of the same map, whose key counts, or to the only entry of a map.
+            if !is_value {
+                keys.insert(dataflow.key(id)?.to_vec());
+            } else if is_only(dataflow, node.args[1]) {
+                keys.insert(Vec::new());
             }
         }
         Some(keys)
