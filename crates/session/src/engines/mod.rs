@@ -179,3 +179,18 @@ fn always_available() -> Result<(), String> {
 fn lacks_nothing(_: &Loaded) -> Option<String> {
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_are_found_by_their_names() {
+        let named = [("machine", EngineName::MACHINE), ("interp", EngineName::INTERP), ("kernel", EngineName::KERNEL)];
+        for (name, engine) in named {
+            assert_eq!((EngineName::by_name(name), engine.as_str()), (Some(engine), name));
+        }
+        assert_eq!(EngineName::all().filter_map(|engine| EngineName::by_name(engine.as_str())).count(), ENGINES.len());
+        assert_eq!(EngineName::by_name("none"), None);
+    }
+}

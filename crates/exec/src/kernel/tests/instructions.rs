@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
-use flowloom_isa::op::{Op, Operand, Reg, Size, Width};
-use flowloom_isa::{MapKind, op::AluOp};
 use flowloom_testkit::{Expected, InKernel, InstructionCase, instruction_cases};
 use flowloom_vm::Plugin;
+use flowloom_vm::plugin::OnPackets;
 
 use super::*;
 use crate::kernel::load::Maps;
@@ -14,58 +13,9 @@ use crate::kernel::load::Maps;
 #[path = "../../../../vm/tests/common/mod.rs"]
 mod common;
 
-/// The case as a function of an XDP program that keeps memory and result in maps; the places of these two.
-struct Wrapped {
-    program: Program,
-    memory: Option<usize>,
-    result: usize,
-}
-
-fn wrap(case: &InstructionCase) -> Wrapped {
-    let mut program = common::program(case);
-    let code = std::mem::take(&mut program.insns);
-    let mut data = |name: &str, initial: Vec<u8>| {
-        let (name, value_bytes) = (name.to_owned(), initial.len() as u32);
-        let initial = Some(initial);
-        program.maps.push(MapDef {
-            name,
-            kind: MapKind::Array,
-            key_bytes: 4,
-            value_bytes,
-            max_entries: 1,
-            initial,
-            ..MapDef::default()
-        });
-        program.maps.len() - 1
-    };
-    let memory = (!case.memory.is_empty()).then(|| data(".data.memory", case.memory.clone()));
-    let result = data(".data.result", vec![0; 8]);
-    let r = |number| Reg::new(number).expect("a register");
-    let mov = |dst, imm| Op::Alu { width: Width::W64, op: AluOp::Mov, dst, src: Operand::Imm(imm) };
-    let mut insns = Vec::new();
-    match memory {
-        Some(map) => Op::LoadMapValue { dst: r(1), map: map as i32, off: 0 },
-        None => mov(r(1), 0),
-    }
-    .encode(&mut insns);
-    mov(r(2), case.memory.len() as i32).encode(&mut insns);
-    let end = [
-        Op::LoadMapValue { dst: r(1), map: result as i32, off: 0 },
-        Op::Store { size: Size::Dw, base: r(1), off: 0, src: Operand::Reg(r(0)) },
-        mov(r(0), 2),
-        Op::Exit,
-    ];
-    let slots: usize = end.iter().map(|op| op.slots()).sum();
-    Op::CallLocal { distance: slots as i32 }.encode(&mut insns);
-    end.iter().for_each(|op| op.encode(&mut insns));
-    insns.extend(code);
-    program.insns = insns;
-    Wrapped { program, memory, result }
-}
-
 /// `r0` and the memory afterwards, or why the kernel refuses the case.
 fn run(case: &InstructionCase) -> Result<(u64, Vec<u8>), String> {
-    let Wrapped { program, memory, result } = wrap(case);
+    let OnPackets { program, memory, result } = OnPackets::of(&common::program(case), &case.memory);
     let nothing = Program { insns: vec![mov(0, 2), exit()], ..program.clone() };
     let maps = Maps::create(&nothing).unwrap_or_else(|error| panic!("{}: {error}", case.place));
     let loaded = match maps.load_other(&program) {
