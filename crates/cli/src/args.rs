@@ -312,7 +312,7 @@ pub(crate) struct VerifyArgs {
     pub(crate) packets: u64,
     #[command(flatten)]
     pub(crate) routes: RoutesArgs,
-    /// What to compare with the reference (the machine; for an object the interpreter): `interp`, `kernel`, or `available` for all that can run here
+    /// What to compare with the reference (the machine; for an object the interpreter): `interp`, `kernel`, `dataflow`, or `available` for interpreter and kernel as far as they can run here
     #[arg(long, value_delimiter = ',', default_value = "available")]
     pub(crate) targets: Vec<String>,
     /// Make it a finding when a row, timer or default is reached less often

@@ -51,7 +51,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Crates that only tests use.
+/// Crates that the tests of every room may use.
 const FOR_TESTS: [&str; 2] = ["testkit", "proofcheck"];
 
 /// What every manifest takes from the workspace.

@@ -43,7 +43,7 @@ fn evidence_fuzz_interpreter() {
 }
 
 /// The verifier, fuzzed for 20 minutes from the committed corpus: no panic, none that takes longer than ten seconds; what it
-/// takes runs on the interpreter without a fault, and does nothing but what was foretold.
+/// accepts runs on the interpreter without a fault, as its proof says.
 #[test]
 #[ignore = "20 minutes"]
 fn evidence_fuzz_verifier() {

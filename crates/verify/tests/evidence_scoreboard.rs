@@ -24,7 +24,7 @@ const LACKING: [&str; 4] = [
 ];
 
 /// Every XDP program of Linux 6.1's and 6.12's samples and self tests, and of xdp-tools: read, explored, and compared with the
-/// kernel on verdict, ports, bytes, events and maps, and with what our verifier foretold; it proves those safe that run, and no
+/// kernel on verdict, ports, bytes, events and maps, and with the proof of our verifier; it proves those safe that run, and no
 /// other. The table is in the book (`linux.md`), with the reasons of what is
 /// refused or not reached.
 #[test]

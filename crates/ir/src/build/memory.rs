@@ -187,7 +187,7 @@ impl Builder<'_> {
         let start = place.offset.wrapping_add(off);
         let Some(moved) = place.moved else { return Ok(vec![(None, start)]) };
         let bytes = self.proof.insns[self.at].memory.get(&memory);
-        let is_foretold = |at: i64| {
+        let is_proved = |at: i64| {
             bytes.is_none_or(|bytes| {
                 bytes.first <= at && at + len as i64 <= bytes.end && (at % i64::from(bytes.align) == 0)
             })
@@ -200,7 +200,7 @@ impl Builder<'_> {
             }
             (None, None) => Vec::new(),
         };
-        let all: Vec<i64> = all.into_iter().filter(|at| is_foretold(*at)).collect();
+        let all: Vec<i64> = all.into_iter().filter(|at| is_proved(*at)).collect();
         if all.is_empty() || all.len() > MOST_OFFSETS {
             let found = (!all.is_empty()).then_some(all.len());
             return Err(Why::ManyOffsets { found, most: MOST_OFFSETS });

@@ -59,7 +59,7 @@ impl Zipf {
 mod tests {
     use super::*;
 
-    /// Draws so often; how often each item came.
+    /// The number of times that each of `count` items comes in `draws` draws.
     fn histogram(count: usize, draws: usize, mut item: impl FnMut(&mut SplitMix64) -> usize) -> Vec<f64> {
         let mut draw = SplitMix64::new(7);
         let mut found = vec![0.0; count];

@@ -18,7 +18,7 @@ pub fn render(rows: &[Row], objects: usize, captures: usize) -> String {
          interpreter and the kernel give the same verdict, ports, bytes, events and maps.\n\n\
          Maps whose size a program's own loader sets hold 8 entries; maps of maps for which it says later what they hold hold\n\
          arrays of two 4-byte values. A slot is eight bytes of a program: an instruction, or half of a\n\
-         64-bit load. The verifier proves a program safe before it runs; every run is compared with what it foretold. How many\n\
+         64-bit load. The verifier proves a program safe before it runs; every run is compared with its proof. How many\n\
          instructions it looked at, on all paths together, stands beside each, and how many the kernel's verifier did{}.\n\n{}",
         ratios(rows),
         summary(rows, objects)
