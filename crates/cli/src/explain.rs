@@ -72,29 +72,32 @@ fn explain_blocks(program: &Program, args: &ExplainArgs) -> Result<(), Failure> 
 fn explanation(program: &Program, args: &ExplainArgs) -> Result<Explanation, Failure> {
     let proof = proof(program, args.json)?;
     let plan = plan(program, &proof, &args.pipeline.options()?).map_err(|refusal| no_plan(&refusal, args.json))?;
-    let faults = check(&plan);
-    if !faults.is_empty() {
-        let said: Vec<String> = faults.iter().map(|fault| faulty(program, &plan, fault)).collect();
-        let message = format!(
-            "there is no pipeline for it: program `{}` at {} MHz\n{}",
-            program.name,
-            args.pipeline.clock,
-            said.join("\n")
-        );
-        let is_clock = faults.iter().all(|fault| matches!(fault, Fault::TooDeep { .. }));
-        let code = if is_clock { "too-deep" } else { "planner-fault" };
-        return Err(refused(
-            args.json,
-            &Refused { code, program: &program.name, insn: None, line: None, help: None, what: said.join("\n") },
-            message,
-        ));
-    }
-    Ok(Explanation::of(program, &proof, &plan))
+    sound(program, &plan, args.json)?;
+    Ok(Explanation::of(program, &plan))
 }
 
-/// What is wrong with a plan: an operation that does not fit a stage by its line, all else would be a mistake of ours.
+/// Runs the checker: a plan with a fault is a finding.
+pub(crate) fn sound(program: &Program, plan: &Plan, json: bool) -> Result<(), Failure> {
+    let faults = check(plan);
+    if faults.is_empty() {
+        return Ok(());
+    }
+    let said: Vec<String> = faults.iter().map(|fault| faulty(program, plan, fault)).collect();
+    let message = format!(
+        "there is no pipeline for it: program `{}` at {} MHz\n{}",
+        program.name,
+        plan.options.clock_mhz,
+        said.join("\n")
+    );
+    let is_clock = faults.iter().all(|fault| matches!(fault, Fault::TooDeep { .. }));
+    let code = if is_clock { "too-deep" } else { "planner-fault" };
+    let told = Refused { code, program: &program.name, insn: None, line: None, help: None, what: said.join("\n") };
+    Err(refused(json, &told, message))
+}
+
+/// A fault of a plan: an operation that does not fit a stage by its line; any other is a fault of the planner.
 fn faulty(program: &Program, plan: &Plan, fault: &Fault) -> String {
-    let Fault::TooDeep { node, depth, stage } = fault else { return format!("  mistake of the planner: {fault}") };
+    let Fault::TooDeep { node, depth, stage } = fault else { return format!("  fault of the planner: {fault}") };
     let insn = plan.dataflow.graph.ids().nth(*node).map(|id| plan.dataflow.graph.insn(id));
     let place = insn.and_then(|insn| {
         let line = program.line_of(insn).filter(|line| line.line > 0)?;

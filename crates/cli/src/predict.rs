@@ -7,7 +7,7 @@ use std::sync::Arc;
 use flowloom_hw::predict::{
     Ahead, Arrivals, Captured, Flows, Keyed, Pace, PredictError, PredictOptions, Report, predict as run, shared_maps,
 };
-use flowloom_hw::{MapTiming, Options as PlanOptions, Scheme, Timing, plan};
+use flowloom_hw::{MapTiming, Options as PlanOptions, Refusal, Scheme, Timing, plan_of};
 use flowloom_ir::{Dataflow, build};
 use flowloom_isa::Program;
 use flowloom_isa::insn::helper;
@@ -17,7 +17,7 @@ use flowloom_verifier::Proof;
 use serde_json::json;
 
 use crate::args::{PredictArgs, schemes};
-use crate::explain::{no_plan, proof};
+use crate::explain::{no_plan, proof, sound};
 use crate::failure::Failure;
 use crate::output::{print, print_json, warn};
 use crate::run::open_input;
@@ -37,9 +37,10 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<(), Failure> {
     warn(loaded.warnings());
     let program = loaded.program()?;
     let proof = proof(&program, args.json)?;
-    let timing = timing(args, &schemes, &program, &proof)?;
-    // Used only where the traffic is made out of keys: no refusal is printed before that is known.
-    let dataflow = build(&program, &proof).map_err(|refusal| Failure::Found(refusal.to_string()));
+    // A plan needs it; with times from a file, only traffic whose keys are computed does.
+    let dataflow = build(&program, &proof).map_err(|refusal| Refusal::from(*refusal));
+    let timing = timing(args, &schemes, &program, &dataflow)?;
+    let dataflow = dataflow.map_err(|refusal| Failure::Found(refusal.to_string()));
     let report = report(args, &program, &proof, dataflow, &timing)?;
     if !args.json {
         return print(&format!("{} on {}: {}", loaded.name(), args.traffic(), report.render()));
@@ -55,7 +56,7 @@ fn timing(
     args: &PredictArgs,
     schemes: &BTreeMap<String, Scheme>,
     program: &Program,
-    proof: &Proof,
+    dataflow: &Result<Dataflow, Refusal>,
 ) -> Result<Timing, Failure> {
     let Some(path) = &args.timing else {
         let standard = PlanOptions::default();
@@ -66,7 +67,9 @@ fn timing(
             length_given: args.length_given,
             ..standard
         };
-        let plan = plan(program, proof, &options).map_err(|refusal| no_plan(&refusal, args.json))?;
+        let dataflow = dataflow.as_ref().map_err(|refusal| no_plan(refusal, args.json))?;
+        let plan = plan_of(program, dataflow, &options).map_err(|refusal| no_plan(&refusal, args.json))?;
+        sound(program, &plan, args.json)?;
         return Ok(plan.timing());
     };
     let mut timing = read_timing(path)?;

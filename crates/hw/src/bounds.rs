@@ -10,6 +10,7 @@
 
 use flowloom_ir::{Dataflow, Id, Kind, PASSES};
 
+use crate::explain::PassCount;
 use crate::refusal::Why;
 use crate::stages::Schedule;
 
@@ -20,17 +21,28 @@ pub(crate) const MOST_STAGES: u32 = 2_048;
 /// The most values in registers, summed over the boundaries between stages.
 pub(crate) const MOST_CARRIED: u64 = 4_000_000;
 
-/// The dataflow after all passes.
+/// The dataflow after all passes, and the effect of each of them.
 ///
 /// # Errors
 /// The instruction of the first node past [`MOST_NODES`], before the first pass or after any of them.
-pub(crate) fn optimized(dataflow: &Dataflow) -> Result<Dataflow, (usize, Why)> {
+pub(crate) fn optimized(dataflow: &Dataflow) -> Result<(Dataflow, Vec<PassCount>), (usize, Why)> {
     nodes_within(dataflow, MOST_NODES)?;
-    PASSES.iter().try_fold(dataflow.clone(), |dataflow, pass| {
-        let dataflow = (pass.run)(&dataflow);
+    let (mut dataflow, mut counts) = (dataflow.clone(), Vec::new());
+    let mut nodes_before = used_nodes(&dataflow);
+    for pass in PASSES {
+        dataflow = (pass.run)(&dataflow);
         nodes_within(&dataflow, MOST_NODES)?;
-        Ok(dataflow)
-    })
+        let nodes_after = used_nodes(&dataflow);
+        counts.push(PassCount { name: pass.name, does: pass.does, nodes_before, nodes_after });
+        nodes_before = nodes_after;
+    }
+    Ok((dataflow, counts))
+}
+
+/// The number of used nodes without constants.
+fn used_nodes(dataflow: &Dataflow) -> usize {
+    let used = dataflow.used().into_iter();
+    used.filter(|id| !matches!(dataflow.graph.node(*id).kind, Kind::Const(_))).count()
 }
 
 fn nodes_within(dataflow: &Dataflow, most: usize) -> Result<(), (usize, Why)> {

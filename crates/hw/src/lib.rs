@@ -32,7 +32,7 @@ pub use explain::{BlockExplanation, Explanation};
 pub use flowloom_ir::Delays;
 pub use hazard::Region;
 pub use live::{Boundary, Carried, Holds, Liveness};
-pub use plan::{MapPlan, Options, Plan, plan};
+pub use plan::{MapPlan, Options, Plan, plan, plan_of};
 pub use refusal::{Refusal, Why};
 pub use served::LeftOut;
 pub use stages::{Moment, Schedule, Span};

@@ -9,6 +9,7 @@ use flowloom_verifier::Proof;
 use crate::bounds::{MOST_CARRIED, carried_within, optimized};
 use crate::commute::commutes;
 use crate::cycles::cycles;
+use crate::explain::PassCount;
 use crate::hazard::{Region, Trouble, decide};
 use crate::refusal::{Refusal, Why};
 use crate::served::{LeftOut, not_served, without_traces};
@@ -80,6 +81,8 @@ pub struct Plan {
     pub options: Options,
     /// The dataflow after all passes.
     pub dataflow: Dataflow,
+    /// The effect of each pass.
+    pub passes: Vec<PassCount>,
     /// The delay model.
     pub delays: Delays,
     /// The stage of each node and of each commit.
@@ -100,14 +103,23 @@ pub struct Plan {
 /// The reason why there is none, with its place.
 pub fn plan(program: &Program, proof: &Proof, options: &Options) -> Result<Plan, Box<Refusal>> {
     let dataflow = flowloom_ir::build(program, proof).map_err(|refusal| Box::new(Refusal::from(*refusal)))?;
+    plan_of(program, &dataflow, options)
+}
+
+/// Plans a pipeline for the dataflow of a program, as it is built.
+///
+/// # Errors
+/// The reason why there is none, with its place.
+pub fn plan_of(program: &Program, dataflow: &Dataflow, options: &Options) -> Result<Plan, Box<Refusal>> {
     let refused = |dataflow: &Dataflow, (effect, why): (Id, Why)| {
         Box::new(Refusal::at(program, Some(dataflow.graph.insn(effect)), why))
     };
-    let (dataflow, left_out) = without_traces(&dataflow).map_err(|found| refused(&dataflow, found))?;
+    let (dataflow, left_out) = without_traces(dataflow).map_err(|found| refused(dataflow, found))?;
     if let Some(found) = not_served(&dataflow) {
         return Err(refused(&dataflow, found));
     }
-    let dataflow = optimized(&dataflow).map_err(|(insn, why)| Box::new(Refusal::at(program, Some(insn), why)))?;
+    let (dataflow, passes) =
+        optimized(&dataflow).map_err(|(insn, why)| Box::new(Refusal::at(program, Some(insn), why)))?;
     let delays = Delays::first(options.clock_mhz);
     let name = |map: u32| dataflow.maps.get(map as usize).map_or_else(String::new, |map| map.name.clone());
     let mut forced = BTreeMap::new();
@@ -142,6 +154,7 @@ pub fn plan(program: &Program, proof: &Proof, options: &Options) -> Result<Plan,
     let mut plan = Plan {
         options: options.clone(),
         dataflow,
+        passes,
         delays,
         schedule: decided.schedule,
         maps: Vec::new(),

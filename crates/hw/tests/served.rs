@@ -79,7 +79,7 @@ fn planned_program(program: &Program) -> Plan {
 fn explained(program: &Program) -> (Plan, Explanation) {
     let proof = verify(program, &flowloom_verifier::Options::default()).unwrap();
     let plan = planned_program(program);
-    let explanation = Explanation::of(program, &proof, &plan);
+    let explanation = Explanation::of(program, &plan);
     (plan, explanation)
 }
 

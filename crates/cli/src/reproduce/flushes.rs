@@ -13,6 +13,7 @@ use serde_json::{Value as Json, json};
 use super::pipelines::{of_paper, planned, run, said};
 use super::program::program;
 use super::{Measured, Row};
+use crate::explain::no_plan;
 use crate::failure::Failure;
 
 /// What can be measured.
@@ -94,8 +95,10 @@ pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> 
     let given = row.number("flush_cycles").zip(row.number("window"));
     let printed = given.and_then(|(cycles, window)| of_paper(map, cycles, window)).ok_or_else(|| wrong("pipeline"))?;
     let dataflow = build(&program, &proof).map_err(|e| Failure::input(&e))?;
-    let plans = [Scheme::Flush, Scheme::Schedule, Scheme::Atomic]
-        .map(|scheme| planned(&program, &proof, Some((map, scheme))).map(|plan| plan.timing()));
+    let mut plans = Vec::new();
+    for scheme in [Scheme::Flush, Scheme::Schedule, Scheme::Atomic] {
+        plans.push(planned(&program, &proof, Some((map, scheme)))?.map_err(|refusal| no_plan(&refusal, false))?);
+    }
     let traced = Traced { row, program: Arc::new(program), dataflow, profile };
     let mut measured = Measured::default();
     let report = traced.run(&printed)?;
@@ -110,7 +113,6 @@ pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> 
     let mut parts = vec![told(&mut measured, "the paper's pipeline", &printed, &report)];
     let names = ["plan_flush_lost", "plan_schedule_lost", "plan_atomic_lost"];
     for (name, timing) in names.into_iter().zip(plans) {
-        let timing = timing.map_err(|e| Failure::input(&e))?;
         let report = traced.run(&timing)?;
         measured.values.insert(name, report.packets_lost as f64);
         if name == "plan_flush_lost" {

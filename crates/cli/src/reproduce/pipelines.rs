@@ -2,10 +2,11 @@
 
 use flowloom_hw::blocks::{MapUse, schedule};
 use flowloom_hw::predict::{Arrivals, Pace, PredictOptions, Report, predict};
-use flowloom_hw::{Arbiter, Delays, MapTiming, Options, Plan, Refusal, Scheme, Timing, plan};
+use flowloom_hw::{Arbiter, Delays, MapTiming, Options, Refusal, Scheme, Timing, plan};
 use flowloom_isa::Program;
 use flowloom_verifier::Proof;
 
+use crate::explain::sound;
 use crate::failure::Failure;
 
 pub(super) const CLOCK_MHZ: f64 = 250.0;
@@ -47,11 +48,21 @@ pub(super) fn by_blocks(program: &Program, proof: &Proof) -> Result<(Timing, Vec
     Ok((timing, maps))
 }
 
-/// The plan of a program, with one map kept in this way.
-pub(super) fn planned(program: &Program, proof: &Proof, scheme: Option<(&str, Scheme)>) -> Result<Plan, Box<Refusal>> {
+/// The timing of the plan of a program, with the scheme of one map given; or why there is no plan. A plan in which the
+/// checker finds a fault is a failure.
+pub(super) fn planned(
+    program: &Program,
+    proof: &Proof,
+    scheme: Option<(&str, Scheme)>,
+) -> Result<Result<Timing, Box<Refusal>>, Failure> {
     let schemes = scheme.map(|(map, scheme)| (map.to_owned(), scheme)).into_iter().collect();
     let options = Options { clock_mhz: CLOCK_MHZ as u32, schemes, queues: QUEUES, ..Options::default() };
-    plan(program, proof, &options)
+    let plan = match plan(program, proof, &options) {
+        Ok(plan) => plan,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    sound(program, &plan, false)?;
+    Ok(Ok(plan.timing()))
 }
 
 pub(super) fn run(timing: &Timing, pace: Pace, arrivals: &mut impl Arrivals) -> Result<Report, Failure> {

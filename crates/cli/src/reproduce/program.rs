@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use flowloom_isa::Program;
-use flowloom_verifier::{Options, Proof, verify};
+use flowloom_verifier::Proof;
 
 use super::Row;
 use crate::check::source::nearer_lines;
+use crate::explain::proof;
 use crate::failure::Failure;
 use flowloom_session::compiled;
 use flowloom_session::pick_program;
@@ -25,6 +26,6 @@ pub(super) fn program(row: &Row, functions: &Path) -> Result<(Program, Proof), F
     let compiled = compiled(&path, &bytes, &params, None)?;
     let mut program = pick_program(&compiled.object, None)?.clone();
     nearer_lines(&mut program.lines);
-    let proof = verify(&program, &Options::default()).map_err(|e| Failure::input(&e))?;
+    let proof = proof(&program, false)?;
     Ok((program, proof))
 }

@@ -156,7 +156,7 @@ fn own(measured: &mut Measured, row: &Row, functions: &Path) -> Result<(), Failu
             map.repeats.join(", ")
         ));
     }
-    let plan = planned(&program, &proof, None).map(|plan| plan.timing());
+    let plan = planned(&program, &proof, None)?;
     match &plan {
         Ok(plan) => {
             measured.values.insert("plan_mpps", simulated(plan)?);

@@ -134,7 +134,7 @@ impl BlockExplanation {
         let dataflow = flowloom_ir::build(program, proof).ok();
         let window = dataflow
             .and_then(|dataflow| optimized(&dataflow).ok())
-            .map(|dataflow| window(&dataflow, options.length_given));
+            .map(|(dataflow, _)| window(&dataflow, options.length_given));
         let uses = schedule.maps(program);
         let latency = latency(&schedule, &uses, window.as_ref(), options.clock_mhz);
         let latency_cycles =

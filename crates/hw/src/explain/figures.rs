@@ -1,8 +1,5 @@
 //! The figures of a plan, and their parts.
 
-use flowloom_ir::{Dataflow, Kind, PASSES};
-use flowloom_isa::Program;
-use flowloom_verifier::Proof;
 use serde::Serialize;
 
 use super::operations::Sayer;
@@ -119,25 +116,6 @@ pub(super) fn window(plan: &Plan) -> WindowUse {
         moves: window.moves,
         reaches_beyond: window.reaches_beyond,
     }
-}
-
-/// Runs the passes again and counts nodes.
-pub(super) fn passes(program: &Program, proof: &Proof) -> Vec<PassCount> {
-    let Ok(built) = flowloom_ir::build(program, proof) else { return Vec::new() };
-    let mut dataflow = built.without_traces();
-    let count = |dataflow: &Dataflow| {
-        let is_node = |kind: Kind| !matches!(kind, Kind::Const(_));
-        dataflow.used().into_iter().filter(|id| is_node(dataflow.graph.node(*id).kind)).count()
-    };
-    let mut nodes_before = count(&dataflow);
-    let mut counts = Vec::new();
-    for pass in PASSES {
-        dataflow = (pass.run)(&dataflow);
-        let nodes_after = count(&dataflow);
-        counts.push(PassCount { name: pass.name, does: pass.does, nodes_before, nodes_after });
-        nodes_before = nodes_after;
-    }
-    counts
 }
 
 pub(super) fn live(said: &Sayer<'_>, boundary: &Boundary) -> Live {

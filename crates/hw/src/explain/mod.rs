@@ -1,7 +1,7 @@
 //! The report of a plan: the operations of each stage, and the reasons.
 //!
 //! ```text
-//!  Program, Proof, Plan ──explain──► Explanation ─┬─► JSON (serde)
+//!  Program, Plan ──explain──► Explanation ─┬─► JSON (serde)
 //!                                                 ├─► text: figures, maps, stages
 //!                                                 └─► html: a self-contained page
 //!  Program, Proof ──blocks──► BlockExplanation ────► JSON, text, html: the papers' layout of the same program
@@ -20,7 +20,6 @@ mod text;
 mod words;
 
 use flowloom_isa::Program;
-use flowloom_verifier::Proof;
 use serde::Serialize;
 
 use crate::live::Liveness;
@@ -95,8 +94,8 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// The report of a plan; program and proof are those that the plan was made from.
-    pub fn of(program: &Program, proof: &Proof, plan: &Plan) -> Explanation {
+    /// The report of a plan of this program.
+    pub fn of(program: &Program, plan: &Plan) -> Explanation {
         let liveness = Liveness::of(plan);
         let counts = plan.operations();
         let operations = counts.iter().sum();
@@ -124,7 +123,7 @@ impl Explanation {
             maps,
             regions: maps::regions(plan),
             notes: notes::notes(program, plan),
-            passes: figures::passes(program, proof),
+            passes: plan.passes.clone(),
             pruned: plan.options.prune,
             register_bits: liveness.register_bits(),
             live: liveness.boundaries.iter().map(|boundary| figures::live(&said, boundary)).collect(),

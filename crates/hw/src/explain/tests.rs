@@ -15,7 +15,7 @@ fn toy() -> Program {
 fn explained(program: &Program, options: &Options) -> (Plan, Explanation) {
     let proof = verify(program, &flowloom_verifier::Options::default()).unwrap();
     let plan = plan(program, &proof, options).unwrap_or_else(|refusal| panic!("{refusal}"));
-    let explanation = Explanation::of(program, &proof, &plan);
+    let explanation = Explanation::of(program, &plan);
     (plan, explanation)
 }
 
