@@ -3,8 +3,10 @@
 use std::fs;
 use std::sync::Arc;
 
-use flowloom_hw::{BlockExplanation, Explanation, Fault, Plan, Refusal, Why, check, plan};
+use flowloom_ehdl::BlockExplanation;
 use flowloom_isa::{LineInfo, Program};
+use flowloom_plan::{Fault, Plan, Refusal, Why, check, plan};
+use flowloom_report::Explanation;
 use flowloom_verifier::{Options, Proof, VerifyError, verify};
 use serde::Serialize;
 use serde_json::json;
@@ -86,7 +88,7 @@ pub(crate) fn sound(program: &Program, plan: &Plan, json: bool) -> Result<(), Fa
     let message = format!(
         "there is no pipeline for it: program `{}` at {} MHz\n{}",
         program.name,
-        plan.options.clock_mhz,
+        plan.options.target.clock_mhz,
         said.join("\n")
     );
     let is_clock = faults.iter().all(|fault| matches!(fault, Fault::TooDeep { .. }));

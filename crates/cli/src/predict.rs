@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use flowloom_hw::predict::{
-    Ahead, Arrivals, Captured, Flows, Keyed, Pace, PredictError, PredictOptions, Report, predict as run, shared_maps,
-};
-use flowloom_hw::{MapTiming, Options as PlanOptions, Refusal, Scheme, Timing, plan_of};
 use flowloom_ir::{Dataflow, build};
 use flowloom_isa::Program;
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
+use flowloom_plan::{MapTiming, Options as PlanOptions, Refusal, Scheme, Target, Timing, plan_of};
+use flowloom_predict::{
+    Ahead, Arrivals, Captured, Flows, Keyed, Pace, PredictError, PredictOptions, Report, predict as run, shared_maps,
+};
 use flowloom_trace::{Traffic, TrafficOptions};
 use flowloom_verifier::Proof;
 use serde_json::json;
@@ -61,7 +61,7 @@ fn timing(
     let Some(path) = &args.timing else {
         let standard = PlanOptions::default();
         let options = PlanOptions {
-            clock_mhz: args.clock.map_or(standard.clock_mhz, |clock| clock.round() as u32),
+            target: args.clock.map_or_else(Target::default, |clock| Target::at(clock.round() as u32)),
             schemes: schemes.clone(),
             queues: args.queues.unwrap_or(standard.queues),
             length_given: args.length_given,

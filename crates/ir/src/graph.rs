@@ -20,6 +20,11 @@ use crate::arith;
 pub struct Id(pub(crate) u32);
 
 impl Id {
+    /// The id of the node at an index.
+    pub fn new(index: usize) -> Id {
+        Id(index as u32)
+    }
+
     /// The index of the node in the graph.
     pub fn index(self) -> usize {
         self.0 as usize

@@ -1,7 +1,7 @@
 //! The dataflow IR: a verified program as predicated dataflow in SSA form, from which hardware pipelines are made.
 //!
 //! ```text
-//!  Program ──verify──► Proof ──build──► Dataflow ──passes──► Dataflow ──► stages (crate `hw`)
+//!  Program ──verify──► Proof ──build──► Dataflow ──passes──► Dataflow ──► stages (crate `plan`)
 //!                                          │
 //!                                          └──Evaluator──► verdicts, bytes, maps: equal to the interpreter's
 //! ```
@@ -15,12 +15,11 @@ mod access;
 mod arith;
 mod bdd;
 mod build;
-mod delay;
 mod eval;
 mod fold;
 mod graph;
 mod live;
-mod pass;
+pub mod pass;
 mod predicates;
 mod refusal;
 pub mod rules;
@@ -30,10 +29,9 @@ mod text;
 pub use access::{Access, Touch};
 pub use arith::apply;
 pub use build::{Argument, Dataflow, Ending, Laid, Overlay, Pattern, Reach, Reaching, Table, build};
-pub use delay::{Arrivals, CLOCK_MHZ, Delays, FRAME_BYTES, Tenths};
 pub use eval::Evaluator;
 pub use graph::{Binary, Compare, Effect, Graph, Id, Input, Kind, Node};
-pub use pass::{PASSES, Pass, WINDOW_BYTES, largest, optimize};
+pub use pass::largest;
 pub use predicates::Predicates;
 pub use refusal::{Refusal, Why};
 pub use text::TextError;

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use common::engines;
 use common::shipped::shipped;
 use dataflow_corpus::programs::classical;
-use flowloom_hw::{Options, Plan, Refusal, Scheme, check, plan};
-use flowloom_ir::{PASSES, build};
+use flowloom_ir::build;
 use flowloom_isa::Program;
+use flowloom_plan::{Options, PASSES, Plan, Refusal, Scheme, Target, check, plan};
 use flowloom_testkit::Clang;
 use flowloom_verifier::{Options as Proving, Proof, verify};
 
@@ -109,7 +109,7 @@ fn show_passes(program: &Program, proof: &Proof) {
     show("build", dataflow.graph.nodes().len(), started.elapsed());
     for pass in PASSES {
         let started = Instant::now();
-        dataflow = (pass.run)(&dataflow);
+        dataflow = (pass.run)(&dataflow, &Target::default());
         show(pass.name, dataflow.graph.nodes().len(), started.elapsed());
     }
 }

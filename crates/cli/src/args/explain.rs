@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum, value_parser};
-use flowloom_hw::{Options, Scheme};
+use flowloom_plan::{Options, Scheme, Target};
 
 use super::{FunctionArgs, file};
 use crate::failure::Failure;
@@ -69,7 +69,7 @@ impl PipelineArgs {
     pub(crate) fn options(&self) -> Result<Options, Failure> {
         let usual = Options::default();
         Ok(Options {
-            clock_mhz: self.clock,
+            target: Target::at(self.clock),
             schemes: schemes(&self.scheme)?,
             queues: self.queues.unwrap_or(usual.queues),
             length_given: self.length_given,

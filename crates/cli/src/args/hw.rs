@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum, value_parser};
-use flowloom_hw::Scheme;
-use flowloom_hw::predict::Pace;
+use flowloom_plan::Scheme;
+use flowloom_predict::Pace;
 use flowloom_trace::{Rate, parse_count};
 
 use super::explain::{FASTEST_MHZ, parse_scheme};

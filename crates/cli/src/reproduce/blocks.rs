@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use flowloom_hw::Delays;
-use flowloom_hw::blocks::{Carried, Reason, Schedule, Stage, schedule};
+use flowloom_ehdl::{Carried, Reason, Schedule, Stage, schedule};
 use flowloom_isa::op::Op;
 use flowloom_isa::{Program, disasm};
+use flowloom_plan::Target;
 use serde_json::{Value as Json, json};
 
 use super::program::program;
@@ -23,7 +23,7 @@ pub(super) const MEASURES: &[&str] =
 pub(super) fn measure(row: &Row, functions: &Path) -> Result<Measured, Failure> {
     let (program, proof) = program(row, functions)?;
     let program = &program;
-    let schedule = schedule(program, &proof, &Delays::default()).map_err(|e| Failure::input(&e))?;
+    let schedule = schedule(program, &proof, &Target::default()).map_err(|e| Failure::input(&e))?;
     let instructions = proof.insns.iter().filter(|known| known.begins).count();
     let values = BTreeMap::from([
         ("instructions", instructions as f64),

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use flowloom_hw::predict::{Arrival, Arrivals, Keyed, Pace, PredictError, Report};
-use flowloom_hw::{Scheme, Timing};
 use flowloom_ir::{Dataflow, build};
 use flowloom_isa::Program;
+use flowloom_plan::{Scheme, Timing};
+use flowloom_predict::{Arrival, Arrivals, Keyed, Pace, PredictError, Report};
 use flowloom_trace::{Profile, Rate, Traffic, TrafficOptions};
 use serde_json::{Value as Json, json};
 

@@ -1,9 +1,9 @@
 //! Pipelines of which a paper says K and L, and those of our own.
 
-use flowloom_hw::blocks::{MapUse, schedule};
-use flowloom_hw::predict::{Arrivals, Pace, PredictOptions, Report, predict};
-use flowloom_hw::{Arbiter, Delays, MapTiming, Options, Refusal, Scheme, Timing, plan};
+use flowloom_ehdl::{MapUse, schedule};
 use flowloom_isa::Program;
+use flowloom_plan::{Arbiter, MapTiming, Options, Refusal, Scheme, Target, Timing, plan};
+use flowloom_predict::{Arrivals, Pace, PredictOptions, Report, predict};
 use flowloom_verifier::Proof;
 
 use crate::explain::sound;
@@ -42,7 +42,7 @@ pub(super) fn of_paper(map: &str, flush_cycles: u32, window: u32) -> Option<Timi
 
 /// The papers' layout of a program, and how it keeps maps consistent.
 pub(super) fn by_blocks(program: &Program, proof: &Proof) -> Result<(Timing, Vec<MapUse>), Failure> {
-    let schedule = schedule(program, proof, &Delays::default()).map_err(|e| Failure::input(&e))?;
+    let schedule = schedule(program, proof, &Target::default()).map_err(|e| Failure::input(&e))?;
     let maps = schedule.maps(program);
     let timing = schedule.timing(&maps, CLOCK_MHZ, schedule.stages.len() as u32 + FRAMING_CYCLES);
     Ok((timing, maps))
@@ -56,7 +56,7 @@ pub(super) fn planned(
     scheme: Option<(&str, Scheme)>,
 ) -> Result<Result<Timing, Box<Refusal>>, Failure> {
     let schemes = scheme.map(|(map, scheme)| (map.to_owned(), scheme)).into_iter().collect();
-    let options = Options { clock_mhz: CLOCK_MHZ as u32, schemes, queues: QUEUES, ..Options::default() };
+    let options = Options { target: Target::at(CLOCK_MHZ as u32), schemes, queues: QUEUES, ..Options::default() };
     let plan = match plan(program, proof, &options) {
         Ok(plan) => plan,
         Err(refusal) => return Ok(Err(refusal)),

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use flowloom_hw::predict::formula::{Norm, conflict, mean_distance, most_flush_cycles, throughput as mpps, zipf_flush};
-use flowloom_hw::predict::{Flows, Pace};
-use flowloom_hw::{MapTiming, Scheme, Timing};
+use flowloom_plan::{MapTiming, Scheme, Timing};
+use flowloom_predict::formula::{Norm, conflict, mean_distance, most_flush_cycles, throughput as mpps, zipf_flush};
+use flowloom_predict::{Flows, Pace};
 use serde_json::json;
 
 use super::pipelines::{CLOCK_MHZ, by_blocks, of_paper, planned, run, said};

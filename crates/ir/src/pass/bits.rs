@@ -28,7 +28,7 @@ struct Facts {
     wanted: u64,
 }
 
-pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
+pub fn run(dataflow: &Dataflow) -> Dataflow {
     let known = known(dataflow);
     let wanted = wanted(dataflow, &known);
     rebuilt(dataflow, |graph, id, node| {

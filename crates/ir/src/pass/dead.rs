@@ -14,6 +14,6 @@
 use super::{rebuilt, same};
 use crate::build::Dataflow;
 
-pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
+pub fn run(dataflow: &Dataflow) -> Dataflow {
     rebuilt(dataflow, |graph, _, node| same(graph, node))
 }

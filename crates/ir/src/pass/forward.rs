@@ -70,7 +70,7 @@ struct Budget {
     comparisons: usize,
 }
 
-pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
+pub fn run(dataflow: &Dataflow) -> Dataflow {
     run_within(dataflow, Budget { pairs: MOST_PAIRS, comparisons: MOST_COMPARISONS })
 }
 

@@ -18,7 +18,7 @@ use super::{rebuilt, same};
 use crate::access::Touch;
 use crate::build::Dataflow;
 
-pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
+pub fn run(dataflow: &Dataflow) -> Dataflow {
     rebuilt(dataflow, |graph, id, mut node| {
         if let Some(access) = dataflow.access(id)
             && dataflow.is_idle(access)

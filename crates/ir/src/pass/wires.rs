@@ -17,6 +17,6 @@
 use crate::build::Dataflow;
 use crate::rules::rewrite;
 
-pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
+pub fn run(dataflow: &Dataflow) -> Dataflow {
     rewrite(dataflow).0
 }

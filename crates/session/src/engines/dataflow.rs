@@ -5,6 +5,7 @@ use std::sync::Arc;
 use flowloom_engine::{Choices, Packet, Port};
 use flowloom_ir::Evaluator;
 use flowloom_isa::Program;
+use flowloom_plan::Target;
 use flowloom_vm::plugin::OnPackets;
 
 use super::{Engine, EngineKind, EngineOptions, Fit, Reason, Started};
@@ -31,7 +32,7 @@ fn load(loaded: &Loaded, options: &EngineOptions) -> Result<Started, SessionErro
         Unproved::Session(error) => error,
         error => SessionError::Refused(format!("`{}` has no dataflow: {}", loaded.name(), with_causes(&error))),
     })?;
-    let dataflow = flowloom_ir::optimize(&dataflow);
+    let dataflow = flowloom_plan::optimize(&dataflow, &Target::default());
     let mut evaluator = Evaluator::new(loaded.program()?, dataflow).map_err(|e| SessionError::input(&e))?;
     if let Some(routes) = &options.routes {
         evaluator = evaluator.with_routes(routes.clone());

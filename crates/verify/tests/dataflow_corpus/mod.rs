@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 
 use flowloom_engine::PORT_COUNT;
 use flowloom_engine::{Datapath, Port, Ports};
-use flowloom_ir::{Dataflow, Evaluator, Id, Input, Kind, PASSES, Refusal, WINDOW_BYTES, build, optimize};
+use flowloom_ir::{Dataflow, Evaluator, Id, Input, Kind, Refusal, build};
 use flowloom_isa::Program;
+use flowloom_plan::{PASSES, Target, optimize};
 use flowloom_verifier::{Options, verify};
 use flowloom_verify::explore::Case;
 use flowloom_verify::{CompareOptions, ShrinkOptions, compare, shrink};
@@ -34,7 +35,7 @@ pub fn as_built(dataflow: Dataflow) -> Vec<(String, Dataflow)> {
 /// The dataflow as it was built, as text and back, and behind all passes.
 pub fn behind_all_passes(dataflow: Dataflow) -> Vec<(String, Dataflow)> {
     let read: Dataflow = dataflow.to_string().parse().unwrap_or_else(|error| panic!("{}: {error}", dataflow.name));
-    let optimized = optimize(&dataflow);
+    let optimized = optimize(&dataflow, &Target::default());
     vec![("as built".to_owned(), dataflow), ("as text".to_owned(), read), ("behind all passes".to_owned(), optimized)]
 }
 
@@ -44,7 +45,7 @@ pub fn after_every_pass(dataflow: Dataflow) -> Vec<(String, Dataflow)> {
     forms.truncate(2);
     let mut dataflow = forms[0].1.clone();
     for (number, pass) in PASSES.iter().enumerate() {
-        dataflow = (pass.run)(&dataflow);
+        dataflow = (pass.run)(&dataflow, &Target::default());
         forms.push((format!("after pass {number}, {}", pass.name), dataflow.clone()));
     }
     forms
@@ -131,7 +132,9 @@ fn agree_on(subject: &Subject, program: &Arc<Program>, (form, dataflow): (&str, 
     let report = compare(&mut interp, &mut own, &case.packets, &options);
     let report = report.unwrap_or_else(|error| panic!("{name}: {error}"));
     if report.agrees() {
-        let long = case.packets.iter().filter(|packet| packet.bytes.len() > WINDOW_BYTES as usize).count() as u64;
+        let long =
+            case.packets.iter().filter(|packet| packet.bytes.len() > Target::default().window_bytes as usize).count()
+                as u64;
         // A packet whose end is moved may be longer than it came.
         let (graph, tail) = (&dataflow.graph, dataflow.graph.node(dataflow.ending.tail));
         let is_length = |id: &Id| graph.node(*id).kind == Kind::Input(Input::Length);

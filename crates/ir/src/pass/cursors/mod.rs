@@ -29,22 +29,19 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{remade, same};
 use crate::build::{Dataflow, Reach, Reaching};
-use crate::delay::FRAME_BYTES;
 use crate::graph::{Compare, Graph, Id, Input, Kind, Node};
 use places::{Places, any};
-
-/// The window of a pipeline in bytes, where offsets known only at run time are used; larger where constant offsets
-/// exceed it.
-pub const WINDOW_BYTES: u32 = 128;
 
 /// The distance past the window to which ends of headers are tracked, so that the length check of a packet is exact.
 const BEHIND_BYTES: u64 = 32;
 
-pub(super) fn run(dataflow: &Dataflow) -> Dataflow {
+/// Replaces variable packet offsets by one-hot cursors. The window is `window_bytes`, or larger where constant offsets
+/// exceed it, in words of `word_bytes`.
+pub fn run(dataflow: &Dataflow, word_bytes: u16, window_bytes: u32) -> Dataflow {
     let used = dataflow.used();
     let is_used = |reach: &&Reach| used.contains(&reach.by.subject()) && used.contains(&reach.when);
     let reaches: Vec<Reach> = dataflow.reaches.iter().filter(is_used).copied().collect();
-    let mut pass = Pass::new(dataflow, &reaches);
+    let mut pass = Pass::new(dataflow, &reaches, word_bytes, window_bytes);
     let first = cone(dataflow, &reaches);
     first.iter().for_each(|id| pass.node(*id, None));
     let slow = pass.slow(&reaches);
@@ -98,13 +95,13 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn new(old: &'a Dataflow, reaches: &[Reach]) -> Pass<'a> {
+    fn new(old: &'a Dataflow, reaches: &[Reach], word_bytes: u16, window_bytes: u32) -> Pass<'a> {
         let last = old.graph.nodes().iter().filter_map(|node| match node.kind {
             Kind::Input(Input::Byte(at)) => Some(u64::from(at) + 1),
             _ => None,
         });
-        let frame = u64::from(FRAME_BYTES);
-        let window = last.max().unwrap_or(0).div_ceil(frame) * frame;
+        let word = u64::from(word_bytes);
+        let window = last.max().unwrap_or(0).div_ceil(word) * word;
         let (mut bases, mut tests) = (FxHashSet::default(), FxHashMap::default());
         for reach in reaches {
             match reach.by {
@@ -121,7 +118,7 @@ impl<'a> Pass<'a> {
             graph: Graph::default(),
             new: vec![None; old.graph.nodes().len()],
             places: Places::default(),
-            window: window.max(WINDOW_BYTES.into()),
+            window: window.max(window_bytes.into()),
             bases,
             tests,
             missed: Vec::new(),

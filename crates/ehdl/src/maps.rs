@@ -1,0 +1,241 @@
+//! How maps stay consistent in this layout, as the papers' tool keeps them so [eHDL 4.1, A.1, A.2].
+//!
+//! ```text
+//!   stage  0          5             9        12
+//!          │ start    │ lookup      │ load   │ store
+//!          └── K: what starts again ─────────┘ + 4 cycles to load the pipeline
+//!                                   └── L ───┘
+//! ```
+//!
+//! - A map that packets only read, or whose written values none reads, needs nothing.
+//! - One that is changed by atomic instructions alone is changed in one stage.
+//! - Of any other, packets that have read too early start again: from the beginning, or behind the last write of another map
+//!   in front of the first read, where an elastic buffer stands. Maps whose stages overlap start again in one place.
+
+use std::collections::BTreeMap;
+
+use flowloom_isa::Program;
+use flowloom_isa::op::Op;
+use flowloom_verifier::MapId;
+
+use super::{Region, Schedule};
+use flowloom_plan::{Arbiter, MapTiming, Scheme, Timing};
+
+/// Packets that wait in an elastic buffer behind those that start again.
+const QUEUE_DEPTH: u32 = 32;
+
+/// How a map is used, and kept consistent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapUse {
+    /// Its number in the program.
+    pub map: u32,
+    /// Its name.
+    pub name: String,
+    /// How it is kept consistent: none, atomic or flush.
+    pub scheme: Scheme,
+    /// Why so.
+    pub reason: &'static str,
+    /// The first stage whose reads must not come too early, from 0; where there is none, the first that touches the map.
+    pub read_stage: u32,
+    /// The stage at whose end its last write shows; none where packets only read it.
+    pub write_stage: Option<u32>,
+    /// L: for how many cycles a packet behind reads too early; 1 where nothing has to be kept apart.
+    pub hold_cycles: u32,
+    /// Where packets start again.
+    pub restart_stage: Option<u32>,
+    /// Maps that a packet changes once more where it starts again.
+    pub repeats: Vec<String>,
+}
+
+/// The stages in which a map is touched.
+#[derive(Debug, Default)]
+struct Stages {
+    first: Option<u32>,
+    lookups: Vec<u32>,
+    loads: Vec<u32>,
+    stores: Vec<u32>,
+    /// The last stages of calls that change entries.
+    entries: Vec<u32>,
+    atomics: Vec<u32>,
+}
+
+impl Stages {
+    fn writes(&self) -> impl Iterator<Item = u32> + '_ {
+        self.stores.iter().chain(&self.entries).chain(&self.atomics).copied()
+    }
+}
+
+impl Schedule {
+    /// The maps that the program touches, in the order of their numbers.
+    pub fn maps(&self, program: &Program) -> Vec<MapUse> {
+        let touched = self.touched();
+        let name = |map: u32| program.maps.get(map as usize).map_or_else(String::new, |def| def.name.clone());
+        let mut maps: Vec<MapUse> = touched.iter().map(|(map, stages)| chosen(*map, name(*map), stages)).collect();
+        for map in maps.iter_mut().filter(|map| map.scheme == Scheme::Flush) {
+            let others = touched.iter().filter(|(other, _)| **other != map.map);
+            let before = others.flat_map(|(_, stages)| stages.writes()).filter(|stage| *stage < map.read_stage);
+            map.restart_stage = Some(before.max().map_or(0, |stage| stage + 1));
+        }
+        join(&mut maps);
+        for map in &mut maps {
+            let (Some(restart), Some(write)) = (map.restart_stage, map.write_stage) else { continue };
+            let is_within = |stage: u32| restart <= stage && stage < write;
+            let again = touched.iter().filter(|(_, stages)| stages.writes().any(is_within));
+            map.repeats = again.map(|(map, _)| name(*map)).collect();
+        }
+        maps
+    }
+
+    /// What of the layout decides about time; `latency_cycles` come from what stands around the stages.
+    pub fn timing(&self, maps: &[MapUse], clock_mhz: f64, latency_cycles: u32) -> Timing {
+        let changed = maps.iter().filter(|map| map.scheme != Scheme::None);
+        let mut maps: Vec<MapTiming> = changed
+            .map(|map| MapTiming {
+                name: map.name.clone(),
+                scheme: map.scheme,
+                read_stage: map.read_stage,
+                write_stage: map.write_stage.unwrap_or(map.read_stage),
+                hold_cycles: map.hold_cycles,
+                queues: 0,
+                queue_depth: QUEUE_DEPTH,
+                restart_stage: map.restart_stage.unwrap_or(0),
+            })
+            .collect();
+        maps.sort_by_key(|map| map.read_stage);
+        let (stages, reload_cycles) = (self.stages.len() as u32, Timing::RELOAD_CYCLES);
+        Timing { clock_mhz, stages, latency_cycles, reload_cycles, arbiter: Arbiter::default(), maps }
+    }
+
+    fn touched(&self) -> BTreeMap<u32, Stages> {
+        let mut maps: BTreeMap<u32, Stages> = BTreeMap::new();
+        for placed in &self.steps {
+            let (begins, op) = (placed.stage as u32, placed.step.op);
+            let ends = begins + placed.step.stages.saturating_sub(1);
+            for access in &placed.step.accesses {
+                let (Region::Value(MapId::Of(map) | MapId::In(map)) | Region::Keys(MapId::Of(map) | MapId::In(map))) =
+                    access.region
+                else {
+                    continue;
+                };
+                let stages = maps.entry(map).or_default();
+                stages.first = Some(stages.first.map_or(begins, |first| first.min(begins)));
+                let kept = match (op, access.region, access.writes) {
+                    (Op::Atomic { .. }, ..) => &mut stages.atomics,
+                    (Op::Call { .. }, _, true) => &mut stages.entries,
+                    (_, Region::Keys(_), false) => &mut stages.lookups,
+                    (_, _, false) => &mut stages.loads,
+                    (_, _, true) => &mut stages.stores,
+                };
+                kept.push(if access.writes { ends } else { begins });
+            }
+        }
+        maps
+    }
+}
+
+/// The scheme of a map, and its stages.
+fn chosen(map: u32, name: String, stages: &Stages) -> MapUse {
+    let write_stage = stages.writes().max();
+    let first = stages.first.unwrap_or(0);
+    // An address that was found stays right where no entry comes or goes.
+    let early = stages.loads.iter().chain(stages.lookups.iter().filter(|_| !stages.entries.is_empty()));
+    let atomics = stages.atomics.iter().filter(|_| !stages.loads.is_empty() || !stages.stores.is_empty());
+    let read = early.chain(atomics).min().copied();
+    let is_atomic = stages.stores.is_empty() && stages.entries.is_empty() && stages.loads.is_empty();
+    let (scheme, reason) = match (write_stage, read) {
+        (None, _) => (Scheme::None, "packets only read it"),
+        (Some(_), _) if is_atomic => {
+            (Scheme::Atomic, "only atomic instructions change it, and nothing else reads its values")
+        }
+        (Some(_), None) => (Scheme::None, "what packets write there none of them reads"),
+        (Some(write), Some(read)) if write < read => (Scheme::None, "no packet reads it before it has written it"),
+        (Some(_), Some(_)) => (Scheme::Flush, "it is read in one stage and written in a later one"),
+    };
+    let is_flushed = scheme == Scheme::Flush;
+    let read_stage = if is_flushed { read.unwrap_or(first) } else { first };
+    let hold_cycles = if is_flushed { write_stage.unwrap_or(read_stage) + 1 - read_stage } else { 1 };
+    let repeats = Vec::new();
+    MapUse { map, name, scheme, reason, read_stage, write_stage, hold_cycles, restart_stage: None, repeats }
+}
+
+/// What starts again inside of what another map's flush repeats starts again where that does.
+fn join(maps: &mut [MapUse]) {
+    loop {
+        let regions: Vec<(u32, u32)> =
+            maps.iter().filter_map(|map| Some((map.restart_stage?, map.write_stage?))).collect();
+        let mut has_moved = false;
+        for map in maps.iter_mut() {
+            let Some(own) = map.restart_stage else { continue };
+            let around = regions.iter().filter(|(first, last)| *first < own && own <= *last);
+            if let Some(first) = around.map(|(first, _)| *first).min() {
+                map.restart_stage = Some(first);
+                has_moved = true;
+            }
+        }
+        if !has_moved {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use flowloom_isa::asm;
+    use flowloom_plan::Target;
+    use flowloom_verifier::{Options, verify};
+
+    use super::*;
+
+    const MAPS: &str =
+        ".program test\n.license \"GPL\"\n.map a hash key 4 value 8 entries 4\n.map b hash key 4 value 8 entries 4\n";
+    const KEY: &str = "r1 = 0\n*(u32 *)(r10 - 4) = r1\n";
+
+    fn lookup(map: &str) -> String {
+        format!("r2 = r10\nr2 += -4\nr1 = map[{map}] ll\ncall 1\nif r0 == 0 goto out\n")
+    }
+
+    fn maps(body: &str) -> Vec<MapUse> {
+        let text = format!("{MAPS}{KEY}{body}out: r0 = 2\nexit\n");
+        let program = asm::program("test.bpf", &text).unwrap();
+        let proof = verify(&program, &Options::default()).unwrap();
+        super::super::schedule(&program, &proof, &Target::default()).unwrap().maps(&program)
+    }
+
+    #[test]
+    fn reads_atomics_and_loads_with_stores_are_told_apart() {
+        let read = maps(&format!("{}r6 = *(u64 *)(r0 + 0)\n", lookup("a")));
+        assert_eq!((read[0].scheme, read[0].write_stage, read[0].hold_cycles), (Scheme::None, None, 1));
+        let counted = maps(&format!("{}r6 = 1\nlock *(u64 *)(r0 + 0) += r6\n", lookup("a")));
+        assert_eq!((counted[0].scheme, counted[0].hold_cycles), (Scheme::Atomic, 1));
+        let written = maps(&format!("{}r6 = 7\n*(u64 *)(r0 + 0) = r6\n", lookup("a")));
+        assert_eq!((written[0].scheme, written[0].write_stage.is_some()), (Scheme::None, true));
+        // A load, a sum, a store, one behind the other; the lookup does not count, since no entry comes or goes.
+        let changed = maps(&format!("{}r6 = *(u64 *)(r0 + 0)\nr6 += 1\n*(u64 *)(r0 + 0) = r6\n", lookup("a")));
+        let own = &changed[0];
+        assert_eq!((own.scheme, own.hold_cycles, own.restart_stage), (Scheme::Flush, 3, Some(0)));
+        assert_eq!(own.write_stage, Some(own.read_stage + 2));
+        assert!(own.read_stage > Target::default().lookup_stages && own.repeats.is_empty());
+    }
+
+    #[test]
+    fn a_second_map_starts_again_behind_the_first() {
+        let change = |register: u8| {
+            format!("r{register} = *(u64 *)(r0 + 0)\nr{register} += 1\n*(u64 *)(r0 + 0) = r{register}\n")
+        };
+        let own = maps(&format!("{}{}{}{}", lookup("a"), change(6), lookup("b"), change(7)));
+        let [a, b] = &own[..] else { panic!("{own:?}") };
+        assert_eq!((a.restart_stage, b.restart_stage), (Some(0), Some(a.write_stage.unwrap() + 1)));
+        assert!(a.repeats.is_empty() && b.repeats.is_empty());
+        // Read a, read b, write a, write b: a buffer between does not help, and what b's flush repeats is written in a.
+        let crossed = format!(
+            "{}r6 = *(u64 *)(r0 + 0)\nr7 = r0\n{}r8 = *(u64 *)(r0 + 0)\nr6 += r8\n*(u64 *)(r7 + 0) = r6\nr8 += r6\n*(u64 *)(r0 + 0) = r8\n",
+            lookup("a"),
+            lookup("b")
+        );
+        let own = maps(&crossed);
+        let [a, b] = &own[..] else { panic!("{own:?}") };
+        assert_eq!((a.restart_stage, b.restart_stage), (Some(0), Some(0)));
+        assert_eq!(b.repeats, ["a"]);
+    }
+}

@@ -1,0 +1,433 @@
+//! An independent checker of plans.
+//!
+//! **Goal.** In a plan without faults no packet misses a write of an earlier packet, sees a write of a later one, or
+//! uses a value before it is computed.
+//!
+//! **Independence.** The checker shares no code with the planner, on purpose: what it knows of accesses, keys,
+//! commutation, packet words and commit stages it derives from the dataflow itself ([`derive`], [`commute`]), even where
+//! the planner has a function for it. It takes from a plan only what a plan claims: times and commits of nodes, schemes,
+//! stages, holds, queues, regions, window, omitted calls. Shared are the dataflow, the target of operations, and the
+//! table of [`cycles`], which define what is checked.
+//!
+//! **Steps.** Packets keep their distance in cycles from stage to stage unless a scheme says otherwise. So a write that
+//! commits in stage `w` is visible to all later packets that read in a later stage than `w`, and to no earlier packet
+//! that reads no later than `w`. A block that takes several cycles reads in the first and in the last of them:
+//!
+//! | scheme | condition |
+//! | --- | --- |
+//! | none | no writes |
+//! | atomic | all reads and writes are in one stage, behind the forwarding mux |
+//! | schedule | one key; reads not before the stage where it is taken; the hold lasts until the last write is visible |
+//! | flush | all writes, and all other effects of the region, in its last stage; the restart is no later than the first read, and in no other region; the hold covers all packets that have read too early |
+//! | all | no write is in an earlier stage than the last cycle of a read; writes of a packet keep their order |
+
+mod commute;
+mod derive;
+mod fault;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flowloom_ir::{Id, Input, Kind, Predicates, Touch};
+use flowloom_isa::insn::helper;
+
+use crate::cycles::{Cycles, cycles};
+use crate::hazard::Region;
+use crate::plan::{MapPlan, Plan};
+use crate::stages::Moment;
+use crate::timing::Scheme;
+use crate::window::Length;
+pub(crate) use commute::updates_commute;
+use derive::{Accesses, Words};
+pub use fault::Fault;
+
+/// All faults of a plan.
+pub fn check(plan: &Plan) -> Vec<Fault> {
+    let mut checker = Checker { plan, accesses: derive::accesses(&plan.dataflow), faults: Vec::new() };
+    checker.values();
+    checker.packet();
+    checker.effects();
+    checker.order();
+    checker.own_writes();
+    checker.maps();
+    checker.regions();
+    for call in &plan.left_out {
+        if !matches!(call.helper, helper::TRACE_PRINTK | helper::TRACE_VPRINTK) {
+            checker.faults.push(Fault::Omitted { helper: call.helper });
+        }
+    }
+    checker.faults
+}
+
+struct Checker<'a> {
+    plan: &'a Plan,
+    accesses: BTreeMap<u32, Accesses>,
+    faults: Vec<Fault>,
+}
+
+impl Checker<'_> {
+    fn ends(&self, id: Id) -> Moment {
+        self.plan.schedule.spans[id.index()].ends
+    }
+
+    fn begins(&self, id: Id) -> Moment {
+        self.plan.schedule.spans[id.index()].begins
+    }
+
+    fn commit(&self, id: Id) -> Option<u32> {
+        self.plan.schedule.commits.get(&id).copied()
+    }
+
+    fn cycles(&self, id: Id) -> Option<Cycles> {
+        cycles(&self.plan.dataflow, &self.plan.options.target, id)
+    }
+
+    /// The latest moment at which one of these nodes is ready.
+    fn ready(&self, nodes: &[Id]) -> Moment {
+        nodes.iter().map(|id| self.ends(*id)).max().unwrap_or_default()
+    }
+
+    fn name(&self, map: u32) -> String {
+        self.plan.dataflow.maps.get(map as usize).map_or_else(String::new, |map| map.name.clone())
+    }
+
+    fn scheme(&self, map: u32) -> Option<Scheme> {
+        self.plan.maps.iter().find(|own| own.map == map).map(|own| own.scheme)
+    }
+
+    /// Checks that values begin after their arguments, and fit their stages.
+    fn values(&mut self) {
+        let (graph, target) = (&self.plan.dataflow.graph, &self.plan.options.target);
+        for id in graph.ids() {
+            let node = graph.node(id);
+            let (begins, ends) = (self.begins(id), self.ends(id));
+            if ends.depth > target.stage {
+                self.faults.push(Fault::TooDeep { node: id.index(), depth: ends.depth, stage: target.stage });
+            }
+            if matches!(node.kind, Kind::Effect(_)) {
+                continue;
+            }
+            if let Some(late) = node.args.iter().find(|arg| self.ends(**arg) > begins) {
+                self.faults.push(Fault::TooEarly { node: id.index(), argument: late.index() });
+            }
+            let least = match target.block_stages(&self.plan.dataflow, id) {
+                0 => Moment { depth: begins.depth + target.of(graph, id), ..begins },
+                stages => Moment::start(begins.registered() + stages),
+            };
+            if ends < least {
+                self.faults.push(Fault::TooFast { node: id.index() });
+            }
+        }
+        let outputs = self.plan.dataflow.ending.nodes().map(|id| self.ends(id).registered());
+        let committed = self.plan.schedule.commits.values().map(|commit| commit + 1);
+        let needed = outputs.chain(committed).max().unwrap_or(0);
+        let found = self.plan.schedule.stages;
+        if found < needed {
+            self.faults.push(Fault::Stages { found, needed });
+        }
+    }
+
+    /// Checks that words of the packet are there when they are used, and that the window holds all bytes.
+    fn packet(&mut self) {
+        let window = &self.plan.window;
+        let words = Words::of(&self.plan.dataflow);
+        for (id, byte) in &words.bytes {
+            let is_input = matches!(self.plan.dataflow.graph.node(*id).kind, Kind::Input(Input::Byte(_)));
+            // An access beyond the window is of a packet that takes the slow path.
+            if *byte >= window.bytes && (is_input || !window.reaches_beyond) {
+                self.faults.push(Fault::Window { byte: *byte, window: window.bytes });
+            }
+            self.after_word(*id, (*byte).min(window.bytes.saturating_sub(1)));
+        }
+        if let Some(byte) = words.written.filter(|byte| *byte >= window.bytes) {
+            self.faults.push(Fault::Window { byte, window: window.bytes });
+        }
+        let is_whole = match window.length {
+            Length::Unused | Length::Checked => false,
+            Length::Given => self.plan.options.length_given,
+            Length::Awaited => true,
+        };
+        if words.exact_length && !is_whole {
+            self.faults.push(Fault::Length);
+        }
+        if !is_whole {
+            words.tests.iter().for_each(|(id, byte)| self.after_word(*id, *byte));
+        }
+    }
+
+    /// Checks that a node begins no earlier than the word with this byte arrives.
+    fn after_word(&mut self, id: Id, byte: u32) {
+        let stage = byte / u32::from(self.plan.options.target.word_bytes);
+        if self.begins(id).stage < stage {
+            self.faults.push(Fault::EarlyWord { node: id.index(), stage });
+        }
+    }
+
+    /// Checks that effects begin after their arguments, answer after their latency, and commit when they are ready.
+    fn effects(&mut self) {
+        let (dataflow, target) = (&self.plan.dataflow, &self.plan.options.target);
+        let graph = &dataflow.graph;
+        for id in graph.ids() {
+            let Some(access) = dataflow.access(id) else { continue };
+            let node = graph.node(id);
+            let (begins, ends) = (self.begins(id), self.ends(id));
+            let given = self.ready(&node.args[1..]);
+            let is_atomic = access.map.and_then(|map| self.scheme(map)) == Some(Scheme::Atomic);
+            let begun = match access.touch {
+                // It reads once the address is ready. The operand is needed where the write commits, as checked below.
+                Touch::Atomic => self.ends(node.args[1]) <= begins,
+                Touch::Lookup => given.stage + u32::from(given.depth > target.key) <= begins.stage,
+                Touch::Update | Touch::Delete | Touch::Evict => given.stage <= begins.stage,
+                Touch::Reserves => self.ready(&node.args).registered() <= begins.stage,
+                Touch::Asks => true,
+                _ => given <= begins || given.registered() <= begins.stage,
+            };
+            if !begun {
+                self.faults.push(Fault::TooEarly { node: id.index(), argument: id.index() });
+            }
+            let stages = target.block_stages(dataflow, id);
+            let least = match access.touch {
+                Touch::Lookup | Touch::RedirectMap | Touch::Table | Touch::Reserves => begins.stage + stages,
+                // In an atomic table the result comes from the stage of the change, otherwise from registered operands.
+                Touch::Update | Touch::Delete | Touch::Evict if is_atomic => self.commit(id).unwrap_or(0) + stages,
+                Touch::Update | Touch::Delete | Touch::Evict => given.registered().max(begins.stage) + stages,
+                _ => begins.stage,
+            };
+            let is_picked = access.touch == Touch::Load && graph.as_const(node.args[2]).is_none();
+            let picked = Moment { depth: begins.depth + if is_picked { 3 * target.level } else { 0 }, ..begins };
+            if ends < Moment::start(least) || is_picked && ends.stage == begins.stage && ends < picked {
+                self.faults.push(Fault::TooFast { node: id.index() });
+            }
+            if self.cycles(id).is_none_or(|cycles| cycles.visible.is_none()) {
+                continue;
+            }
+            let least = match access.touch {
+                // Recency is noted once the entry is found, of packets that really look it up.
+                Touch::Lookup => self.ends(node.args[0]).stage.max(begins.stage + target.lookup_stages - 1),
+                _ => self.ready(&node.args).stage.max(begins.stage),
+            };
+            match self.commit(id) {
+                None => self.faults.push(Fault::Missing { what: format!("the effect of node {}", id.index()) }),
+                Some(stage) if stage < least => self.faults.push(Fault::EarlyEffect { node: id.index(), stage }),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Checks that effects of one packet on the same state keep the order of the program: writes of a map, records and
+    /// sent data, and the room that is reserved for records.
+    fn order(&mut self) {
+        let dataflow = &self.plan.dataflow;
+        let of = |id: Id| dataflow.access(id).map(|access| access.touch);
+        let all = |wanted: Touch| dataflow.graph.ids().filter(move |id| of(*id) == Some(wanted));
+        let commits = |ids: &mut dyn Iterator<Item = Id>| -> Vec<(Id, Moment)> {
+            ids.filter_map(|id| Some((id, Moment::start(self.commit(id)?)))).collect()
+        };
+        let mut ordered: Vec<Vec<(Id, Moment)>> =
+            self.accesses.values().map(|accesses| commits(&mut accesses.writes())).collect();
+        ordered.push(commits(&mut all(Touch::Emits)));
+        ordered.push(all(Touch::Reserves).map(|id| (id, self.begins(id))).collect());
+        for pair in ordered.iter().flat_map(|list| list.windows(2)) {
+            if let [(first, at), (then, sooner)] = pair
+                && sooner < at
+            {
+                self.faults.push(Fault::Order { first: first.index(), then: then.index() });
+            }
+        }
+    }
+
+    /// Checks that a packet sees its own earlier changes: reads that wait for them, and results of later changes, which
+    /// depend on the room that earlier ones take or free.
+    fn own_writes(&mut self) {
+        let dataflow = &self.plan.dataflow;
+        let mut found = Vec::new();
+        for (read, writes) in &dataflow.waits {
+            let is_early = |write: &Id| self.commit(*write).is_none_or(|at| at >= self.begins(*read).stage);
+            if writes.iter().any(is_early) {
+                found.push(*read);
+            }
+        }
+        let mut predicates = None;
+        for (map, accesses) in &self.accesses {
+            let is_atomic = self.scheme(*map) == Some(Scheme::Atomic);
+            let answered = accesses.changes.iter().filter(|id| accesses.has_answers && derive::is_used(dataflow, **id));
+            for later in answered {
+                let predicate = |id: Id| dataflow.graph.node(id).args[0];
+                // No change has committed yet: the block of the later one takes the earlier ones into account, once they have
+                // their results and are sure to happen. In an atomic table both happen in one stage, in their order.
+                let is_missed = |earlier: Id| {
+                    let known = self.ends(earlier).max(self.ends(predicate(earlier)));
+                    !is_atomic && known.registered() > self.begins(*later).registered()
+                };
+                let mut earlier = accesses.changes.iter().copied().filter(|id| id < later && is_missed(*id));
+                if earlier.any(|earlier| {
+                    let known = predicates.get_or_insert_with(|| Predicates::new(&dataflow.graph));
+                    !known.exclude(&dataflow.graph, predicate(earlier), predicate(*later))
+                }) {
+                    found.push(*later);
+                }
+            }
+        }
+        self.faults.extend(found.into_iter().map(|read| Fault::OwnWrite { read: read.index() }));
+    }
+
+    /// Checks that the plan has each map once, with all its accesses, and that its scheme keeps it consistent.
+    fn maps(&mut self) {
+        let mut seen = BTreeSet::new();
+        for map in &self.plan.maps {
+            if !seen.insert(map.map) {
+                self.faults.push(Fault::Twice { map: map.name.clone() });
+            }
+            match self.accesses.get(&map.map).cloned() {
+                Some(accesses) if accesses.are_all_of(&map.uses) => self.map(map, &accesses),
+                _ => self.faults.push(Fault::Missing { what: format!("an access to map `{}`", map.name) }),
+            }
+        }
+        let missing: Vec<u32> = self.accesses.keys().copied().filter(|map| !seen.contains(map)).collect();
+        for map in missing {
+            let what = format!("map `{}`", self.name(map));
+            self.faults.push(Fault::Missing { what });
+        }
+    }
+
+    /// The last stage in which an access reads entries or values.
+    fn last_read(&self, id: Id) -> Option<u32> {
+        Some(self.begins(id).stage + self.cycles(id)?.last_read?)
+    }
+
+    fn map(&mut self, map: &MapPlan, accesses: &Accesses) {
+        let writes: Vec<u32> = accesses.writes().filter_map(|id| self.commit(id)).collect();
+        let last_write = writes.iter().copied().max();
+        if map.write_stage != last_write {
+            let (found, expected) = (map.write_stage, last_write);
+            self.faults.push(Fault::WriteStage { map: map.name.clone(), found, expected });
+        }
+        let (Some(first_write), Some(_)) = (writes.iter().copied().min(), last_write) else { return };
+        let name = || map.name.clone();
+        // Lookups read entries, so only changes of entries concern them.
+        let entry_writes = accesses.changes.iter().filter_map(|id| self.commit(*id)).min();
+        let values = accesses.loads.iter().chain(&accesses.atomics).map(|id| (*id, Some(first_write)));
+        let entries = accesses.lookups.iter().map(|id| (*id, entry_writes));
+        // The last cycle of a change may be the one after another packet's change commits: packets are a cycle apart.
+        let changes = accesses.changes.iter().map(|id| (*id, Some(first_write + 1)));
+        let reads: Vec<(Id, Option<u32>)> = values.chain(entries).chain(changes).collect();
+        for (id, write) in reads {
+            if let (Some(read), Some(write)) = (self.last_read(id), write)
+                && read > write
+            {
+                self.faults.push(Fault::LateRead { map: name(), read, write });
+            }
+        }
+        let starts = self.starts(accesses);
+        let visible = accesses.writes().filter_map(|id| Some(self.commit(id)? + self.cycles(id)?.visible?)).max();
+        let visible = visible.unwrap_or(0);
+        let hold = |needed_cycles: u32| {
+            let hold_cycles = map.hold_cycles;
+            (hold_cycles < needed_cycles).then(|| Fault::ShortHold { map: name(), hold_cycles, needed_cycles })
+        };
+        match map.scheme {
+            Scheme::None => self.faults.push(Fault::NoScheme { map: name() }),
+            Scheme::Atomic => self.atomic(map, accesses, &writes),
+            Scheme::Schedule => {
+                if accesses.keys(&self.plan.dataflow).is_none_or(|keys| keys.len() != 1) {
+                    self.faults.push(Fault::Keys { map: name() });
+                }
+                if starts < map.read_stage {
+                    self.faults.push(Fault::Unguarded { map: name(), read: starts, guard: map.read_stage });
+                }
+                self.faults.extend(hold(visible.saturating_sub(map.read_stage)));
+                if map.queues > 1 && !self.may_overtake(map) {
+                    self.faults.push(Fault::Overtaking { map: name() });
+                }
+            }
+            Scheme::Flush => {
+                let guard = map.restart_stage.unwrap_or(u32::MAX);
+                if starts < guard || starts < map.read_stage {
+                    self.faults.push(Fault::Unguarded { map: name(), read: starts, guard: guard.max(map.read_stage) });
+                }
+                self.faults.extend(hold(visible.saturating_sub(starts)));
+            }
+        }
+    }
+
+    fn atomic(&mut self, map: &MapPlan, accesses: &Accesses, writes: &[u32]) {
+        let values = || accesses.loads.iter().chain(&accesses.atomics).copied();
+        // Whether an entry exists is checked again in the stage of the write.
+        let is_searched = |id: &Id| !accesses.changes.is_empty() && self.last_read(*id).is_some();
+        let found = || accesses.lookups.iter().copied().filter(is_searched);
+        let stages = values().map(|id| self.begins(id)).chain(found().map(|id| self.ends(id))).map(|at| at.stage);
+        let stages: BTreeSet<u32> = stages.chain(writes.iter().copied()).collect();
+        let choice = self.plan.options.target.choice;
+        let late = values().filter(|id| self.begins(*id).depth < choice);
+        let late: Vec<Id> = late.chain(found().filter(|id| self.ends(*id).depth < choice)).collect();
+        self.faults.extend(late.into_iter().map(|id| Fault::Forwarding { node: id.index() }));
+        if stages.len() > 1 {
+            self.faults.push(Fault::NotAtomic { map: map.name.clone(), stages: stages.into_iter().collect() });
+        }
+    }
+
+    /// The first stage of all accesses.
+    fn starts(&self, accesses: &Accesses) -> u32 {
+        accesses.all().map(|id| self.begins(id).stage).min().unwrap_or(0)
+    }
+
+    /// Whether nothing before a scheduler has observed the order of packets, and no other scheduler changes it.
+    fn may_overtake(&self, map: &MapPlan) -> bool {
+        let dataflow = &self.plan.dataflow;
+        let reserves = |id: &Id| dataflow.access(*id).is_some_and(|access| access.touch == Touch::Reserves);
+        let overtakes = |other: &MapPlan| other.map != map.map && other.scheme == Scheme::Schedule && other.queues > 1;
+        let is_unordered = |(other, accesses): (&u32, &Accesses)| {
+            let is_noted = accesses.writes().next().is_some() || dataflow.remembers_use(*other);
+            *other == map.map
+                || !is_noted
+                || self.starts(accesses) >= map.read_stage
+                || updates_commute(dataflow, *other)
+        };
+        !self.plan.maps.iter().any(overtakes)
+            && self.accesses.iter().all(is_unordered)
+            && dataflow.graph.ids().filter(reserves).all(|id| self.begins(id).stage >= map.read_stage)
+    }
+
+    /// Checks that nothing of a flush region is repeated by a restart: all effects inside of it commit in its last stage,
+    /// whatever they belong to, and no restart leads into another region.
+    fn regions(&mut self) {
+        let mut seen = BTreeSet::new();
+        for map in self.plan.regions.iter().flat_map(|region| &region.maps) {
+            if !seen.insert(*map) {
+                let map = self.name(*map);
+                self.faults.push(Fault::Twice { map });
+            }
+        }
+        let intervals: Vec<(Vec<u32>, u32, u32)> =
+            self.plan.regions.iter().filter_map(|region| self.interval(region)).collect();
+        for map in self.plan.maps.iter().filter(|map| map.scheme == Scheme::Flush) {
+            let guard = map.restart_stage.unwrap_or(u32::MAX);
+            if !intervals.iter().any(|(maps, ..)| maps.contains(&map.map)) {
+                self.faults.push(Fault::Missing { what: format!("the region of map `{}`", map.name) });
+            }
+            let inside = |(maps, first, last): &(Vec<u32>, u32, u32)| {
+                !maps.contains(&map.map) && *first < guard && guard <= *last
+            };
+            if intervals.iter().any(inside) {
+                self.faults.push(Fault::RestartInside { map: map.name.clone(), stage: guard });
+            }
+        }
+        for (_, first, last) in intervals {
+            for (id, stage) in &self.plan.schedule.commits {
+                if (first..last).contains(stage) {
+                    self.faults.push(Fault::Repeated { node: id.index(), stage: *stage, last });
+                }
+            }
+        }
+    }
+
+    /// The maps of a flush region, the stage of its first restart, and that of its last write.
+    fn interval(&self, region: &Region) -> Option<(Vec<u32>, u32, u32)> {
+        let maps = self.plan.maps.iter().filter(|map| region.maps.contains(&map.map));
+        let flushed = maps.clone().filter(|map| map.scheme == Scheme::Flush);
+        let first = flushed.filter_map(|map| map.restart_stage).chain([region.first]).min();
+        let accesses = maps.filter_map(|map| self.accesses.get(&map.map));
+        let last = accesses.flat_map(Accesses::writes).filter_map(|id| self.commit(id)).chain([region.last]).max();
+        let is_flush = region.maps.iter().any(|map| self.scheme(*map) == Some(Scheme::Flush));
+        is_flush.then_some((region.maps.clone(), first?, last?))
+    }
+}

@@ -1,0 +1,413 @@
+//! The hazard planner: how maps stay consistent while a packet enters every cycle.
+//!
+//! **Goal.** For each map the cheapest scheme under which no packet misses a write of an earlier packet.
+//!
+//! ```text
+//!   stage   3      4 5 6 7      8          9
+//!           key    lookup       value ──► slice ──► write
+//!                               └──── atomic: one stage, inside of the table ────┘
+//!           └──────────── schedule: packets with this key wait for so long ──────┘
+//!           └──────────── flush: later packets with this key restart ────────────┘
+//! ```
+//!
+//! **Steps.** Read-only maps need nothing. A map whose state slice (from read to write) fits into one stage is updated
+//! atomically inside of its table. Else, if a single key is known before the first access, a scheduler holds back
+//! packets whose key is in flight. Else packets that have read too early restart: the overlapping intervals of such
+//! maps form one hazard region, and all effects in it commit in its last stage, so that a restart repeats none. A write
+//! is never in an earlier stage than a read of the same map, so no packet sees the write of a later one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flowloom_ir::{Access, Dataflow, Id, Touch};
+
+use crate::bounds::stages_within;
+use crate::cycles::cycles;
+use crate::refusal::Why;
+use crate::stages::{Costs, Pins, Schedule, earliest};
+use crate::tables::{Uses, keys, uses};
+use crate::target::Target;
+use crate::timing::Scheme;
+
+/// The most schedules that are computed, over all choices of schemes, before hazards count as circular. The last choice,
+/// which flushes all maps that no option keeps atomic, has [`ROUNDS_AT_ONCE`] in any case.
+const MOST_ROUNDS: usize = 400;
+/// The most schedules for one choice of schemes.
+const ROUNDS_AT_ONCE: usize = 200;
+/// The most rounds in a row in which a pipeline grows and its regions keep their maps, before they count as circular.
+const MOST_GROWN: u32 = 40;
+/// The most times that the stage of an atomic map is moved later, for operands that are not ready.
+const PUT_OFF: usize = 6;
+
+/// A hazard region: the stages between the reads and the writes of maps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Region {
+    /// The first stage.
+    pub first: u32,
+    /// The last stage, at whose end all effects in the region commit.
+    pub last: u32,
+    /// The maps.
+    pub maps: Vec<u32>,
+}
+
+/// The scheme of a map, and the reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) scheme: Scheme,
+    pub(crate) reason: String,
+}
+
+/// The decisions about consistency.
+#[derive(Debug, Clone)]
+pub(crate) struct Decided {
+    pub(crate) schedule: Schedule,
+    pub(crate) choices: BTreeMap<u32, Choice>,
+    pub(crate) regions: Vec<Region>,
+    pub(crate) uses: BTreeMap<u32, Uses>,
+}
+
+/// Why there is no plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// A read after a write of the same packet.
+    OwnWrite { read: Id, write: Id, map: u32 },
+    /// A requested scheme that does not keep the map consistent.
+    Scheme { map: u32, scheme: Scheme, reason: String },
+    /// The pipeline exceeds its bounds.
+    TooLarge { at: Id, why: Why },
+    /// Circular hazards.
+    Circle(Vec<u32>),
+}
+
+struct Planner<'a> {
+    dataflow: &'a Dataflow,
+    target: &'a Target,
+    costs: Costs,
+    uses: BTreeMap<u32, Uses>,
+    pins: Pins,
+    choices: BTreeMap<u32, Choice>,
+    /// The schedules left in the budget.
+    rounds: usize,
+}
+
+pub(crate) fn decide(
+    dataflow: &Dataflow,
+    target: &Target,
+    checks: &BTreeMap<Id, u32>,
+    forced: &BTreeMap<u32, Scheme>,
+) -> Result<Decided, Trouble> {
+    for (read, writes) in &dataflow.waits {
+        let map = dataflow.access(*read).and_then(|access| access.map);
+        if let (Some(map), Some(write)) = (map, writes.first()) {
+            return Err(Trouble::OwnWrite { read: *read, write: *write, map });
+        }
+    }
+    let pins = Pins { checks: checks.clone(), ..Pins::default() };
+    let costs = Costs::of(dataflow, target);
+    let mut planner =
+        Planner { dataflow, target, costs, uses: uses(dataflow), pins, choices: BTreeMap::new(), rounds: MOST_ROUNDS };
+    let base = planner.earliest(&planner.pins);
+    let within =
+        |schedule: &Schedule| stages_within(schedule, dataflow).map_err(|(at, why)| Trouble::TooLarge { at, why });
+    within(&base)?;
+    let mut order: Vec<u32> = planner.uses.keys().copied().collect();
+    order.sort_by_key(|map| planner.first_read(&base, *map));
+    for map in order {
+        planner.choose(map, forced.get(&map).copied())?;
+    }
+    let decided = planner.settle(forced)?;
+    within(&decided.schedule)?;
+    Ok(decided)
+}
+
+impl Planner<'_> {
+    fn earliest(&self, pins: &Pins) -> Schedule {
+        earliest(self.dataflow, self.target, &self.costs, pins)
+    }
+
+    fn first_read(&self, schedule: &Schedule, map: u32) -> u32 {
+        let uses = &self.uses[&map];
+        let begins = uses.all().map(|id| schedule.spans[id.index()].begins.stage);
+        begins.min().unwrap_or(0)
+    }
+
+    fn is_changed(&self, map: u32) -> bool {
+        self.uses[&map].writes().next().is_some()
+    }
+
+    fn choose(&mut self, map: u32, forced: Option<Scheme>) -> Result<(), Trouble> {
+        if !self.is_changed(map) {
+            let reason = match self.dataflow.remembers_use(map) {
+                true => "packets only read it; what was used last is noted in the table",
+                false => "packets only read it",
+            };
+            return self.set(map, Scheme::None, reason.to_owned(), forced);
+        }
+        let atomic = self.try_atomic(map);
+        let key = self.one_key(map);
+        match (forced, &atomic, &key) {
+            (None | Some(Scheme::Atomic), Ok((stage, reason)), _) => {
+                self.pins.reads.insert(map, *stage);
+                self.pins.atomic.push(map);
+                self.set(map, Scheme::Atomic, reason.clone(), None)
+            }
+            (Some(Scheme::Atomic), Err(reason), _) => {
+                Err(Trouble::Scheme { map, scheme: Scheme::Atomic, reason: reason.clone() })
+            }
+            (None, Err(why), Ok(reason)) => self.set(map, Scheme::Schedule, format!("{why}; {reason}"), None),
+            (Some(Scheme::Schedule), _, Ok(reason)) => {
+                self.set(map, Scheme::Schedule, format!("asked for; {reason}"), None)
+            }
+            (Some(Scheme::Schedule), _, Err(reason)) => {
+                Err(Trouble::Scheme { map, scheme: Scheme::Schedule, reason: reason.clone() })
+            }
+            (None, Err(why), Err(reason)) => self.set(map, Scheme::Flush, format!("{why}; {reason}"), None),
+            (Some(Scheme::Flush), ..) => self.set(map, Scheme::Flush, "asked for".to_owned(), None),
+            (Some(Scheme::None), ..) => {
+                Err(Trouble::Scheme { map, scheme: Scheme::None, reason: "packets change it".to_owned() })
+            }
+        }
+    }
+
+    fn set(&mut self, map: u32, scheme: Scheme, reason: String, forced: Option<Scheme>) -> Result<(), Trouble> {
+        if let Some(other) = forced.filter(|other| *other != scheme) {
+            return Err(Trouble::Scheme { map, scheme: other, reason });
+        }
+        self.choices.insert(map, Choice { scheme, reason });
+        Ok(())
+    }
+
+    /// The single key by which a map is accessed.
+    fn one_key(&self, map: u32) -> Result<String, String> {
+        let uses = &self.uses[&map];
+        match keys(self.dataflow, uses).map(|keys| keys.len()) {
+            Some(1) => Ok("one key, known before the first access".to_owned()),
+            Some(count) => Err(format!("packets use it by {count} keys")),
+            None => Err("not every key is told".to_owned()),
+        }
+    }
+
+    /// The stage in which a map can be read, changed and written, and why one stage suffices; or why it does not.
+    fn try_atomic(&self, map: u32) -> Result<(u32, String), String> {
+        let uses = &self.uses[&map];
+        if !uses.entries.is_empty() && keys(self.dataflow, uses).is_none_or(|keys| keys.len() != 1) {
+            return Err("entries come and go by other keys than those looked up".to_owned());
+        }
+        let mut pins = self.pins.clone();
+        pins.atomic.push(map);
+        let first = self.earliest(&pins);
+        let found = uses.lookups.iter().map(|id| first.spans[id.index()].ends.registered());
+        let mut stage = found.max().unwrap_or(0);
+        for _ in 0..PUT_OFF {
+            pins.reads.insert(map, stage);
+            let schedule = self.earliest(&pins);
+            let last = uses.writes().map(|id| schedule.commits[&id]).max().unwrap_or(stage);
+            let depth = uses.writes().map(|id| depth_in(&schedule, self.dataflow, id, stage)).max().unwrap_or(0);
+            if last <= stage {
+                return Ok((
+                    stage,
+                    format!(
+                        "its state slice takes {} of the {} levels of a stage",
+                        tenths(depth),
+                        tenths(self.target.stage)
+                    ),
+                ));
+            }
+            stage = last;
+        }
+        Err(format!("its state slice is deeper than a stage of {} levels", tenths(self.target.stage)))
+    }
+
+    /// Moves reads and commits to where the schemes need them, to a fixed point.
+    ///
+    /// A region that waits for an atomic map that waits for the region contains that map: it is flushed instead. First
+    /// one such map is, then all of them are.
+    fn settle(mut self, forced: &BTreeMap<u32, Scheme>) -> Result<Decided, Trouble> {
+        let start = self.pins.clone();
+        let weak: Vec<u32> = start.atomic.iter().rev().copied().filter(|map| !forced.contains_key(map)).collect();
+        let mut settled = self.converge();
+        for map in &weak {
+            if settled.is_none() {
+                settled = self.converge_without(&start, &[*map]);
+            }
+        }
+        if settled.is_none() && weak.len() > 1 {
+            self.rounds = self.rounds.max(ROUNDS_AT_ONCE);
+            settled = self.converge_without(&start, &weak);
+        }
+        let Some((schedule, regions)) = settled else {
+            let maps = self.choices.keys().copied().filter(|map| self.is_changed(*map)).collect();
+            return Err(Trouble::Circle(maps));
+        };
+        let (schedule, regions) = self.later(schedule, regions);
+        Ok(Decided { schedule, choices: self.choices, regions, uses: self.uses })
+    }
+
+    /// The fixed point with some atomic maps flushed; without one, the choices stay as they are.
+    fn converge_without(&mut self, start: &Pins, maps: &[u32]) -> Option<(Schedule, Vec<Region>)> {
+        let before = self.choices.clone();
+        self.pins = start.clone();
+        for map in maps {
+            self.pins.atomic.retain(|other| other != map);
+            self.pins.reads.remove(map);
+            let reason = "its slice would fit a stage, but lies between reads and writes of other maps".to_owned();
+            self.choices.insert(*map, Choice { scheme: Scheme::Flush, reason });
+        }
+        let settled = self.converge();
+        if settled.is_none() {
+            self.choices = before;
+        }
+        settled
+    }
+
+    fn converge(&mut self) -> Option<(Schedule, Vec<Region>)> {
+        let mut last: Option<(u32, Vec<Vec<u32>>)> = None;
+        let mut grown = 0;
+        for _ in 0..ROUNDS_AT_ONCE {
+            self.rounds = self.rounds.checked_sub(1)?;
+            let schedule = self.earliest(&self.pins);
+            let regions = self.regions(&schedule);
+            let mut wanted = self.pins.clone();
+            for region in &regions {
+                self.gather(&schedule, region, &mut wanted);
+            }
+            self.put_off_atomics(&schedule, &mut wanted);
+            self.emit_last(&schedule, &mut wanted);
+            if wanted == self.pins {
+                return Some((schedule, regions));
+            }
+            self.pins = wanted;
+            // In a circle every round puts off the same regions.
+            let maps: Vec<Vec<u32>> = regions.into_iter().map(|region| region.maps).collect();
+            let grows = last.as_ref().is_some_and(|(stages, before)| schedule.stages > *stages && maps == *before);
+            grown = if grows { grown + 1 } else { 0 };
+            if grown > MOST_GROWN {
+                return None;
+            }
+            last = Some((schedule.stages, maps));
+        }
+        None
+    }
+
+    /// The intervals between reads and writes of maps; overlapping intervals of flushed maps are merged.
+    fn regions(&self, schedule: &Schedule) -> Vec<Region> {
+        let mut regions: Vec<Region> = Vec::new();
+        for (map, choice) in &self.choices {
+            if choice.scheme == Scheme::None {
+                continue;
+            }
+            let uses = &self.uses[map];
+            let writes = uses.writes().map(|id| schedule.commits[&id]);
+            // Entries do not change before the last cycle of a lookup.
+            let last_read = |id: Id| cycles(self.dataflow, self.target, id)?.last_read;
+            let reads = uses.reads().filter_map(|id| Some(schedule.spans[id.index()].begins.stage + last_read(id)?));
+            let last = writes.chain(reads).max().unwrap_or(0);
+            let first = match choice.scheme {
+                Scheme::Atomic => self.pins.reads.get(map).copied().unwrap_or(last),
+                _ => self.first_read(schedule, *map),
+            };
+            regions.push(Region { first, last, maps: vec![*map] });
+        }
+        let is_flush = |region: &Region| region.maps.iter().any(|map| self.choices[map].scheme == Scheme::Flush);
+        loop {
+            let overlap = |a: &Region, b: &Region| a.first <= b.last && b.first <= a.last;
+            let pair = (0..regions.len()).flat_map(|a| (a + 1..regions.len()).map(move |b| (a, b))).find(|(a, b)| {
+                let (a, b) = (&regions[*a], &regions[*b]);
+                // Intervals of schedulers may overlap; one that overlaps a flush region joins it.
+                (is_flush(a) || is_flush(b)) && overlap(a, b) && !(a.last == a.first && a.last == b.last)
+            });
+            let Some((a, b)) = pair else { break };
+            let other = regions.remove(b);
+            let region = &mut regions[a];
+            region.first = region.first.min(other.first);
+            region.last = region.last.max(other.last);
+            region.maps.extend(other.maps);
+        }
+        regions.sort_by_key(|region| (region.first, region.last));
+        regions
+    }
+
+    /// Moves the commits inside of a region to its last stage.
+    fn gather(&self, schedule: &Schedule, region: &Region, wanted: &mut Pins) {
+        for map in &region.maps {
+            let uses = &self.uses[map];
+            for write in uses.writes() {
+                let commit = wanted.commits.entry(write).or_insert(0);
+                *commit = region.last.max(*commit);
+            }
+            if self.choices[map].scheme == Scheme::Atomic {
+                let read = wanted.reads.entry(*map).or_insert(0);
+                *read = region.last.max(*read);
+            }
+        }
+        let starts_again = region.maps.iter().any(|map| self.choices[map].scheme == Scheme::Flush);
+        if starts_again {
+            for (id, commit) in &schedule.commits {
+                if (region.first..region.last).contains(commit) {
+                    wanted.commits.insert(*id, region.last);
+                }
+            }
+        }
+    }
+
+    /// Moves the read of an atomic map to the stage where the operands of its last write are ready.
+    fn put_off_atomics(&self, schedule: &Schedule, wanted: &mut Pins) {
+        for map in &self.pins.atomic {
+            let writes = self.uses[map].writes();
+            let last = writes.map(|id| schedule.commits[&id]).max().unwrap_or(0);
+            let read = wanted.reads.entry(*map).or_insert(0);
+            *read = last.max(*read);
+            for write in self.uses[map].writes() {
+                wanted.commits.insert(write, *read);
+            }
+        }
+    }
+
+    /// Data that is not the packet is sent in the last stage, in packet order.
+    fn emit_last(&self, schedule: &Schedule, wanted: &mut Pins) {
+        for id in schedule.commits.keys() {
+            let access: Option<Access> = self.dataflow.access(*id);
+            if access.is_some_and(|access| access.touch == Touch::Emits) {
+                let commit = wanted.commits.entry(*id).or_insert(0);
+                *commit = (schedule.stages - 1).max(*commit);
+            }
+        }
+    }
+
+    /// Moves reads of scheduled maps as late as the depth allows, which shortens the hold.
+    fn later(&mut self, mut schedule: Schedule, mut regions: Vec<Region>) -> (Schedule, Vec<Region>) {
+        let held: BTreeSet<u32> = self
+            .choices
+            .iter()
+            .filter(|(_, choice)| matches!(choice.scheme, Scheme::Schedule | Scheme::Flush))
+            .map(|(map, _)| *map)
+            .collect();
+        let span = |regions: &[Region]| regions.iter().map(|region| region.last - region.first).sum::<u32>();
+        for map in held {
+            loop {
+                let before = self.pins.clone();
+                self.pins.lookups.insert(map, self.first_read(&schedule, map) + 1);
+                match self.converge() {
+                    Some((next, others)) if next.stages <= schedule.stages && span(&others) < span(&regions) => {
+                        (schedule, regions) = (next, others);
+                    }
+                    _ => {
+                        self.pins = before;
+                        break;
+                    }
+                }
+            }
+        }
+        (schedule, regions)
+    }
+}
+
+/// The depth in a stage at which the operands of a write are ready.
+fn depth_in(schedule: &Schedule, dataflow: &Dataflow, id: Id, stage: u32) -> u32 {
+    let args = dataflow.graph.node(id).args.iter().map(|arg| schedule.spans[arg.index()].ends);
+    args.filter(|moment| moment.stage == stage).map(|moment| moment.depth).max().unwrap_or(0)
+}
+
+/// Formats tenths of a level as levels.
+pub(crate) fn tenths(value: u32) -> String {
+    format!("{}.{}", value / 10, value % 10)
+}

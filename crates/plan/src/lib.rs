@@ -1,0 +1,38 @@
+//! Plans of hardware pipelines for verified programs: the operations of each stage, and how each map stays consistent.
+//!
+//! ```text
+//!  Dataflow ──passes for a Target──► Dataflow ──stages, hazards──► Plan ──► Timing (crate `predict`)
+//!                                                                  │
+//!                                                                  └──check──► faults
+//! ```
+#![forbid(unsafe_code)]
+
+mod bounds;
+mod check;
+mod commute;
+mod cycles;
+mod hazard;
+mod live;
+mod pass;
+mod plan;
+mod refusal;
+mod served;
+mod stages;
+mod tables;
+mod target;
+mod timing;
+mod window;
+
+pub use bounds::{PassCount, optimized};
+pub use check::{Fault, check};
+pub use hazard::Region;
+pub use live::{Boundary, Carried, Holds, Liveness};
+pub use pass::{PASSES, Pass, optimize};
+pub use plan::{MapPlan, Options, Plan, plan, plan_of};
+pub use refusal::{Refusal, Why};
+pub use served::{LeftOut, name_of};
+pub use stages::{Moment, Schedule, Span};
+pub use tables::Uses;
+pub use target::{Target, Tenths};
+pub use timing::{Arbiter, MapTiming, Scheme, Timing};
+pub use window::{Length, Window, window};

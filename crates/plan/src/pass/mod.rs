@@ -1,0 +1,72 @@
+//! Optimization passes for a target, in the order in which they run. Those that no target decides are in `ir`.
+
+mod atomic_adds;
+mod lookups;
+mod mux_trees;
+mod reassociate;
+mod shannon;
+
+use flowloom_ir::{Dataflow, pass};
+
+use crate::target::Target;
+
+/// A pass.
+#[derive(Debug, Clone, Copy)]
+pub struct Pass {
+    /// The name.
+    pub name: &'static str,
+    /// The transformation, in a line.
+    pub does: &'static str,
+    /// The function.
+    pub run: fn(&Dataflow, &Target) -> Dataflow,
+}
+
+const REASSOCIATION: Pass =
+    Pass { name: "reassociation", does: "makes trees of chains of sums, gates and selections", run: reassociate::run };
+
+const KNOWN_BITS: Pass = Pass {
+    name: "known-bits",
+    does: "computes no bit that is known or that nobody looks at",
+    run: |dataflow, _| pass::known_bits(dataflow),
+};
+
+/// All passes in the order in which they run.
+pub const PASSES: &[Pass] = &[
+    Pass { name: "dead-code", does: "leaves out what nobody uses", run: |dataflow, _| pass::dead_code(dataflow) },
+    Pass {
+        name: "cursors",
+        does: "counts on the places in the window that a header may be at, instead of with its offset",
+        run: |dataflow, target| pass::one_hot_offsets(dataflow, target.word_bytes, target.window_bytes),
+    },
+    REASSOCIATION,
+    KNOWN_BITS,
+    Pass { name: "exclusive-calls", does: "lets lookups share a port that no packet needs both of", run: lookups::run },
+    Pass { name: "counters", does: "adds inside of the table to what is only added to", run: atomic_adds::run },
+    Pass {
+        name: "state-slices",
+        does: "gives loads what the same packet has stored",
+        run: |dataflow, _| pass::forward_stores(dataflow),
+    },
+    Pass {
+        name: "speculation",
+        does: "looks up and reads before it is known whether that is needed",
+        run: |dataflow, _| pass::speculate(dataflow),
+    },
+    REASSOCIATION,
+    Pass {
+        name: "wires",
+        does: "makes wires of what costs nothing in hardware, by rules that are proved",
+        run: |dataflow, _| pass::rewrite(dataflow),
+    },
+    Pass {
+        name: "late-tests",
+        does: "computes both ways of a test that is there late, and chooses",
+        run: shannon::run,
+    },
+    KNOWN_BITS,
+];
+
+/// The dataflow after all passes.
+pub fn optimize(dataflow: &Dataflow, target: &Target) -> Dataflow {
+    PASSES.iter().fold(dataflow.clone(), |dataflow, pass| (pass.run)(&dataflow, target))
+}

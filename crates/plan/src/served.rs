@@ -1,0 +1,108 @@
+//! Which effects have hardware blocks.
+
+use std::collections::BTreeSet;
+
+use flowloom_ir::{Argument, Dataflow, Effect, Id, Kind};
+use flowloom_isa::helpers;
+use flowloom_isa::insn::helper;
+
+use crate::refusal::Why;
+
+/// A call that the pipeline omits: it prints text, and its result is unused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The index of the instruction.
+    pub insn: usize,
+    /// The number of the helper.
+    pub helper: i32,
+}
+
+/// The dataflow without calls that print text, and those calls.
+pub(crate) fn without_traces(dataflow: &Dataflow) -> Result<(Dataflow, Vec<LeftOut>), (Id, Why)> {
+    let helper_of = |id: Id| match dataflow.graph.node(id).kind {
+        Kind::Effect(Effect::Call { helper, .. }) => helper,
+        _ => 0,
+    };
+    if let Some(id) = dataflow.used_trace() {
+        return Err((id, Why::TraceResult(name_of(helper_of(id)))));
+    }
+    let mut left_out: Vec<LeftOut> =
+        dataflow.traces().map(|id| LeftOut { insn: dataflow.graph.insn(id), helper: helper_of(id) }).collect();
+    // A call in an unrolled loop or an inlined function is one call of the program.
+    left_out.sort_by_key(|call| call.insn);
+    left_out.dedup();
+    Ok((dataflow.without_traces(), left_out))
+}
+
+pub fn name_of(number: i32) -> String {
+    helpers::name_of(number).map_or_else(|| format!("helper {number}"), str::to_owned)
+}
+
+/// The first effect without a block, and the reason.
+pub(crate) fn not_served(dataflow: &Dataflow) -> Option<(Id, Why)> {
+    if let Some(kept) = dataflow.ending.kept {
+        return Some((kept, Why::CutTwice));
+    }
+    let (outputs, reserved) = (rings(dataflow, helper::RINGBUF_OUTPUT), rings(dataflow, helper::RINGBUF_RESERVE));
+    dataflow.graph.ids().find_map(|id| {
+        let ring = dataflow.access(id).and_then(|access| access.map).filter(|map| reserved.contains(map));
+        if let (Some(ring), Kind::Effect(effect)) = (ring, dataflow.graph.node(id).kind) {
+            let name = dataflow.maps.get(ring as usize).map_or_else(String::new, |map| map.name.clone());
+            match effect {
+                Effect::Call { helper: helper::RINGBUF_RESERVE, .. } if outputs.contains(&ring) => {
+                    return Some((id, Why::RingOutputs(name)));
+                }
+                Effect::Load(_) | Effect::Store(_) | Effect::Atomic(..) => return Some((id, Why::OldRecord(name))),
+                Effect::Call { .. } => {}
+            }
+        }
+        let Kind::Effect(Effect::Call { helper, pattern }) = dataflow.graph.node(id).kind else { return None };
+        if !is_served(helper) {
+            return Some((id, Why::Helper(name_of(helper))));
+        }
+        let arguments = &dataflow.patterns.get(usize::from(pattern))?.arguments;
+        let maps = arguments.iter().filter_map(|argument| match argument {
+            Argument::Map(map) => dataflow.maps.get(*map as usize),
+            _ => None,
+        });
+        let outer = maps.into_iter().find(|map| map.kind.is_of_maps())?;
+        Some((id, Why::MapOfMaps(outer.name.clone())))
+    })
+}
+
+/// The ring buffers that a helper is called on.
+fn rings(dataflow: &Dataflow, number: i32) -> BTreeSet<u32> {
+    let is_call = |id: &Id| matches!(dataflow.graph.node(*id).kind, Kind::Effect(Effect::Call { helper, .. }) if helper == number);
+    dataflow.graph.ids().filter(is_call).filter_map(|id| dataflow.access(id)?.map).collect()
+}
+
+fn is_served(number: i32) -> bool {
+    matches!(
+        number,
+        helper::MAP_LOOKUP_ELEM
+            | helper::MAP_LOOKUP_PERCPU_ELEM
+            | helper::MAP_UPDATE_ELEM
+            | helper::MAP_DELETE_ELEM
+            | helper::KTIME_GET_NS
+            | helper::KTIME_GET_BOOT_NS
+            | helper::KTIME_GET_COARSE_NS
+            | helper::KTIME_GET_TAI_NS
+            | helper::JIFFIES64
+            | helper::GET_PRANDOM_U32
+            | helper::GET_SMP_PROCESSOR_ID
+            | helper::GET_NUMA_NODE_ID
+            | helper::FIB_LOOKUP
+            | helper::CHECK_MTU
+            | helper::TAIL_CALL
+            | helper::REDIRECT
+            | helper::REDIRECT_MAP
+            | helper::RINGBUF_OUTPUT
+            | helper::RINGBUF_RESERVE
+            | helper::RINGBUF_SUBMIT
+            | helper::RINGBUF_DISCARD
+            | helper::PERF_EVENT_OUTPUT
+            | helper::FL_CLONE
+            | helper::FL_EMIT
+            | helper::FL_EVICT
+    )
+}

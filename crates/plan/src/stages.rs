@@ -1,0 +1,268 @@
+//! Scheduling: the stage of each node.
+//!
+//! **Goal.** As-soon-as-possible scheduling with chaining: each node as early as its arguments allow, with as many
+//! dependent nodes in a stage as fit between two registers.
+//!
+//! ```text
+//!   v4 = add v1 v2         stage 0, levels 0.0 to 1.5
+//!   v5 = eq v4 9           stage 0, levels 1.5 to 3.5
+//!   v6 = call lookup v4    stages 1 to 4: a block of its own, with registers
+//! ```
+//!
+//! **Steps.** Nodes in topological order. Constraints from the consistency of maps are given as [`Pins`]: reads of a
+//! map in a certain stage, effects that commit at the end of a certain stage.
+
+use std::collections::BTreeMap;
+
+use flowloom_ir::{Access, Dataflow, Id, Input, Kind, Touch};
+
+use crate::tables::{pending, uses};
+use crate::target::{Target, Tenths};
+
+/// A point in time relative to the packet: a stage, and a depth in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Moment {
+    /// The stage, from 0.
+    pub stage: u32,
+    /// The delay since the beginning of the stage; at 0 the value comes from a register.
+    pub depth: Tenths,
+}
+
+impl Moment {
+    /// The beginning of a stage.
+    pub fn start(stage: u32) -> Moment {
+        Moment { stage, depth: 0 }
+    }
+
+    /// The first stage in which the value comes from a register.
+    pub fn registered(self) -> u32 {
+        self.stage + u32::from(self.depth > 0)
+    }
+}
+
+/// The time span of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Span {
+    /// When its evaluation begins.
+    pub begins: Moment,
+    /// When its value is ready.
+    pub ends: Moment,
+}
+
+/// The constraints of a schedule besides data dependences.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Pins {
+    /// By map, the stage of reads that depend on other packets.
+    pub reads: BTreeMap<u32, u32>,
+    /// By map, the first stage of a lookup.
+    pub lookups: BTreeMap<u32, u32>,
+    /// The maps that are updated in the stage in which they are read.
+    pub atomic: Vec<u32>,
+    /// By effect, the stage at whose end it commits.
+    pub commits: BTreeMap<Id, u32>,
+    /// By comparison of the length, the first stage in which its result is known.
+    pub checks: BTreeMap<Id, u32>,
+}
+
+/// A schedule.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Schedule {
+    /// By node, its time span.
+    pub spans: Vec<Span>,
+    /// By effect, the stage at whose end it commits.
+    pub commits: BTreeMap<Id, u32>,
+    /// The number of stages.
+    pub stages: u32,
+}
+
+/// The costs of all nodes, computed once.
+#[derive(Debug)]
+pub(crate) struct Costs {
+    /// By node: the latency of a block in stages, and the delay of combinational logic.
+    all: Vec<(u32, Tenths)>,
+    used: Vec<bool>,
+    /// By change of entries whose result is used, the earlier ones that may decide it.
+    pending: BTreeMap<Id, Vec<Id>>,
+}
+
+impl Costs {
+    pub(crate) fn of(dataflow: &Dataflow, target: &Target) -> Costs {
+        let graph = &dataflow.graph;
+        let all = graph.ids().map(|id| (target.block_stages(dataflow, id), target.of(graph, id)));
+        let mut used = vec![false; graph.nodes().len()];
+        graph.nodes().iter().flat_map(|node| &node.args).for_each(|arg| used[arg.index()] = true);
+        Costs { all: all.collect(), used, pending: pending(dataflow, &uses(dataflow)) }
+    }
+}
+
+/// The earliest schedule.
+pub(crate) fn earliest(dataflow: &Dataflow, target: &Target, costs: &Costs, pins: &Pins) -> Schedule {
+    let graph = &dataflow.graph;
+    let mut schedule = Schedule { spans: vec![Span::default(); graph.nodes().len()], ..Schedule::default() };
+    // Records keep the order in which the packet reserves them.
+    let mut reserved = Moment::default();
+    for id in graph.ids() {
+        let span = match dataflow.access(id) {
+            Some(Access { touch: Touch::Reserves, .. }) => {
+                let span = reserve(dataflow, target, pins, &mut schedule, (id, reserved));
+                reserved = span.begins;
+                span
+            }
+            Some(access) => {
+                let pending = costs.pending.get(&id).map_or(&[][..], Vec::as_slice);
+                effect(dataflow, target, pins, &mut schedule, (id, access, pending))
+            }
+            None => value(dataflow, target, pins, &schedule.spans, (id, costs.all[id.index()])),
+        };
+        schedule.spans[id.index()] = span;
+    }
+    let outputs = dataflow.ending.nodes().map(|id| schedule.spans[id.index()].ends.registered());
+    let effects = schedule.commits.values().map(|commit| commit + 1);
+    // Nothing waits for an unused result.
+    let answers = graph.ids().filter(|id| costs.used[id.index()] && dataflow.access(*id).is_some());
+    let answers = answers.map(|id| schedule.spans[id.index()].ends.registered());
+    schedule.stages = outputs.chain(effects).chain(answers).max().unwrap_or(0).max(1);
+    schedule
+}
+
+/// When the last of these nodes is ready.
+fn ready(spans: &[Span], nodes: &[Id]) -> Moment {
+    nodes.iter().map(|id| spans[id.index()].ends).max().unwrap_or_default()
+}
+
+fn value(
+    dataflow: &Dataflow,
+    target: &Target,
+    pins: &Pins,
+    spans: &[Span],
+    (id, (blocks, delay)): (Id, (u32, Tenths)),
+) -> Span {
+    let node = dataflow.graph.node(id);
+    if let Kind::Input(Input::Byte(at)) = node.kind {
+        let there = Moment::start(u32::from(at / target.word_bytes));
+        return Span { begins: there, ends: there };
+    }
+    let known = Moment::start(pins.checks.get(&id).copied().unwrap_or(0));
+    let ready = ready(spans, &node.args).max(known);
+    if blocks > 0 {
+        let begins = Moment::start(ready.registered());
+        return Span { begins, ends: Moment::start(begins.stage + blocks) };
+    }
+    let fits = ready.depth + delay <= target.stage;
+    let begins = if fits { ready } else { Moment::start(ready.stage + 1) };
+    Span { begins, ends: Moment { stage: begins.stage, depth: begins.depth + delay } }
+}
+
+fn effect(
+    dataflow: &Dataflow,
+    target: &Target,
+    pins: &Pins,
+    schedule: &mut Schedule,
+    (id, access, pending): (Id, Access, &[Id]),
+) -> Span {
+    let node = dataflow.graph.node(id);
+    let given = ready(&schedule.spans, &node.args[1..]);
+    let predicate = schedule.spans[node.args[0].index()].ends;
+    let of_map = |pins: &BTreeMap<u32, u32>| access.map.and_then(|map| pins.get(&map).copied());
+    let read = of_map(&pins.reads).unwrap_or(0);
+    let is_atomic = access.map.is_some_and(|map| pins.atomic.contains(&map));
+    // The table's forwarding mux, through which a read sees the write of the packet before.
+    let forward = Moment { stage: read, depth: if is_atomic { target.choice } else { 0 } };
+    let mut commit = None;
+    let span = match access.touch {
+        Touch::Lookup => {
+            let first = if given.depth > target.key { given.stage + 1 } else { given.stage };
+            let late = of_map(&pins.lookups).unwrap_or(0);
+            let begins = first.max(late).max(read.saturating_sub(target.lookup_stages));
+            let found = Moment::start(begins + target.lookup_stages);
+            let remembers = access.map.is_some_and(|map| dataflow.remembers_use(map));
+            if remembers {
+                commit = Some((begins + target.lookup_stages - 1).max(predicate.stage));
+            }
+            let waits = if remembers { found.max(predicate) } else { found };
+            let depends = access.map.is_some_and(|map| pins.reads.contains_key(&map)) && is_atomic;
+            Span { begins: Moment::start(begins), ends: if depends { waits.max(forward) } else { waits } }
+        }
+        Touch::Load => {
+            let there = given.max(forward);
+            let ends = if dataflow.graph.as_const(node.args[2]).is_some() { there } else { picked(target, there) };
+            Span { begins: there, ends: ends.max(waits_for(&schedule.spans, dataflow, id)) }
+        }
+        Touch::Atomic => {
+            let base = schedule.spans[node.args[1].index()].ends;
+            commit = Some(given.max(predicate).max(base).stage);
+            let there = base.max(forward);
+            Span { begins: there, ends: there }
+        }
+        Touch::Store | Touch::Emits => {
+            let there = given.max(predicate);
+            commit = Some(there.stage);
+            Span { begins: there, ends: there }
+        }
+        // The redirect target and random numbers travel with the packet.
+        Touch::Redirect | Touch::Draws | Touch::Reserves => {
+            let there = given.max(predicate);
+            Span { begins: there, ends: there }
+        }
+        // Room is reserved and the result given once key and value are ready, and those of earlier changes that may decide
+        // it; the entry commits with the other effects. Inside of an atomic table all of this is one stage.
+        Touch::Update | Touch::Delete | Touch::Evict => {
+            let there = given.max(predicate);
+            commit = Some(there.stage);
+            let happens = |earlier: &Id| schedule.spans[dataflow.graph.node(*earlier).args[0].index()].ends;
+            let decided = pending.iter().map(happens).max().unwrap_or_default().max(ready(&schedule.spans, pending));
+            let begins = if is_atomic { there } else { given.max(decided) };
+            let asked = if is_atomic { begins.stage } else { begins.registered() };
+            Span { begins, ends: Moment::start(asked + target.update_stages) }
+        }
+        Touch::RedirectMap => {
+            let begins = given.registered();
+            let ends = Moment::start(begins + target.redirect_stages).max(predicate);
+            Span { begins: Moment::start(begins), ends }
+        }
+        Touch::Table => {
+            let begins = given.registered();
+            let stages = target.block_stages(dataflow, id);
+            Span { begins: Moment::start(begins), ends: Moment::start(begins + stages) }
+        }
+        Touch::Asks => Span { begins: Moment::default(), ends: Moment::default() },
+    };
+    let Some(commit) = commit else { return span };
+    let commit = commit.max(pins.commits.get(&id).copied().unwrap_or(0));
+    schedule.commits.insert(id, commit);
+    match access.touch {
+        Touch::Update | Touch::Delete | Touch::Evict if is_atomic => {
+            Span { ends: span.ends.max(Moment::start(commit + target.update_stages)), ..span }
+        }
+        _ => span,
+    }
+}
+
+/// Room in a ring buffer, taken once it is sure that the packet needs it, and not before the room for the record before.
+/// It is given back where the packet restarts before the commit.
+fn reserve(
+    dataflow: &Dataflow,
+    target: &Target,
+    pins: &Pins,
+    schedule: &mut Schedule,
+    (id, before): (Id, Moment),
+) -> Span {
+    let asked = ready(&schedule.spans, &dataflow.graph.node(id).args).registered();
+    let begins = Moment::start(asked).max(before);
+    let commit = begins.stage.max(pins.commits.get(&id).copied().unwrap_or(0));
+    schedule.commits.insert(id, commit);
+    Span { begins, ends: Moment::start(begins.stage + target.block_stages(dataflow, id)) }
+}
+
+/// When the earlier effects that a load waits for have committed.
+fn waits_for(spans: &[Span], dataflow: &Dataflow, id: Id) -> Moment {
+    dataflow.waits.get(&id).map_or(Moment::default(), |writes| ready(spans, writes))
+}
+
+/// Part of a value at an offset known only at run time: muxes of four.
+fn picked(target: &Target, there: Moment) -> Moment {
+    let delay = 3 * target.level;
+    let fits = there.depth + delay <= target.stage;
+    let begins = if fits { there } else { Moment::start(there.stage + 1) };
+    Moment { stage: begins.stage, depth: begins.depth + delay }
+}

@@ -1,0 +1,239 @@
+//! The hardware that a plan is made for: clock, bus word, window, delays of operations, latencies of blocks.
+//!
+//! Delays are in tenths of a LUT level (one look-up table of six inputs and its routing). They are estimates until
+//! synthesis reports correct them; no other place holds delays.
+//!
+//! | operation | levels |
+//! | --- | --- |
+//! | gate of two bits | 0.4: one LUT holds a tree of five |
+//! | mux of two | 0.5 |
+//! | bytes at an offset known only at run time | 3: muxes of four over a window of two frames |
+//! | adder, subtractor, `<` of `n` bits | 1 + `n` / 32: a carry chain |
+//! | equality of `n` bits | a tree of LUTs, six inputs each |
+//! | wires: slices, concatenations, constants | 0 |
+
+use flowloom_ir::{Access, Binary, Compare, Dataflow, Effect, Graph, Id, Input, Kind, Node, Touch};
+use flowloom_isa::insn::helper;
+
+/// A delay in tenths of a LUT level.
+pub type Tenths = u32;
+
+/// The hardware that a plan is made for. Hardware passes, the scheduler and the checker take it as an argument.
+///
+/// # Units
+/// Delays are in tenths of a LUT level, latencies of blocks in stages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The clock in MHz.
+    pub clock_mhz: u32,
+    /// The bytes of a packet that arrive in one cycle (the bus word).
+    pub word_bytes: u16,
+    /// The window of a pipeline in bytes where packet offsets are known only at run time; larger where constant offsets
+    /// exceed it.
+    pub window_bytes: u32,
+    /// The budget of a stage: the most delay between two registers.
+    pub stage: Tenths,
+    /// A gate of two bits.
+    pub gate: Tenths,
+    /// A mux of two.
+    pub choice: Tenths,
+    /// A LUT level.
+    pub level: Tenths,
+    /// The fixed part of a carry chain.
+    pub carry: Tenths,
+    /// The length of a carry chain that takes one level, in bits.
+    pub carry_bits: u32,
+    /// The logic that fits into the first stage of a lookup before its table.
+    pub key: Tenths,
+    /// The latency of a lookup in stages, from key to value.
+    pub lookup_stages: u32,
+    /// The latency of an update or deletion in stages, from key and value to the result.
+    pub update_stages: u32,
+    /// The latency of a redirect through a map in stages, from key to verdict.
+    pub redirect_stages: u32,
+    /// The latency of a route lookup in stages, from the addresses to the port and the link-layer addresses: longest
+    /// prefix match, then neighbour.
+    pub route_stages: u32,
+    /// The latency of a lookup in a table of ports or programs, in stages.
+    pub port_stages: u32,
+}
+
+/// The clock of the default target.
+const CLOCK_MHZ: u32 = 250;
+
+impl Default for Target {
+    fn default() -> Target {
+        Target::at(CLOCK_MHZ)
+    }
+}
+
+impl Target {
+    /// The default target at another clock. At 250 MHz, a stage holds a 64-bit adder and two more levels; the budget of a
+    /// stage scales with the clock period.
+    pub fn at(clock_mhz: u32) -> Target {
+        let mut target = Target {
+            clock_mhz,
+            word_bytes: 64,
+            window_bytes: 128,
+            stage: 0,
+            gate: 4,
+            choice: 5,
+            level: 10,
+            carry: 10,
+            carry_bits: 32,
+            key: 10,
+            lookup_stages: 4,
+            update_stages: 2,
+            redirect_stages: 2,
+            route_stages: 8,
+            port_stages: 1,
+        };
+        target.stage = (target.sum(64) + 2 * target.level) * CLOCK_MHZ / clock_mhz.max(1);
+        target
+    }
+
+    /// An adder, a subtractor or an ordered comparison of the given width.
+    pub fn sum(&self, bits: u16) -> Tenths {
+        self.carry + u32::from(bits) * self.level / self.carry_bits
+    }
+
+    /// A tree of LUTs with the given number of inputs.
+    fn tree(&self, inputs: u32) -> Tenths {
+        if inputs <= 2 {
+            return self.gate;
+        }
+        let (mut left, mut levels) = (inputs, 0);
+        while left > 1 {
+            left = left.div_ceil(6);
+            levels += 1;
+        }
+        levels * self.level
+    }
+
+    /// A priority mux with the given number of conditions.
+    fn choices(&self, conditions: u32) -> Tenths {
+        let levels = u32::BITS - conditions.leading_zeros();
+        let order = if conditions > 1 { self.gate * (u32::BITS - (conditions - 1).leading_zeros()) } else { 0 };
+        levels * self.choice + order
+    }
+
+    fn is_answer(&self, graph: &Graph, node: &Node) -> bool {
+        let is_call = |id: &Id| matches!(graph.node(*id).kind, Kind::Effect(Effect::Call { .. }));
+        node.args.iter().any(is_call) && node.args.iter().any(|arg| graph.as_const(*arg) == Some(0))
+    }
+
+    /// The delay of a node from the arrival of its last argument; 0 for blocks with registers of their own
+    /// ([`Target::block_stages`]).
+    pub fn of(&self, graph: &Graph, id: Id) -> Tenths {
+        let node = graph.node(id);
+        match node.kind {
+            Kind::Const(_) | Kind::Input(_) | Kind::Slice { .. } | Kind::Concat | Kind::SignExtend => 0,
+            Kind::Not => 0,
+            // Muxes of four, one for each two bits of the offset, over a window of two frames in words of two bytes.
+            Kind::Bytes { .. } => 3 * self.level,
+            Kind::Select => self.choices((node.args.len() / 2) as u32),
+            // Blocks have an output for a hit, or for success.
+            Kind::Compare(Compare::Equal) if self.is_answer(graph, node) => 0,
+            Kind::Compare(Compare::Equal) => {
+                let bits = u32::from(graph.bits(node.args[0]));
+                let is_constant = node.args.iter().any(|arg| graph.as_const(*arg).is_some());
+                self.tree(if is_constant { bits } else { 2 * bits })
+            }
+            Kind::Compare(_) => self.sum(graph.bits(node.args[0])),
+            Kind::Binary(op) => match op {
+                Binary::And | Binary::Or | Binary::Xor => self.gate,
+                Binary::Add | Binary::Sub => self.sum(node.bits),
+                // A barrel shifter: muxes of four, one for each two bits of the distance.
+                Binary::ShiftLeft | Binary::ShiftRight | Binary::SignedShiftRight => {
+                    (u16::BITS - node.bits.leading_zeros()).div_ceil(2) * self.level
+                }
+                Binary::Mul | Binary::Div | Binary::SignedDiv | Binary::Mod | Binary::SignedMod => 0,
+            },
+            _ => 0,
+        }
+    }
+
+    /// The latency in stages of a node that is a block with registers in it; 0 for combinational logic.
+    pub fn block_stages(&self, dataflow: &Dataflow, id: Id) -> u32 {
+        match dataflow.access(id) {
+            Some(Access { touch: Touch::Table, .. }) => match dataflow.graph.node(id).kind {
+                Kind::Effect(Effect::Call { helper: helper::FIB_LOOKUP, .. }) => self.route_stages,
+                _ => self.port_stages,
+            },
+            Some(access) => self.access_stages(access),
+            None => self.arithmetic_stages(&dataflow.graph, id),
+        }
+    }
+
+    fn access_stages(&self, access: Access) -> u32 {
+        match access.touch {
+            Touch::Lookup => self.lookup_stages,
+            Touch::Update | Touch::Delete | Touch::Evict => self.update_stages,
+            Touch::RedirectMap => self.redirect_stages,
+            Touch::Table => self.port_stages,
+            Touch::Atomic | Touch::Store | Touch::Reserves | Touch::Emits => 1,
+            Touch::Load | Touch::Redirect | Touch::Asks | Touch::Draws => 0,
+        }
+    }
+
+    fn arithmetic_stages(&self, graph: &Graph, id: Id) -> u32 {
+        let node = graph.node(id);
+        let bits = u32::from(node.bits);
+        match node.kind {
+            // Partial products in 17x17-bit multipliers, summed one column a stage.
+            Kind::Binary(Binary::Mul) => 1 + bits.div_ceil(17),
+            // As many quotient bits a stage as subtractors and muxes fit.
+            Kind::Binary(Binary::Div | Binary::SignedDiv | Binary::Mod | Binary::SignedMod) => {
+                let step = self.sum(node.bits) + self.choice;
+                bits.div_ceil((self.stage / step).max(1)) + 1
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// Arrival times of the nodes of a growing graph, in tenths of a level from the arrival of the first byte; stage
+/// boundaries are not accounted for.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals {
+    times: Vec<Tenths>,
+}
+
+impl Arrivals {
+    /// The arrival time of a node. `blocks` gives the latency of a node in stages.
+    pub(crate) fn of(&mut self, graph: &Graph, target: &Target, id: Id, blocks: impl Fn(Id) -> u32) -> Tenths {
+        for next in self.times.len()..=id.index() {
+            let id = Id::new(next);
+            let node = graph.node(id);
+            let ready = node.args.iter().map(|arg| self.times[arg.index()]).max().unwrap_or(0);
+            let own = match node.kind {
+                Kind::Input(Input::Byte(at)) => u32::from(at / target.word_bytes) * target.stage,
+                _ => blocks(id) * target.stage + target.of(graph, id),
+            };
+            self.times.push(ready + own);
+        }
+        self.times[id.index()]
+    }
+}
+
+/// The length of the critical path. Lookups do not wait for their predicates.
+pub(crate) fn depth(dataflow: &Dataflow, target: &Target) -> Tenths {
+    times(dataflow, target).into_iter().max().unwrap_or(0)
+}
+
+/// The arrival time of each node, as in [`depth`].
+pub(crate) fn times(dataflow: &Dataflow, target: &Target) -> Vec<Tenths> {
+    let graph = &dataflow.graph;
+    let mut times: Vec<Tenths> = Vec::with_capacity(graph.nodes().len());
+    for id in graph.ids() {
+        let node = graph.node(id);
+        let is_idle = dataflow.access(id).is_some_and(|access| dataflow.is_idle(access));
+        let ready = node.args.iter().skip(usize::from(is_idle)).map(|arg| times[arg.index()]).max().unwrap_or(0);
+        let own = match node.kind {
+            Kind::Input(Input::Byte(at)) => u32::from(at / target.word_bytes) * target.stage,
+            _ => target.block_stages(dataflow, id) * target.stage + target.of(graph, id),
+        };
+        times.push(ready + own);
+    }
+    times
+}

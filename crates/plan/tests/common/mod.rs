@@ -1,0 +1,51 @@
+//! The classical programs, and plans of them.
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use flowloom_isa::{Program, asm};
+use flowloom_plan::{Options, Plan, Refusal};
+use flowloom_testkit::Clang;
+use flowloom_verifier::{Options as Proving, verify};
+
+/// Everything in a folder, in order.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut entries: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    entries
+}
+
+/// The programs in C below `functions/ebpf`, and the one in assembler.
+pub(crate) fn classical(clang: &Clang) -> &'static [Program] {
+    static PROGRAMS: OnceLock<Vec<Program>> = OnceLock::new();
+    PROGRAMS.get_or_init(|| read(clang))
+}
+
+fn read(clang: &Clang) -> Vec<Program> {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../functions/ebpf");
+    let mut programs = Vec::new();
+    for file in entries(&top).into_iter().filter(|path| path.is_dir()).flat_map(|folder| entries(&folder)) {
+        let name = file.to_string_lossy().into_owned();
+        if name.ends_with(".bpf.c") {
+            let object = clang.compile_file(&file, &["-mcpu=v3", "-Wno-sign-compare"]).unwrap();
+            let object = flowloom_object::read(&object, &name).unwrap();
+            programs.extend(object.programs.into_iter().filter(|program| program.kind.is_xdp()));
+        } else if name.ends_with(".bpf") {
+            let text = std::fs::read_to_string(&file).unwrap();
+            programs.push(asm::program(&name, &text).unwrap_or_else(|errors| panic!("{errors}")));
+        }
+    }
+    programs
+}
+
+/// The plan of a program that is safe.
+pub(crate) fn plan(program: &Program, options: &Options) -> Result<Plan, Box<Refusal>> {
+    let proof = verify(program, &Proving::default()).unwrap_or_else(|error| panic!("{error}"));
+    flowloom_plan::plan(program, &proof, options)
+}
+
+/// The plan of a program that has one.
+pub(crate) fn planned(program: &Program, options: &Options) -> Plan {
+    plan(program, options).unwrap_or_else(|refusal| panic!("{refusal}"))
+}

@@ -1,0 +1,180 @@
+//! Faults planted in sound plans: each is found by the checker, under its own name.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use common::{classical, planned};
+use flowloom_ir::{Id, Input, Kind, Touch};
+use flowloom_isa::insn::helper;
+use flowloom_isa::{Program, asm};
+use flowloom_plan::{Fault, LeftOut, Moment, Options, Plan, Scheme, check};
+use flowloom_testkit::Clang;
+
+/// A fault: its name, the plan, how it is planted, and the fault that names it.
+type Planted = (&'static str, &'static str, fn(&mut Plan), fn(&Fault) -> bool);
+
+macro_rules! is {
+    ($fault:ident) => {
+        |fault| matches!(fault, Fault::$fault { .. })
+    };
+}
+
+#[rustfmt::skip]
+const PLANTED: &[Planted] = &[
+    ("a hold one cycle too short", "schedule", |plan| plan.maps[0].hold_cycles -= 1, is!(ShortHold)),
+    ("a window of a flush one cycle too short", "flush", |plan| plan.maps[0].hold_cycles -= 1, is!(ShortHold)),
+    ("a scheduler after the first read", "schedule", |plan| plan.maps[0].read_stage += 1, is!(Unguarded)),
+    ("a restart stage after the first read", "flush", |plan| *plan.maps[0].restart_stage.as_mut().unwrap() += 1, is!(Unguarded)),
+    ("scheme none for a written map", "atomic", |plan| plan.maps[0].scheme = Scheme::None, is!(NoScheme)),
+    ("a write of an atomic map a stage late", "atomic", |plan| move_commits(plan, 1), is!(NotAtomic)),
+    ("a commit a stage early", "schedule", |plan| move_commits(plan, -1), is!(EarlyEffect)),
+    ("an effect of a flush region before its end", "region", |plan| { let id = first(plan, Touch::Lookup, "recent"); *plan.schedule.commits.get_mut(&id).unwrap() -= 1; }, is!(Repeated)),
+    ("two effects of a region swapped", "flush", |plan| { let id = plan.maps[0].uses.stores[0]; *plan.schedule.commits.get_mut(&id).unwrap() += 1; plan.schedule.stages += 1; }, is!(Order)),
+    ("a write before the last reader", "flush", |plan| { let at = begins(plan, plan.maps[0].uses.loads[0]); for id in plan.maps[0].uses.stores.clone() { plan.schedule.commits.insert(id, at - 1); } }, is!(LateRead)),
+    ("an insertion that commits during a lookup", "presence", |plan| { let last = plan.maps[0].uses.lookups.iter().map(|id| begins(plan, *id)).max().unwrap(); for id in plan.maps[0].uses.writes().collect::<Vec<_>>() { plan.schedule.commits.insert(id, last + 2); } }, is!(LateRead)),
+    ("a lookup a stage early", "schedule", |plan| { let id = plan.maps[0].uses.lookups[0]; span(plan, id).begins.stage -= 1; }, is!(TooEarly)),
+    ("a lookup that answers a stage early", "schedule", |plan| { let id = plan.maps[0].uses.lookups[0]; span(plan, id).ends.stage -= 1; }, is!(TooFast)),
+    ("an update answered a stage early", "answers", |plan| { let id = plan.maps[0].uses.entries[0]; span(plan, id).ends.stage -= 1; }, is!(TooFast)),
+    ("an operand read before it is computed", "atomic", |plan| { let id = plan.dataflow.graph.ids().rev().find(|id| plan.is_operation(*id)).unwrap(); span(plan, id).begins = Moment::start(0); }, is!(TooEarly)),
+    ("a chain of target over the budget", "atomic", |plan| { let id = plan.dataflow.graph.ids().rev().find(|id| plan.is_operation(*id)).unwrap(); span(plan, id).ends.depth = 51; }, is!(TooDeep)),
+    ("stages of half the budget", "atomic", |plan| plan.options.target.stage /= 2, is!(TooDeep)),
+    ("forwarding without a mux", "atomic", |plan| { let id = plan.maps[0].uses.loads[0]; span(plan, id).begins.depth = 0; }, is!(Forwarding)),
+    ("a length check a stage early", "length", |plan| { let id = *plan.window.checks.iter().max_by_key(|(_, stage)| **stage).unwrap().0; span(plan, id).begins.stage -= 1; }, is!(EarlyWord)),
+    ("a byte before its word", "length", |plan| { let id = byte(plan, 90); *span(plan, id) = Default::default(); }, is!(EarlyWord)),
+    ("the exact length, not waited for", "exact", |plan| plan.window.length = flowloom_plan::Length::Checked, is!(Length)),
+    ("a window too small", "length", |plan| plan.window.bytes = 64, is!(Window)),
+    ("a stage missing", "atomic", |plan| plan.schedule.stages -= 1, is!(Stages)),
+    ("an access forgotten", "atomic", |plan| plan.maps[0].uses.loads.clear(), is!(Missing)),
+    ("a map forgotten", "atomic", |plan| plan.maps.clear(), is!(Missing)),
+    ("a map given twice", "atomic", |plan| { let map = plan.maps[0].clone(); plan.maps.push(map); }, is!(Twice)),
+    ("one scheduler for several keys", "entries", |plan| (plan.maps[0].scheme, plan.maps[0].queues) = (Scheme::Schedule, 1), is!(Keys)),
+    ("several queues after an update that does not commute", "two", |plan| plan.maps[1].queues = 8, is!(Overtaking)),
+    ("the stage of the last write too early", "flush", |plan| *plan.maps[0].write_stage.as_mut().unwrap() -= 1, is!(WriteStage)),
+    ("an effect without a commit", "flush", |plan| { let id = plan.maps[0].uses.stores[0]; plan.schedule.commits.remove(&id); }, is!(Missing)),
+    ("an omitted call that has an effect", "atomic", |plan| plan.left_out.push(LeftOut { insn: 0, helper: helper::MAP_UPDATE_ELEM }), is!(Omitted)),
+    ("a result that ignores an own earlier change", "answers", |plan| { let id = plan.maps[0].uses.entries[1]; let at = begins(plan, plan.maps[0].uses.entries[0]); span(plan, id).begins.stage = at; }, is!(OwnWrite)),
+];
+
+fn begins(plan: &Plan, id: Id) -> u32 {
+    plan.schedule.spans[id.index()].begins.stage
+}
+
+fn span(plan: &mut Plan, id: Id) -> &mut flowloom_plan::Span {
+    &mut plan.schedule.spans[id.index()]
+}
+
+fn move_commits(plan: &mut Plan, by: i32) {
+    for commit in plan.schedule.commits.values_mut() {
+        *commit = commit.saturating_add_signed(by);
+    }
+    plan.schedule.stages = plan.schedule.stages.saturating_add_signed(by.max(0));
+}
+
+fn byte(plan: &Plan, at: u16) -> Id {
+    plan.dataflow.graph.ids().find(|id| plan.dataflow.graph.node(*id).kind == Kind::Input(Input::Byte(at))).unwrap()
+}
+
+fn first(plan: &Plan, touch: Touch, map: &str) -> Id {
+    let is_it = |id: &Id| {
+        plan.dataflow.access(*id).is_some_and(|access| {
+            let name = access.map.map(|map| plan.dataflow.maps[map as usize].name.as_str());
+            access.touch == touch && name == Some(map)
+        })
+    };
+    plan.dataflow.graph.ids().find(is_it).unwrap()
+}
+
+/// A program for packets of at least 100 bytes at `r6`; the body may go to `pass`.
+fn program(name: &str, maps: &[&str], body: &str) -> Program {
+    let maps = maps.iter().map(|map| format!(".map {map}\n")).collect::<String>();
+    let text = format!(
+        ".program {name}\n.license \"GPL\"\n{maps}r9 = r1\nr6 = *(u32 *)(r1 + 0)\nr7 = *(u32 *)(r1 + 4)\nr3 = r6\nr3 += 100\n\
+         r0 = 1\nif r3 > r7 goto out\n{body}\npass: r0 = 2\nout: exit\n"
+    );
+    asm::program(name, &text).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// A call whose key is computed from the word of the packet at `at`.
+fn call(map: &str, at: u32, helper: u32) -> String {
+    format!(
+        "r1 = *(u32 *)(r6 + {at})\nr1 += 3\n*(u32 *)(r10 - 4) = r1\nr1 = map[{map}] ll\nr2 = r10\nr2 += -4\nr3 = r10\nr3 += -16\nr4 = 0\n\
+         call {helper}\n"
+    )
+}
+
+/// The sound plans in which faults are planted, by name.
+fn plans(clang: &Clang) -> Vec<(&'static str, Plan)> {
+    let bucket = classical(clang).iter().find(|program| program.name == "leaky_bucket").unwrap();
+    let by = |map: &str, scheme| Options { schemes: [(map.to_owned(), scheme)].into(), ..Options::default() };
+    let hash = "limits hash key 4 value 8 entries 16";
+    let entries = "r8 = *(u8 *)(r6 + 20)\n*(u64 *)(r10 - 16) = 7\nif r8 > 9 goto find\n".to_owned()
+        + &call("limits", 0, 2)
+        + "goto pass\nfind: r1 = *(u32 *)(r6 + 4)\n*(u32 *)(r10 - 4) = r1\nr1 = map[limits] ll\nr2 = r10\nr2 += -4\ncall 1\n\
+           if r0 == 0 goto pass\nr1 = *(u64 *)(r0 + 0)\n*(u64 *)(r6 + 8) = r1\n";
+    // Only the presence of the entry matters: no load waits for the lookup.
+    let presence = "*(u64 *)(r10 - 16) = 7\nr8 = *(u8 *)(r6 + 20)\nif r8 > 9 goto find\n".to_owned()
+        + &call("limits", 0, 2)
+        + "goto pass\nfind: r1 = *(u32 *)(r6 + 4)\n*(u32 *)(r10 - 4) = r1\nr1 = map[limits] ll\nr2 = r10\nr2 += -4\ncall 1\n\
+           if r0 == 0 goto pass\nr0 = 1\ngoto out\n";
+    let answers = format!("*(u64 *)(r10 - 16) = 7\n{}{}", call("limits", 0, 3), call("limits", 4, 2))
+        + "*(u32 *)(r6 + 16) = r0\nif r0 == 0 goto pass\n"
+        + &call("limits", 8, 3);
+    let two = call("first", 0, 1)
+        + "if r0 == 0 goto pass\nr7 = *(u64 *)(r0 + 0)\nr1 = *(u32 *)(r6 + 0)\n*(u64 *)(r0 + 0) = r1\n*(u32 *)(r10 - 4) = r7\n\
+           r1 = map[second] ll\nr2 = r10\nr2 += -4\ncall 1\nif r0 == 0 goto pass\n*(u64 *)(r0 + 0) = r7\n";
+    // An LRU map that is only read notes its use inside of the region of another map.
+    let region = call("limits", 0, 1)
+        + "if r0 == 0 goto pass\nr8 = *(u64 *)(r0 + 0)\n*(u64 *)(r10 - 24) = r0\n"
+        + &call("recent", 8, 1)
+        + "r1 = *(u64 *)(r10 - 24)\nr8 *= 77\nr8 *= r8\n*(u64 *)(r1 + 0) = r8\nif r0 == 0 goto pass\nr2 = *(u64 *)(r0 + 0)\n\
+           *(u64 *)(r6 + 16) = r2\n";
+    let maps = [hash, "recent lru_hash key 4 value 8 entries 64"];
+    let pair = ["first hash key 4 value 8 entries 16", "second hash key 4 value 8 entries 16"];
+    let length = "r1 = *(u8 *)(r6 + 90)\n*(u8 *)(r6 + 0) = r1";
+    let exact = "r7 -= r6\n*(u16 *)(r6 + 0) = r7";
+    vec![
+        ("schedule", planned(bucket, &by("buckets", Scheme::Schedule))),
+        ("flush", planned(bucket, &by("buckets", Scheme::Flush))),
+        ("atomic", planned(bucket, &by("buckets", Scheme::Atomic))),
+        ("entries", planned(&program("entries", &[hash], &entries), &by("limits", Scheme::Flush))),
+        ("keys", planned(&program("keys", &[hash], &entries), &Options::default())),
+        ("presence", planned(&program("presence", &[hash], &presence), &by("limits", Scheme::Flush))),
+        ("answers", planned(&program("answers", &[hash], &answers), &Options::default())),
+        ("two", planned(&program("two", &pair, &two), &by("second", Scheme::Schedule))),
+        ("region", planned(&program("region", &maps, &region), &by("limits", Scheme::Flush))),
+        ("length", planned(&program("length", &[], length), &Options::default())),
+        ("exact", planned(&program("exact", &[], exact), &Options::default())),
+    ]
+}
+
+/// Each planted fault is found by its name, and the plan without it has none.
+#[test]
+fn planted_faults_are_found_by_name() {
+    let Some(clang) = Clang::find("planted_faults_are_found_by_name") else { return };
+    let plans = plans(&clang);
+    for (name, plan) in &plans {
+        assert_eq!(check(plan), [], "{name}");
+    }
+    let mut missed = Vec::new();
+    for (name, of, plant, is_it) in PLANTED {
+        let mut plan = plans.iter().find(|(name, _)| name == of).unwrap().1.clone();
+        plant(&mut plan);
+        let faults = check(&plan);
+        match faults.iter().find(|fault| is_it(fault)) {
+            Some(fault) => eprintln!("{name} ({of}): {fault}"),
+            None => missed.push(format!("{name} ({of}): {faults:?}")),
+        }
+    }
+    assert!(missed.is_empty(), "{} of {} are missed:\n{}", missed.len(), PLANTED.len(), missed.join("\n"));
+    assert!(PLANTED.len() >= 20);
+}
+
+/// All effects inside of a flush region commit in its last stage, of other maps too.
+#[test]
+fn effects_of_other_maps_commit_at_the_end_of_a_flush_region() {
+    let Some(clang) = Clang::find("effects_of_other_maps_commit_at_the_end_of_a_flush_region") else { return };
+    let (_, plan) = plans(&clang).into_iter().find(|(name, _)| *name == "region").unwrap();
+    let recency = plan.schedule.commits[&first(&plan, Touch::Lookup, "recent")];
+    let map = plan.maps.iter().find(|map| map.name == "limits").unwrap();
+    assert_eq!(Some(recency), map.write_stage);
+}

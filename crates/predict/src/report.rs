@@ -1,0 +1,203 @@
+//! The results of a prediction.
+
+use serde::Serialize;
+
+use super::formula::Formulas;
+use super::known::Known;
+use super::latency::Histogram;
+use super::model::Model;
+use super::options::{WIRE_OVERHEAD_BYTES, WORD_BYTES};
+use super::room::Room;
+use flowloom_plan::Timing;
+
+/// The behaviour of a pipeline on traffic.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// The clock in MHz.
+    pub clock_mhz: f64,
+    /// The packets that arrived.
+    pub packets_in: u64,
+    /// The packets that did not fit into the input buffer.
+    pub packets_lost: u64,
+    /// The packets that passed the pipeline, dropped by the program or not.
+    pub packets_passed: u64,
+    /// The packets that the program dropped.
+    pub packets_dropped: u64,
+    /// The cycles from the first word of the first packet to the last word of the last one, at the output.
+    pub cycles: u64,
+    /// The same in seconds.
+    pub seconds: f64,
+    /// The arrival rate.
+    pub offered_mpps: f64,
+    /// The rate of packets that passed, over `cycles`.
+    pub throughput_mpps: f64,
+    /// The same in bits on the wire at the input: with frame check sequence, preamble and gap.
+    pub throughput_gbps: f64,
+    /// The cycles in which a packet waited at the input because the pipeline could not take it.
+    pub stalled_cycles: u64,
+    /// The maximum fill of the input buffer in bytes, in whole words.
+    pub input_buffer_bytes: u64,
+    /// The maximum fill of the output buffer in bytes, in whole words.
+    pub output_buffer_bytes: u64,
+    /// The number of flushes.
+    pub flushes: u64,
+    /// The packets that restarted.
+    pub replayed: u64,
+    /// The packets that left a scheduler before an earlier one.
+    pub overtakings: u64,
+    /// The latency from the arrival of a packet to its first word out.
+    pub latency: Latency,
+    /// How verdicts and departing lengths are determined.
+    pub known_verdict: Known,
+    /// The maps that packets write.
+    pub maps: Vec<MapReport>,
+    /// The papers' formulas, for traffic by Zipf's law.
+    pub formulas: Vec<Formulas>,
+}
+
+/// Quantiles of the latency.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct Latency {
+    pub p50_cycles: u64,
+    pub p90_cycles: u64,
+    pub p99_cycles: u64,
+    pub p999_cycles: u64,
+    pub max_cycles: u64,
+    pub p50_ns: f64,
+    pub p90_ns: f64,
+    pub p99_ns: f64,
+    pub p999_ns: f64,
+    pub max_ns: f64,
+}
+
+/// The behaviour of a map.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MapReport {
+    /// The name.
+    pub name: String,
+    /// How keys and writes are determined.
+    pub known: Known,
+    /// The scheme.
+    pub scheme: &'static str,
+    /// The hold in cycles.
+    pub hold_cycles: u32,
+    /// The number of flushes.
+    pub flushes: u64,
+    /// The number of flushes a second.
+    pub flushes_per_s: f64,
+    /// The packets that restarted.
+    pub replayed: u64,
+    /// The mean cost of a flush in cycles.
+    pub mean_flush_cycles: f64,
+    /// The packets that left its scheduler before an earlier one.
+    pub overtakings: u64,
+    /// The cycles in which the stages before its queues or its elastic buffer stalled.
+    pub stalled_cycles: u64,
+    /// The maximum fill of each queue, the last one being that of packets that do not access the map; for an elastic
+    /// buffer a single number, packets that restart included.
+    pub longest_queues: Vec<u64>,
+}
+
+impl Latency {
+    fn of(histogram: &Histogram, clock_mhz: f64) -> Latency {
+        let ns = |cycles: u64| cycles as f64 * 1000.0 / clock_mhz;
+        let [p50, p90, p99, p999] = [500, 900, 990, 999].map(|permille| histogram.permille(permille));
+        Latency {
+            p50_cycles: p50,
+            p90_cycles: p90,
+            p99_cycles: p99,
+            p999_cycles: p999,
+            max_cycles: histogram.most(),
+            p50_ns: ns(p50),
+            p90_ns: ns(p90),
+            p99_ns: ns(p99),
+            p999_ns: ns(p999),
+            max_ns: ns(histogram.most()),
+        }
+    }
+}
+
+impl Report {
+    pub(super) fn of(timing: &Timing, model: &Model) -> Report {
+        let counts = &model.counts;
+        let clock_mhz = timing.clock_mhz;
+        let cycles = counts.first_out.map_or(0, |first| counts.last_out - first);
+        let seconds = cycles as f64 / (clock_mhz * 1e6);
+        let came = counts.first_in.map_or(0, |first| counts.last_in - first + 1);
+        let over = |number: f64, cycles: u64| if cycles == 0 { 0.0 } else { number * clock_mhz / cycles as f64 };
+        let passed = counts.packets_in - counts.packets_lost;
+        let bytes = counts.bytes_in + passed * u64::from(WIRE_OVERHEAD_BYTES);
+        let maps: Vec<MapReport> =
+            (0..timing.maps.len()).map(|map| MapReport::of(timing, model, map, seconds)).collect();
+        Report {
+            clock_mhz,
+            packets_in: counts.packets_in,
+            packets_lost: counts.packets_lost,
+            packets_passed: passed,
+            packets_dropped: counts.packets_dropped,
+            cycles,
+            seconds,
+            offered_mpps: over(counts.packets_in as f64, came),
+            throughput_mpps: over(passed as f64, cycles),
+            throughput_gbps: over(bytes as f64 * 8.0, cycles) / 1000.0,
+            stalled_cycles: model.input.stalled_cycles,
+            input_buffer_bytes: model.input.longest_words * u64::from(WORD_BYTES),
+            output_buffer_bytes: counts.longest_output_words * u64::from(WORD_BYTES),
+            flushes: counts.flushes.iter().sum(),
+            replayed: counts.replayed.iter().sum(),
+            overtakings: maps.iter().map(|map| map.overtakings).sum(),
+            known_verdict: Known::Flows,
+            latency: Latency::of(&counts.latencies, clock_mhz),
+            maps,
+            formulas: Vec::new(),
+        }
+    }
+
+    pub(super) fn known_by(mut self, maps: Vec<Known>, verdict: Known) -> Report {
+        self.known_verdict = verdict;
+        self.maps.iter_mut().zip(maps).for_each(|(map, known)| map.known = known);
+        self
+    }
+
+    /// Adds the papers' formulas for flows by Zipf's law.
+    #[must_use]
+    pub fn beside_formulas(mut self, timing: &Timing, flows: u64) -> Report {
+        let flushed = timing.maps.iter().filter(|map| map.scheme == flowloom_plan::Scheme::Flush);
+        self.formulas = flushed.map(|map| Formulas::of(timing, map, flows)).collect();
+        self
+    }
+}
+
+impl MapReport {
+    fn of(timing: &Timing, model: &Model, number: usize, seconds: f64) -> MapReport {
+        let (map, counts) = (&timing.maps[number], &model.counts);
+        let mut overtakings = 0;
+        let mut longest_queues = Vec::new();
+        let room = model.room_of(number);
+        match room.and_then(|room| model.rooms.get(room)) {
+            Some(Room::Scheduler(scheduler)) => {
+                overtakings = scheduler.overtakings;
+                longest_queues = scheduler.longest().map(u64::from).collect();
+            }
+            Some(Room::Restart(restart)) => longest_queues = vec![restart.longest],
+            None => {}
+        }
+        let flushes = counts.flushes[number];
+        let each = |all: u64| if flushes == 0 { 0.0 } else { all as f64 / flushes as f64 };
+        let before = room.and_then(|room| model.pipes.get(room));
+        MapReport {
+            name: map.name.clone(),
+            known: Known::Flows,
+            scheme: map.scheme.as_str(),
+            hold_cycles: map.hold_cycles,
+            flushes,
+            flushes_per_s: if seconds > 0.0 { flushes as f64 / seconds } else { 0.0 },
+            replayed: counts.replayed[number],
+            mean_flush_cycles: each(counts.flush_cycles[number]),
+            overtakings,
+            stalled_cycles: before.map_or(0, |pipe| pipe.stalled_cycles),
+            longest_queues,
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The figures of a plan, and their parts.
+
+use serde::Serialize;
+
+use super::operations::Sayer;
+use flowloom_plan::Scheme;
+use flowloom_plan::{Boundary, Holds};
+use flowloom_plan::{Length, Plan};
+
+/// The parts of the latency.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Latency {
+    /// The cycles of the program's stages.
+    pub stages: u32,
+    /// The input and output registers.
+    pub framing: u32,
+    /// The schedulers before maps.
+    pub schedulers: u32,
+    /// The elastic buffers before flush regions.
+    pub buffers: u32,
+    /// The realignment of the packet to its new start.
+    pub realignment: u32,
+    /// The wait for the last word of the longest packet.
+    pub last_word: u32,
+    /// Why the pipeline waits for it, or not.
+    pub last_word_reason: &'static str,
+    /// The whole latency in nanoseconds.
+    pub ns: f64,
+}
+
+/// The window, and its use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WindowUse {
+    /// Its size in bytes, whole frames.
+    pub bytes: u32,
+    /// Its size in frames.
+    pub frames: u32,
+    /// The use of the packet length: `unused`, `checked`, `given` or `awaited`.
+    pub length: &'static str,
+    /// Whether the start of the packet moves.
+    pub moves: bool,
+    /// Whether packets in which the program would read beyond the window leave unchanged.
+    pub reaches_beyond: bool,
+}
+
+/// The registers between two stages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Live {
+    /// The number of bits.
+    pub bits: u32,
+    /// Bits of the packet.
+    pub packet_bits: u32,
+    /// Bits of length, port and time.
+    pub metadata_bits: u32,
+    /// Bits of results of operations.
+    pub computed_bits: u32,
+    /// Bits of results of tables and helpers.
+    pub answer_bits: u32,
+    /// The bytes of the packet: the first and the last of each run.
+    pub packet: Vec<(u16, u16)>,
+    /// All other values.
+    pub values: Vec<LiveValue>,
+}
+
+/// A value in registers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LiveValue {
+    /// Its node.
+    pub node: usize,
+    /// Its kind: `metadata`, `computed` or `answer`.
+    pub holds: &'static str,
+    /// The operation that defines it.
+    pub does: String,
+    /// The number of live bits.
+    pub bits: u32,
+}
+
+pub(super) fn latency(plan: &Plan) -> Latency {
+    let stages = plan.schedule.stages;
+    let schedulers = plan.maps.iter().filter(|map| map.scheme == Scheme::Schedule).count() as u32;
+    let realignment = u32::from(plan.window.moves);
+    let framing = 2;
+    let last_word = plan.window.framing_cycles().saturating_sub(framing + realignment);
+    let all = plan.latency_cycles();
+    Latency {
+        stages,
+        framing,
+        schedulers,
+        buffers: all.saturating_sub(stages + schedulers + plan.window.framing_cycles()),
+        realignment,
+        last_word,
+        last_word_reason: last_word_reason(plan.window.length),
+        ns: super::hundredths(f64::from(all) * 1000.0 / f64::from(plan.options.target.clock_mhz.max(1))),
+    }
+}
+
+pub(super) fn window(plan: &Plan) -> WindowUse {
+    let window = &plan.window;
+    WindowUse {
+        bytes: window.bytes,
+        frames: window.words(),
+        length: window.length.as_str(),
+        moves: window.moves,
+        reaches_beyond: window.reaches_beyond,
+    }
+}
+
+pub(super) fn live(said: &Sayer<'_>, boundary: &Boundary) -> Live {
+    let mut packet: Vec<(u16, u16)> = Vec::new();
+    for byte in boundary.packet.keys().copied() {
+        match packet.last_mut() {
+            Some((_, last)) if *last + 1 == byte => *last = byte,
+            _ => packet.push((byte, byte)),
+        }
+    }
+    let values = boundary.values.iter().map(|value| LiveValue {
+        node: value.node.index(),
+        holds: match value.holds {
+            Holds::Metadata => "metadata",
+            Holds::Computed => "computed",
+            Holds::Answer => "answer",
+        },
+        does: said.does(value.node),
+        bits: value.bits,
+    });
+    Live {
+        bits: boundary.bits(),
+        packet_bits: boundary.packet_bits(),
+        metadata_bits: boundary.value_bits(Holds::Metadata),
+        computed_bits: boundary.value_bits(Holds::Computed),
+        answer_bits: boundary.value_bits(Holds::Answer),
+        packet,
+        values: values.collect(),
+    }
+}
+
+/// Why the pipeline waits for the last word, or not.
+pub fn last_word_reason(length: Length) -> &'static str {
+    match length {
+        Length::Unused => "the length is not used",
+        Length::Checked => "the length only tells whether some of the first bytes are there",
+        Length::Given => "the exact length is used; it comes with the first word",
+        Length::Awaited => "the exact length is used; only the last word tells it",
+    }
+}

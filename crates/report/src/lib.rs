@@ -1,0 +1,159 @@
+//! The report of a plan: the operations of each stage, and the reasons.
+//!
+//! ```text
+//!  Program, Plan ──explain──► Explanation ─┬─► JSON (serde)
+//!                                                 ├─► text: figures, maps, stages
+//!                                                 └─► html: a self-contained page
+//!  Program, Proof ──blocks──► BlockExplanation ────► JSON, text, html: the papers' layout of the same program
+//! ```
+//!
+//! Everything is taken from the plan; nothing is decided here.
+
+#![forbid(unsafe_code)]
+
+mod code;
+mod figures;
+mod html;
+mod maps;
+mod notes;
+mod numbers;
+mod operations;
+pub mod text;
+mod words;
+
+use flowloom_isa::Program;
+use serde::Serialize;
+
+use flowloom_plan::Liveness;
+use flowloom_plan::{PassCount, Plan};
+
+pub use code::{Instruction, SourceLine};
+pub use figures::{Latency, Live, LiveValue, WindowUse, last_word_reason};
+pub use html::{STYLE, escaped, filled};
+pub use maps::{MapUse, MapUser, RegionUse};
+pub use numbers::{counted, grouped};
+pub use operations::{Commit, Operation, Stage};
+
+/// How operations are counted.
+const COUNTED: &str =
+    "operations that begin in a stage; slices, joins, constants and inversions are wires and do not count";
+
+/// The report of a plan.
+///
+/// # Units
+/// Stages count from 0. Levels are LUT levels from the registers before a stage. Bits, bytes, cycles and megahertz are
+/// in the names.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Explanation {
+    /// The name of the program.
+    pub program: String,
+    /// The kind of schedule.
+    pub schedule: &'static str,
+    /// The clock in MHz.
+    pub clock_mhz: u32,
+    /// The number of stages.
+    pub stages: u32,
+    /// The budget of a stage in LUT levels.
+    pub stage_levels: f64,
+    /// The latency without contention in cycles, from the first word in to the first word out.
+    pub latency_cycles: u32,
+    /// Its parts.
+    pub latency: Latency,
+    /// The most operations in a stage.
+    pub ilp_max: usize,
+    /// The mean number of operations a stage.
+    pub ilp_avg: f64,
+    /// How they are counted.
+    pub ilp_counts: &'static str,
+    /// The instructions of the program.
+    pub instructions: usize,
+    /// The operations of the pipeline.
+    pub operations: usize,
+    /// The window of the program in bytes: whole frames.
+    pub window_bytes: u32,
+    /// The use of the window.
+    pub window: WindowUse,
+    /// The maps, in the order of their first access.
+    pub maps: Vec<MapUse>,
+    /// The hazard regions.
+    pub regions: Vec<RegionUse>,
+    /// Notes: calls that the pipeline omits, and tables besides maps that the host fills.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// The effects of the passes.
+    pub passes: Vec<PassCount>,
+    /// Whether values are dropped after their last use.
+    pub pruned: bool,
+    /// The register bits after all stages.
+    pub register_bits: u32,
+    /// The registers before each stage, then those after the last one.
+    pub live: Vec<Live>,
+    /// The stages.
+    pub stage: Vec<Stage>,
+    /// The source lines, by file and number.
+    pub lines: Vec<SourceLine>,
+    /// The instructions.
+    pub code: Vec<Instruction>,
+}
+
+impl Explanation {
+    /// The report of a plan of this program.
+    pub fn of(program: &Program, plan: &Plan) -> Explanation {
+        let liveness = Liveness::of(plan);
+        let counts = plan.operations();
+        let operations = counts.iter().sum();
+        let lines = code::lines(program);
+        let said = operations::Sayer::new(program, plan, &lines);
+        let stage = said.stages();
+        let maps = maps::maps(&said);
+        let code = code::instructions(program, plan, &lines, &stage);
+        let lines = code::placed(lines, &code);
+        Explanation {
+            program: program.name.clone(),
+            schedule: "dataflow",
+            clock_mhz: plan.options.target.clock_mhz,
+            stages: plan.schedule.stages,
+            stage_levels: levels(plan.options.target.stage),
+            latency_cycles: plan.latency_cycles(),
+            latency: figures::latency(plan),
+            ilp_max: counts.iter().copied().max().unwrap_or(0),
+            ilp_avg: hundredths(operations as f64 / f64::from(plan.schedule.stages.max(1))),
+            ilp_counts: COUNTED,
+            instructions: code.len(),
+            operations,
+            window_bytes: plan.window.bytes,
+            window: figures::window(plan),
+            maps,
+            regions: maps::regions(plan),
+            notes: notes::notes(program, plan),
+            passes: plan.passes.clone(),
+            pruned: plan.options.prune,
+            register_bits: liveness.register_bits(),
+            live: liveness.boundaries.iter().map(|boundary| figures::live(&said, boundary)).collect(),
+            stage,
+            lines,
+            code,
+        }
+    }
+
+    /// Cycles in nanoseconds.
+    pub fn nanoseconds(&self, cycles: u32) -> f64 {
+        hundredths(f64::from(cycles) * 1000.0 / f64::from(self.clock_mhz.max(1)))
+    }
+}
+
+/// What happens to packets in which a program reads beyond its window.
+const BEYOND: &str = "packets in which it looks further leave as they came, for a slow path";
+
+/// Tenths of a level as levels.
+fn levels(tenths: u32) -> f64 {
+    f64::from(tenths) / 10.0
+}
+
+/// A figure rounded to hundredths.
+pub fn hundredths(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}
+
+#[cfg(test)]
+mod tests;

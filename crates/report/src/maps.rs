@@ -1,0 +1,172 @@
+//! The maps: scheme, reason, and accesses.
+
+use std::collections::BTreeMap;
+
+use flowloom_ir::{Id, Touch};
+use serde::Serialize;
+
+use super::operations::Sayer;
+use flowloom_plan::Scheme;
+use flowloom_plan::{MapPlan, Plan};
+
+/// The accesses and the consistency of a map.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MapUse {
+    /// The name.
+    pub name: String,
+    /// The kind, as in bpftool.
+    pub kind: String,
+    /// The capacity in entries.
+    pub entries: u32,
+    /// The key size.
+    pub key_bytes: u32,
+    /// The value size.
+    pub value_bytes: u32,
+    /// The scheme: `none`, `atomic`, `schedule` or `flush`.
+    pub hazard: &'static str,
+    /// Why it was chosen.
+    pub reason: String,
+    /// The first stage that accesses the table.
+    pub read_stage: u32,
+    /// The stage at whose end writes commit; none for read-only maps.
+    pub write_stage: Option<u32>,
+    /// The hold in cycles.
+    pub hold_cycles: u32,
+    /// The number of queues, if scheduled.
+    pub queues: u32,
+    /// The stage at which packets restart.
+    pub restart_stage: Option<u32>,
+    /// The accesses.
+    pub users: Vec<MapUser>,
+}
+
+/// An access to a map.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MapUser {
+    /// The node.
+    pub node: usize,
+    /// The kind of operation.
+    pub kind: &'static str,
+    /// The operation.
+    pub does: String,
+    /// The stage in which it begins.
+    pub begins_stage: u32,
+    /// The stage in which its result is ready.
+    pub ends_stage: u32,
+    /// The stage at whose end its effect commits.
+    pub commit_stage: Option<u32>,
+    /// The instruction that it was made for.
+    pub instruction: usize,
+    /// Its source line: an index into [`lines`](super::Explanation::lines).
+    pub line: Option<usize>,
+}
+
+/// A hazard region.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RegionUse {
+    /// The first stage.
+    pub first_stage: u32,
+    /// The last stage, at whose end all effects in the region commit.
+    pub last_stage: u32,
+    /// The names of the maps.
+    pub maps: Vec<String>,
+    /// Whether packets may restart at its first stage.
+    pub restarts: bool,
+}
+
+fn users(said: &Sayer<'_>, nodes: impl Iterator<Item = Id>) -> Vec<MapUser> {
+    let plan = said.plan;
+    let mut users: Vec<MapUser> = nodes
+        .map(|id| {
+            let span = plan.schedule.spans[id.index()];
+            let instruction = plan.dataflow.graph.insn(id);
+            MapUser {
+                node: id.index(),
+                kind: said.kind(id),
+                does: said.does(id),
+                begins_stage: span.begins.stage,
+                ends_stage: span.ends.stage,
+                commit_stage: plan.schedule.commits.get(&id).copied(),
+                instruction,
+                line: said.line_of(instruction),
+            }
+        })
+        .collect();
+    users.sort_by_key(|user| (user.begins_stage, user.node));
+    users
+}
+
+/// All maps that the program accesses, in the order of their first access; redirect maps included, which no packet
+/// writes.
+pub(super) fn maps(said: &Sayer<'_>) -> Vec<MapUse> {
+    let plan = said.plan;
+    let mut maps: Vec<MapUse> = plan.maps.iter().map(|map| planned(said, map)).collect();
+    let mut others: BTreeMap<u32, Vec<Id>> = BTreeMap::new();
+    for id in plan.dataflow.used() {
+        let Some(access) = plan.dataflow.access(id) else { continue };
+        let Some(map) = access.map.filter(|map| plan.maps.iter().all(|own| own.map != *map)) else { continue };
+        if matches!(access.touch, Touch::RedirectMap | Touch::Table | Touch::Reserves | Touch::Emits) {
+            others.entry(map).or_default().push(id);
+        }
+    }
+    for (map, nodes) in others {
+        let users = users(said, nodes.into_iter());
+        let sends = users.iter().any(|user| matches!(user.kind, "emit" | "reserve"));
+        let programs = users.iter().any(|user| user.kind == "lookup");
+        let reason = match sends {
+            _ if programs => "tells which program goes on; only the host changes it",
+            true => "records leave by it, in the order of the packets",
+            false => "tells where packets go; only the host changes it",
+        };
+        let mut other = described(said, map, users);
+        other.reason = reason.to_owned();
+        other.read_stage = other.users.iter().map(|user| user.begins_stage).min().unwrap_or(0);
+        other.write_stage = other.users.iter().filter_map(|user| user.commit_stage).max();
+        maps.push(other);
+    }
+    maps.sort_by_key(|map| (map.read_stage, map.write_stage));
+    maps
+}
+
+fn described(said: &Sayer<'_>, map: u32, users: Vec<MapUser>) -> MapUse {
+    let table = said.plan.dataflow.maps.get(map as usize);
+    MapUse {
+        name: said.map_name(map),
+        kind: table.map_or_else(String::new, |table| table.kind.to_string()),
+        entries: table.map_or(0, |table| table.max_entries),
+        key_bytes: table.map_or(0, |table| table.key_bytes),
+        value_bytes: table.map_or(0, |table| table.value_bytes),
+        hazard: Scheme::None.as_str(),
+        reason: String::new(),
+        read_stage: 0,
+        write_stage: None,
+        hold_cycles: 1,
+        queues: 0,
+        restart_stage: None,
+        users,
+    }
+}
+
+fn planned(said: &Sayer<'_>, map: &MapPlan) -> MapUse {
+    MapUse {
+        hazard: map.scheme.as_str(),
+        reason: map.reason.clone(),
+        read_stage: map.read_stage,
+        write_stage: map.write_stage,
+        hold_cycles: map.hold_cycles,
+        queues: map.queues,
+        restart_stage: map.restart_stage,
+        ..described(said, map.map, users(said, map.uses.all()))
+    }
+}
+
+pub(super) fn regions(plan: &Plan) -> Vec<RegionUse> {
+    let of = |map: &u32| plan.maps.iter().find(|own| own.map == *map);
+    let region = |region: &flowloom_plan::Region| RegionUse {
+        first_stage: region.first,
+        last_stage: region.last,
+        maps: region.maps.iter().filter_map(of).map(|map| map.name.clone()).collect(),
+        restarts: region.maps.iter().filter_map(of).any(|map| map.scheme == Scheme::Flush),
+    };
+    plan.regions.iter().map(region).collect()
+}

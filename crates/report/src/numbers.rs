@@ -1,0 +1,28 @@
+//! Numbers in reports.
+
+/// A number with grouped thousands: `1 234 567`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number with its noun: `1 map`, `2 maps`, `1 024 entries`.
+pub fn counted(number: usize, noun: &str) -> String {
+    let plural = match (number, noun) {
+        (1, _) => "",
+        (_, noun) if noun.ends_with('s') || noun.ends_with("ch") => "es",
+        _ => "s",
+    };
+    let number = grouped(number as u64);
+    match noun.strip_suffix('y').filter(|_| number != "1") {
+        Some(stem) => format!("{number} {stem}ies"),
+        None => format!("{number} {noun}{plural}"),
+    }
+}

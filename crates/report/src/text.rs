@@ -1,0 +1,266 @@
+//! Renders reports for the terminal.
+
+use std::collections::BTreeMap;
+
+use super::{Explanation, Live, Operation, Stage};
+use crate::numbers::counted;
+
+/// The kinds of operations that have a line of their own in a stage.
+const TOLD: [&str; 12] =
+    ["lookup", "load", "store", "atomic", "update", "delete", "evict", "redirect", "clock", "random", "emit", "effect"];
+/// The column of notes after operations.
+const NOTES_COLUMN: usize = 72;
+
+impl Explanation {
+    /// The figures, the maps with reasons, and a line for each stage; with `everything` all operations.
+    pub fn text(&self, everything: bool) -> String {
+        let mut text = self.figures();
+        text.push('\n');
+        text.push_str(&self.map_table());
+        for region in self.regions.iter().filter(|region| region.maps.len() > 1) {
+            text.push_str(&format!(
+                "stages {} to {} are one region of {}\n",
+                region.first_stage,
+                region.last_stage,
+                region.maps.join(", ")
+            ));
+        }
+        for note in &self.notes {
+            text.push_str(&format!("note: {note}\n"));
+        }
+        text.push('\n');
+        match everything {
+            true => {
+                self.users(&mut text);
+                self.passes(&mut text);
+                self.stages(&mut text);
+            }
+            false => text.push_str(&self.stage_table()),
+        }
+        text
+    }
+
+    fn figures(&self) -> String {
+        let latency = &self.latency;
+        let mut parts = vec![counted(latency.stages as usize, "stage"), "2 registers at the ends".to_owned()];
+        let others = [
+            (latency.schedulers, "scheduler"),
+            (latency.buffers, "buffer"),
+            (latency.realignment, "shift to the new beginning"),
+        ];
+        parts.extend(
+            others.iter().filter(|(number, _)| *number > 0).map(|(number, what)| counted(*number as usize, what)),
+        );
+        if latency.last_word > 0 {
+            parts.push(format!("{} of waiting for the last word", latency.last_word));
+        }
+        let most = self.live.iter().skip(1).map(|live| live.bits).max().unwrap_or(0);
+        let beyond = if self.window.reaches_beyond { format!("; {}", super::BEYOND) } else { String::new() };
+        let pruned = if self.pruned { "" } else { "; nothing is pruned" };
+        let rows = [
+            (
+                "stages",
+                format!(
+                    "{}, out of {}: {}, {} a stage, {} at most",
+                    self.stages,
+                    counted(self.instructions, "instruction"),
+                    counted(self.operations, "operation"),
+                    self.ilp_avg,
+                    self.ilp_max
+                ),
+            ),
+            ("latency", format!("{} cycles, {} ns: {}", self.latency_cycles, self.latency.ns, parts.join(", "))),
+            (
+                "window",
+                format!(
+                    "{}, {}; {}{beyond}",
+                    counted(self.window_bytes as usize, "byte"),
+                    counted(self.window.frames as usize, "frame"),
+                    latency.last_word_reason
+                ),
+            ),
+            (
+                "registers",
+                format!("{}, {most} at most behind a stage{pruned}", counted(self.register_bits as usize, "bit")),
+            ),
+        ];
+        headed(&format!("{} at {} MHz, scheduled by its {}", self.program, self.clock_mhz, self.schedule), &rows)
+    }
+
+    fn map_table(&self) -> String {
+        if self.maps.is_empty() {
+            return "no maps\n".to_owned();
+        }
+        let header = ["map", "kind", "hazard", "read", "write", "hold", "why"].map(str::to_owned).to_vec();
+        let mut rows = vec![header];
+        for map in &self.maps {
+            rows.push(vec![
+                map.name.clone(),
+                map.kind.clone(),
+                map.hazard.to_owned(),
+                map.read_stage.to_string(),
+                map.write_stage.map_or_else(|| "–".to_owned(), |stage| stage.to_string()),
+                map.hold_cycles.to_string(),
+                map.reason.clone(),
+            ]);
+        }
+        aligned(&rows, &[3, 4, 5])
+    }
+
+    fn stage_table(&self) -> String {
+        let mut rows = vec![["stage", "operations", "bits", "what"].map(str::to_owned).to_vec()];
+        for (stage, live) in self.stage.iter().zip(&self.live) {
+            rows.push(vec![
+                stage.stage.to_string(),
+                stage.operations.len().to_string(),
+                live.bits.to_string(),
+                summary(stage),
+            ]);
+        }
+        let mut text = aligned(&rows, &[0, 1, 2]);
+        text.push_str("bits: what lies in registers in front of the stage\n");
+        text
+    }
+
+    /// The source line of an instruction: `prog.c:12`.
+    fn place(&self, line: Option<usize>) -> String {
+        line.and_then(|line| self.lines.get(line))
+            .map_or_else(String::new, |line| format!("{}:{}", line.file, line.line))
+    }
+
+    fn users(&self, text: &mut String) {
+        for map in &self.maps {
+            let (entries, key, value) = (map.entries, map.key_bytes, map.value_bytes);
+            let entries = counted(entries as usize, "entry");
+            text.push_str(&format!("{}: {entries}, key {key} bytes, value {value} bytes", map.name));
+            if map.queues > 0 {
+                text.push_str(&format!(", {}", counted(map.queues as usize, "queue")));
+            }
+            if let Some(stage) = map.restart_stage {
+                text.push_str(&format!(", packets start again in stage {stage}"));
+            }
+            text.push('\n');
+            for user in &map.users {
+                let until = match user.commit_stage {
+                    Some(commit) => format!(", shows behind stage {commit}"),
+                    None => String::new(),
+                };
+                let said = format!("  stage {}: {}{until}", user.begins_stage, user.does);
+                text.push_str(&format!("{said:NOTES_COLUMN$} ; {}\n", self.place(user.line)));
+            }
+        }
+    }
+
+    fn passes(&self, text: &mut String) {
+        let mut rows = vec![["pass", "nodes", "what it does"].map(str::to_owned).to_vec()];
+        for pass in &self.passes {
+            let nodes = format!("{} to {}", pass.nodes_before, pass.nodes_after);
+            rows.push(vec![pass.name.to_owned(), nodes, pass.does.to_owned()]);
+        }
+        text.push('\n');
+        text.push_str(&aligned(&rows, &[1]));
+    }
+
+    fn stages(&self, text: &mut String) {
+        for (stage, live) in self.stage.iter().zip(&self.live) {
+            text.push_str(&format!("\nstage {}: {}\n", stage.stage, counted(stage.operations.len(), "operation")));
+            text.push_str(&registers(live));
+            for operation in &stage.operations {
+                text.push_str(&self.operation(operation));
+            }
+            for effect in &stage.effects {
+                let condition = effect.predicate.as_ref().map_or_else(String::new, |bit| format!(" if {bit}"));
+                text.push_str(&format!("  at its end: {}{condition}\n", effect.does));
+            }
+        }
+        text.push_str("\nbehind the last stage\n");
+        text.push_str(&self.live.last().map_or_else(String::new, registers));
+    }
+
+    fn operation(&self, operation: &Operation) -> String {
+        let spans = operation.ends_stage > operation.begins_stage;
+        let until = match spans {
+            true => format!("to stage {}", operation.ends_stage),
+            false => format!("{:.1}-{:.1}", operation.from_level, operation.to_level),
+        };
+        let said = format!("  v{} = {}", operation.node, operation.does);
+        let bits = if operation.bits == 0 { String::new() } else { counted(operation.bits.into(), "bit") };
+        format!(
+            "{said:NOTES_COLUMN$} ; {bits:8} {until:11} {}: {}  {}\n",
+            operation.instruction,
+            operation.text,
+            self.place(operation.line)
+        )
+    }
+}
+
+/// The registers before a stage.
+fn registers(live: &Live) -> String {
+    let mut parts = Vec::new();
+    if !live.packet.is_empty() {
+        let runs = live.packet.iter().map(|(first, last)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        });
+        parts.push(format!("pkt {} ({} bits)", runs.collect::<Vec<_>>().join(" "), live.packet_bits));
+    }
+    parts.extend(live.values.iter().map(|value| match value.holds {
+        "metadata" => format!("{} ({})", value.does, value.bits),
+        _ => format!("v{} ({})", value.node, value.bits),
+    }));
+    let held = if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") };
+    format!("  registers: {}: {held}\n", counted(live.bits as usize, "bit"))
+}
+
+/// A stage in a line: tables and effects one by one, the rest counted.
+fn summary(stage: &Stage) -> String {
+    let mut told: Vec<(String, usize)> = Vec::new();
+    let mut tell = |what: String| match told.iter_mut().find(|(other, _)| *other == what) {
+        Some((_, count)) => *count += 1,
+        None => told.push((what, 1)),
+    };
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for operation in &stage.operations {
+        let map = operation.map.as_ref().map_or_else(String::new, |map| format!(" {map}"));
+        match TOLD.contains(&operation.kind) {
+            true => tell(format!("{}{map}", operation.kind)),
+            false => *counts.entry(operation.kind).or_default() += 1,
+        }
+    }
+    let mut changed: Vec<&str> = stage.effects.iter().filter_map(|effect| effect.map.as_deref()).collect();
+    changed.sort_unstable();
+    changed.dedup();
+    let several = |(what, count): (String, usize)| if count == 1 { what } else { format!("{count} × {what}") };
+    let mut parts: Vec<String> = told.into_iter().map(several).collect();
+    parts.extend(counts.iter().map(|(kind, count)| counted(*count, kind)));
+    parts.extend((!changed.is_empty()).then(|| {
+        format!("at its end {} {}", changed.join(", "), if changed.len() == 1 { "changes" } else { "change" })
+    }));
+    parts.join(", ")
+}
+
+/// A title, then one indented line for each (name, text) pair, the names padded to one width.
+pub fn headed(title: &str, rows: &[(&str, String)]) -> String {
+    let mut text = format!("{title}\n");
+    for (name, line) in rows {
+        text.push_str(&format!("  {name:9}  {line}\n"));
+    }
+    text
+}
+
+/// Columns side by side; those in `right` hold numbers.
+pub fn aligned(rows: &[Vec<String>], right: &[usize]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match right.contains(&column) {
+            true => format!("{cell:>width$}"),
+            false => format!("{cell:width$}"),
+        });
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}

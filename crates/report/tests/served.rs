@@ -1,0 +1,268 @@
+//! What has dataflow and no block in hardware is refused, with its place and a way out.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use flowloom_ir::{Effect, Kind, Touch};
+use flowloom_isa::{MapDef, MapKind, Program, Sibling, asm};
+use flowloom_plan::{Fault, Options, Plan, Why, check, plan};
+use flowloom_report::Explanation;
+use flowloom_verifier::verify;
+
+/// Why an XDP program on these maps has no plan, and what is said.
+fn refused(text: &str, maps: Vec<MapDef>) -> (Why, String) {
+    let text = format!("r6 = r1\n{text}\nout: r0 = 2\nexit");
+    let insns = asm::assemble(&text, &maps).unwrap_or_else(|errors| panic!("{errors}"));
+    let other = asm::assemble("r0 = 1\nexit", &[]).unwrap();
+    let other = Sibling { name: "other".into(), section: "xdp".into(), insns: other, lines: Vec::new() };
+    let (name, section) = ("asks".into(), "xdp".into());
+    let program = Program { name, section, insns, maps, siblings: [other].into(), ..Program::default() };
+    let proof = verify(&program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    let refusal = plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
+    (refusal.why.clone(), refusal.to_string())
+}
+
+#[test]
+fn what_no_block_does_is_refused_by_name() {
+    let map = |name: &str, kind, max_entries| MapDef {
+        name: name.into(),
+        kind,
+        key_bytes: 4,
+        value_bytes: 4,
+        max_entries,
+        ..MapDef::default()
+    };
+    let inner = Some(Box::new(map("inner", MapKind::Array, 2)));
+    let outer = MapDef { inner, ..map("outer", MapKind::ArrayOfMaps, 2) };
+    let lookup = "*(u32 *)(r10 - 4) = 0\nr1 = map[0] ll\nr2 = r10\nr2 += -4\ncall map_lookup_elem";
+    let query = "r1 = map[0] ll\nr2 = 0\ncall ringbuf_query";
+    let print =
+        "*(u64 *)(r10 - 8) = 0x41\nr1 = r10\nr1 += -8\nr2 = 2\ncall trace_printk\nif r0 == 2 goto out\nr0 = 1\nexit";
+    let tail = "r2 = -4\ncall xdp_adjust_tail\nr1 = r6\nr2 = 8\ncall xdp_adjust_tail";
+    for (text, maps, why, words) in [
+        (
+            query,
+            vec![MapDef { key_bytes: 0, value_bytes: 0, ..map("ring", MapKind::RingBuf, 4096) }],
+            Why::Helper("ringbuf_query".into()),
+            "instruction 4: `ringbuf_query` is called, for which hardware has no block; leave",
+        ),
+        (
+            lookup,
+            vec![outer],
+            Why::MapOfMaps("outer".into()),
+            "map `outer` gives other maps, for which hardware has no block; make",
+        ),
+        (tail, vec![], Why::CutTwice, "the packet's end is moved twice, for which hardware has no block; move"),
+        (
+            print,
+            vec![],
+            Why::TraceResult("trace_printk".into()),
+            "instruction 5: the result of `trace_printk` is used, which hardware leaves out; do not use",
+        ),
+    ] {
+        let (found, said) = refused(text, maps);
+        assert_eq!(found, why, "{said}");
+        assert!(said.starts_with("program `asks`, instruction ") && said.contains(words), "{said}");
+    }
+}
+
+/// The plan of an XDP program in assembler that is proved safe; the maps follow their declarations.
+fn planned(text: &str) -> Plan {
+    let program = asm::program("asks.bpf", text).unwrap_or_else(|errors| panic!("{errors}"));
+    planned_program(&program)
+}
+
+fn planned_program(program: &Program) -> Plan {
+    let proof = verify(program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    let plan = plan(program, &proof, &Options::default()).unwrap_or_else(|refusal| panic!("{refusal}"));
+    assert_eq!(check(&plan), []);
+    plan
+}
+
+fn explained(program: &Program) -> (Plan, Explanation) {
+    let plan = planned_program(program);
+    let explanation = Explanation::of(program, &plan);
+    (plan, explanation)
+}
+
+/// A lookup whose map differs by path, as clang merges it.
+const TWO: &str = ".program two\n.map tcp hash key 4 value 8 entries 64\n.map udp hash key 4 value 8 entries 64\n\
+    r2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr4 = r2\nr4 += 34\nif r4 > r3 goto pass\nr4 = *(u32 *)(r2 + 26)\n\
+    *(u32 *)(r10 - 4) = r4\nr4 = *(u8 *)(r2 + 23)\nr1 = map[tcp] ll\nif r4 == 6 goto find\nr1 = map[udp] ll\n\
+    find: r2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 == 0 goto pass\nr1 = *(u64 *)(r0 + 0)\nr1 += 1\n\
+    *(u64 *)(r0 + 0) = r1\nr0 = 1\nexit\npass: r0 = 2\nexit\n";
+
+#[test]
+fn each_map_that_paths_choose_from_is_accessed_by_itself() {
+    let plan = planned(TWO);
+    let names: Vec<&str> = plan.maps.iter().map(|map| map.name.as_str()).collect();
+    assert_eq!(names, ["tcp", "udp"]);
+    for map in &plan.maps {
+        assert_eq!(map.uses.lookups.len(), 1, "{}", map.name);
+        assert!(map.write_stage.is_some(), "{}", map.name);
+    }
+}
+
+/// A record of a ring buffer that is reserved, written and submitted or discarded; `MORE` stands before it is given back.
+const RESERVED: &str = ".program reserves\n.map ring ringbuf key 0 value 0 entries 4096\nr6 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr4 = r6\n\
+    r4 += 34\nif r4 > r3 goto out\nr1 = map[ring] ll\nr2 = 16\nr3 = 0\ncall ringbuf_reserve\nif r0 == 0 goto out\nr7 = r0\n\
+    r1 = *(u32 *)(r6 + 26)\n*(u32 *)(r7 + 0) = r1\nr4 = *(u8 *)(r6 + 23)\nif r4 != 6 goto other\n*(u32 *)(r7 + 4) = 6\nother: MORE\nr1 = r7\n\
+    r2 = 0\nr4 = *(u8 *)(r6 + 23)\nif r4 == 17 goto drop\ncall ringbuf_submit\ngoto out\ndrop: call ringbuf_discard\nout: r0 = 2\nexit\n";
+
+#[test]
+fn a_reserved_record_leaves_when_it_is_submitted() {
+    let program =
+        asm::program("reserves.bpf", &RESERVED.replace("MORE\n", "")).unwrap_or_else(|errors| panic!("{errors}"));
+    let (plan, explanation) = explained(&program);
+    // No map to keep consistent: the record is private to the packet.
+    assert!(plan.maps.is_empty() && plan.regions.is_empty(), "{:?}", plan.maps);
+    let graph = &plan.dataflow.graph;
+    let is_memory = |kind: Kind| matches!(kind, Kind::Effect(Effect::Load(_) | Effect::Store(_)));
+    assert!(graph.ids().all(|id| !is_memory(graph.node(id).kind)), "its bytes are values");
+    let [ring] = explanation.maps.as_slice() else { panic!("{:?}", explanation.maps) };
+    assert_eq!((ring.name.as_str(), ring.kind.as_str(), ring.hazard), ("ring", "ringbuf", "none"));
+    assert_eq!(ring.reason, "records leave by it, in the order of the packets");
+    // The host or another packet may take the room; the record leaves in the last stage.
+    let commit = |touch: Touch| {
+        let own = graph.ids().filter(|id| plan.dataflow.access(*id).is_some_and(|access| access.touch == touch));
+        own.map(|id| plan.schedule.commits[&id]).collect::<Vec<u32>>()
+    };
+    let last = plan.schedule.stages - 1;
+    assert_eq!(commit(Touch::Emits), [last, last]);
+    assert!(commit(Touch::Reserves)[0] < last);
+}
+
+#[test]
+fn records_that_the_ring_buffer_itself_would_answer_for_are_refused() {
+    let output = "r1 = map[ring] ll\n*(u64 *)(r10 - 8) = 1\nr2 = r10\nr2 += -8\nr3 = 8\nr4 = 0\ncall ringbuf_output";
+    for (more, why, words) in [
+        ("r1 = *(u32 *)(r7 + 8)", Why::OldRecord("ring".into()), "read before the program has stored it; store all"),
+        ("r1 = *(u32 *)(r7 + 4)", Why::OldRecord("ring".into()), "read before the program has stored it; store all"),
+        (output, Why::RingOutputs("ring".into()), "by `ringbuf_reserve` and by `ringbuf_output`, expected one"),
+    ] {
+        let program =
+            asm::program("reserves.bpf", &RESERVED.replace("MORE", more)).unwrap_or_else(|errors| panic!("{errors}"));
+        let proof = verify(&program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
+        let refusal = plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
+        assert_eq!(refusal.why, why, "{more}");
+        assert!(refusal.to_string().contains(words), "{refusal}");
+    }
+}
+
+#[test]
+fn more_maps_than_a_call_may_choose_from_are_refused_by_number() {
+    let count = 17;
+    let maps: String = (0..count).map(|n| format!(".map m{n} array key 4 value 8 entries 2\n")).collect();
+    let choices: String = (1..count).map(|n| format!("if r4 == {n} goto c{n}\n")).collect();
+    let arms: String = (1..count).map(|n| format!("c{n}: r1 = map[m{n}] ll\ngoto find\n")).collect();
+    let text = format!(
+        ".program many\n{maps}r2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr4 = r2\nr4 += 14\nif r4 > r3 goto pass\n\
+         r4 = *(u8 *)(r2 + 0)\n*(u32 *)(r10 - 4) = 0\n{choices}r1 = map[m0] ll\ngoto find\n{arms}find: r2 = r10\nr2 += -4\n\
+         call map_lookup_elem\npass: r0 = 2\nexit\n"
+    );
+    let program = asm::program("many.bpf", &text).unwrap_or_else(|errors| panic!("{errors}"));
+    let proof = verify(&program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    let refusal = plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
+    assert!(refusal.to_string().contains("one of 17 maps by its path, expected at most 16"), "{refusal}");
+}
+
+#[test]
+fn printing_is_left_out_with_a_note() {
+    let text = ".program prints\n.license \"GPL\"\n*(u64 *)(r10 - 8) = 0x41\nr6 = r1\nr1 = r10\nr1 += -8\nr2 = 2\nr3 = r6\n\
+        call trace_printk\nr0 = 2\nexit\n";
+    let program = asm::program("prints.bpf", text).unwrap_or_else(|errors| panic!("{errors}"));
+    let (plan, explanation) = explained(&program);
+    assert_eq!(plan.left_out.len(), 1);
+    assert!(explanation.notes[0].starts_with("1 call of trace_printk is left out in hardware: "), "{explanation:?}");
+    assert!(explanation.text(false).contains("note: 1 call of trace_printk"), "{}", explanation.text(false));
+    assert!(explanation.html().contains("1 call of trace_printk"));
+    assert!(plan.dataflow.traces().next().is_none());
+}
+
+/// Routes are looked up in a block of their own, whose answer is needed for the verdict.
+#[test]
+fn routes_are_looked_up_in_a_table_that_the_host_fills() {
+    let zeros: String = (1..=8).map(|slot| format!("*(u64 *)(r10 - {}) = 0\n", 8 * slot)).collect();
+    let text = format!(
+        ".program routes\n.license \"GPL\"\n{zeros}*(u8 *)(r10 - 64) = 2\nr2 = r10\nr2 += -64\nr3 = 64\nr4 = 0\ncall fib_lookup\n\
+         if r0 != 0 goto pass\nr0 = 1\nexit\npass: r0 = 2\nexit\n"
+    );
+    let program = asm::program("routes.bpf", &text).unwrap_or_else(|errors| panic!("{errors}"));
+    let (mut plan, explanation) = explained(&program);
+    assert!(plan.schedule.stages >= plan.options.target.route_stages, "{}", plan.schedule.stages);
+    let note = "fib_lookup: the host fills its table of routes and neighbours; ";
+    assert!(explanation.notes[0].starts_with(note), "{:?}", explanation.notes);
+    // The checker finds a block that answers too soon.
+    let graph = &plan.dataflow.graph;
+    let call = graph.ids().find(|id| matches!(graph.node(*id).kind, Kind::Effect(_))).unwrap();
+    plan.schedule.spans[call.index()].ends = plan.schedule.spans[call.index()].begins;
+    assert!(check(&plan).contains(&Fault::TooFast { node: call.index() }), "{:?}", check(&plan));
+}
+
+fn calls_on(name: &str, siblings: &[(&str, &str)]) -> Program {
+    calls_by(name, "r2 = map[0] ll\nr3 = 0\ncall tail_call\nr0 = 2\nexit", siblings)
+}
+
+/// A program that makes tail calls by the tables `jumps` and `leaps`.
+fn calls_by(name: &str, text: &str, siblings: &[(&str, &str)]) -> Program {
+    let table = |name: &str| MapDef {
+        name: name.into(),
+        kind: MapKind::ProgArray,
+        key_bytes: 4,
+        value_bytes: 4,
+        max_entries: 4,
+        ..MapDef::default()
+    };
+    let maps = vec![table("jumps"), table("leaps")];
+    let assembled = |text: &str| asm::assemble(text, &maps).unwrap_or_else(|errors| panic!("{errors}"));
+    let siblings: Vec<Sibling> = siblings
+        .iter()
+        .map(|(name, text)| Sibling {
+            name: (*name).into(),
+            section: "xdp".into(),
+            insns: assembled(text),
+            lines: Vec::new(),
+        })
+        .collect();
+    let insns = assembled(text);
+    Program { name: name.into(), section: "xdp".into(), insns, maps, siblings: siblings.into(), ..Program::default() }
+}
+
+/// Two tail calls that clang merges into one, as it does lookups.
+#[test]
+fn each_table_of_programs_that_paths_choose_from_is_looked_up_by_itself() {
+    let text = "r7 = *(u32 *)(r1 + 0)\nr8 = *(u32 *)(r1 + 4)\nr3 = r7\nr3 += 14\nif r3 > r8 goto out\nr4 = *(u8 *)(r7 + 12)\nr3 = 0\n\
+        r2 = map[0] ll\nif r4 == 8 goto call\nr2 = map[1] ll\ncall: call tail_call\nout: r0 = 2\nexit";
+    let (plan, explanation) = explained(&calls_by("by_family", text, &[("drops", "r0 = 1\nexit")]));
+    let names: Vec<&str> = explanation.maps.iter().map(|map| map.name.as_str()).collect();
+    assert_eq!(names, ["jumps", "leaps"]);
+    for map in &explanation.maps {
+        assert_eq!((map.hazard, map.users.len()), ("none", 1), "{}", map.name);
+    }
+    assert_eq!(plan.dataflow.graph.ids().filter(|id| plan.dataflow.access(*id).is_some()).count(), 2);
+}
+
+#[test]
+fn tail_calls_are_planned_or_refused_by_name() {
+    let (_, explanation) = explained(&calls_on("goes_on", &[("drops", "r0 = 1\nexit")]));
+    let note =
+        "tail_call: the host fills the table of programs: 0 none, so that the caller goes on, 1 `drops`; instruction 3";
+    assert_eq!(explanation.notes, [note]);
+    // Two programs that may call each other in any order, 33 times: all sequences of a length meet.
+    let start = "r6 = r1\nr7 = *(u32 *)(r1 + 0)\nr8 = *(u32 *)(r1 + 4)\nr3 = r7\nr3 += 34\nif r3 > r8 goto out\nr3 = *(u8 *)(r7 + 20)\n\
+        if r3 == 17 goto out\n";
+    let again = format!("{start}r2 = map[0] ll\nr3 = 1\ncall tail_call\nr0 = 1\nexit\nout: r0 = 2\nexit");
+    let (plan, explanation) = explained(&calls_on("in_turn", &[("one", &again), ("other", &again)]));
+    let lookups = plan.dataflow.graph.ids().filter(|id| plan.dataflow.access(*id).is_some()).count();
+    // The first call, and one of each program for each further call.
+    assert!(lookups > 33 && lookups <= 1 + 2 * 33, "{lookups}");
+    assert_eq!(explanation.maps[0].users.len(), lookups);
+    // From a function each sequence returns by itself.
+    let again =
+        format!("{start}r1 = r6\ncall f\nout: r0 = 2\nexit\nf: r2 = map[0] ll\nr3 = 1\ncall tail_call\nr0 = 0\nexit");
+    let program = calls_by("in_turn", &again, &[("one", &again), ("other", &again)]);
+    let proof = verify(&program, &flowloom_verifier::Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    let refusal =
+        flowloom_plan::plan(&program, &proof, &Options::default()).map(|plan| plan.schedule.stages).unwrap_err();
+    let refusal = refusal.to_string();
+    assert!(refusal.contains("a tail call leads to any of 2 programs of the object"), "{refusal}");
+    assert!(refusal.contains("; make tail calls outside of functions, "), "{refusal}");
+}
