@@ -1,4 +1,4 @@
-//! What a capture holds, beside what a paper prints about the trace it stands for.
+//! Comparison of a capture with the figures that a paper prints for the trace it models.
 
 use serde::Serialize;
 
@@ -6,14 +6,14 @@ use crate::flows::ACTIVE_WINDOW_NS;
 use crate::info::TraceInfo;
 use crate::traffic::PaperRow;
 
-/// How far the mean length and the active flows may be from the paper's.
+/// Tolerance, as a fraction, of the mean length and the active flows.
 const NEAR: f64 = 0.05;
-/// How far the most new flows in a millisecond may be.
+/// Tolerance, as a fraction, of the maximum of new flows per millisecond.
 const NEAR_NEW: f64 = 0.15;
-/// How much shorter than the window of active flows a capture may be, for it ends with its last packet.
+/// Fraction by which a capture may be shorter than the window of active flows, since it ends with its last packet.
 const SHORT: f64 = 0.02;
 
-/// What a figure counts.
+/// Unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
@@ -21,24 +21,24 @@ pub enum Unit {
     Bytes,
     /// Flows.
     Flows,
-    /// A share of the packets, from 0 to 1.
+    /// A fraction of the packets, from 0 to 1.
     Share,
 }
 
-/// One figure, measured and printed.
+/// One figure: the paper's value and the measured value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Beside {
-    /// What it is.
+    /// Name of the figure.
     pub figure: String,
-    /// What it counts.
+    /// Unit of both values.
     pub unit: Unit,
-    /// What the paper prints.
+    /// The paper's value.
     pub paper: f64,
-    /// What the capture has.
+    /// The capture's value.
     pub measured: f64,
-    /// Where it is off: as a part of the paper's figure; of a share, the difference of both.
+    /// Relative deviation from the paper's value; for a share, the absolute difference.
     pub deviation: f64,
-    /// How far it may be off; `None` where nothing is asked.
+    /// Tolerance of the deviation; `None` if the figure is not checked.
     pub limit: Option<f64>,
 }
 
@@ -49,14 +49,14 @@ impl Beside {
         Beside { figure, unit, paper, measured, deviation, limit }
     }
 
-    /// Whether it is as near to the paper's figure as is asked.
+    /// True if the deviation is within its tolerance.
     pub fn is_near(&self) -> bool {
         self.limit.is_none_or(|limit| self.deviation.abs() <= limit)
     }
 }
 
 impl TraceInfo {
-    /// Every figure that the row has, beside this capture's.
+    /// Compares the capture with every figure of the row.
     pub fn beside(&self, row: &PaperRow) -> Vec<Beside> {
         let mut figures = vec![Beside::new(
             "mean length".to_owned(),
@@ -89,7 +89,7 @@ impl TraceInfo {
         figures
     }
 
-    /// Whether the capture is long enough for a window of active flows.
+    /// True if the capture is long enough for one window of active flows.
     pub fn covers_window(&self) -> bool {
         self.duration_ns as f64 >= (1.0 - SHORT) * ACTIVE_WINDOW_NS as f64
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with captures.
+//! Errors of reading and writing captures.
 
 use std::fmt;
 use std::io;
@@ -6,16 +6,16 @@ use std::path::PathBuf;
 
 use crate::linktype;
 
-/// Where in a capture something is.
+/// A location in a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The file as the caller named it.
+    /// The file name given by the caller.
     pub file: String,
-    /// Bytes from the start of the capture; of the unpacked capture where the file is compressed.
+    /// Offset from the start of the capture in bytes; for a compressed file, of the decompressed capture.
     pub offset_bytes: u64,
-    /// Whether the file is compressed.
+    /// True if the file is compressed.
     pub is_unpacked: bool,
-    /// Packets read before this place.
+    /// Number of packets read before this location.
     pub packets: u64,
 }
 
@@ -26,80 +26,80 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a capture cannot be read or written.
+/// Why a capture cannot be read or written, or traffic cannot be generated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
     /// The file cannot be opened.
     #[error("cannot open `{}`: {source}", path.display())]
     Open {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The compressed file ends in the middle.
+    /// The compressed file is truncated.
     #[error("{place}: the xz file is truncated: it ends before its compressed data do; copy or compress it again")]
     CutOff {
-        /// How far reading came.
+        /// The read position.
         place: Place,
     },
-    /// Reading failed, or the compressed data are damaged.
+    /// Reading failed, or the compressed data are corrupt.
     #[error("cannot read {place}: {source}")]
     Read {
-        /// How far reading came.
+        /// The read position.
         place: Place,
-        /// What the system or the decompressor says.
+        /// The error of the operating system or the decompressor.
         source: io::Error,
     },
-    /// The first bytes belong to no capture.
+    /// The first bytes match no known format.
     #[error("`{file}` starts with {found}, expected a pcap or pcapng capture, plain or in xz")]
     NotACapture {
-        /// The file as the caller named it.
+        /// The file name given by the caller.
         file: String,
-        /// Its first bytes, or that it is empty.
+        /// Its first bytes, or a note that it is empty.
         found: String,
     },
-    /// The first bytes belong to a format that is not read.
+    /// The first bytes match an unsupported format.
     #[error("`{file}` is {found}, expected a pcap or pcapng capture, plain or in xz")]
     OtherFormat {
-        /// The file as the caller named it.
+        /// The file name given by the caller.
         file: String,
-        /// What it is.
+        /// The format.
         found: &'static str,
     },
-    /// The capture ends in the middle of something.
+    /// The capture is truncated.
     #[error("{place}: the capture ends within {what}, found {found_bytes} bytes of {expected_bytes}")]
     Truncated {
-        /// Where the unfinished thing starts.
+        /// Start of the incomplete element.
         place: Place,
-        /// What is cut off.
+        /// The incomplete element.
         what: &'static str,
-        /// Bytes of it that are there.
+        /// Bytes of it that are present.
         found_bytes: u64,
-        /// Bytes that it has by its own word.
+        /// Bytes that it declares.
         expected_bytes: u64,
     },
-    /// The capture contradicts its format.
+    /// The capture violates its format.
     #[error("{place}: {what} is {found}, expected {expected}")]
     Malformed {
-        /// Where the wrong value stands.
+        /// Location of the invalid value.
         place: Place,
-        /// What is wrong.
+        /// What is invalid.
         what: &'static str,
         /// Its value.
         found: String,
-        /// What it should be.
+        /// The expected value.
         expected: String,
     },
-    /// Packets of another link type than Ethernet.
+    /// The link type is not Ethernet.
     #[error(
         "{place}: interface {interface} has link type {}, expected {}",
         linktype::describe(*.link_type),
         linktype::describe(linktype::ETHERNET)
     )]
     LinkType {
-        /// Where: the file's header, or the interface's first packet.
+        /// The file header, or the interface's first packet.
         place: Place,
         /// Interface number in the section; 0 in a plain pcap file.
         interface: u32,
@@ -109,15 +109,15 @@ pub enum TraceError {
     /// The file cannot be created.
     #[error("cannot create `{}`: {source}", path.display())]
     Create {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The name asks for a format that is not written.
+    /// The file name requests an unsupported compression.
     #[error("cannot write `{}`: compression `.{extension}` is not written, expected `.pcap`, `.pcapng` or one of these with `.xz`", path.display())]
     Compression {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// The extension that names the compression.
         extension: String,
@@ -125,21 +125,21 @@ pub enum TraceError {
     /// Writing failed.
     #[error("cannot write `{file}` after {packets} packets: {source}")]
     Write {
-        /// The file as the caller named it.
+        /// The file name given by the caller.
         file: String,
-        /// Packets handed over before.
+        /// Number of packets written before.
         packets: u64,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A packet that the format cannot hold.
+    /// The format cannot represent the packet.
     #[error("cannot write packet {packet} to `{file}`: {what} is {found}, expected at most {limit}")]
     Unwritable {
-        /// The file as the caller named it.
+        /// The file name given by the caller.
         file: String,
-        /// Its number, counted from 1.
+        /// Number of the packet, from 1.
         packet: u64,
-        /// What does not fit.
+        /// The value that does not fit.
         what: &'static str,
         /// Its value.
         found: u64,
@@ -149,39 +149,39 @@ pub enum TraceError {
     /// The folder of captures cannot be listed.
     #[error("cannot list `{}`, the folder that `{variable}` names: {source}", folder.display())]
     Folder {
-        /// Which folder.
+        /// The folder.
         folder: PathBuf,
         /// The environment variable that names it.
         variable: &'static str,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The folder of captures holds none.
+    /// The folder of captures holds no capture.
     #[error("`{}`, the folder that `{variable}` names, holds no capture, expected `.pcap` or `.pcapng` files, plain or with `.xz`", folder.display())]
     NoCaptures {
-        /// Which folder.
+        /// The folder.
         folder: PathBuf,
         /// The environment variable that names it.
         variable: &'static str,
     },
-    /// An option of made traffic has a value that is not possible.
+    /// An option of generated traffic is out of range.
     #[error("profile `{profile}`: {option} is {found}, expected {expected}")]
     TrafficOption {
-        /// The profile's name.
+        /// Name of the profile.
         profile: &'static str,
-        /// Which option.
+        /// The option.
         option: &'static str,
         /// Its value.
         found: String,
-        /// What would be possible.
+        /// The permitted values.
         expected: String,
     },
-    /// An option that the kind of traffic has no use for.
+    /// An option that the profile does not take.
     #[error("profile `{profile}` has no use for {option}, expected one of {takers}")]
     TrafficOptionUnused {
-        /// The profile's name.
+        /// Name of the profile.
         profile: &'static str,
-        /// Which option.
+        /// The option.
         option: &'static str,
         /// Profiles that take it.
         takers: String,

@@ -1,4 +1,4 @@
-//! Counting flows by one key: all of them, those active in a window of time, those that are new in a millisecond.
+//! Flow counts by one key: distinct flows, active flows per window, new flows per millisecond.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -7,46 +7,46 @@ use serde::Serialize;
 
 use crate::reader::CapturedPacket;
 
-/// How long the window is in which flows count as active [FlowBlaze table 6].
+/// Length of the window in which flows count as active [FlowBlaze table 6].
 pub const ACTIVE_WINDOW_NS: u64 = 10_000_000_000;
-/// How long the window is in which new flows are counted [FlowBlaze table 6].
+/// Length of the window in which new flows are counted [FlowBlaze table 6].
 pub const NEW_WINDOW_NS: u64 = 1_000_000;
 
-/// Distinct flows by one key.
+/// Flow counts by one key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FlowCount {
-    /// Its fields.
+    /// The fields of the key.
     pub key: &'static str,
-    /// Packets that have all of them.
+    /// Number of packets that have all fields of the key.
     pub packets: u64,
-    /// Flows with each direction by itself.
+    /// Number of unidirectional flows.
     pub one_way: u64,
-    /// Flows with both directions together (`biflow`); `None` for a key that has no directions.
+    /// Number of bidirectional flows (`biflow`); `None` for a key without directions.
     pub both_ways: Option<u64>,
-    /// The largest number of flows, each direction by itself, with a packet within any [`ACTIVE_WINDOW_NS`].
+    /// Maximum number of unidirectional flows with a packet within any [`ACTIVE_WINDOW_NS`].
     pub max_active_in_10s: u64,
-    /// The largest number of flows, each direction by itself, seen for the first time within any [`NEW_WINDOW_NS`].
+    /// Maximum number of unidirectional flows first seen within any [`NEW_WINDOW_NS`].
     pub max_new_per_ms: u64,
 }
 
-/// The flows of one key, packet by packet.
+/// Incremental flow counter for one key.
 #[derive(Debug)]
 pub(crate) struct Flows {
     name: &'static str,
     packets: u64,
     spec: KeySpec,
-    /// Numbers of the flows, in the order of their first packets.
+    /// Flow numbers, in the order of first packets.
     numbers: HashMap<Vec<u8>, u32>,
     both_ways: Option<(KeySpec, HashSet<Vec<u8>>)>,
     active: Active,
     max_active: usize,
-    /// First arrivals within the last millisecond.
+    /// Arrival times of new flows within the last millisecond.
     new_ns: VecDeque<u64>,
     max_new: usize,
 }
 
 impl Flows {
-    /// Nothing counted yet.
+    /// Returns a counter without flows.
     pub(crate) fn new(name: &'static str, fields: &[FieldId], has_directions: bool) -> Flows {
         let spec = |biflow| KeySpec::of_fields(fields, biflow).expect("fixed fields make a key");
         Flows {
@@ -62,7 +62,7 @@ impl Flows {
         }
     }
 
-    /// Counts a packet that arrives at `now_ns`, the largest time so far.
+    /// Counts a packet that arrives at `now_ns`, the latest time so far.
     pub(crate) fn add(&mut self, layers: &Layers, packet: &CapturedPacket, now_ns: u64) {
         let Some(key) = self.spec.extract(layers, &packet.bytes, packet.port, &[]) else { return };
         self.packets += 1;
@@ -74,7 +74,7 @@ impl Flows {
         if number != next {
             return;
         }
-        // A flow known one way is known both ways.
+        // The bidirectional flow of a known unidirectional flow is known.
         if let Some((spec, seen)) = &mut self.both_ways {
             seen.extend(spec.extract(layers, &packet.bytes, packet.port, &[]));
         }
@@ -85,7 +85,7 @@ impl Flows {
         self.max_new = self.max_new.max(self.new_ns.len());
     }
 
-    /// What was counted.
+    /// Returns the counts so far.
     pub(crate) fn count(&self) -> FlowCount {
         FlowCount {
             key: self.name,
@@ -98,11 +98,11 @@ impl Flows {
     }
 }
 
-/// No neighbour.
+/// Null link.
 const NONE: u32 = u32::MAX;
 
-/// Flows in the order of their last packets: the oldest can be forgotten as the window moves on. The numbers are exact
-/// for a window that begins anywhere, and memory grows with the flows alone.
+/// LRU list of active flows: the oldest is unlinked as the window advances. The count is exact for a window at any
+/// offset, and memory grows only with the number of flows.
 #[derive(Debug)]
 struct Active {
     links: Vec<Link>,
@@ -126,7 +126,7 @@ impl Default for Active {
 }
 
 impl Active {
-    /// The flow has a packet now. A new flow's number follows the last one.
+    /// Marks a flow as active now. A new flow has the next unused number.
     fn touch(&mut self, number: u32, now_ns: u64) {
         let index = number as usize;
         if index == self.links.len() {
@@ -144,7 +144,7 @@ impl Active {
         self.count += 1;
     }
 
-    /// Flows without a packet in the window that ends now are active no more.
+    /// Unlinks flows without a packet in the window that ends now.
     fn forget(&mut self, now_ns: u64) {
         while let Some(link) = self.links.get(self.oldest as usize) {
             if now_ns - link.last_ns < ACTIVE_WINDOW_NS {

@@ -1,4 +1,4 @@
-//! Captures that whoever runs the tests has at hand.
+//! Captures that the user provides to the tests.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use crate::error::TraceError;
 const VARIABLE: &str = "FLOWLOOM_TRACES";
 const ENDINGS: [&str; 4] = [".pcap", ".pcapng", ".pcap.xz", ".pcapng.xz"];
 
-/// The captures in the folder that `FLOWLOOM_TRACES` names, sorted; `None` where it is not set.
+/// Returns the captures in the folder named by `FLOWLOOM_TRACES`, sorted; `None` if the variable is not set.
 ///
 /// # Errors
-/// Where the folder cannot be listed or holds no capture: whoever sets the variable wants captures to be read.
+/// If the folder cannot be listed or holds no capture: a user who sets the variable expects captures to be read.
 pub fn traces_from_env() -> Result<Option<Vec<PathBuf>>, TraceError> {
     std::env::var_os(VARIABLE).map(|folder| captures_in(&folder)).transpose()
 }

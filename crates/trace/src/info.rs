@@ -1,4 +1,4 @@
-//! What a capture holds.
+//! Statistics of a capture.
 
 use std::collections::BTreeMap;
 
@@ -11,62 +11,62 @@ use crate::flows::{FlowCount, Flows};
 use crate::merge::MergedReader;
 use crate::reader::CapturedPacket;
 
-/// What stands in the place of an EtherType and is smaller is a length [IEEE 802.3 3.2.6].
+/// The smallest EtherType; a smaller value in that field is a length [IEEE 802.3 3.2.6].
 const FIRST_ETHERTYPE: u16 = 0x0600;
-/// Where the classes of lengths begin: those that the papers describe traffic by.
+/// Lower bounds of the packet length classes, as in the papers' traffic descriptions.
 const SIZE_CLASSES_BYTES: [u32; 6] = [0, 80, 100, 300, 600, 1400];
 
-/// What one pass over a capture finds.
+/// Statistics of a capture, from one pass.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TraceInfo {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Bytes on the wire: the sum of the original lengths.
+    /// Sum of the original lengths, in bytes.
     pub wire_bytes: u64,
-    /// Bytes that were captured.
+    /// Number of captured bytes.
     pub captured_bytes: u64,
-    /// Bytes on the wire in a packet, on average; 0 without packets.
+    /// Mean original length of a packet, in bytes; 0 without packets.
     pub mean_len_bytes: f64,
-    /// The earliest arrival since 1970.
+    /// The earliest arrival time, in nanoseconds since 1970.
     pub first_time_ns: Option<u64>,
-    /// The latest arrival since 1970.
+    /// The latest arrival time, in nanoseconds since 1970.
     pub last_time_ns: Option<u64>,
-    /// From the earliest arrival to the latest.
+    /// Time from the earliest arrival to the latest.
     pub duration_ns: u64,
-    /// Packets that arrived before the packet in front of them, by their time stamps.
+    /// Number of packets whose timestamp is earlier than that of the preceding packet.
     pub steps_back_in_time: u64,
-    /// Packets whose end is missing.
+    /// Number of packets that are captured incompletely.
     pub cut_packets: u64,
-    /// Packets by port.
+    /// Number of packets by port.
     pub ports: BTreeMap<u32, u64>,
-    /// Packets that have a header, by its name, for all headers of the parse graph; then what the graph does not know:
-    /// `ethertype 0x0806` for packets without IP, `ip.proto 47` for packets without a known header after IP (later
-    /// fragments among them), `ieee 802.3` where a length stands in the place of the EtherType, `no ethernet` for packets
-    /// too short for it.
+    /// Number of packets per header name, for all headers of the parse graph; then packets that the graph does not
+    /// cover: `ethertype 0x0806` for packets without IP, `ip.proto 47` for packets without a known header after IP
+    /// (including non-first fragments), `ieee 802.3` if the EtherType field holds a length, `no ethernet` for packets
+    /// too short for an Ethernet header.
     pub protocols: Vec<PacketCount>,
-    /// Packets by their length on the wire, in ascending classes.
+    /// Number of packets per class of original length, in ascending order.
     pub sizes: Vec<SizeCount>,
-    /// Flows by key: the source address, the pair of addresses, the 5-tuple [FlowBlaze table 6].
+    /// Flow counts by key: source address, address pair, 5-tuple [FlowBlaze table 6].
     pub flows: Vec<FlowCount>,
 }
 
-/// Packets of one kind.
+/// Packet count of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PacketCount {
-    /// The kind.
+    /// Name of the kind.
     pub name: String,
-    /// How many.
+    /// Number of packets.
     pub packets: u64,
 }
 
-/// Packets of one class of lengths.
+/// Packet count of one length class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SizeCount {
     /// The smallest length of the class.
     pub from_bytes: u32,
-    /// The first length beyond it; `None` for the last class.
+    /// Exclusive upper bound of the class; `None` for the last class.
     pub below_bytes: Option<u32>,
-    /// How many.
+    /// Number of packets.
     pub packets: u64,
 }
 
@@ -77,7 +77,7 @@ impl TraceInfo {
     /// As [`MergedReader::next_packet`].
     ///
     /// # Cost
-    /// One pass; memory grows with the number of distinct flows, not with that of packets.
+    /// One pass; memory grows with the number of distinct flows, not of packets.
     pub fn read(packets: &mut MergedReader) -> Result<TraceInfo, TraceError> {
         let mut census = Census::new();
         while let Some(packet) = packets.next_packet()? {
@@ -86,7 +86,7 @@ impl TraceInfo {
         Ok(census.finish())
     }
 
-    /// The share of packets, from 0 to 1, whose length lies in a range that begins and ends where classes do.
+    /// The fraction of packets, from 0 to 1, with a length in the given range, whose bounds must be bounds of classes.
     pub fn share(&self, from_bytes: u32, below_bytes: Option<u32>) -> f64 {
         let is_inside = |class: &&SizeCount| {
             let ends_inside = below_bytes.is_none_or(|end| class.below_bytes.is_some_and(|below| below <= end));
@@ -97,7 +97,7 @@ impl TraceInfo {
     }
 }
 
-/// Counts packets for a [`TraceInfo`], for callers that do something else with them too.
+/// Accumulates packets into a [`TraceInfo`], for callers that also use the packets otherwise.
 #[derive(Debug)]
 pub struct Census {
     packets: u64,
@@ -131,7 +131,7 @@ impl Default for Census {
 }
 
 impl Census {
-    /// Nothing counted yet.
+    /// Returns an empty census.
     pub fn new() -> Census {
         Census {
             packets: 0,
@@ -198,7 +198,7 @@ impl Census {
         }
     }
 
-    /// What was counted.
+    /// Returns the accumulated statistics.
     pub fn finish(self) -> TraceInfo {
         let named = |name: String, packets: u64| PacketCount { name, packets };
         let known = Header::ALL.into_iter().filter(|&header| Graph::standard().node(header).is_some());

@@ -1,7 +1,7 @@
-//! A window over the bytes of a capture, which knows where it is.
+//! A buffered window over the bytes of a capture that tracks its offset.
 //!
-//! Memory stays constant: the window is as large as the largest record asked for, and it grows only as bytes really
-//! arrive, so that a file that lies about a length costs nothing.
+//! Memory is constant: the window is as large as the largest requested record. It grows only as bytes arrive, so a file
+//! that declares a false length costs no memory.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -9,7 +9,7 @@ use crate::error::{Place, TraceError};
 
 const WINDOW_BYTES: usize = 128 << 10;
 
-/// A wrong value inside a record, before the reader says where the record is.
+/// An invalid value inside a record. The reader adds the location of the record.
 #[derive(Debug)]
 pub(crate) struct Damage {
     /// Offset of the value in the record.
@@ -19,7 +19,7 @@ pub(crate) struct Damage {
     pub(crate) expected: String,
 }
 
-/// The bytes of a capture from the place that reading has reached.
+/// The bytes of a capture from the current read position.
 pub(crate) struct Input {
     name: String,
     source: Box<dyn Read + Send>,
@@ -29,7 +29,7 @@ pub(crate) struct Input {
     end: usize,
     offset_bytes: u64,
     is_ended: bool,
-    /// Packets read so far, for messages.
+    /// Number of packets read so far, for messages.
     pub(crate) packets: u64,
 }
 
@@ -52,7 +52,7 @@ impl Input {
         &self.name
     }
 
-    /// The place that reading has reached.
+    /// The current read position.
     pub(crate) fn place(&self) -> Place {
         self.place_at(0)
     }
@@ -66,7 +66,7 @@ impl Input {
         }
     }
 
-    /// The next `len` bytes without taking them; fewer only where the capture ends.
+    /// Returns the next `len` bytes without consuming them; fewer only at the end of the capture.
     pub(crate) fn peek(&mut self, len: usize) -> Result<&[u8], TraceError> {
         while self.end - self.start < len && !self.is_ended {
             self.refill(len)?;
@@ -75,14 +75,14 @@ impl Input {
         Ok(&self.window[self.start..end])
     }
 
-    /// Moves on by `len` bytes that were peeked at.
+    /// Consumes `len` bytes, which must have been peeked.
     pub(crate) fn consume(&mut self, len: usize) {
         let len = len.min(self.end - self.start);
         self.start += len;
         self.offset_bytes += len as u64;
     }
 
-    /// Moves on by `len` bytes that nobody looks at; says how many there were.
+    /// Discards `len` bytes. Returns the number of bytes that were present.
     pub(crate) fn skip(&mut self, len: u64) -> Result<u64, TraceError> {
         let mut left = len;
         while left > 0 {
@@ -110,7 +110,7 @@ impl Input {
             Ok(0) => self.is_ended = true,
             Ok(count) => self.end += count,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            // The only thing that a decompressor says by this kind is that its input has ended too early.
+            // A decompressor returns this kind only if its input is truncated.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof && self.is_unpacked => {
                 return Err(TraceError::CutOff { place: self.place_at((self.end - self.start) as u64) });
             }
@@ -145,7 +145,7 @@ pub(crate) enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// The number at `at`, which must lie inside of `bytes`.
+    /// Reads an integer at `at`, which must lie inside `bytes`.
     pub(crate) fn u16(self, bytes: &[u8], at: usize) -> u16 {
         let array = array(bytes, at);
         match self {
@@ -154,7 +154,7 @@ impl ByteOrder {
         }
     }
 
-    /// The number at `at`, which must lie inside of `bytes`.
+    /// Reads an integer at `at`, which must lie inside `bytes`.
     pub(crate) fn u32(self, bytes: &[u8], at: usize) -> u32 {
         let array = array(bytes, at);
         match self {
@@ -163,7 +163,7 @@ impl ByteOrder {
         }
     }
 
-    /// The number at `at`, which must lie inside of `bytes`.
+    /// Reads an integer at `at`, which must lie inside `bytes`.
     pub(crate) fn u64(self, bytes: &[u8], at: usize) -> u64 {
         let array = array(bytes, at);
         match self {
@@ -173,7 +173,7 @@ impl ByteOrder {
     }
 }
 
-/// Some bytes of a slice that has them.
+/// Copies `N` bytes at `at`, which must lie inside `bytes`.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut array = [0; N];
     array.copy_from_slice(&bytes[at..at + N]);

@@ -1,13 +1,14 @@
-//! Captures, streamed in and out.
+//! Reading, merging, writing and generating packet captures, as streams.
 //!
 //! ```text
 //!  a.pcap ──► CaptureReader ─┐                                     ┌─► CaptureWriter ─► out.pcapng
 //!  b.pcapng.xz ► CaptureReader ┴► MergedReader ─► CapturedPacket ──┴─► TraceInfo
 //! ```
 //!
-//! A [`CaptureReader`] reads pcap and pcapng, plain or in xz, in constant memory; a [`MergedReader`] merges several by
-//! time; a [`CaptureWriter`] writes either format. Every frame, its length on the wire and its time stamp in nanoseconds
-//! pass unchanged. Damage is an error that says where it is, and what stands before it is read first.
+//! A [`CaptureReader`] reads pcap and pcapng, plain or xz-compressed, in constant memory. A [`MergedReader`] merges
+//! several captures by time. A [`CaptureWriter`] writes either format. Frames, their lengths on the wire and their
+//! timestamps in nanoseconds are preserved. A malformed capture yields its packets up to the first error, which names
+//! the offset.
 //!
 //! ```no_run
 //! use flowloom_trace::{CaptureWriter, MergedReader, TraceError};
@@ -22,9 +23,9 @@
 //! # }
 //! ```
 //!
-//! Deviation: the formats are read by this crate's own code. `pcap-parser`, which judges what is written here in the
-//! tests, takes `if_tsoffset` for little endian always, knows no binary `if_tsresol`, drops the reason of a failed read and
-//! waits for more input where a length inside a block is wrong, so that damage cannot be told from an early end.
+//! Deviation: the formats are parsed by this crate's own code. `pcap-parser`, the tests' independent oracle for written
+//! captures, always reads `if_tsoffset` as little endian, lacks binary `if_tsresol`, drops the cause of a failed read,
+//! and requests more input when a length inside a block is wrong, so malformed input looks like truncation.
 #![forbid(unsafe_code)]
 
 mod beside;

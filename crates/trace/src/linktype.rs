@@ -1,9 +1,9 @@
 //! Names of link types, for messages [pcap-linktype].
 
-/// The one link type that is read and written.
+/// The only supported link type.
 pub(crate) const ETHERNET: u32 = 1;
 
-/// Those that capture tools write; any other number is shown as it is.
+/// Link types that capture tools write; other numbers are shown in decimal.
 const NAMES: &[(u32, &str)] = &[
     (0, "LINKTYPE_NULL"),
     (ETHERNET, "LINKTYPE_ETHERNET"),
@@ -50,7 +50,7 @@ const NAMES: &[(u32, &str)] = &[
     (276, "LINKTYPE_LINUX_SLL2"),
 ];
 
-/// The link type as messages show it: `LINKTYPE_LINUX_SLL (113)`.
+/// Formats a link type for messages: `LINKTYPE_LINUX_SLL (113)`.
 pub(crate) fn describe(link_type: u32) -> String {
     match NAMES.iter().find(|(number, _)| *number == link_type) {
         Some((_, name)) => format!("{name} ({link_type})"),

@@ -1,4 +1,4 @@
-//! Several captures as one, in the order of time.
+//! Merges several captures in time order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,72 +7,71 @@ use std::path::Path;
 use crate::error::TraceError;
 use crate::reader::{CaptureReader, CapturedPacket, FIRST_PORT};
 
-/// Tells the port of a packet from its bytes.
+/// Computes the port of a packet from its bytes.
 pub type PortBy = Box<dyn FnMut(&[u8]) -> u32 + Send>;
 
 /// Merges captures by time.
 ///
-/// Packets with equal times come in the order of their files, and the packets of one file always in the file's order,
-/// even where its clock runs backwards.
+/// Packets with equal times are ordered by file. Packets of one file keep their order, even if its timestamps decrease.
 ///
-/// [`CapturedPacket::port`] is, of a single capture, what [`CaptureReader`] says; of several, the position of the
-/// capture among them, the first being 1; or what [`MergedReader::port_by`] was given says.
+/// [`CapturedPacket::port`] is that of [`CaptureReader`] for a single capture, and the position of the capture, from 1,
+/// for several. [`MergedReader::port_by`] overrides both.
 pub struct MergedReader {
     captures: Vec<CaptureReader>,
-    /// The next packet of each capture, where `order` names it.
+    /// The next packet of each capture; valid for captures in `order`.
     heads: Vec<CapturedPacket>,
     /// Captures that have a next packet, by its time and then by position.
     order: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Captures whose next packet is not known yet.
+    /// Captures whose next packet is not read yet.
     unread: Vec<usize>,
     port_by: Option<PortBy>,
 }
 
 impl MergedReader {
-    /// Opens files in the order of their ports.
+    /// Opens files, in port order.
     ///
     /// # Errors
-    /// As [`CaptureReader::open`], of the first file that cannot be opened.
+    /// Those of [`CaptureReader::open`], for the first file that cannot be opened.
     pub fn open<P: AsRef<Path>>(paths: &[P]) -> Result<MergedReader, TraceError> {
         paths.iter().map(CaptureReader::open).collect::<Result<_, _>>().map(MergedReader::new)
     }
 
-    /// Merges captures in the order of their ports.
+    /// Merges captures, in port order.
     pub fn new(captures: Vec<CaptureReader>) -> MergedReader {
         MergedReader {
             heads: vec![CapturedPacket::default(); captures.len()],
             order: BinaryHeap::with_capacity(captures.len()),
-            // Taken from the end, so that the first capture's error is seen first.
+            // Popped from the end, so that the first capture's error is reported first.
             unread: (0..captures.len()).rev().collect(),
             captures,
             port_by: None,
         }
     }
 
-    /// Takes the port of every packet from its bytes.
+    /// Sets a function that computes the port of each packet from its bytes.
     #[must_use]
     pub fn port_by(mut self, port_by: PortBy) -> MergedReader {
         self.port_by = Some(port_by);
         self
     }
 
-    /// The next packet, or `None` at the end of all captures.
+    /// Returns the next packet, or `None` at the end of all captures.
     ///
     /// # Errors
-    /// Where a capture is cut off or damaged. It counts as ended then; the next call goes on with the others.
+    /// If a capture is truncated or malformed. It then counts as ended; the next call continues with the others.
     pub fn next_packet(&mut self) -> Result<Option<CapturedPacket>, TraceError> {
         let mut packet = CapturedPacket::default();
         Ok(self.read_into(&mut packet)?.then_some(packet))
     }
 
-    /// As [`MergedReader::next_packet`], into a packet whose memory is used again; says whether there was one. At the end
-    /// and after an error `packet` holds nothing of use.
+    /// Like [`MergedReader::next_packet`], but reuses the memory of `packet`. Returns false at the end. At the end and
+    /// after an error the contents of `packet` are unspecified.
     ///
     /// # Errors
     /// As [`MergedReader::next_packet`].
     pub fn read_into(&mut self, packet: &mut CapturedPacket) -> Result<bool, TraceError> {
         match &mut self.captures[..] {
-            // One alone has nothing to be sorted into.
+            // A single capture needs no merge.
             [only] => {
                 if !only.read_into(packet)? {
                     return Ok(false);
@@ -82,7 +81,7 @@ impl MergedReader {
                 let Some(position) = self.first()? else { return Ok(false) };
                 std::mem::swap(packet, &mut self.heads[position]);
                 packet.port = position as u32 + FIRST_PORT;
-                // Read on the next call: an error there must not hold this packet back.
+                // Read by the next call: an error there must not delay this packet.
                 self.unread.push(position);
             }
         }
@@ -92,7 +91,7 @@ impl MergedReader {
         Ok(true)
     }
 
-    /// The capture whose next packet comes first.
+    /// Position of the capture with the earliest next packet.
     fn first(&mut self) -> Result<Option<usize>, TraceError> {
         while let Some(position) = self.unread.pop() {
             let head = &mut self.heads[position];

@@ -10,10 +10,10 @@ const PACKET_HEADER_BYTES: usize = 16;
 const MICROSECONDS: u32 = 0xa1b2_c3d4;
 const NANOSECONDS: u32 = 0xa1b2_3c4d;
 const NS_PER_S: u64 = 1_000_000_000;
-/// The bits above say whether frames carry a check sequence.
+/// The bits above describe the frame check sequence.
 const LINK_TYPE_MASK: u32 = 0x03ff_ffff;
 
-/// How the packets of one file are written down.
+/// Byte order, timestamp resolution and length limit of one file.
 #[derive(Debug)]
 pub(crate) struct Pcap {
     order: ByteOrder,
@@ -22,7 +22,7 @@ pub(crate) struct Pcap {
 }
 
 impl Pcap {
-    /// Whether a file that starts so is a pcap file, and how it is written.
+    /// Returns the byte order and the timestamp unit in nanoseconds if `start` has a pcap magic.
     pub(crate) fn recognise(start: &[u8]) -> Option<(ByteOrder, u64)> {
         let start = start.get(..4)?;
         [ByteOrder::Little, ByteOrder::Big].into_iter().find_map(|order| match order.u32(start, 0) {
@@ -32,7 +32,7 @@ impl Pcap {
         })
     }
 
-    /// Reads the file's header, whose first bytes were recognised.
+    /// Reads the file header, after [`Pcap::recognise`].
     pub(crate) fn open(input: &mut Input, order: ByteOrder, fraction_ns: u64) -> Result<Pcap, TraceError> {
         let header = input.peek(FILE_HEADER_BYTES)?;
         if header.len() < FILE_HEADER_BYTES {
@@ -42,7 +42,7 @@ impl Pcap {
         let version = (order.u16(header, 4), order.u16(header, 6));
         let snap_bytes = order.u32(header, 16);
         let link_type = order.u32(header, 20) & LINK_TYPE_MASK;
-        // Before 2.3 the two lengths of a packet stood in the other order.
+        // Before 2.3 the two lengths of a packet are swapped.
         if version.0 != 2 || version.1 < 3 {
             return Err(input.malformed(Damage {
                 at_bytes: 4,
@@ -59,7 +59,7 @@ impl Pcap {
         Ok(Pcap { order, fraction_ns, limit_bytes: snap_bytes.clamp(LARGEST_PACKET_BYTES, MAX_PACKET_BYTES) })
     }
 
-    /// Reads the next packet; says whether there was one.
+    /// Reads the next packet. Returns false at the end.
     pub(crate) fn next(&mut self, input: &mut Input, packet: &mut CapturedPacket) -> Result<bool, TraceError> {
         let header = input.peek(PACKET_HEADER_BYTES)?;
         if header.is_empty() {
@@ -89,7 +89,7 @@ impl Pcap {
         }
         packet.bytes.clear();
         packet.bytes.extend_from_slice(&record[PACKET_HEADER_BYTES..]);
-        // Both factors have 32 bits and fewer, so this cannot overflow; a fraction of a second or more carries over.
+        // Both factors have at most 32 bits, so this cannot overflow. A fraction of a second or more carries over.
         packet.time_ns = seconds * NS_PER_S + fraction * self.fraction_ns;
         packet.original_len_bytes = original_len_bytes;
         packet.interface = 0;

@@ -1,13 +1,13 @@
 //! pcapng files [pcapng 3, 4].
 //!
-//! Blocks that hold no packet and describe none are skipped without being kept.
+//! Blocks that neither hold nor describe packets are skipped without buffering.
 
 use crate::error::TraceError;
 use crate::input::{ByteOrder, Damage, Input};
 use crate::linktype;
 use crate::reader::{CapturedPacket, FIRST_PORT, MAX_PACKET_BYTES};
 
-/// The type of a section header, the same in both byte orders.
+/// Type of a section header, a palindrome in both byte orders.
 pub(crate) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 pub(crate) const INTERFACE: u32 = 1;
 const OBSOLETE_PACKET: u32 = 2;
@@ -19,18 +19,18 @@ pub(crate) const OPTION_IF_NAME: u16 = 2;
 pub(crate) const OPTION_IF_TSRESOL: u16 = 9;
 const OPTION_IF_TSOFFSET: u16 = 14;
 pub(crate) const OPTION_EPB_VERDICT: u16 = 7;
-/// First octet of a verdict: what follows is what an XDP program returned.
+/// First octet of a verdict: a return value of an XDP program follows.
 pub(crate) const VERDICT_XDP: u8 = 2;
-/// What [`crate::CaptureWriter`] calls its interfaces, before the port's number.
+/// Prefix of the interface names of [`crate::CaptureWriter`]; the port number follows.
 pub(crate) const PORT_NAME: &str = "port ";
 
-/// Type, length, and the first word of the body (in a section header the byte order).
+/// Type, length, and first word of the body (the byte order in a section header).
 const BLOCK_START_BYTES: usize = 12;
 /// Type and both lengths.
 const FRAME_BYTES: u32 = 12;
-/// Blocks that must be seen whole are not longer than the largest packet with as much again for options.
+/// Limit of blocks that are buffered whole: the largest packet, and as many bytes of options.
 const MAX_BLOCK_BYTES: u32 = 2 * MAX_PACKET_BYTES;
-/// Interfaces of one section; memory would grow without bound otherwise.
+/// Interfaces of one section; bounds memory.
 const MAX_INTERFACES: usize = 1 << 16;
 
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +42,7 @@ struct Interface {
     offset_s: i64,
 }
 
-/// Time stamp units in a second.
+/// Timestamp units per second, as an exponent.
 #[derive(Debug, Clone, Copy)]
 enum Resolution {
     Decimal(u32),
@@ -55,7 +55,8 @@ impl Resolution {
         if octet & 0x80 == 0 { Resolution::Decimal(exponent) } else { Resolution::Binary(exponent) }
     }
 
-    /// Whole nanoseconds in `ticks`. Less than 2^64 * 10^9 always, so 128 bits hold every step.
+    /// Converts ticks to whole nanoseconds. The result is less than 2^64 * 10^9, so 128 bits hold every intermediate
+    /// value.
     fn to_ns(self, ticks: u64) -> u128 {
         let ticks = u128::from(ticks);
         match self {
@@ -66,29 +67,29 @@ impl Resolution {
     }
 }
 
-/// The state of one file: the current section.
+/// State of one file: its current section.
 #[derive(Debug)]
 pub(crate) struct PcapNg {
     order: ByteOrder,
     interfaces: Vec<Interface>,
-    /// Time of the packet before, for simple packet blocks, which have none.
+    /// Time of the preceding packet, for simple packet blocks, which have none.
     last_time_ns: u64,
 }
 
 impl PcapNg {
-    /// Whether a file that starts so is a pcapng file.
+    /// True if `start` has the pcapng magic.
     pub(crate) fn recognise(start: &[u8]) -> bool {
         start.get(..4).is_some_and(|start| ByteOrder::Little.u32(start, 0) == SECTION_HEADER)
     }
 
-    /// Reads the first section's header.
+    /// Reads the first section header.
     pub(crate) fn open(input: &mut Input) -> Result<PcapNg, TraceError> {
         let mut file = PcapNg { order: ByteOrder::Little, interfaces: Vec::new(), last_time_ns: 0 };
         file.block(input, &mut CapturedPacket::default())?;
         Ok(file)
     }
 
-    /// Reads the next packet; says whether there was one.
+    /// Reads the next packet. Returns false at the end.
     pub(crate) fn next(&mut self, input: &mut Input, packet: &mut CapturedPacket) -> Result<bool, TraceError> {
         loop {
             match self.block(input, packet)? {
@@ -227,7 +228,7 @@ impl PcapNg {
         Ok(Block::Other)
     }
 
-    /// An enhanced packet block, or the obsolete one, which differs in how it gives the interface.
+    /// Parses an enhanced packet block, or the obsolete one, whose interface number has 16 bits.
     fn packet(&mut self, body: &[u8], kind: u32, packet: &mut CapturedPacket) -> Result<Block, Refused> {
         let id = if kind == OBSOLETE_PACKET { u32::from(self.order.u16(body, 8)) } else { self.order.u32(body, 8) };
         let interface = self.interface_of(id)?;
@@ -248,7 +249,7 @@ impl PcapNg {
         let mut verdict = None;
         for option in (Options { order: self.order, body, at: 28 + padded_bytes }) {
             let (_, code, value) = option?;
-            // The obsolete block numbers its options otherwise.
+            // The obsolete block uses other option codes.
             if kind == ENHANCED_PACKET && code == OPTION_EPB_VERDICT && value.len() == 9 && value[0] == VERDICT_XDP {
                 verdict = u32::try_from(self.order.u64(value, 1)).ok();
             }
@@ -264,7 +265,7 @@ impl PcapNg {
         Ok(Block::Packet)
     }
 
-    /// A simple packet block: of interface 0, cut at its snap length, without a time.
+    /// Parses a simple packet block: of interface 0, cut at its snap length, without a timestamp.
     fn simple_packet(&mut self, body: &[u8], packet: &mut CapturedPacket) -> Result<Block, Refused> {
         let interface = self.interface_of(0)?;
         let original_len_bytes = self.order.u32(body, 8);
@@ -300,7 +301,7 @@ impl PcapNg {
     }
 }
 
-/// What a block was.
+/// Kind of a parsed block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Block {
     Packet,
@@ -360,7 +361,7 @@ fn named_port(name: &[u8]) -> Option<u32> {
     std::str::from_utf8(name).ok()?.strip_prefix(PORT_NAME)?.parse().ok()
 }
 
-/// The options at the end of a block's body: place, code and value.
+/// Iterator over the options at the end of a block's body: offset, code and value.
 struct Options<'a> {
     order: ByteOrder,
     body: &'a [u8],
@@ -372,7 +373,7 @@ impl<'a> Iterator for Options<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let at = self.at;
-        // Blocks and values are multiples of 4 bytes long, so that an option's header is whole or absent.
+        // Blocks and values are multiples of 4 bytes, so an option header is whole or absent.
         let rest = self.body.get(at..).filter(|rest| rest.len() >= 4)?;
         let (code, len) = (self.order.u16(rest, 0), usize::from(self.order.u16(rest, 2)));
         if code == 0 {

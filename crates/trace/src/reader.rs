@@ -1,4 +1,4 @@
-//! Reading one capture.
+//! Reads one capture.
 
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read};
@@ -11,19 +11,19 @@ use crate::input::Input;
 use crate::pcap::Pcap;
 use crate::pcapng::PcapNg;
 
-/// Ports count from 1, so that functions name them as people do.
+/// Ports are numbered from 1.
 pub(crate) const FIRST_PORT: u32 = 1;
-/// The largest packet that capture tools write for Ethernet; in pcap a longer one passes only where the snap length
-/// allows it.
+/// The largest Ethernet packet that capture tools write. A pcap file may hold a longer packet only if its snap length
+/// permits.
 pub(crate) const LARGEST_PACKET_BYTES: u32 = 262_144;
-/// The largest packet that is read at all; beyond it a length is taken for damage.
+/// The largest accepted packet; a larger length is treated as malformed.
 pub(crate) const MAX_PACKET_BYTES: u32 = 16 << 20;
 
 const XZ_MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
-/// Four times the dictionary of `xz -9`; a damaged header asks for up to 4 GiB.
+/// Four times the dictionary size of `xz -9`; a corrupt header can request up to 4 GiB.
 const XZ_MEMORY_KIB: u32 = 256 << 10;
 
-/// Formats that people try and that are refused by name.
+/// Unsupported formats that are recognized, for the error message.
 const OTHERS: &[(&[u8], &str)] = &[
     (&[0x1f, 0x8b], "compressed with gzip"),
     (&[0x28, 0xb5, 0x2f, 0xfd], "compressed with zstd"),
@@ -37,22 +37,22 @@ const OTHERS: &[(&[u8], &str)] = &[
 /// One packet of a capture.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CapturedPacket {
-    /// Arrival time since 1970 in nanoseconds. Finer time stamps are rounded down.
+    /// Arrival time since 1970 in nanoseconds. Finer timestamps are rounded down.
     pub time_ns: u64,
-    /// The bytes that were captured.
+    /// The captured bytes.
     pub bytes: Vec<u8>,
-    /// Length on the wire; more than `bytes` where the packet was cut.
+    /// Length on the wire; larger than `bytes` if the packet was truncated by the snap length.
     pub original_len_bytes: u32,
-    /// pcapng: the number of its interface in its section, from 0. pcap: 0.
+    /// pcapng: interface number in the section, from 0. pcap: 0.
     pub interface: u32,
-    /// The port it arrived by: see [`CaptureReader`].
+    /// The ingress port: see [`CaptureReader`].
     pub port: u32,
-    /// What an XDP program returned for it, where the capture says so (`epb_verdict`).
+    /// The return value of an XDP program, if the capture has one (`epb_verdict`).
     pub verdict: Option<u32>,
 }
 
 impl CapturedPacket {
-    /// Whether bytes are missing at its end.
+    /// True if the packet is captured incompletely.
     pub fn is_cut(&self) -> bool {
         self.original_len_bytes as usize > self.bytes.len()
     }
@@ -60,17 +60,17 @@ impl CapturedPacket {
 
 /// Reads a capture, packet by packet, in constant memory.
 ///
-/// pcap in microseconds and nanoseconds and pcapng, in both byte orders, plain or in xz; what it is shows from its
-/// first bytes, not from its name. Every packet must come from Ethernet.
+/// Accepts pcap in microseconds and nanoseconds and pcapng, in both byte orders, plain or xz-compressed. The format is
+/// detected from the first bytes, not from the file name. The link type must be Ethernet.
 ///
-/// Ports count from 1. In a pcapng file interface `n` of a section is port `n + 1`, but an interface called `port N`,
-/// as [`crate::CaptureWriter`] calls them, is port `N`. In a pcap file every packet arrives by port 1.
+/// Ports are numbered from 1. In a pcapng file, interface `n` of a section is port `n + 1`, except that an interface
+/// named `port N`, as [`crate::CaptureWriter`] names them, is port `N`. In a pcap file every packet has port 1.
 ///
-/// A packet of a simple packet block, which has no time, gets the time of the packet before (0 for the first).
+/// A packet of a simple packet block, which has no timestamp, gets the time of the preceding packet (0 for the first).
 ///
 /// # Errors
-/// What stands before a damaged place is read first; the error then says where the damage is, what was found and what
-/// was expected. After an error the capture counts as ended.
+/// A malformed capture yields its packets up to the error, which states the offset, the value found and the value
+/// expected. After an error the reader is at its end.
 pub struct CaptureReader {
     input: Input,
     file: CaptureFile,
@@ -86,7 +86,7 @@ impl CaptureReader {
     /// Opens a file.
     ///
     /// # Errors
-    /// Where it cannot be opened or does not start as a capture of Ethernet packets does.
+    /// If the file cannot be opened or does not start with the header of an Ethernet capture.
     pub fn open(path: impl AsRef<Path>) -> Result<CaptureReader, TraceError> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
@@ -96,17 +96,17 @@ impl CaptureReader {
     /// Reads from standard input.
     ///
     /// # Errors
-    /// Where it does not start as a capture of Ethernet packets does.
+    /// If the input does not start with the header of an Ethernet capture.
     pub fn stdin() -> Result<CaptureReader, TraceError> {
         CaptureReader::from_reader("standard input", BufReader::new(std::io::stdin()))
     }
 
-    /// Reads from anything; `name` is what messages call it.
+    /// Reads from any source; `name` is its name in messages.
     ///
     /// # Errors
-    /// Where it does not start as a capture of Ethernet packets does.
+    /// If the input does not start with the header of an Ethernet capture.
     pub fn from_reader(name: &str, source: impl Read + Send + 'static) -> Result<CaptureReader, TraceError> {
-        // Looking at the magic takes bytes that the decompressor must see again.
+        // The peeked magic must be passed on to the decompressor.
         let mut source = source;
         let mut magic = Vec::new();
         let taken = source.by_ref().take(XZ_MAGIC.len() as u64).read_to_end(&mut magic);
@@ -137,27 +137,27 @@ impl CaptureReader {
         Ok(CaptureReader { input, file, is_ended: false })
     }
 
-    /// What messages call the capture.
+    /// Name of the capture in messages.
     pub fn name(&self) -> &str {
         self.input.name()
     }
 
-    /// Packets read so far.
+    /// Number of packets read so far.
     pub fn packets(&self) -> u64 {
         self.input.packets
     }
 
-    /// The next packet, or `None` at the end.
+    /// Returns the next packet, or `None` at the end.
     ///
     /// # Errors
-    /// Where the capture is cut off or damaged there, or the packet is not from Ethernet.
+    /// If the capture is truncated or malformed at this point, or the link type is not Ethernet.
     pub fn next_packet(&mut self) -> Result<Option<CapturedPacket>, TraceError> {
         let mut packet = CapturedPacket::default();
         Ok(self.read_into(&mut packet)?.then_some(packet))
     }
 
-    /// As [`CaptureReader::next_packet`], into a packet whose memory is used again; says whether there was one. At the
-    /// end and after an error `packet` holds nothing of use.
+    /// Like [`CaptureReader::next_packet`], but reuses the memory of `packet`. Returns false at the end. At the end and
+    /// after an error the contents of `packet` are unspecified.
     ///
     /// # Errors
     /// As [`CaptureReader::next_packet`].

@@ -1,4 +1,4 @@
-//! Writing captures.
+//! Writes captures.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,24 +16,24 @@ const NS_PER_S: u64 = 1_000_000_000;
 const XZ_PRESET: u32 = 3;
 const BUFFER_BYTES: usize = 128 << 10;
 
-/// Extensions of compressions that are read and written by other tools only.
+/// Extensions of unsupported compressions.
 const COMPRESSIONS: [&str; 5] = ["gz", "zst", "bz2", "lz4", "lzma"];
 
-/// How a capture is written.
+/// File format of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// pcap in nanoseconds. Ports and verdicts are not kept.
+    /// pcap in nanoseconds. Ports and verdicts are dropped.
     Pcap,
-    /// pcapng: one interface a port, verdicts as `epb_verdict`.
+    /// pcapng: one interface per port, verdicts as `epb_verdict`.
     PcapNg,
 }
 
-/// Writes a capture, packet by packet: little endian, nanoseconds, snap length 262144 or as asked for.
+/// Writes a capture, packet by packet: little endian, nanoseconds, snap length 262144 unless another is given.
 ///
-/// In pcapng every port is an interface called `port N`, described before its first packet, so that
-/// [`crate::CaptureReader`] finds the same ports again; a verdict is what an XDP program returned.
+/// In pcapng every port is an interface named `port N`, described before its first packet, so that
+/// [`crate::CaptureReader`] restores the ports. A verdict is the return value of an XDP program.
 ///
-/// Call [`CaptureWriter::finish`]: only then it is known that everything is written.
+/// Call [`CaptureWriter::finish`]: errors of buffered writes appear only there.
 pub struct CaptureWriter {
     name: String,
     format: Format,
@@ -44,7 +44,7 @@ pub struct CaptureWriter {
     block: Vec<u8>,
 }
 
-/// Hands on every piece as it comes.
+/// Flushes standard output after every write.
 struct AtOnce(io::Stdout);
 
 impl Write for AtOnce {
@@ -85,15 +85,15 @@ impl Sink {
 }
 
 impl CaptureWriter {
-    /// Creates a file: pcapng where its name ends in `.pcapng`, otherwise pcap; packed where `.xz` follows.
+    /// Creates a file: pcapng if its name ends in `.pcapng`, otherwise pcap; xz-compressed if `.xz` follows.
     ///
     /// # Errors
-    /// Where the file cannot be created, or its name asks for a compression that is not written.
+    /// If the file cannot be created, or its name requests an unsupported compression.
     pub fn create(path: impl AsRef<Path>) -> Result<CaptureWriter, TraceError> {
         CaptureWriter::create_cut(path, LARGEST_PACKET_BYTES)
     }
 
-    /// Creates a file that keeps the first `snap_bytes` of each packet, at most 262144; the file says so.
+    /// Creates a file with snap length `snap_bytes`, at most 262144: it holds the first `snap_bytes` of each packet.
     ///
     /// # Errors
     /// As [`CaptureWriter::create`].
@@ -118,18 +118,18 @@ impl CaptureWriter {
         CaptureWriter::start(path.display().to_string(), format, sink, snap_bytes)
     }
 
-    /// Writes to standard output, each packet at once: a reader at the other end of a pipe waits for none.
+    /// Writes to standard output and flushes after each packet, so that the reader of a pipe sees it at once.
     ///
     /// # Errors
-    /// Where the header cannot be written.
+    /// If the header cannot be written.
     pub fn stdout(format: Format) -> Result<CaptureWriter, TraceError> {
         CaptureWriter::to_writer("standard output", format, AtOnce(io::stdout()))
     }
 
-    /// Writes to anything; `name` is what messages call it. Nothing is buffered here.
+    /// Writes to any sink, without buffering; `name` is its name in messages.
     ///
     /// # Errors
-    /// Where the header cannot be written.
+    /// If the header cannot be written.
     pub fn to_writer(
         name: &str,
         format: Format,
@@ -150,22 +150,22 @@ impl CaptureWriter {
         Ok(writer)
     }
 
-    /// How it is written.
+    /// The file format.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// Packets written so far.
+    /// Number of packets written so far.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
     /// Appends a packet.
     ///
-    /// `verdict` is an XDP program's return value. Time stamps may be in any order.
+    /// `verdict` is the return value of an XDP program. Timestamps may be in any order.
     ///
     /// # Errors
-    /// Where writing fails, the packet has more than 262144 bytes, or a pcap file cannot hold its time (after
+    /// If writing fails, the packet has more than 262144 bytes, or a pcap file cannot represent its time (after
     /// 2106-02-07).
     pub fn write(
         &mut self,
@@ -193,10 +193,10 @@ impl CaptureWriter {
         Ok(())
     }
 
-    /// Writes what is buffered and ends the file.
+    /// Flushes the buffers and ends the file.
     ///
     /// # Errors
-    /// Where writing fails.
+    /// If writing fails.
     pub fn finish(self) -> Result<(), TraceError> {
         let CaptureWriter { name, packets, sink, .. } = self;
         sink.finish().map_err(|source| TraceError::Write { file: name, packets, source })
@@ -209,7 +209,7 @@ impl CaptureWriter {
         Err(TraceError::Unwritable { file: self.name.clone(), packet: self.packets + 1, what, found, limit })
     }
 
-    /// Hands on what stands in `block`.
+    /// Writes the contents of `block` to the sink.
     fn put(&mut self) -> Result<(), TraceError> {
         let written = self.sink.write_all(&self.block);
         self.block.clear();
@@ -230,7 +230,7 @@ impl CaptureWriter {
         self.block.extend_from_slice(&pcapng::BYTE_ORDER_MAGIC.to_le_bytes());
         self.block.extend_from_slice(&1u16.to_le_bytes());
         self.block.extend_from_slice(&0u16.to_le_bytes());
-        // The section's length is not known while it is streamed.
+        // The length of a streamed section is unknown.
         self.block.extend_from_slice(&u64::MAX.to_le_bytes());
         self.close_block(start);
     }
@@ -279,7 +279,7 @@ impl CaptureWriter {
     fn open_block(&mut self, kind: u32) -> usize {
         let start = self.block.len();
         self.block.extend_from_slice(&kind.to_le_bytes());
-        // The length, set when the block is closed.
+        // Placeholder of the length, set by `close_block`.
         self.block.extend_from_slice(&[0; 4]);
         start
     }

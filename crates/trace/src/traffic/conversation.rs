@@ -1,4 +1,4 @@
-//! Conversations that pass: a handshake, a question, an answer, an end; or a part of that, or a probe.
+//! State machine of a conversation: handshake, request, response, teardown; or a part of it, or a probe.
 
 use super::frame::{ACK, FIN, PSH, SYN, Transport};
 use super::host::Host;
@@ -6,35 +6,35 @@ use super::population::Wire;
 use super::sizes::{Class, Sizes};
 use flowloom_random::{Draw, SplitMix64};
 
-/// No resident, no pair.
+/// Null index of a resident or pair.
 pub(super) const NONE: u32 = u32::MAX;
-/// Answers have at most so many packets; half of all that go on end after the next one.
+/// Maximum number of response packets. Each packet is followed by another with probability `GO_ON`.
 const MOST_ANSWERS: u8 = 8;
 const GO_ON: f64 = 0.6;
-/// How large questions are.
+/// Range of request lengths.
 const QUESTION_BYTES: (u32, u32) = (82, 400);
-/// Packets of an answer follow each other by about this time.
+/// Mean gap between packets of a response.
 const TRAIN_GAP_NS: f64 = 100_000.0;
-/// What an acknowledgement covers of data that the trace does not show.
+/// Bytes acknowledged per response that the trace does not show.
 const UNSEEN_BYTES: u32 = 2 * 1448;
 
-/// One end: a host, and its place among the residents if it is one.
+/// One endpoint: a host, and its index among the residents if it is one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct End {
     pub(super) host: Host,
     pub(super) resident: u32,
 }
 
-/// What the trace shows of a conversation.
+/// Directions of a conversation that the trace shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
-    /// Both directions; the first end asks.
+    /// Both directions; end 0 is the client.
     Both,
-    /// Only the end that asks.
+    /// Only the client.
     Questions,
-    /// Only the end that answers, which is the first.
+    /// Only the server, which is end 0.
     Answers,
-    /// A single packet that nobody answers.
+    /// A single packet without a response.
     Probe,
 }
 
@@ -56,14 +56,14 @@ enum Step {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Conversation {
     pub(super) ends: [End; 2],
-    /// The pair of residents it belongs to; the first end is the first of the pair.
+    /// The pair of residents it belongs to, or `NONE`; end 0 is the first of the pair.
     pub(super) pair: u32,
-    /// Whether a packet was seen, by direction.
+    /// True if a packet was seen, by direction.
     pub(super) is_seen: [bool; 2],
     pub(super) wire: Wire,
     view: View,
     step: Step,
-    /// Packets of the answer that are to come.
+    /// Number of response packets left.
     answers: u8,
     pub(super) rtt_ns: u64,
 }
@@ -93,12 +93,12 @@ impl Conversation {
         Conversation { ends, pair, is_seen: [false; 2], wire, view, step, answers, rtt_ns }
     }
 
-    /// Its first packet and nothing else: a probe, or an answer to a question that somebody asked in its name.
+    /// Turns it into a single packet: a probe, or backscatter from a spoofed source address.
     pub(super) fn into_probe(self) -> Conversation {
         Conversation { view: View::Probe, ..self }
     }
 
-    /// The end that sends next; none when it is over.
+    /// The end that sends next; `None` at the end of the conversation.
     pub(super) fn sender(&self) -> Option<usize> {
         let answering = usize::from(self.view == View::Both);
         match self.step {
@@ -109,7 +109,7 @@ impl Conversation {
         }
     }
 
-    /// The next packet, which the [`Conversation::sender`] sends, and how long it should be if it carries something.
+    /// The next packet, sent by [`Conversation::sender`], and its desired length if it carries payload.
     pub(super) fn packet(&self, now_ns: u64, sizes: &Sizes, draw: &mut SplitMix64) -> (Transport, Option<u32>) {
         let from = self.sender().unwrap_or(0);
         let question = |draw: &mut SplitMix64| {
@@ -119,7 +119,7 @@ impl Conversation {
             Step::Syn => (SYN, None),
             Step::SynAck => (SYN | ACK, None),
             Step::Question => (PSH | ACK, question(draw)),
-            // The last segment of an answer is what is left of it.
+            // The last segment of a response carries the remainder.
             Step::Answer if self.answers == 1 => (PSH | ACK, Some(sizes.draw(Class::Middle, draw))),
             Step::Answer => (ACK, Some(sizes.draw(Class::Large, draw))),
             Step::Fin | Step::FinAck => (FIN | ACK, None),
@@ -128,7 +128,8 @@ impl Conversation {
         (self.wire.segment(from, flags, now_ns, self.rtt_ns), wanted_bytes)
     }
 
-    /// That packet is sent with so much payload. How long it takes until the next one, or none if that was the last.
+    /// Advances after the packet was sent with this payload. Returns the time until the next packet; `None` after the
+    /// last.
     pub(super) fn advance(&mut self, payload_bytes: u32, draw: &mut SplitMix64) -> Option<u64> {
         let from = self.sender()?;
         let is_control = matches!(self.step, Step::Syn | Step::SynAck | Step::Fin | Step::FinAck);
@@ -136,7 +137,7 @@ impl Conversation {
         let before = self.step;
         self.step = self.following();
         if self.view == View::Questions && matches!(before, Step::Syn | Step::AckAnswer | Step::Question) {
-            // What came back is not shown, but acknowledged from here on.
+            // The unseen response is acknowledged from here on.
             let unseen = if before == Step::Syn { 1 } else { UNSEEN_BYTES };
             self.wire.seq[1] = self.wire.seq[1].wrapping_add(unseen);
         }
@@ -147,7 +148,7 @@ impl Conversation {
         Some((mean_ns * (0.5 + draw.unit())) as u64)
     }
 
-    /// The step behind this one; an answer has one packet fewer to come.
+    /// The step after this one; counts down the response packets.
     fn following(&mut self) -> Step {
         if self.view == View::Probe {
             return Step::Over;
@@ -165,14 +166,14 @@ impl Conversation {
         }
     }
 
-    /// What follows in the middle of a conversation.
+    /// The step after a request, response packet or acknowledgement.
     fn turn(&mut self) -> Step {
         if self.step == Step::Answer || (self.step != Step::Question && self.view == View::Questions) {
             self.answers = self.answers.saturating_sub(1);
         }
         let end = if self.wire.is_udp { Step::Over } else { Step::Fin };
         match (self.view, self.step) {
-            // Of datagrams that are questions only, all have the first length.
+            // A request-only UDP flow consists of datagrams of its first length.
             (View::Questions, Step::Question) if self.wire.is_udp => {
                 self.answers = self.answers.saturating_sub(2);
                 if self.answers == 0 { end } else { Step::Question }
@@ -184,7 +185,7 @@ impl Conversation {
                     Step::AckAnswer
                 }
             }
-            // Two segments are acknowledged at a time, and what is left at the end.
+            // One acknowledgement per two segments, and one for the remainder.
             (View::Both, Step::Answer) if !self.wire.is_udp && (self.answers.is_multiple_of(2)) => Step::AckAnswer,
             _ if self.answers == 0 => end,
             _ => Step::Answer,

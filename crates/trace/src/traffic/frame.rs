@@ -1,12 +1,12 @@
-//! From what a packet says to its bytes.
+//! Serializes packets to bytes.
 
 use super::host::{Addresses, Host};
 use flowloom_random::mix;
 
-/// The smallest Ethernet frame and the largest that is made, without the check sequence.
+/// The smallest and the largest generated Ethernet frame, without the check sequence.
 pub(super) const SMALLEST_BYTES: u32 = 60;
 pub(super) const LARGEST_BYTES: u32 = 9014;
-/// A full frame on a link that carries 1500 bytes of IP.
+/// A full frame at an IP MTU of 1500 bytes.
 pub(super) const FULL_BYTES: u32 = 1514;
 
 pub(super) const FIN: u8 = 0x01;
@@ -22,10 +22,10 @@ const TIMESTAMPS_BYTES: u32 = 12;
 const SYN_OPTIONS_BYTES: u32 = 12;
 const MSS: u16 = 1460;
 const WINDOW_SHIFT: u8 = 7;
-/// The largest header: Ethernet, IPv6, TCP with all options that are written.
+/// The largest header: Ethernet, IPv6, TCP with all options.
 const MOST_HEADER_BYTES: usize = 14 + 40 + 20 + (SYN_OPTIONS_BYTES + TIMESTAMPS_BYTES) as usize;
 
-/// What stands behind the IP header.
+/// Transport header after the IP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transport {
     Tcp {
@@ -34,7 +34,7 @@ pub(super) enum Transport {
         seq: u32,
         ack: u32,
         flags: u8,
-        /// The sender's clock and the one it last heard of, in milliseconds, of connections that use time stamps.
+        /// Timestamp option, in milliseconds: the sender's clock and the echo reply.
         timestamps: Option<(u32, u32)>,
     },
     Udp {
@@ -49,7 +49,7 @@ pub(super) enum Transport {
 }
 
 impl Transport {
-    /// The length of its header; a frame of a fixed length has no options that do not fit into it.
+    /// Header length. A frame of fixed length omits options that do not fit.
     fn header_bytes(&self, room_bytes: u32) -> u32 {
         match *self {
             Transport::Udp { .. } => UDP_BYTES,
@@ -62,34 +62,34 @@ impl Transport {
     }
 }
 
-/// Which options a segment carries: those of a SYN, and time stamps.
+/// True, for SYN options and timestamps each, if a segment carries them.
 fn options(flags: u8, has_timestamps: bool, room_bytes: u32) -> (bool, bool) {
     let with_syn = flags & SYN != 0 && room_bytes >= TCP_BYTES + SYN_OPTIONS_BYTES;
     let taken = TCP_BYTES + if with_syn { SYN_OPTIONS_BYTES } else { 0 };
     (with_syn, has_timestamps && room_bytes >= taken + TIMESTAMPS_BYTES)
 }
 
-/// What a packet says.
+/// Contents of a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Packet {
     pub(super) src: Host,
     pub(super) dst: Host,
     pub(super) transport: Transport,
     pub(super) payload_bytes: u32,
-    /// Length on the wire, at least that of the headers and the payload.
+    /// Length on the wire, at least that of headers and payload.
     pub(super) len_bytes: u32,
 }
 
-/// How long packets are.
+/// Length policy of packets.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lengths {
-    /// All have this length.
+    /// Length of every packet, if fixed.
     pub(super) fixed_bytes: Option<u32>,
 }
 
 impl Lengths {
-    /// The payload and the length on the wire of a packet that should be about so long; without a payload it is as short
-    /// as it can be. What a frame of a fixed length has no payload for is padding behind the IP packet.
+    /// Computes payload length and wire length for a desired length; `None` requests the shortest packet, without
+    /// payload. A fixed-length frame without payload is padded after the IP packet.
     pub(super) fn fit(self, wanted_bytes: Option<u32>, src: Host, transport: &Transport) -> (u32, u32) {
         let ip_bytes = ETHERNET_BYTES + if src.is_ipv6() { 40 } else { 20 };
         let room_bytes = self.fixed_bytes.unwrap_or(LARGEST_BYTES).saturating_sub(ip_bytes);
@@ -100,26 +100,26 @@ impl Lengths {
         (payload_bytes, len_bytes)
     }
 
-    /// The shortest frame that every packet of a family fits into.
+    /// The shortest frame that fits every packet of the given families.
     pub(super) fn smallest_bytes(has_ipv6: bool, has_tcp: bool) -> u32 {
         let ip_bytes = ETHERNET_BYTES + if has_ipv6 { 40 } else { 20 };
         SMALLEST_BYTES.max(ip_bytes + if has_tcp { TCP_BYTES } else { UDP_BYTES })
     }
 }
 
-/// Writes packets as bytes: lengths and checksums are right.
+/// Serializes packets with valid lengths and checksums.
 pub(super) struct FrameWriter {
     addresses: Addresses,
-    /// What every payload is the beginning of.
+    /// Every payload is a prefix of this.
     payload: Vec<u8>,
-    /// The sum of the first `n` bytes of the payload as 16-bit words, not folded.
+    /// Sums of the first `n` payload bytes as 16-bit words, not folded.
     payload_sums: Vec<u32>,
     ip_id: u16,
 }
 
 impl FrameWriter {
     pub(super) fn new(addresses: Addresses) -> FrameWriter {
-        // 01 at the front: where such a payload stands in UDP to port 443, it is a short header of QUIC [RFC 9000 17.3].
+        // Leading bits 01 make a payload in UDP to port 443 a QUIC short header [RFC 9000 17.3].
         let mut payload: Vec<u8> = (0..u64::from(LARGEST_BYTES)).map(|i| mix(i) as u8).collect();
         payload[0] = 0x40;
         let mut payload_sums = vec![0u32];
@@ -130,7 +130,7 @@ impl FrameWriter {
         FrameWriter { addresses, payload, payload_sums, ip_id: 0 }
     }
 
-    /// Writes the first `snap_bytes` of a packet.
+    /// Serializes the first `snap_bytes` of a packet.
     pub(super) fn write(&mut self, packet: &Packet, snap_bytes: usize, bytes: &mut Vec<u8>) {
         let mut header = [0u8; MOST_HEADER_BYTES];
         let ip_bytes = if packet.src.is_ipv6() { 40 } else { 20 };
@@ -149,11 +149,11 @@ impl FrameWriter {
             self.ipv4(packet, l4_len, &mut header)
         };
         let (protocol, checksum_at) = transport(packet, room_bytes, l4_len, &mut header[l4_at..end]);
-        // The pseudo header has protocol and length too; ICMP over IPv4 has none.
+        // The pseudo header also has protocol and length; ICMP over IPv4 has no pseudo header.
         let pseudo = if protocol == ICMP { 0 } else { pseudo + u64::from(protocol) + u64::from(l4_len) };
         let sum = pseudo + words(&header[l4_at..end]) + u64::from(self.payload_sums[packet.payload_bytes as usize]);
         let checksum = match !fold(sum) {
-            // To be told from none [RFC 768].
+            // Zero means no checksum [RFC 768].
             0 if protocol == UDP => 0xffff,
             checksum => checksum,
         };
@@ -166,7 +166,7 @@ impl FrameWriter {
         bytes.resize(snap_bytes.min(packet.len_bytes as usize), 0);
     }
 
-    /// Writes an IPv4 header; gives back the sum of the addresses.
+    /// Writes an IPv4 header. Returns the sum of the addresses.
     fn ipv4(&mut self, packet: &Packet, l4_len: u32, header: &mut [u8]) -> u64 {
         let protocol = match packet.transport {
             Transport::Tcp { .. } => TCP,
@@ -190,7 +190,7 @@ impl FrameWriter {
         words(&ip[12..20])
     }
 
-    /// Writes an IPv6 header; gives back the sum of the addresses.
+    /// Writes an IPv6 header. Returns the sum of the addresses.
     fn ipv6(&mut self, packet: &Packet, l4_len: u32, header: &mut [u8]) -> u64 {
         let next = match packet.transport {
             Transport::Tcp { .. } => TCP,
@@ -214,7 +214,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMP6: u8 = 58;
 
-/// Writes a transport header with checksum 0; says its protocol and where the checksum stands.
+/// Writes a transport header with checksum 0. Returns its protocol and the checksum's offset.
 fn transport(packet: &Packet, room_bytes: u32, l4_len: u32, header: &mut [u8]) -> (u8, usize) {
     match packet.transport {
         Transport::Tcp { sport, dport, seq, ack, flags, timestamps } => {
@@ -263,12 +263,12 @@ fn transport(packet: &Packet, room_bytes: u32, l4_len: u32, header: &mut [u8]) -
     }
 }
 
-/// The sum of an even number of bytes as 16-bit words.
+/// Sum of an even number of bytes as 16-bit words.
 fn words(bytes: &[u8]) -> u64 {
     bytes.chunks_exact(2).map(|word| u64::from(u16::from_be_bytes([word[0], word[1]]))).sum()
 }
 
-/// The sum in 16 bits, carries added [RFC 1071].
+/// Folds a sum to 16 bits with end-around carry [RFC 1071].
 fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);

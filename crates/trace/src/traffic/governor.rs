@@ -1,13 +1,13 @@
-//! How many flows are new: at most so many in any millisecond, on average so many a second.
+//! Limits new flows: a maximum in any millisecond, a mean rate per second.
 
 use std::collections::VecDeque;
 
 use crate::flows::NEW_WINDOW_NS;
 
-/// What is seen for the first time with a packet: its source, its pair of addresses, its 5-tuple.
+/// Whether a packet's source, address pair and 5-tuple are seen for the first time.
 pub(super) type Novelty = [bool; 3];
 
-/// Keeps the new flows of any millisecond at or below a limit, for each of the three keys.
+/// Sliding-window limiter: caps the number of new flows in any millisecond, per key.
 #[derive(Debug)]
 pub(super) struct Governor {
     limits: [usize; 3],
@@ -19,7 +19,7 @@ impl Governor {
         Governor { limits, recent_ns: [const { VecDeque::new() }; 3] }
     }
 
-    /// How many new flows the millisecond that ends now could still have.
+    /// Number of new flows that the millisecond ending now still admits, per key.
     pub(super) fn room(&mut self, now_ns: u64) -> [usize; 3] {
         for recent_ns in &mut self.recent_ns {
             while recent_ns.front().is_some_and(|&then_ns| now_ns - then_ns >= NEW_WINDOW_NS) {
@@ -29,13 +29,13 @@ impl Governor {
         [0, 1, 2].map(|key| self.limits[key].saturating_sub(self.recent_ns[key].len()))
     }
 
-    /// Whether a packet with this novelty may come now.
+    /// True if a packet with this novelty is admitted now.
     pub(super) fn admits(&mut self, novelty: Novelty, now_ns: u64) -> bool {
         let room = self.room(now_ns);
         novelty.iter().zip(room).all(|(is_new, room)| !is_new || room > 0)
     }
 
-    /// It comes.
+    /// Accounts for an admitted packet.
     pub(super) fn count(&mut self, novelty: Novelty, now_ns: u64) {
         for (recent_ns, _) in self.recent_ns.iter_mut().zip(novelty).filter(|(_, is_new)| *is_new) {
             recent_ns.push_back(now_ns);
@@ -43,7 +43,7 @@ impl Governor {
     }
 }
 
-/// Flows that are due to begin, by key: so many a second, and what was begun is paid for. A burst pays later.
+/// Token bucket of new flows per key: earns a number per second, and each new flow pays. A burst may overdraw it.
 #[derive(Debug)]
 pub(super) struct Credit {
     per_second: [f64; 3],

@@ -1,8 +1,8 @@
-//! Hosts, and the addresses they have.
+//! Hosts and their addresses.
 
 use flowloom_random::mix;
 
-/// Which network has which IPv4 addresses; IPv6 addresses lie in 2001:db8::/32 [RFC 3849].
+/// IPv4 prefixes of a network; IPv6 addresses are in 2001:db8::/32 [RFC 3849].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AddressPlan {
     /// 10.0.0.0/8 inside, 64.0.0.0/3 outside.
@@ -13,8 +13,8 @@ pub(super) enum AddressPlan {
     Laboratory,
 }
 
-/// A host: a number on one side of the network. Different hosts have different addresses, as long as their numbers stay
-/// below the size of their prefix.
+/// A host: a number on one side of the network. Distinct hosts have distinct addresses if their numbers are below the
+/// size of their prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Host(u32);
 
@@ -39,12 +39,12 @@ impl Host {
         self.0 & (IS_OUTSIDE - 1)
     }
 
-    /// Bits that stay with the host.
+    /// Pseudorandom bits that are constant per host.
     pub(super) fn character(self) -> u64 {
         mix(u64::from(self.0))
     }
 
-    /// The time to live or hop limit that its packets arrive with: one of the usual first values, less some hops.
+    /// TTL or hop limit on arrival: a usual initial value, less a number of hops.
     pub(super) fn ttl(self) -> u8 {
         let bits = self.character();
         let first = [64, 128, 64, 255][(bits >> 60) as usize & 3];
@@ -53,7 +53,7 @@ impl Host {
     }
 }
 
-/// Gives hosts their addresses.
+/// Maps hosts to addresses.
 #[derive(Debug, Clone)]
 pub(super) struct Addresses {
     plan: AddressPlan,
@@ -65,7 +65,7 @@ impl Addresses {
         Addresses { plan, key: mix(seed ^ 0xadd2) as u32 }
     }
 
-    /// Its IPv4 address.
+    /// The host's IPv4 address.
     pub(super) fn ipv4(&self, host: Host) -> [u8; 4] {
         let (prefix, bits): (u32, u32) = match (self.plan, host.is_outside()) {
             (AddressPlan::Campus | AddressPlan::Laboratory, false) => (0x0a00_0000, 24),
@@ -76,7 +76,8 @@ impl Addresses {
         (prefix | self.scatter(host.number(), bits)).to_be_bytes()
     }
 
-    /// Its IPv6 address: the side and the number in the upper half, as a subnet, any interface in the lower.
+    /// The host's IPv6 address: side and number as the subnet in the upper half, a random interface identifier in the
+    /// lower.
     pub(super) fn ipv6(&self, host: Host) -> [u8; 16] {
         let subnet = u32::from(host.is_outside()) << 31 | self.scatter(host.number(), 30);
         let mut address = [0; 16];
@@ -86,7 +87,7 @@ impl Addresses {
         address
     }
 
-    /// Spreads numbers of so many bits over each other's places: one-to-one, and neighbours end far apart.
+    /// A bijection on numbers of `bits` bits that spreads consecutive numbers.
     fn scatter(&self, number: u32, bits: u32) -> u32 {
         let mask = (1u32 << bits) - 1;
         let mut x = (number ^ self.key) & mask;

@@ -1,12 +1,12 @@
-//! Traffic: the profiles that the papers measured, and synthetic patterns.
+//! Traffic generator: the profiles measured by the papers, and synthetic patterns.
 //!
 //! ```text
 //!  TrafficOptions ─► Traffic ─┬─ Network: flows that stay, conversations, bursts ─┐
 //!                             └─ Pattern: uniform, zipf, turns, churn ────────────┴─► Packet ─► FrameWriter ─► bytes
 //! ```
 //!
-//! Everything is drawn from one seed: the same options make the same packets. Memory depends on the number of flows, not on
-//! that of packets. Frames have right lengths and checksums, and TCP connections their handshakes and sequence numbers.
+//! All randomness comes from one seed: equal options yield equal packets. Memory depends on the number of flows, not of
+//! packets. Frames have valid lengths and checksums; TCP connections have handshakes and sequence numbers.
 
 mod conversation;
 mod frame;
@@ -33,23 +33,23 @@ use options::Source;
 use pattern::Pattern;
 use rate::Pace;
 
-/// When the first packet arrives: 2020-01-01.
+/// Arrival time of the first packet: 2020-01-01.
 pub const START_NS: u64 = 1_577_836_800_000_000_000;
 
-/// A packet that was made.
+/// A generated packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MadePacket<'a> {
-    /// Arrival since 1970.
+    /// Arrival time since 1970.
     pub time_ns: u64,
     /// 1 from inside the network, 2 from outside.
     pub port: u32,
     /// Length on the wire.
     pub len_bytes: u32,
-    /// What a capture with this snap length has of it.
+    /// The bytes that a capture with the configured snap length holds.
     pub bytes: &'a [u8],
 }
 
-/// Makes packets.
+/// Generates packets.
 ///
 /// ```
 /// use flowloom_trace::{Profile, Traffic, TrafficOptions};
@@ -65,11 +65,11 @@ pub struct MadePacket<'a> {
 pub struct Traffic {
     maker: Maker,
     writer: FrameWriter,
-    /// Replays at another speed than that of the packets' own time.
+    /// Overrides the packets' own timestamps with a given rate.
     pace: Option<Pace>,
     packets_left: u64,
     until_ns: u64,
-    /// The end in the packets' own time.
+    /// End of the traffic in the packets' own time.
     until_own_ns: u64,
     snap_bytes: usize,
     bytes: Vec<u8>,
@@ -90,10 +90,10 @@ impl Maker {
 }
 
 impl Traffic {
-    /// Gets ready to make packets.
+    /// Creates a generator.
     ///
     /// # Errors
-    /// [`TraceError::TrafficOption`] and the like, where options do not fit each other; the message says what would.
+    /// [`TraceError::TrafficOption`] and the like if options conflict; the message names what is permitted.
     pub fn new(options: &TrafficOptions) -> Result<Traffic, TraceError> {
         let plan = options.plan()?;
         let (maker, pace) = match plan.source {
@@ -115,7 +115,7 @@ impl Traffic {
         })
     }
 
-    /// The next packet, or `None` at the end.
+    /// Returns the next packet, or `None` at the end.
     pub fn next_packet(&mut self) -> Option<MadePacket<'_>> {
         if self.packets_left == 0 {
             return None;

@@ -1,19 +1,20 @@
-//! The traffic of a network: flows that stay, conversations that come and go, bursts.
+//! Network traffic: long-lived flows, short conversations, bursts.
 //!
-//! Its goal is that any 10 s show the profile's number of sources, pairs and 5-tuples, and no millisecond more new ones than
-//! the profile's most, with the profile's mean length.
+//! **Goal.** Any 10 s show the profile's number of sources, pairs and 5-tuples; no millisecond has more new ones than
+//! the profile's maximum; the mean length is the profile's.
 //!
-//! - A part of sources, pairs and flows stays ([`Population`]). Each of these flows sends at least every [`LOOK_AFTER_NS`];
-//!   the others of its packets come by popularity. A connection lasts [`LASTING_NS`] on average, then another one of the
+//! - A fraction of sources, pairs and flows is long-lived ([`Population`]). Each of these flows sends at least every
+//!   [`LOOK_AFTER_NS`]; its other packets are drawn by popularity. A connection lasts [`LASTING_NS`] on average, then
+//!   another connection of the same pair replaces it.
 //!   same pair takes its place.
-//! - The rest are conversations that come ([`Credit`]) and are over in a fraction of a second: so many new sources, pairs
-//!   and 5-tuples in each [`BLOCK_NS`], at random times in it. A new source comes with a pair and a flow, a new pair with a
+//! - The rest are conversations that last a fraction of a second. [`Credit`] fixes the number of new sources, pairs and
+//!   5-tuples per [`BLOCK_NS`]; their start times are random. A new source brings a new pair and flow, a new pair a new
 //!   flow.
-//! - Every few seconds a burst of probes fills a millisecond up to the profile's most ([`Governor`]). Nothing goes beyond
-//!   it: what would has to wait. The first millisecond, in which all is new, is no exception.
-//! - Lengths are kept by [`Sizes`].
+//! - Every few seconds a burst of probes fills a millisecond to the profile's maximum. The [`Governor`] enforces this
+//!   limit by delaying packets, also in the first millisecond, in which every flow is new.
+//! - [`Sizes`] maintains the length distribution.
 //!
-//! So counts hold by construction, not by luck; what happens when is random.
+//! Counts therefore hold by construction; only the order and times of packets are random.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -29,37 +30,37 @@ use super::sizes::{Class, Sizes};
 use flowloom_random::{Draw, SplitMix64, mix};
 
 const NS_PER_S: f64 = 1e9;
-/// Every flow that stays sends at least so often.
+/// Maximum gap between packets of a long-lived flow.
 const LOOK_AFTER_NS: u64 = 4_000_000_000;
-/// How long its connection lasts on average.
+/// Mean lifetime of a long-lived connection.
 const LASTING_NS: u64 = 60_000_000_000;
-/// In each stretch of this length the number of conversations that begin is fixed.
+/// Block length. The number of conversations that start per block is fixed.
 const BLOCK_NS: u64 = 50_000_000;
-/// When the first burst comes, and how long it is between bursts.
+/// Time of the first burst, and the range of gaps between bursts.
 const FIRST_BURST_NS: u64 = 30_000_000;
 const BURST_GAP_NS: (u64, u64) = (2_500_000_000, 4_500_000_000);
-/// How long a burst lasts: shorter than the millisecond that new flows are counted in.
+/// Length of a burst: shorter than the millisecond in which new flows are counted.
 const BURST_NS: u64 = 800_000;
-/// How long a conversation lasts, about, in seconds.
+/// Approximate length of a conversation in seconds.
 const CONVERSATION_S: f64 = 0.1;
-/// How long what is refused waits.
+/// Minimum delay of a refused packet.
 const WAIT_NS: u64 = 50_000;
-/// How often something is drawn anew before one gives up.
+/// Maximum number of redraws.
 const TRIES: usize = 12;
-/// Of packets, those that a network of this rate has for its conversations and for looking after flows, at most.
+/// Maximum fraction of packets for conversations and keep-alives of long-lived flows.
 const BUSY_SHARE: f64 = 0.7;
-/// Packets of a flow of a conversation, about; of a probe one.
+/// Approximate number of packets per conversation flow; a probe has one.
 const PACKETS_PER_FLOW: f64 = 5.0;
-/// What marks a connection that stays among events.
+/// Tag of long-lived connections among event numbers.
 const IS_LASTING: u32 = 1 << 31;
 
-/// A model, brought to a number of flows, in numbers of what stays and what comes.
+/// A model scaled to a number of flows, split into long-lived and new flows.
 #[derive(Debug, Clone)]
 pub(super) struct Scale {
     lasting: [u64; 3],
     new_per_second: [f64; 3],
     new_per_ms: [usize; 3],
-    /// Packets a second that conversations and looking after flows take.
+    /// Packets per second for conversations and keep-alives.
     pub(super) busy_packets_per_second: f64,
 }
 
@@ -68,13 +69,14 @@ impl Scale {
         let scale = flows / model.active[2];
         let active = model.active.map(|count| count * scale);
         let lasting = active.map(|count| (count * model.lasting).round().max(1.0));
-        // Of flows that stay, some end within 10 s, and others take their places.
+        // Some long-lived flows end within 10 s and are replaced.
         let renewed = lasting[2] * 10e9 / LASTING_NS as f64;
-        // A window may have a burst more than its share.
+        // A window may contain one burst more than average.
         let bursts = model.new_per_ms.map(|count| count * scale / 2.0);
         let coming = [0, 1, 2].map(|key| active[key] - lasting[key] - bursts[key]);
         let coming = [coming[0], coming[1], coming[2] - renewed];
-        // A window shows those that begin in it and those that have not ended before it; a trace begins without the latter.
+        // A window shows flows that start in it and flows still running at its start; the trace starts without the
+        // latter.
         let new_per_second = coming.map(|count| count / (10.0 + CONVERSATION_S / 2.0));
         let one_way_pairs = (new_per_second[1] - new_per_second[0] * (1.0 + model.two_way)).max(0.0);
         let probes = one_way_pairs * model.scans;
@@ -87,14 +89,14 @@ impl Scale {
         }
     }
 
-    /// The most flows that a model's packets are enough for.
+    /// Maximum number of flows that the model's packet rate supports.
     pub(super) fn most_flows(model: &Model) -> u64 {
         let busy = Scale::new(model, model.active[2]).busy_packets_per_second;
         (model.active[2] * BUSY_SHARE * model.packets_per_second / busy) as u64
     }
 }
 
-/// Makes the packets of a network, one after the other.
+/// Generates the packets of a network in time order.
 pub(super) struct Network {
     model: Model,
     lengths: Lengths,
@@ -104,30 +106,30 @@ pub(super) struct Network {
     openings: Openings,
     governor: Governor,
     credit: Credit,
-    /// Of new sources, those of which both directions are seen.
+    /// Fraction of new sources with both directions in the trace.
     both_ways: f64,
     conversations: Vec<Conversation>,
     free: Vec<u32>,
-    /// What is due when: a conversation, or a connection that stays.
+    /// Timed events: conversations and long-lived connections.
     events: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Connections with data to acknowledge.
+    /// Connections with unacknowledged data.
     ready: VecDeque<u32>,
     next_number: u32,
-    /// When packets are due by the rate, and when the link is free.
+    /// Time of the next packet by the rate, and time at which the link is free.
     due_ns: f64,
     free_ns: u64,
     block_ns: u64,
     burst: Burst,
     burst_gap_ns: u64,
-    /// The next flow to look after, and when.
+    /// Cursor and time of the next keep-alive.
     cursor: usize,
     look_after_ns: u64,
     last_large: Option<Flow>,
-    /// The last flow that carried something.
+    /// The last flow that carried payload.
     last: Option<Flow>,
 }
 
-/// When the present burst began, or the next one begins, and when its next packet comes.
+/// Start of the current or next burst, and time of its next packet.
 #[derive(Debug, Clone, Copy)]
 struct Burst {
     begins_ns: u64,
@@ -169,7 +171,7 @@ impl Network {
         }
     }
 
-    /// The next packet and when it comes.
+    /// Returns the next packet and its time.
     pub(super) fn next(&mut self) -> (u64, Packet) {
         loop {
             let is_burst = self.burst.next_ns as f64 <= self.due_ns;
@@ -207,7 +209,7 @@ impl Network {
             if packet.is_some() {
                 return packet;
             }
-            // It would be one new flow too many.
+            // The packet would exceed the limit of new flows.
             let wait_ns = WAIT_NS + self.draw.below(WAIT_NS);
             self.events.push(Reverse((now_ns + wait_ns, event)));
         }
@@ -223,12 +225,12 @@ impl Network {
                 return Some(packet);
             }
         }
-        // Whoever said something last is known.
+        // A flow that sent payload is not new, so it is admitted.
         let flow = self.last?;
         self.speak(flow, class, now_ns)
     }
 
-    /// A flow that has something of this class to send.
+    /// Picks a flow that can send a packet of this class.
     fn pick(&mut self, class: Class) -> Option<Flow> {
         let Network { population, draw, .. } = self;
         let found = match class {
@@ -256,7 +258,7 @@ impl Network {
         found.or_else(|| population.flows.first().copied())
     }
 
-    /// An everyday packet of a flow that stays; none where it is not open, or would be one new flow too many.
+    /// A steady-state packet of a long-lived flow; `None` if the connection is not open or the limit of new flows is reached.
     fn speak(&mut self, flow: Flow, class: Class, now_ns: u64) -> Option<Packet> {
         let (index, from) = ((flow >> 1) as usize, (flow & 1) as usize);
         if self.population.connections[index].phase != Phase::Open || !self.announce(index, from, now_ns) {
@@ -279,7 +281,7 @@ impl Network {
         Some(self.lasting_packet(index, from, transport, wanted_bytes))
     }
 
-    /// Puts a packet of a connection that stays together.
+    /// Builds a packet of a long-lived connection.
     fn lasting_packet(&mut self, index: usize, from: usize, transport: Transport, wanted_bytes: Option<u32>) -> Packet {
         let connection = &mut self.population.connections[index];
         let (src, dst) = (connection.ends[from], connection.ends[1 - from]);
@@ -291,7 +293,7 @@ impl Network {
         Packet { src, dst, transport, payload_bytes, len_bytes }
     }
 
-    /// Whether a flow that stays may send now: what is new with it is counted.
+    /// True if a long-lived flow may send now. Accounts for what is new about it.
     fn announce(&mut self, index: usize, from: usize, now_ns: u64) -> bool {
         let connection = &self.population.connections[index];
         if connection.is_seen[from] {
@@ -312,7 +314,7 @@ impl Network {
         true
     }
 
-    /// Sees to it that the next flow in turn sends, and now and then that a connection ends.
+    /// Sends a keep-alive of the next flow, round-robin, and occasionally ends its connection.
     fn look_after(&mut self, now_ns: u64) -> Option<Packet> {
         let flow = *self.population.flows.get(self.cursor)?;
         let (index, from) = ((flow >> 1) as usize, (flow & 1) as usize);
@@ -322,10 +324,10 @@ impl Network {
             && connection.phase == Phase::Open
             && self.draw.chance(LOOK_AFTER_NS as f64 / LASTING_NS as f64);
         let packet = if connection.phase != Phase::Open {
-            // What is under way will be seen.
+            // An opening or closing connection sends soon.
             None
         } else if is_over && !connection.wire.is_udp {
-            // What cannot be announced now stays in turn.
+            // If the limit of new flows is reached, the cursor stays.
             Some(self.hang_up(index, now_ns)?)
         } else {
             if is_over {
@@ -343,7 +345,7 @@ impl Network {
         packet
     }
 
-    /// Ends a TCP connection that stays; another one follows.
+    /// Ends a long-lived TCP connection; a successor follows.
     fn hang_up(&mut self, index: usize, now_ns: u64) -> Option<Packet> {
         if !self.announce(index, 0, now_ns) {
             return None;
@@ -353,7 +355,7 @@ impl Network {
         Some(self.step(index, 0, FIN | ACK, phase, now_ns))
     }
 
-    /// Sends a packet without payload by which a connection gets on, and has it get on later.
+    /// Sends a control packet that moves a connection to `phase`, and schedules the next step.
     fn step(&mut self, index: usize, from: usize, flags: u8, phase: Phase, now_ns: u64) -> Packet {
         let rtt_ns = self.model.rtt_ns.1;
         let transport = self.population.connections[index].wire.segment(from, flags, now_ns, rtt_ns);
@@ -365,7 +367,7 @@ impl Network {
         self.lasting_packet(index, from, transport, None)
     }
 
-    /// A connection that is being opened or closed gets on; nothing where it would be one new flow too many.
+    /// Sends the next packet of an opening or closing connection; `None` if the limit of new flows is reached.
     fn carry_on(&mut self, index: usize, now_ns: u64) -> Option<Packet> {
         if self.population.connections[index].phase == Phase::Gone {
             self.reopen(index);
@@ -386,7 +388,7 @@ impl Network {
         Some(self.step(index, from, flags, phase, now_ns))
     }
 
-    /// A new connection in the place of one that ended.
+    /// Replaces a closed connection by a new one.
     fn reopen(&mut self, index: usize) {
         let Network { population, openings, draw, .. } = self;
         let connection = &mut population.connections[index];
@@ -400,7 +402,7 @@ impl Network {
         connection.phase = if is_udp { Phase::Open } else { Phase::Syn };
     }
 
-    /// Decides what begins in the next stretch of time, and when.
+    /// Draws the conversations that start in the next block, and their start times.
     fn begin_block(&mut self) {
         let begins_ns = self.block_ns;
         self.block_ns += BLOCK_NS;
@@ -433,7 +435,7 @@ impl Network {
         }
     }
 
-    /// The next packet of a conversation; nothing where it would be one new flow too many.
+    /// The next packet of a conversation; `None` if the limit of new flows is reached.
     fn converse(&mut self, place: usize, now_ns: u64) -> Option<Packet> {
         let mut conversation = self.conversations[place];
         let from = conversation.sender()?;
@@ -473,7 +475,7 @@ impl Network {
         }
     }
 
-    /// A host that was never seen, on the other side than this one.
+    /// A new host on the other side of the network than `other`.
     fn stranger(&mut self, other: Host) -> End {
         let number = self.next_number;
         self.next_number = self.next_number.wrapping_add(1);
@@ -500,7 +502,7 @@ impl Network {
         if self.draw.chance(0.5) { View::Questions } else { View::Answers }
     }
 
-    /// A new source and somebody who stays. If both ways are seen, either may have asked.
+    /// A new source and a long-lived host. If both directions are in the trace, either may be the client.
     fn newcomer(&mut self, both: bool) -> Conversation {
         let pair = self.population.pairs[self.draw.index(self.population.pairs.len())];
         if !both {
@@ -532,7 +534,7 @@ impl Network {
         self.conversation(ends, NONE, view)
     }
 
-    /// A new connection of a pair that stays.
+    /// A new connection of a long-lived pair.
     fn once_more(&mut self, both: bool) -> Conversation {
         let Population { pairs, couples, .. } = &self.population;
         let place = if both { couples[self.draw.index(couples.len())] } else { self.draw.index(pairs.len()) as u32 };
@@ -541,7 +543,8 @@ impl Network {
         self.conversation(ends, place, view)
     }
 
-    /// The next packet of a burst: the one of which most are missing. None where there is none to come, or none now.
+    /// The next packet of a burst, new in as many keys as have room; `None` if the burst is over or no draw is
+    /// admitted.
     fn burst_packet(&mut self, now_ns: u64) -> Option<Packet> {
         let room = self.governor.room(now_ns);
         if room == [0; 3] || now_ns >= self.burst.begins_ns + BURST_NS {
@@ -552,7 +555,7 @@ impl Network {
         }
         self.burst.next_ns += self.burst_gap_ns;
         (0..TRIES).find_map(|_| {
-            // A new source takes a place in all three.
+            // A new source counts for all three keys.
             let (cost, conversation) = if room[0] > 0 && room[1] > 0 {
                 ([1, 1, 1], self.newcomer(false))
             } else if room[1] > 0 {
@@ -566,7 +569,7 @@ impl Network {
         })
     }
 
-    /// The first packet of a conversation that ends with it; nothing where it would be one new flow too many.
+    /// The only packet of a probe; `None` if the limit of new flows is reached.
     fn probe(&mut self, conversation: Conversation, now_ns: u64) -> Option<Packet> {
         let mut probe = conversation.into_probe();
         let novelty = self.novelty(&probe, 0);

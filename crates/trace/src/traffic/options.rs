@@ -1,4 +1,4 @@
-//! What one may ask for, and what fits together.
+//! Options of generated traffic, and their validation.
 
 use crate::error::TraceError;
 
@@ -10,17 +10,17 @@ use super::profile::{Model, Profile};
 use super::rate::Rate;
 use super::zipf::Zipf;
 
-/// How long a profile's trace is in its own time, unless said otherwise: the papers' window.
+/// Default duration of a profile's trace in its own time: the papers' window.
 const OWN_DURATION_NS: u64 = 10_000_000_000;
-/// How many packets a pattern has, unless said otherwise.
+/// Default number of packets of a pattern.
 const PATTERN_PACKETS: u64 = 1_000_000;
 const PATTERN_RATE: Rate = Rate::Bits(10_000_000_000);
 const PATTERN_BYTES: u32 = SMALLEST_BYTES;
-/// A minute's packets must be enough for its new flows; of TCP each also ends with one.
+/// The packets of a minute must suffice for its new flows; each TCP flow also needs a FIN.
 const SECONDS_PER_MINUTE: f64 = 60.0;
-/// The most flows at a time of a pattern: more than any table here holds, little enough for memory.
+/// Maximum number of concurrent flows of a pattern: more than any table here holds, and bounded in memory.
 const MOST_PATTERN_FLOWS: u64 = 100_000_000;
-/// Fewer make no network of many hosts.
+/// Minimum number of flows for a network of several hosts.
 const LEAST_NETWORK_FLOWS: u64 = 100;
 const MOST_NEW_PER_MINUTE: u64 = 10_000_000_000;
 const MOST_EXPONENT: f64 = 5.0;
@@ -32,47 +32,47 @@ const MOST_SNAP_BYTES: u32 = 262_144;
 pub enum Protocol {
     /// UDP.
     Udp,
-    /// TCP: the first packet of a flow is a SYN, the last one of a flow that ends a FIN.
+    /// TCP: the first packet of a flow is a SYN, the last one of an ended flow a FIN.
     Tcp,
 }
 
-/// What traffic to make. `None` is the profile's own value.
+/// Options of generated traffic. `None` selects the profile's value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrafficOptions {
-    /// The kind of traffic.
+    /// The traffic profile.
     pub profile: Profile,
-    /// Seed of everything random.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// The end: so many packets, or so much time of the capture, whichever comes first.
+    /// Number of packets. Traffic ends at this number or at `duration_ns`, whichever comes first.
     pub packets: Option<u64>,
-    /// See `packets`.
+    /// Duration of the capture.
     pub duration_ns: Option<u64>,
-    /// The rate of a pattern; of a network's profile, the rate at which its packets are replayed without gaps.
+    /// Rate of a pattern; for a network profile, the rate at which its packets are replayed without gaps.
     pub rate: Option<Rate>,
-    /// The most bytes that are captured of a packet.
+    /// Snap length: the maximum number of captured bytes per packet.
     pub snap_bytes: Option<u32>,
-    /// Flows: of a network those that are active in 10 s, of a pattern those at a time.
+    /// Flows active in 10 s for a network; concurrent flows for a pattern.
     pub flows: Option<u64>,
-    /// Every packet has this length.
+    /// Fixed length of every packet.
     pub size_bytes: Option<u32>,
-    /// How popularity falls with the rank: `zipf`, `churn`.
+    /// Zipf exponent of flow popularity: `zipf`, `churn`.
     pub exponent: Option<f64>,
-    /// New flows a minute: `churn`.
+    /// New flows per minute: `churn`.
     pub new_per_minute: Option<u64>,
-    /// Share of hosts (of a pattern: of flows) with IPv6, from 0 to 1.
+    /// Fraction of IPv6 hosts (for a pattern: flows), from 0 to 1.
     pub ipv6: Option<f64>,
-    /// The protocol of a pattern.
+    /// Transport protocol of a pattern.
     pub protocol: Option<Protocol>,
 }
 
-/// What makes the packets.
+/// Generator of the packets.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
     Network { model: Model, scale: Scale },
     Pattern(Shape),
 }
 
-/// Options that fit together.
+/// Validated options.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) source: Source,
@@ -84,7 +84,7 @@ pub(super) struct Plan {
 }
 
 impl TrafficOptions {
-    /// All as the profile has it, seed 1.
+    /// Returns the profile's defaults with seed 1.
     pub fn new(profile: Profile) -> TrafficOptions {
         TrafficOptions {
             profile,
@@ -102,10 +102,10 @@ impl TrafficOptions {
         }
     }
 
-    /// About how many packets there will be.
+    /// Approximate number of packets.
     ///
     /// # Errors
-    /// As [`super::Traffic::new`].
+    /// Those of [`super::Traffic::new`].
     pub fn expected_packets(&self) -> Result<u64, TraceError> {
         let plan = self.plan()?;
         let (own_rate, rate) = match &plan.source {
@@ -225,7 +225,7 @@ impl TrafficOptions {
         Ok(Shape { choice, flows, new_per_minute, rate, is_tcp, ipv6: self.ipv6.unwrap_or(0.0), lengths })
     }
 
-    /// Refuses an option that the profile has no use for.
+    /// Rejects an option that the profile does not take.
     fn taken(
         &self,
         option: &'static str,

@@ -1,4 +1,4 @@
-//! Synthetic patterns: flows that are equally likely, popular by rank, alone, taking turns, or new all the time.
+//! Synthetic patterns: uniform, Zipf-distributed, single, round-robin and churning flows.
 
 use flowloom_random::{Draw, SplitMix64, mix};
 
@@ -7,51 +7,51 @@ use super::host::Host;
 use super::rate::{Pace, Rate};
 use super::zipf::Zipf;
 
-/// So many hosts serve all flows.
+/// Number of distinct destination hosts.
 const SERVERS: u64 = 1000;
-/// Flows have sources of their own, up to so many.
+/// Number of distinct source addresses.
 const SOURCES: u64 = 1 << 24;
 const SERVICES: [u16; 4] = [443, 80, 8080, 5201];
 const NS_PER_MINUTE: u128 = 60_000_000_000;
-/// No flow; numbers of flows are smaller.
+/// No flow; real flow numbers are smaller.
 const NEVER: u64 = u64::MAX;
 
-/// Which flow is next.
+/// Selects the flow of the next packet.
 #[derive(Debug, Clone)]
 pub(super) enum Choice {
-    /// Each is equally likely.
+    /// Uniformly random.
     Uniform,
-    /// By rank.
+    /// Random by Zipf rank.
     Popular(Zipf),
-    /// One after the other.
+    /// Round-robin.
     Turns,
 }
 
-/// What a pattern is made of.
+/// Parameters of a pattern.
 #[derive(Debug, Clone)]
 pub(super) struct Shape {
     pub(super) choice: Choice,
-    /// Flows at a time.
+    /// Concurrent flows.
     pub(super) flows: u64,
-    /// New flows a minute, which take the places of the oldest.
+    /// New flows per minute, each replacing the oldest.
     pub(super) new_per_minute: u64,
     pub(super) rate: Rate,
     pub(super) is_tcp: bool,
-    /// Share of flows, from 0 to 1.
+    /// Fraction of flows, from 0 to 1.
     pub(super) ipv6: f64,
     pub(super) lengths: Lengths,
 }
 
-/// Makes the packets of a pattern.
+/// Generates the packets of a pattern.
 pub(super) struct Pattern {
     shape: Shape,
     draw: SplitMix64,
     key: u64,
     pace: Pace,
     turn: u64,
-    /// Flows that began after the first ones.
+    /// Number of replacement flows started.
     born: u64,
-    /// TCP: the flow that has sent from each place, and its next sequence number.
+    /// TCP: per slot, the flow that sent last and its next sequence number.
     spoken: Vec<(u64, u32)>,
 }
 
@@ -69,7 +69,7 @@ impl Pattern {
         }
     }
 
-    /// The next packet and when it comes.
+    /// Returns the next packet and its time.
     pub(super) fn next(&mut self) -> (u64, Packet) {
         let now_ns = self.pace.now_ns();
         let packet = self.packet(now_ns);
@@ -79,11 +79,11 @@ impl Pattern {
 
     fn packet(&mut self, now_ns: u64) -> Packet {
         let flows = self.shape.flows;
-        // Flow n has the place n modulo the flows at a time.
+        // Flow n has slot n modulo the number of concurrent flows.
         if u128::from(now_ns) * u128::from(self.shape.new_per_minute) / NS_PER_MINUTE > u128::from(self.born) {
             let (place, oldest) = ((self.born % flows) as usize, self.born);
             if self.spoken.get(place).is_some_and(|(spoken, _)| *spoken == oldest) {
-                // It ends first, its successor comes next.
+                // The FIN of the old flow comes first, then the SYN of its successor.
                 return self.end(place);
             }
             self.born += 1;
@@ -101,13 +101,13 @@ impl Pattern {
         self.speak(place as usize)
     }
 
-    /// The flow that has this place now.
+    /// The current flow of a slot.
     fn at(&self, place: usize) -> u64 {
         let (flows, place) = (self.shape.flows, place as u64);
         place + (flows + self.born - 1 - place) / flows * flows
     }
 
-    /// The next packet of the flow at this place: a SYN opens a TCP connection.
+    /// The next packet of the flow in a slot: a SYN opens a TCP connection.
     fn speak(&mut self, place: usize) -> Packet {
         let number = self.at(place);
         let (flags, seq) = match self.spoken.get_mut(place) {
@@ -122,7 +122,7 @@ impl Pattern {
         self.finished(number, place, flags, seq)
     }
 
-    /// The flow at this place says goodbye.
+    /// The FIN of the flow in a slot.
     fn end(&mut self, place: usize) -> Packet {
         let (number, seq) = self.spoken[place];
         let packet = self.finished(number, place, FIN | ACK, seq);
@@ -138,7 +138,7 @@ impl Pattern {
         let sport = 1024 + (number / SOURCES % 64_512) as u16;
         let dport = SERVICES[(bits & 3) as usize];
         let transport = if self.shape.is_tcp {
-            // One direction is shown: what the other sent is acknowledged once.
+            // Only one direction is generated, so the acknowledgement number is constant.
             let ack = if flags & ACK == 0 { 0 } else { (bits >> 32) as u32 };
             Transport::Tcp { sport, dport, seq, ack, flags, timestamps: None }
         } else {

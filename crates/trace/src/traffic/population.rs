@@ -1,50 +1,50 @@
-//! Who stays: hosts, pairs and connections that last as long as the trace.
+//! The long-lived part of the traffic: hosts, pairs and connections.
 
 use super::frame::{ACK, PSH, Transport};
 use super::host::Host;
 use super::profile::Model;
 use flowloom_random::{Draw, SplitMix64, Weighted};
 
-/// Of the hosts that talk both ways, how many serve the others.
+/// Fraction of two-way hosts that are servers.
 const SERVER_SHARE: f64 = 0.1;
-/// Of the sources, how many scan.
+/// Fraction of sources that scan.
 const SCANNER_SHARE: f64 = 0.01;
-/// Pings among the connections.
+/// Fraction of connections that also ping.
 const ECHO_SHARE: f64 = 0.005;
 const ECHO_BYTES: u32 = 98;
-/// What an acknowledgement covers of data that the trace does not show: two segments.
+/// Bytes acknowledged per packet that the trace does not show: two segments.
 const UNSEEN_BYTES: u32 = 2 * 1448;
 
-/// Ports of services, with how often connections go there.
+/// Service ports with their weights.
 const TCP_SERVICES: [(u16, f64); 8] =
     [(443, 50.0), (80, 30.0), (22, 4.0), (25, 3.0), (993, 4.0), (8080, 4.0), (3389, 3.0), (5223, 2.0)];
 const UDP_SERVICES: [(u16, f64); 4] = [(443, 60.0), (19_302, 10.0), (27_015, 10.0), (6881, 20.0)];
 
-/// A host that stays.
+/// A long-lived host.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Resident {
     pub(super) host: Host,
-    /// Whether it has sent a packet.
+    /// True if it has sent a packet.
     pub(super) is_seen: bool,
 }
 
-/// Two hosts that stay in touch.
+/// Two hosts with long-lived connections.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pair {
-    /// Places among the residents; the first sends.
+    /// Indices of the residents; the first is a source.
     pub(super) ends: [u32; 2],
-    /// Whether both directions are seen.
+    /// True if both directions are in the trace.
     pub(super) is_two_way: bool,
-    /// Whether a packet was seen, by direction.
+    /// True if a packet was seen, by direction.
     pub(super) is_seen: [bool; 2],
 }
 
-/// What a connection is for.
+/// Traffic kind of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Full packets in this direction.
+    /// Full-size segments in this direction.
     Bulk(u8),
-    /// The acknowledgements of data that the trace does not show.
+    /// Acknowledgements of data that the trace does not show.
     Acks,
     /// Short messages.
     Talk,
@@ -52,7 +52,7 @@ pub(super) enum Kind {
     Echo,
 }
 
-/// Where a connection stands.
+/// TCP state of a connection, named by the next packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Syn,
@@ -64,7 +64,7 @@ pub(super) enum Phase {
     Gone,
 }
 
-/// What both ends of a connection know.
+/// Transport state shared by both ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wire {
     pub(super) ports: [u16; 2],
@@ -72,12 +72,12 @@ pub(super) struct Wire {
     pub(super) seq: [u32; 2],
     pub(super) is_udp: bool,
     pub(super) has_timestamps: bool,
-    /// What its clocks start from.
+    /// Base of the timestamp clocks.
     pub(super) clock: u32,
 }
 
 impl Wire {
-    /// A segment in this direction; what the other end sent so far is acknowledged.
+    /// A segment in this direction that acknowledges all data of the other end.
     pub(super) fn segment(&self, from: usize, flags: u8, now_ns: u64, rtt_ns: u64) -> Transport {
         let [sport, dport] = [self.ports[from], self.ports[1 - from]];
         if self.is_udp {
@@ -92,7 +92,7 @@ impl Wire {
     }
 }
 
-/// A connection that stays; when it ends, another one of the same pair takes its place.
+/// A long-lived connection. When it ends, another one of the same pair replaces it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Connection {
     pub(super) ends: [Host; 2],
@@ -101,19 +101,19 @@ pub(super) struct Connection {
     pub(super) kind: Kind,
     pub(super) phase: Phase,
     pub(super) is_two_way: bool,
-    /// Whether it waits to acknowledge data.
+    /// True if it is queued to acknowledge data.
     pub(super) is_ready: bool,
-    /// Whether a packet was seen, by direction.
+    /// True if a packet was seen, by direction.
     pub(super) is_seen: [bool; 2],
 }
 
 impl Connection {
-    /// Who opened it: of those whose one direction is full of data, only the answers are seen.
+    /// The end that opened it. Of one-way bulk transfers the trace shows the server's direction.
     pub(super) fn client(&self) -> usize {
         if self.kind == Kind::Bulk(0) && !self.is_two_way { 1 } else { 0 }
     }
 
-    /// The next packet of its everyday life in this direction, and how long it should be if it carries something.
+    /// The next packet of an open connection in this direction, and its desired length if it carries payload.
     pub(super) fn everyday(
         &mut self,
         from: usize,
@@ -143,14 +143,14 @@ impl Connection {
     }
 }
 
-/// A connection and a direction of it, in one number.
+/// A connection and a direction, packed into one number.
 pub(super) type Flow = u32;
 
 pub(super) fn flow(connection: usize, from: usize) -> Flow {
     (connection as u32) << 1 | from as u32
 }
 
-/// Flows by popularity.
+/// Flows, drawn by popularity.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     flows: Vec<Flow>,
@@ -168,7 +168,7 @@ impl Pool {
     }
 }
 
-/// Picks ports and numbers for connections.
+/// Draws ports and initial numbers of connections.
 #[derive(Debug)]
 pub(super) struct Openings {
     tcp: Weighted,
@@ -184,13 +184,13 @@ impl Openings {
         Openings { tcp: weights(&TCP_SERVICES), udp: weights(&UDP_SERVICES), udp_share, client_port }
     }
 
-    /// The port of a client: Linux's range, one after the other.
+    /// The next client port in Linux's ephemeral range.
     pub(super) fn client_port(&mut self) -> u16 {
         self.client_port = self.client_port.wrapping_add(1);
         (32_768 + self.client_port % 28_232) as u16
     }
 
-    /// A new connection; `may_be_udp` where that makes sense.
+    /// Draws a new connection; UDP only if `may_be_udp`.
     pub(super) fn open(&mut self, client: usize, may_be_udp: bool, draw: &mut SplitMix64) -> Wire {
         let is_udp = may_be_udp && draw.chance(self.udp_share);
         let service = if is_udp { UDP_SERVICES[self.udp.draw(draw)].0 } else { TCP_SERVICES[self.tcp.draw(draw)].0 };
@@ -202,29 +202,29 @@ impl Openings {
     }
 }
 
-/// All that stays.
+/// All long-lived hosts, pairs and connections.
 #[derive(Debug, Default)]
 pub(super) struct Population {
     pub(super) residents: Vec<Resident>,
     pub(super) pairs: Vec<Pair>,
     pub(super) connections: Vec<Connection>,
-    /// Flows in the order in which they are looked after.
+    /// Flows in keep-alive order.
     pub(super) flows: Vec<Flow>,
-    /// Pairs whose sources scan.
+    /// Pairs whose source scans.
     pub(super) scanners: Vec<u32>,
     pub(super) couples: Vec<u32>,
     pub(super) large: Pool,
     pub(super) acks: Pool,
     pub(super) talk: Pool,
-    /// Of the acknowledgements, those of data that the trace shows.
+    /// Fraction of acknowledgements whose data the trace shows.
     pub(super) shown_acks: f64,
 }
 
 impl Population {
-    /// So many sources, pairs and flows that stay.
+    /// Draws the given numbers of long-lived sources, pairs and flows.
     pub(super) fn new(model: &Model, counts: [u64; 3], openings: &mut Openings, draw: &mut SplitMix64) -> Population {
         let mut population = Population::default();
-        // Hosts of a pair have addresses of one family.
+        // Hosts of a pair have the same address family.
         let ipv6 = counts.map(|count| (count as f64 * model.ipv6).round() as u64);
         for (counts, is_ipv6) in [([0, 1, 2].map(|key| counts[key] - ipv6[key]), false), (ipv6, true)] {
             population.settle(model, counts, is_ipv6, openings, draw);
@@ -247,11 +247,11 @@ impl Population {
             return;
         }
         let first = self.residents.len();
-        // Sources are on both sides where both directions are seen.
+        // Sources are on both sides if both directions are in the trace.
         let is_outside = |i: usize| model.two_way > 0.0 && i % 2 == 1;
         self.residents.extend((first..first + sources).map(|i| resident(i, is_outside(i), is_ipv6)));
 
-        // As many on either side.
+        // Equal numbers of servers on both sides.
         let servers = (((sources as f64 * SERVER_SHARE) as usize).max(2) & !1).min(sources);
         let clients = sources - servers;
         let wanted = (model.two_way * pairs as f64 / 2.0) as usize;
@@ -260,8 +260,8 @@ impl Population {
         let mut is_source = vec![false; sources];
         let first_pair = self.pairs.len();
         for i in 0..couples {
-            // Servers stand first, even in number, and each has a client before popularity decides. The ends of a couple
-            // are on different sides: one has an even place, the other an odd one.
+            // Servers come first, even in number. Each gets one client before popularity decides. Parity selects the
+            // side, so the ends of a pair have different parity.
             let client = servers + i;
             let rank = if i < servers { i / 2 } else { popular.draw(draw) };
             let server = 2 * rank + 1 - client % 2;
@@ -271,7 +271,7 @@ impl Population {
             self.couples.push(self.pairs.len() as u32);
             self.pairs.push(Pair { ends, is_two_way: true, is_seen: [false; 2] });
         }
-        // Whoever talks to nobody yet talks to somebody who does not answer, and so do others.
+        // Remaining sources get a destination that does not reply; further pairs get a random source.
         let silent: Vec<usize> = (0..sources).filter(|i| !is_source[*i]).collect();
         let scanners = ((sources as f64 * SCANNER_SHARE) as usize).clamp(1, sources);
         for i in 2 * couples..pairs {
@@ -289,7 +289,7 @@ impl Population {
             self.pairs.push(Pair { ends, is_two_way: false, is_seen: [false; 2] });
         }
 
-        // Each pair has a connection; the others go where they may.
+        // Each pair has one connection; the others are assigned at random.
         for pair in first_pair..self.pairs.len() {
             self.connect(pair, self.pairs[pair].is_two_way, openings, draw);
         }
@@ -338,7 +338,7 @@ impl Population {
         }
     }
 
-    /// Sorts the flows by what they carry.
+    /// Groups the flows by traffic kind.
     fn gather(&mut self, model: &Model, draw: &mut SplitMix64) {
         let (mut large, mut acks, mut talk) = (Vec::new(), Vec::new(), Vec::new());
         let (mut shown, mut hidden) = (0.0, 0.0);

@@ -1,15 +1,15 @@
-//! The profiles, and what the papers print about them.
+//! Traffic profiles, and the figures that the papers print for them.
 
 use serde::Serialize;
 
 use super::host::AddressPlan;
 
-/// A kind of traffic.
+/// A traffic profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Profile {
     /// A university's data centre [FlowBlaze table 6].
     Uni1,
-    /// Another one [FlowBlaze table 6].
+    /// Another university's data centre [FlowBlaze table 6].
     Uni2,
     /// A link of the WIDE backbone in 2015 [FlowBlaze table 6].
     Mawi15,
@@ -21,39 +21,39 @@ pub enum Profile {
     Mawi2021,
     /// Every flow is equally likely.
     Uniform,
-    /// The n-th flow is as likely as n to a negative power [eHDL A.1].
+    /// The n-th flow has probability proportional to n^-exponent [eHDL A.1].
     Zipf,
-    /// One flow: all packets meet in one context.
+    /// One flow: all packets access one flow context.
     Single,
-    /// Flows that take turns, packet by packet.
+    /// Round-robin over the flows.
     Alternate,
-    /// So many new flows a minute, each in the place of the oldest [SwitchNIC 6].
+    /// A fixed number of new flows per minute, each replacing the oldest [SwitchNIC 6].
     Churn,
 }
 
-/// What a paper prints about a trace.
+/// The figures that a paper prints for a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PaperRow {
-    /// Where, as a key of `docs/papers.md`.
+    /// Citation key, as in `docs/papers.md`.
     pub source: &'static str,
-    /// Mean length of a packet.
+    /// Mean packet length.
     pub mean_len_bytes: f64,
-    /// The most active flows in 10 s by source address, by pair of addresses, by 5-tuple.
+    /// Maximum number of flows active in 10 s, by source address, address pair and 5-tuple.
     pub active_in_10s: [Option<u64>; 3],
-    /// The most new flows in a millisecond, by the same keys.
+    /// Maximum number of new flows in a millisecond, by the same keys.
     pub new_per_ms: [Option<u64>; 3],
-    /// Shares of packets by length.
+    /// Fractions of packets by length.
     pub sizes: &'static [SizeShare],
 }
 
-/// A share of packets, as the papers put it in words.
+/// A fraction of packets by length, as stated in a paper's text.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SizeShare {
-    /// The smallest length.
+    /// The smallest length of the class.
     pub from_bytes: u32,
-    /// The first length beyond; `None` where there is no end.
+    /// Exclusive upper bound of the class; `None` if unbounded.
     pub below_bytes: Option<u32>,
-    /// The share, from 0 to 1.
+    /// The fraction, from 0 to 1.
     pub share: f64,
 }
 
@@ -61,46 +61,46 @@ const fn share(from_bytes: u32, below_bytes: Option<u32>, share: f64) -> SizeSha
     SizeShare { from_bytes, below_bytes, share }
 }
 
-/// What the traffic of a network is made of. The papers print the first three; the rest is chosen, because they do not say
-/// it: see the book's page on traffic.
+/// Parameters of a network's traffic. The papers print the first three; the others are our choice, explained in the
+/// book's page on traffic.
 #[derive(Debug, Clone)]
 pub(super) struct Model {
-    /// Active flows in 10 s by the three keys.
+    /// Flows active in 10 s, by the three keys.
     pub(super) active: [f64; 3],
-    /// Most new flows in a millisecond by the three keys.
+    /// Maximum number of new flows in a millisecond, by the three keys.
     pub(super) new_per_ms: [f64; 3],
-    /// Mean length.
+    /// Mean packet length.
     pub(super) mean_len_bytes: f64,
-    /// Packets a second in the trace's own time.
+    /// Packets per second in the trace's own time.
     pub(super) packets_per_second: f64,
-    /// Speed of the link: packets never follow each other faster.
+    /// Link speed; bounds the gap between packets from below.
     pub(super) link_bits_per_second: f64,
-    /// Shares of packets below 80 bytes and from 1400 on; the others lie between.
+    /// Fractions of packets below 80 bytes and of 1400 bytes or more.
     pub(super) small: f64,
     pub(super) large: f64,
-    /// Of the large packets, those of 1514 bytes; the others have 1400 to 1460.
+    /// Fraction of large packets with 1514 bytes; the others have 1400 to 1460.
     pub(super) full: f64,
-    /// Connections of which both directions are seen.
+    /// Fraction of connections with both directions in the trace.
     pub(super) two_way: f64,
-    /// Of the active sources, pairs and flows, those that stay.
+    /// Fraction of active sources, pairs and flows that are long-lived.
     pub(super) lasting: f64,
-    /// How popularity falls with the rank among flows that stay.
+    /// Zipf exponent of the popularity of long-lived flows.
     pub(super) skew: f64,
-    /// How likely a large packet is followed by another of its flow.
+    /// Probability that a large packet is followed by another of its flow.
     pub(super) train: f64,
-    /// Connections that are UDP.
+    /// Fraction of UDP connections.
     pub(super) udp: f64,
-    /// Of the flows from a known source to a new destination, those that only probe it.
+    /// Fraction of flows from a known source to a new destination that are probes.
     pub(super) scans: f64,
-    /// Hosts with IPv6 addresses.
+    /// Fraction of hosts with IPv6 addresses.
     pub(super) ipv6: f64,
-    /// Round-trip times.
+    /// Range of round-trip times.
     pub(super) rtt_ns: (u64, u64),
     pub(super) plan: AddressPlan,
 }
 
 impl Profile {
-    /// All of them.
+    /// All profiles.
     pub const ALL: [Profile; 11] = [
         Profile::Uni1,
         Profile::Uni2,
@@ -115,12 +115,12 @@ impl Profile {
         Profile::Churn,
     ];
 
-    /// The profile of this name.
+    /// Returns the profile of this name.
     pub fn by_name(name: &str) -> Option<Profile> {
         Profile::ALL.into_iter().find(|profile| profile.name().eq_ignore_ascii_case(name))
     }
 
-    /// Its name.
+    /// Name of the profile.
     pub fn name(self) -> &'static str {
         match self {
             Profile::Uni1 => "uni1",
@@ -137,7 +137,7 @@ impl Profile {
         }
     }
 
-    /// What it is, in a few words.
+    /// One-line description.
     pub fn summary(self) -> &'static str {
         match self {
             Profile::Uni1 => "a university's data centre, both directions",
@@ -154,7 +154,7 @@ impl Profile {
         }
     }
 
-    /// What a paper prints about it.
+    /// The figures that a paper prints for it.
     pub fn row(self) -> Option<&'static PaperRow> {
         match self {
             Profile::Uni1 => Some(&UNI1),
@@ -237,7 +237,8 @@ impl Profile {
             },
             Profile::Mawi15 => mawi15,
             Profile::Chi15 => chi15,
-            // The paper prints 5-tuples only; sources and pairs stand to them as on the like link of 2015.
+            // The paper prints 5-tuples only; sources and pairs are in the same proportion as on the similar link of
+            // 2015.
             Profile::Caida2019 => Model {
                 active: [95_300.0, 152_200.0, 184_305.0],
                 mean_len_bytes: 411.0,
@@ -261,8 +262,8 @@ impl Profile {
     }
 }
 
-/// The classes of the text say 30, 20 and 50%, which make more than its mean even if every packet of the last class has
-/// 1400 bytes: the mean decides.
+/// The text gives classes of 30, 20 and 50%, which exceed the printed mean even if every packet of the last class has
+/// 1400 bytes. The mean takes precedence.
 const UNI1: PaperRow = PaperRow {
     source: "FlowBlaze table 6",
     mean_len_bytes: 697.0,

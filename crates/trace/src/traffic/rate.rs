@@ -1,27 +1,27 @@
-//! How fast packets follow each other.
+//! Packet and bit rates.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What a frame takes on the wire beside its bytes: check sequence, preamble, start of frame, the gap between frames
-/// [IEEE 802.3].
+/// Bytes per frame on the wire besides its own: frame check sequence, preamble, start of frame delimiter, inter-frame
+/// gap [IEEE 802.3].
 pub(super) const WIRE_OVERHEAD_BYTES: u64 = 24;
 const NS_PER_S: u128 = 1_000_000_000;
-/// The fastest: a terabit, a packet a nanosecond.
+/// Maximum rates: 1 Tbit/s, one packet per nanosecond.
 const MOST_BITS: u64 = 1_000_000_000_000;
 const MOST_PACKETS: u64 = 1_000_000_000;
 
-/// A rate without gaps.
+/// A constant rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
-    /// Bits a second on the wire, check sequence, preamble and gap of each frame included.
+    /// Bits per second on the wire, including check sequence, preamble and gap of each frame.
     Bits(u64),
-    /// Packets a second.
+    /// Packets per second.
     Packets(u64),
 }
 
 impl Rate {
-    /// Packets a second, of frames of this mean length.
+    /// Packets per second for frames of this mean length.
     pub fn packets_per_second(self, mean_len_bytes: f64) -> f64 {
         match self {
             Rate::Bits(bits) => bits as f64 / ((mean_len_bytes + WIRE_OVERHEAD_BYTES as f64) * 8.0),
@@ -64,7 +64,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// A whole number, with a point and a letter for thousands, millions and so on: `64`, `1.5M`, `40G`.
+/// Parses an unsigned integer with optional decimal fraction and SI suffix: `64`, `1.5M`, `40G`.
 pub fn parse_count(text: &str) -> Option<u64> {
     let (digits, scale) = match text.char_indices().last()? {
         (at, 'k' | 'K') => (&text[..at], 1000u64),
@@ -90,12 +90,12 @@ pub fn parse_count(text: &str) -> Option<u64> {
     Some(number)
 }
 
-/// The times of packets that follow each other at a rate, exact over any number of packets.
+/// Departure times of packets at a constant rate, without accumulated rounding error.
 #[derive(Debug, Clone)]
 pub(super) struct Pace {
     rate: Rate,
     ns: u64,
-    /// What is left of a nanosecond, in units of one over the rate.
+    /// Remainder of a nanosecond, in units of 1/rate.
     rest: u64,
 }
 
@@ -104,12 +104,12 @@ impl Pace {
         Pace { rate, ns: 0, rest: 0 }
     }
 
-    /// When the next packet begins.
+    /// Start time of the next packet.
     pub(super) fn now_ns(&self) -> u64 {
         self.ns
     }
 
-    /// When the next packet, which has this length, begins; the one behind it follows as soon as it can.
+    /// Returns the start time of the next packet, of this length, and advances to the packet after it.
     pub(super) fn step(&mut self, len_bytes: u64) -> u64 {
         let begins_ns = self.ns;
         let (parts, rate) = match self.rate {
@@ -153,7 +153,8 @@ mod tests {
 
     #[test]
     fn the_papers_line_rates() {
-        // 59.5 Mpps of 64 bytes with their check sequence at 40 Gb/s [FlowBlaze 5.1], 148.8 at 100 [eHDL 5.1].
+        // 59.5 Mpps of 64-byte frames (check sequence included) at 40 Gb/s [FlowBlaze 5.1], 148.8 Mpps at 100 [eHDL
+        // 5.1].
         assert!((Rate::Bits(40_000_000_000).packets_per_second(60.0) / 59.52e6 - 1.0).abs() < 1e-3);
         assert!((Rate::Bits(100_000_000_000).packets_per_second(60.0) / 148.8e6 - 1.0).abs() < 1e-3);
     }

@@ -1,9 +1,9 @@
-//! How long packets are: two heaps and what lies between, and a mean that is kept.
+//! Packet lengths: a bimodal distribution with feedback that maintains the class shares and the mean.
 
 use super::frame::{FULL_BYTES, SMALLEST_BYTES};
 use flowloom_random::{Draw, SplitMix64};
 
-/// The heaps: packets below 80 bytes, packets of 1400 bytes and more, the rest.
+/// Length classes: below 80 bytes, 1400 bytes or more, and the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Small,
@@ -13,21 +13,21 @@ pub(super) enum Class {
 
 const MIDDLE_FROM_BYTES: u32 = 80;
 const LARGE_FROM_BYTES: u32 = 1400;
-/// How long the large packets are that are not full.
+/// Range of large packets that are not full.
 const LARGE_BYTES: (u32, u32) = (1400, 1460);
-/// What a small packet has on average, about.
+/// Approximate mean of small packets.
 const SMALL_MEAN_BYTES: f64 = 63.0;
-/// How many packets it takes to make up for what is missing.
+/// Number of packets over which a deficit is corrected.
 const PATIENCE_PACKETS: f64 = 200.0;
 
-/// Draws lengths, and looks at what became of them: other packets, whose lengths are not drawn here, count too.
+/// Draws lengths and tracks the lengths sent, including those of packets that are not drawn here.
 #[derive(Debug)]
 pub(super) struct Sizes {
     shares: [f64; 3],
     mean_bytes: f64,
     middle_mean_bytes: f64,
     full: f64,
-    /// Packets by class and bytes that are missing so far.
+    /// Deficit so far, in packets by class and in bytes.
     missing: [f64; 3],
     missing_bytes: f64,
 }
@@ -47,7 +47,7 @@ impl Sizes {
         }
     }
 
-    /// The class the next packet should have.
+    /// Draws the class of the next packet.
     pub(super) fn class(&self, draw: &mut SplitMix64) -> Class {
         let weights = [0, 1, 2].map(|i| (self.shares[i] + self.missing[i] / PATIENCE_PACKETS).max(0.0));
         let drawn = draw.unit() * weights.iter().sum::<f64>();
@@ -60,7 +60,7 @@ impl Sizes {
         }
     }
 
-    /// A length of this class.
+    /// Draws a length of this class.
     pub(super) fn draw(&self, class: Class, draw: &mut SplitMix64) -> u32 {
         match class {
             Class::Small => SMALLEST_BYTES + draw.below(u64::from(MIDDLE_FROM_BYTES - SMALLEST_BYTES)) as u32,
@@ -74,7 +74,7 @@ impl Sizes {
         }
     }
 
-    /// A packet of this length is made.
+    /// Accounts for a packet of this length.
     pub(super) fn count(&mut self, len_bytes: u32) {
         for (missing, share) in self.missing.iter_mut().zip(self.shares) {
             *missing += share;
@@ -99,7 +99,7 @@ mod tests {
         let mut sizes = Sizes::new(0.3, 0.48, 0.85, 778.0);
         let (mut small, mut large, mut bytes) = (0.0, 0.0, 0.0);
         for i in 0..50_000 {
-            // A third of all packets has lengths of its own.
+            // A third of all packets have a fixed length.
             let len_bytes = if i % 3 == 0 {
                 74
             } else {
@@ -112,7 +112,7 @@ mod tests {
             bytes += f64::from(len_bytes) / 5e4;
             assert!((60..=1514).contains(&len_bytes));
         }
-        // A third is more than the small share of 0.3: the other two classes stand to each other as they should.
+        // A third exceeds the small share of 0.3: the other two classes keep their ratio.
         assert!((small - 1.0 / 3.0).abs() < 0.01, "{small}");
         assert!((large / (1.0 - small) - 0.48 / 0.7).abs() < 0.03, "{large}");
         assert!((bytes / 778.0 - 1.0).abs() < 0.03, "{bytes}");

@@ -1,8 +1,8 @@
-//! Ranks of popularity.
+//! The Zipf distribution.
 
 use flowloom_random::{Draw, SplitMix64};
 
-/// Ranks from 1 whose probability falls as rank^-exponent, however many there are, in constant memory.
+/// Draws ranks from 1 with probability proportional to rank^-exponent, in constant memory.
 ///
 /// # Source
 /// Rejection-inversion: Hörmann, Derflinger, "Rejection-inversion to generate variates from monotone discrete
@@ -44,7 +44,7 @@ impl Zipf {
     fn area(&self, x: f64) -> f64 {
         let log = x.ln();
         let t = (1.0 - self.exponent) * log;
-        // (x^(1-s) - 1) / (1-s) without loss near s = 1.
+        // (x^(1-s) - 1) / (1-s), without cancellation near s = 1.
         log * if t.abs() > 1e-8 { t.exp_m1() / t } else { 1.0 + t / 2.0 * (1.0 + t / 3.0) }
     }
 
@@ -59,7 +59,7 @@ impl Zipf {
 mod tests {
     use super::*;
 
-    /// The number of times that each of `count` items comes in `draws` draws.
+    /// Number of occurrences of each of `count` items in `draws` draws.
     fn histogram(count: usize, draws: usize, mut item: impl FnMut(&mut SplitMix64) -> usize) -> Vec<f64> {
         let mut draw = SplitMix64::new(7);
         let mut found = vec![0.0; count];
@@ -67,7 +67,7 @@ mod tests {
         found
     }
 
-    /// Each item comes as often as its weight says, but for five standard deviations.
+    /// Asserts that frequencies match the weights within five standard deviations.
     fn assert_shares(found: &[f64], weights: &[f64]) {
         let (draws, total) = (found.iter().sum::<f64>(), weights.iter().sum::<f64>());
         for (i, (found, weight)) in found.iter().zip(weights).enumerate() {

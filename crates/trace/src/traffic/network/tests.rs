@@ -9,14 +9,14 @@ fn network(profile: Profile, seed: u64) -> Network {
     Network::new(model, &scale, Lengths { fixed_bytes: None }, seed)
 }
 
-/// What the network takes for new is new, and nothing else is: connections that follow one that ended are new, too.
+/// The network's notion of novelty matches a model, except for connections that reuse a port of an ended one.
 #[test]
 fn what_is_new_is_known() {
     for (profile, packets) in [(Profile::Uni1, 60_000), (Profile::Mawi15, 100_000), (Profile::Chi15, 100_000)] {
         let mut network = network(profile, 3);
         let mut seen = HashSet::new();
         let mut last_ns = None;
-        // A port may come again by chance.
+        // A port may be drawn again by chance.
         let mut chances = 0;
         for _ in 0..packets {
             let (now_ns, packet) = network.next();
@@ -39,7 +39,7 @@ fn what_is_new_is_known() {
     }
 }
 
-/// Whoever stays sends within any stretch of this length.
+/// Every long-lived source sends within the keep-alive period.
 #[test]
 fn who_stays_is_seen_again_and_again() {
     let mut network = network(Profile::Uni2, 1);
@@ -60,7 +60,7 @@ fn who_stays_is_seen_again_and_again() {
     assert!(sources.iter().all(|seen| stay.is_subset(seen)));
 }
 
-/// A number of flows is brought to numbers of what stays and what comes that make it again.
+/// Long-lived and new flows of a scaled model add up to the requested number.
 #[test]
 fn scales_add_up() {
     for profile in Profile::ALL {
