@@ -1,4 +1,4 @@
-//! Real captures, where `FLOWLOOM_TRACES` names a folder of them.
+//! Real captures, from the folder that `FLOWLOOM_TRACES` names.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use flowloom_trace::{CaptureReader, CaptureWriter, CapturedPacket, MergedReader, TraceInfo, traces_from_env};
 
-/// The captures, or a line that says why there are none.
+/// The captures; none, with a skip message, if the variable is not set.
 fn captures(test: &str) -> Vec<PathBuf> {
     let captures = traces_from_env().unwrap_or_else(|error| panic!("{error}"));
     captures.unwrap_or_else(|| {
@@ -20,7 +20,7 @@ fn packets(path: &Path) -> impl Iterator<Item = CapturedPacket> {
     CaptureReader::open(path).unwrap().map(move |packet| packet.unwrap_or_else(fail))
 }
 
-/// Packets by the folder's own table: `| name | packets | flows | mean size | what |`.
+/// Packet counts from the table in the folder's README: `| name | packets | flows | mean size | what |`.
 fn stated_packets(folder: &Path) -> HashMap<String, u64> {
     let readme = std::fs::read_to_string(folder.join("README.md")).unwrap_or_default();
     let row = |line: &str| {

@@ -1,4 +1,4 @@
-//! Damaged captures: what stands before the damage is read, and the error says what is wrong and where.
+//! Malformed captures: packets before the error are read, and the error states what is wrong and where.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 mod common;
@@ -31,7 +31,7 @@ fn sample_packets() -> Vec<CapturedPacket> {
         .collect()
 }
 
-/// A pcapng file with all kinds of blocks, and after how many bytes each packet is complete.
+/// A pcapng file with all kinds of blocks, and the offset at which each packet ends.
 fn sample_pcapng(order: Order) -> (Vec<u8>, Vec<usize>) {
     let mut bytes = section(order);
     let mut ends = Vec::new();
@@ -114,7 +114,7 @@ fn xz_cut_at_every_byte() {
         assert!(packets.starts_with(&found), "cut at {len}");
         assert!(error.is_some(), "cut at {len} unnoticed");
     }
-    // Only the checks at the end are missing: every packet is there.
+    // Only the checks at the end are missing: every packet is present.
     assert_eq!(read("cut", &whole[..whole.len() - 1]).0, packets);
     let message = message(&whole[..whole.len() - 1]);
     let expected = "`x` at byte 332 of the unpacked capture, after 9 packets: the xz file is truncated: ";
@@ -180,7 +180,7 @@ fn other_link_types_are_refused_by_name() {
             "`x` at byte 0, after 0 packets: interface 0 has link type LINKTYPE_LINUX_SLL (113), \
              expected LINKTYPE_ETHERNET (1)"
         );
-        // Interface 0 is Ethernet, and its packets come first; that interface 2 is none matters to nobody.
+        // Interface 0 is Ethernet and its packets come first. Interface 2 has no packets, so its link type is ignored.
         let mut bytes = section(order);
         for link_type in [1, 276, 9999] {
             bytes.extend(interface(order, link_type, 0, &[]));
@@ -200,7 +200,7 @@ fn other_link_types_are_refused_by_name() {
         bytes.extend(interface(order, 9999, 0, &[]));
         bytes.extend(simple(order, 1, b"a"));
         assert!(message(&bytes).contains("interface 0 has link type 9999, expected"));
-        // The bits above the link type speak of check sequences.
+        // The bits above the link type describe the frame check sequence.
         assert!(read_all("fcs", &pcap_header(order, true, 65_535, 0x2400_0001)).is_empty());
     }
 }
@@ -301,7 +301,7 @@ fn wrong_values_in_pcapng() {
     assert!(with(&bytes).contains("the time of a packet is 18446744073709551615000000000 ns"));
 }
 
-/// A source that gives a byte at a time and fails in the end.
+/// A source that returns one byte at a time and fails at the end.
 struct Failing(Cursor<Vec<u8>>);
 
 impl Read for Failing {
@@ -337,14 +337,14 @@ fn merging_gives_packets_before_damage_and_goes_on() {
     let seen: Vec<_> = merged.map(|packet| packet.map(|p| (p.bytes[0], p.port)).ok()).collect();
     assert_eq!(seen, [Some((b'a', 1)), Some((b'b', 2)), Some((b'c', 1)), None, Some((b'd', 2))]);
 
-    // Where several are damaged, the first file is named first.
+    // If several captures are malformed, the first file's error comes first.
     let named = |name| CaptureReader::from_reader(name, Cursor::new(whole[..30].to_vec())).unwrap();
     let merged = MergedReader::new(vec![named("first"), open(&other), named("last")]);
     let errors: Vec<_> = merged.filter_map(Result::err).map(|error| error.to_string()).collect();
     assert!(errors[0].contains("`first`") && errors[1].contains("`last`") && errors.len() == 2, "{errors:?}");
 }
 
-/// Takes this many bytes and then no more.
+/// A sink with this many bytes of capacity.
 struct Full(usize);
 
 impl Write for Full {

@@ -1,11 +1,11 @@
-//! The long proofs of this crate: `make evidence` runs and records them.
+//! Long-running checks of this crate, run and recorded by `make evidence`.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 use flowloom_trace::{CapturedPacket, Census, Profile, Traffic, TrafficOptions, Unit};
 
-/// Ten seconds of each made network, beside the paper's row of the trace it stands for: mean length and flows of all three
-/// definitions that are active in 10 s within 5%, the most new flows in a millisecond within 15% and never more than the
-/// paper's; of CAIDA 2019 and MAWI 2021 the paper prints mean length and number of flows only.
+/// Ten seconds of each generated network, compared with the paper's row for the trace it models. Mean length and flows
+/// active in 10 s match within 5% for all three keys. The maximum of new flows per millisecond matches within 15% and
+/// never exceeds the paper's. For CAIDA 2019 and MAWI 2021 the paper prints mean length and number of flows only.
 #[test]
 #[ignore = "a proof"]
 fn evidence_profiles() {

@@ -1,4 +1,4 @@
-//! What a capture holds, on packets that are easily counted by hand.
+//! Statistics of captures that are easily counted by hand.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashSet;
@@ -82,7 +82,7 @@ fn flows_are_counted_one_way_and_both_ways() {
     let frames =
         [udp(a, b), udp(b, a), udp(a, b), udp((1, 100), (2, 201)), udp((1, 200), (2, 100)), udp((3, 100), (2, 200))];
     let packets: Vec<_> = frames.into_iter().map(|bytes| packet(0, 1, bytes)).collect();
-    // All at one time: each is active, and each is new.
+    // All packets have the same time: each flow is active and new.
     let flow = |key, one_way, both_ways| FlowCount {
         key,
         packets: 6,
@@ -119,7 +119,7 @@ fn new_flows_are_counted_in_any_millisecond() {
         census(&packets).flows[2].max_new_per_ms
     };
     assert_eq!(at(&[0]), 1);
-    // The millisecond may start anywhere, and ends before it has passed.
+    // The half-open window may start at any time.
     assert_eq!(at(&[900_000, 1_100_000, 1_899_999]), 3);
     assert_eq!(at(&[900_000, 1_100_000, 1_900_000]), 2);
     assert_eq!(at(&[0, 1_000_000, 2_000_000]), 1);
@@ -138,12 +138,13 @@ fn flows_are_active_in_any_ten_seconds() {
     assert_eq!(at(&[(0, 1), (9 * S, 2)]), 2);
     assert_eq!(at(&[(0, 1), (10 * S - 1, 2)]), 2);
     assert_eq!(at(&[(0, 1), (10 * S, 2)]), 1);
-    // A flow that goes on is active; one that comes back is again.
+    // A flow with further packets stays active; a flow that returns is active again.
     assert_eq!(at(&[(0, 1), (5 * S, 1), (14 * S, 2)]), 2);
     assert_eq!(at(&[(0, 1), (30 * S, 2), (31 * S, 1), (32 * S, 3)]), 3);
 }
 
-/// For each key, the most flows within a window that may begin with any packet: all of them, or those first seen in it.
+/// Model: for each key, the maximum number of flows within a window that starts at any packet; all flows or only new
+/// ones.
 fn by_hand(packets: &[(u64, u16, u16)], window_ns: u64, is_first_only: bool) -> [u64; 3] {
     [0, 1, 2].map(|number| {
         let key = |a: u16, b: u16| [(a >> 3, 0), (a >> 3, b >> 3), (a, b)][number];
@@ -170,7 +171,7 @@ fn windows_equal_their_count_over_all_windows() {
             time_ns += rng.next_u64() % step_ns;
             drawn.push((time_ns, rng.below(60) as u16, rng.below(30) as u16));
         }
-        // Eight ports a host.
+        // Eight ports per host.
         let packets: Vec<_> = drawn
             .iter()
             .map(|&(time, a, b)| packet(time, 1, udp(((a >> 3) as u8, a & 7), (100 + (b >> 3) as u8, b & 7))))

@@ -1,5 +1,5 @@
-//! What others read in our files, and what we read in files that others judge: `tshark`, `capinfos`, `xz` where they are
-//! installed, and the crate `pcap-parser`.
+//! Cross-checks with independent implementations, in both directions: `tshark`, `capinfos` and `xz` if installed, and
+//! the crate `pcap-parser`.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 mod common;
@@ -17,7 +17,7 @@ use flowloom_trace::{
 use pcap_parser::traits::PcapNGPacketBlock;
 use pcap_parser::{Block, PcapBlockOwned, PcapError};
 
-/// What the tool prints, or `None` with a line that says that it is not there.
+/// The output of a tool, or `None` with a skip message if it is not installed.
 fn run(test: &str, tool: &str, arguments: &[&str], path: &Path) -> Option<String> {
     if Command::new(tool).arg("--version").output().is_err() {
         skip(test, &format!("`{tool}` is not installed"));
@@ -118,7 +118,7 @@ fn tshark_reads_the_same_in_captures_made_by_hand() {
         let mut bytes = Vec::new();
         for order in [first, second] {
             bytes.extend(section(order));
-            // Ticks of a nanosecond, a millisecond, 2^-20 s and a second, and a year behind.
+            // Tick units of 1 ns, 1 ms, 2^-20 s and 1 s, and an offset of minus one year.
             for (id, resolution, offset_s) in
                 [(0, 9, 0i64), (1, 3, 0), (2, 0x80 | 20, 0), (3, 0, 0), (4, 6, -31_536_000)]
             {
@@ -196,7 +196,7 @@ fn xz_unpacks_what_is_packed_and_packs_what_is_unpacked() {
     assert!(read == expected && read.len() == packets.len());
 }
 
-/// Seconds, fraction, captured bytes and original length, by the other crate.
+/// Time, bytes, original length and interface of each packet, as parsed by `pcap-parser`.
 fn by_pcap_parser(path: &Path) -> Vec<(u64, Vec<u8>, u32, u32)> {
     let mut reader = pcap_parser::create_reader(1 << 20, std::fs::File::open(path).unwrap()).unwrap();
     let mut packets = Vec::new();
@@ -238,7 +238,7 @@ fn pcap_parser_reads_what_is_written() {
     }
 }
 
-/// Captures in which every packet is plain TCP or UDP: there tshark's idea of a 5-tuple and ours are the same.
+/// Only captures in which every packet is plain TCP or UDP: for these, tshark's 5-tuple equals ours.
 #[test]
 fn tshark_finds_as_many_flows() {
     let test = "tshark_finds_as_many_flows";
@@ -305,13 +305,13 @@ fn tshark_finds_no_bad_checksum_in_made_traffic() {
     }
 }
 
-/// tshark reads the addresses and ports of made traffic; from them, windows are counted in the plainest way.
+/// Counts windows by a simple model from the addresses and ports that tshark reads.
 #[test]
 fn tshark_finds_the_same_windows() {
     let test = "tshark_finds_the_same_windows";
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("uni1.pcap");
-    // Two windows of active flows and some more.
+    // Two windows of active flows, partly overlapping.
     let options = TrafficOptions {
         snap_bytes: Some(128),
         duration_ns: Some(13_000_000_000),
@@ -350,7 +350,7 @@ fn tshark_finds_the_same_windows() {
     }
 }
 
-/// The most different keys within a window: one end of it moves on, the other follows.
+/// Maximum number of distinct keys within a window, by two pointers.
 fn most_in(events: &[(u64, &[&str])], window_ns: u64) -> u64 {
     let (mut inside, mut begin, mut most) = (HashMap::new(), 0, 0);
     for (time, key) in events {

@@ -1,4 +1,4 @@
-//! Memory stays constant, whatever a capture holds or claims. One test, for the process is what is measured.
+//! Memory is constant, whatever a capture holds or declares. A single test, since it measures its process.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -10,13 +10,13 @@ use flowloom_testkit::skip;
 use flowloom_trace::{CaptureReader, CapturedPacket};
 use lzma_rust2::{XzOptions, XzWriter};
 
-/// Most memory that the process had so far.
+/// Peak memory of the process so far.
 fn peak_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.trim().parse().ok())
 }
 
-/// A header, and then the same bytes over and over.
+/// A header followed by a repeated body.
 struct Repeat {
     header: Vec<u8>,
     body: Vec<u8>,
@@ -60,7 +60,7 @@ fn memory_stays_constant() {
     let pcap = (pcap_header(order, true, 65_535, 1), pcap_packet(order, 1, 2, 1000, &frame));
     let pcapng = (
         [section(order), interface(order, 1, 0, &[])].concat(),
-        // The block in between is longer than the window.
+        // The unknown block is longer than the window.
         [enhanced(order, 0, 1000, 1000, &frame, &[]), block(order, 0xbad, &vec![1; 300_000])].concat(),
     );
     for ((header, body), left) in [(pcap, 100_000), (pcapng, 500)] {
@@ -73,7 +73,7 @@ fn memory_stays_constant() {
         assert_eq!(reader.packets(), left as u64);
     }
 
-    // Lengths that are not there.
+    // Declared lengths beyond the end of the file.
     let mut lying = [section(order), interface(order, 1, 0, &[])].concat();
     lying.extend(order.words(&[6, 32 << 20, 0, 0, 0, 16 << 20, 16 << 20]));
     assert!(read("x", &lying).1.unwrap().to_string().contains("found 28 bytes of 33554432"));
@@ -81,7 +81,7 @@ fn memory_stays_constant() {
     lying.extend(order.words(&[0, 0, 16 << 20, 16 << 20]));
     assert!(read("x", &lying).1.unwrap().to_string().contains("found 16 bytes of 16777232"));
 
-    // A dictionary of 4 GiB - 1, the largest that a block's header can ask for.
+    // A dictionary of 4 GiB - 1, the largest that a block header can request.
     let mut writer = XzWriter::new(Vec::new(), XzOptions::with_preset(1)).unwrap();
     writer.write_all(&common::pcap(order, true, &[packet(0, 0, 1, b"a")])).unwrap();
     let mut packed = writer.finish().unwrap();

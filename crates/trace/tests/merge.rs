@@ -1,4 +1,4 @@
-//! Several captures as one.
+//! Merging of captures.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -36,7 +36,7 @@ fn merged_packets_are_sorted_and_equal_times_keep_the_order_of_files() {
                 captures.push(pcap(Order::Little, true, &packets));
                 expected.extend(packets.into_iter().map(|p| CapturedPacket { port: position as u32 + 1, ..p }));
             }
-            // A stable sort of the files one after the other is the definition.
+            // Model: a stable sort of the concatenated files.
             expected.sort_by_key(|packet| packet.time_ns);
             prop_assert_eq!(all(merge(&captures)), expected);
             Ok(())
@@ -58,7 +58,7 @@ fn one_file_keeps_its_order_and_its_ports() {
     for id in [2, 1, 0] {
         bytes.extend(enhanced(order, id, 0, 1, b"a", &[]));
     }
-    // Interfaces count anew in every section.
+    // Interfaces are numbered from 0 in every section.
     bytes.extend(section(Order::Big));
     bytes.extend(interface(Order::Big, 1, 0, &[]));
     bytes.extend(enhanced(Order::Big, 0, 0, 1, b"a", &[]));

@@ -1,4 +1,4 @@
-//! What is written reads as it was, in every format and byte order.
+//! Round trips in every format and byte order.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 mod common;
@@ -36,7 +36,7 @@ fn written_captures_read_as_they_were() {
             let packets: Vec<_> = drawn
                 .into_iter()
                 .map(|(packet, wide, narrow, verdict)| {
-                    // Mostly few ports, now and then any number.
+                    // Mostly few ports, sometimes an arbitrary one.
                     let port = if wide % 16 == 0 { wide } else { narrow };
                     let interface = next_interface.iter().position(|known| *known == port).unwrap_or_else(|| {
                         next_interface.push(port);
@@ -45,7 +45,7 @@ fn written_captures_read_as_they_were() {
                     CapturedPacket { port, interface: interface as u32, verdict, ..packet }
                 })
                 .collect();
-            // What plain pcap keeps.
+            // The information that pcap preserves.
             let plain: Vec<_> = packets
                 .iter()
                 .map(|packet| CapturedPacket { port: 1, interface: 0, verdict: None, ..packet.clone() })
@@ -106,14 +106,14 @@ fn any_block() -> impl Strategy<Value = Drawn> {
     ]
 }
 
-/// Nanoseconds as the format defines them, in a way of its own: by long division with a remainder.
+/// Independent conversion to nanoseconds as the format defines it, by long division.
 fn expected_ns(ticks: u64, resolution: u8, offset_s: i64) -> Option<u64> {
     let exponent = u32::from(resolution & 0x7f);
     let per_s = if resolution & 0x80 == 0 { 10u128.checked_pow(exponent) } else { 1u128.checked_shl(exponent) };
     let ns = match per_s {
         Some(per_s) => {
             let (seconds, rest) = (u128::from(ticks) / per_s, u128::from(ticks) % per_s);
-            // `rest` has at most 64 bits, as `ticks` has.
+            // `rest` has at most 64 bits, like `ticks`.
             seconds * 1_000_000_000 + rest * 1_000_000_000 / per_s
         }
         None => 0,

@@ -1,5 +1,5 @@
-//! Made traffic: its figures are the papers', its frames are right, its connections make sense, and what cannot be is
-//! refused.
+//! Generated traffic: its figures match the papers', frames are valid, connections are consistent, and invalid options
+//! are rejected.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -19,7 +19,7 @@ const NETWORKS: [Profile; 6] =
     [Profile::Uni1, Profile::Uni2, Profile::Mawi15, Profile::Chi15, Profile::Caida2019, Profile::Mawi2021];
 const PATTERNS: [Profile; 5] = [Profile::Uniform, Profile::Zipf, Profile::Single, Profile::Alternate, Profile::Churn];
 
-/// A profile's options with a seed that `FLOWLOOM_SEED` replaces.
+/// A profile's options, with a seed that `FLOWLOOM_SEED` overrides.
 fn options(profile: Profile) -> TrafficOptions {
     TrafficOptions { seed: Rng::from_env(0x7aff1c).next_u64(), ..TrafficOptions::new(profile) }
 }
@@ -54,12 +54,12 @@ fn census(options: &TrafficOptions) -> TraceInfo {
     census.finish()
 }
 
-/// No millisecond has more new flows than the paper's most.
+/// True if no millisecond has more new flows than the paper's maximum.
 fn is_at_most(figure: &Beside) -> bool {
     !figure.figure.starts_with("new") || figure.measured <= figure.paper
 }
 
-/// Ten seconds of the two small networks; the large ones are a proof, for they take long.
+/// Ten seconds of the two small networks; the large ones take long and are checked by `make evidence`.
 #[test]
 fn small_networks_have_the_papers_figures() {
     for profile in [Profile::Uni1, Profile::Uni2] {
@@ -71,7 +71,8 @@ fn small_networks_have_the_papers_figures() {
     }
 }
 
-/// Half a second of each: the mean, the heaps, and the most new flows in a millisecond, which come in the first bursts.
+/// Half a second of each: the mean, the length classes, and the maximum of new flows per millisecond, which the first
+/// bursts reach.
 #[test]
 fn half_a_second_has_the_papers_lengths_and_new_flows() {
     for profile in NETWORKS {
@@ -79,14 +80,14 @@ fn half_a_second_has_the_papers_lengths_and_new_flows() {
         for figure in info.beside(profile.row().unwrap()) {
             let is_right = (figure.figure.starts_with("active") || figure.is_near()) && is_at_most(&figure);
             assert!(is_right, "{}: {figure:?}", profile.name());
-            // In words: half, a third; the mean is what decides.
+            // The papers give shares in words, such as half or a third; the mean takes precedence.
             let is_near = figure.unit != flowloom_trace::Unit::Share || figure.deviation.abs() < 0.08;
             assert!(is_near, "{}: {figure:?}", profile.name());
         }
     }
 }
 
-/// A tenth of the flows of the large networks, in 10 s that are short of packets: the structure scales.
+/// A seventh of the flows of a large network: the structure scales.
 #[test]
 fn other_numbers_of_flows_scale_the_papers_figures() {
     let options = TrafficOptions { flows: Some(1000), ..options(Profile::Uni2) };
@@ -108,7 +109,7 @@ fn the_seed_decides_everything() {
     }
 }
 
-/// What checks one frame: lengths and checksums; returns the transport's payload.
+/// Asserts that the lengths and checksums of a frame are valid.
 fn assert_right(bytes: &[u8], name: &str) {
     let frame = EthernetFrame::new_checked(bytes).unwrap();
     let (src, dst, protocol, payload): (IpAddr, IpAddr, IpProtocol, Vec<u8>) = match frame.ethertype().0 {
@@ -183,7 +184,7 @@ fn the_smallest_frames_are_possible_without_ipv6() {
     }
 }
 
-/// Addresses, ports, sequence and acknowledgement numbers, flags, length of the payload; of a TCP segment over IPv4.
+/// Addresses and ports, sequence and acknowledgement numbers, flags and payload length of a TCP segment over IPv4.
 fn segment(packet: &CapturedPacket) -> Option<([u8; 12], u32, u32, u8, u32)> {
     let ip = packet.bytes.get(14..)?;
     if packet.bytes[12..14] != [0x08, 0x00] || ip[9] != 6 {
@@ -203,8 +204,8 @@ fn reversed(key: &[u8; 12]) -> [u8; 12] {
     other
 }
 
-/// Of the connections of which both directions are seen: each byte is sent once and in order, nothing is acknowledged that
-/// was not sent, a SYN comes first and a FIN last, and every SYN of a conversation is answered.
+/// Connections with both directions in the trace: each byte is sent once and in order, only sent data are acknowledged,
+/// a SYN comes first and a FIN last, and most SYNs are answered.
 #[test]
 fn connections_make_sense() {
     const FIN: u8 = 1;
@@ -269,7 +270,7 @@ fn snap_length_cuts_and_nothing_else() {
             );
         }
         assert!(cut.iter().any(CapturedPacket::is_cut));
-        // The file says what it keeps.
+        // The file declares the snap length.
         let at = if file == "a.pcap" { 16 } else { 28 + 12 };
         assert_eq!(std::fs::read(&path).unwrap()[at..at + 4], 70u32.to_le_bytes());
     }
@@ -307,15 +308,15 @@ fn the_end_comes_first_by_packets_or_by_time() {
     let near = |(made, expected): (u64, u64)| made.abs_diff(expected) * 20 < expected;
     assert!(near(count(None, None, None, Profile::Uni1)));
     assert!(near(count(Some(100_000), Some(S), None, Profile::Uni1)));
-    // Ten seconds of its own time, however fast they are replayed.
+    // Ten seconds of the trace's own time, at any replay rate.
     assert!(near(count(None, None, Some("40G"), Profile::Uni1)));
     assert!(near(count(None, Some(S / 100), Some("10G"), Profile::Uni2)));
-    // 672 bits each.
+    // 672 bits per packet.
     assert_eq!(count(None, Some(672_000), Some("1G"), Profile::Uniform), (1000, 1000));
     assert_eq!(count(None, None, None, Profile::Single), (1_000_000, 1_000_000));
 }
 
-/// The flow of each packet, by the order in which they come.
+/// The flow number of each packet, in order of first packets.
 fn flows(packets: &[CapturedPacket]) -> Vec<usize> {
     let mut known = HashMap::new();
     packets
@@ -327,7 +328,7 @@ fn flows(packets: &[CapturedPacket]) -> Vec<usize> {
         .collect()
 }
 
-/// How often each comes, most frequent first.
+/// Packets per flow, most frequent first.
 fn counts(flows: &[usize]) -> Vec<usize> {
     let mut counts = vec![0; flows.iter().max().unwrap() + 1];
     flows.iter().for_each(|flow| counts[*flow] += 1);
@@ -361,7 +362,7 @@ fn patterns_are_what_they_are_called() {
 
 #[test]
 fn churn_brings_so_many_new_flows_a_minute() {
-    // 100k packets at 10k a second: 10 s, and 60k a minute are 10k.
+    // 100k packets at 10k per second take 10 s; 60k new flows per minute are 10k.
     let base = TrafficOptions {
         packets: Some(100_000),
         flows: Some(50),
@@ -372,9 +373,9 @@ fn churn_brings_so_many_new_flows_a_minute() {
     };
     let packets = made(&base);
     let found = flows(&packets);
-    // Of the first fifty, some go before they are seen.
+    // Some of the first fifty flows are replaced before their first packet.
     assert!((9_999..=10_049).contains(&counts(&found).len()), "{}", counts(&found).len());
-    // A flow is among the last fifty: when it is first seen, the fiftieth before it is seen no more.
+    // Each flow is one of fifty: at its first packet, the flow fifty before it has ended.
     let last_seen: HashMap<_, _> = found.iter().enumerate().map(|(i, flow)| (*flow, i)).collect();
     let first_seen = |flow: usize| found.iter().position(|other| *other == flow).unwrap();
     assert!((200..240).all(|flow| last_seen[&(flow - 50)] < first_seen(flow)));
@@ -427,7 +428,7 @@ fn what_cannot_be_is_refused_with_what_could() {
         (TrafficOptions { snap_bytes: Some(0), ..of(Profile::Churn) }, "snap length is 0, expected 14 to 262144 bytes"),
         (TrafficOptions { packets: Some(0), ..of(Profile::Churn) }, "packets is 0, expected at least 1"),
         (TrafficOptions { duration_ns: Some(0), ..of(Profile::Churn) }, "expected at least 1"),
-        // 10 Gb/s of 1024 bytes are 71.6 M a minute.
+        // 10 Gb/s of 1024-byte packets are 71.6 million per minute.
         (
             TrafficOptions { new_per_minute: Some(100_000_000), ..of(Profile::Churn) },
             "at 10G there are 71564885 packets of 1024 bytes a minute",
@@ -437,7 +438,7 @@ fn what_cannot_be_is_refused_with_what_could() {
         let said = refused(options);
         assert!(said.contains(expected), "{said}\nexpected: {expected}");
     }
-    // What the message says is possible is possible.
+    // The limits that the messages name are accepted.
     let most = 71_564_885;
     let churn = |new, protocol| TrafficOptions { new_per_minute: Some(new), protocol, ..of(Profile::Churn) };
     assert!(Traffic::new(&churn(most, None)).is_ok());
@@ -445,7 +446,7 @@ fn what_cannot_be_is_refused_with_what_could() {
     assert!(Traffic::new(&churn(most / 2, Some(Protocol::Tcp))).is_ok());
 }
 
-/// As many flows as a network's packets are enough for, and as few as it may have, are still what they should be.
+/// The smallest and the largest permitted number of flows have the requested figures.
 #[test]
 fn the_extremes_that_are_allowed_work() {
     let message = Traffic::new(&TrafficOptions { flows: Some(u64::MAX), ..TrafficOptions::new(Profile::Uni1) });

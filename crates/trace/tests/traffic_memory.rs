@@ -1,10 +1,10 @@
-//! Making traffic takes memory for its flows, not for its packets. One test, for the process is what is measured.
+//! Generating traffic needs memory for its flows, not for its packets. A single test, since it measures its process.
 #![allow(clippy::unwrap_used)]
 
 use flowloom_testkit::skip;
 use flowloom_trace::{Profile, Traffic, TrafficOptions};
 
-/// Most memory that the process had so far.
+/// Peak memory of the process so far.
 fn peak_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.trim().parse().ok())
@@ -22,7 +22,7 @@ fn memory_stays_constant() {
         let before_kib = peak_kib().unwrap();
         (0..2_000_000).for_each(|_| assert!(traffic.next_packet().is_some()));
         let grown_kib = peak_kib().unwrap() - before_kib;
-        // Two million packets are 128 MB even when cut.
+        // Two million packets take 128 MB even when truncated.
         assert!(grown_kib < 4096, "{} grew by {grown_kib} KiB", profile.name());
     }
 }

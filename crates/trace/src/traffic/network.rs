@@ -258,7 +258,7 @@ impl Network {
         found.or_else(|| population.flows.first().copied())
     }
 
-    /// A steady-state packet of a long-lived flow; `None` if the connection is not open or the limit of new flows is reached.
+    /// A steady-state packet of a long-lived flow; `None` if the connection is not open or the flow is not admitted.
     fn speak(&mut self, flow: Flow, class: Class, now_ns: u64) -> Option<Packet> {
         let (index, from) = ((flow >> 1) as usize, (flow & 1) as usize);
         if self.population.connections[index].phase != Phase::Open || !self.announce(index, from, now_ns) {

@@ -1,4 +1,4 @@
-//! Captures by hand, in every variant of the formats, and what they should read as.
+//! Handmade captures in every variant of the formats, and the packets expected from them.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::io::Cursor;
@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// A runner whose seed is printed, or taken from `FLOWLOOM_SEED`.
+/// A test runner whose seed is printed, or taken from `FLOWLOOM_SEED`.
 pub(crate) fn runner(cases: u32) -> TestRunner {
     let mut rng = Rng::from_env(0x7ace);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
@@ -35,7 +35,7 @@ pub(crate) fn read(name: &str, bytes: &[u8]) -> (Vec<CapturedPacket>, Option<Tra
     }
 }
 
-/// Reads a capture that has no fault.
+/// Reads a well-formed capture.
 pub(crate) fn read_all(name: &str, bytes: &[u8]) -> Vec<CapturedPacket> {
     let (packets, error) = read(name, bytes);
     assert!(error.is_none(), "{}", error.unwrap());
@@ -66,7 +66,7 @@ impl Order {
     }
 }
 
-/// A pcap file's header.
+/// A pcap file header.
 pub(crate) fn pcap_header(order: Order, is_ns: bool, snap: u32, link_type: u32) -> Vec<u8> {
     let mut bytes = order.u32(if is_ns { 0xa1b2_3c4d } else { 0xa1b2_c3d4 }).to_vec();
     bytes.extend([order.u16(2), order.u16(4)].concat());
@@ -81,7 +81,7 @@ pub(crate) fn pcap_packet(order: Order, seconds: u32, fraction: u32, original: u
     bytes
 }
 
-/// A whole pcap file with these packets.
+/// A pcap file with these packets.
 pub(crate) fn pcap(order: Order, is_ns: bool, packets: &[CapturedPacket]) -> Vec<u8> {
     let mut bytes = pcap_header(order, is_ns, 262_144, 1);
     for packet in packets {
@@ -109,7 +109,7 @@ pub(crate) fn option(order: Order, code: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A section header, with a comment as its option.
+/// A section header with a comment option.
 pub(crate) fn section(order: Order) -> Vec<u8> {
     let mut body = order.u32(0x1a2b_3c4d).to_vec();
     body.extend([order.u16(1), order.u16(0)].concat());
@@ -119,7 +119,7 @@ pub(crate) fn section(order: Order) -> Vec<u8> {
     block(order, 0x0a0d_0d0a, &body)
 }
 
-/// An interface description; `options` ends it.
+/// An interface description with these options.
 pub(crate) fn interface(order: Order, link_type: u16, snap: u32, options: &[Vec<u8>]) -> Vec<u8> {
     let mut body = [order.u16(link_type), order.u16(0)].concat();
     body.extend(order.u32(snap));
@@ -162,18 +162,18 @@ pub(crate) fn verdict(order: Order, number: u64) -> Vec<u8> {
     option(order, 7, &[[2].as_slice(), &order.u64(number)].concat())
 }
 
-/// A packet of the given bytes.
+/// A packet with these bytes.
 pub(crate) fn packet(time_ns: u64, interface: u32, original_len_bytes: u32, bytes: &[u8]) -> CapturedPacket {
     CapturedPacket { time_ns, bytes: bytes.to_vec(), original_len_bytes, interface, port: interface + 1, verdict: None }
 }
 
-/// Any packet that pcap can hold, on interface 0 without a verdict.
+/// Any packet that pcap can represent, on interface 0 without a verdict.
 pub(crate) fn any_packet() -> impl Strategy<Value = CapturedPacket> {
     let len = prop_oneof![8 => 0..200usize, 1 => 1400..1600usize, 1 => Just(9000usize), 1 => Just(70_000usize)];
     let bytes = len.prop_flat_map(|len| {
         vec(any::<u8>(), len.min(64)).prop_map(move |head| {
             let mut bytes = head.clone();
-            // Long packets repeat their head: that many random bytes would tell no more.
+            // Long packets repeat their head: more random bytes would not test more.
             bytes.extend(head.iter().cycle().take(len - head.len()));
             bytes
         })
