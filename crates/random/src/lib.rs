@@ -1,11 +1,11 @@
-//! Seeded random numbers, the same on every machine.
+//! Seeded, portable pseudorandom numbers.
 //!
 //! - [`SplitMix64`] is the generator; [`mix`] hashes one number with its output function.
 //! - [`Xorshift64Star`] is the generator of stimulus and random functions.
-//! - [`Draw`] draws numbers, items and orders from either.
+//! - [`Draw`] draws numbers, items and permutations from either.
 //! - [`Weighted`] draws items by weight in constant time.
 //!
-//! Seeds stand in goldens, evidence and bug reports: the sequence of a seed never changes.
+//! Goldens, evidence and bug reports refer to seeds: the sequence of a seed never changes.
 //!
 //! ```
 //! use flowloom_random::{Draw, SplitMix64};
@@ -23,7 +23,7 @@ pub use weighted::Weighted;
 /// The increment of [`SplitMix64`]: 2^64 divided by the golden ratio.
 pub const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A hash of a number: the first output of [`SplitMix64`] with that seed.
+/// Hashes a number: the first output of [`SplitMix64`] with that seed.
 #[inline]
 pub fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(GOLDEN_GAMMA);
@@ -42,7 +42,7 @@ pub struct SplitMix64 {
 }
 
 impl SplitMix64 {
-    /// A generator with this seed.
+    /// Creates a generator with this seed.
     pub fn new(seed: u64) -> SplitMix64 {
         SplitMix64 { state: seed }
     }
@@ -67,9 +67,9 @@ pub struct Xorshift64Star {
 }
 
 impl Xorshift64Star {
-    /// A generator with this seed. Neighbouring seeds have unrelated sequences.
+    /// Creates a generator with this seed. Consecutive seeds have unrelated sequences.
     pub fn new(seed: u64) -> Xorshift64Star {
-        // State 0 would stay 0.
+        // State 0 is a fixed point.
         Xorshift64Star { state: mix(seed) | 1 }
     }
 }
@@ -84,7 +84,7 @@ impl Draw for Xorshift64Star {
     }
 }
 
-/// A generator of random numbers.
+/// A pseudorandom number generator.
 pub trait Draw {
     /// 64 random bits.
     fn next_u64(&mut self) -> u64;
@@ -94,18 +94,18 @@ pub trait Draw {
         u128::from(self.next_u64()) << 64 | u128::from(self.next_u64())
     }
 
-    /// A number below `end`; 0 if `end` is 0.
+    /// A uniform number below `end`; 0 if `end` is 0.
     #[inline]
     fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
-    /// An index into a slice of this length; 0 if it is empty.
+    /// A uniform index into a slice of this length; 0 if it is empty.
     fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// A number in `0.0..1.0`.
+    /// A uniform number in `0.0..1.0`.
     fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -115,28 +115,28 @@ pub trait Draw {
         self.unit() < probability
     }
 
-    /// True with a probability in percent.
+    /// True with this probability in percent.
     fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// A number of the exponential distribution with mean 1.
+    /// An exponentially distributed number with mean 1.
     fn exponential(&mut self) -> f64 {
         -(1.0 - self.unit()).ln()
     }
 
-    /// An item of a slice; none if it is empty.
+    /// A random item of a slice; `None` if it is empty.
     fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         from.get(self.index(from.len()))
     }
 
-    /// An item of an array, which the compiler proves not to be empty.
+    /// A random item of an array, which is not empty by a compile-time check.
     fn one_of<T: Copy, const N: usize>(&mut self, from: [T; N]) -> T {
         const { assert!(N > 0) };
         from[self.index(N)]
     }
 
-    /// Shuffles a slice.
+    /// Permutes a slice at random.
     fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.index(i + 1));

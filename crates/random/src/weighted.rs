@@ -7,12 +7,12 @@ use crate::Draw;
 /// ACM TOMS 3(3), 1977; built as Vose proposed.
 #[derive(Debug, Clone, Default)]
 pub struct Weighted {
-    /// For each item, its own share of its cell, in units of 2^-32, and the item that has the rest.
+    /// Alias table: for each cell, the fraction of its own item in units of 2^-32, and the alias item.
     cells: Vec<(u32, u32)>,
 }
 
 impl Weighted {
-    /// A table of items with these weights.
+    /// Builds the table for these weights.
     pub fn new(weights: &[f64]) -> Weighted {
         let total: f64 = weights.iter().sum();
         let mut shares: Vec<f64> = weights.iter().map(|weight| weight * weights.len() as f64 / total).collect();
@@ -30,18 +30,18 @@ impl Weighted {
         Weighted { cells }
     }
 
-    /// Weights that fall with the rank: the n-th item has the weight n^-`exponent`.
+    /// Power-law weights: the n-th item has weight n^-`exponent`.
     pub fn by_rank(count: usize, exponent: f64) -> Weighted {
         let weights: Vec<f64> = (1..=count).map(|rank| (rank as f64).powf(-exponent)).collect();
         Weighted::new(&weights)
     }
 
-    /// Whether there are no items.
+    /// True if there are no items.
     pub fn is_empty(&self) -> bool {
         self.cells.is_empty()
     }
 
-    /// An item; 0 if there is none.
+    /// Draws an item; 0 if there is none.
     #[inline]
     pub fn draw(&self, rng: &mut impl Draw) -> usize {
         let bits = rng.next_u64();
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use crate::SplitMix64;
 
-    /// Each item comes as often as its weight says, within five standard deviations.
+    /// Asserts that frequencies match the weights within five standard deviations.
     fn assert_shares(table: &Weighted, weights: &[f64]) {
         let (mut rng, mut found) = (SplitMix64::new(7), vec![0.0; weights.len()]);
         (0..200_000).for_each(|_| found[table.draw(&mut rng)] += 1.0);
