@@ -7,21 +7,21 @@ use crate::gtpu::Gtpu;
 /// An IPv6 extension header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Extension {
-    /// Hop-by-hop options (0) with so many further units of 8 bytes, filled with padding options.
+    /// Hop-by-hop options (0): the number of 8-byte units after the first, filled with padding options.
     HopByHop(u8),
-    /// Destination options (60), likewise.
+    /// Destination options (60), with the same parameter.
     Destination(u8),
-    /// A routing header (43) with no segments left, so that the pseudo header keeps `ipv6.dst`; likewise.
+    /// A routing header (43) with the same parameter, and no segments left, so that the pseudo header uses `ipv6.dst`.
     Routing(u8),
-    /// A fragment header (44). What follows is the part from `offset_units` times 8 bytes on of all that the later headers and
-    /// the payload make; where `more` follow, without the last bytes, up to a multiple of 8.
+    /// A fragment header (44). Its body starts at byte `offset_units` * 8 of the later headers and the payload; if
+    /// `more`, without the last bytes, down to a multiple of 8.
     Fragment {
-        /// In units of 8 bytes.
+        /// Offset in units of 8 bytes.
         offset_units: u16,
         /// More fragments follow.
         more: bool,
     },
-    /// An authentication header (51) with so many words of 4 bytes after its first 12 bytes.
+    /// An authentication header (51): the number of 4-byte words after its first 12 bytes.
     Authentication(u8),
 }
 
@@ -42,10 +42,10 @@ enum Transport {
     Icmp { kind: u8, code: u8, rest: [u8; 4] },
 }
 
-/// Makes packets with right lengths and checksums.
+/// Builds packets with valid lengths and checksums.
 ///
-/// What is not set has plain values: addresses `02:00:00:00:00:01` to `02:00:00:00:00:02`, time to live 64, a window of
-/// 65535, SYN-less flags (ACK). Later calls of one setter win; a setter of a header that is not there does nothing.
+/// Defaults: addresses `02:00:00:00:00:01` to `02:00:00:00:00:02`, TTL 64, window 65535, TCP flags ACK. The last call
+/// of a setter wins; a setter of an absent header has no effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PacketBuilder {
     eth_src: [u8; 6],
@@ -70,7 +70,7 @@ impl Default for PacketBuilder {
 }
 
 impl PacketBuilder {
-    /// An Ethernet header and nothing else.
+    /// An Ethernet header only.
     pub fn new() -> PacketBuilder {
         PacketBuilder {
             eth_src: [2, 0, 0, 0, 0, 1],
@@ -96,28 +96,27 @@ impl PacketBuilder {
         self
     }
 
-    /// One more VLAN tag inside those that are there: priority and identifier in 16 bits.
+    /// Adds an inner VLAN tag: priority and identifier in 16 bits.
     #[must_use]
     pub fn vlan(self, tci: u16) -> Self {
         self.tag(0x8100, tci)
     }
 
-    /// One more tag, announced by this EtherType (0x88a8 for a service tag).
+    /// Adds an inner tag with this EtherType (0x88a8 for a service tag).
     #[must_use]
     pub fn tag(mut self, ethertype: u16, tci: u16) -> Self {
         self.tags.push((ethertype, tci));
         self
     }
 
-    /// One more MPLS label inside those that are there, with its traffic class and time to live; the last one has the
-    /// bottom-of-stack bit.
+    /// Adds an inner MPLS label with its traffic class and TTL; the last label has the bottom-of-stack bit.
     #[must_use]
     pub fn mpls(mut self, label: u32, tc: u8, ttl: u8) -> Self {
         self.labels.push((label & 0xf_ffff, tc & 7, ttl));
         self
     }
 
-    /// No IP, but the payload behind this EtherType.
+    /// No IP: the payload follows this EtherType.
     #[must_use]
     pub fn ethertype(mut self, ethertype: u16) -> Self {
         self.network = Network::Raw(ethertype);
@@ -131,7 +130,7 @@ impl PacketBuilder {
         self
     }
 
-    /// IPv4 options, at most 40 bytes, zero padded to a multiple of 4.
+    /// IPv4 options, at most 40 bytes, zero-padded to a multiple of 4.
     #[must_use]
     pub fn ipv4_options(mut self, bytes: &[u8]) -> Self {
         if let Network::V4 { options, .. } = &mut self.network {
@@ -149,7 +148,7 @@ impl PacketBuilder {
         self
     }
 
-    /// A fragment: of IPv4 by its own fields, of IPv6 by one more fragment header. See [`Extension::Fragment`].
+    /// A fragment: by the IPv4 header, or by another IPv6 fragment header. See [`Extension::Fragment`].
     #[must_use]
     pub fn fragment(mut self, offset_units: u16, more: bool) -> Self {
         match &mut self.network {
@@ -176,7 +175,7 @@ impl PacketBuilder {
         self
     }
 
-    /// One more IPv6 extension header after those that are there.
+    /// Adds an inner IPv6 extension header.
     #[must_use]
     pub fn extension(mut self, extension: Extension) -> Self {
         if let Network::V6 { extensions, .. } = &mut self.network {
@@ -185,10 +184,10 @@ impl PacketBuilder {
         self
     }
 
-    /// IPv4 or IPv6, by the addresses; both of one family.
+    /// IPv4 or IPv6, by the address family.
     ///
     /// # Panics
-    /// The families differ.
+    /// The address families differ.
     #[must_use]
     #[allow(clippy::panic, reason = "a mistake in a test")]
     pub fn ip(self, src: IpAddr, dst: IpAddr) -> Self {
@@ -256,7 +255,7 @@ impl PacketBuilder {
         self
     }
 
-    /// TCP options, at most 40 bytes, zero padded to a multiple of 4.
+    /// TCP options, at most 40 bytes, zero-padded to a multiple of 4.
     #[must_use]
     pub fn tcp_options(mut self, bytes: &[u8]) -> Self {
         if let Transport::Tcp { options, .. } = &mut self.transport {
@@ -272,7 +271,7 @@ impl PacketBuilder {
         self
     }
 
-    /// UDP with a checksum of 0: none.
+    /// UDP with checksum 0, which means none.
     #[must_use]
     pub fn udp_without_checksum(mut self) -> Self {
         if let Transport::Udp { without_checksum, .. } = &mut self.transport {
@@ -281,7 +280,7 @@ impl PacketBuilder {
         self
     }
 
-    /// ICMP over IPv4, ICMPv6 over IPv6; `id` and `seq` as in an echo (type 8 or 128).
+    /// ICMP over IPv4, ICMPv6 over IPv6; `id` and `seq` as in an echo message (type 8 or 128).
     #[must_use]
     pub fn icmp(mut self, kind: u8, code: u8, id: u16, seq: u16) -> Self {
         let ([a, b], [c, d]) = (id.to_be_bytes(), seq.to_be_bytes());
@@ -303,14 +302,14 @@ impl PacketBuilder {
         self
     }
 
-    /// A header of one's own: these bytes stand before the payload that is there by now.
+    /// A custom header: prepends these bytes to the current payload.
     #[must_use]
     pub fn layer(mut self, bytes: &[u8]) -> Self {
         self.payload.splice(..0, bytes.iter().copied());
         self
     }
 
-    /// A tunnel: the payload is a GTP-U header and the IP packet of `inner`. Goes behind [`PacketBuilder::udp`] to port
+    /// A tunnel: the payload is a GTP-U header and the IP packet of `inner`. Use after [`PacketBuilder::udp`] to port
     /// 2152.
     #[must_use]
     pub fn tunnel(mut self, gtpu: &Gtpu, inner: &PacketBuilder) -> Self {
@@ -319,31 +318,31 @@ impl PacketBuilder {
         self
     }
 
-    /// Changes the checksums of the transport header and of IPv4 by these bits; 0 leaves one right.
+    /// Flips these bits in the checksums of the transport header and of IPv4; 0 leaves a checksum valid.
     #[must_use]
     pub fn wrong_checksums(mut self, transport: u16, ipv4: u16) -> Self {
         (self.checksum_error, self.ip_checksum_error) = (transport, ipv4);
         self
     }
 
-    /// Appends zeros behind the IP packet up to this size, as Ethernet pads short frames to 60 bytes.
+    /// Appends zeros after the IP packet up to this size, as Ethernet pads short frames to 60 bytes.
     #[must_use]
     pub fn pad_to(mut self, len_bytes: usize) -> Self {
         self.pad_to_bytes = len_bytes;
         self
     }
 
-    /// Cuts the packet to at most this size, as a capture does: lengths and checksums are those of the whole.
+    /// Truncates the packet to at most this size, as a capture does: lengths and checksums remain those of the whole.
     #[must_use]
     pub fn truncated(mut self, len_bytes: usize) -> Self {
         self.truncate_to_bytes = len_bytes;
         self
     }
 
-    /// The packet.
+    /// Serializes the packet.
     ///
     /// # Panics
-    /// IP or TCP options, extension headers and payload do not fit the length fields.
+    /// IP or TCP options, extension headers or payload exceed the length fields.
     pub fn build(&self) -> Vec<u8> {
         let mut packet = [self.eth_dst, self.eth_src].concat();
         for &(ethertype, tci) in &self.tags {
@@ -405,7 +404,7 @@ impl PacketBuilder {
         }
     }
 
-    /// The IP protocol number, and transport header and payload.
+    /// The IP protocol number, and the transport header with payload.
     fn transport(&self, src: IpAddr, dst: IpAddr) -> (u8, Vec<u8>) {
         let (proto, mut bytes, checksum_at) = match &self.transport {
             Transport::None => return (59, self.payload.clone()),
@@ -451,7 +450,7 @@ impl PacketBuilder {
 }
 
 impl Extension {
-    /// This header, naming what follows, and what follows; and the number by which this header is named.
+    /// Prepends this header to a body of type `next`. Returns this header's type and the new body.
     fn around(&self, next: u8, body: Vec<u8>) -> (u8, Vec<u8>) {
         let options = |units: u8| {
             // PadN over all of it.
@@ -495,7 +494,7 @@ impl Extension {
     }
 }
 
-/// The fragment of `whole` that starts at this offset.
+/// The fragment of `whole` at this offset.
 fn part(mut whole: Vec<u8>, offset_units: u16, more: bool) -> Vec<u8> {
     let start = usize::from(offset_units) * 8;
     let mut body = whole.split_off(start.min(whole.len()));

@@ -1,4 +1,4 @@
-//! Compiling eBPF from C at test time.
+//! Compiles eBPF programs from C at test time.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::skip;
 
-/// A compiler with the headers that eBPF in C needs, and a directory of its own, removed in the end.
+/// A clang with the headers for eBPF, and a temporary directory, removed on drop.
 #[derive(Debug)]
 pub struct Clang {
     command: &'static str,
@@ -14,7 +14,7 @@ pub struct Clang {
 }
 
 impl Clang {
-    /// The compiler, where it and the headers are installed; otherwise says that the test is skipped.
+    /// Returns the compiler if it and the headers are installed; otherwise prints that the test is skipped.
     pub fn find(test: &str) -> Option<Clang> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -34,10 +34,10 @@ impl Clang {
         None
     }
 
-    /// Compiles a text, warnings being errors; the object's bytes, or what the compiler said.
+    /// Compiles source text to an object, with warnings as errors.
     ///
     /// # Errors
-    /// What the compiler said.
+    /// The compiler's output.
     pub fn compile(&self, source: &str, arguments: &[&str]) -> Result<Vec<u8>, String> {
         let path = self.folder.join("source.bpf.c");
         std::fs::write(&path, source).map_err(|e| format!("`{}` cannot be written: {e}", path.display()))?;
@@ -47,12 +47,12 @@ impl Clang {
     /// Compiles a file.
     ///
     /// # Errors
-    /// What the compiler said.
+    /// The compiler's output.
     pub fn compile_file(&self, source: &Path, arguments: &[&str]) -> Result<Vec<u8>, String> {
         let object = self.folder.join("object.o");
         let mut clang = Command::new(self.command);
         clang.args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf"]);
-        // Debian keeps the headers of the architecture apart; clang does not look there for this target.
+        // Debian keeps architecture headers in a directory that clang does not search for this target.
         clang.arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH));
         clang.args(arguments).arg("-c").arg(source).arg("-o").arg(&object);
         let out = clang.output().map_err(|e| format!("`{}` does not start: {e}", self.command))?;
@@ -69,7 +69,7 @@ impl Drop for Clang {
     }
 }
 
-/// All that a tool said.
+/// The whole output of a tool.
 fn said(out: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)).trim().to_owned()
 }

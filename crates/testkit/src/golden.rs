@@ -1,7 +1,7 @@
 use std::path::Path;
 
-/// Compares text with a golden file; with `FLOWLOOM_BLESS=1` in the environment, writes the file instead. The path starts
-/// at the manifest of the package under test, where `cargo test` runs.
+/// Compares text with a golden file, or writes the file if `FLOWLOOM_BLESS=1`. The path is relative to the manifest of
+/// the package under test, where `cargo test` runs.
 ///
 /// # Panics
 /// The text differs, or the file cannot be read or written.
@@ -26,7 +26,7 @@ pub fn golden(path: impl AsRef<Path>, text: &str) {
     }
 }
 
-/// The first line that differs, and the whole of the new text.
+/// Describes the first line that differs, followed by the whole new text.
 fn difference(expected: &str, found: &str) -> Option<String> {
     if expected == found {
         return None;

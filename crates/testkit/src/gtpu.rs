@@ -1,11 +1,11 @@
 use crate::builder::length_field;
 
-/// A GTP-U header: what stands between UDP and the packet in the tunnel.
+/// A GTP-U header, between UDP and the tunnelled packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gtpu {
     /// Tunnel endpoint identifier.
     pub teid: u32,
-    /// Message type: 255 for a packet of a user.
+    /// Message type: 255 for user data (G-PDU).
     pub kind: u8,
     /// The sequence number.
     pub sequence: Option<u16>,
@@ -16,12 +16,12 @@ pub struct Gtpu {
 }
 
 impl Gtpu {
-    /// The header of a user's packet, without options.
+    /// The header of a G-PDU, without optional fields.
     pub fn new(teid: u32) -> Gtpu {
         Gtpu { teid, kind: 255, sequence: None, npdu: None, extensions: Vec::new() }
     }
 
-    /// The header before so many bytes.
+    /// Serializes the header for a payload of this length.
     pub(crate) fn bytes(&self, payload_bytes: usize) -> Vec<u8> {
         let has_extensions = !self.extensions.is_empty();
         let flags =

@@ -1,4 +1,4 @@
-//! The instruction suite of `corpus/instructions`: cases that every engine for eBPF runs.
+//! The instruction suite of `corpus/instructions`: cases that every eBPF engine runs.
 //!
 //! ```text
 //! # A case on one line, and one with memory, a map and code on several; instructions end with a line or with `;`.
@@ -15,28 +15,28 @@
 //! kernel refuses: its verifier takes no division by a zero that it can see
 //! ```
 //!
-//! `r1` is the address of the memory and `r2` its length; both are 0 where there is none. What a case says last is `r0`, and
-//! the memory where it is to be looked at, or the kind of the error. A kernel is expected to do the same, and to refuse what is an
-//! error, unless a line says otherwise and why.
+//! `r1` is the address of the memory and `r2` its length, both 0 without memory. A case ends with the expected `r0`
+//! and, if it is checked, the memory; or with a kind of error. A kernel is expected to behave the same and to reject
+//! errors, unless a `kernel` line states otherwise and why.
 
 use std::path::{Path, PathBuf};
 
-/// One case.
+/// A case of the suite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstructionCase {
-    /// File and line that it begins at.
+    /// File and line of its start.
     pub place: String,
-    /// Its name, unlike any other.
+    /// Unique name.
     pub name: String,
-    /// The maps that the code names.
+    /// The maps that the code references.
     pub maps: Vec<InstructionMap>,
-    /// What `r1` points to.
+    /// Contents of the memory at `r1`.
     pub memory: Vec<u8>,
     /// The program.
     pub code: InstructionCode,
-    /// What it does.
+    /// Expected result.
     pub expected: Expected,
-    /// What a kernel does.
+    /// Expected behaviour of a kernel.
     pub kernel: InKernel,
 }
 
@@ -55,38 +55,38 @@ pub struct InstructionMap {
 /// A program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InstructionCode {
-    /// To be assembled.
+    /// Assembly text.
     Text(String),
-    /// The slots themselves, where no assembler writes them.
+    /// Encoded slots, for code that the assembler cannot express.
     Slots(Vec<[u8; 8]>),
 }
 
-/// What a case says of its end.
+/// Expected result of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {
-    /// `r0`, and the memory afterwards.
+    /// The program exits.
     Ends {
-        /// Its value.
+        /// The value of `r0`.
         r0: u64,
-        /// The memory, where it matters.
+        /// The memory after the exit, if it is checked.
         memory: Option<Vec<u8>>,
     },
-    /// It is refused, or stops.
+    /// The program is rejected or aborts, with this kind of error.
     Error(String),
 }
 
-/// What a kernel does with a case.
+/// Expected behaviour of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InKernel {
-    /// What the case says.
+    /// As the case states.
     Same,
-    /// It refuses what runs elsewhere.
+    /// It rejects a program that runs elsewhere.
     Refuses(String),
-    /// It takes what is an error elsewhere; what comes out of it depends on the day.
+    /// It accepts a program that is an error elsewhere; the result is not defined.
     Takes(String),
 }
 
-/// Kinds of errors, and words that Flowloom's engines say where they meet one.
+/// Kinds of errors, each with a substring of Flowloom's message for it.
 const ERRORS: [(&str, &str); 19] = [
     ("length", "instruction slots, expected 1 to"),
     ("opcode", "is not in the instruction set"),
@@ -109,15 +109,15 @@ const ERRORS: [(&str, &str); 19] = [
     ("budget", "instructions for one packet"),
 ];
 
-/// What an engine says where it meets this kind of error.
+/// A substring of the engines' message for this kind of error.
 pub fn words_of(kind: &str) -> Option<&'static str> {
     ERRORS.iter().find(|(known, _)| *known == kind).map(|(_, words)| *words)
 }
 
-/// All cases of the suite, in the order of their files.
+/// Returns all cases of the suite, in file order.
 ///
 /// # Panics
-/// A file cannot be read, a line not be understood, or two cases bear one name.
+/// A file cannot be read, a line cannot be parsed, or two cases have the same name.
 #[allow(clippy::panic, reason = "a broken suite must not pass")]
 pub fn instruction_cases() -> Vec<InstructionCase> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/instructions");
@@ -142,7 +142,7 @@ fn parse(file: &str, text: &str) -> Result<Vec<InstructionCase>, String> {
     let mut open: Option<Draft> = None;
     for (index, line) in text.lines().enumerate() {
         let place = format!("{file}:{}", index + 1);
-        // `kfunc#1` is no comment.
+        // `kfunc#1` does not start a comment.
         let line = if line.trim_start().starts_with('#') { "" } else { line.split(" #").next().unwrap_or("").trim() };
         let fail = |what: &str| Err(format!("{place}: {what}, found `{line}`"));
         if let Some(rest) = line.strip_prefix("case ") {
@@ -178,7 +178,7 @@ fn parse(file: &str, text: &str) -> Result<Vec<InstructionCase>, String> {
     }
 }
 
-/// A case that is being read.
+/// A case under construction.
 #[derive(Debug, Default)]
 struct Draft {
     place: String,

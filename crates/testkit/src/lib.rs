@@ -1,13 +1,13 @@
-//! What tests share: repeatable randomness, packets, golden files.
+//! Test support: seeded randomness, packets, golden files.
 //!
-//! - [`Rng`] gives random values that depend on a seed alone; `FLOWLOOM_SEED` replaces the seed.
-//! - [`PacketBuilder`] makes packets with right lengths and checksums, and on demand with wrong ones;
+//! - [`Rng`] draws random values that depend only on a seed; `FLOWLOOM_SEED` overrides the seed.
+//! - [`PacketBuilder`] builds packets with valid lengths and checksums, or with wrong ones on request;
 //!   [`PacketBuilder::random`] draws one.
-//! - [`mutate`] breaks a packet in the ways that packets break.
-//! - [`instruction_cases`] are the instruction suite that engines for eBPF run.
-//! - [`golden`] compares text with a file, and writes the file with `FLOWLOOM_BLESS=1`.
+//! - [`mutate`] corrupts a packet.
+//! - [`instruction_cases`] is the instruction suite that all eBPF engines run.
+//! - [`golden`] compares text with a file, or writes the file if `FLOWLOOM_BLESS=1`.
 //! - [`Clang`] compiles eBPF from C.
-//! - [`skip`] says why a test did not run.
+//! - [`skip`] reports why a test did not run.
 //!
 //! ```
 //! use flowloom_testkit::{PacketBuilder, Rng, mutate};
@@ -38,7 +38,7 @@ pub use instructions::{
 pub use mutate::mutate;
 pub use rng::Rng;
 
-/// Says on stderr that a test does not run, and why. The caller returns.
+/// Prints on stderr that a test is skipped, and why. The caller returns.
 #[allow(clippy::print_stderr, reason = "tests speak on stderr")]
 pub fn skip(test: &str, reason: &str) {
     eprintln!("SKIP {test}: {reason}");

@@ -1,10 +1,10 @@
 use crate::rng::Rng;
 
-/// Offsets from the Ethernet header where lengths, versions, types and fragment bits stand, with and without a tag.
+/// Offsets from the Ethernet header of lengths, versions, types and fragment bits, with and without a tag.
 const TELLING_BYTES: [usize; 18] = [12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 24, 38, 39, 46, 50, 54, 55];
 
-/// Breaks a packet a little: flipped bits, replaced bytes, cuts, added bytes, edited lengths and types. Never makes it longer
-/// than 64 bytes more than it was. Some mutations leave it valid, or as it was.
+/// Corrupts a packet: flips bits, replaces bytes, truncates, appends, edits lengths and types. The packet grows by at
+/// most 64 bytes. Some mutations leave it valid or unchanged.
 pub fn mutate(rng: &mut Rng, packet: &mut Vec<u8>) {
     for _ in 0..=rng.below(3) {
         match rng.below(8) {
@@ -38,7 +38,7 @@ fn replace(rng: &mut Rng, packet: &mut [u8]) {
     }
 }
 
-/// A header's bytes in another's place.
+/// Swaps the bytes of two ranges, such as two headers.
 fn swap_ranges(rng: &mut Rng, packet: &mut [u8]) {
     let len = 1 + rng.below(8);
     if packet.len() >= 2 * len {
@@ -49,7 +49,7 @@ fn swap_ranges(rng: &mut Rng, packet: &mut [u8]) {
     }
 }
 
-/// Off by one, off by a header, or another known value, where it hurts most.
+/// Off by one, off by a header length, or another known value, in a byte that steers parsing.
 fn edit_telling_byte(rng: &mut Rng, packet: &mut [u8]) {
     let at = *rng.pick(&TELLING_BYTES);
     let choice = rng.below(5);

@@ -3,16 +3,16 @@ use crate::gtpu::Gtpu;
 use crate::rng::Rng;
 
 impl PacketBuilder {
-    /// A packet of any kind that the parse graph knows, between hosts and ports of a pool, so that flows meet again, in both
-    /// directions: `hosts` addresses a family and `hosts` ports (at least 1 of each). About one in four has a tag, options, extension headers or
-    /// a fragment; one in eight has MPLS labels, and one in eight is a tunnel with such a packet in it; one in eight UDP
-    /// packets has no checksum. Checksums and lengths are right.
+    /// A packet of any kind in the parse graph, with addresses and ports from a small pool, so that flows recur in both
+    /// directions: `hosts` addresses per family and `hosts` ports (at least 1 of each). One in four has tags, one in
+    /// four IP options or extension headers, one in eight MPLS labels; one in eight is a tunnel around such a packet.
+    /// One in eight UDP packets has no checksum. Other checksums and all lengths are valid.
     pub fn random(rng: &mut Rng, hosts: usize) -> PacketBuilder {
         let is_tunnel = rng.chance(1, 8);
         PacketBuilder::random_of(rng, hosts, is_tunnel)
     }
 
-    /// As [`PacketBuilder::random`], but always a tunnel.
+    /// Like [`PacketBuilder::random`], but always a tunnel.
     pub fn random_tunnel(rng: &mut Rng, hosts: usize) -> PacketBuilder {
         PacketBuilder::random_of(rng, hosts, true)
     }
@@ -48,7 +48,7 @@ impl PacketBuilder {
     }
 }
 
-/// An IP header, and whether it is that of IPv6.
+/// Adds a random IP header. Returns true if it is IPv6.
 fn random_network(rng: &mut Rng, builder: PacketBuilder, src: u8, dst: u8) -> (PacketBuilder, bool) {
     let builder = builder.tos(rng.next_u64() as u8).ttl(1 + rng.below(255) as u8);
     let v6 = rng.chance(1, 2);
@@ -88,7 +88,7 @@ fn random_transport(rng: &mut Rng, builder: PacketBuilder, hosts: usize, v6: boo
     builder.payload(&payload)
 }
 
-/// TCP options, the window scale among them at any place; at times broken.
+/// Random TCP options with the window scale at a random offset; sometimes malformed.
 fn random_options(rng: &mut Rng) -> Vec<u8> {
     let mut options = vec![1; rng.below(38)];
     while options.len() < 30 && rng.chance(1, 2) {

@@ -1,20 +1,20 @@
 use flowloom_random::{Draw, SplitMix64};
 
-/// Random values for tests; `FLOWLOOM_SEED` replaces the seed.
+/// Random values for tests; `FLOWLOOM_SEED` overrides the seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rng(SplitMix64);
 
 impl Rng {
-    /// A generator with this seed.
+    /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Rng {
         Rng(SplitMix64::new(seed))
     }
 
-    /// A generator with the seed in the environment variable `FLOWLOOM_SEED` (decimal, or hexadecimal after `0x`), or this
-    /// one. Prints the seed on stderr, where the test runner shows it if the test fails.
+    /// Creates a generator with the seed in the environment variable `FLOWLOOM_SEED` (decimal, or hexadecimal after
+    /// `0x`), or `default`. Prints the seed on stderr, which the test runner shows if the test fails.
     ///
     /// # Panics
-    /// `FLOWLOOM_SEED` is set to something else.
+    /// `FLOWLOOM_SEED` is not such a number.
     #[allow(
         clippy::print_stderr,
         clippy::panic,
@@ -37,20 +37,20 @@ impl Rng {
         self.0.next_u64()
     }
 
-    /// A number below `end`; 0 where `end` is 0.
+    /// A uniform number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         self.0.index(end)
     }
 
-    /// True in `num` of `den` cases.
+    /// True with probability `num` / `den`.
     pub fn chance(&mut self, num: usize, den: usize) -> bool {
         self.below(den) < num
     }
 
-    /// One of these.
+    /// A random item.
     ///
     /// # Panics
-    /// There are none.
+    /// `items` is empty.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len())]
     }
@@ -60,7 +60,7 @@ impl Rng {
         (0..len).map(|_| self.next_u64() as u8).collect()
     }
 
-    /// An independent generator: draws from one do not change the sequence of the other.
+    /// Derives an independent generator: draws from one do not change the sequence of the other.
     pub fn fork(&mut self) -> Rng {
         Rng::new(self.next_u64())
     }

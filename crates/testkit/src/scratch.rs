@@ -1,4 +1,4 @@
-//! Temporary directories, external tools, and whether the kernel lets us load programs.
+//! Temporary directories, external tools, and a check whether the kernel permits loading programs.
 #![allow(clippy::unwrap_used, clippy::new_without_default, reason = "a test that cannot write its files fails")]
 
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ impl Scratch {
         Scratch { path, mounted: false }
     }
 
-    /// With a BPF file system, if running as root with `bpftool`; otherwise prints why not.
+    /// Mounts a BPF file system if running as root with `bpftool`; otherwise prints the reason.
     pub fn with_kernel(test: &str) -> Option<Scratch> {
         let mut scratch = Scratch::new();
         match run("bpftool", &["version"]).and_then(|_| scratch.mount()) {
@@ -86,7 +86,7 @@ pub fn text(out: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }
 
-/// Runs a tool that has to succeed; returns its standard output.
+/// Runs a tool that must succeed; returns its standard output.
 pub fn output(tool: &str, args: &[&str]) -> String {
     let out = run(tool, args).unwrap();
     assert!(out.status.success(), "{tool} {args:?}:\n{}", text(&out));
