@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::flows::NEW_WINDOW_NS;
 
-/// Whether a packet's source, address pair and 5-tuple are seen for the first time.
+/// True if a packet's source, address pair and 5-tuple, respectively, are seen for the first time.
 pub(super) type Novelty = [bool; 3];
 
 /// Sliding-window limiter: caps the number of new flows in any millisecond, per key.
